@@ -1,0 +1,52 @@
+"""`gyre_test`: a GoogleTest binary, run alone or, for `ranks`, under mpirun."""
+
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_test")
+
+_DEPS = ["//tests:main", "//third_party:gtest"]
+
+def gyre_test(name, srcs, deps = [], ranks = None, size = "small", data = [], args = [], **kwargs):
+    """Declares a test.
+
+    Args:
+      name: the test; with ranks the test suite of NAME_1, NAME_2, ..., one a rank count.
+      srcs: sources, without a main.
+      deps: libraries; GoogleTest and the main come by themselves.
+      ranks: None, or rank counts such as [1, 2, 3]: each runs the same binary under mpirun. The
+        test calls MPI_Init_thread and MPI_Finalize itself.
+      size: Bazel's size; an mpirun that outlives it is killed with all its ranks.
+      data: files that the test reads.
+      args: arguments after GoogleTest's own.
+      **kwargs: any other attribute of a Bazel test, such as tags.
+    """
+    if not ranks:
+        cc_test(
+            name = name,
+            size = size,
+            srcs = srcs,
+            args = args,
+            data = data,
+            deps = deps + _DEPS,
+            **kwargs
+        )
+        return
+
+    binary = name + "_binary"
+    cc_binary(
+        name = binary,
+        testonly = True,
+        srcs = srcs,
+        deps = deps + _DEPS,
+    )
+    for count in ranks:
+        native.sh_test(
+            name = "%s_%d" % (name, count),
+            size = size,
+            srcs = ["//tests:mpirun_test.sh"],
+            args = [str(count), "$(location :%s)" % binary] + args,
+            data = data + [":" + binary],
+            **kwargs
+        )
+    native.test_suite(
+        name = name,
+        tests = [":%s_%d" % (name, count) for count in ranks],
+    )

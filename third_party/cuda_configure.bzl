@@ -1,0 +1,31 @@
+"""Finds the CUDA toolkit and writes it down as @local_config_cuda//:config.bzl."""
+
+def _find_nvcc(ctx):
+    candidates = []
+    if "CUDA_HOME" in ctx.os.environ:
+        candidates.append(ctx.path(ctx.os.environ["CUDA_HOME"] + "/bin/nvcc"))
+    candidates.append(ctx.which("nvcc"))
+    candidates.append(ctx.path("/usr/local/cuda/bin/nvcc"))
+    for nvcc in candidates:
+        if nvcc and nvcc.exists:
+            return nvcc
+    return None
+
+def _cuda_configure_impl(ctx):
+    wanted = ctx.os.environ.get("WITH_CUDA", "auto")
+    if wanted not in ("auto", "0", "1"):
+        fail("WITH_CUDA is %r: expected auto, 0 or 1" % wanted)
+    nvcc = None if wanted == "0" else _find_nvcc(ctx)
+    if wanted == "1" and not nvcc:
+        fail("WITH_CUDA=1, but there is no nvcc in $CUDA_HOME/bin, PATH or /usr/local/cuda/bin: " +
+             "set CUDA_HOME to a CUDA 12.4 or newer toolkit, or WITH_CUDA=0")
+    home = nvcc.dirname.dirname if nvcc else None
+    ctx.file("BUILD", "")
+    ctx.file("config.bzl", "CUDA_HOME = %s\n" % (repr(str(home)) if home else "None"))
+
+cuda_configure = repository_rule(
+    doc = "CUDA_HOME in config.bzl is the toolkit's folder, or None for a CPU-only build.",
+    implementation = _cuda_configure_impl,
+    environ = ["CUDA_HOME", "PATH", "WITH_CUDA"],
+    local = True,
+)
