@@ -1,0 +1,57 @@
+// communication_thread.h: the one thread that talks to other ranks.
+//
+// It makes the communicator, runs the submitted reductions in order of submission, each once its
+// event is done, and sleeps when nothing is in flight.  All ranks must submit the same sequence;
+// each reduction carries a hash of (length, dtype, label) in its first message, and a mismatch is
+// an error that names both sides' labels.  Submit, Done and Wait are called from one other thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "distributed/allreduce.h"
+#include "distributed/communicator.h"
+#include "engine/runtime/device.h"
+
+namespace gyre {
+
+class CommunicationThread {
+ public:
+  using MakeCommunicator = std::function<absl::StatusOr<std::unique_ptr<Communicator>>()>;
+  using Ticket = int64_t;
+
+  // Starts the thread; `make` runs on it.  Errors: those of `make` and of NewAllreduce.
+  static absl::StatusOr<std::unique_ptr<CommunicationThread>> Start(MakeCommunicator make,
+                                                                    std::string allreduce);
+  // Finishes what was submitted (without waiting for events after an error), then the communicator.
+  ~CommunicationThread();
+
+  int rank() const;
+  int size() const;
+
+  // Sums host tensor `inout` over all ranks in place once *ready is done (null: at once).  The
+  // label names the bucket in errors.  *ready and the memory must live until the ticket is done.
+  Ticket Submit(std::string label, Tensor inout, const Event* ready);
+  // Errors: those of the reduction, with its label; after the first error every ticket has it.
+  absl::StatusOr<bool> Done(Ticket ticket);
+  absl::StatusOr<ReduceResult> Wait(Ticket ticket);
+
+  // Submit and Wait.
+  absl::Status Sum(std::string label, Tensor inout);
+  // All ranks give the same bytes.  Errors: FailedPrecondition on every rank, naming the first rank
+  // that differs from rank 0 and what `what` is.
+  absl::Status CheckEqual(std::string what, std::string_view bytes);
+  // Blocks until all ranks have come here.
+  absl::Status Barrier();
+
+  // Ends the job with this reason (Communicator::Abort) from any thread.
+  void Abort(const absl::Status& reason);
+
+ private:
+  class Impl;
+  explicit CommunicationThread(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,46 @@
+// batch_loader.h: decodes batches ahead, on a background thread, into pinned host memory.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/data/dataset.h"
+#include "engine/data/sample_order.h"
+#include "engine/runtime/device.h"
+
+namespace gyre {
+
+struct BatchLoaderOptions {
+  DType dtype = DType::kF32;   // of the images
+  int64_t first_position = 0;  // of this rank's first sample in the endless order
+  int64_t count = 0;           // samples a batch on this rank; 0 is legal
+  int64_t advance = 0;         // positions from one batch to the next: the global batch
+  int depth = 3;               // batches in flight
+};
+
+struct Batch {
+  Tensor images;  // [count, H, W, C], pinned host memory
+  Tensor labels;  // [count], I32
+  int64_t first_position = 0;
+};
+
+class BatchLoader {
+ public:
+  // dataset and device must outlive the loader.
+  static absl::StatusOr<std::unique_ptr<BatchLoader>> Create(const Dataset& dataset,
+                                                             SampleOrder order, Device& device,
+                                                             const BatchLoaderOptions& options);
+  ~BatchLoader();  // joins the thread; never hangs
+
+  // The next batch; blocks until it is decoded.  It stays valid until Release, called once its
+  // copy is done.  At most `depth` - 1 batches may be held.  Errors: those of Dataset::Read.
+  absl::StatusOr<Batch> Next();
+  void Release(const Batch& batch);
+
+ private:
+  class Impl;
+  explicit BatchLoader(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,32 @@
+// sample_order.h: the endless order of samples: epoch after epoch, each a permutation of its own.
+// Position p depends on (size, seed, p) alone, so any rank count, and a resumed run, sees the same
+// global batch at step s: positions s * batch .. (s + 1) * batch - 1.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace gyre {
+
+class SampleOrder {
+ public:
+  // shuffle false: 0, 1, ..., size - 1, again and again.  Precondition: size >= 1.
+  SampleOrder(int64_t size, uint64_t seed, bool shuffle);
+  // The sample at a position.  Keeps the permutation of one epoch; not thread-safe.
+  int64_t At(int64_t position);
+
+ private:
+  int64_t size_;
+  uint64_t seed_;
+  bool shuffle_;
+  int64_t epoch_ = -1;  // of permutation_
+  std::vector<int64_t> permutation_;
+};
+
+// Rank's contiguous share of `total` samples: sizes differ by at most one, larger shares first.
+struct Share {
+  int64_t first = 0, count = 0;
+};
+Share ShareOf(int64_t total, int rank, int ranks);
+
+}  // namespace gyre

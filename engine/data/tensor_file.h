@@ -1,0 +1,45 @@
+// tensor_file.h: named tensors on disk: safetensors (read and written) and npz (written).
+// Both are little-endian; layouts are canonical and row-major.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/runtime/tensor.h"
+
+namespace gyre {
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;  // host memory
+};
+
+// Source: https://github.com/huggingface/safetensors, "Format".  Data is 8-byte aligned or better.
+// Errors: InvalidArgument for a repeated name; those of WriteFileAtomically.
+absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                              const std::map<std::string, std::string>& metadata = {});
+// A zip archive of .npy files (format 1.0), stored, as numpy.load reads it.
+absl::Status WriteNpz(const std::string& path, std::span<const NamedTensor> tensors);
+
+// A safetensors file in memory.
+class TensorFile {
+ public:
+  // Errors: NotFound, or DataLoss saying what is broken (length, header, offsets that overlap,
+  // overrun or leave gaps, a dtype of unknown name).
+  static absl::StatusOr<TensorFile> Read(const std::string& path);
+
+  const std::vector<NamedTensor>& tensors() const { return tensors_; }  // in name order
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const Tensor* Find(std::string_view name) const;  // null if absent
+
+ private:
+  std::shared_ptr<std::vector<std::byte>> bytes_;  // tensors_ point into it
+  std::vector<NamedTensor> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+}  // namespace gyre

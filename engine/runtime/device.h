@@ -1,0 +1,84 @@
+// device.h: bytes and order on one device.
+//
+// Work enqueued on one Stream runs in the order it was enqueued; work on two streams is ordered
+// only by Record and Wait.  A Stream belongs to the thread that made it; Events may be polled
+// anywhere. Errors of enqueued work surface at the next call on its stream and in Event::Done,
+// because a device reports late.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/runtime/tensor.h"
+
+namespace gyre {
+
+enum class DeviceKind : uint8_t { kCpu, kSim, kCuda };
+enum class MemoryKind : uint8_t { kDevice, kPinnedHost };
+
+class Event {
+ public:
+  virtual ~Event() = default;
+  // True once the work before the last Record has finished (also if never recorded).
+  // Errors: the first error of that work.  Any thread; never blocks.
+  virtual absl::StatusOr<bool> Done() const = 0;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual DeviceKind kind() const = 0;
+
+  // Copies between any two of: device memory, pinned host memory, pageable host memory.  Both
+  // ranges must stay valid until the stream has passed this point.
+  virtual absl::Status Copy(void* to, const void* from, size_t bytes) = 0;
+  virtual absl::Status Record(Event& event) = 0;
+  virtual absl::Status Wait(const Event& event) = 0;
+  // Enqueues host code that may touch this device's memory.  cpu and sim only.
+  virtual absl::Status Call(std::function<absl::Status()> work) = 0;
+  // Blocks the calling thread until everything enqueued has finished; returns its first error.
+  virtual absl::Status Synchronize() = 0;
+  virtual void* native() const = 0;  // cudaStream_t; null on cpu and sim
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceKind kind() const = 0;
+  // Whole arenas, at start only.  Alignment >= 4096.  Contents are unspecified (sim: a pattern of
+  // NaNs).  Errors: ResourceExhausted with the bytes asked for, in use, and the capacity.
+  virtual absl::StatusOr<void*> Allocate(MemoryKind kind, size_t bytes) = 0;
+  virtual void Free(MemoryKind kind, void* memory) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
+  virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
+  // Bytes of device memory a plan may use.
+  virtual size_t capacity_bytes() const = 0;
+};
+
+struct CpuOptions {
+  int threads = 1;  // OpenMP threads of each stream; part of the recorded choices
+};
+
+// Runs work at once on the calling thread; device memory is host memory.
+std::unique_ptr<Device> NewCpuDevice(const CpuOptions& options);
+
+struct SimOptions {
+  int threads = 1;
+  size_t capacity_bytes = size_t{1} << 30;
+  double copy_bytes_per_s = 0;  // 0: as fast as memcpy
+  // Non-zero: each stream sleeps a random time (seeded by this) before each piece of work, so that
+  // a forgotten Wait shows as wrong bits instead of passing by luck.
+  uint64_t delay_seed = 0;
+};
+
+// A CPU that behaves like a GPU: bounded memory of its own, a worker thread a stream, events.  Host
+// code that reaches into its device memory other than by Copy or Call is an error that
+// CheckDeviceRange (sim_device.cc) finds for copies.
+std::unique_ptr<Device> NewSimDevice(const SimOptions& options);
+
+// Parses "cpu", "sim" or "cuda".  Errors: InvalidArgument listing the choices.
+absl::StatusOr<DeviceKind> ParseDeviceKind(std::string_view name);
+
+}  // namespace gyre

@@ -1,0 +1,152 @@
+// primitives.h: the operations that vendor libraries do better than we would, on one device.
+//
+// Primitives prepares an operation for one set of extents: it asks each implementation in turn,
+// best first, the plain reference last, and returns the first that takes the job.  A prepared
+// operation is immutable, owns no tensor memory and may be run on any stream of its device.  All
+// pointers are device memory in row-major order, images N,H,W,C, unless a layout is said to be
+// opaque.  Extents of 0 are legal: nothing is read, sums over nothing are 0.  Run methods enqueue
+// on the stream; operands and scratch must outlive the work.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/device.h"
+
+namespace gyre {
+
+// How a prepared operation stores its weights.  An empty tag is the canonical row-major layout.
+// Equal tags mean equal bytes for equal weights.
+struct WeightLayout {
+  size_t bytes = 0;
+  std::string tag;
+};
+
+// c[m,n] = op(a) op(b) + bias, with a: [m,k] ([k,m] if transpose_a), b: [k,n] ([n,k] if
+// transpose_b), bias: [n].  Accumulates in dtype.
+struct GemmSpec {
+  DType dtype = DType::kF32;
+  int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false, bias = false;
+};
+
+class Gemm {
+ public:
+  virtual ~Gemm() = default;
+  virtual absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias,
+                           void* c) const = 0;
+};
+
+// Cross-correlation of x: [n,h,w,c] with canonical weights [filters, c/groups, kernel_h, kernel_w]
+// to y: [n, out_h, out_w, filters].  padding: top, bottom, left, right, zeros.
+struct Conv2dSpec {
+  DType dtype = DType::kF32;
+  int64_t n = 0, h = 0, w = 0, c = 0, filters = 0;
+  int64_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
+  int64_t padding_top = 0, padding_bottom = 0, padding_left = 0, padding_right = 0;
+  int64_t groups = 1;
+  bool bias = false;
+  std::string weight_layout;  // a tag that must be used (another shape chose it); empty: free
+  bool train = true;          // false: backward will not be asked for
+
+  int64_t out_h() const;
+  int64_t out_w() const;
+  int64_t weights() const { return filters * (c / groups) * kernel_h * kernel_w; }
+  double forward_flops() const;
+};
+
+class Conv2d {
+ public:
+  virtual ~Conv2d() = default;
+  virtual const WeightLayout& weight_layout() const = 0;  // of weights and their gradient
+  virtual size_t scratch_bytes() const = 0;               // enough for each of the three
+  virtual absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
+                               void* y, void* scratch) const = 0;
+  // Assigns dx.
+  virtual absl::Status BackwardData(Stream& stream, const void* dy, const void* weights, void* dx,
+                                    void* scratch) const = 0;
+  // Assigns dweights, and dbias if the spec has a bias.
+  virtual absl::Status BackwardWeights(Stream& stream, const void* x, const void* dy,
+                                       void* dweights, void* dbias, void* scratch) const = 0;
+  // Host memory, on the calling thread: opaque weights <-> [filters, c/groups, kh, kw].  Packing
+  // zeroes whatever padding the layout has.
+  virtual absl::Status Pack(const void* canonical, void* opaque) const = 0;
+  virtual absl::Status Unpack(const void* opaque, void* canonical) const = 0;
+};
+
+enum class PoolKind : uint8_t { kMax, kAverage };
+
+// Pooling of x: [n,h,w,c] to y: [n,out_h,out_w,c].  An average divides by the number of elements
+// inside the image, padding excluded.  Among equal maxima the first in row-major order wins.
+struct Pool2dSpec {
+  DType dtype = DType::kF32;
+  PoolKind kind = PoolKind::kMax;
+  int64_t n = 0, h = 0, w = 0, c = 0;
+  int64_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1;
+  int64_t padding_top = 0, padding_bottom = 0, padding_left = 0, padding_right = 0;
+  bool train = true;
+
+  int64_t out_h() const;
+  int64_t out_w() const;
+};
+
+class Pool2d {
+ public:
+  virtual ~Pool2d() = default;
+  // Bytes that Forward leaves for Backward (positions of maxima); 0 for averages and inference.
+  virtual size_t saved_bytes() const = 0;
+  virtual absl::Status Forward(Stream& stream, const void* x, void* y, void* saved) const = 0;
+  virtual absl::Status Backward(Stream& stream, const void* dy, const void* saved,
+                                void* dx) const = 0;
+};
+
+// y = log softmax(x) over the last axis; x, y: [rows, columns], columns >= 1.
+struct LogSoftmaxSpec {
+  DType dtype = DType::kF32;
+  int64_t rows = 0, columns = 0;
+};
+
+class LogSoftmax {
+ public:
+  virtual ~LogSoftmax() = default;
+  virtual absl::Status Forward(Stream& stream, const void* x, void* y) const = 0;
+};
+
+// One source of implementations.  Each method returns Unimplemented where it does not take the job.
+class PrimitiveLibrary {
+ public:
+  virtual ~PrimitiveLibrary() = default;
+  virtual std::string_view name() const = 0;
+  virtual absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const = 0;
+  virtual absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const = 0;
+  virtual absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const = 0;
+  virtual absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const = 0;
+};
+
+std::unique_ptr<PrimitiveLibrary> NewReferenceLibrary();  // F32 and F64, cpu and sim
+std::unique_ptr<PrimitiveLibrary> NewOneDnnLibrary();     // F32, cpu and sim
+
+class Primitives {
+ public:
+  // The libraries of this device, best first.
+  explicit Primitives(DeviceKind device);
+  explicit Primitives(std::vector<std::unique_ptr<PrimitiveLibrary>> libraries);
+
+  // Errors: Unimplemented naming the operation if no library takes it; any other error of a library
+  // is returned as it is.
+  template <typename Spec>
+  auto Prepare(const Spec& spec) const
+      -> decltype(std::declval<const PrimitiveLibrary&>().Prepare(spec)) {
+    for (const auto& library : libraries_) {
+      auto prepared = library->Prepare(spec);
+      if (prepared.ok() || !absl::IsUnimplemented(prepared.status())) return prepared;
+    }
+    return absl::UnimplementedError("no library of this device implements the operation");
+  }
+
+ private:
+  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries_;
+};
+
+}  // namespace gyre

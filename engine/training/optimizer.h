@@ -1,0 +1,40 @@
+// optimizer.h: turns a parameter's gradient into its next value.  Elementwise, so any layout will
+// do; padding of opaque layouts has zero gradients and stays zero.  Immutable.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "layers/layer.h"
+#include "models/schema/trainer.pb.h"
+
+namespace gyre {
+
+// One parameter in device memory; all tensors have equal element counts and dtype.
+struct ParameterViews {
+  Tensor value, gradient;
+  std::span<const Tensor> slots;  // the optimizer's state, zero before the first step
+  float learning_rate_multiplier = 1, decay_multiplier = 1;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  virtual std::vector<std::string> slot_names() const = 0;  // "momentum"
+  // Fills scalars.optimizer from scalars.step.  Host, before the step.
+  virtual void Prepare(StepScalars& scalars) const = 0;
+  // value <- value - update(gradient * step->gradient_scale + decay * value).  step: device memory.
+  // Enqueues on stream.
+  virtual absl::Status Update(Stream& stream, const StepScalars* step,
+                              const ParameterViews& parameter) const = 0;
+};
+
+// Sources: SGD with (Nesterov) momentum as in Sutskever et al. 2013, in the form
+//   m <- momentum * m + g;  v <- v - lr * (nesterov ? g + momentum * m : m);
+// Adam: Kingma & Ba 2015, Algorithm 1.  Precondition: the config passed ParseTrainer.
+std::unique_ptr<Optimizer> NewOptimizer(const OptimizerConfig& config);
+
+}  // namespace gyre

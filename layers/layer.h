@@ -1,0 +1,116 @@
+// layer.h: what a layer declares (once a shape) and what it is handed (each step).
+//
+// A layer sees views, never memory: it owns no buffer and cannot tell that paging, mixed precision
+// or other ranks exist.  Infer is called once; afterwards the layer is immutable and may be used
+// from one thread at a time.  Forward and Backward enqueue work on the stream and return.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/device.h"
+#include "engine/runtime/primitives.h"
+#include "layers/fault.h"
+#include "layers/initializer.h"
+
+namespace gyre {
+
+enum class StateKind : uint8_t {
+  kInput,
+  kOutput,
+  kParameter,  // trained
+  kBuffer,     // persistent, untrained: running statistics, carried rows
+  kStatistic,  // summed over ranks between phases
+  kSaved,      // forward leaves it for backward
+  kScratch,    // lives for one call
+};
+
+enum Access : uint8_t { kNone = 0, kRead = 1, kWrite = 2 };
+
+// A piece of an opaque parameter as files show it: (O,I,H,W), or one gate.
+struct CanonicalPart {
+  std::string name;  // empty if it is the only one
+  Shape shape;
+};
+
+struct StateSpec {
+  std::string name;  // unique within the layer; "weight", "bias", "output"
+  StateKind kind = StateKind::kScratch;
+  Shape shape;
+  DType dtype = DType::kF32;
+  size_t bytes = 0;    // size where opaque (packed weights, a vendor's reserve); 0: shape x dtype
+  std::string layout;  // tag of an opaque layout; part of the plan hash, so equal on all ranks
+  uint8_t forward = kNone, backward = kNone;  // Access; only what is declared is bound
+  std::vector<CanonicalPart> parts;           // kParameter, kBuffer: what Convert splits it into
+  Initializer initializer;                    // kParameter, kBuffer
+  float learning_rate_multiplier = 1, decay_multiplier = 1;  // kParameter
+
+  size_t size_bytes() const {
+    return bytes != 0 ? bytes : static_cast<size_t>(shape.elements()) * SizeOf(dtype);
+  }
+};
+
+// Output and input share memory.  must: a view; otherwise the layer allows working in place, and
+// the net decides.  Gradients of the two share memory under the same rule.
+struct Alias {
+  int output, input;  // indices into LayerSpec::states
+  bool must;
+};
+
+struct LayerSpec {
+  std::vector<StateSpec> states;  // inputs first, in order, then outputs, then the rest
+  std::vector<Alias> aliases;
+  int forward_phases = 1;  // between phases each kStatistic but `metric` is summed over ranks
+  int loss_output = -1;    // state index of a scalar output to be minimised
+  int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples
+  double forward_flops = 0, backward_flops = 0;  // multiply and add are two
+};
+
+struct InferInput {
+  std::span<const Shape> inputs;
+  std::span<const DType> dtypes;
+  DType compute = DType::kF32;  // F32 or F64: of activations and parameters
+  bool train = true;
+  std::span<const uint8_t> needs_gradient;        // for each input
+  const LayerSpec* same_parameters_as = nullptr;  // the first shape's spec: its layouts bind
+  int64_t global_batch = 0;  // samples of the batch over all ranks; inputs hold the local ones
+  uint64_t random_key = 0;   // of this layer, from the run's seed and its name
+  const Primitives* primitives = nullptr;  // outlives the layer
+};
+
+// Scalars that change each step; in device memory, so that a replayed graph sees new values.
+struct StepScalars {
+  uint64_t step = 0;
+  uint64_t first_sample = 0;  // position of this rank's first sample in the endless sample order
+  float learning_rate = 0;
+  float gradient_scale = 1;     // from clipping; optimizers multiply each gradient by it
+  float optimizer[2] = {0, 0};  // the optimizer's own (Adam: its bias corrections)
+};
+
+struct LayerContext {
+  Stream& stream;
+  // Indexed as LayerSpec::states.  states[i] is bound where the pass declares access; gradients[i]
+  // where the pass must read (outputs) or assign (inputs, parameters) a gradient, which has the
+  // state's shape, dtype and layout.  Layers assign; sums are the net's own steps.
+  std::span<const Tensor> states, gradients;
+  const StepScalars* step;  // device memory
+  Fault* fault;             // device memory
+  int layer;                // this layer's index in the net, for Fault
+  int phase;                // of forward, from 0
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  // Errors: InvalidArgument saying what was expected and got; the caller adds file, line and name.
+  virtual absl::StatusOr<LayerSpec> Infer(const InferInput& input) = 0;
+  virtual absl::Status Forward(const LayerContext& context) const = 0;
+  virtual absl::Status Backward(const LayerContext& context) const = 0;
+  // Host memory, calling thread: opaque bytes of parameter or buffer `state` <-> its parts.
+  // The default serves states without an opaque layout: one part, copied.
+  virtual absl::Status Pack(int state, std::span<const Tensor> parts, Tensor opaque) const;
+  virtual absl::Status Unpack(int state, Tensor opaque, std::span<const Tensor> parts) const;
+};
+
+}  // namespace gyre

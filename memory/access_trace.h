@@ -1,0 +1,42 @@
+// access_trace.h: the order in which one iteration's steps touch states.  Plain data: it knows no
+// layer and no device; whoever knows the net fills it.  The trace is cyclic: what is persistent at
+// the end of the last step is what the first step finds.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace gyre {
+
+enum class Arena : uint8_t {
+  kDevice,
+  kCommunication,  // stable address, never time-shared
+};
+
+struct TraceState {
+  std::string name;
+  size_t bytes = 0;
+  Arena arena = Arena::kDevice;
+  bool persistent = false;    // keeps its value over iterations: parameters, optimizer state
+  int contiguous_group = -1;  // members lie side by side in order of declaration (a bucket)
+  int view_of = -1;           // shares that state's memory from view_offset on
+  size_t view_offset = 0;
+};
+
+struct TraceTouch {
+  int state = 0;
+  bool read = false, write = false;
+};
+
+struct TraceStep {
+  std::string name;
+  std::vector<TraceTouch> touches;
+};
+
+struct AccessTrace {
+  std::vector<TraceState> states;
+  std::vector<TraceStep> steps;
+};
+
+}  // namespace gyre

@@ -1,0 +1,43 @@
+// memory_plan.h: a pure function from one iteration's access trace to where each state lies.
+//
+// Resident placement: every state has one place.  Persistent states come first, in order of
+// declaration, so that traces which declare the same persistent states agree on their offsets.  The
+// others share memory with those whose lifetimes do not overlap.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "memory/access_trace.h"
+
+namespace gyre {
+
+// A state's memory from the first step that touches it to the last (persistent: all of them).
+struct Placement {
+  Arena arena = Arena::kDevice;
+  size_t offset = 0;  // within its arena; a multiple of kPlanAlignment but for views
+                      // and group members after the first (64)
+  int first_step = 0, last_step = -1;
+};
+
+inline constexpr size_t kPlanAlignment = 4096;
+inline constexpr size_t kGroupAlignment = 64;
+
+struct MemoryPlan {
+  std::vector<Placement> placements;  // one for each state of the trace, views included
+  size_t device_bytes = 0;            // extent of the device arena
+  size_t communication_bytes = 0;     // extent of the communication arena
+  size_t lower_bound_bytes = 0;       // most device bytes alive at one step: no plan needs fewer
+  int peak_step = 0;                  // where that is
+};
+
+// Errors: InvalidArgument for a malformed trace (index out of range, a view beyond its base, a
+// non-persistent state read before it is written), naming step and state; ResourceExhausted if the
+// device arena exceeds capacity_bytes, naming the peak step, its largest states with their bytes,
+// the capacity, and the smallest capacity that would do.
+absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_bytes);
+
+// A table for people: bytes by arena, and the largest states alive at the peak.
+std::string Explain(const AccessTrace& trace, const MemoryPlan& plan);
+
+}  // namespace gyre
