@@ -24,8 +24,13 @@ export OMP_NUM_THREADS=1
 # Open MPI never frees its components.
 export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 
+status=0
 timeout --kill-after=5 "$limit_s" \
   mpirun -np "$ranks" --oversubscribe --bind-to none --mca plm isolated \
   --mca btl self,vader --mca btl_vader_single_copy_mechanism none --mca pml ob1 \
   --mca oob_tcp_if_include lo \
-  "${BASH_SOURCE[0]}" --rank "$@"
+  "${BASH_SOURCE[0]}" --rank "$@" || status=$?
+if [[ $status == 124 || $status == 137 ]]; then
+  echo "mpirun_test.sh: $ranks ranks of $1 were ended after $limit_s s" >&2
+fi
+exit "$status"

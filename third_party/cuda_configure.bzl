@@ -1,11 +1,11 @@
 """Finds the CUDA toolkit and writes it down as @local_config_cuda//:config.bzl."""
 
 def _find_nvcc(ctx):
-    candidates = []
-    if "CUDA_HOME" in ctx.os.environ:
-        candidates.append(ctx.path(ctx.os.environ["CUDA_HOME"] + "/bin/nvcc"))
-    candidates.append(ctx.which("nvcc"))
-    candidates.append(ctx.path("/usr/local/cuda/bin/nvcc"))
+    home = ctx.os.environ.get("CUDA_HOME")
+    if home:
+        candidates = [ctx.path(home + "/bin/nvcc")]
+    else:
+        candidates = [ctx.which("nvcc"), ctx.path("/usr/local/cuda/bin/nvcc")]
     for nvcc in candidates:
         if nvcc and nvcc.exists:
             return nvcc
@@ -17,7 +17,7 @@ def _cuda_configure_impl(ctx):
         fail("WITH_CUDA is %r: expected auto, 0 or 1" % wanted)
     nvcc = None if wanted == "0" else _find_nvcc(ctx)
     if wanted == "1" and not nvcc:
-        fail("WITH_CUDA=1, but there is no nvcc in $CUDA_HOME/bin, PATH or /usr/local/cuda/bin: " +
+        fail("WITH_CUDA=1, but there is no nvcc in $CUDA_HOME/bin (or, where that is unset, in PATH or /usr/local/cuda/bin): " +
              "set CUDA_HOME to a CUDA 12.4 or newer toolkit, or WITH_CUDA=0")
     home = nvcc.dirname.dirname if nvcc else None
     ctx.file("BUILD", "")
