@@ -2,12 +2,18 @@
 
 The same .cc is compiled by g++ in a CPU-only build and by nvcc alone in a CUDA build: both objects
 in one program would define the same symbols twice.
+
+In a CUDA build nvcc's sources see GYRE_WITH_CUDA, and those of a plain cc_library that says
+`local_defines = CUDA_DEFINES`. It is not handed on to dependants, so headers must not look at it,
+and switching WITH_CUDA recompiles only the files that differ.
 """
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 load("@local_config_cuda//:config.bzl", "CUDA_HOME")
 load("@rules_cc//cc:defs.bzl", "cc_library")
 load("//third_party:system_library.bzl", "sys_cc_library")
+
+CUDA_DEFINES = ["GYRE_WITH_CUDA=1"] if CUDA_HOME else []
 
 # Each adds about a third to the time nvcc takes.  The last one's PTX serves newer GPUs.
 _ARCHITECTURES = ["90"]
@@ -47,6 +53,7 @@ def _nvcc_library_impl(ctx):
         args.add_all(_nvcc_architecture_flags())
         args.add_all(["-O2", "-DNDEBUG", "-Werror=all-warnings"])
         args.add_all(_host_flags(ctx))
+        args.add_all(CUDA_DEFINES, before_each = "-D")
         args.add_all(context.defines, before_each = "-D")
         args.add_all(["-I", ".", "-I", ctx.bin_dir.path])
         args.add_all(depset(transitive = [context.quote_includes, context.includes]), before_each = "-I")
@@ -108,7 +115,7 @@ def device_cc_library(name, srcs, hdrs = [], deps = [], **kwargs):
       name: the library.
       srcs: .cc and private .h files.
       hdrs: public headers.
-      deps: libraries; //third_party:cuda (GYRE_WITH_CUDA and the CUDA run time) comes by itself.
+      deps: libraries; //third_party:cuda, the CUDA run time, comes by itself.
       **kwargs: alwayslink, testonly, tags and visibility.
     """
     library = _nvcc_library if CUDA_HOME else cc_library
@@ -125,14 +132,13 @@ def if_cuda(with_cuda, without_cuda = []):
     return with_cuda if CUDA_HOME else without_cuda
 
 def cuda_library(name, **kwargs):
-    """The CUDA run time, linked statically, and the define GYRE_WITH_CUDA; empty without CUDA.
+    """The CUDA run time, linked statically; empty without CUDA.
 
     cuBLAS, cuDNN and NCCL are not linked: a program that links them does not start where they are
     missing. The include folder is for nvcc alone, which knows it.
     """
     sys_cc_library(
         name = name,
-        defines = if_cuda(["GYRE_WITH_CUDA=1"]),
         linkopts = if_cuda(["%s/lib64/libcudart_static.a" % CUDA_HOME, "-ldl", "-lrt", "-pthread"]),
         **kwargs
     )

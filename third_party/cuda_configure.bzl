@@ -17,8 +17,8 @@ def _cuda_configure_impl(ctx):
         fail("WITH_CUDA is %r: expected auto, 0 or 1" % wanted)
     nvcc = None if wanted == "0" else _find_nvcc(ctx)
     if wanted == "1" and not nvcc:
-        fail("WITH_CUDA=1, but there is no nvcc in $CUDA_HOME/bin (or, where that is unset, in PATH or /usr/local/cuda/bin): " +
-             "set CUDA_HOME to a CUDA 12.4 or newer toolkit, or WITH_CUDA=0")
+        fail("WITH_CUDA=1, but there is no nvcc in $CUDA_HOME/bin (or, where that is unset, in PATH " +
+             "or /usr/local/cuda/bin): set CUDA_HOME to the folder of a CUDA toolkit, or WITH_CUDA=0")
     home = nvcc.dirname.dirname if nvcc else None
     ctx.file("BUILD", "")
     ctx.file("config.bzl", "CUDA_HOME = %s\n" % (repr(str(home)) if home else "None"))
