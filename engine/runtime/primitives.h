@@ -5,7 +5,8 @@
 // operation is immutable, owns no tensor memory and may be run on any stream of its device.  All
 // pointers are device memory in row-major order, images N,H,W,C, unless a layout is said to be
 // opaque.  Extents of 0 are legal: nothing is read, sums over nothing are 0.  Run methods enqueue
-// on the stream; operands and scratch must outlive the work.
+// on the stream; the operation, its operands and scratch must outlive the work.  Scratch and opaque
+// weights are 64-byte aligned.
 #pragma once
 
 #include <memory>
@@ -60,7 +61,7 @@ class Conv2d {
  public:
   virtual ~Conv2d() = default;
   virtual const WeightLayout& weight_layout() const = 0;  // of weights and their gradient
-  virtual size_t scratch_bytes() const = 0;               // enough for each of the three
+  virtual size_t scratch_bytes() const = 0;               // enough for each of the three; may be 0
   virtual absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
                                void* y, void* scratch) const = 0;
   // Assigns dx.
@@ -113,6 +114,20 @@ class LogSoftmax {
   virtual absl::Status Forward(Stream& stream, const void* x, void* y) const = 0;
 };
 
+// What every implementation of Prepare checks first.  Errors: InvalidArgument, naming the spec, for
+// a negative extent, a window that does not fit, groups that do not divide the channels, or a
+// pooling window that may hold padding alone.
+absl::Status Validate(const GemmSpec& spec);
+absl::Status Validate(const Conv2dSpec& spec);
+absl::Status Validate(const Pool2dSpec& spec);
+absl::Status Validate(const LogSoftmaxSpec& spec);
+
+// For messages: "conv2d F32 [64, 28, 28, 1] -> [64, 24, 24, 20], kernel 5x5, ...".
+std::string ToString(const GemmSpec& spec);
+std::string ToString(const Conv2dSpec& spec);
+std::string ToString(const Pool2dSpec& spec);
+std::string ToString(const LogSoftmaxSpec& spec);
+
 // One source of implementations.  Each method returns Unimplemented where it does not take the job.
 class PrimitiveLibrary {
  public:
@@ -124,17 +139,20 @@ class PrimitiveLibrary {
   virtual absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const = 0;
 };
 
-std::unique_ptr<PrimitiveLibrary> NewReferenceLibrary();  // F32 and F64, cpu and sim
-std::unique_ptr<PrimitiveLibrary> NewOneDnnLibrary();     // F32, cpu and sim
+// Plain loops.  F32 and F64, cpu and sim; the bits do not depend on the thread count.
+std::unique_ptr<PrimitiveLibrary> NewReferenceLibrary();
+// F32, cpu and sim.  oneDNN fixes the thread count, and with it the order of sums, when it prepares
+// an operation, so the library is told the `threads` of its device and uses them ever after.
+std::unique_ptr<PrimitiveLibrary> NewOneDnnLibrary(int threads);
 
 class Primitives {
  public:
-  // The libraries of this device, best first.
-  explicit Primitives(DeviceKind device);
+  // The libraries of this device, best first.  threads: those of its streams (cpu and sim).
+  Primitives(DeviceKind device, int threads);
   explicit Primitives(std::vector<std::unique_ptr<PrimitiveLibrary>> libraries);
 
-  // Errors: Unimplemented naming the operation if no library takes it; any other error of a library
-  // is returned as it is.
+  // Errors: InvalidArgument as Validate says; Unimplemented naming the operation if no library takes
+  // it; any other error of a library is returned as it is.
   template <typename Spec>
   auto Prepare(const Spec& spec) const
       -> decltype(std::declval<const PrimitiveLibrary&>().Prepare(spec)) {
@@ -142,7 +160,7 @@ class Primitives {
       auto prepared = library->Prepare(spec);
       if (prepared.ok() || !absl::IsUnimplemented(prepared.status())) return prepared;
     }
-    return absl::UnimplementedError("no library of this device implements the operation");
+    return absl::UnimplementedError("no library of this device implements " + ToString(spec));
   }
 
  private:
