@@ -21,6 +21,10 @@ def read_events(path):
             event_id = event["id"]
             if "configured" in event and "testSize" in event["configured"]:
                 statuses.setdefault(event_id["targetConfigured"]["label"], "NOT_BUILT")
+            elif event.get("completed", {}).get("success"):
+                # Built: a result follows, unless a tag filter leaves the test out.
+                if statuses.get(event_id["targetCompleted"]["label"]) == "NOT_BUILT":
+                    del statuses[event_id["targetCompleted"]["label"]]
             elif "testSummary" in event:
                 statuses[event_id["testSummary"]["label"]] = event["testSummary"]["overallStatus"]
             elif "testResult" in event:
