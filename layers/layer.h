@@ -37,7 +37,7 @@ struct CanonicalPart {
 struct StateSpec {
   std::string name;  // unique within the layer; "weight", "bias", "output"
   StateKind kind = StateKind::kScratch;
-  Shape shape;
+  Shape shape;  // where opaque: flat, all bytes as elements of dtype, padding included
   DType dtype = DType::kF32;
   size_t bytes = 0;    // size where opaque (packed weights, a vendor's reserve); 0: shape x dtype
   std::string layout;  // tag of an opaque layout; part of the plan hash, so equal on all ranks
@@ -63,6 +63,7 @@ struct LayerSpec {
   std::vector<Alias> aliases;
   int forward_phases = 1;  // between phases each kStatistic but `metric` is summed over ranks
   int loss_output = -1;    // state index of a scalar output to be minimised
+  double loss_weight = 1;  // its factor in the run's loss: what the net seeds its gradient with
   int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples
   double forward_flops = 0, backward_flops = 0;  // multiply and add are two
 };
@@ -83,9 +84,9 @@ struct InferInput {
 struct StepScalars {
   uint64_t step = 0;
   uint64_t first_sample = 0;  // position of this rank's first sample in the endless sample order
-  float learning_rate = 0;
-  float gradient_scale = 1;     // from clipping; optimizers multiply each gradient by it
-  float optimizer[2] = {0, 0};  // the optimizer's own (Adam: its bias corrections)
+  double learning_rate = 0;
+  double gradient_scale = 1;     // from clipping; optimizers multiply each gradient by it
+  double optimizer[2] = {0, 0};  // the optimizer's own (Adam: its bias corrections)
 };
 
 struct LayerContext {

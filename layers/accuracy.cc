@@ -1,0 +1,87 @@
+// accuracy: the share of samples whose label is among the top_k highest scores.
+//
+// x: [N, C] scores; t: [N] labels; y: scalar, this rank's share.  Of equal scores the lower class
+// ranks higher, and a score that is not a number ranks above those that are, so that a net which
+// has gone wrong never looks right.  There is no gradient.
+
+#include "absl/strings/str_format.h"
+#include "layers/labelled_mean.h"
+
+namespace gyre {
+namespace {
+
+// rank[n] = how many classes rank above the label's.
+template <typename T>
+struct RankOfLabel {
+  using Value = int32_t;
+  Labels labels;
+  int64_t classes;
+  const T* scores;
+  int32_t* rank;
+  HOST_DEVICE int32_t Identity() const { return 0; }
+  HOST_DEVICE int32_t Load(int64_t n, int64_t c) const {
+    if (!labels.Counts(n)) return 0;
+    const int64_t label = labels.labels[n];
+    if (c == label) return 0;
+    const T other = scores[n * classes + c], own = scores[n * classes + label];
+    return !(other <= own) || (other == own && c < label);
+  }
+  HOST_DEVICE int32_t Combine(int32_t a, int32_t b) const { return a + b; }
+  HOST_DEVICE void Store(int64_t n, int32_t above) const { rank[n] = above; }
+};
+
+struct Hit {
+  const int32_t* rank;
+  int64_t top_k;
+  HOST_DEVICE double operator()(int64_t n, int32_t) const { return rank[n] < top_k ? 1 : 0; }
+};
+
+class Accuracy : public Layer {
+ public:
+  explicit Accuracy(const AccuracyConfig& config) : config_(config) {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    std::optional<int32_t> ignored;
+    if (config_.has_ignore_label()) ignored = config_.ignore_label();
+    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, ignored));
+    if (config_.top_k() > mean_.classes()) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "top_k: expected at most the %d classes, got %d", mean_.classes(), config_.top_k()));
+    }
+    for (StateSpec& state : spec.states) state.backward = kNone;
+    rank_ = static_cast<int>(spec.states.size());
+    spec.states.push_back(MakeState("rank", StateKind::kScratch, Shape{mean_.samples()},
+                                    DType::kI32, kRead | kWrite, kNone));
+    spec.forward_flops = 2.0 * static_cast<double>(mean_.samples() * mean_.classes());
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    if (context.phase == 0) {
+      int32_t* rank = context.states[rank_].as<int32_t>();
+      RETURN_IF_ERROR(VisitComputeType(mean_.compute(), [&]<typename T>() {
+        return ForEachRow(context.stream, mean_.samples(), mean_.classes(),
+                          RankOfLabel<T>{mean_.LabelsOf(context), mean_.classes(),
+                                         context.states[LabelledMean::kScores].as<T>(), rank});
+      }));
+      RETURN_IF_ERROR(mean_.Sum(context, Hit{rank, config_.top_k()}));
+    }
+    return mean_.Finish(context);
+  }
+
+  absl::Status Backward(const LayerContext&) const override { return absl::OkStatus(); }
+
+ private:
+  const AccuracyConfig config_;
+  LabelledMean mean_;
+  int rank_ = -1;  // state
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateAccuracy(const AccuracyConfig& config) {
+  RETURN_IF_ERROR(CheckExtent("top_k", config.top_k()));
+  return std::make_unique<Accuracy>(config);
+}
+
+}  // namespace gyre

@@ -1,0 +1,163 @@
+// conv2d: cross-correlation of images x: [N, H, W, C] with canonical weights
+// [filters, C / groups, kernel height, kernel width], plus a bias a filter; y: [N, H', W',
+// filters]. The primitive does the arithmetic and chooses the weights' layout; the first shape that
+// a net is inferred for chooses it for all.
+
+#include "absl/strings/str_format.h"
+#include "layers/infer.h"
+#include "layers/window.h"
+
+namespace gyre {
+namespace {
+
+constexpr int kX = 0, kY = 1, kWeight = 2;  // states; bias and scratch follow if there are any
+
+class Conv2dLayer : public Layer {
+ public:
+  explicit Conv2dLayer(const Conv2dConfig& config) : config_(config) {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    RETURN_IF_ERROR(CheckInputs(input, {{"images", input.compute}}));
+    const Shape& x = input.inputs[0];
+    ASSIGN_OR_RETURN(Conv2dSpec conv, MakeSpec(input));
+    ASSIGN_OR_RETURN(conv_, input.primitives->Prepare(conv));
+
+    const bool data_gradient = NeedsGradient(input, kX);
+    LayerSpec spec;
+    spec.states = {
+        MakeState("input", StateKind::kInput, x, conv.dtype, kRead, InBackward(input, kRead)),
+        MakeState("output", StateKind::kOutput,
+                  Shape{conv.n, conv.out_h(), conv.out_w(), conv.filters}, conv.dtype, kWrite,
+                  kNone)};
+    RETURN_IF_ERROR(AddParameters(input, conv, data_gradient, spec));
+    if (conv_->scratch_bytes() > 0) {
+      scratch_ = static_cast<int>(spec.states.size());
+      const uint8_t access = kRead | kWrite;
+      spec.states.push_back(MakeBytes("scratch", StateKind::kScratch, conv_->scratch_bytes(),
+                                      access, InBackward(input, access)));
+    }
+    spec.forward_flops = conv.forward_flops();
+    spec.backward_flops = (data_gradient ? 2 : 1) * spec.forward_flops;
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    const std::span<const Tensor> states = context.states;
+    return conv_->Forward(context.stream, states[kX].data, states[kWeight].data,
+                          bias_ < 0 ? nullptr : states[bias_].data, states[kY].data,
+                          Scratch(context));
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    const std::span<const Tensor> gradients = context.gradients;
+    const void* dy = gradients[kY].data;
+    if (gradients[kWeight]) {
+      RETURN_IF_ERROR(conv_->BackwardWeights(
+          context.stream, context.states[kX].data, dy, gradients[kWeight].data,
+          bias_ < 0 ? nullptr : gradients[bias_].data, Scratch(context)));
+    }
+    if (!gradients[kX]) return absl::OkStatus();
+    return conv_->BackwardData(context.stream, dy, context.states[kWeight].data, gradients[kX].data,
+                               Scratch(context));
+  }
+
+  absl::Status Pack(int state, std::span<const Tensor> parts, Tensor opaque) const override {
+    if (state != kWeight) return Layer::Pack(state, parts, opaque);
+    GYRE_CHECK(parts.size() == 1);
+    return conv_->Pack(parts[0].data, opaque.data);
+  }
+
+  absl::Status Unpack(int state, Tensor opaque, std::span<const Tensor> parts) const override {
+    if (state != kWeight) return Layer::Unpack(state, opaque, parts);
+    GYRE_CHECK(parts.size() == 1);
+    return conv_->Unpack(opaque.data, parts[0].data);
+  }
+
+ private:
+  absl::StatusOr<Conv2dSpec> MakeSpec(const InferInput& input) const {
+    const Shape& x = input.inputs[0];
+    RETURN_IF_ERROR(CheckImages(x));
+    ASSIGN_OR_RETURN(const HeightWidth kernel, ReadHeightWidth("kernel", config_.kernel()));
+    ASSIGN_OR_RETURN(const HeightWidth stride, ReadHeightWidth("stride", config_.stride(), {}));
+    ASSIGN_OR_RETURN(const HeightWidth dilation,
+                     ReadHeightWidth("dilation", config_.dilation(), {}));
+    ASSIGN_OR_RETURN(const Padding padding, ReadPadding(config_.padding()));
+    RETURN_IF_ERROR(CheckWindowFits(x, kernel, dilation, padding));
+    if (x[3] % config_.groups() != 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "groups %d does not divide the input's %d channels", config_.groups(), x[3]));
+    }
+    Conv2dSpec conv{.dtype = input.compute,
+                    .n = x[0],
+                    .h = x[1],
+                    .w = x[2],
+                    .c = x[3],
+                    .filters = config_.filters(),
+                    .kernel_h = kernel.height,
+                    .kernel_w = kernel.width,
+                    .stride_h = stride.height,
+                    .stride_w = stride.width,
+                    .dilation_h = dilation.height,
+                    .dilation_w = dilation.width,
+                    .padding_top = padding.top,
+                    .padding_bottom = padding.bottom,
+                    .padding_left = padding.left,
+                    .padding_right = padding.right,
+                    .groups = config_.groups(),
+                    .bias = config_.use_bias(),
+                    .weight_layout = {},
+                    .train = input.train};
+    if (const StateSpec* first = FindState(input.same_parameters_as, "weight")) {
+      conv.weight_layout = first->layout;
+    }
+    return conv;
+  }
+
+  absl::Status AddParameters(const InferInput& input, const Conv2dSpec& conv, bool data_gradient,
+                             LayerSpec& spec) {
+    const int64_t window = conv.kernel_h * conv.kernel_w;
+    const int64_t fan_in = conv.c / conv.groups * window;
+    const int64_t fan_out = conv.filters / conv.groups * window;
+    const Initializer weights{
+        .kind = Initializer::Kind::kXavier, .fan_in = fan_in, .fan_out = fan_out};
+    const Shape canonical{conv.filters, conv.c / conv.groups, conv.kernel_h, conv.kernel_w};
+    ASSIGN_OR_RETURN(StateSpec weight, MakeParameter("weight", canonical, config_.weight(), weights,
+                                                     input, data_gradient ? kRead : kNone));
+    const WeightLayout& layout = conv_->weight_layout();
+    if (!layout.tag.empty()) {
+      weight.layout = layout.tag;
+      weight.bytes = layout.bytes;
+      weight.shape = Shape{static_cast<int64_t>(layout.bytes / SizeOf(conv.dtype))};
+    }
+    spec.states.push_back(std::move(weight));
+    if (!config_.use_bias()) return absl::OkStatus();
+    bias_ = static_cast<int>(spec.states.size());
+    const Initializer zeros{.fan_in = fan_in, .fan_out = fan_out};
+    ASSIGN_OR_RETURN(StateSpec bias, MakeParameter("bias", Shape{conv.filters}, config_.bias(),
+                                                   zeros, input, kNone));
+    spec.states.push_back(std::move(bias));
+    return absl::OkStatus();
+  }
+
+  void* Scratch(const LayerContext& context) const {
+    return scratch_ < 0 ? nullptr : context.states[scratch_].data;
+  }
+
+  const Conv2dConfig config_;
+  int bias_ = -1, scratch_ = -1;
+  std::unique_ptr<Conv2d> conv_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateConv2d(const Conv2dConfig& config) {
+  RETURN_IF_ERROR(CheckExtent("filters", config.filters()));
+  RETURN_IF_ERROR(CheckExtent("groups", config.groups()));
+  if (config.filters() % config.groups() != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat("groups %d does not divide the %d filters",
+                                                      config.groups(), config.filters()));
+  }
+  return std::make_unique<Conv2dLayer>(config);
+}
+
+}  // namespace gyre

@@ -1,0 +1,120 @@
+// dense: y = x W^T + b over all axes but the first.
+//
+// x: [N, ...], seen as [N, I]; W: [O, I]; b: [O]; y: [N, O].  By the chain rule
+//   dx = dy W,  dW = dy^T x,  db = the sum of dy over N.
+
+#include "engine/runtime/parallel.h"
+#include "layers/infer.h"
+
+namespace gyre {
+namespace {
+
+constexpr int kX = 0, kY = 1, kWeight = 2, kBias = 3;  // states
+
+template <typename T>
+struct SumOverSamples {
+  using Value = T;
+  const T* dy;
+  T* db;
+  int64_t outputs;
+  HOST_DEVICE T Identity() const { return 0; }
+  HOST_DEVICE T Load(int64_t row, int64_t column) const { return dy[row * outputs + column]; }
+  HOST_DEVICE T Combine(T a, T b) const { return a + b; }
+  HOST_DEVICE void Store(int64_t column, T sum) const { db[column] = sum; }
+};
+
+class Dense : public Layer {
+ public:
+  explicit Dense(const DenseConfig& config) : config_(config) {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
+    const Shape& x = input.inputs[0];
+    ASSIGN_OR_RETURN(const int64_t inputs, SampleElements(x));
+    RETURN_IF_ERROR(CheckExtent("elements of a sample", inputs));
+    compute_ = input.compute;
+    samples_ = x[0];
+    outputs_ = config_.outputs();
+    RETURN_IF_ERROR(Prepare(input, inputs));
+
+    const bool data_gradient = NeedsGradient(input, kX);
+    LayerSpec spec;
+    spec.states = {
+        MakeState("input", StateKind::kInput, x, compute_, kRead, InBackward(input, kRead)),
+        MakeState("output", StateKind::kOutput, Shape{samples_, outputs_}, compute_, kWrite,
+                  kNone)};
+    Initializer weights{.kind = Initializer::Kind::kXavier, .fan_in = inputs, .fan_out = outputs_};
+    ASSIGN_OR_RETURN(StateSpec weight,
+                     MakeParameter("weight", Shape{outputs_, inputs}, config_.weight(), weights,
+                                   input, data_gradient ? kRead : kNone));
+    spec.states.push_back(std::move(weight));
+    if (config_.use_bias()) {
+      Initializer zeros{.fan_in = inputs, .fan_out = outputs_};
+      ASSIGN_OR_RETURN(StateSpec bias,
+                       MakeParameter("bias", Shape{outputs_}, config_.bias(), zeros, input, kNone));
+      spec.states.push_back(std::move(bias));
+    }
+    const double products = 2.0 * static_cast<double>(samples_) * static_cast<double>(inputs) *
+                            static_cast<double>(outputs_);
+    spec.forward_flops = products;
+    spec.backward_flops = data_gradient ? 2 * products : products;
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    const std::span<const Tensor> states = context.states;
+    return forward_->Run(context.stream, states[kX].data, states[kWeight].data,
+                         config_.use_bias() ? states[kBias].data : nullptr, states[kY].data);
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    const std::span<const Tensor> gradients = context.gradients;
+    const void* dy = gradients[kY].data;
+    if (gradients[kWeight]) {
+      RETURN_IF_ERROR(backward_weight_->Run(context.stream, dy, context.states[kX].data, nullptr,
+                                            gradients[kWeight].data));
+    }
+    if (config_.use_bias() && gradients[kBias]) RETURN_IF_ERROR(BackwardBias(context));
+    if (!gradients[kX]) return absl::OkStatus();
+    return backward_data_->Run(context.stream, dy, context.states[kWeight].data, nullptr,
+                               gradients[kX].data);
+  }
+
+ private:
+  absl::Status Prepare(const InferInput& input, int64_t inputs) {
+    GemmSpec forward{.dtype = compute_, .m = samples_, .n = outputs_, .k = inputs};
+    forward.transpose_b = true;
+    forward.bias = config_.use_bias();
+    ASSIGN_OR_RETURN(forward_, input.primitives->Prepare(forward));
+    if (!input.train) return absl::OkStatus();
+    GemmSpec weight{.dtype = compute_, .m = outputs_, .n = inputs, .k = samples_};
+    weight.transpose_a = true;
+    ASSIGN_OR_RETURN(backward_weight_, input.primitives->Prepare(weight));
+    if (!NeedsGradient(input, kX)) return absl::OkStatus();
+    const GemmSpec data{.dtype = compute_, .m = samples_, .n = inputs, .k = outputs_};
+    ASSIGN_OR_RETURN(backward_data_, input.primitives->Prepare(data));
+    return absl::OkStatus();
+  }
+
+  absl::Status BackwardBias(const LayerContext& context) const {
+    return VisitComputeType(compute_, [&]<typename T>() {
+      return ReduceColumns(context.stream, samples_, outputs_,
+                           SumOverSamples<T>{context.gradients[kY].as<T>(),
+                                             context.gradients[kBias].as<T>(), outputs_});
+    });
+  }
+
+  const DenseConfig config_;
+  DType compute_ = DType::kF32;
+  int64_t samples_ = 0, outputs_ = 0;
+  std::unique_ptr<Gemm> forward_, backward_data_, backward_weight_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateDense(const DenseConfig& config) {
+  RETURN_IF_ERROR(CheckExtent("outputs", config.outputs()));
+  return std::make_unique<Dense>(config);
+}
+
+}  // namespace gyre

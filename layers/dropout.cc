@@ -1,0 +1,109 @@
+// dropout: in training, zeroes each element with probability `rate` and scales the others by
+// 1 / (1 - rate); otherwise the identity, as a view.  x and y: any shape [N, ...].
+//
+// No mask is kept: backward computes it again.  An element's bits depend on (key of the layer,
+// step, position of its sample in the endless sample order, element), so they are the same for
+// every device and every number of ranks. Source: Srivastava et al. 2014, "Dropout: a simple way to
+// prevent neural networks from overfitting", JMLR 15, in the inverted form.
+
+#include "absl/strings/str_format.h"
+#include "engine/runtime/parallel.h"
+#include "engine/runtime/random.h"
+#include "layers/infer.h"
+
+namespace gyre {
+namespace {
+
+constexpr int kX = 0, kY = 1;  // states
+constexpr int kWords = 4;      // elements that one Philox call serves
+
+// Masks `from` into `to`, both [N, sample_elements], one group of kWords elements of a sample at a
+// time.  Forward and backward are the same function: of x, and of dy.
+template <typename T>
+struct Mask {
+  uint64_t key;
+  uint32_t drop_below;
+  T scale;
+  int64_t sample_elements, sample_groups;
+  const StepScalars* step;
+  const T* from;
+  T* to;
+
+  HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t row = i / sample_groups, group = i % sample_groups;
+    const uint64_t sample = step->first_sample + static_cast<uint64_t>(row);
+    const uint64_t counter =
+        sample * static_cast<uint64_t>(sample_groups) + static_cast<uint64_t>(group);
+    const RandomBits bits = Philox(key, step->step, counter);
+    const int64_t begin = group * kWords;
+    for (int word = 0; word < kWords && begin + word < sample_elements; ++word) {
+      const int64_t at = row * sample_elements + begin + word;
+      to[at] = bits.v[word] < drop_below ? T{0} : scale * from[at];
+    }
+  }
+};
+
+class Dropout : public Layer {
+ public:
+  explicit Dropout(double rate) : rate_(rate) {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
+    const Shape& shape = input.inputs[0];
+    ASSIGN_OR_RETURN(sample_elements_, SampleElements(shape));
+    compute_ = input.compute;
+    samples_ = shape[0];
+    key_ = input.random_key;
+    identity_ = !input.train || rate_ == 0;
+    LayerSpec spec;
+    spec.states = {MakeState("input", StateKind::kInput, shape, compute_, kRead, kNone),
+                   MakeState("output", StateKind::kOutput, shape, compute_, kWrite, kNone)};
+    spec.aliases = {{.output = kY, .input = kX, .must = identity_}};
+    if (!identity_) {
+      spec.forward_flops = static_cast<double>(shape.elements());
+      spec.backward_flops = spec.forward_flops;
+    }
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    return Apply(context, context.states[kX], context.states[kY]);
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    if (!context.gradients[kX]) return absl::OkStatus();
+    return Apply(context, context.gradients[kY], context.gradients[kX]);
+  }
+
+ private:
+  absl::Status Apply(const LayerContext& context, const Tensor& from, const Tensor& to) const {
+    if (identity_) return absl::OkStatus();
+    return VisitComputeType(compute_, [&]<typename T>() {
+      const int64_t groups = (sample_elements_ + kWords - 1) / kWords;
+      // rate < 1, so the product is below 2^32.
+      const auto drop_below = static_cast<uint32_t>(rate_ * 4294967296.0);
+      return ForEach(context.stream, samples_ * groups,
+                     Mask<T>{key_, drop_below, static_cast<T>(1 / (1 - rate_)), sample_elements_,
+                             groups, context.step, from.as<T>(), to.as<T>()});
+    });
+  }
+
+  const double rate_;
+  DType compute_ = DType::kF32;
+  int64_t samples_ = 0, sample_elements_ = 1;
+  uint64_t key_ = 0;
+  bool identity_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateDropout(const DropoutConfig& config) {
+  const double rate = config.rate();
+  if (!(rate >= 0 && rate < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("rate: expected at least 0 and below 1, got %g", rate));
+  }
+  return std::make_unique<Dropout>(rate);
+}
+
+}  // namespace gyre

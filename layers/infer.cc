@@ -1,0 +1,114 @@
+#include "layers/infer.h"
+
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace gyre {
+
+absl::Status CheckInputs(const InferInput& input, std::initializer_list<ExpectedInput> expected) {
+  GYRE_CHECK(input.inputs.size() == input.dtypes.size());
+  if (input.inputs.size() != expected.size()) {
+    const std::string names = absl::StrJoin(
+        expected, ", ", [](std::string* out, const ExpectedInput& x) { out->append(x.name); });
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects %d input%s (%s), got %d", expected.size(),
+                        expected.size() == 1 ? "" : "s", names, input.inputs.size()));
+  }
+  if (!IsComputeType(input.compute)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("computes in F64 or F32, got %s", DTypeName(input.compute)));
+  }
+  size_t i = 0;
+  for (const ExpectedInput& x : expected) {
+    const DType dtype = input.dtypes[i++];
+    if (dtype != x.dtype) {
+      return absl::InvalidArgumentError(absl::StrFormat("expects %s of type %s, got %s", x.name,
+                                                        DTypeName(x.dtype), DTypeName(dtype)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckExtent(std::string_view field, int64_t value, int64_t least) {
+  if (value >= least && value <= kMaxExtent) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: expected %d to %d, got %d", field, least, kMaxExtent, value));
+}
+
+absl::StatusOr<int64_t> SampleElements(const Shape& shape) {
+  if (shape.rank() < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects inputs [N, ...], got %s", shape.ToString()));
+  }
+  const int64_t elements = shape.elements(1, shape.rank());
+  if (elements < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects samples of one element or more, got %s", shape.ToString()));
+  }
+  return elements;
+}
+
+bool NeedsGradient(const InferInput& input, int index) {
+  const auto i = static_cast<size_t>(index);
+  return input.train && i < input.needs_gradient.size() && input.needs_gradient[i] != 0;
+}
+
+StateSpec MakeState(std::string name, StateKind kind, const Shape& shape, DType dtype,
+                    uint8_t forward, uint8_t backward) {
+  StateSpec state;
+  state.name = std::move(name);
+  state.kind = kind;
+  state.shape = shape;
+  state.dtype = dtype;
+  state.forward = forward;
+  state.backward = backward;
+  return state;
+}
+
+StateSpec MakeBytes(std::string name, StateKind kind, size_t bytes, uint8_t forward,
+                    uint8_t backward) {
+  StateSpec state = MakeState(std::move(name), kind, Shape{static_cast<int64_t>(bytes)}, DType::kU8,
+                              forward, backward);
+  state.bytes = bytes;
+  return state;
+}
+
+absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
+                                        const ParameterConfig& config, const Initializer& fallback,
+                                        const InferInput& input, uint8_t backward) {
+  for (const auto& [field, value] :
+       {std::pair("learning_rate_multiplier", config.learning_rate_multiplier()),
+        std::pair("decay_multiplier", config.decay_multiplier())}) {
+    if (!std::isfinite(value) || value < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s.%s: expected 0 or more, got %g", name, field, value));
+    }
+  }
+  auto initializer = MakeInitializer(config.initializer(), fallback);
+  if (!initializer.ok()) return Annotate(initializer.status(), name);
+  const StateSpec* first = FindState(input.same_parameters_as, name);
+  if (first != nullptr && first->parts.size() == 1 && !(first->parts[0].shape == shape)) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: expected the shape %s, got %s", name,
+                                                      first->parts[0].shape.ToString(),
+                                                      shape.ToString()));
+  }
+  StateSpec state =
+      MakeState(std::move(name), StateKind::kParameter, shape, input.compute, kRead, backward);
+  state.parts = {CanonicalPart{"", shape}};
+  state.initializer = *initializer;
+  state.learning_rate_multiplier = config.learning_rate_multiplier();
+  state.decay_multiplier = config.decay_multiplier();
+  return state;
+}
+
+const StateSpec* FindState(const LayerSpec* spec, std::string_view name) {
+  if (spec == nullptr) return nullptr;
+  for (const StateSpec& state : spec->states) {
+    if (state.name == name) return &state;
+  }
+  return nullptr;
+}
+
+}  // namespace gyre

@@ -1,0 +1,55 @@
+// infer.h: what every layer's Infer does: check its inputs and write down its states.  Errors are
+// InvalidArgument and begin with the field or thing at fault, since the net puts file, line and the
+// layer's name in front.  Pure functions of their arguments.
+#pragma once
+
+#include <initializer_list>
+#include <limits>
+#include <string_view>
+
+#include "layers/layer.h"
+
+namespace gyre {
+
+// The largest extent that vendor libraries take.
+inline constexpr int64_t kMaxExtent = std::numeric_limits<int32_t>::max();
+
+struct ExpectedInput {
+  std::string_view name;
+  DType dtype;
+};
+
+// As many inputs as expected, of these types, and a compute type that layers work in.
+absl::Status CheckInputs(const InferInput& input, std::initializer_list<ExpectedInput> expected);
+
+// least <= value <= kMaxExtent.
+absl::Status CheckExtent(std::string_view field, int64_t value, int64_t least = 1);
+
+// The elements of one sample of `shape` [N, ...].  Errors: no batch axis; no elements.
+absl::StatusOr<int64_t> SampleElements(const Shape& shape);
+
+bool NeedsGradient(const InferInput& input, int index);
+
+// `access` if the net trains, else none: without training there is no backward.
+inline uint8_t InBackward(const InferInput& input, uint8_t access) {
+  return input.train ? access : static_cast<uint8_t>(kNone);
+}
+
+StateSpec MakeState(std::string name, StateKind kind, const Shape& shape, DType dtype,
+                    uint8_t forward, uint8_t backward);
+
+// Opaque bytes.
+StateSpec MakeBytes(std::string name, StateKind kind, size_t bytes, uint8_t forward,
+                    uint8_t backward);
+
+// A parameter of the compute type in the canonical layout.  `fallback` initializes it where the
+// config does not say, and has its fans.  Errors: a multiplier that is negative or not finite; an
+// initializer's; a shape other than the first shape's (input.same_parameters_as).
+absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
+                                        const ParameterConfig& config, const Initializer& fallback,
+                                        const InferInput& input, uint8_t backward);
+
+// The state of that name; null if there is none, or no spec.
+const StateSpec* FindState(const LayerSpec* spec, std::string_view name);
+
+}  // namespace gyre

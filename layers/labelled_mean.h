@@ -1,0 +1,120 @@
+// labelled_mean.h: the mean, over the samples of the global batch, of a number that depends on a
+// sample's label.  It is what the loss and the accuracy are, apart from the number.
+//
+// Each rank puts out its local sum over the global count, so that the ranks' outputs add up to the
+// mean.  The count is the global batch, or, where a label is ignored, a statistic that the net sums
+// over ranks between phase 0 and phase 1.  A mean over no samples is 0.
+#pragma once
+
+#include <optional>
+
+#include "engine/runtime/parallel.h"
+#include "layers/infer.h"
+
+namespace gyre {
+
+// What one sample's label says.  It is bad if out of range; then the sample counts for nothing.
+struct Labels {
+  const int32_t* labels;  // [N]
+  int32_t classes;
+  bool has_ignored;
+  int32_t ignored;
+
+  HOST_DEVICE bool Ignored(int64_t n) const { return has_ignored && labels[n] == ignored; }
+  HOST_DEVICE bool Counts(int64_t n) const {
+    return !Ignored(n) && labels[n] >= 0 && labels[n] < classes;
+  }
+  HOST_DEVICE bool Bad(int64_t n) const { return !Ignored(n) && !Counts(n); }
+};
+
+struct SumAndCount {
+  double sum, count;
+};
+
+// One row whose columns are the samples.  Score has double operator()(int64_t n, int32_t label).
+template <typename Score>
+struct SumOverLabels {
+  using Value = SumAndCount;
+  Labels labels;
+  Score score;
+  double* metric;  // [2]
+  double* count;   // [1]; null if no label is ignored
+  Fault* fault;
+  int layer;
+
+  HOST_DEVICE Value Identity() const { return {0, 0}; }
+  HOST_DEVICE Value Load(int64_t, int64_t n) const {
+    if (labels.Bad(n)) RaiseFault(fault, layer, FaultCode::kLabelOutOfRange, n);
+    if (!labels.Counts(n)) return {0, 0};
+    return {score(n, labels.labels[n]), 1};
+  }
+  HOST_DEVICE Value Combine(Value a, Value b) const { return {a.sum + b.sum, a.count + b.count}; }
+  HOST_DEVICE void Store(int64_t, Value v) const {
+    metric[0] = v.sum;
+    metric[1] = v.count;
+    if (count != nullptr) count[0] = v.count;
+  }
+};
+
+// The global count, when a kernel runs.
+struct Normaliser {
+  double global_batch;
+  const double* count;  // null: global_batch
+  HOST_DEVICE double operator()() const { return count != nullptr ? count[0] : global_batch; }
+};
+
+template <typename T>
+struct DivideByCount {
+  const double* metric;
+  Normaliser normaliser;
+  T* mean;
+  HOST_DEVICE void operator()(int64_t) const {
+    mean[0] = normaliser() > 0 ? static_cast<T>(metric[0] / normaliser()) : T{0};
+  }
+};
+
+class LabelledMean {
+ public:
+  static constexpr int kScores = 0, kLabels = 1, kMean = 2, kMetric = 3;  // states
+
+  // The states above, and the count if a label is ignored, with phases and metric.  Errors: inputs
+  // other than scores [N, classes] and labels [N].
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input, std::optional<int32_t> ignored);
+
+  int64_t samples() const { return samples_; }
+  int64_t classes() const { return classes_; }
+  DType compute() const { return compute_; }
+
+  Labels LabelsOf(const LayerContext& context) const;
+  Normaliser NormaliserOf(const LayerContext& context) const;
+
+  // Phase 0, after the scores that `score` reads: fills the metric and the count.
+  template <typename Score>
+  absl::Status Sum(const LayerContext& context, Score score) const {
+    double* count = count_ < 0 ? nullptr : context.states[count_].as<double>();
+    return ForEachRow(
+        context.stream, 1, samples_,
+        SumOverLabels<Score>{LabelsOf(context), score, context.states[kMetric].as<double>(), count,
+                             context.fault, context.layer});
+  }
+
+  // The last thing in every phase: writes the mean if the phase is the last.
+  absl::Status Finish(const LayerContext& context) const {
+    if (context.phase + 1 < phases()) return absl::OkStatus();
+    return VisitComputeType(compute_, [&]<typename T>() {
+      return ForEach(context.stream, 1,
+                     DivideByCount<T>{context.states[kMetric].as<double>(), NormaliserOf(context),
+                                      context.states[kMean].as<T>()});
+    });
+  }
+
+ private:
+  int phases() const { return count_ < 0 ? 1 : 2; }
+
+  DType compute_ = DType::kF32;
+  int64_t samples_ = 0, classes_ = 0, global_batch_ = 0;
+  std::optional<int32_t> ignored_;
+  int count_ = -1;  // state
+};
+
+}  // namespace gyre

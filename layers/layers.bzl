@@ -1,0 +1,118 @@
+"""The catalogue of layers, and what is generated from it: a library each, and the factory.
+
+tests/layers/BUILD makes a test each.  The factory is made from the tests' sources too, so that
+nothing links without them.
+"""
+
+load("//third_party:cuda.bzl", "device_cc_library")
+
+# Members of LayerConfig.type in models/schema/layer.proto.  A layer NAME is NAME.cc, which defines
+# `CreateName(const NameConfig&)`, and tests/layers/NAME_test.cc.
+LAYERS = [
+    "accuracy",
+    "conv2d",
+    "dense",
+    "dropout",
+    "flatten",
+    "pool2d",
+    "relu",
+    "softmax_cross_entropy",
+]
+
+_DEPS = [
+    ":infer",
+    ":labelled_mean",
+    ":layer",
+    ":window",
+    "//engine/runtime:parallel",
+    "//engine/runtime:primitives",
+    "//engine/runtime:random",
+    "//models/schema:layer_proto",
+    "//third_party:abseil",
+]
+
+def _camel_case(name, after_digits):
+    """CamelCase of a snake_case name; protoc's enumerators have a capital after digits as well."""
+    result = ""
+    capital = True
+    for character in name.elems():
+        if character == "_":
+            capital = True
+            continue
+        result += character.upper() if capital else character
+        capital = after_digits and character.isdigit()
+    return result
+
+def _factory_source():
+    # No default: -Werror=switch finds a member of LayerConfig.type that the catalogue lacks.
+    lines = [
+        "// Generated from layers/layers.bzl.",
+        "#include \"layers/factory.h\"",
+        "",
+        "namespace gyre {",
+    ]
+    for name in LAYERS:
+        camel = _camel_case(name, after_digits = False)
+        lines.append("absl::StatusOr<std::unique_ptr<Layer>> Create%s(const %sConfig& config);" % (camel, camel))
+    lines += [
+        "",
+        "absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(const LayerConfig& config) {",
+        "  switch (config.type_case()) {",
+    ]
+    for name in LAYERS:
+        lines += [
+            "    case LayerConfig::k%s:" % _camel_case(name, after_digits = True),
+            "      return Create%s(config.%s());" % (_camel_case(name, after_digits = False), name),
+        ]
+    lines += [
+        "    case LayerConfig::TYPE_NOT_SET:",
+        "      break;",
+        "  }",
+        "  return absl::InvalidArgumentError(\"expected a type, one of %s\");" % ", ".join(LAYERS),
+        "}",
+        "",
+        "}  // namespace gyre",
+        "",
+    ]
+    return "\n".join(lines)
+
+def _factory_impl(ctx):
+    out = ctx.actions.declare_file(ctx.attr.name + ".cc")
+    text = ctx.actions.declare_file(ctx.attr.name + ".txt")
+    ctx.actions.write(text, _factory_source())
+    ctx.actions.run_shell(
+        command = "cp $1 $2",
+        arguments = [text.path, out.path],
+        inputs = [text] + ctx.files.tests,
+        outputs = [out],
+        mnemonic = "LayerFactory",
+    )
+    return [DefaultInfo(files = depset([out]))]
+
+_factory = rule(
+    implementation = _factory_impl,
+    attrs = {"tests": attr.label_list(allow_files = [".cc"])},
+)
+
+def layer_libraries(name):
+    """Declares one library a layer, and the factory's source.
+
+    Args:
+      name: of the factory's source, NAME.cc.
+
+    Returns:
+      The labels of the layers' libraries.
+    """
+    for layer in LAYERS:
+        device_cc_library(
+            name = layer,
+            srcs = [layer + ".cc"],
+            visibility = ["//visibility:private"],
+            deps = _DEPS,
+        )
+    _factory(
+        name = name,
+        tests = ["//tests/layers:%s_test.cc" % layer for layer in LAYERS],
+        visibility = ["//visibility:private"],
+    )
+    return [":" + layer for layer in LAYERS]

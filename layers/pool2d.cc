@@ -1,0 +1,104 @@
+// pool2d: the maximum or the average of each window of images x: [N, H, W, C]; y: [N, H', W', C].
+// An average leaves padding out.  Windows that would cross the padded border are left out.  The
+// primitive does the arithmetic.
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "layers/infer.h"
+#include "layers/window.h"
+
+namespace gyre {
+namespace {
+
+constexpr int kX = 0, kY = 1, kSavedState = 2;  // states; the last one only if there is any
+
+class Pool2dLayer : public Layer {
+ public:
+  explicit Pool2dLayer(const Pool2dConfig& config) : config_(config) {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    RETURN_IF_ERROR(CheckInputs(input, {{"images", input.compute}}));
+    const Shape& x = input.inputs[0];
+    ASSIGN_OR_RETURN(const Pool2dSpec pool, MakeSpec(input));
+    ASSIGN_OR_RETURN(pool_, input.primitives->Prepare(pool));
+    LayerSpec spec;
+    const Shape y{pool.n, pool.out_h(), pool.out_w(), pool.c};
+    spec.states = {MakeState("input", StateKind::kInput, x, pool.dtype, kRead, kNone),
+                   MakeState("output", StateKind::kOutput, y, pool.dtype, kWrite, kNone)};
+    if (pool_->saved_bytes() > 0) {
+      spec.states.push_back(MakeBytes("saved", StateKind::kSaved, pool_->saved_bytes(), kWrite,
+                                      InBackward(input, kRead)));
+    }
+    has_saved_ = pool_->saved_bytes() > 0;
+    spec.forward_flops =
+        static_cast<double>(y.elements()) * static_cast<double>(pool.kernel_h * pool.kernel_w);
+    // The gradient of a maximum goes to one element, that of an average to the whole window.
+    spec.backward_flops =
+        pool.kind == PoolKind::kMax ? static_cast<double>(y.elements()) : spec.forward_flops;
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    return pool_->Forward(context.stream, context.states[kX].data, context.states[kY].data,
+                          Saved(context));
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    if (!context.gradients[kX]) return absl::OkStatus();
+    return pool_->Backward(context.stream, context.gradients[kY].data, Saved(context),
+                           context.gradients[kX].data);
+  }
+
+ private:
+  absl::StatusOr<Pool2dSpec> MakeSpec(const InferInput& input) const {
+    const Shape& x = input.inputs[0];
+    RETURN_IF_ERROR(CheckImages(x));
+    ASSIGN_OR_RETURN(const HeightWidth kernel, ReadHeightWidth("kernel", config_.kernel()));
+    ASSIGN_OR_RETURN(const HeightWidth stride, ReadHeightWidth("stride", config_.stride(), kernel));
+    ASSIGN_OR_RETURN(const Padding padding, ReadPadding(config_.padding()));
+    // A window that lies in padding alone would have no maximum and no average.
+    RETURN_IF_ERROR(CheckPadding(padding.top, padding.bottom, kernel.height));
+    RETURN_IF_ERROR(CheckPadding(padding.left, padding.right, kernel.width));
+    RETURN_IF_ERROR(CheckWindowFits(x, kernel, HeightWidth{}, padding));
+    return Pool2dSpec{
+        .dtype = input.compute,
+        .kind = config_.kind() == Pool2dConfig::MAX ? PoolKind::kMax : PoolKind::kAverage,
+        .n = x[0],
+        .h = x[1],
+        .w = x[2],
+        .c = x[3],
+        .kernel_h = kernel.height,
+        .kernel_w = kernel.width,
+        .stride_h = stride.height,
+        .stride_w = stride.width,
+        .padding_top = padding.top,
+        .padding_bottom = padding.bottom,
+        .padding_left = padding.left,
+        .padding_right = padding.right,
+        .train = input.train};
+  }
+
+  static absl::Status CheckPadding(int64_t before, int64_t after, int64_t kernel) {
+    const int64_t padding = std::max(before, after);
+    if (padding < kernel) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("padding: expected less than the kernel %d, got %d", kernel, padding));
+  }
+
+  void* Saved(const LayerContext& context) const {
+    return has_saved_ ? context.states[kSavedState].data : nullptr;
+  }
+
+  const Pool2dConfig config_;
+  bool has_saved_ = false;
+  std::unique_ptr<Pool2d> pool_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreatePool2d(const Pool2dConfig& config) {
+  return std::make_unique<Pool2dLayer>(config);
+}
+
+}  // namespace gyre

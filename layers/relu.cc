@@ -1,0 +1,90 @@
+// relu: y = x where x > 0, else negative_slope * x; x and y of any shape [N, ...].  The sign of y
+// is the sign of x, so backward reads y and the layer may work in place.
+
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "engine/runtime/parallel.h"
+#include "layers/infer.h"
+
+namespace gyre {
+namespace {
+
+constexpr int kX = 0, kY = 1;  // states
+
+// !(x <= 0) lets a NaN through; a slope of 0 must not make one from -inf.
+template <typename T>
+struct ReluForward {
+  T slope;
+  const T* x;
+  T* y;
+  HOST_DEVICE void operator()(int64_t i) const {
+    y[i] = !(x[i] <= 0) ? x[i] : slope > 0 ? slope * x[i] : T{0};
+  }
+};
+
+template <typename T>
+struct ReluBackward {
+  T slope;
+  const T* y;
+  const T* dy;
+  T* dx;
+  HOST_DEVICE void operator()(int64_t i) const { dx[i] = y[i] > 0 ? dy[i] : slope * dy[i]; }
+};
+
+class Relu : public Layer {
+ public:
+  explicit Relu(double slope) : slope_(slope) {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
+    const Shape& shape = input.inputs[0];
+    RETURN_IF_ERROR(SampleElements(shape).status());
+    compute_ = input.compute;
+    elements_ = shape.elements();
+    LayerSpec spec;
+    spec.states = {
+        MakeState("input", StateKind::kInput, shape, compute_, kRead, kNone),
+        MakeState("output", StateKind::kOutput, shape, compute_, kWrite, InBackward(input, kRead))};
+    spec.aliases = {{.output = kY, .input = kX, .must = false}};
+    spec.forward_flops = static_cast<double>(elements_);
+    spec.backward_flops = static_cast<double>(elements_);
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    return VisitComputeType(compute_, [&]<typename T>() {
+      return ForEach(context.stream, elements_,
+                     ReluForward<T>{static_cast<T>(slope_), context.states[kX].as<T>(),
+                                    context.states[kY].as<T>()});
+    });
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    if (!context.gradients[kX]) return absl::OkStatus();
+    return VisitComputeType(compute_, [&]<typename T>() {
+      return ForEach(context.stream, elements_,
+                     ReluBackward<T>{static_cast<T>(slope_), context.states[kY].as<T>(),
+                                     context.gradients[kY].as<T>(), context.gradients[kX].as<T>()});
+    });
+  }
+
+ private:
+  const double slope_;
+  DType compute_ = DType::kF32;
+  int64_t elements_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateRelu(const ReluConfig& config) {
+  const double slope = config.negative_slope();
+  // A negative slope would make the sign of y useless, see above.
+  if (!std::isfinite(slope) || slope < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("negative_slope: expected 0 or more, got %g", slope));
+  }
+  return std::make_unique<Relu>(slope);
+}
+
+}  // namespace gyre
