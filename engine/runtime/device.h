@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "engine/runtime/tensor.h"
@@ -26,19 +27,26 @@ class Event {
   virtual absl::StatusOr<bool> Done() const = 0;
 };
 
+// The device must outlive its streams.
 class Stream {
  public:
-  virtual ~Stream() = default;
+  virtual ~Stream() = default;  // finishes what was enqueued
   virtual DeviceKind kind() const = 0;
 
   // Copies between any two of: device memory, pinned host memory, pageable host memory.  Both
-  // ranges must stay valid until the stream has passed this point.
+  // ranges must stay valid until the stream has passed this point.  Errors: OutOfRange (sim) if a
+  // range leaves the allocation it begins or ends in; nothing is enqueued then.
   virtual absl::Status Copy(void* to, const void* from, size_t bytes) = 0;
+  // Makes this point of the stream the event's, in place of the one recorded before.
   virtual absl::Status Record(Event& event) = 0;
+  // Later work waits for the point that the event has now; a later Record does not move it.  No
+  // effect if never recorded.  An error of the work waited for becomes this stream's.
   virtual absl::Status Wait(const Event& event) = 0;
-  // Enqueues host code that may touch this device's memory.  cpu and sim only.
+  // Enqueues host code that may touch this device's memory but no stream.  After the stream's first
+  // error it is dropped without being run.  cpu and sim only.
   virtual absl::Status Call(std::function<absl::Status()> work) = 0;
-  // Blocks the calling thread until everything enqueued has finished; returns its first error.
+  // Blocks the calling thread until everything enqueued has finished; returns its first error,
+  // which stays: a stream does not recover.
   virtual absl::Status Synchronize() = 0;
   virtual void* native() const = 0;  // cudaStream_t; null on cpu and sim
 };
@@ -48,7 +56,8 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
   // Whole arenas, at start only.  Alignment >= 4096.  Contents are unspecified (sim: a pattern of
-  // NaNs).  Errors: ResourceExhausted with the bytes asked for, in use, and the capacity.
+  // NaNs).  bytes == 0 gives null.  All is freed before the device goes.  Errors: ResourceExhausted
+  // with the bytes asked for, in use, and the capacity.
   virtual absl::StatusOr<void*> Allocate(MemoryKind kind, size_t bytes) = 0;
   virtual void Free(MemoryKind kind, void* memory) = 0;
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
@@ -58,24 +67,25 @@ class Device {
 };
 
 struct CpuOptions {
-  int threads = 1;  // OpenMP threads of each stream; part of the recorded choices
+  int threads = 1;  // >= 1: OpenMP threads of each stream; part of the recorded choices
 };
 
-// Runs work at once on the calling thread; device memory is host memory.
+// Runs work at once on the calling thread, whose OpenMP thread count NewStream sets; errors are
+// returned at once, and by every later call.  Device memory is host memory.
 std::unique_ptr<Device> NewCpuDevice(const CpuOptions& options);
 
 struct SimOptions {
   int threads = 1;
   size_t capacity_bytes = size_t{1} << 30;
-  double copy_bytes_per_s = 0;  // 0: as fast as memcpy
+  double copy_bytes_per_s = 0;  // of each stream; 0: as fast as memcpy
   // Non-zero: each stream sleeps a random time (seeded by this) before each piece of work, so that
   // a forgotten Wait shows as wrong bits instead of passing by luck.
   uint64_t delay_seed = 0;
 };
 
 // A CPU that behaves like a GPU: bounded memory of its own, a worker thread a stream, events.  Host
-// code that reaches into its device memory other than by Copy or Call is an error that
-// CheckDeviceRange (sim_device.cc) finds for copies.
+// code that reaches into its device memory other than by Copy or Call is a bug; Copy checks that
+// neither of its ranges leaves the allocation it lies in.
 std::unique_ptr<Device> NewSimDevice(const SimOptions& options);
 
 // Parses "cpu", "sim" or "cuda".  Errors: InvalidArgument listing the choices.
