@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,15 +16,18 @@ enum class Arena : uint8_t {
 };
 
 struct TraceState {
-  std::string name;
-  size_t bytes = 0;
+  std::string name;  // for people; need not be unique
+  size_t bytes = 0;  // 0 is legal
   Arena arena = Arena::kDevice;
   bool persistent = false;    // keeps its value over iterations: parameters, optimizer state
-  int contiguous_group = -1;  // members lie side by side in order of declaration (a bucket)
-  int view_of = -1;           // shares that state's memory from view_offset on
+  int contiguous_group = -1;  // members lie side by side in order of declaration (a bucket); all
+                              // are of one arena, all persistent or none, and none is a view
+  int view_of = -1;           // shares that state's memory from view_offset on, and its arena and
+                              // persistence (its own two fields are not looked at)
   size_t view_offset = 0;
 };
 
+// read: the step needs what an earlier step left (a step's own scratch is written, not read).
 struct TraceTouch {
   int state = 0;
   bool read = false, write = false;

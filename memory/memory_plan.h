@@ -5,14 +5,19 @@
 // others share memory with those whose lifetimes do not overlap.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "memory/access_trace.h"
 
 namespace gyre {
 
-// A state's memory from the first step that touches it to the last (persistent: all of them).
+// A state's memory, reserved from the first step that touches it, a view of it or a member of its
+// group, to the last (persistent, or in the communication arena: all steps).  One that no step
+// touches has first_step 0, last_step -1 and, in the device arena, no memory: its offset is 0.
 struct Placement {
   Arena arena = Arena::kDevice;
   size_t offset = 0;  // within its arena; a multiple of kPlanAlignment but for views
@@ -31,13 +36,15 @@ struct MemoryPlan {
   int peak_step = 0;                  // where that is
 };
 
-// Errors: InvalidArgument for a malformed trace (index out of range, a view beyond its base, a
-// non-persistent state read before it is written), naming step and state; ResourceExhausted if the
-// device arena exceeds capacity_bytes, naming the peak step, its largest states with their bytes,
-// the capacity, and the smallest capacity that would do.
+// Errors: InvalidArgument for a malformed trace (index out of range, a view beyond its base, views
+// in a circle, a group of unlike members, more bytes than can be added up, a non-persistent state
+// read before an earlier step wrote it or what it shares memory with), naming step and state;
+// ResourceExhausted if the device arena exceeds capacity_bytes, naming the peak step, its largest
+// states with their bytes, the capacity, and the smallest capacity that would do.
 absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_bytes);
 
-// A table for people: bytes by arena, and the largest states alive at the peak.
+// A table for people: bytes by arena, and the largest states alive at the peak.  Precondition: the
+// plan is of this trace.
 std::string Explain(const AccessTrace& trace, const MemoryPlan& plan);
 
 }  // namespace gyre

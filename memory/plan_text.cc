@@ -1,0 +1,117 @@
+#include "memory/plan_text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace gyre {
+namespace {
+
+constexpr size_t kStatesInError = 5;
+constexpr size_t kStatesInTable = 16;
+
+// "512 B", "1.5 KiB": one decimal of the largest unit that is not above the number.
+std::string ShortBytes(size_t bytes) {
+  if (bytes < 1024) return absl::StrCat(bytes, " B");
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double amount = static_cast<double>(bytes) / 1024;
+  int unit = 0;
+  // At 1023.95 one decimal would round up to 1024.0.
+  for (; amount >= 1023.95 && unit < 5; ++unit) amount /= 1024;
+  return absl::StrFormat("%.1f %s", amount, kUnits[unit]);
+}
+
+// The device states with memory of their own that are alive at the plan's peak, largest first.
+std::vector<int> AliveAtPeak(const AccessTrace& trace, const MemoryPlan& plan) {
+  std::vector<int> alive;
+  for (size_t i = 0; i < trace.states.size(); ++i) {
+    const TraceState& state = trace.states[i];
+    const Placement& at = plan.placements[i];
+    if (state.view_of >= 0 || at.arena != Arena::kDevice || state.bytes == 0) continue;
+    // Without any step the persistent states are all there is.
+    const bool in_lifetime = at.first_step <= plan.peak_step && plan.peak_step <= at.last_step;
+    if (in_lifetime || state.persistent) alive.push_back(static_cast<int>(i));
+  }
+  std::stable_sort(alive.begin(), alive.end(), [&trace](int a, int b) {
+    return trace.states[a].bytes > trace.states[b].bytes;
+  });
+  return alive;
+}
+
+std::string PeakName(const AccessTrace& trace, const MemoryPlan& plan) {
+  return trace.steps.empty() ? "no step" : StepName(trace, plan.peak_step);
+}
+
+}  // namespace
+
+std::string StateName(const AccessTrace& trace, int state) {
+  return absl::StrCat("state ", state, " \"", trace.states[state].name, "\"");
+}
+
+std::string StepName(const AccessTrace& trace, int step) {
+  return absl::StrCat("step ", step, " \"", trace.steps[step].name, "\"");
+}
+
+std::string BytesText(size_t bytes) {
+  if (bytes < 1024) return absl::StrCat(bytes, " bytes");
+  return absl::StrCat(ShortBytes(bytes), " (", bytes, " bytes)");
+}
+
+absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan,
+                           size_t capacity_bytes) {
+  std::string message =
+      absl::StrCat("device memory: the capacity is ", BytesText(capacity_bytes),
+                   "; the smallest that would do is ", BytesText(plan.device_bytes),
+                   ". The peak is at ", PeakName(trace, plan), ", where ",
+                   BytesText(plan.lower_bound_bytes), " are alive; the largest states there:");
+  const std::vector<int> alive = AliveAtPeak(trace, plan);
+  for (size_t i = 0; i < std::min(alive.size(), kStatesInError); ++i) {
+    absl::StrAppend(&message, i == 0 ? " " : ", ", "\"", trace.states[alive[i]].name, "\" ",
+                    BytesText(trace.states[alive[i]].bytes));
+  }
+  return absl::ResourceExhaustedError(message);
+}
+
+std::string Explain(const AccessTrace& trace, const MemoryPlan& plan) {
+  size_t persistent_bytes = 0;
+  for (size_t i = 0; i < trace.states.size(); ++i) {
+    const Placement& at = plan.placements[i];
+    if (!trace.states[i].persistent || trace.states[i].view_of >= 0) continue;
+    if (at.arena != Arena::kDevice) continue;
+    persistent_bytes = std::max(persistent_bytes, at.offset + trace.states[i].bytes);
+  }
+  persistent_bytes = (persistent_bytes + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
+
+  std::string text;
+  const auto line = [&text](const char* what, size_t bytes) {
+    absl::StrAppendFormat(&text, "%-26s%10s %16d bytes\n", what, ShortBytes(bytes), bytes);
+  };
+  line("device arena", plan.device_bytes);
+  line("  persistent", persistent_bytes);
+  line("  shared over time", plan.device_bytes - persistent_bytes);
+  line("  most alive at one step", plan.lower_bound_bytes);
+  line("communication arena", plan.communication_bytes);
+
+  const std::vector<int> alive = AliveAtPeak(trace, plan);
+  absl::StrAppendFormat(&text, "peak: %s\n", PeakName(trace, plan));
+  absl::StrAppendFormat(&text, "  %10s %16s  %-12s %s\n", "size", "offset", "steps", "state");
+  for (size_t i = 0; i < std::min(alive.size(), kStatesInTable); ++i) {
+    const TraceState& state = trace.states[alive[i]];
+    const Placement& at = plan.placements[alive[i]];
+    const std::string steps = state.persistent ? std::string("persistent")
+                                               : absl::StrCat(at.first_step, "..", at.last_step);
+    absl::StrAppendFormat(&text, "  %10s %16d  %-12s %s\n", ShortBytes(state.bytes), at.offset,
+                          steps, state.name);
+  }
+  if (alive.size() > kStatesInTable) {
+    size_t rest = 0;
+    for (size_t i = kStatesInTable; i < alive.size(); ++i) rest += trace.states[alive[i]].bytes;
+    absl::StrAppendFormat(&text, "  %10s %16s  %-12s %d smaller states\n", ShortBytes(rest), "", "",
+                          alive.size() - kStatesInTable);
+  }
+  return text;
+}
+
+}  // namespace gyre

@@ -1,0 +1,19 @@
+// plan_text.h: how states, steps and bytes read in the planner's errors.  Private to memory.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "memory/memory_plan.h"
+
+namespace gyre {
+
+std::string StateName(const AccessTrace& trace, int state);  // state 3 "conv1.output"
+std::string StepName(const AccessTrace& trace, int step);    // step 7 "conv1 backward"
+std::string BytesText(size_t bytes);                         // "1.5 KiB (1536 bytes)", "12 bytes"
+
+// ResourceExhausted as PlanMemory describes it.
+absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes);
+
+}  // namespace gyre

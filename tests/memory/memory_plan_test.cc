@@ -1,0 +1,268 @@
+#include "memory/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gyre {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr size_t kPage = kPlanAlignment;
+constexpr size_t kUnlimited = SIZE_MAX;
+
+TraceState State(std::string name, size_t bytes) {
+  TraceState state;
+  state.name = std::move(name);
+  state.bytes = bytes;
+  return state;
+}
+
+TraceState Persistent(std::string name, size_t bytes) {
+  TraceState state = State(std::move(name), bytes);
+  state.persistent = true;
+  return state;
+}
+
+TraceState Grouped(std::string name, size_t bytes, int group) {
+  TraceState state = State(std::move(name), bytes);
+  state.contiguous_group = group;
+  return state;
+}
+
+TraceState View(std::string name, size_t bytes, int base, size_t offset) {
+  TraceState state = State(std::move(name), bytes);
+  state.view_of = base;
+  state.view_offset = offset;
+  return state;
+}
+
+TraceTouch Writes(int state) { return {state, false, true}; }
+TraceTouch Reads(int state) { return {state, true, false}; }
+
+std::string ErrorOf(const AccessTrace& trace, size_t capacity_bytes = kUnlimited) {
+  return std::string(PlanMemory(trace, capacity_bytes).status().message());
+}
+
+TEST(MemoryPlan, EmptyTrace) {
+  const absl::StatusOr<MemoryPlan> plan = PlanMemory({}, 0);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->device_bytes, 0u);
+  EXPECT_EQ(plan->communication_bytes, 0u);
+  EXPECT_EQ(plan->lower_bound_bytes, 0u);
+}
+
+TEST(MemoryPlan, DisjointLifetimesShareMemory) {
+  AccessTrace trace;
+  trace.states = {State("a", 3 * kPage), State("b", kPage), State("c", 3 * kPage)};
+  trace.steps = {
+      {"first", {Writes(0)}}, {"second", {Reads(0), Writes(1)}}, {"third", {Reads(1), Writes(2)}}};
+  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kUnlimited);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->placements[0].offset, plan->placements[2].offset);
+  EXPECT_EQ(plan->device_bytes, 4 * kPage);
+  EXPECT_EQ(plan->lower_bound_bytes, 4 * kPage);
+  EXPECT_EQ(plan->peak_step, 1);
+  EXPECT_EQ(plan->placements[1].first_step, 1);
+  EXPECT_EQ(plan->placements[1].last_step, 2);
+}
+
+TEST(MemoryPlan, PersistentStatesComeFirstInOrderOfDeclaration) {
+  AccessTrace trace;
+  trace.states = {State("x", 10 * kPage), Persistent("w", 1), State("y", 1),
+                  Persistent("u", kPage + 1)};
+  trace.steps = {{"s", {Writes(0), Writes(2), Reads(3)}}};
+  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kUnlimited);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->placements[1].offset, 0u);
+  EXPECT_EQ(plan->placements[3].offset, kPage);
+  EXPECT_EQ(plan->placements[0].offset, 3 * kPage);
+  EXPECT_EQ(plan->placements[2].offset, 13 * kPage);
+  EXPECT_EQ(plan->device_bytes, 14 * kPage);
+}
+
+TEST(MemoryPlan, ViewKeepsItsBaseAlive) {
+  AccessTrace trace;
+  // The outer view is declared before what it views.
+  trace.states = {View("outer", 4, 1, 4), View("inner", 16, 2, 100), State("base", kPage),
+                  State("other", kPage)};
+  trace.steps = {{"write", {Writes(2)}}, {"other", {Writes(3)}}, {"read", {Reads(0)}}};
+  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kUnlimited);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->placements[2].last_step, 2);
+  EXPECT_EQ(plan->placements[0].offset, plan->placements[2].offset + 104);
+  EXPECT_EQ(plan->device_bytes, 2 * kPage);
+}
+
+TEST(MemoryPlan, GroupIsOneBlockOverAllItsMembersLifetimes) {
+  AccessTrace trace;
+  trace.states = {Grouped("a", 10, 5), State("between", kPage), Grouped("b", 100, 5),
+                  Grouped("c", 1, 5)};
+  trace.steps = {{"a", {Writes(0)}}, {"between", {Writes(1)}}, {"b", {Writes(2)}}};
+  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kUnlimited);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const size_t begin = plan->placements[0].offset;
+  EXPECT_EQ(plan->placements[2].offset, begin + 64);
+  EXPECT_EQ(plan->placements[3].offset, begin + 192);  // 64 + 100, aligned
+  EXPECT_EQ(plan->device_bytes, 2 * kPage);
+}
+
+TEST(MemoryPlan, CommunicationArenaIsNeverShared) {
+  AccessTrace trace;
+  trace.states = {State("bucket0", 1), State("bucket1", kPage), State("x", kPage)};
+  trace.states[0].arena = trace.states[1].arena = Arena::kCommunication;
+  trace.steps = {{"a", {Writes(0)}}, {"b", {Writes(1)}}, {"c", {Writes(2)}}};
+  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kPage);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->communication_bytes, 2 * kPage);
+  EXPECT_EQ(plan->device_bytes, kPage);
+  EXPECT_EQ(plan->placements[0].offset, 0u);
+  EXPECT_EQ(plan->placements[1].offset, kPage);
+  EXPECT_EQ(plan->placements[0].last_step, 2);
+}
+
+TEST(MemoryPlan, ZeroBytesAndUntouchedStatesNeedNoMemory) {
+  AccessTrace trace;
+  trace.states = {State("nothing", 0), State("untouched", kPage), Persistent("w", 0)};
+  trace.steps = {{"s", {Writes(0), Reads(2)}}};
+  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, 0);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->device_bytes, 0u);
+  EXPECT_EQ(plan->placements[1].last_step, -1);
+}
+
+TEST(MemoryPlan, OverCapacityNamesStepStatesAndBytes) {
+  AccessTrace trace;
+  trace.states = {Persistent("conv1.weight", 2 * kPage), State("small", 12),
+                  State("conv1.output", 512 * kPage), State("later", kPage)};
+  trace.steps = {{"load", {Writes(1)}},
+                 {"conv1 forward", {Reads(1), Reads(0), Writes(2)}},
+                 {"end", {Writes(3)}}};
+  const absl::Status status = PlanMemory(trace, 1000000).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(),
+            "device memory: the capacity is 976.6 KiB (1000000 bytes); the smallest that would do "
+            "is 2.0 MiB (2109440 bytes). The peak is at step 1 \"conv1 forward\", where 2.0 MiB "
+            "(2109440 bytes) are alive; the largest states there: \"conv1.output\" 2.0 MiB "
+            "(2097152 bytes), \"conv1.weight\" 8.0 KiB (8192 bytes), \"small\" 12 bytes");
+  EXPECT_TRUE(PlanMemory(trace, 2109440).ok());
+  EXPECT_FALSE(PlanMemory(trace, 2109439).ok());
+}
+
+TEST(MemoryPlan, OverCapacityWithoutSteps) {
+  AccessTrace trace;
+  trace.states = {Persistent("w", 1)};
+  EXPECT_THAT(ErrorOf(trace, 4095), AllOf(HasSubstr("no step"), HasSubstr("\"w\" 1 bytes")));
+}
+
+TEST(MemoryPlan, BytesReadWellAtTheBordersOfUnits) {
+  AccessTrace trace;
+  trace.states = {Persistent("w", 1)};
+  const auto capacity_text = [&trace](size_t bytes) {
+    trace.states[0].bytes = 2 * bytes + 1;
+    return ErrorOf(trace, bytes);
+  };
+  EXPECT_THAT(capacity_text(1023), HasSubstr("is 1023 bytes;"));
+  EXPECT_THAT(capacity_text(1024), HasSubstr("is 1.0 KiB (1024 bytes);"));
+  EXPECT_THAT(capacity_text(1048575), HasSubstr("is 1.0 MiB (1048575 bytes);"));
+  EXPECT_THAT(capacity_text(size_t{5} << 40), HasSubstr("is 5.0 TiB (5497558138880 bytes);"));
+}
+
+TEST(MemoryPlan, ErrorNamesOnlyTheLargestStates) {
+  AccessTrace trace;
+  TraceStep step{"all", {}};
+  for (int i = 0; i < 9; ++i) {
+    trace.states.push_back(State("s" + std::to_string(i), 1000 + i));
+    step.touches.push_back(Writes(i));
+  }
+  trace.steps = {step};
+  EXPECT_THAT(ErrorOf(trace, 0),
+              AllOf(HasSubstr("there: \"s8\""), HasSubstr("\"s4\""), Not(HasSubstr("\"s3\""))));
+}
+
+TEST(MemoryPlan, MalformedTraces) {
+  const auto with = [](std::vector<TraceState> states, std::vector<TraceStep> steps = {}) {
+    AccessTrace trace;
+    trace.states = std::move(states);
+    trace.steps = std::move(steps);
+    EXPECT_EQ(PlanMemory(trace, kUnlimited).status().code(), absl::StatusCode::kInvalidArgument);
+    return ErrorOf(trace);
+  };
+  EXPECT_EQ(with({State("x", 1)}, {{"s", {Writes(1)}}}),
+            "step 0 \"s\" touches state 1; there are 1");
+  EXPECT_EQ(with({State("x", 1)}, {{"s", {Writes(-1)}}}),
+            "step 0 \"s\" touches state -1; there are 1");
+  EXPECT_EQ(with({View("v", 1, 3, 0)}), "state 0 \"v\": view of state 3; there are 1");
+  EXPECT_EQ(with({View("v", 1, -2, 0)}), "state 0 \"v\": view of state -2; there are 1");
+  EXPECT_EQ(with({State("x", 10), View("v", 4, 0, 7)}),
+            "state 1 \"v\": 4 bytes from 7 are beyond its base, state 0 \"x\" of 10 bytes");
+  EXPECT_EQ(with({State("x", 10), View("v", 4, 0, SIZE_MAX - 1)}),
+            "state 1 \"v\": 4 bytes from 18446744073709551614 are beyond its base, state 0 \"x\" "
+            "of 10 bytes");
+  EXPECT_THAT(with({State("x", 10), View("v", 20, 0, 0)}), HasSubstr("beyond its base"));
+  EXPECT_EQ(with({View("v", 1, 0, 0)}), "state 0 \"v\": its views form a circle");
+  EXPECT_THAT(with({State("x", 1), View("u", 1, 2, 0), View("v", 1, 1, 0)}),
+              HasSubstr("form a circle"));
+  EXPECT_THAT(with({Grouped("a", 1, -2)}), HasSubstr("contiguous group -2"));
+  TraceState grouped_view = View("v", 1, 0, 0);
+  grouped_view.contiguous_group = 0;
+  EXPECT_THAT(with({State("x", 1), grouped_view}), HasSubstr("view cannot be in a contiguous"));
+  TraceState persistent_member = Grouped("b", 1, 0);
+  persistent_member.persistent = true;
+  EXPECT_EQ(with({Grouped("a", 1, 0), persistent_member}),
+            "state 1 \"b\" and state 0 \"a\" are in contiguous group 0 but differ in arena or "
+            "persistence");
+  TraceState communication_member = Grouped("b", 1, 0);
+  communication_member.arena = Arena::kCommunication;
+  EXPECT_THAT(with({Grouped("a", 1, 0), communication_member}), HasSubstr("differ in arena"));
+  EXPECT_THAT(with({State("x", SIZE_MAX)}), HasSubstr("state 0 \"x\""));
+  EXPECT_THAT(with({State("x", size_t{1} << 60), State("y", 1)}), HasSubstr("state 1 \"y\""));
+}
+
+TEST(MemoryPlan, ReadBeforeWrite) {
+  AccessTrace trace;
+  trace.states = {State("x", 1), View("v", 1, 0, 0), Persistent("w", 1)};
+  trace.steps = {{"good", {Reads(2)}}, {"bad", {Reads(1)}}};
+  EXPECT_EQ(ErrorOf(trace), "step 1 \"bad\" reads state 1 \"v\", which no earlier step wrote");
+  trace.steps[0].touches = {Writes(0)};  // the view's base
+  EXPECT_TRUE(PlanMemory(trace, kUnlimited).ok());
+  trace.steps = {{"in place", {Writes(0), Reads(0)}}};  // its own write is not an earlier step's
+  EXPECT_THAT(ErrorOf(trace), HasSubstr("reads state 0 \"x\""));
+}
+
+TEST(MemoryPlan, Explain) {
+  AccessTrace trace;
+  trace.states = {Persistent("weight", 3 * kPage), State("output", 5 * kPage - 1),
+                  State("bucket", 1)};
+  trace.states[2].arena = Arena::kCommunication;
+  trace.steps = {{"load", {}}, {"forward", {Reads(0), Writes(1)}}, {"send", {Writes(2)}}};
+  const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kUnlimited);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(Explain(trace, *plan),
+            "device arena                32.0 KiB            32768 bytes\n"
+            "  persistent                12.0 KiB            12288 bytes\n"
+            "  shared over time          20.0 KiB            20480 bytes\n"
+            "  most alive at one step    32.0 KiB            32768 bytes\n"
+            "communication arena          4.0 KiB             4096 bytes\n"
+            "peak: step 1 \"forward\"\n"
+            "        size           offset  steps        state\n"
+            "    20.0 KiB            12288  1..1         output\n"
+            "    12.0 KiB                0  persistent   weight\n");
+}
+
+TEST(MemoryPlan, ExplainSumsUpSmallStates) {
+  AccessTrace trace;
+  TraceStep step{"all", {}};
+  for (int i = 0; i < 20; ++i) {
+    trace.states.push_back(State("s" + std::to_string(i), 512));
+    step.touches.push_back(Writes(i));
+  }
+  trace.steps = {step};
+  EXPECT_THAT(Explain(trace, *PlanMemory(trace, kUnlimited)),
+              AllOf(HasSubstr("2.0 KiB"), HasSubstr("4 smaller states"), Not(HasSubstr(" s16\n"))));
+}
+
+}  // namespace
+}  // namespace gyre

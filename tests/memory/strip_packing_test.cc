@@ -1,0 +1,74 @@
+#include "memory/strip_packing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace gyre {
+namespace {
+
+TEST(StripPacking, Nothing) {
+  EXPECT_EQ(PackBlocks({}).extent, 0u);
+  EXPECT_TRUE(LiveBytes({}, 0).empty());
+}
+
+TEST(StripPacking, LiveBytes) {
+  const std::vector<PackItem> items = {{5, 0, 2}, {7, 2, 2}, {1, 1, 3}};
+  EXPECT_EQ(LiveBytes(items, 5), (std::vector<size_t>{5, 6, 13, 1, 0}));
+}
+
+// The lowest extent that any order of first-fit placements reaches.  Some order reaches the
+// optimum: the optimal packing's own, from low to high.
+size_t BestOverAllOrders(const std::vector<PackItem>& items) {
+  std::vector<int> order(items.size());
+  std::iota(order.begin(), order.end(), 0);
+  size_t best = SIZE_MAX;
+  do {
+    std::vector<size_t> offsets(items.size());
+    size_t extent = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      const PackItem& item = items[order[i]];
+      size_t offset = 0;
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (size_t j = 0; j < i; ++j) {
+          const PackItem& other = items[order[j]];
+          const bool together =
+              item.first_step <= other.last_step && other.first_step <= item.last_step;
+          if (together && offset < offsets[order[j]] + other.bytes &&
+              offsets[order[j]] < offset + item.bytes) {
+            offset = offsets[order[j]] + other.bytes;
+            moved = true;
+          }
+        }
+      }
+      offsets[order[i]] = offset;
+      extent = std::max(extent, offset + item.bytes);
+    }
+    best = std::min(best, extent);
+  } while (std::next_permutation(order.begin(), order.end()));
+  return best;
+}
+
+TEST(StripPacking, NearTheOptimumOfSmallCases) {
+  std::mt19937_64 rng(3);
+  int optimal = 0;
+  constexpr int kCases = 300;
+  for (int k = 0; k < kCases; ++k) {
+    std::vector<PackItem> items(1 + rng() % 6);
+    for (PackItem& item : items) {
+      const int a = static_cast<int>(rng() % 6), b = static_cast<int>(rng() % 6);
+      item = {1 + rng() % 20, std::min(a, b), std::max(a, b)};
+    }
+    const size_t best = BestOverAllOrders(items), extent = PackBlocks(items).extent;
+    EXPECT_GE(extent, best);
+    EXPECT_LE(extent, best + best / 3);
+    optimal += extent == best;
+  }
+  EXPECT_GE(optimal, kCases * 98 / 100);
+}
+
+}  // namespace
+}  // namespace gyre
