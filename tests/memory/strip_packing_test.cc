@@ -19,6 +19,12 @@ TEST(StripPacking, LiveBytes) {
   EXPECT_EQ(LiveBytes(items, 5), (std::vector<size_t>{5, 6, 13, 1, 0}));
 }
 
+TEST(StripPacking, UsesAGapThatFitsExactly) {
+  // Every order takes these as they come: the second lies on the first, the third below the second.
+  const std::vector<PackItem> items = {{10, 0, 2}, {10, 2, 3}, {10, 3, 3}};
+  EXPECT_EQ(PackBlocks(items).offsets, (std::vector<size_t>{0, 10, 0}));
+}
+
 // The lowest extent that any order of first-fit placements reaches.  Some order reaches the
 // optimum: the optimal packing's own, from low to high.
 size_t BestOverAllOrders(const std::vector<PackItem>& items) {
