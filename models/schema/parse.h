@@ -7,8 +7,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "google/protobuf/message.h"
+#include "models/schema/describe.h"  // IWYU pragma: export (DidYouMean)
 #include "models/schema/net.pb.h"
 #include "models/schema/source_map.h"
 #include "models/schema/trainer.pb.h"
@@ -23,8 +28,10 @@ struct Parsed {
   std::shared_ptr<const SourceMap> source;
 };
 
-// Parses, applies the overrides, and checks what can be known without data or other files: required
-// fields, ranges, names (unique, non-empty), one type a layer.
+// Parses, applies the overrides (as Split hands them out), and checks what can be known without
+// data or other files: required fields, the trainer's ranges, finite numbers, names (unique,
+// non-empty), one type a layer.  A layer's own ranges are its Infer's affair.  An error about a
+// field that an override set names the override: `--set batch=0: batch must be >= 1, got 0`.
 absl::StatusOr<Parsed<NetConfig>> ParseNet(const std::string& path,
                                            std::span<const std::string> overrides = {});
 absl::StatusOr<Parsed<NetConfig>> ParseNetText(std::string_view text, const std::string& file,
@@ -35,25 +42,23 @@ absl::StatusOr<Parsed<TrainerConfig>> ParseTrainerText(std::string_view text,
                                                        const std::string& file,
                                                        std::span<const std::string> overrides = {});
 
-// Sets one field of a message by reflection: "learning_rate.base=0.1".  A repeated message is
-// addressed by its name field or index: "layer.conv1.conv2d.filters=32".  Setting a repeated scalar
-// replaces it: "kernel=3,5".  Sub-messages that are absent are made.
-// Errors: InvalidArgument naming the path, the segment that does not exist, the choices there, and
-// "did you mean"; or the value and the type expected.
+// Sets one field of a message by reflection: "learning_rate.base", "0.1".  A repeated message is
+// addressed by its name field or index: "layer.conv1.conv2d.filters", "32".  Setting a repeated
+// scalar replaces it: "kernel", "3,5".  Sub-messages that are absent are made, which switches a
+// oneof; the value "{}" makes one empty: "learning_rate.constant", "{}".
+// Errors: InvalidArgument naming the path, the segment that does not exist, the choices there or
+// "did you mean"; or the value and the type expected.  The message is then of no use.
 absl::Status SetField(google::protobuf::Message& message, std::string_view path,
                       std::string_view value);
 
-// Overrides "path=value" that belong to the net start with "net.layer." or "net.input."; they go to
-// the net with "net." taken off, the others to the trainer.
+// Overrides "path=value" that start with "net." belong to the net and go there with "net." taken
+// off, the others to the trainer.  Errors: InvalidArgument for one without a path or "=".
 struct SplitOverrides {
   std::vector<std::string> trainer, net;
 };
 absl::StatusOr<SplitOverrides> Split(std::span<const std::string> overrides);
 
-// The candidate nearest to `word` (edit distance <= 1 + a third of its length), or "".
-std::string DidYouMean(std::string_view word, std::span<const std::string> candidates);
-
-// `path` as seen from the folder of `file`; absolute paths as they are.
+// `path` as seen from the folder of `file`; an absolute path as it is.
 std::string RelativeTo(const std::string& file, const std::string& path);
 
 }  // namespace gyre

@@ -1,9 +1,12 @@
-// source_map.h: where each field of a parsed text message stands in its file, so that an error
-// found long after parsing still names file:line:column.  Immutable after parsing.
+// source_map.h: where each field of a parsed text message comes from, so that an error found long
+// after parsing still names file:line:column, or the override that set the field.  Immutable after
+// parsing, hence safe to read from any thread.
 #pragma once
 
 #include <map>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "google/protobuf/message.h"
@@ -18,7 +21,8 @@ class SourceMap {
 
   // "file:line:column" of field `name` (element `index` if repeated) of `message`, which is the
   // parsed message or a sub-message of it; of the message itself if the field is not set or name is
-  // empty; the file alone if nothing is known (a message made by hand, a field set by an override).
+  // empty; the file alone if nothing is known (a message made by hand).  "--set path=value" where
+  // an override set the field or made the message.
   std::string Where(const google::protobuf::Message& message, std::string_view name = "",
                     int index = 0) const;
 
@@ -26,13 +30,15 @@ class SourceMap {
   void Add(const google::protobuf::Message& message, std::string name, int index, int line,
            int column);
   void AddMessage(const google::protobuf::Message& message, int line, int column);
+  // For the parser: all of field `name`, or the message itself if empty, comes from an override.
+  void AddOverride(const google::protobuf::Message& message, const std::string& name,
+                   const std::string& override);
 
  private:
-  struct Position {
-    int line, column;
-  };
+  // Message, field ("" for the message itself), element.
+  using Key = std::tuple<const void*, std::string, int>;
   std::string file_;
-  std::map<std::pair<const void*, std::pair<std::string, int>>, Position> positions_;
+  std::map<Key, std::string> where_;  // as Where says it
 };
 
 }  // namespace gyre

@@ -1,0 +1,287 @@
+// diagnose.cc: a recursive descent over protobuf's text format: fields `name: value`, messages
+// `name { ... }`, lists `name: [ ... ]`, commas or semicolons between fields.
+#include "models/schema/diagnose.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "models/schema/describe.h"
+
+namespace gyre {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::io::Tokenizer;
+using Token = Tokenizer::Token;
+
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (!text.empty()) return;
+    text = message;
+    at = {line, column};
+  }
+  std::string text;
+  std::pair<int, int> at;
+};
+
+class Reader {
+ public:
+  Reader(std::string_view text, std::string file) : file_(std::move(file)) {
+    google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
+    FirstError error;
+    Tokenizer tokenizer(&input, &error);
+    tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
+    tokenizer.set_allow_f_after_float(true);
+    tokenizer.set_require_space_after_number(false);
+    // Unlike the parser, so that a forgotten quote is found on its own line.
+    tokenizer.set_allow_multiline_strings(false);
+    do {
+      tokenizer.Next();
+      tokens_.push_back(tokenizer.current());
+    } while (error.text.empty() && tokens_.back().type != Tokenizer::TYPE_END);
+    if (error.text.empty()) return;
+
+    // Where the text is not even made of tokens, no rule of the grammar must match.
+    malformed_ = error.text;
+    Token& last = tokens_.back();
+    if (last.type != Tokenizer::TYPE_STRING) std::tie(last.line, last.column) = error.at;
+    last.type = Tokenizer::TYPE_SYMBOL;
+    last.text.clear();
+  }
+
+  absl::Status Read(const Descriptor& message) {
+    return ReadFields({message, "", nullptr, nullptr});
+  }
+
+ private:
+  struct Scope {
+    const Descriptor& message;
+    std::string name;     // of the field that holds it
+    const Token* opener;  // its brace; null for the file
+    const Scope* outer;
+  };
+
+  const Token& Now() const { return tokens_[at_]; }
+  void Advance() {
+    if (at_ + 1 < tokens_.size()) ++at_;
+  }
+  bool TryConsume(absl::string_view symbol) {
+    if (Now().type != Tokenizer::TYPE_SYMBOL || Now().text != symbol) return false;
+    Advance();
+    return true;
+  }
+
+  std::string Where(const Token& token) const {
+    return absl::StrCat(file_, ":", token.line + 1, ":", token.column + 1);
+  }
+  absl::Status Error(const Token& token, absl::string_view text) const {
+    const bool malformed = &token == &tokens_.back() && !malformed_.empty();
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(token), ": ", label_, malformed ? malformed_ : text));
+  }
+  absl::Status Unexpected(absl::string_view expected) const {
+    constexpr size_t kMostCharacters = 40;
+    const std::string& text = Now().text;
+    std::string got = Now().type == Tokenizer::TYPE_END ? "the end of the file"
+                      : text.size() > kMostCharacters
+                          ? absl::StrCat(text.substr(0, kMostCharacters), "...")
+                          : text;
+    return Error(Now(), absl::StrCat("expected ", expected, ", got ", got));
+  }
+
+  // The fields of one message, up to its closing brace or the end of the file.
+  absl::Status ReadFields(const Scope& scope) {
+    std::map<const FieldDescriptor*, const Token*> seen;
+    while (true) {
+      const Token& name = Now();
+      if (name.type == Tokenizer::TYPE_END) {
+        if (scope.opener == nullptr) return absl::OkStatus();
+        return Error(*scope.opener, absl::StrCat("the \"", scope.opener->text, "\" of ", scope.name,
+                                                 " is never closed"));
+      }
+      if (scope.opener != nullptr && TryConsume(scope.opener->text == "{" ? "}" : ">")) {
+        return absl::OkStatus();
+      }
+      if (name.type != Tokenizer::TYPE_IDENTIFIER) return Unexpected("the name of a field");
+      const FieldDescriptor* field = scope.message.FindFieldByName(name.text);
+      if (field == nullptr) return Error(name, UnknownHere(scope, name.text));
+      for (const auto& [other, first] : seen) {
+        if (other == field && !field->is_repeated()) {
+          return Error(name,
+                       absl::StrCat(name.text, " is already set at ", Where(*first), "; keep one"));
+        }
+        if (other != field && field->containing_oneof() != nullptr &&
+            other->containing_oneof() == field->containing_oneof()) {
+          return Error(name, absl::StrCat("both ", other->name(), " (at ", Where(*first), ") and ",
+                                          name.text, "; keep one"));
+        }
+      }
+      seen.emplace(field, &name);
+      Advance();
+      if (absl::Status status = ReadField(*field, scope); !status.ok()) return status;
+      if (!TryConsume(",")) TryConsume(";");
+    }
+  }
+
+  // A missing "}" makes the next field of an outer message look like an unknown one.
+  static std::string UnknownHere(const Scope& scope, const std::string& name) {
+    for (const Scope* outer = scope.outer; outer != nullptr; outer = outer->outer) {
+      if (outer->message.FindFieldByName(name) == nullptr) continue;
+      return absl::StrCat("unknown field \"", name, "\" in ", scope.name, "; it belongs ",
+                          outer->name.empty() ? "outside" : absl::StrCat("in ", outer->name),
+                          ": is a \"}\" missing before it?");
+    }
+    return UnknownField(scope.message, name);
+  }
+
+  // What follows the name of `field`.
+  absl::Status ReadField(const FieldDescriptor& field, const Scope& scope) {
+    const bool colon = TryConsume(":");
+    if (!colon && field.message_type() == nullptr) {
+      return Unexpected(absl::StrCat("\":\" after ", field.name()));
+    }
+    if (!TryConsume("[")) return ReadValue(field, scope);
+    if (!field.is_repeated()) {
+      --at_;
+      return Error(Now(), absl::StrCat(field.name(), " takes one value, not a list"));
+    }
+    if (TryConsume("]")) return absl::OkStatus();
+    do {
+      if (absl::Status status = ReadValue(field, scope); !status.ok()) return status;
+    } while (TryConsume(","));
+    return TryConsume("]") ? absl::OkStatus()
+                           : Unexpected(absl::StrCat("\",\" or \"]\" in the list ", field.name()));
+  }
+
+  absl::Status ReadValue(const FieldDescriptor& field, const Scope& scope) {
+    if (field.message_type() == nullptr) {
+      return ReadScalar(field)
+                 ? absl::OkStatus()
+                 : Unexpected(absl::StrCat("for ", field.name(), " ", Expected(field)));
+    }
+    const Token& opener = Now();
+    const size_t opener_at = at_;
+    if (!TryConsume("{") && !TryConsume("<")) {
+      return Unexpected(absl::StrCat("for ", field.name(), " ", Expected(field)));
+    }
+    const std::string outer_label = label_;
+    const std::string name = field.is_repeated() ? NameOfMessageAt(opener_at) : "";
+    if (!name.empty()) label_ = absl::StrCat(field.name(), " \"", name, "\": ");
+    absl::Status status = ReadFields({*field.message_type(), field.name(), &opener, &scope});
+    label_ = outer_label;
+    return status;
+  }
+
+  // Consumes the value if it is one for `field`; otherwise stays.
+  bool ReadScalar(const FieldDescriptor& field) {
+    const size_t start = at_;
+    const bool negative = TryConsume("-");
+    const Token& value = Now();
+    bool good = false;
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT32:
+        good = IsInteger(value, uint64_t{INT32_MAX} + (negative ? 1 : 0));
+        break;
+      case FieldDescriptor::CPPTYPE_INT64:
+        good = IsInteger(value, uint64_t{INT64_MAX} + (negative ? 1 : 0));
+        break;
+      case FieldDescriptor::CPPTYPE_UINT32:
+        good = !negative && IsInteger(value, UINT32_MAX);
+        break;
+      case FieldDescriptor::CPPTYPE_UINT64:
+        good = !negative && IsInteger(value, UINT64_MAX);
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+      case FieldDescriptor::CPPTYPE_FLOAT:
+        good = value.type == Tokenizer::TYPE_INTEGER || value.type == Tokenizer::TYPE_FLOAT ||
+               (value.type == Tokenizer::TYPE_IDENTIFIER &&
+                (absl::EqualsIgnoreCase(value.text, "inf") ||
+                 absl::EqualsIgnoreCase(value.text, "infinity") ||
+                 absl::EqualsIgnoreCase(value.text, "nan")));
+        break;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        good = !negative && (IsInteger(value, 1) || value.text == "true" || value.text == "True" ||
+                             value.text == "t" || value.text == "false" || value.text == "False" ||
+                             value.text == "f");
+        break;
+      case FieldDescriptor::CPPTYPE_ENUM:
+        good = IsEnumerator(*field.enum_type(), value, negative);
+        break;
+      case FieldDescriptor::CPPTYPE_STRING:
+        good = !negative && value.type == Tokenizer::TYPE_STRING;
+        // Adjacent strings are one.
+        while (good && tokens_[at_ + 1].type == Tokenizer::TYPE_STRING) Advance();
+        break;
+      case FieldDescriptor::CPPTYPE_MESSAGE:
+        break;
+    }
+    if (good) {
+      Advance();
+    } else {
+      at_ = start;
+    }
+    return good;
+  }
+
+  static bool IsInteger(const Token& token, uint64_t most) {
+    uint64_t value = 0;
+    return token.type == Tokenizer::TYPE_INTEGER &&
+           Tokenizer::ParseInteger(token.text, most, &value);
+  }
+
+  static bool IsEnumerator(const EnumDescriptor& choices, const Token& token, bool negative) {
+    if (token.type == Tokenizer::TYPE_IDENTIFIER) {
+      return !negative && choices.FindValueByName(token.text) != nullptr;
+    }
+    uint64_t number = 0;
+    if (token.type != Tokenizer::TYPE_INTEGER ||
+        !Tokenizer::ParseInteger(token.text, INT32_MAX, &number)) {
+      return false;
+    }
+    const int value = static_cast<int>(number);
+    return choices.FindValueByNumber(negative ? -value : value) != nullptr;
+  }
+
+  // The value of the field "name" directly in the message whose brace is tokens_[open], or "".
+  std::string NameOfMessageAt(size_t open) const {
+    int depth = 0;
+    for (size_t i = open; i + 2 < tokens_.size(); ++i) {
+      const std::string& text = tokens_[i].text;
+      if (text == "{" || text == "<") ++depth;
+      if ((text == "}" || text == ">") && --depth == 0) break;
+      if (depth == 1 && text == "name" && tokens_[i + 1].text == ":" &&
+          tokens_[i + 2].type == Tokenizer::TYPE_STRING) {
+        std::string name;
+        Tokenizer::ParseString(tokens_[i + 2].text, &name);
+        return name;
+      }
+    }
+    return "";
+  }
+
+  std::string file_;
+  std::string malformed_;      // the tokenizer's complaint, which is about the last token
+  std::string label_;          // `layer "conv1": ` inside it
+  std::vector<Token> tokens_;  // the last is the end of the file, or malformed
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+absl::Status Diagnose(std::string_view text, const std::string& file, const Descriptor& message) {
+  return Reader(text, file).Read(message);
+}
+
+}  // namespace gyre

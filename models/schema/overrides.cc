@@ -1,0 +1,230 @@
+// overrides.cc: SetField and Split of parse.h, and ApplyOverrides, by protobuf's reflection.
+#include "models/schema/overrides.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "models/schema/describe.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumValueDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+// Sets a scalar field, or adds an element to a repeated one; false if `text` is no value for it.
+bool Store(Message& message, const FieldDescriptor* field, const std::string& text) {
+  const Reflection& reflection = *message.GetReflection();
+  const bool add = field->is_repeated();
+  const auto store = [&](auto value, bool parsed, auto set_one, auto add_one) {
+    if (parsed) (reflection.*(add ? add_one : set_one))(&message, field, value);
+    return parsed;
+  };
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32: {
+      int32_t value = 0;
+      const bool parsed = absl::SimpleAtoi(text, &value);
+      return store(value, parsed, &Reflection::SetInt32, &Reflection::AddInt32);
+    }
+    case FieldDescriptor::CPPTYPE_INT64: {
+      int64_t value = 0;
+      const bool parsed = absl::SimpleAtoi(text, &value);
+      return store(value, parsed, &Reflection::SetInt64, &Reflection::AddInt64);
+    }
+    case FieldDescriptor::CPPTYPE_UINT32: {
+      uint32_t value = 0;
+      const bool parsed = absl::SimpleAtoi(text, &value);
+      return store(value, parsed, &Reflection::SetUInt32, &Reflection::AddUInt32);
+    }
+    case FieldDescriptor::CPPTYPE_UINT64: {
+      uint64_t value = 0;
+      const bool parsed = absl::SimpleAtoi(text, &value);
+      return store(value, parsed, &Reflection::SetUInt64, &Reflection::AddUInt64);
+    }
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      double value = 0;
+      const bool parsed = absl::SimpleAtod(text, &value);
+      return store(value, parsed, &Reflection::SetDouble, &Reflection::AddDouble);
+    }
+    case FieldDescriptor::CPPTYPE_FLOAT: {
+      float value = 0;
+      const bool parsed = absl::SimpleAtof(text, &value);
+      return store(value, parsed, &Reflection::SetFloat, &Reflection::AddFloat);
+    }
+    case FieldDescriptor::CPPTYPE_BOOL: {
+      bool value = false;
+      const bool parsed = absl::SimpleAtob(text, &value);
+      return store(value, parsed, &Reflection::SetBool, &Reflection::AddBool);
+    }
+    case FieldDescriptor::CPPTYPE_ENUM: {
+      const EnumValueDescriptor* value = field->enum_type()->FindValueByName(text);
+      return store(value, value != nullptr, &Reflection::SetEnum, &Reflection::AddEnum);
+    }
+    case FieldDescriptor::CPPTYPE_STRING:
+      if (add) {
+        reflection.AddString(&message, field, text);
+      } else {
+        reflection.SetString(&message, field, text);
+      }
+      return true;
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      break;
+  }
+  return false;
+}
+
+absl::Status SetScalar(Message& message, const FieldDescriptor* field, absl::string_view value) {
+  std::vector<std::string> elements = {std::string(value)};
+  if (field->is_repeated()) {
+    elements = absl::StrSplit(value, ',');
+    message.GetReflection()->ClearField(&message, field);
+  }
+  for (const std::string& element : elements) {
+    if (Store(message, field, element)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("expected for ", field->name(), " ",
+                                                   Expected(*field), ", got \"", element, "\""));
+  }
+  return absl::OkStatus();
+}
+
+// The element of a repeated message that is called `key`, or else whose index it is.
+absl::StatusOr<Message*> FindElement(Message& message, const FieldDescriptor* field,
+                                     const std::string& key) {
+  const Reflection& reflection = *message.GetReflection();
+  const FieldDescriptor* name = field->message_type()->FindFieldByName("name");
+  const int count = reflection.FieldSize(message, field);
+  std::vector<std::string> names;
+  for (int i = 0; name != nullptr && i < count; ++i) {
+    Message* element = reflection.MutableRepeatedMessage(&message, field, i);
+    names.push_back(element->GetReflection()->GetString(*element, name));
+    if (names.back() == key) return element;
+  }
+  int index = 0;
+  if (absl::SimpleAtoi(key, &index)) {
+    if (index >= 0 && index < count) {
+      return reflection.MutableRepeatedMessage(&message, field, index);
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("no ", field->name(), " ", key, "; there are ", count, ", counted from 0"));
+  }
+  return absl::InvalidArgumentError(Unknown(field->name(), key, names));
+}
+
+std::string GoOn(absl::string_view name, const Descriptor& fields) {
+  return absl::StrCat(name, " has fields of its own; go on with one of ",
+                      Listed(FieldNames(fields)));
+}
+
+// SetField without the path in its errors; `touched` may be null.
+absl::Status Set(Message& root, absl::string_view path, absl::string_view value,
+                 absl::string_view override, std::vector<Touched>* touched) {
+  const auto touch = [&](const Message& message, const std::string& field) {
+    if (touched != nullptr) touched->push_back({&message, field, std::string(override)});
+  };
+  const std::vector<std::string> segments = absl::StrSplit(path, '.');
+  Message* message = &root;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const Descriptor& fields = *message->GetDescriptor();
+    const Reflection& reflection = *message->GetReflection();
+    const FieldDescriptor* field = fields.FindFieldByName(segments[i]);
+    if (field == nullptr) {
+      return absl::InvalidArgumentError(UnknownField(fields, segments[i]));
+    }
+    const bool last = i + 1 == segments.size();
+    if (field->message_type() == nullptr) {
+      if (!last) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(segments[i], " has no fields, so nothing can follow it"));
+      }
+      touch(*message, field->name());
+      return SetScalar(*message, field, value);
+    }
+    if (field->is_repeated()) {
+      if (last) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            field->name(), " is a list; go on with the name or the index of one of them"));
+      }
+      absl::StatusOr<Message*> element = FindElement(*message, field, segments[++i]);
+      if (!element.ok()) return element.status();
+      message = *element;
+      if (i + 1 == segments.size()) {
+        return absl::InvalidArgumentError(GoOn(segments[i], *message->GetDescriptor()));
+      }
+      continue;
+    }
+    // "{}" is the only way to choose, of several messages, one that has no fields.
+    if (last && value != "{}") {
+      return absl::InvalidArgumentError(GoOn(segments[i], *field->message_type()));
+    }
+    if (last) reflection.ClearField(message, field);
+    const bool made = !reflection.HasField(*message, field);
+    if (made) touch(*message, field->name());
+    message = reflection.MutableMessage(message, field);
+    if (made) touch(*message, "");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Prefixed(const absl::Status& status, absl::string_view prefix) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(prefix, ": ", status.message()));
+}
+
+struct PathAndValue {
+  absl::string_view path, value;
+};
+absl::StatusOr<PathAndValue> Parts(absl::string_view override, absl::string_view shown) {
+  const size_t equals = override.find('=');
+  if (equals == 0 || equals == absl::string_view::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(shown, ": expected path=value, such as batch=64"));
+  }
+  return PathAndValue{override.substr(0, equals), override.substr(equals + 1)};
+}
+
+}  // namespace
+
+absl::Status SetField(Message& message, std::string_view path, std::string_view value) {
+  const std::string shown = absl::StrCat(std::string(path), "=", std::string(value));
+  const absl::string_view both = shown;
+  return Prefixed(
+      Set(message, both.substr(0, path.size()), both.substr(path.size() + 1), "", nullptr), shown);
+}
+
+absl::Status ApplyOverrides(std::span<const std::string> overrides, absl::string_view prefix,
+                            Message& message, std::vector<Touched>* touched) {
+  for (const std::string& override : overrides) {
+    const std::string shown = absl::StrCat("--set ", prefix, override);
+    const absl::StatusOr<PathAndValue> parts = Parts(override, shown);
+    if (!parts.ok()) return parts.status();
+    const absl::Status status = Set(message, parts->path, parts->value, shown, touched);
+    if (!status.ok()) return Prefixed(status, shown);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SplitOverrides> Split(std::span<const std::string> overrides) {
+  constexpr absl::string_view kNet = "net.";
+  SplitOverrides split;
+  for (const std::string& override : overrides) {
+    const auto parts = Parts(override, absl::StrCat("--set ", override));
+    if (!parts.ok()) return parts.status();
+    if (absl::StartsWith(override, kNet)) {
+      split.net.push_back(override.substr(kNet.size()));
+    } else {
+      split.trainer.push_back(override);
+    }
+  }
+  return split;
+}
+
+}  // namespace gyre

@@ -1,0 +1,28 @@
+// overrides.h: "path=value" on top of a parsed message, and what each one touched.  A pure edit of
+// the message: whether the result makes sense is validate.h's question.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/message.h"
+
+namespace gyre {
+
+// A field that an override set, or (field empty) a message that it made.  The address is good for
+// looking up, not for reading: a later override may have replaced the message.
+struct Touched {
+  const google::protobuf::Message* message;
+  std::string field;
+  std::string override;  // as the user wrote it: "--set batch=0"
+};
+
+// Applies the overrides in turn.  `prefix` is what was taken off each path ("net." or nothing), so
+// that errors show the user's own words: `--set net.layer.c.filters=1: unknown field ...`.
+absl::Status ApplyOverrides(std::span<const std::string> overrides, absl::string_view prefix,
+                            google::protobuf::Message& message, std::vector<Touched>* touched);
+
+}  // namespace gyre

@@ -1,0 +1,154 @@
+// parse.cc: the way from a file to a checked message: read, parse, override, validate.
+#include "models/schema/parse.h"
+
+#include <cerrno>
+#include <climits>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/text_format.h"
+#include "models/schema/diagnose.h"
+#include "models/schema/overrides.h"
+#include "models/schema/validate.h"
+
+namespace gyre {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+using google::protobuf::TextFormat;
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is a folder, not a model's file"));
+  }
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file) return absl::ErrnoToStatus(errno, path);
+  // Inserting nothing sets failbit, which is no error for an empty file.
+  if (file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
+  if (file.bad() || text.fail()) return absl::ErrnoToStatus(errno != 0 ? errno : EIO, path);
+  return std::move(text).str();
+}
+
+// The first complaint of protobuf's own parser; lines and columns count from 0.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  explicit FirstError(std::string file) : file_(std::move(file)) {}
+  void AddError(int line, int column, const std::string& message) override {
+    if (!status_.ok()) return;
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat(file_, ":", line + 1, ":", column + 1, ": ", message));
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  std::string file_;
+  absl::Status status_;
+};
+
+// `tree` is what the parser recorded of `message`.  Messages that overrides made have none.
+void AddPositions(const Message& message, const TextFormat::ParseInfoTree& tree,
+                  SourceMap* source) {
+  const Reflection& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const bool repeated = field->is_repeated();
+    const int count = repeated ? reflection.FieldSize(message, field) : 1;
+    TextFormat::ParseLocation location;
+    for (int i = 0; i < count; ++i) {
+      const int index = repeated ? i : -1;
+      // The elements of a list share the position of its first.
+      if (const auto own = tree.GetLocation(field, index); own.line >= 0) location = own;
+      if (location.line < 0) break;
+      source->Add(message, field->name(), i, location.line + 1, location.column + 1);
+      if (field->message_type() == nullptr) continue;
+      const Message& child = repeated ? reflection.GetRepeatedMessage(message, field, i)
+                                      : reflection.GetMessage(message, field);
+      source->AddMessage(child, location.line + 1, location.column + 1);
+      if (const auto* nested = tree.GetTreeForNested(field, index)) {
+        AddPositions(child, *nested, source);
+      }
+    }
+  }
+}
+
+// `prefix`: what Split takes off the paths of this message's overrides.
+template <typename Config>
+absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::string& file,
+                                         std::span<const std::string> overrides,
+                                         absl::string_view prefix) {
+  if (text.size() > INT_MAX) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": ", text.size(), " bytes are too many for a model's text"));
+  }
+  auto message = std::make_unique<Config>();
+  TextFormat::ParseInfoTree tree;
+  FirstError error(file);
+  TextFormat::Parser parser;
+  parser.WriteLocationsTo(&tree);
+  parser.RecordErrorsTo(&error);
+  google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
+  if (!parser.Parse(&input, message.get())) {
+    absl::Status status = Diagnose(text, file, *Config::descriptor());
+    return status.ok() ? error.status() : status;
+  }
+
+  std::vector<Touched> touched;
+  absl::Status status = ApplyOverrides(overrides, prefix, *message, &touched);
+  if (!status.ok()) return status;
+
+  // Only now, since an override may free a message and another may get its address.
+  auto source = std::make_shared<SourceMap>(file);
+  source->AddMessage(*message, 1, 1);
+  AddPositions(*message, tree, source.get());
+  for (const Touched& t : touched) source->AddOverride(*t.message, t.field, t.override);
+
+  status = Validate(*message, *source);
+  if (!status.ok()) return status;
+  return Parsed<Config>{std::move(message), std::move(source)};
+}
+
+}  // namespace
+
+absl::StatusOr<Parsed<NetConfig>> ParseNetText(std::string_view text, const std::string& file,
+                                               std::span<const std::string> overrides) {
+  return ParseText<NetConfig>(text, file, overrides, "net.");
+}
+
+absl::StatusOr<Parsed<NetConfig>> ParseNet(const std::string& path,
+                                           std::span<const std::string> overrides) {
+  absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  return ParseNetText(*text, path, overrides);
+}
+
+absl::StatusOr<Parsed<TrainerConfig>> ParseTrainerText(std::string_view text,
+                                                       const std::string& file,
+                                                       std::span<const std::string> overrides) {
+  return ParseText<TrainerConfig>(text, file, overrides, "");
+}
+
+absl::StatusOr<Parsed<TrainerConfig>> ParseTrainer(const std::string& path,
+                                                   std::span<const std::string> overrides) {
+  absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  return ParseTrainerText(*text, path, overrides);
+}
+
+std::string RelativeTo(const std::string& file, const std::string& path) {
+  return (std::filesystem::path(file).parent_path() / path).string();
+}
+
+}  // namespace gyre

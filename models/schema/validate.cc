@@ -1,0 +1,258 @@
+// validate.cc: two tables for the trainer (what is required, what is in range), one pass over the
+// names of a net, and one over every number of either.
+#include "models/schema/validate.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "models/schema/describe.h"
+
+namespace gyre {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::OneofDescriptor;
+using google::protobuf::Reflection;
+
+absl::Status Error(const std::string& where, absl::string_view label, absl::string_view text) {
+  return absl::InvalidArgumentError(absl::StrCat(where, ": ", label, text));
+}
+
+double NumberAt(const Message& message, const FieldDescriptor* field, int index) {
+  const Reflection& reflection = *message.GetReflection();
+  const bool repeated = field->is_repeated();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return repeated ? reflection.GetRepeatedFloat(message, field, index)
+                      : reflection.GetFloat(message, field);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return repeated ? reflection.GetRepeatedDouble(message, field, index)
+                      : reflection.GetDouble(message, field);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return static_cast<double>(repeated ? reflection.GetRepeatedInt64(message, field, index)
+                                          : reflection.GetInt64(message, field));
+    default:
+      return 0;  // no range is asked of the other types
+  }
+}
+
+// Every number of `message` and of the messages in it.
+absl::Status CheckFinite(const Message& message, const SourceMap& source, absl::string_view label) {
+  const Reflection& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const int count = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      if (field->message_type() != nullptr) {
+        const Message& child = field->is_repeated()
+                                   ? reflection.GetRepeatedMessage(message, field, i)
+                                   : reflection.GetMessage(message, field);
+        absl::Status status = CheckFinite(child, source, label);
+        if (!status.ok()) return status;
+      } else if (const double value = NumberAt(message, field, i); !std::isfinite(value)) {
+        return Error(source.Where(message, field->name(), i), label,
+                     absl::StrCat(field->name(), " must be finite, got ", value));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The message that `path` leads to, or null if it is absent; *deepest is the last one that is
+// there.
+const Message* Follow(const Message& root, const std::vector<std::string>& path,
+                      const Message** deepest) {
+  *deepest = &root;
+  for (const std::string& segment : path) {
+    const FieldDescriptor* field = (*deepest)->GetDescriptor()->FindFieldByName(segment);
+    const Reflection& reflection = *(*deepest)->GetReflection();
+    if (!reflection.HasField(**deepest, field)) return nullptr;
+    *deepest = &reflection.GetMessage(**deepest, field);
+  }
+  return *deepest;
+}
+
+struct Required {
+  absl::string_view path;  // the last segment is a field or a oneof
+  absl::string_view example;
+  bool only_if_parent = false;  // the message that holds it may be absent
+};
+
+// Messages before what they hold, so that the first error says the most.
+constexpr Required kRequired[] = {
+    {"net", "net: \"net.textproto\""},
+    {"data.train.source", "data { train { idx { images: \"...\" labels: \"...\" } } }"},
+    {"data.train.idx.images", "images: \"train-images-idx3-ubyte.gz\"", true},
+    {"data.train.idx.labels", "labels: \"train-labels-idx1-ubyte.gz\"", true},
+    {"data.test.source", "test { idx { images: \"...\" labels: \"...\" } }", true},
+    {"data.test.idx.images", "images: \"t10k-images-idx3-ubyte.gz\"", true},
+    {"data.test.idx.labels", "labels: \"t10k-labels-idx1-ubyte.gz\"", true},
+    {"optimizer.kind", "optimizer { sgd { momentum: 0.9 } }"},
+    {"learning_rate.base", "learning_rate { base: 0.01 }"},
+    {"learning_rate.step.every", "every: 1000", true},
+    {"batch", "batch: 64"},
+    {"length", "epochs: 10"},
+};
+
+absl::Status Check(const Required& required, const Message& root, const SourceMap& source) {
+  std::vector<std::string> parents = absl::StrSplit(required.path, '.');
+  const std::string last = parents.back();
+  parents.pop_back();
+  const Message* deepest = nullptr;
+  const Message* parent = Follow(root, parents, &deepest);
+  if (parent == nullptr && required.only_if_parent) return absl::OkStatus();
+
+  std::string missing = absl::StrCat("missing ", required.path);
+  if (parent != nullptr) {
+    const Reflection& reflection = *parent->GetReflection();
+    if (const OneofDescriptor* oneof = parent->GetDescriptor()->FindOneofByName(last)) {
+      if (reflection.HasOneof(*parent, oneof)) return absl::OkStatus();
+      missing = absl::StrCat("missing one of ", Listed(FieldNames(*oneof)));
+    } else {
+      const FieldDescriptor* field = parent->GetDescriptor()->FindFieldByName(last);
+      const bool empty = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING &&
+                         reflection.GetString(*parent, field).empty();
+      if (reflection.HasField(*parent, field)) {
+        if (!empty) return absl::OkStatus();
+        missing = absl::StrCat(required.path, " is empty");
+      }
+    }
+  }
+  return Error(source.Where(*deepest, last), "",
+               absl::StrCat(missing, "; write ", required.example));
+}
+
+struct Range {
+  enum Lower { kAtLeast, kAbove };
+  absl::string_view path;
+  Lower lower;
+  double least;
+  double below = std::numeric_limits<double>::infinity();
+};
+
+// Of the fields that are set; the defaults are in range.
+constexpr Range kRanges[] = {
+    {"data.normalization.std", Range::kAbove, 0},
+    {"optimizer.sgd.momentum", Range::kAtLeast, 0, 1},
+    {"optimizer.adam.beta1", Range::kAtLeast, 0, 1},
+    {"optimizer.adam.beta2", Range::kAtLeast, 0, 1},
+    {"optimizer.adam.epsilon", Range::kAbove, 0},
+    {"optimizer.weight_decay", Range::kAtLeast, 0},
+    {"optimizer.clip_norm", Range::kAbove, 0},
+    {"learning_rate.base", Range::kAtLeast, 0},
+    {"learning_rate.warmup_steps", Range::kAtLeast, 0},
+    {"learning_rate.step.every", Range::kAtLeast, 1},
+    {"learning_rate.step.gamma", Range::kAbove, 0},
+    {"learning_rate.cosine.final", Range::kAtLeast, 0},
+    {"batch", Range::kAtLeast, 1},
+    {"test_batch", Range::kAtLeast, 1},
+    {"epochs", Range::kAbove, 0},
+    {"steps", Range::kAtLeast, 1},
+    {"evaluate_every", Range::kAtLeast, 1},
+    {"checkpoint_every", Range::kAtLeast, 1},
+    {"keep_checkpoints", Range::kAtLeast, 1},
+    {"distributed.bucket_bytes", Range::kAtLeast, 1},
+};
+
+absl::Status Check(const Range& range, const Message& root, const SourceMap& source) {
+  std::vector<std::string> parents = absl::StrSplit(range.path, '.');
+  const std::string last = parents.back();
+  parents.pop_back();
+  const Message* deepest = nullptr;
+  const Message* parent = Follow(root, parents, &deepest);
+  if (parent == nullptr) return absl::OkStatus();
+  const FieldDescriptor* field = parent->GetDescriptor()->FindFieldByName(last);
+  if (!parent->GetReflection()->HasField(*parent, field)) return absl::OkStatus();
+  const double value = NumberAt(*parent, field, 0);
+  const bool above = range.lower == Range::kAbove;
+  if ((above ? value > range.least : value >= range.least) && value < range.below) {
+    return absl::OkStatus();
+  }
+  std::string must = absl::StrCat(range.path, " must be ", above ? "> " : ">= ", range.least);
+  if (std::isfinite(range.below)) absl::StrAppend(&must, " and < ", range.below);
+  return Error(source.Where(*parent, last), "", absl::StrCat(must, ", got ", value));
+}
+
+// `where` of each name taken so far, with what it names.
+using Names = std::map<std::string, std::string, std::less<>>;
+
+absl::Status Take(const std::string& name, const std::string& kind, const std::string& where,
+                  Names* names) {
+  const auto [other, taken] = names->emplace(name, absl::StrCat("the ", kind, " at ", where));
+  if (taken) return absl::OkStatus();
+  return Error(where, absl::StrCat(kind, " \"", name, "\": "),
+               absl::StrCat("the name is already that of ", other->second));
+}
+
+absl::Status Validate(const InputConfig& input, int index, const SourceMap& source, Names* names) {
+  if (input.name().empty()) {
+    return Error(source.Where(input, "name"), absl::StrCat("input ", index, ": "),
+                 "missing name; write name: \"image\"");
+  }
+  for (int i = 0; i < input.dims_size(); ++i) {
+    if (input.dims(i) >= 1) continue;
+    return Error(source.Where(input, "dims", i), absl::StrCat("input \"", input.name(), "\": "),
+                 absl::StrCat("dims must be >= 1, got ", input.dims(i)));
+  }
+  return Take(input.name(), "input", source.Where(input, "name"), names);
+}
+
+absl::Status Validate(const LayerConfig& layer, int index, const SourceMap& source, Names* names) {
+  if (layer.name().empty()) {
+    return Error(source.Where(layer, "name"), absl::StrCat("layer ", index, ": "),
+                 "missing name; write name: \"conv1\"");
+  }
+  const std::string label = absl::StrCat("layer \"", layer.name(), "\": ");
+  if (layer.type_case() == LayerConfig::TYPE_NOT_SET) {
+    const OneofDescriptor& types = *LayerConfig::descriptor()->FindOneofByName("type");
+    return Error(source.Where(layer), label,
+                 absl::StrCat("missing type; write one of ", Listed(FieldNames(types)),
+                              ", each with { ... }"));
+  }
+  for (int i = 0; i < layer.input_size(); ++i) {
+    if (layer.input(i).empty())
+      return Error(source.Where(layer, "input", i), label, "input is empty");
+  }
+  if (absl::Status status = CheckFinite(layer, source, label); !status.ok()) return status;
+  return Take(layer.name(), "layer", source.Where(layer, "name"), names);
+}
+
+}  // namespace
+
+absl::Status Validate(const NetConfig& net, const SourceMap& source) {
+  if (net.layer_size() == 0) {
+    return Error(source.Where(net), "",
+                 "the net has no layer; write layer { name: \"fc\" dense { outputs: 10 } }");
+  }
+  Names names;
+  for (int i = 0; i < net.input_size(); ++i) {
+    absl::Status status = Validate(net.input(i), i, source, &names);
+    if (!status.ok()) return status;
+  }
+  for (int i = 0; i < net.layer_size(); ++i) {
+    absl::Status status = Validate(net.layer(i), i, source, &names);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const TrainerConfig& trainer, const SourceMap& source) {
+  if (absl::Status status = CheckFinite(trainer, source, ""); !status.ok()) return status;
+  for (const Required& required : kRequired) {
+    if (absl::Status status = Check(required, trainer, source); !status.ok()) return status;
+  }
+  for (const Range& range : kRanges) {
+    if (absl::Status status = Check(range, trainer, source); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gyre
