@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "models/schema/describe.h"
@@ -54,7 +55,7 @@ class Reader {
     if (error.text.empty()) return;
 
     // Where the text is not even made of tokens, no rule of the grammar must match.
-    malformed_ = error.text;
+    malformed_ = std::string(absl::StripSuffix(error.text, "."));
     Token& last = tokens_.back();
     if (last.type != Tokenizer::TYPE_STRING) std::tie(last.line, last.column) = error.at;
     last.type = Tokenizer::TYPE_SYMBOL;
@@ -93,11 +94,10 @@ class Reader {
   }
   absl::Status Unexpected(absl::string_view expected) const {
     constexpr size_t kMostCharacters = 40;
-    const std::string& text = Now().text;
-    std::string got = Now().type == Tokenizer::TYPE_END ? "the end of the file"
-                      : text.size() > kMostCharacters
-                          ? absl::StrCat(text.substr(0, kMostCharacters), "...")
-                          : text;
+    std::string got = Now().text;
+    if (got == "-") got += tokens_[at_ + 1].text;
+    if (got.size() > kMostCharacters) got = absl::StrCat(got.substr(0, kMostCharacters), "...");
+    if (Now().type == Tokenizer::TYPE_END) got = "the end of the file";
     return Error(Now(), absl::StrCat("expected ", expected, ", got ", got));
   }
 

@@ -1,0 +1,257 @@
+// "path=value": what it sets, what it refuses and in which words, and that errors about the result
+// name the override.
+#include <gtest/gtest.h>
+
+#include "google/protobuf/descriptor.pb.h"
+#include "google/protobuf/text_format.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+namespace {
+
+constexpr char kNet[] =
+    "input { name: \"image\" dims: 4 }\n"
+    "layer { name: \"conv1\" conv2d { filters: 2 kernel: 3 } }\n"
+    "layer { name: \"0\" pool2d { kernel: [2, 2] } }\n"
+    "layer { name: \"fc\" dense { outputs: 10 } }\n";
+constexpr char kTrainer[] =
+    "net: \"net.textproto\"\n"
+    "data { train { idx { images: \"i\" labels: \"l\" } } }\n"
+    "optimizer { sgd { momentum: 0.9 } }\n"
+    "learning_rate { base: 0.1 cosine { final: 0.01 } }\n"
+    "batch: 64 epochs: 2\n";
+
+template <typename Config>
+Config FromText(const std::string& text) {
+  Config config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
+  return config;
+}
+
+// The message after the override, or the error.
+template <typename Config>
+std::string Result(const std::string& text, const std::string& path, const std::string& value) {
+  auto config = FromText<Config>(text);
+  const absl::Status status = SetField(config, path, value);
+  if (!status.ok()) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  }
+  return config.ShortDebugString();
+}
+std::string Trainer(const std::string& path, const std::string& value) {
+  return Result<TrainerConfig>("batch: 64 optimizer { sgd { momentum: 0.5 } }", path, value);
+}
+std::string Net(const std::string& path, const std::string& value) {
+  return Result<NetConfig>("layer { name: 'c' conv2d { kernel: [1, 2] } } layer { name: '0' }",
+                           path, value);
+}
+
+TEST(SetField, Scalars) {
+  EXPECT_EQ(Trainer("batch", "8"), "optimizer { sgd { momentum: 0.5 } } batch: 8");
+  EXPECT_EQ(Trainer("seed", "18446744073709551615"),
+            "optimizer { sgd { momentum: 0.5 } } batch: 64 seed: 18446744073709551615");
+  EXPECT_EQ(Trainer("precision", "F64"),
+            "optimizer { sgd { momentum: 0.5 } } batch: 64 precision: F64");
+  EXPECT_EQ(Trainer("net", "a=b.c"),
+            "net: \"a=b.c\" optimizer { sgd { momentum: 0.5 } } batch: 64");
+  EXPECT_EQ(Trainer("optimizer.sgd.nesterov", "true"),
+            "optimizer { sgd { momentum: 0.5 nesterov: true } } batch: 64");
+  EXPECT_EQ(Trainer("epochs", "1.5e-1"),
+            "optimizer { sgd { momentum: 0.5 } } batch: 64 epochs: 0.15");
+  EXPECT_EQ(Trainer("optimizer.clip_norm", "-3"),
+            "optimizer { sgd { momentum: 0.5 } clip_norm: -3 } batch: 64");
+}
+
+TEST(SetField, MakesMessagesAndSwitchesOneofs) {
+  EXPECT_EQ(Trainer("optimizer.adam.beta1", "0.8"), "optimizer { adam { beta1: 0.8 } } batch: 64");
+  EXPECT_EQ(Trainer("optimizer.adam", "{}"), "optimizer { adam { } } batch: 64");
+  EXPECT_EQ(Trainer("optimizer.sgd", "{}"), "optimizer { sgd { } } batch: 64");
+  EXPECT_EQ(Trainer("learning_rate.constant", "{}"),
+            "optimizer { sgd { momentum: 0.5 } } learning_rate { constant { } } batch: 64");
+}
+
+TEST(SetField, RepeatedScalarsAreReplaced) {
+  EXPECT_EQ(Net("layer.c.conv2d.kernel", "5"),
+            "layer { name: \"c\" conv2d { kernel: 5 } } layer { name: \"0\" }");
+  EXPECT_EQ(Net("layer.c.conv2d.kernel", "3, 5"),
+            "layer { name: \"c\" conv2d { kernel: 3 kernel: 5 } } layer { name: \"0\" }");
+  EXPECT_EQ(Net("layer.c.input", "a,b"),
+            "layer { name: \"c\" input: \"a\" input: \"b\" conv2d { kernel: 1 kernel: 2 } } layer "
+            "{ name: \"0\" }");
+}
+
+TEST(SetField, ElementsByNameThenIndex) {
+  EXPECT_EQ(Net("layer.0.phase", "TEST"),
+            "layer { name: \"c\" conv2d { kernel: 1 kernel: 2 } } layer { name: \"0\" phase: TEST "
+            "}");
+  EXPECT_EQ(Net("layer.1.phase", "TRAIN"),
+            "layer { name: \"c\" conv2d { kernel: 1 kernel: 2 } } layer { name: \"0\" phase: TRAIN "
+            "}");
+}
+
+TEST(SetField, EachKindOfScalarAndElement) {
+  // The descriptors of protobuf itself hold the kinds that our messages do not use.
+  google::protobuf::UninterpretedOption option;
+  EXPECT_TRUE(SetField(option, "positive_int_value", "7").ok());
+  EXPECT_TRUE(SetField(option, "double_value", "-0.25").ok());
+  EXPECT_TRUE(SetField(option, "string_value", "").ok());
+  EXPECT_EQ(option.positive_int_value(), 7u);
+  EXPECT_EQ(option.double_value(), -0.25);
+  EXPECT_TRUE(option.has_string_value());
+  google::protobuf::FileDescriptorProto file;
+  EXPECT_TRUE(SetField(file, "public_dependency", "1,-2,3").ok());
+  EXPECT_EQ(file.public_dependency(1), -2);
+  EXPECT_FALSE(SetField(file, "public_dependency", "1,2147483648").ok());
+}
+
+TEST(SetField, Refuses) {
+  const struct {
+    std::string path, value, error;
+  } cases[] = {
+      {"batch", "ten", "expected for batch a 64-bit integer, got \"ten\""},
+      {"batch", "", "expected for batch a 64-bit integer, got \"\""},
+      {"batch", "64x", "expected for batch a 64-bit integer, got \"64x\""},
+      {"batch", "6.4", "expected for batch a 64-bit integer, got \"6.4\""},
+      {"batch", "9223372036854775808",
+       "expected for batch a 64-bit integer, got \"9223372036854775808\""},
+      {"seed", "-1", "expected for seed a 64-bit integer >= 0, got \"-1\""},
+      {"epochs", "1.5x", "expected for epochs a number, got \"1.5x\""},
+      {"optimizer.sgd.momentum", "1,5", "expected for momentum a number, got \"1,5\""},
+      {"optimizer.sgd.nesterov", "maybe", "expected for nesterov true or false, got \"maybe\""},
+      {"precision", "f64", "expected for precision F32 or F64, got \"f64\""},
+      {"bacth", "1", "unknown field \"bacth\"; did you mean \"batch\"?"},
+      {"optimizer.adam.gamma", "1", "unknown field \"gamma\"; choose from beta1, beta2, epsilon"},
+      {"optimizer.momentum", "1", "unknown field \"momentum\" here; it belongs in sgd { ... }"},
+      {"optimizer", "sgd",
+       "optimizer has fields of its own; go on with one of sgd, adam, "
+       "weight_decay, clip_norm"},
+      {"batch.size", "1", "batch has no fields, so nothing can follow it"},
+      {"", "1",
+       "unknown field \"\"; choose from net, data, optimizer, learning_rate, batch, "
+       "test_batch, epochs, steps, evaluate_every, checkpoint_every, keep_checkpoints, "
+       "seed, precision, distributed"},
+      {"optimizer..momentum", "1",
+       "unknown field \"\"; choose from sgd, adam, weight_decay, "
+       "clip_norm"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(Trainer(c.path, c.value), c.path + "=" + c.value + ": " + c.error);
+  }
+  const struct {
+    std::string path, value, error;
+  } net_cases[] = {
+      {"layer", "c", "layer is a list; go on with the name or the index of one of them"},
+      {"input.image", "{}", "unknown input \"image\"; there is none"},
+      {"layer.cc.phase", "TEST", "unknown layer \"cc\"; did you mean \"c\"?"},
+      {"layer.2.phase", "TEST", "no layer 2; there are 2, counted from 0"},
+      {"layer.-1.phase", "TEST", "no layer -1; there are 2, counted from 0"},
+      {"input.image.dims", "1", "unknown input \"image\"; there is none"},
+      {"layer.c.conv2d.kernel", "", "expected for kernel a 64-bit integer, got \"\""},
+      {"layer.c.conv2d.kernel", "3,", "expected for kernel a 64-bit integer, got \"\""},
+  };
+  for (const auto& c : net_cases) {
+    EXPECT_EQ(Net(c.path, c.value), c.path + "=" + c.value + ": " + c.error);
+  }
+}
+
+TEST(SetField, AnElementIsNoValue) {
+  const std::string error = Net("layer.c", "{}");
+  const std::string start = "layer.c={}: c has fields of its own; go on with one of name, input";
+  EXPECT_EQ(error.substr(0, start.size()), start);
+}
+
+TEST(Split, ByPrefix) {
+  const auto split = Split(std::vector<std::string>{"batch=1", "net.layer.a.phase=TEST",
+                                                    "net=other.textproto", "seed=a=b"});
+  ASSERT_TRUE(split.ok());
+  EXPECT_EQ(split->trainer,
+            (std::vector<std::string>{"batch=1", "net=other.textproto", "seed=a=b"}));
+  EXPECT_EQ(split->net, std::vector<std::string>{"layer.a.phase=TEST"});
+  EXPECT_TRUE(Split({})->trainer.empty());
+  for (const std::string bad : {"batch", "=1", "", "net.layer.a"}) {
+    EXPECT_EQ(Split(std::vector<std::string>{bad}).status().message(),
+              "--set " + bad + ": expected path=value, such as batch=64");
+  }
+}
+
+std::string TrainerError(const std::vector<std::string>& overrides) {
+  const auto trainer = ParseTrainerText(kTrainer, "t", overrides);
+  return trainer.ok() ? "" : std::string(trainer.status().message());
+}
+
+TEST(Overrides, AnErrorNamesTheOverride) {
+  EXPECT_EQ(TrainerError({}), "");
+  EXPECT_EQ(TrainerError({"batch=0"}), "--set batch=0: batch must be >= 1, got 0");
+  EXPECT_EQ(TrainerError({"batch=0", "batch=1"}), "");
+  EXPECT_EQ(TrainerError({"batch=1", "batch=0"}), "--set batch=0: batch must be >= 1, got 0");
+  EXPECT_EQ(TrainerError({"steps=0"}), "--set steps=0: steps must be >= 1, got 0");
+  EXPECT_EQ(TrainerError({"net="}), "--set net=: net is empty; write net: \"net.textproto\"");
+  EXPECT_EQ(TrainerError({"epochs=nan"}), "--set epochs=nan: epochs must be finite, got nan");
+  EXPECT_EQ(TrainerError({"bacth=1"}),
+            "--set bacth=1: unknown field \"bacth\"; did you mean \"batch\"?");
+  EXPECT_EQ(TrainerError({"batch"}), "--set batch: expected path=value, such as batch=64");
+  // Of a message that an override made, too.
+  EXPECT_EQ(TrainerError({"learning_rate.step.gamma=0.5"}),
+            "--set learning_rate.step.gamma=0.5: missing learning_rate.step.every; write every: "
+            "1000");
+  EXPECT_EQ(TrainerError({"learning_rate.step.every=2", "data.test.idx.images=x"}),
+            "--set data.test.idx.images=x: missing data.test.idx.labels; write labels: "
+            "\"t10k-labels-idx1-ubyte.gz\"");
+}
+
+TEST(Overrides, ThoseOfTheNetShowTheirPrefix) {
+  const auto net =
+      ParseNetText(kNet, "n", std::vector<std::string>{"layer.conv1.conv2d.fliters=1"});
+  EXPECT_EQ(net.status().message(),
+            "--set net.layer.conv1.conv2d.fliters=1: unknown field \"fliters\"; did you mean "
+            "\"filters\"?");
+  const auto clash = ParseNetText(kNet, "n", std::vector<std::string>{"layer.conv1.name=fc"});
+  EXPECT_EQ(clash.status().message(),
+            "n:4:9: layer \"fc\": the name is already that of the layer at --set "
+            "net.layer.conv1.name=fc");
+}
+
+TEST(Overrides, PositionsOfTheRestStay) {
+  const auto net = ParseNetText(kNet, "n",
+                                std::vector<std::string>{"layer.conv1.conv2d.kernel=3,5",
+                                                         "layer.fc.dense.weight.decay_multiplier=0",
+                                                         "layer.0.relu.negative_slope=0.5"});
+  ASSERT_TRUE(net.ok()) << net.status();
+  const SourceMap& source = *net->source;
+  const LayerConfig& conv = net->message->layer(0);
+  EXPECT_EQ(conv.conv2d().kernel(1), 5);
+  EXPECT_EQ(source.Where(conv.conv2d(), "filters"), "n:2:32");
+  for (const int index : {0, 1}) {
+    EXPECT_EQ(source.Where(conv.conv2d(), "kernel", index),
+              "--set net.layer.conv1.conv2d.kernel=3,5");
+  }
+  const LayerConfig& pool = net->message->layer(1);
+  ASSERT_TRUE(pool.has_relu());
+  EXPECT_EQ(source.Where(pool), "n:3:1");
+  EXPECT_EQ(source.Where(pool.relu()), "--set net.layer.0.relu.negative_slope=0.5");
+  EXPECT_EQ(source.Where(pool, "relu"), "--set net.layer.0.relu.negative_slope=0.5");
+  const DenseConfig& dense = net->message->layer(2).dense();
+  EXPECT_EQ(source.Where(dense), "n:4:20");
+  EXPECT_EQ(source.Where(dense.weight(), "learning_rate_multiplier"),
+            "--set net.layer.fc.dense.weight.decay_multiplier=0");
+}
+
+// A message that was freed may lend its address to the next one, which must not inherit positions.
+TEST(Overrides, NothingIsSaidOfFreedMessages) {
+  std::vector<std::string> overrides;
+  for (int i = 0; i < 50; ++i) {
+    overrides.push_back("optimizer.adam.beta1=0.5");
+    overrides.push_back("optimizer.sgd.momentum=0.5");
+  }
+  overrides.push_back("optimizer.sgd={}");
+  const auto trainer = ParseTrainerText(kTrainer, "t", overrides);
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  const OptimizerConfig& optimizer = trainer->message->optimizer();
+  EXPECT_FALSE(optimizer.sgd().has_momentum());
+  EXPECT_EQ(trainer->source->Where(optimizer), "t:3:1");
+  EXPECT_EQ(trainer->source->Where(optimizer.sgd()), "--set optimizer.sgd={}");
+}
+
+}  // namespace
+}  // namespace gyre

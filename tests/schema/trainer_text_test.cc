@@ -1,0 +1,151 @@
+// What a user reads after a mistake in a trainer's text.
+#include <gtest/gtest.h>
+
+#include "models/schema/parse.h"
+
+namespace gyre {
+namespace {
+
+// One field a line, so that a case can take one away.
+const std::vector<std::string>& Good() {
+  static const std::vector<std::string> lines = {
+      "net: \"net.textproto\"",
+      "data { train { idx { images: \"i\" labels: \"l\" } } }",
+      "optimizer { sgd { momentum: 0.9 } }",
+      "learning_rate { base: 0.1 }",
+      "batch: 64",
+      "epochs: 1.5",
+  };
+  return lines;
+}
+
+// Good() with line `index` (from 0) replaced; then `more`.
+std::string Text(int index, const std::string& line, const std::string& more = "") {
+  std::string text;
+  for (size_t i = 0; i < Good().size(); ++i) {
+    text += (static_cast<int>(i) == index ? line : Good()[i]) + "\n";
+  }
+  return text + more;
+}
+
+std::string ErrorOf(const std::string& text) {
+  const auto trainer = ParseTrainerText(text, "t");
+  if (trainer.ok()) return "";
+  EXPECT_EQ(trainer.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(trainer.status().message());
+}
+
+TEST(TrainerText, Good) {
+  const auto trainer = ParseTrainerText(Text(-1, ""), "t");
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  EXPECT_EQ(trainer->message->batch(), 64);
+  EXPECT_EQ(trainer->source->Where(*trainer->message, "batch"), "t:5:1");
+  EXPECT_EQ(trainer->source->Where(trainer->message->optimizer().sgd(), "momentum"), "t:3:19");
+  EXPECT_EQ(trainer->source->Where(trainer->message->optimizer().sgd(), "nesterov"), "t:3:13");
+}
+
+TEST(TrainerText, Missing) {
+  const struct {
+    int line;
+    std::string replaced, error;
+  } cases[] = {
+      {0, "", "t:1:1: missing net; write net: \"net.textproto\""},
+      {0, "net: ''", "t:1:1: net is empty; write net: \"net.textproto\""},
+      {1, "",
+       "t:1:1: missing data.train.source; write data { train { idx { images: \"...\" labels: "
+       "\"...\" } } }"},
+      {1, "data { }",
+       "t:2:1: missing data.train.source; write data { train { idx { images: \"...\" labels: "
+       "\"...\" } } }"},
+      {1, "data { train { } }",
+       "t:2:8: missing one of idx; write data { train { idx { images: \"...\" labels: \"...\" } } "
+       "}"},
+      {1, "data { train { idx { labels: 'l' } } }",
+       "t:2:16: missing data.train.idx.images; write images: \"train-images-idx3-ubyte.gz\""},
+      {1, "data { train { idx { images: 'i' labels: '' } } }",
+       "t:2:34: data.train.idx.labels is empty; write labels: \"train-labels-idx1-ubyte.gz\""},
+      {1, "data { train { idx { images: 'i' labels: 'l' } } test { } }",
+       "t:2:50: missing one of idx; write test { idx { images: \"...\" labels: \"...\" } }"},
+      {1, "data { train { idx { images: 'i' labels: 'l' } } test { idx { images: 'i' } } }",
+       "t:2:57: missing data.test.idx.labels; write labels: \"t10k-labels-idx1-ubyte.gz\""},
+      {2, "", "t:1:1: missing optimizer.kind; write optimizer { sgd { momentum: 0.9 } }"},
+      {2, "optimizer { weight_decay: 1e-4 }",
+       "t:3:1: missing one of sgd, adam; write optimizer { sgd { momentum: 0.9 } }"},
+      {3, "", "t:1:1: missing learning_rate.base; write learning_rate { base: 0.01 }"},
+      {3, "learning_rate { }",
+       "t:4:1: missing learning_rate.base; write learning_rate { base: 0.01 }"},
+      {3, "learning_rate { base: 1 step { } }",
+       "t:4:25: missing learning_rate.step.every; write every: 1000"},
+      {4, "", "t:1:1: missing batch; write batch: 64"},
+      {5, "", "t:1:1: missing one of epochs, steps; write epochs: 10"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(ErrorOf(Text(c.line, c.replaced)), c.error);
+}
+
+TEST(TrainerText, OutOfRange) {
+  const struct {
+    int line;
+    std::string replaced, error;
+  } cases[] = {
+      {4, "batch: 0", "t:5:1: batch must be >= 1, got 0"},
+      {4, "batch: 1 test_batch: -3", "t:5:10: test_batch must be >= 1, got -3"},
+      {5, "epochs: 0", "t:6:1: epochs must be > 0, got 0"},
+      {5, "epochs: inf", "t:6:1: epochs must be finite, got inf"},
+      {5, "epochs: nan", "t:6:1: epochs must be finite, got nan"},
+      {5, "steps: 0", "t:6:1: steps must be >= 1, got 0"},
+      {5, "steps: 1 evaluate_every: 0", "t:6:10: evaluate_every must be >= 1, got 0"},
+      {5, "steps: 1 checkpoint_every: -1", "t:6:10: checkpoint_every must be >= 1, got -1"},
+      {5, "steps: 1 keep_checkpoints: 0", "t:6:10: keep_checkpoints must be >= 1, got 0"},
+      {5, "steps: 1 distributed { bucket_bytes: 0 }",
+       "t:6:24: distributed.bucket_bytes must be >= 1, got 0"},
+      {1, "data { normalization { std: 0 } train { idx { images: 'i' labels: 'l' } } }",
+       "t:2:24: data.normalization.std must be > 0, got 0"},
+      {2, "optimizer { sgd { momentum: 1 } }",
+       "t:3:19: optimizer.sgd.momentum must be >= 0 and < 1, got 1"},
+      {2, "optimizer { sgd { momentum: 1e99 } }", "t:3:19: momentum must be finite, got inf"},
+      {2, "optimizer { sgd { momentum: -0.5 } }",
+       "t:3:19: optimizer.sgd.momentum must be >= 0 and < 1, got -0.5"},
+      {2, "optimizer { adam { beta1: 1 } }",
+       "t:3:20: optimizer.adam.beta1 must be >= 0 and < 1, got 1"},
+      {2, "optimizer { adam { beta2: -1 } }",
+       "t:3:20: optimizer.adam.beta2 must be >= 0 and < 1, got -1"},
+      {2, "optimizer { adam { epsilon: 0 } }", "t:3:20: optimizer.adam.epsilon must be > 0, got 0"},
+      {2, "optimizer { sgd { } weight_decay: -1 }",
+       "t:3:21: optimizer.weight_decay must be >= 0, got -1"},
+      {2, "optimizer { sgd { } clip_norm: 0 }", "t:3:21: optimizer.clip_norm must be > 0, got 0"},
+      {3, "learning_rate { base: -1 }", "t:4:17: learning_rate.base must be >= 0, got -1"},
+      {3, "learning_rate { base: 1 warmup_steps: -1 }",
+       "t:4:25: learning_rate.warmup_steps must be >= 0, got -1"},
+      {3, "learning_rate { base: 1 step { every: 0 } }",
+       "t:4:32: learning_rate.step.every must be >= 1, got 0"},
+      {3, "learning_rate { base: 1 step { every: 1 gamma: 0 } }",
+       "t:4:41: learning_rate.step.gamma must be > 0, got 0"},
+      {3, "learning_rate { base: 1 cosine { final: -1 } }",
+       "t:4:34: learning_rate.cosine.final must be >= 0, got -1"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(ErrorOf(Text(c.line, c.replaced)), c.error);
+}
+
+TEST(TrainerText, TheEndsOfTheRangesAreIn) {
+  EXPECT_EQ(ErrorOf(Text(4, "batch: 1 test_batch: 1")), "");
+  EXPECT_EQ(ErrorOf(Text(5, "epochs: 1e-9")), "");
+  EXPECT_EQ(ErrorOf(Text(2, "optimizer { sgd { momentum: 0 } clip_norm: 1e-6 }")), "");
+  EXPECT_EQ(ErrorOf(Text(2, "optimizer { adam { beta1: 0 beta2: 0.999999 } }")), "");
+  EXPECT_EQ(ErrorOf(Text(3, "learning_rate { base: 0 warmup_steps: 0 constant { } }")), "");
+}
+
+TEST(TrainerText, Grammar) {
+  EXPECT_EQ(ErrorOf(Text(5, "epochs: 1 steps: 5")),
+            "t:6:11: both epochs (at t:6:1) and steps; keep one");
+  EXPECT_EQ(ErrorOf(Text(4, "batch_size: 64")),
+            "t:5:1: unknown field \"batch_size\"; did you mean \"batch\"?");
+  EXPECT_EQ(ErrorOf(Text(2, "optimizer { momentum: 0.9 }")),
+            "t:3:13: unknown field \"momentum\" here; it belongs in sgd { ... }");
+  EXPECT_EQ(ErrorOf(Text(-1, "", "seed: -1")),
+            "t:7:7: expected for seed a 64-bit integer >= 0, got -1");
+  EXPECT_EQ(ErrorOf(Text(-1, "", "precision: F16")),
+            "t:7:12: expected for precision F32 or F64, got F16");
+}
+
+}  // namespace
+}  // namespace gyre
