@@ -1,0 +1,291 @@
+// What cpu and sim have in common: memory, order and errors as device.h promises them.
+#include "engine/runtime/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/runtime/buffer.h"
+
+namespace gyre {
+namespace {
+
+using testing::HasSubstr;
+
+class DeviceTest : public testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == DeviceKind::kCpu) {
+      device_ = NewCpuDevice({.threads = 3});
+    } else {
+      device_ = NewSimDevice({.threads = 3, .delay_seed = 1});
+    }
+    stream_ = NewStream();
+    event_ = NewEvent();
+  }
+
+  std::unique_ptr<Stream> NewStream() { return std::move(device_->NewStream()).value(); }
+  std::unique_ptr<Event> NewEvent() { return std::move(device_->NewEvent()).value(); }
+  Buffer Make(size_t bytes, MemoryKind kind = MemoryKind::kDevice) {
+    return std::move(Buffer::Allocate(*device_, kind, bytes)).value();
+  }
+
+  // Work that fails.  The cpu says so at once, sim later.
+  void Fail(Stream& stream, const absl::Status& status) {
+    const absl::Status now = stream.Call([status] { return status; });
+    if (GetParam() == DeviceKind::kCpu) {
+      EXPECT_EQ(now, status);
+    }
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Event> event_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Host, DeviceTest, testing::Values(DeviceKind::kCpu, DeviceKind::kSim),
+                         [](const auto& info) {
+                           return std::string(info.param == DeviceKind::kCpu ? "Cpu" : "Sim");
+                         });
+
+TEST_P(DeviceTest, SaysWhatItIs) {
+  EXPECT_EQ(device_->kind(), GetParam());
+  EXPECT_EQ(stream_->kind(), GetParam());
+  EXPECT_EQ(stream_->native(), nullptr);
+  EXPECT_GT(device_->capacity_bytes(), size_t{1} << 20);
+}
+
+TEST_P(DeviceTest, MemoryIsAlignedAndWritable) {
+  std::vector<Buffer> buffers;
+  for (const size_t bytes : {1, 3, 4095, 4096, 4097, 100000}) {
+    for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost}) {
+      buffers.push_back(Make(bytes, kind));
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(buffers.back().data()) % 4096, 0u);
+      std::memset(buffers.back().data(), 1, bytes);
+    }
+  }
+}
+
+TEST_P(DeviceTest, ZeroBytesOfMemoryAreNull) {
+  absl::StatusOr<void*> memory = device_->Allocate(MemoryKind::kDevice, 0);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ(*memory, nullptr);
+  device_->Free(MemoryKind::kDevice, *memory);
+}
+
+TEST_P(DeviceTest, TooMuchMemoryIsAnErrorWithTheNumbers) {
+  const Buffer used = Make(5000);
+  const size_t capacity = device_->capacity_bytes();
+  const absl::Status status = device_->Allocate(MemoryKind::kDevice, capacity).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  const std::string number = std::to_string(capacity);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(number + " bytes asked for, 5000 in use, capacity " + number + " bytes"));
+  // More than any machine's address space; pinned memory is not counted.
+  for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost}) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    if (kind == MemoryKind::kPinnedHost) continue;  // the sanitizers' allocators abort
+#endif
+    EXPECT_TRUE(absl::IsResourceExhausted(device_->Allocate(kind, size_t{1} << 62).status()));
+  }
+}
+
+TEST_P(DeviceTest, FreeingWhatIsNotAllocatedAborts) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const Buffer buffer = Make(10);
+  EXPECT_DEATH(device_->Free(MemoryKind::kDevice, buffer.data() + 1), "ranges_.end");
+  EXPECT_DEATH(device_->Free(MemoryKind::kPinnedHost, buffer.data()), "kind == kind");
+}
+
+TEST_P(DeviceTest, CopiesBetweenAllKindsOfMemory) {
+  constexpr size_t kBytes = 4099;
+  std::vector<uint8_t> from(kBytes), to(kBytes);
+  std::iota(from.begin(), from.end(), 7);
+  const Buffer pinned = Make(kBytes, MemoryKind::kPinnedHost);
+  const Buffer a = Make(kBytes), b = Make(kBytes);
+  EXPECT_TRUE(stream_->Copy(pinned.data(), from.data(), kBytes).ok());
+  EXPECT_TRUE(stream_->Copy(a.data(), pinned.data(), kBytes).ok());
+  EXPECT_TRUE(stream_->Copy(b.data(), a.data(), kBytes).ok());
+  EXPECT_TRUE(stream_->Copy(to.data(), b.data(), kBytes).ok());
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(to, from);
+}
+
+TEST_P(DeviceTest, CopiesOfZeroBytesDoNothing) {
+  EXPECT_TRUE(stream_->Copy(nullptr, nullptr, 0).ok());
+  EXPECT_TRUE(stream_->Synchronize().ok());
+}
+
+TEST_P(DeviceTest, OneStreamRunsInOrder) {
+  std::vector<int> order;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(stream_
+                    ->Call([&order, i] {
+                      order.push_back(i);
+                      return absl::OkStatus();
+                    })
+                    .ok());
+  }
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  ASSERT_EQ(order.size(), 100u);
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_P(DeviceTest, WorkHasTheDevicesOpenMpThreads) {
+  int threads = 0;
+  EXPECT_TRUE(stream_
+                  ->Call([&threads] {
+                    threads = omp_get_max_threads();
+                    return absl::OkStatus();
+                  })
+                  .ok());
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(threads, 3);
+}
+
+TEST_P(DeviceTest, AnEventIsDoneIfNeverRecorded) {
+  EXPECT_EQ(*event_->Done(), true);
+  EXPECT_TRUE(stream_->Wait(*event_).ok());
+  EXPECT_TRUE(stream_->Synchronize().ok());
+}
+
+TEST_P(DeviceTest, AnEventIsDoneOnceItsWorkIs) {
+  EXPECT_TRUE(stream_->Record(*event_).ok());
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(*event_->Done(), true);
+}
+
+TEST_P(DeviceTest, EventsMayBePolledFromAnyThread) {
+  int written = 0;
+  EXPECT_TRUE(stream_->Record(*event_).ok());
+  EXPECT_TRUE(stream_
+                  ->Call([&written] {
+                    written = 1;
+                    return absl::OkStatus();
+                  })
+                  .ok());
+  EXPECT_TRUE(stream_->Record(*event_).ok());
+  int seen = 0;
+  std::thread poller([&] {
+    while (!*event_->Done()) std::this_thread::yield();
+    seen = written;
+  });
+  poller.join();
+  EXPECT_EQ(seen, 1);
+  EXPECT_TRUE(stream_->Synchronize().ok());
+}
+
+TEST_P(DeviceTest, AnEventMayGoBeforeItsStreamComesToIt) {
+  EXPECT_TRUE(stream_->Record(*event_).ok());
+  const std::unique_ptr<Stream> other = NewStream();
+  EXPECT_TRUE(other->Wait(*event_).ok());
+  event_.reset();
+  EXPECT_TRUE(other->Synchronize().ok());
+}
+
+TEST_P(DeviceTest, AnErrorStaysAndDropsLaterWork) {
+  const absl::Status first = absl::DataLossError("first");
+  int ran = 0, copied = 0;
+  const int one = 1;
+  Fail(*stream_, first);
+  (void)stream_->Call([&ran] {
+    ran = 1;
+    return absl::InternalError("second");
+  });
+  (void)stream_->Copy(&copied, &one, sizeof(copied));
+  EXPECT_EQ(stream_->Synchronize(), first);
+  EXPECT_EQ(ran, 0);
+  EXPECT_EQ(copied, 0);
+  EXPECT_EQ(stream_->Synchronize(), first);
+  EXPECT_EQ(stream_->Call([] { return absl::OkStatus(); }), first);
+  EXPECT_EQ(stream_->Copy(&copied, &one, sizeof(copied)), first);
+  EXPECT_EQ(stream_->Record(*event_), first);
+  EXPECT_EQ(stream_->Wait(*NewEvent()), first);
+}
+
+TEST_P(DeviceTest, AnErrorReachesEventsAndTheStreamsThatWaitForThem) {
+  const absl::Status error = absl::DataLossError("bad");
+  const std::unique_ptr<Stream> waiting = NewStream(), free = NewStream();
+  const std::unique_ptr<Event> before = NewEvent();
+  EXPECT_TRUE(stream_->Record(*before).ok());
+  Fail(*stream_, error);
+  (void)stream_->Record(*event_);
+  (void)waiting->Wait(*event_);
+  int ran = 0;
+  (void)waiting->Call([&ran] {
+    ran = 1;
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(waiting->Synchronize(), error);
+  EXPECT_EQ(ran, 0);
+  EXPECT_EQ(event_->Done().status(), error);
+  EXPECT_EQ(*before->Done(), true);
+  EXPECT_TRUE(free->Wait(*before).ok());
+  EXPECT_TRUE(free->Synchronize().ok());
+}
+
+TEST_P(DeviceTest, AStreamThatGoesFinishesItsWork) {
+  std::vector<int> order;
+  for (int i = 0; i < 20; ++i) {
+    (void)stream_->Call([&order, i] {
+      order.push_back(i);
+      return absl::OkStatus();
+    });
+  }
+  stream_.reset();
+  EXPECT_EQ(order.size(), 20u);
+}
+
+TEST_P(DeviceTest, AStreamThatFailedGoesQuietly) {
+  Fail(*stream_, absl::DataLossError("bad"));
+  (void)stream_->Record(*event_);
+  stream_.reset();
+  EXPECT_EQ(event_->Done().status(), absl::DataLossError("bad"));
+}
+
+TEST_P(DeviceTest, StreamsOnManyThreads) {
+  std::vector<std::thread> threads;
+  std::vector<int> sums(4);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const std::unique_ptr<Stream> stream = NewStream();
+      const std::unique_ptr<Event> event = NewEvent();
+      const Buffer buffer = Make(16);
+      for (int i = 0; i < 20; ++i) {
+        (void)stream->Call([&sums, t, i] {
+          sums[t] += i;
+          return absl::OkStatus();
+        });
+        (void)stream->Record(*event);
+      }
+      EXPECT_TRUE(stream->Synchronize().ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sums, std::vector<int>(4, 190));
+}
+
+TEST(ParseDeviceKindTest, KnowsTheThreeDevices) {
+  EXPECT_EQ(*ParseDeviceKind("cpu"), DeviceKind::kCpu);
+  EXPECT_EQ(*ParseDeviceKind("sim"), DeviceKind::kSim);
+  EXPECT_EQ(*ParseDeviceKind("cuda"), DeviceKind::kCuda);
+  for (const char* wrong : {"", "CPU", "gpu", "cpu "}) {
+    const absl::Status status = ParseDeviceKind(wrong).status();
+    EXPECT_EQ(status, absl::InvalidArgumentError("unknown device \"" + std::string(wrong) +
+                                                 "\"; expected cpu, sim or cuda"));
+  }
+}
+
+TEST(DeviceDeathTest, ZeroThreadsAbort) {
+  EXPECT_DEATH(NewCpuDevice({.threads = 0}), "threads >= 1");
+  EXPECT_DEATH(NewSimDevice({.threads = 0}), "threads >= 1");
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,297 @@
+#include "engine/runtime/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include "tests/runtime/monoid_check.h"
+
+namespace gyre {
+namespace {
+
+// Around the sizes at which the loops change shape: lanes, pieces, blocks, and the grain.
+const int64_t kFewSizes[] = {0, 1, 2, 3, 15, 16, 17, 33, 127, 128, 129};
+const int64_t kManySizes[] = {0, 1, 255, 256, 257, 1000, 4095, 4096, 4097, 8192, 8193, 12301};
+
+struct Visit {
+  int* visits;
+  HOST_DEVICE void operator()(int64_t i) const { ++visits[i]; }
+};
+
+// Sums of doubles; counts what it loads and stores.
+struct Sum {
+  using Value = double;
+  const double* x;
+  double* y;
+  int* loads;   // [rows, columns]
+  int* stores;  // [results]
+  int64_t columns;
+
+  HOST_DEVICE Value Identity() const { return 0; }
+  HOST_DEVICE Value Load(int64_t row, int64_t column) const {
+    ++loads[row * columns + column];
+    return x[row * columns + column];
+  }
+  HOST_DEVICE Value Combine(Value a, Value b) const { return a + b; }
+  HOST_DEVICE void Store(int64_t i, Value v) const {
+    y[i] = v;
+    ++stores[i];
+  }
+};
+
+// The first of the largest values: a Value of two fields, ties broken by position.
+struct ArgMax {
+  struct Value {
+    double value = -std::numeric_limits<double>::infinity();
+    int64_t index = std::numeric_limits<int64_t>::max();
+    friend bool operator==(const Value&, const Value&) = default;
+  };
+  const double* x;
+  int64_t* y;
+  int64_t columns;
+  bool over_rows;  // the position is the row
+
+  HOST_DEVICE Value Identity() const { return {}; }
+  HOST_DEVICE Value Load(int64_t row, int64_t column) const {
+    return {x[row * columns + column], over_rows ? row : column};
+  }
+  HOST_DEVICE Value Combine(Value a, Value b) const {
+    if (a.value != b.value) return a.value > b.value ? a : b;
+    return a.index < b.index ? a : b;
+  }
+  HOST_DEVICE void Store(int64_t i, Value v) const { y[i] = v.index; }
+};
+
+// y[destination[row], :] += x[row, :], rounding at each step: the order shows in the bits.
+struct AddRows {
+  const int64_t* destination;
+  const float* x;
+  float* y;
+  int64_t columns;
+
+  HOST_DEVICE int64_t Destination(int64_t row) const { return destination[row]; }
+  HOST_DEVICE void Add(int64_t row, int64_t to, int64_t column) const {
+    y[to * columns + column] += x[row * columns + column];
+  }
+};
+
+class ParallelTest : public testing::TestWithParam<DeviceKind> {
+ protected:
+  std::unique_ptr<Device> NewDevice(int threads) const {
+    if (GetParam() == DeviceKind::kCpu) return NewCpuDevice({.threads = threads});
+    return NewSimDevice({.threads = threads});
+  }
+
+  // Runs enqueue(stream) to its end.  Host memory will do on cpu and sim.
+  template <typename Enqueue>
+  void Run(int threads, Enqueue enqueue) const {
+    const std::unique_ptr<Device> device = NewDevice(threads);
+    const std::unique_ptr<Stream> stream = std::move(device->NewStream()).value();
+    EXPECT_TRUE(enqueue(*stream).ok());
+    EXPECT_TRUE(stream->Synchronize().ok());
+  }
+
+  // Magnitudes from 1e-8 to 1e8: any other order of additions gives other bits.
+  std::vector<double> Random(int64_t n) {
+    std::vector<double> x(n);
+    for (double& v : x) {
+      v = std::normal_distribution<double>()(random_) *
+          std::pow(10, std::uniform_real_distribution<double>(-8, 8)(random_));
+    }
+    return x;
+  }
+
+  // By rows or by columns, with each thread count.  Every element is loaded once, every result
+  // stored once and near the sum in long double, and all thread counts give the same bits.
+  void CheckSums(int64_t rows, int64_t columns, bool by_rows) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << columns << ", by_rows " << by_rows);
+    const std::vector<double> x = Random(rows * columns);
+    const int64_t results = by_rows ? rows : columns;
+    std::vector<long double> sums(results), magnitudes(results);
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      sums[by_rows ? i / columns : i % columns] += x[i];
+      magnitudes[by_rows ? i / columns : i % columns] += std::abs(x[i]);
+    }
+    std::vector<double> first;
+    for (const int threads : {1, 2, 3, 7}) {
+      std::vector<double> y(results, -1);
+      std::vector<int> loads(rows * columns), stores(results);
+      const Sum sum = {x.data(), y.data(), loads.data(), stores.data(), columns};
+      Run(threads, [&](Stream& stream) {
+        return by_rows ? ForEachRow(stream, rows, columns, sum)
+                       : ReduceColumns(stream, rows, columns, sum);
+      });
+      EXPECT_EQ(loads, std::vector<int>(rows * columns, 1));
+      EXPECT_EQ(stores, std::vector<int>(results, 1));
+      if (threads == 1) first = y;
+      EXPECT_EQ(y, first) << threads << " threads";
+      for (int64_t i = 0; i < results; ++i) {
+        EXPECT_NEAR(y[i], static_cast<double>(sums[i]), 1e-13 * magnitudes[i]);
+      }
+    }
+  }
+
+  void CheckArgMax(int64_t rows, int64_t columns, bool by_rows) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << columns << ", by_rows " << by_rows);
+    std::vector<double> x(rows * columns);
+    for (double& v : x) v = std::uniform_int_distribution<int>(0, 9)(random_);  // many ties
+    const int64_t results = by_rows ? rows : columns;
+    std::vector<int64_t> y(results), expected(results, ArgMax::Value().index);
+    const ArgMax arg_max = {x.data(), y.data(), columns, !by_rows};
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t column = 0; column < columns; ++column) {
+        int64_t& best = expected[by_rows ? row : column];
+        const auto at = [&](int64_t i) {
+          return x[by_rows ? row * columns + i : i * columns + column];
+        };
+        const int64_t i = by_rows ? column : row;
+        if (best == ArgMax::Value().index || at(i) > at(best)) best = i;
+      }
+    }
+    Run(2, [&](Stream& stream) {
+      return by_rows ? ForEachRow(stream, rows, columns, arg_max)
+                     : ReduceColumns(stream, rows, columns, arg_max);
+    });
+    EXPECT_EQ(y, expected);
+  }
+
+  std::mt19937_64 random_{1};
+};
+
+INSTANTIATE_TEST_SUITE_P(Host, ParallelTest, testing::Values(DeviceKind::kCpu, DeviceKind::kSim),
+                         [](const auto& info) {
+                           return std::string(info.param == DeviceKind::kCpu ? "Cpu" : "Sim");
+                         });
+
+TEST_P(ParallelTest, ForEachCallsOnceForEachIndex) {
+  for (const int threads : {1, 2, 7}) {
+    for (const int64_t n : kManySizes) {
+      std::vector<int> visits(n + 1);
+      Run(threads, [&](Stream& stream) { return ForEach(stream, n, Visit{visits.data()}); });
+      std::vector<int> expected(n + 1, 1);
+      expected[n] = 0;
+      EXPECT_EQ(visits, expected) << n;
+    }
+  }
+}
+
+TEST_P(ParallelTest, RowSums) {
+  for (const int64_t rows : kFewSizes) {
+    for (const int64_t columns : kFewSizes) CheckSums(rows, columns, true);
+  }
+  for (const int64_t columns : kManySizes) {
+    for (const int64_t rows : {1, 3}) CheckSums(rows, columns, true);
+  }
+  CheckSums(2000, 10, true);
+}
+
+TEST_P(ParallelTest, ColumnSums) {
+  for (const int64_t rows : kFewSizes) {
+    for (const int64_t columns : kFewSizes) CheckSums(rows, columns, false);
+  }
+  for (const int64_t many : kManySizes) {
+    for (const int64_t few : {1, 3}) {
+      CheckSums(many, few, false);
+      CheckSums(few, many, false);
+    }
+  }
+  CheckSums(700, 300, false);
+}
+
+TEST_P(ParallelTest, ValuesOfSeveralFields) {
+  for (const bool by_rows : {true, false}) {
+    CheckArgMax(0, 5, by_rows);
+    CheckArgMax(5, 0, by_rows);
+    for (const int64_t many : {1, 7, 17, 300, 5000}) {
+      CheckArgMax(many, 3, by_rows);
+      CheckArgMax(3, many, by_rows);
+    }
+  }
+}
+
+TEST_P(ParallelTest, ScatterAddsRowsInOrder) {
+  constexpr int64_t kDestinations = 5;
+  for (const int64_t rows : {0, 1, 2, 50, 333}) {
+    for (const int64_t columns : {0, 1, 127, 128, 129, 700}) {
+      const std::vector<double> values = Random(rows * columns);
+      const std::vector<float> x(values.begin(), values.end());
+      std::vector<int64_t> destination(rows);
+      for (int64_t& d : destination) {
+        d = std::uniform_int_distribution<int64_t>(-1, kDestinations - 1)(random_);
+      }
+      std::vector<float> expected(kDestinations * columns, 0.5f);
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        const int64_t to = destination[i / columns];
+        if (to >= 0) expected[to * columns + i % columns] += x[i];
+      }
+      for (const int threads : {1, 3}) {
+        std::vector<float> y(kDestinations * columns, 0.5f);
+        const AddRows scatter = {destination.data(), x.data(), y.data(), columns};
+        Run(threads, [&](Stream& stream) { return ScatterAdd(stream, rows, columns, scatter); });
+        EXPECT_EQ(y, expected) << rows << " x " << columns;
+      }
+    }
+  }
+}
+
+TEST_P(ParallelTest, AFailedStreamRunsNothing) {
+  const std::unique_ptr<Device> device = NewDevice(1);
+  const std::unique_ptr<Stream> stream = std::move(device->NewStream()).value();
+  const absl::Status error = absl::DataLossError("bad");
+  (void)stream->Call([error] { return error; });
+  EXPECT_EQ(stream->Synchronize(), error);
+  int visits = 0;
+  EXPECT_EQ(ForEach(*stream, 1, Visit{&visits}), error);
+  double x = 1, y = 0;
+  int loads = 0, stores = 0;
+  const Sum sum = {&x, &y, &loads, &stores, 1};
+  EXPECT_EQ(ForEachRow(*stream, 1, 1, sum), error);
+  EXPECT_EQ(ReduceColumns(*stream, 1, 1, sum), error);
+  const int64_t destination = 0;
+  const float from = 1;
+  float to = 0;
+  EXPECT_EQ(ScatterAdd(*stream, 1, 1, AddRows{&destination, &from, &to, 1}), error);
+  EXPECT_EQ(stream->Synchronize(), error);
+  EXPECT_EQ(std::make_tuple(visits, loads, stores, to), std::make_tuple(0, 0, 0, 0.0f));
+}
+
+// The checker itself: it accepts the functors above and finds each broken law.
+struct Law {
+  using Value = double;
+  double identity;
+  double (*combine)(double, double);
+  Value Identity() const { return identity; }
+  Value Load(int64_t row, int64_t column) const {
+    return static_cast<double>(1 + (row * 7 + column * 5) % 11);
+  }
+  Value Combine(Value a, Value b) const { return combine(a, b); }
+};
+
+TEST(MonoidCheckTest, AcceptsMonoids) {
+  const auto equal = [](auto a, auto b) { return a == b; };
+  const auto near = [](double a, double b) { return std::abs(a - b) <= 1e-12 * std::abs(b); };
+  EXPECT_TRUE(IsMonoid(Law{0, [](double a, double b) { return a + b; }}, 3, 9, equal));
+  EXPECT_TRUE(IsMonoid(Law{1, [](double a, double b) { return a * b; }}, 3, 9, near));
+  std::vector<double> x = {3, 1, 3, 2, 2, 2, 0, 3};
+  EXPECT_TRUE(IsMonoid(ArgMax{x.data(), nullptr, 4, false}, 2, 4, equal));
+}
+
+TEST(MonoidCheckTest, FindsEachBrokenLaw) {
+  const auto equal = [](double a, double b) { return a == b; };
+  const auto message = [&](const Law& law) {
+    return std::string(IsMonoid(law, 2, 5, equal).message());
+  };
+  EXPECT_EQ(message({1, [](double a, double b) { return a + b; }}),
+            "Identity changes the value at row 0, column 0");
+  EXPECT_EQ(message({0, [](double a, double b) { return a + b + a * a * b; }}),
+            "not associative on row 0");
+  EXPECT_EQ(message({0, [](double a, double b) { return a != 0 ? a : b; }}),
+            "not commutative on row 0");
+}
+
+}  // namespace
+}  // namespace gyre

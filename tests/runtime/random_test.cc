@@ -1,0 +1,136 @@
+#include "engine/runtime/random.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace gyre {
+namespace {
+
+// Known answers: Random123 1.14, tests/kat_vectors, lines "philox4x32 10", least significant word
+// first.
+TEST(PhiloxTest, GivesThePublishedAnswers) {
+  struct Case {
+    uint32_t counter[4], key[2], expected[4];
+  };
+  constexpr uint32_t kOnes = 0xffffffff;
+  const Case cases[] = {
+      {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+      {{kOnes, kOnes, kOnes, kOnes},
+       {kOnes, kOnes},
+       {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+      {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+       {0xa4093822, 0x299f31d0},
+       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+  };
+  for (const Case& c : cases) {
+    const auto join = [](uint32_t low, uint32_t high) { return uint64_t{high} << 32 | low; };
+    const RandomBits bits = Philox(join(c.key[0], c.key[1]), join(c.counter[2], c.counter[3]),
+                                   join(c.counter[0], c.counter[1]));
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(bits.v[i], c.expected[i]) << i;
+  }
+}
+
+// Each single input bit flips each output bit about half of the time.
+TEST(PhiloxTest, EveryInputBitMatters) {
+  for (int bit = 0; bit < 192; ++bit) {
+    uint64_t words[3] = {0, 0, 0};
+    words[bit / 64] = uint64_t{1} << (bit % 64);
+    int flipped = 0;
+    constexpr int kTrials = 64;
+    for (uint64_t i = 0; i < kTrials; ++i) {
+      const RandomBits a = Philox(i, 2 * i, 3 * i);
+      const RandomBits b = Philox(i ^ words[0], (2 * i) ^ words[1], (3 * i) ^ words[2]);
+      for (int w = 0; w < 4; ++w) flipped += std::popcount(a.v[w] ^ b.v[w]);
+    }
+    // Binomial(8192, 1/2): standard deviation 45.3; six of them.
+    EXPECT_NEAR(flipped, kTrials * 64, 272) << "input bit " << bit;
+  }
+}
+
+TEST(UniformTest, CoversZeroToOneExclusive) {
+  EXPECT_EQ(UniformFloat(0), 0.0f);
+  EXPECT_EQ(UniformFloat(0xffffffff), std::nextafter(1.0f, 0.0f));
+  EXPECT_EQ(UniformFloat(0x80000000), 0.5f);
+  EXPECT_EQ(UniformDouble(0, 0), 0.0);
+  EXPECT_EQ(UniformDouble(0xffffffff, 0xffffffff), std::nextafter(1.0, 0.0));
+  EXPECT_EQ(UniformDouble(0x80000000, 0), 0.5);
+  EXPECT_EQ(UniformDouble(0, 1u << 11), 0x1p-53);
+}
+
+TEST(UniformTest, IsUniform) {
+  constexpr int kBuckets = 64, kSamples = 1 << 18;
+  std::vector<int> floats(kBuckets), doubles(kBuckets);
+  for (int i = 0; i < kSamples; ++i) {
+    const RandomBits bits = Philox(42, 0, i);
+    ++floats[static_cast<int>(UniformFloat(bits.v[0]) * kBuckets)];
+    ++doubles[static_cast<int>(UniformDouble(bits.v[1], bits.v[2]) * kBuckets)];
+  }
+  const auto chi_squared = [](const std::vector<int>& counts) {
+    constexpr double kExpected = static_cast<double>(kSamples) / kBuckets;
+    double sum = 0;
+    for (const int count : counts) sum += (count - kExpected) * (count - kExpected) / kExpected;
+    return sum;
+  };
+  // 63 degrees of freedom: mean 63, standard deviation 11.2; five of them either way.
+  EXPECT_NEAR(chi_squared(floats), 63, 56);
+  EXPECT_NEAR(chi_squared(doubles), 63, 56);
+}
+
+TEST(NormalsTest, HaveTheMomentsOfAStandardNormal) {
+  constexpr int kPairs = 1 << 18;
+  double sum = 0, squares = 0, fourth = 0, cross = 0;
+  int beyond_two = 0;
+  for (int i = 0; i < kPairs; ++i) {
+    const NormalPair pair = Normals(Philox(7, 1, i));
+    for (const double x : {pair.first, pair.second}) {
+      sum += x;
+      squares += x * x;
+      fourth += x * x * x * x;
+      beyond_two += std::abs(x) > 2;
+    }
+    cross += pair.first * pair.second;
+  }
+  // Six standard deviations of each estimate from n = 524288 deviates.
+  constexpr double kN = 2.0 * kPairs;
+  EXPECT_NEAR(sum / kN, 0, 6 / std::sqrt(kN));
+  EXPECT_NEAR(squares / kN, 1, 6 * std::sqrt(2 / kN));
+  EXPECT_NEAR(fourth / kN, 3, 6 * std::sqrt(96 / kN));
+  EXPECT_NEAR(cross / kPairs, 0, 6 / std::sqrt(kPairs));
+  EXPECT_NEAR(beyond_two / kN, 0.0455003, 6 * std::sqrt(0.0455 / kN));
+}
+
+TEST(NormalsTest, AreFiniteAtTheEdges) {
+  constexpr uint32_t kOnes = 0xffffffff;
+  const NormalPair least = Normals({{0, 0, 0, 0}});
+  EXPECT_EQ(least.first, 0);
+  EXPECT_EQ(least.second, 0);
+  const NormalPair most = Normals({{kOnes, kOnes, 0, 0}});
+  EXPECT_NEAR(most.first, std::sqrt(2 * 53 * std::log(2.0)), 1e-12);
+  EXPECT_TRUE(std::isfinite(Normals({{kOnes, kOnes, kOnes, kOnes}}).second));
+}
+
+TEST(RandomKeyTest, SeedsAndPurposesHaveKeysOfTheirOwn) {
+  std::set<uint64_t> keys;
+  const std::vector<std::string> purposes = {
+      "", "a", "b", "ab", "ba", "conv1", "conv2", "conv1/weight", std::string("a\0", 2)};
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    for (const std::string& purpose : purposes) keys.insert(RandomKey(seed, purpose));
+  }
+  EXPECT_EQ(keys.size(), 1000 * purposes.size());
+  EXPECT_EQ(RandomKey(3, "conv1"), RandomKey(3, std::string("conv1")));
+}
+
+// Weights and checkpoints of earlier runs depend on it.
+TEST(RandomKeyTest, StaysWhatItWas) {
+  EXPECT_EQ(RandomKey(0, ""), RandomKey(0, std::string_view()));
+  const RandomBits bits = Philox(5, 3, 0xe71fa2190541574b);  // FNV-1a of "abc"
+  EXPECT_EQ(RandomKey(5, "abc"), uint64_t{bits.v[1]} << 32 | bits.v[0]);
+}
+
+}  // namespace
+}  // namespace gyre
