@@ -48,8 +48,8 @@ struct Conv2dSpec {
   int64_t padding_top = 0, padding_bottom = 0, padding_left = 0, padding_right = 0;
   int64_t groups = 1;
   bool bias = false;
-  std::string weight_layout;  // a tag that must be used (another shape chose it); empty: free
-  bool train = true;          // false: backward will not be asked for
+  std::string weight_layout = "";  // a tag that must be used (another shape chose it); empty: free
+  bool train = true;               // false: backward will not be asked for
 
   int64_t out_h() const;
   int64_t out_w() const;
@@ -141,8 +141,9 @@ class PrimitiveLibrary {
 
 // Plain loops.  F32 and F64, cpu and sim; the bits do not depend on the thread count.
 std::unique_ptr<PrimitiveLibrary> NewReferenceLibrary();
-// F32, cpu and sim.  oneDNN fixes the thread count, and with it the order of sums, when it prepares
-// an operation, so the library is told the `threads` of its device and uses them ever after.
+// F32 but LogSoftmax, cpu and sim.  oneDNN fixes the thread count, and with it the order of sums,
+// when it prepares an operation, so the library is told the `threads` of its device and uses them
+// ever after.
 std::unique_ptr<PrimitiveLibrary> NewOneDnnLibrary(int threads);
 
 class Primitives {
@@ -151,8 +152,8 @@ class Primitives {
   Primitives(DeviceKind device, int threads);
   explicit Primitives(std::vector<std::unique_ptr<PrimitiveLibrary>> libraries);
 
-  // Errors: InvalidArgument as Validate says; Unimplemented naming the operation if no library takes
-  // it; any other error of a library is returned as it is.
+  // Errors: InvalidArgument as Validate says; Unimplemented naming the operation if no library
+  // takes it; any other error of a library is returned as it is.
   template <typename Spec>
   auto Prepare(const Spec& spec) const
       -> decltype(std::declval<const PrimitiveLibrary&>().Prepare(spec)) {
