@@ -1,0 +1,263 @@
+// oneDNN's convolution against the reference in double, in its own weight layout and in others.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include "tests/primitives/operations.h"
+
+namespace gyre {
+namespace {
+
+constexpr double kTolerance = 2e-6;  // relative to the sum of absolute values: 33 roundings
+
+class OneDnnConvTest : public testing::Test {
+ protected:
+  // Runs a spec by oneDNN and by the reference in double and compares all there is.
+  ConvOutputs<float> ExpectAsReference(Rig& rig, const PrimitiveLibrary& library,
+                                       const Conv2dSpec& spec) {
+    const auto in = RandomConvInputs<float>(random_, spec);
+    const auto precise = Convert<double>(in);
+    Conv2dSpec reference_spec = spec;
+    reference_spec.dtype = DType::kF64;
+    reference_spec.weight_layout.clear();
+    const auto got = RunConv(rig, library, spec, in);
+    ExpectClose(got, RunConv(rig, *reference_, reference_spec, precise),
+                RunConv(rig, *reference_, reference_spec, Absolute(precise)), kTolerance,
+                ToString(spec));
+    return got;
+  }
+
+  const std::unique_ptr<PrimitiveLibrary> reference_ = NewReferenceLibrary();
+  Random random_{20240608};
+};
+
+TEST_F(OneDnnConvTest, RandomConvolutionsAsReference) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (int round = 0; round < 300 && !HasFatalFailure(); ++round) {
+    ExpectAsReference(rig, *library, RandomConvSpec(random_, DType::kF32));
+  }
+}
+
+// The worker thread of a sim stream is not the thread that prepared the operation.
+TEST_F(OneDnnConvTest, OnAnotherThreadAsReference) {
+  Rig rig(kManyThreads, DeviceKind::kSim);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (int round = 0; round < 40 && !HasFatalFailure(); ++round) {
+    ExpectAsReference(rig, *library, RandomConvSpec(random_, DType::kF32));
+  }
+}
+
+TEST_F(OneDnnConvTest, NetsLayersAsReference) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (const Conv2dSpec& spec : {
+           Conv2dSpec{.n = 9,
+          .h = 28,
+          .w = 28,
+          .c = 1,
+          .filters = 20,
+          .kernel_h = 5,
+          .kernel_w = 5,
+          .bias = true},
+           Conv2dSpec{.n = 9,
+           .h = 12,
+           .w = 12,
+           .c = 20,
+           .filters = 50,
+           .kernel_h = 5,
+           .kernel_w = 5,
+           .bias = true},
+           Conv2dSpec{.n = 2,
+           .h = 35,
+           .w = 35,
+           .c = 3,
+           .filters = 96,
+           .kernel_h = 11,
+           .kernel_w = 11,
+           .stride_h = 4,
+           .stride_w = 4,
+           .bias = true},
+           Conv2dSpec{.n = 2,
+           .h = 14,
+           .w = 14,
+           .c = 64,
+           .filters = 64,
+           .kernel_h = 3,
+           .kernel_w = 3,
+           .padding_top = 1,
+           .padding_bottom = 1,
+           .padding_left = 1,
+           .padding_right = 1},
+           Conv2dSpec{.n = 2,
+           .h = 14,
+           .w = 14,
+           .c = 32,
+           .filters = 32,
+           .kernel_h = 3,
+           .kernel_w = 3,
+           .padding_top = 1,
+           .padding_bottom = 1,
+           .padding_left = 1,
+           .padding_right = 1,
+           .groups = 32},
+       }) {
+    ExpectAsReference(rig, *library, spec);
+  }
+}
+
+// The parameter's padding is updated with it by optimizers: it must hold zeros, in the gradient as
+// well, and survive a trip through the canonical layout.
+TEST_F(OneDnnConvTest, PaddingOfOpaqueWeightsIsZero) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  int padded = 0;
+  for (int round = 0; round < 100; ++round) {
+    Conv2dSpec spec = RandomConvSpec(random_, DType::kF32);
+    if (round % 10 == 0) spec.n = 0;  // no gradient: all zeros
+    const auto conv = Get(library->Prepare(spec));
+    const size_t bytes = conv->weight_layout().bytes;
+    padded += bytes > static_cast<size_t>(spec.weights()) * sizeof(float);
+
+    const auto canonical = RandomValues<float>(random_, spec.weights());
+    std::vector<float> opaque(bytes / sizeof(float), NAN), unpacked(canonical.size());
+    Check(conv->Pack(canonical.data(), opaque.data()));
+    Check(conv->Unpack(opaque.data(), unpacked.data()));
+    EXPECT_EQ(unpacked, canonical) << ToString(spec);
+    EXPECT_EQ(std::count(opaque.begin(), opaque.end(), 0.0f),
+              static_cast<int64_t>(opaque.size()) - spec.weights())
+        << ToString(spec);
+
+    const auto out = RunConv(rig, *library, spec, RandomConvInputs<float>(random_, spec));
+    std::vector<std::byte> repacked(bytes);
+    Check(conv->Pack(out.dweights.data(), repacked.data()));
+    EXPECT_EQ(out.opaque_dweights, repacked) << ToString(spec);
+  }
+  EXPECT_GT(padded, 10) << "the specs above do not exercise padding";
+}
+
+TEST_F(OneDnnConvTest, EmptyBatchGivesZeroGradients) {
+  Rig rig(1);
+  const auto library = NewOneDnnLibrary(1);
+  Conv2dSpec spec{
+      .n = 0, .h = 5, .w = 5, .c = 3, .filters = 7, .kernel_h = 3, .kernel_w = 3, .bias = true};
+  const auto out = RunConv(rig, *library, spec, RandomConvInputs<float>(random_, spec));
+  EXPECT_EQ(out.dweights, std::vector<float>(7 * 3 * 3 * 3, 0.0f));
+  EXPECT_EQ(out.dbias, std::vector<float>(7, 0.0f));
+  for (const std::byte byte : out.opaque_dweights) ASSERT_EQ(byte, std::byte{0});
+}
+
+// Another shape of the same layer obeys the layout that the first has chosen.
+TEST_F(OneDnnConvTest, TagBindsAnotherShape) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (int round = 0; round < 60 && !HasFatalFailure(); ++round) {
+    Conv2dSpec first = RandomConvSpec(random_, DType::kF32);
+    const WeightLayout layout = Get(library->Prepare(first))->weight_layout();
+    EXPECT_TRUE(layout.tag.starts_with("onednn:")) << layout.tag;
+    Conv2dSpec second = first;
+    second.n = Pick(random_, {0, 1, 7, 16});
+    second.h += Pick(random_, {0, 9});
+    second.weight_layout = layout.tag;
+    const auto out = ExpectAsReference(rig, *library, second);
+    EXPECT_EQ(out.layout.tag, layout.tag);
+    EXPECT_EQ(out.layout.bytes, layout.bytes);
+  }
+}
+
+// Layouts that no pass would choose: each reorders through scratch.
+TEST_F(OneDnnConvTest, ForeignLayoutsAreObeyed) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (int round = 0; round < 40 && !HasFatalFailure(); ++round) {
+    Conv2dSpec spec = RandomConvSpec(random_, DType::kF32);
+    for (const char* tag : {"abcd", "cdba", "Acdb16a", "ABcd16b16a", "ABcd4b4a"}) {
+      if (spec.groups > 1) break;
+      spec.weight_layout = std::string("onednn:") + tag;
+      EXPECT_EQ(ExpectAsReference(rig, *library, spec).layout.tag, spec.weight_layout);
+    }
+    for (const char* tag : {"abcde", "aBdec16b", "aBCde16c16b", "Abcde16a"}) {
+      if (spec.groups == 1) break;
+      spec.weight_layout = std::string("onednn:") + tag;
+      EXPECT_EQ(ExpectAsReference(rig, *library, spec).layout.tag, spec.weight_layout);
+    }
+  }
+}
+
+TEST_F(OneDnnConvTest, UnknownLayoutsAreLeftToOthers) {
+  const auto library = NewOneDnnLibrary(1);
+  Conv2dSpec spec{.n = 1, .h = 3, .w = 3, .c = 1, .filters = 2, .kernel_h = 3, .kernel_w = 3};
+  // Another library's, a name without meaning, a layout of five dimensions.
+  for (const char* tag : {"cudnn:krsc", "onednn:", "onednn:Zz", "onednn:any", "onednn:abcde"}) {
+    spec.weight_layout = tag;
+    const auto prepared = library->Prepare(spec);
+    ASSERT_TRUE(absl::IsUnimplemented(prepared.status())) << tag;
+    EXPECT_NE(prepared.status().message().find(tag), std::string::npos) << prepared.status();
+  }
+}
+
+TEST_F(OneDnnConvTest, SameRunSameBits) {
+  Rig rig(kManyThreads), sim(kManyThreads, DeviceKind::kSim);
+  for (int round = 0; round < 40; ++round) {
+    const Conv2dSpec spec = RandomConvSpec(random_, DType::kF32);
+    const auto in = RandomConvInputs<float>(random_, spec);
+    const auto want = RunConv(rig, *NewOneDnnLibrary(kManyThreads), spec, in);
+    for (Rig* other : {&rig, &rig, &sim}) {
+      const auto got = RunConv(*other, *NewOneDnnLibrary(kManyThreads), spec, in);
+      EXPECT_EQ(got.y, want.y) << ToString(spec);
+      EXPECT_EQ(got.dx, want.dx) << ToString(spec);
+      EXPECT_EQ(got.opaque_dweights, want.opaque_dweights) << ToString(spec);
+      EXPECT_EQ(got.dbias, want.dbias) << ToString(spec);
+    }
+  }
+}
+
+// A library keeps to its thread count, and so to its bits, on a stream that has another.
+TEST_F(OneDnnConvTest, BitsAreThoseOfTheLibrarysThreads) {
+  Rig one(1), many(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (int round = 0; round < 40; ++round) {
+    const Conv2dSpec spec = RandomConvSpec(random_, DType::kF32);
+    const auto in = RandomConvInputs<float>(random_, spec);
+    omp_set_num_threads(1);
+    const auto got = RunConv(one, *library, spec, in);
+    EXPECT_EQ(omp_get_max_threads(), 1);
+    omp_set_num_threads(kManyThreads);
+    const auto want = RunConv(many, *library, spec, in);
+    EXPECT_EQ(got.y, want.y) << ToString(spec);
+    EXPECT_EQ(got.dx, want.dx) << ToString(spec);
+    EXPECT_EQ(got.opaque_dweights, want.opaque_dweights) << ToString(spec);
+    EXPECT_EQ(got.dbias, want.dbias) << ToString(spec);
+  }
+}
+
+TEST_F(OneDnnConvTest, OneThreadAsReference) {
+  Rig rig(1);
+  const auto library = NewOneDnnLibrary(1);
+  for (int round = 0; round < 60 && !HasFatalFailure(); ++round) {
+    ExpectAsReference(rig, *library, RandomConvSpec(random_, DType::kF32));
+  }
+}
+
+TEST_F(OneDnnConvTest, InferenceGivesForwardAlone) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (int round = 0; round < 20; ++round) {
+    Conv2dSpec spec = RandomConvSpec(random_, DType::kF32);
+    const auto in = RandomConvInputs<float>(random_, spec);
+    const auto want = RunConv(rig, *library, spec, in);
+    spec.train = false;
+    spec.weight_layout = want.layout.tag;
+    const auto conv = Get(library->Prepare(spec));
+    std::vector<std::byte> opaque(want.layout.bytes);
+    Check(conv->Pack(in.weights.data(), opaque.data()));
+    const Rig::Bytes x(rig, in.x), weights(rig, opaque), bias(rig, in.bias);
+    const Rig::Bytes y(rig, in.dy.size() * sizeof(float)), scratch(rig, conv->scratch_bytes());
+    Check(conv->Forward(rig.stream(), x.data(), weights.data(), bias.data(), y.data(),
+                        scratch.data()));
+    ExpectClose(y.Read<float>(), Convert<double>(want.y), std::vector<double>(want.y.size(), 200.0),
+                1e-6, ToString(spec));
+  }
+}
+
+}  // namespace
+}  // namespace gyre

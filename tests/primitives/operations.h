@@ -1,0 +1,291 @@
+// operations.h: runs one prepared operation on a device from host values to host values, which is
+// all that the tests of primitives want.  Every buffer starts as NaNs, so that what is read before
+// it is written shows, and ends in a canary, so that a byte too many does.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "engine/runtime/buffer.h"
+#include "engine/runtime/primitives.h"
+
+namespace gyre {
+
+#if defined(__SANITIZE_THREAD__)
+inline constexpr int kManyThreads = 1;  // libgomp's own hand-overs look like races, see main.cc
+#else
+inline constexpr int kManyThreads = 2;
+#endif
+
+// The value, which the test cannot do without.
+template <typename T>
+T Get(absl::StatusOr<T> result) {
+  if (!result.ok()) {
+    ADD_FAILURE() << result.status();
+    throw std::runtime_error(std::string(result.status().message()));
+  }
+  return *std::move(result);
+}
+
+inline void Check(const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; }
+
+// A device with one stream.
+class Rig {
+ public:
+  explicit Rig(int threads, DeviceKind kind = DeviceKind::kCpu)
+      : device_(kind == DeviceKind::kSim ? NewSimDevice({.threads = threads})
+                                         : NewCpuDevice({.threads = threads})),
+        stream_(Get(device_->NewStream())) {}
+
+  Stream& stream() { return *stream_; }
+
+  // A piece of device memory.
+  class Bytes {
+   public:
+    Bytes(Rig& rig, size_t bytes)
+        : rig_(rig),
+          bytes_(bytes),
+          buffer_(Get(Buffer::Allocate(*rig.device_, MemoryKind::kDevice, bytes + kCanary))) {
+      const std::vector<std::byte> fill(bytes + kCanary, kFill);
+      rig_.Copy(buffer_.data(), fill.data(), fill.size());
+    }
+    template <typename T>
+    Bytes(Rig& rig, const std::vector<T>& values) : Bytes(rig, values.size() * sizeof(T)) {
+      rig_.Copy(buffer_.data(), values.data(), bytes_);
+    }
+    ~Bytes() {
+      std::vector<std::byte> canary(kCanary);
+      rig_.Copy(canary.data(), buffer_.data() + bytes_, kCanary);
+      EXPECT_EQ(canary, std::vector<std::byte>(kCanary, kFill)) << "written beyond " << bytes_;
+    }
+
+    void* data() const { return buffer_.data(); }
+
+    template <typename T>
+    std::vector<T> Read() const {
+      std::vector<T> values(bytes_ / sizeof(T));
+      rig_.Copy(values.data(), buffer_.data(), bytes_);
+      return values;
+    }
+
+   private:
+    static constexpr size_t kCanary = 256;
+    static constexpr std::byte kFill{0xFF};  // a NaN in every floating-point type
+
+    Rig& rig_;
+    const size_t bytes_;
+    Buffer buffer_;
+  };
+
+ private:
+  void Copy(void* to, const void* from, size_t bytes) {
+    Check(stream_->Copy(to, from, bytes));
+    Check(stream_->Synchronize());
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+using Random = std::mt19937_64;
+
+inline int64_t Pick(Random& random, std::initializer_list<int64_t> choices) {
+  return choices.begin()[random() % choices.size()];
+}
+
+// Floats in [-1, 1], as T: F32 and F64 runs see the same numbers.
+template <typename T>
+std::vector<T> RandomValues(Random& random, int64_t count) {
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<T> values(static_cast<size_t>(count));
+  for (T& value : values) value = static_cast<T>(uniform(random));
+  return values;
+}
+
+template <typename To, typename From>
+std::vector<To> Convert(const std::vector<From>& values) {
+  return std::vector<To>(values.begin(), values.end());
+}
+
+template <typename T>
+std::vector<T> Absolute(std::vector<T> values) {
+  for (T& value : values) value = std::abs(value);
+  return values;
+}
+
+// |got - want| <= relative * magnitude, elementwise.  magnitude: the same operation on absolute
+// values, which is what rounding errors of a sum are relative to.
+template <typename T>
+void ExpectClose(const std::vector<T>& got, const std::vector<double>& want,
+                 const std::vector<double>& magnitude, double relative, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  ASSERT_EQ(got.size(), magnitude.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(static_cast<double>(got[i]) - want[i]);
+    ASSERT_LE(error, relative * magnitude[i])
+        << what << " at " << i << ": " << got[i] << " instead of " << want[i];
+  }
+}
+
+template <typename T>
+std::vector<T> RunGemm(Rig& rig, const PrimitiveLibrary& library, const GemmSpec& spec,
+                       const std::vector<T>& a, const std::vector<T>& b,
+                       const std::vector<T>& bias) {
+  const auto gemm = Get(library.Prepare(spec));
+  const Rig::Bytes device_a(rig, a), device_b(rig, b), device_bias(rig, bias);
+  const Rig::Bytes c(rig, static_cast<size_t>(spec.m * spec.n) * sizeof(T));
+  Check(gemm->Run(rig.stream(), device_a.data(), device_b.data(), device_bias.data(), c.data()));
+  return c.Read<T>();
+}
+
+template <typename T>
+struct ConvInputs {
+  std::vector<T> x, weights, bias, dy;
+};
+
+template <typename T>
+ConvInputs<T> RandomConvInputs(Random& random, const Conv2dSpec& spec) {
+  return {.x = RandomValues<T>(random, spec.n * spec.h * spec.w * spec.c),
+          .weights = RandomValues<T>(random, spec.weights()),
+          .bias = RandomValues<T>(random, spec.bias ? spec.filters : 0),
+          .dy = RandomValues<T>(random, spec.n * spec.out_h() * spec.out_w() * spec.filters)};
+}
+
+template <typename To, typename From>
+ConvInputs<To> Convert(const ConvInputs<From>& in) {
+  return {Convert<To>(in.x), Convert<To>(in.weights), Convert<To>(in.bias), Convert<To>(in.dy)};
+}
+
+template <typename T>
+ConvInputs<T> Absolute(const ConvInputs<T>& in) {
+  return {Absolute(in.x), Absolute(in.weights), Absolute(in.bias), Absolute(in.dy)};
+}
+
+template <typename T>
+struct ConvOutputs {
+  std::vector<T> y, dx, dweights, dbias;  // dweights: canonical
+  std::vector<std::byte> opaque_dweights;
+  WeightLayout layout;
+};
+
+template <typename T>
+ConvOutputs<T> RunConv(Rig& rig, const PrimitiveLibrary& library, const Conv2dSpec& spec,
+                       const ConvInputs<T>& in) {
+  const auto conv = Get(library.Prepare(spec));
+  ConvOutputs<T> out;
+  out.layout = conv->weight_layout();
+  std::vector<std::byte> opaque(out.layout.bytes, std::byte{0xFF});
+  Check(conv->Pack(in.weights.data(), opaque.data()));
+
+  const Rig::Bytes x(rig, in.x), weights(rig, opaque), bias(rig, in.bias), dy(rig, in.dy);
+  const Rig::Bytes y(rig, in.dy.size() * sizeof(T)), dx(rig, in.x.size() * sizeof(T));
+  const Rig::Bytes dweights(rig, opaque.size()), dbias(rig, in.bias.size() * sizeof(T));
+  const Rig::Bytes scratch(rig, conv->scratch_bytes());
+  Stream& stream = rig.stream();
+  Check(conv->Forward(stream, x.data(), weights.data(), bias.data(), y.data(), scratch.data()));
+  Check(conv->BackwardData(stream, dy.data(), weights.data(), dx.data(), scratch.data()));
+  Check(conv->BackwardWeights(stream, x.data(), dy.data(), dweights.data(), dbias.data(),
+                              scratch.data()));
+  out.y = y.Read<T>();
+  out.dx = dx.Read<T>();
+  out.dbias = dbias.Read<T>();
+  out.opaque_dweights = dweights.Read<std::byte>();
+  EXPECT_EQ(weights.Read<std::byte>(), opaque) << "weights were changed";
+  out.dweights.resize(in.weights.size());
+  Check(conv->Unpack(out.opaque_dweights.data(), out.dweights.data()));
+  return out;
+}
+
+template <typename T>
+void ExpectClose(const ConvOutputs<T>& got, const ConvOutputs<double>& want,
+                 const ConvOutputs<double>& magnitude, double relative, const std::string& what) {
+  ExpectClose(got.y, want.y, magnitude.y, relative, what + ": y");
+  ExpectClose(got.dx, want.dx, magnitude.dx, relative, what + ": dx");
+  ExpectClose(got.dweights, want.dweights, magnitude.dweights, relative, what + ": dweights");
+  ExpectClose(got.dbias, want.dbias, magnitude.dbias, relative, what + ": dbias");
+}
+
+template <typename T>
+struct PoolOutputs {
+  std::vector<T> y, dx;
+};
+
+template <typename T>
+PoolOutputs<T> RunPool(Rig& rig, const PrimitiveLibrary& library, const Pool2dSpec& spec,
+                       const std::vector<T>& x, const std::vector<T>& dy) {
+  const auto pool = Get(library.Prepare(spec));
+  const Rig::Bytes device_x(rig, x), device_dy(rig, dy), y(rig, dy.size() * sizeof(T));
+  const Rig::Bytes dx(rig, x.size() * sizeof(T)), saved(rig, pool->saved_bytes());
+  Check(pool->Forward(rig.stream(), device_x.data(), y.data(), saved.data()));
+  Check(pool->Backward(rig.stream(), device_dy.data(), saved.data(), dx.data()));
+  return {.y = y.Read<T>(), .dx = dx.Read<T>()};
+}
+
+template <typename T>
+std::vector<T> RunLogSoftmax(Rig& rig, const PrimitiveLibrary& library, const LogSoftmaxSpec& spec,
+                             const std::vector<T>& x) {
+  const auto softmax = Get(library.Prepare(spec));
+  const Rig::Bytes device_x(rig, x), y(rig, x.size() * sizeof(T));
+  Check(softmax->Forward(rig.stream(), device_x.data(), y.data()));
+  return y.Read<T>();
+}
+
+// A valid convolution of a few thousand multiplications: channel counts around the widths of
+// vectors, kernels larger than the image, every attribute on and off.
+inline Conv2dSpec RandomConvSpec(Random& random, DType dtype) {
+  while (true) {
+    const int64_t group_channels = Pick(random, {1, 1, 2, 3, 4, 7, 8, 16, 17});
+    const int64_t group_filters = Pick(random, {1, 2, 3, 5, 8, 16, 19, 20, 32});
+    Conv2dSpec spec;
+    spec.dtype = dtype;
+    spec.groups = Pick(random, {1, 1, 1, 2, 3, 8});
+    spec.n = Pick(random, {1, 2, 3, 5});
+    spec.h = Pick(random, {1, 2, 3, 5, 8, 11});
+    spec.w = Pick(random, {1, 2, 4, 7, 9, 13});
+    spec.c = spec.groups * group_channels;
+    spec.filters = spec.groups * group_filters;
+    const bool square = Pick(random, {0, 1}) != 0;
+    spec.kernel_h = Pick(random, {1, 2, 3, 5, 6});
+    spec.kernel_w = square ? spec.kernel_h : Pick(random, {1, 2, 3, 4, 7});
+    spec.stride_h = Pick(random, {1, 1, 2, 3});
+    spec.stride_w = square ? spec.stride_h : Pick(random, {1, 2, 4});
+    spec.dilation_h = Pick(random, {1, 1, 1, 2, 3});
+    spec.dilation_w = square ? spec.dilation_h : Pick(random, {1, 2});
+    if (Pick(random, {0, 1, 1}) != 0) {
+      spec.padding_top = Pick(random, {0, 1, 2, 3, 6});
+      spec.padding_bottom = Pick(random, {0, 1, 2, 4});
+      spec.padding_left = Pick(random, {0, 1, 2, 3});
+      spec.padding_right = Pick(random, {0, 1, 3, 5});
+    }
+    spec.bias = Pick(random, {0, 1}) != 0;
+    if (Validate(spec).ok()) return spec;
+  }
+}
+
+inline Pool2dSpec RandomPoolSpec(Random& random, DType dtype) {
+  while (true) {
+    Pool2dSpec spec;
+    spec.dtype = dtype;
+    spec.kind = Pick(random, {0, 1}) != 0 ? PoolKind::kMax : PoolKind::kAverage;
+    spec.n = Pick(random, {1, 2, 3});
+    spec.h = Pick(random, {1, 2, 4, 5, 7, 12});
+    spec.w = Pick(random, {1, 3, 4, 6, 9, 10});
+    spec.c = Pick(random, {1, 2, 3, 7, 8, 16, 17, 20, 50});
+    spec.kernel_h = Pick(random, {1, 2, 3, 4});
+    spec.kernel_w = Pick(random, {1, 2, 3, 5});
+    spec.stride_h = Pick(random, {1, 2, 3, 5});
+    spec.stride_w = Pick(random, {1, 2, 4});
+    spec.padding_top = Pick(random, {0, 0, 1, 2});
+    spec.padding_bottom = Pick(random, {0, 1, 3});
+    spec.padding_left = Pick(random, {0, 0, 1, 2});
+    spec.padding_right = Pick(random, {0, 1, 2});
+    if (Validate(spec).ok()) return spec;
+  }
+}
+
+}  // namespace gyre

@@ -1,0 +1,261 @@
+// The choice among libraries, validation, extents of zero, and the arithmetic of specs.
+#include <gtest/gtest.h>
+
+#include "tests/primitives/operations.h"
+
+namespace gyre {
+namespace {
+
+// Takes nothing, or fails with a fixed error.
+class FakeLibrary : public PrimitiveLibrary {
+ public:
+  explicit FakeLibrary(absl::Status status) : status_(std::move(status)) {}
+  std::string_view name() const override { return "fake"; }
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec&) const override { return status_; }
+  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec&) const override {
+    return status_;
+  }
+  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec&) const override {
+    return status_;
+  }
+  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec&) const override {
+    return status_;
+  }
+
+ private:
+  const absl::Status status_;
+};
+
+template <typename... Libraries>
+Primitives Of(Libraries... libraries) {
+  std::vector<std::unique_ptr<PrimitiveLibrary>> list;
+  (list.push_back(std::move(libraries)), ...);
+  return Primitives(std::move(list));
+}
+
+// A Primitives seen as one library, for the helpers that run operations.
+class Chosen : public PrimitiveLibrary {
+ public:
+  explicit Chosen(const Primitives& primitives) : primitives_(primitives) {}
+  std::string_view name() const override { return "chosen"; }
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+
+ private:
+  const Primitives& primitives_;
+};
+
+std::unique_ptr<PrimitiveLibrary> Fake(absl::Status status) {
+  return std::make_unique<FakeLibrary>(std::move(status));
+}
+
+TEST(PrimitivesTest, TakesTheFirstThatTakesTheJob) {
+  const Primitives primitives =
+      Of(Fake(absl::UnimplementedError("not mine")), NewReferenceLibrary());
+  EXPECT_TRUE(primitives.Prepare(GemmSpec{.m = 1, .n = 1, .k = 1}).ok());
+}
+
+TEST(PrimitivesTest, AnErrorIsNotSkipped) {
+  const Primitives primitives = Of(Fake(absl::InternalError("broken")), NewReferenceLibrary());
+  EXPECT_EQ(primitives.Prepare(GemmSpec{}).status(), absl::InternalError("broken"));
+}
+
+TEST(PrimitivesTest, NobodyTakesIt) {
+  const auto prepared =
+      Of(Fake(absl::UnimplementedError("not mine"))).Prepare(GemmSpec{.m = 2, .n = 3, .k = 4});
+  EXPECT_TRUE(absl::IsUnimplemented(prepared.status()));
+  EXPECT_EQ(prepared.status().message(),
+            "no library of this device implements gemm F32 [2, 4] x [4, 3]");
+}
+
+TEST(PrimitivesTest, HalfTypesAreNotTaken) {
+  const Primitives primitives(DeviceKind::kCpu, 1);
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kI32}) {
+    EXPECT_TRUE(absl::IsUnimplemented(
+        primitives.Prepare(GemmSpec{.dtype = dtype, .m = 1, .n = 1, .k = 1}).status()));
+    EXPECT_TRUE(absl::IsUnimplemented(
+        primitives.Prepare(LogSoftmaxSpec{.dtype = dtype, .rows = 1, .columns = 1}).status()));
+  }
+}
+
+TEST(PrimitivesTest, F32IsOneDnnsAndF64TheReferences) {
+  for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kSim}) {
+    const Primitives primitives(device, 1);
+    Conv2dSpec spec{.n = 1, .h = 8, .w = 8, .c = 16, .filters = 16, .kernel_h = 3, .kernel_w = 3};
+    EXPECT_TRUE(Get(primitives.Prepare(spec))->weight_layout().tag.starts_with("onednn:"));
+    spec.dtype = DType::kF64;
+    EXPECT_EQ(Get(primitives.Prepare(spec))->weight_layout().tag, "");
+    spec.weight_layout = "onednn:abcd";  // the reference keeps to its own
+    EXPECT_TRUE(absl::IsUnimplemented(primitives.Prepare(spec).status()));
+  }
+}
+
+TEST(SpecTest, ExtentsAndFlops) {
+  Conv2dSpec conv{.n = 2,
+                  .h = 28,
+                  .w = 20,
+                  .c = 6,
+                  .filters = 4,
+                  .kernel_h = 5,
+                  .kernel_w = 3,
+                  .stride_h = 2,
+                  .dilation_h = 2,
+                  .padding_top = 1,
+                  .padding_bottom = 2,
+                  .padding_right = 1,
+                  .groups = 2,
+                  .bias = true};
+  EXPECT_EQ(conv.out_h(), (28 + 3 - 9) / 2 + 1);
+  EXPECT_EQ(conv.out_w(), 19);
+  EXPECT_EQ(conv.weights(), 4 * 3 * 5 * 3);
+  EXPECT_EQ(conv.forward_flops(), 2.0 * 12 * 19 * 4 * (2 * 3 * 5 * 3 + 1));
+  conv.h = 5;  // one short of the dilated kernel
+  EXPECT_EQ(conv.out_h(), 0);
+  const Pool2dSpec pool{.h = 7, .w = 2, .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2};
+  EXPECT_EQ(pool.out_h(), 3);
+  EXPECT_EQ(pool.out_w(), 0);
+}
+
+// Every library refuses what is invalid, with the spec and the reason.
+template <typename Spec>
+void ExpectInvalid(const Spec& spec, const std::string& reason) {
+  for (const auto& library : {NewOneDnnLibrary(1), NewReferenceLibrary()}) {
+    const absl::Status status = library->Prepare(spec).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_EQ(status.message(), ToString(spec) + ": " + reason);
+  }
+}
+
+TEST(ValidateTest, Gemm) {
+  ExpectInvalid(GemmSpec{.m = -1, .n = 1, .k = 1}, "extents must not be negative");
+  ExpectInvalid(GemmSpec{.m = 1, .n = -1, .k = 1}, "extents must not be negative");
+  ExpectInvalid(GemmSpec{.m = 1, .n = 1, .k = -1}, "extents must not be negative");
+}
+
+TEST(ValidateTest, LogSoftmax) {
+  ExpectInvalid(LogSoftmaxSpec{.rows = -1, .columns = 1}, "extents must not be negative");
+  ExpectInvalid(LogSoftmaxSpec{.rows = 1, .columns = 0}, "a row needs at least one column");
+}
+
+TEST(ValidateTest, Conv) {
+  const Conv2dSpec good{.n = 1, .h = 4, .w = 4, .c = 6, .filters = 9, .kernel_h = 3, .kernel_w = 3};
+  const auto invalid = [&](auto change, const std::string& reason) {
+    Conv2dSpec spec = good;
+    change(spec);
+    ExpectInvalid(spec, reason);
+  };
+  EXPECT_TRUE(Validate(good).ok());
+  invalid([](Conv2dSpec& s) { s.n = -1; }, "extents must not be negative");
+  invalid([](Conv2dSpec& s) { s.filters = -1; }, "extents must not be negative");
+  invalid([](Conv2dSpec& s) { s.kernel_h = 0; }, "kernel and stride must be at least 1");
+  invalid([](Conv2dSpec& s) { s.stride_w = 0; }, "kernel and stride must be at least 1");
+  invalid([](Conv2dSpec& s) { s.dilation_h = 0; }, "dilation must be at least 1");
+  invalid([](Conv2dSpec& s) { s.padding_left = -1; }, "padding must not be negative");
+  invalid([](Conv2dSpec& s) { s.groups = 0; }, "groups must divide the channels and the filters");
+  invalid([](Conv2dSpec& s) { s.groups = 2; }, "groups must divide the channels and the filters");
+  invalid([](Conv2dSpec& s) { s.groups = 9; }, "groups must divide the channels and the filters");
+  invalid([](Conv2dSpec& s) { s.kernel_h = 5; }, "the kernel exceeds the padded image");
+  invalid([](Conv2dSpec& s) { s.dilation_w = 2; }, "the kernel exceeds the padded image");
+}
+
+TEST(ValidateTest, Pool) {
+  const Pool2dSpec good{.n = 1, .h = 4, .w = 4, .c = 6, .kernel_h = 3, .kernel_w = 3};
+  const auto invalid = [&](auto change, const std::string& reason) {
+    Pool2dSpec spec = good;
+    change(spec);
+    ExpectInvalid(spec, reason);
+  };
+  EXPECT_TRUE(Validate(good).ok());
+  invalid([](Pool2dSpec& s) { s.c = -1; }, "extents must not be negative");
+  invalid([](Pool2dSpec& s) { s.w = 0; }, "an image needs at least one pixel");
+  invalid([](Pool2dSpec& s) { s.stride_h = 0; }, "kernel and stride must be at least 1");
+  invalid([](Pool2dSpec& s) { s.padding_right = -1; }, "padding must not be negative");
+  invalid([](Pool2dSpec& s) { s.padding_top = 3; }, "padding must be smaller than the window");
+  invalid([](Pool2dSpec& s) { s.padding_right = 3; }, "padding must be smaller than the window");
+  invalid([](Pool2dSpec& s) { s.kernel_w = 5; }, "the window exceeds the padded image");
+}
+
+class ZeroExtentTest : public testing::TestWithParam<DType> {
+ protected:
+  const Primitives primitives_{DeviceKind::kSim, 1};
+  const Chosen library_{primitives_};
+  Rig rig_{1, DeviceKind::kSim};
+};
+
+INSTANTIATE_TEST_SUITE_P(, ZeroExtentTest, testing::Values(DType::kF32, DType::kF64),
+                         [](const auto& info) { return std::string(DTypeName(info.param)); });
+
+TEST_P(ZeroExtentTest, GemmOfNothingIsTheBias) {
+  VisitComputeType(GetParam(), [&]<typename T>() {
+    GemmSpec spec{.dtype = GetParam(), .m = 2, .n = 2, .k = 0, .bias = true};
+    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {}, {5, 6}), (std::vector<T>{5, 6, 5, 6}));
+    spec.bias = false;
+    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {}, {}), std::vector<T>(4, 0));
+    spec = {.dtype = GetParam(), .m = 0, .n = 2, .k = 1};
+    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {1, 2}, {}), std::vector<T>());
+    spec = {.dtype = GetParam(), .m = 2, .n = 0, .k = 1};
+    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {1, 2}, {}, {}), std::vector<T>());
+  });
+}
+
+TEST_P(ZeroExtentTest, ConvOfNothing) {
+  VisitComputeType(GetParam(), [&]<typename T>() {
+    Random random(1);
+    const Conv2dSpec one{.dtype = GetParam(),
+                         .n = 1,
+                         .h = 2,
+                         .w = 2,
+                         .c = 1,
+                         .filters = 1,
+                         .kernel_h = 2,
+                         .kernel_w = 2,
+                         .bias = true};
+    Conv2dSpec no_images = one, no_channels = one, no_filters = one, no_rows = one;
+    no_images.n = 0;
+    auto out = RunConv(rig_, library_, no_images, RandomConvInputs<T>(random, no_images));
+    EXPECT_EQ(out.dweights, std::vector<T>(4, 0));
+    EXPECT_EQ(out.dbias, std::vector<T>(1, 0));
+
+    no_channels.c = 0;
+    auto in = RandomConvInputs<T>(random, no_channels);
+    out = RunConv(rig_, library_, no_channels, in);
+    EXPECT_EQ(out.y, in.bias);
+    EXPECT_EQ(out.dbias, in.dy);
+
+    no_filters.filters = 0;
+    out = RunConv(rig_, library_, no_filters, RandomConvInputs<T>(random, no_filters));
+    EXPECT_EQ(out.dx, std::vector<T>(4, 0));
+
+    no_rows.h = 0;
+    no_rows.padding_top = 2;  // an image of padding
+    in = RandomConvInputs<T>(random, no_rows);
+    out = RunConv(rig_, library_, no_rows, in);
+    EXPECT_EQ(out.y, in.bias);
+    EXPECT_EQ(out.dweights, std::vector<T>(4, 0));
+  });
+}
+
+TEST_P(ZeroExtentTest, PoolAndLogSoftmaxOfNothing) {
+  VisitComputeType(GetParam(), [&]<typename T>() {
+    Pool2dSpec pool{.dtype = GetParam(), .n = 0, .h = 2, .w = 2, .c = 3, .kernel_h = 2};
+    EXPECT_EQ(RunPool<T>(rig_, library_, pool, {}, {}).y, std::vector<T>());
+    pool.n = 2;
+    pool.c = 0;
+    EXPECT_EQ(RunPool<T>(rig_, library_, pool, {}, {}).dx, std::vector<T>());
+    const LogSoftmaxSpec softmax{.dtype = GetParam(), .rows = 0, .columns = 3};
+    EXPECT_EQ(RunLogSoftmax<T>(rig_, library_, softmax, {}), std::vector<T>());
+  });
+}
+
+}  // namespace
+}  // namespace gyre
