@@ -27,7 +27,7 @@ struct TraceState {
   size_t view_offset = 0;
 };
 
-// read: the step needs what an earlier step left (a step's own scratch is written, not read).
+// In what order a step reads and writes within itself is its own affair: it may read what it wrote.
 struct TraceTouch {
   int state = 0;
   bool read = false, write = false;

@@ -140,17 +140,18 @@ absl::Status FindLifetimes(const AccessTrace& trace, std::span<const Root> roots
                                                        touch.state, "; there are ", states));
       }
       const int root = roots[touch.state].state;
-      if (touch.read && !written[root] && !trace.states[root].persistent) {
-        return absl::InvalidArgumentError(absl::StrCat(StepName(trace, s), " reads ",
-                                                       StateName(trace, touch.state),
-                                                       ", which no earlier step wrote"));
-      }
+      if (touch.write) written[root] = true;
       Block& block = blocks[block_of[root]];
       if (block.last_step < 0) block.first_step = s;
       block.last_step = s;
     }
     for (const TraceTouch& touch : touches) {
-      if (touch.write) written[roots[touch.state].state] = true;
+      const int root = roots[touch.state].state;
+      if (touch.read && !written[root] && !trace.states[root].persistent) {
+        return absl::InvalidArgumentError(absl::StrCat(StepName(trace, s), " reads ",
+                                                       StateName(trace, touch.state),
+                                                       ", which no step has written"));
+      }
     }
   }
   for (Block& block : blocks) {

@@ -13,7 +13,7 @@
 namespace gyre {
 namespace {
 
-constexpr int kTraces = 3000;
+constexpr int kTraces = 2000;
 constexpr size_t kUnlimited = SIZE_MAX;
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
