@@ -13,10 +13,10 @@
 
 namespace gyre {
 
-// One parameter in device memory; all tensors have equal element counts and dtype.
+// One parameter in device memory; all tensors have equal element counts and dtype, F32 or F64.
 struct ParameterViews {
   Tensor value, gradient;
-  std::span<const Tensor> slots;  // the optimizer's state, zero before the first step
+  std::span<const Tensor> slots;  // the optimizer's state as slot_names, zero before the first step
   float learning_rate_multiplier = 1, decay_multiplier = 1;
 };
 
@@ -26,15 +26,23 @@ class Optimizer {
   virtual std::vector<std::string> slot_names() const = 0;  // "momentum"
   // Fills scalars.optimizer from scalars.step.  Host, before the step.
   virtual void Prepare(StepScalars& scalars) const = 0;
-  // value <- value - update(gradient * step->gradient_scale + decay * value).  step: device memory.
-  // Enqueues on stream.
+  // value <- value - update(gradient * step->gradient_scale + decay * value).  step: device memory;
+  // it is read when the stream gets there.  Numbers are rounded to the parameter's dtype once.
+  // Errors: those of ForEach.  Enqueues on stream; every tensor must outlive it.
   virtual absl::Status Update(Stream& stream, const StepScalars* step,
                               const ParameterViews& parameter) const = 0;
 };
 
-// Sources: SGD with (Nesterov) momentum as in Sutskever et al. 2013, in the form
-//   m <- momentum * m + g;  v <- v - lr * (nesterov ? g + momentum * m : m);
-// Adam: Kingma & Ba 2015, Algorithm 1.  Precondition: the config passed ParseTrainer.
+// SGD with (Nesterov) momentum as in Sutskever et al. 2013:
+//   m <- momentum * m + g;  v <- v - lr * (nesterov ? g + momentum * m : m)
+// Slots: "momentum", or none where momentum is 0.
+std::unique_ptr<Optimizer> NewSgd(const OptimizerConfig::Sgd& config, double weight_decay);
+
+// Adam: Kingma & Ba 2015, arXiv:1412.6980, Algorithm 1.  Slots: "first_moment", "second_moment".
+// Weight decay is added to the gradient (L2), hence part of the moments.
+std::unique_ptr<Optimizer> NewAdam(const OptimizerConfig::Adam& config, double weight_decay);
+
+// The kind that is set.  Precondition: the config passed ParseTrainer.
 std::unique_ptr<Optimizer> NewOptimizer(const OptimizerConfig& config);
 
 }  // namespace gyre

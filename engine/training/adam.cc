@@ -1,0 +1,85 @@
+// Adam.  The bias corrections depend on the step alone, so the host computes them once, in double:
+// 1 - beta2^t for small t would lose half its digits in float.
+
+#include <cmath>
+
+#include "engine/runtime/parallel.h"
+#include "engine/training/optimizer.h"
+
+namespace gyre {
+namespace {
+
+template <typename T>
+struct AdamStep {
+  const StepScalars* step;
+  double rate_multiplier;
+  T decay;
+  T beta1, own1;  // own1 = 1 - beta1
+  T beta2, own2;
+  T epsilon;
+  const T* gradient;
+  T* value;
+  T* first_moment;
+  T* second_moment;
+  HOST_DEVICE void operator()(int64_t i) const {
+    const T rate = static_cast<T>(step->learning_rate * rate_multiplier);
+    const T scale = static_cast<T>(step->gradient_scale);
+    const T correction1 = static_cast<T>(step->optimizer[0]);
+    const T correction2 = static_cast<T>(step->optimizer[1]);
+    const T g = gradient[i] * scale + decay * value[i];
+    const T m = beta1 * first_moment[i] + own1 * g;
+    const T v = beta2 * second_moment[i] + own2 * g * g;
+    first_moment[i] = m;
+    second_moment[i] = v;
+    value[i] -= rate * (m / correction1) / (std::sqrt(v / correction2) + epsilon);
+  }
+};
+
+class Adam : public Optimizer {
+ public:
+  Adam(double beta1, double beta2, double epsilon, double weight_decay)
+      : beta1_(beta1), beta2_(beta2), epsilon_(epsilon), weight_decay_(weight_decay) {}
+
+  std::vector<std::string> slot_names() const override { return {"first_moment", "second_moment"}; }
+
+  void Prepare(StepScalars& scalars) const override {
+    const double t = static_cast<double>(scalars.step) + 1;  // the source counts from 1
+    scalars.optimizer[0] = 1 - std::pow(beta1_, t);
+    scalars.optimizer[1] = 1 - std::pow(beta2_, t);
+  }
+
+  absl::Status Update(Stream& stream, const StepScalars* step,
+                      const ParameterViews& parameter) const override {
+    const int64_t n = parameter.value.elements();
+    GYRE_CHECK(parameter.gradient.elements() == n);
+    GYRE_CHECK(parameter.slots.size() == 2);
+    for (const Tensor& slot : parameter.slots) GYRE_CHECK(slot.elements() == n);
+    return VisitComputeType(parameter.value.dtype, [&]<typename T>() {
+      return ForEach(
+          stream, n,
+          AdamStep<T>{.step = step,
+                      .rate_multiplier = parameter.learning_rate_multiplier,
+                      .decay = static_cast<T>(weight_decay_ * parameter.decay_multiplier),
+                      .beta1 = static_cast<T>(beta1_),
+                      .own1 = static_cast<T>(1 - beta1_),
+                      .beta2 = static_cast<T>(beta2_),
+                      .own2 = static_cast<T>(1 - beta2_),
+                      .epsilon = static_cast<T>(epsilon_),
+                      .gradient = parameter.gradient.as<T>(),
+                      .value = parameter.value.as<T>(),
+                      .first_moment = parameter.slots[0].as<T>(),
+                      .second_moment = parameter.slots[1].as<T>()});
+    });
+  }
+
+ private:
+  const double beta1_, beta2_, epsilon_, weight_decay_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> NewAdam(const OptimizerConfig::Adam& config, double weight_decay) {
+  return std::make_unique<Adam>(config.beta1(), config.beta2(), config.epsilon(), weight_decay);
+}
+
+}  // namespace gyre

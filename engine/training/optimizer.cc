@@ -1,0 +1,17 @@
+#include "engine/training/optimizer.h"
+
+namespace gyre {
+
+std::unique_ptr<Optimizer> NewOptimizer(const OptimizerConfig& config) {
+  switch (config.kind_case()) {
+    case OptimizerConfig::kSgd:
+      return NewSgd(config.sgd(), config.weight_decay());
+    case OptimizerConfig::kAdam:
+      return NewAdam(config.adam(), config.weight_decay());
+    case OptimizerConfig::KIND_NOT_SET:
+      break;
+  }
+  CheckFailed(__FILE__, __LINE__, "an optimizer's config has a kind");
+}
+
+}  // namespace gyre

@@ -1,0 +1,90 @@
+// Stochastic gradient descent, plain and with momentum.
+
+#include "engine/runtime/parallel.h"
+#include "engine/training/optimizer.h"
+
+namespace gyre {
+namespace {
+
+template <typename T>
+struct PlainStep {
+  const StepScalars* step;
+  double rate_multiplier;
+  T decay;
+  const T* gradient;
+  T* value;
+  HOST_DEVICE void operator()(int64_t i) const {
+    const T rate = static_cast<T>(step->learning_rate * rate_multiplier);
+    const T scale = static_cast<T>(step->gradient_scale);
+    value[i] -= rate * (gradient[i] * scale + decay * value[i]);
+  }
+};
+
+template <typename T>
+struct MomentumStep {
+  const StepScalars* step;
+  double rate_multiplier;
+  T decay, momentum;
+  // Nesterov moves by g + momentum * m, plain momentum by m: both by own * g + kept * m.
+  T own, kept;
+  const T* gradient;
+  T* value;
+  T* velocity;
+  HOST_DEVICE void operator()(int64_t i) const {
+    const T rate = static_cast<T>(step->learning_rate * rate_multiplier);
+    const T scale = static_cast<T>(step->gradient_scale);
+    const T g = gradient[i] * scale + decay * value[i];
+    const T m = momentum * velocity[i] + g;
+    velocity[i] = m;
+    value[i] -= rate * (own * g + kept * m);
+  }
+};
+
+class Sgd : public Optimizer {
+ public:
+  Sgd(double momentum, bool nesterov, double weight_decay)
+      : momentum_(momentum), nesterov_(nesterov), weight_decay_(weight_decay) {}
+
+  std::vector<std::string> slot_names() const override {
+    if (momentum_ == 0) return {};
+    return {"momentum"};
+  }
+
+  void Prepare(StepScalars&) const override {}
+
+  absl::Status Update(Stream& stream, const StepScalars* step,
+                      const ParameterViews& parameter) const override {
+    const int64_t n = parameter.value.elements();
+    const double rate_multiplier = parameter.learning_rate_multiplier;
+    const double decay = weight_decay_ * parameter.decay_multiplier;
+    GYRE_CHECK(parameter.gradient.elements() == n);
+    GYRE_CHECK(parameter.slots.size() == (momentum_ == 0 ? 0 : 1));
+    return VisitComputeType(parameter.value.dtype, [&]<typename T>() {
+      const T* gradient = parameter.gradient.as<T>();
+      T* value = parameter.value.as<T>();
+      if (momentum_ == 0) {
+        return ForEach(stream, n,
+                       PlainStep<T>{step, rate_multiplier, static_cast<T>(decay), gradient, value});
+      }
+      GYRE_CHECK(parameter.slots[0].elements() == n);
+      const T momentum = static_cast<T>(momentum_);
+      return ForEach(stream, n,
+                     MomentumStep<T>{step, rate_multiplier, static_cast<T>(decay), momentum,
+                                     nesterov_ ? T{1} : T{0}, nesterov_ ? momentum : T{1}, gradient,
+                                     value, parameter.slots[0].as<T>()});
+    });
+  }
+
+ private:
+  const double momentum_;
+  const bool nesterov_;
+  const double weight_decay_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> NewSgd(const OptimizerConfig::Sgd& config, double weight_decay) {
+  return std::make_unique<Sgd>(config.momentum(), config.nesterov(), weight_decay);
+}
+
+}  // namespace gyre

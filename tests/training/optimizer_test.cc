@@ -1,0 +1,350 @@
+// Optimizers on every device that needs no hardware, in both compute types.
+
+#include "engine/training/optimizer.h"
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "engine/runtime/buffer.h"
+
+namespace gyre {
+namespace {
+
+OptimizerConfig Config(const std::string& text) {
+  OptimizerConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
+  return config;
+}
+
+struct Step {
+  std::vector<double> gradient;
+  double learning_rate = 1, gradient_scale = 1;
+};
+
+struct Multipliers {
+  float learning_rate = 1, decay = 1;
+};
+
+// A parameter and its slots on a device, moved by an optimizer.
+template <typename T>
+class Parameter {
+ public:
+  Parameter(Device& device, const Optimizer& optimizer, const std::vector<double>& value,
+            Multipliers multipliers = {})
+      : optimizer_(optimizer),
+        elements_(value.size()),
+        multipliers_(multipliers),
+        stream_(*device.NewStream()),
+        scalars_(NewBuffer(device, sizeof(StepScalars))),
+        value_(NewBuffer(device, elements_ * sizeof(T))),
+        gradient_(NewBuffer(device, elements_ * sizeof(T))) {
+    Upload(value_, value);
+    for (size_t i = 0; i < optimizer.slot_names().size(); ++i) {
+      slots_.push_back(NewBuffer(device, elements_ * sizeof(T)));
+      Upload(slots_.back(), std::vector<double>(elements_));
+    }
+  }
+
+  void Apply(const Step& step) {
+    Upload(gradient_, step.gradient);
+    StepScalars scalars;
+    scalars.step = steps_++;
+    scalars.learning_rate = step.learning_rate;
+    scalars.gradient_scale = step.gradient_scale;
+    optimizer_.Prepare(scalars);
+    ASSERT_TRUE(stream_->Copy(scalars_.data(), &scalars, sizeof(scalars)).ok());
+    std::vector<Tensor> slots;
+    for (const Buffer& slot : slots_) slots.push_back(View(slot));
+    const absl::Status status = optimizer_.Update(
+        *stream_, reinterpret_cast<const StepScalars*>(scalars_.data()),
+        {View(value_), View(gradient_), slots, multipliers_.learning_rate, multipliers_.decay});
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(stream_->Synchronize().ok());
+  }
+
+  std::vector<double> value() { return Download(value_); }
+  std::vector<double> slot(int index) { return Download(slots_[index]); }
+
+ private:
+  static Buffer NewBuffer(Device& device, size_t bytes) {
+    return *Buffer::Allocate(device, MemoryKind::kDevice, bytes);
+  }
+  Tensor View(const Buffer& buffer) {
+    return {buffer.data(), {static_cast<int64_t>(elements_)}, kDTypeOf<T>};
+  }
+  void Upload(const Buffer& to, const std::vector<double>& values) {
+    ASSERT_EQ(values.size(), elements_);
+    const std::vector<T> host(values.begin(), values.end());
+    ASSERT_TRUE(stream_->Copy(to.data(), host.data(), host.size() * sizeof(T)).ok());
+    ASSERT_TRUE(stream_->Synchronize().ok());
+  }
+  std::vector<double> Download(const Buffer& from) {
+    std::vector<T> host(elements_);
+    EXPECT_TRUE(stream_->Copy(host.data(), from.data(), host.size() * sizeof(T)).ok());
+    EXPECT_TRUE(stream_->Synchronize().ok());
+    return {host.begin(), host.end()};
+  }
+
+  const Optimizer& optimizer_;
+  const size_t elements_;
+  const Multipliers multipliers_;
+  std::unique_ptr<Stream> stream_;
+  Buffer scalars_, value_, gradient_;
+  std::vector<Buffer> slots_;
+  uint64_t steps_ = 0;
+};
+
+std::unique_ptr<Device> NewDevice(DeviceKind kind, int threads = 1) {
+  if (kind == DeviceKind::kCpu) return NewCpuDevice({.threads = threads});
+  SimOptions options;
+  options.threads = threads;
+  return NewSimDevice(options);
+}
+
+template <typename T_, DeviceKind kDevice_>
+struct Case {
+  using T = T_;
+  static constexpr DeviceKind kDevice = kDevice_;
+};
+
+template <typename C>
+class OptimizerTest : public testing::Test {
+ protected:
+  using T = typename C::T;
+
+  // The value after each step, then the slots after the last.
+  std::vector<std::vector<double>> Run(const std::string& config, const std::vector<double>& value,
+                                       const std::vector<Step>& steps, Multipliers multipliers = {},
+                                       int threads = 1) {
+    const std::unique_ptr<Device> device = NewDevice(C::kDevice, threads);
+    const std::unique_ptr<Optimizer> optimizer = NewOptimizer(Config(config));
+    Parameter<T> parameter(*device, *optimizer, value, multipliers);
+    std::vector<std::vector<double>> result;
+    for (const Step& step : steps) {
+      parameter.Apply(step);
+      result.push_back(parameter.value());
+    }
+    for (size_t i = 0; i < optimizer->slot_names().size(); ++i) {
+      result.push_back(parameter.slot(static_cast<int>(i)));
+    }
+    return result;
+  }
+
+  static constexpr double kTolerance = sizeof(T) == 8 ? 1e-13 : 2e-5;  // of values near 1
+};
+
+using Cases = testing::Types<Case<float, DeviceKind::kCpu>, Case<double, DeviceKind::kCpu>,
+                             Case<float, DeviceKind::kSim>, Case<double, DeviceKind::kSim>>;
+TYPED_TEST_SUITE(OptimizerTest, Cases);
+
+using Values = std::vector<std::vector<double>>;
+
+constexpr const char* kEveryKind[] = {
+    "sgd {} weight_decay: 0.125", "sgd { momentum: 0.9 } weight_decay: 0.125",
+    "sgd { momentum: 0.9 nesterov: true } weight_decay: 0.125", "adam {} weight_decay: 0.125"};
+
+std::vector<double> RandomValues(std::mt19937_64& rng, size_t n) {
+  std::normal_distribution<double> normal;
+  std::vector<double> values(n);
+  // Rounded to float, so that F32 and the double formula start from the same numbers.
+  for (double& value : values) value = static_cast<float>(normal(rng));
+  return values;
+}
+
+std::vector<Step> RandomSteps(std::mt19937_64& rng, int count, size_t n) {
+  std::uniform_real_distribution<double> uniform(0.001, 0.05);
+  std::vector<Step> steps;
+  for (int i = 0; i < count; ++i) {
+    steps.push_back({RandomValues(rng, n), uniform(rng), i % 3 == 0 ? 1 : 20 * uniform(rng)});
+  }
+  return steps;
+}
+
+// ---- By hand; every number is exact in float ----------------------------------------------------
+
+TYPED_TEST(OptimizerTest, PlainSgdByHand) {
+  EXPECT_EQ(this->Run("sgd {}", {1, -2, 0}, {{{0.5, 4, 0}, 0.25}}), (Values{{0.875, -3, 0}}));
+  // 2 - 0.5 * (3 * 0.5 + 0.25 * 2)
+  EXPECT_EQ(this->Run("sgd {} weight_decay: 0.25", {2}, {{{3}, 0.5, 0.5}}), (Values{{1}}));
+}
+
+TYPED_TEST(OptimizerTest, MomentumByHand) {
+  // m = 1, 1.5, 0.75
+  EXPECT_EQ(this->Run("sgd { momentum: 0.5 }", {0}, {{{1}}, {{1}}, {{0}}}),
+            (Values{{-1}, {-2.5}, {-3.25}, {0.75}}));
+}
+
+TYPED_TEST(OptimizerTest, NesterovByHand) {
+  // The same m; moves by g + m / 2 = 1.5, 1.75, 0.375.
+  EXPECT_EQ(this->Run("sgd { momentum: 0.5 nesterov: true }", {0}, {{{1}}, {{1}}, {{0}}}),
+            (Values{{-1.5}, {-3.25}, {-3.625}, {0.75}}));
+}
+
+TYPED_TEST(OptimizerTest, AdamByHand) {
+  // Step 1: m = 1, v = 1, corrected 2 and 4, moves by 2 / (2 + 0) * 0.25.
+  // Step 2: m = 1/2, v = 3/4, corrected 2/3 and 12/7.
+  const Values got =
+      this->Run("adam { beta1: 0.5 beta2: 0.75 epsilon: 1e-30 }", {1}, {{{2}, 0.25}, {{0}, 0.25}});
+  EXPECT_EQ(got[0][0], 0.75);
+  EXPECT_NEAR(got[1][0], 0.75 - 0.25 * (2.0 / 3) / std::sqrt(12.0 / 7), 1e-7);
+  EXPECT_EQ(got[2][0], 0.5);
+  EXPECT_EQ(got[3][0], 0.75);
+}
+
+TYPED_TEST(OptimizerTest, AdamsEpsilonIsAddedToTheRoot) {
+  // First step: lr * g / (|g| + epsilon).
+  EXPECT_EQ(this->Run("adam { beta1: 0 beta2: 0 epsilon: 2 }", {0}, {{{6}, 1}})[0][0], -0.75);
+}
+
+// ---- Against formulas in double -----------------------------------------------------------------
+
+// Moments as the sums that the recursions stand for: sum over s <= t of decay^(t - s) * g_s.
+double DecayedSum(const std::vector<double>& g, double decay, bool squared) {
+  double sum = 0;
+  for (size_t s = 0; s < g.size(); ++s) {
+    sum += std::pow(decay, static_cast<double>(g.size() - 1 - s)) * (squared ? g[s] * g[s] : g[s]);
+  }
+  return sum;
+}
+
+double Move(const OptimizerConfig& config, const std::vector<double>& g) {
+  if (config.has_adam()) {
+    const double beta1 = config.adam().beta1(), beta2 = config.adam().beta2();
+    const double t = static_cast<double>(g.size());
+    const double m = (1 - beta1) * DecayedSum(g, beta1, false) / (1 - std::pow(beta1, t));
+    const double v = (1 - beta2) * DecayedSum(g, beta2, true) / (1 - std::pow(beta2, t));
+    return m / (std::sqrt(v) + static_cast<double>(config.adam().epsilon()));
+  }
+  const double momentum = config.sgd().momentum();
+  if (!config.sgd().nesterov()) return DecayedSum(g, momentum, false);
+  return g.back() + momentum * DecayedSum(g, momentum, false);
+}
+
+TYPED_TEST(OptimizerTest, FollowsTheFormulaForFiftySteps) {
+  for (const char* text : kEveryKind) {
+    const OptimizerConfig config = Config(text);
+    const Multipliers multipliers{2, 0.5f};
+    std::mt19937_64 rng(5);
+    constexpr size_t kElements = 33;
+    const std::vector<double> start = RandomValues(rng, kElements);
+    const std::vector<Step> steps = RandomSteps(rng, 50, kElements);
+    const Values got = this->Run(text, start, steps, multipliers);
+    for (size_t i = 0; i < kElements; ++i) {
+      double value = start[i];
+      std::vector<double> g;
+      for (size_t t = 0; t < steps.size(); ++t) {
+        g.push_back(steps[t].gradient[i] * steps[t].gradient_scale +
+                    config.weight_decay() * multipliers.decay * value);
+        value -= steps[t].learning_rate * multipliers.learning_rate * Move(config, g);
+        ASSERT_NEAR(got[t][i], value, this->kTolerance * (1 + std::abs(value)))
+            << text << " element " << i << " step " << t;
+      }
+    }
+  }
+}
+
+// ---- What holds for every optimizer -------------------------------------------------------------
+
+TYPED_TEST(OptimizerTest, RateMultiplierZeroFreezesTheParameter) {
+  for (const char* text : kEveryKind) {
+    std::mt19937_64 rng(6);
+    const std::vector<double> start = RandomValues(rng, 9);
+    const Values got = this->Run(text, start, RandomSteps(rng, 4, 9), {0, 1});
+    for (int t = 0; t < 4; ++t) EXPECT_EQ(got[t], start) << text;
+  }
+}
+
+TYPED_TEST(OptimizerTest, DecayMultiplierZeroIsNoDecay) {
+  for (const char* text : kEveryKind) {
+    std::mt19937_64 rng(7);
+    const std::vector<double> start = RandomValues(rng, 9);
+    const std::vector<Step> steps = RandomSteps(rng, 4, 9);
+    const std::string no_decay(text, std::string(text).find("weight_decay"));
+    EXPECT_EQ(this->Run(text, start, steps, {1, 0}), this->Run(no_decay, start, steps)) << text;
+    EXPECT_NE(this->Run(text, start, steps), this->Run(no_decay, start, steps)) << text;
+  }
+}
+
+TYPED_TEST(OptimizerTest, GradientScaleScalesTheGradientAlone) {
+  for (const char* text : kEveryKind) {
+    std::mt19937_64 rng(8);
+    const std::vector<double> start = RandomValues(rng, 9);
+    std::vector<Step> scaled = RandomSteps(rng, 4, 9), small;
+    for (Step& step : scaled) {
+      step.gradient_scale = 0.25;
+      small.push_back({step.gradient, step.learning_rate, 1});
+      for (double& g : small.back().gradient) g *= 0.25;
+    }
+    EXPECT_EQ(this->Run(text, start, scaled), this->Run(text, start, small)) << text;
+  }
+}
+
+TYPED_TEST(OptimizerTest, PaddingStaysZero) {
+  for (const char* text : kEveryKind) {
+    std::mt19937_64 rng(9);
+    std::vector<double> start = RandomValues(rng, 20);
+    std::vector<Step> steps = RandomSteps(rng, 10, 20);
+    for (size_t i = 13; i < 20; ++i) {
+      start[i] = 0;
+      for (Step& step : steps) step.gradient[i] = 0;
+    }
+    for (const std::vector<double>& values : this->Run(text, start, steps)) {
+      for (size_t i = 13; i < 20; ++i) EXPECT_EQ(values[i], 0) << text;
+    }
+  }
+}
+
+TYPED_TEST(OptimizerTest, EmptyParameter) {
+  for (const char* text : kEveryKind) {
+    for (const std::vector<double>& values : this->Run(text, {}, {{{}}, {{}}})) {
+      EXPECT_TRUE(values.empty());
+    }
+  }
+}
+
+// Longer than a loop that runs on one thread.
+TYPED_TEST(OptimizerTest, SameBitsWithMoreThreads) {
+  for (const char* text : kEveryKind) {
+    std::mt19937_64 rng(10);
+    const std::vector<double> start = RandomValues(rng, 20011);
+    const std::vector<Step> steps = RandomSteps(rng, 3, start.size());
+    EXPECT_EQ(this->Run(text, start, steps, {}, 1), this->Run(text, start, steps, {}, 3)) << text;
+  }
+}
+
+// ---- On the host --------------------------------------------------------------------------------
+
+TEST(Optimizer, SlotNames) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(NewOptimizer(Config("sgd {}"))->slot_names(), Names{});
+  EXPECT_EQ(NewOptimizer(Config("sgd { nesterov: true }"))->slot_names(), Names{});
+  EXPECT_EQ(NewOptimizer(Config("sgd { momentum: 0.9 }"))->slot_names(), Names{"momentum"});
+  EXPECT_EQ(NewOptimizer(Config("adam {}"))->slot_names(),
+            (Names{"first_moment", "second_moment"}));
+}
+
+TEST(Optimizer, AdamPreparesItsBiasCorrections) {
+  const std::unique_ptr<Optimizer> adam = NewOptimizer(Config("adam { beta1: 0.5 beta2: 0 }"));
+  StepScalars scalars;
+  scalars.learning_rate = 3;
+  adam->Prepare(scalars);
+  EXPECT_EQ(scalars.optimizer[0], 0.5);
+  EXPECT_EQ(scalars.optimizer[1], 1);
+  scalars.step = 2;
+  adam->Prepare(scalars);
+  EXPECT_EQ(scalars.optimizer[0], 0.875);
+  scalars.step = uint64_t{1} << 40;
+  adam->Prepare(scalars);
+  EXPECT_EQ(scalars.optimizer[0], 1);
+  EXPECT_EQ(scalars.learning_rate, 3);
+}
+
+TEST(OptimizerDeathTest, AConfigWithoutAKindIsABug) {
+  EXPECT_DEATH(NewOptimizer(OptimizerConfig()), "has a kind");
+}
+
+}  // namespace
+}  // namespace gyre
