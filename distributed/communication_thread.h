@@ -1,13 +1,17 @@
 // communication_thread.h: the one thread that talks to other ranks.
 //
-// It makes the communicator, runs the submitted reductions in order of submission, each once its
+// It makes the communicator, runs the submitted operations in order of submission, each once its
 // event is done, and sleeps when nothing is in flight.  All ranks must submit the same sequence;
-// each reduction carries a hash of (length, dtype, label) in its first message, and a mismatch is
-// an error that names both sides' labels.  Submit, Done and Wait are called from one other thread.
+// before each operation they compare what they are about to do (agreement.h), and a mismatch is an
+// error on all of them that names both sides' labels.  All but Abort are called from one other
+// thread.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "distributed/allreduce.h"
@@ -35,6 +39,7 @@ class CommunicationThread {
   Ticket Submit(std::string label, Tensor inout, const Event* ready);
   // Errors: those of the reduction, with its label; after the first error every ticket has it.
   absl::StatusOr<bool> Done(Ticket ticket);
+  // Blocks.  Once a ticket: its result is then forgotten.  Errors: as Done's.
   absl::StatusOr<ReduceResult> Wait(Ticket ticket);
 
   // Submit and Wait.
@@ -45,7 +50,8 @@ class CommunicationThread {
   // Blocks until all ranks have come here.
   absl::Status Barrier();
 
-  // Ends the job with this reason (Communicator::Abort) from any thread.
+  // Ends the job with this reason (Communicator::Abort) from any thread; prints nothing.  Where
+  // ranks are threads it returns, and every ticket of every rank fails with the reason.
   void Abort(const absl::Status& reason);
 
  private:

@@ -1,11 +1,12 @@
 // communicator.h: ranks, and bytes between them.
 //
 // Every call but Abort comes from one thread, the communication thread, which also starts and
-// finishes MPI.  Messages between a pair of ranks with the same tag arrive in order.
+// finishes MPI.  Messages between a pair of ranks with the same tag arrive in order.  Nothing here
+// blocks but WaitFor and Barrier: collectives are state machines that one thread can drive, abort
+// and bound in time.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,6 +16,16 @@ namespace gyre {
 
 using Request = int64_t;
 
+// One tag a protocol: a message of one can never be taken for another's.
+enum Tag : int { kBarrierTag, kAgreementTag, kRingTag, kNaiveTag };
+
+// What one pass of a non-blocking state machine did; tells its driver whether to back off.
+enum class Advance {
+  kWaiting,  // nothing: what it waits for has not arrived
+  kMoved,    // some work; more may be ready
+  kDone,
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -22,15 +33,18 @@ class Communicator {
   virtual int size() const = 0;
 
   // Start moving bytes; the memory must stay untouched until Test says true.  bytes may be 0.
+  // Errors: InvalidArgument for a message of more than 2^31 - 1 bytes.
   virtual absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) = 0;
   virtual absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) = 0;
   // True once, when the request is finished; the request is then gone.  Never blocks.
   // Errors: Unavailable naming the silent rank after the communicator's time limit; Internal for a
-  // message of another length than was asked for.
+  // message of another length than was asked for.  After an error the communicator is of no more
+  // use but for Abort, and the memory of all requests is free again.
   virtual absl::StatusOr<bool> Test(Request request) = 0;
 
-  // Ends every rank of the job with this reason, within seconds.  Any thread.  Returns only on
-  // communicators whose ranks are threads; there every later call fails with `reason`.
+  // Ends every rank of the job with exit code 1, within seconds.  Any thread.  Prints nothing:
+  // `reason` is for the caller to print first.  Returns only on communicators whose ranks are
+  // threads; there every later call of any rank fails with `reason`.
   virtual void Abort(const absl::Status& reason) = 0;
 };
 
@@ -39,14 +53,16 @@ absl::Status WaitFor(Communicator& communicator, Request request);
 // Blocks until all ranks have come here.
 absl::Status Barrier(Communicator& communicator);
 
-// Ranks as threads of this process, for tests: element r is for the thread that plays rank r.
+// Ranks as threads of this process, for tests and for a single rank: element r is for the thread
+// that plays rank r.  A send finishes when its receive is there, as a large one does in MPI.
 std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int64_t timeout_ms);
 
-// Starts MPI on the calling thread and finishes it when destroyed there.  Errors: Unavailable if
-// MPI does not start.
+// Starts MPI on the calling thread and finishes it when destroyed there; destroyed after an error,
+// it ends the job as Abort does, because finishing would wait for ranks that may never come.
+// Errors: Unavailable if MPI does not start.
 absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicator(int64_t timeout_ms);
 
-// True if mpirun started this process.
+// True if mpirun (Open MPI's) started this process.
 bool StartedByMpirun();
 // The rank and size mpirun announced in the environment; {0, 1} without it.  Callable before MPI
 // starts.

@@ -1,0 +1,273 @@
+// communication_thread.cc: see communication_thread.h.
+
+#include "distributed/communication_thread.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "distributed/agreement.h"
+#include "distributed/backoff.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+
+class CommunicationThread::Impl {
+ public:
+  ~Impl();
+
+  // Returns once `make` has run.
+  absl::Status Start(MakeCommunicator make, std::string algorithm);
+  // What all ranks must have in common is the text `what` and the bytes of `content`.
+  Ticket Submit(std::string what, std::string_view content, std::optional<Tensor> inout,
+                const Event* ready);
+  absl::StatusOr<bool> Done(Ticket ticket);
+  absl::StatusOr<ReduceResult> Wait(Ticket ticket);
+  void Abort(const absl::Status& reason);
+
+  int rank() const { return communicator_->rank(); }
+  int size() const { return communicator_->size(); }
+
+ private:
+  struct Operation {
+    std::string what;
+    std::string content;
+    std::optional<Tensor> inout;  // nothing to sum: only the agreement
+    const Event* ready;
+  };
+
+  absl::Status Open(const MakeCommunicator& make, const std::string& algorithm);
+  void Run();
+  absl::StatusOr<ReduceResult> Execute(const Operation& operation);
+  absl::Status AbortNow();
+  template <typename Pass>
+  absl::Status Drive(Pass pass);
+  void Finish(absl::StatusOr<ReduceResult> result);
+
+  // The communication thread's own.
+  std::unique_ptr<Communicator> communicator_;  // rank and size are constant: read by all
+  std::unique_ptr<Allreduce> allreduce_;
+  std::unique_ptr<Agreement> agreement_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable work_, progress_;
+  bool opened_ = false;
+  bool stopping_ = false;
+  std::deque<Operation> queue_;  // the first is being executed
+  Ticket submitted_ = 0, finished_ = 0;
+  std::unordered_map<Ticket, ReduceResult> results_;  // finished, not waited for
+  absl::Status status_;                               // the first error
+  absl::Status abort_reason_;
+
+  std::atomic<bool> aborting_ = false;
+  std::thread thread_;
+};
+
+CommunicationThread::Impl::~Impl() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status CommunicationThread::Impl::Start(MakeCommunicator make, std::string algorithm) {
+  thread_ = std::thread([this, make = std::move(make), algorithm = std::move(algorithm)] {
+    AllowShortSleeps();
+    absl::Status status = Open(make, algorithm);
+    {
+      std::lock_guard lock(mutex_);
+      opened_ = true;
+      status_ = status;
+    }
+    progress_.notify_all();
+    if (status.ok()) Run();
+    // On the thread that made it, as MPI demands.
+    agreement_.reset();
+    allreduce_.reset();
+    communicator_.reset();
+  });
+  std::unique_lock lock(mutex_);
+  progress_.wait(lock, [&] { return opened_; });
+  return status_;
+}
+
+absl::Status CommunicationThread::Impl::Open(const MakeCommunicator& make,
+                                             const std::string& algorithm) {
+  ASSIGN_OR_RETURN(communicator_, make());
+  ASSIGN_OR_RETURN(allreduce_, NewAllreduce(algorithm, *communicator_));
+  agreement_ = std::make_unique<Agreement>(*communicator_);
+  return absl::OkStatus();
+}
+
+CommunicationThread::Ticket CommunicationThread::Impl::Submit(std::string what,
+                                                              std::string_view content,
+                                                              std::optional<Tensor> inout,
+                                                              const Event* ready) {
+  Ticket ticket;
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back({std::move(what), std::string(content), inout, ready});
+    ticket = submitted_++;
+  }
+  work_.notify_all();
+  return ticket;
+}
+
+absl::StatusOr<bool> CommunicationThread::Impl::Done(Ticket ticket) {
+  std::lock_guard lock(mutex_);
+  GYRE_CHECK(ticket >= 0 && ticket < submitted_);
+  RETURN_IF_ERROR(status_);
+  return ticket < finished_;
+}
+
+absl::StatusOr<ReduceResult> CommunicationThread::Impl::Wait(Ticket ticket) {
+  std::unique_lock lock(mutex_);
+  GYRE_CHECK(ticket >= 0 && ticket < submitted_);
+  progress_.wait(lock, [&] { return !status_.ok() || ticket < finished_; });
+  RETURN_IF_ERROR(status_);
+  const auto found = results_.find(ticket);
+  GYRE_CHECK(found != results_.end());
+  const ReduceResult result = found->second;
+  results_.erase(found);
+  return result;
+}
+
+void CommunicationThread::Impl::Abort(const absl::Status& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (abort_reason_.ok()) abort_reason_ = reason;
+    aborting_ = true;
+  }
+  work_.notify_all();
+  communicator_->Abort(reason);
+}
+
+void CommunicationThread::Impl::Run() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    work_.wait(lock, [&] { return stopping_ || !queue_.empty() || (aborting_ && status_.ok()); });
+    if (aborting_ && status_.ok()) {
+      lock.unlock();
+      Finish(AbortNow());
+      continue;
+    }
+    if (queue_.empty()) return;
+    const bool failed = !status_.ok();
+    const Operation& operation = queue_.front();  // Submit does not move it
+    lock.unlock();
+    if (failed) {
+      Finish(absl::CancelledError("after an error"));
+      continue;
+    }
+    absl::StatusOr<ReduceResult> result = Execute(operation);
+    if (!result.ok()) result = Annotate(result.status(), operation.what);
+    Finish(std::move(result));
+  }
+}
+
+void CommunicationThread::Impl::Finish(absl::StatusOr<ReduceResult> result) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!result.ok() && status_.ok()) status_ = result.status();
+    if (result.ok()) results_[finished_] = *result;
+    if (!queue_.empty()) {
+      queue_.pop_front();
+      ++finished_;
+    }
+  }
+  progress_.notify_all();
+}
+
+absl::StatusOr<ReduceResult> CommunicationThread::Impl::Execute(const Operation& operation) {
+  if (operation.ready != nullptr) {
+    RETURN_IF_ERROR(Drive([&]() -> absl::StatusOr<Advance> {
+      ASSIGN_OR_RETURN(const bool done, operation.ready->Done());
+      return done ? Advance::kDone : Advance::kWaiting;
+    }));
+  }
+  agreement_->Start(operation.what, operation.content);
+  RETURN_IF_ERROR(Drive([&] { return agreement_->Progress(); }));
+  ReduceResult result;
+  if (operation.inout) {
+    RETURN_IF_ERROR(allreduce_->Start(*operation.inout));
+    RETURN_IF_ERROR(Drive([&] { return allreduce_->Progress(&result); }));
+  }
+  return result;
+}
+
+// On the thread that may call MPI.  Returns, where it does, the reason.
+absl::Status CommunicationThread::Impl::AbortNow() {
+  absl::Status reason;
+  {
+    std::lock_guard lock(mutex_);
+    reason = abort_reason_;
+  }
+  communicator_->Abort(reason);
+  return reason;
+}
+
+// Passes until done, an error or an abort.
+template <typename Pass>
+absl::Status CommunicationThread::Impl::Drive(Pass pass) {
+  Backoff backoff;
+  for (;;) {
+    if (aborting_) return AbortNow();
+    ASSIGN_OR_RETURN(const Advance advance, pass());
+    if (advance == Advance::kDone) return absl::OkStatus();
+    if (advance == Advance::kMoved) {
+      backoff.Reset();
+    } else {
+      backoff.Pause();
+    }
+  }
+}
+
+absl::StatusOr<std::unique_ptr<CommunicationThread>> CommunicationThread::Start(
+    MakeCommunicator make, std::string allreduce) {
+  auto impl = std::make_unique<Impl>();
+  RETURN_IF_ERROR(impl->Start(std::move(make), std::move(allreduce)));
+  return std::unique_ptr<CommunicationThread>(new CommunicationThread(std::move(impl)));
+}
+
+CommunicationThread::CommunicationThread(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CommunicationThread::~CommunicationThread() = default;
+
+int CommunicationThread::rank() const { return impl_->rank(); }
+int CommunicationThread::size() const { return impl_->size(); }
+
+CommunicationThread::Ticket CommunicationThread::Submit(std::string label, Tensor inout,
+                                                        const Event* ready) {
+  return impl_->Submit(absl::StrCat("sum of ", inout.elements(), " ",
+                                    std::string(DTypeName(inout.dtype)), " \"", label, "\""),
+                       "", inout, ready);
+}
+
+absl::StatusOr<bool> CommunicationThread::Done(Ticket ticket) { return impl_->Done(ticket); }
+
+absl::StatusOr<ReduceResult> CommunicationThread::Wait(Ticket ticket) {
+  return impl_->Wait(ticket);
+}
+
+absl::Status CommunicationThread::Sum(std::string label, Tensor inout) {
+  return Wait(Submit(std::move(label), inout, nullptr)).status();
+}
+
+absl::Status CommunicationThread::CheckEqual(std::string what, std::string_view bytes) {
+  return impl_->Wait(impl_->Submit(std::move(what), bytes, std::nullopt, nullptr)).status();
+}
+
+absl::Status CommunicationThread::Barrier() {
+  return impl_->Wait(impl_->Submit("a barrier", "", std::nullopt, nullptr)).status();
+}
+
+void CommunicationThread::Abort(const absl::Status& reason) { impl_->Abort(reason); }
+
+}  // namespace gyre

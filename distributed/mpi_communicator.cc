@@ -1,0 +1,188 @@
+// mpi_communicator.cc: ranks as processes under Open MPI's mpirun.
+//
+// MPI is asked for MPI_THREAD_FUNNELED only: one thread starts it, makes every call and finishes
+// it.  An abort from another thread is a flag that this thread picks up in its next call.
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "distributed/communicator.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kAbortExitCode = 1;
+// The thread that owns MPI makes a call every 50 us while it waits; in 2 s it has come by, or it
+// hangs inside MPI and mpirun has to notice the death of this process instead.
+constexpr std::chrono::seconds kAbortPatience{2};
+
+absl::Status CheckMpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return absl::OkStatus();
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
+  return absl::InternalError(absl::StrCat(
+      call, ": ", std::string(text, static_cast<size_t>(length)), " (code ", code, ")"));
+}
+
+class MpiCommunicator final : public Communicator {
+ public:
+  explicit MpiCommunicator(int64_t timeout_ms)
+      : timeout_(timeout_ms), owner_(std::this_thread::get_id()) {}
+
+  absl::Status Open() {
+    int provided = 0;
+    RETURN_IF_ERROR(CheckMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
+                             "MPI_Init_thread"));
+    started_ = true;
+    if (provided < MPI_THREAD_FUNNELED) {
+      return absl::UnavailableError("this MPI library cannot run in a program with threads");
+    }
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+                             "MPI_Comm_set_errhandler"));
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup"));
+    RETURN_IF_ERROR(
+        CheckMpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank"));
+    return CheckMpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  }
+
+  ~MpiCommunicator() override {
+    if (!started_) return;
+    if (failed_ || aborting_) AbortHere();
+    // Nobody is left to hear of an error in these.
+    if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
+    MPI_Finalize();
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
+    ASSIGN_OR_RETURN(const Request request, NewRequest(bytes, to, /*is_send=*/true));
+    RETURN_IF_ERROR(Checked(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, comm_,
+                                      &pending_[request].request),
+                            "MPI_Isend", to));
+    return request;
+  }
+
+  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
+    ASSIGN_OR_RETURN(const Request request, NewRequest(bytes, from, /*is_send=*/false));
+    RETURN_IF_ERROR(Checked(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, comm_,
+                                      &pending_[request].request),
+                            "MPI_Irecv", from));
+    return request;
+  }
+
+  absl::StatusOr<bool> Test(Request request) override {
+    if (aborting_.load(std::memory_order_relaxed)) AbortHere();
+    GYRE_CHECK(request >= 0 && request < static_cast<Request>(pending_.size()));
+    Pending& pending = pending_[request];
+    int done = 0;
+    MPI_Status status;
+    RETURN_IF_ERROR(Checked(MPI_Test(&pending.request, &done, &status), "MPI_Test", pending.peer));
+    if (!done) {
+      if (Clock::now() < pending.deadline) return false;
+      failed_ = true;
+      return absl::UnavailableError(
+          absl::StrCat("rank ", pending.peer, " has been silent for ", timeout_.count(), " ms"));
+    }
+    if (!pending.is_send) RETURN_IF_ERROR(CheckLength(status, pending));
+    free_.push_back(request);
+    return true;
+  }
+
+  void Abort(const absl::Status&) override {
+    if (std::this_thread::get_id() == owner_) AbortHere();
+    aborting_ = true;
+    std::this_thread::sleep_for(kAbortPatience);
+    _exit(kAbortExitCode);
+  }
+
+ private:
+  struct Pending {
+    MPI_Request request = MPI_REQUEST_NULL;
+    size_t bytes = 0;
+    int peer = 0;
+    bool is_send = false;
+    Clock::time_point deadline;
+  };
+
+  // Slots are used again, so that a steady state allocates nothing.
+  absl::StatusOr<Request> NewRequest(size_t bytes, int peer, bool is_send) {
+    if (aborting_.load(std::memory_order_relaxed)) AbortHere();
+    if (bytes > static_cast<size_t>(std::numeric_limits<int>::max())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a message of ", bytes, " bytes; MPI counts to 2^31 - 1"));
+    }
+    if (free_.empty()) {
+      pending_.emplace_back();
+      free_.push_back(static_cast<Request>(pending_.size()) - 1);
+    }
+    const Request request = free_.back();
+    free_.pop_back();
+    pending_[request] = {MPI_REQUEST_NULL, bytes, peer, is_send, Clock::now() + timeout_};
+    return request;
+  }
+
+  absl::Status Checked(int code, const char* call, int peer) {
+    if (code == MPI_SUCCESS) return absl::OkStatus();
+    failed_ = true;
+    return Annotate(CheckMpi(code, call), absl::StrCat("rank ", rank_, " with rank ", peer));
+  }
+
+  // Too long a message is MPI_ERR_TRUNCATE already; too short a one is none of MPI's errors.
+  absl::Status CheckLength(const MPI_Status& status, const Pending& pending) {
+    int received = 0;
+    RETURN_IF_ERROR(
+        Checked(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count", pending.peer));
+    if (static_cast<size_t>(received) == pending.bytes) return absl::OkStatus();
+    failed_ = true;
+    return absl::InternalError(absl::StrCat("rank ", pending.peer, " sent ", received,
+                                            " bytes, expected ", pending.bytes));
+  }
+
+  [[noreturn]] void AbortHere() {
+    MPI_Abort(MPI_COMM_WORLD, kAbortExitCode);
+    _exit(kAbortExitCode);
+  }
+
+  const std::chrono::milliseconds timeout_;
+  const std::thread::id owner_;
+  bool started_ = false;
+  bool failed_ = false;
+  std::atomic<bool> aborting_ = false;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1;
+  std::vector<Pending> pending_;
+  std::vector<Request> free_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicator(int64_t timeout_ms) {
+  int started = 0;
+  if (absl::Status status = CheckMpi(MPI_Initialized(&started), "MPI_Initialized");
+      !status.ok() || started) {
+    return absl::UnavailableError("MPI was started before in this process");
+  }
+  auto communicator = std::make_unique<MpiCommunicator>(timeout_ms);
+  if (absl::Status status = communicator->Open(); !status.ok()) {
+    return absl::UnavailableError(absl::StrCat("MPI does not start: ", status.message()));
+  }
+  return communicator;
+}
+
+}  // namespace gyre

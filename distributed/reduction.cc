@@ -1,0 +1,72 @@
+// reduction.cc: see reduction.h.
+
+#include "distributed/reduction.h"
+
+#include <cmath>
+
+namespace gyre {
+namespace {
+
+// Squares are added in this many interleaved sums: enough for the vectors of every machine, and
+// fixed, so that the order of additions is.
+constexpr int kLanes = 8;
+
+template <bool kAdd, typename T>
+double SumOfSquares(T* sum, const T* addend, int64_t count) {
+  double lanes[kLanes] = {};
+  const int64_t whole = count / kLanes * kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+#pragma omp simd
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if constexpr (kAdd) sum[i + lane] += addend[i + lane];
+      const double x = sum[i + lane];
+      lanes[lane] += x * x;
+    }
+  }
+  for (int64_t i = whole; i < count; ++i) {
+    if constexpr (kAdd) sum[i] += addend[i];
+    const double x = sum[i];
+    lanes[i - whole] += x * x;
+  }
+  double total = 0;
+  for (const double lane : lanes) total += lane;
+  return total;
+}
+
+// A finite sum of squares has finite elements; an infinite one may come from large finite F64.
+template <typename T>
+PartialResult Judge(double sum_of_squares, const T* data, int64_t count) {
+  PartialResult partial{sum_of_squares, 0};
+  if (std::isfinite(sum_of_squares)) return partial;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!std::isfinite(data[i])) partial.non_finite = 1;
+  }
+  return partial;
+}
+
+}  // namespace
+
+void AddTo(DType dtype, void* sum, const void* addend, int64_t count) {
+  VisitComputeType(dtype, [&]<typename T>() {
+    T* const to = static_cast<T*>(sum);
+    const T* const from = static_cast<const T*>(addend);
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+  });
+}
+
+PartialResult AddToAndMeasure(DType dtype, void* sum, const void* addend, int64_t count) {
+  return VisitComputeType(dtype, [&]<typename T>() {
+    T* const to = static_cast<T*>(sum);
+    return Judge(SumOfSquares<true>(to, static_cast<const T*>(addend), count), to, count);
+  });
+}
+
+PartialResult Measure(DType dtype, const void* data, int64_t count) {
+  return VisitComputeType(dtype, [&]<typename T>() {
+    const T* const from = static_cast<const T*>(data);
+    return Judge(SumOfSquares<false, const T>(from, nullptr, count), from, count);
+  });
+}
+
+}  // namespace gyre

@@ -1,0 +1,56 @@
+// reduction.h: the loops over elements that allreduce algorithms share, and the measure of a sum
+// that the update gate needs.
+//
+// The order of additions depends on the length alone, never on alignment or on the width of the
+// machine's vectors: the same input has the same bits everywhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "distributed/allreduce.h"
+#include "engine/runtime/dtype.h"
+
+namespace gyre {
+
+// Of a part of a summed tensor; travels between ranks as these 16 bytes.
+struct PartialResult {
+  double sum_of_squares = 0;
+  int64_t non_finite = 0;  // 1 if any element is NaN or infinite
+
+  void Add(const PartialResult& other) {
+    sum_of_squares += other.sum_of_squares;
+    non_finite |= other.non_finite;
+  }
+  ReduceResult Result() const { return {non_finite == 0, sum_of_squares}; }
+};
+
+// All take `count` elements of dtype F32 or F64.
+
+// sum[i] += addend[i].
+void AddTo(DType dtype, void* sum, const void* addend, int64_t count);
+// The same, and measures the sum in the same pass over memory.
+PartialResult AddToAndMeasure(DType dtype, void* sum, const void* addend, int64_t count);
+// Squares are added in double.
+PartialResult Measure(DType dtype, const void* data, int64_t count);
+
+// A contiguous range of elements of a tensor.
+struct ElementRange {
+  int64_t begin = 0, end = 0;
+  int64_t count() const { return end - begin; }
+};
+
+// Part `index` of `parts` nearly equal parts of `count` elements: lengths differ by at most one.
+constexpr ElementRange EqualPart(int64_t count, int64_t parts, int64_t index) {
+  const int64_t base = count / parts, longer = count % parts;
+  const int64_t begin = index * base + (index < longer ? index : longer);
+  return {begin, begin + base + (index < longer ? 1 : 0)};
+}
+
+// Part `index` of `range` cut every `length` elements; empty beyond its end.
+constexpr ElementRange FixedPart(ElementRange range, int64_t length, int64_t index) {
+  const int64_t begin = range.begin + index * length, end = begin + length;
+  return {begin < range.end ? begin : range.end, end < range.end ? end : range.end};
+}
+
+}  // namespace gyre

@@ -1,0 +1,260 @@
+// Sums over ranks that are threads: every algorithm, rank count, length and dtype against the sum
+// in the documented order, bit for bit.
+
+#include "distributed/allreduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/distributed/rank_threads.h"
+
+namespace gyre {
+namespace {
+
+template <typename T>
+std::vector<std::vector<T>> RandomInputs(int ranks, int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<T> normal;
+  std::vector<std::vector<T>> inputs(ranks, std::vector<T>(count));
+  for (auto& input : inputs) {
+    for (T& x : input) x = normal(random);
+  }
+  return inputs;
+}
+
+// The rank that element i's addition begins with, then upwards modulo ranks.
+int FirstRank(const std::string& algorithm, int64_t i, int64_t count, int ranks) {
+  if (algorithm == "naive") return 0;
+  const int64_t base = count / ranks, longer = count % ranks;
+  const int64_t in_longer = longer * (base + 1);
+  const int64_t chunk =
+      i < in_longer ? i / (base + 1) : longer + (i - in_longer) / std::max<int64_t>(base, 1);
+  return static_cast<int>((chunk + 1) % ranks);
+}
+
+template <typename T>
+std::vector<T> Expected(const std::string& algorithm, const std::vector<std::vector<T>>& inputs) {
+  const int ranks = static_cast<int>(inputs.size());
+  const int64_t count = static_cast<int64_t>(inputs[0].size());
+  std::vector<T> sum(count);
+  for (int64_t i = 0; i < count; ++i) {
+    const int first = FirstRank(algorithm, i, count, ranks);
+    sum[i] = inputs[first][i];
+    for (int k = 1; k < ranks; ++k) sum[i] += inputs[(first + k) % ranks][i];
+  }
+  return sum;
+}
+
+template <typename T>
+struct Outcome {
+  std::vector<std::vector<T>> sums;  // by rank
+  std::vector<ReduceResult> results;
+  std::vector<size_t> bytes_sent;
+};
+
+// `delay_seed` 0: no delays.
+template <typename T>
+Outcome<T> Reduce(const std::string& algorithm, const std::vector<std::vector<T>>& inputs,
+                  uint64_t delay_seed = 0) {
+  constexpr int64_t kGuard = 16;
+  const T guard_value = T(-7.25);
+  const int ranks = static_cast<int>(inputs.size());
+  Outcome<T> outcome{inputs, std::vector<ReduceResult>(ranks), std::vector<size_t>(ranks)};
+  RunRanks(ranks, [&](Communicator& transport) {
+    DelayingCommunicator delaying(transport, delay_seed);
+    CountingCommunicator communicator(delay_seed == 0 ? transport
+                                                      : static_cast<Communicator&>(delaying));
+    const int rank = communicator.rank();
+    const int64_t count = static_cast<int64_t>(inputs[rank].size());
+    std::vector<T> memory(count + 2 * kGuard, guard_value);
+    T* const data = memory.data() + kGuard;
+    std::copy(inputs[rank].begin(), inputs[rank].end(), data);
+    auto allreduce = NewAllreduce(algorithm, communicator);
+    ASSERT_TRUE(allreduce.ok());
+    ASSERT_TRUE((*allreduce)->Start({data, {count}, kDTypeOf<T>}).ok());
+    const absl::Status status =
+        DriveToEnd([&] { return (*allreduce)->Progress(&outcome.results[rank]); });
+    ASSERT_TRUE(status.ok()) << status;
+    outcome.sums[rank].assign(data, data + count);
+    outcome.bytes_sent[rank] = communicator.bytes_sent();
+    for (int64_t i = 0; i < kGuard; ++i) {
+      ASSERT_EQ(memory[i], guard_value);
+      ASSERT_EQ(data[count + i], guard_value);
+    }
+  });
+  return outcome;
+}
+
+template <typename T>
+bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+template <typename T>
+void ExpectSums(const std::string& algorithm, int ranks, int64_t count, uint64_t delay_seed) {
+  SCOPED_TRACE(algorithm + ", " + std::to_string(ranks) + " ranks, " + std::to_string(count) +
+               " elements of " + std::to_string(sizeof(T)) + " bytes");
+  const auto inputs = RandomInputs<T>(ranks, count, 17 * ranks + count);
+  const std::vector<T> expected = Expected(algorithm, inputs);
+  long double exact_squares = 0;
+  for (const T x : expected) exact_squares += static_cast<long double>(x) * x;
+  const double squares = static_cast<double>(exact_squares);
+
+  const Outcome<T> outcome = Reduce(algorithm, inputs, delay_seed);
+  for (int rank = 0; rank < ranks; ++rank) {
+    EXPECT_TRUE(SameBits(outcome.sums[rank], expected)) << "rank " << rank;
+    EXPECT_TRUE(outcome.results[rank].finite);
+    EXPECT_NEAR(outcome.results[rank].sum_of_squares, squares, 1e-13 * squares);
+    EXPECT_EQ(outcome.results[rank].sum_of_squares, outcome.results[0].sum_of_squares);
+  }
+
+  // No order of n - 1 additions strays further from the exact sum.
+  for (int64_t i = 0; i < count; i += 1 + count / 1000) {
+    long double exact = 0, magnitude = 0;
+    for (const auto& input : inputs) {
+      exact += input[i];
+      magnitude += std::abs(input[i]);
+    }
+    const long double bound = (ranks - 1) * std::numeric_limits<T>::epsilon() * magnitude;
+    EXPECT_LE(std::abs(expected[i] - exact), bound);
+  }
+
+  const double bytes = static_cast<double>(count) * sizeof(T);
+  const auto& sent = outcome.bytes_sent;
+  const double measured =
+      algorithm == "naive"
+          ? static_cast<double>(*std::max_element(sent.begin(), sent.end()))
+          : static_cast<double>(std::accumulate(sent.begin(), sent.end(), size_t{0})) / ranks;
+  EXPECT_NEAR(AllreduceBytesSent(algorithm, bytes, ranks), measured, 1e-9 * measured);
+}
+
+class AllreduceTest : public testing::TestWithParam<std::tuple<std::string, int>> {
+ protected:
+  const std::string algorithm_ = std::get<0>(GetParam());
+  const int ranks_ = std::get<1>(GetParam());
+};
+
+TEST_P(AllreduceTest, SumsEveryLength) {
+  for (const int64_t count : {0, 1, ranks_ - 1, ranks_, ranks_ + 1, 37, 1001, 65536}) {
+    ExpectSums<float>(algorithm_, ranks_, count, 0);
+    ExpectSums<double>(algorithm_, ranks_, count, 0);
+  }
+}
+
+// Several segments in each chunk; the last one of some chunks one element shorter, or empty.
+TEST_P(AllreduceTest, SumsManySegments) {
+  for (const int64_t count : {ranks_ * 65536 * 3, ranks_ * 65536 + 1, ranks_ * 100'000 - 3}) {
+    ExpectSums<float>(algorithm_, ranks_, count, 0);
+  }
+  ExpectSums<double>(algorithm_, ranks_, ranks_ * 40'001 + 1, 0);
+}
+
+TEST_P(AllreduceTest, DelaysChangeNoBits) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    ExpectSums<float>(algorithm_, ranks_, 5 * seed, seed);
+    ExpectSums<float>(algorithm_, ranks_, ranks_ * 66'000 + static_cast<int64_t>(seed), seed);
+  }
+}
+
+// One object, operations of changing length and dtype, ranks not in step.
+TEST_P(AllreduceTest, OneObjectServesManyOperations) {
+  RunRanks(ranks_, [&](Communicator& transport) {
+    DelayingCommunicator communicator(transport, 5);
+    auto allreduce = NewAllreduce(algorithm_, communicator);
+    ASSERT_TRUE(allreduce.ok());
+    std::mt19937 lengths(3);  // the same on every rank
+    for (int operation = 0; operation < 40; ++operation) {
+      const int64_t count = operation % 8 == 0 ? lengths() % 100'000 : lengths() % 100;
+      std::vector<float> data(count);
+      for (int64_t i = 0; i < count; ++i) data[i] = static_cast<float>(i + communicator.rank());
+      ASSERT_TRUE((*allreduce)->Start({data.data(), {count}, DType::kF32}).ok());
+      ReduceResult result;
+      ASSERT_TRUE(DriveToEnd([&] { return (*allreduce)->Progress(&result); }).ok());
+      const float ranks_summed = static_cast<float>(ranks_ * (ranks_ - 1) / 2);
+      for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(data[i], static_cast<float>(i * ranks_) + ranks_summed);
+      }
+    }
+  });
+}
+
+TEST_P(AllreduceTest, FindsWhatIsNotFinite) {
+  std::mt19937_64 random(11);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {kNan, kInfinity, -kInfinity}) {
+    for (const int64_t count : {1, 37, 40'000}) {
+      auto inputs = RandomInputs<float>(ranks_, count, 1);
+      inputs[random() % ranks_][random() % count] = bad;
+      const Outcome<float> outcome = Reduce(algorithm_, inputs);
+      for (int rank = 0; rank < ranks_; ++rank) {
+        EXPECT_FALSE(outcome.results[rank].finite);
+        EXPECT_TRUE(SameBits(outcome.sums[rank], outcome.sums[0]));
+      }
+    }
+  }
+}
+
+TEST_P(AllreduceTest, LargeIsNotInfinite) {
+  const std::vector<std::vector<double>> large(ranks_, std::vector<double>(9, 1e200));
+  for (const ReduceResult& result : Reduce(algorithm_, large).results) {
+    EXPECT_TRUE(result.finite);
+    EXPECT_TRUE(std::isinf(result.sum_of_squares));
+  }
+  // The sum overflows, though no rank's own values do.
+  const std::vector<std::vector<float>> larger(ranks_, std::vector<float>(9, 3e38f));
+  for (const ReduceResult& result : Reduce(algorithm_, larger).results) {
+    EXPECT_EQ(result.finite, ranks_ == 1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AllreduceTest,
+                         testing::Combine(testing::Values("ring", "naive"),
+                                          testing::Values(1, 2, 3, 5, 8)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+TEST(NewAllreduce, NamesTheChoices) {
+  auto communicators = NewThreadCommunicators(1, kPatienceMs);
+  const auto allreduce = NewAllreduce("rign", *communicators[0]);
+  EXPECT_EQ(allreduce.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(allreduce.status().message(),
+            "no allreduce algorithm \"rign\"; there are: ring, naive");
+}
+
+TEST(NewAllreduce, RefusesIntegers) {
+  auto communicators = NewThreadCommunicators(1, kPatienceMs);
+  int64_t data = 1;
+  for (const char* algorithm : {"ring", "naive"}) {
+    auto allreduce = NewAllreduce(algorithm, *communicators[0]);
+    ASSERT_TRUE(allreduce.ok());
+    EXPECT_EQ((*allreduce)->Start({&data, {1}, DType::kI64}).code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+// Without the agreement that comes first on the communication thread: an error, not a crash.
+TEST(Ring, UnequalLengthsFail) {
+  RunRanks(NewThreadCommunicators(3, 300), [](Communicator& communicator) {
+    std::vector<float> data(communicator.rank() == 1 ? 100'000 : 99'000, 1.0f);
+    auto allreduce = NewAllreduce("ring", communicator);
+    ASSERT_TRUE(allreduce.ok());
+    ASSERT_TRUE(
+        (*allreduce)->Start({data.data(), {static_cast<int64_t>(data.size())}, DType::kF32}).ok());
+    ReduceResult result;
+    EXPECT_FALSE(DriveToEnd([&] { return (*allreduce)->Progress(&result); }).ok());
+  });
+}
+
+}  // namespace
+}  // namespace gyre

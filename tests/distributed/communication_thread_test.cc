@@ -1,0 +1,247 @@
+// The communication thread, its ranks being threads: order, events, mismatches, aborts.
+
+#include "distributed/communication_thread.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/distributed/rank_threads.h"
+
+namespace gyre {
+namespace {
+
+using testing::HasSubstr;
+
+class FakeEvent final : public Event {
+ public:
+  absl::StatusOr<bool> Done() const override {
+    if (failed_) return absl::DataLossError("kernel fault");
+    return done_.load();
+  }
+  void Set() { done_ = true; }
+  void Fail() { failed_ = true; }
+
+ private:
+  std::atomic<bool> done_ = false, failed_ = false;
+};
+
+// Each rank has a thread of its own besides its communication thread.
+void RunRanksOn(const std::string& algorithm, int ranks, int64_t timeout_ms,
+                const std::function<void(CommunicationThread&)>& body) {
+  auto communicators = NewThreadCommunicators(ranks, timeout_ms);
+  std::vector<std::thread> threads;
+  for (auto& communicator : communicators) {
+    threads.emplace_back([&] {
+      auto thread = CommunicationThread::Start(
+          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+            return std::move(communicator);
+          },
+          algorithm);
+      ASSERT_TRUE(thread.ok()) << thread.status();
+      body(**thread);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+Tensor View(std::vector<float>& data) {
+  return {data.data(), {static_cast<int64_t>(data.size())}, DType::kF32};
+}
+
+TEST(CommunicationThread, SumsInOrderOfSubmission) {
+  for (const char* algorithm : {"ring", "naive"}) {
+    for (const int ranks : {1, 2, 3, 5}) {
+      RunRanksOn(algorithm, ranks, kPatienceMs, [&](CommunicationThread& thread) {
+        EXPECT_EQ(thread.size(), ranks);
+        constexpr int kBuckets = 20;
+        std::vector<std::vector<float>> buckets;
+        for (int i = 0; i < kBuckets; ++i) {
+          buckets.emplace_back(i * 97, static_cast<float>(thread.rank() + 1));
+        }
+        std::vector<CommunicationThread::Ticket> tickets;
+        for (int i = 0; i < kBuckets; ++i) {
+          tickets.push_back(
+              thread.Submit("bucket " + std::to_string(i), View(buckets[i]), nullptr));
+        }
+        const float sum = static_cast<float>(ranks * (ranks + 1) / 2);
+        for (int i = kBuckets - 1; i >= 0; --i) {
+          auto result = thread.Wait(tickets[i]);
+          ASSERT_TRUE(result.ok()) << result.status();
+          EXPECT_TRUE(result->finite);
+          EXPECT_EQ(result->sum_of_squares, double{sum} * sum * i * 97);
+          EXPECT_EQ(buckets[i], std::vector<float>(i * 97, sum));
+          EXPECT_EQ(*thread.Done(tickets[0]), true);
+        }
+      });
+    }
+  }
+}
+
+TEST(CommunicationThread, WaitsForTheEvent) {
+  RunRanksOn("ring", 3, kPatienceMs, [](CommunicationThread& thread) {
+    for (int round = 0; round < 30; ++round) {
+      std::vector<float> data(1000, -1e9f);
+      FakeEvent ready;
+      const auto ticket = thread.Submit("late", View(data), &ready);
+      EXPECT_EQ(*thread.Done(ticket), false);
+      for (float& x : data) x = static_cast<float>(thread.rank());
+      ready.Set();
+      ASSERT_TRUE(thread.Wait(ticket).ok());
+      EXPECT_EQ(data, std::vector<float>(1000, 3.0f));
+    }
+  });
+}
+
+TEST(CommunicationThread, SumsNothing) {
+  RunRanksOn("ring", 3, kPatienceMs, [](CommunicationThread& thread) {
+    std::vector<float> some(1);
+    // A null pointer is as good as any other for no elements.
+    const Tensor empty{thread.rank() == 1 ? nullptr : some.data(), {0}, DType::kF32};
+    EXPECT_TRUE(thread.Sum("nothing", empty).ok());
+    EXPECT_TRUE(thread.Sum("something", View(some)).ok());
+  });
+}
+
+TEST(CommunicationThread, MismatchIsAnErrorOnAllRanks) {
+  struct Case {
+    const char* label;
+    int64_t elements;
+    DType dtype;
+    const char* shown;
+  };
+  const Case usual = {"conv1", 100'000, DType::kF32, "sum of 100000 F32 \"conv1\""};
+  for (const Case& other : {Case{"conv2", 100'000, DType::kF32, "sum of 100000 F32 \"conv2\""},
+                            Case{"conv1", 99'999, DType::kF32, "sum of 99999 F32 \"conv1\""},
+                            Case{"conv1", 100'000, DType::kF64, "sum of 100000 F64 \"conv1\""}}) {
+    for (const int ranks : {2, 3, 5}) {
+      for (const int odd : {0, ranks - 1}) {
+        RunRanksOn("ring", ranks, kPatienceMs, [&](CommunicationThread& thread) {
+          std::vector<double> memory(100'000);
+          EXPECT_TRUE(thread.Barrier().ok());
+          const Case& mine = thread.rank() == odd ? other : usual;
+          const absl::Status status =
+              thread.Sum(mine.label, {memory.data(), {mine.elements}, mine.dtype});
+          EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+          EXPECT_THAT(std::string(status.message()), HasSubstr(usual.shown));
+          EXPECT_THAT(std::string(status.message()), HasSubstr(other.shown));
+          EXPECT_EQ(thread.Barrier(), status);
+        });
+      }
+    }
+  }
+}
+
+TEST(CommunicationThread, OtherOperationIsAnErrorOnAllRanks) {
+  RunRanksOn("ring", 2, kPatienceMs, [&](CommunicationThread& thread) {
+    std::vector<float> data(10);
+    const absl::Status status =
+        thread.rank() == 0 ? thread.Barrier() : thread.Sum("fc", View(data));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("rank 0 is at a barrier, rank 1 at sum of 10 F32 \"fc\""));
+  });
+}
+
+TEST(CommunicationThread, CheckEqualNamesTheFirstThatDiffers) {
+  RunRanksOn("ring", 5, kPatienceMs, [&](CommunicationThread& thread) {
+    const std::string large(100'000, 'p');
+    EXPECT_TRUE(thread.CheckEqual("plan", large).ok());
+    const absl::Status status = thread.CheckEqual(
+        "plan", thread.rank() < 3 ? large : large + std::to_string(thread.rank()));
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("rank 3 is the first whose plan differs from rank 0's"));
+  });
+}
+
+TEST(CommunicationThread, AfterAnErrorEveryTicketHasIt) {
+  RunRanksOn("ring", 2, kPatienceMs, [&](CommunicationThread& thread) {
+    std::vector<float> first(100, 1.0f), second(100, 1.0f), third(100, 1.0f);
+    FakeEvent failing, never;
+    EXPECT_TRUE(thread.Sum("first", View(first)).ok());
+    const auto bad = thread.Submit("second", View(second), &failing);
+    const auto later = thread.Submit("third", View(third), &never);
+    failing.Fail();
+    const absl::Status status = thread.Wait(bad).status();
+    EXPECT_EQ(status, absl::DataLossError("sum of 100 F32 \"second\": kernel fault"));
+    EXPECT_EQ(thread.Wait(later).status(), status);
+    EXPECT_EQ(thread.Done(later).status(), status);
+    EXPECT_EQ(thread.Barrier(), status);
+    EXPECT_EQ(third, std::vector<float>(100, 1.0f));
+    // ... and the destructor does not wait for the event that never comes.
+  });
+}
+
+TEST(CommunicationThread, SilentRankIsNamed) {
+  std::atomic<int> waiting = 2;
+  RunRanksOn("ring", 3, 50, [&](CommunicationThread& thread) {
+    std::vector<float> data(10);
+    if (thread.rank() == 1) {
+      while (waiting > 0) std::this_thread::yield();
+      return;
+    }
+    const absl::Status status = thread.Sum("fc", View(data));
+    --waiting;
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("has been silent for 50 ms"));
+    if (thread.rank() == 2) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1"));
+    }
+  });
+}
+
+TEST(CommunicationThread, AbortEndsARankThatWaits) {
+  const absl::Status reason = absl::ResourceExhaustedError("out of paper");
+  for (const bool waits_for_event : {false, true}) {
+    RunRanksOn("ring", 3, kPatienceMs, [&](CommunicationThread& thread) {
+      std::vector<float> data(10);
+      FakeEvent never;
+      const bool aborts = thread.rank() == 1;
+      // Rank 1 keeps the others waiting, or has them wait for an event, and aborts from a thread of
+      // its own.
+      if (aborts && !waits_for_event) {
+        std::thread([&] { thread.Abort(reason); }).join();
+        EXPECT_EQ(thread.Barrier(), reason);
+        return;
+      }
+      const auto ticket = thread.Submit("fc", View(data), aborts ? &never : nullptr);
+      if (aborts) std::thread([&] { thread.Abort(reason); }).join();
+      const absl::Status status = thread.Wait(ticket).status();
+      EXPECT_EQ(status.code(), reason.code());
+      EXPECT_THAT(std::string(status.message()), HasSubstr("out of paper"));
+    });
+  }
+}
+
+TEST(CommunicationThread, StartReportsErrors) {
+  const auto failing = []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    return absl::UnavailableError("no network");
+  };
+  EXPECT_EQ(CommunicationThread::Start(failing, "ring").status(),
+            absl::UnavailableError("no network"));
+  const auto alone = []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    return std::move(NewThreadCommunicators(1, kPatienceMs)[0]);
+  };
+  EXPECT_EQ(CommunicationThread::Start(alone, "best").status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// Ranks out of step, operations of all kinds, every one finished by the destructor.
+TEST(CommunicationThread, DestructorFinishesWhatWasSubmitted) {
+  std::vector<std::vector<float>> data(3, std::vector<float>(5000, 1.0f));
+  RunRanksOn("ring", 3, kPatienceMs, [&](CommunicationThread& thread) {
+    for (int i = 0; i < 5; ++i) {
+      thread.Submit(std::to_string(i), View(data[thread.rank()]), nullptr);
+    }
+  });
+  for (const auto& rank : data) EXPECT_EQ(rank, std::vector<float>(5000, 243.0f));
+}
+
+}  // namespace
+}  // namespace gyre

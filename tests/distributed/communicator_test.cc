@@ -1,0 +1,117 @@
+// The communicator over threads: order, lengths, silence, aborts; and the barrier.
+
+#include "distributed/communicator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <vector>
+
+#include "tests/distributed/rank_threads.h"
+
+namespace gyre {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(ThreadCommunicator, KeepsOrderWithinATag) {
+  RunRanks(2, [](Communicator& communicator) {
+    constexpr int kMessages = 100;
+    std::vector<int> values(2 * kMessages);
+    std::vector<Request> requests;
+    for (int i = 0; i < kMessages; ++i) {
+      for (int tag : {0, 1}) {
+        int* const value = &values[tag * kMessages + i];
+        *value = communicator.rank() == 0 ? 1000 * tag + i : -1;
+        auto request = communicator.rank() == 0 ? communicator.Send(value, sizeof(int), 1, tag)
+                                                : communicator.Receive(value, sizeof(int), 0, tag);
+        ASSERT_TRUE(request.ok());
+        requests.push_back(*request);
+      }
+    }
+    for (const Request request : requests) ASSERT_TRUE(WaitFor(communicator, request).ok());
+    for (int i = 0; i < kMessages; ++i) {
+      ASSERT_EQ(values[i], i);
+      ASSERT_EQ(values[kMessages + i], 1000 + i);
+    }
+  });
+}
+
+TEST(ThreadCommunicator, AnotherLengthIsAnError) {
+  for (const size_t sent : {0, 3, 9}) {
+    RunRanks(2, [&](Communicator& communicator) {
+      char data[16] = {};
+      if (communicator.rank() == 0) {
+        auto send = communicator.Send(data, sent, 1, 0);
+        ASSERT_TRUE(send.ok());
+        EXPECT_TRUE(WaitFor(communicator, *send).ok());
+        return;
+      }
+      auto receive = communicator.Receive(data, 4, 0, 0);
+      ASSERT_TRUE(receive.ok());
+      const absl::Status status = WaitFor(communicator, *receive);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr("rank 0 sent " + std::to_string(sent) + " bytes, expected 4"));
+    });
+  }
+}
+
+TEST(ThreadCommunicator, NamesTheSilentRank) {
+  auto communicators = NewThreadCommunicators(3, 20);
+  char data = 0;
+  auto receive = communicators[0]->Receive(&data, 1, 2, 0);
+  ASSERT_TRUE(receive.ok());
+  const absl::Status status = WaitFor(*communicators[0], *receive);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "rank 2 has been silent for 20 ms");
+  // What timed out was taken back: rank 2 finds nobody.
+  auto send = communicators[2]->Send(&data, 1, 0, 0);
+  ASSERT_TRUE(send.ok());
+  EXPECT_EQ(WaitFor(*communicators[2], *send).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(ThreadCommunicator, AbortReachesEveryRank) {
+  RunRanks(3, [](Communicator& communicator) {
+    const absl::Status reason = absl::DataLossError("disk on fire");
+    if (communicator.rank() == 1) communicator.Abort(reason);
+    char data = 0;
+    const int other = (communicator.rank() + 1) % 3;
+    auto receive = communicator.Receive(&data, 1, other, 0);
+    EXPECT_EQ(receive.ok() ? WaitFor(communicator, *receive) : receive.status(), reason);
+  });
+}
+
+TEST(Barrier, NobodyLeavesBeforeAllHaveCome) {
+  for (const int ranks : {1, 2, 3, 5, 8}) {
+    std::atomic<int> arrived = 0;
+    RunRanks(ranks, [&](Communicator& transport) {
+      DelayingCommunicator communicator(transport, 1);
+      for (int round = 1; round <= 20; ++round) {
+        ++arrived;
+        ASSERT_TRUE(Barrier(communicator).ok());
+        ASSERT_GE(arrived, ranks * round);
+      }
+    });
+  }
+}
+
+TEST(AnnouncedRank, ReadsWhatMpirunSays) {
+  unsetenv("OMPI_COMM_WORLD_RANK");
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  EXPECT_FALSE(StartedByMpirun());
+  EXPECT_EQ(AnnouncedRank().rank, 0);
+  EXPECT_EQ(AnnouncedRank().size, 1);
+  setenv("OMPI_COMM_WORLD_RANK", "3", 1);
+  setenv("OMPI_COMM_WORLD_SIZE", "5", 1);
+  EXPECT_TRUE(StartedByMpirun());
+  EXPECT_EQ(AnnouncedRank().rank, 3);
+  EXPECT_EQ(AnnouncedRank().size, 5);
+  unsetenv("OMPI_COMM_WORLD_RANK");
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
+}  // namespace
+}  // namespace gyre

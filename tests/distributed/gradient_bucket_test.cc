@@ -1,0 +1,64 @@
+// AssignBuckets: properties over random sizes.
+
+#include "distributed/gradient_bucket.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace gyre {
+namespace {
+
+TEST(AssignBuckets, FillsInOrder) {
+  const std::vector<size_t> bytes = {40, 40, 30, 200, 10, 90, 1};
+  const auto buckets = AssignBuckets(bytes, 100);
+  ASSERT_EQ(buckets.size(), 5u);
+  EXPECT_EQ(buckets[0].last, 2);
+  EXPECT_EQ(buckets[0].bytes, 80u);
+  EXPECT_EQ(buckets[1].bytes, 30u);
+  EXPECT_EQ(buckets[2].bytes, 200u);
+  EXPECT_EQ(buckets[3].bytes, 100u);
+  EXPECT_EQ(buckets[4].bytes, 1u);
+}
+
+TEST(AssignBuckets, NoGradientsNoBuckets) { EXPECT_TRUE(AssignBuckets({}, 100).empty()); }
+
+TEST(AssignBuckets, NoCapacityOneBucketEach) {
+  const std::vector<size_t> bytes = {1, 5, 2};
+  EXPECT_EQ(AssignBuckets(bytes, 0).size(), 3u);
+}
+
+TEST(AssignBuckets, SizesNearTheLimitDoNotWrap) {
+  const std::vector<size_t> bytes = {5, std::numeric_limits<size_t>::max() - 3, 5};
+  EXPECT_EQ(AssignBuckets(bytes, std::numeric_limits<size_t>::max() - 1).size(), 3u);
+}
+
+TEST(AssignBuckets, EveryGradientOnceAndNoBucketCouldBeLonger) {
+  std::mt19937_64 random(1);
+  for (int trial = 0; trial < 500; ++trial) {
+    std::vector<size_t> bytes(random() % 40);
+    for (size_t& b : bytes) b = random() % 8 == 0 ? 0 : random() % 1000;
+    const size_t capacity = random() % 3000;
+    const auto buckets = AssignBuckets(bytes, capacity);
+    int next = 0;
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      const GradientBucket& bucket = buckets[i];
+      ASSERT_EQ(bucket.first, next);
+      ASSERT_LT(bucket.first, bucket.last);
+      next = bucket.last;
+      ASSERT_EQ(bucket.bytes, std::accumulate(bytes.begin() + bucket.first,
+                                              bytes.begin() + bucket.last, size_t{0}));
+      ASSERT_TRUE(bucket.bytes <= capacity || bucket.last - bucket.first == 1);
+      if (i + 1 < buckets.size()) {
+        ASSERT_GT(bucket.bytes + bytes[bucket.last], capacity);
+      }
+    }
+    ASSERT_EQ(next, static_cast<int>(bytes.size()));
+  }
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# A rank that fails ends the job: mpirun must come back within 10 s, with an error, and say why.
+# mpi_abort_test.sh MPIRUN_TEST_SH BINARY
+set -euo pipefail
+
+limit_s=10
+# mpirun_test.sh ends the ranks 10 s before this.
+export TEST_TIMEOUT=$((2 * limit_s + 10))
+failures=0
+
+# expect FAULT RANKS PATTERN: rank 1 of RANKS has FAULT; the output has PATTERN.
+expect() {
+  local fault=$1 ranks=$2 pattern=$3 status=0 output begin=$SECONDS
+  output=$("$runner" "$ranks" "$binary" "$fault" 2>&1) || status=$?
+  if ((SECONDS - begin > limit_s)); then
+    echo "FAIL: $fault on $ranks ranks took $((SECONDS - begin)) s"
+  elif [[ $status == 0 ]]; then
+    echo "FAIL: $fault on $ranks ranks: mpirun ended with 0"
+  elif ! grep -qE "$pattern" <<<"$output"; then
+    echo "FAIL: $fault on $ranks ranks: no \"$pattern\" in:"
+    echo "$output"
+  else
+    return 0
+  fi
+  failures=$((failures + 1))
+}
+
+runner=$1
+binary=$2
+for ranks in 2 3; do
+  expect kill "$ranks" 'signal 9'
+  expect exit "$ranks" 'exit(ed|ing)'
+  expect abort_idle "$ranks" 'rank 1 lost its data'
+  expect abort_busy "$ranks" 'rank 1 lost its data'
+  expect abort_elsewhere "$ranks" 'rank 1 lost its data'
+done
+expect hang 3 'sum of 1000000 F32 "step": rank 1 has been silent for 3000 ms'
+expect longer 2 'error: INTERNAL: .*MPI_Test: MPI_ERR_TRUNCATE'
+expect shorter 2 'error: INTERNAL: rank 0 sent 900 bytes, expected 1000'
+exit $((failures > 0))

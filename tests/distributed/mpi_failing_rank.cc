@@ -1,0 +1,76 @@
+// mpi_failing_rank.cc: ranks of which rank 1 goes wrong, in the way that the argument names, while
+// the others sum.  See mpi_abort_test.sh.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "distributed/communication_thread.h"
+
+namespace gyre {
+namespace {
+
+constexpr int64_t kTimeoutMs = 3000;
+const absl::Status kReason = absl::DataLossError("rank 1 lost its data");
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "error: %s\n", status.ToString().c_str());
+  return 1;
+}
+
+// Receives another length than was sent; the time limit must not be what ends it.
+int RunUnequalLengths(bool longer) {
+  auto communicator = NewMpiCommunicator(/*timeout_ms=*/60'000);
+  if (!communicator.ok()) return Fail(communicator.status());
+  std::vector<char> data(1000);
+  const bool receives = (*communicator)->rank() == 1;
+  auto request = receives ? (*communicator)->Receive(data.data(), longer ? 900 : 1000, 0, 0)
+                          : (*communicator)->Send(data.data(), longer ? 1000 : 900, 1, 0);
+  if ((*communicator)->rank() > 1) return 0;
+  if (!request.ok()) return Fail(request.status());
+  const absl::Status status = WaitFor(**communicator, *request);
+  if (!status.ok()) Fail(status);
+  return 0;  // the communicator's destructor ends the job
+}
+
+int Run(const std::string& fault) {
+  if (fault == "longer" || fault == "shorter") return RunUnequalLengths(fault == "longer");
+  auto started = CommunicationThread::Start([] { return NewMpiCommunicator(kTimeoutMs); }, "ring");
+  if (!started.ok()) return Fail(started.status());
+  CommunicationThread& thread = **started;
+  std::vector<float> data(1'000'000);
+  const Tensor tensor{data.data(), {static_cast<int64_t>(data.size())}, DType::kF32};
+  if (absl::Status status = thread.Sum("warm-up", tensor); !status.ok()) return Fail(status);
+  if (thread.rank() == 1) {
+    if (fault == "kill") raise(SIGKILL);
+    if (fault == "exit") _exit(3);
+    if (fault == "hang") {
+      for (;;) pause();
+    }
+    if (fault == "abort_idle" || fault == "abort_busy") {
+      Fail(kReason);
+      if (fault == "abort_busy") thread.Submit("step", tensor, nullptr);
+      thread.Abort(kReason);
+    }
+    if (fault == "abort_elsewhere") {
+      Fail(kReason);
+      std::thread([&] { thread.Abort(kReason); }).join();
+    }
+  }
+  for (;;) {
+    if (absl::Status status = thread.Sum("step", tensor); !status.ok()) {
+      Fail(status);
+      thread.Abort(status);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return argc == 2 ? gyre::Run(argv[1]) : 2; }

@@ -1,0 +1,121 @@
+// The same under mpirun: processes, real messages.  Failing ranks are in mpi_abort_test.sh.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "distributed/communication_thread.h"
+
+namespace gyre {
+namespace {
+
+// MPI starts and finishes once in a process.
+class MpiTest : public testing::Test {
+ protected:
+  static void TearDownTestSuite() {
+    delete thread_;
+    thread_ = nullptr;
+  }
+
+  void SetUp() override {
+    if (thread_ != nullptr) return;
+    auto thread = CommunicationThread::Start(
+        [] { return NewMpiCommunicator(/*timeout_ms=*/20'000); }, "ring");
+    ASSERT_TRUE(thread.ok()) << thread.status();
+    thread_ = thread->release();
+  }
+
+  static CommunicationThread* thread_;
+};
+
+CommunicationThread* MpiTest::thread_ = nullptr;
+
+TEST_F(MpiTest, RankIsTheAnnouncedOne) {
+  EXPECT_TRUE(StartedByMpirun());
+  EXPECT_EQ(thread_->rank(), AnnouncedRank().rank);
+  EXPECT_EQ(thread_->size(), AnnouncedRank().size);
+}
+
+// Element i of rank r, from both alone, so that every rank knows the whole sum.
+double Value(int64_t i, int rank) { return std::sin(static_cast<double>(i) + 0.1 * rank); }
+
+template <typename T>
+void ExpectSum(CommunicationThread& thread, int64_t count) {
+  SCOPED_TRACE(count);
+  const int ranks = thread.size();
+  std::vector<T> data(count);
+  for (int64_t i = 0; i < count; ++i) data[i] = static_cast<T>(Value(i, thread.rank()));
+  const auto ticket = thread.Submit("data", {data.data(), {count}, kDTypeOf<T>}, nullptr);
+  auto result = thread.Wait(ticket);
+  ASSERT_TRUE(result.ok()) << result.status();
+  double squares = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    double exact = 0;
+    for (int rank = 0; rank < ranks; ++rank) exact += static_cast<T>(Value(i, rank));
+    ASSERT_NEAR(data[i], exact, ranks * ranks * std::numeric_limits<T>::epsilon()) << i;
+    squares += double{data[i]} * data[i];
+  }
+  EXPECT_TRUE(result->finite);
+  EXPECT_NEAR(result->sum_of_squares, squares, 1e-12 * squares);
+  // All ranks have the same bits.
+  EXPECT_TRUE(
+      thread
+          .CheckEqual("sum", {reinterpret_cast<const char*>(data.data()), data.size() * sizeof(T)})
+          .ok());
+  EXPECT_TRUE(
+      thread
+          .CheckEqual("sum of squares", {reinterpret_cast<const char*>(&result->sum_of_squares),
+                                         sizeof(result->sum_of_squares)})
+          .ok());
+}
+
+TEST_F(MpiTest, SumsEveryLength) {
+  for (const int64_t count : {0, 1, 2, 3, 4, 5, 37, 1000, 16'384, 100'003, 1'500'001}) {
+    ExpectSum<float>(*thread_, count);
+    ExpectSum<double>(*thread_, count);
+  }
+}
+
+TEST_F(MpiTest, ManyBucketsInFlight) {
+  std::mt19937 random(1);  // the same on every rank
+  std::vector<std::vector<float>> buckets;
+  std::vector<CommunicationThread::Ticket> tickets;
+  for (int i = 0; i < 60; ++i) {
+    buckets.emplace_back(random() % 50'000, static_cast<float>(thread_->rank() + i));
+    tickets.push_back(thread_->Submit(
+        std::to_string(i),
+        {buckets[i].data(), {static_cast<int64_t>(buckets[i].size())}, DType::kF32}, nullptr));
+  }
+  const int ranks = thread_->size();
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_TRUE(thread_->Wait(tickets[i]).ok());
+    const float sum = static_cast<float>(ranks * i + ranks * (ranks - 1) / 2);
+    EXPECT_EQ(buckets[i], std::vector<float>(buckets[i].size(), sum));
+  }
+}
+
+TEST_F(MpiTest, Barriers) {
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(thread_->Barrier().ok());
+}
+
+TEST_F(MpiTest, StartsOnce) {
+  EXPECT_EQ(NewMpiCommunicator(1000).status().code(), absl::StatusCode::kUnavailable);
+}
+
+// The last: after an error the thread is of no more use, but all ranks have it and can finish.
+TEST_F(MpiTest, ZMismatchIsAnErrorOnAllRanks) {
+  if (thread_->size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  std::vector<float> data(100'000);
+  const int64_t count = thread_->rank() == 1 ? 99'000 : 100'000;
+  const absl::Status status = thread_->Sum("fc", {data.data(), {count}, DType::kF32});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("99000"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("100000"), std::string::npos) << status;
+}
+
+}  // namespace
+}  // namespace gyre

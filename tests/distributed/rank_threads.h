@@ -1,0 +1,112 @@
+// rank_threads.h: plays the ranks of a job as threads, and communicators that watch or disturb what
+// an algorithm does.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "distributed/backoff.h"
+#include "distributed/communicator.h"
+
+namespace gyre {
+
+// A test that hangs is a failure; one on a busy machine is not.
+inline constexpr int64_t kPatienceMs = 30'000;
+
+// Runs body(communicator) on one thread a rank and returns when all have.
+inline void RunRanks(std::vector<std::unique_ptr<Communicator>> communicators,
+                     const std::function<void(Communicator&)>& body) {
+  std::vector<std::thread> threads;
+  for (auto& communicator : communicators) {
+    threads.emplace_back([&] { body(*communicator); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+inline void RunRanks(int ranks, const std::function<void(Communicator&)>& body) {
+  RunRanks(NewThreadCommunicators(ranks, kPatienceMs), body);
+}
+
+// Drives a state machine to its end.
+template <typename Pass>
+absl::Status DriveToEnd(Pass pass) {
+  Backoff backoff;
+  for (;;) {
+    absl::StatusOr<Advance> advance = pass();
+    if (!advance.ok()) return advance.status();
+    if (*advance == Advance::kDone) return absl::OkStatus();
+    *advance == Advance::kMoved ? backoff.Reset() : backoff.Pause();
+  }
+}
+
+// Passes everything on.
+class WrappedCommunicator : public Communicator {
+ public:
+  explicit WrappedCommunicator(Communicator& inner) : inner_(inner) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
+    return inner_.Send(data, bytes, to, tag);
+  }
+  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
+    return inner_.Receive(data, bytes, from, tag);
+  }
+  absl::StatusOr<bool> Test(Request request) override { return inner_.Test(request); }
+  void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
+
+ private:
+  Communicator& inner_;
+};
+
+// Counts the bytes that are sent.
+class CountingCommunicator final : public WrappedCommunicator {
+ public:
+  using WrappedCommunicator::WrappedCommunicator;
+  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
+    bytes_sent_ += bytes;
+    return WrappedCommunicator::Send(data, bytes, to, tag);
+  }
+  size_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  size_t bytes_sent_ = 0;
+};
+
+// Sleeps at random, and hides at random for how many calls that a request is finished: requests
+// seem to finish in any order.
+class DelayingCommunicator final : public WrappedCommunicator {
+ public:
+  DelayingCommunicator(Communicator& inner, uint64_t seed)
+      : WrappedCommunicator(inner), random_(seed * 1000 + inner.rank()) {}
+  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
+    MaybeSleep();
+    return WrappedCommunicator::Send(data, bytes, to, tag);
+  }
+  absl::StatusOr<bool> Test(Request request) override {
+    auto [hidden, is_new] = hidden_.try_emplace(request, static_cast<int>(random_() % 8));
+    if (hidden->second-- > 0) {
+      MaybeSleep();
+      return false;
+    }
+    hidden->second = 0;
+    absl::StatusOr<bool> done = WrappedCommunicator::Test(request);
+    if (!done.ok() || *done) hidden_.erase(request);
+    return done;
+  }
+
+ private:
+  void MaybeSleep() {
+    if (random_() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random_() % 50));
+  }
+
+  std::mt19937_64 random_;
+  std::unordered_map<Request, int> hidden_;
+};
+
+}  // namespace gyre
