@@ -56,8 +56,9 @@ class Dense : public Layer {
     }
     const double products = 2.0 * static_cast<double>(samples_) * static_cast<double>(inputs) *
                             static_cast<double>(outputs_);
-    spec.forward_flops = products;
-    spec.backward_flops = data_gradient ? 2 * products : products;
+    spec.forward_flops =
+        products + (config_.use_bias() ? static_cast<double>(samples_ * outputs_) : 0);
+    spec.backward_flops = (data_gradient ? 2 : 1) * spec.forward_flops;
     return spec;
   }
 

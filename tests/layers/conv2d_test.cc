@@ -1,0 +1,143 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/layers/layer_contract.h"
+
+namespace gyre {
+namespace {
+
+TEST(Conv2d, HandComputed) {
+  for (const DType compute : {DType::kF64, DType::kF32}) {
+    LayerCase layer{"conv2d { filters: 1 kernel: 2 }",
+                    {Real({1, 3, 3, 1}, {1, 2, 3, 4, 5, 6, 7, 8, 9})}};
+    layer.parameters = {{1, 2, 3, 4}, {100}};
+    layer.output_gradient = {1, 0, 0, 10};
+    const auto result = RunLayer(layer, {.compute = compute});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->output_shape, (Shape{1, 2, 2, 1}));
+    // A cross-correlation: 1*1 + 2*2 + 3*4 + 4*5 = 37.
+    EXPECT_EQ(result->output, (Doubles{137, 147, 167, 177}));
+    EXPECT_EQ(result->input_gradients[0], (Doubles{1, 2, 0, 3, 14, 20, 0, 30, 40}));
+    EXPECT_EQ(result->parameter_gradients[0], (Doubles{51, 62, 84, 95}));
+    EXPECT_EQ(result->parameter_gradients[1], (Doubles{11}));
+  }
+}
+
+// Canonical weights are (filter, channel, row, column) while images have channels last.
+TEST(Conv2d, HandComputedChannels) {
+  for (const DType compute : {DType::kF64, DType::kF32}) {
+    LayerCase layer{"conv2d { filters: 2 kernel: 1 kernel: 2 use_bias: false }",
+                    {Real({1, 1, 2, 2}, {1, 10, 2, 20})}};
+    // Filter 0: channel 0 [1 2], channel 1 [3 4]; filter 1: [5 6], [7 8].
+    layer.parameters = {{1, 2, 3, 4, 5, 6, 7, 8}};
+    layer.output_gradient = {1, -1};
+    const auto result = RunLayer(layer, {.compute = compute});
+    ASSERT_TRUE(result.ok()) << result.status();
+    // 1*1 + 2*2 + 3*10 + 4*20;  5*1 + 6*2 + 7*10 + 8*20.
+    EXPECT_EQ(result->output, (Doubles{115, 247}));
+    EXPECT_EQ(result->input_gradients[0], (Doubles{1 - 5, 3 - 7, 2 - 6, 4 - 8}));
+    EXPECT_EQ(result->parameter_gradients[0], (Doubles{1, 2, 10, 20, -1, -2, -10, -20}));
+  }
+}
+
+TEST(Conv2d, Contract) {
+  CheckContract({"conv2d { filters: 3 kernel: 3 }", {Distinct({3, 4, 5, 2}, 1)}});
+  CheckContract(
+      {"conv2d { filters: 2 kernel: 3 stride: 2 padding: 1 }", {Distinct({3, 5, 4, 3}, 2)}});
+  CheckContract(
+      {"conv2d { filters: 2 kernel: 2 kernel: 3 dilation: 2 dilation: 1 use_bias: false }",
+       {Distinct({3, 4, 4, 1}, 3)}});
+  CheckContract(
+      {"conv2d { filters: 4 kernel: 3 padding: 1 padding: 0 padding: 2 padding: 1 "
+       "groups: 2 }",
+       {Distinct({3, 3, 3, 4}, 4)}});
+  CheckContract({"conv2d { filters: 3 kernel: 2 groups: 3 }", {Distinct({3, 3, 3, 3}, 5)}});
+  CheckContract({"conv2d { filters: 1 kernel: 1 }", {Distinct({3, 1, 1, 1}, 6)}});
+}
+
+// Channels that fill vector registers and some that do not: blocked layouts, padded or not.
+TEST(Conv2d, PrecisionsAgreeOnBlockedLayouts) {
+  for (const int64_t channels : {1, 3, 16, 17, 32}) {
+    for (const char* config : {"conv2d { filters: 20 kernel: 5 }",
+                               "conv2d { filters: 33 kernel: 3 stride: 2 padding: 1 }"}) {
+      const LayerCase layer{config, {Distinct({4, 9, 9, channels}, 7)}};
+      const auto f64 = RunLayer(layer), f32 = RunLayer(layer, {.compute = DType::kF32});
+      ASSERT_TRUE(f64.ok() && f32.ok()) << f64.status() << f32.status();
+      const auto compare = [&](const Doubles& a, const Doubles& b) {
+        ASSERT_EQ(a.size(), b.size());
+        double largest = 0;
+        for (const double x : a) largest = std::max(largest, std::abs(x));
+        for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-5 * largest) << config;
+      };
+      compare(f64->output, f32->output);
+      compare(f64->input_gradients[0], f32->input_gradients[0]);
+      compare(f64->parameter_gradients[0], f32->parameter_gradients[0]);
+      compare(f64->parameter_gradients[1], f32->parameter_gradients[1]);
+      // What is packed comes back.
+      for (size_t i = 0; i < f32->parameters[0].size(); ++i) {
+        ASSERT_EQ(f32->parameters[0][i], static_cast<float>(f64->parameters[0][i]));
+      }
+    }
+  }
+}
+
+TEST(Conv2d, DeclaresParameters) {
+  const auto result =
+      RunLayer({"conv2d { filters: 6 kernel: 3 kernel: 5 groups: 2 use_bias: false }",
+                {Distinct({1, 5, 5, 4}, 1)}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  const StateSpec& weight = result->spec.states[2];
+  EXPECT_EQ(weight.name, "weight");
+  EXPECT_EQ(weight.parts[0].shape, (Shape{6, 2, 3, 5}));
+  EXPECT_EQ(weight.initializer.kind, Initializer::Kind::kXavier);
+  EXPECT_EQ(weight.initializer.fan_in, 2 * 15);
+  EXPECT_EQ(weight.initializer.fan_out, 3 * 15);
+  // Multiply and add, 3 x 1 x 6 outputs, a window of 2 x 15.
+  EXPECT_EQ(result->spec.forward_flops, 2 * 3 * 1 * 6 * 2 * 15);
+  EXPECT_EQ(result->spec.backward_flops, 2 * result->spec.forward_flops);
+}
+
+TEST(Conv2d, Errors) {
+  const TestInput x = Distinct({2, 3, 4, 4}, 1);
+  EXPECT_EQ(Refusal({"conv2d { kernel: 2 }", {x}}), "filters: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 }", {x}}),
+            "kernel: expected one value, or height and width, got 0 values");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: -1 }", {x}}),
+            "kernel: expected 1 to 2147483647, got -1");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 5 padding: 0 padding: 1 }", {x}}),
+            "kernel 5 exceeds padded input 3 (height)");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 3 dilation: 1 dilation: 2 }", {x}}),
+            "kernel 5 exceeds padded input 4 (width, 3 dilated by 2)");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 padding: 1 padding: 1 padding: 1 }", {x}}),
+            "padding: expected one value, height and width, or top, bottom, left, right, got 3 "
+            "values");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 padding: -1 }", {x}}),
+            "padding: expected 0 to 2147483647, got -1");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 stride: 1 stride: 2 stride: 3 }", {x}}),
+            "stride: expected one value, or height and width, got 3 values");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 dilation: 0 }", {x}}),
+            "dilation: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"conv2d { filters: 4 kernel: 2 groups: 3 }", {x}}),
+            "groups 3 does not divide the 4 filters");
+  EXPECT_EQ(Refusal({"conv2d { filters: 6 kernel: 2 groups: 3 }", {x}}),
+            "groups 3 does not divide the input's 4 channels");
+  EXPECT_EQ(Refusal({"conv2d { filters: 6 kernel: 2 groups: 0 }", {x}}),
+            "groups: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 }", {Distinct({64, 10}, 1)}}),
+            "expects images [N, H, W, C], got [64, 10]");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 1 }", {Real({2, 3, 3, 0}, {})}}),
+            "expects images of one pixel and channel or more, got [2, 3, 3, 0]");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 }", {}}), "expects 1 input (images), got 0");
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 }", {Labels({1})}}),
+            "expects images of type F64, got I32");
+  EXPECT_EQ(
+      Refusal({"conv2d { filters: 2 kernel: 2 bias { initializer { constant { value: inf } } } "
+               "}",
+               {x}}),
+      "bias: initializer constant value: expected a finite number, got inf");
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,107 @@
+#include <gtest/gtest.h>
+
+#include "tests/layers/layer_contract.h"
+
+namespace gyre {
+namespace {
+
+//  y0 = x W^T + b:  [1 2] [1 0 ; 3 -1 ; 2 2]^T + [10 20 30] = [1+10, 1+20, 6+30]
+TEST(Dense, HandComputed) {
+  for (const DType compute : {DType::kF64, DType::kF32}) {
+    LayerCase layer{"dense { outputs: 3 }", {Real({2, 2}, {1, 2, -1, 4})}};
+    layer.parameters = {{1, 0, 3, -1, 2, 2}, {10, 20, 30}};
+    layer.output_gradient = {1, 0, 2, -1, 3, 1};
+    const auto result = RunLayer(layer, {.compute = compute});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->output_shape, (Shape{2, 3}));
+    EXPECT_EQ(result->output, (Doubles{11, 21, 36, 9, 13, 36}));
+    // dy W: [1+4, 0+4]; [-1+9+2, -3+2].
+    EXPECT_EQ(result->input_gradients[0], (Doubles{5, 4, 10, -1}));
+    // dy^T x: rows [1 -1], [0 3], [2 1] times [1 2; -1 4].
+    EXPECT_EQ(result->parameter_gradients[0], (Doubles{2, -2, -3, 12, 1, 8}));
+    EXPECT_EQ(result->parameter_gradients[1], (Doubles{0, 3, 3}));
+  }
+}
+
+TEST(Dense, SeesImagesAsVectors) {
+  const LayerCase images{"dense { outputs: 4 }", {Distinct({3, 2, 1, 5}, 1)}};
+  LayerCase vectors = images;
+  vectors.inputs[0].shape = Shape{3, 10};
+  const auto a = RunLayer(images), b = RunLayer(vectors);
+  ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
+  EXPECT_EQ(a->output, b->output);
+  EXPECT_EQ(a->parameter_gradients, b->parameter_gradients);
+  EXPECT_EQ(a->input_gradients, b->input_gradients);
+}
+
+TEST(Dense, Contract) {
+  CheckContract({"dense { outputs: 5 }", {Distinct({5, 7}, 1)}});
+  CheckContract({"dense { outputs: 3 use_bias: false }", {Distinct({3, 2, 3, 1}, 2)}});
+  CheckContract({"dense { outputs: 1 }", {Distinct({3}, 3)}});
+}
+
+// Many samples: the bias gradient is summed in pieces.
+TEST(Dense, ManySamples) {
+  const LayerCase layer{"dense { outputs: 3 }", {Distinct({1027, 2}, 1)}};
+  const auto one = RunLayer(layer, {.compute = DType::kF32});
+  const auto four = RunLayer(layer, {.threads = 4, .compute = DType::kF32});
+  ASSERT_TRUE(one.ok() && four.ok());
+  double sum = 0;
+  for (int64_t n = 0; n < 1027; ++n) sum += static_cast<float>(RandomCotangent(3 * n));
+  EXPECT_NEAR(one->parameter_gradients[1][0], sum, 1e-4);
+  EXPECT_EQ(one->parameter_gradients[1], four->parameter_gradients[1]);
+}
+
+TEST(Dense, DeclaresParameters) {
+  const auto result =
+      RunLayer({"dense { outputs: 4 weight { learning_rate_multiplier: 2 decay_multiplier: 0.5 "
+                "initializer { msra {} } } bias { initializer { constant { value: 3 } } } }",
+                {Distinct({2, 6}, 1)}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  const StateSpec &weight = result->spec.states[2], &bias = result->spec.states[3];
+  EXPECT_EQ(weight.name, "weight");
+  EXPECT_EQ(weight.shape, (Shape{4, 6}));
+  EXPECT_EQ(weight.learning_rate_multiplier, 2);
+  EXPECT_EQ(weight.decay_multiplier, 0.5);
+  EXPECT_EQ(weight.initializer.kind, Initializer::Kind::kMsra);
+  EXPECT_EQ(weight.initializer.fan_in, 6);
+  EXPECT_EQ(weight.initializer.fan_out, 4);
+  EXPECT_EQ(bias.name, "bias");
+  EXPECT_EQ(bias.shape, Shape{4});
+  EXPECT_EQ(bias.initializer.kind, Initializer::Kind::kConstant);
+  EXPECT_EQ(bias.initializer.value, 3);
+  EXPECT_EQ(result->spec.forward_flops, 2 * 2 * 6 * 4 + 2 * 4);
+  EXPECT_EQ(result->spec.backward_flops, 2 * (2 * 2 * 6 * 4 + 2 * 4));
+}
+
+// The weight is not needed in backward of the first layer, so the plan may page it out.
+TEST(Dense, ReadsInBackwardOnlyWhatItNeeds) {
+  const auto first =
+      RunLayer({"dense { outputs: 4 }", {Distinct({2, 6}, 1)}}, {.input_gradients = false});
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->spec.states[0].backward, kRead);
+  EXPECT_EQ(first->spec.states[1].backward, kNone);
+  EXPECT_EQ(first->spec.states[2].backward, kNone);
+  EXPECT_EQ(first->spec.backward_flops, 2 * 2 * 6 * 4 + 2 * 4);
+}
+
+TEST(Dense, Errors) {
+  const TestInput x = Distinct({2, 3}, 1);
+  EXPECT_EQ(Refusal({"dense {}", {x}}), "outputs: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"dense { outputs: -2 }", {x}}), "outputs: expected 1 to 2147483647, got -2");
+  EXPECT_EQ(Refusal({"dense { outputs: 2 }", {x, x}}), "expects 1 input (x), got 2");
+  EXPECT_EQ(Refusal({"dense { outputs: 2 }", {Labels({1})}}), "expects x of type F64, got I32");
+  EXPECT_EQ(Refusal({"dense { outputs: 2 }", {x}}, {.compute = DType::kI32}),
+            "computes in F64 or F32, got I32");
+  EXPECT_EQ(Refusal({"dense { outputs: 2 }", {Distinct({}, 1)}}),
+            "expects inputs [N, ...], got []");
+  EXPECT_EQ(Refusal({"dense { outputs: 2 weight { learning_rate_multiplier: -1 } }", {x}}),
+            "weight.learning_rate_multiplier: expected 0 or more, got -1");
+  EXPECT_EQ(Refusal({"dense { outputs: 2 bias { decay_multiplier: inf } }", {x}}),
+            "bias.decay_multiplier: expected 0 or more, got inf");
+  EXPECT_EQ(Refusal({"dense { outputs: 2 weight { initializer { gaussian { std: -1 } } } }", {x}}),
+            "weight: initializer gaussian std: expected 0 or more, got -1");
+}
+
+}  // namespace
+}  // namespace gyre

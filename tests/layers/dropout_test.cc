@@ -1,0 +1,112 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/runtime/random.h"
+#include "tests/layers/layer_contract.h"
+
+namespace gyre {
+namespace {
+
+// Samples of ones: outputs are the mask, scaled.
+LayerCase Ones(const Shape& shape, const char* config = "dropout { rate: 0.25 }") {
+  return {config, {Real(shape, Doubles(static_cast<size_t>(shape.elements()), 1))}};
+}
+
+Doubles Output(const LayerCase& layer, const RunOptions& options = {}) {
+  const auto result = RunLayer(layer, options);
+  EXPECT_TRUE(result.ok()) << result.status();
+  return result.ok() ? result->output : Doubles{};
+}
+
+// Element e of the sample at position s: word e % 4 of Philox(key, step, s * groups + e / 4), where
+// a sample has ceil(5 / 4) = 2 groups.
+TEST(Dropout, HandComputed) {
+  const RunOptions options{.step = 9, .first_sample = 11, .random_key = 5};
+  const Doubles mask = Output(Ones({3, 5}), options);
+  ASSERT_EQ(mask.size(), 15u);
+  for (uint64_t row = 0; row < 3; ++row) {
+    for (uint64_t e = 0; e < 5; ++e) {
+      const RandomBits bits = Philox(5, 9, (11 + row) * 2 + e / 4);
+      const bool kept = bits.v[e % 4] >= (1u << 30);  // 0.25 * 2^32
+      EXPECT_EQ(mask[row * 5 + e], kept ? 1 / 0.75 : 0) << row << " " << e;
+    }
+  }
+}
+
+TEST(Dropout, BackwardHasForwardsMask) {
+  LayerCase layer = Ones({4, 9});
+  layer.output_gradient = Distinct({4, 9}, 3).values;
+  const auto result = RunLayer(layer);
+  ASSERT_TRUE(result.ok()) << result.status();
+  for (size_t i = 0; i < 36; ++i) {
+    EXPECT_EQ(result->input_gradients[0][i], result->output[i] * layer.output_gradient[i]);
+  }
+}
+
+// 40,000 independent elements: five standard deviations of the kept share are 0.011.
+TEST(Dropout, RateAndIndependence) {
+  const Doubles mask = Output(Ones({40, 1000}));
+  double kept = 0, both = 0;
+  for (size_t i = 0; i < mask.size(); ++i) {
+    kept += mask[i] != 0;
+    both += mask[i] != 0 && mask[(i + 1) % mask.size()] != 0;
+  }
+  EXPECT_NEAR(kept / 40000, 0.75, 0.011);
+  EXPECT_NEAR(both / 40000, 0.75 * 0.75, 0.015);
+}
+
+TEST(Dropout, DependsOnStepKeyAndSample) {
+  const Doubles mask = Output(Ones({8, 33}));
+  EXPECT_EQ(mask, Output(Ones({8, 33})));
+  EXPECT_NE(mask, Output(Ones({8, 33}), {.step = 4}));
+  EXPECT_NE(mask, Output(Ones({8, 33}), {.first_sample = 1001}));
+  EXPECT_NE(mask, Output(Ones({8, 33}), {.random_key = 43}));
+}
+
+// The sample that a rank sees at another row keeps its mask.
+TEST(Dropout, FollowsTheSample) {
+  const Doubles mask = Output(Ones({8, 33}));
+  const Doubles later = Output(Ones({5, 33}), {.first_sample = 1003});
+  EXPECT_EQ(Doubles(mask.begin() + 3 * 33, mask.end()), later);
+}
+
+TEST(Dropout, PrecisionDoesNotChangeTheMask) {
+  const Doubles f64 = Output(Ones({8, 33})), f32 = Output(Ones({8, 33}), {.compute = DType::kF32});
+  for (size_t i = 0; i < f64.size(); ++i) EXPECT_EQ(f64[i] == 0, f32[i] == 0);
+}
+
+TEST(Dropout, IsAViewWhereItDoesNothing) {
+  const LayerCase none{"dropout { rate: 0 }", {Distinct({3, 5}, 1)}};
+  const LayerCase half{"dropout {}", {Distinct({3, 5}, 1)}};
+  for (const auto& result : {RunLayer(none), RunLayer(half, {.train = false})}) {
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->output, half.inputs[0].values);
+    EXPECT_TRUE(result->spec.aliases[0].must);
+  }
+  const auto result = RunLayer(none);
+  ASSERT_TRUE(result.ok()) << result.status();
+  for (int64_t i = 0; i < 15; ++i) EXPECT_EQ(result->input_gradients[0][i], RandomCotangent(i));
+}
+
+TEST(Dropout, Contract) {
+  CheckContract({"dropout {}", {Distinct({5, 7}, 1)}});
+  CheckContract({"dropout { rate: 0.9 }", {Distinct({3, 2, 2, 3}, 2)}});
+  CheckContract({"dropout { rate: 0 }", {Distinct({3, 4}, 3)}});
+  CheckContract({"dropout {}", {Distinct({7}, 4)}});
+}
+
+TEST(Dropout, Errors) {
+  const TestInput x = Distinct({2, 3}, 1);
+  EXPECT_EQ(Refusal({"dropout { rate: 1 }", {x}}), "rate: expected at least 0 and below 1, got 1");
+  EXPECT_EQ(Refusal({"dropout { rate: -0.5 }", {x}}),
+            "rate: expected at least 0 and below 1, got -0.5");
+  EXPECT_EQ(Refusal({"dropout { rate: nan }", {x}}),
+            "rate: expected at least 0 and below 1, got nan");
+  EXPECT_EQ(Refusal({"dropout {}", {x, x}}), "expects 1 input (x), got 2");
+  EXPECT_EQ(Refusal({"dropout {}", {Labels({1})}}), "expects x of type F64, got I32");
+  EXPECT_EQ(Refusal({"dropout {}", {Distinct({}, 1)}}), "expects inputs [N, ...], got []");
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,66 @@
+#include "layers/infer.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace gyre {
+namespace {
+
+// The shape and layout that the first shape's inference chose bind.
+TEST(Infer, ParametersKeepTheFirstShape) {
+  InferInput input;
+  const auto first = MakeParameter("weight", Shape{2, 3}, {}, {}, input, kRead);
+  ASSERT_TRUE(first.ok()) << first.status();
+  LayerSpec spec;
+  spec.states = {*first};
+  input.same_parameters_as = &spec;
+  EXPECT_TRUE(MakeParameter("weight", Shape{2, 3}, {}, {}, input, kRead).ok());
+  EXPECT_EQ(MakeParameter("weight", Shape{2, 4}, {}, {}, input, kRead).status(),
+            absl::InvalidArgumentError("weight: expected the shape [2, 3], got [2, 4]"));
+  EXPECT_TRUE(MakeParameter("bias", Shape{4}, {}, {}, input, kNone).ok());
+}
+
+TEST(Infer, ExtentsEndWhereVendorLibrariesDo) {
+  EXPECT_TRUE(CheckExtent("x", 1).ok());
+  EXPECT_TRUE(CheckExtent("x", kMaxExtent).ok());
+  EXPECT_FALSE(CheckExtent("x", kMaxExtent + 1).ok());
+  EXPECT_FALSE(CheckExtent("x", 0).ok());
+  EXPECT_TRUE(CheckExtent("x", 0, /*least=*/0).ok());
+}
+
+class Plain : public Layer {
+ public:
+  absl::StatusOr<LayerSpec> Infer(const InferInput&) override { return LayerSpec{}; }
+  absl::Status Forward(const LayerContext&) const override { return absl::OkStatus(); }
+  absl::Status Backward(const LayerContext&) const override { return absl::OkStatus(); }
+};
+
+TEST(Layer, PackAndUnpackCopyTheOnlyPart) {
+  std::array<float, 3> canonical = {1, 2, 3}, opaque = {}, back = {};
+  const auto view = [](std::array<float, 3>& x) { return Tensor{x.data(), Shape{3}, DType::kF32}; };
+  const Plain layer;
+  const std::array<Tensor, 1> from = {view(canonical)}, to = {view(back)};
+  ASSERT_TRUE(layer.Pack(2, from, view(opaque)).ok());
+  ASSERT_TRUE(layer.Unpack(2, view(opaque), to).ok());
+  EXPECT_EQ(opaque, canonical);
+  EXPECT_EQ(back, canonical);
+}
+
+TEST(Layer, PackRefusesOtherParts) {
+  std::array<float, 4> memory = {};
+  const Plain layer;
+  const Tensor three{memory.data(), Shape{3}, DType::kF32};
+  const Tensor four{memory.data(), Shape{4}, DType::kF32};
+  const Tensor integers{memory.data(), Shape{3}, DType::kI32};
+  const std::array<Tensor, 2> two = {three, three};
+  EXPECT_EQ(layer.Pack(2, two, three),
+            absl::InvalidArgumentError("state 2 is one part of 12 bytes of F32, got 2 parts, the "
+                                       "first of 12 bytes of F32"));
+  EXPECT_FALSE(layer.Pack(2, {}, three).ok());
+  EXPECT_FALSE(layer.Pack(2, std::span(&four, 1), three).ok());
+  EXPECT_FALSE(layer.Unpack(2, three, std::span(&integers, 1)).ok());
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,125 @@
+#include "layers/initializer.h"
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace gyre {
+namespace {
+
+absl::StatusOr<Initializer> FromText(const std::string& text, Initializer fallback = {}) {
+  InitializerConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
+  return MakeInitializer(config, fallback);
+}
+
+template <typename T>
+std::vector<T> Values(const Initializer& initializer, uint64_t key, int64_t n) {
+  std::vector<T> values(static_cast<size_t>(n));
+  Initialize(initializer, key, {values.data(), Shape{n}, kDTypeOf<T>});
+  return values;
+}
+
+struct Moments {
+  double mean = 0, std = 0, least = 0, most = 0;
+};
+
+Moments MomentsOf(const std::vector<double>& values) {
+  Moments m{0, 0, values[0], values[0]};
+  for (const double x : values) {
+    m.mean += x;
+    m.least = std::min(m.least, x);
+    m.most = std::max(m.most, x);
+  }
+  m.mean /= static_cast<double>(values.size());
+  for (const double x : values) m.std += (x - m.mean) * (x - m.mean);
+  m.std = std::sqrt(m.std / static_cast<double>(values.size()));
+  return m;
+}
+
+// Standard errors below are those of 100,000 independent values, five of which are allowed.
+constexpr int64_t kMany = 100000;
+
+TEST(Initializer, Constant) {
+  const auto initializer = FromText("constant { value: -2.5 }");
+  ASSERT_TRUE(initializer.ok());
+  EXPECT_EQ(Values<double>(*initializer, 1, 3), (std::vector<double>{-2.5, -2.5, -2.5}));
+}
+
+TEST(Initializer, Gaussian) {
+  const auto initializer = FromText("gaussian { mean: 3 std: 0.5 }");
+  ASSERT_TRUE(initializer.ok());
+  const Moments m = MomentsOf(Values<double>(*initializer, 1, kMany));
+  EXPECT_NEAR(m.mean, 3, 5 * 0.5 / std::sqrt(kMany));
+  EXPECT_NEAR(m.std, 0.5, 5 * 0.5 / std::sqrt(2 * kMany));
+  EXPECT_GT(m.most, 3 + 0.5 * 3.5);
+}
+
+// sqrt(6 / (200 + 400)) = 0.1; a uniform number in +-a has the deviation a / sqrt(3).
+TEST(Initializer, Xavier) {
+  const auto initializer = FromText("xavier {}", {.fan_in = 200, .fan_out = 400});
+  ASSERT_TRUE(initializer.ok());
+  const Moments m = MomentsOf(Values<double>(*initializer, 1, kMany));
+  EXPECT_NEAR(m.mean, 0, 5 * 0.1 / std::sqrt(3 * kMany));
+  EXPECT_NEAR(m.std, 0.1 / std::sqrt(3), 5 * 0.03 / std::sqrt(kMany));
+  EXPECT_GE(m.least, -0.1);
+  EXPECT_LE(m.most, 0.1);
+  EXPECT_GT(m.most, 0.0999);
+}
+
+// sqrt(2 / 200) = 0.1.
+TEST(Initializer, Msra) {
+  const auto initializer = FromText("msra {}", {.fan_in = 200, .fan_out = 400});
+  ASSERT_TRUE(initializer.ok());
+  const Moments m = MomentsOf(Values<double>(*initializer, 1, kMany));
+  EXPECT_NEAR(m.mean, 0, 5 * 0.1 / std::sqrt(kMany));
+  EXPECT_NEAR(m.std, 0.1, 5 * 0.1 / std::sqrt(2 * kMany));
+}
+
+TEST(Initializer, AnElementDependsOnKeyAndIndexAlone) {
+  for (const char* text : {"gaussian {}", "xavier {}", "msra {}"}) {
+    const auto initializer = FromText(text, {.fan_in = 3, .fan_out = 4});
+    ASSERT_TRUE(initializer.ok());
+    const auto few = Values<double>(*initializer, 9, 5), many = Values<double>(*initializer, 9, 8);
+    EXPECT_EQ(few, std::vector<double>(many.begin(), many.begin() + 5));
+    EXPECT_NE(few, Values<double>(*initializer, 10, 5));
+    EXPECT_NE(few[0], few[1]);
+  }
+}
+
+TEST(Initializer, F32IsF64Rounded) {
+  const auto initializer = FromText("gaussian { std: 1 }");
+  ASSERT_TRUE(initializer.ok());
+  const auto f64 = Values<double>(*initializer, 9, 100);
+  const auto f32 = Values<float>(*initializer, 9, 100);
+  for (size_t i = 0; i < f64.size(); ++i) EXPECT_EQ(f32[i], static_cast<float>(f64[i]));
+}
+
+TEST(Initializer, FallbackWhereNotSet) {
+  const Initializer fallback{.kind = Initializer::Kind::kMsra, .fan_in = 7, .fan_out = 5};
+  const auto unset = FromText("", fallback);
+  ASSERT_TRUE(unset.ok());
+  EXPECT_EQ(unset->kind, Initializer::Kind::kMsra);
+  const auto set = FromText("xavier {}", fallback);
+  ASSERT_TRUE(set.ok());
+  EXPECT_EQ(set->kind, Initializer::Kind::kXavier);
+  EXPECT_EQ(set->fan_in, 7);
+  EXPECT_EQ(set->fan_out, 5);
+}
+
+TEST(Initializer, Empty) { EXPECT_TRUE(Values<float>({}, 1, 0).empty()); }
+
+TEST(Initializer, Errors) {
+  EXPECT_EQ(FromText("gaussian { std: -0.1 }").status(),
+            absl::InvalidArgumentError("initializer gaussian std: expected 0 or more, got -0.1"));
+  EXPECT_EQ(
+      FromText("gaussian { mean: nan }").status(),
+      absl::InvalidArgumentError("initializer gaussian mean: expected a finite number, got nan"));
+  EXPECT_TRUE(absl::IsInvalidArgument(FromText("gaussian { std: inf }").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(FromText("constant { value: inf }").status()));
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,59 @@
+#include "layers/labelled_mean.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tests/runtime/monoid_check.h"
+
+namespace gyre {
+namespace {
+
+TEST(Labels, CountIgnoreOrAreBad) {
+  const int32_t labels[] = {0, 2, 3, -1, 255};
+  const Labels plain{labels, 3, false, 0};
+  const Labels ignoring{labels, 3, true, -1};
+  const bool counts[] = {true, true, false, false, false};
+  for (int64_t n = 0; n < 5; ++n) {
+    EXPECT_EQ(plain.Counts(n), counts[n]);
+    EXPECT_EQ(plain.Bad(n), !counts[n]);
+    EXPECT_EQ(ignoring.Counts(n), counts[n]);
+    EXPECT_EQ(ignoring.Bad(n), !counts[n] && n != 3);
+  }
+}
+
+// A label that is within range may be ignored, too.
+TEST(Labels, IgnoredWithinRange) {
+  const int32_t labels[] = {1};
+  const Labels ignoring{labels, 3, true, 1};
+  EXPECT_FALSE(ignoring.Counts(0));
+  EXPECT_FALSE(ignoring.Bad(0));
+}
+
+TEST(Normaliser, CountIfThereIsOne) {
+  const double count = 5;
+  EXPECT_EQ((Normaliser{8, nullptr}()), 8);
+  EXPECT_EQ((Normaliser{8, &count}()), 5);
+}
+
+struct Third {
+  HOST_DEVICE double operator()(int64_t n, int32_t label) const {
+    return static_cast<double>(n) + label / 3.0;
+  }
+};
+
+TEST(SumOverLabels, IsAMonoid) {
+  std::vector<int32_t> labels;
+  for (int32_t n = 0; n < 37; ++n) labels.push_back(n * n % 7 - 1);
+  Fault fault;
+  const SumOverLabels<Third> sum{{labels.data(), 5, true, 3}, {}, nullptr, nullptr, &fault, 2};
+  EXPECT_TRUE(IsMonoid(sum, 1, 37, [](const SumAndCount& a, const SumAndCount& b) {
+    return a.count == b.count && std::abs(a.sum - b.sum) <= 1e-12 * std::abs(b.sum);
+  }));
+  EXPECT_EQ(fault.layer(), 2);
+  EXPECT_EQ(fault.index(), 0);  // label -1
+}
+
+}  // namespace
+}  // namespace gyre

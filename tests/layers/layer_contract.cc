@@ -1,0 +1,259 @@
+#include "tests/layers/layer_contract.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
+namespace gyre {
+namespace {
+
+// The distance of the nearer points of the stencil.  Its error is of the order of step^4, the
+// rounding of the objective / step: both are far below 1e-7 of an ordinary gradient, and the
+// farther points stay clear of the kinks that Distinct() keeps away.
+constexpr double kDifferenceStep = 1e-4;
+constexpr double kGradientTolerance = 1e-7;
+
+double Objective(const LayerCase& layer, RunOptions options) {
+  options.backward = false;
+  const auto result = RunLayer(layer, options);
+  if (!result.ok()) {
+    ADD_FAILURE() << result.status();
+    return 0;
+  }
+  double sum = 0;
+  for (size_t i = 0; i < result->output.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    sum += result->output[i] *
+           (layer.output_gradient.empty() ? RandomCotangent(at) : layer.output_gradient[i]);
+  }
+  return sum;
+}
+
+// d Objective / d value, where `value` is part of `layer`.
+double Difference(const LayerCase& layer, const RunOptions& options, double& value) {
+  const double x = value;
+  const auto at = [&](double steps) {
+    value = x + steps * kDifferenceStep;
+    return Objective(layer, options);
+  };
+  const double difference = 8 * (at(1) - at(-1)) - (at(2) - at(-2));
+  value = x;
+  return difference / (12 * kDifferenceStep);
+}
+
+double Largest(const Doubles& values) {
+  double largest = 0;
+  for (const double x : values) largest = std::max(largest, std::abs(x));
+  return largest;
+}
+
+// An element's error is relative to the element, or to a thousandth of the largest one: rounding in
+// the objective, which all elements share, leaves no more digits to smaller ones.
+void CompareGradients(const std::string& name, const Doubles& analytic, const Doubles& numeric) {
+  ASSERT_EQ(analytic.size(), numeric.size()) << name;
+  const double floor = std::max(1e-3 * Largest(numeric), 1e-4);
+  for (size_t i = 0; i < analytic.size(); ++i) {
+    const double scale = std::max({std::abs(analytic[i]), std::abs(numeric[i]), floor});
+    const double error = std::abs(analytic[i] - numeric[i]) / scale;
+    ASSERT_TRUE(error <= kGradientTolerance)  // false for a NaN
+        << name << "[" << i << "]: analytic " << analytic[i] << ", numeric " << numeric[i]
+        << ", relative error " << error;
+  }
+}
+
+void CompareBits(const std::string& what, const Doubles& a, const Doubles& b) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(std::memcmp(&a[i], &b[i], sizeof(double)), 0)
+        << what << "[" << i << "]: " << a[i] << " and " << b[i];
+  }
+}
+
+void CompareNear(const std::string& what, const Doubles& a, const Doubles& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  const double scale = std::max(Largest(a), 1e-30);
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_TRUE(std::abs(a[i] - b[i]) <= tolerance * scale)
+        << what << "[" << i << "]: " << a[i] << " and " << b[i];
+  }
+}
+
+using Compare = std::function<void(const std::string&, const Doubles&, const Doubles&)>;
+
+void CompareAll(const std::string& what, const RunResult& a, const RunResult& b,
+                const Compare& compare) {
+  SCOPED_TRACE(what);
+  compare("output", a.output, b.output);
+  compare("metric", a.metric, b.metric);
+  EXPECT_EQ(a.fault.word, b.fault.word);
+  const auto both = [&](const std::string& name, const std::vector<Doubles>& x,
+                        const std::vector<Doubles>& y) {
+    for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
+      // Empty: left unbound in one of the runs.
+      if (!x[i].empty() && !y[i].empty()) compare(absl::StrCat(name, " ", i), x[i], y[i]);
+    }
+  };
+  both("gradient of input", a.input_gradients, b.input_gradients);
+  both("gradient of parameter", a.parameter_gradients, b.parameter_gradients);
+}
+
+void CheckSpec(const LayerSpec& spec, size_t inputs, bool train) {
+  std::set<std::string> names;
+  ASSERT_GT(spec.states.size(), inputs);
+  for (size_t i = 0; i < spec.states.size(); ++i) {
+    const StateSpec& state = spec.states[i];
+    SCOPED_TRACE(state.name);
+    EXPECT_FALSE(state.name.empty());
+    EXPECT_TRUE(names.insert(state.name).second) << "not unique";
+    EXPECT_EQ(state.kind == StateKind::kInput, i < inputs);
+    EXPECT_EQ(state.kind == StateKind::kOutput, i == inputs);
+    EXPECT_EQ(state.size_bytes(),
+              static_cast<size_t>(state.shape.elements()) * SizeOf(state.dtype));
+    EXPECT_TRUE(train || state.backward == kNone);
+    if (state.kind == StateKind::kParameter) {
+      EXPECT_EQ(state.forward, kRead);
+      ASSERT_EQ(state.parts.size(), 1u);
+      EXPECT_LE(state.parts[0].shape.elements(), state.shape.elements());
+      EXPECT_TRUE(!state.layout.empty() || state.parts[0].shape == state.shape);
+    }
+  }
+  EXPECT_GE(spec.forward_flops, 0);
+}
+
+std::vector<std::string> Layouts(const LayerSpec& spec) {
+  std::vector<std::string> layouts;
+  for (const StateSpec& state : spec.states) {
+    if (state.kind != StateKind::kParameter) continue;
+    layouts.push_back(absl::StrCat(state.name, " ", state.layout, " ", state.size_bytes()));
+  }
+  return layouts;
+}
+
+class Contract {
+ public:
+  Contract(const LayerCase& layer, const ContractOptions& options)
+      : layer_(layer), options_(options) {}
+
+  RunResult Run(RunOptions run) const { return Run(layer_, run); }
+  RunResult Run(const LayerCase& layer, RunOptions run) const {
+    run.backward = options_.differentiable;
+    auto result = RunLayer(layer, run);
+    if (result.ok()) return *std::move(result);
+    ADD_FAILURE() << result.status();
+    return {};
+  }
+
+  void Gradients() const {
+    if (!options_.differentiable) return;
+    CheckGradients(layer_);
+    SCOPED_TRACE("one sample");
+    CheckGradients(Slice(layer_, 0, 1));
+  }
+
+  void NoSamples() const {
+    for (const DType compute : {DType::kF64, DType::kF32}) {
+      const RunResult result = Run(Slice(layer_, 0, 0), {.compute = compute});
+      for (const double y : result.output) EXPECT_EQ(y, 0);
+      for (const Doubles& gradient : result.parameter_gradients) {
+        EXPECT_FALSE(gradient.empty());
+        for (const double dw : gradient) ASSERT_EQ(dw, 0);
+      }
+    }
+  }
+
+  void Precisions(const RunResult& f64) const {
+    CompareAll("F32", f64, Run({.compute = DType::kF32}),
+               [&](const std::string& what, const Doubles& a, const Doubles& b) {
+                 CompareNear(what, a, b, options_.f32_tolerance);
+               });
+  }
+
+  void SameBits() const {
+    for (const DType compute : {DType::kF64, DType::kF32}) {
+      SCOPED_TRACE(DTypeName(compute));
+      const RunResult once = Run({.compute = compute});
+      CompareAll("again", once, Run({.compute = compute}), CompareBits);
+      CompareAll("sim", once, Run({.device = DeviceKind::kSim, .compute = compute}), CompareBits);
+      CompareAll("in place", once, Run({.compute = compute, .in_place = true}), CompareBits);
+      CompareAll("input gradients unbound", once,
+                 Run({.compute = compute, .input_gradients = false}), CompareBits);
+      CompareAll("parameter gradients unbound", once,
+                 Run({.compute = compute, .parameter_gradients = false}), CompareBits);
+    }
+  }
+
+  void Ranks(const RunResult& whole) const {
+    for (const int ranks : {2, 3, static_cast<int>(layer_.samples()) + 2}) {
+      CompareAll(absl::StrCat(ranks, " ranks"), whole, Run({.ranks = ranks}),
+                 [&](const std::string& what, const Doubles& a, const Doubles& b) {
+                   CompareNear(what, a, b, 1e-13);
+                 });
+    }
+  }
+
+  // Other batch sizes and inference use the parameters of the first shape, layout and all.
+  void SameParameters() const {
+    for (const DType compute : {DType::kF64, DType::kF32}) {
+      SCOPED_TRACE(DTypeName(compute));
+      const RunResult first = Run({.compute = compute});
+      const RunResult inference =
+          Run({.compute = compute, .train = false, .same_parameters_as = &first.spec});
+      CheckSpec(inference.spec, layer_.inputs.size(), /*train=*/false);
+      EXPECT_EQ(inference.output_shape, first.output_shape);
+      for (const double y : inference.output) EXPECT_TRUE(std::isfinite(y));
+      const RunResult one =
+          Run(Slice(layer_, 0, 1), {.compute = compute, .same_parameters_as = &first.spec});
+      for (const RunResult* other : {&inference, &one}) {
+        EXPECT_EQ(other->parameters, first.parameters);
+        EXPECT_EQ(Layouts(other->spec), Layouts(first.spec));
+      }
+    }
+  }
+
+ private:
+  const LayerCase& layer_;
+  const ContractOptions& options_;
+};
+
+}  // namespace
+
+void CheckGradients(const LayerCase& layer, const RunOptions& options) {
+  const auto analytic = RunLayer(layer, options);
+  ASSERT_TRUE(analytic.ok()) << analytic.status();
+  LayerCase moving = layer;
+  moving.parameters = analytic->parameters;
+  const auto check = [&](const std::string& name, const Doubles& gradient, Doubles& values) {
+    Doubles numeric;
+    for (double& value : values) numeric.push_back(Difference(moving, options, value));
+    CompareGradients(name, gradient, numeric);
+  };
+  for (size_t i = 0; i < moving.parameters.size(); ++i) {
+    check(absl::StrCat("parameter ", i), analytic->parameter_gradients[i], moving.parameters[i]);
+  }
+  for (size_t i = 0; i < moving.inputs.size(); ++i) {
+    if (moving.inputs[i].is_label) continue;
+    check(absl::StrCat("input ", i), analytic->input_gradients[i], moving.inputs[i].values);
+  }
+}
+
+void CheckContract(const LayerCase& layer, const ContractOptions& options) {
+  SCOPED_TRACE(layer.config);
+  const Contract contract(layer, options);
+  const RunResult f64 = contract.Run({});
+  if (testing::Test::HasFailure()) return;
+  CheckSpec(f64.spec, layer.inputs.size(), /*train=*/true);
+  contract.Gradients();
+  contract.NoSamples();
+  contract.Precisions(f64);
+  contract.SameBits();
+  contract.Ranks(f64);
+  contract.SameParameters();
+}
+
+}  // namespace gyre

@@ -1,0 +1,77 @@
+// layer_harness.h: runs one layer as a net would, on any device and as any number of ranks, and
+// brings everything home as doubles.
+//
+// It is stricter than a net.  States that a pass does not declare are not bound, and states that it
+// does not declare to read hold NaNs; so do gradients before they are assigned.  What a pass does
+// not declare to write must keep its bytes, and nothing may be written beyond a state's end.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "layers/layer.h"
+#include "tests/layers/slot.h"
+
+namespace gyre {
+
+struct TestInput {
+  Shape shape;
+  bool is_label = false;  // I32; otherwise of the compute type
+  Doubles values;         // shape.elements()
+};
+
+TestInput Real(const Shape& shape, Doubles values);
+TestInput Labels(const std::vector<int32_t>& labels);
+// Distinct values within [-scale, scale], in random order, none of them 0 and no two closer than
+// scale / elements: safe for central differences around kinks and maxima.
+TestInput Distinct(const Shape& shape, uint64_t seed, double scale = 2);
+
+struct LayerCase {
+  std::string config;  // LayerConfig as text
+  std::vector<TestInput> inputs;
+  // Canonical values of each parameter, in order; empty: random, the same in every run.
+  std::vector<Doubles> parameters = {};
+  // dL/doutput over all ranks; empty: random.
+  Doubles output_gradient = {};
+
+  int64_t samples() const { return inputs[0].shape[0]; }
+};
+
+// The case of samples [begin, end) alone.  Preconditions: random output gradients.
+LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end);
+
+struct RunOptions {
+  DeviceKind device = DeviceKind::kCpu;
+  int threads = 1;
+  DType compute = DType::kF64;
+  bool train = true;
+  bool backward = true;             // run it, if train
+  bool input_gradients = true;      // bind them, for real inputs
+  bool parameter_gradients = true;  // bind them
+  bool in_place = false;            // where the layer allows it
+  int ranks = 1;                    // that share the samples, nearly equally
+  const LayerSpec* same_parameters_as = nullptr;
+  uint64_t step = 3, first_sample = 1000, random_key = 42;
+};
+
+struct RunResult {
+  LayerSpec spec;  // of the first rank
+  Shape output_shape;
+  Doubles output;  // all ranks': rows one after another; scalars added
+  std::vector<Doubles> parameters, parameter_gradients;  // canonical; gradients added over ranks
+  std::vector<Doubles> input_gradients;                  // rows one after another; labels: empty
+  Doubles metric;                                        // added over ranks; empty if there is none
+  Fault fault;                                           // the smallest of any rank
+};
+
+// Errors: the layer's; Internal if the layer broke its contract with memory.
+absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& options = {});
+
+// dL/doutput[i] of a case that gives none; i counts over all ranks.
+double RandomCotangent(int64_t i);
+
+// The message with which Create or Infer refuses the case, or "" if they do not.
+std::string Refusal(const LayerCase& layer, const RunOptions& options = {});
+
+}  // namespace gyre

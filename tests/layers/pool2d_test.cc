@@ -1,0 +1,102 @@
+#include <gtest/gtest.h>
+
+#include "tests/layers/layer_contract.h"
+
+namespace gyre {
+namespace {
+
+TEST(Pool2d, HandComputedMaximum) {
+  for (const DType compute : {DType::kF64, DType::kF32}) {
+    LayerCase layer{"pool2d { kernel: 2 stride: 1 }",
+                    {Real({1, 3, 3, 1}, {1, 2, 3, 6, 5, 4, 7, 9, 8})}};
+    layer.output_gradient = {1, 10, 100, 1000};
+    const auto result = RunLayer(layer, {.compute = compute});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->output_shape, (Shape{1, 2, 2, 1}));
+    EXPECT_EQ(result->output, (Doubles{6, 5, 9, 9}));
+    EXPECT_EQ(result->input_gradients[0], (Doubles{0, 0, 0, 1, 10, 0, 0, 1100, 0}));
+  }
+}
+
+// The first of equal maxima in row-major order takes the whole gradient.
+TEST(Pool2d, TiesGoToTheFirst) {
+  LayerCase layer{"pool2d { kernel: 2 }", {Real({1, 2, 2, 1}, {3, 5, 5, 5})}};
+  layer.output_gradient = {7};
+  const auto result = RunLayer(layer);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->input_gradients[0], (Doubles{0, 7, 0, 0}));
+}
+
+// Two channels are pooled apart; padding does not count: corners have one element, edges two.
+TEST(Pool2d, HandComputedAverage) {
+  for (const DType compute : {DType::kF64, DType::kF32}) {
+    LayerCase layer{"pool2d { kind: AVERAGE kernel: 2 stride: 1 padding: 1 }",
+                    {Real({1, 2, 1, 2}, {2, 20, 4, 40})}};
+    layer.output_gradient = {1, 0, 1, 0, 2, 4, 0, 0, 0, 0, 8, 0};
+    const auto result = RunLayer(layer, {.compute = compute});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->output_shape, (Shape{1, 3, 2, 2}));
+    EXPECT_EQ(result->output, (Doubles{2, 20, 2, 20, 3, 30, 3, 30, 4, 40, 4, 40}));
+    // First channel: 1 + 1 + 2 / 2 to the first row, 2 / 2 + 8 to the second.
+    EXPECT_EQ(result->input_gradients[0], (Doubles{3, 2, 9, 2}));
+  }
+}
+
+TEST(Pool2d, WindowsBeyondTheBorderAreLeftOut) {
+  const auto result = RunLayer({"pool2d { kernel: 2 }", {Distinct({2, 5, 3, 1}, 1)}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->output_shape, (Shape{2, 2, 1, 1}));
+}
+
+TEST(Pool2d, Contract) {
+  CheckContract({"pool2d { kernel: 2 }", {Distinct({3, 4, 4, 3}, 1)}});
+  CheckContract({"pool2d { kernel: 3 stride: 2 padding: 1 }", {Distinct({3, 5, 4, 2}, 2)}});
+  CheckContract(
+      {"pool2d { kernel: 2 kernel: 3 stride: 1 stride: 2 padding: 1 padding: 0 padding: 2 "
+       "padding: 1 }",
+       {Distinct({3, 3, 4, 2}, 3)}});
+  CheckContract({"pool2d { kind: AVERAGE kernel: 2 }", {Distinct({3, 4, 4, 3}, 4)}});
+  CheckContract(
+      {"pool2d { kind: AVERAGE kernel: 3 stride: 2 padding: 1 }", {Distinct({3, 5, 4, 2}, 5)}});
+  CheckContract({"pool2d { kernel: 1 }", {Distinct({3, 1, 1, 1}, 6)}});
+  CheckContract({"pool2d { kind: AVERAGE kernel: 4 kernel: 1 }", {Distinct({3, 4, 3, 1}, 7)}});
+}
+
+// The plan frees both: an average saves nothing, a maximum its positions.
+TEST(Pool2d, BackwardReadsNeitherInputNorOutput) {
+  for (const char* config : {"pool2d { kernel: 2 }", "pool2d { kind: AVERAGE kernel: 2 }"}) {
+    const auto result = RunLayer({config, {Distinct({2, 4, 4, 1}, 1)}});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->spec.states[0].backward, kNone);
+    EXPECT_EQ(result->spec.states[1].backward, kNone);
+  }
+}
+
+TEST(Pool2d, Errors) {
+  const TestInput x = Distinct({2, 3, 4, 1}, 1);
+  EXPECT_EQ(Refusal({"pool2d {}", {x}}),
+            "kernel: expected one value, or height and width, got 0 values");
+  EXPECT_EQ(Refusal({"pool2d { kernel: 2 kernel: 2 kernel: 2 }", {x}}),
+            "kernel: expected one value, or height and width, got 3 values");
+  EXPECT_EQ(Refusal({"pool2d { kernel: 0 }", {x}}), "kernel: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"pool2d { kernel: 2 stride: 0 }", {x}}),
+            "stride: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"pool2d { kernel: 5 }", {x}}), "kernel 5 exceeds padded input 3 (height)");
+  EXPECT_EQ(Refusal({"pool2d { kernel: 2 kernel: 5 }", {x}}),
+            "kernel 5 exceeds padded input 4 (width)");
+  EXPECT_EQ(Refusal({"pool2d { kernel: 2 padding: 2 }", {x}}),
+            "padding: expected less than the kernel 2, got 2");
+  EXPECT_EQ(
+      Refusal({"pool2d { kernel: 2 kernel: 3 padding: 0 padding: 0 padding: 0 padding: 3 }", {x}}),
+      "padding: expected less than the kernel 3, got 3");
+  EXPECT_EQ(Refusal({"pool2d { kernel: 2 }", {Distinct({64, 10}, 1)}}),
+            "expects images [N, H, W, C], got [64, 10]");
+  EXPECT_EQ(Refusal({"pool2d { kernel: 2 padding: 1 }", {Real({2, 0, 3, 1}, {})}}),
+            "expects images of one pixel and channel or more, got [2, 0, 3, 1]");
+  EXPECT_EQ(Refusal({"pool2d { kernel: 2 }", {x, x}}), "expects 1 input (images), got 2");
+  EXPECT_EQ(Refusal({"pool2d { kernel: 2 }", {Labels({1})}}),
+            "expects images of type F64, got I32");
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,71 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/layers/layer_contract.h"
+
+namespace gyre {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+TEST(Relu, HandComputed) {
+  for (const DType compute : {DType::kF64, DType::kF32}) {
+    LayerCase layer{"relu {}", {Real({2, 3}, {-1, 0, 2, 3, -4, 0.5})}};
+    layer.output_gradient = {1, 2, 3, 4, 5, 6};
+    const auto result = RunLayer(layer, {.compute = compute});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->output, (Doubles{0, 0, 2, 3, 0, 0.5}));
+    EXPECT_EQ(result->input_gradients[0], (Doubles{0, 0, 3, 4, 0, 6}));
+  }
+}
+
+TEST(Relu, NegativeSlope) {
+  LayerCase layer{"relu { negative_slope: 0.25 }", {Real({4}, {-2, 0, 1, -8})}};
+  layer.output_gradient = {1, 2, 3, 4};
+  const auto result = RunLayer(layer);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->output, (Doubles{-0.5, 0, 1, -2}));
+  EXPECT_EQ(result->input_gradients[0], (Doubles{0.25, 0.5, 3, 1}));
+}
+
+// A NaN must reach the loss, where it is noticed, and an infinity must not become one.
+TEST(Relu, PassesNaNOnAndMakesNone) {
+  const auto result = RunLayer({"relu {}", {Real({3}, {std::nan(""), -kInf, kInf})}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(std::isnan(result->output[0]));
+  EXPECT_EQ(result->output[1], 0);
+  EXPECT_FALSE(std::signbit(result->output[1]));
+  EXPECT_EQ(result->output[2], kInf);
+}
+
+TEST(Relu, Contract) {
+  CheckContract({"relu {}", {Distinct({5, 7}, 1)}});
+  CheckContract({"relu { negative_slope: 0.1 }", {Distinct({3, 2, 5, 1}, 2)}});
+  CheckContract({"relu {}", {Distinct({3}, 3)}});
+}
+
+TEST(Relu, MayWorkInPlace) {
+  const auto result = RunLayer({"relu {}", {Distinct({2, 3}, 1)}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->spec.aliases.size(), 1u);
+  EXPECT_FALSE(result->spec.aliases[0].must);
+  EXPECT_EQ(result->spec.states[0].backward, kNone);
+}
+
+TEST(Relu, Errors) {
+  EXPECT_EQ(Refusal({"relu { negative_slope: -1 }", {Distinct({2, 3}, 1)}}),
+            "negative_slope: expected 0 or more, got -1");
+  EXPECT_EQ(Refusal({"relu { negative_slope: nan }", {Distinct({2, 3}, 1)}}),
+            "negative_slope: expected 0 or more, got nan");
+  EXPECT_EQ(Refusal({"relu {}", {Distinct({2}, 1), Distinct({2}, 1)}}),
+            "expects 1 input (x), got 2");
+  EXPECT_EQ(Refusal({"relu {}", {Labels({1, 2})}}), "expects x of type F64, got I32");
+  EXPECT_EQ(Refusal({"relu {}", {Distinct({}, 1)}}), "expects inputs [N, ...], got []");
+  EXPECT_EQ(Refusal({"relu {}", {Real({2, 0}, {})}}),
+            "expects samples of one element or more, got [2, 0]");
+}
+
+}  // namespace
+}  // namespace gyre
