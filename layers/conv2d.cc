@@ -124,6 +124,14 @@ class Conv2dLayer : public Layer {
     ASSIGN_OR_RETURN(StateSpec weight, MakeParameter("weight", canonical, config_.weight(), weights,
                                                      input, data_gradient ? kRead : kNone));
     const WeightLayout& layout = conv_->weight_layout();
+    const StateSpec* first = FindState(input.same_parameters_as, "weight");
+    if (first != nullptr && first->layout != layout.tag) {
+      // An empty tag binds nothing, so an implementation that refused the first shape may take
+      // this one and choose otherwise.
+      return absl::UnimplementedError(
+          absl::StrFormat("weight: stored as \"%s\" for another shape, but this one needs \"%s\"",
+                          first->layout, layout.tag));
+    }
     if (!layout.tag.empty()) {
       weight.layout = layout.tag;
       weight.bytes = layout.bytes;

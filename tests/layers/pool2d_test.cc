@@ -48,6 +48,24 @@ TEST(Pool2d, WindowsBeyondTheBorderAreLeftOut) {
   EXPECT_EQ(result->output_shape, (Shape{2, 2, 1, 1}));
 }
 
+// x counts up row by row, so a window's maximum is its last pixel inside the image: by hand, with
+// strides 2 and 1, a 3 x 2 window, one row of padding above and one column to the right.
+TEST(Pool2d, StridesAndPaddingGoWhereTheyBelong) {
+  const TestInput x = Real({1, 4, 3, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  const std::string window = "kernel: [3, 2] stride: [2, 1] padding: [1, 0, 0, 1] ";
+  for (const DType compute : {DType::kF64, DType::kF32}) {
+    const auto maximum = RunLayer({"pool2d { " + window + "}", {x}}, {.compute = compute});
+    ASSERT_TRUE(maximum.ok()) << maximum.status();
+    EXPECT_EQ(maximum->output_shape, (Shape{1, 2, 3, 1}));
+    EXPECT_EQ(maximum->output, (Doubles{4, 5, 5, 10, 11, 11}));
+    const auto average =
+        RunLayer({"pool2d { kind: AVERAGE " + window + "}", {x}}, {.compute = compute});
+    ASSERT_TRUE(average.ok()) << average.status();
+    // (0 + 1 + 3 + 4) / 4, ..., (2 + 5) / 2;  (3 + 4 + 6 + 7 + 9 + 10) / 6, ..., (5 + 8 + 11) / 3.
+    EXPECT_EQ(average->output, (Doubles{2, 3, 3.5, 6.5, 7.5, 8}));
+  }
+}
+
 TEST(Pool2d, Contract) {
   CheckContract({"pool2d { kernel: 2 }", {Distinct({3, 4, 4, 3}, 1)}});
   CheckContract({"pool2d { kernel: 3 stride: 2 padding: 1 }", {Distinct({3, 5, 4, 2}, 2)}});

@@ -1,0 +1,79 @@
+#!/bin/bash
+# Puts one fault at a time into every backward formula and shows that the layer's test fails: a test
+# that cannot fail tests nothing.  Works on a copy of the tree.  Takes minutes; not part of CI.
+#
+#   tests/layers/mutate.sh [PATTERN]        only faults whose line in the table matches PATTERN
+#   BAZEL_STARTUP, BAZEL_FLAGS              extra options, such as --output_base=..., --disk_cache=...
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+# file | test | text | text with the fault
+faults() {
+  cat <<'TABLE'
+layers/relu.cc|relu|y[i] > 0 ? dy[i]|y[i] >= 0 ? dy[i]
+layers/relu.cc|relu|: slope * dy[i]|: dy[i]
+layers/relu.cc|relu|: slope * dy[i]|: T{0}
+layers/relu.cc|relu|InBackward(input, kRead)|kNone
+layers/dropout.cc|dropout|Apply(context, context.gradients[kY], context.gradients[kX])|Apply(context, context.gradients[kX], context.gradients[kX])
+layers/dropout.cc|dropout|T{0} : scale * from[at]|T{0} : from[at]
+layers/dropout.cc|dropout|Philox(key, step->step, counter)|Philox(key, step->step + (from == to), counter)
+layers/dropout.cc|dropout|step->first_sample + |
+layers/flatten.cc|flatten|.must = true|.must = false
+layers/dense.cc|dense|return dy[row * outputs + column]|return dy[row * outputs]
+layers/dense.cc|dense|return a + b|return a
+layers/dense.cc|dense|weight.transpose_a = true|weight.transpose_b = true
+layers/dense.cc|dense|Run(context.stream, dy, context.states[kX].data|Run(context.stream, context.states[kX].data, dy
+layers/dense.cc|dense|.n = inputs, .k = outputs_}|.n = inputs, .k = outputs_ - 1}
+layers/dense.cc|dense|return backward_data_->Run|return forward_->Run
+layers/dense.cc|dense|data_gradient ? kRead : kNone|kNone
+layers/conv2d.cc|conv2d|states[kX].data, dy,|states[kX].data, context.states[kX].data,
+layers/conv2d.cc|conv2d|BackwardData(context.stream, dy|BackwardData(context.stream, gradients[kX].data
+layers/conv2d.cc|conv2d|data_gradient ? kRead : kNone|kNone
+layers/pool2d.cc|pool2d|pool_->Backward(context.stream, context.gradients[kY].data|pool_->Backward(context.stream, context.gradients[kX].data
+layers/pool2d.cc|pool2d|InBackward(input, kRead)|kNone
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|- target)|+ target)
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|(std::exp(log_p[i])|(log_p[i]
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|dy[0] * (|(
+layers/softmax_cross_entropy.cc|softmax_cross_entropy| / static_cast<T>(normaliser())|
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|if (!labels.Counts(n))|if (labels.Bad(n))
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|c == labels.labels[n]|c + 1 == labels.labels[n]
+layers/labelled_mean.h|softmax_cross_entropy|count != nullptr ? count[0] :|
+layers/labelled_mean.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
+engine/runtime/primitives_reference_conv.cc|conv2d|i * group_channels_ * taps_|i * taps_
+engine/runtime/primitives_reference_conv.cc|conv2d|padded_row - kernel_row * spec_.dilation_h|padded_row - kernel_row
+engine/runtime/primitives_reference_conv.cc|conv2d|spec_.w % spec_.h + spec_.padding_top|spec_.w % spec_.h + spec_.padding_bottom
+engine/runtime/primitives_reference_conv.cc|conv2d|left % spec_.stride_w != 0|false
+engine/runtime/primitives_reference_conv.cc|conv2d|+ g * group_filters_|+ 0 * g
+engine/runtime/primitives_reference_conv.cc|conv2d|first_filter + filter, channel0, tap|filter, channel0, tap
+engine/runtime/primitives_reference_conv.cc|conv2d|first_filter + filter, channel, tap)] =|filter, channel, tap)] =
+engine/runtime/primitives_reference_conv.cc|conv2d|total += sum|total = sum
+engine/runtime/primitives_reference_pool.cc|pool2d|c] += out[c]|c] = out[c]
+engine/runtime/primitives_reference_pool.cc|pool2d|dx[c] += dy[c] / pixels|dx[c] += dy[c]
+engine/runtime/primitives_reference_pool.cc|pool2d|std::fill_n(image, image_elements(), T{0});|
+engine/runtime/primitives_onednn_conv.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
+engine/runtime/primitives_onednn_conv.cc|conv2d|WantedWeights(s, backward_data_, weights, scratch)|Memory(stored_, weights)
+TABLE
+}
+
+copy="$(mktemp -d)"
+trap 'rm -rf "$copy"' EXIT
+git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$copy"
+survived=0
+while IFS=$'\x1f' read -r file test text fault; do
+  cp "$file" "$copy/$file"
+  TEXT="$text" FAULT="$fault" perl -0pi -e \
+    '$n = s/\Q$ENV{TEXT}\E/$ENV{FAULT}/g; END { exit($n ? 0 : 1) }' "$copy/$file" ||
+    { echo "ABSENT   $file: $text"; survived=1; continue; }
+  code=0
+  # Bazel exits with 3 if and only if everything was built and a test failed.
+  (cd "$copy" && bazel ${BAZEL_STARTUP:-} test ${BAZEL_FLAGS:-} "//tests/layers:${test}_test") \
+    > "$copy/log" 2>&1 < /dev/null || code=$?
+  cp "$file" "$copy/$file"
+  case "$code" in
+    3) verdict=caught ;;
+    0) verdict=SURVIVED survived=1 ;;
+    *) verdict="ERROR-$code" survived=1 && tail -20 "$copy/log" ;;
+  esac
+  printf '%-8s %-45s %s  ->  %s\n' "$verdict" "$file" "$text" "$fault"
+done < <(faults | grep -e "${1:-}" | sed -e 's/\\|/\x1e/g' -e 's/|/\x1f/g' -e 's/\x1e/|/g')
+exit "$survived"
