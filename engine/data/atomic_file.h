@@ -1,5 +1,8 @@
 // atomic_file.h: files that are either whole or absent.  A file is written under a temporary name
-// in the same folder, synced, and renamed; so is a folder of files.
+// in the same folder, `.NAME.tmp-PID`, synced, and renamed; so is a folder of files.  A process
+// that dies leaves at most temporaries behind, which no reader looks at.
+//
+// One writer a path at a time within a process; other than that, any thread.
 #pragma once
 
 #include <functional>
@@ -14,16 +17,25 @@ namespace gyre {
 using FileSink = std::function<absl::Status(std::string_view bytes)>;
 
 // Calls `write` with a sink and publishes the file at `path` if it succeeds; otherwise removes the
-// temporary. Errors: those of `write`; PermissionDenied, NotFound or ResourceExhausted naming path
-// and errno's text.
+// temporary.  Errors: those of `write`; PermissionDenied, NotFound, ResourceExhausted (no space)
+// and what else absl::ErrnoToStatusCode knows, naming path and errno's text.
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::function<absl::Status(const FileSink&)>& write);
 
 // Likewise for a folder: `fill` writes files into a temporary folder, whose path it is given;
-// each is synced, then the folder takes its name.  An existing folder of that name is replaced.
+// each is synced, then the folder takes its name.  An existing folder of that name is replaced: on
+// kernels with renameat2 there is no moment without a folder of that name.
 absl::Status WriteFolderAtomically(const std::string& path,
                                    const std::function<absl::Status(const std::string&)>& fill);
 
+// Removes the folder and all it holds; no reader sees it half removed.
+absl::Status RemoveFolderAtomically(const std::string& path);
+
+// Removes from `folder` the temporaries that dead writers left.  Precondition: nobody is writing
+// files or folders in `folder`.
+absl::Status RemoveTemporaries(const std::string& folder);
+
+// The whole file.  Errors: NotFound, PermissionDenied and the like, naming path.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 // Lower-case hex SHA-256.

@@ -1,0 +1,248 @@
+#include "engine/data/atomic_file.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kTemporaryMark[] = ".tmp-";
+constexpr size_t kReadChunkBytes = size_t{1} << 16;  // the copy outweighs the system call
+
+absl::Status Failed(const char* action, const std::string& path, int error) {
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot ", action, " ", path));
+}
+
+absl::Status Failed(const char* action, const std::string& path, std::error_code error) {
+  return Failed(action, path, error.value());
+}
+
+// Closes on destruction; Close reports the error that a delayed write may leave.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  bool Close() { return close(std::exchange(fd_, -1)) == 0; }
+
+ private:
+  int fd_;
+};
+
+// "a/b" -> "a"; "b" and "b/" -> ".".
+fs::path ParentOf(const fs::path& path) {
+  const fs::path parent = path.parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+// `path` without trailing slashes, so that its last component is its name.
+fs::path Named(const std::string& path) {
+  const fs::path normal(path);
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+fs::path TemporaryOf(const fs::path& path) {
+  return ParentOf(path) /
+         absl::StrCat(".", path.filename().string(), kTemporaryMark, static_cast<int>(getpid()));
+}
+
+absl::Status RemoveAll(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) return Failed("remove", path, error);
+  return absl::OkStatus();
+}
+
+absl::Status Sync(const fs::path& path) {
+  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0 || fsync(file.get()) != 0) return Failed("sync", path, errno);
+  return absl::OkStatus();
+}
+
+// Syncs everything below a folder, then the folder.
+absl::Status SyncTree(const fs::path& folder) {
+  std::error_code error;
+  fs::recursive_directory_iterator entry(folder, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    RETURN_IF_ERROR(Sync(entry->path()));
+  }
+  if (error) return Failed("list", folder, error);
+  return Sync(folder);
+}
+
+absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Failed("write", path, errno);
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteTemporary(const fs::path& temporary, const std::string& path,
+                            const std::function<absl::Status(const FileSink&)>& write) {
+  // O_EXCL: a temporary of an earlier process with this id, or a link planted under its name, must
+  // not be written through.
+  unlink(temporary.c_str());
+  FileDescriptor file(
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (file.get() < 0) return Failed("create", path, errno);
+  RETURN_IF_ERROR(write([&](std::string_view bytes) { return WriteAll(file.get(), bytes, path); }));
+  if (fsync(file.get()) != 0) return Failed("sync", path, errno);
+  if (!file.Close()) return Failed("close", path, errno);
+  return absl::OkStatus();
+}
+
+// Gives the folder `temporary` the name `path`; if a folder has it, that one is removed after.
+absl::Status PublishFolder(const fs::path& temporary, const fs::path& path) {
+  if (rename(temporary.c_str(), path.c_str()) == 0) return Sync(ParentOf(path));
+  if (errno != ENOTEMPTY && errno != EEXIST) return Failed("create", path, errno);
+
+  fs::path old = temporary;  // where the exchange leaves it
+  if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) != 0) {
+    if (errno != EINVAL && errno != ENOSYS) return Failed("replace", path, errno);
+    // This file system cannot exchange: for a moment there is no folder of that name.
+    old += "-old";
+    RETURN_IF_ERROR(RemoveAll(old));
+    if (rename(path.c_str(), old.c_str()) != 0) return Failed("replace", path, errno);
+    if (rename(temporary.c_str(), path.c_str()) != 0) {
+      const int error = errno;
+      rename(old.c_str(), path.c_str());
+      return Failed("replace", path, error);
+    }
+  }
+  RETURN_IF_ERROR(Sync(ParentOf(path)));
+  return RemoveAll(old);
+}
+
+absl::Status FillTemporary(const fs::path& temporary, const fs::path& path,
+                           const std::function<absl::Status(const std::string&)>& fill) {
+  RemoveAll(temporary).IgnoreError();  // mkdir will say what is wrong, about `path`
+  if (mkdir(temporary.c_str(), 0777) != 0) return Failed("create", path, errno);
+  RETURN_IF_ERROR(fill(temporary));
+  RETURN_IF_ERROR(SyncTree(temporary));
+  return PublishFolder(temporary, path);
+}
+
+// Calls `use` with the file's bytes, piece by piece.
+template <typename Use>
+absl::Status ReadPieces(const std::string& path, Use use) {
+  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return Failed("open", path, errno);
+  std::vector<char> piece(kReadChunkBytes);
+  while (true) {
+    const ssize_t count = read(file.get(), piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return Failed("read", path, errno);
+    if (count == 0) return absl::OkStatus();
+    use(std::string_view(piece.data(), static_cast<size_t>(count)));
+  }
+}
+
+class Sha256Digest {
+ public:
+  Sha256Digest() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+    GYRE_CHECK(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
+  }
+  void Add(std::string_view bytes) {
+    GYRE_CHECK(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);
+  }
+  std::string Hex() {
+    std::string digest(32, '\0');
+    GYRE_CHECK(EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()),
+                                  nullptr) == 1);
+    return absl::BytesToHexString(digest);
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
+};
+
+}  // namespace
+
+absl::Status WriteFileAtomically(const std::string& path,
+                                 const std::function<absl::Status(const FileSink&)>& write) {
+  const fs::path temporary = TemporaryOf(path);
+  absl::Status status = WriteTemporary(temporary, path, write);
+  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
+    status = Failed("create", path, errno);
+  }
+  if (!status.ok()) {
+    unlink(temporary.c_str());
+    return status;
+  }
+  return Sync(ParentOf(path));
+}
+
+absl::Status WriteFolderAtomically(const std::string& path,
+                                   const std::function<absl::Status(const std::string&)>& fill) {
+  const fs::path named = Named(path);
+  const fs::path temporary = TemporaryOf(named);
+  const absl::Status status = FillTemporary(temporary, named, fill);
+  if (!status.ok()) RemoveAll(temporary).IgnoreError();  // the first error is the one to report
+  return status;
+}
+
+absl::Status RemoveFolderAtomically(const std::string& path) {
+  const fs::path named = Named(path);
+  const fs::path temporary = TemporaryOf(named);
+  RETURN_IF_ERROR(RemoveAll(temporary));
+  if (rename(named.c_str(), temporary.c_str()) != 0) return Failed("remove", path, errno);
+  return RemoveAll(temporary);
+}
+
+absl::Status RemoveTemporaries(const std::string& folder) {
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  std::vector<fs::path> temporaries;
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name[0] == '.' && name.find(kTemporaryMark) != std::string::npos) {
+      temporaries.push_back(entry->path());
+    }
+  }
+  if (error) return Failed("list", folder, error);
+  for (const fs::path& temporary : temporaries) RETURN_IF_ERROR(RemoveAll(temporary));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::string bytes;
+  RETURN_IF_ERROR(ReadPieces(path, [&](std::string_view piece) { bytes.append(piece); }));
+  return bytes;
+}
+
+std::string Sha256(std::string_view bytes) {
+  Sha256Digest digest;
+  digest.Add(bytes);
+  return digest.Hex();
+}
+
+absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
+  Sha256Digest digest;
+  RETURN_IF_ERROR(ReadPieces(path, [&](std::string_view piece) { digest.Add(piece); }));
+  return digest.Hex();
+}
+
+}  // namespace gyre

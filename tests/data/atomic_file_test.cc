@@ -1,0 +1,282 @@
+#include "engine/data/atomic_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "tests/data/temp_folder.h"
+
+namespace gyre {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+absl::Status Write(const std::string& path, const std::string& bytes) {
+  return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(bytes); });
+}
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+// Root may write anywhere: without this capability it obeys the permissions of its own files.
+class ObeyPermissions {
+ public:
+  ObeyPermissions() {
+    syscall(SYS_capget, &header_, before_);
+    __user_cap_data_struct now[2] = {before_[0], before_[1]};
+    now[0].effective &= ~(1u << CAP_DAC_OVERRIDE);
+    EXPECT_EQ(syscall(SYS_capset, &header_, now), 0);
+  }
+  ~ObeyPermissions() { syscall(SYS_capset, &header_, before_); }
+
+ private:
+  __user_cap_header_struct header_ = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct before_[2] = {};
+};
+
+TEST(WriteFileTest, WritesWhatTheSinkGotAndNothingElse) {
+  TempFolder folder;
+  std::mt19937_64 random(1);
+  for (size_t size : {0, 1, 4095, 4097, 3000001}) {
+    std::string bytes(size, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    const absl::Status status =
+        WriteFileAtomically(folder / "x", [&](const FileSink& sink) -> absl::Status {
+          for (size_t at = 0; at < size;) {
+            const size_t count = std::min<size_t>(size - at, random() % 100000);
+            const absl::Status status = sink(std::string_view(bytes).substr(at, count));
+            if (!status.ok()) return status;
+            at += count;
+          }
+          return absl::OkStatus();
+        });
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(ReadBytes(folder / "x"), bytes);
+    EXPECT_EQ(ReadFile(folder / "x").value(), bytes);
+    EXPECT_THAT(folder.List(), ElementsAre("x"));
+  }
+}
+
+TEST(WriteFileTest, IsInvisibleUntilItIsWhole) {
+  TempFolder folder;
+  ASSERT_TRUE(Write(folder / "x", "old").ok());
+  const absl::Status status = WriteFileAtomically(folder / "x", [&](const FileSink& sink) {
+    EXPECT_TRUE(sink("new").ok());
+    EXPECT_EQ(ReadBytes(folder / "x"), "old");
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ReadBytes(folder / "x"), "new");
+}
+
+TEST(WriteFileTest, AFailureOfTheWriterLeavesTheOldFile) {
+  TempFolder folder;
+  ASSERT_TRUE(Write(folder / "x", "old").ok());
+  const absl::Status status = WriteFileAtomically(folder / "x", [&](const FileSink& sink) {
+    EXPECT_TRUE(sink("half of the n").ok());
+    return absl::DataLossError("no more");
+  });
+  EXPECT_EQ(status, absl::DataLossError("no more"));
+  EXPECT_EQ(ReadBytes(folder / "x"), "old");
+  EXPECT_THAT(folder.List(), ElementsAre("x"));
+}
+
+TEST(WriteFileTest, NamesThePathAndTheReason) {
+  TempFolder folder;
+  WriteBytes(folder / "file", "");
+  mkdir((folder / "sub").c_str(), 0777);
+
+  absl::Status status = Write(folder / "none/x", "1");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Message(status), HasSubstr("cannot create " + (folder / "none/x")));
+  EXPECT_THAT(Message(status), HasSubstr("No such file or directory"));
+
+  status = Write(folder / "file/x", "1");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr(folder / "file/x"));
+  EXPECT_THAT(Message(status), HasSubstr("Not a directory"));
+
+  status = Write(folder / "sub", "1");
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(Message(status), HasSubstr("Is a directory"));
+
+  chmod((folder / "sub").c_str(), 0555);
+  {
+    ObeyPermissions obey;
+    status = Write(folder / "sub/x", "1");
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(Message(status), HasSubstr(folder / "sub/x"));
+    EXPECT_THAT(Message(status), HasSubstr("Permission denied"));
+  }
+  EXPECT_FALSE(Write("/proc/x", "1").ok());
+  EXPECT_FALSE(Write("", "1").ok());
+  EXPECT_THAT(folder.List(), ElementsAre("file", "sub"));
+}
+
+TEST(WriteFileTest, AFullDiskLeavesTheOldFile) {
+  TempFolder folder;
+  const pid_t child = fork();
+  if (child == 0) {  // alone in a mount namespace, with a disk of 64 KiB
+    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(77);
+    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) _exit(77);
+    if (mount("none", folder.path().c_str(), "tmpfs", 0, "size=64k") != 0) _exit(77);
+    if (!Write(folder / "x", "old").ok()) _exit(1);
+    const absl::Status status = Write(folder / "x", std::string(100000, 'n'));
+    if (status.code() != absl::StatusCode::kResourceExhausted) _exit(2);
+    if (Message(status).find("cannot write " + (folder / "x")) == std::string::npos) _exit(3);
+    if (Message(status).find("No space left on device") == std::string::npos) _exit(4);
+    if (ReadBytes(folder / "x") != "old" || folder.List().size() != 1) _exit(5);
+    // Room again: nothing of the failed attempt is left.
+    _exit(Write(folder / "x", std::string(50000, 'n')).ok() ? 0 : 6);
+  }
+  int result = 0;
+  ASSERT_EQ(waitpid(child, &result, 0), child);
+  ASSERT_TRUE(WIFEXITED(result));
+  if (WEXITSTATUS(result) == 77) GTEST_SKIP() << "this machine lets nobody mount a small disk";
+  EXPECT_EQ(WEXITSTATUS(result), 0);
+}
+
+TEST(WriteFileTest, AWriteThatFailsHalfwayLeavesTheOldFile) {
+  TempFolder folder;
+  ASSERT_TRUE(Write(folder / "x", "old").ok());
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small = {4096, before.rlim_max};
+  signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = Write(folder / "x", std::string(10000, 'n'));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(Message(status), HasSubstr("cannot write " + (folder / "x")));
+  EXPECT_THAT(Message(status), HasSubstr("File too large"));
+  EXPECT_EQ(ReadBytes(folder / "x"), "old");
+  EXPECT_THAT(folder.List(), ElementsAre("x"));
+}
+
+TEST(WriteFileTest, TemporariesOfEarlierProcessesAreHarmless) {
+  TempFolder folder;
+  WriteBytes(folder / "victim", "mine");
+  WriteBytes(folder / ".x.tmp-1", "another's");
+  const std::string own = folder / (".x.tmp-" + std::to_string(getpid()));
+  ASSERT_EQ(symlink((folder / "victim").c_str(), own.c_str()), 0);
+  ASSERT_TRUE(Write(folder / "x", "new").ok());
+  EXPECT_EQ(ReadBytes(folder / "victim"), "mine");
+  EXPECT_EQ(ReadBytes(folder / "x"), "new");
+
+  mkdir((folder / ".y.tmp-1").c_str(), 0777);
+  WriteBytes(folder / ".y.tmp-1/z", "");
+  WriteBytes(folder / ".hidden", "");
+  WriteBytes(folder / "y.tmp-1", "");
+  ASSERT_TRUE(RemoveTemporaries(folder.path()).ok());
+  EXPECT_THAT(folder.List(), ElementsAre(".hidden", "victim", "x", "y.tmp-1"));
+  EXPECT_EQ(RemoveTemporaries(folder / "none").code(), absl::StatusCode::kNotFound);
+}
+
+// Fills a folder with two files of the same content.
+absl::Status WritePair(const std::string& path, const std::string& content) {
+  return WriteFolderAtomically(path, [&](const std::string& temporary) {
+    WriteBytes(temporary + "/a", content);
+    mkdir((temporary + "/sub").c_str(), 0777);
+    WriteBytes(temporary + "/sub/b", content);
+    return absl::OkStatus();
+  });
+}
+
+TEST(WriteFolderTest, AppearsWholeAndReplaces) {
+  TempFolder folder;
+  for (const char* name : {"d", "d/"}) {
+    for (const char* content : {"1", "2"}) {
+      ASSERT_TRUE(WritePair(folder / name, content).ok());
+      EXPECT_EQ(ReadBytes(folder / "d/a"), content);
+      EXPECT_EQ(ReadBytes(folder / "d/sub/b"), content);
+      EXPECT_THAT(folder.List(), ElementsAre("d"));
+    }
+  }
+  mkdir((folder / "empty").c_str(), 0777);
+  ASSERT_TRUE(WritePair(folder / "empty", "3").ok());
+  EXPECT_EQ(ReadBytes(folder / "empty/a"), "3");
+  ASSERT_TRUE(WriteFolderAtomically(folder / "nothing", [](const std::string&) {
+                return absl::OkStatus();
+              }).ok());
+  EXPECT_THAT(folder.List(), ElementsAre("d", "empty", "nothing"));
+
+  ASSERT_TRUE(RemoveFolderAtomically(folder / "d").ok());
+  EXPECT_THAT(folder.List(), ElementsAre("empty", "nothing"));
+  EXPECT_EQ(RemoveFolderAtomically(folder / "d").code(), absl::StatusCode::kNotFound);
+}
+
+TEST(WriteFolderTest, AFailureLeavesTheOldFolder) {
+  TempFolder folder;
+  ASSERT_TRUE(WritePair(folder / "d", "old").ok());
+  const absl::Status status = WriteFolderAtomically(folder / "d", [](const std::string& temporary) {
+    WriteBytes(temporary + "/a", "half");
+    return absl::DataLossError("no more");
+  });
+  EXPECT_EQ(status, absl::DataLossError("no more"));
+  EXPECT_EQ(ReadBytes(folder / "d/sub/b"), "old");
+  EXPECT_THAT(folder.List(), ElementsAre("d"));
+
+  WriteBytes(folder / "file", "mine");
+  EXPECT_THAT(Message(WritePair(folder / "file", "1")), HasSubstr("Not a directory"));
+  EXPECT_EQ(ReadBytes(folder / "file"), "mine");
+  EXPECT_THAT(Message(WritePair(folder / "file/d", "1")), HasSubstr(folder / "file/d"));
+  EXPECT_EQ(WritePair(folder / "none/d", "1").code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(folder.List(), ElementsAre("d", "file"));
+}
+
+TEST(WriteFolderTest, ThereIsAlwaysAFolderOfTheName) {
+  TempFolder folder;
+  ASSERT_TRUE(WritePair(folder / "d", "0").ok());
+  std::atomic<bool> done = false;
+  std::atomic<int> reads = 0;
+  std::thread reader([&] {
+    struct stat status;
+    while (!done) {
+      EXPECT_EQ(stat((folder / "d").c_str(), &status), 0);
+      ++reads;
+    }
+  });
+  for (int version = 1; version < 100 || reads < 1000; ++version) {
+    ASSERT_TRUE(WritePair(folder / "d", std::to_string(version)).ok());
+    EXPECT_EQ(ReadBytes(folder / "d/a"), std::to_string(version));
+  }
+  done = true;
+  reader.join();
+}
+
+TEST(ReadFileTest, NamesWhatIsMissing) {
+  TempFolder folder;
+  const absl::Status status = ReadFile(folder / "none").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Message(status), HasSubstr(folder / "none"));
+  EXPECT_THAT(Message(ReadFile(folder.path()).status()), HasSubstr("Is a directory"));
+  EXPECT_FALSE(Sha256OfFile(folder / "none").ok());
+  EXPECT_THAT(ReadFile("/proc/self/stat").value(), testing::Not(IsEmpty()));  // of size 0, it says
+}
+
+// FIPS 180-2, appendix B.
+TEST(Sha256Test, KnownAnswers) {
+  EXPECT_EQ(Sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(Sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  TempFolder folder;
+  const std::string million(1000000, 'a');
+  WriteBytes(folder / "x", million + million);
+  EXPECT_EQ(Sha256(million), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  EXPECT_EQ(Sha256OfFile(folder / "x").value(), Sha256(million + million));
+}
+
+}  // namespace
+}  // namespace gyre
