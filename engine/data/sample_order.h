@@ -12,12 +12,14 @@ class SampleOrder {
  public:
   // shuffle false: 0, 1, ..., size - 1, again and again.  Precondition: size >= 1.
   SampleOrder(int64_t size, uint64_t seed, bool shuffle);
-  // The sample at a position.  Keeps the permutation of one epoch; not thread-safe.
+  // The sample at a position >= 0.  Keeps the permutation of one epoch; not thread-safe.
   int64_t At(int64_t position);
 
  private:
+  void Permute(int64_t epoch);
+
   int64_t size_;
-  uint64_t seed_;
+  uint64_t key_;
   bool shuffle_;
   int64_t epoch_ = -1;  // of permutation_
   std::vector<int64_t> permutation_;

@@ -1,0 +1,113 @@
+#include "engine/data/sample_order.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace gyre {
+namespace {
+
+std::vector<int64_t> Epoch(SampleOrder& order, int64_t size, int64_t epoch) {
+  std::vector<int64_t> samples;
+  for (int64_t i = 0; i < size; ++i) samples.push_back(order.At(epoch * size + i));
+  return samples;
+}
+
+TEST(SampleOrderTest, EachEpochIsAPermutationOfItsOwn) {
+  for (int64_t size : {1, 2, 3, 7, 64, 1001}) {
+    SampleOrder order(size, /*seed=*/5, /*shuffle=*/true);
+    std::vector<int64_t> all(static_cast<size_t>(size));
+    for (int64_t i = 0; i < size; ++i) all[static_cast<size_t>(i)] = i;
+    std::vector<std::vector<int64_t>> epochs;
+    for (int64_t epoch = 0; epoch < 5; ++epoch) {
+      epochs.push_back(Epoch(order, size, epoch));
+      EXPECT_THAT(epochs.back(), testing::UnorderedElementsAreArray(all));
+    }
+    if (size < 64) continue;  // two permutations of few may be equal by chance
+    std::sort(epochs.begin(), epochs.end());
+    EXPECT_EQ(std::unique(epochs.begin(), epochs.end()), epochs.end());
+    EXPECT_THAT(epochs, testing::Not(testing::Contains(all)));
+  }
+}
+
+TEST(SampleOrderTest, WithoutShuffleCounts) {
+  SampleOrder order(3, 9, false);
+  std::vector<int64_t> got;
+  for (int64_t position = 0; position < 8; ++position) got.push_back(order.At(position));
+  EXPECT_THAT(got, testing::ElementsAre(0, 1, 2, 0, 1, 2, 0, 1));
+}
+
+TEST(SampleOrderTest, DependsOnSeedAndPositionAloneInWhateverOrderAsked) {
+  std::mt19937_64 random(1);
+  for (uint64_t seed : {0ull, 1ull, ~0ull}) {
+    constexpr int64_t kSize = 37;
+    SampleOrder straight(kSize, seed, true), jumping(kSize, seed, true);
+    std::vector<int64_t> expected;
+    for (int64_t position = 0; position < 10 * kSize; ++position) {
+      expected.push_back(straight.At(position));
+    }
+    for (int i = 0; i < 500; ++i) {
+      const size_t position = random() % expected.size();
+      ASSERT_EQ(jumping.At(static_cast<int64_t>(position)), expected[position]);
+    }
+  }
+  SampleOrder one(1000, 1, true), two(1000, 2, true);
+  EXPECT_NE(Epoch(one, 1000, 0), Epoch(two, 1000, 0));
+}
+
+// A resumed run continues an older binary's order: these numbers must never change.
+TEST(SampleOrderTest, IsTheSameInEveryBuild) {
+  SampleOrder order(10, 42, true);
+  EXPECT_THAT(Epoch(order, 10, 0), testing::ElementsAre(2, 0, 9, 3, 5, 6, 4, 8, 1, 7));
+  EXPECT_THAT(Epoch(order, 10, 1), testing::ElementsAre(6, 1, 9, 0, 3, 5, 2, 4, 8, 7));
+  SampleOrder large(int64_t{1} << 20, 42, true);
+  EXPECT_EQ(large.At((int64_t{1} << 20) * 1'000'000'007 + 12345), 319584);
+}
+
+// Chi-squared over the 24 permutations of four: 23 degrees of freedom, 99.9999 % below 70.
+TEST(SampleOrderTest, PermutationsAreEquallyLikely) {
+  std::map<std::vector<int64_t>, int> counts;
+  constexpr int kDraws = 24000;
+  for (int seed = 0; seed < kDraws / 100; ++seed) {
+    SampleOrder order(4, static_cast<uint64_t>(seed), true);
+    for (int64_t epoch = 0; epoch < 100; ++epoch) ++counts[Epoch(order, 4, epoch)];
+  }
+  EXPECT_EQ(counts.size(), 24u);
+  double chi_squared = 0;
+  for (const auto& [permutation, count] : counts) {
+    const double expected = kDraws / 24.0;
+    chi_squared += (count - expected) * (count - expected) / expected;
+  }
+  EXPECT_LT(chi_squared, 70);
+  EXPECT_GT(chi_squared, 3);  // too even would be no randomness either
+}
+
+TEST(ShareOfTest, SharesAreContiguousAndEven) {
+  for (int ranks : {1, 2, 3, 5, 8}) {
+    for (int64_t total : {0, 1, 2, 3, 7, 8, 9, 64, 1000003}) {
+      int64_t next = 0, previous = total;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Share share = ShareOf(total, rank, ranks);
+        EXPECT_EQ(share.first, next);
+        EXPECT_LE(share.count, previous);
+        EXPECT_GE(share.count, total / ranks);
+        EXPECT_LE(share.count, total / ranks + 1);
+        next += share.count;
+        previous = share.count;
+      }
+      EXPECT_EQ(next, total);
+    }
+  }
+}
+
+TEST(SampleOrderDeathTest, RefusesWhatHasNoMeaning) {
+  EXPECT_DEATH(SampleOrder(0, 1, true), "check failed");
+  EXPECT_DEATH(SampleOrder(3, 1, true).At(-1), "check failed");
+  EXPECT_DEATH(ShareOf(3, 2, 2), "check failed");
+}
+
+}  // namespace
+}  // namespace gyre
