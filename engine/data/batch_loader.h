@@ -1,4 +1,6 @@
-// batch_loader.h: decodes batches ahead, on a background thread, into pinned host memory.
+// batch_loader.h: decodes batches ahead, on a background thread, into pinned host memory, so that
+// reading overlaps training.  What a batch holds depends on its position alone, never on timing.
+// Create, Next, Release and the destructor belong to one thread.
 #pragma once
 
 #include <memory>
@@ -15,25 +17,27 @@ struct BatchLoaderOptions {
   int64_t first_position = 0;  // of this rank's first sample in the endless order
   int64_t count = 0;           // samples a batch on this rank; 0 is legal
   int64_t advance = 0;         // positions from one batch to the next: the global batch
-  int depth = 3;               // batches in flight
+  int depth = 3;               // batches in flight, >= 2
 };
 
 struct Batch {
-  Tensor images;  // [count, H, W, C], pinned host memory
-  Tensor labels;  // [count], I32
+  Tensor images;  // [count, H, W, C], pinned host memory; bound even if count is 0
+  Tensor labels;  // [count], I32, likewise
   int64_t first_position = 0;
 };
 
 class BatchLoader {
  public:
-  // dataset and device must outlive the loader.
+  // dataset and device must outlive the loader.  Errors: InvalidArgument for options out of range
+  // or samples too large to address; those of Device::Allocate.
   static absl::StatusOr<std::unique_ptr<BatchLoader>> Create(const Dataset& dataset,
                                                              SampleOrder order, Device& device,
                                                              const BatchLoaderOptions& options);
   ~BatchLoader();  // joins the thread; never hangs
 
   // The next batch; blocks until it is decoded.  It stays valid until Release, called once its
-  // copy is done.  At most `depth` - 1 batches may be held.  Errors: those of Dataset::Read.
+  // copy is done.  At most `depth` - 1 batches may be held.  Errors: those of Dataset::Read, at the
+  // batch that they hit and at every later call.
   absl::StatusOr<Batch> Next();
   void Release(const Batch& batch);
 
