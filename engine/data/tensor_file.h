@@ -18,18 +18,23 @@ struct NamedTensor {
   Tensor tensor;  // host memory
 };
 
-// Source: https://github.com/huggingface/safetensors, "Format".  Data is 8-byte aligned or better.
-// Errors: InvalidArgument for a repeated name; those of WriteFileAtomically.
+// Writes the tensors, wider elements first, then in name order, so that each is aligned to its
+// element in the file.  The same tensors give the same bytes, in whatever order they come.
+// Errors: InvalidArgument for a name that is repeated, reserved or not UTF-8; those of
+// WriteFileAtomically.
+// Source: https://github.com/huggingface/safetensors, "Format".
 absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTensor> tensors,
                               const std::map<std::string, std::string>& metadata = {});
-// A zip archive of .npy files (format 1.0), stored, as numpy.load reads it.
+// A zip archive of .npy files (format 1.0), stored, as numpy.load reads it; deterministic likewise.
+// Errors: InvalidArgument for a repeated name or BF16, which numpy lacks; those of
+// WriteFileAtomically.
 absl::Status WriteNpz(const std::string& path, std::span<const NamedTensor> tensors);
 
-// A safetensors file in memory.
+// A safetensors file in memory.  A copy shares the elements, which live as long as any copy.
 class TensorFile {
  public:
-  // Errors: NotFound, or DataLoss saying what is broken (length, header, offsets that overlap,
-  // overrun or leave gaps, a dtype of unknown name).
+  // Errors: NotFound, or DataLoss saying what is broken (length, header, repeated names, offsets
+  // that overlap, overrun or leave gaps, a shape that does not fit them, a dtype of unknown name).
   static absl::StatusOr<TensorFile> Read(const std::string& path);
 
   const std::vector<NamedTensor>& tensors() const { return tensors_; }  // in name order
@@ -37,7 +42,7 @@ class TensorFile {
   const Tensor* Find(std::string_view name) const;  // null if absent
 
  private:
-  std::shared_ptr<std::vector<std::byte>> bytes_;  // tensors_ point into it
+  std::shared_ptr<std::vector<std::byte>> bytes_;  // tensors_ point into it, each 8-byte aligned
   std::vector<NamedTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };
