@@ -35,7 +35,8 @@ class CheckpointStore {
                     std::span<const NamedTensor> optimizer);
 
   // The newest whole checkpoint.  Broken ones are skipped, each with a line in *skipped saying
-  // which file and why.  Errors: NotFound if there is none at all; DataLoss if all are broken.
+  // which file and why, unless it is null.  Errors: NotFound if there is none at all; DataLoss if
+  // all are broken.
   absl::StatusOr<Checkpoint> LoadLatest(std::vector<std::string>* skipped) const;
 
   const std::string& folder() const { return folder_; }

@@ -1,0 +1,192 @@
+#include "engine/training/checkpoint.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/data/atomic_file.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kWeights[] = "weights.safetensors";
+constexpr char kOptimizer[] = "optimizer.safetensors";
+constexpr char kState[] = "state.pb";
+constexpr char kStepPrefix[] = "step_";
+
+absl::Status Broken(const fs::path& path, const std::string& what) {
+  return absl::DataLossError(absl::StrCat(path.string(), ": ", what));
+}
+
+// Maps in key order, so that equal states make equal files.
+std::string Serialize(const google::protobuf::MessageLite& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  GYRE_CHECK(message.SerializeToCodedStream(&coded));
+  coded.Trim();
+  return bytes;
+}
+
+absl::Status WriteState(const fs::path& folder, const CheckpointState& state) {
+  CheckpointFile file;
+  file.set_state(Serialize(state));
+  file.set_state_sha256(Sha256(file.state()));
+  for (const char* name : {kWeights, kOptimizer}) {
+    ASSIGN_OR_RETURN((*file.mutable_sha256_of_file())[name], Sha256OfFile(folder / name));
+  }
+  return WriteFileAtomically(folder / kState,
+                             [&](const FileSink& sink) { return sink(Serialize(file)); });
+}
+
+// Reads state.pb and checks the sum over the state it holds.
+absl::StatusOr<CheckpointFile> ReadState(const fs::path& folder) {
+  const fs::path path = folder / kState;
+  absl::StatusOr<std::string> bytes = ReadFile(path);
+  if (absl::IsNotFound(bytes.status())) return Broken(path, "missing");
+  if (!bytes.ok()) return bytes.status();
+  CheckpointFile file;
+  if (!file.ParseFromString(*bytes)) return Broken(path, "not a checkpoint's state");
+  const std::string got = Sha256(file.state());
+  if (file.state_sha256() != got) {
+    return Broken(path,
+                  absl::StrCat("the state has sha256 ", got, ", expected ", file.state_sha256()));
+  }
+  return file;
+}
+
+// Checks a tensor file against the sum that state.pb holds, and reads it.
+absl::StatusOr<TensorFile> ReadTensors(const fs::path& folder, const char* name,
+                                       const CheckpointFile& file) {
+  const fs::path path = folder / name;
+  const auto expected = file.sha256_of_file().find(name);
+  if (expected == file.sha256_of_file().end()) {
+    return Broken(folder / kState, absl::StrCat("no sha256 of ", name));
+  }
+  absl::StatusOr<std::string> got = Sha256OfFile(path);
+  if (absl::IsNotFound(got.status())) return Broken(path, "missing");
+  if (!got.ok()) return got.status();
+  if (*got != expected->second) {
+    return Broken(path,
+                  absl::StrCat("the file has sha256 ", *got, ", expected ", expected->second));
+  }
+  return TensorFile::Read(path);
+}
+
+struct StepFolder {
+  int64_t step;
+  fs::path path;
+};
+
+// The step_ folders below `folder`, newest first; none if there is no such folder.
+absl::StatusOr<std::vector<StepFolder>> ListSteps(const std::string& folder) {
+  std::vector<StepFolder> steps;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return steps;
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    int64_t step = 0;
+    if (name.starts_with(kStepPrefix) &&
+        absl::SimpleAtoi(name.substr(sizeof(kStepPrefix) - 1), &step)) {
+      steps.push_back({step, entry->path()});
+    }
+  }
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot list ", folder));
+  std::sort(steps.begin(), steps.end(),
+            [](const StepFolder& a, const StepFolder& b) { return a.step > b.step; });
+  return steps;
+}
+
+absl::Status MakeFolders(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create ", folder));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(std::string folder, int keep)
+    : folder_(std::move(folder)), keep_(keep) {
+  GYRE_CHECK(keep >= 1);
+}
+
+absl::Status CheckpointStore::ProbeWritable() {
+  RETURN_IF_ERROR(MakeFolders(folder_));
+  const fs::path probe = fs::path(folder_) / ".probe";
+  RETURN_IF_ERROR(WriteFileAtomically(probe, [](const FileSink& sink) { return sink("probe"); }));
+  std::error_code error;
+  fs::remove(probe, error);
+  if (error) {
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", probe.string()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::Save(const CheckpointState& state,
+                                   std::span<const NamedTensor> weights,
+                                   std::span<const NamedTensor> optimizer) {
+  GYRE_CHECK(state.step() >= 0);
+  RETURN_IF_ERROR(MakeFolders(folder_));
+  RETURN_IF_ERROR(RemoveTemporaries(folder_));
+  const fs::path path = fs::path(folder_) / absl::StrFormat("%s%08d", kStepPrefix, state.step());
+  RETURN_IF_ERROR(WriteFolderAtomically(path, [&](const std::string& temporary) -> absl::Status {
+    RETURN_IF_ERROR(WriteSafetensors(fs::path(temporary) / kWeights, weights));
+    RETURN_IF_ERROR(WriteSafetensors(fs::path(temporary) / kOptimizer, optimizer));
+    return WriteState(temporary, state);
+  }));
+
+  // Newer ones are another timeline's, left behind when a run went on from an older checkpoint:
+  // they neither count nor go.
+  ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, ListSteps(folder_));
+  int kept = 0;
+  for (const StepFolder& old : steps) {
+    if (old.step > state.step() || kept++ < keep_) continue;
+    RETURN_IF_ERROR(RemoveFolderAtomically(old.path));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Checkpoint> CheckpointStore::LoadLatest(std::vector<std::string>* skipped) const {
+  ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, ListSteps(folder_));
+  if (steps.empty()) return absl::NotFoundError(absl::StrCat("no checkpoint in ", folder_));
+  absl::Status newest;
+  for (const StepFolder& step : steps) {
+    absl::StatusOr<Checkpoint> checkpoint = LoadCheckpoint(step.path);
+    if (checkpoint.ok()) return checkpoint;
+    if (newest.ok()) newest = checkpoint.status();
+    if (skipped != nullptr) skipped->emplace_back(checkpoint.status().message());
+  }
+  return absl::DataLossError(absl::StrCat("each of the ", steps.size(), " checkpoints in ", folder_,
+                                          " is broken; the newest: ", newest.message()));
+}
+
+absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    return absl::NotFoundError(absl::StrCat("no checkpoint folder ", path));
+  }
+  ASSIGN_OR_RETURN(const CheckpointFile file, ReadState(path));
+  Checkpoint checkpoint;
+  checkpoint.path = path;
+  if (!checkpoint.state.ParseFromString(file.state())) {
+    return Broken(fs::path(path) / kState, "the state does not parse");
+  }
+  ASSIGN_OR_RETURN(checkpoint.weights, ReadTensors(path, kWeights, file));
+  ASSIGN_OR_RETURN(checkpoint.optimizer, ReadTensors(path, kOptimizer, file));
+  return checkpoint;
+}
+
+}  // namespace gyre

@@ -1,0 +1,305 @@
+#include "engine/training/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <random>
+
+#include "engine/data/atomic_file.h"
+#include "tests/data/random_tensors.h"
+#include "tests/data/temp_folder.h"
+
+namespace gyre {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::vector<DType> kFloats = {DType::kF32, DType::kF64};
+
+CheckpointState StateOf(int64_t step) {
+  CheckpointState state;
+  state.set_step(step);
+  state.set_position(step * 64);
+  state.set_seed(~0ull);
+  state.set_net("layer { name: \"fc\" }");
+  (*state.mutable_choices())["threads"] = "2";
+  (*state.mutable_choices())["ranks"] = std::to_string(step);
+  return state;
+}
+
+// What a run has at a step: the same for the writer and for the test that reads it back.
+RandomTensors WeightsOf(int64_t step) {
+  RandomTensors tensors(static_cast<uint64_t>(step), 4, kFloats);
+  tensors.Add("fc.weight", DType::kF32, Shape{31, 17});
+  return tensors;
+}
+RandomTensors SlotsOf(int64_t step) {
+  return RandomTensors(static_cast<uint64_t>(step) + 1000000, 4, kFloats);
+}
+
+absl::Status SaveStep(CheckpointStore& store, int64_t step) {
+  return store.Save(StateOf(step), WeightsOf(step).tensors(), SlotsOf(step).tensors());
+}
+
+void ExpectTensors(const TensorFile& file, const std::vector<NamedTensor>& expected) {
+  ASSERT_EQ(file.tensors().size(), expected.size());
+  for (const NamedTensor& want : expected) {
+    const Tensor* got = file.Find(want.name);
+    ASSERT_NE(got, nullptr) << want.name;
+    EXPECT_EQ(got->shape, want.tensor.shape);
+    EXPECT_EQ(got->dtype, want.tensor.dtype);
+    EXPECT_EQ(BytesIn(*got), BytesIn(want.tensor));
+  }
+}
+
+void ExpectStep(const absl::StatusOr<Checkpoint>& checkpoint, int64_t step) {
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_EQ(checkpoint->state.SerializeAsString().size(), StateOf(step).SerializeAsString().size());
+  EXPECT_EQ(checkpoint->state.step(), step);
+  EXPECT_EQ(checkpoint->state.position(), step * 64);
+  EXPECT_EQ(checkpoint->state.seed(), ~0ull);
+  EXPECT_EQ(checkpoint->state.choices().at("ranks"), std::to_string(step));
+  ExpectTensors(checkpoint->weights, WeightsOf(step).tensors());
+  ExpectTensors(checkpoint->optimizer, SlotsOf(step).tensors());
+}
+
+void FlipByte(const std::string& path, size_t at, int mask) {
+  std::string bytes = ReadBytes(path);
+  bytes[at] = static_cast<char>(bytes[at] ^ mask);
+  WriteBytes(path, bytes);
+}
+
+TEST(CheckpointTest, LoadsWhatItSaved) {
+  TempFolder folder;
+  CheckpointStore store(folder / "a/b/checkpoints", 2);
+  for (int64_t step : {0, 1, 7, 99999999, 100000000}) {
+    ASSERT_TRUE(SaveStep(store, step).ok());
+    std::vector<std::string> skipped;
+    const absl::StatusOr<Checkpoint> checkpoint = store.LoadLatest(&skipped);
+    ExpectStep(checkpoint, step);
+    EXPECT_TRUE(skipped.empty());
+    ExpectStep(LoadCheckpoint(checkpoint->path), step);
+    ExpectStep(LoadCheckpoint(checkpoint->path + "/"), step);
+  }
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/checkpoints/step_99999999"));
+}
+
+TEST(CheckpointTest, AnEmptyRunIsSavedToo) {
+  TempFolder folder;
+  CheckpointStore store(folder.path(), 1);
+  ASSERT_TRUE(store.Save({}, {}, {}).ok());
+  const absl::StatusOr<Checkpoint> checkpoint = store.LoadLatest(nullptr);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_TRUE(checkpoint->weights.tensors().empty());
+}
+
+TEST(CheckpointTest, EqualRunsMakeEqualFiles) {
+  TempFolder one, two;
+  for (TempFolder* folder : {&one, &two}) {
+    CheckpointStore store(folder->path(), 1);
+    CheckpointState state = StateOf(5);
+    for (int i = 0; i < 50; ++i) {  // maps iterate in an order of their own
+      (*state.mutable_choices())[std::to_string(folder == &one ? i : 49 - i)] = "x";
+    }
+    ASSERT_TRUE(store.Save(state, WeightsOf(5).Shuffled(), SlotsOf(5).tensors()).ok());
+  }
+  for (const char* name : {"weights.safetensors", "optimizer.safetensors", "state.pb"}) {
+    const std::string path = std::string("step_00000005/") + name;
+    EXPECT_EQ(ReadBytes(one / path), ReadBytes(two / path)) << name;
+  }
+}
+
+TEST(CheckpointTest, KeepsTheNewestOnes) {
+  TempFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  for (int64_t step : {10, 20, 30}) ASSERT_TRUE(SaveStep(store, step).ok());
+  EXPECT_THAT(folder.List(), ElementsAre("step_00000020", "step_00000030"));
+  // A run that goes on from an older checkpoint neither deletes nor counts those of the other one,
+  // and replaces the one it meets.
+  ASSERT_TRUE(SaveStep(store, 12).ok());
+  ASSERT_TRUE(SaveStep(store, 14).ok());
+  ASSERT_TRUE(SaveStep(store, 16).ok());
+  EXPECT_THAT(folder.List(),
+              ElementsAre("step_00000014", "step_00000016", "step_00000020", "step_00000030"));
+  ASSERT_TRUE(store.Save(StateOf(30), {}, {}).ok());
+  EXPECT_THAT(folder.List(), ElementsAre("step_00000020", "step_00000030"));
+  EXPECT_TRUE(store.LoadLatest(nullptr)->weights.tensors().empty());
+
+  CheckpointStore one(folder.path(), 1);
+  ASSERT_TRUE(SaveStep(one, 5).ok());
+  EXPECT_THAT(folder.List(), ElementsAre("step_00000005", "step_00000020", "step_00000030"));
+}
+
+TEST(CheckpointTest, LeavesOtherFilesAlone) {
+  TempFolder folder;
+  WriteBytes(folder / "notes.txt", "mine");
+  WriteBytes(folder / "step_x", "mine");
+  WriteBytes(folder / "step_", "mine");
+  std::filesystem::create_directories(folder / ".step_00000009.tmp-1/sub");
+  CheckpointStore store(folder.path(), 1);
+  EXPECT_EQ(store.LoadLatest(nullptr).status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(SaveStep(store, 3).ok());
+  EXPECT_THAT(folder.List(), ElementsAre("notes.txt", "step_", "step_00000003", "step_x"));
+}
+
+TEST(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
+  TempFolder folder;
+  CheckpointStore store(folder.path(), 9);
+  for (int64_t step : {1, 2, 3, 4, 5}) ASSERT_TRUE(SaveStep(store, step).ok());
+  const std::string weights = folder / "step_00000005/weights.safetensors";
+  const std::string sum = Sha256OfFile(weights).value();
+  FlipByte(weights, 100, 1);
+  std::filesystem::remove(folder / "step_00000004/optimizer.safetensors");
+  WriteBytes(folder / "step_00000003/state.pb", "\xff");
+  std::filesystem::remove(folder / "step_00000002/state.pb");
+  std::vector<std::string> skipped;
+  ExpectStep(store.LoadLatest(&skipped), 1);
+  EXPECT_THAT(skipped,
+              ElementsAre(testing::AllOf(HasSubstr(weights), HasSubstr("expected " + sum),
+                                         HasSubstr("has sha256 " + Sha256OfFile(weights).value())),
+                          (folder / "step_00000004/optimizer.safetensors: missing"),
+                          HasSubstr(folder / "step_00000003/state.pb"),
+                          (folder / "step_00000002/state.pb: missing")));
+
+  FlipByte(folder / "step_00000001/state.pb", 10, 0x20);
+  const absl::Status status = store.LoadLatest(&skipped).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("each of the 5 checkpoints"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(weights));
+}
+
+TEST(CheckpointTest, SavingOverABrokenOneHealsIt) {
+  TempFolder folder;
+  CheckpointStore store(folder.path(), 1);
+  ASSERT_TRUE(SaveStep(store, 6).ok());
+  std::filesystem::remove(folder / "step_00000006/weights.safetensors");
+  WriteBytes(folder / "step_00000006/more", "");
+  ASSERT_TRUE(SaveStep(store, 6).ok());
+  ExpectStep(store.LoadLatest(nullptr), 6);
+}
+
+TEST(CheckpointTest, ThereMayBeNone) {
+  TempFolder folder;
+  for (const std::string& path : {folder.path(), folder / "none"}) {
+    const absl::Status status = CheckpointStore(path, 1).LoadLatest(nullptr).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+  }
+  WriteBytes(folder / "file", "");
+  for (const char* name : {"none", "file"}) {
+    const absl::Status status = LoadCheckpoint(folder / name).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(folder / name));
+  }
+  EXPECT_FALSE(CheckpointStore(folder / "file", 1).LoadLatest(nullptr).ok());
+}
+
+TEST(CheckpointTest, ProbesBeforeARun) {
+  TempFolder folder;
+  CheckpointStore store(folder / "a/b", 1);
+  ASSERT_TRUE(store.ProbeWritable().ok());
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "a/b"));
+  WriteBytes(folder / "file", "");
+  for (const std::string& path : {folder / "file", folder / "file/x", std::string("/proc/x")}) {
+    CheckpointStore unwritable(path, 1);
+    for (const absl::Status& status : {unwritable.ProbeWritable(), SaveStep(unwritable, 1)}) {
+      EXPECT_FALSE(status.ok());
+      EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+    }
+  }
+}
+
+TEST(CheckpointTest, AFailedSaveLeavesTheOthers) {
+  TempFolder folder;
+  CheckpointStore store(folder.path(), 1);
+  ASSERT_TRUE(SaveStep(store, 1).ok());
+  const std::vector<NamedTensor> twice = {{"a", {nullptr, Shape{0}, DType::kF32}},
+                                          {"a", {nullptr, Shape{0}, DType::kF32}}};
+  EXPECT_EQ(store.Save(StateOf(2), {}, twice).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(folder.List(), ElementsAre("step_00000001"));
+  ExpectStep(store.LoadLatest(nullptr), 1);
+}
+
+TEST(CheckpointTest, EveryFlippedByteIsFound) {
+  TempFolder folder;
+  CheckpointStore store(folder.path(), 1);
+  ASSERT_TRUE(SaveStep(store, 8).ok());
+  std::mt19937_64 random(1);
+  for (const char* name : {"weights.safetensors", "optimizer.safetensors", "state.pb"}) {
+    const std::string path = folder / "step_00000008/" + name;
+    const std::string whole = ReadBytes(path);
+    const bool all = whole.size() < 1000;
+    for (size_t i = 0; i < (all ? whole.size() : 300); ++i) {
+      std::string bytes = whole;
+      const size_t at = all ? i : random() % whole.size();
+      bytes[at] = static_cast<char>(bytes[at] ^ (1 + random() % 255));
+      WriteBytes(path, bytes);
+      const absl::Status status = LoadCheckpoint(folder / "step_00000008").status();
+      ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << name << ", byte " << at;
+      ASSERT_THAT(std::string(status.message()), HasSubstr(folder / "step_00000008/"));
+    }
+    for (size_t i = 0; i < (all ? whole.size() : 100); ++i) {
+      const size_t size = all ? i : random() % whole.size();
+      WriteBytes(path, whole.substr(0, size));
+      ASSERT_EQ(LoadCheckpoint(folder / "step_00000008").status().code(),
+                absl::StatusCode::kDataLoss)
+          << name << ", cut to " << size;
+    }
+    WriteBytes(path, whole);
+  }
+  ExpectStep(store.LoadLatest(nullptr), 8);
+}
+
+// A child saves steps one after the other, telling of each, until it is killed.
+TEST(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
+  TempFolder folder;
+  std::mt19937_64 random(1);
+  int64_t step = 0;  // the newest that is known to be saved
+  for (int round = 0; round < 60; ++round) {
+    SCOPED_TRACE(round);
+    int told[2];
+    ASSERT_EQ(pipe(told), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      close(told[0]);
+      CheckpointStore store(folder.path(), 1 + round % 3);
+      for (int64_t next = step + 1;; ++next) {
+        if (!SaveStep(store, next).ok()) _exit(1);
+        if (write(told[1], &next, sizeof(next)) != sizeof(next)) _exit(2);
+      }
+    }
+    close(told[1]);
+    if (round == 0) {
+      ASSERT_EQ(read(told[0], &step, sizeof(step)), ssize_t{sizeof(step)});
+    }
+    // The random moment: 2^0 to 2^17 us, so that fast and slow disks are met at every stage.
+    usleep(static_cast<useconds_t>(random() % (size_t{1} << (random() % 18))));
+    kill(child, SIGKILL);
+    int result = 0;
+    ASSERT_EQ(waitpid(child, &result, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(result)) << WEXITSTATUS(result);
+    for (int64_t saved; read(told[0], &saved, sizeof(saved)) > 0;) step = saved;
+    close(told[0]);
+
+    std::vector<std::string> skipped;
+    const absl::StatusOr<Checkpoint> checkpoint =
+        CheckpointStore(folder.path(), 1).LoadLatest(&skipped);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    EXPECT_TRUE(skipped.empty()) << skipped[0];
+    EXPECT_GE(checkpoint->state.step(), step);
+    EXPECT_LE(checkpoint->state.step(), step + 1);
+    ExpectStep(checkpoint, checkpoint->state.step());
+    step = checkpoint->state.step();
+  }
+  CheckpointStore store(folder.path(), 1);
+  ASSERT_TRUE(SaveStep(store, step + 1).ok());
+  EXPECT_EQ(folder.List().size(), 1u);  // no temporaries of the dead are left
+}
+
+}  // namespace
+}  // namespace gyre
