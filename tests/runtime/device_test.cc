@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -87,6 +88,9 @@ TEST_P(DeviceTest, TooMuchMemoryIsAnErrorWithTheNumbers) {
   const std::string number = std::to_string(capacity);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr(number + " bytes asked for, 5000 in use, capacity " + number + " bytes"));
+  // The sum with what is in use must not wrap around.
+  const size_t most = std::numeric_limits<size_t>::max();
+  EXPECT_TRUE(absl::IsResourceExhausted(device_->Allocate(MemoryKind::kDevice, most).status()));
   // More than any machine's address space; pinned memory is not counted.
   for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost}) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
