@@ -66,12 +66,13 @@ void AddPositions(const Message& message, const TextFormat::ParseInfoTree& tree,
   for (const FieldDescriptor* field : fields) {
     const bool repeated = field->is_repeated();
     const int count = repeated ? reflection.FieldSize(message, field) : 1;
-    TextFormat::ParseLocation location;
+    // A list "[1, 2]" has one position, so where there is one, positions and elements do not match:
+    // the first position then stands for all.
+    const bool listed = repeated && tree.GetLocation(field, count - 1).line < 0;
     for (int i = 0; i < count; ++i) {
       const int index = repeated ? i : -1;
-      // The elements of a list share the position of its first.
-      if (const auto own = tree.GetLocation(field, index); own.line >= 0) location = own;
-      if (location.line < 0) break;
+      const auto location = tree.GetLocation(field, listed ? 0 : index);
+      if (location.line < 0) break;  // an override made it
       source->Add(message, field->name(), i, location.line + 1, location.column + 1);
       if (field->message_type() == nullptr) continue;
       const Message& child = repeated ? reflection.GetRepeatedMessage(message, field, i)

@@ -13,7 +13,7 @@ std::string SourceMap::Where(const Message& message, std::string_view name, int 
   // The text format knows one position for a whole list "[1, 2]": that of its first element, so the
   // nearest element at or before `index` is the answer.
   for (const std::string& field : {std::string(name), std::string()}) {
-    auto after = where_.upper_bound({&message, field, field.empty() ? 0 : index});
+    auto after = where_.upper_bound({&message, field, index});
     if (after == where_.begin()) continue;
     const auto& [key, where] = *--after;
     if (std::get<0>(key) == &message && std::get<1>(key) == field) return where;

@@ -3,12 +3,14 @@
 #include "models/schema/validate.h"
 
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "models/schema/describe.h"
@@ -66,18 +68,16 @@ absl::Status CheckFinite(const Message& message, const SourceMap& source, absl::
   return absl::OkStatus();
 }
 
-// The message that `path` leads to, or null if it is absent; *deepest is the last one that is
-// there.
-const Message* Follow(const Message& root, const std::vector<std::string>& path,
-                      const Message** deepest) {
+// How many segments of `path` lead to a message that is there; *deepest is the last such message.
+size_t Follow(const Message& root, const std::vector<std::string>& path, const Message** deepest) {
   *deepest = &root;
-  for (const std::string& segment : path) {
-    const FieldDescriptor* field = (*deepest)->GetDescriptor()->FindFieldByName(segment);
+  for (size_t i = 0; i < path.size(); ++i) {
+    const FieldDescriptor* field = (*deepest)->GetDescriptor()->FindFieldByName(path[i]);
     const Reflection& reflection = *(*deepest)->GetReflection();
-    if (!reflection.HasField(**deepest, field)) return nullptr;
+    if (!reflection.HasField(**deepest, field)) return i;
     *deepest = &reflection.GetMessage(**deepest, field);
   }
-  return *deepest;
+  return path.size();
 }
 
 struct Required {
@@ -106,28 +106,29 @@ absl::Status Check(const Required& required, const Message& root, const SourceMa
   std::vector<std::string> parents = absl::StrSplit(required.path, '.');
   const std::string last = parents.back();
   parents.pop_back();
-  const Message* deepest = nullptr;
-  const Message* parent = Follow(root, parents, &deepest);
-  if (parent == nullptr && required.only_if_parent) return absl::OkStatus();
-
-  std::string missing = absl::StrCat("missing ", required.path);
-  if (parent != nullptr) {
-    const Reflection& reflection = *parent->GetReflection();
-    if (const OneofDescriptor* oneof = parent->GetDescriptor()->FindOneofByName(last)) {
-      if (reflection.HasOneof(*parent, oneof)) return absl::OkStatus();
-      missing = absl::StrCat("missing one of ", Listed(FieldNames(*oneof)));
-    } else {
-      const FieldDescriptor* field = parent->GetDescriptor()->FindFieldByName(last);
-      const bool empty = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING &&
-                         reflection.GetString(*parent, field).empty();
-      if (reflection.HasField(*parent, field)) {
-        if (!empty) return absl::OkStatus();
-        missing = absl::StrCat(required.path, " is empty");
-      }
-    }
+  const Message* message = nullptr;
+  const size_t found = Follow(root, parents, &message);
+  const auto error = [&](absl::string_view problem) {
+    return Error(source.Where(*message, last), "",
+                 absl::StrCat(problem, "; write ", required.example));
+  };
+  if (found < parents.size()) {
+    if (required.only_if_parent) return absl::OkStatus();
+    parents.resize(found + 1);
+    return error(absl::StrCat("missing ", absl::StrJoin(parents, ".")));
   }
-  return Error(source.Where(*deepest, last), "",
-               absl::StrCat(missing, "; write ", required.example));
+  const Reflection& reflection = *message->GetReflection();
+  if (const OneofDescriptor* oneof = message->GetDescriptor()->FindOneofByName(last)) {
+    if (reflection.HasOneof(*message, oneof)) return absl::OkStatus();
+    return error(absl::StrCat("missing one of ", Listed(FieldNames(*oneof))));
+  }
+  const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(last);
+  if (!reflection.HasField(*message, field)) return error(absl::StrCat("missing ", required.path));
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING &&
+      reflection.GetString(*message, field).empty()) {
+    return error(absl::StrCat(required.path, " is empty"));
+  }
+  return absl::OkStatus();
 }
 
 struct Range {
@@ -166,19 +167,18 @@ absl::Status Check(const Range& range, const Message& root, const SourceMap& sou
   std::vector<std::string> parents = absl::StrSplit(range.path, '.');
   const std::string last = parents.back();
   parents.pop_back();
-  const Message* deepest = nullptr;
-  const Message* parent = Follow(root, parents, &deepest);
-  if (parent == nullptr) return absl::OkStatus();
-  const FieldDescriptor* field = parent->GetDescriptor()->FindFieldByName(last);
-  if (!parent->GetReflection()->HasField(*parent, field)) return absl::OkStatus();
-  const double value = NumberAt(*parent, field, 0);
+  const Message* message = nullptr;
+  if (Follow(root, parents, &message) < parents.size()) return absl::OkStatus();
+  const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(last);
+  if (!message->GetReflection()->HasField(*message, field)) return absl::OkStatus();
+  const double value = NumberAt(*message, field, 0);
   const bool above = range.lower == Range::kAbove;
   if ((above ? value > range.least : value >= range.least) && value < range.below) {
     return absl::OkStatus();
   }
   std::string must = absl::StrCat(range.path, " must be ", above ? "> " : ">= ", range.least);
   if (std::isfinite(range.below)) absl::StrAppend(&must, " and < ", range.below);
-  return Error(source.Where(*parent, last), "", absl::StrCat(must, ", got ", value));
+  return Error(source.Where(*message, last), "", absl::StrCat(must, ", got ", value));
 }
 
 // `where` of each name taken so far, with what it names.

@@ -30,6 +30,13 @@ TEST(DidYouMean, AllowsOneEditAndAThirdOfTheLength) {
   EXPECT_EQ(DidYouMean("abwxyz", words), "");        // 4
 }
 
+TEST(DidYouMean, EachKindOfEditCountsOnce) {
+  EXPECT_EQ(DidYouMean("abc", std::vector<std::string>{"xabcy"}), "xabcy");  // insertions
+  EXPECT_EQ(DidYouMean("xabcyz", std::vector<std::string>{"abc"}), "abc");   // deletions
+  EXPECT_EQ(DidYouMean("xbcdey", std::vector<std::string>{"abcdef"}), "abcdef");
+  EXPECT_EQ(DidYouMean("abc", std::vector<std::string>{"xabcyz"}), "");
+}
+
 TEST(DidYouMean, ABeginningIsNear) {
   const std::vector<std::string> words = {"batch", "padding"};
   EXPECT_EQ(DidYouMean("batch_size", words), "batch");

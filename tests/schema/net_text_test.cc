@@ -40,6 +40,10 @@ TEST(NetText, UnknownField) {
       {"layers { }", "net:2:1: unknown field \"layers\"; did you mean \"layer\"?"},
       {"layer { name: \"a\" flatten { size: 3 } }",
        "net:2:29: layer \"a\": unknown field \"size\"; there is none"},
+      // The name of something inside is not the layer's.
+      {"layer { relu { name: 'x' } }",
+       "net:2:16: unknown field \"name\" in relu; it belongs in layer: is a \"}\" missing before "
+       "it?"},
       {"layer { conv2d { kernal: 5 } }",
        "net:2:18: unknown field \"kernal\"; did you mean \"kernel\"?"},
   });
@@ -238,6 +242,41 @@ TEST(NetText, PositionsOutliveParsing) {
   EXPECT_EQ(source.Where(*net->message, "layer", 1), "dir/net:10:1");
   EXPECT_EQ(source.Where(net->message->input(0), "dims", 1), "dir/net:1:23");
   EXPECT_EQ(source.Where(LayerConfig(), "name"), "dir/net");
+}
+
+TEST(NetText, PositionsInListsOfMessages) {
+  const auto net = ParseNetText(
+      "layer: [ { name: 'a' relu {} },\n {\n  name: 'b'\n  dense { outputs: 1 } } ]\n"
+      "layer { name: 'c' relu {} }",
+      "net");
+  ASSERT_TRUE(net.ok()) << net.status();
+  const NetConfig& config = *net->message;
+  // protobuf knows one position for the whole list, and not where its elements end.
+  EXPECT_EQ(net->source->Where(config.layer(1)), "net:1:1");
+  EXPECT_EQ(net->source->Where(config.layer(1).dense(), "outputs"), "net:4:11");
+  EXPECT_EQ(net->source->Where(config.layer(2)), "net:1:1");
+  EXPECT_EQ(net->source->Where(config.layer(2), "name"), "net:5:9");
+}
+
+TEST(SourceMap, KnowsOnlyItsMessages) {
+  const std::vector<LayerConfig> layers(3);
+  SourceMap source("f");
+  source.AddMessage(layers[1], 2, 3);
+  source.Add(layers[1], "input", 1, 4, 5);
+  EXPECT_EQ(source.Where(layers[0]), "f");
+  EXPECT_EQ(source.Where(layers[2]), "f");
+  EXPECT_EQ(source.Where(layers[1], "input", 0), "f:2:3");
+  EXPECT_EQ(source.Where(layers[1], "input", 1), "f:4:5");
+  EXPECT_EQ(source.Where(layers[1], "input", 2), "f:4:5");
+  EXPECT_EQ(source.Where(layers[1], "inputs", 1), "f:2:3");
+  EXPECT_EQ(source.Where(layers[1], "name"), "f:2:3");
+}
+
+TEST(SourceMap, AMessageWithoutFieldsLendsNothingToTheNext) {
+  const std::vector<LayerConfig> layers(2);
+  SourceMap source("f");
+  source.AddMessage(layers[0], 2, 3);
+  EXPECT_EQ(source.Where(layers[1]), "f");
 }
 
 TEST(NetFile, MissingFolderAndEmpty) {

@@ -52,10 +52,10 @@ TEST(TrainerText, Missing) {
       {0, "", "t:1:1: missing net; write net: \"net.textproto\""},
       {0, "net: ''", "t:1:1: net is empty; write net: \"net.textproto\""},
       {1, "",
-       "t:1:1: missing data.train.source; write data { train { idx { images: \"...\" labels: "
+       "t:1:1: missing data; write data { train { idx { images: \"...\" labels: "
        "\"...\" } } }"},
       {1, "data { }",
-       "t:2:1: missing data.train.source; write data { train { idx { images: \"...\" labels: "
+       "t:2:1: missing data.train; write data { train { idx { images: \"...\" labels: "
        "\"...\" } } }"},
       {1, "data { train { } }",
        "t:2:8: missing one of idx; write data { train { idx { images: \"...\" labels: \"...\" } } "
@@ -68,10 +68,10 @@ TEST(TrainerText, Missing) {
        "t:2:50: missing one of idx; write test { idx { images: \"...\" labels: \"...\" } }"},
       {1, "data { train { idx { images: 'i' labels: 'l' } } test { idx { images: 'i' } } }",
        "t:2:57: missing data.test.idx.labels; write labels: \"t10k-labels-idx1-ubyte.gz\""},
-      {2, "", "t:1:1: missing optimizer.kind; write optimizer { sgd { momentum: 0.9 } }"},
+      {2, "", "t:1:1: missing optimizer; write optimizer { sgd { momentum: 0.9 } }"},
       {2, "optimizer { weight_decay: 1e-4 }",
        "t:3:1: missing one of sgd, adam; write optimizer { sgd { momentum: 0.9 } }"},
-      {3, "", "t:1:1: missing learning_rate.base; write learning_rate { base: 0.01 }"},
+      {3, "", "t:1:1: missing learning_rate; write learning_rate { base: 0.01 }"},
       {3, "learning_rate { }",
        "t:4:1: missing learning_rate.base; write learning_rate { base: 0.01 }"},
       {3, "learning_rate { base: 1 step { } }",
