@@ -12,30 +12,30 @@ absl::StatusOr<std::unique_ptr<Layer>> FromText(const std::string& text) {
   return CreateLayer(config);
 }
 
-TEST(Factory, MakesEveryType) {
-  for (const char* text :
-       {"accuracy {}", "conv2d { filters: 1 kernel: 1 }", "dense { outputs: 1 }", "dropout {}",
-        "flatten {}", "pool2d { kernel: 2 }", "relu {}", "softmax_cross_entropy {}"}) {
-    const auto layer = FromText(text);
-    ASSERT_TRUE(layer.ok()) << text << ": " << layer.status();
-    EXPECT_NE(*layer, nullptr);
+// The schema's members, each without a field set: some layers want more, none may be unknown.
+TEST(Factory, KnowsEveryTypeOfTheSchema) {
+  const std::string no_type(FromText("name: 'x'").status().message());
+  EXPECT_NE(no_type.find("expected a type, one of"), std::string::npos) << no_type;
+  const auto* types = LayerConfig::descriptor()->FindOneofByName("type");
+  ASSERT_GE(types->field_count(), 8);
+  for (int i = 0; i < types->field_count(); ++i) {
+    const std::string& name = types->field(i)->name();
+    const auto layer = FromText(name + " {}");
+    EXPECT_NE(layer.status().message(), no_type) << name;
+    EXPECT_TRUE(layer.ok() || absl::IsInvalidArgument(layer.status())) << name;
+    EXPECT_NE(no_type.find(name), std::string::npos) << no_type;
   }
 }
 
-TEST(Factory, EveryMemberOfTheOneofIsTried) {
-  EXPECT_EQ(LayerConfig::descriptor()->FindOneofByName("type")->field_count(), 8)
-      << "add the new layer to the test above";
-}
-
-TEST(Factory, NoType) {
-  const auto layer = FromText("name: 'x'");
-  EXPECT_EQ(layer.status(),
-            absl::InvalidArgumentError("expected a type, one of accuracy, conv2d, dense, dropout, "
-                                       "flatten, pool2d, relu, softmax_cross_entropy"));
+TEST(Factory, MakesALayer) {
+  const auto layer = FromText("dense { outputs: 1 }");
+  ASSERT_TRUE(layer.ok()) << layer.status();
+  EXPECT_NE(*layer, nullptr);
 }
 
 TEST(Factory, PassesErrorsOn) {
-  EXPECT_TRUE(absl::IsInvalidArgument(FromText("dropout { rate: 2 }").status()));
+  EXPECT_EQ(FromText("dropout { rate: 2 }").status(),
+            absl::InvalidArgumentError("rate: expected at least 0 and below 1, got 2"));
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ layers/dropout.cc|dropout|T{0} : scale * from[at]|T{0} : from[at]
 layers/dropout.cc|dropout|Philox(key, step->step, counter)|Philox(key, step->step + (from == to), counter)
 layers/dropout.cc|dropout|step->first_sample + |
 layers/flatten.cc|flatten|.must = true|.must = false
-layers/dense.cc|dense|return dy[row * outputs + column]|return dy[row * outputs]
-layers/dense.cc|dense|return a + b|return a
+layers/dense.cc|dense|return dy[row * outputs + column]|return dy[row * outputs + 0 * column]
+layers/dense.cc|dense|return a + b|return a + 0 * b
 layers/dense.cc|dense|weight.transpose_a = true|weight.transpose_b = true
 layers/dense.cc|dense|Run(context.stream, dy, context.states[kX].data|Run(context.stream, context.states[kX].data, dy
 layers/dense.cc|dense|.n = inputs, .k = outputs_}|.n = inputs, .k = outputs_ - 1}
@@ -28,7 +28,7 @@ layers/dense.cc|dense|return backward_data_->Run|return forward_->Run
 layers/dense.cc|dense|data_gradient ? kRead : kNone|kNone
 layers/conv2d.cc|conv2d|states[kX].data, dy,|states[kX].data, context.states[kX].data,
 layers/conv2d.cc|conv2d|BackwardData(context.stream, dy|BackwardData(context.stream, gradients[kX].data
-layers/conv2d.cc|conv2d|data_gradient ? kRead : kNone|kNone
+layers/conv2d.cc|conv2d|data_gradient ? kRead : kNone|data_gradient ? kNone : kNone
 layers/pool2d.cc|pool2d|pool_->Backward(context.stream, context.gradients[kY].data|pool_->Backward(context.stream, context.gradients[kX].data
 layers/pool2d.cc|pool2d|InBackward(input, kRead)|kNone
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|- target)|+ target)
@@ -44,11 +44,11 @@ engine/runtime/primitives_reference_conv.cc|conv2d|padded_row - kernel_row * spe
 engine/runtime/primitives_reference_conv.cc|conv2d|spec_.w % spec_.h + spec_.padding_top|spec_.w % spec_.h + spec_.padding_bottom
 engine/runtime/primitives_reference_conv.cc|conv2d|left % spec_.stride_w != 0|false
 engine/runtime/primitives_reference_conv.cc|conv2d|+ g * group_filters_|+ 0 * g
-engine/runtime/primitives_reference_conv.cc|conv2d|first_filter + filter, channel0, tap|filter, channel0, tap
+engine/runtime/primitives_reference_conv.cc|conv2d|first_filter + filter, channel0, tap|0 * first_filter + filter, channel0, tap
 engine/runtime/primitives_reference_conv.cc|conv2d|first_filter + filter, channel, tap)] =|filter, channel, tap)] =
 engine/runtime/primitives_reference_conv.cc|conv2d|total += sum|total = sum
 engine/runtime/primitives_reference_pool.cc|pool2d|c] += out[c]|c] = out[c]
-engine/runtime/primitives_reference_pool.cc|pool2d|dx[c] += dy[c] / pixels|dx[c] += dy[c]
+engine/runtime/primitives_reference_pool.cc|pool2d|dx[c] += dy[c] / pixels|dx[c] += dy[c] * pixels
 engine/runtime/primitives_reference_pool.cc|pool2d|std::fill_n(image, image_elements(), T{0});|
 engine/runtime/primitives_onednn_conv.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
 engine/runtime/primitives_onednn_conv.cc|conv2d|WantedWeights(s, backward_data_, weights, scratch)|Memory(stored_, weights)
