@@ -35,7 +35,7 @@ struct TraceTouch {
 
 struct TraceStep {
   std::string name;
-  std::vector<TraceTouch> touches;
+  std::vector<TraceTouch> touches = {};
 };
 
 struct AccessTrace {

@@ -1,0 +1,199 @@
+#include "engine/training/model.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace gyre {
+namespace {
+
+// Plans nets so that all ranks and all shapes agree on the parameters' layouts: the first one
+// planned is that of the largest share, which is rank 0's, on every rank.
+class Planner {
+ public:
+  Planner(const Parsed<NetConfig>& net, ModelPlan& plan) : net_(net), plan_(plan) {}
+
+  absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch) {
+    const ModelOptions& options = plan_.options;
+    const int64_t largest = ShareOf(global_batch, 0, options.ranks).count;
+    const int64_t own = ShareOf(global_batch, options.rank, options.ranks).count;
+    if (first_ == nullptr) {
+      ASSIGN_OR_RETURN(first_, PlanShare(train, global_batch, largest));
+      if (own == largest) return std::make_unique<NetPlan>(*first_);
+    }
+    return PlanShare(train, global_batch, own);
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<NetPlan>> PlanShare(bool train, int64_t global, int64_t local) {
+    const ModelOptions& options = plan_.options;
+    ASSIGN_OR_RETURN(NetPlan plan,
+                     PlanNet(net_,
+                             {.infer = {.train = train,
+                                        .local_batch = local,
+                                        .global_batch = global,
+                                        .compute = options.compute,
+                                        .seed = options.seed,
+                                        .primitives = options.primitives,
+                                        .same_parameters_as = first_ ? &first_->spec : nullptr},
+                              .optimizer_slots = static_cast<int>(options.slots.size()),
+                              .bucket_bytes = options.bucket_bytes,
+                              .capacity_bytes = options.capacity_bytes},
+                             plan_.parameters));
+    return std::make_unique<NetPlan>(std::move(plan));
+  }
+
+  const Parsed<NetConfig>& net_;
+  ModelPlan& plan_;
+  std::unique_ptr<NetPlan> first_;
+};
+
+}  // namespace
+
+absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options) {
+  ModelPlan plan;
+  plan.options = options;
+  Planner planner(net, plan);
+  if (options.train) {
+    ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.batch));
+  }
+  if (options.test_samples > 0) {
+    ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));
+    const int64_t rest = options.test_samples % options.test_batch;
+    if (rest > 0) {
+      ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
+    }
+  }
+  return plan;
+}
+
+size_t ModelPlan::device_bytes() const {
+  size_t bytes = train ? train->memory.device_bytes : 0;
+  for (const auto& net : test) bytes = std::max(bytes, net->memory.device_bytes);
+  return bytes;
+}
+
+size_t ModelPlan::communication_bytes() const {
+  return train ? train->memory.communication_bytes : 0;
+}
+
+std::string ModelPlan::Fingerprint() const {
+  std::string text = absl::StrCat("ranks ", options.ranks, "\n");
+  for (const Parameter& p : parameters.all()) {
+    absl::StrAppend(&text, p.name(), " ", std::string(DTypeName(p.spec.dtype)), " ",
+                    p.spec.size_bytes(), " ", p.spec.layout, "\n");
+  }
+  if (train) {
+    for (const GradientBucket& b : train->order.buckets) {
+      absl::StrAppend(&text, "bucket ", b.first, " ", b.last, "\n");
+    }
+  }
+  return text;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& device,
+                                                     Stream& stream) {
+  std::unique_ptr<Model> model(new Model(std::move(plan)));
+  const ModelPlan& p = model->plan_;
+  ASSIGN_OR_RETURN(model->device_arena_,
+                   Buffer::Allocate(device, MemoryKind::kDevice, p.device_bytes()));
+  ASSIGN_OR_RETURN(model->communication_arena_,
+                   Buffer::Allocate(device, MemoryKind::kDevice, p.communication_bytes()));
+  const std::vector<std::byte> zeros(p.communication_bytes());
+  RETURN_IF_ERROR(stream.Copy(model->communication_arena_.data(), zeros.data(), zeros.size()));
+  RETURN_IF_ERROR(stream.Synchronize());
+  if (p.train) {
+    model->train_ = std::make_unique<Net>(*p.train, model->device_arena_.data(),
+                                          model->communication_arena_.data());
+  }
+  for (const auto& test : p.test) {
+    model->test_.push_back(std::make_unique<Net>(*test, model->device_arena_.data(), nullptr));
+  }
+  return model;
+}
+
+absl::Status Model::Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to) {
+  GYRE_CHECK(bytes.size() == to.bytes());
+  RETURN_IF_ERROR(stream.Copy(to.data, bytes.data(), bytes.size()));
+  return stream.Synchronize();
+}
+
+absl::StatusOr<std::vector<std::byte>> Model::Download(Stream& stream, Tensor from) const {
+  std::vector<std::byte> bytes(from.bytes());
+  RETURN_IF_ERROR(stream.Copy(bytes.data(), from.data, bytes.size()));
+  RETURN_IF_ERROR(stream.Synchronize());
+  return bytes;
+}
+
+absl::Status Model::Initialize(Stream& stream) {
+  const std::span<const Parameter> all = plan_.parameters.all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSIGN_OR_RETURN(const std::vector<std::byte> value, InitialValue(all[i], plan_.options.seed));
+    RETURN_IF_ERROR(Upload(stream, value, any().parameter(i, plan_.parameters)));
+  }
+  return ClearSlots(stream);
+}
+
+absl::Status Model::ClearSlots(Stream& stream) {
+  const std::span<const Parameter> all = plan_.parameters.all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].trained()) continue;
+    for (size_t s = 0; s < plan_.options.slots.size(); ++s) {
+      const std::vector<std::byte> zeros(all[i].spec.size_bytes());
+      RETURN_IF_ERROR(Upload(stream, zeros, any().slot(i, s, plan_.parameters)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer) {
+  const std::span<const Parameter> all = plan_.parameters.all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(all[i], weights, ""));
+    RETURN_IF_ERROR(Upload(stream, value, any().parameter(i, plan_.parameters)));
+  }
+  if (optimizer == nullptr) return ClearSlots(stream);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].trained()) continue;
+    for (size_t s = 0; s < plan_.options.slots.size(); ++s) {
+      ASSIGN_OR_RETURN(
+          const std::vector<std::byte> value,
+          PackParameter(all[i], *optimizer, absl::StrCat(".", plan_.options.slots[s])));
+      RETURN_IF_ERROR(Upload(stream, value, any().slot(i, s, plan_.parameters)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HostTensors> Model::Weights(Stream& stream) const {
+  HostTensors tensors;
+  const std::span<const Parameter> all = plan_.parameters.all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSIGN_OR_RETURN(std::vector<std::byte> storage,
+                     Download(stream, any().parameter(i, plan_.parameters)));
+    RETURN_IF_ERROR(UnpackParameter(all[i], storage, "", tensors));
+  }
+  return tensors;
+}
+
+absl::StatusOr<HostTensors> Model::OptimizerState(Stream& stream) const {
+  HostTensors tensors;
+  const std::span<const Parameter> all = plan_.parameters.all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].trained()) continue;
+    for (size_t s = 0; s < plan_.options.slots.size(); ++s) {
+      ASSIGN_OR_RETURN(std::vector<std::byte> storage,
+                       Download(stream, any().slot(i, s, plan_.parameters)));
+      RETURN_IF_ERROR(
+          UnpackParameter(all[i], storage, absl::StrCat(".", plan_.options.slots[s]), tensors));
+    }
+  }
+  return tensors;
+}
+
+absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
+  ASSIGN_OR_RETURN(const HostTensors weights, Weights(stream));
+  return WeightsSha256(weights.tensors);
+}
+
+}  // namespace gyre

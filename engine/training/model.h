@@ -1,0 +1,77 @@
+// model.h: every net of a run (training, testing, the last smaller test batch) over one set of
+// parameters in one arena.  Nets run one after another, so their activations share memory.  Used by
+// one thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/data/sample_order.h"
+#include "engine/runtime/buffer.h"
+#include "engine/training/net.h"
+
+namespace gyre {
+
+struct ModelOptions {
+  bool train = true;  // false: only testing nets
+  DType compute = DType::kF32;
+  uint64_t seed = 1;
+  int64_t batch = 0;         // samples a training step, over all ranks
+  int64_t test_batch = 0;    // likewise; precondition: <= test_samples if there are any
+  int64_t test_samples = 0;  // 0: no testing nets
+  int rank = 0, ranks = 1;
+  std::vector<std::string> slots = {};  // the optimizer's, by name
+  size_t bucket_bytes = 1 << 20;
+  size_t capacity_bytes = ~size_t{0};
+  const Primitives* primitives = nullptr;  // outlives the model
+};
+
+struct ModelPlan {
+  ModelOptions options;
+  ParameterSet parameters;
+  std::unique_ptr<NetPlan> train;              // null if options.train is false
+  std::vector<std::unique_ptr<NetPlan>> test;  // the full batch, then the remainder if there is one
+
+  size_t device_bytes() const;         // of the arena that serves them all
+  size_t communication_bytes() const;  // of the gradients' arena
+  // What must be equal on all ranks, as text: parameters with layouts, buckets.
+  std::string Fingerprint() const;
+};
+
+// Allocates nothing.  The parsed net must outlive the plan.  Errors: those of PlanNet.
+absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
+
+class Model {
+ public:
+  // Allocates both arenas and clears the gradients' one.  Errors: those of Device::Allocate.
+  static absl::StatusOr<std::unique_ptr<Model>> Create(ModelPlan plan, Device& device,
+                                                       Stream& stream);
+
+  const ModelPlan& plan() const { return plan_; }
+  const Net& train() const { return *train_; }
+  const std::vector<std::unique_ptr<Net>>& test() const { return test_; }
+
+  // Values from options.seed; optimizer slots zero.  These four wait for the stream.
+  absl::Status Initialize(Stream& stream);
+  // Values from files.  `optimizer` null: slots zero.  Errors: those of PackParameter.
+  absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer);
+  // Canonical copies: trained parameters and buffers; optimizer slots.
+  absl::StatusOr<HostTensors> Weights(Stream& stream) const;
+  absl::StatusOr<HostTensors> OptimizerState(Stream& stream) const;
+  // The digest `train` prints.
+  absl::StatusOr<std::string> Sha256OfWeights(Stream& stream) const;
+
+ private:
+  explicit Model(ModelPlan plan) : plan_(std::move(plan)) {}
+  const Net& any() const { return train_ ? *train_ : *test_.front(); }
+  absl::Status Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to);
+  absl::Status ClearSlots(Stream& stream);
+  absl::StatusOr<std::vector<std::byte>> Download(Stream& stream, Tensor from) const;
+
+  ModelPlan plan_;
+  Buffer device_arena_, communication_arena_;
+  std::unique_ptr<Net> train_;
+  std::vector<std::unique_ptr<Net>> test_;
+};
+
+}  // namespace gyre

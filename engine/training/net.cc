@@ -1,0 +1,154 @@
+#include "engine/training/net.h"
+
+#include "absl/strings/str_cat.h"
+#include "engine/training/net_kernels.h"
+
+namespace gyre {
+
+Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_arena)
+    : plan_(plan), device_arena_(device_arena), communication_arena_(communication_arena) {
+  for (size_t n = 0; n < plan.spec.nodes.size(); ++n) {
+    const NetNode& node = plan.spec.nodes[n];
+    Bound& bound = nodes_.emplace_back();
+    for (size_t s = 0; s < node.spec.states.size(); ++s) {
+      const StateSpec& spec = node.spec.states[s];
+      const auto view = [&](int state, bool wanted) {
+        return Tensor{wanted && state >= 0 ? Address(state) : nullptr, spec.shape, spec.dtype};
+      };
+      const int state = plan.trace.node_states[n][s];
+      bound.forward.push_back(view(state, spec.forward != kNone));
+      bound.backward.push_back(view(state, node.backward && spec.backward != kNone));
+      bound.gradients.push_back(view(plan.trace.node_gradients[n][s], node.backward));
+    }
+  }
+}
+
+std::byte* Net::Address(int state) const {
+  const Placement& placement = plan_.memory.placements[state];
+  return (placement.arena == Arena::kDevice ? device_arena_ : communication_arena_) +
+         placement.offset;
+}
+
+absl::Status Net::Forward(Stream& stream, const SumStatistic& sum) const {
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    const NetNode& node = plan_.spec.nodes[n];
+    for (int phase = 0; phase < node.spec.forward_phases; ++phase) {
+      const LayerContext context{.stream = stream,
+                                 .states = nodes_[n].forward,
+                                 .gradients = {},
+                                 .step = step_scalars(),
+                                 .fault = fault(),
+                                 .layer = static_cast<int>(n),
+                                 .phase = phase};
+      const absl::Status status = node.layer->Forward(context);
+      if (!status.ok()) return Annotate(status, absl::StrCat("layer ", node.config->name()));
+      if (phase + 1 == node.spec.forward_phases) break;
+      for (size_t s = 0; s < node.spec.states.size(); ++s) {
+        if (node.spec.states[s].kind != StateKind::kStatistic) continue;
+        if (static_cast<int>(s) == node.spec.metric) continue;
+        RETURN_IF_ERROR(sum(stream,
+                            absl::StrCat(node.config->name(), ".", node.spec.states[s].name),
+                            nodes_[n].forward[s]));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Net::SeedLosses(Stream& stream) const {
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    const NetNode& node = plan_.spec.nodes[n];
+    if (node.spec.loss_output < 0 || !node.backward) continue;
+    RETURN_IF_ERROR(
+        Fill(stream, node.spec.loss_weight, nodes_[n].gradients[node.spec.loss_output]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Net::SumPartialGradients(Stream& stream, int value) const {
+  const std::vector<int>& partials = plan_.trace.partial_gradients[value];
+  if (partials.empty()) return absl::OkStatus();
+  const Value& spec = plan_.spec.values[value];
+  const Tensor total{Address(plan_.trace.value_gradients[value]), spec.shape, spec.dtype};
+  const bool is_loss = plan_.spec.nodes[spec.producer].spec.loss_output >= 0;
+  if (!is_loss) RETURN_IF_ERROR(Fill(stream, 0, total));
+  for (int partial : partials) {
+    RETURN_IF_ERROR(AddInto(stream, {Address(partial), spec.shape, spec.dtype}, total));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Net::Backward(Stream& stream, const BucketReady& bucket_ready) const {
+  RETURN_IF_ERROR(SeedLosses(stream));
+  const GradientOrder& order = plan_.order;
+  size_t finished = 0;  // gradients, in completion order
+  size_t bucket = 0;
+  for (int n = static_cast<int>(nodes_.size()) - 1; n >= 0; --n) {
+    const NetNode& node = plan_.spec.nodes[n];
+    if (!node.backward) continue;
+    RETURN_IF_ERROR(SumPartialGradients(stream, node.output));
+    const LayerContext context{.stream = stream,
+                               .states = nodes_[n].backward,
+                               .gradients = nodes_[n].gradients,
+                               .step = step_scalars(),
+                               .fault = fault(),
+                               .layer = n,
+                               .phase = 0};
+    const absl::Status status = node.layer->Backward(context);
+    if (!status.ok()) return Annotate(status, absl::StrCat("layer ", node.config->name()));
+    while (finished < order.gradients.size() && order.gradients[finished].node == n) ++finished;
+    for (;
+         bucket < order.buckets.size() && order.buckets[bucket].last <= static_cast<int>(finished);
+         ++bucket) {
+      RETURN_IF_ERROR(bucket_ready(static_cast<int>(bucket)));
+    }
+  }
+  GYRE_CHECK(bucket == order.buckets.size());
+  return absl::OkStatus();
+}
+
+Tensor Net::input(int index) const {
+  const Value& value = plan_.spec.values[index];
+  return {Address(plan_.trace.values[index]), value.shape, value.dtype};
+}
+
+Tensor Net::Flat(int state, const Parameter& parameter) const {
+  return {Address(state), Shape({parameter.storage_elements()}), parameter.spec.dtype};
+}
+
+Tensor Net::parameter(int index, const ParameterSet& set) const {
+  return Flat(plan_.trace.parameters[index], set.all()[index]);
+}
+
+Tensor Net::slot(int index, int slot, const ParameterSet& set) const {
+  return Flat(plan_.trace.slots[index][slot], set.all()[index]);
+}
+
+Tensor Net::gradient(int index, const ParameterSet& set) const {
+  return Flat(plan_.trace.gradients[index], set.all()[index]);
+}
+
+Tensor Net::bucket(int index) const {
+  const GradientBucket& bucket = plan_.order.buckets[index];
+  const auto state = [&](int g) {
+    return plan_.trace.gradients[plan_.order.gradients[g].parameter];
+  };
+  std::byte* first = Address(state(bucket.first));
+  const int last = state(bucket.last - 1);
+  const auto bytes = Address(last) + plan_.trace.trace.states[last].bytes - first;
+  const auto size = static_cast<int64_t>(SizeOf(plan_.spec.compute));
+  return {first, Shape({bytes / size}), plan_.spec.compute};
+}
+
+Tensor Net::metric(int node) const {
+  const int metric = plan_.spec.nodes[node].spec.metric;
+  return metric < 0 ? Tensor{} : nodes_[node].forward[metric];
+}
+
+StepScalars* Net::step_scalars() const {
+  return reinterpret_cast<StepScalars*>(Address(plan_.trace.step_scalars));
+}
+
+Fault* Net::fault() const { return reinterpret_cast<Fault*>(Address(plan_.trace.fault)); }
+
+}  // namespace gyre

@@ -1,0 +1,56 @@
+// net.h: a planned net bound to memory, ready to run.
+//
+// Forward and Backward enqueue the layers' work on a stream, in the plan's order, and return.  Used
+// by one thread.
+#pragma once
+
+#include <functional>
+
+#include "engine/training/net_plan.h"
+
+namespace gyre {
+
+class Net {
+ public:
+  // plan and the arenas must outlive the net.  communication_arena may be null if plan does not
+  // train.
+  Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_arena);
+
+  const NetPlan& plan() const { return plan_; }
+
+  // Sums a statistic (device memory) over all ranks; what it enqueues precedes what comes after.
+  using SumStatistic = std::function<absl::Status(Stream&, absl::string_view label, Tensor)>;
+  // Errors: those of the layers, with the layer's name.
+  absl::Status Forward(Stream& stream, const SumStatistic& sum) const;
+
+  // Calls bucket_ready(b) once the work that finishes bucket b's gradients is on the stream.
+  using BucketReady = std::function<absl::Status(int bucket)>;
+  absl::Status Backward(Stream& stream, const BucketReady& bucket_ready) const;
+
+  // Views into the arenas.
+  Tensor input(int index) const;  // net input
+  // Storage elements, flat, of a parameter of `set`, its optimizer slot, its gradient.
+  Tensor parameter(int index, const ParameterSet& set) const;
+  Tensor slot(int index, int slot, const ParameterSet& set) const;
+  Tensor gradient(int index, const ParameterSet& set) const;
+  Tensor bucket(int index) const;  // all its gradients and the padding between
+  Tensor metric(int node) const;   // F64 [2], or unbound
+  StepScalars* step_scalars() const;
+  Fault* fault() const;
+
+ private:
+  struct Bound {
+    std::vector<Tensor> forward, backward, gradients;  // by state
+  };
+  std::byte* Address(int state) const;
+  Tensor Flat(int state, const Parameter& parameter) const;
+  absl::Status SumPartialGradients(Stream& stream, int value) const;
+  absl::Status SeedLosses(Stream& stream) const;
+
+  const NetPlan& plan_;
+  std::byte* device_arena_;
+  std::byte* communication_arena_;
+  std::vector<Bound> nodes_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,13 @@
+// net_kernels.h: the net's own elementwise steps.  F32 and F64.
+#pragma once
+
+#include "engine/runtime/device.h"
+
+namespace gyre {
+
+// to <- value, elementwise.  Enqueues on stream.
+absl::Status Fill(Stream& stream, double value, Tensor to);
+// to <- to + from, elementwise; equal lengths.  Enqueues on stream.
+absl::Status AddInto(Stream& stream, Tensor from, Tensor to);
+
+}  // namespace gyre

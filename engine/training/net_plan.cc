@@ -1,0 +1,55 @@
+#include "engine/training/net_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace gyre {
+
+absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
+                                ParameterSet& parameters) {
+  NetPlan plan;
+  ASSIGN_OR_RETURN(plan.spec, InferNet(config, options.infer, parameters));
+  if (plan.spec.train) {
+    plan.order = OrderGradients(plan.spec, parameters, options.bucket_bytes);
+  }
+  plan.trace = TraceNet(plan.spec, parameters, options.optimizer_slots, plan.order);
+  ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
+  const size_t gradients = std::min(plan.memory.communication_bytes, options.capacity_bytes);
+  ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, options.capacity_bytes - gradients));
+  return plan;
+}
+
+std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
+  const NetSpec& net = plan.spec;
+  std::string text = absl::StrFormat("%-20s %-22s %-20s %12s %14s\n", "layer", "type", "output",
+                                     "parameters", "forward MFLOP");
+  int64_t all_parameters = 0;
+  double forward = 0, backward = 0;
+  for (const NetNode& node : net.nodes) {
+    int64_t elements = 0;
+    for (int p : node.parameters) {
+      if (p < 0) continue;
+      for (const CanonicalPart& part : parameters.all()[p].spec.parts) {
+        elements += part.shape.elements();
+      }
+    }
+    all_parameters += elements;
+    forward += node.spec.forward_flops;
+    if (node.backward) backward += node.spec.backward_flops;
+    const std::string type =
+        LayerConfig::descriptor()->FindFieldByNumber(node.config->type_case())->name();
+    absl::StrAppendFormat(&text, "%-20s %-22s %-20s %12d %14.3f\n", node.config->name(), type,
+                          net.values[node.output].shape.ToString(), elements,
+                          node.spec.forward_flops / 1e6);
+  }
+  absl::StrAppendFormat(&text,
+                        "parameters %d; forward %.3f MFLOP, backward %.3f MFLOP for the %d samples "
+                        "of this rank\n",
+                        all_parameters, forward / 1e6, backward / 1e6, net.local_batch);
+  absl::StrAppend(&text, Explain(plan.trace.trace, plan.memory));
+  return text;
+}
+
+}  // namespace gyre

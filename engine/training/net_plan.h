@@ -1,0 +1,31 @@
+// net_plan.h: all that is known about a net before any memory exists: its spec, the order of its
+// gradients, the access trace, and the memory plan.
+#pragma once
+
+#include "engine/training/net_trace.h"
+#include "memory/memory_plan.h"
+
+namespace gyre {
+
+struct NetPlan {
+  NetSpec spec;
+  GradientOrder order;
+  NetTrace trace;
+  MemoryPlan memory;
+};
+
+struct NetPlanOptions {
+  InferNetOptions infer;
+  int optimizer_slots = 0;
+  size_t bucket_bytes = 1 << 20;
+  size_t capacity_bytes = ~size_t{0};  // of device memory, both arenas together
+};
+
+// Errors: those of InferNet and PlanMemory.
+absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
+                                ParameterSet& parameters);
+
+// For people: each layer with output shape, parameters and FLOPs; then memory.
+std::string Describe(const NetPlan& plan, const ParameterSet& parameters);
+
+}  // namespace gyre

@@ -1,0 +1,218 @@
+#include "engine/training/net_spec.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "engine/runtime/random.h"
+#include "layers/factory.h"
+
+namespace gyre {
+namespace {
+
+// The states of a layer are its inputs, then one output, then the rest.
+int OutputState(const NetNode& node) { return static_cast<int>(node.inputs.size()); }
+
+class Inference {
+ public:
+  Inference(const Parsed<NetConfig>& config, const InferNetOptions& options,
+            ParameterSet& parameters)
+      : config_(config), options_(options), parameters_(parameters) {}
+
+  absl::StatusOr<NetSpec> Run() {
+    net_.train = options_.train;
+    net_.local_batch = options_.local_batch;
+    net_.global_batch = options_.global_batch;
+    net_.compute = options_.compute;
+    AddInputs();
+    ASSIGN_OR_RETURN(const Graph graph,
+                     BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST));
+    for (const Node& node : graph.nodes) RETURN_IF_ERROR(AddNode(node));
+    if (options_.train) RETURN_IF_ERROR(FindBackward());
+    ShareMemory();
+    return std::move(net_);
+  }
+
+ private:
+  absl::Status Error(const LayerConfig& layer, const absl::Status& status) const {
+    return absl::Status(status.code(),
+                        absl::StrFormat("%s: layer \"%s\": %s", config_.source->Where(layer),
+                                        layer.name(), status.message()));
+  }
+
+  void AddInputs() {
+    for (const InputConfig& input : config_.message->input()) {
+      std::vector<int64_t> dims = {options_.local_batch};
+      dims.insert(dims.end(), input.dims().begin(), input.dims().end());
+      net_.values.push_back(
+          {.name = input.name(),
+           .shape = Shape(dims),
+           .dtype = input.type() == InputConfig::LABEL ? DType::kI32 : options_.compute,
+           .memory = static_cast<int>(net_.values.size())});
+    }
+    net_.inputs = static_cast<int>(net_.values.size());
+  }
+
+  absl::Status AddNode(const Node& source) {
+    const int index = static_cast<int>(net_.nodes.size());
+    NetNode node;
+    node.config = source.config;
+    std::vector<Shape> shapes;
+    std::vector<DType> dtypes;
+    std::vector<uint8_t> needs_gradient;
+    for (const Source& from : source.inputs) {
+      const int value = from.is_net_input ? from.index : net_.nodes[from.index].output;
+      node.inputs.push_back(value);
+      net_.values[value].consumers.push_back(index);
+      shapes.push_back(net_.values[value].shape);
+      dtypes.push_back(net_.values[value].dtype);
+      needs_gradient.push_back(options_.train && net_.values[value].needs_gradient);
+    }
+    auto layer = CreateLayer(*node.config);
+    if (!layer.ok()) return Error(*node.config, layer.status());
+    node.layer = *std::move(layer);
+    auto spec = node.layer->Infer({.inputs = shapes,
+                                   .dtypes = dtypes,
+                                   .compute = options_.compute,
+                                   .train = options_.train,
+                                   .needs_gradient = needs_gradient,
+                                   .same_parameters_as = FirstSpec(node.config->name()),
+                                   .global_batch = options_.global_batch,
+                                   .random_key = RandomKey(options_.seed, node.config->name()),
+                                   .primitives = options_.primitives});
+    if (!spec.ok()) return Error(*node.config, spec.status());
+    node.spec = *std::move(spec);
+    RETURN_IF_ERROR(AddParameters(node));
+
+    const StateSpec& output = node.spec.states[OutputState(node)];
+    GYRE_CHECK(output.kind == StateKind::kOutput);
+    node.output = static_cast<int>(net_.values.size());
+    const bool has_parameters =
+        std::any_of(node.spec.states.begin(), node.spec.states.end(),
+                    [](const StateSpec& s) { return s.kind == StateKind::kParameter; });
+    const bool some_input =
+        std::any_of(needs_gradient.begin(), needs_gradient.end(), [](uint8_t n) { return n != 0; });
+    net_.values.push_back({.name = node.config->name(),
+                           .shape = output.shape,
+                           .dtype = output.dtype,
+                           .producer = index,
+                           .memory = node.output,
+                           .needs_gradient = options_.train && (has_parameters || some_input)});
+    net_.nodes.push_back(std::move(node));
+    return absl::OkStatus();
+  }
+
+  const LayerSpec* FirstSpec(std::string_view name) const {
+    if (options_.same_parameters_as == nullptr) return nullptr;
+    for (const NetNode& node : options_.same_parameters_as->nodes) {
+      if (node.config->name() == name) return &node.spec;
+    }
+    return nullptr;
+  }
+
+  absl::Status AddParameters(NetNode& node) {
+    const std::string& layer = node.config->name();
+    node.parameters.assign(node.spec.states.size(), -1);
+    for (int i = 0; i < static_cast<int>(node.spec.states.size()); ++i) {
+      const StateSpec& state = node.spec.states[i];
+      if (state.kind != StateKind::kParameter && state.kind != StateKind::kBuffer) continue;
+      if (options_.same_parameters_as == nullptr) {
+        node.parameters[i] = static_cast<int>(parameters_.all().size());
+        parameters_.Add({.layer = layer, .spec = state, .state = i, .owner = node.layer});
+        continue;
+      }
+      node.parameters[i] = parameters_.Find(layer, state.name);
+      if (node.parameters[i] < 0) {
+        return Error(*node.config,
+                     absl::InvalidArgumentError(absl::StrFormat(
+                         "has the parameter \"%s\", which the training net lacks; remove `phase: "
+                         "TEST` or the layer",
+                         state.name)));
+      }
+      GYRE_CHECK(parameters_.all()[node.parameters[i]].spec.layout == state.layout);
+    }
+    return absl::OkStatus();
+  }
+
+  // Keeps gradients only where a loss depends on the value, and finds the nodes that pass them on.
+  absl::Status FindBackward() {
+    std::vector<bool> reaches_loss(net_.values.size(), false);
+    bool any_loss = false;
+    for (int i = static_cast<int>(net_.nodes.size()) - 1; i >= 0; --i) {
+      NetNode& node = net_.nodes[i];
+      if (node.spec.loss_output >= 0) {
+        any_loss = true;
+        reaches_loss[node.output] = true;
+      }
+      node.backward = reaches_loss[node.output] && net_.values[node.output].needs_gradient;
+      for (int input : node.inputs) {
+        if (reaches_loss[node.output]) reaches_loss[input] = true;
+      }
+      const bool trained =
+          std::any_of(node.spec.states.begin(), node.spec.states.end(),
+                      [](const StateSpec& s) { return s.kind == StateKind::kParameter; });
+      if (trained && !node.backward) {
+        return Error(*node.config,
+                     absl::InvalidArgumentError("has parameters that no loss depends on; feed it "
+                                                "to a loss or remove it"));
+      }
+    }
+    if (!any_loss) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: the net has no loss to train with; add a layer such as softmax_cross_entropy",
+          config_.source->file()));
+    }
+    for (size_t v = 0; v < net_.values.size(); ++v) {
+      Value& value = net_.values[v];
+      value.needs_gradient = value.needs_gradient && reaches_loss[v];
+    }
+    return absl::OkStatus();
+  }
+
+  // Lets outputs share their input's memory: views always, in-place layers where nobody reads the
+  // input's bytes any more once the layer has run.
+  void ShareMemory() {
+    for (int i = 0; i < static_cast<int>(net_.nodes.size()); ++i) {
+      NetNode& node = net_.nodes[i];
+      for (const Alias& alias : node.spec.aliases) {
+        const int input = node.inputs[alias.input];
+        if (alias.must || MayOverwrite(input, i)) {
+          net_.values[node.output].memory = net_.values[input].memory;
+        }
+      }
+    }
+  }
+
+  bool MayOverwrite(int value, int by_node) const {
+    for (const Value& sharer : net_.values) {
+      if (sharer.memory != net_.values[value].memory) continue;
+      if (sharer.producer < 0) return false;  // net inputs stay as they were uploaded
+      const NetNode& producer = net_.nodes[sharer.producer];
+      if (producer.backward && producer.spec.states[OutputState(producer)].backward != kNone) {
+        return false;
+      }
+      for (int consumer : sharer.consumers) {
+        if (consumer > by_node) return false;
+        const NetNode& reader = net_.nodes[consumer];
+        for (size_t k = 0; k < reader.inputs.size(); ++k) {
+          const bool again = reader.backward && reader.spec.states[k].backward != kNone;
+          if (net_.values[reader.inputs[k]].memory == sharer.memory && again) return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  const Parsed<NetConfig>& config_;
+  const InferNetOptions& options_;
+  ParameterSet& parameters_;
+  NetSpec net_;
+};
+
+}  // namespace
+
+absl::StatusOr<NetSpec> InferNet(const Parsed<NetConfig>& config, const InferNetOptions& options,
+                                 ParameterSet& parameters) {
+  return Inference(config, options, parameters).Run();
+}
+
+}  // namespace gyre

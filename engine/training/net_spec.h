@@ -1,0 +1,60 @@
+// net_spec.h: a net inferred for one batch size: each layer with its declared states, how values
+// share memory, and which gradients exist.  No memory is allocated and nothing has run; --plan
+// prints from here.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/training/parameter.h"
+#include "models/schema/graph.h"
+
+namespace gyre {
+
+// A tensor that flows along the graph: a net input, or the output of a node.
+struct Value {
+  std::string name;
+  Shape shape = {};
+  DType dtype = DType::kF32;
+  int producer = -1;                // node; -1: net input
+  std::vector<int> consumers = {};  // nodes, ascending, once for each use
+  int memory = -1;                  // the value whose memory it shares (itself if it has its own)
+  bool needs_gradient = false;      // some parameter above it, and a loss below it
+};
+
+struct NetNode {
+  const LayerConfig* config = nullptr;
+  std::shared_ptr<Layer> layer;
+  LayerSpec spec;
+  std::vector<int> inputs;      // values
+  int output = -1;              // value
+  bool backward = false;        // takes part in the backward pass
+  std::vector<int> parameters;  // for each state: index into the ParameterSet, or -1
+};
+
+struct NetSpec {
+  bool train = true;
+  int64_t local_batch = 0, global_batch = 0;
+  DType compute = DType::kF32;
+  std::vector<Value> values;  // net inputs first, then node outputs in node order
+  std::vector<NetNode> nodes;
+  int inputs = 0;  // how many of the values are net inputs
+};
+
+struct InferNetOptions {
+  bool train = true;
+  int64_t local_batch = 0, global_batch = 0;
+  DType compute = DType::kF32;
+  uint64_t seed = 0;
+  const Primitives* primitives = nullptr;  // outlives the result
+  // A net whose parameters, and their layouts, this one uses; null: this net makes the parameters.
+  const NetSpec* same_parameters_as = nullptr;
+};
+
+// Errors: InvalidArgument with file:line:column and the layer's name: those of the layers; no loss
+// in a training net; a parameter that no loss depends on; a layer with parameters that the training
+// net lacks.  `parameters` is filled if options.same_parameters_as is null, else searched.
+absl::StatusOr<NetSpec> InferNet(const Parsed<NetConfig>& config, const InferNetOptions& options,
+                                 ParameterSet& parameters);
+
+}  // namespace gyre

@@ -1,0 +1,283 @@
+#include "engine/training/net_trace.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace gyre {
+
+GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
+                             size_t bucket_bytes) {
+  GradientOrder order;
+  std::vector<size_t> bytes;
+  for (int n = static_cast<int>(net.nodes.size()) - 1; n >= 0; --n) {
+    for (int p : net.nodes[n].parameters) {
+      if (p < 0 || !parameters.all()[p].trained()) continue;
+      order.gradients.push_back({.parameter = p, .node = n});
+      bytes.push_back(parameters.all()[p].spec.size_bytes());
+    }
+  }
+  order.buckets = AssignBuckets(bytes, bucket_bytes);
+  return order;
+}
+
+namespace {
+
+class Tracer {
+ public:
+  Tracer(const NetSpec& net, const ParameterSet& parameters, int slots, const GradientOrder& order)
+      : net_(net), parameters_(parameters), slots_(slots), order_(order) {}
+
+  NetTrace Run() {
+    AddPersistent();
+    AddParameterGradients();
+    AddValues();
+    AddNodeStates();
+    AddUpload();
+    for (size_t n = 0; n < net_.nodes.size(); ++n) AddForward(n);
+    if (net_.train) {
+      AddLossGradients();
+      for (int n = static_cast<int>(net_.nodes.size()) - 1; n >= 0; --n) AddBackward(n);
+      AddUpdates();
+    }
+    AddReport();
+    return std::move(t_);
+  }
+
+ private:
+  int AddState(TraceState state) {
+    t_.trace.states.push_back(std::move(state));
+    return static_cast<int>(t_.trace.states.size()) - 1;
+  }
+
+  TraceStep& AddStep(std::string name) {
+    t_.trace.steps.push_back({.name = std::move(name)});
+    return t_.trace.steps.back();
+  }
+
+  static void Read(TraceStep& step, int state) { step.touches.push_back({state, true, false}); }
+  static void Write(TraceStep& step, int state) { step.touches.push_back({state, false, true}); }
+  static void Touch(TraceStep& step, int state, uint8_t access) {
+    step.touches.push_back({state, (access & kRead) != 0, (access & kWrite) != 0});
+  }
+
+  void AddPersistent() {
+    t_.step_scalars = AddState({.name = "step", .bytes = sizeof(StepScalars), .persistent = true});
+    t_.fault = AddState({.name = "fault", .bytes = sizeof(Fault), .persistent = true});
+    for (const Parameter& p : parameters_.all()) {
+      t_.parameters.push_back(
+          AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true}));
+    }
+    for (const Parameter& p : parameters_.all()) {
+      auto& slots = t_.slots.emplace_back();
+      for (int s = 0; p.trained() && s < slots_; ++s) {
+        slots.push_back(AddState({.name = absl::StrCat(p.name(), " slot ", s),
+                                  .bytes = p.spec.size_bytes(),
+                                  .persistent = true}));
+      }
+    }
+  }
+
+  void AddParameterGradients() {
+    t_.gradients.assign(parameters_.all().size(), -1);
+    for (size_t b = 0; b < order_.buckets.size(); ++b) {
+      for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
+        const int p = order_.gradients[g].parameter;
+        t_.gradients[p] =
+            AddState({.name = absl::StrCat("gradient of ", parameters_.all()[p].name()),
+                      .bytes = parameters_.all()[p].spec.size_bytes(),
+                      .arena = Arena::kCommunication,
+                      .contiguous_group = static_cast<int>(b)});
+      }
+    }
+  }
+
+  size_t Bytes(const Value& value) const {
+    return static_cast<size_t>(value.shape.elements()) * SizeOf(value.dtype);
+  }
+
+  // The node, if there is just one, whose backward assigns the gradient of `value`.
+  std::vector<int> GradientWriters(const Value& value) const {
+    std::vector<int> writers;
+    for (int consumer : value.consumers) {
+      if (net_.nodes[consumer].backward) writers.push_back(consumer);
+    }
+    return writers;
+  }
+
+  void AddValues() {
+    for (const Value& value : net_.values) {
+      const int root = value.memory;
+      const int self = static_cast<int>(t_.values.size());
+      t_.values.push_back(AddState({.name = value.name,
+                                    .bytes = Bytes(value),
+                                    .view_of = root == self ? -1 : t_.values[root]}));
+    }
+    t_.value_gradients.assign(net_.values.size(), -1);
+    t_.partial_gradients.resize(net_.values.size());
+    // Consumers first: a layer that passes a gradient through gives its input a view of it.
+    for (int v = static_cast<int>(net_.values.size()) - 1; v >= 0; --v) AddValueGradient(v);
+  }
+
+  void AddValueGradient(int v) {
+    const Value& value = net_.values[v];
+    if (!value.needs_gradient) return;
+    const std::vector<int> writers = GradientWriters(value);
+    const std::string name = absl::StrCat("gradient of ", value.name);
+    int view_of = -1;
+    if (writers.size() == 1 && !IsLoss(value)) {
+      const NetNode& node = net_.nodes[writers[0]];
+      for (const Alias& alias : node.spec.aliases) {
+        if (node.inputs[alias.input] == v) {
+          const int of = t_.value_gradients[node.output];
+          view_of = t_.trace.states[of].view_of >= 0 ? t_.trace.states[of].view_of : of;
+        }
+      }
+    }
+    t_.value_gradients[v] = AddState({.name = name, .bytes = Bytes(value), .view_of = view_of});
+    if (writers.size() + (IsLoss(value) ? 1 : 0) < 2) return;
+    for (int writer : writers) {
+      t_.partial_gradients[v].push_back(
+          AddState({.name = absl::StrCat(name, " from ", net_.nodes[writer].config->name()),
+                    .bytes = Bytes(value)}));
+    }
+  }
+
+  bool IsLoss(const Value& value) const {
+    return value.producer >= 0 && net_.nodes[value.producer].spec.loss_output >= 0;
+  }
+
+  void AddNodeStates() {
+    for (const NetNode& node : net_.nodes) {
+      auto& states = t_.node_states.emplace_back();
+      auto& gradients = t_.node_gradients.emplace_back();
+      const int self = static_cast<int>(t_.node_states.size()) - 1;
+      for (size_t s = 0; s < node.spec.states.size(); ++s) {
+        states.push_back(StateOf(node, s));
+        gradients.push_back(node.backward ? GradientOf(node, self, s) : -1);
+      }
+    }
+  }
+
+  int StateOf(const NetNode& node, size_t s) {
+    const StateSpec& spec = node.spec.states[s];
+    switch (spec.kind) {
+      case StateKind::kInput:
+        return t_.values[node.inputs[s]];
+      case StateKind::kOutput:
+        return t_.values[node.output];
+      case StateKind::kParameter:
+      case StateKind::kBuffer:
+        return t_.parameters[node.parameters[s]];
+      case StateKind::kStatistic:
+      case StateKind::kSaved:
+      case StateKind::kScratch:
+        return AddState({.name = absl::StrCat(node.config->name(), ".", spec.name),
+                         .bytes = spec.size_bytes()});
+    }
+    return -1;
+  }
+
+  int GradientOf(const NetNode& node, int self, size_t s) {
+    const StateSpec& spec = node.spec.states[s];
+    if (spec.kind == StateKind::kOutput) return t_.value_gradients[node.output];
+    if (spec.kind == StateKind::kParameter) return t_.gradients[node.parameters[s]];
+    if (spec.kind != StateKind::kInput) return -1;
+    const int v = node.inputs[s];
+    if (t_.partial_gradients[v].empty()) return t_.value_gradients[v];
+    // A node that uses a value twice has one writer entry, hence one partial, for each use.
+    const std::vector<int> writers = GradientWriters(net_.values[v]);
+    size_t index = std::find(writers.begin(), writers.end(), self) - writers.begin();
+    for (size_t k = 0; k < s; ++k) index += node.inputs[k] == v ? 1 : 0;
+    return t_.partial_gradients[v][index];
+  }
+
+  void AddUpload() {
+    TraceStep& step = AddStep("upload");
+    Write(step, t_.step_scalars);
+    Write(step, t_.fault);
+    for (int v = 0; v < net_.inputs; ++v) Write(step, t_.values[v]);
+  }
+
+  void AddForward(size_t n) {
+    const NetNode& node = net_.nodes[n];
+    TraceStep& step = AddStep(absl::StrCat("forward ", node.config->name()));
+    Read(step, t_.step_scalars);
+    Read(step, t_.fault);
+    for (size_t s = 0; s < node.spec.states.size(); ++s) {
+      Touch(step, t_.node_states[n][s], node.spec.states[s].forward);
+    }
+    // An output that shares its input's memory is written even where the layer does nothing.
+    Write(step, t_.values[node.output]);
+  }
+
+  void AddLossGradients() {
+    TraceStep& step = AddStep("loss gradients");
+    for (const Value& value : net_.values) {
+      if (IsLoss(value)) Write(step, t_.value_gradients[&value - net_.values.data()]);
+    }
+  }
+
+  void AddBackward(int n) {
+    const NetNode& node = net_.nodes[n];
+    if (!node.backward) return;
+    const std::vector<int>& partials = t_.partial_gradients[node.output];
+    if (!partials.empty()) {
+      TraceStep& sum = AddStep(absl::StrCat("sum gradients of ", node.config->name()));
+      for (int partial : partials) Read(sum, partial);
+      // A loss that other layers read adds their gradients to its own.
+      if (IsLoss(net_.values[node.output])) Read(sum, t_.value_gradients[node.output]);
+      Write(sum, t_.value_gradients[node.output]);
+    }
+    TraceStep& step = AddStep(absl::StrCat("backward ", node.config->name()));
+    Read(step, t_.step_scalars);
+    for (size_t s = 0; s < node.spec.states.size(); ++s) {
+      const StateSpec& spec = node.spec.states[s];
+      if (spec.backward != kNone) Touch(step, t_.node_states[n][s], spec.backward);
+      const int gradient = t_.node_gradients[n][s];
+      if (gradient < 0) continue;
+      if (spec.kind == StateKind::kOutput) {
+        Read(step, gradient);
+      } else {
+        Write(step, gradient);
+      }
+    }
+  }
+
+  void AddUpdates() {
+    for (size_t b = 0; b < order_.buckets.size(); ++b) {
+      TraceStep& step = AddStep(absl::StrCat("update bucket ", b));
+      Read(step, t_.step_scalars);
+      for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
+        const int p = order_.gradients[g].parameter;
+        Read(step, t_.gradients[p]);
+        Touch(step, t_.parameters[p], kRead | kWrite);
+        for (int slot : t_.slots[p]) Touch(step, slot, kRead | kWrite);
+      }
+    }
+  }
+
+  void AddReport() {
+    TraceStep& step = AddStep("report");
+    Read(step, t_.fault);
+    for (size_t n = 0; n < net_.nodes.size(); ++n) {
+      const int metric = net_.nodes[n].spec.metric;
+      if (metric >= 0) Read(step, t_.node_states[n][metric]);
+    }
+  }
+
+  const NetSpec& net_;
+  const ParameterSet& parameters_;
+  const int slots_;
+  const GradientOrder& order_;
+  NetTrace t_;
+};
+
+}  // namespace
+
+NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, int slots,
+                  const GradientOrder& order) {
+  return Tracer(net, parameters, slots, order).Run();
+}
+
+}  // namespace gyre

@@ -1,0 +1,50 @@
+// net_trace.h: from an inferred net to the access trace of one iteration, and which trace state is
+// which tensor.  A pure function; the memory plan and the binding of views both start here.
+#pragma once
+
+#include <vector>
+
+#include "distributed/gradient_bucket.h"
+#include "engine/training/net_spec.h"
+#include "memory/access_trace.h"
+
+namespace gyre {
+
+// A trained parameter's gradient and the bucket it travels in, in the order backward finishes them.
+struct BucketedGradient {
+  int parameter = 0;  // index into the ParameterSet
+  int node = 0;       // whose backward assigns it
+};
+
+// The gradients of a training net in completion order, and their buckets.
+struct GradientOrder {
+  std::vector<BucketedGradient> gradients;
+  std::vector<GradientBucket> buckets;
+};
+GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
+                             size_t bucket_bytes);
+
+struct NetTrace {
+  AccessTrace trace;
+  // Indices into trace.states; -1: there is no such state.
+  int step_scalars = -1, fault = -1;
+  std::vector<int> parameters;          // by parameter
+  std::vector<std::vector<int>> slots;  // by parameter, then optimizer slot
+  std::vector<int> gradients;           // by parameter
+  std::vector<int> values;              // by value
+  std::vector<int> value_gradients;     // by value
+  // By node, then state: where the layer finds it (inputs, outputs and parameters resolve to the
+  // above), and the gradient it reads or assigns (a partial one where a value has several
+  // consumers).
+  std::vector<std::vector<int>> node_states, node_gradients;
+  // By value: the partial gradients to sum into value_gradients before the producer's backward.
+  std::vector<std::vector<int>> partial_gradients;
+};
+
+// `order` is empty for a net that does not train; `slots` is the optimizer's slots a parameter.
+// Persistent states come first and depend only on `parameters` and `slots`, so all nets of a run
+// agree on their offsets.
+NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, int slots,
+                  const GradientOrder& order);
+
+}  // namespace gyre

@@ -1,0 +1,100 @@
+#include "engine/training/parameter.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/data/atomic_file.h"
+#include "engine/runtime/random.h"
+
+namespace gyre {
+namespace {
+
+std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
+                          absl::string_view suffix) {
+  return absl::StrCat(parameter.name(), part.name.empty() ? "" : ".", part.name, suffix);
+}
+
+Tensor StorageTensor(const Parameter& parameter, std::span<std::byte> storage) {
+  return {storage.data(), Shape({parameter.storage_elements()}), parameter.spec.dtype};
+}
+
+}  // namespace
+
+Tensor HostTensors::Add(std::string name, Shape shape, DType dtype) {
+  Tensor tensor{nullptr, shape, dtype};
+  // One byte at least, so that an empty tensor still counts as bound.
+  tensor.data = memory.emplace_back(std::max<size_t>(tensor.bytes(), 1)).data();
+  tensors.push_back({std::move(name), tensor});
+  return tensor;
+}
+
+int ParameterSet::Find(absl::string_view layer, absl::string_view state) const {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].layer == layer && parameters_[i].spec.name == state) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+absl::StatusOr<std::vector<std::byte>> InitialValue(const Parameter& parameter, uint64_t seed) {
+  HostTensors canonical;
+  std::vector<Tensor> parts;
+  for (const CanonicalPart& part : parameter.spec.parts) {
+    const std::string name = CanonicalName(parameter, part, "");
+    parts.push_back(canonical.Add(name, part.shape, parameter.spec.dtype));
+    Initialize(parameter.spec.initializer, RandomKey(seed, name), parts.back());
+  }
+  std::vector<std::byte> storage(parameter.spec.size_bytes());
+  RETURN_IF_ERROR(parameter.owner->Pack(parameter.state, parts, StorageTensor(parameter, storage)));
+  return storage;
+}
+
+absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,
+                             absl::string_view suffix, HostTensors& to) {
+  std::vector<Tensor> parts;
+  for (const CanonicalPart& part : parameter.spec.parts) {
+    parts.push_back(
+        to.Add(CanonicalName(parameter, part, suffix), part.shape, parameter.spec.dtype));
+  }
+  return parameter.owner->Unpack(parameter.state, StorageTensor(parameter, storage), parts);
+}
+
+absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
+                                                     const TensorFile& from,
+                                                     absl::string_view suffix) {
+  std::vector<Tensor> parts;
+  for (const CanonicalPart& part : parameter.spec.parts) {
+    const std::string name = CanonicalName(parameter, part, suffix);
+    const Tensor* tensor = from.Find(name);
+    if (tensor == nullptr) {
+      return absl::NotFoundError(
+          absl::StrFormat("it holds no tensor \"%s\", so it belongs to another net", name));
+    }
+    if (tensor->shape != part.shape || tensor->dtype != parameter.spec.dtype) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "its tensor \"%s\" is %s %s, the net expects %s %s, so it belongs to another net or "
+          "precision",
+          name, std::string(DTypeName(tensor->dtype)), tensor->shape.ToString(),
+          DTypeName(parameter.spec.dtype), part.shape.ToString()));
+    }
+    parts.push_back(*tensor);
+  }
+  std::vector<std::byte> storage(parameter.spec.size_bytes());
+  RETURN_IF_ERROR(parameter.owner->Pack(parameter.state, parts, StorageTensor(parameter, storage)));
+  return storage;
+}
+
+std::string WeightsSha256(std::span<const NamedTensor> canonical) {
+  std::vector<NamedTensor> sorted(canonical.begin(), canonical.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  std::string bytes;
+  for (const NamedTensor& named : sorted) {
+    bytes.append(static_cast<const char*>(named.tensor.data), named.tensor.bytes());
+  }
+  return Sha256(bytes);
+}
+
+}  // namespace gyre

@@ -1,0 +1,64 @@
+// parameter.h: the persistent states of a net: what training changes and files keep.
+//
+// The first net that is inferred makes the set and thereby picks each parameter's storage layout;
+// nets of other shapes bind to it.  Immutable after that.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/data/tensor_file.h"
+#include "layers/layer.h"
+
+namespace gyre {
+
+struct Parameter {
+  std::string layer;                   // the layer's name
+  StateSpec spec;                      // kind kParameter (trained) or kBuffer
+  int state = 0;                       // index in the layer's spec
+  std::shared_ptr<const Layer> owner;  // packs and unpacks
+
+  std::string name() const { return layer + "." + spec.name; }
+  bool trained() const { return spec.kind == StateKind::kParameter; }
+  // Elements of the storage, padding included: what optimizers and reductions see.
+  int64_t storage_elements() const {
+    return static_cast<int64_t>(spec.size_bytes() / SizeOf(spec.dtype));
+  }
+};
+
+// Host tensors with the memory behind them.
+struct HostTensors {
+  std::vector<NamedTensor> tensors;
+  std::vector<std::vector<std::byte>> memory;
+  Tensor Add(std::string name, Shape shape, DType dtype);
+};
+
+class ParameterSet {
+ public:
+  void Add(Parameter parameter) { parameters_.push_back(std::move(parameter)); }
+  std::span<const Parameter> all() const { return parameters_; }
+  // Index of a layer's state, or -1.
+  int Find(absl::string_view layer, absl::string_view state) const;
+
+ private:
+  std::vector<Parameter> parameters_;
+};
+
+// First values of one parameter, packed: storage bytes.  Depends on (seed, names) alone.
+absl::StatusOr<std::vector<std::byte>> InitialValue(const Parameter& parameter, uint64_t seed);
+
+// Storage bytes <-> canonical tensors; `suffix` is appended to each name (".momentum").
+absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,
+                             absl::string_view suffix, HostTensors& to);
+// Errors: NotFound for a missing tensor, InvalidArgument for a shape or dtype that differs; both
+// say that the file is of another net and name the tensor.
+absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
+                                                     const TensorFile& from,
+                                                     absl::string_view suffix);
+
+// Hex digest of the trained tensors' bytes in name order.
+std::string WeightsSha256(std::span<const NamedTensor> canonical);
+
+}  // namespace gyre

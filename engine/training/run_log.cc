@@ -1,0 +1,143 @@
+#include "engine/training/run_log.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "engine/data/atomic_file.h"
+
+namespace gyre {
+namespace {
+
+// A terminal is redrawn this often; a log gets a line this often.
+constexpr std::chrono::milliseconds kTerminalInterval(200);
+constexpr std::chrono::seconds kLogInterval(10);
+
+// The lines of metrics.jsonl up to a step.
+absl::Status DropLaterSteps(const std::string& path, int64_t step) {
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(text.status());
+  std::string kept;
+  for (absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("step")) continue;  // a line cut short
+    if (json["step"].is_number_integer() && json["step"].get<int64_t>() <= step) {
+      absl::StrAppend(&kept, line, "\n");
+    }
+  }
+  return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(kept); });
+}
+
+}  // namespace
+
+std::string FormatMetrics(const std::vector<Metric>& metrics, absl::string_view prefix) {
+  std::string text = absl::StrFormat("%sloss %.4f", prefix, TotalLoss(metrics));
+  for (const Metric& metric : metrics) {
+    if (!metric.is_loss) {
+      absl::StrAppendFormat(&text, "  %s%s %.4f", prefix, metric.name, metric.value());
+    }
+  }
+  return text;
+}
+
+absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::string& folder, int64_t from_step,
+                                                     int64_t total_steps, int64_t batch) {
+  std::unique_ptr<RunLog> log(new RunLog);
+  log->path_ = absl::StrCat(folder, "/metrics.jsonl");
+  RETURN_IF_ERROR(DropLaterSteps(log->path_, from_step));
+  log->file_ = std::fopen(log->path_.c_str(), "a");
+  if (log->file_ == nullptr) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(log->path_, ": cannot open: ", std::strerror(errno)));
+  }
+  log->terminal_ = isatty(STDOUT_FILENO) != 0;
+  log->first_step_ = log->rate_step_ = from_step;
+  log->total_steps_ = total_steps;
+  log->batch_ = batch;
+  log->start_ = log->rate_time_ = log->last_shown_ = Clock::now();
+  return log;
+}
+
+RunLog::~RunLog() {
+  if (file_ != nullptr) std::fclose(file_);
+}
+
+absl::Status RunLog::Write(const std::string& line) {
+  if (std::fputs(line.c_str(), file_) < 0 || std::fputc('\n', file_) == EOF) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path_, ": cannot write: ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunLog::Step(int64_t step, const std::vector<Metric>& metrics, double learning_rate) {
+  const Clock::time_point now = Clock::now();
+  const double elapsed = std::chrono::duration<double>(now - rate_time_).count();
+  if (elapsed >= 0.5 || rate_ == 0) {
+    rate_ = static_cast<double>((step - rate_step_) * batch_) / elapsed;
+    rate_step_ = step;
+    rate_time_ = now;
+  }
+  nlohmann::ordered_json json = {{"step", step}, {"loss", TotalLoss(metrics)}};
+  for (const Metric& metric : metrics) json[metric.name] = metric.value();
+  json["learning_rate"] = learning_rate;
+  json["samples_per_second"] = std::round(rate_);
+  RETURN_IF_ERROR(Write(json.dump()));
+  if (now - last_shown_ >= (terminal_ ? Clock::duration(kTerminalInterval) : kLogInterval) ||
+      step == total_steps_) {
+    Progress(step, metrics);
+    last_shown_ = now;
+    std::fflush(file_);
+  }
+  return absl::OkStatus();
+}
+
+void RunLog::Progress(int64_t step, const std::vector<Metric>& metrics) {
+  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double left =
+      elapsed * static_cast<double>(total_steps_ - step) / static_cast<double>(step - first_step_);
+  const std::string text = absl::StrFormat(
+      "step %d/%d  %s  %.0f samples/s  ETA %s", step, total_steps_, FormatMetrics(metrics, ""),
+      rate_, absl::FormatDuration(absl::Seconds(static_cast<int64_t>(left + 0.5))));
+  if (terminal_) {
+    std::printf("\r\033[K%s", text.c_str());
+    std::fflush(stdout);
+    progress_shown_ = true;
+  } else {
+    Line(text);
+  }
+}
+
+absl::Status RunLog::Test(int64_t step, const std::vector<Metric>& metrics) {
+  nlohmann::ordered_json json = {{"step", step}, {"test_loss", TotalLoss(metrics)}};
+  for (const Metric& metric : metrics) json[absl::StrCat("test_", metric.name)] = metric.value();
+  RETURN_IF_ERROR(Write(json.dump()));
+  std::fflush(file_);
+  Line(absl::StrFormat("step %d/%d  %s", step, total_steps_, FormatMetrics(metrics, "test ")));
+  return absl::OkStatus();
+}
+
+void RunLog::TestProgress(int64_t done, int64_t samples) {
+  if (!terminal_ || Clock::now() - last_shown_ < kTerminalInterval) return;
+  last_shown_ = Clock::now();
+  std::printf("\r\033[Ktesting %d%%", static_cast<int>(100 * done / samples));
+  std::fflush(stdout);
+  progress_shown_ = true;
+}
+
+void RunLog::Line(const std::string& text) {
+  if (progress_shown_) std::printf("\r\033[K");
+  progress_shown_ = false;
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace gyre

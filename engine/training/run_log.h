@@ -1,0 +1,51 @@
+// run_log.h: what a run tells: metrics.jsonl for programs; progress with rate and ETA for people, a
+// line that rewrites itself on a terminal and plain lines otherwise.  Only rank 0 has one.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "engine/training/evaluation.h"
+
+namespace gyre {
+
+class RunLog {
+ public:
+  // Opens `folder`/metrics.jsonl for appending, without the lines of steps beyond `from_step` that
+  // a resumed run repeats.  Progress goes to stdout. Errors: those of opening and rewriting the
+  // file.
+  static absl::StatusOr<std::unique_ptr<RunLog>> Open(const std::string& folder, int64_t from_step,
+                                                      int64_t total_steps, int64_t batch);
+  ~RunLog();
+
+  // One training step: {"step", "loss", one key a metric, "learning_rate", "samples_per_second"}.
+  absl::Status Step(int64_t step, const std::vector<Metric>& metrics, double learning_rate);
+  // A pass over the test set after `step` steps: {"step", "test_loss", "test_..."}.
+  absl::Status Test(int64_t step, const std::vector<Metric>& metrics);
+  // Progress of a pass over the test set, on a terminal.
+  void TestProgress(int64_t done, int64_t samples);
+  // A plain line, above the progress line.
+  void Line(const std::string& text);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  RunLog() = default;
+  absl::Status Write(const std::string& line);
+  void Progress(int64_t step, const std::vector<Metric>& metrics);
+
+  std::FILE* file_ = nullptr;
+  std::string path_;
+  bool terminal_ = false;
+  bool progress_shown_ = false;
+  int64_t first_step_ = 0, total_steps_ = 0, batch_ = 0;
+  int64_t rate_step_ = 0;  // where the running rate was last taken
+  double rate_ = 0;        // samples a second
+  Clock::time_point start_, rate_time_, last_shown_;
+};
+
+// "loss 0.4567  accuracy 0.9012": losses, then metrics, by their layers' names.
+std::string FormatMetrics(const std::vector<Metric>& metrics, absl::string_view prefix);
+
+}  // namespace gyre

@@ -1,0 +1,107 @@
+// trainer.h: a training run, from parsed files to trained weights.
+//
+//   TrainingRun::Prepare   opens data, plans every net; allocates no device memory   (--plan stops
+//   here) TrainingRun::Run       trains, tests, checkpoints, and returns the weights' digest
+//
+// Every rank makes one and calls the same functions.  Used by one thread.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/training/checkpoint.h"
+#include "engine/training/evaluation.h"
+#include "engine/training/gradient_sync.h"
+#include "engine/training/optimizer.h"
+#include "engine/training/run_log.h"
+
+namespace gyre {
+
+struct TrainingOptions {
+  std::string out;                             // folder for metrics.jsonl and checkpoints/
+  std::string resume;                          // "", "latest", or a checkpoint's folder
+  std::string weights;                         // "", or a safetensors file to start from
+  std::string net_text, trainer_text;          // as parsed, for checkpoints
+  std::map<std::string, std::string> choices;  // what changes bits: threads, device
+  const std::atomic<bool>* stop = nullptr;     // set: finish the step, checkpoint, return Cancelled
+};
+
+class TrainingRun {
+ public:
+  // The parsed files, device, primitives and communication must outlive the run.
+  // Errors: those of the files, the data, and the plan.
+  static absl::StatusOr<std::unique_ptr<TrainingRun>> Prepare(
+      const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net, Device& device,
+      const Primitives& primitives, CommunicationThread& communication, TrainingOptions options);
+
+  // For people: layers, memory, steps, bytes communicated a step.
+  std::string DescribePlan() const;
+
+  // Errors: those of Prepare's parts; Internal for a loss or gradient that is not finite; Cancelled
+  // after a stop, when the run can be resumed.  Checkpoints written before an error stand.
+  absl::StatusOr<std::string> Run();
+
+ private:
+  TrainingRun(const Parsed<TrainerConfig>& trainer, Device& device,
+              CommunicationThread& communication, TrainingOptions options)
+      : trainer_(trainer),
+        config_(*trainer.message),
+        device_(device),
+        communication_(communication),
+        options_(std::move(options)) {}
+
+  absl::Status OpenData(const Parsed<NetConfig>& net);
+  absl::Status CreateModel();
+  absl::Status Restore();
+  absl::Status RestoreFrom(const Checkpoint& checkpoint);
+  absl::Status Loop();
+  absl::Status TrainStep(BatchLoader& loader);
+  absl::Status UpdateParameters(StepScalars& scalars);
+  absl::Status UpdateBucket(int bucket);
+  absl::Status NotFinite(absl::string_view what, const GradientBucket& bucket) const;
+  void SubmitReport(double learning_rate);
+  absl::Status CollectReport();
+  absl::Status Test();
+  absl::Status Save();
+  void Say(const std::string& line);
+  bool leader() const { return communication_.rank() == 0; }
+
+  const Parsed<TrainerConfig>& trainer_;
+  const TrainerConfig& config_;
+  Device& device_;
+  CommunicationThread& communication_;
+  TrainingOptions options_;
+
+  std::unique_ptr<Dataset> train_data_, test_data_;
+  InputMap inputs_;
+  std::unique_ptr<Optimizer> optimizer_;
+  int64_t total_steps_ = 0, test_every_ = 0, save_every_ = 0;
+  std::optional<ModelPlan> plan_;  // until the model is made of it
+
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<GradientSync> sync_;
+  std::optional<CheckpointStore> checkpoints_;  // leader
+  std::unique_ptr<RunLog> log_;                 // leader
+  std::optional<StepBuffer> buffer_;
+  Net::SumStatistic sum_statistic_;
+
+  int64_t step_ = 0;      // steps done
+  int64_t position_ = 0;  // samples consumed
+  int64_t saved_step_ = -1;
+  bool stop_ = false;  // some rank was asked to stop
+  // The report of the latest step travels while the next one runs.
+  struct Report {
+    std::vector<double> sums;  // {sum, count} a metric, then the number of ranks asked to stop
+    CommunicationThread::Ticket ticket = 0;
+    double learning_rate = 0;
+    int64_t step = 0;  // the number of steps done with it
+  };
+  std::optional<Report> report_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,91 @@
+// evaluate: a net's metrics over the whole test set.
+
+#include <cstdio>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "engine/training/evaluation.h"
+#include "engine/training/run_log.h"
+#include "tools/command_line.h"
+#include "tools/weights.h"
+
+ABSL_FLAG(std::string, trainer, "", "The trainer's text file; it names the net and the data.");
+ABSL_FLAG(std::string, weights, "",
+          "A safetensors file, a checkpoint's folder, or a run's --out folder (its newest whole "
+          "checkpoint).");
+ABSL_FLAG(std::string, device, "cpu", "cpu, or sim (a CPU with separate, bounded memory).");
+ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (sim), such as 64M.");
+ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's.");
+ABSL_FLAG(int, threads, 0, "Threads of each rank; 0: cores / ranks on this host.");
+ABSL_FLAG(std::string, set, "", "path=value for any field of the trainer or the net (net....).");
+
+namespace gyre {
+namespace {
+
+constexpr char kUsage[] =
+    "measures a trained net on the whole test set.\n\n"
+    "  evaluate --trainer=models/lenet/trainer.textproto --weights=runs/a\n"
+    "  mpirun -np 2 evaluate --trainer=... --weights=model.safetensors\n\n"
+    "Prints a line `test METRIC VALUE` for each loss and metric of the net.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+absl::Status EvaluateFiles(const Files& files, CommunicationThread& communication) {
+  const TrainerConfig& config = *files.trainer.message;
+  if (!config.data().has_test()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(files.trainer.source->Where(config, "data"), ": has no test data"));
+  }
+  ASSIGN_OR_RETURN(const auto weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
+  ASSIGN_OR_RETURN(const DeviceChoice choice,
+                   OpenDevice({.kind = absl::GetFlag(FLAGS_device),
+                               .memory = absl::GetFlag(FLAGS_device_memory),
+                               .threads = absl::GetFlag(FLAGS_threads)}));
+  const Primitives primitives(choice.device->kind(), choice.threads);
+  ASSIGN_OR_RETURN(const auto data, OpenDataset(config.data().test(), config.data().normalization(),
+                                                files.trainer.source->file()));
+  ASSIGN_OR_RETURN(const InputMap inputs, MapInputs(files.net, config.data(), *data));
+  const int64_t batch = config.has_test_batch() ? config.test_batch() : config.batch();
+  ASSIGN_OR_RETURN(
+      ModelPlan plan,
+      PlanModel(files.net,
+                {.train = false,
+                 .compute = config.precision() == TrainerConfig::F64 ? DType::kF64 : DType::kF32,
+                 .test_batch = std::min(batch, data->size()),
+                 .test_samples = data->size(),
+                 .rank = communication.rank(),
+                 .ranks = communication.size(),
+                 .capacity_bytes = choice.device->capacity_bytes(),
+                 .primitives = &primitives}));
+  ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
+  ASSIGN_OR_RETURN(const auto model, Model::Create(std::move(plan), *choice.device, *stream));
+  RETURN_IF_ERROR(Annotate(model->Load(*stream, weights.tensors, nullptr), weights.path));
+  ASSIGN_OR_RETURN(
+      const std::vector<Metric> metrics,
+      Evaluate(*model, *data, inputs, *choice.device, *stream, communication, nullptr));
+  if (communication.rank() != 0) return absl::OkStatus();
+  for (const Metric& metric : metrics) {
+    std::printf("test %s %.6f\n", metric.name.c_str(), metric.value());
+  }
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  ParseFlags(argc, argv, kUsage);
+  std::vector<std::string> overrides = SplitSet(absl::GetFlag(FLAGS_set));
+  if (const std::string precision = absl::GetFlag(FLAGS_precision); !precision.empty()) {
+    overrides.push_back(absl::StrCat("precision=", precision));
+  }
+  const auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides);
+  const auto communication =
+      JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring");
+  if (!communication.ok()) Fail(nullptr, communication.status());
+  if (!files.ok()) Fail(communication->get(), files.status());
+  const absl::Status status = EvaluateFiles(*files, **communication);
+  if (!status.ok()) Fail(communication->get(), status);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return gyre::Main(argc, argv); }

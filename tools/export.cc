@@ -1,0 +1,52 @@
+// export: writes trained weights in a format that other programs read.
+
+#include <cstdio>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tools/command_line.h"
+#include "tools/weights.h"
+
+ABSL_FLAG(std::string, weights, "",
+          "A checkpoint's folder, a run's --out folder (its newest whole checkpoint), or a "
+          "safetensors file.");
+ABSL_FLAG(std::string, to, "", "The file to write: NAME.safetensors or NAME.npz.");
+
+namespace gyre {
+namespace {
+
+constexpr char kUsage[] =
+    "writes trained weights for other programs.\n\n"
+    "  export --weights=runs/a --to=lenet.safetensors\n"
+    "  export --weights=runs/a/checkpoints/step_00000200 --to=lenet.npz\n\n"
+    "Tensors are named LAYER.STATE (conv1.weight), row-major; convolution weights are O,I,H,W.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+absl::Status Export(const std::string& to) {
+  ASSIGN_OR_RETURN(const Weights weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
+  const std::vector<NamedTensor>& tensors = weights.tensors.tensors();
+  if (absl::EndsWith(to, ".safetensors")) {
+    RETURN_IF_ERROR(WriteSafetensors(to, tensors, {{"format", "gyre"}}));
+  } else if (absl::EndsWith(to, ".npz")) {
+    RETURN_IF_ERROR(WriteNpz(to, tensors));
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--to=", to, ": expected a name that ends in .safetensors or .npz"));
+  }
+  std::printf("wrote %d tensors of %s to %s\n", static_cast<int>(tensors.size()),
+              weights.path.c_str(), to.c_str());
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  ParseFlags(argc, argv, kUsage);
+  const absl::Status status = Export(absl::GetFlag(FLAGS_to));
+  if (!status.ok()) Fail(nullptr, status);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return gyre::Main(argc, argv); }

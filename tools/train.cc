@@ -1,0 +1,134 @@
+// train: trains the net of a trainer file; under mpirun, on several ranks.
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "engine/training/trainer.h"
+#include "tools/command_line.h"
+
+ABSL_FLAG(std::string, trainer, "", "The trainer's text file; it names the net and the data.");
+ABSL_FLAG(std::string, device, "cpu", "cpu, or sim (a CPU with separate, bounded memory).");
+ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (sim), such as 64M.");
+ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's.");
+ABSL_FLAG(std::string, out, "",
+          "Folder for metrics.jsonl and checkpoints/; default: runs/NET-TIME.");
+ABSL_FLAG(std::string, resume, "", "\"latest\" of --out, or a checkpoint's folder.");
+ABSL_FLAG(std::string, weights, "", "A safetensors file to start from instead of random weights.");
+ABSL_FLAG(std::string, checkpoint_every, "", "Steps from one checkpoint to the next.");
+ABSL_FLAG(std::string, steps, "", "Length of the run in steps.");
+ABSL_FLAG(std::string, epochs, "", "Length of the run in passes over the training data.");
+ABSL_FLAG(std::string, batch, "", "Samples a step, over all ranks.");
+ABSL_FLAG(std::string, seed, "", "All random numbers follow from it.");
+ABSL_FLAG(int, threads, 0, "Threads of each rank; 0: cores / ranks on this host.");
+ABSL_FLAG(bool, plan, false,
+          "Print layers, shapes, FLOPs, memory and communication; train nothing.");
+ABSL_FLAG(std::string, set, "",
+          "path=value for any field of the trainer (optimizer.sgd.momentum=0.5) or the net "
+          "(net.layer.conv1.conv2d.filters=32); may be repeated.");
+
+namespace gyre {
+namespace {
+
+constexpr char kUsage[] =
+    "trains a net.\n\n"
+    "  train --trainer=models/lenet/trainer.textproto\n"
+    "  mpirun -np 2 train --trainer=models/lenet/trainer.textproto --out=runs/a\n"
+    "  train --trainer=... --out=runs/a --resume=latest      # after an interruption\n"
+    "  train --trainer=... --plan                            # what it would do\n\n"
+    "The last line is `weights sha256 HEX`: equal runs give equal digests.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong flags, 130 stopped with a checkpoint.";
+
+std::atomic<bool> stop_requested = false;
+
+// The first signal asks for a checkpoint and a clean end; the second one kills.
+void OnSignal(int signal) {
+  stop_requested = true;
+  std::signal(signal, SIG_DFL);
+}
+
+// Short flags are overrides of trainer fields; they win over --set.
+std::vector<std::string> Overrides() {
+  std::vector<std::string> overrides = SplitSet(absl::GetFlag(FLAGS_set));
+  const auto add = [&](const char* field, const std::string& value) {
+    if (!value.empty()) overrides.push_back(absl::StrCat(field, "=", value));
+  };
+  add("precision", absl::GetFlag(FLAGS_precision));
+  add("checkpoint_every", absl::GetFlag(FLAGS_checkpoint_every));
+  add("epochs", absl::GetFlag(FLAGS_epochs));
+  add("steps", absl::GetFlag(FLAGS_steps));
+  add("batch", absl::GetFlag(FLAGS_batch));
+  add("seed", absl::GetFlag(FLAGS_seed));
+  return overrides;
+}
+
+std::string OutFolder(const NetConfig& net) {
+  const std::string out = absl::GetFlag(FLAGS_out);
+  if (!out.empty()) return out;
+  return absl::StrCat("runs/", net.name(), "-",
+                      absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
+}
+
+absl::Status Train(const Files& files, CommunicationThread& communication) {
+  ASSIGN_OR_RETURN(const DeviceChoice choice,
+                   OpenDevice({.kind = absl::GetFlag(FLAGS_device),
+                               .memory = absl::GetFlag(FLAGS_device_memory),
+                               .threads = absl::GetFlag(FLAGS_threads)}));
+  const Primitives primitives(choice.device->kind(), choice.threads);
+  const std::string out = OutFolder(*files.net.message);
+  if (absl::GetFlag(FLAGS_resume) == "latest" && absl::GetFlag(FLAGS_out).empty()) {
+    return absl::InvalidArgumentError("--resume=latest needs --out, the folder to resume in");
+  }
+  ASSIGN_OR_RETURN(
+      const auto run,
+      TrainingRun::Prepare(
+          files.trainer, files.net, *choice.device, primitives, communication,
+          {.out = out,
+           .resume = absl::GetFlag(FLAGS_resume),
+           .weights = absl::GetFlag(FLAGS_weights),
+           .net_text = files.net.message->DebugString(),
+           .trainer_text = files.trainer.message->DebugString(),
+           .choices = {{"threads", absl::StrCat(choice.threads)},
+                       {"ranks", absl::StrCat(communication.size())},
+                       {"allreduce", files.trainer.message->distributed().allreduce()}},
+           .stop = &stop_requested}));
+  const bool leader = communication.rank() == 0;
+  if (absl::GetFlag(FLAGS_plan)) {
+    if (leader) std::fputs(run->DescribePlan().c_str(), stdout);
+    return absl::OkStatus();
+  }
+  if (leader) {
+    std::printf("training %s: %d ranks, %d threads each, output in %s\n",
+                files.net.message->name().c_str(), communication.size(), choice.threads,
+                out.c_str());
+  }
+  ASSIGN_OR_RETURN(const std::string digest, run->Run());
+  if (leader) std::printf("weights sha256 %s\n", digest.c_str());
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  ParseFlags(argc, argv, kUsage);
+  std::signal(SIGINT, OnSignal);
+  std::signal(SIGTERM, OnSignal);
+  const auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), Overrides());
+  const auto communication =
+      JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring");
+  if (!communication.ok()) Fail(nullptr, communication.status());
+  if (!files.ok()) Fail(communication->get(), files.status());
+  const absl::Status status = Train(*files, **communication);
+  if (!status.ok()) Fail(communication->get(), status);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return gyre::Main(argc, argv); }

@@ -1,0 +1,31 @@
+#include "tools/weights.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "engine/training/checkpoint.h"
+
+namespace gyre {
+
+absl::StatusOr<Weights> ReadWeights(const std::string& where) {
+  if (where.empty()) return absl::InvalidArgumentError("--weights is missing; see --help");
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(where, ignored)) {
+    ASSIGN_OR_RETURN(TensorFile tensors, TensorFile::Read(where));
+    return Weights{where, std::move(tensors)};
+  }
+  const std::string checkpoints = where + "/checkpoints";
+  if (!std::filesystem::is_directory(checkpoints, ignored)) {
+    ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(where));
+    return Weights{checkpoint.path, std::move(checkpoint.weights)};
+  }
+  std::vector<std::string> skipped;
+  auto checkpoint = CheckpointStore(checkpoints, 1).LoadLatest(&skipped);
+  for (const std::string& line : skipped) {
+    std::fprintf(stderr, "warning: skipped %s\n", line.c_str());
+  }
+  RETURN_IF_ERROR(checkpoint.status());
+  return Weights{checkpoint->path, std::move(checkpoint->weights)};
+}
+
+}  // namespace gyre

@@ -1,0 +1,19 @@
+// weights.h: finds trained weights by whatever name a user has for them.
+#pragma once
+
+#include <string>
+
+#include "engine/data/tensor_file.h"
+
+namespace gyre {
+
+struct Weights {
+  std::string path;  // what was read: a file or a checkpoint's folder
+  TensorFile tensors;
+};
+
+// `where`: a safetensors file, a checkpoint's folder, or a run's folder, whose newest whole
+// checkpoint is taken.  Errors: InvalidArgument if empty; those of reading.
+absl::StatusOr<Weights> ReadWeights(const std::string& where);
+
+}  // namespace gyre
