@@ -60,8 +60,10 @@ struct Conv2dSpec {
 class Conv2d {
  public:
   virtual ~Conv2d() = default;
-  virtual const WeightLayout& weight_layout() const = 0;  // of weights and their gradient
-  virtual size_t scratch_bytes() const = 0;               // enough for each of the three; may be 0
+  // Of weights and their gradient.  Does not depend on n: ranks with unequal shares of a batch
+  // agree.
+  virtual const WeightLayout& weight_layout() const = 0;
+  virtual size_t scratch_bytes() const = 0;  // enough for each of the three; may be 0
   virtual absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
                                void* y, void* scratch) const = 0;
   // Assigns dx.

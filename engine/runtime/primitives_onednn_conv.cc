@@ -21,12 +21,16 @@ size_t AlignedSize(const memory::desc& desc) {
   return (desc.get_size() + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Descriptors of what a convolution is made of.
+// Ranks whose shares of a batch differ must store weights alike, so the layout is the one that
+// forward wants for this batch, whatever the spec's.  oneDNN's choice is the same from a few images
+// on.
+constexpr int64_t kLayoutBatch = 32;
+
+// Descriptors of what a convolution of `n` images is made of.
 struct Operands {
-  explicit Operands(const Conv2dSpec& spec)
-      // A batch of nothing is prepared as one of 1, for the weights' layout, and never run.
-      : x(Image(std::max<int64_t>(spec.n, 1), spec.c, spec.h, spec.w)),
-        y(Image(std::max<int64_t>(spec.n, 1), spec.filters, spec.out_h(), spec.out_w())),
+  Operands(const Conv2dSpec& spec, int64_t n)
+      : x(Image(n, spec.c, spec.h, spec.w)),
+        y(Image(n, spec.filters, spec.out_h(), spec.out_w())),
         weight_dims{spec.filters, spec.c, spec.kernel_h, spec.kernel_w},
         strides{spec.stride_h, spec.stride_w},
         dilations{spec.dilation_h - 1, spec.dilation_w - 1},
@@ -40,8 +44,9 @@ struct Operands {
         memory::desc(weight_dims, memory::data_type::f32,
                      spec.groups > 1 ? memory::format_tag::abcde : memory::format_tag::abcd);
     any = memory::desc(weight_dims, memory::data_type::f32, memory::format_tag::any);
-    if (spec.bias)
+    if (spec.bias) {
       bias = memory::desc({spec.filters}, memory::data_type::f32, memory::format_tag::a);
+    }
   }
 
   static memory::desc Image(int64_t n, int64_t c, int64_t h, int64_t w) {
@@ -74,16 +79,17 @@ class OneDnnConv2d : public Conv2d {
  public:
   // Throws dnnl::error.  Precondition: a layout that the spec binds is a tag of ours.
   OneDnnConv2d(const OneDnnContext& context, const Conv2dSpec& spec)
-      : context_(context), spec_(spec), what_(ToString(spec)), operands_(spec) {
+      : context_(context),
+        spec_(spec),
+        what_(ToString(spec)),
+        // A batch of nothing is prepared as one of 1 and never run.
+        operands_(spec, std::max<int64_t>(spec.n, 1)) {
     const Operands& o = operands_;
     const auto direct = dnnl::algorithm::convolution_direct;
     const dnnl::primitive_attr attributes = OneDnnAttributes();
 
-    const dnnl::convolution_forward::primitive_desc forward(
-        {spec.train ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
-         direct, o.x, o.any, o.bias, o.y, o.strides, o.dilations, o.before, o.after},
-        attributes, context.engine);
-    ChooseLayout(forward.weights_desc());
+    ChooseLayout();
+    const dnnl::convolution_forward::primitive_desc forward = DescribeForward(o);
     forward_ = MakePass(dnnl::convolution_forward(forward), forward.weights_desc(),
                         forward.scratchpad_desc(), Direction::kReadsWeights);
     pack_ = MakeReorder(o.canonical, stored_);
@@ -173,10 +179,22 @@ class OneDnnConv2d : public Conv2d {
     memory::desc scratchpad;
   };
 
+  dnnl::convolution_forward::primitive_desc DescribeForward(const Operands& o) const {
+    return {{spec_.train ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
+             dnnl::algorithm::convolution_direct, o.x, o.any, o.bias, o.y, o.strides, o.dilations,
+             o.before, o.after},
+            OneDnnAttributes(),
+            context_.engine};
+  }
+
   // The spec's layout if it binds one, else what forward wants, else (never seen: a layout without
   // a name) the canonical one.
-  void ChooseLayout(const memory::desc& wanted) {
-    layout_.tag = spec_.weight_layout.empty() ? OneDnnLayoutTag(wanted) : spec_.weight_layout;
+  void ChooseLayout() {
+    layout_.tag = spec_.weight_layout;
+    if (layout_.tag.empty()) {
+      const Operands typical(spec_, kLayoutBatch);
+      layout_.tag = OneDnnLayoutTag(DescribeForward(typical).weights_desc());
+    }
     if (layout_.tag.empty()) layout_.tag = OneDnnLayoutTag(operands_.canonical);
     stored_ = *OneDnnLayout(operands_.weight_dims, layout_.tag);
     layout_.bytes = stored_.get_size();
@@ -259,7 +277,7 @@ class OneDnnConv2d : public Conv2d {
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareOneDnnConv2d(const OneDnnContext& context,
                                                             const Conv2dSpec& spec) {
   if (!spec.weight_layout.empty() &&
-      !OneDnnLayout(Operands(spec).weight_dims, spec.weight_layout).has_value()) {
+      !OneDnnLayout(Operands(spec, 1).weight_dims, spec.weight_layout).has_value()) {
     return absl::UnimplementedError(
         absl::StrCat(ToString(spec), ": oneDNN does not know this weight layout"));
   }
