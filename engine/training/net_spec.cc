@@ -135,14 +135,18 @@ class Inference {
 
   // Keeps gradients only where a loss depends on the value, and finds the nodes that pass them on.
   absl::Status FindBackward() {
+    const bool any_loss =
+        std::any_of(net_.nodes.begin(), net_.nodes.end(),
+                    [](const NetNode& node) { return node.spec.loss_output >= 0; });
+    if (!any_loss) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: the net has no loss to train with; add a layer such as softmax_cross_entropy",
+          config_.source->file()));
+    }
     std::vector<bool> reaches_loss(net_.values.size(), false);
-    bool any_loss = false;
     for (int i = static_cast<int>(net_.nodes.size()) - 1; i >= 0; --i) {
       NetNode& node = net_.nodes[i];
-      if (node.spec.loss_output >= 0) {
-        any_loss = true;
-        reaches_loss[node.output] = true;
-      }
+      if (node.spec.loss_output >= 0) reaches_loss[node.output] = true;
       node.backward = reaches_loss[node.output] && net_.values[node.output].needs_gradient;
       for (int input : node.inputs) {
         if (reaches_loss[node.output]) reaches_loss[input] = true;
@@ -155,11 +159,6 @@ class Inference {
                      absl::InvalidArgumentError("has parameters that no loss depends on; feed it "
                                                 "to a loss or remove it"));
       }
-    }
-    if (!any_loss) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: the net has no loss to train with; add a layer such as softmax_cross_entropy",
-          config_.source->file()));
     }
     for (size_t v = 0; v < net_.values.size(); ++v) {
       Value& value = net_.values[v];

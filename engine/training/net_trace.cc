@@ -119,27 +119,35 @@ class Tracer {
     for (int v = static_cast<int>(net_.values.size()) - 1; v >= 0; --v) AddValueGradient(v);
   }
 
+  // The gradient that a node's backward gives to value v may share the memory of the gradient it
+  // reads: it must for a view, which assigns nothing.  -1: it has memory of its own.
+  int SharedGradient(const NetNode& node, int v, bool also_in_place) const {
+    for (const Alias& alias : node.spec.aliases) {
+      if (node.inputs[alias.input] != v || !(alias.must || also_in_place)) continue;
+      const int of = t_.value_gradients[node.output];
+      return t_.trace.states[of].view_of >= 0 ? t_.trace.states[of].view_of : of;
+    }
+    return -1;
+  }
+
   void AddValueGradient(int v) {
     const Value& value = net_.values[v];
     if (!value.needs_gradient) return;
     const std::vector<int> writers = GradientWriters(value);
     const std::string name = absl::StrCat("gradient of ", value.name);
+    const bool one_source = writers.size() + (IsLoss(value) ? 1 : 0) == 1;
     int view_of = -1;
-    if (writers.size() == 1 && !IsLoss(value)) {
-      const NetNode& node = net_.nodes[writers[0]];
-      for (const Alias& alias : node.spec.aliases) {
-        if (node.inputs[alias.input] == v) {
-          const int of = t_.value_gradients[node.output];
-          view_of = t_.trace.states[of].view_of >= 0 ? t_.trace.states[of].view_of : of;
-        }
-      }
+    if (one_source && !writers.empty()) {
+      view_of = SharedGradient(net_.nodes[writers[0]], v, /*also_in_place=*/true);
     }
     t_.value_gradients[v] = AddState({.name = name, .bytes = Bytes(value), .view_of = view_of});
-    if (writers.size() + (IsLoss(value) ? 1 : 0) < 2) return;
+    if (one_source) return;
+    // Only views share here: another consumer's gradient must not be overwritten before the sum.
     for (int writer : writers) {
       t_.partial_gradients[v].push_back(
           AddState({.name = absl::StrCat(name, " from ", net_.nodes[writer].config->name()),
-                    .bytes = Bytes(value)}));
+                    .bytes = Bytes(value),
+                    .view_of = SharedGradient(net_.nodes[writer], v, /*also_in_place=*/false)}));
     }
   }
 
