@@ -114,6 +114,7 @@ TEST(SafetensorsTest, ReadsWhatOthersWrite) {
   const absl::StatusOr<TensorFile> file = TensorFile::Read(folder / "x");
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->tensors().size(), 3u);
+  ASSERT_EQ(reinterpret_cast<uintptr_t>(file->Find("zA")->data) % 8, 0u);
   EXPECT_EQ(file->Find("zA")->as<double>()[0], 1.0);
   EXPECT_EQ(file->Find("u")->as<uint8_t>()[0], 7);
   EXPECT_EQ(file->Find("e")->shape, (Shape{0, 7}));

@@ -294,6 +294,9 @@ TEST(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
     EXPECT_GE(checkpoint->state.step(), step);
     EXPECT_LE(checkpoint->state.step(), step + 1);
     ExpectStep(checkpoint, checkpoint->state.step());
+    for (const std::string& name : folder.List()) {  // nor is an older one half removed
+      EXPECT_TRUE(name[0] == '.' || LoadCheckpoint(folder / name).ok()) << name;
+    }
     step = checkpoint->state.step();
   }
   CheckpointStore store(folder.path(), 1);
