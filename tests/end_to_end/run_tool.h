@@ -1,0 +1,98 @@
+// run_tool.h: runs Gyre's tools as a user does, alone or under mpirun, on small synthetic data.
+//
+// A test that uses it lists the tools it runs (//tools:train ...) in its `data`.  Nothing here is
+// thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gyre {
+
+struct ToolOptions {
+  int ranks = 1;  // 1: without mpirun
+  std::map<std::string, std::string> env = {};
+  int timeout_s = 60;  // then it is killed, and timed_out is true
+};
+
+struct ToolResult {
+  int exit_code = -1;  // 128 + the signal that ended it
+  bool timed_out = false;
+  double seconds = 0;
+  std::string out, err;
+
+  // For failure messages.
+  std::string ToString() const;
+};
+
+// A tool under way; destroyed before Wait, it is killed with all its ranks.
+class Tool {
+ public:
+  // tool: "train", "evaluate", "export".
+  Tool(const std::string& tool, const std::vector<std::string>& arguments,
+       const ToolOptions& options = {});
+  Tool(const Tool&) = delete;
+  Tool& operator=(const Tool&) = delete;
+  ~Tool();
+
+  // Blocks until it ends, at most options.timeout_s after its start.  Once.
+  ToolResult Wait();
+  bool Running();
+  // To the tool, or to mpirun.
+  void Signal(int signal);
+  // The process of a rank under mpirun; 0 until it has started.
+  pid_t PidOfRank(int rank) const;
+  // What it has written so far.
+  std::string Out() const;
+
+ private:
+  bool Ended(double deadline_s);
+  double Seconds() const;
+
+  pid_t pid_ = 0;  // 0: waited for
+  int status_ = 0;
+  double start_s_ = 0;
+  int timeout_s_ = 0;
+  std::FILE *out_ = nullptr, *err_ = nullptr;
+  std::string scratch_;  // Open MPI's sockets
+};
+
+// Starts it and waits.
+ToolResult RunTool(const std::string& tool, const std::vector<std::string>& arguments,
+                   const ToolOptions& options = {});
+
+// A learnable data set of u8 images: a bright patch whose place tells the class, and noise.
+struct SyntheticData {
+  int64_t samples = 64;
+  int64_t height = 12, width = 12, channels = 1;
+  int classes = 10;
+  uint64_t seed = 1;
+  bool gzip = false;
+  std::map<int64_t, uint8_t> labels = {};  // overrides: sample -> label
+};
+// Writes FOLDER/NAME-images.idx and FOLDER/NAME-labels.idx (.idx.gz if gzip).
+void WriteIdx(const std::string& folder, const std::string& name, const SyntheticData& data);
+
+// Two convolutions with pooling, dropout and two dense layers; images of 8x8 or more.
+std::string ConvNetText(const SyntheticData& data);
+// Two dense layers with dropout.
+std::string MlpNetText(const SyntheticData& data);
+
+// A trainer on the data sets "train" and "test" of its own folder.  The texts go in as they are.
+struct TrainerText {
+  std::string optimizer = "sgd { momentum: 0.9 }";
+  std::string learning_rate = "base: 0.05";
+  std::string rest = "batch: 8 steps: 10";  // batch, length and any other field
+  bool gzip = false;                        // the data sets' names end in .gz
+};
+// Writes FOLDER/net.textproto and FOLDER/trainer.textproto; returns the latter's path.
+std::string WriteTrainer(const std::string& folder, const std::string& net,
+                         const TrainerText& trainer = {});
+
+}  // namespace gyre
