@@ -95,7 +95,11 @@ absl::StatusOr<std::string> TrainingRun::Run() {
   if (leader()) {
     ASSIGN_OR_RETURN(log_, RunLog::Open(options_.out, step_, total_steps_, config_.batch()));
   }
-  RETURN_IF_ERROR(Loop());
+  if (const absl::Status status = Loop(); !status.ok()) {
+    if (saved_step_ < 0 || absl::IsCancelled(status)) return status;
+    return absl::Status(status.code(), absl::StrFormat("%s; the checkpoint of step %d stands",
+                                                       status.message(), saved_step_));
+  }
   RETURN_IF_ERROR(communication_.Barrier());  // nobody leaves while another may still fail
   return model_->Sha256OfWeights(*stream_);
 }
@@ -115,13 +119,10 @@ absl::Status TrainingRun::CreateModel() {
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
   ASSIGN_OR_RETURN(model_, Model::Create(*std::move(plan_), device_, *stream_));
   plan_.reset();
-  std::vector<Tensor> buckets;
-  for (size_t b = 0; b < model_->train().plan().order.buckets.size(); ++b) {
-    buckets.push_back(model_->train().bucket(static_cast<int>(b)));
-  }
-  ASSIGN_OR_RETURN(sync_, GradientSync::Create(device_, communication_, std::move(buckets)));
-  ASSIGN_OR_RETURN(buffer_, StepBuffer::Create(device_, model_->train()));
-  sum_statistic_ = StatisticSummer(communication_);
+  std::optional<double> clip_norm;
+  if (config_.optimizer().has_clip_norm()) clip_norm = config_.optimizer().clip_norm();
+  ASSIGN_OR_RETURN(training_step_, TrainingStep::Create(*model_, *optimizer_, clip_norm, device_,
+                                                        *stream_, communication_));
   return absl::OkStatus();
 }
 
@@ -198,86 +199,19 @@ absl::Status TrainingRun::TrainStep(BatchLoader& loader) {
   scalars.step = static_cast<uint64_t>(step_);
   scalars.first_sample = static_cast<uint64_t>(batch.first_position);
   scalars.learning_rate = LearningRateAt(config_.learning_rate(), step_, total_steps_);
-  optimizer_->Prepare(scalars);
-
-  RETURN_IF_ERROR(buffer_->Upload(*stream_, scalars, batch, inputs_));
-  const Net& net = model_->train();
-  RETURN_IF_ERROR(net.Forward(*stream_, sum_statistic_));
-  RETURN_IF_ERROR(buffer_->Download(*stream_));
   RETURN_IF_ERROR(
-      net.Backward(*stream_, [&](int bucket) { return sync_->Start(bucket, *stream_); }));
-  // Last step's report arrived long ago; a bad label explains a bad gradient, so it comes first.
-  RETURN_IF_ERROR(CollectReport());
-  RETURN_IF_ERROR(stream_->Synchronize());
-  RETURN_IF_ERROR(Annotate(buffer_->CheckFault(batch.first_position), "training data"));
-  RETURN_IF_ERROR(UpdateParameters(scalars));
-  RETURN_IF_ERROR(stream_->Synchronize());
+      Annotate(training_step_->Run(batch, inputs_, scalars), absl::StrCat("step ", step_ + 1)));
   loader.Release(batch);
   ++step_;
   position_ += config_.batch();
+  RETURN_IF_ERROR(CollectReport());
   SubmitReport(scalars.learning_rate);
   return absl::OkStatus();
 }
 
-// The update gate: without clipping each bucket is updated as soon as its sum arrives; with it, the
-// norm needs them all first.
-absl::Status TrainingRun::UpdateParameters(StepScalars& scalars) {
-  const bool clip = config_.optimizer().has_clip_norm();
-  double sum_of_squares = 0;
-  for (int b = 0; b < sync_->buckets(); ++b) {
-    ASSIGN_OR_RETURN(const ReduceResult result, sync_->Finish(b, *stream_));
-    if (!result.finite) return NotFinite("a gradient", model_->train().plan().order.buckets[b]);
-    sum_of_squares += result.sum_of_squares;
-    if (!clip) RETURN_IF_ERROR(UpdateBucket(b));
-  }
-  if (!clip) return absl::OkStatus();
-  const double norm = std::sqrt(sum_of_squares);
-  if (norm > config_.optimizer().clip_norm()) {
-    scalars.gradient_scale = config_.optimizer().clip_norm() / norm;
-    RETURN_IF_ERROR(buffer_->UploadScalars(*stream_, scalars));
-  }
-  for (int b = 0; b < sync_->buckets(); ++b) RETURN_IF_ERROR(UpdateBucket(b));
-  return absl::OkStatus();
-}
-
-absl::Status TrainingRun::UpdateBucket(int bucket) {
-  const Net& net = model_->train();
-  const ParameterSet& parameters = model_->plan().parameters;
-  const GradientOrder& order = net.plan().order;
-  for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
-    const int p = order.gradients[g].parameter;
-    const StateSpec& spec = parameters.all()[p].spec;
-    std::vector<Tensor> slots;
-    for (size_t s = 0; s < model_->plan().options.slots.size(); ++s) {
-      slots.push_back(net.slot(p, static_cast<int>(s), parameters));
-    }
-    RETURN_IF_ERROR(optimizer_->Update(*stream_, net.step_scalars(),
-                                       {.value = net.parameter(p, parameters),
-                                        .gradient = net.gradient(p, parameters),
-                                        .slots = slots,
-                                        .learning_rate_multiplier = spec.learning_rate_multiplier,
-                                        .decay_multiplier = spec.decay_multiplier}));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TrainingRun::NotFinite(absl::string_view what, const GradientBucket& bucket) const {
-  const GradientOrder& order = model_->train().plan().order;
-  const std::span<const Parameter> all = model_->plan().parameters.all();
-  std::string names;
-  for (int g = bucket.first; g < bucket.last; ++g) {
-    absl::StrAppend(&names, names.empty() ? "" : ", ", all[order.gradients[g].parameter].name());
-  }
-  return absl::InternalError(absl::StrFormat(
-      "step %d: %s is not finite%s%s; lower learning_rate.base, warm up, or set "
-      "optimizer.clip_norm%s",
-      step_ + 1, what, names.empty() ? "" : ": one of ", names,
-      saved_step_ >= 0 ? absl::StrFormat("; the checkpoint of step %d stands", saved_step_) : ""));
-}
-
 void TrainingRun::SubmitReport(double learning_rate) {
   Report& report = report_.emplace();
-  const Tensor metrics = buffer_->metrics();
+  const Tensor metrics = training_step_->metrics();
   const double* values = metrics.as<double>();
   report.sums.assign(values, values + metrics.elements());
   report.sums.push_back(options_.stop != nullptr && options_.stop->load() ? 1 : 0);
@@ -299,7 +233,10 @@ absl::Status TrainingRun::CollectReport() {
     metrics[m].count = report.sums[2 * m + 1];
   }
   stop_ = stop_ || report.sums.back() > 0;
-  if (!std::isfinite(TotalLoss(metrics))) return NotFinite("the loss", {});
+  if (!std::isfinite(TotalLoss(metrics))) {
+    return absl::InternalError(
+        absl::StrFormat("step %d: the loss is not finite; %s", report.step, kDivergenceAdvice));
+  }
   return leader() ? log_->Step(report.step, metrics, report.learning_rate) : absl::OkStatus();
 }
 

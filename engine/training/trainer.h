@@ -15,9 +15,8 @@
 
 #include "engine/training/checkpoint.h"
 #include "engine/training/evaluation.h"
-#include "engine/training/gradient_sync.h"
-#include "engine/training/optimizer.h"
 #include "engine/training/run_log.h"
+#include "engine/training/training_step.h"
 
 namespace gyre {
 
@@ -60,9 +59,6 @@ class TrainingRun {
   absl::Status RestoreFrom(const Checkpoint& checkpoint);
   absl::Status Loop();
   absl::Status TrainStep(BatchLoader& loader);
-  absl::Status UpdateParameters(StepScalars& scalars);
-  absl::Status UpdateBucket(int bucket);
-  absl::Status NotFinite(absl::string_view what, const GradientBucket& bucket) const;
   void SubmitReport(double learning_rate);
   absl::Status CollectReport();
   absl::Status Test();
@@ -84,11 +80,9 @@ class TrainingRun {
 
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<GradientSync> sync_;
+  std::unique_ptr<TrainingStep> training_step_;
   std::optional<CheckpointStore> checkpoints_;  // leader
   std::unique_ptr<RunLog> log_;                 // leader
-  std::optional<StepBuffer> buffer_;
-  Net::SumStatistic sum_statistic_;
 
   int64_t step_ = 0;      // steps done
   int64_t position_ = 0;  // samples consumed
