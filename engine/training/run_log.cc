@@ -4,9 +4,12 @@
 
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -19,6 +22,16 @@ namespace {
 // A terminal is redrawn this often; a log gets a line this often.
 constexpr std::chrono::milliseconds kTerminalInterval(200);
 constexpr std::chrono::seconds kLogInterval(10);
+
+// mpirun gives its ranks a terminal of its own making, so under it the question is where mpirun's
+// output goes.
+bool OutputIsTerminal() {
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return isatty(STDOUT_FILENO) != 0;
+  std::error_code error;
+  const std::string target =
+      std::filesystem::read_symlink(absl::StrCat("/proc/", getppid(), "/fd/1"), error).string();
+  return absl::StartsWith(target, "/dev/pts/") || absl::StartsWith(target, "/dev/tty");
+}
 
 // The lines of metrics.jsonl up to a step.
 absl::Status DropLaterSteps(const std::string& path, int64_t step) {
@@ -58,7 +71,7 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::string& folder, 
     return absl::PermissionDeniedError(
         absl::StrCat(log->path_, ": cannot open: ", std::strerror(errno)));
   }
-  log->terminal_ = isatty(STDOUT_FILENO) != 0;
+  log->terminal_ = OutputIsTerminal();
   log->first_step_ = log->rate_step_ = from_step;
   log->total_steps_ = total_steps;
   log->batch_ = batch;
