@@ -212,7 +212,8 @@ void PlaceBlocks(const AccessTrace& trace, std::span<Block> blocks, MemoryPlan& 
 
 }  // namespace
 
-absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_bytes) {
+absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_bytes,
+                                      size_t reserved_bytes) {
   RETURN_IF_ERROR(CheckStates(trace));
   ASSIGN_OR_RETURN(const std::vector<Root> roots, ResolveViews(trace));
   std::vector<int> block_of;
@@ -234,7 +235,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_
     plan.placements[i] = plan.placements[roots[i].state];
     plan.placements[i].offset += roots[i].offset;
   }
-  if (plan.device_bytes > capacity_bytes) return CapacityError(trace, plan, capacity_bytes);
+  if (reserved_bytes > capacity_bytes || plan.device_bytes > capacity_bytes - reserved_bytes) {
+    return CapacityError(trace, plan, capacity_bytes, reserved_bytes);
+  }
   return plan;
 }
 

@@ -39,9 +39,11 @@ struct MemoryPlan {
 // Errors: InvalidArgument for a malformed trace (index out of range, a view beyond its base, views
 // in a circle, a group of unlike members, more bytes than can be added up, a non-persistent state
 // read although neither an earlier step nor this one writes it or what it shares memory with),
-// naming step and state; ResourceExhausted if the device arena exceeds capacity_bytes, naming the
-// peak step, its largest states with their bytes, the capacity, and the smallest that would do.
-absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_bytes);
+// naming step and state; ResourceExhausted if the device arena and reserved_bytes, what the caller
+// keeps of the same memory for itself, exceed capacity_bytes together, naming the peak step, its
+// largest states with their bytes, the capacity, and the smallest that would do.
+absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_bytes,
+                                      size_t reserved_bytes = 0);
 
 // A table for people: bytes by arena, and the largest states alive at the peak.  Precondition: the
 // plan is of this trace.

@@ -59,13 +59,15 @@ std::string BytesText(size_t bytes) {
   return absl::StrCat(ShortBytes(bytes), " (", bytes, " bytes)");
 }
 
-absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan,
-                           size_t capacity_bytes) {
-  std::string message =
-      absl::StrCat("device memory: the capacity is ", BytesText(capacity_bytes),
-                   "; the smallest that would do is ", BytesText(plan.device_bytes),
-                   ". The peak is at ", PeakName(trace, plan), ", where ",
-                   BytesText(plan.lower_bound_bytes), " are alive; the largest states there:");
+absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
+                           size_t reserved_bytes) {
+  std::string message = absl::StrCat(
+      "device memory: the capacity is ", BytesText(capacity_bytes),
+      "; the smallest that would do is ", BytesText(plan.device_bytes + reserved_bytes),
+      reserved_bytes > 0 ? absl::StrCat(", of which ", BytesText(reserved_bytes), " are reserved")
+                         : "",
+      ". The peak is at ", PeakName(trace, plan), ", where ", BytesText(plan.lower_bound_bytes),
+      " are alive; the largest states there:");
   const std::vector<int> alive = AliveAtPeak(trace, plan);
   for (size_t i = 0; i < std::min(alive.size(), kStatesInError); ++i) {
     absl::StrAppend(&message, i == 0 ? " " : ", ", "\"", trace.states[alive[i]].name, "\" ",

@@ -14,6 +14,7 @@ std::string StepName(const AccessTrace& trace, int step);    // step 7 "conv1 ba
 std::string BytesText(size_t bytes);                         // "1.5 KiB (1536 bytes)", "12 bytes"
 
 // ResourceExhausted as PlanMemory describes it.
-absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes);
+absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
+                           size_t reserved_bytes);
 
 }  // namespace gyre

@@ -37,8 +37,7 @@ class Planner {
                                         .primitives = options.primitives,
                                         .same_parameters_as = first_ ? &first_->spec : nullptr},
                               .optimizer_slots = static_cast<int>(options.slots.size()),
-                              .bucket_bytes = options.bucket_bytes,
-                              .capacity_bytes = options.capacity_bytes},
+                              .bucket_bytes = options.bucket_bytes},
                              plan_.parameters));
     return std::make_unique<NetPlan>(std::move(plan));
   }
@@ -47,6 +46,21 @@ class Planner {
   ModelPlan& plan_;
   std::unique_ptr<NetPlan> first_;
 };
+
+// One arena serves all nets beside the gradients' one, so the largest net says what would do.
+absl::Status CheckCapacity(const ModelPlan& plan) {
+  std::vector<const NetPlan*> nets;
+  if (plan.train) nets.push_back(plan.train.get());
+  for (const auto& test : plan.test) nets.push_back(test.get());
+  const auto largest =
+      std::max_element(nets.begin(), nets.end(), [](const NetPlan* a, const NetPlan* b) {
+        return a->memory.device_bytes < b->memory.device_bytes;
+      });
+  if (largest == nets.end()) return absl::OkStatus();
+  return PlanMemory((*largest)->trace.trace, plan.options.capacity_bytes,
+                    plan.communication_bytes())
+      .status();
+}
 
 }  // namespace
 
@@ -64,6 +78,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
       ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
     }
   }
+  RETURN_IF_ERROR(CheckCapacity(plan));
   return plan;
 }
 

@@ -38,7 +38,8 @@ struct ModelPlan {
   std::string Fingerprint() const;
 };
 
-// Allocates nothing.  The parsed net must outlive the plan.  Errors: those of PlanNet.
+// Allocates nothing.  The parsed net must outlive the plan.  Errors: those of PlanNet;
+// ResourceExhausted naming the smallest capacity that would do.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
 class Model {

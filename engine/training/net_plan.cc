@@ -1,7 +1,5 @@
 #include "engine/training/net_plan.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -16,8 +14,6 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   }
   plan.trace = TraceNet(plan.spec, parameters, options.optimizer_slots, plan.order);
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
-  const size_t gradients = std::min(plan.memory.communication_bytes, options.capacity_bytes);
-  ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, options.capacity_bytes - gradients));
   return plan;
 }
 

@@ -18,9 +18,9 @@ struct NetPlanOptions {
   InferNetOptions infer;
   int optimizer_slots = 0;
   size_t bucket_bytes = 1 << 20;
-  size_t capacity_bytes = ~size_t{0};  // of device memory, both arenas together
 };
 
+// Device memory is taken to be boundless: what nets share is known once all are planned.
 // Errors: those of InferNet and PlanMemory.
 absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
                                 ParameterSet& parameters);

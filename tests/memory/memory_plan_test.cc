@@ -151,6 +151,17 @@ TEST(MemoryPlan, OverCapacityNamesStepStatesAndBytes) {
   EXPECT_FALSE(PlanMemory(trace, 2109439).ok());
 }
 
+TEST(MemoryPlan, ReservedBytesCountInTheCapacity) {
+  AccessTrace trace;
+  trace.states = {Persistent("w", 1)};
+  EXPECT_TRUE(PlanMemory(trace, kPage + 100, 100).ok());
+  const absl::Status status = PlanMemory(trace, kPage + 99, 100).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("is 4.1 KiB (4196 bytes), of which 100 bytes are reserved"));
+  EXPECT_FALSE(PlanMemory(trace, 99, 100).ok());
+}
+
 TEST(MemoryPlan, OverCapacityWithoutSteps) {
   AccessTrace trace;
   trace.states = {Persistent("w", 1)};
