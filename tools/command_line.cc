@@ -2,15 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,27 +20,10 @@ namespace gyre {
 namespace {
 
 // Longer than ranks differ in reaching the same error, short against the 10 s a failure may take.
-constexpr std::chrono::milliseconds kOtherRanksWait(500);
+constexpr std::chrono::milliseconds kOtherRanksWait(2000);
+// Far beyond any machine's cores; OpenMP crashes where the system runs out of threads.
+constexpr int kMostThreads = 1024;
 constexpr int64_t kSilentRankTimeoutMs = 300'000;
-
-// Joins every --set of a command line into the first, because a flag keeps its last value only.
-std::vector<std::string> JoinSets(int argc, char** argv) {
-  std::vector<std::string> arguments;
-  std::string sets;
-  for (int i = 0; i < argc; ++i) {
-    absl::string_view argument = argv[i];
-    if (absl::StartsWith(argument, "--")) argument.remove_prefix(1);
-    if (absl::ConsumePrefix(&argument, "-set=")) {
-      absl::StrAppend(&sets, sets.empty() ? "" : ",", argument);
-    } else if (argument == "-set" && i + 1 < argc) {
-      absl::StrAppend(&sets, sets.empty() ? "" : ",", argv[++i]);
-    } else {
-      arguments.emplace_back(argv[i]);
-    }
-  }
-  if (!sets.empty()) arguments.push_back(absl::StrCat("--set=", sets));
-  return arguments;
-}
 
 int LocalRanks() {
   int ranks = 1;
@@ -71,20 +54,15 @@ absl::StatusOr<size_t> ParseBytes(absl::string_view text) {
   return static_cast<size_t>(value * factor);
 }
 
-}  // namespace
-
-void ParseFlags(int argc, char** argv, absl::string_view usage) {
-  absl::SetProgramUsageMessage(usage);
-  std::vector<std::string> arguments = JoinSets(argc, argv);
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  const std::vector<char*> rest =
-      absl::ParseCommandLine(static_cast<int>(pointers.size()), pointers.data());
-  if (rest.size() > 1) {
-    std::fprintf(stderr, "error: unexpected argument \"%s\"; see --help\n", rest[1]);
-    std::exit(kExitUsage);
-  }
+// An error of opening a file says who named it; one within the file names its line instead.
+absl::Status AboutFile(const absl::Status& status, const std::string& path,
+                       const std::string& named_by) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) return status;
+  return Annotate(status, named_by);
 }
+
+}  // namespace
 
 std::vector<std::string> SplitSet(absl::string_view flag) {
   std::vector<std::string> overrides;
@@ -106,9 +84,20 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
   }
   ASSIGN_OR_RETURN(const SplitOverrides split, Split(overrides));
   Files files;
-  ASSIGN_OR_RETURN(files.trainer, ParseTrainer(trainer_path, split.trainer));
-  const std::string net = RelativeTo(trainer_path, files.trainer.message->net());
-  ASSIGN_OR_RETURN(files.net, ParseNet(net, split.net));
+  auto trainer = ParseTrainer(trainer_path, split.trainer);
+  if (!trainer.ok()) return AboutFile(trainer.status(), trainer_path, "--trainer");
+  files.trainer = *std::move(trainer);
+  const TrainerConfig& config = *files.trainer.message;
+  const SourceMap& source = *files.trainer.source;
+  const std::string net_path = RelativeTo(trainer_path, config.net());
+  auto net = ParseNet(net_path, split.net);
+  if (!net.ok()) return AboutFile(net.status(), net_path, source.Where(config, "net") + ": net");
+  files.net = *std::move(net);
+  // Before the ranks meet, because one without an algorithm cannot join the others.
+  RETURN_IF_ERROR(
+      Annotate(NewAllreduce(config.distributed().allreduce(), *NewThreadCommunicators(1, 0).front())
+                   .status(),
+               source.Where(config.distributed(), "allreduce")));
   return files;
 }
 
@@ -116,17 +105,20 @@ absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
   DeviceChoice choice;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   choice.threads = flags.threads > 0 ? flags.threads : std::max(1, cores / LocalRanks());
-  if (flags.threads < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("--threads=%d: expected 1 or more, or 0 for cores / ranks", flags.threads));
+  if (flags.threads < 0 || flags.threads > kMostThreads) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--threads=%d: expected 1 to %d, or 0 for cores / ranks", flags.threads, kMostThreads));
   }
-  ASSIGN_OR_RETURN(const DeviceKind kind, ParseDeviceKind(flags.kind));
-  if (kind == DeviceKind::kCuda) {
-    return absl::UnimplementedError("--device=cuda: this build has no GPU support");
+  const auto kind = ParseDeviceKind(flags.kind);
+  if (!kind.ok()) return Annotate(kind.status(), "--device");
+  if (*kind == DeviceKind::kCuda) {
+    return absl::UnimplementedError("--device=cuda: this build has no GPU support; use cpu or sim");
   }
-  if (kind == DeviceKind::kCpu) {
+  if (*kind == DeviceKind::kCpu) {
     if (!flags.memory.empty()) {
-      return absl::InvalidArgumentError("--device_memory bounds --device=sim; cpu has no bound");
+      return absl::InvalidArgumentError(
+          "--device_memory: the memory of --device=cpu has no bound; leave it out, or use "
+          "--device=sim");
     }
     choice.device = NewCpuDevice({.threads = choice.threads});
     return choice;
@@ -150,6 +142,7 @@ absl::StatusOr<std::unique_ptr<CommunicationThread>> JoinRanks(const std::string
 
 void Fail(CommunicationThread* communication, const absl::Status& status) {
   const RankAndSize announced = AnnouncedRank();
+  std::signal(SIGTERM, SIG_DFL);  // mpirun's, after another rank's error
   if (announced.rank != 0) std::this_thread::sleep_for(kOtherRanksWait);
   if (announced.size > 1) {
     std::fprintf(stderr, "error: rank %d: %s\n", announced.rank,

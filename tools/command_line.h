@@ -30,9 +30,9 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                 const std::vector<std::string>& overrides);
 
 struct DeviceFlags {
-  std::string kind;    // "cpu" or "sim"
-  std::string memory;  // "", or bytes with an optional K, M, G suffix (powers of 1024)
-  int threads = 0;     // 0: cores / ranks on this host
+  std::string kind = "cpu";  // "cpu" or "sim"
+  std::string memory = {};   // "", or bytes with an optional K, M, G suffix (powers of 1024)
+  int threads = 0;           // 0: cores / ranks on this host
 };
 struct DeviceChoice {
   std::unique_ptr<Device> device;

@@ -1,0 +1,118 @@
+// flags.cc: ParseFlags of command_line.h, over Abseil's flags.  Abseil's own parser ends the
+// program with 1, for --help too, and prints once a rank.
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/flags/commandlineflag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "distributed/communicator.h"
+#include "models/schema/describe.h"
+#include "tools/command_line.h"
+
+namespace gyre {
+namespace {
+
+// The flags that our own sources define, by name; Abseil brings some too.
+std::vector<absl::CommandLineFlag*> OurFlags() {
+  std::map<std::string, absl::CommandLineFlag*> sorted;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (absl::StrContains(flag->Filename(), "tools/")) sorted[std::string(name)] = flag;
+  }
+  std::vector<absl::CommandLineFlag*> flags;
+  for (const auto& [name, flag] : sorted) flags.push_back(flag);
+  return flags;
+}
+
+absl::CommandLineFlag* Find(absl::string_view name) {
+  for (absl::CommandLineFlag* flag : OurFlags()) {
+    if (flag->Name() == name) return flag;
+  }
+  return nullptr;
+}
+
+absl::Status SetFlag(absl::CommandLineFlag& flag, absl::string_view value) {
+  // Each --set adds to the ones before it.
+  std::string text(value);
+  if (flag.Name() == "set" && !flag.CurrentValue().empty()) {
+    text = absl::StrCat(flag.CurrentValue(), ",", value);
+  }
+  std::string why;
+  if (flag.ParseFrom(text, &why)) return absl::OkStatus();
+  const char* expected = flag.IsOfType<int>() ? "an integer" : "true or false";
+  return absl::InvalidArgumentError(
+      absl::StrFormat("--%s=%s: expected %s", flag.Name(), value, expected));
+}
+
+// argv[*index], and argv[*index + 1] if that is its value.
+absl::Status ParseArgument(int argc, char** argv, int* index) {
+  const absl::string_view argument = argv[*index];
+  absl::string_view name = argument;
+  if (!absl::ConsumePrefix(&name, "-")) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("unexpected argument \"%s\"; flags begin with --", argument));
+  }
+  absl::ConsumePrefix(&name, "-");
+  const size_t equals = name.find('=');
+  const bool has_value = equals != absl::string_view::npos;
+  const absl::string_view value = has_value ? name.substr(equals + 1) : "";
+  name = name.substr(0, equals);
+
+  if (absl::CommandLineFlag* flag = Find(name)) {
+    if (has_value) return SetFlag(*flag, value);
+    if (flag->IsOfType<bool>()) return SetFlag(*flag, "true");
+    if (*index + 1 < argc) return SetFlag(*flag, argv[++*index]);
+    return absl::InvalidArgumentError(absl::StrFormat("--%s: expected a value after it", name));
+  }
+  absl::string_view negated = name;
+  if (!has_value && absl::ConsumePrefix(&negated, "no")) {
+    absl::CommandLineFlag* flag = Find(negated);
+    if (flag != nullptr && flag->IsOfType<bool>()) return SetFlag(*flag, "false");
+  }
+  std::vector<std::string> names;
+  for (const absl::CommandLineFlag* flag : OurFlags()) names.emplace_back(flag->Name());
+  return absl::InvalidArgumentError(Unknown("flag", name, names));
+}
+
+void PrintHelp(absl::string_view program, absl::string_view usage) {
+  const size_t slash = program.rfind('/');
+  if (slash != absl::string_view::npos) program.remove_prefix(slash + 1);
+  std::string text = absl::StrCat(program, " ", usage, "\n\nFlags:\n");
+  for (const absl::CommandLineFlag* flag : OurFlags()) {
+    const std::string value = flag->DefaultValue();
+    const bool show = !value.empty() && value != "false" && value != "0";
+    absl::StrAppendFormat(&text, "  --%-18s%s%s\n", flag->Name(), flag->Help(),
+                          show ? absl::StrCat("  Default: ", value, ".") : "");
+  }
+  std::fputs(text.c_str(), stdout);
+}
+
+}  // namespace
+
+void ParseFlags(int argc, char** argv, absl::string_view usage) {
+  // Every rank has the same command line; one of them speaks.
+  const bool leader = AnnouncedRank().rank == 0;
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    if (argument == "--help" || argument == "-help" || argument == "-h") {
+      if (leader) PrintHelp(argv[0], usage);
+      std::exit(0);
+    }
+    const absl::Status status = ParseArgument(argc, argv, &i);
+    if (status.ok()) continue;
+    if (leader) {
+      std::fprintf(stderr, "error: %s; see --help\n", std::string(status.message()).c_str());
+    }
+    std::exit(kExitUsage);
+  }
+}
+
+}  // namespace gyre
