@@ -2,7 +2,6 @@
 
 #include "distributed/backoff.h"
 
-#include <sched.h>
 #include <sys/prctl.h>
 
 #include <chrono>
@@ -11,25 +10,26 @@
 namespace gyre {
 namespace {
 
-// A pass is one poll, 0.1 to 0.3 us: together some 10 us, more than a message takes within a host.
-constexpr int kSpins = 64;
-// A yield returns at once where the core has nothing else to do; 64 are then about 20 us.
-constexpr int kYields = 64;
-// 64 short sleeps are 1.5 ms.  After that, late by 50 us is little against the wait, and polling
-// costs some 2 % of a core.
+// A pass is one poll, 0.1 to 0.2 us: together some 30 us, in which another rank of the same host
+// moves and adds a segment.
+constexpr int kSpins = 200;
+// Then the shortest sleeps there are, 5 us each in truth.  Not sched_yield: it gives a whole time
+// slice of milliseconds to a thread that computes, where a sleeper is woken in front of it.
 constexpr int kShortSleeps = 64;
-constexpr std::chrono::microseconds kShortSleep{20}, kLongSleep{50};
+constexpr std::chrono::microseconds kShortSleep{1};
+// Late by 50 us is little against a wait this long, and polling then costs some 2 % of a core.
+constexpr std::chrono::microseconds kLongSleep{50};
 
 }  // namespace
 
 void Backoff::Pause() {
-  if (passes_ < kSpins + kYields + kShortSleeps) ++passes_;
-  if (passes_ <= kSpins) return;
-  if (passes_ <= kSpins + kYields) {
-    sched_yield();
+  if (passes_ < kSpins) {
+    ++passes_;
+  } else if (passes_ < kSpins + kShortSleeps) {
+    ++passes_;
+    std::this_thread::sleep_for(kShortSleep);
   } else {
-    const bool brief = passes_ < kSpins + kYields + kShortSleeps;
-    std::this_thread::sleep_for(brief ? kShortSleep : kLongSleep);
+    std::this_thread::sleep_for(kLongSleep);
   }
 }
 

@@ -1,4 +1,4 @@
-// backoff.h: how a thread waits for something that can only be polled: spin, yield, sleep.
+// backoff.h: how a thread waits for something that can only be polled: spin, then sleep.
 //
 // A message between two processes of one host takes microseconds, a bucket's next gradient
 // milliseconds; and the thread that polls shares its core with the one that computes.

@@ -12,7 +12,7 @@ namespace {
 constexpr int kLanes = 8;
 
 template <bool kAdd, typename T>
-double SumOfSquares(T* sum, const T* addend, int64_t count) {
+[[gnu::always_inline]] inline double SumOfSquares(T* sum, const T* addend, int64_t count) {
   double lanes[kLanes] = {};
   const int64_t whole = count / kLanes * kLanes;
   for (int64_t i = 0; i < whole; i += kLanes) {
@@ -31,6 +31,23 @@ double SumOfSquares(T* sum, const T* addend, int64_t count) {
   double total = 0;
   for (const double lane : lanes) total += lane;
   return total;
+}
+
+#if defined(__x86_64__)
+// With vectors of four doubles this pass is bound by memory, as the plain addition is; with two, it
+// takes a sixth of the time of a whole 4 MB ring of two ranks.  The same bits.
+template <bool kAdd, typename T>
+[[gnu::target("avx2")]] double SumOfSquaresAvx2(T* sum, const T* addend, int64_t count) {
+  return SumOfSquares<kAdd, T>(sum, addend, count);
+}
+#endif
+
+template <bool kAdd, typename T>
+double FastestSumOfSquares(T* sum, const T* addend, int64_t count) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return SumOfSquaresAvx2<kAdd, T>(sum, addend, count);
+#endif
+  return SumOfSquares<kAdd, T>(sum, addend, count);
 }
 
 // A finite sum of squares has finite elements; an infinite one may come from large finite F64.
@@ -58,14 +75,14 @@ void AddTo(DType dtype, void* sum, const void* addend, int64_t count) {
 PartialResult AddToAndMeasure(DType dtype, void* sum, const void* addend, int64_t count) {
   return VisitComputeType(dtype, [&]<typename T>() {
     T* const to = static_cast<T*>(sum);
-    return Judge(SumOfSquares<true>(to, static_cast<const T*>(addend), count), to, count);
+    return Judge(FastestSumOfSquares<true>(to, static_cast<const T*>(addend), count), to, count);
   });
 }
 
 PartialResult Measure(DType dtype, const void* data, int64_t count) {
   return VisitComputeType(dtype, [&]<typename T>() {
     const T* const from = static_cast<const T*>(data);
-    return Judge(SumOfSquares<false, const T>(from, nullptr, count), from, count);
+    return Judge(FastestSumOfSquares<false, const T>(from, nullptr, count), from, count);
   });
 }
 
