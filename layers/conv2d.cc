@@ -107,6 +107,10 @@ class Conv2dLayer : public Layer {
                     .bias = config_.use_bias(),
                     .weight_layout = {},
                     .train = input.train};
+    RETURN_IF_ERROR(
+        CheckCountable("output", Shape{conv.n, conv.out_h(), conv.out_w(), conv.filters}));
+    RETURN_IF_ERROR(CheckCountable(
+        "weight", Shape{conv.filters, conv.c / conv.groups, conv.kernel_h, conv.kernel_w}));
     if (const StateSpec* first = FindState(input.same_parameters_as, "weight")) {
       conv.weight_layout = first->layout;
     }

@@ -37,6 +37,12 @@ absl::Status CheckExtent(std::string_view field, int64_t value, int64_t least) {
       absl::StrFormat("%s: expected %d to %d, got %d", field, least, kMaxExtent, value));
 }
 
+absl::Status CheckCountable(std::string_view what, const Shape& shape) {
+  if (shape.IsCountable()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s %s has more than 2^56 elements; make it smaller", what, shape.ToString()));
+}
+
 absl::StatusOr<int64_t> SampleElements(const Shape& shape) {
   if (shape.rank() < 1) {
     return absl::InvalidArgumentError(
@@ -86,6 +92,7 @@ absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
           absl::StrFormat("%s.%s: expected 0 or more, got %g", name, field, value));
     }
   }
+  RETURN_IF_ERROR(CheckCountable(name, shape));
   auto initializer = MakeInitializer(config.initializer(), fallback);
   if (!initializer.ok()) return Annotate(initializer.status(), name);
   const StateSpec* first = FindState(input.same_parameters_as, name);

@@ -25,6 +25,9 @@ absl::Status CheckInputs(const InferInput& input, std::initializer_list<Expected
 // least <= value <= kMaxExtent.
 absl::Status CheckExtent(std::string_view field, int64_t value, int64_t least = 1);
 
+// A shape whose elements can be counted: see Shape::IsCountable.
+absl::Status CheckCountable(std::string_view what, const Shape& shape);
+
 // The elements of one sample of `shape` [N, ...].  Errors: no batch axis; no elements.
 absl::StatusOr<int64_t> SampleElements(const Shape& shape);
 

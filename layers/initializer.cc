@@ -8,9 +8,6 @@
 namespace gyre {
 namespace {
 
-// The i-th uniform number of [0, 1).
-double Uniform(const RandomBits& bits) { return UniformDouble(bits.v[0], bits.v[1]); }
-
 double Element(const Initializer& initializer, uint64_t key, uint64_t i) {
   if (initializer.kind == Initializer::Kind::kConstant) return initializer.value;
   const RandomBits bits = Philox(key, /*counter_hi=*/0, /*counter_lo=*/i);
@@ -21,7 +18,7 @@ double Element(const Initializer& initializer, uint64_t key, uint64_t i) {
       return initializer.mean + initializer.std * Normals(bits).first;
     case Initializer::Kind::kXavier: {
       const double fans = static_cast<double>(initializer.fan_in + initializer.fan_out);
-      return std::sqrt(6.0 / fans) * (2 * Uniform(bits) - 1);
+      return std::sqrt(6.0 / fans) * (2 * UniformDouble(bits.v[0], bits.v[1]) - 1);
     }
     case Initializer::Kind::kMsra:
       return std::sqrt(2.0 / static_cast<double>(initializer.fan_in)) * Normals(bits).first;

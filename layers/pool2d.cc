@@ -61,7 +61,7 @@ class Pool2dLayer : public Layer {
     RETURN_IF_ERROR(CheckPadding(padding.top, padding.bottom, kernel.height));
     RETURN_IF_ERROR(CheckPadding(padding.left, padding.right, kernel.width));
     RETURN_IF_ERROR(CheckWindowFits(x, kernel, HeightWidth{}, padding));
-    return Pool2dSpec{
+    const Pool2dSpec pool{
         .dtype = input.compute,
         .kind = config_.kind() == Pool2dConfig::MAX ? PoolKind::kMax : PoolKind::kAverage,
         .n = x[0],
@@ -77,6 +77,8 @@ class Pool2dLayer : public Layer {
         .padding_left = padding.left,
         .padding_right = padding.right,
         .train = input.train};
+    RETURN_IF_ERROR(CheckCountable("output", Shape{pool.n, pool.out_h(), pool.out_w(), pool.c}));
+    return pool;
   }
 
   static absl::Status CheckPadding(int64_t before, int64_t after, int64_t kernel) {

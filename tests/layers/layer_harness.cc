@@ -6,7 +6,6 @@
 #include <cstring>
 #include <random>
 
-#include "absl/strings/str_cat.h"
 #include "engine/runtime/random.h"
 #include "layers/factory.h"
 #include "tests/layers/slot.h"
