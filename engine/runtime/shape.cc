@@ -17,6 +17,13 @@ Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size()
   std::ranges::copy(dims, dims_.begin());
 }
 
+bool Shape::IsCountable() const {
+  constexpr double kMost = 0x1p56;
+  double product = 1;
+  for (const int64_t extent : dims()) product *= static_cast<double>(extent);
+  return product <= kMost;
+}
+
 int64_t Shape::elements() const { return elements(0, rank_); }
 
 int64_t Shape::elements(int begin, int end) const {

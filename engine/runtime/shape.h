@@ -23,6 +23,9 @@ class Shape {
   std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
 
   int64_t elements() const;
+  // At most 2^56 elements, so that bytes, and sums of them, do not overflow.  elements() of a shape
+  // that is made of a user's numbers needs this first.
+  bool IsCountable() const;
   // Product of the extents in [begin, end); 1 when the range is empty.
   int64_t elements(int begin, int end) const;
 

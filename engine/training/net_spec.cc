@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "engine/runtime/random.h"
 #include "layers/factory.h"
 
@@ -23,7 +24,7 @@ class Inference {
     net_.local_batch = options_.local_batch;
     net_.global_batch = options_.global_batch;
     net_.compute = options_.compute;
-    AddInputs();
+    RETURN_IF_ERROR(AddInputs());
     ASSIGN_OR_RETURN(const Graph graph,
                      BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST));
     for (const Node& node : graph.nodes) RETURN_IF_ERROR(AddNode(node));
@@ -39,10 +40,17 @@ class Inference {
                                         layer.name(), status.message()));
   }
 
-  void AddInputs() {
+  absl::Status AddInputs() {
     for (const InputConfig& input : config_.message->input()) {
       std::vector<int64_t> dims = {options_.local_batch};
       dims.insert(dims.end(), input.dims().begin(), input.dims().end());
+      if (dims.size() > Shape::kMaxRank || !Shape(dims).IsCountable()) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "%s: input \"%s\": a batch [%s] has more than %d axes or 2^56 elements; lower batch or "
+            "dims",
+            config_.source->Where(input), input.name(), absl::StrJoin(dims, ", "),
+            Shape::kMaxRank));
+      }
       net_.values.push_back(
           {.name = input.name(),
            .shape = Shape(dims),
@@ -50,6 +58,7 @@ class Inference {
            .memory = static_cast<int>(net_.values.size())});
     }
     net_.inputs = static_cast<int>(net_.values.size());
+    return absl::OkStatus();
   }
 
   absl::Status AddNode(const Node& source) {
@@ -81,6 +90,12 @@ class Inference {
                                    .primitives = options_.primitives});
     if (!spec.ok()) return Error(*node.config, spec.status());
     node.spec = *std::move(spec);
+    for (const StateSpec& state : node.spec.states) {
+      if (state.shape.IsCountable()) continue;
+      return Error(*node.config, absl::InvalidArgumentError(absl::StrFormat(
+                                     "%s %s has more than 2^56 elements; make it smaller",
+                                     state.name, state.shape.ToString())));
+    }
     RETURN_IF_ERROR(AddParameters(node));
 
     const StateSpec& output = node.spec.states[OutputState(node)];

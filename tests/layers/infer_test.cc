@@ -29,6 +29,14 @@ TEST(Infer, ExtentsEndWhereVendorLibrariesDo) {
   EXPECT_TRUE(CheckExtent("x", 0, /*least=*/0).ok());
 }
 
+TEST(Infer, ShapesEndWhereBytesCannotBeCounted) {
+  EXPECT_TRUE(CheckCountable("output", Shape{4, 1 << 20, 1 << 20}).ok());
+  EXPECT_EQ(CheckCountable("output", Shape{kMaxExtent, kMaxExtent, 4}),
+            absl::InvalidArgumentError("output [2147483647, 2147483647, 4] has more than 2^56 "
+                                       "elements; make it smaller"));
+  EXPECT_FALSE(MakeParameter("weight", Shape{kMaxExtent, kMaxExtent}, {}, {}, {}, kRead).ok());
+}
+
 class Plain : public Layer {
  public:
   absl::StatusOr<LayerSpec> Infer(const InferInput&) override { return LayerSpec{}; }

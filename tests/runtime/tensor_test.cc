@@ -38,6 +38,15 @@ TEST(ShapeTest, AZeroExtentMakesZeroElements) {
   EXPECT_EQ(Shape({3, 0, 5}).elements(0, 1), 3);
 }
 
+TEST(ShapeTest, CountableUpTo2To56Elements) {
+  constexpr int64_t kLarge = int64_t{1} << 28;
+  EXPECT_TRUE(Shape().IsCountable());
+  EXPECT_TRUE(Shape({kLarge, kLarge}).IsCountable());
+  EXPECT_FALSE(Shape({kLarge, kLarge, 2}).IsCountable());
+  EXPECT_FALSE(Shape({kLarge, kLarge, kLarge, kLarge, kLarge, kLarge}).IsCountable());
+  EXPECT_TRUE(Shape({kLarge, kLarge, kLarge, 0}).IsCountable());
+}
+
 TEST(ShapeTest, EqualityComparesRankAndExtents) {
   EXPECT_EQ(Shape({2, 3}), Shape({2, 3}));
   EXPECT_NE(Shape({2, 3}), Shape({3, 2}));
