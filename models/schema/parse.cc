@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/io/tokenizer.h"
@@ -39,6 +40,22 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
   if (file.bad() || text.fail()) return absl::ErrnoToStatus(errno != 0 ? errno : EIO, path);
   return std::move(text).str();
+}
+
+// Binary data, told by a control character: the parser would complain about a code point.
+absl::Status CheckIsText(std::string_view text, const std::string& file) {
+  int line = 1, column = 1;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (absl::ascii_iscntrl(byte) && !absl::ascii_isspace(byte)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          file, ":", line, ":", column, ": the byte 0x", absl::Hex(byte, absl::kZeroPad2),
+          " is no text; expected a file in protobuf's text format"));
+    }
+    column = c == '\n' ? 1 : column + 1;
+    line += c == '\n' ? 1 : 0;
+  }
+  return absl::OkStatus();
 }
 
 // The first complaint of protobuf's own parser; lines and columns count from 0.
@@ -94,6 +111,7 @@ absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::strin
     return absl::InvalidArgumentError(
         absl::StrCat(file, ": ", text.size(), " bytes are too many for a model's text"));
   }
+  if (absl::Status status = CheckIsText(text, file); !status.ok()) return status;
   auto message = std::make_unique<Config>();
   TextFormat::ParseInfoTree tree;
   FirstError error(file);

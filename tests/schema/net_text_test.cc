@@ -172,7 +172,8 @@ TEST(NetText, NotEvenTokens) {
        "net:2:26: layer \"a\": Invalid escape sequence in string literal"},
       {"layer { name: \"a\" dense { outputs: 0x } }",
        "net:2:38: layer \"a\": \"0x\" must be followed by hex digits"},
-      {"layer \x01 { }", "net:2:7: Invalid control characters encountered in text"},
+      {"layer \x01 { }",
+       "net:2:7: the byte 0x01 is no text; expected a file in protobuf's text format"},
   });
   for (const std::string& bad : {std::string("\0", 1), std::string("\xff\xfe"), std::string("'"),
                                  std::string("\x1f\x8b\x08"), std::string("0x")}) {
