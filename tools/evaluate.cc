@@ -41,8 +41,7 @@ absl::Status EvaluateFiles(const Files& files, CommunicationThread& communicatio
                                .memory = absl::GetFlag(FLAGS_device_memory),
                                .threads = absl::GetFlag(FLAGS_threads)}));
   const Primitives primitives(choice.device->kind(), choice.threads);
-  ASSIGN_OR_RETURN(const auto data, OpenDataset(config.data().test(), config.data().normalization(),
-                                                files.trainer.source->file()));
+  ASSIGN_OR_RETURN(const auto data, OpenSamples(files.trainer, /*train=*/false));
   ASSIGN_OR_RETURN(const InputMap inputs, MapInputs(files.net, config.data(), *data));
   const int64_t batch = config.has_test_batch() ? config.test_batch() : config.batch();
   ASSIGN_OR_RETURN(

@@ -11,8 +11,9 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where) {
   if (where.empty()) return absl::InvalidArgumentError("--weights is missing; see --help");
   std::error_code ignored;
   if (!std::filesystem::is_directory(where, ignored)) {
-    ASSIGN_OR_RETURN(TensorFile tensors, TensorFile::Read(where));
-    return Weights{where, std::move(tensors)};
+    auto tensors = TensorFile::Read(where);
+    if (!tensors.ok()) return Annotate(tensors.status(), "--weights");
+    return Weights{where, *std::move(tensors)};
   }
   const std::string checkpoints = where + "/checkpoints";
   if (!std::filesystem::is_directory(checkpoints, ignored)) {

@@ -112,8 +112,10 @@ class BatchLoader::Impl {
     const Shape& sample = dataset_.sample_shape();
     Tensor image = {batch->images.data, sample, options_.dtype};
     int32_t* labels = batch->labels.as<int32_t>();
+    batch->samples.resize(static_cast<size_t>(options_.count));
     for (int64_t i = 0; i < options_.count; ++i) {
-      RETURN_IF_ERROR(dataset_.Read(order_.At(position + i), image, &labels[i]));
+      batch->samples[i] = order_.At(position + i);
+      RETURN_IF_ERROR(dataset_.Read(batch->samples[i], image, &labels[i]));
       image.data = static_cast<std::byte*>(image.data) + image.bytes();
     }
     return absl::OkStatus();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/data/dataset.h"
@@ -24,6 +25,7 @@ struct Batch {
   Tensor images;  // [count, H, W, C], pinned host memory; bound even if count is 0
   Tensor labels;  // [count], I32, likewise
   int64_t first_position = 0;
+  std::vector<int64_t> samples = {};  // [count], their indices in the data set
 };
 
 class BatchLoader {

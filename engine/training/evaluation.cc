@@ -5,8 +5,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace gyre {
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenSamples(const Parsed<TrainerConfig>& trainer,
+                                                     bool train) {
+  const DataConfig& data = trainer.message->data();
+  const char* field = train ? "train" : "test";
+  auto dataset =
+      OpenDataset(train ? data.train() : data.test(), data.normalization(), trainer.source->file());
+  if (dataset.ok()) return dataset;
+  return Annotate(dataset.status(),
+                  absl::StrCat(trainer.source->Where(data, field), ": data.", field));
+}
 
 absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfig& data,
                                    const Dataset& dataset) {
@@ -19,10 +31,10 @@ absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfi
     };
     if (input.name() == data.image_input()) {
       map.image = i;
-      const Shape expected(std::vector<int64_t>(input.dims().begin(), input.dims().end()));
-      if (expected != dataset.sample_shape()) {
-        return error(absl::StrFormat("has dims %s, but the data set's samples are %s",
-                                     expected.ToString(), dataset.sample_shape().ToString()));
+      const Shape& samples = dataset.sample_shape();
+      if (!std::ranges::equal(input.dims(), samples.dims())) {
+        return error(absl::StrFormat("has dims [%s], but the data set's samples are %s",
+                                     absl::StrJoin(input.dims(), ", "), samples.ToString()));
       }
       if (input.type() != InputConfig::REAL) return error("is fed by images; expected type REAL");
     } else if (input.name() == data.label_input()) {
@@ -109,18 +121,19 @@ Tensor StepBuffer::metrics() const {
           DType::kF64};
 }
 
-absl::Status StepBuffer::CheckFault(int64_t first_position) const {
+absl::Status StepBuffer::CheckFault(const Batch& batch) const {
   Fault fault;
   std::memcpy(&fault, fault_.data(), sizeof(fault));
   if (fault.word == Fault::kNone) return absl::OkStatus();
   const NetNode& node = net_->plan().spec.nodes[fault.layer()];
   // The only fault there is; a second one gets a switch.
   const Shape& scores = net_->plan().spec.values[node.inputs[0]].shape;
+  const int64_t classes = scores[scores.rank() - 1];
   return absl::InvalidArgumentError(absl::StrFormat(
-      "layer \"%s\": the label of the sample at position %d (the batch's sample %d) is outside "
-      "[0, %d), the classes of its input; check the labels or the layer that makes the scores",
-      node.config->name(), first_position + fault.index(), fault.index(),
-      scores[scores.rank() - 1]));
+      "sample %d (the first is 0) has label %d, but layer \"%s\" has %d classes and takes labels "
+      "from 0 to %d; correct the label, or the outputs of the layer that makes the scores",
+      batch.samples[fault.index()], batch.labels.as<int32_t>()[fault.index()], node.config->name(),
+      classes, classes - 1));
 }
 
 Net::SumStatistic StatisticSummer(CommunicationThread& communication) {
@@ -163,7 +176,7 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
     RETURN_IF_ERROR(net.Forward(stream, sum));
     RETURN_IF_ERROR(buffer.Download(stream));
     RETURN_IF_ERROR(stream.Synchronize());
-    RETURN_IF_ERROR(Annotate(buffer.CheckFault(batch.first_position), "test data"));
+    RETURN_IF_ERROR(Annotate(buffer.CheckFault(batch), "test data"));
     loader->Release(batch);
     const double* values = buffer.metrics().as<double>();
     for (size_t m = 0; m < totals.size(); ++m) {

@@ -10,6 +10,10 @@
 
 namespace gyre {
 
+// The trainer's training or test set.  Errors: those of OpenDataset, with the field's position.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenSamples(const Parsed<TrainerConfig>& trainer,
+                                                     bool train);
+
 // Which net inputs a data set feeds; -1: the net has no such input.
 struct InputMap {
   int image = -1, label = -1;
@@ -48,8 +52,9 @@ class StepBuffer {
   absl::Status Download(Stream& stream);
   // After the stream has passed Download: F64 {sum, count} for each metric.
   Tensor metrics() const;
-  // Errors: InvalidArgument naming layer, sample position and cause, if a kernel raised a fault.
-  absl::Status CheckFault(int64_t first_position) const;
+  // Errors: InvalidArgument naming layer, sample of the data set and cause, if a kernel raised a
+  // fault.  `batch` is the one that was uploaded.
+  absl::Status CheckFault(const Batch& batch) const;
 
  private:
   const Net* net_ = nullptr;

@@ -70,7 +70,8 @@ absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
     const Tensor* tensor = from.Find(name);
     if (tensor == nullptr) {
       return absl::NotFoundError(
-          absl::StrFormat("it holds no tensor \"%s\", so it belongs to another net", name));
+          absl::StrFormat("it holds no tensor \"%s\", so it belongs to another %s", name,
+                          suffix.empty() ? "net" : "net or optimizer"));
     }
     if (tensor->shape != part.shape || tensor->dtype != parameter.spec.dtype) {
       return absl::InvalidArgumentError(absl::StrFormat(

@@ -84,11 +84,15 @@ RunLog::~RunLog() {
 }
 
 absl::Status RunLog::Write(const std::string& line) {
-  if (std::fputs(line.c_str(), file_) < 0 || std::fputc('\n', file_) == EOF) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(path_, ": cannot write: ", std::strerror(errno)));
-  }
+  if (std::fputs(line.c_str(), file_) < 0 || std::fputc('\n', file_) == EOF) return CannotWrite();
   return absl::OkStatus();
+}
+
+absl::Status RunLog::Flush() { return std::fflush(file_) == 0 ? absl::OkStatus() : CannotWrite(); }
+
+absl::Status RunLog::CannotWrite() const {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot write ", path_, ": ", std::strerror(errno)));
 }
 
 absl::Status RunLog::Step(int64_t step, const std::vector<Metric>& metrics, double learning_rate) {
@@ -100,7 +104,7 @@ absl::Status RunLog::Step(int64_t step, const std::vector<Metric>& metrics, doub
     rate_time_ = now;
   }
   nlohmann::ordered_json json = {{"step", step}, {"loss", TotalLoss(metrics)}};
-  for (const Metric& metric : metrics) json[metric.name] = metric.value();
+  for (const Metric& metric : metrics) json.emplace(metric.name, metric.value());
   json["learning_rate"] = learning_rate;
   json["samples_per_second"] = std::round(rate_);
   RETURN_IF_ERROR(Write(json.dump()));
@@ -108,7 +112,7 @@ absl::Status RunLog::Step(int64_t step, const std::vector<Metric>& metrics, doub
       step == total_steps_) {
     Progress(step, metrics);
     last_shown_ = now;
-    std::fflush(file_);
+    return Flush();
   }
   return absl::OkStatus();
 }
@@ -133,7 +137,7 @@ absl::Status RunLog::Test(int64_t step, const std::vector<Metric>& metrics) {
   nlohmann::ordered_json json = {{"step", step}, {"test_loss", TotalLoss(metrics)}};
   for (const Metric& metric : metrics) json[absl::StrCat("test_", metric.name)] = metric.value();
   RETURN_IF_ERROR(Write(json.dump()));
-  std::fflush(file_);
+  RETURN_IF_ERROR(Flush());
   Line(absl::StrFormat("step %d/%d  %s", step, total_steps_, FormatMetrics(metrics, "test ")));
   return absl::OkStatus();
 }

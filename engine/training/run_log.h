@@ -28,11 +28,14 @@ class RunLog {
   void TestProgress(int64_t done, int64_t samples);
   // A plain line, above the progress line.
   void Line(const std::string& text);
+  // Gives metrics.jsonl to the system, so that it survives the process.
+  absl::Status Flush();
 
  private:
   using Clock = std::chrono::steady_clock;
   RunLog() = default;
   absl::Status Write(const std::string& line);
+  absl::Status CannotWrite() const;
   void Progress(int64_t step, const std::vector<Metric>& metrics);
 
   std::FILE* file_ = nullptr;

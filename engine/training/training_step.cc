@@ -29,7 +29,7 @@ absl::Status TrainingStep::Run(const Batch& batch, const InputMap& inputs, StepS
   RETURN_IF_ERROR(net.Backward(stream_, [&](int bucket) { return sync_->Start(bucket, stream_); }));
   // A bad label explains a bad gradient, so it is looked at first.
   RETURN_IF_ERROR(stream_.Synchronize());
-  RETURN_IF_ERROR(buffer_.CheckFault(batch.first_position));
+  RETURN_IF_ERROR(Annotate(buffer_.CheckFault(batch), "training data"));
   RETURN_IF_ERROR(Update(scalars));
   return stream_.Synchronize();
 }

@@ -45,6 +45,7 @@ void ExpectSamples(const Batch& batch, SampleOrder& order) {
   for (int64_t i = 0; i < batch.labels.elements(); ++i) {
     const int64_t sample = order.At(batch.first_position + i);
     ASSERT_EQ(batch.labels.as<int32_t>()[i], sample);
+    ASSERT_EQ(batch.samples[i], sample);
     for (int64_t j = 0; j < kPixels; ++j) {
       ASSERT_EQ(batch.images.as<T>()[i * kPixels + j], static_cast<T>(100 * sample + j));
     }

@@ -86,7 +86,7 @@ class Rank {
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_TRUE(buffer_->Download(*stream_).ok());
     EXPECT_TRUE(stream_->Synchronize().ok());
-    EXPECT_TRUE(buffer_->CheckFault(0).ok());
+    EXPECT_TRUE(buffer_->CheckFault(batch_).ok());
     std::vector<Metric> metrics = MetricsOf(model_->train().plan().spec);
     for (size_t m = 0; m < metrics.size(); ++m) {
       metrics[m].sum = buffer_->metrics().as<double>()[2 * m];
