@@ -109,7 +109,7 @@ void ParseFlags(int argc, char** argv, absl::string_view usage) {
     const absl::Status status = ParseArgument(argc, argv, &i);
     if (status.ok()) continue;
     if (leader) {
-      std::fprintf(stderr, "error: %s; see --help\n", std::string(status.message()).c_str());
+      std::fprintf(stderr, "error: %s (see --help)\n", std::string(status.message()).c_str());
     }
     std::exit(kExitUsage);
   }
