@@ -31,9 +31,9 @@ absl::Status RingAllreduce::Start(Tensor inout) {
   end_ = ranks_ > 1 ? 2 * gather_begin_ : segments_;
   send_posted_ = send_done_ = receive_posted_ = receive_done_ = 0;
   partials_.assign(ranks_, {});
-  const size_t needed =
-      ranks_ > 1 ? kWindow * std::min<size_t>(kSegmentBytes, longest_chunk * SizeOf(inout.dtype))
-                 : 0;
+  // Slots are a multiple of the widest element, whatever dtype the buffer served first.
+  const size_t slot = std::min<size_t>(kSegmentBytes, longest_chunk * SizeOf(inout.dtype));
+  const size_t needed = ranks_ > 1 ? kWindow * ((slot + 63) / 64 * 64) : 0;
   if (staging_bytes_ < needed) {
     staging_ = std::make_unique_for_overwrite<std::byte[]>(needed);
     staging_bytes_ = needed;

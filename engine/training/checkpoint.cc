@@ -159,6 +159,11 @@ absl::Status CheckpointStore::Save(const CheckpointState& state,
   return absl::OkStatus();
 }
 
+absl::StatusOr<int64_t> CheckpointStore::NewestStep() const {
+  ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, ListSteps(folder_));
+  return steps.empty() ? -1 : steps.front().step;
+}
+
 absl::StatusOr<Checkpoint> CheckpointStore::LoadLatest(std::vector<std::string>* skipped) const {
   ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, ListSteps(folder_));
   if (steps.empty()) return absl::NotFoundError(absl::StrCat("no checkpoint in ", folder_));

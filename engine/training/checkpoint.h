@@ -34,6 +34,9 @@ class CheckpointStore {
   absl::Status Save(const CheckpointState& state, std::span<const NamedTensor> weights,
                     std::span<const NamedTensor> optimizer);
 
+  // The step of the newest checkpoint, whole or broken; -1 if there is none.
+  absl::StatusOr<int64_t> NewestStep() const;
+
   // The newest whole checkpoint.  Broken ones are skipped, each with a line in *skipped saying
   // which file and why, unless it is null.  Errors: NotFound if there is none at all; DataLoss if
   // all are broken.

@@ -93,7 +93,7 @@ size_t ModelPlan::communication_bytes() const {
 }
 
 std::string ModelPlan::Fingerprint() const {
-  std::string text = absl::StrCat("ranks ", options.ranks, "\n");
+  std::string text;
   for (const Parameter& p : parameters.all()) {
     absl::StrAppend(&text, p.name(), " ", std::string(DTypeName(p.spec.dtype)), " ",
                     p.spec.size_bytes(), " ", p.spec.layout, "\n");

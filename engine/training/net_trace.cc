@@ -222,7 +222,9 @@ class Tracer {
   void AddLossGradients() {
     TraceStep& step = AddStep("loss gradients");
     for (const Value& value : net_.values) {
-      if (IsLoss(value)) Write(step, t_.value_gradients[&value - net_.values.data()]);
+      // Without parameters above it a loss has no gradient.
+      const int gradient = t_.value_gradients[&value - net_.values.data()];
+      if (IsLoss(value) && gradient >= 0) Write(step, gradient);
     }
   }
 

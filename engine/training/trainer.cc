@@ -5,7 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "engine/data/atomic_file.h"
 #include "engine/training/learning_rate_schedule.h"
+#include "google/protobuf/text_format.h"
+#include "google/protobuf/util/message_differencer.h"
 
 namespace gyre {
 namespace {
@@ -35,7 +40,7 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Prepare(
   run->optimizer_ = NewOptimizer(config.optimizer());
   const int64_t samples = run->train_data_->size();
   run->total_steps_ = StepsOf(config, samples);
-  const int64_t epoch = std::max<int64_t>(1, samples / config.batch());
+  const int64_t epoch = (samples + config.batch() - 1) / config.batch();
   run->test_every_ = config.has_evaluate_every() ? config.evaluate_every() : epoch;
   run->save_every_ = config.has_checkpoint_every() ? config.checkpoint_every() : epoch;
 
@@ -55,20 +60,25 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Prepare(
                  .bucket_bytes = static_cast<size_t>(config.distributed().bucket_bytes()),
                  .capacity_bytes = device.capacity_bytes(),
                  .primitives = &primitives}));
-  RETURN_IF_ERROR(communication.CheckEqual(
-      "the plan (files, overrides, data, layouts, threads)",
-      absl::StrCat(run->plan_->Fingerprint(), config.DebugString(), net.message->DebugString(),
-                   samples, " ", test_samples, " ", run->options_.choices["threads"])));
+  RETURN_IF_ERROR(communication.CheckEqual("--threads", run->options_.choices["threads"]));
+  RETURN_IF_ERROR(
+      communication.CheckEqual("the trainer file with its overrides", config.DebugString()));
+  RETURN_IF_ERROR(
+      communication.CheckEqual("the net file with its overrides", net.message->DebugString()));
+  RETURN_IF_ERROR(communication.CheckEqual("the numbers of training and test samples",
+                                           absl::StrCat(samples, " ", test_samples)));
+  const std::string fingerprint = run->plan_->Fingerprint();
+  RETURN_IF_ERROR(communication.CheckEqual("the weights' layouts and buckets", fingerprint));
+  run->options_.choices["layouts"] = Sha256(fingerprint).substr(0, 16);
   return run;
 }
 
 absl::Status TrainingRun::OpenData(const Parsed<NetConfig>& net) {
   const DataConfig& data = config_.data();
-  const std::string& file = trainer_.source->file();
-  ASSIGN_OR_RETURN(train_data_, OpenDataset(data.train(), data.normalization(), file));
+  ASSIGN_OR_RETURN(train_data_, OpenSamples(trainer_, /*train=*/true));
   ASSIGN_OR_RETURN(inputs_, MapInputs(net, data, *train_data_));
   if (!data.has_test()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(test_data_, OpenDataset(data.test(), data.normalization(), file));
+  ASSIGN_OR_RETURN(test_data_, OpenSamples(trainer_, /*train=*/false));
   return MapInputs(net, data, *test_data_).status();
 }
 
@@ -92,9 +102,7 @@ std::string TrainingRun::DescribePlan() const {
 absl::StatusOr<std::string> TrainingRun::Run() {
   RETURN_IF_ERROR(CreateModel());
   RETURN_IF_ERROR(Restore());
-  if (leader()) {
-    ASSIGN_OR_RETURN(log_, RunLog::Open(options_.out, step_, total_steps_, config_.batch()));
-  }
+  if (leader()) RETURN_IF_ERROR(OpenOutput());
   if (const absl::Status status = Loop(); !status.ok()) {
     if (saved_step_ < 0 || absl::IsCancelled(status)) return status;
     return absl::Status(status.code(), absl::StrFormat("%s; the checkpoint of step %d stands",
@@ -105,17 +113,6 @@ absl::StatusOr<std::string> TrainingRun::Run() {
 }
 
 absl::Status TrainingRun::CreateModel() {
-  if (leader()) {
-    checkpoints_.emplace(absl::StrCat(options_.out, "/checkpoints"),
-                         static_cast<int>(config_.keep_checkpoints()));
-    RETURN_IF_ERROR(checkpoints_->ProbeWritable());
-    if (options_.resume.empty() && checkpoints_->LoadLatest(nullptr).ok()) {
-      return absl::AlreadyExistsError(
-          absl::StrFormat("%s already holds checkpoints; go on with --resume=latest, or choose "
-                          "another --out",
-                          options_.out));
-    }
-  }
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
   ASSIGN_OR_RETURN(model_, Model::Create(*std::move(plan_), device_, *stream_));
   plan_.reset();
@@ -126,19 +123,55 @@ absl::Status TrainingRun::CreateModel() {
   return absl::OkStatus();
 }
 
+// Last before training, so that a run which cannot begin leaves no folder behind.
+absl::Status TrainingRun::OpenOutput() {
+  checkpoints_.emplace(absl::StrCat(options_.out, "/checkpoints"),
+                       static_cast<int>(config_.keep_checkpoints()));
+  ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
+  if (newest >= 0 && options_.resume.empty()) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("%s already holds checkpoints; go on with --resume=latest, or choose "
+                        "another --out",
+                        options_.out));
+  }
+  if (newest > step_ && options_.resume != "latest") {
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "%s holds a checkpoint of step %d, beyond the one to resume from (%d), which a later "
+        "--resume=latest would take; choose another --out, or delete what is newer",
+        options_.out, newest, step_));
+  }
+  RETURN_IF_ERROR(checkpoints_->ProbeWritable());
+  ASSIGN_OR_RETURN(log_, RunLog::Open(options_.out, step_, total_steps_, config_.batch()));
+  return absl::OkStatus();
+}
+
 absl::Status TrainingRun::Restore() {
+  RETURN_IF_ERROR(SetWeights());
+  ASSIGN_OR_RETURN(const std::string digest, model_->Sha256OfWeights(*stream_));
+  return communication_.CheckEqual("the weights to start from", digest);
+}
+
+absl::Status TrainingRun::SetWeights() {
   if (options_.resume.empty()) {
     if (options_.weights.empty()) return model_->Initialize(*stream_);
-    ASSIGN_OR_RETURN(const TensorFile weights, TensorFile::Read(options_.weights));
-    return Annotate(model_->Load(*stream_, weights, nullptr), options_.weights);
+    const auto weights = TensorFile::Read(options_.weights);
+    if (!weights.ok()) return Annotate(weights.status(), "--weights");
+    return Annotate(model_->Load(*stream_, *weights, nullptr), options_.weights);
   }
   std::vector<std::string> skipped;
+  const bool latest = options_.resume == "latest";
   const absl::StatusOr<Checkpoint> checkpoint =
-      options_.resume == "latest"
-          ? CheckpointStore(absl::StrCat(options_.out, "/checkpoints"), 1).LoadLatest(&skipped)
-          : LoadCheckpoint(options_.resume);
+      latest ? CheckpointStore(absl::StrCat(options_.out, "/checkpoints"), 1).LoadLatest(&skipped)
+             : LoadCheckpoint(options_.resume);
   for (const std::string& line : skipped) Say(absl::StrCat("warning: skipped ", line));
-  RETURN_IF_ERROR(checkpoint.status());
+  if (!checkpoint.ok()) {
+    return absl::Status(
+        checkpoint.status().code(),
+        absl::StrFormat("--resume=%s: %s; %s", options_.resume, checkpoint.status().message(),
+                        latest ? "leave --resume out to start anew"
+                               : "give \"latest\", or the folder of one checkpoint, such as "
+                                 "runs/a/checkpoints/step_00000200"));
+  }
   return Annotate(RestoreFrom(*checkpoint), checkpoint->path);
 }
 
@@ -150,8 +183,22 @@ absl::Status TrainingRun::RestoreFrom(const Checkpoint& checkpoint) {
                         config_.seed(), state.seed()));
   }
   RETURN_IF_ERROR(model_->Load(*stream_, checkpoint.weights, &checkpoint.optimizer));
+  if (state.net() != options_.net_text) {
+    return absl::InvalidArgumentError(
+        "was made with another net (its layers' settings differ); to start a new run from its "
+        "weights, give its weights.safetensors to --weights");
+  }
   step_ = state.step();
   position_ = state.position();
+  TrainerConfig before;
+  std::string changes;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&changes);
+  if (google::protobuf::TextFormat::ParseFromString(state.trainer(), &before) &&
+      !differencer.Compare(before, config_)) {
+    Say(absl::StrCat("warning: the trainer has changed since the checkpoint: ",
+                     absl::StrReplaceAll(absl::StripSuffix(changes, "\n"), {{"\n", "; "}})));
+  }
   for (const auto& [name, value] : state.choices()) {
     const auto now = options_.choices.find(name);
     if (now != options_.choices.end() && now->second != value) {
@@ -187,6 +234,7 @@ absl::Status TrainingRun::Loop() {
   RETURN_IF_ERROR(CollectReport());
   if (stop_ && step_ < total_steps_) {
     RETURN_IF_ERROR(Save());
+    RETURN_IF_ERROR(communication_.Barrier());  // nobody leaves while the leader is writing
     return absl::CancelledError(absl::StrFormat(
         "stopped after step %d; go on with --resume=latest --out=%s", step_, options_.out));
   }
@@ -253,7 +301,6 @@ absl::Status TrainingRun::Test() {
 
 absl::Status TrainingRun::Save() {
   RETURN_IF_ERROR(CollectReport());
-  saved_step_ = step_;
   if (!leader()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const HostTensors weights, model_->Weights(*stream_));
   ASSIGN_OR_RETURN(const HostTensors optimizer, model_->OptimizerState(*stream_));
@@ -265,7 +312,11 @@ absl::Status TrainingRun::Save() {
   state.set_net(options_.net_text);
   state.set_trainer(options_.trainer_text);
   state.mutable_choices()->insert(options_.choices.begin(), options_.choices.end());
-  return checkpoints_->Save(state, weights.tensors, optimizer.tensors);
+  // First, so that a resumed run finds the lines of all steps before the checkpoint.
+  RETURN_IF_ERROR(log_->Flush());
+  RETURN_IF_ERROR(checkpoints_->Save(state, weights.tensors, optimizer.tensors));
+  saved_step_ = step_;
+  return absl::OkStatus();
 }
 
 void TrainingRun::Say(const std::string& line) {

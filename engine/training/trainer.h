@@ -1,9 +1,7 @@
-// trainer.h: a training run, from parsed files to trained weights.
-//
-//   TrainingRun::Prepare   opens data, plans every net; allocates no device memory   (--plan stops
-//   here) TrainingRun::Run       trains, tests, checkpoints, and returns the weights' digest
-//
-// Every rank makes one and calls the same functions.  Used by one thread.
+// trainer.h: a training run, from parsed files to trained weights.  Prepare opens the data and
+// plans every net without allocating device memory (--plan stops there); Run trains, tests, writes
+// checkpoints, and returns the weights' digest.  Every rank makes one and makes the same calls, all
+// from one thread.
 #pragma once
 
 #include <atomic>
@@ -25,7 +23,7 @@ struct TrainingOptions {
   std::string resume;                          // "", "latest", or a checkpoint's folder
   std::string weights;                         // "", or a safetensors file to start from
   std::string net_text, trainer_text;          // as parsed, for checkpoints
-  std::map<std::string, std::string> choices;  // what changes bits: threads, device
+  std::map<std::string, std::string> choices;  // what changes bits: threads, ranks, ...
   const std::atomic<bool>* stop = nullptr;     // set: finish the step, checkpoint, return Cancelled
 };
 
@@ -55,7 +53,9 @@ class TrainingRun {
 
   absl::Status OpenData(const Parsed<NetConfig>& net);
   absl::Status CreateModel();
+  absl::Status OpenOutput();
   absl::Status Restore();
+  absl::Status SetWeights();
   absl::Status RestoreFrom(const Checkpoint& checkpoint);
   absl::Status Loop();
   absl::Status TrainStep(BatchLoader& loader);
