@@ -152,7 +152,7 @@ void Fail(CommunicationThread* communication, const absl::Status& status) {
   }
   std::fflush(nullptr);
   if (communication != nullptr && StartedByMpirun()) communication->Abort(status);
-  _exit(absl::IsCancelled(status) ? kExitStopped : kExitFailed);
+  _exit(kExitFailed);
 }
 
 }  // namespace gyre

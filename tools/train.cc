@@ -109,8 +109,11 @@ absl::Status Train(const Files& files, CommunicationThread& communication) {
                 files.net.message->name().c_str(), communication.size(), choice.threads,
                 out.c_str());
   }
-  ASSIGN_OR_RETURN(const std::string digest, run->Run());
-  if (leader) std::printf("weights sha256 %s\n", digest.c_str());
+  const absl::StatusOr<std::string> digest = run->Run();
+  if (absl::IsCancelled(digest.status())) return digest.status();
+  // Here, while the run's memory lives: the communication thread may be summing gradients in it.
+  if (!digest.ok()) Fail(&communication, digest.status());
+  if (leader) std::printf("weights sha256 %s\n", digest->c_str());
   return absl::OkStatus();
 }
 
@@ -124,6 +127,12 @@ int Main(int argc, char** argv) {
   if (!communication.ok()) Fail(nullptr, communication.status());
   if (!files.ok()) Fail(communication->get(), files.status());
   const absl::Status status = Train(*files, **communication);
+  if (absl::IsCancelled(status)) {  // on all ranks: they leave as they do after success
+    if ((*communication)->rank() == 0) {
+      std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+    }
+    return kExitStopped;
+  }
   if (!status.ok()) Fail(communication->get(), status);
   return 0;
 }
