@@ -1,26 +1,125 @@
-// Theorem: the same command twice makes the same bits.
+// Theorems: the same command twice makes the same bits; a device with memory of its own makes the
+// bits of the CPU.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/data/temp_folder.h"
-#include "tests/end_to_end/run_tool.h"
+#include <regex>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "tests/end_to_end/training_folder.h"
 
 namespace gyre {
 namespace {
 
-TEST(Determinism, Smoke) {
-  TempFolder folder;
-  const SyntheticData train{.samples = 50}, test{.samples = 17, .seed = 2};
-  WriteIdx(folder.path(), "train", train);
-  WriteIdx(folder.path(), "test", test);
-  const std::string trainer = WriteTrainer(folder.path(), ConvNetText(train), {});
-  for (int ranks : {1, 2}) {
-    const ToolResult result = RunTool(
-        "train", {"--trainer=" + trainer, "--out=" + folder / ("out" + std::to_string(ranks))},
-        {.ranks = ranks});
-    std::printf("%s\n", result.ToString().c_str());
-    EXPECT_EQ(result.exit_code, 0);
+using ::testing::HasSubstr;
+
+const SyntheticData kData{.samples = 50};
+constexpr int64_t kTestSamples = 60;
+constexpr char kLength[] = "batch: 8 test_batch: 5 steps: 15 distributed { bucket_bytes: 2000 }";
+
+struct Case {
+  const char* name;
+  std::string (*net)(const SyntheticData&);
+  const char* optimizer;
+};
+
+class Determinism : public testing::TestWithParam<Case> {
+ protected:
+  Determinism() {
+    WriteTrainer(folder_ / "", GetParam().net(kData),
+                 {.optimizer = GetParam().optimizer, .rest = kLength});
   }
+  TrainingFolder folder_{kData, kTestSamples};
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    , Determinism,
+    testing::Values(Case{"ConvSgd", ConvNetText, "sgd { momentum: 0.9 } weight_decay: 0.001"},
+                    Case{"ConvAdam", ConvNetText, "adam {} clip_norm: 0.5"},
+                    Case{"MlpNesterov", MlpNetText, "sgd { momentum: 0.8 nesterov: true }"},
+                    Case{"MlpAdam", MlpNetText, "adam {}"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(Determinism, SameCommandSameBits) {
+  std::set<std::string> digests;
+  for (int ranks : {1, 2}) {
+    const std::string first = folder_.Digest(absl::StrCat("first", ranks), {}, {.ranks = ranks});
+    const std::string second = folder_.Digest(absl::StrCat("second", ranks), {}, {.ranks = ranks});
+    EXPECT_EQ(first, second) << ranks << " ranks";
+    EXPECT_EQ(folder_.MetricLines(absl::StrCat("first", ranks)),
+              folder_.MetricLines(absl::StrCat("second", ranks)));
+    digests.insert(first);
+  }
+  // The digest sees what matters: else equality would prove nothing.
+  digests.insert(folder_.Digest("other_seed", {"--seed=2"}));
+  digests.insert(folder_.Digest("longer", {"--steps=16"}));
+  digests.insert(folder_.Digest("no_dropout", {"--set=net.layer.drop.dropout.rate=0"}));
+  EXPECT_EQ(digests.size(), 5);
+}
+
+TEST_P(Determinism, SimEqualsCpu) {
+  for (int ranks : {1, 2}) {
+    const std::string cpu = folder_.Digest(absl::StrCat("cpu", ranks), {}, {.ranks = ranks});
+    const std::string sim =
+        folder_.Digest(absl::StrCat("sim", ranks), {"--device=sim"}, {.ranks = ranks});
+    EXPECT_EQ(cpu, sim) << ranks << " ranks";
+    EXPECT_EQ(folder_.MetricLines(absl::StrCat("cpu", ranks)),
+              folder_.MetricLines(absl::StrCat("sim", ranks)));
+  }
+}
+
+// The capacity that an error says would do; 0 and a failed test if there is no such error.
+int64_t SmallestCapacity(const ToolResult& result) {
+  static const std::regex* const pattern =
+      new std::regex("the smallest that would do is [^(,.]*\\.?[^(,]*\\(([0-9]+) bytes\\)");
+  std::smatch match;
+  EXPECT_EQ(result.exit_code, 1) << result.ToString();
+  EXPECT_THAT(result.err, HasSubstr("device memory: the capacity is "));
+  if (!std::regex_search(result.err, match, *pattern)) {
+    ADD_FAILURE() << "no capacity in " << result.ToString();
+    return 0;
+  }
+  return std::stoll(match[1]);
+}
+
+// test_batch: in the first case the training net is the largest, in the second one a testing net.
+TEST_P(Determinism, TheSmallestCapacityWillDo) {
+  const std::string cpu = folder_.Digest("cpu");
+  std::set<int64_t> capacities;
+  for (const char* test_batch : {"1", "60"}) {
+    const auto memory = [&](int64_t bytes) {
+      return std::vector<std::string>{"--device=sim", absl::StrCat("--device_memory=", bytes),
+                                      absl::StrCat("--set=test_batch=", test_batch)};
+    };
+    const int64_t smallest = SmallestCapacity(folder_.Train("fails", memory(1)));
+    EXPECT_EQ(SmallestCapacity(folder_.Train("fails", memory(smallest - 1))), smallest);
+    EXPECT_EQ(folder_.Digest(absl::StrCat("tight", test_batch), memory(smallest)), cpu);
+    capacities.insert(smallest);
+  }
+  EXPECT_EQ(capacities.size(), 2);
+}
+
+// Vendor libraries split large images over threads.
+TEST(Threads, SameCommandSameBits) {
+  SyntheticData data{.samples = 40, .height = 28, .width = 28};
+  const TrainingFolder folder(data);
+  WriteTrainer(folder / "", ConvNetText(data), {.rest = "batch: 32 steps: 5"});
+  const std::string first = folder.Digest("first", {"--threads=2"});
+  EXPECT_EQ(folder.Digest("second", {"--threads=2"}), first);
+  EXPECT_EQ(folder.Digest("sim", {"--threads=2", "--device=sim"}), first);
+}
+
+TEST(Files, GzipEqualsPlain) {
+  SyntheticData data = kData;
+  const TrainingFolder folder(data);
+  WriteTrainer(folder / "", MlpNetText(data), {.rest = kLength});
+  const std::string plain = folder.Digest("plain");
+  data.gzip = true;
+  const TrainingFolder packed(data);
+  WriteTrainer(packed / "", MlpNetText(data), {.rest = kLength, .gzip = true});
+  EXPECT_EQ(packed.Digest("packed"), plain);
 }
 
 }  // namespace

@@ -1,0 +1,229 @@
+// Theorem: a run that was interrupted and resumed makes the bits of one that was not, whatever the
+// interruption was.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tests/end_to_end/training_folder.h"
+
+namespace gyre {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+const SyntheticData kData{.samples = 50};
+// The schedule, momentum, clipping, dropout and an epoch that the batch does not divide all depend
+// on what a checkpoint must hold.
+constexpr int64_t kSteps = 120;
+const TrainerText kTrainer = {
+    .optimizer = "sgd { momentum: 0.9 } clip_norm: 1",
+    .learning_rate = "base: 0.05 warmup_steps: 30 cosine {}",
+    .rest = absl::StrCat("batch: 8 evaluate_every: 7 checkpoint_every: 1000 steps: ", kSteps)};
+const char* const kFiles[] = {"weights.safetensors", "optimizer.safetensors", "state.pb"};
+
+std::string StepName(int64_t step) { return absl::StrFormat("step_%08d", step); }
+
+class Resume : public testing::Test {
+ protected:
+  Resume() { WriteTrainer(folder_ / "", ConvNetText(kData), kTrainer); }
+
+  // Blocks until a checkpoint of `step` or later is there.  False if the run ended first.
+  bool AwaitCheckpoint(Tool& tool, const std::string& out, int64_t step) {
+    while (folder_.NewestCheckpoint(out) < step) {
+      if (!tool.Running()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
+
+  // Kills a run at some moment after the checkpoint of `step`.
+  void Interrupt(const std::string& out, int64_t step, const std::vector<std::string>& more = {}) {
+    Tool tool("train", folder_.TrainArguments(out, more));
+    ASSERT_TRUE(AwaitCheckpoint(tool, out, step)) << tool.Wait().ToString();
+    tool.Signal(SIGKILL);
+    EXPECT_EQ(tool.Wait().exit_code, 128 + SIGKILL);
+  }
+
+  void ExpectStraight(const std::string& out, const std::string& straight) {
+    EXPECT_EQ(folder_.MetricLines(out), folder_.MetricLines(straight));
+    EXPECT_EQ(folder_.Metrics(out, "loss").size(), kSteps);  // and each step once
+  }
+
+  TrainingFolder folder_{kData};
+  std::mt19937_64 random_{20240607};
+};
+
+TEST_F(Resume, KilledAnywhere) {
+  for (const char* optimizer : {"sgd { momentum: 0.9 } clip_norm: 1", "adam {}"}) {
+    TrainerText trainer = kTrainer;
+    trainer.optimizer = optimizer;
+    WriteTrainer(folder_ / "", ConvNetText(kData), trainer);
+    const std::string name = optimizer;
+    const std::string straight = folder_.Digest(name, {});
+    for (int64_t every : {1, 2, 3}) {
+      const std::string out = absl::StrCat(name, every);
+      std::vector<std::string> arguments = {absl::StrCat("--checkpoint_every=", every)};
+      int killed = 0;
+      for (int64_t third = 0; third < 2; ++third) {  // two kills, then to the end
+        const int64_t step = third * kSteps / 3 + 1 + static_cast<int64_t>(random_() % 20);
+        Tool tool("train", folder_.TrainArguments(out, arguments));
+        ASSERT_TRUE(AwaitCheckpoint(tool, out, step)) << tool.Wait().ToString();
+        std::this_thread::sleep_for(std::chrono::microseconds(random_() % 10000));
+        tool.Signal(SIGKILL);
+        killed += tool.Wait().exit_code == 128 + SIGKILL;
+        if (third == 0) arguments.push_back("--resume=latest");
+      }
+      EXPECT_GT(killed, 0);
+      EXPECT_EQ(folder_.Digest(out, arguments), straight);
+      ExpectStraight(out, name);
+    }
+  }
+}
+
+TEST_F(Resume, FromAnyCheckpointByName) {
+  const std::string straight =
+      folder_.Digest("straight", {"--checkpoint_every=9", "--set=keep_checkpoints=100"});
+  for (int64_t step : {9, 27}) {
+    const std::string out = absl::StrCat("from", step);
+    const ToolResult result = folder_.Train(
+        out, {"--resume=" + folder_ / absl::StrCat("straight/checkpoints/", StepName(step))});
+    EXPECT_EQ(DigestOf(result), straight);
+    EXPECT_THAT(result.out, HasSubstr(absl::StrCat("resumed at step ", step)));
+  }
+}
+
+TEST_F(Resume, ARankKilledEndsTheJob) {
+  const std::string straight = folder_.Digest("straight", {}, {.ranks = 2});
+  for (int rank : {0, 1}) {
+    const std::string out = absl::StrCat("killed", rank);
+    std::vector<std::string> arguments = folder_.TrainArguments(out, {"--checkpoint_every=1"});
+    {
+      Tool job("train", arguments, {.ranks = 2});
+      ASSERT_TRUE(AwaitCheckpoint(job, out, 3)) << job.Wait().ToString();
+      const auto start = std::chrono::steady_clock::now();
+      const pid_t pid = job.PidOfRank(rank);
+      ASSERT_NE(pid, 0);
+      ASSERT_EQ(kill(pid, SIGKILL), 0);
+      const ToolResult result = job.Wait();
+      EXPECT_NE(result.exit_code, 0) << result.ToString();
+      EXPECT_LE(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+    }
+    EXPECT_EQ(folder_.Digest(out, {"--resume=latest"}, {.ranks = 2}), straight);
+    ExpectStraight(out, "straight");
+  }
+}
+
+// mpirun passes a signal on to all ranks; one rank that gets it alone stops the others as well.
+TEST_F(Resume, StoppedBySignal) {
+  const char* const steps = "--steps=300";  // so that mpirun passes a signal on before the end
+  std::map<int, std::string> digests;       // of straight runs, by ranks
+  struct Stop {
+    int ranks, signal, exit_code;
+    bool one_rank;
+  };
+  // mpirun has an exit code of its own for having been stopped, but reports that of a rank.
+  for (const Stop& stop : {Stop{1, SIGTERM, 130, false}, Stop{1, SIGINT, 130, false},
+                           Stop{2, SIGTERM, 1, false}, Stop{2, SIGTERM, 130, true}}) {
+    const std::string straight = absl::StrCat("straight", stop.ranks);
+    std::string& digest = digests[stop.ranks];
+    if (digest.empty()) digest = folder_.Digest(straight, {steps}, {.ranks = stop.ranks});
+    const std::string out = absl::StrCat(stop.ranks, "by", stop.signal, "of", stop.one_rank);
+    Tool tool("train", folder_.TrainArguments(out, {steps, "--checkpoint_every=1"}),
+              {.ranks = stop.ranks});
+    ASSERT_TRUE(AwaitCheckpoint(tool, out, 2)) << tool.Wait().ToString();
+    if (stop.one_rank) {
+      ASSERT_EQ(kill(tool.PidOfRank(1), stop.signal), 0);
+    } else {
+      tool.Signal(stop.signal);
+    }
+    const ToolResult result = tool.Wait();
+    EXPECT_EQ(result.exit_code, stop.exit_code) << result.ToString();
+    EXPECT_THAT(result.err,
+                HasSubstr(absl::StrCat("stopped after step ", folder_.NewestCheckpoint(out),
+                                       "; go on with --resume=latest")));
+    EXPECT_EQ(folder_.Digest(out, {steps, "--resume=latest"}, {.ranks = stop.ranks}), digest);
+    EXPECT_EQ(folder_.MetricLines(out), folder_.MetricLines(straight));
+  }
+}
+
+// Every file of the newest checkpoint, broken in several ways, one at a time.
+TEST_F(Resume, ABrokenCheckpointGivesWayToTheOneBefore) {
+  const std::string straight = folder_.Digest("straight");
+  ASSERT_NO_FATAL_FAILURE(Interrupt("out", 9, {"--checkpoint_every=3"}));
+  const int64_t newest = folder_.NewestCheckpoint("out");
+  const auto flip = [this](std::string bytes) {
+    bytes[random_() % bytes.size()] ^= static_cast<char>(1 << random_() % 8);
+    return bytes;
+  };
+  const auto truncate = [this](std::string bytes) {
+    return bytes.substr(0, random_() % bytes.size());
+  };
+  const auto empty = [](std::string) { return std::string(); };
+  const std::function<std::string(std::string)> breaks[] = {flip, flip, truncate, empty};
+  for (const char* file : kFiles) {
+    for (size_t i = 0; i <= std::size(breaks); ++i) {
+      const std::string out = absl::StrCat(file, i);
+      fs::copy(folder_ / "out", folder_ / out, fs::copy_options::recursive);
+      const std::string path =
+          folder_ / absl::StrCat(out, "/checkpoints/", StepName(newest), "/", file);
+      if (i < std::size(breaks)) {
+        WriteBytes(path, breaks[i](ReadBytes(path)));
+      } else {
+        fs::remove(path);
+      }
+      const ToolResult result = folder_.Train(out, {"--resume=latest"});
+      EXPECT_THAT(result.out + result.err, HasSubstr("warning: skipped " + path)) << i;
+      EXPECT_THAT(result.out, HasSubstr(absl::StrCat("resumed at step ", newest - 3, " "))) << i;
+      EXPECT_EQ(DigestOf(result), straight);
+      ExpectStraight(out, "straight");
+    }
+  }
+}
+
+TEST_F(Resume, WhenAllCheckpointsAreBrokenItSaysSo) {
+  ASSERT_NO_FATAL_FAILURE(Interrupt("out", 6, {"--checkpoint_every=2"}));
+  for (const auto& step : fs::directory_iterator(folder_ / "out/checkpoints")) {
+    WriteBytes(step.path() / "weights.safetensors", "nothing");
+  }
+  for (int ranks : {1, 2}) {
+    const ToolResult result = folder_.Train("out", {"--resume=latest"}, {.ranks = ranks});
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err, HasSubstr("is broken"));
+  }
+}
+
+// A checkpoint goes on where the number of ranks has changed.
+TEST_F(Resume, OnAnotherNumberOfRanks) {
+  const char* const precision = "--precision=F64";
+  folder_.Digest("straight", {precision, "--checkpoint_every=60"}, {.ranks = 2});
+  for (int ranks : {1, 3}) {
+    const std::string out = absl::StrCat("on", ranks);
+    fs::copy(folder_ / "straight", folder_ / out, fs::copy_options::recursive);
+    fs::remove_all(folder_ / absl::StrCat(out, "/checkpoints/", StepName(kSteps)));
+    const ToolResult result = folder_.Train(out, {precision, "--resume=latest"}, {.ranks = ranks});
+    EXPECT_EQ(result.exit_code, 0) << result.ToString();
+    EXPECT_THAT(result.out, HasSubstr("resumed with ranks"));
+    EXPECT_THAT(result.out, HasSubstr("resumed at step 60 "));
+    for (const char* key : {"loss", "test_loss", "test_accuracy"}) {
+      EXPECT_LE(
+          LargestRelativeDifference(folder_.Metrics(out, key), folder_.Metrics("straight", key)),
+          1e-10)
+          << key;
+    }
+    EXPECT_EQ(folder_.Metrics(out, "loss").size(), kSteps);
+  }
+}
+
+}  // namespace
+}  // namespace gyre
