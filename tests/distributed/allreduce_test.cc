@@ -68,8 +68,9 @@ Outcome<T> Reduce(const std::string& algorithm, const std::vector<std::vector<T>
   Outcome<T> outcome{inputs, std::vector<ReduceResult>(ranks), std::vector<size_t>(ranks)};
   RunRanks(ranks, [&](Communicator& transport) {
     DelayingCommunicator delaying(transport, delay_seed);
-    CountingCommunicator communicator(delay_seed == 0 ? transport
-                                                      : static_cast<Communicator&>(delaying));
+    CheckingCommunicator checking(delay_seed == 0 ? transport
+                                                  : static_cast<Communicator&>(delaying));
+    CountingCommunicator communicator(checking);
     const int rank = communicator.rank();
     const int64_t count = static_cast<int64_t>(inputs[rank].size());
     std::vector<T> memory(count + 2 * kGuard, guard_value);
@@ -178,10 +179,13 @@ TEST_P(AllreduceTest, OneObjectServesManyOperations) {
       ASSERT_TRUE((*allreduce)->Start({data.data(), {count}, DType::kF32}).ok());
       ReduceResult result;
       ASSERT_TRUE(DriveToEnd([&] { return (*allreduce)->Progress(&result); }).ok());
+      double squares = 0;
       const float ranks_summed = static_cast<float>(ranks_ * (ranks_ - 1) / 2);
       for (int64_t i = 0; i < count; ++i) {
         ASSERT_EQ(data[i], static_cast<float>(i * ranks_) + ranks_summed);
+        squares += double{data[i]} * data[i];
       }
+      EXPECT_NEAR(result.sum_of_squares, squares, 1e-10 * squares);
     }
   });
 }

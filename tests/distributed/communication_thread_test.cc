@@ -22,14 +22,19 @@ using testing::HasSubstr;
 class FakeEvent final : public Event {
  public:
   absl::StatusOr<bool> Done() const override {
+    polled_ = true;
     if (failed_) return absl::DataLossError("kernel fault");
     return done_.load();
   }
   void Set() { done_ = true; }
   void Fail() { failed_ = true; }
+  void WaitUntilPolled() const {
+    while (!polled_) std::this_thread::yield();
+  }
 
  private:
   std::atomic<bool> done_ = false, failed_ = false;
+  mutable std::atomic<bool> polled_ = false;
 };
 
 // Each rank has a thread of its own besides its communication thread.
@@ -211,7 +216,10 @@ TEST(CommunicationThread, AbortEndsARankThatWaits) {
         return;
       }
       const auto ticket = thread.Submit("fc", View(data), aborts ? &never : nullptr);
-      if (aborts) std::thread([&] { thread.Abort(reason); }).join();
+      if (aborts) {
+        never.WaitUntilPolled();
+        std::thread([&] { thread.Abort(reason); }).join();
+      }
       const absl::Status status = thread.Wait(ticket).status();
       EXPECT_EQ(status.code(), reason.code());
       EXPECT_THAT(std::string(status.message()), HasSubstr("out of paper"));

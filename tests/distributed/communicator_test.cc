@@ -86,13 +86,17 @@ TEST(ThreadCommunicator, AbortReachesEveryRank) {
 
 TEST(Barrier, NobodyLeavesBeforeAllHaveCome) {
   for (const int ranks : {1, 2, 3, 5, 8}) {
-    std::atomic<int> arrived = 0;
+    std::vector<std::atomic<int>> rounds(ranks);  // that a rank has come to
     RunRanks(ranks, [&](Communicator& transport) {
       DelayingCommunicator communicator(transport, 1);
       for (int round = 1; round <= 20; ++round) {
-        ++arrived;
+        // Late enough for the others to leave, if they did not wait.
+        if (communicator.rank() == round % ranks) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        }
+        rounds[communicator.rank()] = round;
         ASSERT_TRUE(Barrier(communicator).ok());
-        ASSERT_GE(arrived, ranks * round);
+        for (const auto& reached : rounds) ASSERT_GE(reached, round);
       }
     });
   }

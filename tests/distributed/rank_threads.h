@@ -2,11 +2,14 @@
 // an algorithm does.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -76,6 +79,52 @@ class CountingCommunicator final : public WrappedCommunicator {
 
  private:
   size_t bytes_sent_ = 0;
+};
+
+// Checks that memory stays untouched until its request is finished: no buffer that may be written
+// overlaps another in use, and what is sent does not change meanwhile.
+class CheckingCommunicator final : public WrappedCommunicator {
+ public:
+  using WrappedCommunicator::WrappedCommunicator;
+  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
+    return Track(WrappedCommunicator::Send(data, bytes, to, tag), data, bytes, /*is_send=*/true);
+  }
+  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
+    return Track(WrappedCommunicator::Receive(data, bytes, from, tag), data, bytes,
+                 /*is_send=*/false);
+  }
+  absl::StatusOr<bool> Test(Request request) override {
+    absl::StatusOr<bool> done = WrappedCommunicator::Test(request);
+    if (!done.ok() || !*done) return done;
+    const auto found = in_use_.find(request);
+    EXPECT_NE(found, in_use_.end());
+    const InUse& use = found->second;
+    EXPECT_TRUE(!use.is_send || std::string(use.data, use.bytes) == use.content);
+    in_use_.erase(found);
+    return done;
+  }
+
+ private:
+  struct InUse {
+    const char* data;
+    size_t bytes;
+    bool is_send;
+    std::string content;
+  };
+
+  absl::StatusOr<Request> Track(absl::StatusOr<Request> request, const void* data, size_t bytes,
+                                bool is_send) {
+    if (!request.ok()) return request;
+    const char* const begin = static_cast<const char*>(data);
+    for (const auto& [other, use] : in_use_) {
+      const bool overlap = begin < use.data + use.bytes && use.data < begin + bytes;
+      EXPECT_FALSE(overlap && !(is_send && use.is_send));
+    }
+    in_use_[*request] = {begin, bytes, is_send, is_send ? std::string(begin, bytes) : ""};
+    return request;
+  }
+
+  std::unordered_map<Request, InUse> in_use_;
 };
 
 // Sleeps at random, and hides at random for how many calls that a request is finished: requests
