@@ -73,6 +73,14 @@ TEST_P(Ranks, FiftyLossesInF64) {
   EXPECT_LT(losses.back(), 0.9 * losses.front());  // it is training that agrees
 }
 
+// Ranks then differ in how many of their samples count.
+TEST_P(Ranks, IgnoredLabels) {
+  ExpectAgreement(
+      {"--steps=20", "--precision=F64", "--set=net.layer.loss.softmax_cross_entropy.ignore_label=3",
+       "--set=net.layer.accuracy.accuracy.ignore_label=3"},
+      20, kF64Bound);
+}
+
 // Clipping must be at work where the other tests rely on it.
 TEST(Clipping, ChangesWeights) {
   const TrainingFolder folder(kData, kTestSamples);
