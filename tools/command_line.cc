@@ -25,11 +25,14 @@ constexpr std::chrono::milliseconds kOtherRanksWait(2000);
 constexpr int kMostThreads = 1024;
 constexpr int64_t kSilentRankTimeoutMs = 300'000;
 
-int LocalRanks() {
-  int ranks = 1;
-  const char* text = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  if (text != nullptr && !absl::SimpleAtoi(text, &ranks)) ranks = 1;
-  return std::max(ranks, 1);
+// This rank's share of the host's cores.  Where mpirun has bound the rank to cores, those are it.
+int DefaultThreads() {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());  // that we may run on
+  const bool bound = std::getenv("OMPI_MCA_orte_bound_at_launch") != nullptr;
+  const char* local_ranks = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  int sharers = 1;
+  if (bound || local_ranks == nullptr || !absl::SimpleAtoi(local_ranks, &sharers)) sharers = 1;
+  return std::max(1, cores / std::max(1, sharers));
 }
 
 absl::StatusOr<size_t> ParseBytes(absl::string_view text) {
@@ -103,8 +106,7 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
 
 absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
   DeviceChoice choice;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  choice.threads = flags.threads > 0 ? flags.threads : std::max(1, cores / LocalRanks());
+  choice.threads = flags.threads > 0 ? flags.threads : DefaultThreads();
   if (flags.threads < 0 || flags.threads > kMostThreads) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--threads=%d: expected 1 to %d, or 0 for cores / ranks", flags.threads, kMostThreads));
