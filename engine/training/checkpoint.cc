@@ -94,7 +94,9 @@ absl::StatusOr<std::vector<StepFolder>> ListSteps(const std::string& folder) {
   std::vector<StepFolder> steps;
   std::error_code error;
   fs::directory_iterator entry(folder, error);
-  if (error == std::errc::no_such_file_or_directory) return steps;
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) {
+    return steps;
+  }
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     int64_t step = 0;

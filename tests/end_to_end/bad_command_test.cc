@@ -1,0 +1,255 @@
+// Mistakes on the command line, checkpoints that do not fit, and a world that does not play along:
+// a full disk, a reader that goes away.
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "tests/end_to_end/bad_input.h"
+
+namespace gyre {
+namespace {
+
+namespace fs = std::filesystem;
+
+class BadCommandTest : public testing::TestWithParam<BadInput> {};
+
+TEST_P(BadCommandTest, EndsWithOneMessage) { ExpectOneMessage(GetParam()); }
+
+const BadInput kFlags[] = {
+    {.name = "UnknownFlag",
+     .message = "unknown flag \"trainr\"; did you mean \"trainer\"? (see --help)",
+     .arguments = {"--trainr=x"},
+     .exit_code = 2},
+    {.name = "FlagOfWrongType",
+     .message = "--threads=many: expected an integer (see --help)",
+     .arguments = {"--threads=many"},
+     .exit_code = 2},
+    {.name = "FlagWithoutValue",
+     .message = "--seed: expected a value after it (see --help)",
+     .arguments = {"--seed"},
+     .exit_code = 2,
+     .ranks = {1}},
+    {.name = "SwitchWithValue",
+     .message = "--plan=perhaps: expected true or false (see --help)",
+     .arguments = {"--plan=perhaps"},
+     .exit_code = 2,
+     .ranks = {1}},
+    {.name = "NoFlag",
+     .message = "unexpected argument \"trainer.textproto\"; flags begin with -- (see --help)",
+     .arguments = {"trainer.textproto"},
+     .exit_code = 2},
+    {.name = "TrainerNotGiven",
+     .message = "--trainer is missing; see --help",
+     .arguments = {"--trainer="}},
+    {.name = "SetUnknownField",
+     .message = "--set batsh=3: unknown field \"batsh\"; did you mean \"batch\"?",
+     .arguments = {"--set", "batsh=3"}},
+    {.name = "SetWithoutValue",
+     .message = "--set batch: expected path=value, such as batch=64",
+     .arguments = {"--set=batch"},
+     .ranks = {1}},
+    {.name = "SetUnknownLayer",
+     .message = "--set net.layer.cnv.conv2d.filters=3: unknown layer \"cnv\"; did you mean "
+                "\"conv\"?",
+     .arguments = {"--set=net.layer.cnv.conv2d.filters=3"},
+     .ranks = {1}},
+    {.name = "SetWrongType",
+     .message = "--set seed=-3: expected for seed a 64-bit integer >= 0, got \"-3\"",
+     .arguments = {"--seed=-3"},
+     .ranks = {1}},
+    {.name = "EndlessEpochs",
+     .message = "--set epochs=1e300: epochs must be > 0 and < 1e+09, got 1e+300",
+     .arguments = {"--epochs=1e300"},
+     .ranks = {1}},
+    {.name = "MoreRanksThanSamples",
+     .message = "--set batch=1: batch 1 is smaller than the 2 ranks; each rank needs a sample: "
+                "raise batch or start fewer ranks",
+     .arguments = {"--batch=1"},
+     .ranks = {2}},
+    {.name = "BatchBeyondMemory",
+     .message = "device memory: the capacity is 1.0 GiB (1073741824 bytes); the smallest that "
+                "would do is ...",
+     .arguments = {"--device=sim", "--batch=1000000000"}},
+    {.name = "BatchBeyondAllBytes",
+     .message = "@/net.textproto:2:1: input \"image\": a batch [9000000000000000000, 8, 8, 1] has "
+                "more than 6 axes or 2^56 elements; lower batch or dims",
+     .arguments = {"--batch=9000000000000000000"},
+     .ranks = {1}},
+    {.name = "UnknownDevice",
+     .message = "--device: unknown device \"gpu\"; expected cpu, sim or cuda",
+     .arguments = {"--device=gpu"}},
+    {.name = "BoundedCpu",
+     .message = "--device_memory: the memory of --device=cpu has no bound; leave it out, or use "
+                "--device=sim",
+     .arguments = {"--device_memory=1M"},
+     .ranks = {1}},
+    {.name = "BadDeviceMemory",
+     .message = "--device_memory=1X: expected bytes, such as 1048576, 64M or 1.5G",
+     .arguments = {"--device=sim", "--device_memory=1X"},
+     .ranks = {1}},
+    {.name = "TooLittleDeviceMemory",
+     .message = "device memory: the capacity is 1000 bytes; the smallest that would do is ...",
+     .arguments = {"--device=sim", "--device_memory=1000"}},
+    {.name = "TooManyThreads",
+     .message = "--threads=1000000: expected 1 to 1024, or 0 for cores / ranks",
+     .arguments = {"--threads=1000000"},
+     .ranks = {1}},
+    {.name = "UnwritableOut",
+     .message = "cannot create @/train-images.idx/a/checkpoints: Not a directory",
+     .arguments = {"--out=@/train-images.idx/a"}},
+};
+
+const BadInput kCheckpoints[] = {
+    {.name = "OutHasCheckpoints",
+     .message = "@/run already holds checkpoints; go on with --resume=latest, or choose another "
+                "--out",
+     .arguments = {"--out=@/run"}},
+    {.name = "OutHasBrokenCheckpoints",
+     .message = "@/run already holds checkpoints; go on with --resume=latest, or choose another "
+                "--out",
+     .arguments = {"--out=@/run"},
+     .prepare =
+         [](const std::string& folder) {
+           for (const char* step : {"step_00000002", "step_00000004"}) {
+             fs::remove(folder + "/run/checkpoints/" + step + "/state.pb");
+           }
+         },
+     .ranks = {1}},
+    {.name = "ResumeWithoutOut",
+     .message = "--resume=latest needs --out, the folder to resume in",
+     .arguments = {"--resume=latest", "--out="},
+     .ranks = {1}},
+    {.name = "ResumeWithoutCheckpoint",
+     .message = "--resume=latest: no checkpoint in @/out/checkpoints; leave --resume out to start "
+                "anew",
+     .arguments = {"--resume=latest"}},
+    {.name = "ResumeFromNoCheckpoint",
+     .message = "--resume=@/run: @/run/state.pb: missing; give \"latest\", or the folder of one "
+                "checkpoint, such as runs/a/checkpoints/step_00000200",
+     .arguments = {"--resume=@/run"},
+     .ranks = {1}},
+    {.name = "ResumeWithAnotherSeed",
+     .message = "@/run/checkpoints/step_00000004: was made with seed 1, not 9; pass --seed=1",
+     .arguments = {"--out=@/run", "--resume=latest", "--seed=9"}},
+    {.name = "ResumeAnotherNet",
+     .message = "@/run/checkpoints/step_00000004: its tensor \"fc.weight\" is F32 [3, 144], the "
+                "net expects F32 [5, 144], so it belongs to another net or precision",
+     .arguments = {"--out=@/run", "--resume=latest"},
+     .net = {"outputs: 3", "outputs: 5"}},
+    {.name = "ResumeAnotherOptimizer",
+     .message = "@/run/checkpoints/step_00000004: it holds no tensor \"conv.weight.first_moment\", "
+                "so it belongs to another net or optimizer",
+     .arguments = {"--out=@/run", "--resume=latest"},
+     .trainer = {"sgd { momentum: 0.9 }", "adam {}"},
+     .ranks = {1}},
+    {.name = "AllCheckpointsBroken",
+     .message = "--resume=latest: each of the 2 checkpoints in @/run/checkpoints is broken; the "
+                "newest: @/run/checkpoints/step_00000004/weights.safetensors: the file has sha256 "
+                "...",
+     .arguments = {"--out=@/run", "--resume=latest"},
+     .prepare =
+         [](const std::string& folder) {
+           for (const char* step : {"step_00000002", "step_00000004"}) {
+             fs::resize_file(folder + "/run/checkpoints/" + step + "/weights.safetensors", 300);
+           }
+         }},
+    {.name = "NoWeightsFile",
+     .message = "--weights: cannot open @/nowhere: No such file or directory",
+     .arguments = {"--weights=@/nowhere"},
+     .ranks = {1}},
+    {.name = "CutWeightsFile",
+     .message = "--weights: @/cut.safetensors: the tensors take 1900 bytes, but the file holds ...",
+     .arguments = {"--weights=@/cut.safetensors"},
+     .prepare =
+         [](const std::string& folder) {
+           const std::string whole =
+               ReadBytes(folder + "/run/checkpoints/step_00000004/weights.safetensors");
+           WriteBytes(folder + "/cut.safetensors", whole.substr(0, whole.size() - 4));
+         }},
+    {.name = "WeightsOfAnotherNet",
+     .message = "@/run/checkpoints/step_00000004/weights.safetensors: it holds no tensor "
+                "\"dense.weight\", so it belongs to another net",
+     .arguments = {"--weights=@/run/checkpoints/step_00000004/weights.safetensors"},
+     .net = {"layer { name: \"fc\" dense { outputs: 3 } }",
+             "layer { name: \"dense\" dense { outputs: 4 } }\n"
+             "layer { name: \"fc\" dense { outputs: 3 } }"},
+     .ranks = {1}},
+};
+
+INSTANTIATE_TEST_SUITE_P(Flags, BadCommandTest, testing::ValuesIn(kFlags), NameOf);
+INSTANTIATE_TEST_SUITE_P(Checkpoints, BadCommandTest, testing::ValuesIn(kCheckpoints), NameOf);
+
+TEST(Train, WithoutAnyFlag) {
+  for (const int ranks : {1, 2}) {
+    const ToolResult result = RunTool("train", {}, {.ranks = ranks});
+    EXPECT_EQ(result.exit_code, 1);
+    ExpectMessage(result, "--trainer is missing; see --help");
+  }
+}
+
+TEST(Train, HelpTeaches) {
+  for (const int ranks : {1, 2}) {
+    const ToolResult result = RunTool("train", {"--help"}, {.ranks = ranks});
+    EXPECT_EQ(result.exit_code, 0) << result.ToString();
+    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(result.out.find("train trains a net.\n"), 0u) << result.out;
+    for (const char* taught : {"mpirun -np 2 train", "--resume=latest", "\n  --trainer ",
+                               "\n  --threads ", "Default: cpu.", "Exit codes: 0 done"}) {
+      const size_t at = result.out.find(taught);
+      EXPECT_NE(at, std::string::npos) << taught;
+      EXPECT_EQ(result.out.find(taught, at + 1), std::string::npos) << taught << " is there twice";
+    }
+  }
+}
+
+// A limit on the size of files stands for a full disk: state.pb fits, the weights do not.
+TEST(Train, ADiskThatIsFullLeavesTheOldCheckpoint) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const std::string before = ReadBytes(folder / "run/checkpoints/step_00000004/state.pb");
+  constexpr rlim_t kMostBytes = 1800;  // the weights take 1900 and a header
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small = {kMostBytes, limit.rlim_max};
+  auto* const handler = signal(SIGXFSZ, SIG_IGN);  // the tool inherits both
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const ToolResult result =
+      RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--out=" + folder / "run",
+                        "--resume=latest", "--steps=6"});
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, handler);
+
+  EXPECT_EQ(result.exit_code, 1) << result.ToString();
+  ExpectMessage(result,
+                absl::StrCat("cannot write ", folder / "run/checkpoints/.step_00000005..."));
+  EXPECT_NE(result.err.find("weights.safetensors: File too large"), std::string::npos);
+  EXPECT_EQ(ReadBytes(folder / "run/checkpoints/step_00000004/state.pb"), before);
+  for (const auto& entry : fs::directory_iterator(folder / "run/checkpoints")) {
+    EXPECT_EQ(entry.path().filename().string().find("step_"), 0u) << entry.path();
+  }
+}
+
+// train | head -1
+TEST(Train, AReaderThatGoesAwayEndsItQuietly) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const std::string command =
+      absl::StrCat("exec tools/train --trainer=", folder / "trainer.textproto",
+                   " --steps=1000000 --out=", folder / "out", " 2>", folder / "err");
+  std::FILE* pipe = popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  char line[256];
+  ASSERT_NE(std::fgets(line, sizeof(line), pipe), nullptr);
+  EXPECT_EQ(std::string(line).find("training tiny: "), 0u) << line;
+  const int status = pclose(pipe);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) << status;
+  EXPECT_EQ(ReadBytes(folder / "err"), "");
+}
+
+}  // namespace
+}  // namespace gyre

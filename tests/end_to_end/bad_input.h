@@ -1,0 +1,49 @@
+// bad_input.h: a mistake of a user of `train`, and what has to come of it: within seconds, alone
+// and under mpirun, one line that says what is wrong, where, and what was expected; nothing that
+// was there before changes, and nothing half-written stays behind.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tests/data/temp_folder.h"
+#include "tests/end_to_end/run_tool.h"
+
+namespace gyre {
+
+// Replaces `from`, where it is first, by `to`.
+struct Edit {
+  std::string from = {}, to = {};
+};
+
+// '@' in arguments and in the message stands for the test's folder, which holds train-images.idx,
+// train-labels.idx, test-..., net.textproto, trainer.textproto, and run/, the --out of a good run
+// with the checkpoints of steps 2 and 4.
+struct BadInput {
+  std::string name = {};
+  std::string message = {};                      // what follows "error: "; all of it, or up to "..."
+  std::vector<std::string> arguments = {};  // after --trainer=@/trainer.textproto --out=@/out
+  Edit net = {}, trainer = {};              // of the text files
+  std::function<void(const std::string& folder)> prepare = {};
+  int exit_code = 1;
+  bool begins = false;  // training begins, so that --out is there
+  std::vector<int> ranks = {1, 2};
+};
+
+void PrintTo(const BadInput& input, std::ostream* out);
+std::string NameOf(const testing::TestParamInfo<BadInput>& info);
+
+// Copies a folder as described above to `folder`.
+void CopyGoodFolder(const std::string& folder);
+
+// Runs `train` as the case says and expects what has to come of it.
+void ExpectOneMessage(const BadInput& input);
+
+// Expects that the tool said `message`, as in BadInput but without '@', and no other "error: ".
+void ExpectMessage(const ToolResult& result, std::string message);
+
+}  // namespace gyre

@@ -1,0 +1,187 @@
+// Mistakes in the net's text, the trainer's text, and the data.
+
+#include "tests/end_to_end/bad_input.h"
+
+#include <filesystem>
+
+namespace gyre {
+namespace {
+
+class BadInputTest : public testing::TestWithParam<BadInput> {};
+
+TEST_P(BadInputTest, EndsWithOneMessage) { ExpectOneMessage(GetParam()); }
+
+const BadInput kNetTexts[] = {
+    {.name = "UnknownField",
+     .message = "@/net.textproto:4:31: layer \"conv\": unknown field \"filterz\"; did you mean "
+                "\"filters\"?",
+     .net = {"filters", "filterz"}},
+    {.name = "WrongType",
+     .message = "@/net.textproto:4:40: layer \"conv\": expected for filters a 64-bit integer, got "
+                "\"four\"",
+     .net = {"filters: 4", "filters: \"four\""}},
+    {.name = "UnknownLayerType",
+     .message = "@/net.textproto:4:22: layer \"conv\": unknown field \"conv3d\"; did you mean "
+                "\"conv2d\"?",
+     .net = {"conv2d", "conv3d"}},
+    {.name = "NameTwice",
+     .message = "@/net.textproto:5:9: layer \"conv\": the name is already that of the layer at "
+                "@/net.textproto:4:9",
+     .net = {"name: \"fc\"", "name: \"conv\""}},
+    {.name = "Cycle",
+     .message = "@/net.textproto:5:20: layer \"fc\": cycle: \"fc\" -> \"loss\" -> \"fc\"",
+     .net = {"name: \"fc\"", "name: \"fc\" input: \"loss\""}},
+    {.name = "MissingInput",
+     .message = "@/net.textproto:5:20: layer \"fc\": unknown input \"cov\"; did you mean "
+                "\"conv\"?",
+     .net = {"name: \"fc\"", "name: \"fc\" input: \"cov\""}},
+    {.name = "TooFewInputs",
+     .message = "@/net.textproto:6:1: layer \"loss\": expects 2 inputs (scores, labels), got 1",
+     .net = {" input: \"label\"", ""}},
+    {.name = "InputsSwapped",
+     .message = "@/net.textproto:6:1: layer \"loss\": expects scores of type F32, got I32",
+     .net = {"input: \"fc\" input: \"label\"", "input: \"label\" input: \"fc\""}},
+    {.name = "ShapeMismatch",
+     .message = "@/net.textproto:2:1: input \"image\": has dims [28, 28, 1], but the data set's "
+                "samples are [8, 8, 1]",
+     .net = {"[8, 8, 1]", "[28, 28, 1]"}},
+    {.name = "TooManyDims",
+     .message = "@/net.textproto:2:1: input \"image\": has dims [8, 8, 1, 1, 1, 1, 1], but the "
+                "data set's samples are [8, 8, 1]",
+     .net = {"[8, 8, 1]", "[8, 8, 1, 1, 1, 1, 1]"}},
+    {.name = "InputFedByNothing",
+     .message = "@/net.textproto:2:1: input \"img\": nothing feeds it; the data set feeds "
+                "\"image\" (data.image_input) and \"label\" (data.label_input)",
+     .net = {"\"image\"", "\"img\""}},
+    {.name = "KernelLargerThanInput",
+     .message = "@/net.textproto:4:1: layer \"conv\": kernel 9 exceeds padded input 8 (height)",
+     .net = {"kernel: 3", "kernel: 9"}},
+    {.name = "NoLoss",
+     .message = "@/net.textproto: the net has no loss to train with; add a layer such as "
+                "softmax_cross_entropy",
+     .net = {"layer { name: \"loss\" input: \"fc\" input: \"label\" softmax_cross_entropy {} }",
+             ""}},
+    {.name = "LayerBeyondAllExtents",
+     .message = "@/net.textproto:5:1: layer \"fc\": outputs: expected 1 to 2147483647, got "
+                "1000000000000",
+     .net = {"outputs: 3", "outputs: 1000000000000"}},
+    {.name = "LayerBeyondAllBytes",
+     .message = "@/net.textproto:4:1: layer \"conv\": output [4, 4000000006, 4000000006, 4] has "
+                "more than 2^56 elements; make it smaller",
+     .net = {"kernel: 3", "kernel: 3 padding: 2000000000"},
+     .ranks = {1}},
+    {.name = "LayerBeyondMemory",
+     .message = "device memory: the capacity is 1.0 GiB (1073741824 bytes); the smallest that "
+                "would do is ...",
+     .arguments = {"--device=sim"},
+     .net = {"outputs: 3", "outputs: 2000000000"}},
+};
+
+const BadInput kTrainerTexts[] = {
+    {.name = "FieldMissing",
+     .message = "@/trainer.textproto:1:1: missing batch; write batch: 64",
+     .trainer = {"batch: 4", ""}},
+    {.name = "OutOfRange",
+     .message = "@/trainer.textproto:7:19: optimizer.sgd.momentum must be >= 0 and < 1, got 1.5",
+     .trainer = {"0.9", "1.5"}},
+    {.name = "TwoLengths",
+     .message = "@/trainer.textproto:9:19: both steps (at @/trainer.textproto:9:10) and epochs; "
+                "keep one",
+     .trainer = {"steps: 4", "steps: 4 epochs: 2"}},
+    {.name = "UnknownAllreduce",
+     .message = "@/trainer.textproto:9:33: no allreduce algorithm \"rinng\"; there are: ring, "
+                "naive",
+     .trainer = {"steps: 4", "steps: 4 distributed { allreduce: \"rinng\" }"}},
+    {.name = "NoNetFile",
+     .message = "@/trainer.textproto:1:1: net: @/wrong.textproto: No such file or directory",
+     .trainer = {"net.textproto", "wrong.textproto"}},
+    {.name = "NetIsAFolder",
+     .message = "@/trainer.textproto:1:1: net: @/run: is a folder, not a model's file",
+     .trainer = {"net.textproto", "run"}},
+    {.name = "NoTrainerFile",
+     .message = "--trainer: @/nowhere: No such file or directory",
+     .arguments = {"--trainer=@/nowhere"}},
+    {.name = "TrainerIsAFolder",
+     .message = "--trainer: @: is a folder, not a model's file",
+     .arguments = {"--trainer=@"}},
+    {.name = "TrainerIsBinary",
+     .message = "@/train-images.idx:1:1: the byte 0x00 is no text; expected a file in protobuf's "
+                "text format",
+     .arguments = {"--trainer=@/train-images.idx"}},
+    {.name = "TrainerIsEmpty",
+     .message = "@/empty:1:1: missing net; write net: \"net.textproto\"",
+     .arguments = {"--trainer=@/empty"},
+     .prepare = [](const std::string& folder) { WriteBytes(folder + "/empty", ""); }},
+};
+
+const BadInput kData[] = {
+    {.name = "NoDataFile",
+     .message = "@/trainer.textproto:3:3: data.train: cannot open @/nowhere.idx: No such file or "
+                "directory",
+     .trainer = {"train-images.idx", "nowhere.idx"}},
+    {.name = "TruncatedGzip",
+     .message = "@/trainer.textproto:3:3: data.train: @/cut.idx.gz: the gzip data is truncated: "
+                "it ends after ...",
+     .trainer = {"train-images.idx", "cut.idx.gz"},
+     .prepare =
+         [](const std::string& folder) {
+           WriteIdx(folder, "packed", {.samples = 20, .height = 8, .width = 8, .gzip = true});
+           const std::string packed = ReadBytes(folder + "/packed-images.idx.gz");
+           WriteBytes(folder + "/cut.idx.gz", packed.substr(0, packed.size() / 2));
+         }},
+    {.name = "TruncatedIdx",
+     .message = "@/trainer.textproto:4:3: data.test: @/cut.idx: extents [10, 8, 8] make 656 "
+                "bytes, but the file ends after 655",
+     .trainer = {"test-images.idx", "cut.idx"},
+     .prepare =
+         [](const std::string& folder) {
+           WriteBytes(folder + "/cut.idx", ReadBytes(folder + "/test-images.idx").substr(0, 655));
+         }},
+    {.name = "EmptyDataSet",
+     .message = "@/trainer.textproto:3:3: data.train: @/train-images.idx: no samples",
+     .prepare =
+         [](const std::string& folder) {
+           WriteIdx(folder, "train", {.samples = 0, .height = 8, .width = 8});
+         }},
+    {.name = "CountsDiffer",
+     .message = "@/trainer.textproto:3:3: data.train: @/train-images.idx holds 20 images, but "
+                "@/test-labels.idx holds 10 labels",
+     .trainer = {"train-labels.idx", "test-labels.idx"}},
+    {.name = "ImagesForLabels",
+     .message = "@/trainer.textproto:3:3: data.train: @/test-images.idx: expected IDX magic "
+                "0x00000801 (unsigned bytes), got 0x00000803",
+     .trainer = {"train-labels.idx", "test-images.idx"}},
+    {.name = "LabelOutOfRange",
+     .message = "step 5: training data: sample 0 (the first is 0) has label 9, but layer \"loss\" "
+                "has 3 classes and takes labels from 0 to 2; correct the label, or the outputs of "
+                "the layer that makes the scores",
+     .arguments = {"--steps=5"},
+     .prepare =
+         [](const std::string& folder) {
+           WriteIdx(folder, "train",
+                    {.samples = 20, .height = 8, .width = 8, .classes = 3, .labels = {{0, 9}}});
+         },
+     .begins = true},
+    {.name = "TestLabelOutOfRange",
+     .message = "test data: sample 7 (the first is 0) has label 3, but layer \"loss\" has 3 "
+                "classes and takes labels from 0 to 2; correct the label, or the outputs of the "
+                "layer that makes the scores",
+     .prepare =
+         [](const std::string& folder) {
+           WriteIdx(folder, "test",
+                    {.samples = 10, .height = 8, .width = 8, .classes = 3, .labels = {{7, 3}}});
+         },
+     .begins = true},
+    {.name = "LossNotFinite",
+     .message = "step 2: a gradient is not finite: one of fc.weight, fc.bias, conv.weight, "
+                "conv.bias; lower learning_rate.base, warm up, or set optimizer.clip_norm",
+     .trainer = {"0.05", "1e30"},
+     .begins = true},
+};
+
+INSTANTIATE_TEST_SUITE_P(Net, BadInputTest, testing::ValuesIn(kNetTexts), NameOf);
+INSTANTIATE_TEST_SUITE_P(Trainer, BadInputTest, testing::ValuesIn(kTrainerTexts), NameOf);
+INSTANTIATE_TEST_SUITE_P(Data, BadInputTest, testing::ValuesIn(kData), NameOf);
+
+}  // namespace
+}  // namespace gyre
