@@ -1,0 +1,175 @@
+// Training steps on a device that reports late: random delays in every stream change no bit, with
+// the update gate open and shut, on one rank and on ranks as threads.
+#include "engine/training/training_step.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <thread>
+
+#include "models/schema/parse.h"
+
+namespace gyre {
+namespace {
+
+constexpr char kNet[] = R"(
+  name: "t"
+  input { name: "image" dims: [6, 6, 1] }
+  input { name: "label" type: LABEL }
+  layer { name: "conv" conv2d { filters: 3 kernel: 3 } }
+  layer { name: "relu" relu {} }
+  layer { name: "drop" dropout { rate: 0.2 } }
+  layer { name: "fc1" dense { outputs: 7 } }
+  layer { name: "fc2" dense { outputs: 4 } }
+  layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy { ignore_label: 3 } })";
+constexpr int64_t kBatch = 5;
+constexpr int kSteps = 4;
+
+OptimizerConfig Momentum() {
+  OptimizerConfig config;
+  config.mutable_sgd()->set_momentum(0.9f);
+  return config;
+}
+
+struct Outcome {
+  absl::Status status;
+  std::string digest;
+  double loss = 0;  // this rank's sum
+};
+
+// Trains a few steps on one rank of `communication`; `poison` puts a NaN into the first image.
+Outcome Train(CommunicationThread& communication, std::unique_ptr<Device> device, DType dtype,
+              std::optional<double> clip_norm, bool poison = false) {
+  Outcome outcome;
+  const auto net = ParseNetText(kNet, "test.textproto");
+  EXPECT_TRUE(net.ok()) << net.status();
+  const Primitives primitives(device->kind(), 1);
+  const auto optimizer = NewOptimizer(Momentum());
+  auto plan = PlanModel(*net, {.compute = dtype,
+                               .seed = 3,
+                               .batch = kBatch,
+                               .rank = communication.rank(),
+                               .ranks = communication.size(),
+                               .slots = optimizer->slot_names(),
+                               .bucket_bytes = 64,
+                               .primitives = &primitives});
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  const auto stream = *device->NewStream();
+  const auto model = *Model::Create(*std::move(plan), *device, *stream);
+  EXPECT_TRUE(model->Initialize(*stream).ok());
+  const auto step =
+      *TrainingStep::Create(*model, *optimizer, clip_norm, *device, *stream, communication);
+
+  const Share share = ShareOf(kBatch, communication.rank(), communication.size());
+  const Tensor input = model->train().input(0);
+  std::vector<double> wide(static_cast<size_t>(input.elements()));
+  std::vector<float> narrow(wide.size());
+  std::vector<int32_t> labels(static_cast<size_t>(share.count));
+  std::vector<int64_t> samples(labels.size());
+  const int64_t pixels = input.elements() / share.count;
+  for (int64_t i = 0; i < share.count; ++i) {
+    std::mt19937 random(static_cast<unsigned>(share.first + i));
+    for (int64_t k = 0; k < pixels; ++k) {
+      wide[i * pixels + k] = std::normal_distribution<double>()(random);
+    }
+    labels[i] = static_cast<int32_t>(random() % 4);
+    samples[i] = share.first + i;
+  }
+  if (poison) wide[0] = std::numeric_limits<double>::quiet_NaN();
+  std::copy(wide.begin(), wide.end(), narrow.begin());
+  Batch batch;
+  batch.images = {dtype == DType::kF64 ? static_cast<void*>(wide.data()) : narrow.data(),
+                  input.shape, dtype};
+  batch.labels = {labels.data(), Shape({share.count}), DType::kI32};
+  batch.samples = samples;
+  batch.first_position = share.first;
+  for (int s = 0; s < kSteps; ++s) {
+    StepScalars scalars;
+    scalars.step = static_cast<uint64_t>(s);
+    scalars.first_sample = static_cast<uint64_t>(s * kBatch + share.first);
+    scalars.learning_rate = 0.1;
+    outcome.status = step->Run(batch, {.image = 0, .label = 1}, scalars);
+    if (!outcome.status.ok()) {
+      // What was submitted must end before the memory does.
+      EXPECT_TRUE(communication.Barrier().ok());
+      return outcome;
+    }
+    outcome.loss = step->metrics().as<double>()[0];
+  }
+  outcome.digest = *model->Sha256OfWeights(*stream);
+  return outcome;
+}
+
+using MakeDevice = std::function<std::unique_ptr<Device>(int rank)>;
+
+std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& device, DType dtype,
+                                std::optional<double> clip_norm, int poisoned_rank = -1) {
+  auto communicators = NewThreadCommunicators(ranks, 20'000);
+  std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      const auto communication = *CommunicationThread::Start(
+          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+            return std::move(communicators[static_cast<size_t>(r)]);
+          },
+          "ring");
+      outcomes[r] = Train(*communication, device(r), dtype, clip_norm, r == poisoned_rank);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+std::unique_ptr<Device> Cpu(int) { return NewCpuDevice({.threads = 1}); }
+MakeDevice Sim(uint64_t seed) {
+  return [seed](int rank) {
+    return NewSimDevice({.threads = 1, .delay_seed = seed * 10 + static_cast<uint64_t>(rank)});
+  };
+}
+
+TEST(TrainingStep, DelaysInStreamsChangeNoBits) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    for (const std::optional<double> clip_norm : {std::optional<double>(), std::optional(0.5)}) {
+      const Outcome expected = TrainRanks(1, Cpu, dtype, clip_norm)[0];
+      ASSERT_TRUE(expected.status.ok()) << expected.status;
+      for (uint64_t seed = 1; seed <= 10; ++seed) {
+        const Outcome outcome = TrainRanks(1, Sim(seed), dtype, clip_norm)[0];
+        ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+        EXPECT_EQ(outcome.digest, expected.digest) << "seed " << seed;
+        EXPECT_EQ(outcome.loss, expected.loss);
+      }
+    }
+  }
+}
+
+TEST(TrainingStep, RanksAgreeToTheBitWhateverTheDelays) {
+  for (const int ranks : {2, 3}) {
+    const std::vector<Outcome> expected = TrainRanks(ranks, Cpu, DType::kF32, 0.5);
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      for (const Outcome& outcome : TrainRanks(ranks, Sim(seed), DType::kF32, 0.5)) {
+        ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+        EXPECT_EQ(outcome.digest, expected[0].digest);
+      }
+    }
+  }
+}
+
+TEST(TrainingStep, ClippingChangesTheResultOnlyWhereItBinds) {
+  const std::string open = TrainRanks(1, Cpu, DType::kF64, std::nullopt)[0].digest;
+  EXPECT_EQ(TrainRanks(1, Cpu, DType::kF64, 1e9)[0].digest, open);
+  EXPECT_NE(TrainRanks(1, Cpu, DType::kF64, 1e-3)[0].digest, open);
+}
+
+TEST(TrainingStep, ANaNOnOneRankStopsAllWithTheSameReason) {
+  for (const Outcome& outcome : TrainRanks(3, Cpu, DType::kF32, std::nullopt, 1)) {
+    EXPECT_EQ(outcome.status.message(),
+              "a gradient is not finite: one of fc2.weight; lower learning_rate.base, warm up, or "
+              "set optimizer.clip_norm");
+  }
+}
+
+}  // namespace
+}  // namespace gyre
