@@ -130,7 +130,7 @@ class Subject {
     ASSIGN_OR_RETURN(data_, OpenDataset(config.data().train(), config.data().normalization(),
                                         files.trainer.source->file()));
     ASSIGN_OR_RETURN(inputs_, MapInputs(files.net, config.data(), *data_));
-    const DType dtype = config.precision() == TrainerConfig::F64 ? DType::kF64 : DType::kF32;
+    const DType dtype = ComputeTypeOf(config);
     ASSIGN_OR_RETURN(stream_, device_->NewStream());
     ASSIGN_OR_RETURN(
         loader_,
@@ -194,6 +194,9 @@ class Subject {
 };
 
 absl::Status Bench(const Files& files, CommunicationThread& communication) {
+  if (absl::GetFlag(FLAGS_rounds) < 1 || absl::GetFlag(FLAGS_steps) < 1) {
+    return absl::InvalidArgumentError("--rounds and --steps: expected 1 or more");
+  }
   std::vector<std::unique_ptr<Subject>> subjects;
   for (absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_threads), ',')) {
     int threads = 0;

@@ -43,18 +43,15 @@ absl::Status EvaluateFiles(const Files& files, CommunicationThread& communicatio
   const Primitives primitives(choice.device->kind(), choice.threads);
   ASSIGN_OR_RETURN(const auto data, OpenSamples(files.trainer, /*train=*/false));
   ASSIGN_OR_RETURN(const InputMap inputs, MapInputs(files.net, config.data(), *data));
-  const int64_t batch = config.has_test_batch() ? config.test_batch() : config.batch();
-  ASSIGN_OR_RETURN(
-      ModelPlan plan,
-      PlanModel(files.net,
-                {.train = false,
-                 .compute = config.precision() == TrainerConfig::F64 ? DType::kF64 : DType::kF32,
-                 .test_batch = std::min(batch, data->size()),
-                 .test_samples = data->size(),
-                 .rank = communication.rank(),
-                 .ranks = communication.size(),
-                 .capacity_bytes = choice.device->capacity_bytes(),
-                 .primitives = &primitives}));
+  ASSIGN_OR_RETURN(ModelPlan plan,
+                   PlanModel(files.net, {.train = false,
+                                         .compute = ComputeTypeOf(config),
+                                         .test_batch = TestBatchOf(config, data->size()),
+                                         .test_samples = data->size(),
+                                         .rank = communication.rank(),
+                                         .ranks = communication.size(),
+                                         .capacity_bytes = choice.device->capacity_bytes(),
+                                         .primitives = &primitives}));
   ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
   ASSIGN_OR_RETURN(const auto model, Model::Create(std::move(plan), *choice.device, *stream));
   RETURN_IF_ERROR(Annotate(model->Load(*stream, weights.tensors, nullptr), weights.path));

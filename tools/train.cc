@@ -1,8 +1,5 @@
 // train: trains the net of a trainer file; under mpirun, on several ranks.
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <csignal>
 #include <cstdio>

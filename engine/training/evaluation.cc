@@ -20,6 +20,14 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenSamples(const Parsed<TrainerConfig>
                   absl::StrCat(trainer.source->Where(data, field), ": data.", field));
 }
 
+DType ComputeTypeOf(const TrainerConfig& config) {
+  return config.precision() == TrainerConfig::F64 ? DType::kF64 : DType::kF32;
+}
+
+int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples) {
+  return std::min(config.has_test_batch() ? config.test_batch() : config.batch(), test_samples);
+}
+
 absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfig& data,
                                    const Dataset& dataset) {
   InputMap map;

@@ -14,6 +14,11 @@ namespace gyre {
 absl::StatusOr<std::unique_ptr<Dataset>> OpenSamples(const Parsed<TrainerConfig>& trainer,
                                                      bool train);
 
+// What a trainer's file says, as the engine says it.
+DType ComputeTypeOf(const TrainerConfig& config);
+// Samples a testing batch, over all ranks: no more than there are.
+int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples);
+
 // Which net inputs a data set feeds; -1: the net has no such input.
 struct InputMap {
   int image = -1, label = -1;

@@ -45,21 +45,19 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Prepare(
   run->save_every_ = config.has_checkpoint_every() ? config.checkpoint_every() : epoch;
 
   const int64_t test_samples = run->test_data_ ? run->test_data_->size() : 0;
-  const int64_t test_batch = config.has_test_batch() ? config.test_batch() : config.batch();
   ASSIGN_OR_RETURN(
       run->plan_,
-      PlanModel(net,
-                {.compute = config.precision() == TrainerConfig::F64 ? DType::kF64 : DType::kF32,
-                 .seed = config.seed(),
-                 .batch = config.batch(),
-                 .test_batch = std::min(test_batch, test_samples),
-                 .test_samples = test_samples,
-                 .rank = communication.rank(),
-                 .ranks = communication.size(),
-                 .slots = run->optimizer_->slot_names(),
-                 .bucket_bytes = static_cast<size_t>(config.distributed().bucket_bytes()),
-                 .capacity_bytes = device.capacity_bytes(),
-                 .primitives = &primitives}));
+      PlanModel(net, {.compute = ComputeTypeOf(config),
+                      .seed = config.seed(),
+                      .batch = config.batch(),
+                      .test_batch = TestBatchOf(config, test_samples),
+                      .test_samples = test_samples,
+                      .rank = communication.rank(),
+                      .ranks = communication.size(),
+                      .slots = run->optimizer_->slot_names(),
+                      .bucket_bytes = static_cast<size_t>(config.distributed().bucket_bytes()),
+                      .capacity_bytes = device.capacity_bytes(),
+                      .primitives = &primitives}));
   RETURN_IF_ERROR(communication.CheckEqual("--threads", run->options_.choices["threads"]));
   RETURN_IF_ERROR(
       communication.CheckEqual("the trainer file with its overrides", config.DebugString()));
