@@ -19,7 +19,7 @@ constexpr int64_t kTestSamples = 43;
 constexpr char kSizes[] = "batch: 17 test_batch: 7 evaluate_every: 10";
 constexpr int kRankCounts[] = {2, 3, 5};
 
-// The bounds: 5 steps in F32, 50 steps in F64.
+// The bounds: 5 steps in F32, 50 steps in F64.
 constexpr double kF32Bound = 1e-6, kF64Bound = 1e-10;
 
 struct Case {
