@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "engine/training/checkpoint.h"
 
 namespace gyre {
@@ -17,6 +18,12 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where) {
   }
   const std::string checkpoints = where + "/checkpoints";
   if (!std::filesystem::is_directory(checkpoints, ignored)) {
+    if (!std::filesystem::exists(where + "/state.pb", ignored)) {
+      return absl::NotFoundError(
+          absl::StrCat("--weights: ", where,
+                       " holds neither checkpoints nor a checkpoint's state.pb; "
+                       "give a run's folder, a checkpoint's folder, or a safetensors file"));
+    }
     ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(where));
     return Weights{checkpoint.path, std::move(checkpoint.weights)};
   }

@@ -182,7 +182,42 @@ const BadInput kCheckpoints[] = {
 };
 
 INSTANTIATE_TEST_SUITE_P(Flags, BadCommandTest, testing::ValuesIn(kFlags), NameOf);
+const BadInput kOtherTools[] = {
+    {.name = "EvaluateWithoutWeights",
+     .message = "--weights is missing; see --help",
+     .tool = "evaluate"},
+    {.name = "EvaluateAnotherNet",
+     .message = "@/run/checkpoints/step_00000004: its tensor \"fc.weight\" is F32 [3, 144], the "
+                "net expects F32 [5, 144], so it belongs to another net or precision",
+     .arguments = {"--weights=@/run"},
+     .net = {"outputs: 3", "outputs: 5"},
+     .tool = "evaluate"},
+    {.name = "EvaluateWithoutTestData",
+     .message = "@/trainer.textproto:2:1: has no test data",
+     .arguments = {"--weights=@/run"},
+     .trainer = {"  test {", "# test {"},
+     .ranks = {1},
+     .tool = "evaluate"},
+    {.name = "ExportFromNoCheckpoint",
+     .message = "--weights: @ holds neither checkpoints nor a checkpoint's state.pb; give a run's "
+                "folder, a checkpoint's folder, or a safetensors file",
+     .arguments = {"--weights=@", "--to=@/a.npz"},
+     .ranks = {1},
+     .tool = "export"},
+    {.name = "ExportToUnknownFormat",
+     .message = "--to=@/a.onnx: expected a name that ends in .safetensors or .npz",
+     .arguments = {"--weights=@/run", "--to=@/a.onnx"},
+     .ranks = {1},
+     .tool = "export"},
+    {.name = "ExportToNoFolder",
+     .message = "cannot create @/nowhere/a.npz: No such file or directory",
+     .arguments = {"--weights=@/run", "--to=@/nowhere/a.npz"},
+     .ranks = {1},
+     .tool = "export"},
+};
+
 INSTANTIATE_TEST_SUITE_P(Checkpoints, BadCommandTest, testing::ValuesIn(kCheckpoints), NameOf);
+INSTANTIATE_TEST_SUITE_P(OtherTools, BadCommandTest, testing::ValuesIn(kOtherTools), NameOf);
 
 TEST(Train, WithoutAnyFlag) {
   for (const int ranks : {1, 2}) {

@@ -69,7 +69,9 @@ void WriteFolder(const std::string& folder) {
 }
 
 std::vector<std::string> Command(const BadInput& input, const std::string& folder) {
-  std::vector<std::string> command = {"--trainer=@/trainer.textproto", "--out=@/out"};
+  std::vector<std::string> command;
+  if (input.tool != "export") command.push_back("--trainer=@/trainer.textproto");
+  if (input.tool == "train") command.push_back("--out=@/out");
   command.insert(command.end(), input.arguments.begin(), input.arguments.end());
   for (std::string& argument : command) argument = InFolder(argument, folder);
   return command;
@@ -126,7 +128,7 @@ void ExpectOneMessage(const BadInput& input) {
 
   for (const int ranks : input.ranks) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
-    const ToolResult result = RunTool("train", Command(input, folder.path()),
+    const ToolResult result = RunTool(input.tool, Command(input, folder.path()),
                                       {.ranks = ranks, .timeout_s = kTimeoutSeconds});
     EXPECT_FALSE(result.timed_out);
     EXPECT_EQ(result.exit_code, input.exit_code) << result.ToString();

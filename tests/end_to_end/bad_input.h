@@ -1,4 +1,4 @@
-// bad_input.h: a mistake of a user of `train`, and what has to come of it: within seconds, alone
+// bad_input.h: a mistake of a user of the tools, and what has to come of it: within seconds, alone
 // and under mpirun, one line that says what is wrong, where, and what was expected; nothing that
 // was there before changes, and nothing half-written stays behind.
 #pragma once
@@ -25,13 +25,15 @@ struct Edit {
 // with the checkpoints of steps 2 and 4.
 struct BadInput {
   std::string name = {};
-  std::string message = {};                      // what follows "error: "; all of it, or up to "..."
-  std::vector<std::string> arguments = {};  // after --trainer=@/trainer.textproto --out=@/out
-  Edit net = {}, trainer = {};              // of the text files
+  std::string message = {};  // what follows "error: "; all of it, or up to "..."
+  // After --trainer=@/trainer.textproto (but for export) and --out=@/out (train alone).
+  std::vector<std::string> arguments = {};
+  Edit net = {}, trainer = {};  // of the text files
   std::function<void(const std::string& folder)> prepare = {};
   int exit_code = 1;
   bool begins = false;  // training begins, so that --out is there
   std::vector<int> ranks = {1, 2};
+  std::string tool = "train";
 };
 
 void PrintTo(const BadInput& input, std::ostream* out);
@@ -40,7 +42,7 @@ std::string NameOf(const testing::TestParamInfo<BadInput>& info);
 // Copies a folder as described above to `folder`.
 void CopyGoodFolder(const std::string& folder);
 
-// Runs `train` as the case says and expects what has to come of it.
+// Runs the tool as the case says and expects what has to come of it.
 void ExpectOneMessage(const BadInput& input);
 
 // Expects that the tool said `message`, as in BadInput but without '@', and no other "error: ".
