@@ -44,6 +44,20 @@ std::string ReadAll(std::FILE* file) {
   return text;
 }
 
+void WriteBinary(const std::string& path, const std::string& bytes, bool gzip) {
+  if (gzip) {
+    gzFile file = gzopen(absl::StrCat(path, ".gz").c_str(), "wb");
+    GYRE_CHECK(file != nullptr);
+    GYRE_CHECK(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())) ==
+               static_cast<int>(bytes.size()));
+    GYRE_CHECK(gzclose(file) == Z_OK);
+    return;
+  }
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  GYRE_CHECK(file.good());
+}
+
 // The flags of tests/mpirun_test.sh, which says why.
 std::vector<std::string> MpirunCommand(int ranks) {
   return {"mpirun",
@@ -85,6 +99,13 @@ std::vector<std::string> Environment(const ToolOptions& options, const std::stri
     std::string& asan = values["ASAN_OPTIONS"];  // Open MPI never frees its components
     asan = absl::StrCat("detect_leaks=0", asan.empty() ? "" : ":", asan);
   }
+#if defined(__SANITIZE_THREAD__)
+  // What tests/main.cc says in the test's own binary, and why.
+  values["OMP_THREAD_LIMIT"] = "1";
+  WriteBinary(absl::StrCat(scratch, "/tsan"),
+              "called_from_lib:libgomp.so\ncalled_from_lib:libdnnl.so\n", /*gzip=*/false);
+  values["TSAN_OPTIONS"] = absl::StrCat("halt_on_error=1:suppressions=", scratch, "/tsan");
+#endif
   for (const auto& [name, value] : options.env) values[name] = value;
   std::vector<std::string> environment;
   for (const auto& [name, value] : values) environment.push_back(absl::StrCat(name, "=", value));
@@ -101,20 +122,6 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
 std::string ReadProc(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void WriteBinary(const std::string& path, const std::string& bytes, bool gzip) {
-  if (gzip) {
-    gzFile file = gzopen(absl::StrCat(path, ".gz").c_str(), "wb");
-    GYRE_CHECK(file != nullptr);
-    GYRE_CHECK(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())) ==
-               static_cast<int>(bytes.size()));
-    GYRE_CHECK(gzclose(file) == Z_OK);
-    return;
-  }
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  GYRE_CHECK(file.good());
 }
 
 void AppendBigEndian(std::string& bytes, int64_t value) {
