@@ -1,5 +1,6 @@
 #include "tools/command_line.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,7 +28,11 @@ constexpr int64_t kSilentRankTimeoutMs = 300'000;
 
 // This rank's share of the host's cores.  Where mpirun has bound the rank to cores, those are it.
 int DefaultThreads() {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());  // that we may run on
+  // hardware_concurrency counts cores that this process may not use.
+  cpu_set_t allowed;
+  const int cores = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
+                        ? CPU_COUNT(&allowed)
+                        : static_cast<int>(std::thread::hardware_concurrency());
   const bool bound = std::getenv("OMPI_MCA_orte_bound_at_launch") != nullptr;
   const char* local_ranks = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   int sharers = 1;

@@ -58,6 +58,12 @@ absl::Status EvaluateFiles(const Files& files, CommunicationThread& communicatio
   ASSIGN_OR_RETURN(
       const std::vector<Metric> metrics,
       Evaluate(*model, *data, inputs, *choice.device, *stream, communication, nullptr));
+  if (metrics.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(files.net.source->file(),
+                     ": the net has no loss or metric to test; add one without "
+                     "`phase: TRAIN`"));
+  }
   if (communication.rank() != 0) return absl::OkStatus();
   for (const Metric& metric : metrics) {
     std::printf("test %s %.6f\n", metric.name.c_str(), metric.value());

@@ -118,6 +118,8 @@ int Main(int argc, char** argv) {
   ParseFlags(argc, argv, kUsage);
   std::signal(SIGINT, OnSignal);
   std::signal(SIGTERM, OnSignal);
+  // A closed terminal; under nohup it stays ignored.
+  if (std::signal(SIGHUP, OnSignal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   const auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), Overrides());
   const auto communication =
       JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring");

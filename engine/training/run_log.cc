@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "engine/data/atomic_file.h"
@@ -49,16 +51,22 @@ absl::Status DropLaterSteps(const std::string& path, int64_t step) {
   return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(kept); });
 }
 
+bool HasLoss(const std::vector<Metric>& metrics) {
+  return std::ranges::any_of(metrics, [](const Metric& metric) { return metric.is_loss; });
+}
+
 }  // namespace
 
 std::string FormatMetrics(const std::vector<Metric>& metrics, absl::string_view prefix) {
-  std::string text = absl::StrFormat("%sloss %.4f", prefix, TotalLoss(metrics));
-  for (const Metric& metric : metrics) {
-    if (!metric.is_loss) {
-      absl::StrAppendFormat(&text, "  %s%s %.4f", prefix, metric.name, metric.value());
-    }
+  std::vector<std::string> parts;
+  if (HasLoss(metrics)) {
+    parts.push_back(absl::StrFormat("%sloss %.4f", prefix, TotalLoss(metrics)));
   }
-  return text;
+  for (const Metric& metric : metrics) {
+    if (metric.is_loss) continue;
+    parts.push_back(absl::StrFormat("%s%s %.4f", prefix, metric.name, metric.value()));
+  }
+  return absl::StrJoin(parts, "  ");
 }
 
 absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::string& folder, int64_t from_step,
@@ -134,8 +142,12 @@ void RunLog::Progress(int64_t step, const std::vector<Metric>& metrics) {
 }
 
 absl::Status RunLog::Test(int64_t step, const std::vector<Metric>& metrics) {
-  nlohmann::ordered_json json = {{"step", step}, {"test_loss", TotalLoss(metrics)}};
-  for (const Metric& metric : metrics) json[absl::StrCat("test_", metric.name)] = metric.value();
+  if (metrics.empty()) return absl::OkStatus();  // the net has nothing to say in the test phase
+  nlohmann::ordered_json json = {{"step", step}};
+  if (HasLoss(metrics)) json["test_loss"] = TotalLoss(metrics);
+  for (const Metric& metric : metrics) {
+    json.emplace(absl::StrCat("test_", metric.name), metric.value());
+  }
   RETURN_IF_ERROR(Write(json.dump()));
   RETURN_IF_ERROR(Flush());
   Line(absl::StrFormat("step %d/%d  %s", step, total_steps_, FormatMetrics(metrics, "test ")));

@@ -139,6 +139,7 @@ absl::Status TrainingRun::OpenOutput() {
         options_.out, newest, step_));
   }
   RETURN_IF_ERROR(checkpoints_->ProbeWritable());
+  ASSIGN_OR_RETURN(lock_, FolderLock::Take(options_.out));
   ASSIGN_OR_RETURN(log_, RunLog::Open(options_.out, step_, total_steps_, config_.batch()));
   return absl::OkStatus();
 }
@@ -150,6 +151,10 @@ absl::Status TrainingRun::Restore() {
 }
 
 absl::Status TrainingRun::SetWeights() {
+  if (!options_.resume.empty() && !options_.weights.empty()) {
+    return absl::InvalidArgumentError(
+        "--weights starts a new run and --resume goes on with one that has weights; give one");
+  }
   if (options_.resume.empty()) {
     if (options_.weights.empty()) return model_->Initialize(*stream_);
     const auto weights = TensorFile::Read(options_.weights);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/data/folder_lock.h"
 #include "engine/training/checkpoint.h"
 #include "engine/training/evaluation.h"
 #include "engine/training/run_log.h"
@@ -82,6 +83,7 @@ class TrainingRun {
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainingStep> training_step_;
   std::optional<CheckpointStore> checkpoints_;  // leader
+  FolderLock lock_;                             // leader; of options_.out
   std::unique_ptr<RunLog> log_;                 // leader
 
   int64_t step_ = 0;      // steps done

@@ -1,0 +1,29 @@
+// folder_lock.h: keeps a second process from writing into a folder that one writes into already.
+// The kernel drops the lock with the process, however that ends.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace gyre {
+
+class FolderLock {
+ public:
+  FolderLock() = default;  // of nothing
+  // Errors: AlreadyExists if another process (or lock) holds the folder.  A file system without
+  // locks gives none.
+  static absl::StatusOr<FolderLock> Take(const std::string& folder);
+  FolderLock(FolderLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  FolderLock& operator=(FolderLock&& other) noexcept {
+    std::swap(file_, other.file_);
+    return *this;
+  }
+  ~FolderLock();
+
+ private:
+  int file_ = -1;
+};
+
+}  // namespace gyre

@@ -1,0 +1,35 @@
+// One writer a folder, for as long as it lives.
+#include "engine/data/folder_lock.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/data/temp_folder.h"
+
+namespace gyre {
+namespace {
+
+TEST(FolderLock, KeepsASecondWriterOut) {
+  const TempFolder folder;
+  {
+    const auto first = FolderLock::Take(folder.path());
+    ASSERT_TRUE(first.ok()) << first.status();
+    const auto second = FolderLock::Take(folder.path());
+    EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_EQ(
+        second.status().message(),
+        folder.path() + ": another run is writing there; wait for it, or choose another --out");
+  }
+  EXPECT_TRUE(FolderLock::Take(folder.path()).ok());
+}
+
+TEST(FolderLock, MovesWithItsOwner) {
+  const TempFolder folder;
+  FolderLock kept;
+  kept = *FolderLock::Take(folder.path());
+  EXPECT_FALSE(FolderLock::Take(folder.path()).ok());
+  kept = FolderLock();
+  EXPECT_TRUE(FolderLock::Take(folder.path()).ok());
+}
+
+}  // namespace
+}  // namespace gyre
