@@ -133,6 +133,11 @@ const BadInput kCheckpoints[] = {
                 "checkpoint, such as runs/a/checkpoints/step_00000200",
      .arguments = {"--resume=@/run"},
      .ranks = {1}},
+    {.name = "ResumeAndWeights",
+     .message = "--weights starts a new run and --resume goes on with one that has weights; give "
+                "one",
+     .arguments = {"--out=@/run", "--resume=latest", "--weights=@/nowhere"},
+     .ranks = {1}},
     {.name = "ResumeWithAnotherSeed",
      .message = "@/run/checkpoints/step_00000004: was made with seed 1, not 9; pass --seed=1",
      .arguments = {"--out=@/run", "--resume=latest", "--seed=9"}},
