@@ -60,7 +60,7 @@ class Tool {
   double start_s_ = 0;
   int timeout_s_ = 0;
   std::FILE *out_ = nullptr, *err_ = nullptr;
-  std::string scratch_;  // Open MPI's sockets
+  std::string scratch_;  // Open MPI's TMPDIR
 };
 
 // Starts it and waits.
