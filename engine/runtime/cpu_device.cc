@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/runtime/device.h"
+#include "engine/runtime/host_capture.h"
 #include "engine/runtime/host_event.h"
 #include "engine/runtime/host_memory.h"
 
@@ -20,31 +21,46 @@ class CpuStream : public Stream {
   DeviceKind kind() const override { return DeviceKind::kCpu; }
 
   absl::Status Copy(void* to, const void* from, size_t bytes) override {
-    if (status_.ok() && bytes > 0) std::memcpy(to, from, bytes);
-    return status_;
+    return Call([to, from, bytes] {
+      if (bytes > 0) std::memcpy(to, from, bytes);
+      return absl::OkStatus();
+    });
   }
 
   absl::Status Record(Event& event) override {
+    RETURN_IF_ERROR(capture_.Refuse("Record"));
     AsHostEvent(event).Renew()->Finish(status_);
     return status_;
   }
 
   absl::Status Wait(const Event& event) override {
+    RETURN_IF_ERROR(capture_.Refuse("Wait"));
     const std::shared_ptr<Completion> completion = AsHostEvent(event).latest();
     if (status_.ok() && completion != nullptr) status_ = completion->Wait();
     return status_;
   }
 
   absl::Status Call(std::function<absl::Status()> work) override {
-    if (status_.ok()) status_ = work();
+    if (capture_.active()) {
+      capture_.Add(std::move(work));
+    } else if (status_.ok()) {
+      status_ = work();
+    }
     return status_;
   }
 
-  absl::Status Synchronize() override { return status_; }
+  absl::Status Synchronize() override {
+    RETURN_IF_ERROR(capture_.Refuse("Synchronize"));
+    return status_;
+  }
+
+  absl::Status BeginCapture() override { return capture_.Begin(); }
+  absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override { return capture_.End(); }
   void* native() const override { return nullptr; }
 
  private:
   absl::Status status_;
+  HostCapture capture_;
 };
 
 size_t PhysicalMemoryBytes() {

@@ -16,6 +16,8 @@
 
 namespace gyre {
 
+class Stream;
+
 enum class DeviceKind : uint8_t { kCpu, kSim, kCuda };
 enum class MemoryKind : uint8_t { kDevice, kPinnedHost };
 
@@ -25,6 +27,17 @@ class Event {
   // True once the work before the last Record has finished (also if never recorded).
   // Errors: the first error of that work.  Any thread; never blocks.
   virtual absl::StatusOr<bool> Done() const = 0;
+  // Blocks until it has.  Errors: as Done's.
+  virtual absl::Status Synchronize() const = 0;
+};
+
+// Work captured from a stream, to be run again and again with the same arguments.  Its device, and
+// all that the work touches, must outlive it and its replays.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  // Enqueues the work on a stream of the same device.  Errors: as of the calls that were captured.
+  virtual absl::Status Replay(Stream& stream) = 0;
 };
 
 // The device must outlive its streams.
@@ -48,6 +61,13 @@ class Stream {
   // Blocks the calling thread until everything enqueued has finished; returns its first error,
   // which stays: a stream does not recover.
   virtual absl::Status Synchronize() = 0;
+
+  // Until EndCapture, Copy, Call and kernels are written down instead of being enqueued.  Record,
+  // Wait and Synchronize are not for captured work: FailedPrecondition, and EndCapture fails too.
+  virtual absl::Status BeginCapture() = 0;
+  // Ends the capture, also after an error of captured work.  Errors: Unimplemented if the device
+  // cannot capture what was enqueued; the stream is then as it was before.
+  virtual absl::StatusOr<std::unique_ptr<Graph>> EndCapture() = 0;
   virtual void* native() const = 0;  // cudaStream_t; null on cpu and sim
 };
 

@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+
+#include "engine/runtime/half.h"
 
 namespace gyre {
 
@@ -59,6 +62,14 @@ struct DTypeOfT<float> {
   static constexpr DType value = DType::kF32;
 };
 template <>
+struct DTypeOfT<Half> {
+  static constexpr DType value = DType::kF16;
+};
+template <>
+struct DTypeOfT<BFloat16> {
+  static constexpr DType value = DType::kBF16;
+};
+template <>
 struct DTypeOfT<int32_t> {
   static constexpr DType value = DType::kI32;
 };
@@ -75,10 +86,35 @@ struct DTypeOfT<uint8_t> {
 template <typename T>
 inline constexpr DType kDTypeOf = DTypeOfT<T>::value;
 
+// What elements of type T are computed and summed in: themselves, but 16-bit ones in float.
+template <typename T>
+using AccumulateType = std::conditional_t<sizeof(T) == 2, float, T>;
+
+// Floating-point types: what activations and parameters may be stored in.
+constexpr bool IsReal(DType dtype) {
+  return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 ||
+         dtype == DType::kBF16;
+}
+// Those that are computed in as they are: what optimizers and reductions over ranks take.
 constexpr bool IsComputeType(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64; }
 
-// Calls f.template operator()<T>() with the C++ type that a layer of compute type `dtype` works in.
-// Precondition: IsComputeType(dtype); Infer has refused every other type with a Status.
+// Calls f.template operator()<T>() with the C++ type of `dtype`.  Precondition: IsReal(dtype);
+// Infer has refused every other type with a Status.
+template <typename F>
+decltype(auto) VisitReal(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kF64:
+      return std::forward<F>(f).template operator()<double>();
+    case DType::kF16:
+      return std::forward<F>(f).template operator()<Half>();
+    case DType::kBF16:
+      return std::forward<F>(f).template operator()<BFloat16>();
+    default:
+      return std::forward<F>(f).template operator()<float>();
+  }
+}
+
+// The same for the two compute types.  Precondition: IsComputeType(dtype).
 template <typename F>
 decltype(auto) VisitComputeType(DType dtype, F&& f) {
   if (dtype == DType::kF64) return std::forward<F>(f).template operator()<double>();

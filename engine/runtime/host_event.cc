@@ -28,6 +28,11 @@ absl::StatusOr<bool> HostEvent::Done() const {
   return true;
 }
 
+absl::Status HostEvent::Synchronize() const {
+  const std::shared_ptr<Completion> completion = latest();
+  return completion == nullptr ? absl::OkStatus() : completion->Wait();
+}
+
 std::shared_ptr<Completion> HostEvent::Renew() {
   auto completion = std::make_shared<Completion>();
   std::lock_guard lock(mutex_);

@@ -27,6 +27,7 @@ class Completion {
 class HostEvent : public Event {
  public:
   absl::StatusOr<bool> Done() const override;
+  absl::Status Synchronize() const override;
 
   // A new completion, which from now on is the event's.
   std::shared_ptr<Completion> Renew();

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "engine/runtime/device.h"
+#include "engine/runtime/host_capture.h"
 #include "engine/runtime/host_event.h"
 #include "engine/runtime/host_memory.h"
 #include "engine/runtime/random.h"
@@ -48,12 +49,11 @@ class SimStream : public Stream {
   absl::Status Copy(void* to, const void* from, size_t bytes) override {
     RETURN_IF_ERROR(memory_.CheckRange(to, bytes));
     RETURN_IF_ERROR(memory_.CheckRange(from, bytes));
-    return Enqueue([this, to, from, bytes] {
+    return Call([to, from, bytes, bytes_per_s = options_.copy_bytes_per_s] {
       const auto start = std::chrono::steady_clock::now();
       if (bytes > 0) std::memcpy(to, from, bytes);
-      if (options_.copy_bytes_per_s > 0) {
-        const std::chrono::duration<double> least(static_cast<double>(bytes) /
-                                                  options_.copy_bytes_per_s);
+      if (bytes_per_s > 0) {
+        const std::chrono::duration<double> least(static_cast<double>(bytes) / bytes_per_s);
         std::this_thread::sleep_until(start + least);
       }
       return absl::OkStatus();
@@ -61,24 +61,32 @@ class SimStream : public Stream {
   }
 
   absl::Status Record(Event& event) override {
+    RETURN_IF_ERROR(capture_.Refuse("Record"));
     return Enqueue(nullptr, AsHostEvent(event).Renew());
   }
 
   absl::Status Wait(const Event& event) override {
+    RETURN_IF_ERROR(capture_.Refuse("Wait"));
     std::shared_ptr<Completion> completion = AsHostEvent(event).latest();
     if (completion == nullptr) return FirstError();
     return Enqueue([completion = std::move(completion)] { return completion->Wait(); });
   }
 
   absl::Status Call(std::function<absl::Status()> work) override {
-    return Enqueue(std::move(work));
+    if (!capture_.active()) return Enqueue(std::move(work));
+    capture_.Add(std::move(work));
+    return FirstError();
   }
 
   absl::Status Synchronize() override {
+    RETURN_IF_ERROR(capture_.Refuse("Synchronize"));
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return queue_.empty(); });
     return status_;
   }
+
+  absl::Status BeginCapture() override { return capture_.Begin(); }
+  absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override { return capture_.End(); }
 
   void* native() const override { return nullptr; }
 
@@ -136,7 +144,8 @@ class SimStream : public Stream {
   const SimOptions options_;
   const HostMemory& memory_;
   const uint64_t delay_key_;
-  std::mutex mutex_;  // of all below but the thread
+  HostCapture capture_;  // the owning thread's
+  std::mutex mutex_;     // of all below but the thread
   std::condition_variable changed_;
   std::deque<Task> queue_;
   bool stopping_ = false;

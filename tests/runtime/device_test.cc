@@ -234,6 +234,21 @@ TEST_P(DeviceTest, AnErrorReachesEventsAndTheStreamsThatWaitForThem) {
   EXPECT_TRUE(free->Synchronize().ok());
 }
 
+TEST_P(DeviceTest, AnEventCanBeWaitedFor) {
+  EXPECT_TRUE(event_->Synchronize().ok());  // never recorded
+  int ran = 0;
+  (void)stream_->Call([&ran] {
+    ran = 1;
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(stream_->Record(*event_).ok());
+  EXPECT_TRUE(event_->Synchronize().ok());
+  EXPECT_EQ(ran, 1);
+  Fail(*stream_, absl::DataLossError("bad"));
+  (void)stream_->Record(*event_);
+  EXPECT_EQ(event_->Synchronize(), absl::DataLossError("bad"));
+}
+
 TEST_P(DeviceTest, AStreamThatGoesFinishesItsWork) {
   std::vector<int> order;
   for (int i = 0; i < 20; ++i) {

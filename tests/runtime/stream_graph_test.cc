@@ -100,8 +100,10 @@ void Mix(uint64_t* to, const uint64_t* from, uint64_t salt) {
   }
 }
 
-// Runs the graph and returns the bytes of all buffers.
-std::vector<uint64_t> RunGraph(Device& device, const std::vector<Node>& nodes) {
+// Runs the graph, each operation as a capture of its own if `captured`, and returns the bytes of
+// all buffers.
+std::vector<uint64_t> RunGraph(Device& device, const std::vector<Node>& nodes,
+                               bool captured = false) {
   std::vector<Buffer> buffers;
   std::vector<uint64_t*> words;
   for (int b = 0; b < kBuffers; ++b) {
@@ -122,8 +124,13 @@ std::vector<uint64_t> RunGraph(Device& device, const std::vector<Node>& nodes) {
   std::vector<std::unique_ptr<Stream>> streams;
   for (int s = 0; s < kStreams; ++s) streams.push_back(std::move(device.NewStream()).value());
 
+  std::vector<std::unique_ptr<Graph>> graphs;
   for (const Node& node : nodes) {
     Stream& stream = *streams[node.stream];
+    const bool capture = captured && (node.kind == Kind::kMix || node.kind == Kind::kCopy);
+    if (capture) {
+      EXPECT_TRUE(stream.BeginCapture().ok());
+    }
     switch (node.kind) {
       case Kind::kMix:
         EXPECT_TRUE(stream
@@ -143,6 +150,9 @@ std::vector<uint64_t> RunGraph(Device& device, const std::vector<Node>& nodes) {
         EXPECT_TRUE(stream.Wait(*events[node.event]).ok());
         break;
     }
+    if (!capture) continue;
+    graphs.push_back(std::move(stream.EndCapture()).value());
+    EXPECT_TRUE(graphs.back()->Replay(stream).ok());
   }
   for (const auto& stream : streams) EXPECT_TRUE(stream->Synchronize().ok());
 
@@ -155,11 +165,12 @@ std::vector<uint64_t> RunGraph(Device& device, const std::vector<Node>& nodes) {
 
 TEST(StreamGraphTest, SimGivesTheBitsOfTheSynchronousRun) {
   const std::unique_ptr<Device> cpu = NewCpuDevice({});
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
     const std::vector<Node> graph = GraphMaker(seed).Make();
     const std::unique_ptr<Device> sim =
         NewSimDevice({.copy_bytes_per_s = seed % 3 == 0 ? 5e6 : 0, .delay_seed = seed});
-    ASSERT_EQ(RunGraph(*sim, graph), RunGraph(*cpu, graph)) << "seed " << seed;
+    ASSERT_EQ(RunGraph(*sim, graph, /*captured=*/seed % 2 == 0), RunGraph(*cpu, graph))
+        << "seed " << seed;
   }
 }
 

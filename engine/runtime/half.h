@@ -1,0 +1,108 @@
+// half.h: 16-bit floating-point numbers for storage.  They convert to float and are computed with
+// as float; conversion from float rounds to nearest, ties to even, with the same bits on every
+// device (a NaN becomes 0x7FFF, as CUDA's conversions have it).
+//
+// Our own structs, because nvcc does not know _Float16 and g++ 12 lacks __bf16.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "engine/runtime/host_device.h"
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
+namespace gyre {
+namespace half_internal {
+
+inline constexpr uint16_t kNaN = 0x7FFF;
+
+HOST_DEVICE inline uint32_t BitsOf(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+HOST_DEVICE inline float FloatOf(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+}  // namespace half_internal
+
+// IEEE 754 binary16: 5 bits of exponent, 10 of fraction; largest 65504, smallest 2^-24.
+struct Half {
+  uint16_t bits;
+
+  Half() = default;
+  HOST_DEVICE explicit Half(float value) : bits(FromFloat(value)) {}
+  HOST_DEVICE operator float() const { return ToFloat(bits); }
+
+ private:
+  HOST_DEVICE static uint16_t FromFloat(float value) {
+#if defined(__CUDA_ARCH__)
+    return __half_as_ushort(__float2half_rn(value));
+#else
+    using namespace half_internal;
+    const uint32_t wide = BitsOf(value);
+    const auto sign = static_cast<uint16_t>(wide >> 16 & 0x8000u);
+    const uint32_t magnitude = wide & 0x7FFFFFFFu;
+    if (magnitude > 0x7F800000u) return kNaN;
+    if (magnitude >= 0x477FF000u) return sign | 0x7C00u;  // rounds to 2^16 or more
+    if (magnitude < 0x38800000u) {                        // below 2^-14: a multiple of 2^-24
+      // The last bit of a float in [0.5, 1) is 2^-24, so the addition rounds.
+      const float shifted = FloatOf(magnitude) + 0.5f;
+      return static_cast<uint16_t>(sign | (BitsOf(shifted) - BitsOf(0.5f)));
+    }
+    // Re-bias the exponent from 127 to 15 and round the 13 bits that go.
+    const uint32_t odd = magnitude >> 13 & 1u;
+    return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xFFFu + odd) >> 13));
+#endif
+  }
+
+  HOST_DEVICE static float ToFloat(uint16_t narrow) {
+#if defined(__CUDA_ARCH__)
+    return __half2float(__ushort_as_half(narrow));
+#else
+    using namespace half_internal;
+    const uint32_t sign = static_cast<uint32_t>(narrow & 0x8000u) << 16;
+    const uint32_t magnitude = narrow & 0x7FFFu;
+    if (magnitude >= 0x7C00u) return FloatOf(sign | 0x7F800000u | (magnitude & 0x3FFu) << 13);
+    if (magnitude < 0x400u) {  // a multiple of 2^-24, exact in float
+      const float value = static_cast<float>(magnitude) * 0x1p-24f;
+      return sign != 0 ? -value : value;
+    }
+    return FloatOf(sign | ((magnitude << 13) + 0x38000000u));
+#endif
+  }
+};
+
+// The upper half of a float: 8 bits of exponent, 7 of fraction.
+struct BFloat16 {
+  uint16_t bits;
+
+  BFloat16() = default;
+  HOST_DEVICE explicit BFloat16(float value) : bits(FromFloat(value)) {}
+  HOST_DEVICE operator float() const {
+    return half_internal::FloatOf(static_cast<uint32_t>(bits) << 16);
+  }
+
+ private:
+  HOST_DEVICE static uint16_t FromFloat(float value) {
+#if defined(__CUDA_ARCH__)
+    return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+#else
+    using namespace half_internal;
+    const uint32_t wide = BitsOf(value);
+    if ((wide & 0x7FFFFFFFu) > 0x7F800000u) return kNaN;
+    return static_cast<uint16_t>((wide + 0x7FFFu + (wide >> 16 & 1u)) >> 16);
+#endif
+  }
+};
+
+static_assert(sizeof(Half) == 2 && sizeof(BFloat16) == 2);
+
+}  // namespace gyre
