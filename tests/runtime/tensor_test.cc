@@ -5,6 +5,7 @@
 
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace gyre {
@@ -78,8 +79,8 @@ TEST(DTypeTest, SizesNamesAndTypesAgree) {
   EXPECT_EQ(SizeOf(kDTypeOf<int32_t>), sizeof(int32_t));
   EXPECT_EQ(SizeOf(kDTypeOf<int64_t>), sizeof(int64_t));
   EXPECT_EQ(SizeOf(kDTypeOf<uint8_t>), sizeof(uint8_t));
-  EXPECT_EQ(SizeOf(DType::kF16), 2u);
-  EXPECT_EQ(SizeOf(DType::kBF16), 2u);
+  EXPECT_EQ(SizeOf(kDTypeOf<Half>), sizeof(Half));
+  EXPECT_EQ(SizeOf(kDTypeOf<BFloat16>), sizeof(BFloat16));
   std::string names;
   for (int i = 0; i <= 6; ++i) names += std::string(DTypeName(static_cast<DType>(i))) + " ";
   EXPECT_EQ(names, "F64 F32 F16 BF16 I32 I64 U8 ");
@@ -93,6 +94,18 @@ TEST(DTypeTest, VisitComputeTypeCallsWithTheType) {
   EXPECT_EQ(VisitComputeType(DType::kF64, size), sizeof(double));
   EXPECT_EQ(VisitComputeType(DType::kF32, size), sizeof(float));
   EXPECT_FALSE(IsComputeType(DType::kI32));
+}
+
+TEST(DTypeTest, VisitRealCallsWithTheType) {
+  const auto type = []<typename T>() {
+    static_assert(std::is_floating_point_v<AccumulateType<T>>);
+    return std::pair(kDTypeOf<T>, kDTypeOf<AccumulateType<T>>);
+  };
+  EXPECT_EQ(VisitReal(DType::kF64, type), std::pair(DType::kF64, DType::kF64));
+  EXPECT_EQ(VisitReal(DType::kF32, type), std::pair(DType::kF32, DType::kF32));
+  EXPECT_EQ(VisitReal(DType::kF16, type), std::pair(DType::kF16, DType::kF32));
+  EXPECT_EQ(VisitReal(DType::kBF16, type), std::pair(DType::kBF16, DType::kF32));
+  for (int i = 0; i <= 6; ++i) EXPECT_EQ(IsReal(static_cast<DType>(i)), i <= 3);
 }
 
 TEST(TensorTest, IsAViewOfTypedElements) {
