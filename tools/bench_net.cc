@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/runtime/buffer.h"
 #include "engine/training/training_step.h"
 #include "tools/command_line.h"
 
@@ -83,7 +84,8 @@ class Subject {
     // one.
     ASSIGN_OR_RETURN(turn_, device_->NewStream());
     const Clock::time_point gemm_start = Clock::now();
-    RETURN_IF_ERROR(gemm_->Run(*stream_, a_.data(), b_.data(), nullptr, c_.data()));
+    RETURN_IF_ERROR(
+        gemm_->Run(*stream_, a_.data(), b_.data(), nullptr, c_.data(), gemm_scratch_.data()));
     RETURN_IF_ERROR(stream_->Synchronize());
     gemm_flops_.push_back(2.0 * kGemmSize * kGemmSize * kGemmSize / SecondsSince(gemm_start));
 
@@ -161,6 +163,8 @@ class Subject {
   absl::Status CreateGemm() {
     ASSIGN_OR_RETURN(
         gemm_, primitives_->Prepare(GemmSpec{.m = kGemmSize, .n = kGemmSize, .k = kGemmSize}));
+    ASSIGN_OR_RETURN(gemm_scratch_,
+                     Buffer::Allocate(*device_, MemoryKind::kDevice, gemm_->scratch_bytes()));
     a_.assign(kGemmSize * kGemmSize, 0.5f);
     b_.assign(kGemmSize * kGemmSize, 0.25f);
     c_.assign(kGemmSize * kGemmSize, 0);
@@ -187,6 +191,7 @@ class Subject {
   std::unique_ptr<TrainingStep> step_;
   std::unique_ptr<Gemm> gemm_;
   std::vector<float> a_, b_, c_;
+  Buffer gemm_scratch_;
   double flops_ = 0;
   uint64_t steps_ = 0;
   size_t net_resident_ = 0;

@@ -47,6 +47,10 @@ std::string WindowString(const Spec& spec, int64_t out_channels) {
       spec.padding_bottom, spec.padding_left, spec.padding_right);
 }
 
+const char* ActivationString(Activation activation) {
+  return activation == Activation::kRelu ? ", relu" : "";
+}
+
 }  // namespace
 
 int64_t Conv2dSpec::out_h() const {
@@ -113,15 +117,16 @@ absl::Status Validate(const LogSoftmaxSpec& spec) {
 }
 
 std::string ToString(const GemmSpec& spec) {
-  return absl::StrFormat("gemm %s [%d, %d]%s x [%d, %d]%s%s", DTypeName(spec.dtype), spec.m, spec.k,
-                         spec.transpose_a ? "^T" : "", spec.k, spec.n, spec.transpose_b ? "^T" : "",
-                         spec.bias ? " + bias" : "");
+  return absl::StrFormat("gemm %s [%d, %d]%s x [%d, %d]%s%s%s", DTypeName(spec.dtype), spec.m,
+                         spec.k, spec.transpose_a ? "^T" : "", spec.k, spec.n,
+                         spec.transpose_b ? "^T" : "", spec.bias ? " + bias" : "",
+                         ActivationString(spec.activation));
 }
 
 std::string ToString(const Conv2dSpec& spec) {
-  return absl::StrFormat("conv2d %s, dilation %dx%d, groups %d%s%s%s",
+  return absl::StrFormat("conv2d %s, dilation %dx%d, groups %d%s%s%s%s",
                          WindowString(spec, spec.filters), spec.dilation_h, spec.dilation_w,
-                         spec.groups, spec.bias ? ", bias" : "",
+                         spec.groups, spec.bias ? ", bias" : "", ActivationString(spec.activation),
                          spec.weight_layout.empty() ? "" : ", weights ", spec.weight_layout);
 }
 
@@ -142,5 +147,11 @@ Primitives::Primitives(DeviceKind device, int threads) {
 
 Primitives::Primitives(std::vector<std::unique_ptr<PrimitiveLibrary>> libraries)
     : libraries_(std::move(libraries)) {}
+
+std::string Primitives::choices() const {
+  std::string all;
+  for (const auto& library : libraries_) all += library->choices();
+  return all;
+}
 
 }  // namespace gyre

@@ -24,19 +24,24 @@ struct WeightLayout {
   std::string tag;
 };
 
-// c[m,n] = op(a) op(b) + bias, with a: [m,k] ([k,m] if transpose_a), b: [k,n] ([n,k] if
-// transpose_b), bias: [n].  Accumulates in dtype.
+// What an operation applies to its result before it stores it.
+enum class Activation : uint8_t { kNone, kRelu };  // kRelu: max(x, 0), NaN stays NaN
+
+// c[m,n] = activation(op(a) op(b) + bias), with a: [m,k] ([k,m] if transpose_a), b: [k,n] ([n,k] if
+// transpose_b), bias: [n].  Accumulates in AccumulateType of dtype.
 struct GemmSpec {
   DType dtype = DType::kF32;
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false, bias = false;
+  Activation activation = Activation::kNone;
 };
 
 class Gemm {
  public:
   virtual ~Gemm() = default;
-  virtual absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias,
-                           void* c) const = 0;
+  virtual size_t scratch_bytes() const = 0;  // may be 0
+  virtual absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
+                           void* scratch) const = 0;
 };
 
 // Cross-correlation of x: [n,h,w,c] with canonical weights [filters, c/groups, kernel_h, kernel_w]
@@ -48,6 +53,7 @@ struct Conv2dSpec {
   int64_t padding_top = 0, padding_bottom = 0, padding_left = 0, padding_right = 0;
   int64_t groups = 1;
   bool bias = false;
+  Activation activation = Activation::kNone;  // of forward; backward is handed dy before it
   std::string weight_layout = "";  // a tag that must be used (another shape chose it); empty: free
   bool train = true;               // false: backward will not be asked for
 
@@ -135,22 +141,32 @@ class PrimitiveLibrary {
  public:
   virtual ~PrimitiveLibrary() = default;
   virtual std::string_view name() const = 0;
+  // What it chose so far that changes bits and is not in the spec (versions, algorithms): a line
+  // each, sorted; equal text means equal bits.  Empty where the spec says all.
+  virtual std::string choices() const { return ""; }
   virtual absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const = 0;
   virtual absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const = 0;
   virtual absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const = 0;
   virtual absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const = 0;
 };
 
-// Plain loops.  F32 and F64, cpu and sim; the bits do not depend on the thread count.
+// Plain loops on the host.  F32 and F64, cpu and sim; the bits do not depend on the thread count.
 std::unique_ptr<PrimitiveLibrary> NewReferenceLibrary();
-// F32 but LogSoftmax, cpu and sim.  oneDNN fixes the thread count, and with it the order of sums,
-// when it prepares an operation, so the library is told the `threads` of its device and uses them
-// ever after.
+// Plain functors on the skeletons of parallel.h.  Every real dtype and every device; the fallback
+// of the GPU, and everywhere the library for pooling and softmax of 16-bit types.
+std::unique_ptr<PrimitiveLibrary> NewKernelLibrary();
+// Gemm and Conv2d of F16 and BF16 by converting operands to F32 in scratch, running one of `inner`
+// (best first) and converting the result.  cpu and sim.  `inner` must outlive the library.
+std::unique_ptr<PrimitiveLibrary> NewConvertingLibrary(std::vector<const PrimitiveLibrary*> inner);
+// F32 but LogSoftmax, and BF16 where the CPU has it; cpu and sim.  oneDNN fixes the thread count,
+// and with it the order of sums, when it prepares an operation, so the library is told the
+// `threads` of its device and uses them ever after.
 std::unique_ptr<PrimitiveLibrary> NewOneDnnLibrary(int threads);
 
 class Primitives {
  public:
-  // The libraries of this device, best first.  threads: those of its streams (cpu and sim).
+  // The libraries of cpu and sim, best first.  threads: those of their streams.  A GPU's are made
+  // by engine/runtime/cuda.h.
   Primitives(DeviceKind device, int threads);
   explicit Primitives(std::vector<std::unique_ptr<PrimitiveLibrary>> libraries);
 
@@ -165,6 +181,9 @@ class Primitives {
     }
     return absl::UnimplementedError("no library of this device implements " + ToString(spec));
   }
+
+  // Of all libraries: see PrimitiveLibrary::choices.
+  std::string choices() const;
 
  private:
   std::vector<std::unique_ptr<PrimitiveLibrary>> libraries_;

@@ -28,17 +28,20 @@ class OneDnnGemm : public Gemm {
     scratchpad_ = primitive.scratchpad_desc();
   }
 
-  absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias,
-                   void* c) const override {
+  size_t scratch_bytes() const override { return scratchpad_.get_size(); }
+
+  absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
+                   void* scratch) const override {
     return EnqueueOneDnn(stream, context_, what_, [=, this](dnnl::stream& s) {
       std::unordered_map<int, memory> arguments = {
           {DNNL_ARG_SRC, OneDnnMemory(a_, context_, a)},
           {DNNL_ARG_WEIGHTS, OneDnnMemory(b_, context_, b)},
           {DNNL_ARG_DST, OneDnnMemory(c_, context_, c)},
-          {DNNL_ARG_SCRATCHPAD,
-           OneDnnMemory(scratchpad_, context_, ThreadScratch(scratchpad_.get_size()))}};
+          {DNNL_ARG_SCRATCHPAD, OneDnnMemory(scratchpad_, context_, scratch)}};
       if (spec_.bias) arguments.emplace(DNNL_ARG_BIAS, OneDnnMemory(bias_, context_, bias));
       matmul_.execute(s, arguments);
+      s.wait();
+      ActivateInPlace(spec_.activation, spec_.m * spec_.n, static_cast<float*>(c));
     });
   }
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/runtime/primitives.h"
+#include "engine/runtime/primitives_activation.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
 namespace gyre {
@@ -87,6 +87,16 @@ dnnl::primitive_attr OneDnnAttributes();
 inline dnnl::memory OneDnnMemory(const dnnl::memory::desc& desc, const OneDnnContext& context,
                                  const void* data) {
   return dnnl::memory(desc, context.engine, const_cast<void*>(data));
+}
+
+// oneDNN's own ReLU makes 0 of a NaN, and with it would hide a run that has diverged.
+template <typename T>
+void ActivateInPlace(Activation activation, int64_t n, T* values) {
+  if (activation == Activation::kNone) return;
+#pragma omp parallel for simd
+  for (int64_t i = 0; i < n; ++i) {
+    values[i] = static_cast<T>(Activate<float>(activation, values[i]));
+  }
 }
 
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareOneDnnConv2d(const OneDnnContext& context,

@@ -129,6 +129,9 @@ class OneDnnConv2d : public Conv2d {
                              {DNNL_ARG_SCRATCHPAD, Memory(forward_.scratchpad, scratch)}};
       if (spec_.bias) arguments.emplace(DNNL_ARG_BIAS, Memory(operands_.bias, bias));
       forward_.convolution.execute(s, arguments);
+      s.wait();
+      ActivateInPlace(spec_.activation, spec_.n * spec_.out_h() * spec_.out_w() * spec_.filters,
+                      static_cast<float*>(y));
     });
   }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/runtime/blocked_gemm.h"
+#include "engine/runtime/primitives_activation.h"
 
 namespace gyre {
 namespace {
@@ -14,8 +15,10 @@ class ReferenceGemm : public Gemm {
  public:
   explicit ReferenceGemm(const GemmSpec& spec) : spec_(spec) {}
 
-  absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias,
-                   void* c) const override {
+  size_t scratch_bytes() const override { return 0; }
+
+  absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
+                   void*) const override {
     return stream.Call([=, this] {
       Multiply(static_cast<const T*>(a), static_cast<const T*>(b), static_cast<const T*>(bias),
                static_cast<T*>(c));
@@ -40,7 +43,7 @@ class ReferenceGemm : public Gemm {
         [=, this](int64_t row, int64_t column0, int64_t count, const T* from) {
           T* to = c + row * spec_.n + column0;
           for (int64_t i = 0; i < count; ++i) {
-            to[i] = spec_.bias ? from[i] + bias[column0 + i] : from[i];
+            to[i] = Activate(spec_.activation, spec_.bias ? from[i] + bias[column0 + i] : from[i]);
           }
         });
   }

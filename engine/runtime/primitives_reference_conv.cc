@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/blocked_gemm.h"
+#include "engine/runtime/primitives_activation.h"
 #include "engine/runtime/primitives_reference.h"
 
 namespace gyre {
@@ -86,7 +87,7 @@ class ReferenceConv2d : public Conv2d {
           const int64_t filter = first_filter + filter0;
           T* to = y + pixel * spec_.filters + filter;
           for (int64_t i = 0; i < count; ++i) {
-            to[i] = spec_.bias ? from[i] + bias[filter + i] : from[i];
+            to[i] = Activate(spec_.activation, spec_.bias ? from[i] + bias[filter + i] : from[i]);
           }
         });
   }

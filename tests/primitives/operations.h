@@ -139,7 +139,9 @@ std::vector<T> RunGemm(Rig& rig, const PrimitiveLibrary& library, const GemmSpec
   const auto gemm = Get(library.Prepare(spec));
   const Rig::Bytes device_a(rig, a), device_b(rig, b), device_bias(rig, bias);
   const Rig::Bytes c(rig, static_cast<size_t>(spec.m * spec.n) * sizeof(T));
-  Check(gemm->Run(rig.stream(), device_a.data(), device_b.data(), device_bias.data(), c.data()));
+  const Rig::Bytes scratch(rig, gemm->scratch_bytes());
+  Check(gemm->Run(rig.stream(), device_a.data(), device_b.data(), device_bias.data(), c.data(),
+                  scratch.data()));
   return c.Read<T>();
 }
 
