@@ -11,19 +11,53 @@
 #include "engine/runtime/check.h"
 
 namespace gyre {
+namespace {
+
+bool IsOneOf(std::string_view algorithm) {
+  return algorithm == "ring" || algorithm == "naive" || algorithm == "nccl";
+}
+
+absl::Status NoSuch(std::string_view algorithm) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no allreduce algorithm \"", std::string(algorithm), "\"; there are: ring, naive, nccl"));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Allreduce>> NewAllreduce(std::string_view algorithm,
                                                         Communicator& communicator) {
-  if (algorithm == "ring") return std::make_unique<RingAllreduce>(communicator);
+  if (!IsOneOf(algorithm)) return NoSuch(algorithm);
   if (algorithm == "naive") return std::make_unique<NaiveAllreduce>(communicator);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "no allreduce algorithm \"", std::string(algorithm), "\"; there are: ring, naive"));
+  return std::make_unique<RingAllreduce>(communicator);
+}
+
+absl::StatusOr<std::unique_ptr<Allreduce>> NewDeviceAllreduce(std::string_view algorithm,
+                                                              Communicator& communicator,
+                                                              Device& device) {
+  (void)communicator;
+  RETURN_IF_ERROR(CheckAllreduce(algorithm, device.kind()));
+  return nullptr;
+}
+
+absl::Status CheckAllreduce(std::string_view algorithm, DeviceKind device) {
+  if (!IsOneOf(algorithm)) return NoSuch(algorithm);
+  if (algorithm == "nccl" && device != DeviceKind::kCuda) {
+    return absl::InvalidArgumentError(
+        "allreduce \"nccl\" sums the memory of GPUs alone; use \"ring\", or --device=cuda");
+  }
+  return absl::OkStatus();
+}
+
+size_t AllreduceDeviceBytes(std::string_view algorithm, size_t, int) {
+  GYRE_CHECK(IsOneOf(algorithm));
+  return 0;
 }
 
 double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks) {
   constexpr double kResultBytes = sizeof(PartialResult);
+  GYRE_CHECK(IsOneOf(algorithm));
   if (algorithm == "ring") return 2.0 * (ranks - 1) / ranks * bytes + (ranks - 1) * kResultBytes;
-  GYRE_CHECK(algorithm == "naive");
+  if (algorithm == "nccl") return 2.0 * (ranks - 1) / ranks * bytes;
   return (ranks - 1) * (bytes + kResultBytes);
 }
 

@@ -20,31 +20,35 @@ namespace gyre {
 
 class CommunicationThread::Impl {
  public:
+  // What all ranks must have in common is the text `what` and the bytes of `content`.
+  struct Operation {
+    std::string what;
+    std::string content = {};
+    std::optional<Tensor> inout = {};  // nothing to sum: only the agreement
+    MemoryKind memory = MemoryKind::kPinnedHost;
+    const Event* ready = nullptr;
+    Device* device = nullptr;  // to use from now on
+  };
+
   ~Impl();
 
   // Returns once `make` has run.
   absl::Status Start(MakeCommunicator make, std::string algorithm);
-  // What all ranks must have in common is the text `what` and the bytes of `content`.
-  Ticket Submit(std::string what, std::string_view content, std::optional<Tensor> inout,
-                const Event* ready);
+  Ticket Submit(Operation operation);
   absl::StatusOr<bool> Done(Ticket ticket);
   absl::StatusOr<ReduceResult> Wait(Ticket ticket);
   void Abort(const absl::Status& reason);
 
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
+  bool sums_device_memory() const { return sums_device_memory_; }
 
  private:
-  struct Operation {
-    std::string what;
-    std::string content;
-    std::optional<Tensor> inout;  // nothing to sum: only the agreement
-    const Event* ready;
-  };
-
   absl::Status Open(const MakeCommunicator& make, const std::string& algorithm);
   void Run();
   absl::StatusOr<ReduceResult> Execute(const Operation& operation);
+  absl::StatusOr<ReduceResult> Reduce(Allreduce& allreduce, const Tensor& inout);
+  absl::Status Use(Device& device);
   absl::Status AbortNow();
   template <typename Pass>
   absl::Status Drive(Pass pass);
@@ -52,8 +56,11 @@ class CommunicationThread::Impl {
 
   // The communication thread's own.
   std::unique_ptr<Communicator> communicator_;  // rank and size are constant: read by all
-  std::unique_ptr<Allreduce> allreduce_;
+  std::string algorithm_;
+  std::unique_ptr<Allreduce> allreduce_;         // of host memory
+  std::unique_ptr<Allreduce> device_allreduce_;  // null: there is none
   std::unique_ptr<Agreement> agreement_;
+  bool sums_device_memory_ = false;  // written before UseDevice returns
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable work_, progress_;
@@ -89,10 +96,12 @@ absl::Status CommunicationThread::Impl::Start(MakeCommunicator make, std::string
     }
     progress_.notify_all();
     if (status.ok()) Run();
-    // On the thread that made it, as MPI demands.
+    // On the thread that made it, as MPI demands; and first, so that no rank writes into memory
+    // that the others free.
+    communicator_.reset();
     agreement_.reset();
     allreduce_.reset();
-    communicator_.reset();
+    device_allreduce_.reset();
   });
   std::unique_lock lock(mutex_);
   progress_.wait(lock, [&] { return opened_; });
@@ -102,19 +111,17 @@ absl::Status CommunicationThread::Impl::Start(MakeCommunicator make, std::string
 absl::Status CommunicationThread::Impl::Open(const MakeCommunicator& make,
                                              const std::string& algorithm) {
   ASSIGN_OR_RETURN(communicator_, make());
+  algorithm_ = algorithm;
   ASSIGN_OR_RETURN(allreduce_, NewAllreduce(algorithm, *communicator_));
   agreement_ = std::make_unique<Agreement>(*communicator_);
   return absl::OkStatus();
 }
 
-CommunicationThread::Ticket CommunicationThread::Impl::Submit(std::string what,
-                                                              std::string_view content,
-                                                              std::optional<Tensor> inout,
-                                                              const Event* ready) {
+CommunicationThread::Ticket CommunicationThread::Impl::Submit(Operation operation) {
   Ticket ticket;
   {
     std::lock_guard lock(mutex_);
-    queue_.push_back({std::move(what), std::string(content), inout, ready});
+    queue_.push_back(std::move(operation));
     ticket = submitted_++;
   }
   work_.notify_all();
@@ -168,7 +175,10 @@ void CommunicationThread::Impl::Run() {
       continue;
     }
     absl::StatusOr<ReduceResult> result = Execute(operation);
-    if (!result.ok()) result = Annotate(result.status(), operation.what);
+    if (!result.ok()) {
+      if (device_allreduce_ != nullptr) device_allreduce_->Abandon();
+      result = Annotate(result.status(), operation.what);
+    }
     Finish(std::move(result));
   }
 }
@@ -195,12 +205,31 @@ absl::StatusOr<ReduceResult> CommunicationThread::Impl::Execute(const Operation&
   }
   agreement_->Start(operation.what, operation.content);
   RETURN_IF_ERROR(Drive([&] { return agreement_->Progress(); }));
+  if (operation.device != nullptr) RETURN_IF_ERROR(Use(*operation.device));
+  if (!operation.inout) return ReduceResult{};
+  const bool on_device = operation.memory == MemoryKind::kDevice && device_allreduce_ != nullptr;
+  return Reduce(on_device ? *device_allreduce_ : *allreduce_, *operation.inout);
+}
+
+absl::StatusOr<ReduceResult> CommunicationThread::Impl::Reduce(Allreduce& allreduce,
+                                                               const Tensor& inout) {
   ReduceResult result;
-  if (operation.inout) {
-    RETURN_IF_ERROR(allreduce_->Start(*operation.inout));
-    RETURN_IF_ERROR(Drive([&] { return allreduce_->Progress(&result); }));
-  }
+  RETURN_IF_ERROR(allreduce.Start(inout));
+  RETURN_IF_ERROR(Drive([&] { return allreduce.Progress(&result); }));
   return result;
+}
+
+absl::Status CommunicationThread::Impl::Use(Device& device) {
+  if (device.kind() != DeviceKind::kCpu) {
+    ASSIGN_OR_RETURN(device_allreduce_, NewDeviceAllreduce(algorithm_, *communicator_, device));
+  }
+  sums_device_memory_ = device.kind() == DeviceKind::kCpu || device_allreduce_ != nullptr;
+  // Ranks that cannot do the same would cut their sums into other messages.
+  agreement_->Start("a device whose memory can be summed", sums_device_memory_ ? "yes" : "no");
+  RETURN_IF_ERROR(Drive([&] { return agreement_->Progress(); }));
+  if (device_allreduce_ == nullptr) return absl::OkStatus();
+  // NCCL connects in its first sum: now, while an error is one of the start.
+  return Reduce(*device_allreduce_, {nullptr, Shape({0}), DType::kF32}).status();
 }
 
 // On the thread that may call MPI.  Returns, where it does, the reason.
@@ -243,11 +272,25 @@ CommunicationThread::~CommunicationThread() = default;
 int CommunicationThread::rank() const { return impl_->rank(); }
 int CommunicationThread::size() const { return impl_->size(); }
 
+absl::Status CommunicationThread::UseDevice(Device& device) {
+  static constexpr const char* kNames[] = {"cpu", "sim", "cuda"};  // by DeviceKind
+  const char* const name = kNames[static_cast<int>(device.kind())];
+  return impl_
+      ->Wait(impl_->Submit({.what = absl::StrCat("the use of device ", name), .device = &device}))
+      .status();
+}
+
+bool CommunicationThread::sums_device_memory() const { return impl_->sums_device_memory(); }
+
 CommunicationThread::Ticket CommunicationThread::Submit(std::string label, Tensor inout,
-                                                        const Event* ready) {
-  return impl_->Submit(absl::StrCat("sum of ", inout.elements(), " ",
-                                    std::string(DTypeName(inout.dtype)), " \"", label, "\""),
-                       "", inout, ready);
+                                                        const Event* ready, MemoryKind memory) {
+  GYRE_CHECK(memory == MemoryKind::kPinnedHost || sums_device_memory());
+  return impl_->Submit(
+      {.what = absl::StrCat("sum of ", inout.elements(), " ", std::string(DTypeName(inout.dtype)),
+                            " \"", label, "\""),
+       .inout = inout,
+       .memory = memory,
+       .ready = ready});
 }
 
 absl::StatusOr<bool> CommunicationThread::Done(Ticket ticket) { return impl_->Done(ticket); }
@@ -261,11 +304,12 @@ absl::Status CommunicationThread::Sum(std::string label, Tensor inout) {
 }
 
 absl::Status CommunicationThread::CheckEqual(std::string what, std::string_view bytes) {
-  return impl_->Wait(impl_->Submit(std::move(what), bytes, std::nullopt, nullptr)).status();
+  return impl_->Wait(impl_->Submit({.what = std::move(what), .content = std::string(bytes)}))
+      .status();
 }
 
 absl::Status CommunicationThread::Barrier() {
-  return impl_->Wait(impl_->Submit("a barrier", "", std::nullopt, nullptr)).status();
+  return impl_->Wait(impl_->Submit({.what = "a barrier"})).status();
 }
 
 void CommunicationThread::Abort(const absl::Status& reason) { impl_->Abort(reason); }

@@ -34,9 +34,22 @@ class CommunicationThread {
   int rank() const;
   int size() const;
 
-  // Sums host tensor `inout` over all ranks in place once *ready is done (null: at once).  The
-  // label names the bucket in errors.  *ready and the memory must live until the ticket is done.
-  Ticket Submit(std::string label, Tensor inout, const Event* ready);
+  // Tells where device memory is, so that it may be summed where it lies, if that can be done.
+  // Blocks.  Once, on all ranks; the device must outlive this object.  Allocates device memory in
+  // the first sum only (AllreduceDeviceBytes).  Errors: those of NewDeviceAllreduce;
+  // FailedPrecondition on every rank if the ranks' devices differ.
+  absl::Status UseDevice(Device& device);
+  // Whether Submit takes memory of the device in use; false before UseDevice, constant after it.
+  // Always true of a cpu device, whose memory is the host's.
+  bool sums_device_memory() const;
+
+  // Sums `inout` over all ranks in place once *ready is done (null: at once).  memory: where it is;
+  // host memory is always taken, kDevice where sums_device_memory().  The label names the bucket in
+  // errors.  *ready and the memory must live until the ticket is done or has failed; after a
+  // device's own error until Abort or the end of this object, because messages may be under way.
+  // When the ticket is done, work enqueued on any stream finds the sum.
+  Ticket Submit(std::string label, Tensor inout, const Event* ready,
+                MemoryKind memory = MemoryKind::kPinnedHost);
   // Errors: those of the reduction, with its label; after the first error every ticket has it.
   absl::StatusOr<bool> Done(Ticket ticket);
   // Blocks.  Once a ticket: its result is then forgotten.  Errors: as Done's.

@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/runtime/device.h"
 
 namespace gyre {
 
 using Request = int64_t;
 
 // One tag a protocol: a message of one can never be taken for another's.
-enum Tag : int { kBarrierTag, kAgreementTag, kRingTag, kNaiveTag };
+enum Tag : int { kBarrierTag, kAgreementTag, kRingTag, kNaiveTag, kNcclTag };
 
 // What one pass of a non-blocking state machine did; tells its driver whether to back off.
 enum class Advance {
@@ -31,6 +32,10 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // How long a silent rank is waited for.
+  virtual int64_t timeout_ms() const = 0;
+  // True if Send and Receive take device memory of such a device, too.
+  virtual bool moves_device_memory(DeviceKind kind) const = 0;
 
   // Start moving bytes; the memory must stay untouched until Test says true.  bytes may be 0.
   // Errors: InvalidArgument for a message of more than 2^31 - 1 bytes.

@@ -20,6 +20,10 @@
 #include "distributed/communicator.h"
 #include "engine/runtime/check.h"
 
+#if defined(OPEN_MPI)  // mpi.h says so, which has to come first
+#include <mpi-ext.h>
+#endif
+
 namespace gyre {
 namespace {
 
@@ -66,6 +70,17 @@ class MpiCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  int64_t timeout_ms() const override { return timeout_.count(); }
+
+  // The library that runs is asked, whatever the one was that this was compiled with.
+  bool moves_device_memory(DeviceKind kind) const override {
+    if (kind != DeviceKind::kCuda) return true;
+#if defined(MPIX_CUDA_AWARE_SUPPORT)
+    return MPIX_Query_cuda_support() == 1;
+#else
+    return false;
+#endif
+  }
 
   absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
     ASSIGN_OR_RETURN(const Request request, NewRequest(bytes, to, /*is_send=*/true));

@@ -55,6 +55,9 @@ class ThreadCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return job_->ranks; }
+  int64_t timeout_ms() const override { return job_->timeout.count(); }
+  // A GPU's would need its own copies: ranks that are threads stage it through the host.
+  bool moves_device_memory(DeviceKind kind) const override { return kind != DeviceKind::kCuda; }
 
   absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
     // Only read from: is_send.

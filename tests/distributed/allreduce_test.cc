@@ -251,7 +251,7 @@ TEST(NewAllreduce, NamesTheChoices) {
   const auto allreduce = NewAllreduce("rign", *communicators[0]);
   EXPECT_EQ(allreduce.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(allreduce.status().message(),
-            "no allreduce algorithm \"rign\"; there are: ring, naive");
+            "no allreduce algorithm \"rign\"; there are: ring, naive, nccl");
 }
 
 TEST(NewAllreduce, RefusesIntegers) {

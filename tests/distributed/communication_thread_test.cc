@@ -26,6 +26,7 @@ class FakeEvent final : public Event {
     if (failed_) return absl::DataLossError("kernel fault");
     return done_.load();
   }
+  absl::Status Synchronize() const override { return absl::UnimplementedError("only polled"); }
   void Set() { done_ = true; }
   void Fail() { failed_ = true; }
   void WaitUntilPolled() const {

@@ -54,6 +54,10 @@ class WrappedCommunicator : public Communicator {
   explicit WrappedCommunicator(Communicator& inner) : inner_(inner) {}
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
+  int64_t timeout_ms() const override { return inner_.timeout_ms(); }
+  bool moves_device_memory(DeviceKind kind) const override {
+    return inner_.moves_device_memory(kind);
+  }
   absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
     return inner_.Send(data, bytes, to, tag);
   }
