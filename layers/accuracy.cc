@@ -23,7 +23,7 @@ struct RankOfLabel {
     if (!labels.Counts(n)) return 0;
     const int64_t label = labels.labels[n];
     if (c == label) return 0;
-    const T other = scores[n * classes + c], own = scores[n * classes + label];
+    const AccumulateType<T> other = scores[n * classes + c], own = scores[n * classes + label];
     return !(other <= own) || (other == own && c < label);
   }
   HOST_DEVICE int32_t Combine(int32_t a, int32_t b) const { return a + b; }
@@ -59,7 +59,7 @@ class Accuracy : public Layer {
   absl::Status Forward(const LayerContext& context) const override {
     if (context.phase == 0) {
       int32_t* rank = context.states[rank_].as<int32_t>();
-      RETURN_IF_ERROR(VisitComputeType(mean_.compute(), [&]<typename T>() {
+      RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() {
         return ForEachRow(context.stream, mean_.samples(), mean_.classes(),
                           RankOfLabel<T>{mean_.LabelsOf(context), mean_.classes(),
                                          context.states[LabelledMean::kScores].as<T>(), rank});

@@ -36,6 +36,7 @@ class Conv2dLayer : public Layer {
       spec.states.push_back(MakeBytes("scratch", StateKind::kScratch, conv_->scratch_bytes(),
                                       access, InBackward(input, access)));
     }
+    spec.applied_activation = true;
     spec.forward_flops = conv.forward_flops();
     spec.backward_flops = (data_gradient ? 2 : 1) * spec.forward_flops;
     return spec;
@@ -105,6 +106,7 @@ class Conv2dLayer : public Layer {
                     .padding_right = padding.right,
                     .groups = config_.groups(),
                     .bias = config_.use_bias(),
+                    .activation = input.output_activation,
                     .weight_layout = {},
                     .train = input.train};
     RETURN_IF_ERROR(

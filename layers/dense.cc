@@ -3,24 +3,26 @@
 // x: [N, ...], seen as [N, I]; W: [O, I]; b: [O]; y: [N, O].  By the chain rule
 //   dx = dy W,  dW = dy^T x,  db = the sum of dy over N.
 
+#include <algorithm>
+
 #include "engine/runtime/parallel.h"
 #include "layers/infer.h"
 
 namespace gyre {
 namespace {
 
-constexpr int kX = 0, kY = 1, kWeight = 2, kBias = 3;  // states
+constexpr int kX = 0, kY = 1, kWeight = 2, kBias = 3;  // states; scratch follows if there is any
 
 template <typename T>
 struct SumOverSamples {
-  using Value = T;
+  using Value = AccumulateType<T>;
   const T* dy;
   T* db;
   int64_t outputs;
-  HOST_DEVICE T Identity() const { return 0; }
-  HOST_DEVICE T Load(int64_t row, int64_t column) const { return dy[row * outputs + column]; }
-  HOST_DEVICE T Combine(T a, T b) const { return a + b; }
-  HOST_DEVICE void Store(int64_t column, T sum) const { db[column] = sum; }
+  HOST_DEVICE Value Identity() const { return 0; }
+  HOST_DEVICE Value Load(int64_t row, int64_t column) const { return dy[row * outputs + column]; }
+  HOST_DEVICE Value Combine(Value a, Value b) const { return a + b; }
+  HOST_DEVICE void Store(int64_t column, Value sum) const { db[column] = static_cast<T>(sum); }
 };
 
 class Dense : public Layer {
@@ -54,6 +56,13 @@ class Dense : public Layer {
                        MakeParameter("bias", Shape{outputs_}, config_.bias(), zeros, input, kNone));
       spec.states.push_back(std::move(bias));
     }
+    if (const size_t bytes = ScratchBytes(); bytes > 0) {
+      scratch_ = static_cast<int>(spec.states.size());
+      const uint8_t access = kRead | kWrite;
+      spec.states.push_back(
+          MakeBytes("scratch", StateKind::kScratch, bytes, access, InBackward(input, access)));
+    }
+    spec.applied_activation = true;
     const double products = 2.0 * static_cast<double>(samples_) * static_cast<double>(inputs) *
                             static_cast<double>(outputs_);
     spec.forward_flops =
@@ -65,7 +74,8 @@ class Dense : public Layer {
   absl::Status Forward(const LayerContext& context) const override {
     const std::span<const Tensor> states = context.states;
     return forward_->Run(context.stream, states[kX].data, states[kWeight].data,
-                         config_.use_bias() ? states[kBias].data : nullptr, states[kY].data);
+                         config_.use_bias() ? states[kBias].data : nullptr, states[kY].data,
+                         Scratch(context));
   }
 
   absl::Status Backward(const LayerContext& context) const override {
@@ -73,12 +83,12 @@ class Dense : public Layer {
     const void* dy = gradients[kY].data;
     if (gradients[kWeight]) {
       RETURN_IF_ERROR(backward_weight_->Run(context.stream, dy, context.states[kX].data, nullptr,
-                                            gradients[kWeight].data));
+                                            gradients[kWeight].data, Scratch(context)));
     }
     if (config_.use_bias() && gradients[kBias]) RETURN_IF_ERROR(BackwardBias(context));
     if (!gradients[kX]) return absl::OkStatus();
     return backward_data_->Run(context.stream, dy, context.states[kWeight].data, nullptr,
-                               gradients[kX].data);
+                               gradients[kX].data, Scratch(context));
   }
 
  private:
@@ -86,6 +96,7 @@ class Dense : public Layer {
     GemmSpec forward{.dtype = compute_, .m = samples_, .n = outputs_, .k = inputs};
     forward.transpose_b = true;
     forward.bias = config_.use_bias();
+    forward.activation = input.output_activation;
     ASSIGN_OR_RETURN(forward_, input.primitives->Prepare(forward));
     if (!input.train) return absl::OkStatus();
     GemmSpec weight{.dtype = compute_, .m = outputs_, .n = inputs, .k = samples_};
@@ -97,8 +108,21 @@ class Dense : public Layer {
     return absl::OkStatus();
   }
 
+  // Enough for each of the three.
+  size_t ScratchBytes() const {
+    size_t bytes = 0;
+    for (const Gemm* gemm : {forward_.get(), backward_weight_.get(), backward_data_.get()}) {
+      if (gemm != nullptr) bytes = std::max(bytes, gemm->scratch_bytes());
+    }
+    return bytes;
+  }
+
+  void* Scratch(const LayerContext& context) const {
+    return scratch_ < 0 ? nullptr : context.states[scratch_].data;
+  }
+
   absl::Status BackwardBias(const LayerContext& context) const {
-    return VisitComputeType(compute_, [&]<typename T>() {
+    return VisitReal(compute_, [&]<typename T>() {
       return ReduceColumns(context.stream, samples_, outputs_,
                            SumOverSamples<T>{context.gradients[kY].as<T>(),
                                              context.gradients[kBias].as<T>(), outputs_});
@@ -108,6 +132,7 @@ class Dense : public Layer {
   const DenseConfig config_;
   DType compute_ = DType::kF32;
   int64_t samples_ = 0, outputs_ = 0;
+  int scratch_ = -1;  // state
   std::unique_ptr<Gemm> forward_, backward_data_, backward_weight_;
 };
 

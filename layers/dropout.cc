@@ -23,7 +23,7 @@ template <typename T>
 struct Mask {
   uint64_t key;
   uint32_t drop_below;
-  T scale;
+  AccumulateType<T> scale;
   int64_t sample_elements, sample_groups;
   const StepScalars* step;
   const T* from;
@@ -38,7 +38,7 @@ struct Mask {
     const int64_t begin = group * kWords;
     for (int word = 0; word < kWords && begin + word < sample_elements; ++word) {
       const int64_t at = row * sample_elements + begin + word;
-      to[at] = bits.v[word] < drop_below ? T{0} : scale * from[at];
+      to[at] = static_cast<T>(bits.v[word] < drop_below ? 0 : scale * from[at]);
     }
   }
 };
@@ -78,13 +78,13 @@ class Dropout : public Layer {
  private:
   absl::Status Apply(const LayerContext& context, const Tensor& from, const Tensor& to) const {
     if (identity_) return absl::OkStatus();
-    return VisitComputeType(compute_, [&]<typename T>() {
+    return VisitReal(compute_, [&]<typename T>() {
       const int64_t groups = (sample_elements_ + kWords - 1) / kWords;
       // rate < 1, so the product is below 2^32.
       const auto drop_below = static_cast<uint32_t>(rate_ * 4294967296.0);
       return ForEach(context.stream, samples_ * groups,
-                     Mask<T>{key_, drop_below, static_cast<T>(1 / (1 - rate_)), sample_elements_,
-                             groups, context.step, from.as<T>(), to.as<T>()});
+                     Mask<T>{key_, drop_below, static_cast<AccumulateType<T>>(1 / (1 - rate_)),
+                             sample_elements_, groups, context.step, from.as<T>(), to.as<T>()});
     });
   }
 

@@ -16,9 +16,9 @@ absl::Status CheckInputs(const InferInput& input, std::initializer_list<Expected
         absl::StrFormat("expects %d input%s (%s), got %d", expected.size(),
                         expected.size() == 1 ? "" : "s", names, input.inputs.size()));
   }
-  if (!IsComputeType(input.compute)) {
+  if (!IsReal(input.compute)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("computes in F64 or F32, got %s", DTypeName(input.compute)));
+        absl::StrFormat("computes in F64, F32, F16 or BF16, got %s", DTypeName(input.compute)));
   }
   size_t i = 0;
   for (const ExpectedInput& x : expected) {

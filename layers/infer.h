@@ -19,7 +19,7 @@ struct ExpectedInput {
   DType dtype;
 };
 
-// As many inputs as expected, of these types, and a compute type that layers work in.
+// As many inputs as expected, of these types, and a compute type that is real.
 absl::Status CheckInputs(const InferInput& input, std::initializer_list<ExpectedInput> expected);
 
 // least <= value <= kMaxExtent.

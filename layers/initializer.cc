@@ -30,7 +30,8 @@ template <typename T>
 void Fill(const Initializer& initializer, uint64_t key, const Tensor& tensor) {
   T* elements = tensor.as<T>();
   for (int64_t i = 0; i < tensor.elements(); ++i) {
-    elements[i] = static_cast<T>(Element(initializer, key, static_cast<uint64_t>(i)));
+    const double value = Element(initializer, key, static_cast<uint64_t>(i));
+    elements[i] = static_cast<T>(static_cast<AccumulateType<T>>(value));
   }
 }
 
@@ -74,9 +75,9 @@ absl::StatusOr<Initializer> MakeInitializer(const InitializerConfig& config, Ini
 }
 
 void Initialize(const Initializer& initializer, uint64_t key, Tensor tensor) {
-  GYRE_CHECK(IsComputeType(tensor.dtype));
+  GYRE_CHECK(IsReal(tensor.dtype));
   GYRE_CHECK(initializer.fan_in >= 1 && initializer.fan_out >= 1);
-  VisitComputeType(tensor.dtype, [&]<typename T>() { Fill<T>(initializer, key, tensor); });
+  VisitReal(tensor.dtype, [&]<typename T>() { Fill<T>(initializer, key, tensor); });
 }
 
 }  // namespace gyre

@@ -69,7 +69,7 @@ struct DivideByCount {
   Normaliser normaliser;
   T* mean;
   HOST_DEVICE void operator()(int64_t) const {
-    mean[0] = normaliser() > 0 ? static_cast<T>(metric[0] / normaliser()) : T{0};
+    mean[0] = static_cast<T>(normaliser() > 0 ? metric[0] / normaliser() : 0);
   }
 };
 
@@ -101,7 +101,7 @@ class LabelledMean {
   // The last thing in every phase: writes the mean if the phase is the last.
   absl::Status Finish(const LayerContext& context) const {
     if (context.phase + 1 < phases()) return absl::OkStatus();
-    return VisitComputeType(compute_, [&]<typename T>() {
+    return VisitReal(compute_, [&]<typename T>() {
       return ForEach(context.stream, 1,
                      DivideByCount<T>{context.states[kMetric].as<double>(), NormaliserOf(context),
                                       context.states[kMean].as<T>()});

@@ -66,17 +66,25 @@ struct LayerSpec {
   double loss_weight = 1;  // its factor in the run's loss: what the net seeds its gradient with
   int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples
   double forward_flops = 0, backward_flops = 0;  // multiply and add are two
+  bool applied_activation = false;               // whether the layer does what InferInput asked for
 };
 
 struct InferInput {
   std::span<const Shape> inputs;
   std::span<const DType> dtypes;
-  DType compute = DType::kF32;  // F32 or F64: of activations and parameters
+  // What activations and parameters are stored in: a real type.  They are computed with in
+  // AccumulateType of it, and a result is rounded once, when it is stored.
+  DType compute = DType::kF32;
   bool train = true;
   std::span<const uint8_t> needs_gradient;        // for each input
   const LayerSpec* same_parameters_as = nullptr;  // the first shape's spec: its layouts bind
   int64_t global_batch = 0;  // samples of the batch over all ranks; inputs hold the local ones
   uint64_t random_key = 0;   // of this layer, from the run's seed and its name
+  // The net would have this applied to the output before it is stored.  A layer that does so says
+  // it in LayerSpec::applied_activation; others ignore it.  Backward is the same either way: the
+  // gradient of the output that it is handed is that before the activation, and it does not read
+  // the output.
+  Activation output_activation = Activation::kNone;
   const Primitives* primitives = nullptr;  // outlives the layer
 };
 

@@ -15,21 +15,25 @@ constexpr int kX = 0, kY = 1;  // states
 // !(x <= 0) lets a NaN through; a slope of 0 must not make one from -inf.
 template <typename T>
 struct ReluForward {
-  T slope;
+  AccumulateType<T> slope;
   const T* x;
   T* y;
   HOST_DEVICE void operator()(int64_t i) const {
-    y[i] = !(x[i] <= 0) ? x[i] : slope > 0 ? slope * x[i] : T{0};
+    const AccumulateType<T> v = x[i];
+    y[i] = static_cast<T>(!(v <= 0) ? v : slope > 0 ? slope * v : 0);
   }
 };
 
 template <typename T>
 struct ReluBackward {
-  T slope;
+  AccumulateType<T> slope;
   const T* y;
   const T* dy;
   T* dx;
-  HOST_DEVICE void operator()(int64_t i) const { dx[i] = y[i] > 0 ? dy[i] : slope * dy[i]; }
+  HOST_DEVICE void operator()(int64_t i) const {
+    const AccumulateType<T> v = dy[i];
+    dx[i] = static_cast<T>(y[i] > 0 ? v : slope * v);
+  }
 };
 
 class Relu : public Layer {
@@ -53,19 +57,20 @@ class Relu : public Layer {
   }
 
   absl::Status Forward(const LayerContext& context) const override {
-    return VisitComputeType(compute_, [&]<typename T>() {
+    return VisitReal(compute_, [&]<typename T>() {
       return ForEach(context.stream, elements_,
-                     ReluForward<T>{static_cast<T>(slope_), context.states[kX].as<T>(),
-                                    context.states[kY].as<T>()});
+                     ReluForward<T>{static_cast<AccumulateType<T>>(slope_),
+                                    context.states[kX].as<T>(), context.states[kY].as<T>()});
     });
   }
 
   absl::Status Backward(const LayerContext& context) const override {
     if (!context.gradients[kX]) return absl::OkStatus();
-    return VisitComputeType(compute_, [&]<typename T>() {
-      return ForEach(context.stream, elements_,
-                     ReluBackward<T>{static_cast<T>(slope_), context.states[kY].as<T>(),
-                                     context.gradients[kY].as<T>(), context.gradients[kX].as<T>()});
+    return VisitReal(compute_, [&]<typename T>() {
+      return ForEach(
+          context.stream, elements_,
+          ReluBackward<T>{static_cast<AccumulateType<T>>(slope_), context.states[kY].as<T>(),
+                          context.gradients[kY].as<T>(), context.gradients[kX].as<T>()});
     });
   }
 

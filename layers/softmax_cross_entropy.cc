@@ -30,13 +30,14 @@ struct ScoresGradient {
   const T* dy;
   T* dx;
   HOST_DEVICE void operator()(int64_t i) const {
+    using A = AccumulateType<T>;
     const int64_t n = i / classes, c = i % classes;
     if (!labels.Counts(n)) {
-      dx[i] = 0;
+      dx[i] = static_cast<T>(0);
       return;
     }
-    const T target = c == labels.labels[n] ? T{1} : T{0};
-    dx[i] = dy[0] * (std::exp(log_p[i]) - target) / static_cast<T>(normaliser());
+    const A scale = dy[0], log = log_p[i], target = c == labels.labels[n] ? 1 : 0;
+    dx[i] = static_cast<T>(scale * (std::exp(log) - target) / static_cast<A>(normaliser()));
   }
 };
 
@@ -71,7 +72,7 @@ class SoftmaxCrossEntropy : public Layer {
       const Tensor& log_p = context.states[log_p_];
       RETURN_IF_ERROR(log_softmax_->Forward(
           context.stream, context.states[LabelledMean::kScores].data, log_p.data));
-      RETURN_IF_ERROR(VisitComputeType(mean_.compute(), [&]<typename T>() {
+      RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() {
         return mean_.Sum(context, NegativeLogLikelihood<T>{log_p.as<T>(), mean_.classes()});
       }));
     }
@@ -81,7 +82,7 @@ class SoftmaxCrossEntropy : public Layer {
   absl::Status Backward(const LayerContext& context) const override {
     const Tensor& dx = context.gradients[LabelledMean::kScores];
     if (!dx) return absl::OkStatus();
-    return VisitComputeType(mean_.compute(), [&]<typename T>() {
+    return VisitReal(mean_.compute(), [&]<typename T>() {
       return ForEach(context.stream, mean_.samples() * mean_.classes(),
                      ScoresGradient<T>{mean_.LabelsOf(context), mean_.NormaliserOf(context),
                                        mean_.classes(), context.states[log_p_].as<T>(),

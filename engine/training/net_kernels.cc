@@ -16,20 +16,20 @@ template <typename T>
 struct Accumulate {
   const T* from;
   T* to;
-  HOST_DEVICE void operator()(int64_t i) const { to[i] += from[i]; }
+  HOST_DEVICE void operator()(int64_t i) const { to[i] = static_cast<T>(to[i] + from[i]); }
 };
 
 }  // namespace
 
 absl::Status Fill(Stream& stream, double value, Tensor to) {
-  return VisitComputeType(to.dtype, [&]<typename T>() {
+  return VisitReal(to.dtype, [&]<typename T>() {
     return ForEach(stream, to.elements(), FillWith<T>{static_cast<T>(value), to.as<T>()});
   });
 }
 
 absl::Status AddInto(Stream& stream, Tensor from, Tensor to) {
   GYRE_CHECK(from.elements() == to.elements());
-  return VisitComputeType(to.dtype, [&]<typename T>() {
+  return VisitReal(to.dtype, [&]<typename T>() {
     return ForEach(stream, to.elements(), Accumulate<T>{from.as<T>(), to.as<T>()});
   });
 }

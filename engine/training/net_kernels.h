@@ -1,4 +1,4 @@
-// net_kernels.h: the net's own elementwise steps.  F32 and F64.
+// net_kernels.h: the net's own elementwise steps, for every real type.
 #pragma once
 
 #include "engine/runtime/device.h"

@@ -92,7 +92,7 @@ TEST(Dense, Errors) {
   EXPECT_EQ(Refusal({"dense { outputs: 2 }", {x, x}}), "expects 1 input (x), got 2");
   EXPECT_EQ(Refusal({"dense { outputs: 2 }", {Labels({1})}}), "expects x of type F64, got I32");
   EXPECT_EQ(Refusal({"dense { outputs: 2 }", {x}}, {.compute = DType::kI32}),
-            "computes in F64 or F32, got I32");
+            "computes in F64, F32, F16 or BF16, got I32");
   EXPECT_EQ(Refusal({"dense { outputs: 2 }", {Distinct({}, 1)}}),
             "expects inputs [N, ...], got []");
   EXPECT_EQ(Refusal({"dense { outputs: 2 weight { learning_rate_multiplier: -1 } }", {x}}),
