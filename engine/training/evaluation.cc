@@ -1,7 +1,6 @@
 #include "engine/training/evaluation.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -60,92 +59,9 @@ absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfi
   return map;
 }
 
-std::vector<Metric> MetricsOf(const NetSpec& net) {
-  std::vector<Metric> metrics;
-  for (const NetNode& node : net.nodes) {
-    if (node.spec.metric < 0) continue;
-    metrics.push_back({.name = node.config->name(),
-                       .is_loss = node.spec.loss_output >= 0,
-                       .weight = node.spec.loss_weight});
-  }
-  return metrics;
-}
-
-double TotalLoss(const std::vector<Metric>& metrics) {
-  double total = 0;
-  for (const Metric& metric : metrics) {
-    if (metric.is_loss) total += metric.weight * metric.value();
-  }
-  return total;
-}
-
-absl::StatusOr<StepBuffer> StepBuffer::Create(Device& device, const Net& net) {
-  StepBuffer buffer;
-  buffer.net_ = &net;
-  const size_t metrics = MetricsOf(net.plan().spec).size() * 2 * sizeof(double);
-  const auto pinned = [&](size_t bytes) {
-    return Buffer::Allocate(device, MemoryKind::kPinnedHost, bytes);
-  };
-  ASSIGN_OR_RETURN(buffer.scalars_, pinned(sizeof(StepScalars)));
-  ASSIGN_OR_RETURN(buffer.fault_, pinned(2 * sizeof(Fault)));
-  ASSIGN_OR_RETURN(buffer.metrics_, pinned(metrics));
-  const Fault none;
-  std::memcpy(buffer.fault_.data() + sizeof(Fault), &none, sizeof(none));
-  return buffer;
-}
-
-absl::Status StepBuffer::UploadScalars(Stream& stream, const StepScalars& scalars) {
-  std::memcpy(scalars_.data(), &scalars, sizeof(scalars));
-  return stream.Copy(net_->step_scalars(), scalars_.data(), sizeof(scalars));
-}
-
-absl::Status StepBuffer::Upload(Stream& stream, const StepScalars& scalars, const Batch& batch,
-                                const InputMap& inputs) {
-  RETURN_IF_ERROR(UploadScalars(stream, scalars));
-  RETURN_IF_ERROR(stream.Copy(net_->fault(), fault_.data() + sizeof(Fault), sizeof(Fault)));
-  const auto feed = [&](int input, const Tensor& from) {
-    if (input < 0) return absl::OkStatus();
-    const Tensor to = net_->input(input);
-    GYRE_CHECK(to.bytes() == from.bytes() && to.dtype == from.dtype);
-    return stream.Copy(to.data, from.data, from.bytes());
-  };
-  RETURN_IF_ERROR(feed(inputs.image, batch.images));
-  return feed(inputs.label, batch.labels);
-}
-
-absl::Status StepBuffer::Download(Stream& stream) {
-  std::byte* to = metrics_.data();
-  for (size_t n = 0; n < net_->plan().spec.nodes.size(); ++n) {
-    const Tensor metric = net_->metric(static_cast<int>(n));
-    if (!metric) continue;
-    RETURN_IF_ERROR(stream.Copy(to, metric.data, metric.bytes()));
-    to += metric.bytes();
-  }
-  return stream.Copy(fault_.data(), net_->fault(), sizeof(Fault));
-}
-
-Tensor StepBuffer::metrics() const {
-  return {metrics_.data(), Shape({static_cast<int64_t>(metrics_.bytes() / sizeof(double))}),
-          DType::kF64};
-}
-
-absl::Status StepBuffer::CheckFault(const Batch& batch) const {
-  Fault fault;
-  std::memcpy(&fault, fault_.data(), sizeof(fault));
-  if (fault.word == Fault::kNone) return absl::OkStatus();
-  const NetNode& node = net_->plan().spec.nodes[fault.layer()];
-  // The only fault there is; a second one gets a switch.
-  const Shape& scores = net_->plan().spec.values[node.inputs[0]].shape;
-  const int64_t classes = scores[scores.rank() - 1];
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "sample %d (the first is 0) has label %d, but layer \"%s\" has %d classes and takes labels "
-      "from 0 to %d; correct the label, or the outputs of the layer that makes the scores",
-      batch.samples[fault.index()], batch.labels.as<int32_t>()[fault.index()], node.config->name(),
-      classes, classes - 1));
-}
-
 Net::SumStatistic StatisticSummer(CommunicationThread& communication) {
   return [&communication](Stream& stream, absl::string_view label, Tensor statistic) {
+    if (communication.size() == 1) return absl::OkStatus();  // it is the sum
     std::vector<std::byte> bytes(statistic.bytes());
     RETURN_IF_ERROR(stream.Copy(bytes.data(), statistic.data, bytes.size()));
     RETURN_IF_ERROR(stream.Synchronize());
@@ -180,7 +96,9 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
     ASSIGN_OR_RETURN(const Batch batch, loader->Next());
     StepScalars scalars;
     scalars.first_sample = static_cast<uint64_t>(batch.first_position);
-    RETURN_IF_ERROR(buffer.Upload(stream, scalars, batch, inputs));
+    buffer.SetScalars(scalars);
+    RETURN_IF_ERROR(buffer.Upload(stream));
+    RETURN_IF_ERROR(CopyInputs(stream, net, inputs, batch));
     RETURN_IF_ERROR(net.Forward(stream, sum));
     RETURN_IF_ERROR(buffer.Download(stream));
     RETURN_IF_ERROR(stream.Synchronize());

@@ -7,6 +7,7 @@
 #include "distributed/communication_thread.h"
 #include "engine/data/batch_loader.h"
 #include "engine/training/model.h"
+#include "engine/training/step_buffer.h"
 
 namespace gyre {
 
@@ -19,52 +20,10 @@ DType ComputeTypeOf(const TrainerConfig& config);
 // Samples a testing batch, over all ranks: no more than there are.
 int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples);
 
-// Which net inputs a data set feeds; -1: the net has no such input.
-struct InputMap {
-  int image = -1, label = -1;
-};
-
 // Errors: InvalidArgument with the position in the net's file, if a net input is fed by nothing or
 // the samples' shape is not the input's.
 absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfig& data,
                                    const Dataset& dataset);
-
-// The sums behind a mean: over samples, of a loss or a hit count.
-struct Metric {
-  std::string name;  // the layer's
-  bool is_loss = false;
-  double weight = 1;  // of a loss in the run's total
-  double sum = 0, count = 0;
-  double value() const { return count == 0 ? 0 : sum / count; }
-};
-
-// The metrics of a net in node order, all zero.
-std::vector<Metric> MetricsOf(const NetSpec& net);
-// The weighted sum of the losses' values.
-double TotalLoss(const std::vector<Metric>& metrics);
-
-// Pinned host memory for one batch's scalars on the way in, metrics and fault on the way out.
-class StepBuffer {
- public:
-  static absl::StatusOr<StepBuffer> Create(Device& device, const Net& net);
-
-  // Enqueues the upload of scalars, a cleared fault and the batch.
-  absl::Status Upload(Stream& stream, const StepScalars& scalars, const Batch& batch,
-                      const InputMap& inputs);
-  // Enqueues the upload of the scalars alone, with their values as of now.
-  absl::Status UploadScalars(Stream& stream, const StepScalars& scalars);
-  // Enqueues the download of metrics and fault.
-  absl::Status Download(Stream& stream);
-  // After the stream has passed Download: F64 {sum, count} for each metric.
-  Tensor metrics() const;
-  // Errors: InvalidArgument naming layer, sample of the data set and cause, if a kernel raised a
-  // fault.  `batch` is the one that was uploaded.
-  absl::Status CheckFault(const Batch& batch) const;
-
- private:
-  const Net* net_ = nullptr;
-  Buffer scalars_, fault_, metrics_;
-};
 
 // The net's callback that sums a statistic over ranks, through host memory.
 Net::SumStatistic StatisticSummer(CommunicationThread& communication);

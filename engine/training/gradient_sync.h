@@ -1,6 +1,9 @@
-// gradient_sync.h: carries buckets of gradients from device memory to the communication thread and
-// back, under the rest of backward.  Where device memory is not host memory, buckets are staged
-// through pinned buffers on a stream of their own.  Used by the thread that made it.
+// gradient_sync.h: each bucket's sum over ranks, while backward goes on.
+//
+// One rank alone measures its gradients on the stream that made them.  Several ranks sum them on
+// the communication thread: in device memory where it can, else through pinned copies, segment by
+// segment, so that a long bucket's way out, its sum and its way back overlap.
+// Used by the thread that owns the compute stream.
 #pragma once
 
 #include <memory>
@@ -8,37 +11,65 @@
 
 #include "distributed/communication_thread.h"
 #include "engine/runtime/buffer.h"
+#include "engine/runtime/device.h"
 
 namespace gyre {
 
 class GradientSync {
  public:
-  // buckets: device memory.  device and communication outlive the result.
-  // Errors: those of allocation.
+  // Device memory that Create takes for buckets of these many elements, for the plan.
+  static size_t DeviceBytes(std::span<const int64_t> bucket_elements);
+
+  // buckets: views of device memory that outlives the result, as device and communication do.  An
+  // error of communication may leave a copy or a sum running in that memory: then the process must
+  // end.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<GradientSync>> Create(Device& device,
                                                               CommunicationThread& communication,
                                                               std::vector<Tensor> buckets);
 
-  // Begins summing a bucket over all ranks once what `compute` holds so far has run.
-  absl::Status Start(int bucket, Stream& compute);
-  // Blocks until the sum is there; work enqueued on `compute` afterwards sees it.
-  absl::StatusOr<ReduceResult> Finish(int bucket, Stream& compute);
+  // True if Start and Finish only enqueue work on the compute stream, the same in each step.
+  bool on_stream() const { return how_ == How::kAlone; }
 
+  // The gradients of `bucket` are on `compute`: starts its sum.
+  absl::Status Start(int bucket, Stream& compute);
+  // What comes after on `compute` finds the bucket summed over all ranks, and sums()[bucket].
+  // Blocks until the ranks' sum is there, unless on_stream().  Errors: those of the reduction.
+  absl::Status Finish(int bucket, Stream& compute);
+
+  // Device memory: the sum of squares of each bucket's summed gradients; not finite if one of them
+  // is not.
+  const double* sums() const { return reinterpret_cast<const double*>(sums_.data()); }
   int buckets() const { return static_cast<int>(buckets_.size()); }
 
  private:
-  struct Bucket {
-    Tensor device, host;  // the same where device memory is host memory
-    Buffer staging = {};
-    std::unique_ptr<Event> computed = nullptr,
-                           ready = nullptr;  // gradients assigned; host copy there
+  enum class How : uint8_t {
+    kAlone,   // nothing to sum
+    kDirect,  // the communication thread sums the bucket where it is
+    kStaged,  // it sums pinned copies
+  };
+  struct Segment {
+    Tensor device, summed;         // where it is, and what the communication thread sums
+    std::unique_ptr<Event> ready;  // staged: the copy has come out
     CommunicationThread::Ticket ticket = 0;
   };
+  struct Bucket {
+    Tensor whole;
+    std::vector<Segment> segments;
+    std::unique_ptr<Event> computed, arrived;  // staged
+  };
+
   explicit GradientSync(CommunicationThread& communication) : communication_(communication) {}
+  absl::Status AddBucket(Device& device, const Tensor& tensor, size_t offset);
+  double* DeviceSum(int bucket) { return reinterpret_cast<double*>(sums_.data()) + bucket; }
+  double* HostSum(int bucket) { return reinterpret_cast<double*>(host_sums_.data()) + bucket; }
 
   CommunicationThread& communication_;
-  bool staged_ = false;
-  std::unique_ptr<Stream> copies_;
+  How how_ = How::kAlone;
+  MemoryKind summed_ = MemoryKind::kPinnedHost;  // what the communication thread is given
+  std::unique_ptr<Stream> out_, back_;           // staged: device to host, host to device
+  Buffer staging_;                               // pinned
+  Buffer sums_, scratch_;                        // device memory
+  Buffer host_sums_;                             // pinned
   std::vector<Bucket> buckets_;
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "engine/training/gradient_sync.h"
+#include "engine/training/step_buffer.h"
 
 namespace gyre {
 namespace {
@@ -58,7 +60,7 @@ absl::Status CheckCapacity(const ModelPlan& plan) {
       });
   if (largest == nets.end()) return absl::OkStatus();
   return PlanMemory((*largest)->trace.trace, plan.options.capacity_bytes,
-                    plan.communication_bytes())
+                    plan.communication_bytes() + plan.side_bytes())
       .status();
 }
 
@@ -90,6 +92,18 @@ size_t ModelPlan::device_bytes() const {
 
 size_t ModelPlan::communication_bytes() const {
   return train ? train->memory.communication_bytes : 0;
+}
+
+// Of a training step, which keeps its own through a test, and of the test.
+size_t ModelPlan::side_bytes() const {
+  size_t bytes = test.empty() ? 0 : StepBuffer::kDeviceBytes;
+  if (train == nullptr) return bytes;
+  std::vector<int64_t> buckets;
+  for (size_t b = 0; b < train->order.buckets.size(); ++b) {
+    buckets.push_back(BucketElements(*train, static_cast<int>(b)));
+  }
+  return bytes + InputUpload::DeviceBytes(train->spec) + GradientSync::DeviceBytes(buckets) +
+         InputUpload::kLanes * StepBuffer::kDeviceBytes;
 }
 
 std::string ModelPlan::Fingerprint() const {

@@ -34,6 +34,7 @@ struct ModelPlan {
 
   size_t device_bytes() const;         // of the arena that serves them all
   size_t communication_bytes() const;  // of the gradients' arena
+  size_t side_bytes() const;           // of what steps keep beside them: batches ahead, reports
   // What must be equal on all ranks, as text: parameters with layouts, buckets.
   std::string Fingerprint() const;
 };

@@ -129,15 +129,9 @@ Tensor Net::gradient(int index, const ParameterSet& set) const {
 }
 
 Tensor Net::bucket(int index) const {
-  const GradientBucket& bucket = plan_.order.buckets[index];
-  const auto state = [&](int g) {
-    return plan_.trace.gradients[plan_.order.gradients[g].parameter];
-  };
-  std::byte* first = Address(state(bucket.first));
-  const int last = state(bucket.last - 1);
-  const auto bytes = Address(last) + plan_.trace.trace.states[last].bytes - first;
-  const auto size = static_cast<int64_t>(SizeOf(plan_.spec.compute));
-  return {first, Shape({bytes / size}), plan_.spec.compute};
+  const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
+  return {Address(plan_.trace.gradients[first]), Shape({BucketElements(plan_, index)}),
+          plan_.spec.compute};
 }
 
 Tensor Net::metric(int node) const {

@@ -17,6 +17,15 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   return plan;
 }
 
+int64_t BucketElements(const NetPlan& plan, int bucket) {
+  const GradientBucket& gradients = plan.order.buckets[bucket];
+  const auto state = [&](int g) { return plan.trace.gradients[plan.order.gradients[g].parameter]; };
+  const int first = state(gradients.first), last = state(gradients.last - 1);
+  const size_t end = plan.memory.placements[last].offset + plan.trace.trace.states[last].bytes;
+  const size_t bytes = end - plan.memory.placements[first].offset;
+  return static_cast<int64_t>(bytes / SizeOf(plan.spec.compute));
+}
+
 std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
   const NetSpec& net = plan.spec;
   std::string text = absl::StrFormat("%-20s %-22s %-20s %12s %14s\n", "layer", "type", "output",

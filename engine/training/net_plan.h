@@ -25,6 +25,9 @@ struct NetPlanOptions {
 absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
                                 ParameterSet& parameters);
 
+// Elements from a bucket's first gradient to its last, the padding between them included.
+int64_t BucketElements(const NetPlan& plan, int bucket);
+
 // For people: each layer with output shape, parameters and FLOPs; then memory.
 std::string Describe(const NetPlan& plan, const ParameterSet& parameters);
 

@@ -25,7 +25,7 @@ class Inference {
     net_.global_batch = options_.global_batch;
     net_.compute = options_.compute;
     RETURN_IF_ERROR(AddInputs());
-    ASSIGN_OR_RETURN(const Graph graph,
+    ASSIGN_OR_RETURN(const NetGraph graph,
                      BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST));
     for (const Node& node : graph.nodes) RETURN_IF_ERROR(AddNode(node));
     if (options_.train) RETURN_IF_ERROR(FindBackward());

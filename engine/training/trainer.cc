@@ -88,12 +88,13 @@ std::string TrainingRun::DescribePlan() const {
       &text,
       "%d steps of %d samples over %d ranks (%d on this one)\n"
       "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s allreduce)\n"
-      "device memory: %d bytes for all nets, and %d for gradients\n",
+      "device memory: %d bytes for all nets, %d for gradients, %d for batches and reports\n",
       total_steps_, config_.batch(), communication_.size(), plan_->train->spec.local_batch,
       plan_->train->order.buckets.size(), gradients,
       AllreduceBytesSent(config_.distributed().allreduce(), static_cast<double>(gradients),
                          communication_.size()),
-      config_.distributed().allreduce(), plan_->device_bytes(), plan_->communication_bytes());
+      config_.distributed().allreduce(), plan_->device_bytes(), plan_->communication_bytes(),
+      plan_->side_bytes());
   return text;
 }
 
@@ -116,8 +117,8 @@ absl::Status TrainingRun::CreateModel() {
   plan_.reset();
   std::optional<double> clip_norm;
   if (config_.optimizer().has_clip_norm()) clip_norm = config_.optimizer().clip_norm();
-  ASSIGN_OR_RETURN(training_step_, TrainingStep::Create(*model_, *optimizer_, clip_norm, device_,
-                                                        *stream_, communication_));
+  ASSIGN_OR_RETURN(training_step_, TrainingStep::Create(*model_, *optimizer_, clip_norm, inputs_,
+                                                        device_, *stream_, communication_));
   return absl::OkStatus();
 }
 
@@ -221,20 +222,21 @@ absl::Status TrainingRun::Loop() {
   const ModelOptions& options = model_->plan().options;
   const Share share = ShareOf(options.batch, options.rank, options.ranks);
   ASSIGN_OR_RETURN(
-      const auto loader,
+      loader_,
       BatchLoader::Create(*train_data_,
                           SampleOrder(train_data_->size(), options.seed, /*shuffle=*/true), device_,
                           {.dtype = options.compute,
                            .first_position = position_ + share.first,
                            .count = share.count,
-                           .advance = options.batch}));
+                           .advance = options.batch,
+                           .depth = TrainingStep::kMostInFlight + 2}));
   while (step_ < total_steps_ && !stop_) {
-    RETURN_IF_ERROR(TrainStep(*loader));
+    RETURN_IF_ERROR(StartStep());
     const bool last = step_ == total_steps_;
     if (last || step_ % test_every_ == 0) RETURN_IF_ERROR(Test());
     if (last || step_ % save_every_ == 0) RETURN_IF_ERROR(Save());
   }
-  RETURN_IF_ERROR(CollectReport());
+  RETURN_IF_ERROR(FinishAll());
   if (stop_ && step_ < total_steps_) {
     RETURN_IF_ERROR(Save());
     RETURN_IF_ERROR(communication_.Barrier());  // nobody leaves while the leader is writing
@@ -244,30 +246,43 @@ absl::Status TrainingRun::Loop() {
   return absl::OkStatus();
 }
 
-absl::Status TrainingRun::TrainStep(BatchLoader& loader) {
-  ASSIGN_OR_RETURN(const Batch batch, loader.Next());
+// Enqueues a step, then looks at the one before it, which the device has been busy with.
+absl::Status TrainingRun::StartStep() {
+  ASSIGN_OR_RETURN(const Batch batch, loader_->Next());
   StepScalars scalars;
   scalars.step = static_cast<uint64_t>(step_);
   scalars.first_sample = static_cast<uint64_t>(batch.first_position);
   scalars.learning_rate = LearningRateAt(config_.learning_rate(), step_, total_steps_);
-  RETURN_IF_ERROR(
-      Annotate(training_step_->Run(batch, inputs_, scalars), absl::StrCat("step ", step_ + 1)));
-  loader.Release(batch);
   ++step_;
   position_ += config_.batch();
+  in_flight_.push_back({batch, scalars.learning_rate, step_});
+  RETURN_IF_ERROR(Annotate(training_step_->Start(batch, scalars), absl::StrCat("step ", step_)));
+  return training_step_->in_flight() > 1 ? FinishStep() : absl::OkStatus();
+}
+
+absl::Status TrainingRun::FinishStep() {
+  const InFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  const absl::StatusOr<Tensor> metrics = training_step_->Finish();
+  if (!metrics.ok()) return Annotate(metrics.status(), absl::StrCat("step ", step.step));
+  loader_->Release(step.batch);
   RETURN_IF_ERROR(CollectReport());
-  SubmitReport(scalars.learning_rate);
+  SubmitReport(*metrics, step);
   return absl::OkStatus();
 }
 
-void TrainingRun::SubmitReport(double learning_rate) {
+absl::Status TrainingRun::FinishAll() {
+  while (training_step_->in_flight() > 0) RETURN_IF_ERROR(FinishStep());
+  return CollectReport();
+}
+
+void TrainingRun::SubmitReport(const Tensor& metrics, const InFlight& step) {
   Report& report = report_.emplace();
-  const Tensor metrics = training_step_->metrics();
   const double* values = metrics.as<double>();
   report.sums.assign(values, values + metrics.elements());
   report.sums.push_back(options_.stop != nullptr && options_.stop->load() ? 1 : 0);
-  report.learning_rate = learning_rate;
-  report.step = step_;
+  report.learning_rate = step.learning_rate;
+  report.step = step.step;
   report.ticket = communication_.Submit(
       "step metrics",
       {report.sums.data(), Shape({static_cast<int64_t>(report.sums.size())}), DType::kF64},
@@ -293,7 +308,7 @@ absl::Status TrainingRun::CollectReport() {
 
 absl::Status TrainingRun::Test() {
   if (!test_data_) return absl::OkStatus();
-  RETURN_IF_ERROR(CollectReport());
+  RETURN_IF_ERROR(FinishAll());
   std::function<void(int64_t)> progress;
   if (leader()) progress = [&](int64_t done) { log_->TestProgress(done, test_data_->size()); };
   ASSIGN_OR_RETURN(
@@ -303,7 +318,7 @@ absl::Status TrainingRun::Test() {
 }
 
 absl::Status TrainingRun::Save() {
-  RETURN_IF_ERROR(CollectReport());
+  RETURN_IF_ERROR(FinishAll());
   if (!leader()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const HostTensors weights, model_->Weights(*stream_));
   ASSIGN_OR_RETURN(const HostTensors optimizer, model_->OptimizerState(*stream_));

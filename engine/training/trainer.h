@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -52,6 +53,12 @@ class TrainingRun {
         communication_(communication),
         options_(std::move(options)) {}
 
+  struct InFlight {
+    Batch batch;
+    double learning_rate = 0;
+    int64_t step = 0;  // the number of steps done with it
+  };
+
   absl::Status OpenData(const Parsed<NetConfig>& net);
   absl::Status CreateModel();
   absl::Status OpenOutput();
@@ -59,8 +66,10 @@ class TrainingRun {
   absl::Status SetWeights();
   absl::Status RestoreFrom(const Checkpoint& checkpoint);
   absl::Status Loop();
-  absl::Status TrainStep(BatchLoader& loader);
-  void SubmitReport(double learning_rate);
+  absl::Status StartStep();
+  absl::Status FinishStep();
+  absl::Status FinishAll();
+  void SubmitReport(const Tensor& metrics, const InFlight& step);
   absl::Status CollectReport();
   absl::Status Test();
   absl::Status Save();
@@ -81,16 +90,18 @@ class TrainingRun {
 
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<TrainingStep> training_step_;
-  std::optional<CheckpointStore> checkpoints_;  // leader
-  FolderLock lock_;                             // leader; of options_.out
-  std::unique_ptr<RunLog> log_;                 // leader
+  std::unique_ptr<BatchLoader> loader_;
+  std::unique_ptr<TrainingStep> training_step_;  // after what its steps touch
+  std::optional<CheckpointStore> checkpoints_;   // leader
+  FolderLock lock_;                              // leader; of options_.out
+  std::unique_ptr<RunLog> log_;                  // leader
 
-  int64_t step_ = 0;      // steps done
+  int64_t step_ = 0;      // steps started
   int64_t position_ = 0;  // samples consumed
   int64_t saved_step_ = -1;
-  bool stop_ = false;  // some rank was asked to stop
-  // The report of the latest step travels while the next one runs.
+  bool stop_ = false;               // some rank was asked to stop
+  std::deque<InFlight> in_flight_;  // as training_step_ has them
+  // The report of the latest step finished travels while the next one runs.
   struct Report {
     std::vector<double> sums;  // {sum, count} a metric, then the number of ranks asked to stop
     CommunicationThread::Ticket ticket = 0;

@@ -1,55 +1,92 @@
 #include "engine/training/training_step.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 
 namespace gyre {
 
 absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
-    const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm, Device& device,
-    Stream& stream, CommunicationThread& communication) {
-  ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, model.train()));
-  std::unique_ptr<TrainingStep> step(new TrainingStep(
-      model, optimizer, clip_norm, stream, StatisticSummer(communication), std::move(buffer)));
+    const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm,
+    const InputMap& inputs, Device& device, Stream& stream, CommunicationThread& communication) {
+  const Net& net = model.train();
+  ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net, inputs));
+  std::unique_ptr<TrainingStep> step(
+      new TrainingStep(model, optimizer, clip_norm, stream, communication, std::move(upload)));
   std::vector<Tensor> buckets;
-  for (size_t b = 0; b < model.train().plan().order.buckets.size(); ++b) {
-    buckets.push_back(model.train().bucket(static_cast<int>(b)));
+  for (size_t b = 0; b < net.plan().order.buckets.size(); ++b) {
+    buckets.push_back(net.bucket(static_cast<int>(b)));
   }
   ASSIGN_OR_RETURN(step->sync_, GradientSync::Create(device, communication, std::move(buckets)));
+  for (int index = 0; index < kMostInFlight; ++index) {
+    ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
+    Lane& lane =
+        step->lanes_.emplace_back(Lane{.buffer = std::move(buffer), .done = {}, .work = {}});
+    ASSIGN_OR_RETURN(lane.done, device.NewEvent());
+    lane.work = std::make_unique<ReplayedWork>(
+        stream, [self = step.get(), index](const ReplayedWork::Between& between) {
+          return self->Enqueue(index, between);
+        });
+  }
   return step;
 }
 
-absl::Status TrainingStep::Run(const Batch& batch, const InputMap& inputs, StepScalars scalars) {
+absl::Status TrainingStep::Start(const Batch& batch, StepScalars scalars) {
+  GYRE_CHECK(in_flight_ < kMostInFlight);
+  Lane& lane = lanes_[next_];
   optimizer_.Prepare(scalars);
-  const Net& net = model_.train();
-  RETURN_IF_ERROR(buffer_.Upload(stream_, scalars, batch, inputs));
-  RETURN_IF_ERROR(net.Forward(stream_, sum_statistic_));
-  RETURN_IF_ERROR(buffer_.Download(stream_));
-  RETURN_IF_ERROR(net.Backward(stream_, [&](int bucket) { return sync_->Start(bucket, stream_); }));
+  lane.buffer.SetScalars(scalars);
+  lane.batch = batch;
+  RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
+  RETURN_IF_ERROR(lane.work->Run());
+  RETURN_IF_ERROR(stream_.Record(*lane.done));
+  next_ = (next_ + 1) % kMostInFlight;
+  ++in_flight_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> TrainingStep::Finish() {
+  GYRE_CHECK(in_flight_ > 0);
+  const Lane& lane = lanes_[(next_ + kMostInFlight - in_flight_) % kMostInFlight];
+  --in_flight_;
+  RETURN_IF_ERROR(lane.done->Synchronize());
   // A bad label explains a bad gradient, so it is looked at first.
-  RETURN_IF_ERROR(stream_.Synchronize());
-  RETURN_IF_ERROR(Annotate(buffer_.CheckFault(batch), "training data"));
-  RETURN_IF_ERROR(Update(scalars));
-  return stream_.Synchronize();
+  RETURN_IF_ERROR(Annotate(lane.buffer.CheckFault(lane.batch), "training data"));
+  const GateReport gate = lane.buffer.gate();
+  if (gate.bad_bucket >= 0) return NotFinite(gate.bad_bucket);
+  return lane.buffer.metrics();
+}
+
+// Everything of a step that is the same each time.
+absl::Status TrainingStep::Enqueue(int index, const ReplayedWork::Between& between) {
+  const Net& net = model_.train();
+  const StepBuffer& buffer = lanes_[index].buffer;
+  RETURN_IF_ERROR(buffer.Upload(stream_));
+  RETURN_IF_ERROR(upload_.Deliver(index, stream_));
+  RETURN_IF_ERROR(net.Forward(stream_, [&](Stream&, absl::string_view label, Tensor statistic) {
+    if (!sums_statistics_) return absl::OkStatus();
+    return between([this, label = std::string(label), statistic] {
+      return sum_statistic_(stream_, label, statistic);
+    });
+  }));
+  RETURN_IF_ERROR(net.Backward(stream_, [&](int bucket) {
+    if (sync_->on_stream()) return sync_->Start(bucket, stream_);
+    return between([this, bucket] { return sync_->Start(bucket, stream_); });
+  }));
+  RETURN_IF_ERROR(Update(buffer.gate_report(), between));
+  return buffer.Download(stream_);
 }
 
 // The update gate: without clipping each bucket is updated as soon as its sum arrives; with it, the
 // norm needs them all first.
-absl::Status TrainingStep::Update(StepScalars& scalars) {
-  double sum_of_squares = 0;
+absl::Status TrainingStep::Update(GateReport* report, const ReplayedWork::Between& between) {
   for (int b = 0; b < sync_->buckets(); ++b) {
-    ASSIGN_OR_RETURN(const ReduceResult result, sync_->Finish(b, stream_));
-    if (!result.finite) return NotFinite(b);
-    sum_of_squares += result.sum_of_squares;
+    if (!sync_->on_stream()) {
+      RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_); }));
+    }
     if (!clip_norm_.has_value()) RETURN_IF_ERROR(UpdateBucket(b));
   }
+  RETURN_IF_ERROR(OpenGate(stream_, sync_->sums(), sync_->buckets(), clip_norm_,
+                           model_.train().step_scalars(), report));
   if (!clip_norm_.has_value()) return absl::OkStatus();
-  const double norm = std::sqrt(sum_of_squares);
-  if (norm > *clip_norm_) {
-    scalars.gradient_scale = *clip_norm_ / norm;
-    RETURN_IF_ERROR(buffer_.UploadScalars(stream_, scalars));
-  }
   for (int b = 0; b < sync_->buckets(); ++b) RETURN_IF_ERROR(UpdateBucket(b));
   return absl::OkStatus();
 }
@@ -75,7 +112,7 @@ absl::Status TrainingStep::UpdateBucket(int bucket) {
   return absl::OkStatus();
 }
 
-absl::Status TrainingStep::NotFinite(int bucket) const {
+absl::Status TrainingStep::NotFinite(int64_t bucket) const {
   const GradientOrder& order = model_.train().plan().order;
   std::string names;
   for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {

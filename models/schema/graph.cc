@@ -29,7 +29,7 @@ class Builder {
   Builder(const Parsed<NetConfig>& net, LayerConfig::Phase phase)
       : net_(*net.message), source_(*net.source), phase_(phase) {}
 
-  absl::StatusOr<Graph> Build() {
+  absl::StatusOr<NetGraph> Build() {
     for (int i = 0; i < net_.input_size(); ++i) {
       producers_.emplace(net_.input(i).name(), Producer{{true, i}});
     }
@@ -85,7 +85,7 @@ class Builder {
   }
 
   // Kahn's algorithm; of the layers that could come next, the first in the file does.
-  absl::StatusOr<Graph> Sort() {
+  absl::StatusOr<NetGraph> Sort() {
     std::vector<int> missing(nodes_.size());  // inputs that are not yet in the order
     std::vector<std::vector<int>> users(nodes_.size());
     std::priority_queue<int, std::vector<int>, std::greater<>> ready;
@@ -97,7 +97,7 @@ class Builder {
       }
       if (missing[i] == 0) ready.push(static_cast<int>(i));
     }
-    Graph graph;
+    NetGraph graph;
     std::vector<int> position(nodes_.size(), -1);
     while (!ready.empty()) {
       const int node = ready.top();
@@ -154,7 +154,7 @@ class Builder {
 
 }  // namespace
 
-absl::StatusOr<Graph> BuildGraph(const Parsed<NetConfig>& net, LayerConfig::Phase phase) {
+absl::StatusOr<NetGraph> BuildGraph(const Parsed<NetConfig>& net, LayerConfig::Phase phase) {
   return Builder(net, phase).Build();
 }
 

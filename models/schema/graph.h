@@ -12,7 +12,7 @@ namespace gyre {
 // Where a layer's input comes from.
 struct Source {
   bool is_net_input = false;
-  int index = 0;  // into NetConfig::input, or into Graph::nodes
+  int index = 0;  // into NetConfig::input, or into NetGraph::nodes
 };
 
 struct Node {
@@ -22,7 +22,7 @@ struct Node {
 
 // One output a layer; a layer's name is its output's name.  Order: by position in the file where
 // the edges leave a choice.
-struct Graph {
+struct NetGraph {
   std::vector<Node> nodes;
 };
 
@@ -30,6 +30,6 @@ struct Graph {
 // output of the nearest layer above it in the file that takes part in the phase, or the first net
 // input. Errors: InvalidArgument with file:line:column for an unknown input (with "did you mean";
 // or saying that the input is of the other phase) and for a cycle (naming its layers in order).
-absl::StatusOr<Graph> BuildGraph(const Parsed<NetConfig>& net, LayerConfig::Phase phase);
+absl::StatusOr<NetGraph> BuildGraph(const Parsed<NetConfig>& net, LayerConfig::Phase phase);
 
 }  // namespace gyre

@@ -81,7 +81,9 @@ class Rank {
     StepScalars scalars;
     scalars.step = 3;
     scalars.first_sample = static_cast<uint64_t>(share_.first);
-    EXPECT_TRUE(buffer_->Upload(*stream_, scalars, batch_, {.image = 0, .label = 1}).ok());
+    buffer_->SetScalars(scalars);
+    EXPECT_TRUE(buffer_->Upload(*stream_).ok());
+    EXPECT_TRUE(CopyInputs(*stream_, model_->train(), {.image = 0, .label = 1}, batch_).ok());
     const absl::Status status = model_->train().Forward(*stream_, sum);
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_TRUE(buffer_->Download(*stream_).ok());

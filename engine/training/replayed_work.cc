@@ -1,0 +1,44 @@
+#include "engine/training/replayed_work.h"
+
+namespace gyre {
+
+absl::Status ReplayedWork::Run() {
+  if (++runs_ == 2) {
+    const absl::Status status = Capture();
+    if (!status.ok()) stretches_.clear();
+    if (!status.ok() && !absl::IsUnimplemented(status)) return status;
+  }
+  if (stretches_.empty()) return RunPlainly();
+  for (const Stretch& stretch : stretches_) {
+    RETURN_IF_ERROR(stretch.graph->Replay(stream_));
+    if (stretch.then != nullptr) RETURN_IF_ERROR(stretch.then());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplayedWork::RunPlainly() const {
+  return work_([](const Action& action) { return action(); });
+}
+
+absl::Status ReplayedWork::EndStretch(Action then) {
+  ASSIGN_OR_RETURN(auto graph, stream_.EndCapture());
+  stretches_.push_back({std::move(graph), std::move(then)});
+  return absl::OkStatus();
+}
+
+absl::Status ReplayedWork::Capture() {
+  bool capturing = true;
+  RETURN_IF_ERROR(stream_.BeginCapture());
+  const absl::Status status = work_([&](Action action) {
+    capturing = false;
+    RETURN_IF_ERROR(EndStretch(std::move(action)));
+    RETURN_IF_ERROR(stream_.BeginCapture());
+    capturing = true;
+    return absl::OkStatus();
+  });
+  if (status.ok()) return EndStretch(nullptr);
+  if (capturing) (void)stream_.EndCapture();  // the error of the work says more
+  return status;
+}
+
+}  // namespace gyre
