@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -57,9 +58,9 @@ absl::StatusOr<std::unique_ptr<Allreduce>> NewDeviceAllreduce(std::string_view a
                                                               Communicator& communicator,
                                                               Device& device);
 
-// InvalidArgument unless `algorithm` is one that can work with such a device; for whoever reads its
-// name, before ranks meet.
-absl::Status CheckAllreduce(std::string_view algorithm, DeviceKind device);
+// InvalidArgument unless `algorithm` is one, and one that can sum the gradients of such a device,
+// if there is one; for whoever reads its name, before ranks meet.
+absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind> device);
 
 // Device memory that NewDeviceAllreduce's object allocates to sum tensors of up to `bytes`; for the
 // plan.  NCCL takes more, unplanned, of its own.

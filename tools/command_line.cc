@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "absl/strings/ascii.h"
@@ -24,10 +26,12 @@ namespace {
 constexpr std::chrono::milliseconds kOtherRanksWait(2000);
 // Far beyond any machine's cores; OpenMP crashes where the system runs out of threads.
 constexpr int kMostThreads = 1024;
+// Each has several threads and a copy of the net.
+constexpr int kMostRanks = 256;
 constexpr int64_t kSilentRankTimeoutMs = 300'000;
 
-// This rank's share of the host's cores.  Where mpirun has bound the rank to cores, those are it.
-int DefaultThreads() {
+// A rank's share of the host's cores.  Where mpirun has bound the process to cores, those are it.
+int DefaultThreads(int ranks_in_process) {
   // hardware_concurrency counts cores that this process may not use.
   cpu_set_t allowed;
   const int cores = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
@@ -37,7 +41,7 @@ int DefaultThreads() {
   const char* local_ranks = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   int sharers = 1;
   if (bound || local_ranks == nullptr || !absl::SimpleAtoi(local_ranks, &sharers)) sharers = 1;
-  return std::max(1, cores / std::max(1, sharers));
+  return std::max(1, cores / std::max(1, sharers) / ranks_in_process);
 }
 
 absl::StatusOr<size_t> ParseBytes(absl::string_view text) {
@@ -86,7 +90,8 @@ std::vector<std::string> SplitSet(absl::string_view flag) {
 }
 
 absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
-                                const std::vector<std::string>& overrides) {
+                                const std::vector<std::string>& overrides,
+                                const std::string& device) {
   if (trainer_path.empty()) {
     return absl::InvalidArgumentError("--trainer is missing; see --help");
   }
@@ -102,16 +107,16 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
   if (!net.ok()) return AboutFile(net.status(), net_path, source.Where(config, "net") + ": net");
   files.net = *std::move(net);
   // Before the ranks meet, because one without an algorithm cannot join the others.
-  RETURN_IF_ERROR(
-      Annotate(NewAllreduce(config.distributed().allreduce(), *NewThreadCommunicators(1, 0).front())
-                   .status(),
-               source.Where(config.distributed(), "allreduce")));
+  const auto kind = ParseDeviceKind(device);  // OpenDevice refuses another
+  RETURN_IF_ERROR(Annotate(CheckAllreduce(config.distributed().allreduce(),
+                                          kind.ok() ? *kind : std::optional<DeviceKind>()),
+                           source.Where(config.distributed(), "allreduce")));
   return files;
 }
 
 absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
   DeviceChoice choice;
-  choice.threads = flags.threads > 0 ? flags.threads : DefaultThreads();
+  choice.threads = flags.threads > 0 ? flags.threads : DefaultThreads(flags.in_process.size);
   if (flags.threads < 0 || flags.threads > kMostThreads) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--threads=%d: expected 1 to %d, or 0 for cores / ranks", flags.threads, kMostThreads));
@@ -138,22 +143,62 @@ absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
   return choice;
 }
 
-absl::StatusOr<std::unique_ptr<CommunicationThread>> JoinRanks(const std::string& allreduce) {
-  return CommunicationThread::Start(
-      []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-        if (StartedByMpirun()) return NewMpiCommunicator(kSilentRankTimeoutMs);
-        return std::move(NewThreadCommunicators(1, kSilentRankTimeoutMs).front());
-      },
-      allreduce);
+absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks) {
+  if (ranks < 1 || ranks > kMostRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--ranks=%d: expected 1 to %d", ranks, kMostRanks));
+  }
+  if (const int announced = AnnouncedRank().size; ranks > 1 && announced > 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--ranks=%d: mpirun has started %d ranks already; leave --ranks out, or mpirun", ranks,
+        announced));
+  }
+  Ranks joined;
+  if (ranks == 1 && StartedByMpirun()) {
+    ASSIGN_OR_RETURN(joined.emplace_back(),
+                     CommunicationThread::Start(
+                         [] { return NewMpiCommunicator(kSilentRankTimeoutMs); }, allreduce));
+    return joined;
+  }
+  for (auto& communicator : NewThreadCommunicators(ranks, kSilentRankTimeoutMs)) {
+    const auto make = [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+      return std::move(communicator);
+    };
+    ASSIGN_OR_RETURN(joined.emplace_back(), CommunicationThread::Start(make, allreduce));
+  }
+  return joined;
+}
+
+absl::Status RunRanks(
+    Ranks ranks, const DeviceFlags& flags,
+    const std::function<absl::Status(CommunicationThread&, const DeviceChoice&)>& body) {
+  const int count = static_cast<int>(ranks.size());
+  const auto run = [&](int index) {
+    absl::StatusOr<DeviceChoice> choice;  // before the communication, which may use the device
+    const std::unique_ptr<CommunicationThread> communication = std::move(ranks[index]);
+    DeviceFlags own = flags;
+    own.in_process = {index, count};
+    choice = OpenDevice(own);
+    const absl::Status status = choice.ok() ? body(*communication, *choice) : choice.status();
+    if (!status.ok() && !absl::IsCancelled(status)) Fail(communication.get(), status);
+    return status;
+  };
+  std::vector<std::thread> others;
+  for (int index = 1; index < count; ++index) others.emplace_back(run, index);
+  const absl::Status status = run(0);
+  for (std::thread& other : others) other.join();
+  return status;
 }
 
 void Fail(CommunicationThread* communication, const absl::Status& status) {
-  const RankAndSize announced = AnnouncedRank();
+  RankAndSize self = AnnouncedRank();
+  if (communication != nullptr) self = {communication->rank(), communication->size()};
   std::signal(SIGTERM, SIG_DFL);  // mpirun's, after another rank's error
-  if (announced.rank != 0) std::this_thread::sleep_for(kOtherRanksWait);
-  if (announced.size > 1) {
-    std::fprintf(stderr, "error: rank %d: %s\n", announced.rank,
-                 std::string(status.message()).c_str());
+  if (self.rank != 0) std::this_thread::sleep_for(kOtherRanksWait);
+  static std::mutex* const last_words = new std::mutex;
+  last_words->lock();
+  if (self.size > 1) {
+    std::fprintf(stderr, "error: rank %d: %s\n", self.rank, std::string(status.message()).c_str());
   } else {
     std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
   }

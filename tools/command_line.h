@@ -2,6 +2,7 @@
 // ends.  Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong flags, 130 stopped.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,13 +27,18 @@ struct Files {
   Parsed<TrainerConfig> trainer;
   Parsed<NetConfig> net;
 };
+// device: where gradients will be summed, as --device has it; "" if none are.
 absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
-                                const std::vector<std::string>& overrides);
+                                const std::vector<std::string>& overrides,
+                                const std::string& device = "");
 
 struct DeviceFlags {
   std::string kind = "cpu";  // "cpu" or "sim"
   std::string memory = {};   // "", or bytes with an optional K, M, G suffix (powers of 1024)
   int threads = 0;           // 0: cores / ranks on this host
+  // Of the caller among the ranks that are threads of this process: they share its cores, and take
+  // GPUs in this order.
+  RankAndSize in_process = {};
 };
 struct DeviceChoice {
   std::unique_ptr<Device> device;
@@ -40,10 +46,21 @@ struct DeviceChoice {
 };
 absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags);
 
-// Joins mpirun's ranks, or makes a world of one.
-absl::StatusOr<std::unique_ptr<CommunicationThread>> JoinRanks(const std::string& allreduce);
+// The ranks that live in this process: mpirun's one, or `ranks` that are threads.
+using Ranks = std::vector<std::unique_ptr<CommunicationThread>>;
+// Joins mpirun's ranks, or makes a world of `ranks`.
+// Errors: InvalidArgument for fewer than 1, or more than 1 beside several of mpirun's.
+absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks = 1);
 
-// Prints "error: ..." and ends the job.  Other ranks give rank 0 a moment to print the same first.
+// Opens each rank's device and runs `body` there: one rank on the calling thread, several on a
+// thread each.  Returns what rank 0's body did: OK or Cancelled, because any other error, of any
+// rank, ends the job (Fail).
+absl::Status RunRanks(
+    Ranks ranks, const DeviceFlags& flags,
+    const std::function<absl::Status(CommunicationThread&, const DeviceChoice&)>& body);
+
+// Prints "error: ..." and ends the job.  Other ranks give rank 0 a moment to print the same first;
+// of ranks that are threads one alone prints.
 [[noreturn]] void Fail(CommunicationThread* communication, const absl::Status& status);
 
 }  // namespace gyre

@@ -16,6 +16,7 @@ ABSL_FLAG(std::string, weights, "",
 ABSL_FLAG(std::string, device, "cpu", "cpu, or sim (a CPU with separate, bounded memory).");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (sim), such as 64M.");
 ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's.");
+ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's.");
 ABSL_FLAG(int, threads, 0, "Threads of each rank; 0: cores / ranks on this host.");
 ABSL_FLAG(std::string, set, "", "path=value for any field of the trainer or the net (net....).");
 
@@ -29,17 +30,14 @@ constexpr char kUsage[] =
     "Prints a line `test METRIC VALUE` for each loss and metric of the net.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
-absl::Status EvaluateFiles(const Files& files, CommunicationThread& communication) {
+absl::Status EvaluateFiles(const Files& files, CommunicationThread& communication,
+                           const DeviceChoice& choice) {
   const TrainerConfig& config = *files.trainer.message;
   if (!config.data().has_test()) {
     return absl::InvalidArgumentError(
         absl::StrCat(files.trainer.source->Where(config, "data"), ": has no test data"));
   }
   ASSIGN_OR_RETURN(const auto weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
-  ASSIGN_OR_RETURN(const DeviceChoice choice,
-                   OpenDevice({.kind = absl::GetFlag(FLAGS_device),
-                               .memory = absl::GetFlag(FLAGS_device_memory),
-                               .threads = absl::GetFlag(FLAGS_threads)}));
   const Primitives primitives(choice.device->kind(), choice.threads);
   ASSIGN_OR_RETURN(const auto data, OpenSamples(files.trainer, /*train=*/false));
   ASSIGN_OR_RETURN(const InputMap inputs, MapInputs(files.net, config.data(), *data));
@@ -78,13 +76,19 @@ int Main(int argc, char** argv) {
     overrides.push_back(absl::StrCat("precision=", precision));
   }
   const auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides);
-  const auto communication =
-      JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring");
-  if (!communication.ok()) Fail(nullptr, communication.status());
-  if (!files.ok()) Fail(communication->get(), files.status());
-  const absl::Status status = EvaluateFiles(*files, **communication);
-  if (!status.ok()) Fail(communication->get(), status);
-  return 0;
+  auto ranks = JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring",
+                         absl::GetFlag(FLAGS_ranks));
+  if (!ranks.ok()) Fail(nullptr, ranks.status());
+  if (!files.ok()) Fail(ranks->front().get(), files.status());
+  const absl::Status status =
+      RunRanks(*std::move(ranks),
+               {.kind = absl::GetFlag(FLAGS_device),
+                .memory = absl::GetFlag(FLAGS_device_memory),
+                .threads = absl::GetFlag(FLAGS_threads)},
+               [&](CommunicationThread& communication, const DeviceChoice& choice) {
+                 return EvaluateFiles(*files, communication, choice);
+               });
+  return status.ok() ? 0 : kExitFailed;
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ ABSL_FLAG(std::string, steps, "", "Length of the run in steps.");
 ABSL_FLAG(std::string, epochs, "", "Length of the run in passes over the training data.");
 ABSL_FLAG(std::string, batch, "", "Samples a step, over all ranks.");
 ABSL_FLAG(std::string, seed, "", "All random numbers follow from it.");
+ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's.");
 ABSL_FLAG(int, threads, 0, "Threads of each rank; 0: cores / ranks on this host.");
 ABSL_FLAG(bool, plan, false,
           "Print layers, shapes, FLOPs, memory and communication; train nothing.");
@@ -38,6 +39,7 @@ constexpr char kUsage[] =
     "trains a net.\n\n"
     "  train --trainer=models/lenet/trainer.textproto\n"
     "  mpirun -np 2 train --trainer=models/lenet/trainer.textproto --out=runs/a\n"
+    "  train --trainer=... --ranks=2                         # the same without mpirun\n"
     "  train --trainer=... --out=runs/a --resume=latest      # after an interruption\n"
     "  train --trainer=... --plan                            # what it would do\n\n"
     "The last line is `weights sha256 HEX`: equal runs give equal digests.\n"
@@ -73,11 +75,8 @@ std::string OutFolder(const NetConfig& net) {
                       absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
 }
 
-absl::Status Train(const Files& files, CommunicationThread& communication) {
-  ASSIGN_OR_RETURN(const DeviceChoice choice,
-                   OpenDevice({.kind = absl::GetFlag(FLAGS_device),
-                               .memory = absl::GetFlag(FLAGS_device_memory),
-                               .threads = absl::GetFlag(FLAGS_threads)}));
+absl::Status Train(const Files& files, CommunicationThread& communication,
+                   const DeviceChoice& choice) {
   const Primitives primitives(choice.device->kind(), choice.threads);
   const std::string out = OutFolder(*files.net.message);
   if (absl::GetFlag(FLAGS_resume) == "latest" && absl::GetFlag(FLAGS_out).empty()) {
@@ -120,20 +119,25 @@ int Main(int argc, char** argv) {
   std::signal(SIGTERM, OnSignal);
   // A closed terminal; under nohup it stays ignored.
   if (std::signal(SIGHUP, OnSignal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
-  const auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), Overrides());
-  const auto communication =
-      JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring");
-  if (!communication.ok()) Fail(nullptr, communication.status());
-  if (!files.ok()) Fail(communication->get(), files.status());
-  const absl::Status status = Train(*files, **communication);
-  if (absl::IsCancelled(status)) {  // on all ranks: they leave as they do after success
-    if ((*communication)->rank() == 0) {
-      std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-    }
-    return kExitStopped;
-  }
-  if (!status.ok()) Fail(communication->get(), status);
-  return 0;
+  const auto files =
+      ReadFiles(absl::GetFlag(FLAGS_trainer), Overrides(), absl::GetFlag(FLAGS_device));
+  auto ranks = JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring",
+                         absl::GetFlag(FLAGS_ranks));
+  if (!ranks.ok()) Fail(nullptr, ranks.status());
+  if (!files.ok()) Fail(ranks->front().get(), files.status());
+  const bool leader = ranks->front()->rank() == 0;
+  const absl::Status status =
+      RunRanks(*std::move(ranks),
+               {.kind = absl::GetFlag(FLAGS_device),
+                .memory = absl::GetFlag(FLAGS_device_memory),
+                .threads = absl::GetFlag(FLAGS_threads)},
+               [&](CommunicationThread& communication, const DeviceChoice& choice) {
+                 return Train(*files, communication, choice);
+               });
+  if (status.ok()) return 0;
+  // Stopped, on all ranks: they leave as they do after success.
+  if (leader) std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return kExitStopped;
 }
 
 }  // namespace

@@ -90,8 +90,12 @@ const BadInput kTrainerTexts[] = {
      .trainer = {"steps: 4", "steps: 4 epochs: 2"}},
     {.name = "UnknownAllreduce",
      .message = "@/trainer.textproto:9:33: no allreduce algorithm \"rinng\"; there are: ring, "
-                "naive",
+                "naive, nccl",
      .trainer = {"steps: 4", "steps: 4 distributed { allreduce: \"rinng\" }"}},
+    {.name = "NcclWithoutAGpu",
+     .message = "@/trainer.textproto:9:33: allreduce \"nccl\" sums the memory of GPUs, and this is "
+                "--device=cpu; use \"ring\", or --device=cuda",
+     .trainer = {"steps: 4", "steps: 4 distributed { allreduce: \"nccl\" }"}},
     {.name = "NoNetFile",
      .message = "@/trainer.textproto:1:1: net: @/wrong.textproto: No such file or directory",
      .trainer = {"net.textproto", "wrong.textproto"}},

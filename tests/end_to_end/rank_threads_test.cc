@@ -1,0 +1,117 @@
+// Ranks that are threads of one process (--ranks) train as mpirun's processes do, bit for bit, and
+// end together, whatever ends them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "engine/data/sample_order.h"
+#include "tests/end_to_end/training_folder.h"
+
+namespace gyre {
+namespace {
+
+using ::testing::HasSubstr;
+
+// No rank count but 1 divides the batches.
+const SyntheticData kData{.samples = 50};
+constexpr int64_t kTestSamples = 43;
+constexpr char kLength[] =
+    "batch: 17 test_batch: 7 steps: 15 evaluate_every: 10 distributed { bucket_bytes: 2000 }";
+
+std::string RanksFlag(int ranks) { return absl::StrCat("--ranks=", ranks); }
+
+class RankThreads : public testing::Test {
+ protected:
+  RankThreads() {
+    WriteTrainer(folder_ / "", ConvNetText(kData),
+                 {.optimizer = "sgd { momentum: 0.9 } clip_norm: 0.5", .rest = kLength});
+  }
+  TrainingFolder folder_{kData, kTestSamples};
+};
+
+TEST_F(RankThreads, SameBitsAsProcesses) {
+  for (const char* device : {"--device=cpu", "--device=sim"}) {
+    for (const int ranks : {2, 3}) {
+      SCOPED_TRACE(absl::StrCat(device, ", ", ranks, " ranks"));
+      const std::string processes = absl::StrCat(device, "processes", ranks);
+      const std::string threads = absl::StrCat(device, "threads", ranks);
+      EXPECT_EQ(folder_.Digest(threads, {device, RanksFlag(ranks)}),
+                folder_.Digest(processes, {device}, {.ranks = ranks}));
+      EXPECT_EQ(folder_.MetricLines(threads), folder_.MetricLines(processes));
+      EXPECT_EQ(folder_.Evaluate(folder_ / threads, {device, RanksFlag(ranks)}),
+                folder_.Evaluate(folder_ / threads, {device}));
+    }
+  }
+  // One rank is another sum: else equality would prove nothing.
+  EXPECT_NE(folder_.Digest("alone"), folder_.Digest("two", {RanksFlag(2)}));
+}
+
+// Rank 0 alone speaks, and says how many there are.
+TEST_F(RankThreads, OneOutput) {
+  const ToolResult result = folder_.Train("out", {RanksFlag(3)});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("3 ranks, 1 threads each"));
+  EXPECT_EQ(result.out.find("training "), result.out.rfind("training "));
+  EXPECT_EQ(result.out.find("weights sha256"), result.out.rfind("weights sha256"));
+}
+
+// One thread of two ranks is stuck in a sum when the other fails.
+TEST_F(RankThreads, FailureOfOneEndsAllWithItsReason) {
+  constexpr int64_t kBatch = 8;
+  for (const int ranks : {2, 3}) {
+    for (const int failing : {0, ranks - 1}) {
+      const int64_t position = 2 * kBatch + ShareOf(kBatch, failing, ranks).first;
+      SyntheticData data = kData;
+      const int64_t sample = SampleOrder(data.samples, /*seed=*/1, /*shuffle=*/true).At(position);
+      data.labels = {{sample, 200}};
+      const TrainingFolder folder(data);
+      WriteTrainer(folder / "", MlpNetText(data),
+                   {.rest = absl::StrCat("batch: ", kBatch, " steps: 1000000")});
+      const ToolResult result = folder.Train("out", {RanksFlag(ranks)}, {.timeout_s = 30});
+      EXPECT_EQ(result.exit_code, 1) << result.ToString();
+      EXPECT_LE(result.seconds, 10);
+      EXPECT_THAT(result.err, HasSubstr(absl::StrCat("error: rank ", failing, ": ")));
+      EXPECT_THAT(result.err, HasSubstr(absl::StrCat("sample ", sample, " (")));
+      EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    }
+  }
+}
+
+// All ranks have the same reason: it is said once.
+TEST_F(RankThreads, CommonFailureIsSaidOnce) {
+  const ToolResult result = folder_.Train("out", {RanksFlag(5), "--batch=4"}, {.timeout_s = 30});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("error: rank 0: "));
+  EXPECT_THAT(result.err, HasSubstr("batch 4 is smaller than the 5 ranks"));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST_F(RankThreads, SignalStopsAllWithACheckpoint) {
+  const std::vector<std::string> arguments = {RanksFlag(2), "--steps=600"};
+  const std::string straight = folder_.Digest("straight", arguments);
+  {
+    std::vector<std::string> saving = arguments;
+    saving.push_back("--checkpoint_every=1");
+    Tool tool("train", folder_.TrainArguments("stopped", saving));
+    while (folder_.NewestCheckpoint("stopped") < 3 && tool.Running()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    tool.Signal(SIGTERM);
+    const ToolResult result = tool.Wait();
+    EXPECT_EQ(result.exit_code, 130) << result.ToString();
+    EXPECT_THAT(result.err, HasSubstr("--resume=latest"));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+  std::vector<std::string> resumed = arguments;
+  resumed.push_back("--resume=latest");
+  EXPECT_EQ(folder_.Digest("stopped", resumed), straight);
+}
+
+}  // namespace
+}  // namespace gyre
