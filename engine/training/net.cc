@@ -15,9 +15,9 @@ Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_
       const auto view = [&](int state, bool wanted) {
         return Tensor{wanted && state >= 0 ? Address(state) : nullptr, spec.shape, spec.dtype};
       };
-      const int state = plan.trace.node_states[n][s];
-      bound.forward.push_back(view(state, spec.forward != kNone));
-      bound.backward.push_back(view(state, node.backward && spec.backward != kNone));
+      bound.forward.push_back(view(plan.trace.forward_states[n][s], spec.forward != kNone));
+      bound.backward.push_back(
+          view(plan.trace.backward_states[n][s], node.backward && spec.backward != kNone));
       bound.gradients.push_back(view(plan.trace.node_gradients[n][s], node.backward));
     }
   }

@@ -157,11 +157,14 @@ class Tracer {
 
   void AddNodeStates() {
     for (const NetNode& node : net_.nodes) {
-      auto& states = t_.node_states.emplace_back();
+      auto& forward = t_.forward_states.emplace_back();
+      auto& backward = t_.backward_states.emplace_back();
       auto& gradients = t_.node_gradients.emplace_back();
-      const int self = static_cast<int>(t_.node_states.size()) - 1;
+      const int self = static_cast<int>(t_.forward_states.size()) - 1;
       for (size_t s = 0; s < node.spec.states.size(); ++s) {
-        states.push_back(StateOf(node, s));
+        forward.push_back(StateOf(node, s));
+        const bool scratch = node.spec.states[s].kind == StateKind::kScratch;
+        backward.push_back(scratch && node.backward ? StateOf(node, s) : forward.back());
         gradients.push_back(node.backward ? GradientOf(node, self, s) : -1);
       }
     }
@@ -213,7 +216,7 @@ class Tracer {
     Read(step, t_.step_scalars);
     Read(step, t_.fault);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
-      Touch(step, t_.node_states[n][s], node.spec.states[s].forward);
+      Touch(step, t_.forward_states[n][s], node.spec.states[s].forward);
     }
     // An output that shares its input's memory is written even where the layer does nothing.
     Write(step, t_.values[node.output]);
@@ -243,7 +246,7 @@ class Tracer {
     Read(step, t_.step_scalars);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       const StateSpec& spec = node.spec.states[s];
-      if (spec.backward != kNone) Touch(step, t_.node_states[n][s], spec.backward);
+      if (spec.backward != kNone) Touch(step, t_.backward_states[n][s], spec.backward);
       const int gradient = t_.node_gradients[n][s];
       if (gradient < 0) continue;
       if (spec.kind == StateKind::kOutput) {
@@ -272,7 +275,7 @@ class Tracer {
     Read(step, t_.fault);
     for (size_t n = 0; n < net_.nodes.size(); ++n) {
       const int metric = net_.nodes[n].spec.metric;
-      if (metric >= 0) Read(step, t_.node_states[n][metric]);
+      if (metric >= 0) Read(step, t_.forward_states[n][metric]);
     }
   }
 
