@@ -1,0 +1,113 @@
+// Buckets summed over ranks as threads, on devices with one memory and with two, with buckets
+// shorter and longer than a segment, step after step.
+#include "engine/training/gradient_sync.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <thread>
+
+namespace gyre {
+namespace {
+
+// Around a staged segment's 2^20 floats, and tiny ones.
+const std::vector<int64_t> kElements = {1, 0, 1000, (1 << 20) - 1, 1 << 20, (2 << 20) + 77};
+
+// Integers: sums over ranks, and of few squares, are exact.
+float ValueOf(int step, int rank, size_t bucket, int64_t i) {
+  return static_cast<float>((i * 7 + static_cast<int64_t>(bucket) * 3 + rank * 5 + step) % 11 - 5);
+}
+
+struct Setting {
+  DeviceKind device;
+  int ranks;
+  int poisoned_step = -1;  // a NaN at the end of the last bucket of the last rank
+};
+
+void RunRank(const Setting& setting, CommunicationThread& communication) {
+  const int rank = communication.rank();
+  const std::unique_ptr<Device> device =
+      setting.device == DeviceKind::kCpu
+          ? NewCpuDevice({})
+          : NewSimDevice({.delay_seed = 7 + static_cast<uint64_t>(rank)});
+  const std::unique_ptr<Stream> stream = std::move(device->NewStream()).value();
+  std::vector<Buffer> memory;
+  std::vector<Tensor> buckets;
+  for (const int64_t elements : kElements) {
+    memory.push_back(*Buffer::Allocate(*device, MemoryKind::kDevice,
+                                       static_cast<size_t>(elements) * sizeof(float)));
+    buckets.push_back({memory.back().data(), Shape({elements}), DType::kF32});
+  }
+  const auto sync = *GradientSync::Create(*device, communication, buckets);
+  EXPECT_EQ(sync->on_stream(), setting.ranks == 1);
+  for (int step = 0; step < 3; ++step) {
+    const bool poison = step == setting.poisoned_step && rank == setting.ranks - 1;
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      EXPECT_TRUE(stream
+                      ->Call([=, to = buckets[b].as<float>()] {
+                        for (int64_t i = 0; i < kElements[b]; ++i)
+                          to[i] = ValueOf(step, rank, b, i);
+                        if (poison && b + 1 == kElements.size())
+                          to[kElements[b] - 1] = std::nanf("");
+                        return absl::OkStatus();
+                      })
+                      .ok());
+      EXPECT_TRUE(sync->Start(static_cast<int>(b), *stream).ok());
+    }
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      EXPECT_TRUE(sync->Finish(static_cast<int>(b), *stream).ok());
+      std::vector<float> got(static_cast<size_t>(kElements[b]));
+      double sum_of_squares = 0, expected_squares = 0;
+      EXPECT_TRUE(stream->Copy(got.data(), buckets[b].data, buckets[b].bytes()).ok());
+      EXPECT_TRUE(stream->Copy(&sum_of_squares, sync->sums() + b, sizeof(double)).ok());
+      EXPECT_TRUE(stream->Synchronize().ok());
+      const bool poisoned = step == setting.poisoned_step && b + 1 == kElements.size();
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < kElements[b] - (poisoned ? 1 : 0); ++i) {
+        float expected = 0;
+        for (int r = 0; r < setting.ranks; ++r) expected += ValueOf(step, r, b, i);
+        wrong += got[static_cast<size_t>(i)] != expected;
+        expected_squares += static_cast<double>(expected) * static_cast<double>(expected);
+      }
+      EXPECT_EQ(wrong, 0) << "bucket " << b << " step " << step;
+      if (poisoned) {
+        EXPECT_FALSE(std::isfinite(sum_of_squares));
+      } else {
+        EXPECT_EQ(sum_of_squares, expected_squares) << "bucket " << b << " step " << step;
+      }
+    }
+  }
+}
+
+void RunRanks(const Setting& setting) {
+  auto communicators = NewThreadCommunicators(setting.ranks, 20'000);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < setting.ranks; ++r) {
+    threads.emplace_back([&, r] {
+      const auto communication = *CommunicationThread::Start(
+          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+            return std::move(communicators[static_cast<size_t>(r)]);
+          },
+          "ring");
+      RunRank(setting, *communication);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(GradientSync, OneRankMeasures) {
+  RunRanks({DeviceKind::kCpu, 1});
+  RunRanks({DeviceKind::kSim, 1, 1});
+}
+
+TEST(GradientSync, RanksSumInPlace) { RunRanks({DeviceKind::kCpu, 2, 2}); }
+
+TEST(GradientSync, RanksSumThroughPinnedSegments) {
+  RunRanks({DeviceKind::kSim, 2});
+  RunRanks({DeviceKind::kSim, 3, 1});
+}
+
+}  // namespace
+}  // namespace gyre

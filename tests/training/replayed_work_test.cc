@@ -1,0 +1,138 @@
+// Work that is run plainly, captured, and replayed does the same each time; actions run in their
+// places; a device that cannot capture still works; errors come through and leave nothing open.
+#include "engine/training/replayed_work.h"
+
+#include <gtest/gtest.h>
+
+namespace gyre {
+namespace {
+
+class ReplayedWorkTest : public testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override {
+    device_ = GetParam() == DeviceKind::kCpu ? NewCpuDevice({}) : NewSimDevice({.delay_seed = 1});
+    stream_ = std::move(device_->NewStream()).value();
+  }
+
+  absl::Status Append(int value) {
+    return stream_->Call([this, value] {
+      order_.push_back(value);
+      return absl::OkStatus();
+    });
+  }
+  // An action that sees all work before it done.
+  absl::Status Act(int value) {
+    RETURN_IF_ERROR(stream_->Synchronize());
+    order_.push_back(value);
+    return absl::OkStatus();
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<int> order_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Host, ReplayedWorkTest,
+                         testing::Values(DeviceKind::kCpu, DeviceKind::kSim), [](const auto& info) {
+                           return std::string(info.param == DeviceKind::kCpu ? "Cpu" : "Sim");
+                         });
+
+TEST_P(ReplayedWorkTest, EveryRunIsTheSame) {
+  int enqueued = 0;
+  ReplayedWork work(*stream_, [&](const ReplayedWork::Between& between) {
+    ++enqueued;
+    RETURN_IF_ERROR(between([this] { return Act(-1); }));
+    RETURN_IF_ERROR(Append(1));
+    RETURN_IF_ERROR(Append(2));
+    RETURN_IF_ERROR(between([this] { return Act(-2); }));
+    return Append(3);
+  });
+  for (int run = 0; run < 5; ++run) {
+    order_.clear();
+    ASSERT_TRUE(work.Run().ok());
+    ASSERT_TRUE(stream_->Synchronize().ok());
+    EXPECT_EQ(order_, (std::vector<int>{-1, 1, 2, -2, 3})) << "run " << run;
+    EXPECT_EQ(work.graphs(), run == 0 ? 0u : 3u);
+  }
+  EXPECT_EQ(enqueued, 2);  // plainly, and for the capture
+}
+
+TEST_P(ReplayedWorkTest, AnActionsErrorEndsTheRun) {
+  bool fail = false;
+  ReplayedWork work(*stream_, [&](const ReplayedWork::Between& between) {
+    RETURN_IF_ERROR(between([&] { return fail ? absl::DataLossError("bad") : absl::OkStatus(); }));
+    return Append(1);
+  });
+  for (int run = 0; run < 3; ++run) EXPECT_TRUE(work.Run().ok());
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  order_.clear();
+  fail = true;
+  EXPECT_EQ(work.Run(), absl::DataLossError("bad"));
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_TRUE(order_.empty());
+}
+
+TEST_P(ReplayedWorkTest, AnErrorWhileCapturingLeavesTheStreamOpen) {
+  int enqueued = 0;
+  ReplayedWork work(*stream_, [&](const ReplayedWork::Between& between) {
+    RETURN_IF_ERROR(between([] { return absl::OkStatus(); }));
+    return ++enqueued == 2 ? absl::InternalError("launch failed") : Append(1);
+  });
+  EXPECT_TRUE(work.Run().ok());
+  EXPECT_EQ(work.Run(), absl::InternalError("launch failed"));
+  EXPECT_TRUE(stream_->Synchronize().ok());  // no capture is active
+  EXPECT_EQ(order_, (std::vector<int>{1}));
+}
+
+TEST_P(ReplayedWorkTest, AnEventWithinCapturedWorkIsAnError) {
+  const auto event = std::move(device_->NewEvent()).value();
+  ReplayedWork work(*stream_,
+                    [&](const ReplayedWork::Between&) { return stream_->Record(*event); });
+  EXPECT_TRUE(work.Run().ok());
+  EXPECT_EQ(work.Run(), absl::FailedPreconditionError("Record within a capture"));
+  EXPECT_TRUE(stream_->Synchronize().ok());
+}
+
+// A stream that takes work down and then says that it cannot.
+class NoCapture : public Stream {
+ public:
+  explicit NoCapture(Stream& stream) : stream_(stream) {}
+  DeviceKind kind() const override { return stream_.kind(); }
+  absl::Status Copy(void* to, const void* from, size_t bytes) override {
+    return stream_.Copy(to, from, bytes);
+  }
+  absl::Status Record(Event& event) override { return stream_.Record(event); }
+  absl::Status Wait(const Event& event) override { return stream_.Wait(event); }
+  absl::Status Call(std::function<absl::Status()> work) override {
+    return stream_.Call(std::move(work));
+  }
+  absl::Status Synchronize() override { return stream_.Synchronize(); }
+  absl::Status BeginCapture() override { return stream_.BeginCapture(); }
+  absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override {
+    RETURN_IF_ERROR(stream_.EndCapture().status());
+    return absl::UnimplementedError("cannot capture");
+  }
+  void* native() const override { return nullptr; }
+
+ private:
+  Stream& stream_;
+};
+
+TEST_P(ReplayedWorkTest, WithoutCaptureItGoesOnPlainly) {
+  NoCapture stream(*stream_);
+  ReplayedWork work(stream, [&](const ReplayedWork::Between& between) {
+    RETURN_IF_ERROR(Append(1));
+    RETURN_IF_ERROR(between([this] { return Act(-1); }));
+    return Append(2);
+  });
+  for (int run = 0; run < 4; ++run) {
+    order_.clear();
+    ASSERT_TRUE(work.Run().ok());
+    ASSERT_TRUE(stream_->Synchronize().ok());
+    EXPECT_EQ(order_, (std::vector<int>{1, -1, 2}));
+    EXPECT_EQ(work.graphs(), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace gyre
