@@ -8,6 +8,7 @@
 #include "distributed/naive_allreduce.h"
 #include "distributed/reduction.h"
 #include "distributed/ring_allreduce.h"
+#include "distributed/ring_arithmetic.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -28,15 +29,17 @@ absl::StatusOr<std::unique_ptr<Allreduce>> NewAllreduce(std::string_view algorit
                                                         Communicator& communicator) {
   if (!IsOneOf(algorithm)) return NoSuch(algorithm);
   if (algorithm == "naive") return std::make_unique<NaiveAllreduce>(communicator);
-  return std::make_unique<RingAllreduce>(communicator);
+  return std::make_unique<RingAllreduce>(communicator, NewHostArithmetic());
 }
 
 absl::StatusOr<std::unique_ptr<Allreduce>> NewDeviceAllreduce(std::string_view algorithm,
                                                               Communicator& communicator,
                                                               Device& device) {
-  (void)communicator;
   RETURN_IF_ERROR(CheckAllreduce(algorithm, device.kind()));
-  return nullptr;
+  if (device.kind() == DeviceKind::kCpu) return nullptr;
+  if (algorithm != "ring" || !communicator.moves_device_memory(device.kind())) return nullptr;
+  ASSIGN_OR_RETURN(auto arithmetic, NewDeviceArithmetic(device));
+  return std::make_unique<RingAllreduce>(communicator, std::move(arithmetic));
 }
 
 absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind> device) {
@@ -49,9 +52,10 @@ absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind
   return absl::OkStatus();
 }
 
-size_t AllreduceDeviceBytes(std::string_view algorithm, size_t, int) {
+size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks) {
   GYRE_CHECK(IsOneOf(algorithm));
-  return 0;
+  if (algorithm != "ring") return 0;
+  return DeviceArithmeticBytes(RingAllreduce::SlotBytes(kDeviceSegmentBytes, bytes, ranks));
 }
 
 double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks) {

@@ -11,15 +11,10 @@
 
 #include "absl/status/statusor.h"
 #include "distributed/communicator.h"
+#include "distributed/reduction.h"
 #include "engine/runtime/tensor.h"
 
 namespace gyre {
-
-// Of the summed tensor, equal on all ranks: what the update gate needs.
-struct ReduceResult {
-  bool finite = true;
-  double sum_of_squares = 0;  // infinite if squares of F64 overflow, even where finite is true
-};
 
 class Allreduce {
  public:
@@ -47,10 +42,10 @@ class Allreduce {
 absl::StatusOr<std::unique_ptr<Allreduce>> NewAllreduce(std::string_view algorithm,
                                                         Communicator& communicator);
 
-// The same on memory of `device`; null where the algorithm or the communicator cannot: then the sum
-// goes through host memory.  Call it and the result on the communication thread; the device must
-// outlive the result.
-// ring: the order of additions, and so the bits, of the host's; the sum of squares is added up in
+// The same on memory of `device`; null for a cpu, whose memory is the host's, and where the
+// algorithm or the communicator cannot: then the sum goes through host memory.  Call it and the
+// result on the communication thread; the device must outlive the result. ring: the order of
+// additions, and so the bits, of the host's; the sum of squares is added up in
 //   another order.  Where the communicator moves that device's memory.
 // nccl: NVIDIA's library, which chooses the order.  GPUs only, one for each rank.
 // Errors: those of CheckAllreduce; Unavailable if NCCL is missing; those of the device.

@@ -220,9 +220,7 @@ absl::StatusOr<ReduceResult> CommunicationThread::Impl::Reduce(Allreduce& allred
 }
 
 absl::Status CommunicationThread::Impl::Use(Device& device) {
-  if (device.kind() != DeviceKind::kCpu) {
-    ASSIGN_OR_RETURN(device_allreduce_, NewDeviceAllreduce(algorithm_, *communicator_, device));
-  }
+  ASSIGN_OR_RETURN(device_allreduce_, NewDeviceAllreduce(algorithm_, *communicator_, device));
   sums_device_memory_ = device.kind() == DeviceKind::kCpu || device_allreduce_ != nullptr;
   // Ranks that cannot do the same would cut their sums into other messages.
   agreement_->Start("a device whose memory can be summed", sums_device_memory_ ? "yes" : "no");

@@ -8,10 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "distributed/allreduce.h"
 #include "engine/runtime/dtype.h"
 
 namespace gyre {
+
+// Of the summed tensor, equal on all ranks: what the update gate needs.
+struct ReduceResult {
+  bool finite = true;
+  double sum_of_squares = 0;  // infinite if squares of F64 overflow, even where finite is true
+};
 
 // Of a part of a summed tensor; travels between ranks as these 16 bytes.
 struct PartialResult {

@@ -3,46 +3,56 @@
 #include "distributed/ring_allreduce.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/runtime/check.h"
 
 namespace gyre {
-namespace {
 
-// Large enough that a message's latency (1 us within a host, 10 us over TCP) is little beside its
-// transfer (13 us at 10 GB/s, 1 ms at 1 Gbit/s); small enough that a window of four stays in a
-// core's L2 cache (1 to 2 MB) between arrival and addition, and that a chunk of the usual bucket
-// has several in flight.  Above 256 KB, Open MPI's TCP halves its speed.
-constexpr size_t kSegmentBytes = 128 << 10;
+RingAllreduce::RingAllreduce(Communicator& communicator, std::unique_ptr<RingArithmetic> arithmetic)
+    : communicator_(communicator),
+      arithmetic_(std::move(arithmetic)),
+      ranks_(communicator.size()),
+      rank_(communicator.rank()) {}
 
-}  // namespace
-
-RingAllreduce::RingAllreduce(Communicator& communicator)
-    : communicator_(communicator), ranks_(communicator.size()), rank_(communicator.rank()) {}
+// The longest chunk may be an element longer than the mean.  A multiple of the widest element,
+// which keeps every dtype aligned, and of what a GPU reads at once.
+size_t RingAllreduce::SlotBytes(size_t segment_bytes, size_t bytes, int ranks) {
+  if (ranks == 1) return 0;
+  const size_t longest_chunk = bytes / ranks + sizeof(double);
+  return (std::min(segment_bytes, longest_chunk) + 255) / 256 * 256;
+}
 
 absl::Status RingAllreduce::Start(Tensor inout) {
   RETURN_IF_ERROR(CheckSummable(inout));
   GYRE_CHECK(receive_done_ == end_ && send_done_ == end_);
   tensor_ = inout;
   const int64_t longest_chunk = EqualPart(inout.elements(), ranks_, 0).count();
-  segment_elements_ = kSegmentBytes / SizeOf(inout.dtype);
+  segment_elements_ = arithmetic_->segment_bytes() / SizeOf(inout.dtype);
   segments_ = std::max<int64_t>(1, (longest_chunk + segment_elements_ - 1) / segment_elements_);
-  gather_begin_ = (ranks_ - 1) * (segments_ + 1);
+  gather_begin_ = ranks_ > 1 ? (ranks_ - 1) * (segments_ + 1) : segments_;
   end_ = ranks_ > 1 ? 2 * gather_begin_ : segments_;
-  send_posted_ = send_done_ = receive_posted_ = receive_done_ = 0;
+  send_posted_ = send_done_ = receive_posted_ = received_ = receive_done_ = 0;
   partials_.assign(ranks_, {});
-  // Slots are a multiple of the widest element, whatever dtype the buffer served first.
-  const size_t slot = std::min<size_t>(kSegmentBytes, longest_chunk * SizeOf(inout.dtype));
-  const size_t needed = ranks_ > 1 ? kWindow * ((slot + 63) / 64 * 64) : 0;
-  if (staging_bytes_ < needed) {
-    staging_ = std::make_unique_for_overwrite<std::byte[]>(needed);
-    staging_bytes_ = needed;
-  }
-  return absl::OkStatus();
+  const size_t needed = SlotBytes(arithmetic_->segment_bytes(), inout.bytes(), ranks_);
+  if (slot_bytes_ >= needed) return absl::OkStatus();
+  slot_bytes_ = needed;
+  return arithmetic_->Reserve(needed);
 }
 
 absl::StatusOr<Advance> RingAllreduce::Progress(ReduceResult* result) {
-  if (ranks_ == 1) return MeasureAlone(result);
+  ASSIGN_OR_RETURN(const bool moved, ranks_ > 1 ? Communicate() : MeasureAlone());
+  ASSIGN_OR_RETURN(const bool finished, FinishWork());
+  if (receive_done_ < end_ || send_done_ < end_) {
+    return moved || finished ? Advance::kMoved : Advance::kWaiting;
+  }
+  PartialResult total;
+  for (const PartialResult& partial : partials_) total.Add(partial);
+  *result = total.Result();
+  return Advance::kDone;
+}
+
+absl::StatusOr<bool> RingAllreduce::Communicate() {
   bool moved = false;
   // Post first: while a segment is being added, the next ones travel.
   while (MayReceive()) {
@@ -59,19 +69,46 @@ absl::StatusOr<Advance> RingAllreduce::Progress(ReduceResult* result) {
     send_done_ = Next(send_done_);
     moved = true;
   }
-  if (receive_done_ < receive_posted_) {
-    ASSIGN_OR_RETURN(const bool done, communicator_.Test(receives_[receive_done_ % kWindow]));
-    if (done) {
-      Accept(receive_done_);
-      receive_done_ = Next(receive_done_);
-      moved = true;
-    }
+  if (received_ == receive_posted_) return moved;
+  // One a pass, so that the thread stays ready to abort.
+  const int slot = static_cast<int>(received_ % kWindow);
+  ASSIGN_OR_RETURN(const bool arrived, communicator_.Test(receives_[slot]));
+  if (!arrived) return moved;
+  if (InScatter(received_)) {
+    using Work = RingArithmetic::Work;
+    const Message message = MessageAt(received_, /*is_send=*/false);
+    const bool last_addition = message.chunk == rank_;
+    RETURN_IF_ERROR(arithmetic_->Start(slot, last_addition ? Work::kAddAndMeasure : Work::kAdd,
+                                       tensor_.dtype, Address(message), message.elements.count()));
   }
-  if (receive_done_ < end_ || send_done_ < end_) return moved ? Advance::kMoved : Advance::kWaiting;
-  PartialResult total;
-  for (const PartialResult& partial : partials_) total.Add(partial);
-  *result = total.Result();
-  return Advance::kDone;
+  received_ = Next(received_);
+  return true;
+}
+
+// One segment a pass; send_done_ keeps pace, because there is nobody to send to.
+absl::StatusOr<bool> RingAllreduce::MeasureAlone() {
+  if (received_ == end_ || received_ == receive_done_ + kWindow) return false;
+  const ElementRange range = FixedPart({0, tensor_.elements()}, segment_elements_, received_);
+  RETURN_IF_ERROR(arithmetic_->Start(static_cast<int>(received_ % kWindow),
+                                     RingArithmetic::Work::kMeasure, tensor_.dtype,
+                                     Address({0, range, /*is_partial=*/false}), range.count()));
+  send_done_ = ++received_;
+  return true;
+}
+
+// In the order of positions, so that what is measured is added up in that order.
+absl::StatusOr<bool> RingAllreduce::FinishWork() {
+  bool finished = false;
+  while (receive_done_ < received_) {
+    if (InScatter(receive_done_)) {
+      const int slot = static_cast<int>(receive_done_ % kWindow);
+      ASSIGN_OR_RETURN(const bool done, arithmetic_->Finish(slot, &partials_[rank_]));
+      if (!done) break;
+    }
+    receive_done_ = Next(receive_done_);
+    finished = true;
+  }
+  return finished;
 }
 
 int64_t RingAllreduce::Next(int64_t position) const {
@@ -121,35 +158,12 @@ absl::Status RingAllreduce::PostSend() {
 
 absl::Status RingAllreduce::PostReceive() {
   const Message message = MessageAt(receive_posted_, /*is_send=*/false);
-  const int64_t slot = receive_posted_ % kWindow;
-  void* const to = InScatter(receive_posted_) ? staging_.get() + slot * (staging_bytes_ / kWindow)
-                                              : Address(message);
+  const int slot = static_cast<int>(receive_posted_ % kWindow);
+  void* const to = InScatter(receive_posted_) ? arithmetic_->slot(slot) : Address(message);
   ASSIGN_OR_RETURN(receives_[slot], communicator_.Receive(to, Bytes(message),
                                                           (rank_ + ranks_ - 1) % ranks_, kRingTag));
   receive_posted_ = Next(receive_posted_);
   return absl::OkStatus();
-}
-
-void RingAllreduce::Accept(int64_t position) {
-  if (!InScatter(position)) return;
-  const Message message = MessageAt(position, /*is_send=*/false);
-  const void* const addend = staging_.get() + position % kWindow * (staging_bytes_ / kWindow);
-  void* const sum = Address(message);
-  if (message.chunk == rank_) {  // the last addition to it
-    partials_[rank_].Add(AddToAndMeasure(tensor_.dtype, sum, addend, message.elements.count()));
-  } else {
-    AddTo(tensor_.dtype, sum, addend, message.elements.count());
-  }
-}
-
-// One segment a pass, so that the thread stays ready to abort.
-absl::StatusOr<Advance> RingAllreduce::MeasureAlone(ReduceResult* result) {
-  const ElementRange range = FixedPart({0, tensor_.elements()}, segment_elements_, receive_done_++);
-  send_done_ = receive_done_;
-  partials_[0].Add(Measure(tensor_.dtype, Address({0, range, false}), range.count()));
-  if (receive_done_ < end_) return Advance::kMoved;
-  *result = partials_[0].Result();
-  return Advance::kDone;
 }
 
 }  // namespace gyre

@@ -1,11 +1,11 @@
 // ring_allreduce.h: the bandwidth-optimal sum: scatter-reduce round a ring, then allgather.
 //
 // A state machine on the communication thread.  Its steps are pipelined in segments: a segment is
-// passed on as soon as it has been added, while the next ones are on the wire.
+// passed on as soon as it has been added, while the next ones are on the wire.  Where the memory
+// is, and what adds there, is RingArithmetic's affair.
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -13,6 +13,7 @@
 #include "distributed/allreduce.h"
 #include "distributed/communicator.h"
 #include "distributed/reduction.h"
+#include "distributed/ring_arithmetic.h"
 
 namespace gyre {
 
@@ -25,8 +26,8 @@ namespace gyre {
 //
 // What is sent in step s+1 is what arrived in step s, so both directions are one sequence of
 // messages, and the rule of the pipeline is: a message may go when its predecessor one step back
-// has arrived.  A message's position in that sequence is s * (m+1) + segment, the segment m being
-// the PartialResult (positions of scatter-reduce that would have it are skipped).
+// has arrived and been added.  A message's position in that sequence is s * (m+1) + segment, the
+// segment m being the PartialResult (positions of scatter-reduce that would have it are skipped).
 //
 // Cost: 2(n-1) steps of latency; 2(n-1)/n S + 16(n-1) bytes sent and received by a rank.
 // Chunk c is summed as ((x[c+1] + x[c+2]) + ...) + x[c], ranks counted mod n.
@@ -34,15 +35,20 @@ namespace gyre {
 // workstations"; segments as in Gloo's allreduce.
 class RingAllreduce final : public Allreduce {
  public:
-  explicit RingAllreduce(Communicator& communicator);
+  // The communicator moves the memory that the arithmetic works in.
+  RingAllreduce(Communicator& communicator, std::unique_ptr<RingArithmetic> arithmetic);
+
+  // Of the room that messages need where tensors of up to `bytes` are summed.
+  static size_t SlotBytes(size_t segment_bytes, size_t bytes, int ranks);
 
   absl::Status Start(Tensor inout) override;
   absl::StatusOr<Advance> Progress(ReduceResult* result) override;
+  void Abandon() override { arithmetic_->Drain(); }
 
  private:
   // Messages under way in each direction: one is moved, one is added, and the others keep the link
   // busy across a late wake-up.
-  static constexpr int kWindow = 4;
+  static constexpr int kWindow = RingArithmetic::kSlots;
 
   // Where a message's bytes are.
   struct Message {
@@ -61,23 +67,26 @@ class RingAllreduce final : public Allreduce {
   bool MayReceive() const;
   absl::Status PostSend();
   absl::Status PostReceive();
-  void Accept(int64_t position);
-  absl::StatusOr<Advance> MeasureAlone(ReduceResult* result);
+  // Each returns whether it did anything.
+  absl::StatusOr<bool> Communicate();
+  absl::StatusOr<bool> MeasureAlone();
+  absl::StatusOr<bool> FinishWork();
 
   Communicator& communicator_;
+  const std::unique_ptr<RingArithmetic> arithmetic_;
   const int ranks_, rank_;
 
   Tensor tensor_;
   int64_t segment_elements_ = 0;        // of a full segment
   int64_t segments_ = 0;                // m, of a chunk
   int64_t gather_begin_ = 0, end_ = 0;  // positions
-  // Positions: the next to post, and the oldest under way.
-  int64_t send_posted_ = 0, send_done_ = 0, receive_posted_ = 0, receive_done_ = 0;
+  // Positions: the next to post, and the oldest under way; of what was received (received_ is the
+  // oldest that has not arrived), done means added.
+  int64_t send_posted_ = 0, send_done_ = 0;
+  int64_t receive_posted_ = 0, received_ = 0, receive_done_ = 0;
   std::array<Request, kWindow> sends_{}, receives_{};  // by position % kWindow
   std::vector<PartialResult> partials_;                // by chunk
-  // What arrives in scatter-reduce waits here to be added: kWindow segments.
-  std::unique_ptr<std::byte[]> staging_;
-  size_t staging_bytes_ = 0;
+  size_t slot_bytes_ = 0;                              // reserved
 };
 
 }  // namespace gyre

@@ -1,5 +1,5 @@
 // Sums over ranks that are threads: every algorithm, rank count, length and dtype against the sum
-// in the documented order, bit for bit.
+// in the documented order, bit for bit, in host memory and in that of a sim device.
 
 #include "distributed/allreduce.h"
 
@@ -13,10 +13,40 @@
 #include <string>
 #include <vector>
 
+#include "engine/runtime/buffer.h"
 #include "tests/distributed/rank_threads.h"
 
 namespace gyre {
 namespace {
+
+// An algorithm where it works: "device_ring" is the ring in the memory of a sim device.
+struct Subject {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Allreduce> allreduce;
+};
+
+// `delay_seed`: of the device's streams; 0: no delays.
+Subject NewSubject(const std::string& algorithm, Communicator& communicator,
+                   uint64_t delay_seed = 0) {
+  Subject subject;
+  absl::StatusOr<std::unique_ptr<Allreduce>> allreduce;
+  if (algorithm == "device_ring") {
+    subject.device = NewSimDevice({.delay_seed = delay_seed});
+    allreduce = NewDeviceAllreduce("ring", communicator, *subject.device);
+  } else {
+    subject.device = NewCpuDevice({});
+    allreduce = NewAllreduce(algorithm, communicator);
+  }
+  GYRE_CHECK(allreduce.ok() && *allreduce != nullptr);
+  subject.allreduce = *std::move(allreduce);
+  return subject;
+}
+
+// Device memory of both devices is the host's.
+template <typename T>
+Buffer NewMemory(Subject& subject, int64_t count) {
+  return *Buffer::Allocate(*subject.device, MemoryKind::kDevice, count * sizeof(T));
+}
 
 template <typename T>
 std::vector<std::vector<T>> RandomInputs(int ranks, int64_t count, uint64_t seed) {
@@ -58,7 +88,7 @@ struct Outcome {
   std::vector<size_t> bytes_sent;
 };
 
-// `delay_seed` 0: no delays.
+// `delay_seed`: of messages and devices; 0: no delays.
 template <typename T>
 Outcome<T> Reduce(const std::string& algorithm, const std::vector<std::vector<T>>& inputs,
                   uint64_t delay_seed = 0) {
@@ -73,14 +103,15 @@ Outcome<T> Reduce(const std::string& algorithm, const std::vector<std::vector<T>
     CountingCommunicator communicator(checking);
     const int rank = communicator.rank();
     const int64_t count = static_cast<int64_t>(inputs[rank].size());
-    std::vector<T> memory(count + 2 * kGuard, guard_value);
-    T* const data = memory.data() + kGuard;
+    Subject subject = NewSubject(algorithm, communicator, delay_seed);
+    const Buffer buffer = NewMemory<T>(subject, count + 2 * kGuard);
+    T* const memory = reinterpret_cast<T*>(buffer.data());
+    T* const data = memory + kGuard;
+    std::fill(memory, data + count + kGuard, guard_value);
     std::copy(inputs[rank].begin(), inputs[rank].end(), data);
-    auto allreduce = NewAllreduce(algorithm, communicator);
-    ASSERT_TRUE(allreduce.ok());
-    ASSERT_TRUE((*allreduce)->Start({data, {count}, kDTypeOf<T>}).ok());
+    ASSERT_TRUE(subject.allreduce->Start({data, {count}, kDTypeOf<T>}).ok());
     const absl::Status status =
-        DriveToEnd([&] { return (*allreduce)->Progress(&outcome.results[rank]); });
+        DriveToEnd([&] { return subject.allreduce->Progress(&outcome.results[rank]); });
     ASSERT_TRUE(status.ok()) << status;
     outcome.sums[rank].assign(data, data + count);
     outcome.bytes_sent[rank] = communicator.bytes_sent();
@@ -133,7 +164,8 @@ void ExpectSums(const std::string& algorithm, int ranks, int64_t count, uint64_t
       algorithm == "naive"
           ? static_cast<double>(*std::max_element(sent.begin(), sent.end()))
           : static_cast<double>(std::accumulate(sent.begin(), sent.end(), size_t{0})) / ranks;
-  EXPECT_NEAR(AllreduceBytesSent(algorithm, bytes, ranks), measured, 1e-9 * measured);
+  const std::string name = algorithm == "device_ring" ? "ring" : algorithm;
+  EXPECT_NEAR(AllreduceBytesSent(name, bytes, ranks), measured, 1e-9 * measured);
 }
 
 class AllreduceTest : public testing::TestWithParam<std::tuple<std::string, int>> {
@@ -156,6 +188,8 @@ TEST_P(AllreduceTest, SumsManySegments) {
     ExpectSums<float>(algorithm_, ranks_, count, 0);
   }
   ExpectSums<double>(algorithm_, ranks_, ranks_ * 40'001 + 1, 0);
+  // Those of a device have 131072 F64.
+  if (ranks_ <= 3) ExpectSums<double>(algorithm_, ranks_, ranks_ * 131'072 * 5 + 1, 0);
 }
 
 TEST_P(AllreduceTest, DelaysChangeNoBits) {
@@ -167,13 +201,14 @@ TEST_P(AllreduceTest, DelaysChangeNoBits) {
 
 // Sums a tensor whose result is known: element i is i * ranks + the sum of the ranks' numbers.
 template <typename T>
-void ExpectKnownSum(Allreduce& allreduce, const Communicator& communicator, int64_t count) {
+void ExpectKnownSum(Subject& subject, const Communicator& communicator, int64_t count) {
   const int ranks = communicator.size();
-  std::vector<T> data(count);
+  const Buffer memory = NewMemory<T>(subject, count);
+  T* const data = reinterpret_cast<T*>(memory.data());
   for (int64_t i = 0; i < count; ++i) data[i] = static_cast<T>(i + communicator.rank());
-  ASSERT_TRUE(allreduce.Start({data.data(), {count}, kDTypeOf<T>}).ok());
+  ASSERT_TRUE(subject.allreduce->Start({data, {count}, kDTypeOf<T>}).ok());
   ReduceResult result;
-  ASSERT_TRUE(DriveToEnd([&] { return allreduce.Progress(&result); }).ok());
+  ASSERT_TRUE(DriveToEnd([&] { return subject.allreduce->Progress(&result); }).ok());
   double squares = 0;
   const T ranks_summed = static_cast<T>(ranks * (ranks - 1) / 2);
   for (int64_t i = 0; i < count; ++i) {
@@ -187,13 +222,12 @@ void ExpectKnownSum(Allreduce& allreduce, const Communicator& communicator, int6
 TEST_P(AllreduceTest, OneObjectServesManyOperations) {
   RunRanks(ranks_, [&](Communicator& transport) {
     DelayingCommunicator communicator(transport, 5);
-    auto allreduce = NewAllreduce(algorithm_, communicator);
-    ASSERT_TRUE(allreduce.ok());
+    Subject subject = NewSubject(algorithm_, communicator, 5);
     std::mt19937 lengths(3);  // the same on every rank
     for (int operation = 0; operation < 40; ++operation) {
       const int64_t count = operation % 8 == 0 ? lengths() % 100'000 : lengths() % 100;
-      ExpectKnownSum<float>(**allreduce, communicator, count);
-      ExpectKnownSum<double>(**allreduce, communicator, count / 2);
+      ExpectKnownSum<float>(subject, communicator, count);
+      ExpectKnownSum<double>(subject, communicator, count / 2);
     }
   });
 }
@@ -201,10 +235,9 @@ TEST_P(AllreduceTest, OneObjectServesManyOperations) {
 // An odd F32 chunk sizes the staging first; the F64 after it must still be aligned (seen by UBSan).
 TEST_P(AllreduceTest, StagingFitsAWiderType) {
   RunRanks(ranks_, [&](Communicator& communicator) {
-    auto allreduce = NewAllreduce(algorithm_, communicator);
-    ASSERT_TRUE(allreduce.ok());
-    ExpectKnownSum<float>(**allreduce, communicator, ranks_ * 75);
-    ExpectKnownSum<double>(**allreduce, communicator, ranks_ * 7);
+    Subject subject = NewSubject(algorithm_, communicator);
+    ExpectKnownSum<float>(subject, communicator, ranks_ * 75);
+    ExpectKnownSum<double>(subject, communicator, ranks_ * 7);
   });
 }
 
@@ -239,7 +272,7 @@ TEST_P(AllreduceTest, LargeIsNotInfinite) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AllreduceTest,
-                         testing::Combine(testing::Values("ring", "naive"),
+                         testing::Combine(testing::Values("ring", "naive", "device_ring"),
                                           testing::Values(1, 2, 3, 5, 8)),
                          [](const auto& info) {
                            return std::get<0>(info.param) + "_" +
@@ -257,12 +290,60 @@ TEST(NewAllreduce, NamesTheChoices) {
 TEST(NewAllreduce, RefusesIntegers) {
   auto communicators = NewThreadCommunicators(1, kPatienceMs);
   int64_t data = 1;
-  for (const char* algorithm : {"ring", "naive"}) {
-    auto allreduce = NewAllreduce(algorithm, *communicators[0]);
-    ASSERT_TRUE(allreduce.ok());
-    EXPECT_EQ((*allreduce)->Start({&data, {1}, DType::kI64}).code(),
+  for (const char* algorithm : {"ring", "naive", "device_ring"}) {
+    Subject subject = NewSubject(algorithm, *communicators[0]);
+    EXPECT_EQ(subject.allreduce->Start({&data, {1}, DType::kI64}).code(),
               absl::StatusCode::kInvalidArgument);
   }
+}
+
+TEST(CheckAllreduce, KnowsWhereEachWorks) {
+  for (const char* algorithm : {"ring", "naive", "nccl"}) {
+    EXPECT_TRUE(CheckAllreduce(algorithm, std::nullopt).ok());
+    EXPECT_TRUE(CheckAllreduce(algorithm, DeviceKind::kCuda).ok());
+  }
+  EXPECT_TRUE(CheckAllreduce("ring", DeviceKind::kSim).ok());
+  EXPECT_EQ(
+      CheckAllreduce("nccl", DeviceKind::kSim).message(),
+      "allreduce \"nccl\" sums the memory of GPUs, and this is --device=sim; use \"ring\", or "
+      "--device=cuda");
+  EXPECT_EQ(CheckAllreduce("", DeviceKind::kCpu).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Which device memory a sum needs is known before it is allocated.
+TEST(DeviceRing, AllocatesWhatThePlanSays) {
+  for (const int ranks : {1, 3}) {
+    for (const int64_t count : {0, 1, 1000, 1'000'000}) {
+      const size_t bytes = AllreduceDeviceBytes("ring", count * sizeof(float), ranks);
+      for (const size_t missing : {0, 1}) {
+        RunRanks(ranks, [&](Communicator& communicator) {
+          std::vector<float> data(count);  // not the device's, to leave it the rest
+          const auto device = NewSimDevice({.capacity_bytes = bytes - missing});
+          auto allreduce = NewDeviceAllreduce("ring", communicator, *device);
+          absl::Status status = allreduce.status();
+          if (status.ok()) status = (*allreduce)->Start({data.data(), {count}, DType::kF32});
+          EXPECT_EQ(status.code(),
+                    missing == 0 ? absl::StatusCode::kOk : absl::StatusCode::kResourceExhausted)
+              << ranks << " ranks, " << count << " elements";
+        });
+      }
+    }
+  }
+}
+
+TEST(DeviceRing, OnlyWhereMessagesReachTheDevice) {
+  class HostOnly final : public WrappedCommunicator {
+   public:
+    using WrappedCommunicator::WrappedCommunicator;
+    bool moves_device_memory(DeviceKind) const override { return false; }
+  };
+  const auto communicators = NewThreadCommunicators(1, kPatienceMs);
+  HostOnly host_only(*communicators[0]);
+  const auto device = NewSimDevice({});
+  EXPECT_EQ(*NewDeviceAllreduce("ring", host_only, *device), nullptr);
+  EXPECT_EQ(*NewDeviceAllreduce("naive", *communicators[0], *device), nullptr);
+  EXPECT_TRUE(communicators[0]->moves_device_memory(DeviceKind::kSim));
+  EXPECT_FALSE(communicators[0]->moves_device_memory(DeviceKind::kCuda));
 }
 
 // Without the agreement that comes first on the communication thread: an error, not a crash.

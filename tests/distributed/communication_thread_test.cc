@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "engine/runtime/buffer.h"
 #include "tests/distributed/rank_threads.h"
 
 namespace gyre {
@@ -224,6 +226,97 @@ TEST(CommunicationThread, AbortEndsARankThatWaits) {
       const absl::Status status = thread.Wait(ticket).status();
       EXPECT_EQ(status.code(), reason.code());
       EXPECT_THAT(std::string(status.message()), HasSubstr("out of paper"));
+    });
+  }
+}
+
+// Gradients in device memory, made on a stream that is late, and metrics on the host between them.
+TEST(CommunicationThread, SumsDeviceMemoryBesideTheHosts) {
+  const auto cpu = [](int) { return NewCpuDevice({}); };
+  const auto sim = [](int rank) { return NewSimDevice({.delay_seed = 7 + uint64_t(rank)}); };
+  for (const std::function<std::unique_ptr<Device>(int)>& make : {std::function(cpu), {sim}}) {
+    for (const int ranks : {1, 2, 3}) {
+      std::vector<std::unique_ptr<Device>> devices;  // outlive the communication threads
+      for (int rank = 0; rank < ranks; ++rank) devices.push_back(make(rank));
+      RunRanksOn("ring", ranks, kPatienceMs, [&](CommunicationThread& thread) {
+        Device& device = *devices[thread.rank()];
+        EXPECT_FALSE(thread.sums_device_memory());
+        ASSERT_TRUE(thread.UseDevice(device).ok());
+        ASSERT_TRUE(thread.sums_device_memory());
+        auto stream = *device.NewStream();
+        auto made = *device.NewEvent();
+        for (int64_t count : {0, 1, 1000, 20'000}) {
+          const Buffer memory =
+              *Buffer::Allocate(device, MemoryKind::kDevice, count * sizeof(float));
+          const std::vector<float> mine(count, static_cast<float>(thread.rank() + 1));
+          ASSERT_TRUE(stream->Copy(memory.data(), mine.data(), memory.bytes()).ok());
+          ASSERT_TRUE(stream->Record(*made).ok());
+          const auto ticket = thread.Submit("bucket", {memory.data(), {count}, DType::kF32},
+                                            made.get(), MemoryKind::kDevice);
+          std::vector<float> metrics = {1};
+          EXPECT_TRUE(thread.Sum("metrics", View(metrics)).ok());
+          EXPECT_EQ(metrics[0], ranks);
+          const auto result = thread.Wait(ticket);
+          ASSERT_TRUE(result.ok()) << result.status();
+          const float sum = static_cast<float>(ranks * (ranks + 1) / 2);
+          EXPECT_TRUE(result->finite);
+          EXPECT_EQ(result->sum_of_squares, double{sum} * sum * static_cast<double>(count));
+          std::vector<float> summed(count);
+          ASSERT_TRUE(stream->Copy(summed.data(), memory.data(), memory.bytes()).ok());
+          ASSERT_TRUE(stream->Synchronize().ok());
+          EXPECT_EQ(summed, std::vector<float>(count, sum));
+        }
+      });
+    }
+  }
+}
+
+TEST(CommunicationThread, LeavesDeviceMemoryToItsCaller) {
+  const auto device = NewSimDevice({});
+  RunRanksOn("naive", 1, kPatienceMs, [&](CommunicationThread& thread) {
+    EXPECT_TRUE(thread.UseDevice(*device).ok());
+    EXPECT_FALSE(thread.sums_device_memory());
+  });
+}
+
+TEST(CommunicationThread, OtherDeviceIsAnErrorOnAllRanks) {
+  RunRanksOn("ring", 3, kPatienceMs, [&](CommunicationThread& thread) {
+    const auto device = thread.rank() == 2 ? NewSimDevice({}) : NewCpuDevice({});
+    EXPECT_THAT(std::string(thread.UseDevice(*device).message()),
+                HasSubstr("rank 0 is at the use of device cpu, rank 2 at the use of device sim"));
+    EXPECT_FALSE(thread.sums_device_memory());
+  });
+  RunRanksOn("nccl", 2, kPatienceMs, [&](CommunicationThread& thread) {
+    const auto device = NewCpuDevice({});
+    EXPECT_EQ(thread.UseDevice(*device).code(), absl::StatusCode::kInvalidArgument);
+  });
+}
+
+// A rank goes away in the middle of sums in device memory; what the others then free must not be
+// worked on any more (seen by ASan).
+TEST(CommunicationThread, AfterAnAbortDeviceMemoryIsFree) {
+  const absl::Status reason = absl::ResourceExhaustedError("out of paper");
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int rank = 0; rank < 3; ++rank) {
+      devices.push_back(NewSimDevice({.copy_bytes_per_s = 1e9, .delay_seed = seed}));
+    }
+    RunRanksOn("ring", 3, kPatienceMs, [&](CommunicationThread& thread) {
+      Device& device = *devices[thread.rank()];
+      ASSERT_TRUE(thread.UseDevice(device).ok());
+      constexpr int64_t kCount = 1'000'000;
+      const Buffer memory = *Buffer::Allocate(device, MemoryKind::kDevice, kCount * sizeof(float));
+      std::memset(memory.data(), 0, memory.bytes());
+      CommunicationThread::Ticket ticket = 0;
+      for (int i = 0; i < 50; ++i) {
+        ticket = thread.Submit("bucket", {memory.data(), {kCount}, DType::kF32}, nullptr,
+                               MemoryKind::kDevice);
+        if (i == 0 && thread.rank() == 1) {
+          ASSERT_TRUE(thread.Wait(ticket).ok());
+        }
+      }
+      if (thread.rank() == 1) thread.Abort(reason);
+      EXPECT_EQ(thread.Wait(ticket).status().code(), reason.code());
     });
   }
 }
