@@ -32,6 +32,7 @@ std::byte* Net::Address(int state) const {
 absl::Status Net::Forward(Stream& stream, const SumStatistic& sum) const {
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const NetNode& node = plan_.spec.nodes[n];
+    if (node.applied_by_producer) continue;
     for (int phase = 0; phase < node.spec.forward_phases; ++phase) {
       const LayerContext context{.stream = stream,
                                  .states = nodes_[n].forward,

@@ -27,7 +27,9 @@ class Inference {
     RETURN_IF_ERROR(AddInputs());
     ASSIGN_OR_RETURN(const NetGraph graph,
                      BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST));
-    for (const Node& node : graph.nodes) RETURN_IF_ERROR(AddNode(node));
+    for (size_t n = 0; n < graph.nodes.size(); ++n) {
+      RETURN_IF_ERROR(AddNode(graph.nodes[n], ActivationAfter(graph, static_cast<int>(n))));
+    }
     if (options_.train) RETURN_IF_ERROR(FindBackward());
     ShareMemory();
     return std::move(net_);
@@ -38,6 +40,20 @@ class Inference {
     return absl::Status(status.code(),
                         absl::StrFormat("%s: layer \"%s\": %s", config_.source->Where(layer),
                                         layer.name(), status.message()));
+  }
+
+  // What node n may apply to its output: that of the only layer which reads it.
+  static Activation ActivationAfter(const NetGraph& graph, int n) {
+    int uses = 0;
+    bool relu = false;
+    for (const Node& node : graph.nodes) {
+      for (const Source& source : node.inputs) {
+        if (source.is_net_input || source.index != n) continue;
+        ++uses;
+        relu = node.config->has_relu() && node.config->relu().negative_slope() == 0;
+      }
+    }
+    return uses == 1 && relu ? Activation::kRelu : Activation::kNone;
   }
 
   absl::Status AddInputs() {
@@ -61,7 +77,7 @@ class Inference {
     return absl::OkStatus();
   }
 
-  absl::Status AddNode(const Node& source) {
+  absl::Status AddNode(const Node& source, Activation activation) {
     const int index = static_cast<int>(net_.nodes.size());
     NetNode node;
     node.config = source.config;
@@ -87,9 +103,15 @@ class Inference {
                                    .same_parameters_as = FirstSpec(node.config->name()),
                                    .global_batch = options_.global_batch,
                                    .random_key = RandomKey(options_.seed, node.config->name()),
+                                   .output_activation = activation,
                                    .primitives = options_.primitives});
     if (!spec.ok()) return Error(*node.config, spec.status());
     node.spec = *std::move(spec);
+    if (node.spec.applied_activation) node.activation = activation;
+    // No layer but a ReLU has a producer with an activation.
+    const Source& first = source.inputs.front();
+    node.applied_by_producer =
+        !first.is_net_input && net_.nodes[first.index].activation != Activation::kNone;
     for (const StateSpec& state : node.spec.states) {
       if (state.shape.IsCountable()) continue;
       return Error(*node.config, absl::InvalidArgumentError(absl::StrFormat(
@@ -193,6 +215,8 @@ class Inference {
           net_.values[node.output].memory = net_.values[input].memory;
         }
       }
+      GYRE_CHECK(!node.applied_by_producer ||
+                 net_.values[node.output].memory == net_.values[node.inputs[0]].memory);
     }
   }
 

@@ -26,10 +26,12 @@ struct NetNode {
   const LayerConfig* config = nullptr;
   std::shared_ptr<Layer> layer;
   LayerSpec spec;
-  std::vector<int> inputs;      // values
-  int output = -1;              // value
-  bool backward = false;        // takes part in the backward pass
-  std::vector<int> parameters;  // for each state: index into the ParameterSet, or -1
+  std::vector<int> inputs;                    // values
+  int output = -1;                            // value
+  bool backward = false;                      // takes part in the backward pass
+  Activation activation = Activation::kNone;  // that forward applies for the layer after it
+  bool applied_by_producer = false;           // such a layer: forward has nothing left to do
+  std::vector<int> parameters;                // for each state: index into the ParameterSet, or -1
 };
 
 struct NetSpec {

@@ -252,6 +252,54 @@ TEST(NetTest, WorksInPlaceOnlyWhereNobodyReadsTheInputAgain) {
   EXPECT_NE(ValueNamed(forked_net, "relu").memory, ValueNamed(forked_net, "trunk").memory);
 }
 
+const NetNode& NodeNamed(const NetSpec& net, const std::string& name) {
+  for (const NetNode& node : net.nodes) {
+    if (node.config->name() == name) return node;
+  }
+  ADD_FAILURE() << name;
+  return net.nodes[0];
+}
+
+// A ReLU is done by the layer before it where nobody else reads that one; losses and gradients are
+// those of the same net with a slope that is nearly 0, whose ReLUs do their own work.
+TEST(NetTest, AProducerAppliesTheReluAfterIt) {
+  const auto text = [](const std::string& slope) {
+    return "layer { name: \"conv\" conv2d { filters: 3 kernel: 3 } } "
+           "layer { name: \"relu1\" relu { negative_slope: " +
+           slope +
+           " } } "
+           "layer { name: \"fc1\" dense { outputs: 6 } } "
+           "layer { name: \"relu2\" relu { negative_slope: " +
+           slope +
+           " } } "
+           "layer { name: \"fc2\" input: \"relu2\" dense { outputs: 4 } } "
+           "layer { name: \"relu3\" input: \"fc2\" relu { negative_slope: " +
+           slope +
+           " } } "
+           "layer { name: \"acc\" input: \"fc2\" input: \"label\" accuracy {} } "
+           "layer { name: \"loss\" input: \"relu3\" input: \"label\" "
+           "softmax_cross_entropy {} }";
+  };
+  const Parsed<NetConfig> fused_net = ParseOrDie(text("0")), plain_net = ParseOrDie(text("1e-30"));
+  Rank fused(fused_net, Cpu(), DType::kF64, 5), plain(plain_net, Cpu(), DType::kF64, 5);
+  const NetSpec& spec = fused.net().plan().spec;
+  EXPECT_TRUE(NodeNamed(spec, "relu1").applied_by_producer);
+  EXPECT_TRUE(NodeNamed(spec, "relu2").applied_by_producer);
+  EXPECT_FALSE(NodeNamed(spec, "relu3").applied_by_producer);  // "acc" reads fc2 as well
+  for (const NetNode& node : plain.net().plan().spec.nodes) EXPECT_FALSE(node.applied_by_producer);
+
+  EXPECT_NEAR(TotalLoss(fused.Forward(OneRank)), TotalLoss(plain.Forward(OneRank)), 1e-13);
+  fused.Backward();
+  plain.Backward();
+  for (size_t p = 0; p < fused.parameters().all().size(); ++p) {
+    const int index = static_cast<int>(p);
+    const auto a = fused.Doubles(fused.net().gradient(index, fused.parameters()));
+    const auto b = plain.Doubles(plain.net().gradient(index, plain.parameters()));
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-13);
+  }
+}
+
 TEST(NetTest, NeverOverwritesANetInput) {
   const Parsed<NetConfig> net = ParseOrDie(R"(
     layer { name: "relu" input: "image" relu {} }
