@@ -1,16 +1,18 @@
-// parallel.h: the four loop skeletons that every kernel of our own is an instance of.  The only
+// parallel.h: the loop skeletons that every kernel of our own is an instance of.  The only
 // layer-facing file that mentions __CUDACC__.
 //
 // A functor is a named struct of values and pointers with HOST_DEVICE const methods; it is copied
 // into the stream, and what it points to must outlive the work.  The order of additions depends on
-// the extents alone, never on the thread count (but a GPU's order is another than a CPU's).
-// Extents of 0 are legal.  Errors of all four: those of Stream::Call; Internal naming the skeleton
-// if a GPU refuses the launch.
+// the extents alone (and on whether there is scratch), never on the thread count; a GPU's order is
+// another than a CPU's.  Extents of 0 are legal.  Errors of all: those of Stream::Call; Internal
+// naming the skeleton if a GPU refuses the launch.
 #pragma once
 
+#include "engine/runtime/check.h"
 #include "engine/runtime/device.h"
 #include "engine/runtime/host_device.h"
 #include "engine/runtime/parallel_host.h"
+#include "engine/runtime/parallel_split.h"
 #if defined(__CUDACC__)
 #include "engine/runtime/parallel_cuda.h"
 #endif
@@ -25,8 +27,7 @@ absl::Status ForEach(Stream& stream, int64_t n, F f) {
   if (stream.kind() == DeviceKind::kCuda) {
     using namespace parallel_internal;
     if (n == 0) return absl::OkStatus();
-    ForEachKernel<<<Blocks(n, kThreads), kThreads, 0, NativeStream(stream)>>>(n, f);
-    return LaunchStatus("ForEach");
+    return Launch("ForEach", stream, Pieces(n, kThreads), ForEachKernel<F>, n, f);
   }
 #endif
   return stream.Call([n, f] {
@@ -40,22 +41,26 @@ absl::Status ForEach(Stream& stream, int64_t n, F f) {
 //   Value Identity() const;                         // Combine(Identity(), v) == v
 //   Value Load(int64_t row, int64_t column) const;
 //   Value Combine(Value a, Value b) const;          // associative and commutative up to rounding
-//   void Store(int64_t index, Value v) const;
+//   void Store(int64_t index, Value v) const
 // so an argmax breaks ties by the index that its Value carries (tests/runtime/monoid_check.h).
 //
 // ForEachRow:    Store(row, Combine over columns of Load(row, column)) for each row.
 // ReduceColumns: Store(column, Combine over rows of Load(row, column)) for each column.
 // An empty reduction stores Identity().  Store may write what the other rows (columns) do not load.
 // Enqueues on stream.
+//
+// A GPU gives a row to one block at most, and a few neighbouring columns to one, so a few long ones
+// occupy little of it; with scratch, device memory of ForEachRowScratch (ReduceColumnsScratch)
+// bytes, they are cut into pieces first.  On a CPU scratch gains nothing, but gives the same
+// order of pieces.
 template <typename R>
 absl::Status ForEachRow(Stream& stream, int64_t rows, int64_t columns, R reduction) {
 #if defined(__CUDACC__)
   if (stream.kind() == DeviceKind::kCuda) {
     using namespace parallel_internal;
     if (rows == 0) return absl::OkStatus();
-    ForEachRowKernel<<<Blocks(rows, 1), kThreads, 0, NativeStream(stream)>>>(rows, columns,
-                                                                             reduction);
-    return LaunchStatus("ForEachRow");
+    return Launch("ForEachRow", stream, Pieces(rows, kThreads / RowLanes(columns)),
+                  ForEachRowKernel<R>, rows, columns, reduction);
   }
 #endif
   return stream.Call([rows, columns, reduction] {
@@ -70,13 +75,69 @@ absl::Status ReduceColumns(Stream& stream, int64_t rows, int64_t columns, R redu
   if (stream.kind() == DeviceKind::kCuda) {
     using namespace parallel_internal;
     if (columns == 0) return absl::OkStatus();
-    ReduceColumnsKernel<<<Blocks(columns, kWarp), kThreads, 0, NativeStream(stream)>>>(
-        rows, columns, reduction);
-    return LaunchStatus("ReduceColumns");
+    return Launch("ReduceColumns", stream, Pieces(columns, ColumnLanes(columns)),
+                  ReduceColumnsKernel<R>, rows, columns, reduction);
   }
 #endif
   return stream.Call([rows, columns, reduction] {
     parallel_internal::HostReduceColumns(rows, columns, reduction);
+    return absl::OkStatus();
+  });
+}
+
+template <typename R>
+size_t ForEachRowScratch(int64_t rows, int64_t columns) {
+  const int64_t pieces = parallel_internal::RowSplit(rows, columns);
+  return pieces == 1 ? 0 : static_cast<size_t>(rows * pieces) * sizeof(typename R::Value);
+}
+
+template <typename R>
+absl::Status ForEachRow(Stream& stream, int64_t rows, int64_t columns, R reduction, void* scratch) {
+  using namespace parallel_internal;
+  const int64_t pieces = RowSplit(rows, columns), size = Pieces(columns, pieces);
+  if (pieces == 1) return ForEachRow(stream, rows, columns, reduction);
+  auto* partial = static_cast<typename R::Value*>(scratch);
+  RETURN_IF_ERROR(ForEachRow(stream, rows * pieces, size,
+                             RowPieces<R>{reduction, columns, pieces, size, partial}));
+  return ForEachRow(stream, rows, pieces, Partials<R>{reduction, pieces, partial});
+}
+
+template <typename R>
+size_t ReduceColumnsScratch(int64_t rows, int64_t columns) {
+  const int64_t pieces = parallel_internal::ColumnSplit(rows, columns);
+  return pieces == 1 ? 0 : static_cast<size_t>(pieces * columns) * sizeof(typename R::Value);
+}
+
+template <typename R>
+absl::Status ReduceColumns(Stream& stream, int64_t rows, int64_t columns, R reduction,
+                           void* scratch) {
+  using namespace parallel_internal;
+  const int64_t pieces = ColumnSplit(rows, columns), size = Pieces(rows, pieces);
+  if (pieces == 1) return ReduceColumns(stream, rows, columns, reduction);
+  auto* partial = static_cast<typename R::Value*>(scratch);
+  RETURN_IF_ERROR(ReduceColumns(stream, size, pieces * columns,
+                                ColumnPieces<R>{reduction, rows, columns, size, partial}));
+  return ReduceColumns(stream, pieces, columns, Partials<R>{reduction, columns, partial});
+}
+
+// For each row: value = Finish(Combine over columns of Load(row, column)), then
+// Apply(row, column, value) for each column: a softmax or a normalisation.  The functor has, in
+// place of Store,
+//   Value Finish(Value v) const;
+//   void Apply(int64_t row, int64_t column, Value value) const;
+// Apply may overwrite what Load(row, column) read.  Enqueues on stream.
+template <typename R>
+absl::Status TransformRows(Stream& stream, int64_t rows, int64_t columns, R reduction) {
+#if defined(__CUDACC__)
+  if (stream.kind() == DeviceKind::kCuda) {
+    using namespace parallel_internal;
+    if (rows == 0 || columns == 0) return absl::OkStatus();
+    return Launch("TransformRows", stream, Pieces(rows, kThreads / RowLanes(columns)),
+                  TransformRowsKernel<R>, rows, columns, reduction);
+  }
+#endif
+  return stream.Call([rows, columns, reduction] {
+    parallel_internal::HostTransformRows(rows, columns, reduction);
     return absl::OkStatus();
   });
 }
@@ -92,9 +153,8 @@ absl::Status ScatterAdd(Stream& stream, int64_t rows, int64_t columns, S scatter
   if (stream.kind() == DeviceKind::kCuda) {
     using namespace parallel_internal;
     if (rows == 0 || columns == 0) return absl::OkStatus();
-    ScatterAddKernel<<<Blocks(columns, kThreads), kThreads, 0, NativeStream(stream)>>>(
-        rows, columns, scatter);
-    return LaunchStatus("ScatterAdd");
+    return Launch("ScatterAdd", stream, rows * Pieces(columns, kScatterColumns),
+                  ScatterAddKernel<S>, rows, columns, scatter);
   }
 #endif
   return stream.Call([rows, columns, scatter] {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "engine/runtime/parallel_split.h"
+
 namespace gyre::parallel_internal {
 
 // Loops of fewer visits run on one thread: waking a team takes microseconds, in which one core
@@ -22,8 +24,6 @@ inline constexpr int64_t kColumnsPerPiece = 4096;
 inline constexpr int64_t kRowsPerPiece = 256;
 // Columns that one piece of a column reduction or scatter covers: its values stay in the L1 cache.
 inline constexpr int64_t kColumnsPerBlock = 128;
-
-constexpr int64_t Pieces(int64_t extent, int64_t size) { return (extent + size - 1) / size; }
 
 // True where that many tasks, of so many visits in all, are worth a team of threads.
 constexpr bool Worthwhile(int64_t tasks, int64_t visits) { return tasks > 1 && visits >= kGrain; }
@@ -82,6 +82,16 @@ void HostForEachRow(int64_t rows, int64_t columns, R r) {
       value = r.Combine(value, partial[row * pieces + piece]);
     }
     r.Store(row, value);
+  }
+}
+
+template <typename R>
+void HostTransformRows(int64_t rows, int64_t columns, R r) {
+#pragma omp parallel for schedule(static) firstprivate(r) if (Worthwhile(rows, rows * columns))
+  for (int64_t row = 0; row < rows; ++row) {
+    const typename R::Value value = r.Finish(CombineRow(r, row, 0, columns));
+#pragma omp simd
+    for (int64_t column = 0; column < columns; ++column) r.Apply(row, column, value);
   }
 }
 

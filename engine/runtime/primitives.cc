@@ -1,5 +1,4 @@
-// What all libraries of primitives share: the arithmetic of extents, validation, and the choice of
-// libraries for a device.
+// What all libraries of primitives share: the arithmetic of extents, validation and messages.
 #include "engine/runtime/primitives.h"
 
 #include "absl/strings/str_cat.h"
@@ -137,21 +136,6 @@ std::string ToString(const Pool2dSpec& spec) {
 
 std::string ToString(const LogSoftmaxSpec& spec) {
   return absl::StrFormat("log_softmax %s [%d, %d]", DTypeName(spec.dtype), spec.rows, spec.columns);
-}
-
-Primitives::Primitives(DeviceKind device, int threads) {
-  if (device == DeviceKind::kCuda) return;
-  libraries_.push_back(NewOneDnnLibrary(threads));
-  libraries_.push_back(NewReferenceLibrary());
-}
-
-Primitives::Primitives(std::vector<std::unique_ptr<PrimitiveLibrary>> libraries)
-    : libraries_(std::move(libraries)) {}
-
-std::string Primitives::choices() const {
-  std::string all;
-  for (const auto& library : libraries_) all += library->choices();
-  return all;
 }
 
 }  // namespace gyre

@@ -2,9 +2,11 @@
 #include "engine/runtime/primitives_onednn.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace gyre {
 namespace {
@@ -17,10 +19,10 @@ class OneDnnGemm : public Gemm {
       : context_(context),
         spec_(spec),
         what_(ToString(spec)),
-        a_(Matrix(spec.m, spec.k, spec.transpose_a)),
-        b_(Matrix(spec.k, spec.n, spec.transpose_b)),
-        bias_(Matrix(1, spec.n, false)),
-        c_(Matrix(spec.m, spec.n, false)) {
+        a_(Matrix(spec.dtype, spec.m, spec.k, spec.transpose_a)),
+        b_(Matrix(spec.dtype, spec.k, spec.n, spec.transpose_b)),
+        bias_(Matrix(spec.dtype, 1, spec.n, false)),
+        c_(Matrix(spec.dtype, spec.m, spec.n, false)) {
     const dnnl::matmul::desc desc =
         spec.bias ? dnnl::matmul::desc(a_, b_, bias_, c_) : dnnl::matmul::desc(a_, b_, c_);
     const dnnl::matmul::primitive_desc primitive(desc, OneDnnAttributes(), context.engine);
@@ -41,15 +43,15 @@ class OneDnnGemm : public Gemm {
       if (spec_.bias) arguments.emplace(DNNL_ARG_BIAS, OneDnnMemory(bias_, context_, bias));
       matmul_.execute(s, arguments);
       s.wait();
-      ActivateInPlace(spec_.activation, spec_.m * spec_.n, static_cast<float*>(c));
+      ActivateInPlace(spec_.activation, spec_.dtype, spec_.m * spec_.n, c);
     });
   }
 
  private:
   // A matrix of rows x columns, stored as its transpose if so said.
-  static memory::desc Matrix(int64_t rows, int64_t columns, bool transposed) {
+  static memory::desc Matrix(DType dtype, int64_t rows, int64_t columns, bool transposed) {
     return {{rows, columns},
-            memory::data_type::f32,
+            OneDnnType(dtype),
             transposed ? memory::dims{1, rows} : memory::dims{columns, 1}};
   }
 
@@ -61,11 +63,30 @@ class OneDnnGemm : public Gemm {
   dnnl::matmul matmul_;
 };
 
+// Some of oneDNN 2.6's AMX kernels for BF16 use tiles that they have not configured, which is an
+// illegal instruction.  The choice is the process's, before its first operation; oneDNN's variable
+// for it still rules.
+void AvoidAmx() {
+  if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr) return;
+  // An error says that there was an operation already, after this or somebody else's choice.
+  (void)dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
+}
+
 class OneDnnLibrary : public PrimitiveLibrary {
  public:
-  explicit OneDnnLibrary(int threads) : context_{{dnnl::engine::kind::cpu, 0}, threads} {}
+  explicit OneDnnLibrary(int threads) : context_{{dnnl::engine::kind::cpu, 0}, threads} {
+    AvoidAmx();
+  }
 
   std::string_view name() const override { return "onednn"; }
+
+  // All that its choice of kernels depends on beside the spec.
+  std::string choices() const override {
+    const dnnl_version_t* version = dnnl::version();
+    return absl::StrFormat("onednn %d.%d.%d, instruction set %#x, %d threads\n", version->major,
+                           version->minor, version->patch,
+                           static_cast<int>(dnnl::get_effective_cpu_isa()), context_.threads);
+  }
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
     RETURN_IF_ERROR(Accept(spec, {spec.m, spec.n, spec.k}));
@@ -79,24 +100,28 @@ class OneDnnLibrary : public PrimitiveLibrary {
 
   absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
     RETURN_IF_ERROR(Accept(spec, {spec.n, spec.c}));
+    if (spec.dtype == DType::kBF16) return LeaveToOthers(spec);
     return PrepareOneDnnPool2d(context_, spec);
   }
 
   absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
     // oneDNN 2.6 errs by 3e-6, sixty times a rounding, which would show in every loss.
     RETURN_IF_ERROR(Validate(spec));
-    return absl::UnimplementedError(absl::StrCat(ToString(spec), ": left to the reference"));
+    return LeaveToOthers(spec);
   }
 
  private:
-  // Operands with an extent of 0 are left to the reference: oneDNN's kernels disagree on what they
-  // mean.
+  template <typename Spec>
+  static absl::Status LeaveToOthers(const Spec& spec) {
+    return absl::UnimplementedError(absl::StrCat(ToString(spec), ": left to other libraries"));
+  }
+
+  // Operands with an extent of 0 are left to others: oneDNN's kernels disagree on what they mean.
   template <typename Spec>
   static absl::Status Accept(const Spec& spec, std::initializer_list<int64_t> extents) {
     RETURN_IF_ERROR(Validate(spec));
-    if (spec.dtype != DType::kF32 || std::min(extents) == 0) {
-      return absl::UnimplementedError(absl::StrCat(ToString(spec), ": left to the reference"));
-    }
+    const bool known = spec.dtype == DType::kF32 || spec.dtype == DType::kBF16;
+    if (!known || std::min(extents) == 0) return LeaveToOthers(spec);
     return absl::OkStatus();
   }
 
@@ -115,6 +140,19 @@ void* ThreadScratch(size_t bytes) {
   const size_t lines = (bytes + sizeof(CacheLine) - 1) / sizeof(CacheLine);
   if (lines > scratch.size()) scratch.resize(lines);
   return scratch.data();
+}
+
+void ActivateInPlace(Activation activation, DType dtype, int64_t n, void* values) {
+  if (activation == Activation::kNone) return;
+  const auto activate = [activation, n]<typename T>(T* v) {
+#pragma omp parallel for simd
+    for (int64_t i = 0; i < n; ++i) v[i] = static_cast<T>(Activate<float>(activation, v[i]));
+  };
+  if (dtype == DType::kBF16) {
+    activate(static_cast<BFloat16*>(values));
+  } else {
+    activate(static_cast<float*>(values));
+  }
 }
 
 absl::Status OneDnnError(const std::string& what, const dnnl::error& error) {

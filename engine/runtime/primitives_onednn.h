@@ -89,15 +89,14 @@ inline dnnl::memory OneDnnMemory(const dnnl::memory::desc& desc, const OneDnnCon
   return dnnl::memory(desc, context.engine, const_cast<void*>(data));
 }
 
-// oneDNN's own ReLU makes 0 of a NaN, and with it would hide a run that has diverged.
-template <typename T>
-void ActivateInPlace(Activation activation, int64_t n, T* values) {
-  if (activation == Activation::kNone) return;
-#pragma omp parallel for simd
-  for (int64_t i = 0; i < n; ++i) {
-    values[i] = static_cast<T>(Activate<float>(activation, values[i]));
-  }
+// The element type of a spec that the library accepts.
+inline dnnl::memory::data_type OneDnnType(DType dtype) {
+  return dtype == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
+
+// values[i] = activation(values[i]).  oneDNN's own ReLU makes 0 of a NaN, and with it would hide a
+// run that has diverged.
+void ActivateInPlace(Activation activation, DType dtype, int64_t n, void* values);
 
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareOneDnnConv2d(const OneDnnContext& context,
                                                             const Conv2dSpec& spec);

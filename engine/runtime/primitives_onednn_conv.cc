@@ -29,7 +29,8 @@ constexpr int64_t kLayoutBatch = 32;
 // Descriptors of what a convolution of `n` images is made of.
 struct Operands {
   Operands(const Conv2dSpec& spec, int64_t n)
-      : x(Image(n, spec.c, spec.h, spec.w)),
+      : type(OneDnnType(spec.dtype)),
+        x(Image(n, spec.c, spec.h, spec.w)),
         y(Image(n, spec.filters, spec.out_h(), spec.out_w())),
         weight_dims{spec.filters, spec.c, spec.kernel_h, spec.kernel_w},
         strides{spec.stride_h, spec.stride_w},
@@ -40,19 +41,17 @@ struct Operands {
       weight_dims = {spec.groups, spec.filters / spec.groups, spec.c / spec.groups, spec.kernel_h,
                      spec.kernel_w};
     }
-    canonical =
-        memory::desc(weight_dims, memory::data_type::f32,
-                     spec.groups > 1 ? memory::format_tag::abcde : memory::format_tag::abcd);
-    any = memory::desc(weight_dims, memory::data_type::f32, memory::format_tag::any);
-    if (spec.bias) {
-      bias = memory::desc({spec.filters}, memory::data_type::f32, memory::format_tag::a);
-    }
+    canonical = memory::desc(
+        weight_dims, type, spec.groups > 1 ? memory::format_tag::abcde : memory::format_tag::abcd);
+    any = memory::desc(weight_dims, type, memory::format_tag::any);
+    if (spec.bias) bias = memory::desc({spec.filters}, type, memory::format_tag::a);
   }
 
-  static memory::desc Image(int64_t n, int64_t c, int64_t h, int64_t w) {
-    return {{n, c, h, w}, memory::data_type::f32, memory::format_tag::nhwc};
+  memory::desc Image(int64_t n, int64_t c, int64_t h, int64_t w) const {
+    return {{n, c, h, w}, type, memory::format_tag::nhwc};
   }
 
+  memory::data_type type;
   memory::desc x, y, canonical, any, bias;  // bias: empty if there is none
   memory::dims weight_dims, strides, dilations, before, after;
 };
@@ -130,8 +129,8 @@ class OneDnnConv2d : public Conv2d {
       if (spec_.bias) arguments.emplace(DNNL_ARG_BIAS, Memory(operands_.bias, bias));
       forward_.convolution.execute(s, arguments);
       s.wait();
-      ActivateInPlace(spec_.activation, spec_.n * spec_.out_h() * spec_.out_w() * spec_.filters,
-                      static_cast<float*>(y));
+      ActivateInPlace(spec_.activation, spec_.dtype,
+                      spec_.n * spec_.out_h() * spec_.out_w() * spec_.filters, y);
     });
   }
 
@@ -199,7 +198,7 @@ class OneDnnConv2d : public Conv2d {
       layout_.tag = OneDnnLayoutTag(DescribeForward(typical).weights_desc());
     }
     if (layout_.tag.empty()) layout_.tag = OneDnnLayoutTag(operands_.canonical);
-    stored_ = *OneDnnLayout(operands_.weight_dims, layout_.tag);
+    stored_ = *OneDnnLayout(operands_.weight_dims, operands_.type, layout_.tag);
     layout_.bytes = stored_.get_size();
   }
 
@@ -250,7 +249,9 @@ class OneDnnConv2d : public Conv2d {
   absl::Status ZeroGradients(Stream& stream, void* dweights, void* dbias) const {
     return stream.Call([=, this] {
       std::fill_n(static_cast<std::byte*>(dweights), layout_.bytes, std::byte{0});
-      if (spec_.bias) std::fill_n(static_cast<float*>(dbias), spec_.filters, 0.0f);
+      const size_t bias_bytes =
+          spec_.bias ? static_cast<size_t>(spec_.filters) * SizeOf(spec_.dtype) : 0;
+      std::fill_n(static_cast<std::byte*>(dbias), bias_bytes, std::byte{0});
       return absl::OkStatus();
     });
   }
@@ -280,7 +281,8 @@ class OneDnnConv2d : public Conv2d {
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareOneDnnConv2d(const OneDnnContext& context,
                                                             const Conv2dSpec& spec) {
   if (!spec.weight_layout.empty() &&
-      !OneDnnLayout(Operands(spec, 1).weight_dims, spec.weight_layout).has_value()) {
+      !OneDnnLayout(Operands(spec, 1).weight_dims, OneDnnType(spec.dtype), spec.weight_layout)
+           .has_value()) {
     return absl::UnimplementedError(
         absl::StrCat(ToString(spec), ": oneDNN does not know this weight layout"));
   }

@@ -14,9 +14,9 @@ namespace gyre {
 // Empty if oneDNN has no name for the layout.
 std::string OneDnnLayoutTag(const dnnl::memory::desc& desc);
 
-// Float weights with the extents `dims` in the layout that a tag names; nullopt if the tag is not
+// Weights with the extents `dims` in the layout that a tag names; nullopt if the tag is not
 // OneDnnLayoutTag's or does not suit the rank.
 std::optional<dnnl::memory::desc> OneDnnLayout(const dnnl::memory::dims& dims,
-                                               std::string_view tag);
+                                               dnnl::memory::data_type type, std::string_view tag);
 
 }  // namespace gyre

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
-#include "tests/primitives/operations.h"
+#include "tests/primitives/oracle.h"
 
 namespace gyre {
 namespace {
@@ -11,22 +11,11 @@ constexpr double kTolerance = 2e-6;  // relative to the sum of absolute values: 
 
 class OneDnnConvTest : public testing::Test {
  protected:
-  // Runs a spec by oneDNN and by the reference in double and compares all there is.
   ConvOutputs<float> ExpectAsReference(Rig& rig, const PrimitiveLibrary& library,
                                        const Conv2dSpec& spec) {
-    const auto in = RandomConvInputs<float>(random_, spec);
-    const auto precise = Convert<double>(in);
-    Conv2dSpec reference_spec = spec;
-    reference_spec.dtype = DType::kF64;
-    reference_spec.weight_layout.clear();
-    const auto got = RunConv(rig, library, spec, in);
-    ExpectClose(got, RunConv(rig, *reference_, reference_spec, precise),
-                RunConv(rig, *reference_, reference_spec, Absolute(precise)), kTolerance,
-                ToString(spec));
-    return got;
+    return Oracle(rig, library).CheckConv<float>(random_, spec, kTolerance);
   }
 
-  const std::unique_ptr<PrimitiveLibrary> reference_ = NewReferenceLibrary();
   Random random_{20240608};
 };
 
@@ -103,6 +92,29 @@ TEST_F(OneDnnConvTest, NetsLayersAsReference) {
        }) {
     ExpectAsReference(rig, *library, spec);
   }
+}
+
+// bfloat16 operands, summed in float; the layout as its own dtype has it, and other ones.
+TEST_F(OneDnnConvTest, BFloat16AsReference) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  Oracle oracle(rig, *library);
+  int taken = 0;
+  for (int round = 0; round < 200 && !HasFatalFailure(); ++round) {
+    Conv2dSpec spec = RandomConvSpec(random_, DType::kBF16);
+    if (round % 2 == 0) spec.activation = Activation::kRelu;
+    if (round % 20 == 0) spec.n = 0;
+    if (round % 3 == 0) spec.weight_layout = spec.groups > 1 ? "onednn:Abcde16a" : "onednn:Acdb16a";
+    if (absl::IsUnimplemented(library->Prepare(spec).status())) continue;
+    ++taken;
+    const auto out = oracle.CheckConv<BFloat16>(random_, spec, Tolerance(DType::kBF16));
+    EXPECT_TRUE(out.layout.tag.starts_with("onednn:")) << out.layout.tag;
+    std::vector<std::byte> repacked(out.layout.bytes);
+    Check(Get(library->Prepare(spec))->Pack(out.dweights.data(), repacked.data()));
+    EXPECT_EQ(out.opaque_dweights, repacked) << "padding is not zero: " << ToString(spec);
+  }
+  if (taken == 0) GTEST_SKIP() << "not on this CPU";
+  EXPECT_GT(taken, 100) << "of 200";
 }
 
 // The parameter's padding is updated with it by optimizers: it must hold zeros, in the gradient as

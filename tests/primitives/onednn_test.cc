@@ -1,7 +1,7 @@
 // oneDNN's GEMM and pooling against the reference in double.
 #include <gtest/gtest.h>
 
-#include "tests/primitives/operations.h"
+#include "tests/primitives/oracle.h"
 
 namespace gyre {
 namespace {
@@ -25,13 +25,7 @@ INSTANTIATE_TEST_SUITE_P(, OneDnnTest, testing::Values(DeviceKind::kCpu, DeviceK
 TEST_P(OneDnnTest, GemmAsReference) {
   const auto one_thread = NewOneDnnLibrary(1);
   for (int round = 0; round < 300; ++round) {
-    GemmSpec spec;
-    spec.m = Pick(random_, {1, 2, 5, 16, 33, 64, 65, 130});
-    spec.n = Pick(random_, {1, 3, 8, 10, 17, 63, 64, 100, 257});
-    spec.k = Pick(random_, {1, 2, 7, 63, 64, 65, 150, 1030});
-    spec.transpose_a = Pick(random_, {0, 1}) != 0;
-    spec.transpose_b = Pick(random_, {0, 1}) != 0;
-    spec.bias = Pick(random_, {0, 1}) != 0;
+    const GemmSpec spec = RandomGemmSpec(random_, DType::kF32);
     const auto a = RandomValues<float>(random_, spec.m * spec.k);
     const auto b = RandomValues<float>(random_, spec.k * spec.n);
     const auto bias = RandomValues<float>(random_, spec.bias ? spec.n : 0);
@@ -47,6 +41,31 @@ TEST_P(OneDnnTest, GemmAsReference) {
     ExpectClose(got, want, magnitude, kTolerance, ToString(spec));
     ExpectClose(RunGemm(rig_, *one_thread, spec, a, b, bias), want, magnitude, kTolerance,
                 ToString(spec) + " one thread");
+  }
+}
+
+// bfloat16 operands, summed in float.
+TEST_P(OneDnnTest, BFloat16GemmAsReference) {
+  if (!library_->Prepare(GemmSpec{.dtype = DType::kBF16, .m = 1, .n = 1, .k = 1}).ok()) {
+    GTEST_SKIP() << "not on this CPU";
+  }
+  Oracle oracle(rig_, *library_);
+  for (int round = 0; round < 200 && !HasFatalFailure(); ++round) {
+    GemmSpec spec = RandomGemmSpec(random_, DType::kBF16);
+    if (round % 2 == 0) spec.activation = Activation::kRelu;
+    oracle.CheckGemm<BFloat16>(random_, spec, Tolerance(DType::kBF16));
+  }
+}
+
+TEST_P(OneDnnTest, ActivationAsReference) {
+  Oracle oracle(rig_, *library_);
+  for (int round = 0; round < 50 && !HasFatalFailure(); ++round) {
+    GemmSpec gemm = RandomGemmSpec(random_, DType::kF32);
+    gemm.activation = Activation::kRelu;
+    oracle.CheckGemm<float>(random_, gemm, kTolerance);
+    Conv2dSpec conv = RandomConvSpec(random_, DType::kF32);
+    conv.activation = Activation::kRelu;
+    oracle.CheckConv<float>(random_, conv, kTolerance);
   }
 }
 

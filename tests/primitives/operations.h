@@ -37,10 +37,13 @@ inline void Check(const absl::Status& status) { EXPECT_TRUE(status.ok()) << stat
 // A device with one stream.
 class Rig {
  public:
+  explicit Rig(std::unique_ptr<Device> device)
+      : device_(std::move(device)), stream_(Get(device_->NewStream())) {}
   explicit Rig(int threads, DeviceKind kind = DeviceKind::kCpu)
-      : device_(kind == DeviceKind::kSim ? NewSimDevice({.threads = threads})
-                                         : NewCpuDevice({.threads = threads})),
-        stream_(Get(device_->NewStream())) {}
+      : Rig(kind == DeviceKind::kSim ? NewSimDevice({.threads = threads})
+                                     : NewCpuDevice({.threads = threads})) {}
+
+  Device& device() { return *device_; }
 
   Stream& stream() { return *stream_; }
 
@@ -98,7 +101,7 @@ inline int64_t Pick(Random& random, std::initializer_list<int64_t> choices) {
   return choices.begin()[random() % choices.size()];
 }
 
-// Floats in [-1, 1], as T: F32 and F64 runs see the same numbers.
+// Floats in [-1, 1], rounded to T: F32 and F64 runs see the same numbers.
 template <typename T>
 std::vector<T> RandomValues(Random& random, int64_t count) {
   std::uniform_real_distribution<float> uniform(-1, 1);
@@ -114,21 +117,23 @@ std::vector<To> Convert(const std::vector<From>& values) {
 
 template <typename T>
 std::vector<T> Absolute(std::vector<T> values) {
-  for (T& value : values) value = std::abs(value);
+  for (T& value : values) value = static_cast<T>(std::abs(value));
   return values;
 }
 
-// |got - want| <= relative * magnitude, elementwise.  magnitude: the same operation on absolute
-// values, which is what rounding errors of a sum are relative to.
+// |got - want| <= relative * magnitude, elementwise, but for what lies below the smallest number of
+// F16.  magnitude: the same operation on absolute values, which is what rounding errors of a sum
+// are relative to.
 template <typename T>
 void ExpectClose(const std::vector<T>& got, const std::vector<double>& want,
                  const std::vector<double>& magnitude, double relative, const std::string& what) {
+  constexpr double kUnderflow = std::is_same_v<T, Half> ? 0x1p-25 : 0;
   ASSERT_EQ(got.size(), want.size()) << what;
   ASSERT_EQ(got.size(), magnitude.size()) << what;
   for (size_t i = 0; i < got.size(); ++i) {
     const double error = std::abs(static_cast<double>(got[i]) - want[i]);
-    ASSERT_LE(error, relative * magnitude[i])
-        << what << " at " << i << ": " << got[i] << " instead of " << want[i];
+    ASSERT_LE(error, relative * magnitude[i] + kUnderflow)
+        << what << " at " << i << ": " << static_cast<double>(got[i]) << " instead of " << want[i];
   }
 }
 
@@ -235,6 +240,17 @@ std::vector<T> RunLogSoftmax(Rig& rig, const PrimitiveLibrary& library, const Lo
   const Rig::Bytes device_x(rig, x), y(rig, x.size() * sizeof(T));
   Check(softmax->Forward(rig.stream(), device_x.data(), y.data()));
   return y.Read<T>();
+}
+
+inline GemmSpec RandomGemmSpec(Random& random, DType dtype) {
+  GemmSpec spec{.dtype = dtype};
+  spec.m = Pick(random, {1, 2, 5, 16, 33, 64, 65, 130});
+  spec.n = Pick(random, {1, 3, 8, 10, 17, 63, 64, 100, 257});
+  spec.k = Pick(random, {1, 2, 7, 63, 64, 65, 150, 1030});
+  spec.transpose_a = Pick(random, {0, 1}) != 0;
+  spec.transpose_b = Pick(random, {0, 1}) != 0;
+  spec.bias = Pick(random, {0, 1}) != 0;
+  return spec;
 }
 
 // A valid convolution of a few thousand multiplications: channel counts around the widths of

@@ -78,14 +78,90 @@ TEST(PrimitivesTest, NobodyTakesIt) {
             "no library of this device implements gemm F32 [2, 4] x [4, 3]");
 }
 
-TEST(PrimitivesTest, HalfTypesAreNotTaken) {
+TEST(PrimitivesTest, EveryRealTypeIsTakenAndNoOther) {
   const Primitives primitives(DeviceKind::kCpu, 1);
-  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kI32}) {
-    EXPECT_TRUE(absl::IsUnimplemented(
-        primitives.Prepare(GemmSpec{.dtype = dtype, .m = 1, .n = 1, .k = 1}).status()));
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    Check(primitives.Prepare(GemmSpec{.dtype = dtype, .m = 1, .n = 1, .k = 1}).status());
+    Check(primitives.Prepare(Conv2dSpec{.dtype = dtype, .n = 1, .h = 1, .w = 1, .c = 1}).status());
+    Check(primitives.Prepare(Pool2dSpec{.dtype = dtype, .n = 1, .h = 1, .w = 1, .c = 1}).status());
+    Check(primitives.Prepare(LogSoftmaxSpec{.dtype = dtype, .rows = 1, .columns = 1}).status());
+  }
+  for (const DType dtype : {DType::kI32, DType::kI64, DType::kU8}) {
+    EXPECT_TRUE(absl::IsUnimplemented(primitives.Prepare(GemmSpec{.dtype = dtype}).status()));
     EXPECT_TRUE(absl::IsUnimplemented(
         primitives.Prepare(LogSoftmaxSpec{.dtype = dtype, .rows = 1, .columns = 1}).status()));
   }
+}
+
+// Ranks with different shares of a batch add their gradients byte by byte.
+TEST(PrimitivesTest, WeightLayoutsDoNotDependOnTheBatch) {
+  const Primitives primitives(DeviceKind::kCpu, kManyThreads);
+  Random random(3);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (int round = 0; round < 50; ++round) {
+      Conv2dSpec spec = RandomConvSpec(random, dtype);
+      const WeightLayout layout = Get(primitives.Prepare(spec))->weight_layout();
+      for (const int64_t n : {0, 1, 2, 64}) {
+        spec.n = n;
+        const auto conv = Get(primitives.Prepare(spec));
+        EXPECT_EQ(conv->weight_layout().tag, layout.tag) << ToString(spec);
+        EXPECT_EQ(conv->weight_layout().bytes, layout.bytes) << ToString(spec);
+      }
+    }
+  }
+}
+
+// Whoever takes the job: a run that has diverged must show it.
+TEST(PrimitivesTest, ReluLetsNaNsThrough) {
+  const Primitives primitives(DeviceKind::kCpu, 1);
+  const Chosen chosen(primitives);
+  const auto reference = NewReferenceLibrary(), kernels = NewKernelLibrary();
+  Rig rig(1);
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    VisitReal(dtype, [&]<typename T>() {
+      const GemmSpec gemm{.dtype = dtype, .m = 3, .n = 1, .k = 1, .activation = Activation::kRelu};
+      const Conv2dSpec conv{.dtype = dtype,
+                            .n = 1,
+                            .h = 1,
+                            .w = 3,
+                            .c = 1,
+                            .filters = 1,
+                            .activation = Activation::kRelu};
+      const std::vector<T> x = {T(NAN), T(-2), T(3)}, one = {T(1)};
+      const PrimitiveLibrary* const libraries[] = {&chosen, kernels.get(), reference.get()};
+      for (const PrimitiveLibrary* library : libraries) {
+        if (library == reference.get() && !IsComputeType(dtype)) continue;
+        for (const auto& y : {RunGemm<T>(rig, *library, gemm, x, one, {}),
+                              RunConv<T>(rig, *library, conv, {x, one, {}, x}).y}) {
+          EXPECT_TRUE(std::isnan(static_cast<float>(y[0]))) << DTypeName(dtype);
+          EXPECT_EQ(static_cast<float>(y[1]), 0);
+          EXPECT_EQ(static_cast<float>(y[2]), 3);
+        }
+      }
+    });
+  }
+}
+
+class ChoosyLibrary : public FakeLibrary {
+ public:
+  explicit ChoosyLibrary(std::string choices)
+      : FakeLibrary(absl::UnimplementedError("")), choices_(std::move(choices)) {}
+  std::string choices() const override { return choices_; }
+
+ private:
+  const std::string choices_;
+};
+
+TEST(PrimitivesTest, ChoicesAreThoseOfAllLibraries) {
+  EXPECT_EQ(Of(std::unique_ptr<PrimitiveLibrary>(std::make_unique<ChoosyLibrary>("a\nb\n")),
+               NewReferenceLibrary(),
+               std::unique_ptr<PrimitiveLibrary>(std::make_unique<ChoosyLibrary>("c\n")))
+                .choices(),
+            "a\nb\nc\n");
+  const std::string one = Primitives(DeviceKind::kCpu, 1).choices();
+  EXPECT_TRUE(one.starts_with("onednn ")) << one;
+  EXPECT_EQ(one, Primitives(DeviceKind::kSim, 1).choices());
+  EXPECT_NE(one, Primitives(DeviceKind::kCpu, 2).choices()) << "threads change the order of sums";
 }
 
 TEST(PrimitivesTest, F32IsOneDnnsAndF64TheReferences) {
@@ -129,7 +205,8 @@ TEST(SpecTest, ExtentsAndFlops) {
 // Every library refuses what is invalid, with the spec and the reason.
 template <typename Spec>
 void ExpectInvalid(const Spec& spec, const std::string& reason) {
-  for (const auto& library : {NewOneDnnLibrary(1), NewReferenceLibrary()}) {
+  for (const auto& library :
+       {NewOneDnnLibrary(1), NewReferenceLibrary(), NewKernelLibrary(), NewConvertingLibrary({})}) {
     const absl::Status status = library->Prepare(spec).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_EQ(status.message(), ToString(spec) + ": " + reason);
@@ -192,24 +269,26 @@ class ZeroExtentTest : public testing::TestWithParam<DType> {
   Rig rig_{1, DeviceKind::kSim};
 };
 
-INSTANTIATE_TEST_SUITE_P(, ZeroExtentTest, testing::Values(DType::kF32, DType::kF64),
+INSTANTIATE_TEST_SUITE_P(, ZeroExtentTest,
+                         testing::Values(DType::kF32, DType::kF64, DType::kF16, DType::kBF16),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
 
 TEST_P(ZeroExtentTest, GemmOfNothingIsTheBias) {
-  VisitComputeType(GetParam(), [&]<typename T>() {
+  VisitReal(GetParam(), [&]<typename T>() {
     GemmSpec spec{.dtype = GetParam(), .m = 2, .n = 2, .k = 0, .bias = true};
-    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {}, {5, 6}), (std::vector<T>{5, 6, 5, 6}));
+    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {}, {T(5), T(6)}),
+              (std::vector<T>{T(5), T(6), T(5), T(6)}));
     spec.bias = false;
-    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {}, {}), std::vector<T>(4, 0));
+    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {}, {}), std::vector<T>(4, T(0)));
     spec = {.dtype = GetParam(), .m = 0, .n = 2, .k = 1};
-    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {1, 2}, {}), std::vector<T>());
+    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {}, {T(1), T(2)}, {}), std::vector<T>());
     spec = {.dtype = GetParam(), .m = 2, .n = 0, .k = 1};
-    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {1, 2}, {}, {}), std::vector<T>());
+    EXPECT_EQ(RunGemm<T>(rig_, library_, spec, {T(1), T(2)}, {}, {}), std::vector<T>());
   });
 }
 
 TEST_P(ZeroExtentTest, ConvOfNothing) {
-  VisitComputeType(GetParam(), [&]<typename T>() {
+  VisitReal(GetParam(), [&]<typename T>() {
     Random random(1);
     const Conv2dSpec one{.dtype = GetParam(),
                          .n = 1,
@@ -223,8 +302,8 @@ TEST_P(ZeroExtentTest, ConvOfNothing) {
     Conv2dSpec no_images = one, no_channels = one, no_filters = one, no_rows = one;
     no_images.n = 0;
     auto out = RunConv(rig_, library_, no_images, RandomConvInputs<T>(random, no_images));
-    EXPECT_EQ(out.dweights, std::vector<T>(4, 0));
-    EXPECT_EQ(out.dbias, std::vector<T>(1, 0));
+    EXPECT_EQ(out.dweights, std::vector<T>(4, T(0)));
+    EXPECT_EQ(out.dbias, std::vector<T>(1, T(0)));
 
     no_channels.c = 0;
     auto in = RandomConvInputs<T>(random, no_channels);
@@ -234,19 +313,19 @@ TEST_P(ZeroExtentTest, ConvOfNothing) {
 
     no_filters.filters = 0;
     out = RunConv(rig_, library_, no_filters, RandomConvInputs<T>(random, no_filters));
-    EXPECT_EQ(out.dx, std::vector<T>(4, 0));
+    EXPECT_EQ(out.dx, std::vector<T>(4, T(0)));
 
     no_rows.h = 0;
     no_rows.padding_top = 2;  // an image of padding
     in = RandomConvInputs<T>(random, no_rows);
     out = RunConv(rig_, library_, no_rows, in);
     EXPECT_EQ(out.y, in.bias);
-    EXPECT_EQ(out.dweights, std::vector<T>(4, 0));
+    EXPECT_EQ(out.dweights, std::vector<T>(4, T(0)));
   });
 }
 
 TEST_P(ZeroExtentTest, PoolAndLogSoftmaxOfNothing) {
-  VisitComputeType(GetParam(), [&]<typename T>() {
+  VisitReal(GetParam(), [&]<typename T>() {
     Pool2dSpec pool{.dtype = GetParam(), .n = 0, .h = 2, .w = 2, .c = 3, .kernel_h = 2};
     EXPECT_EQ(RunPool<T>(rig_, library_, pool, {}, {}).y, std::vector<T>());
     pool.n = 2;

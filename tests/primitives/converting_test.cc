@@ -1,0 +1,117 @@
+// The converting library, around oneDNN and around the reference, against the reference in double.
+#include <gtest/gtest.h>
+
+#include "tests/primitives/oracle.h"
+
+namespace gyre {
+namespace {
+
+struct Case {
+  DType dtype;
+  bool onednn;  // else around the reference
+};
+
+class ConvertingTest : public testing::TestWithParam<Case> {
+ protected:
+  DType dtype() const { return GetParam().dtype; }
+  // The inner result has its own error, which the last rounding adds to.
+  double tolerance() const { return Tolerance(dtype()) + Tolerance(DType::kF32); }
+  template <typename Body>
+  void Visit(Body body) {
+    VisitReal(dtype(), body);
+  }
+
+  const std::unique_ptr<PrimitiveLibrary> inner_ =
+      GetParam().onednn ? NewOneDnnLibrary(kManyThreads) : NewReferenceLibrary();
+  const std::unique_ptr<PrimitiveLibrary> library_ = NewConvertingLibrary({inner_.get()});
+  Rig rig_{kManyThreads, DeviceKind::kSim};
+  Oracle oracle_{rig_, *library_};
+  Random random_{20240702};
+};
+
+INSTANTIATE_TEST_SUITE_P(, ConvertingTest,
+                         testing::Values(Case{DType::kF16, true}, Case{DType::kBF16, true},
+                                         Case{DType::kF16, false}, Case{DType::kBF16, false}),
+                         [](const auto& info) {
+                           return std::string(DTypeName(info.param.dtype)) +
+                                  (info.param.onednn ? "OneDnn" : "Reference");
+                         });
+
+TEST_P(ConvertingTest, GemmAsReference) {
+  Visit([&]<typename T>() {
+    for (int round = 0; round < 100 && !HasFatalFailure(); ++round) {
+      GemmSpec spec = RandomGemmSpec(random_, dtype());
+      if (round % 2 == 0) spec.activation = Activation::kRelu;
+      oracle_.CheckGemm<T>(random_, spec, tolerance());
+    }
+  });
+}
+
+TEST_P(ConvertingTest, ConvAsReference) {
+  Visit([&]<typename T>() {
+    for (int round = 0; round < 100 && !HasFatalFailure(); ++round) {
+      Conv2dSpec spec = RandomConvSpec(random_, dtype());
+      if (round % 2 == 0) spec.activation = Activation::kRelu;
+      if (round % 20 == 0) spec.n = 0;
+      oracle_.CheckConv<T>(random_, spec, tolerance());
+    }
+  });
+}
+
+// The inner operation's order of weights, in elements half as long; its padding stays zero.
+TEST_P(ConvertingTest, WeightsKeepTheInnerLayout) {
+  Visit([&]<typename T>() {
+    for (int round = 0; round < 50; ++round) {
+      Conv2dSpec spec = RandomConvSpec(random_, dtype());
+      const auto conv = Get(library_->Prepare(spec));
+      const auto canonical = RandomValues<T>(random_, spec.weights());
+      std::vector<T> opaque(conv->weight_layout().bytes / sizeof(T), T(NAN));
+      std::vector<T> unpacked(canonical.size());
+      Check(conv->Pack(canonical.data(), opaque.data()));
+      Check(conv->Unpack(opaque.data(), unpacked.data()));
+      EXPECT_EQ(unpacked, canonical);
+
+      spec.dtype = DType::kF32;
+      const auto inner = Get(inner_->Prepare(spec));
+      EXPECT_EQ(conv->weight_layout().tag, inner->weight_layout().tag);
+      EXPECT_EQ(conv->weight_layout().bytes * 2, inner->weight_layout().bytes);
+      std::vector<float> wide(opaque.size());
+      Check(inner->Pack(Convert<float>(canonical).data(), wide.data()));
+      EXPECT_EQ(Convert<float>(opaque), wide) << ToString(spec);
+    }
+  });
+}
+
+TEST_P(ConvertingTest, ATagBindsTheInnerOperation) {
+  Conv2dSpec spec{.dtype = dtype(), .n = 1, .h = 8, .w = 8, .c = 16, .filters = 16, .kernel_h = 3};
+  spec.weight_layout = "onednn:abcd";
+  const auto prepared = library_->Prepare(spec);
+  if (GetParam().onednn) {
+    EXPECT_EQ(Get(library_->Prepare(spec))->weight_layout().tag, "onednn:abcd");
+  } else {
+    EXPECT_TRUE(absl::IsUnimplemented(prepared.status()));
+  }
+}
+
+TEST_P(ConvertingTest, TakesNothingElse) {
+  for (const DType other : {DType::kF32, DType::kF64, DType::kI32}) {
+    EXPECT_TRUE(absl::IsUnimplemented(library_->Prepare(GemmSpec{.dtype = other}).status()));
+  }
+  EXPECT_TRUE(absl::IsUnimplemented(
+      library_->Prepare(LogSoftmaxSpec{.dtype = dtype(), .rows = 1, .columns = 1}).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(
+      library_->Prepare(Pool2dSpec{.dtype = dtype(), .n = 1, .h = 1, .w = 1, .c = 1}).status()));
+}
+
+TEST(ConvertingLibraryTest, TakesTheFirstInnerLibraryThatTakesTheJob) {
+  const auto onednn = NewOneDnnLibrary(1), reference = NewReferenceLibrary();
+  const auto library = NewConvertingLibrary({onednn.get(), reference.get()});
+  Conv2dSpec spec{.dtype = DType::kF16, .n = 1, .h = 8, .w = 8, .c = 16, .filters = 16};
+  EXPECT_TRUE(Get(library->Prepare(spec))->weight_layout().tag.starts_with("onednn:"));
+  spec.c = 0;  // not oneDNN's
+  EXPECT_EQ(Get(library->Prepare(spec))->weight_layout().tag, "");
+  EXPECT_TRUE(absl::IsUnimplemented(NewConvertingLibrary({})->Prepare(spec).status()));
+}
+
+}  // namespace
+}  // namespace gyre
