@@ -68,6 +68,10 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Prepare(
   const std::string fingerprint = run->plan_->Fingerprint();
   RETURN_IF_ERROR(communication.CheckEqual("the weights' layouts and buckets", fingerprint));
   run->options_.choices["layouts"] = Sha256(fingerprint).substr(0, 16);
+  if (const std::string algorithms = primitives.choices(); !algorithms.empty()) {
+    RETURN_IF_ERROR(communication.CheckEqual("the libraries' algorithms", algorithms));
+    run->options_.choices["algorithms"] = Sha256(algorithms).substr(0, 16);
+  }
   return run;
 }
 

@@ -130,7 +130,7 @@ TEST(SetField, Refuses) {
       {"", "1",
        "unknown field \"\"; choose from net, data, optimizer, learning_rate, batch, "
        "test_batch, epochs, steps, evaluate_every, checkpoint_every, keep_checkpoints, "
-       "seed, precision, distributed"},
+       "seed, precision, distributed, tf32"},
       {"optimizer..momentum", "1",
        "unknown field \"\"; choose from sgd, adam, weight_decay, "
        "clip_norm"},
