@@ -1,0 +1,230 @@
+#include "tests/cuda/fake_machine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/runtime/check.h"
+
+namespace gyre::fake_cudart {
+
+thread_local int current_gpu = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+State& State::Get() {
+  static State& state = *new State;
+  return state;
+}
+
+cudaError_t State::Enter(const std::string& function) {
+  ++calls[function];
+  const auto failing = failing_calls.find(function);
+  if (failing == failing_calls.end() || --failing->second.first > 0) return cudaSuccess;
+  const cudaError_t error = failing->second.second;
+  failing_calls.erase(failing);
+  return error;
+}
+
+cudaError_t State::Break(Capture& capture, cudaError_t error) {
+  capture.broken = true;
+  return error;
+}
+
+cudaError_t State::RefuseInCapture() {
+  cudaError_t error = cudaSuccess;
+  for (const auto& capture : captures_) {
+    if (capture->mode == cudaStreamCaptureModeGlobal ||
+        (capture->mode == cudaStreamCaptureModeThreadLocal &&
+         capture->thread == std::this_thread::get_id())) {
+      error = Break(*capture, cudaErrorStreamCaptureUnsupported);
+    }
+  }
+  return error;
+}
+
+// The real runtime takes null for its legacy stream, which waits for all others: a bug in Gyre.
+cudaError_t State::CheckStream(cudaStream_t stream) const {
+  if (!streams.contains(stream) || stream->gpu != current_gpu) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t State::CheckEvent(cudaEvent_t event) {
+  // The real runtime asks any GPU's events, but opens the thread's current GPU to do so.
+  if (!events.contains(event) || event->gpu != current_gpu) return cudaErrorInvalidResourceHandle;
+  if (event->capture == nullptr) return cudaSuccess;
+  return Break(*event->capture, cudaErrorCapturedEvent);
+}
+
+cudaError_t State::Add(cudaStream_t stream, Op op) {
+  if (stream->capture == nullptr) {
+    stream->queue.push_back(std::move(op));
+    return cudaSuccess;
+  }
+  if (stream->capture->broken) return cudaErrorStreamCaptureInvalidated;
+  ++stream->captured;
+  stream->capture->nodes.push_back(std::move(op));
+  return cudaSuccess;
+}
+
+cudaError_t State::Copy(cudaStream_t stream, void* to, const void* from, size_t bytes) {
+  if (const cudaError_t error = CheckStream(stream)) return error;
+  bool pageable = false;
+  for (const void* data : {static_cast<const void*>(to), from}) {
+    if (data == nullptr && bytes > 0) return cudaErrorInvalidValue;
+    const bool known = device.InRegion(data) || pinned.InRegion(data);
+    if (known && !device.Contains(data, bytes) && !pinned.Contains(data, bytes)) {
+      return cudaErrorInvalidValue;
+    }
+    pageable |= !known;
+  }
+  const Op copy{.kind = Op::kCopy, .to = to, .from = from, .bytes = bytes};
+  if (!pageable) return Add(stream, copy);
+  // The runtime stages such a copy, for which it may make the caller wait.
+  ++calls["pageable copy"];
+  if (stream->capture != nullptr) {
+    return Break(*stream->capture, cudaErrorStreamCaptureUnsupported);
+  }
+  stream->queue.push_back(copy);
+  RunAll(*stream);
+  return lost;
+}
+
+cudaError_t State::LaunchKernel(cudaStream_t stream, Launch launch) {
+  if (const cudaError_t error = CheckStream(stream)) return error;
+  const auto within = [](const std::array<unsigned, 3>& extents, std::array<unsigned, 3> most) {
+    for (size_t i = 0; i < 3; ++i) {
+      if (extents[i] < 1 || extents[i] > most[i]) return false;
+    }
+    return true;
+  };
+  const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
+  if (!within(launch.grid, {0x7FFFFFFF, 65535, 65535}) || !within(launch.block, {1024, 1024, 64}) ||
+      threads > 1024) {
+    return cudaErrorInvalidConfiguration;
+  }
+  if (launch.shared_bytes > size_t{48} << 10) return cudaErrorInvalidValue;
+  launch.stream = stream;
+  launch.captured = stream->capture != nullptr;
+  if (const cudaError_t error = Add(stream, {.kind = Op::kWork, .launch = launch})) return error;
+  launches.push_back(std::move(launch));
+  return cudaSuccess;
+}
+
+cudaError_t State::Record(cudaEvent_t event, cudaStream_t stream) {
+  if (!events.contains(event)) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t error = CheckStream(stream)) return error;
+  if (event->gpu != stream->gpu) return cudaErrorInvalidResourceHandle;
+  if (stream->capture != nullptr) {
+    event->point = nullptr;
+    event->capture = stream->capture;
+    event->stream = stream;
+    event->captured = stream->captured;
+    return cudaSuccess;
+  }
+  event->capture = nullptr;
+  event->point = std::make_shared<Point>(Point{.stream = stream});
+  return Add(stream, {.kind = Op::kRecord, .point = event->point});
+}
+
+cudaError_t State::Wait(cudaStream_t stream, cudaEvent_t event) {
+  if (!events.contains(event)) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t error = CheckStream(stream)) return error;
+  if (event->capture == nullptr) {
+    if (stream->capture != nullptr) {
+      return Break(*stream->capture, cudaErrorStreamCaptureIsolation);
+    }
+    if (event->point == nullptr) return cudaSuccess;
+    return Add(stream, {.kind = Op::kWait, .point = event->point});
+  }
+  if (event->capture->ended) return cudaErrorCapturedEvent;
+  if (stream->capture == nullptr) {
+    stream->capture = event->capture;
+    stream->captured = 1;  // an unjoined stream spoils the capture even if nothing was put on it
+    stream->joined = 0;
+    event->capture->forks.push_back(stream);
+    return cudaSuccess;
+  }
+  if (stream->capture != event->capture) {
+    return Break(*stream->capture, cudaErrorStreamCaptureMerge);
+  }
+  if (stream == event->capture->origin) event->stream->joined = event->captured;
+  return cudaSuccess;
+}
+
+cudaError_t State::BeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  if (const cudaError_t error = CheckStream(stream)) return error;
+  if (stream->capture != nullptr) return cudaErrorIllegalState;
+  stream->capture = std::make_shared<Capture>(
+      Capture{.origin = stream, .thread = std::this_thread::get_id(), .mode = mode});
+  captures_.push_back(stream->capture);
+  return cudaSuccess;
+}
+
+cudaError_t State::EndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  if (const cudaError_t error = CheckStream(stream)) return error;
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (capture == nullptr) return cudaErrorIllegalState;
+  if (capture->origin != stream) return Break(*capture, cudaErrorStreamCaptureUnmatched);
+  if (capture->mode != cudaStreamCaptureModeRelaxed &&
+      capture->thread != std::this_thread::get_id()) {
+    return Break(*capture, cudaErrorStreamCaptureWrongThread);
+  }
+  cudaError_t error = capture->broken ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+  stream->capture = nullptr;
+  for (CUstream_st* fork : capture->forks) {
+    if (error == cudaSuccess && fork->joined != fork->captured)
+      error = cudaErrorStreamCaptureUnjoined;
+    fork->capture = nullptr;
+  }
+  capture->ended = true;
+  std::erase(captures_, capture);
+  if (error != cudaSuccess) return error;
+  *graph = new CUgraph_st{.nodes = std::move(capture->nodes)};
+  graphs.insert(*graph);
+  return cudaSuccess;
+}
+
+void* State::Reach(const void* data) const {
+  if (device.InRegion(data)) return device.View(data);
+  if (pinned.InRegion(data)) return pinned.View(data);
+  return const_cast<void*>(data);
+}
+
+void State::Do(const Op& op) {
+  if (lost != cudaSuccess) return;
+  if (failing_work > 0 && --failing_work == 0) {
+    lost = failing_work_error;
+    return;
+  }
+  if (op.kind == Op::kCopy) std::memmove(Reach(op.to), Reach(op.from), op.bytes);
+}
+
+void State::RunOne(CUstream_st& stream) {
+  GYRE_CHECK(!stream.queue.empty());
+  const Op op = std::move(stream.queue.front());
+  stream.queue.pop_front();
+  switch (op.kind) {
+    case Op::kRecord:
+      op.point->passed = true;
+      break;
+    case Op::kWait:
+      // The record was enqueued before the wait, so this ends.
+      while (!op.point->passed) RunOne(*op.point->stream);
+      break;
+    default:
+      Do(op);
+  }
+}
+
+void State::RunAll(CUstream_st& stream) {
+  while (!stream.queue.empty()) RunOne(stream);
+}
+
+void State::RunAll() {
+  for (cudaStream_t stream : streams) RunAll(*stream);
+}
+
+}  // namespace gyre::fake_cudart

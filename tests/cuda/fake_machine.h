@@ -1,0 +1,157 @@
+// fake_machine.h: the inside of the fake CUDA runtime: the machine that fake_cudart.cc's functions
+// act on.  Work waits in its stream's queue until something asks for it to have been done.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda/fake_cudart.h"
+#include "tests/cuda/fake_memory.h"
+
+namespace gyre::fake_cudart {
+
+// A point in a stream, as an event holds it.
+struct Point {
+  CUstream_st* stream;
+  bool passed = false;
+};
+
+struct Op {
+  enum Kind { kCopy, kWork, kRecord, kWait } kind;
+  void* to = nullptr;  // kCopy
+  const void* from = nullptr;
+  size_t bytes = 0;
+  std::shared_ptr<Point> point = nullptr;  // kRecord: passes it; kWait: waits for it
+  Launch launch = {};                      // kWork
+};
+
+// Work that is being written down, on the stream where it began and those that joined it.
+struct Capture {
+  CUstream_st* origin;
+  std::thread::id thread;
+  cudaStreamCaptureMode mode;
+  std::vector<CUstream_st*> forks = {};
+  std::vector<Op> nodes = {};
+  bool broken = false, ended = false;
+};
+
+}  // namespace gyre::fake_cudart
+
+// What CUDA's handles point to.
+struct CUstream_st {
+  int gpu;
+  std::deque<gyre::fake_cudart::Op> queue = {};
+  std::shared_ptr<gyre::fake_cudart::Capture> capture = nullptr;
+  int captured = 0;  // how many times it was written to in this capture
+  int joined = 0;    // `captured` at the last event that the capture's origin waited for
+};
+struct CUevent_st {
+  int gpu;
+  std::shared_ptr<gyre::fake_cudart::Point> point = nullptr;  // null: never recorded
+  std::shared_ptr<gyre::fake_cudart::Capture> capture = nullptr;
+  CUstream_st* stream = nullptr;  // of the capture
+  int captured = 0;               // the stream's, at the record
+};
+struct CUgraph_st {
+  std::vector<gyre::fake_cudart::Op> nodes;
+};
+struct CUgraphExec_st {
+  int gpu;
+  std::vector<gyre::fake_cudart::Op> nodes;
+};
+struct CUkern_st {
+  std::string name;
+};
+
+namespace gyre::fake_cudart {
+
+// Everything; all under `mutex`, which callers hold.
+class State {
+ public:
+  static State& Get();  // lives for ever: kernels are registered before main
+
+  // Counts the call.  Errors: what FailCall asked for.
+  cudaError_t Enter(const std::string& function);
+  // What spoils the calling thread's capture.  Errors: cudaErrorStreamCaptureUnsupported.
+  cudaError_t RefuseInCapture();
+  cudaError_t Break(Capture& capture, cudaError_t error);
+
+  // The stream is alive and of the calling thread's GPU.
+  cudaError_t CheckStream(cudaStream_t stream) const;
+  // Enqueues, or writes down.
+  cudaError_t Add(cudaStream_t stream, Op op);
+  cudaError_t Copy(cudaStream_t stream, void* to, const void* from, size_t bytes);
+  cudaError_t LaunchKernel(cudaStream_t stream, Launch launch);
+  cudaError_t Record(cudaEvent_t event, cudaStream_t stream);
+  cudaError_t Wait(cudaStream_t stream, cudaEvent_t event);
+  cudaError_t BeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+  cudaError_t EndCapture(cudaStream_t stream, cudaGraph_t* graph);
+
+  void RunOne(CUstream_st& stream);
+  void RunAll(CUstream_st& stream);
+  void RunAll();
+  // The error of an event that cannot be asked about, because it is part of a capture.
+  cudaError_t CheckEvent(cudaEvent_t event);
+
+  std::mutex mutex;
+  Machine machine;
+  FakeMemory device{/*host_access=*/false}, pinned{/*host_access=*/true};
+  std::set<cudaStream_t> streams;
+  std::set<cudaEvent_t> events;
+  std::set<cudaGraph_t> graphs;
+  std::set<cudaGraphExec_t> executables;
+
+  std::map<std::string, int> calls;
+  std::vector<Launch> launches;
+  std::map<std::string, std::pair<int, cudaError_t>> failing_calls;  // how many calls from now
+  int failing_work = 0;                                              // how many from now; 0: none
+  cudaError_t failing_work_error = cudaSuccess;
+  cudaError_t lost = cudaSuccess;  // the error of the context, which stays
+
+  std::map<const void*, CUkern_st*> kernels;  // by the host function that stands for them
+  std::vector<std::unique_ptr<Module>> modules;
+
+ private:
+  // Where the fake can touch the byte.
+  void* Reach(const void* data) const;
+  void Do(const Op& op);
+
+  std::vector<std::shared_ptr<Capture>> captures_;  // going on
+};
+
+// The calling thread's.
+extern thread_local int current_gpu;
+extern thread_local cudaError_t last_error;
+
+enum class Needs { kNothing, kGpu };
+
+// Every function of the runtime: under the lock, counted, failing where a test wants it to.
+template <typename Body>
+cudaError_t Api(const char* function, Body body, Needs needs = Needs::kGpu) {
+  State& state = State::Get();
+  std::lock_guard lock(state.mutex);
+  cudaError_t error = state.Enter(function);
+  if (error == cudaSuccess && needs == Needs::kGpu) {
+    // Any driver for CUDA x.y runs all of x.
+    if (state.machine.driver_version / 1000 < CUDART_VERSION / 1000) {
+      error = cudaErrorInsufficientDriver;
+    } else if (state.machine.gpus.empty()) {
+      error = cudaErrorNoDevice;
+    } else {
+      error = state.lost;
+    }
+  }
+  if (error == cudaSuccess) error = body(state);
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+}  // namespace gyre::fake_cudart
