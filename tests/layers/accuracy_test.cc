@@ -16,7 +16,7 @@ Doubles Metric(const LayerCase& layer, const RunOptions& options = {.train = fal
 TEST(Accuracy, HandComputed) {
   const LayerCase layer{"accuracy {}",
                         {Real({4, 3}, {1, 3, 2, 5, 4, 4, 0, 0, 1, 7, 8, 9}), Labels({1, 1, 2, 0})}};
-  for (const DType compute : {DType::kF64, DType::kF32}) {
+  for (const DType compute : kRealTypes) {
     const auto result = RunLayer(layer, {.compute = compute, .train = false});
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->output_shape, Shape{});

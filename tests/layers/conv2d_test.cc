@@ -1,8 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "tests/layers/layer_contract.h"
 
@@ -10,7 +7,7 @@ namespace gyre {
 namespace {
 
 TEST(Conv2d, HandComputed) {
-  for (const DType compute : {DType::kF64, DType::kF32}) {
+  for (const DType compute : kRealTypes) {
     LayerCase layer{"conv2d { filters: 1 kernel: 2 }",
                     {Real({1, 3, 3, 1}, {1, 2, 3, 4, 5, 6, 7, 8, 9})}};
     layer.parameters = {{1, 2, 3, 4}, {100}};
@@ -28,7 +25,7 @@ TEST(Conv2d, HandComputed) {
 
 // Canonical weights are (filter, channel, row, column) while images have channels last.
 TEST(Conv2d, HandComputedChannels) {
-  for (const DType compute : {DType::kF64, DType::kF32}) {
+  for (const DType compute : kRealTypes) {
     LayerCase layer{"conv2d { filters: 2 kernel: 1 kernel: 2 use_bias: false }",
                     {Real({1, 1, 2, 2}, {1, 10, 2, 20})}};
     // Filter 0: channel 0 [1 2], channel 1 [3 4]; filter 1: [5 6], [7 8].
@@ -121,23 +118,7 @@ TEST(Conv2d, PrecisionsAgreeOnBlockedLayouts) {
   for (const int64_t channels : {1, 3, 16, 17, 32}) {
     for (const char* config : {"conv2d { filters: 20 kernel: 5 }",
                                "conv2d { filters: 33 kernel: 3 stride: 2 padding: 1 }"}) {
-      const LayerCase layer{config, {Distinct({4, 9, 9, channels}, 7)}};
-      const auto f64 = RunLayer(layer), f32 = RunLayer(layer, {.compute = DType::kF32});
-      ASSERT_TRUE(f64.ok() && f32.ok()) << f64.status() << f32.status();
-      const auto compare = [&](const Doubles& a, const Doubles& b) {
-        ASSERT_EQ(a.size(), b.size());
-        double largest = 0;
-        for (const double x : a) largest = std::max(largest, std::abs(x));
-        for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-5 * largest) << config;
-      };
-      compare(f64->output, f32->output);
-      compare(f64->input_gradients[0], f32->input_gradients[0]);
-      compare(f64->parameter_gradients[0], f32->parameter_gradients[0]);
-      compare(f64->parameter_gradients[1], f32->parameter_gradients[1]);
-      // What is packed comes back.
-      for (size_t i = 0; i < f32->parameters[0].size(); ++i) {
-        ASSERT_EQ(f32->parameters[0][i], static_cast<float>(f64->parameters[0][i]));
-      }
+      CheckPrecisions({config, {Distinct({4, 9, 9, channels}, 7)}}, {.f32_tolerance = 1e-5});
     }
   }
 }
@@ -148,6 +129,7 @@ TEST(Conv2d, DeclaresParameters) {
                 {Distinct({1, 5, 5, 4}, 1)}});
   ASSERT_TRUE(result.ok()) << result.status();
   const StateSpec& weight = result->spec.states[2];
+  EXPECT_TRUE(result->spec.applied_activation);
   EXPECT_EQ(weight.name, "weight");
   EXPECT_EQ(weight.parts[0].shape, (Shape{6, 2, 3, 5}));
   EXPECT_EQ(weight.initializer.kind, Initializer::Kind::kXavier);

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/layers/layer_contract.h"
 
 namespace gyre {
@@ -7,7 +9,7 @@ namespace {
 
 //  y0 = x W^T + b:  [1 2] [1 0 ; 3 -1 ; 2 2]^T + [10 20 30] = [1+10, 1+20, 6+30]
 TEST(Dense, HandComputed) {
-  for (const DType compute : {DType::kF64, DType::kF32}) {
+  for (const DType compute : kRealTypes) {
     LayerCase layer{"dense { outputs: 3 }", {Real({2, 2}, {1, 2, -1, 4})}};
     layer.parameters = {{1, 0, 3, -1, 2, 2}, {10, 20, 30}};
     layer.output_gradient = {1, 0, 2, -1, 3, 1};
@@ -52,6 +54,24 @@ TEST(Dense, ManySamples) {
   EXPECT_EQ(one->parameter_gradients[1], four->parameter_gradients[1]);
 }
 
+// Sums that keep growing: added up in 16 bits they would lose more with each of the samples.
+TEST(Dense, SumsHalvesInFloat) {
+  LayerCase layer{"dense { outputs: 3 }", {Distinct({3001, 2}, 1)}};
+  for (int64_t i = 0; i < 3 * 3001; ++i) {
+    layer.output_gradient.push_back(std::abs(RandomCotangent(i)));
+  }
+  for (const DType compute : {DType::kF16, DType::kBF16}) {
+    layer.output_gradient = RoundedTo(compute, layer.output_gradient);
+    Doubles sums(3);
+    for (size_t i = 0; i < layer.output_gradient.size(); ++i) {
+      sums[i % 3] += layer.output_gradient[i];
+    }
+    const auto result = RunLayer(layer, {.compute = compute});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->parameter_gradients[1], RoundedTo(compute, sums));
+  }
+}
+
 TEST(Dense, DeclaresParameters) {
   const auto result =
       RunLayer({"dense { outputs: 4 weight { learning_rate_multiplier: 2 decay_multiplier: 0.5 "
@@ -70,6 +90,7 @@ TEST(Dense, DeclaresParameters) {
   EXPECT_EQ(bias.shape, Shape{4});
   EXPECT_EQ(bias.initializer.kind, Initializer::Kind::kConstant);
   EXPECT_EQ(bias.initializer.value, 3);
+  EXPECT_TRUE(result->spec.applied_activation);
   EXPECT_EQ(result->spec.forward_flops, 2 * 2 * 6 * 4 + 2 * 4);
   EXPECT_EQ(result->spec.backward_flops, 2 * (2 * 2 * 6 * 4 + 2 * 4));
 }

@@ -89,12 +89,18 @@ TEST(Initializer, AnElementDependsOnKeyAndIndexAlone) {
   }
 }
 
-TEST(Initializer, F32IsF64Rounded) {
+TEST(Initializer, NarrowTypesAreF64Rounded) {
   const auto initializer = FromText("gaussian { std: 1 }");
   ASSERT_TRUE(initializer.ok());
   const auto f64 = Values<double>(*initializer, 9, 100);
   const auto f32 = Values<float>(*initializer, 9, 100);
-  for (size_t i = 0; i < f64.size(); ++i) EXPECT_EQ(f32[i], static_cast<float>(f64[i]));
+  const auto f16 = Values<Half>(*initializer, 9, 100);
+  const auto bf16 = Values<BFloat16>(*initializer, 9, 100);
+  for (size_t i = 0; i < f64.size(); ++i) {
+    EXPECT_EQ(f32[i], static_cast<float>(f64[i]));
+    EXPECT_EQ(f16[i].bits, Half(f32[i]).bits);
+    EXPECT_EQ(bf16[i].bits, BFloat16(f32[i]).bits);
+  }
 }
 
 TEST(Initializer, FallbackWhereNotSet) {

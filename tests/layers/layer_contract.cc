@@ -84,7 +84,42 @@ void CompareNear(const std::string& what, const Doubles& a, const Doubles& b, do
   }
 }
 
+// Each of `b` is the number nearest to one that float may make of `a`.
+void CompareRoundedOnce(const std::string& what, const Doubles& a, const Doubles& b, DType dtype) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  const double float_error = 1e-6 * Largest(a);
+  for (size_t i = 0; i < a.size(); ++i) {
+    const Doubles nearest = RoundedTo(dtype, {a[i] - float_error, a[i] + float_error});
+    ASSERT_TRUE(nearest[0] <= b[i] && b[i] <= nearest[1])
+        << what << "[" << i << "]: " << a[i] << " became " << b[i];
+  }
+}
+
+// The same case in numbers that `dtype` can hold; `run` has its parameters.
+LayerCase InNumbersOf(DType dtype, const LayerCase& layer, const RunResult& run) {
+  LayerCase rounded = layer;
+  for (TestInput& input : rounded.inputs) {
+    if (!input.is_label) input.values = RoundedTo(dtype, input.values);
+  }
+  rounded.parameters.clear();
+  for (const Doubles& values : run.parameters) {
+    rounded.parameters.push_back(RoundedTo(dtype, values));
+  }
+  rounded.output_gradient.clear();
+  for (size_t i = 0; i < run.output.size(); ++i) {
+    rounded.output_gradient.push_back(RandomCotangent(static_cast<int64_t>(i)));
+  }
+  rounded.output_gradient = RoundedTo(dtype, rounded.output_gradient);
+  return rounded;
+}
+
 using Compare = std::function<void(const std::string&, const Doubles&, const Doubles&)>;
+
+Compare Near(double tolerance) {
+  return [tolerance](const std::string& what, const Doubles& a, const Doubles& b) {
+    CompareNear(what, a, b, tolerance);
+  };
+}
 
 void CompareAll(const std::string& what, const RunResult& a, const RunResult& b,
                 const Compare& compare) {
@@ -157,7 +192,7 @@ class Contract {
   }
 
   void NoSamples() const {
-    for (const DType compute : {DType::kF64, DType::kF32}) {
+    for (const DType compute : kRealTypes) {
       const RunResult result = Run(Slice(layer_, 0, 0), {.compute = compute});
       for (const double y : result.output) EXPECT_EQ(y, 0);
       for (const Doubles& gradient : result.parameter_gradients) {
@@ -168,14 +203,22 @@ class Contract {
   }
 
   void Precisions(const RunResult& f64) const {
-    CompareAll("F32", f64, Run({.compute = DType::kF32}),
-               [&](const std::string& what, const Doubles& a, const Doubles& b) {
-                 CompareNear(what, a, b, options_.f32_tolerance);
-               });
+    for (const DType compute : {DType::kF32, DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(DTypeName(compute));
+      const LayerCase layer = InNumbersOf(compute, layer_, f64);
+      const RunResult exact = Run(layer, {}), rounded = Run(layer, {.compute = compute});
+      CompareAll("against F64", exact, rounded, Near(Tolerance(compute)));
+      EXPECT_EQ(rounded.parameters, layer.parameters);  // what is packed comes back
+      if (!options_.rounds_once || SizeOf(compute) != 2) continue;
+      CompareAll("rounded once", exact, rounded,
+                 [&](const std::string& what, const Doubles& a, const Doubles& b) {
+                   CompareRoundedOnce(what, a, b, compute);
+                 });
+    }
   }
 
   void SameBits() const {
-    for (const DType compute : {DType::kF64, DType::kF32}) {
+    for (const DType compute : kRealTypes) {
       SCOPED_TRACE(DTypeName(compute));
       const RunResult once = Run({.compute = compute});
       CompareAll("again", once, Run({.compute = compute}), CompareBits);
@@ -188,18 +231,34 @@ class Contract {
     }
   }
 
-  void Ranks(const RunResult& whole) const {
-    for (const int ranks : {2, 3, static_cast<int>(layer_.samples()) + 2}) {
-      CompareAll(absl::StrCat(ranks, " ranks"), whole, Run({.ranks = ranks}),
-                 [&](const std::string& what, const Doubles& a, const Doubles& b) {
-                   CompareNear(what, a, b, 1e-13);
-                 });
+  void Ranks() const {
+    for (const DType compute : {DType::kF64, DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(DTypeName(compute));
+      const RunResult whole = Run({.compute = compute});
+      const double tolerance = compute == DType::kF64 ? 1e-13 : Tolerance(compute);
+      for (const int ranks : {2, 3, static_cast<int>(layer_.samples()) + 2}) {
+        CompareAll(absl::StrCat(ranks, " ranks"), whole, Run({.compute = compute, .ranks = ranks}),
+                   Near(tolerance));
+      }
+    }
+  }
+
+  void OutputActivation() const {
+    for (const DType compute : kRealTypes) {
+      SCOPED_TRACE(DTypeName(compute));
+      RunResult expected = Run({.compute = compute});
+      const RunResult relu = Run({.compute = compute, .output_activation = Activation::kRelu});
+      if (relu.spec.applied_activation) {
+        for (double& y : expected.output) y = std::max(y, 0.0);
+      }
+      // Another kernel may be chosen, and add in another order.
+      CompareAll("ReLU", expected, relu, Near(Tolerance(compute)));
     }
   }
 
   // Other batch sizes and inference use the parameters of the first shape, layout and all.
   void SameParameters() const {
-    for (const DType compute : {DType::kF64, DType::kF32}) {
+    for (const DType compute : kRealTypes) {
       SCOPED_TRACE(DTypeName(compute));
       const RunResult first = Run({.compute = compute});
       const RunResult inference =
@@ -217,6 +276,13 @@ class Contract {
   }
 
  private:
+  // Six units of rounding of F16, 2^-11, and five of BF16, 2^-8: those of what a layer stores in
+  // between, and of ranks' shares.
+  double Tolerance(DType compute) const {
+    if (compute == DType::kF16) return 3e-3;
+    return compute == DType::kBF16 ? 2e-2 : options_.f32_tolerance;
+  }
+
   const LayerCase& layer_;
   const ContractOptions& options_;
 };
@@ -242,6 +308,12 @@ void CheckGradients(const LayerCase& layer, const RunOptions& options) {
   }
 }
 
+void CheckPrecisions(const LayerCase& layer, const ContractOptions& options) {
+  SCOPED_TRACE(layer.config);
+  const Contract contract(layer, options);
+  contract.Precisions(contract.Run({}));
+}
+
 void CheckContract(const LayerCase& layer, const ContractOptions& options) {
   SCOPED_TRACE(layer.config);
   const Contract contract(layer, options);
@@ -252,7 +324,8 @@ void CheckContract(const LayerCase& layer, const ContractOptions& options) {
   contract.NoSamples();
   contract.Precisions(f64);
   contract.SameBits();
-  contract.Ranks(f64);
+  contract.Ranks();
+  contract.OutputActivation();
   contract.SameParameters();
 }
 

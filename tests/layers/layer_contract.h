@@ -10,18 +10,28 @@ struct ContractOptions {
   bool differentiable = true;
   // F32 against F64, relative to the largest value: a few roundings of 2^-24 and sums of them.
   double f32_tolerance = 2e-5;
+  // In F16 and BF16 every output and gradient is that of F64, up to float's error, rounded once.
+  // It holds where the loops are ours and nothing is stored in between.
+  bool rounds_once = false;
 };
 
 // Runs the case, whose sample count should be odd and small, and checks
 //  - the declared states (names, order, sizes, access);
 //  - every gradient in F64 against fourth-order central differences: relative error <= 1e-7;
 //  - the same with one sample; no samples: parameter gradients are zero;
-//  - F32 against F64; sim and cpu: the same bits; two runs: the same bits;
-//  - 2, 3 and more ranks than samples: the same outputs, and gradients and metrics that add up;
+//  - F32, F16 and BF16 against F64 from the same numbers, which the smaller type can hold: an
+//    element's error, divided by the largest magnitude in F64 of the same output, gradient or
+//    metric, is <= 3e-3 (F16), 2e-2 (BF16);
+//  - sim and cpu: the same bits; two runs: the same bits;
 //  - in place, where allowed, and with gradients left unbound: the same bits;
+//  - 2, 3 and more ranks than samples: the same outputs, and gradients and metrics that add up;
+//  - a ReLU that the net wants after it: applied to the output, or declined;
 //  - without training, and with one sample: the first shape's parameters and layouts; without
 //    training no access in backward.
 void CheckContract(const LayerCase& layer, const ContractOptions& options = {});
+
+// Of the above, the checks of F32, F16 and BF16 against F64: for cases too large for differences.
+void CheckPrecisions(const LayerCase& layer, const ContractOptions& options = {});
 
 // Parameters and inputs of the case as it is.
 void CheckGradients(const LayerCase& layer, const RunOptions& options = {});

@@ -49,6 +49,7 @@ class Rank {
     infer.needs_gradient = needs_gradient;
     infer.global_batch = global_batch;
     infer.random_key = options_.random_key;
+    infer.output_activation = options_.output_activation;
     infer.primitives = &primitives_;
     infer.same_parameters_as = options_.same_parameters_as;
     ASSIGN_OR_RETURN(spec_, layer_->Infer(infer));
@@ -142,8 +143,7 @@ class Rank {
   bool HasGradient(size_t i) const {
     const StateSpec& state = spec_.states[i];
     if (state.kind == StateKind::kParameter) return options_.parameter_gradients;
-    return state.kind == StateKind::kInput && IsComputeType(state.dtype) &&
-           options_.input_gradients;
+    return state.kind == StateKind::kInput && IsReal(state.dtype) && options_.input_gradients;
   }
 
  private:

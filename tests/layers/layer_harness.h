@@ -21,6 +21,9 @@ struct TestInput {
   Doubles values;         // shape.elements()
 };
 
+// What layers compute in.
+inline constexpr DType kRealTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
+
 TestInput Real(const Shape& shape, Doubles values);
 TestInput Labels(const std::vector<int32_t>& labels);
 // Distinct values within [-scale, scale], in random order, none of them 0 and no two closer than
@@ -50,7 +53,8 @@ struct RunOptions {
   bool input_gradients = true;      // bind them, for real inputs
   bool parameter_gradients = true;  // bind them
   bool in_place = false;            // where the layer allows it
-  int ranks = 1;                    // that share the samples, nearly equally
+  Activation output_activation = Activation::kNone;
+  int ranks = 1;  // that share the samples, nearly equally
   const LayerSpec* same_parameters_as = nullptr;
   uint64_t step = 3, first_sample = 1000, random_key = 42;
 };

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Puts one fault at a time into every backward formula and shows that the layer's test fails: a test
-# that cannot fail tests nothing.  Works on a copy of the tree.  Takes minutes; not part of CI.
+# Puts one fault at a time into every backward formula, and into 16-bit arithmetic, and shows that
+# the layer's test fails: a test that cannot fail tests nothing.  Works on a copy of the tree.  Takes
+# minutes; not part of CI.
 #
 #   tests/layers/mutate.sh [PATTERN]        only faults whose line in the table matches PATTERN
 #   BAZEL_STARTUP, BAZEL_FLAGS              extra options, such as --output_base=..., --disk_cache=...
@@ -10,31 +11,36 @@ cd "$(dirname "$0")/../.."
 # file | test | text | text with the fault
 faults() {
   cat <<'TABLE'
-layers/relu.cc|relu|y[i] > 0 ? dy[i]|y[i] >= 0 ? dy[i]
-layers/relu.cc|relu|: slope * dy[i]|: dy[i]
-layers/relu.cc|relu|: slope * dy[i]|: T{0}
+layers/relu.cc|relu|y[i] > 0 ? v|y[i] >= 0 ? v
+layers/relu.cc|relu|: slope * v)|: v)
+layers/relu.cc|relu|: slope * v)|: 0 * v)
+layers/relu.cc|relu|: slope * v)|: static_cast<T>(slope) * v)
 layers/relu.cc|relu|InBackward(input, kRead)|kNone
 layers/dropout.cc|dropout|Apply(context, context.gradients[kY], context.gradients[kX])|Apply(context, context.gradients[kX], context.gradients[kX])
-layers/dropout.cc|dropout|T{0} : scale * from[at]|T{0} : from[at]
+layers/dropout.cc|dropout|0 : scale * from[at]|0 : 1 * from[at]
+layers/dropout.cc|dropout|0 : scale * from[at]|0 : static_cast<T>(scale) * from[at]
 layers/dropout.cc|dropout|Philox(key, step->step, counter)|Philox(key, step->step + (from == to), counter)
 layers/dropout.cc|dropout|step->first_sample + |
 layers/flatten.cc|flatten|.must = true|.must = false
 layers/dense.cc|dense|return dy[row * outputs + column]|return dy[row * outputs + 0 * column]
 layers/dense.cc|dense|return a + b|return a + 0 * b
+layers/dense.cc|dense|return a + b|return static_cast<T>(a + b)
 layers/dense.cc|dense|weight.transpose_a = true|weight.transpose_b = true
 layers/dense.cc|dense|Run(context.stream, dy, context.states[kX].data|Run(context.stream, context.states[kX].data, dy
 layers/dense.cc|dense|.n = inputs, .k = outputs_}|.n = inputs, .k = outputs_ - 1}
 layers/dense.cc|dense|return backward_data_->Run|return forward_->Run
 layers/dense.cc|dense|data_gradient ? kRead : kNone|kNone
+layers/dense.cc|dense|forward.activation = input.output_activation;|
 layers/conv2d.cc|conv2d|states[kX].data, dy,|states[kX].data, context.states[kX].data,
 layers/conv2d.cc|conv2d|BackwardData(context.stream, dy|BackwardData(context.stream, gradients[kX].data
 layers/conv2d.cc|conv2d|data_gradient ? kRead : kNone|data_gradient ? kNone : kNone
+layers/conv2d.cc|conv2d|.activation = input.output_activation,|
 layers/pool2d.cc|pool2d|pool_->Backward(context.stream, context.gradients[kY].data|pool_->Backward(context.stream, context.gradients[kX].data
 layers/pool2d.cc|pool2d|InBackward(input, kRead)|kNone
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|- target)|+ target)
-layers/softmax_cross_entropy.cc|softmax_cross_entropy|(std::exp(log_p[i])|(log_p[i]
-layers/softmax_cross_entropy.cc|softmax_cross_entropy|dy[0] * (|(
-layers/softmax_cross_entropy.cc|softmax_cross_entropy| / static_cast<T>(normaliser())|
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|(std::exp(log) |(log 
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|scale * (|(1 + 0 * scale) * (
+layers/softmax_cross_entropy.cc|softmax_cross_entropy| / static_cast<A>(normaliser())|
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|if (!labels.Counts(n))|if (labels.Bad(n))
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|c == labels.labels[n]|c + 1 == labels.labels[n]
 layers/labelled_mean.h|softmax_cross_entropy|count != nullptr ? count[0] :|

@@ -6,15 +6,15 @@ namespace gyre {
 namespace {
 
 TEST(Pool2d, HandComputedMaximum) {
-  for (const DType compute : {DType::kF64, DType::kF32}) {
+  for (const DType compute : kRealTypes) {
     LayerCase layer{"pool2d { kernel: 2 stride: 1 }",
                     {Real({1, 3, 3, 1}, {1, 2, 3, 6, 5, 4, 7, 9, 8})}};
-    layer.output_gradient = {1, 10, 100, 1000};
+    layer.output_gradient = {1, 2, 4, 8};
     const auto result = RunLayer(layer, {.compute = compute});
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->output_shape, (Shape{1, 2, 2, 1}));
     EXPECT_EQ(result->output, (Doubles{6, 5, 9, 9}));
-    EXPECT_EQ(result->input_gradients[0], (Doubles{0, 0, 0, 1, 10, 0, 0, 1100, 0}));
+    EXPECT_EQ(result->input_gradients[0], (Doubles{0, 0, 0, 1, 2, 0, 0, 12, 0}));
   }
 }
 
@@ -29,7 +29,7 @@ TEST(Pool2d, TiesGoToTheFirst) {
 
 // Two channels are pooled apart; padding does not count: corners have one element, edges two.
 TEST(Pool2d, HandComputedAverage) {
-  for (const DType compute : {DType::kF64, DType::kF32}) {
+  for (const DType compute : kRealTypes) {
     LayerCase layer{"pool2d { kind: AVERAGE kernel: 2 stride: 1 padding: 1 }",
                     {Real({1, 2, 1, 2}, {2, 20, 4, 40})}};
     layer.output_gradient = {1, 0, 1, 0, 2, 4, 0, 0, 0, 0, 8, 0};
@@ -53,7 +53,7 @@ TEST(Pool2d, WindowsBeyondTheBorderAreLeftOut) {
 TEST(Pool2d, StridesAndPaddingGoWhereTheyBelong) {
   const TestInput x = Real({1, 4, 3, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
   const std::string window = "kernel: [3, 2] stride: [2, 1] padding: [1, 0, 0, 1] ";
-  for (const DType compute : {DType::kF64, DType::kF32}) {
+  for (const DType compute : kRealTypes) {
     const auto maximum = RunLayer({"pool2d { " + window + "}", {x}}, {.compute = compute});
     ASSERT_TRUE(maximum.ok()) << maximum.status();
     EXPECT_EQ(maximum->output_shape, (Shape{1, 2, 3, 1}));

@@ -20,7 +20,7 @@ template <typename T>
 std::vector<std::byte> Narrow(const Doubles& values) {
   std::vector<std::byte> bytes(values.size() * sizeof(T));
   for (size_t i = 0; i < values.size(); ++i) {
-    const T value = static_cast<T>(values[i]);
+    const T value = static_cast<T>(values[i]);  // 16 bits: by way of float
     std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
   }
   return bytes;
@@ -29,17 +29,20 @@ std::vector<std::byte> Narrow(const Doubles& values) {
 }  // namespace
 
 Doubles ToDoubles(const void* bytes, const Shape& shape, DType dtype) {
-  if (dtype == DType::kF64) return Widen<double>(bytes, shape.elements());
-  if (dtype == DType::kF32) return Widen<float>(bytes, shape.elements());
-  GYRE_CHECK(dtype == DType::kI32);
-  return Widen<int32_t>(bytes, shape.elements());
+  if (dtype == DType::kI32) return Widen<int32_t>(bytes, shape.elements());
+  GYRE_CHECK(IsReal(dtype));
+  return VisitReal(dtype, [&]<typename T>() { return Widen<T>(bytes, shape.elements()); });
 }
 
 std::vector<std::byte> ToBytes(const Doubles& values, DType dtype) {
-  if (dtype == DType::kF64) return Narrow<double>(values);
-  if (dtype == DType::kF32) return Narrow<float>(values);
-  GYRE_CHECK(dtype == DType::kI32);
-  return Narrow<int32_t>(values);
+  if (dtype == DType::kI32) return Narrow<int32_t>(values);
+  GYRE_CHECK(IsReal(dtype));
+  return VisitReal(dtype, [&]<typename T>() { return Narrow<T>(values); });
+}
+
+Doubles RoundedTo(DType dtype, const Doubles& values) {
+  return ToDoubles(ToBytes(values, dtype).data(), Shape{static_cast<int64_t>(values.size())},
+                   dtype);
 }
 
 absl::Status Slot::Allocate(Device& device, Stream& stream, size_t bytes) {

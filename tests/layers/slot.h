@@ -11,12 +11,15 @@ namespace gyre {
 
 using Doubles = std::vector<double>;
 
-// `bytes` holds elements of F64, F32 or I32.
+// `bytes` holds elements of a real type or I32.
 Doubles ToDoubles(const void* bytes, const Shape& shape, DType dtype);
 std::vector<std::byte> ToBytes(const Doubles& values, DType dtype);
 
+// The nearest numbers that `dtype` can hold.
+Doubles RoundedTo(DType dtype, const Doubles& values);
+
 // Device memory with a guard behind it, and a copy of it on the host.  New memory is poisoned: NaN
-// as F32 and F64, -1 as an integer.  Methods wait for the stream.
+// as any real type, -1 as an integer.  Methods wait for the stream.
 class Slot {
  public:
   absl::Status Allocate(Device& device, Stream& stream, size_t bytes);

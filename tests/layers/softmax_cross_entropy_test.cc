@@ -14,9 +14,23 @@ constexpr char kIgnoring[] = "softmax_cross_entropy { ignore_label: 255 }";
 // softmax [0, 0] = [1/2, 1/2];  softmax [log 3, 0] = [3/4, 1/4].
 const TestInput kScores = Real({2, 2}, {0, 0, std::log(3), 0});
 
+// A few roundings of numbers around 1.
+double Tolerance(DType compute) {
+  switch (compute) {
+    case DType::kF64:
+      return 1e-15;
+    case DType::kF32:
+      return 1e-6;
+    case DType::kF16:
+      return 1e-3;
+    default:
+      return 1e-2;
+  }
+}
+
 TEST(SoftmaxCrossEntropy, HandComputed) {
-  for (const DType compute : {DType::kF64, DType::kF32}) {
-    const double tolerance = compute == DType::kF64 ? 1e-15 : 1e-6;
+  for (const DType compute : kRealTypes) {
+    const double tolerance = Tolerance(compute);
     LayerCase layer{kPlain, {kScores, Labels({1, 0})}};
     layer.output_gradient = {10};
     const auto result = RunLayer(layer, {.compute = compute});
@@ -73,7 +87,8 @@ TEST(SoftmaxCrossEntropy, LabelOutOfRangeIsAFault) {
 }
 
 TEST(SoftmaxCrossEntropy, LargeScores) {
-  for (const DType compute : {DType::kF64, DType::kF32}) {
+  for (const DType compute : kRealTypes) {
+    if (compute == DType::kBF16) continue;  // has no 1e4
     const auto result = RunLayer({kPlain, {Real({2, 2}, {1e4, -1e4, 1e4, -1e4}), Labels({0, 1})}},
                                  {.compute = compute});
     ASSERT_TRUE(result.ok()) << result.status();
