@@ -43,6 +43,21 @@ struct Sum {
   }
 };
 
+// x -= the sum of its row / 2.
+struct SubtractHalfSum {
+  using Value = double;
+  double* x;
+  int64_t columns;
+
+  HOST_DEVICE Value Identity() const { return 0; }
+  HOST_DEVICE Value Load(int64_t row, int64_t column) const { return x[row * columns + column]; }
+  HOST_DEVICE Value Combine(Value a, Value b) const { return a + b; }
+  HOST_DEVICE Value Finish(Value v) const { return v / 2; }
+  HOST_DEVICE void Apply(int64_t row, int64_t column, Value v) const {
+    x[row * columns + column] -= v;
+  }
+};
+
 // The first of the largest values: a Value of two fields, ties broken by position.
 struct ArgMax {
   struct Value {
@@ -107,8 +122,10 @@ class ParallelTest : public testing::TestWithParam<DeviceKind> {
 
   // By rows or by columns, with each thread count.  Every element is loaded once, every result
   // stored once and near the sum in long double, and all thread counts give the same bits.
-  void CheckSums(int64_t rows, int64_t columns, bool by_rows) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << columns << ", by_rows " << by_rows);
+  // with_scratch: long reductions in pieces.
+  void CheckSums(int64_t rows, int64_t columns, bool by_rows, bool with_scratch = false) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << columns << ", by_rows " << by_rows
+                                    << ", with scratch " << with_scratch);
     const std::vector<double> x = Random(rows * columns);
     const int64_t results = by_rows ? rows : columns;
     std::vector<long double> sums(results), magnitudes(results);
@@ -121,10 +138,18 @@ class ParallelTest : public testing::TestWithParam<DeviceKind> {
       std::vector<double> y(results, -1);
       std::vector<int> loads(rows * columns), stores(results);
       const Sum sum = {x.data(), y.data(), loads.data(), stores.data(), columns};
+      const size_t bytes = by_rows ? ForEachRowScratch<Sum>(rows, columns)
+                                   : ReduceColumnsScratch<Sum>(rows, columns);
+      std::vector<double> scratch(bytes / sizeof(double) + 1, kCanary);
       Run(threads, [&](Stream& stream) {
-        return by_rows ? ForEachRow(stream, rows, columns, sum)
-                       : ReduceColumns(stream, rows, columns, sum);
+        if (!with_scratch) {
+          return by_rows ? ForEachRow(stream, rows, columns, sum)
+                         : ReduceColumns(stream, rows, columns, sum);
+        }
+        return by_rows ? ForEachRow(stream, rows, columns, sum, scratch.data())
+                       : ReduceColumns(stream, rows, columns, sum, scratch.data());
       });
+      EXPECT_EQ(scratch.back(), kCanary) << "written beyond the scratch";
       EXPECT_EQ(loads, std::vector<int>(rows * columns, 1));
       EXPECT_EQ(stores, std::vector<int>(results, 1));
       if (threads == 1) first = y;
@@ -159,6 +184,7 @@ class ParallelTest : public testing::TestWithParam<DeviceKind> {
     EXPECT_EQ(y, expected);
   }
 
+  static constexpr double kCanary = 12345;
   std::mt19937_64 random_{1};
 };
 
@@ -200,6 +226,42 @@ TEST_P(ParallelTest, ColumnSums) {
     }
   }
   CheckSums(700, 300, false);
+}
+
+TEST_P(ParallelTest, SumsInPieces) {
+  for (const int64_t columns : {0, 4095, 8191, 8192, 8193, 50001}) {
+    for (const int64_t rows : {0, 1, 3}) CheckSums(rows, columns, true, true);
+  }
+  CheckSums(1025, 12, true, true);
+  for (const int64_t rows : {0, 255, 511, 512, 513, 30001}) {
+    for (const int64_t columns : {0, 1, 3, 9}) CheckSums(rows, columns, false, true);
+  }
+  CheckSums(600, 130, false, true);
+  EXPECT_GT(ForEachRowScratch<Sum>(3, 8193), 0);
+  EXPECT_GT(ReduceColumnsScratch<Sum>(513, 9), 0);
+  EXPECT_EQ(ForEachRowScratch<Sum>(3, 8191), 0);
+  EXPECT_EQ(ReduceColumnsScratch<Sum>(511, 9), 0);
+}
+
+// Of rows that ForEachRow reduces in one piece, as TransformRows does all.
+TEST_P(ParallelTest, TransformsRowsInPlace) {
+  for (const int64_t rows : {0, 1, 3, 200}) {
+    for (const int64_t columns : {0, 1, 15, 16, 17, 300, 4096}) {
+      const std::vector<double> x = Random(rows * columns);
+      std::vector<double> want = x, sums(rows);
+      std::vector<int> loads(rows * columns), stores(rows);
+      const Sum sum = {x.data(), sums.data(), loads.data(), stores.data(), columns};
+      Run(1, [&](Stream& stream) { return ForEachRow(stream, rows, columns, sum); });
+      for (int64_t i = 0; i < rows * columns; ++i) want[i] -= sums[i / columns] / 2;
+      for (const int threads : {1, 2, 7}) {
+        std::vector<double> got = x;
+        Run(threads, [&](Stream& stream) {
+          return TransformRows(stream, rows, columns, SubtractHalfSum{got.data(), columns});
+        });
+        EXPECT_EQ(got, want) << rows << " x " << columns << ", threads " << threads;
+      }
+    }
+  }
 }
 
 TEST_P(ParallelTest, ValuesOfSeveralFields) {
@@ -251,6 +313,7 @@ TEST_P(ParallelTest, AFailedStreamRunsNothing) {
   const Sum sum = {&x, &y, &loads, &stores, 1};
   EXPECT_EQ(ForEachRow(*stream, 1, 1, sum), error);
   EXPECT_EQ(ReduceColumns(*stream, 1, 1, sum), error);
+  EXPECT_EQ(TransformRows(*stream, 1, 1, SubtractHalfSum{&x, 1}), error);
   const int64_t destination = 0;
   const float from = 1;
   float to = 0;

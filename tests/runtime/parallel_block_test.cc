@@ -1,0 +1,257 @@
+// What a GPU's blocks do in each skeleton, by blocks that are loops: every phase runs its threads
+// one after another, in one order or the other, so that a value that one thread writes and another
+// one reads in the same phase shows in the bits.
+#include "engine/runtime/parallel_block.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace gyre::parallel_internal {
+namespace {
+
+enum class Order : uint8_t { kForwards, kBackwards };
+
+class LoopBlock {
+ public:
+  LoopBlock(int64_t index, int64_t count, Order order)
+      : index_(index), count_(count), order_(order) {}
+  int64_t index() const { return index_; }
+  int64_t count() const { return count_; }
+
+  template <typename F>
+  void Phase(F f) {
+    for (int i = 0; i < kThreads; ++i) f(order_ == Order::kForwards ? i : kThreads - 1 - i);
+  }
+
+  template <typename F>
+  bool Any(F f) {
+    bool any = false;
+    Phase([&](int thread) { any = f(thread) || any; });
+    return any;
+  }
+
+ private:
+  const int64_t index_, count_;
+  const Order order_;
+};
+
+// Runs `blocks` blocks; body(block, shared memory that holds garbage).
+template <typename Shared, typename Body>
+void RunBlocks(int64_t blocks, Order order, Shared garbage, Body body) {
+  for (int64_t i = 0; i < blocks; ++i) {
+    LoopBlock block(order == Order::kForwards ? i : blocks - 1 - i, blocks, order);
+    std::vector<Shared> shared(kThreads, garbage);
+    body(block, shared.data());
+  }
+}
+
+// Sums, as a reduction and, divided by 2 and subtracted, as a transformation in place.
+struct Sum {
+  using Value = double;
+  double* x;
+  double* y;
+  int* loads;
+  int* stores;
+  int64_t columns;
+
+  Value Identity() const { return 0; }
+  Value Load(int64_t row, int64_t column) const {
+    ++loads[row * columns + column];
+    return x[row * columns + column];
+  }
+  Value Combine(Value a, Value b) const { return a + b; }
+  void Store(int64_t i, Value v) const {
+    y[i] = v;
+    ++stores[i];
+  }
+  Value Finish(Value v) const { return v / 2; }
+  void Apply(int64_t row, int64_t column, Value v) const {
+    x[row * columns + column] -= v;
+    ++stores[row];
+  }
+};
+
+class ParallelBlockTest : public testing::Test {
+ protected:
+  // Magnitudes from 1e-8 to 1e8: any other order of additions gives other bits.
+  std::vector<double> Random(int64_t n) {
+    std::vector<double> x(n);
+    for (double& v : x) {
+      v = std::normal_distribution<double>()(random_) *
+          std::pow(10, std::uniform_real_distribution<double>(-8, 8)(random_));
+    }
+    return x;
+  }
+
+  // Each element is loaded once, each result stored once and right; the bits depend neither on the
+  // number of blocks nor on which thread of a phase comes first.
+  void CheckSums(int64_t rows, int64_t columns, bool by_rows) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << columns << ", by_rows " << by_rows);
+    std::vector<double> x = Random(rows * columns);
+    const int64_t results = by_rows ? rows : columns;
+    std::vector<long double> sums(results), magnitudes(results);
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      sums[by_rows ? i / columns : i % columns] += x[i];
+      magnitudes[by_rows ? i / columns : i % columns] += std::abs(x[i]);
+    }
+    std::vector<double> first;
+    for (const int64_t blocks : {1, 2, 5, 300}) {
+      for (const Order order : {Order::kForwards, Order::kBackwards}) {
+        std::vector<double> y(results, -1);
+        std::vector<int> loads(rows * columns), stores(results);
+        const Sum sum = {x.data(), y.data(), loads.data(), stores.data(), columns};
+        RunBlocks(blocks, order, double{NAN}, [&](LoopBlock& block, double* values) {
+          if (by_rows) {
+            ForEachRowBlock(block, rows, columns, sum, values);
+          } else {
+            ReduceColumnsBlock(block, rows, columns, sum, values);
+          }
+        });
+        EXPECT_EQ(loads, std::vector<int>(rows * columns, 1));
+        EXPECT_EQ(stores, std::vector<int>(results, 1));
+        if (first.empty()) first = y;
+        EXPECT_EQ(y, first) << blocks << " blocks";
+        for (int64_t i = 0; i < results; ++i) {
+          EXPECT_NEAR(y[i], static_cast<double>(sums[i]), 1e-13 * magnitudes[i]);
+        }
+      }
+    }
+  }
+
+  std::mt19937_64 random_{5};
+};
+
+// Around the sizes at which lanes double, and beyond one block.
+const int64_t kSizes[] = {0, 1, 2, 3, 7, 8, 9, 16, 17, 33, 64, 100, 257, 511, 513};
+
+TEST_F(ParallelBlockTest, RowSums) {
+  for (const int64_t rows : {0, 1, 2, 3, 100}) {
+    for (const int64_t columns : kSizes) CheckSums(rows, columns, true);
+  }
+  CheckSums(600, 5, true);
+  CheckSums(3, 5000, true);
+}
+
+TEST_F(ParallelBlockTest, ColumnSums) {
+  for (const int64_t rows : {0, 1, 3, 31, 33, 300}) {
+    for (const int64_t columns : kSizes) CheckSums(rows, columns, false);
+  }
+  CheckSums(5000, 3, false);
+  CheckSums(20, 1100, false);
+  CheckSums(9, 4200, false);
+}
+
+TEST_F(ParallelBlockTest, TransformsRowsInPlace) {
+  for (const int64_t rows : {0, 1, 3, 100}) {
+    for (const int64_t columns : kSizes) {
+      const std::vector<double> x = Random(rows * columns);
+      std::vector<double> want = x;
+      for (int64_t row = 0; row < rows; ++row) {
+        double total = 0;
+        int stores = 0;
+        std::vector<int> loads(columns);
+        const Sum sum = {want.data() + row * columns, &total, loads.data(), &stores, columns};
+        RunBlocks(1, Order::kForwards, double{NAN}, [&](LoopBlock& block, double* values) {
+          ForEachRowBlock(block, 1, columns, sum, values);
+        });
+        for (int64_t column = 0; column < columns; ++column) {
+          want[row * columns + column] -= total / 2;
+        }
+      }
+      for (const int64_t blocks : {1, 2, 300}) {
+        for (const Order order : {Order::kForwards, Order::kBackwards}) {
+          std::vector<double> got = x;
+          std::vector<int> loads(rows * columns), stores(rows);
+          const Sum sum = {got.data(), nullptr, loads.data(), stores.data(), columns};
+          RunBlocks(blocks, order, double{NAN}, [&](LoopBlock& block, double* values) {
+            TransformRowsBlock(block, rows, columns, sum, values);
+          });
+          EXPECT_EQ(got, want) << rows << " x " << columns;
+          EXPECT_EQ(loads, std::vector<int>(rows * columns, 1));
+          EXPECT_EQ(stores, std::vector<int>(rows, static_cast<int>(columns)));
+        }
+      }
+    }
+  }
+}
+
+struct AddRows {
+  const int64_t* destination;
+  const float* x;
+  float* y;
+  int64_t columns;
+  int64_t Destination(int64_t row) const { return destination[row]; }
+  void Add(int64_t row, int64_t to, int64_t column) const {
+    y[to * columns + column] += x[row * columns + column];
+  }
+};
+
+// In the order of the rows, which the bits of float show; more rows than a block has threads, and
+// more columns than a block takes.
+TEST_F(ParallelBlockTest, ScatterAddsRowsInOrder) {
+  for (const int64_t destinations : {1, 5, 400}) {
+    for (const int64_t rows : {0, 1, 2, 50, 256, 257, 800}) {
+      for (const int64_t columns : {1, 3, 255, 1500}) {
+        if (rows * columns > 300000) continue;
+        const std::vector<double> values = Random(rows * columns);
+        const std::vector<float> x(values.begin(), values.end());
+        std::vector<int64_t> destination(rows);
+        for (int64_t& d : destination) {
+          d = std::uniform_int_distribution<int64_t>(-1, destinations - 1)(random_);
+        }
+        std::vector<float> want(destinations * columns, 0.5f);
+        for (int64_t i = 0; i < rows * columns; ++i) {
+          const int64_t to = destination[i / columns];
+          if (to >= 0) want[to * columns + i % columns] += x[i];
+        }
+        for (const int64_t blocks : {1, 7, 2000}) {
+          for (const Order order : {Order::kForwards, Order::kBackwards}) {
+            std::vector<float> y(destinations * columns, 0.5f);
+            const AddRows scatter = {destination.data(), x.data(), y.data(), columns};
+            RunBlocks(blocks, order, static_cast<unsigned char>(0xFF),
+                      [&](LoopBlock& block, unsigned char* flags) {
+                        ScatterAddBlock(block, rows, columns, scatter, flags);
+                      });
+            EXPECT_EQ(y, want) << rows << " x " << columns << " to " << destinations;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(LanesTest, ArePowersOfTwoThatSuitTheExtents) {
+  for (int64_t columns = 0; columns < 20000; ++columns) {
+    const int row_lanes = RowLanes(columns), column_lanes = ColumnLanes(columns);
+    EXPECT_EQ(kThreads % row_lanes, 0);
+    EXPECT_EQ(kThreads % column_lanes, 0);
+    EXPECT_TRUE(row_lanes == 1 || row_lanes < columns) << columns;
+    EXPECT_TRUE(column_lanes <= 32 && column_lanes < std::max<int64_t>(2, 2 * columns)) << columns;
+  }
+  EXPECT_EQ(RowLanes(10), 8);
+  EXPECT_EQ(RowLanes(1000), 256);
+  EXPECT_EQ(ColumnLanes(64), 8);
+  EXPECT_EQ(ColumnLanes(4097), 32);
+}
+
+TEST(SplitTest, LongReductionsHavePiecesForAWholeGpu) {
+  constexpr int64_t kProcessors = 132;
+  EXPECT_GE(RowSplit(1, 1'000'000), kProcessors);
+  EXPECT_LE(RowSplit(1, 1'000'000'000), kWantedPartials);
+  EXPECT_EQ(RowSplit(1, 4095), 1);
+  EXPECT_EQ(RowSplit(5000, 1'000'000), 1) << "rows enough without";
+  EXPECT_EQ(RowSplit(0, 1'000'000), 1);
+  // Blocks of the first pass over a bias gradient.
+  const int64_t columns = ColumnSplit(100'000, 64) * 64;
+  EXPECT_GE(Pieces(columns, ColumnLanes(columns)), kProcessors);
+  EXPECT_EQ(ColumnSplit(511, 64), 1);
+  EXPECT_EQ(ColumnSplit(100'000, 10'000), 1);
+  EXPECT_EQ(ColumnSplit(100'000, 0), 1);
+}
+
+}  // namespace
+}  // namespace gyre::parallel_internal
