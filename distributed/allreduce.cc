@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "distributed/naive_allreduce.h"
+#include "distributed/nccl_allreduce.h"
 #include "distributed/reduction.h"
 #include "distributed/ring_allreduce.h"
 #include "distributed/ring_arithmetic.h"
@@ -37,6 +38,7 @@ absl::StatusOr<std::unique_ptr<Allreduce>> NewDeviceAllreduce(std::string_view a
                                                               Device& device) {
   RETURN_IF_ERROR(CheckAllreduce(algorithm, device.kind()));
   if (device.kind() == DeviceKind::kCpu) return nullptr;
+  if (algorithm == "nccl") return NewNcclAllreduce(communicator, device);
   if (algorithm != "ring" || !communicator.moves_device_memory(device.kind())) return nullptr;
   ASSIGN_OR_RETURN(auto arithmetic, NewDeviceArithmetic(device));
   return std::make_unique<RingAllreduce>(communicator, std::move(arithmetic));
@@ -54,7 +56,8 @@ absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind
 
 size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks) {
   GYRE_CHECK(IsOneOf(algorithm));
-  if (algorithm != "ring") return 0;
+  if (algorithm == "nccl") return NcclDeviceBytes();
+  if (algorithm == "naive") return 0;
   return DeviceArithmeticBytes(RingAllreduce::SlotBytes(kDeviceSegmentBytes, bytes, ranks));
 }
 
@@ -64,12 +67,6 @@ double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks) {
   if (algorithm == "ring") return 2.0 * (ranks - 1) / ranks * bytes + (ranks - 1) * kResultBytes;
   if (algorithm == "nccl") return 2.0 * (ranks - 1) / ranks * bytes;
   return (ranks - 1) * (bytes + kResultBytes);
-}
-
-absl::Status CheckSummable(const Tensor& tensor) {
-  if (IsComputeType(tensor.dtype)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("cannot sum ", std::string(DTypeName(tensor.dtype)), "; there are: F32, F64"));
 }
 
 }  // namespace gyre

@@ -67,7 +67,4 @@ size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks)
 // Precondition: `algorithm` is one of NewAllreduce's.
 double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks);
 
-// For implementations: InvalidArgument unless the tensor's dtype can be summed.
-absl::Status CheckSummable(const Tensor& tensor);
-
 }  // namespace gyre

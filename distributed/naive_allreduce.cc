@@ -18,7 +18,7 @@ NaiveAllreduce::NaiveAllreduce(Communicator& communicator)
     : communicator_(communicator), ranks_(communicator.size()) {}
 
 absl::Status NaiveAllreduce::Start(Tensor inout) {
-  RETURN_IF_ERROR(CheckSummable(inout));
+  RETURN_IF_ERROR(CheckSummable(inout.dtype));
   GYRE_CHECK(!running_);
   running_ = true;
   tensor_ = inout;

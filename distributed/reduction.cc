@@ -3,6 +3,9 @@
 #include "distributed/reduction.h"
 
 #include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace gyre {
 namespace {
@@ -62,6 +65,12 @@ PartialResult Judge(double sum_of_squares, const T* data, int64_t count) {
 }
 
 }  // namespace
+
+absl::Status CheckSummable(DType dtype) {
+  if (IsComputeType(dtype)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot sum ", std::string(DTypeName(dtype)), "; there are: F32, F64"));
+}
 
 void AddTo(DType dtype, void* sum, const void* addend, int64_t count) {
   VisitComputeType(dtype, [&]<typename T>() {

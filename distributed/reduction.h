@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "engine/runtime/dtype.h"
 
 namespace gyre {
@@ -29,6 +30,9 @@ struct PartialResult {
   }
   ReduceResult Result() const { return {non_finite == 0, sum_of_squares}; }
 };
+
+// InvalidArgument unless elements of this type can be summed over ranks.
+absl::Status CheckSummable(DType dtype);
 
 // All take `count` elements of dtype F32 or F64.
 
