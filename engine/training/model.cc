@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "distributed/allreduce.h"
 #include "engine/training/gradient_sync.h"
 #include "engine/training/step_buffer.h"
 
@@ -99,8 +100,15 @@ size_t ModelPlan::side_bytes() const {
   size_t bytes = test.empty() ? 0 : StepBuffer::kDeviceBytes;
   if (train == nullptr) return bytes;
   std::vector<int64_t> buckets;
+  int64_t longest = 0;
   for (size_t b = 0; b < train->order.buckets.size(); ++b) {
     buckets.push_back(BucketElements(*train, static_cast<int>(b)));
+    longest = std::max(longest, buckets.back());
+  }
+  if (!options.device_allreduce.empty()) {
+    bytes += AllreduceDeviceBytes(options.device_allreduce,
+                                  static_cast<size_t>(longest) * SizeOf(options.compute),
+                                  options.ranks);
   }
   return bytes + InputUpload::DeviceBytes(train->spec) + GradientSync::DeviceBytes(buckets) +
          InputUpload::kLanes * StepBuffer::kDeviceBytes;

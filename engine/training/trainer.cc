@@ -44,6 +44,13 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Prepare(
   run->test_every_ = config.has_evaluate_every() ? config.evaluate_every() : epoch;
   run->save_every_ = config.has_checkpoint_every() ? config.checkpoint_every() : epoch;
 
+  std::string device_allreduce;
+  if (communication.size() > 1) {
+    RETURN_IF_ERROR(communication.UseDevice(device));
+    if (device.kind() != DeviceKind::kCpu && communication.sums_device_memory()) {
+      device_allreduce = config.distributed().allreduce();
+    }
+  }
   const int64_t test_samples = run->test_data_ ? run->test_data_->size() : 0;
   ASSIGN_OR_RETURN(
       run->plan_,
@@ -57,6 +64,7 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Prepare(
                       .slots = run->optimizer_->slot_names(),
                       .bucket_bytes = static_cast<size_t>(config.distributed().bucket_bytes()),
                       .capacity_bytes = device.capacity_bytes(),
+                      .device_allreduce = device_allreduce,
                       .primitives = &primitives}));
   RETURN_IF_ERROR(communication.CheckEqual("--threads", run->options_.choices["threads"]));
   RETURN_IF_ERROR(
