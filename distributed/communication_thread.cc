@@ -225,8 +225,8 @@ absl::Status CommunicationThread::Impl::Use(Device& device) {
   // Ranks that cannot do the same would cut their sums into other messages.
   agreement_->Start("a device whose memory can be summed", sums_device_memory_ ? "yes" : "no");
   RETURN_IF_ERROR(Drive([&] { return agreement_->Progress(); }));
-  if (device_allreduce_ == nullptr) return absl::OkStatus();
-  // NCCL connects in its first sum: now, while an error is one of the start.
+  if (algorithm_ != "nccl") return absl::OkStatus();
+  // It connects in its first sum: now, while an error is one of the start.
   return Reduce(*device_allreduce_, {nullptr, Shape({0}), DType::kF32}).status();
 }
 

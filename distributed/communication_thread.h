@@ -35,9 +35,10 @@ class CommunicationThread {
   int size() const;
 
   // Tells where device memory is, so that it may be summed where it lies, if that can be done.
-  // Blocks.  Once, on all ranks; the device must outlive this object.  Allocates device memory in
-  // the first sum only (AllreduceDeviceBytes).  Errors: those of NewDeviceAllreduce;
-  // FailedPrecondition on every rank if the ranks' devices differ.
+  // Blocks.  Once, on all ranks; the device must outlive this object.  Takes device memory in the
+  // first sum only (AllreduceDeviceBytes), but for nccl, which connects its ranks at once.
+  // Errors: those of NewDeviceAllreduce; FailedPrecondition on every rank if the ranks' devices
+  // differ.
   absl::Status UseDevice(Device& device);
   // Whether Submit takes memory of the device in use; false before UseDevice, constant after it.
   // Always true of a cpu device, whose memory is the host's.

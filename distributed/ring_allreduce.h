@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "distributed/allreduce.h"
@@ -86,7 +87,7 @@ class RingAllreduce final : public Allreduce {
   int64_t receive_posted_ = 0, received_ = 0, receive_done_ = 0;
   std::array<Request, kWindow> sends_{}, receives_{};  // by position % kWindow
   std::vector<PartialResult> partials_;                // by chunk
-  size_t slot_bytes_ = 0;                              // reserved
+  std::optional<size_t> slot_bytes_;                   // reserved
 };
 
 }  // namespace gyre

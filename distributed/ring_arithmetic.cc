@@ -64,8 +64,6 @@ class DeviceArithmetic final : public RingArithmetic {
 
   absl::Status Open() {
     ASSIGN_OR_RETURN(stream_, device_.NewStream());
-    ASSIGN_OR_RETURN(
-        measures_, Buffer::Allocate(device_, MemoryKind::kDevice, kSlots * sizeof(DeviceMeasure)));
     ASSIGN_OR_RETURN(measured_, Buffer::Allocate(device_, MemoryKind::kPinnedHost,
                                                  kSlots * sizeof(PartialResult)));
     for (auto& event : finished_) {
@@ -80,6 +78,9 @@ class DeviceArithmetic final : public RingArithmetic {
     slots_ = {};
     ASSIGN_OR_RETURN(slots_, Buffer::Allocate(device_, MemoryKind::kDevice, kSlots * slot_bytes));
     slot_bytes_ = slot_bytes;
+    if (measures_.bytes() > 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(
+        measures_, Buffer::Allocate(device_, MemoryKind::kDevice, kSlots * sizeof(DeviceMeasure)));
     return absl::OkStatus();
   }
 

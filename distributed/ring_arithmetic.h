@@ -23,8 +23,8 @@ class RingArithmetic {
   virtual ~RingArithmetic() = default;
   // Of a full segment: what a ring cuts its chunks into.
   virtual size_t segment_bytes() const = 0;
-  // Makes room for kSlots messages of `slot_bytes`, a multiple of 256; frees what was there before.
-  // Errors: those of allocation.
+  // Before the first work, and for more: makes room for kSlots messages of `slot_bytes`, a multiple
+  // of 256, in place of the room there was.  Errors: those of allocation.
   virtual absl::Status Reserve(size_t slot_bytes) = 0;
   // Where a message is received.
   virtual std::byte* slot(int slot) = 0;
@@ -40,9 +40,10 @@ class RingArithmetic {
 
 std::unique_ptr<RingArithmetic> NewHostArithmetic();
 
-// The device must outlive the result.  Errors: those of allocation.
+// The device must outlive the result, which takes device memory when it is told to Reserve.
+// Errors: those of the device.
 absl::StatusOr<std::unique_ptr<RingArithmetic>> NewDeviceArithmetic(Device& device);
-// What it allocates of device memory, with room for messages of `slot_bytes`.
+// That memory, with room for messages of `slot_bytes`.
 size_t DeviceArithmeticBytes(size_t slot_bytes);
 // Its segment_bytes().
 extern const size_t kDeviceSegmentBytes;
