@@ -1,0 +1,221 @@
+// A whole training step on the cuda device: nothing in it waits for the GPU or allocates, from the
+// third step of a lane on it is one graph (or one for each stretch between the host's actions), and
+// an error of the GPU comes out with its reason.  Kernels do not run, so numbers mean nothing here.
+#include "engine/training/training_step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "engine/runtime/cuda.h"
+#include "models/schema/parse.h"
+#include "tests/cuda/fake_cudart.h"
+
+namespace gyre {
+namespace {
+
+using fake_cudart::Calls;
+using testing::HasSubstr;
+
+constexpr char kNet[] = R"(
+  name: "t"
+  input { name: "image" dims: [6, 6, 1] }
+  input { name: "label" type: LABEL }
+  layer { name: "conv" conv2d { filters: 3 kernel: 3 } }
+  layer { name: "relu" relu {} }
+  layer { name: "pool" pool2d { kind: MAX kernel: 2 } }
+  layer { name: "drop" dropout { rate: 0.2 } }
+  layer { name: "fc1" dense { outputs: 7 } }
+  layer { name: "fc2" dense { outputs: 4 } }
+  layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy {} }
+  layer { name: "accuracy" input: "fc2" input: "label" accuracy {} })";
+constexpr int64_t kBatch = 6;
+
+Primitives KernelsOnly() {
+  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+  libraries.push_back(NewKernelLibrary());
+  return Primitives(std::move(libraries));
+}
+
+// One rank's step with its memory.
+class Rank {
+ public:
+  Rank(CommunicationThread& communication, std::optional<double> clip_norm)
+      : device_(NewCudaDevice({}).value()), net_(*ParseNetText(kNet, "test.textproto")) {
+    OptimizerConfig config;
+    config.mutable_sgd()->set_momentum(0.9f);
+    optimizer_ = NewOptimizer(config);
+    auto plan = PlanModel(net_, {.batch = kBatch,
+                                 .rank = communication.rank(),
+                                 .ranks = communication.size(),
+                                 .slots = optimizer_->slot_names(),
+                                 .bucket_bytes = 64,
+                                 .capacity_bytes = device_->capacity_bytes(),
+                                 .primitives = &primitives_});
+    stream_ = device_->NewStream().value();
+    model_ = Model::Create(std::move(plan).value(), *device_, *stream_).value();
+    EXPECT_TRUE(model_->Initialize(*stream_).ok());
+    step_ = TrainingStep::Create(*model_, *optimizer_, clip_norm, {.image = 0, .label = 1},
+                                 *device_, *stream_, communication)
+                .value();
+    const Tensor image = model_->train().input(0), label = model_->train().input(1);
+    images_ = *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, image.bytes());
+    labels_ = *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, label.bytes());
+    std::memset(images_.data(), 0, images_.bytes());
+    std::memset(labels_.data(), 0, labels_.bytes());
+    batch_.images = {images_.data(), image.shape, image.dtype};
+    batch_.labels = {labels_.data(), label.shape, label.dtype};
+    batch_.samples.resize(static_cast<size_t>(label.elements()));
+  }
+
+  absl::Status Start() {
+    StepScalars scalars;
+    scalars.step = steps_++;
+    return step_->Start(batch_, scalars);
+  }
+  absl::Status Finish() { return step_->Finish().status(); }
+
+ private:
+  std::unique_ptr<Device> device_;
+  Primitives primitives_ = KernelsOnly();
+  Parsed<NetConfig> net_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Model> model_;
+  Buffer images_, labels_;
+  Batch batch_;
+  std::unique_ptr<TrainingStep> step_;
+  uint64_t steps_ = 0;
+};
+
+std::unique_ptr<CommunicationThread> Communication(std::unique_ptr<Communicator> communicator) {
+  return CommunicationThread::Start(
+             [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+               return std::move(communicator);
+             },
+             "ring")
+      .value();
+}
+
+void ExpectNothingWaits(std::optional<double> clip_norm) {
+  fake_cudart::Boot();
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  Rank rank(*communication, clip_norm);
+  for (int step = 0; step < 8; ++step) {
+    fake_cudart::ForgetCalls();
+    ASSERT_TRUE(rank.Start().ok());
+    // Each of the two lanes runs plainly, is captured and replayed at once, and is then replayed.
+    const bool captured = step == 2 || step == 3;
+    EXPECT_EQ(fake_cudart::WaitingCalls(), captured ? "cudaGraphInstantiate 1" : "")
+        << "step " << step;
+    EXPECT_EQ(Calls("pageable copy"), 0) << "step " << step;
+    EXPECT_EQ(Calls("cudaGraphLaunch"), step < 2 ? 0 : 1) << "step " << step;
+    EXPECT_EQ(Calls("cudaLaunchKernel") > 0, step < 4) << "step " << step;
+    EXPECT_EQ(Calls("cudaStreamBeginCapture"), captured ? 1 : 0);
+    // The batch's way in beside the graph: two copies, not more.
+    if (step >= 4) {
+      EXPECT_EQ(Calls("cudaMemcpyAsync"), 2);
+    }
+    if (step == 0) continue;  // two steps are in flight from here on
+    fake_cudart::ForgetCalls();
+    ASSERT_TRUE(rank.Finish().ok());
+    EXPECT_EQ(fake_cudart::WaitingCalls(), "cudaEventSynchronize 1");
+  }
+  ASSERT_TRUE(rank.Finish().ok());
+}
+
+TEST(TrainingStepOnCuda, NothingWaitsWithinAStep) { ExpectNothingWaits(std::nullopt); }
+TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatClips) { ExpectNothingWaits(1.0); }
+
+TEST(TrainingStepOnCuda, AReplayLaunchesWhatThePlainStepLaunched) {
+  fake_cudart::Boot();
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  Rank rank(*communication, std::nullopt);
+  std::vector<std::vector<std::string>> kernels;
+  for (int step = 0; step < 6; ++step) {
+    fake_cudart::ForgetCalls();
+    ASSERT_TRUE(rank.Start().ok());
+    ASSERT_TRUE(rank.Finish().ok());
+    auto& launched = kernels.emplace_back();
+    for (const fake_cudart::Launch& launch : fake_cudart::Launches()) {
+      if (!launch.captured) launched.push_back(launch.kernel);
+    }
+  }
+  EXPECT_GT(kernels[0].size(), 20u);
+  for (int step = 1; step < 6; ++step) EXPECT_EQ(kernels[step], kernels[0]) << "step " << step;
+}
+
+// Several ranks share the GPU; gradients go through pinned memory, and only the communication's
+// answer makes the host wait.
+TEST(TrainingStepOnCuda, RanksWaitForEachOtherAlone) {
+  constexpr int kRanks = 2;
+  fake_cudart::Boot();
+  auto communicators = NewThreadCommunicators(kRanks, 20'000);
+  std::vector<std::thread> threads;
+  std::vector<std::unique_ptr<CommunicationThread>> communications;
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (auto& communicator : communicators) {
+    communications.push_back(Communication(std::move(communicator)));
+    ranks.push_back(std::make_unique<Rank>(*communications.back(), std::nullopt));
+  }
+  const auto run = [&](int steps) {
+    fake_cudart::ForgetCalls();
+    for (auto& rank : ranks) {
+      threads.emplace_back([&rank, steps] {
+        for (int s = 0; s < steps; ++s) EXPECT_TRUE(rank->Start().ok() && rank->Finish().ok());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+  };
+  run(4);  // until both lanes are captured
+  run(6);
+  EXPECT_EQ(fake_cudart::WaitingCalls(), "cudaEventSynchronize 12");
+  EXPECT_EQ(Calls("pageable copy"), 0);
+}
+
+TEST(TrainingStepOnCuda, AnErrorOfTheGpuHasItsReason) {
+  constexpr int kIllegalAddress = 700;  // cudaErrorIllegalAddress
+  for (const int step_that_fails : {0, 2, 5}) {
+    fake_cudart::Boot();
+    const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+    Rank rank(*communication, std::nullopt);
+    absl::Status status;
+    for (int step = 0; step < 8 && status.ok(); ++step) {
+      if (step == step_that_fails) fake_cudart::FailWork(kIllegalAddress, 3);
+      status = rank.Start();
+      if (status.ok()) status = rank.Finish();
+    }
+    EXPECT_THAT(std::string(status.message()), HasSubstr("illegal memory access"));
+  }
+}
+
+TEST(TrainingStepOnCuda, ALaunchThatIsRefusedNamesTheLayer) {
+  constexpr int kInvalidConfiguration = 9;
+  fake_cudart::Boot();
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  Rank rank(*communication, std::nullopt);
+  fake_cudart::FailCall("cudaLaunchKernel", kInvalidConfiguration, 1);
+  EXPECT_THAT(std::string(rank.Start().message()), HasSubstr("layer conv"));
+}
+
+// A GPU that cannot capture the step runs it plainly, step after step.
+TEST(TrainingStepOnCuda, WithoutGraphsItStillTrains) {
+  constexpr int kCaptureUnsupported = 900;
+  fake_cudart::Boot();
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  Rank rank(*communication, std::nullopt);
+  for (int step = 0; step < 6; ++step) {
+    if (step == 2 || step == 3) fake_cudart::FailCall("cudaStreamEndCapture", kCaptureUnsupported);
+    fake_cudart::ForgetCalls();
+    ASSERT_TRUE(rank.Start().ok()) << step;
+    ASSERT_TRUE(rank.Finish().ok()) << step;
+    EXPECT_EQ(Calls("cudaGraphLaunch"), 0);
+    EXPECT_GT(Calls("cudaLaunchKernel"), 0);
+  }
+}
+
+}  // namespace
+}  // namespace gyre
