@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "engine/runtime/cuda.h"
 
 namespace gyre {
 namespace {
@@ -64,6 +65,32 @@ absl::StatusOr<size_t> ParseBytes(absl::string_view text) {
         absl::StrFormat("--device_memory=%s: expected bytes, such as 1048576, 64M or 1.5G", text));
   }
   return static_cast<size_t>(value * factor);
+}
+
+// This rank among those that share the host's GPUs: threads of this process, or mpirun's.
+RankAndSize LocalRank(const RankAndSize& in_process) {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  const char* const size = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  RankAndSize local;
+  if (in_process.size > 1 || rank == nullptr || size == nullptr ||
+      !absl::SimpleAtoi(rank, &local.rank) || !absl::SimpleAtoi(size, &local.size) ||
+      local.rank < 0 || local.rank >= local.size) {
+    return in_process;
+  }
+  return local;
+}
+
+// memory: 0 for what is free.
+absl::Status OpenGpu(const DeviceFlags& flags, size_t memory, DeviceChoice& choice) {
+  const RankAndSize local = LocalRank(flags.in_process);
+  ASSIGN_OR_RETURN(choice.device, NewCudaDevice({.local_rank = local.rank,
+                                                 .local_ranks = local.size,
+                                                 .capacity_bytes = memory}));
+  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+  ASSIGN_OR_RETURN(libraries.emplace_back(), NewCudaLibrary(*choice.device, {.tf32 = flags.tf32}));
+  libraries.push_back(NewKernelLibrary());
+  choice.primitives = std::make_unique<Primitives>(std::move(libraries));
+  return absl::OkStatus();
 }
 
 // An error of opening a file says who named it; one within the file names its line instead.
@@ -123,23 +150,27 @@ absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
   }
   const auto kind = ParseDeviceKind(flags.kind);
   if (!kind.ok()) return Annotate(kind.status(), "--device");
-  if (*kind == DeviceKind::kCuda) {
-    return absl::UnimplementedError("--device=cuda: this build has no GPU support; use cpu or sim");
-  }
-  if (*kind == DeviceKind::kCpu) {
-    if (!flags.memory.empty()) {
+  size_t memory = 0;  // not given
+  if (!flags.memory.empty()) {
+    if (*kind == DeviceKind::kCpu) {
       return absl::InvalidArgumentError(
           "--device_memory: the memory of --device=cpu has no bound; leave it out, or use "
           "--device=sim");
     }
-    choice.device = NewCpuDevice({.threads = choice.threads});
+    ASSIGN_OR_RETURN(memory, ParseBytes(flags.memory));
+  }
+  if (*kind == DeviceKind::kCuda) {
+    RETURN_IF_ERROR(OpenGpu(flags, memory, choice));
     return choice;
   }
-  SimOptions sim{.threads = choice.threads};
-  if (!flags.memory.empty()) {
-    ASSIGN_OR_RETURN(sim.capacity_bytes, ParseBytes(flags.memory));
+  if (*kind == DeviceKind::kCpu) {
+    choice.device = NewCpuDevice({.threads = choice.threads});
+  } else {
+    SimOptions sim{.threads = choice.threads};
+    if (memory > 0) sim.capacity_bytes = memory;
+    choice.device = NewSimDevice(sim);
   }
-  choice.device = NewSimDevice(sim);
+  choice.primitives = std::make_unique<Primitives>(*kind, choice.threads);
   return choice;
 }
 

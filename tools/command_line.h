@@ -9,6 +9,7 @@
 
 #include "distributed/communication_thread.h"
 #include "engine/runtime/device.h"
+#include "engine/runtime/primitives.h"
 #include "models/schema/parse.h"
 
 namespace gyre {
@@ -33,15 +34,17 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                 const std::string& device = "");
 
 struct DeviceFlags {
-  std::string kind = "cpu";  // "cpu" or "sim"
+  std::string kind = "cpu";  // "cpu", "sim" or "cuda"
   std::string memory = {};   // "", or bytes with an optional K, M, G suffix (powers of 1024)
   int threads = 0;           // 0: cores / ranks on this host
+  bool tf32 = false;         // as in CudaLibraryOptions
   // Of the caller among the ranks that are threads of this process: they share its cores, and take
   // GPUs in this order.
   RankAndSize in_process = {};
 };
 struct DeviceChoice {
   std::unique_ptr<Device> device;
+  std::unique_ptr<Primitives> primitives;  // of the device
   int threads = 1;
 };
 absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags);

@@ -13,8 +13,9 @@ ABSL_FLAG(std::string, trainer, "", "The trainer's text file; it names the net a
 ABSL_FLAG(std::string, weights, "",
           "A safetensors file, a checkpoint's folder, or a run's --out folder (its newest whole "
           "checkpoint).");
-ABSL_FLAG(std::string, device, "cpu", "cpu, or sim (a CPU with separate, bounded memory).");
-ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (sim), such as 64M.");
+ABSL_FLAG(std::string, device, "cpu",
+          "cpu, cuda (a GPU), or sim (a CPU with separate, bounded memory).");
+ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
 ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's.");
 ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's.");
 ABSL_FLAG(int, threads, 0, "Threads of each rank; 0: cores / ranks on this host.");
@@ -38,7 +39,6 @@ absl::Status EvaluateFiles(const Files& files, CommunicationThread& communicatio
         absl::StrCat(files.trainer.source->Where(config, "data"), ": has no test data"));
   }
   ASSIGN_OR_RETURN(const auto weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
-  const Primitives primitives(choice.device->kind(), choice.threads);
   ASSIGN_OR_RETURN(const auto data, OpenSamples(files.trainer, /*train=*/false));
   ASSIGN_OR_RETURN(const InputMap inputs, MapInputs(files.net, config.data(), *data));
   ASSIGN_OR_RETURN(ModelPlan plan,
@@ -49,7 +49,7 @@ absl::Status EvaluateFiles(const Files& files, CommunicationThread& communicatio
                                          .rank = communication.rank(),
                                          .ranks = communication.size(),
                                          .capacity_bytes = choice.device->capacity_bytes(),
-                                         .primitives = &primitives}));
+                                         .primitives = choice.primitives.get()}));
   ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
   ASSIGN_OR_RETURN(const auto model, Model::Create(std::move(plan), *choice.device, *stream));
   RETURN_IF_ERROR(Annotate(model->Load(*stream, weights.tensors, nullptr), weights.path));
@@ -84,7 +84,8 @@ int Main(int argc, char** argv) {
       RunRanks(*std::move(ranks),
                {.kind = absl::GetFlag(FLAGS_device),
                 .memory = absl::GetFlag(FLAGS_device_memory),
-                .threads = absl::GetFlag(FLAGS_threads)},
+                .threads = absl::GetFlag(FLAGS_threads),
+                .tf32 = files->trainer.message->tf32()},
                [&](CommunicationThread& communication, const DeviceChoice& choice) {
                  return EvaluateFiles(*files, communication, choice);
                });

@@ -12,8 +12,9 @@
 #include "tools/command_line.h"
 
 ABSL_FLAG(std::string, trainer, "", "The trainer's text file; it names the net and the data.");
-ABSL_FLAG(std::string, device, "cpu", "cpu, or sim (a CPU with separate, bounded memory).");
-ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (sim), such as 64M.");
+ABSL_FLAG(std::string, device, "cpu",
+          "cpu, cuda (a GPU), or sim (a CPU with separate, bounded memory).");
+ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
 ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's.");
 ABSL_FLAG(std::string, out, "",
           "Folder for metrics.jsonl and checkpoints/; default: runs/NET-TIME.");
@@ -77,7 +78,6 @@ std::string OutFolder(const NetConfig& net) {
 
 absl::Status Train(const Files& files, CommunicationThread& communication,
                    const DeviceChoice& choice) {
-  const Primitives primitives(choice.device->kind(), choice.threads);
   const std::string out = OutFolder(*files.net.message);
   if (absl::GetFlag(FLAGS_resume) == "latest" && absl::GetFlag(FLAGS_out).empty()) {
     return absl::InvalidArgumentError("--resume=latest needs --out, the folder to resume in");
@@ -85,7 +85,7 @@ absl::Status Train(const Files& files, CommunicationThread& communication,
   ASSIGN_OR_RETURN(
       const auto run,
       TrainingRun::Prepare(
-          files.trainer, files.net, *choice.device, primitives, communication,
+          files.trainer, files.net, *choice.device, *choice.primitives, communication,
           {.out = out,
            .resume = absl::GetFlag(FLAGS_resume),
            .weights = absl::GetFlag(FLAGS_weights),
@@ -106,7 +106,11 @@ absl::Status Train(const Files& files, CommunicationThread& communication,
                 out.c_str());
   }
   const absl::StatusOr<std::string> digest = run->Run();
-  if (absl::IsCancelled(digest.status())) return digest.status();
+  if (absl::IsCancelled(digest.status())) {  // on all ranks: they leave as they do after success
+    // At once: mpirun, if it was signalled too, leaves a rank no more than a second.
+    if (leader) std::fprintf(stderr, "%s\n", std::string(digest.status().message()).c_str());
+    return digest.status();
+  }
   // Here, while the run's memory lives: the communication thread may be summing gradients in it.
   if (!digest.ok()) Fail(&communication, digest.status());
   if (leader) std::printf("weights sha256 %s\n", digest->c_str());
@@ -125,19 +129,16 @@ int Main(int argc, char** argv) {
                          absl::GetFlag(FLAGS_ranks));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
-  const bool leader = ranks->front()->rank() == 0;
   const absl::Status status =
       RunRanks(*std::move(ranks),
                {.kind = absl::GetFlag(FLAGS_device),
                 .memory = absl::GetFlag(FLAGS_device_memory),
-                .threads = absl::GetFlag(FLAGS_threads)},
+                .threads = absl::GetFlag(FLAGS_threads),
+                .tf32 = files->trainer.message->tf32()},
                [&](CommunicationThread& communication, const DeviceChoice& choice) {
                  return Train(*files, communication, choice);
                });
-  if (status.ok()) return 0;
-  // Stopped, on all ranks: they leave as they do after success.
-  if (leader) std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-  return kExitStopped;
+  return status.ok() ? 0 : kExitStopped;
 }
 
 }  // namespace

@@ -237,6 +237,19 @@ TEST(Train, WithoutAnyFlag) {
   }
 }
 
+// Whether the build has CUDA or not.
+TEST(Train, OnAGpuWhereThereIsNone) {
+  if (fs::exists("/dev/nvidiactl")) GTEST_SKIP() << "there may be a GPU";
+#if defined(GYRE_WITH_CUDA)
+  const char* const message = "cuda: no NVIDIA driver found (libcuda.so.1); this build needs ...";
+#else
+  const char* const message =
+      "this build has no CUDA (WITH_CUDA=0, or no CUDA toolkit where it was built); use "
+      "--device=cpu, or build where nvcc is";
+#endif
+  ExpectOneMessage({.name = "NoGpu", .message = message, .arguments = {"--device=cuda"}});
+}
+
 TEST(Train, HelpTeaches) {
   for (const int ranks : {1, 2}) {
     const ToolResult result = RunTool("train", {"--help"}, {.ranks = ranks});
