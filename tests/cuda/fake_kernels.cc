@@ -106,4 +106,12 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
   });
 }
 
+cudaError_t cudaLaunchKernel(const void* host_function, dim3 grid, dim3 block, void** arguments,
+                             size_t shared_bytes, cudaStream_t stream) {
+  cudaKernel_t kernel = nullptr;
+  const cudaError_t found = __cudaGetKernel(&kernel, host_function);
+  if (found != cudaSuccess) return found;
+  return __cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
+}
+
 }  // extern "C"
