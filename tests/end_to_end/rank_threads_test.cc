@@ -93,7 +93,7 @@ TEST_F(RankThreads, CommonFailureIsSaidOnce) {
 }
 
 TEST_F(RankThreads, SignalStopsAllWithACheckpoint) {
-  const std::vector<std::string> arguments = {RanksFlag(2), "--steps=600"};
+  const std::vector<std::string> arguments = {RanksFlag(2), "--steps=200"};
   const std::string straight = folder_.Digest("straight", arguments);
   {
     std::vector<std::string> saving = arguments;
