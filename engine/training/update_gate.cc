@@ -1,6 +1,5 @@
 #include "engine/training/update_gate.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "engine/runtime/parallel.h"
@@ -8,34 +7,18 @@
 namespace gyre {
 namespace {
 
-// A gradient is cut into pieces, one block of a GPU each; the pieces' sums are added by another.
-// Large enough that they are few, small enough that AlexNet's largest gradient fills a GPU.
-constexpr int64_t kPiece = 16384;
-
 template <typename T>
-struct PieceSquares {
+struct Squares {
   using Value = double;
   const T* gradient;
-  int64_t elements;
-  double* sums;  // one a piece
+  double* sum;
   HOST_DEVICE double Identity() const { return 0; }
-  HOST_DEVICE double Load(int64_t piece, int64_t i) const {
-    const int64_t at = piece * kPiece + i;
-    const double x = at < elements ? static_cast<double>(gradient[at]) : 0;
+  HOST_DEVICE double Load(int64_t, int64_t i) const {
+    const double x = gradient[i];
     return x * x;
   }
   HOST_DEVICE double Combine(double a, double b) const { return a + b; }
-  HOST_DEVICE void Store(int64_t piece, double sum) const { sums[piece] = sum; }
-};
-
-struct SumPieces {
-  using Value = double;
-  const double* sums;
-  double* total;
-  HOST_DEVICE double Identity() const { return 0; }
-  HOST_DEVICE double Load(int64_t, int64_t piece) const { return sums[piece]; }
-  HOST_DEVICE double Combine(double a, double b) const { return a + b; }
-  HOST_DEVICE void Store(int64_t, double sum) const { *total = sum; }
+  HOST_DEVICE void Store(int64_t, double total) const { *sum = total; }
 };
 
 struct Gate {
@@ -59,22 +42,16 @@ struct Gate {
   }
 };
 
-int64_t Pieces(int64_t elements) { return (elements + kPiece - 1) / kPiece; }
-
 }  // namespace
 
 size_t SumSquaresScratch(int64_t elements) {
-  return static_cast<size_t>(Pieces(elements)) * sizeof(double);
+  return ForEachRowScratch<Squares<float>>(1, elements);  // the same for each type
 }
 
 absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* sum) {
-  const int64_t pieces = Pieces(gradient.elements());
-  auto* sums = static_cast<double*>(scratch);
-  RETURN_IF_ERROR(VisitReal(gradient.dtype, [&]<typename T>() {
-    return ForEachRow(stream, pieces, std::min(kPiece, gradient.elements()),
-                      PieceSquares<T>{gradient.as<T>(), gradient.elements(), sums});
-  }));
-  return ForEachRow(stream, 1, pieces, SumPieces{sums, sum});
+  return VisitReal(gradient.dtype, [&]<typename T>() {
+    return ForEachRow(stream, 1, gradient.elements(), Squares<T>{gradient.as<T>(), sum}, scratch);
+  });
 }
 
 absl::Status OpenGate(Stream& stream, const double* sums, int buckets,
