@@ -1,0 +1,45 @@
+// device_peaks.h: what a device does at best, measured: a large matrix product, and plain copies.
+// Benchmarks divide by these rates, taken in the same minute.  Used by one thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "engine/runtime/buffer.h"
+#include "engine/runtime/primitives.h"
+
+namespace gyre {
+
+using BenchClock = std::chrono::steady_clock;
+
+inline double SecondsSince(BenchClock::time_point start) {
+  return std::chrono::duration<double>(BenchClock::now() - start).count();
+}
+
+// Uniform in [-1, 1), always the same.  Host memory; precondition: IsReal(to.dtype).
+void FillUniform(const Tensor& to);
+
+class DevicePeaks {
+ public:
+  struct Rates {
+    double gemm_flops = 0;                                          // FLOP/s
+    double device_bytes = 0, upload_bytes = 0, download_bytes = 0;  // bytes copied a second
+  };
+
+  // dtype: of the product's matrices.  device and primitives must outlive the result.
+  // Errors: those of allocation and of Prepare.
+  static absl::StatusOr<std::unique_ptr<DevicePeaks>> Create(Device& device,
+                                                             const Primitives& primitives,
+                                                             DType dtype, Stream& stream);
+
+  // Runs each once; waits for the stream.  The first time is a warm-up.
+  absl::StatusOr<Rates> Measure(Stream& stream) const;
+
+ private:
+  int64_t size_ = 0;
+  std::unique_ptr<Gemm> gemm_;
+  Buffer a_, b_, c_, scratch_;
+  Buffer device_, other_, pinned_;
+};
+
+}  // namespace gyre

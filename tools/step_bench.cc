@@ -1,0 +1,182 @@
+#include "tools/step_bench.h"
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/cuda.h"
+#include "engine/runtime/random.h"
+
+namespace gyre {
+namespace {
+
+// A line of /proc/self/status, in bytes.
+size_t StatusBytes(const std::string& key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
+    size_t kib = 0;
+    if (words >> name >> kib && name == key + ":") return kib * 1024;
+  }
+  return 0;
+}
+
+// Sets the peak of resident memory back to what is resident now.
+void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+absl::StatusOr<InputMap> ImageAndLabel(const NetConfig& net) {
+  InputMap map;
+  for (int i = 0; i < net.input_size(); ++i) {
+    int& index = net.input(i).type() == InputConfig::LABEL ? map.label : map.image;
+    if (index >= 0) map.image = map.label = net.input_size();
+    index = i;
+  }
+  if (net.input_size() != 2 || map.image < 0 || map.label < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "net \"", net.name(), "\": expected one input of images and one of labels to feed"));
+  }
+  return map;
+}
+
+// The fewest classes that a layer with labels tells apart.
+int64_t Classes(const NetSpec& net, int label) {
+  int64_t classes = std::numeric_limits<int32_t>::max();
+  for (const int consumer : net.values[label].consumers) {
+    const Shape& scores = net.values[net.nodes[consumer].inputs[0]].shape;
+    classes = std::min(classes, scores[scores.rank() - 1]);
+  }
+  return classes;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StepBench>> StepBench::Create(const Parsed<NetConfig>& net,
+                                                             const StepBenchOptions& options,
+                                                             CommunicationThread& communication) {
+  std::unique_ptr<StepBench> bench(new StepBench(net, options));
+  ASSIGN_OR_RETURN(bench->choice_, OpenDevice(options.device));
+  ASSIGN_OR_RETURN(bench->stream_, bench->choice_.device->NewStream());
+  RETURN_IF_ERROR(bench->CreateModel(communication));
+  ASSIGN_OR_RETURN(bench->peaks_,
+                   DevicePeaks::Create(*bench->choice_.device, *bench->choice_.primitives,
+                                       options.compute, *bench->stream_));
+  return bench;
+}
+
+absl::Status StepBench::CreateModel(CommunicationThread& communication) {
+  Device& device = *choice_.device;
+  OptimizerConfig optimizer;
+  optimizer.mutable_sgd()->set_momentum(0.9f);
+  optimizer_ = NewOptimizer(optimizer);
+  ASSIGN_OR_RETURN(inputs_, ImageAndLabel(*net_.message));
+  ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(net_, {.compute = options_.compute,
+                                                    .batch = options_.batch,
+                                                    .slots = optimizer_->slot_names(),
+                                                    .capacity_bytes = device.capacity_bytes(),
+                                                    .primitives = choice_.primitives.get()}));
+  for (const NetNode& node : plan.train->spec.nodes) {
+    flops_ += node.spec.forward_flops + (node.backward ? node.spec.backward_flops : 0);
+  }
+  RETURN_IF_ERROR(CreateBatch(plan.train->spec));
+  ResetPeak();
+  const size_t before = StatusBytes("VmRSS");
+  ASSIGN_OR_RETURN(model_, Model::Create(std::move(plan), device, *stream_));
+  RETURN_IF_ERROR(model_->Initialize(*stream_));
+  ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, std::nullopt, inputs_, device,
+                                               *stream_, communication));
+  for (int s = 0; s < 3; ++s) RETURN_IF_ERROR(Step());
+  resident_growth_ = StatusBytes("VmHWM") - std::min(before, StatusBytes("VmHWM"));
+  return absl::OkStatus();
+}
+
+absl::Status StepBench::CreateBatch(const NetSpec& net) {
+  const Value& image = net.values[inputs_.image];
+  batch_.images = {nullptr, image.shape, image.dtype};
+  batch_.labels = {nullptr, net.values[inputs_.label].shape, DType::kI32};
+  ASSIGN_OR_RETURN(
+      images_, Buffer::Allocate(*choice_.device, MemoryKind::kPinnedHost, batch_.images.bytes()));
+  ASSIGN_OR_RETURN(
+      labels_, Buffer::Allocate(*choice_.device, MemoryKind::kPinnedHost, batch_.labels.bytes()));
+  batch_.images.data = images_.data();
+  batch_.labels.data = labels_.data();
+  FillUniform(batch_.images);
+  const auto classes = static_cast<uint32_t>(Classes(net, inputs_.label));
+  for (int64_t i = 0; i < options_.batch; ++i) {
+    const RandomBits bits = Philox(/*key=*/2, 0, static_cast<uint64_t>(i));
+    batch_.labels.as<int32_t>()[i] = static_cast<int32_t>(bits.v[0] % classes);
+  }
+  batch_.samples.resize(static_cast<size_t>(options_.batch));
+  std::iota(batch_.samples.begin(), batch_.samples.end(), 0);
+  return absl::OkStatus();
+}
+
+absl::Status StepBench::Step() {
+  StepScalars scalars;
+  scalars.step = steps_++;
+  scalars.learning_rate = 1e-4;  // small: the same batch again and again must not diverge
+  RETURN_IF_ERROR(step_->Start(batch_, scalars));
+  return step_->in_flight() == TrainingStep::kMostInFlight ? step_->Finish().status()
+                                                           : absl::OkStatus();
+}
+
+absl::Status StepBench::Round(int steps) {
+  // Streams of a CPU set the OpenMP threads of the thread that makes them, which others share.
+  ASSIGN_OR_RETURN(turn_, choice_.device->NewStream());
+  while (step_->in_flight() > 0) RETURN_IF_ERROR(step_->Finish().status());
+  Measured measured;
+  ASSIGN_OR_RETURN(measured.peaks, peaks_->Measure(*stream_));
+  const BenchClock::time_point start = BenchClock::now();
+  for (int s = 0; s < steps; ++s) RETURN_IF_ERROR(Step());
+  while (step_->in_flight() > 0) RETURN_IF_ERROR(step_->Finish().status());
+  measured.step_seconds = SecondsSince(start) / steps;
+  rounds_.push_back(measured);
+  return absl::OkStatus();
+}
+
+nlohmann::ordered_json StepBench::Report() const {
+  const auto median = [&](const auto& of) {
+    std::vector<double> values;
+    for (const Measured& round : rounds_) values.push_back(of(round));
+    return Median(std::move(values));
+  };
+  const auto [fastest, slowest] = std::minmax_element(
+      rounds_.begin(), rounds_.end(),
+      [](const Measured& a, const Measured& b) { return a.step_seconds < b.step_seconds; });
+  const double seconds = median([](const Measured& round) { return round.step_seconds; });
+  const ModelPlan& plan = model_->plan();
+  const bool gpu = choice_.device->kind() == DeviceKind::kCuda;
+  return {
+      {"benchmark", "training step"},
+      {"engine", "gyre"},
+      {"net", net_.message->name()},
+      {"device", gpu ? DescribeCudaDevice(*choice_.device) : options_.device.kind},
+      {"precision",
+       gpu && options_.device.tf32 ? "TF32" : std::string(DTypeName(options_.compute))},
+      {"batch", options_.batch},
+      {"threads", choice_.threads},
+      {"rounds", rounds_.size()},
+      {"ms_per_step", seconds * 1e3},
+      {"ms_min", fastest->step_seconds * 1e3},
+      {"ms_max", slowest->step_seconds * 1e3},
+      {"images_per_second", static_cast<double>(options_.batch) / seconds},
+      {"mflop_per_step", flops_ / 1e6},
+      {"gemm_gflops", median([](const Measured& r) { return r.peaks.gemm_flops; }) / 1e9},
+      {"gemm_share",
+       median([&](const Measured& r) { return flops_ / r.step_seconds / r.peaks.gemm_flops; })},
+      {"device_copy_gb_per_s",
+       median([](const Measured& r) { return r.peaks.device_bytes; }) / 1e9},
+      {"upload_gb_per_s", median([](const Measured& r) { return r.peaks.upload_bytes; }) / 1e9},
+      {"download_gb_per_s", median([](const Measured& r) { return r.peaks.download_bytes; }) / 1e9},
+      {"planned_bytes", plan.device_bytes() + plan.communication_bytes()},
+      {"resident_growth_bytes", resident_growth_}};
+}
+
+}  // namespace gyre

@@ -1,0 +1,65 @@
+// step_bench.h: one net on one device, its training steps timed on random images and labels beside
+// the device's peaks.  Used by one thread, which several may share in turn.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "engine/training/training_step.h"
+#include "tools/command_line.h"
+#include "tools/device_peaks.h"
+
+namespace gyre {
+
+struct StepBenchOptions {
+  DeviceFlags device;
+  DType compute = DType::kF32;
+  int64_t batch = 64;
+};
+
+class StepBench {
+ public:
+  // The net and communication, of one rank, must outlive the result.  Errors: those of opening the
+  // device and planning; InvalidArgument for a net that wants other than images and labels.
+  static absl::StatusOr<std::unique_ptr<StepBench>> Create(const Parsed<NetConfig>& net,
+                                                           const StepBenchOptions& options,
+                                                           CommunicationThread& communication);
+
+  // Measures the peaks, then `steps` steps, all finished before the clock stops.
+  absl::Status Round(int steps);
+  // Drops the rounds so far: a warm-up.
+  void Forget() { rounds_.clear(); }
+  // Medians over the rounds.  Precondition: there are any.
+  nlohmann::ordered_json Report() const;
+
+ private:
+  struct Measured {
+    double step_seconds = 0;
+    DevicePeaks::Rates peaks;
+  };
+
+  StepBench(const Parsed<NetConfig>& net, const StepBenchOptions& options)
+      : net_(net), options_(options) {}
+  absl::Status CreateModel(CommunicationThread& communication);
+  absl::Status CreateBatch(const NetSpec& net);
+  absl::Status Step();
+
+  const Parsed<NetConfig>& net_;
+  const StepBenchOptions options_;
+  DeviceChoice choice_;
+  std::unique_ptr<Stream> stream_, turn_;
+  Buffer images_, labels_;
+  Batch batch_;
+  InputMap inputs_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<TrainingStep> step_;
+  std::unique_ptr<DevicePeaks> peaks_;
+  double flops_ = 0;  // of a step
+  uint64_t steps_ = 0;
+  size_t resident_growth_ = 0;
+  std::vector<Measured> rounds_;
+};
+
+}  // namespace gyre
