@@ -1,0 +1,389 @@
+// Convolution by cuDNN, on a fake that computes from what it is told, and on cuDNN itself as far as
+// it goes without a GPU.
+#include <gtest/gtest.h>
+
+#include "engine/runtime/primitives_cuda.h"
+#include "tests/cuda/described_gpu.h"
+#include "tests/cuda/fake_cublaslt.h"
+#include "tests/cuda/fake_cudart.h"
+#include "tests/cuda/fake_cudnn.h"
+#include "tests/primitives/oracle.h"
+
+namespace gyre {
+namespace {
+
+// Of a result that was computed in double: two roundings to T, where bias and activation are added
+// to what was stored.  The sums of dbias are made of floats.
+template <typename T>
+constexpr double kTolerance = 1e-6;
+template <>
+constexpr double kTolerance<Half> = 0x1p-10;
+template <>
+constexpr double kTolerance<BFloat16> = 0x1p-7;
+
+// cudnnBackendNumericalNote_t
+constexpr int kTensorCore = 0, kStrictNanPropagation = 9, kNotes = 10;
+
+constexpr Conv2dSpec kSmall{.n = 2,
+                            .h = 5,
+                            .w = 6,
+                            .c = 4,
+                            .filters = 8,
+                            .kernel_h = 3,
+                            .kernel_w = 2,
+                            .padding_bottom = 1,
+                            .bias = true,
+                            .activation = Activation::kRelu,
+                            .weight_layout = {}};
+
+class CudaConvTest : public testing::Test {
+ protected:
+  std::unique_ptr<PrimitiveLibrary> NewLibrary(const CudaLibraryOptions& options = {}) {
+    return Get(NewCudaLibrary(cublaslt_.table(), cudnn_.table(), options));
+  }
+
+  Conv2dSpec RandomSpec(DType dtype) {
+    Conv2dSpec spec = RandomConvSpec(random_, dtype);
+    if (Pick(random_, {0, 1}) != 0) spec.activation = Activation::kRelu;
+    return spec;
+  }
+
+  template <typename T>
+  void ExpectAsReference(const PrimitiveLibrary& library, const Conv2dSpec& spec) {
+    const auto got = Oracle(rig_, library).CheckConv<T>(random_, spec, kTolerance<T>);
+    EXPECT_EQ(got.layout.tag, "ohwi");
+    EXPECT_EQ(got.layout.bytes, static_cast<size_t>(spec.weights()) * sizeof(T));
+  }
+
+  template <typename T>
+  void ExpectRandomAsReference(const PrimitiveLibrary& library, int rounds) {
+    for (int round = 0; round < rounds && !HasFatalFailure(); ++round) {
+      ExpectAsReference<T>(library, RandomSpec(kDTypeOf<T>));
+    }
+  }
+
+  void ExpectAllTypesAsReference(const PrimitiveLibrary& library, int rounds) {
+    ExpectRandomAsReference<float>(library, rounds);
+    ExpectRandomAsReference<Half>(library, rounds);
+    ExpectRandomAsReference<BFloat16>(library, rounds);
+  }
+
+  // The engine that the spec's forward is prepared for.
+  int64_t EngineOf(const PrimitiveLibrary& library, const Conv2dSpec& spec) {
+    const auto conv = Get(library.Prepare(spec));
+    const Rig::Bytes memory(rig_, 1 << 16), scratch(rig_, conv->scratch_bytes());
+    void* const data = memory.data();
+    Check(conv->Forward(rig_.stream(), data, data, data, data, scratch.data()));
+    return cudnn_.runs.back();
+  }
+
+  FakeCublasLt cublaslt_;
+  FakeCudnn cudnn_;
+  Rig rig_{1};
+  Random random_{20241122};
+};
+
+TEST_F(CudaConvTest, RandomConvolutionsAsReference) {
+  ExpectAllTypesAsReference(*NewLibrary(), 60);
+}
+
+TEST_F(CudaConvTest, BiasAndActivationApartAsReference) {
+  for (auto& engine : cudnn_.engines) engine.fuses = false;
+  for (auto& engine : cudnn_.fallback_engines) engine.fuses = false;
+  const auto library = NewLibrary();
+  ExpectAllTypesAsReference(*library, 40);
+  EXPECT_NE(library->choices().find("bias and activation apart"), std::string::npos);
+}
+
+TEST_F(CudaConvTest, ChoosesByNumericalNotes) {
+  const auto f32 = NewLibrary(), tf32 = NewLibrary({.tf32 = true});
+  Conv2dSpec half = kSmall;
+  half.dtype = DType::kF16;
+  // 1 is not deterministic, 2 uses tensor cores, 3 wants too much workspace, 4 transforms, 5 has no
+  // plan.
+  EXPECT_EQ(EngineOf(*f32, kSmall), 6);
+  EXPECT_EQ(EngineOf(*tf32, kSmall), 2);
+  EXPECT_EQ(EngineOf(*f32, half), 2);
+  for (int note = 0; note < kNotes; ++note) {
+    cudnn_.engines = {{.index = 50, .notes = {note}}};
+    const bool harmless = note == kStrictNanPropagation;
+    EXPECT_EQ(EngineOf(*f32, kSmall), harmless ? 50 : 7) << note;
+    EXPECT_EQ(EngineOf(*tf32, kSmall), harmless || note == kTensorCore ? 50 : 7) << note;
+    EXPECT_EQ(EngineOf(*f32, half), harmless || note == kTensorCore ? 50 : 7) << note;
+  }
+}
+
+TEST_F(CudaConvTest, WorkspaceLimit) {
+  const auto library = NewLibrary();
+  const int64_t elements = kSmall.n * kSmall.h * kSmall.w * kSmall.c + kSmall.weights() +
+                           kSmall.n * kSmall.out_h() * kSmall.out_w() * kSmall.filters;
+  const size_t limit = static_cast<size_t>(elements) * 4 + (32 << 20);
+  cudnn_.engines = {{.index = 50, .workspace_bytes = limit}};
+  EXPECT_EQ(EngineOf(*library, kSmall), 50);
+  cudnn_.engines[0].workspace_bytes = limit + 1;
+  EXPECT_EQ(EngineOf(*library, kSmall), 7);
+}
+
+// The workspace is written to its last byte, between canaries, whatever scratch's alignment.
+TEST_F(CudaConvTest, ScratchIsEnoughForTheWorkspace) {
+  const auto library = NewLibrary();
+  const Rig::Bytes memory(rig_, 1 << 16);
+  void* const data = memory.data();
+  for (const size_t workspace_bytes : {1, 15, 16, 131, 256, 1000}) {
+    cudnn_.engines = {{.index = 50, .workspace_bytes = workspace_bytes}};
+    const auto conv = Get(library->Prepare(kSmall));
+    for (const size_t offset : {0, 64, 128, 192}) {
+      const Rig::Bytes scratch(rig_, offset + conv->scratch_bytes());
+      Check(conv->Forward(rig_.stream(), data, data, data, data,
+                          static_cast<std::byte*>(scratch.data()) + offset));
+    }
+  }
+}
+
+TEST_F(CudaConvTest, RefusalsSayWhy) {
+  const auto library = NewLibrary();
+  const auto refusal = [&](const Conv2dSpec& spec) {
+    const absl::Status status = library->Prepare(spec).status();
+    EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+    return std::string(status.message());
+  };
+  cudnn_.engines = {{.index = 50, .notes = {4}}};
+  cudnn_.fallback_engines = {};
+  EXPECT_NE(refusal(kSmall).find("engine 50"), std::string::npos) << refusal(kSmall);
+  EXPECT_NE(refusal(kSmall).find("numerical note 4"), std::string::npos) << refusal(kSmall);
+  cudnn_.engines = {{.index = 50, .refuses = true}};
+  EXPECT_NE(refusal(kSmall).find("engine.refuses"), std::string::npos) << refusal(kSmall);
+  cudnn_.engines = {};
+  EXPECT_NE(refusal(kSmall).find("none of the 0 engines"), std::string::npos) << refusal(kSmall);
+  cudnn_.knows_nothing = true;
+  EXPECT_NE(refusal(kSmall).find("knows_nothing"), std::string::npos) << refusal(kSmall);
+  EXPECT_EQ(refusal(kSmall).find("conv2d F32"), 0u) << refusal(kSmall);
+}
+
+TEST_F(CudaConvTest, LeavesToTheKernels) {
+  const auto library = NewLibrary();
+  for (int i = 0; i < 6; ++i) {
+    Conv2dSpec spec = kSmall;
+    if (i == 0) spec.dtype = DType::kF64;
+    if (i == 1) spec.dtype = DType::kI32;
+    if (i == 2) spec.c = 0;
+    if (i == 3) spec.filters = 0;
+    if (i == 4) spec.h = 0, spec.padding_top = spec.padding_bottom = 3;
+    if (i == 5) spec.w = 0, spec.padding_left = 3;
+    EXPECT_TRUE(absl::IsUnimplemented(library->Prepare(spec).status())) << ToString(spec);
+  }
+  Conv2dSpec invalid = kSmall;
+  invalid.stride_h = 0;
+  EXPECT_TRUE(absl::IsInvalidArgument(library->Prepare(invalid).status()));
+  for (const char* tag : {"x", "onednn:acdb", "ohw", "ohwii"}) {
+    Conv2dSpec spec = kSmall;
+    spec.weight_layout = tag;
+    const absl::Status status = library->Prepare(spec).status();
+    ASSERT_TRUE(absl::IsUnimplemented(status)) << tag;
+    EXPECT_NE(status.message().find(tag), std::string::npos) << status;
+  }
+}
+
+TEST_F(CudaConvTest, TagBindsAnotherShape) {
+  const auto library = NewLibrary();
+  for (int round = 0; round < 20; ++round) {
+    Conv2dSpec spec = RandomSpec(DType::kF32);
+    spec.weight_layout = "ohwi";
+    ExpectAsReference<float>(*library, spec);
+  }
+}
+
+TEST_F(CudaConvTest, PacksChannelsInnermost) {
+  Conv2dSpec spec = kSmall;
+  spec.c = 2, spec.filters = 2, spec.groups = 1, spec.kernel_h = 1, spec.kernel_w = 3;
+  const auto conv = Get(NewLibrary()->Prepare(spec));
+  const std::vector<float> canonical = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  std::vector<float> opaque(12), unpacked(12);
+  Check(conv->Pack(canonical.data(), opaque.data()));
+  EXPECT_EQ(opaque, (std::vector<float>{0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}));
+  Check(conv->Unpack(opaque.data(), unpacked.data()));
+  EXPECT_EQ(unpacked, canonical);
+}
+
+TEST_F(CudaConvTest, EmptyBatchGivesZeroGradients) {
+  const auto library = NewLibrary();
+  Conv2dSpec spec = kSmall;
+  spec.n = 0;
+  const auto out = RunConv(rig_, *library, spec, RandomConvInputs<float>(random_, spec));
+  EXPECT_EQ(out.dweights, std::vector<float>(static_cast<size_t>(spec.weights()), 0.0f));
+  EXPECT_EQ(out.dbias, std::vector<float>(8, 0.0f));
+  EXPECT_EQ(out.layout.tag, "ohwi");
+  EXPECT_TRUE(cudnn_.runs.empty());
+}
+
+TEST_F(CudaConvTest, InferencePreparesForwardAlone) {
+  const auto library = NewLibrary();
+  Conv2dSpec spec = kSmall;
+  spec.train = false;
+  EXPECT_EQ(EngineOf(*library, spec), 6);
+  EXPECT_NE(library->choices().find("forward"), std::string::npos);
+  EXPECT_EQ(library->choices().find("backward"), std::string::npos);
+}
+
+TEST_F(CudaConvTest, ChoicesAreSortedAndStable) {
+  std::vector<Conv2dSpec> specs;
+  for (int i = 0; i < 10; ++i) specs.push_back(RandomSpec(DType::kBF16));
+  const auto forwards = NewLibrary(), backwards = NewLibrary();
+  for (const Conv2dSpec& spec : specs) Get(forwards->Prepare(spec));
+  std::reverse(specs.begin(), specs.end());
+  for (const Conv2dSpec& spec : specs) Get(backwards->Prepare(spec));
+  EXPECT_EQ(forwards->choices(), backwards->choices());
+  for (const char* part : {"conv2d BF16 [", ", forward: cudnn 91900, engine 2, knobs 2=102\n",
+                           ", backward data: ", ", backward weights: "}) {
+    EXPECT_NE(forwards->choices().find(part), std::string::npos) << part << forwards->choices();
+  }
+}
+
+TEST_F(CudaConvTest, MisalignedOperandsAreNamed) {
+  const auto conv = Get(NewLibrary()->Prepare(kSmall));
+  const Rig::Bytes memory(rig_, 1 << 16);
+  std::byte* const good = static_cast<std::byte*>(memory.data());
+  std::byte* const bad = good + 8;
+  Stream& stream = rig_.stream();
+  const auto expect_named = [&](const char* name, const absl::Status& status) {
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find(std::string("operand ") + name + " "), std::string::npos)
+        << status;
+  };
+  expect_named("x", conv->Forward(stream, bad, good, good, good, good));
+  expect_named("weights", conv->Forward(stream, good, bad, good, good, good));
+  expect_named("bias", conv->Forward(stream, good, good, bad, good, good));
+  expect_named("y", conv->Forward(stream, good, good, good, bad, good));
+  expect_named("scratch", conv->Forward(stream, good, good, good, good, bad));
+  expect_named("x", conv->BackwardData(stream, good, good, bad, good));
+  expect_named("weights", conv->BackwardWeights(stream, good, good, bad, good, good));
+  EXPECT_TRUE(cudnn_.runs.empty());
+}
+
+// Each call in turn fails: an error that names the call, or another engine; nothing is left behind.
+TEST_F(CudaConvTest, EveryFailureIsReported) {
+  const auto library = NewLibrary();
+  const int alive = cudnn_.Alive();
+  std::map<std::string, int> failures;
+  for (int nth = 1;; ++nth) {
+    cudnn_.fail_call = nth;
+    const auto conv = library->Prepare(kSmall);
+    if (cudnn_.fail_call > 0) break;  // there were no more calls
+    if (conv.ok()) continue;
+    const std::string& failed = cudnn_.failed_call;
+    ++failures[failed];
+    const std::string message(conv.status().message());
+    EXPECT_TRUE(absl::IsInternal(conv.status())) << message;
+    EXPECT_NE(message.find(failed), std::string::npos) << message;
+    EXPECT_NE(message.find("CUDNN_BACKEND_"), std::string::npos) << message;
+    if (failed.ends_with("Attribute")) {
+      EXPECT_NE(message.find("CUDNN_ATTR_"), std::string::npos) << message;
+    }
+    EXPECT_EQ(message.find("conv2d F32"), 0u) << message;
+    EXPECT_EQ(cudnn_.Alive(), alive) << message;
+  }
+  EXPECT_GT(failures["cudnnBackendCreateDescriptor"], 10);
+  EXPECT_GT(failures["cudnnBackendSetAttribute"], 60);
+  EXPECT_GT(failures["cudnnBackendFinalize"], 10);
+  EXPECT_GT(failures["cudnnBackendGetAttribute"], 10);
+
+  cudnn_.fail_call = 0;
+  const auto conv = Get(library->Prepare(kSmall));
+  const int prepared = cudnn_.Alive();
+  const Rig::Bytes memory(rig_, 1 << 16), scratch(rig_, conv->scratch_bytes());
+  void* const data = memory.data();
+  for (int nth = 1; nth <= 7; ++nth) {
+    cudnn_.fail_call = nth;
+    const absl::Status status =
+        conv->Forward(rig_.stream(), data, data, data, data, scratch.data());
+    EXPECT_TRUE(absl::IsInternal(status)) << nth << status;
+    EXPECT_NE(status.message().find(cudnn_.failed_call), std::string::npos) << status;
+    EXPECT_EQ(cudnn_.Alive(), prepared);
+  }
+}
+
+// On the CUDA device: work goes to the stream that is named, and nothing waits or allocates.
+TEST(CudaConvOnDeviceTest, EnqueuesAndDoesNotWait) {
+  fake_cudart::Boot();
+  FakeCublasLt cublaslt;
+  FakeCudnn cudnn;
+  cudnn.host_view = [](const void* data) { return fake_cudart::HostView(data); };
+  cudnn.enqueue = fake_cudart::Enqueue;
+  const auto library = Get(NewCudaLibrary(cublaslt.table(), cudnn.table(), {}));
+  Rig rig(Get(NewCudaDevice({})));
+  const auto conv = Get(library->Prepare(kSmall));
+  const Rig::Bytes memory(rig, 1 << 16), scratch(rig, conv->scratch_bytes());
+  void* const data = memory.data();
+  const auto other = Get(rig.device().NewStream());
+  fake_cudart::ForgetCalls();
+  Check(conv->Forward(rig.stream(), data, data, data, data, scratch.data()));
+  Check(conv->BackwardData(*other, data, data, data, scratch.data()));
+  Check(conv->BackwardWeights(rig.stream(), data, data, data, data, scratch.data()));
+  EXPECT_EQ(fake_cudart::WaitingCalls(), "");
+  EXPECT_EQ(cudnn.streams, (std::vector<const void*>{rig.stream().native(), other->native(),
+                                                     rig.stream().native()}));
+  const auto launches = fake_cudart::Launches();
+  ASSERT_GE(launches.size(), 4u);  // three plans, and dbias
+  EXPECT_EQ(launches[0].kernel, "cudnnBackendExecute");
+  EXPECT_EQ(launches[1].stream, other->native());
+}
+
+class RealCudnnTest : public CudaConvTest {
+ protected:
+  void SetUp() override {
+    const auto cudnn = LoadDescribedCudnn();
+    if (!cudnn.ok()) GTEST_SKIP() << cudnn.status();
+    real_ = *cudnn;
+  }
+  std::unique_ptr<PrimitiveLibrary> NewRealLibrary(const CudaLibraryOptions& options = {}) {
+    return Get(NewCudaLibrary(cublaslt_.table(), *real_, options));
+  }
+  const Cudnn* real_ = nullptr;
+};
+
+// Convolutions of LeNet, AlexNet and VGG, and a depthwise one, get engines for every pass.
+TEST_F(RealCudnnTest, HasEnginesForNets) {
+  for (const bool tf32 : {false, true}) {
+    const auto library = NewRealLibrary({.tf32 = tf32});
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      // n, extent, channels, filters, kernel, stride, padding, groups
+      for (const auto& [n, extent, c, filters, kernel, stride, padding, groups] :
+           std::vector<std::array<int64_t, 8>>{{64, 28, 1, 20, 5, 1, 0, 1},
+                                               {64, 12, 20, 50, 5, 1, 0, 1},
+                                               {128, 227, 3, 96, 11, 4, 0, 1},
+                                               {128, 27, 96, 256, 5, 1, 2, 2},
+                                               {32, 224, 64, 64, 3, 1, 1, 1},
+                                               {32, 14, 512, 512, 3, 1, 1, 1},
+                                               {8, 56, 32, 32, 3, 1, 1, 32}}) {
+        Conv2dSpec spec{.dtype = dtype, .n = n, .h = extent, .w = extent, .c = c};
+        spec.filters = filters, spec.groups = groups;
+        spec.kernel_h = spec.kernel_w = kernel;
+        spec.stride_h = spec.stride_w = stride;
+        spec.padding_top = spec.padding_bottom = spec.padding_left = spec.padding_right = padding;
+        spec.bias = true;
+        spec.activation = Activation::kRelu;
+        const auto conv = library->Prepare(spec);
+        EXPECT_TRUE(conv.ok()) << conv.status();
+      }
+    }
+    EXPECT_EQ(library->choices().find("apart"), std::string::npos) << library->choices();
+  }
+}
+
+// Whatever is asked for is described to cuDNN as it wants it: it may decline, but not complain.
+TEST_F(RealCudnnTest, TakesTheDescriptions) {
+  const auto library = NewRealLibrary();
+  int taken = 0, declined = 0;
+  for (int round = 0; round < 12; ++round) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      const Conv2dSpec spec = RandomSpec(dtype);
+      const auto conv = library->Prepare(spec);
+      ++(conv.ok() ? taken : declined);
+      ASSERT_TRUE(conv.ok() || absl::IsUnimplemented(conv.status())) << conv.status();
+    }
+  }
+  EXPECT_GT(taken, 10 * declined);
+}
+
+}  // namespace
+}  // namespace gyre

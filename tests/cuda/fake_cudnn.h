@@ -1,0 +1,36 @@
+// fake_cudnn.h: cuDNN's backend API without a GPU, for convolutions and what is fused to them; see
+// fake_library.h.
+#pragma once
+
+#include "tests/cuda/fake_library.h"
+
+namespace gyre {
+
+struct Cudnn;
+
+class FakeCudnn : public FakeLibrary {
+ public:
+  struct Engine {
+    int64_t index = 0;
+    std::vector<int> notes = {};  // cudnnBackendNumericalNote_t
+    size_t workspace_bytes = 0;
+    bool fuses = true;     // takes graphs of several operations
+    bool refuses = false;  // its plans cannot be finalized
+  };
+
+  FakeCudnn();
+  ~FakeCudnn();  // aborts if an object is alive
+  FakeCudnn(const FakeCudnn&) = delete;
+  FakeCudnn& operator=(const FakeCudnn&) = delete;
+
+  const Cudnn& table() const;
+
+  // What the heuristics suggest, best first, in their mode A and as a fallback.
+  std::vector<Engine> engines, fallback_engines;
+  // Heuristics that support no graph.
+  bool knows_nothing = false;
+  // The engines that were run.
+  std::vector<int64_t> runs;
+};
+
+}  // namespace gyre

@@ -1,0 +1,52 @@
+// fake_cudnn_graph.h: what the fake cuDNN's descriptors mean: what finalizing them checks, and the
+// arithmetic of a graph; inside the fake only.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/cuda_libraries.h"
+#include "tests/cuda/fake_cudnn.h"
+
+namespace gyre::fake_cudnn {
+
+struct Descriptor : FakeLibrary::Object {
+  cudnnBackendDescriptorType_t type = CUDNN_BACKEND_TENSOR_DESCRIPTOR;
+  bool finalized = false;
+  std::map<int, std::vector<std::byte>> attributes;  // that were set
+  FakeCudnn::Engine engine;           // of a configuration, an engine, a knob or a plan
+  const Descriptor* graph = nullptr;  // of a configuration or a plan
+
+  // The values of an attribute; none if it was not set.
+  template <typename T>
+  std::vector<T> Values(int attribute) const {
+    const auto found = attributes.find(attribute);
+    if (found == attributes.end()) return {};
+    std::vector<T> values(found->second.size() / sizeof(T));
+    std::memcpy(values.data(), found->second.data(), found->second.size());
+    return values;
+  }
+  template <typename T>
+  T Value(int attribute) const {
+    return Values<T>(attribute).at(0);
+  }
+  std::vector<const Descriptor*> Children(int attribute) const {
+    return Values<const Descriptor*>(attribute);
+  }
+  const Descriptor* Child(int attribute) const { return Children(attribute).at(0); }
+  std::vector<const Descriptor*> AllChildren() const;
+};
+
+// Why a descriptor with all its attributes cannot be finalized; empty if it can.
+std::string Check(const Descriptor& descriptor);
+
+// The pointers of a plan's tensors that are in memory; returns why a pack does not suit it.
+std::string Bind(const Descriptor& plan, const Descriptor& pack,
+                 std::map<int64_t, void*>* pointers);
+
+// Computes a graph in double, rounding where a tensor is stored.
+void Run(const Descriptor& graph, const std::map<int64_t, void*>& pointers);
+
+}  // namespace gyre::fake_cudnn

@@ -1,0 +1,247 @@
+// The fake cuDNN against the real one, described a GPU: what the real one refuses, it refuses.
+#include "tests/cuda/fake_cudnn.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+
+#include "engine/runtime/cuda_libraries.h"
+#include "tests/cuda/described_gpu.h"
+
+namespace gyre {
+namespace {
+
+// What a case may spoil of a convolution with bias, [2, 4, 5, 6] by 8 filters of 3 x 2.
+struct Description {
+  std::vector<int64_t> x = {2, 4, 5, 6}, x_strides = {120, 1, 24, 4};
+  std::vector<int64_t> w = {8, 4, 3, 2}, y = {2, 8, 4, 5}, bias = {1, 8, 1, 1};
+  std::vector<int64_t> before = {0, 0}, after = {1, 0}, stride = {1, 1}, dilation = {1, 1};
+  int64_t alignment = 16, spatial = 2, x_id = 1, w_id = 2, y_id = 3, bias_id = 4, products_id = 5;
+  cudnnDataType_t x_type = CUDNN_DATA_FLOAT, w_type = CUDNN_DATA_FLOAT;
+  cudnnBackendAttributeType_t id_type = CUDNN_TYPE_INT64;
+  bool products_virtual = true, has_bias_operand = true, finalize_w = true, set_x_type = true;
+  bool set_after_finalize = false, get_before_finalize = false;
+};
+
+// Makes the graph; the first error, and what it was of.
+class Maker {
+ public:
+  explicit Maker(const Cudnn& cudnn) : cudnn_(cudnn) {}
+  ~Maker() {
+    for (cudnnBackendDescriptor_t made : made_) cudnn_.cudnnBackendDestroyDescriptor(made);
+    if (handle_ != nullptr) cudnn_.cudnnDestroy(handle_);
+  }
+
+  cudnnStatus_t Make(const Description& d) {
+    Check(cudnn_.cudnnCreate(&handle_));
+    const auto x = Tensor(d.x_id, d.x, d.x_strides, d.x_type, false, d, d.set_x_type);
+    const auto w = Tensor(d.w_id, d.w, Dense(d.w), d.w_type, false, d, true, d.finalize_w);
+    const auto bias = Tensor(d.bias_id, d.bias, Dense(d.bias), CUDNN_DATA_FLOAT, false, d);
+    const auto y = Tensor(d.y_id, d.y, Dense(d.y), CUDNN_DATA_FLOAT, false, d);
+    const auto products =
+        Tensor(d.products_id, d.y, Dense(d.y), CUDNN_DATA_FLOAT, d.products_virtual, d);
+
+    const auto window = New(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    Set(window, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+    Set(window, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE,
+        CUDNN_CROSS_CORRELATION);
+    Set(window, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, d.spatial);
+    SetAll(window, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, d.before);
+    SetAll(window, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, d.after);
+    SetAll(window, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, d.stride);
+    SetAll(window, CUDNN_ATTR_CONVOLUTION_DILATIONS, d.dilation);
+    Finalize(window);
+
+    const auto convolve = New(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
+    SetChild(convolve, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, window);
+    SetChild(convolve, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, x);
+    SetChild(convolve, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, w);
+    SetChild(convolve, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, products);
+    Set(convolve, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_TYPE_FLOAT, 1.0f);
+    Set(convolve, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_TYPE_FLOAT, 0.0f);
+    Finalize(convolve);
+
+    const auto pointwise = New(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    Set(pointwise, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, CUDNN_POINTWISE_ADD);
+    Set(pointwise, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+    Finalize(pointwise);
+    const auto add = New(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    SetChild(add, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise);
+    SetChild(add, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, products);
+    if (d.has_bias_operand) SetChild(add, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, bias);
+    SetChild(add, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    Finalize(add);
+
+    const auto graph = New(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    Set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle_);
+    const std::array<cudnnBackendDescriptor_t, 2> operations = {convolve, add};
+    Check(cudnn_.cudnnBackendSetAttribute(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS,
+                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, 2, operations.data()));
+    Finalize(graph);
+    return first_;
+  }
+
+ private:
+  // Channels innermost.
+  static std::vector<int64_t> Dense(const std::vector<int64_t>& e) {
+    return {e[1] * e[2] * e[3], 1, e[1] * e[3], e[1]};
+  }
+
+  cudnnBackendDescriptor_t Tensor(int64_t id, const std::vector<int64_t>& extents,
+                                  const std::vector<int64_t>& strides, cudnnDataType_t type,
+                                  bool is_virtual, const Description& d, bool set_type = true,
+                                  bool finalize = true) {
+    const auto tensor = New(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    Set(tensor, CUDNN_ATTR_TENSOR_UNIQUE_ID, d.id_type, id);
+    if (set_type) Set(tensor, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type);
+    SetAll(tensor, CUDNN_ATTR_TENSOR_DIMENSIONS, extents);
+    SetAll(tensor, CUDNN_ATTR_TENSOR_STRIDES, strides);
+    Set(tensor, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, d.alignment);
+    Set(tensor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, is_virtual);
+    if (d.get_before_finalize) {
+      int64_t count = 0, got = 0;
+      Check(cudnn_.cudnnBackendGetAttribute(tensor, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64,
+                                            1, &count, &got));
+    }
+    if (finalize) Finalize(tensor);
+    if (d.set_after_finalize) Set(tensor, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id);
+    return tensor;
+  }
+
+  cudnnBackendDescriptor_t New(cudnnBackendDescriptorType_t type) {
+    cudnnBackendDescriptor_t made = nullptr;
+    Check(cudnn_.cudnnBackendCreateDescriptor(type, &made));
+    made_.push_back(made);
+    return made;
+  }
+  template <typename T>
+  void Set(cudnnBackendDescriptor_t to, cudnnBackendAttributeName_t attribute,
+           cudnnBackendAttributeType_t type, T value) {
+    Check(cudnn_.cudnnBackendSetAttribute(to, attribute, type, 1, &value));
+  }
+  void SetAll(cudnnBackendDescriptor_t to, cudnnBackendAttributeName_t attribute,
+              const std::vector<int64_t>& values) {
+    Check(cudnn_.cudnnBackendSetAttribute(to, attribute, CUDNN_TYPE_INT64,
+                                          static_cast<int64_t>(values.size()), values.data()));
+  }
+  void SetChild(cudnnBackendDescriptor_t to, cudnnBackendAttributeName_t attribute,
+                cudnnBackendDescriptor_t child) {
+    Set(to, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, child);
+  }
+  void Finalize(cudnnBackendDescriptor_t descriptor) {
+    Check(cudnn_.cudnnBackendFinalize(descriptor));
+  }
+  void Check(cudnnStatus_t code) {
+    if (first_ == CUDNN_STATUS_SUCCESS) first_ = code;
+  }
+
+  const Cudnn& cudnn_;
+  cudnnHandle_t handle_ = nullptr;
+  std::vector<cudnnBackendDescriptor_t> made_;
+  cudnnStatus_t first_ = CUDNN_STATUS_SUCCESS;
+};
+
+struct Case {
+  const char* name;
+  std::function<void(Description&)> spoil;
+  bool real_refuses = true;  // by the time the graph is finalized
+};
+
+std::vector<Case> SpoiltCases() {
+  return {
+      {"three extents",
+       [](auto& d) {
+         d.x = {2, 4, 5};
+       }},
+      {"three strides",
+       [](auto& d) {
+         d.x_strides = {120, 1, 24};
+       }},
+      {"an extent of 0",
+       [](auto& d) {
+         d.x = {0, 4, 5, 6};
+       }},
+      {"strides that overlap",
+       [](auto& d) {
+         d.x_strides = {60, 1, 24, 4};
+       }},
+      {"alignment 0", [](auto& d) { d.alignment = 0; }},
+      {"alignment 6", [](auto& d) { d.alignment = 6; }},
+      {"no type", [](auto& d) { d.set_x_type = false; }, false},
+      {"an id that is no integer", [](auto& d) { d.id_type = CUDNN_TYPE_FLOAT; }},
+      {"setting what is finalized", [](auto& d) { d.set_after_finalize = true; }},
+      {"getting what is not finalized", [](auto& d) { d.get_before_finalize = true; }},
+      {"an operand that is not finalized", [](auto& d) { d.finalize_w = false; }},
+      {"stride 0",
+       [](auto& d) {
+         d.stride = {0, 1};
+       }},
+      {"dilation 0",
+       [](auto& d) {
+         d.dilation = {1, 0};
+       }},
+      {"a negative padding",
+       [](auto& d) {
+         d.after = {-1, 0};
+       }},
+      {"three paddings",
+       [](auto& d) {
+         d.before = {0, 0, 0};
+       }},
+      {"three spatial dimensions", [](auto& d) { d.spatial = 3; }},
+      {"no padding after",
+       [](auto& d) {
+         d.after = {0, 0};
+       }},
+      {"another stride",
+       [](auto& d) {
+         d.stride = {2, 1};
+       }},
+      {"another dilation",
+       [](auto& d) {
+         d.dilation = {1, 2};
+       }},
+      {"y's images", [](auto& d) { d.y[0] = 3; }},
+      {"y's channels", [](auto& d) { d.y[1] = 7; }},
+      {"w's channels", [](auto& d) { d.w[1] = 3; }},
+      {"groups that do not divide the filters",
+       [](auto& d) {
+         d.w = {6, 1, 3, 2}, d.y[1] = 6, d.bias[1] = 6;
+       }},
+      {"x and w of two types", [](auto& d) { d.w_type = CUDNN_DATA_HALF; }, false},
+      {"two tensors with one id", [](auto& d) { d.w_id = d.x_id; }, false},
+      {"no operand to add", [](auto& d) { d.has_bias_operand = false; }},
+      {"a bias that cannot be broadcast", [](auto& d) { d.bias[1] = 4; }, false},
+  };
+}
+
+TEST(FakeCudnnTest, TakesWhatIsWell) {
+  FakeCudnn fake;
+  EXPECT_EQ(Maker(fake.table()).Make({}), CUDNN_STATUS_SUCCESS) << fake.complaint;
+}
+
+TEST(FakeCudnnTest, RefusesWhatIsSpoilt) {
+  FakeCudnn fake;
+  for (const Case& spoilt : SpoiltCases()) {
+    Description description;
+    spoilt.spoil(description);
+    EXPECT_NE(Maker(fake.table()).Make(description), CUDNN_STATUS_SUCCESS) << spoilt.name;
+  }
+}
+
+// The fake makes up none of its rules but those that are marked so.
+TEST(FakeCudnnTest, RealOneRefusesTheSame) {
+  const auto real = LoadDescribedCudnn();
+  if (!real.ok()) GTEST_SKIP() << real.status();
+  EXPECT_EQ(Maker(**real).Make({}), CUDNN_STATUS_SUCCESS);
+  for (const Case& spoilt : SpoiltCases()) {
+    Description description;
+    spoilt.spoil(description);
+    EXPECT_EQ(Maker(**real).Make(description) != CUDNN_STATUS_SUCCESS, spoilt.real_refuses)
+        << spoilt.name;
+  }
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,269 @@
+// GEMM by cuBLASLt, on a fake that computes from what it is told.
+#include <gtest/gtest.h>
+
+#include "engine/runtime/primitives_cuda.h"
+#include "tests/cuda/described_gpu.h"
+#include "tests/cuda/fake_cublaslt.h"
+#include "tests/cuda/fake_cudart.h"
+#include "tests/cuda/fake_cudnn.h"
+#include "tests/primitives/oracle.h"
+
+namespace gyre {
+namespace {
+
+// Of a result that was computed in double: two roundings to T, where bias and activation are added
+// to what was stored.
+template <typename T>
+constexpr double kTolerance = 0;
+template <>
+constexpr double kTolerance<double> = 1e-14;
+template <>
+constexpr double kTolerance<float> = 0x1p-23;
+template <>
+constexpr double kTolerance<Half> = 0x1p-10;
+template <>
+constexpr double kTolerance<BFloat16> = 0x1p-7;
+
+class CudaGemmTest : public testing::Test {
+ protected:
+  std::unique_ptr<PrimitiveLibrary> NewLibrary(const CudaLibraryOptions& options = {}) {
+    return Get(NewCudaLibrary(cublaslt_.table(), cudnn_.table(), options));
+  }
+
+  GemmSpec RandomSpec(DType dtype) {
+    GemmSpec spec = RandomGemmSpec(random_, dtype);
+    if (Pick(random_, {0, 1}) != 0) spec.activation = Activation::kRelu;
+    return spec;
+  }
+
+  template <typename T>
+  void ExpectAsReference(const PrimitiveLibrary& library, const GemmSpec& spec) {
+    Oracle(rig_, library).CheckGemm<T>(random_, spec, kTolerance<T>);
+  }
+
+  template <typename T>
+  void ExpectRandomAsReference(const PrimitiveLibrary& library, int rounds) {
+    for (int round = 0; round < rounds && !HasFatalFailure(); ++round) {
+      ExpectAsReference<T>(library, RandomSpec(kDTypeOf<T>));
+    }
+  }
+
+  void ExpectAllTypesAsReference(const PrimitiveLibrary& library) {
+    ExpectRandomAsReference<double>(library, 12);
+    ExpectRandomAsReference<float>(library, 12);
+    ExpectRandomAsReference<Half>(library, 12);
+    ExpectRandomAsReference<BFloat16>(library, 12);
+  }
+
+  FakeCublasLt cublaslt_;
+  FakeCudnn cudnn_;
+  Rig rig_{1};
+  Random random_{20241121};
+};
+
+TEST_F(CudaGemmTest, RandomProductsAsReference) { ExpectAllTypesAsReference(*NewLibrary()); }
+
+TEST_F(CudaGemmTest, EpilogueApartAsReference) {
+  for (auto& algorithm : cublaslt_.algorithms) algorithm.epilogues = false;
+  const auto library = NewLibrary();
+  ExpectAllTypesAsReference(*library);
+  EXPECT_NE(library->choices().find("epilogue apart"), std::string::npos) << library->choices();
+}
+
+TEST_F(CudaGemmTest, TinyProductsAsReference) {
+  const auto library = NewLibrary();
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_b : {false, true}) {
+      for (const auto activation : {Activation::kNone, Activation::kRelu}) {
+        ExpectAsReference<float>(*library, {.m = 2,
+                                            .n = 3,
+                                            .k = 5,
+                                            .transpose_a = transpose_a,
+                                            .transpose_b = transpose_b,
+                                            .bias = true,
+                                            .activation = activation});
+      }
+    }
+  }
+}
+
+// Of the search's suggestions, those before 73 add partial sums in the output's type, or want more
+// workspace than there may be.
+TEST_F(CudaGemmTest, ChoosesWhatIsDeterministic) {
+  const auto library = NewLibrary();
+  ExpectAllTypesAsReference(*library);
+  ASSERT_FALSE(cublaslt_.runs.empty());
+  for (const int id : cublaslt_.runs) EXPECT_EQ(id, 73);
+
+  // A search that does not heed the preference.
+  cublaslt_.algorithms = {{.id = 75, .reduction = 0, .workspace_bytes = (32 << 20) + 1},
+                          {.id = 76}};
+  const GemmSpec spec{.m = 4, .n = 4, .k = 4};
+  EXPECT_EQ(Get(library->Prepare(spec))->scratch_bytes(), 0u);
+}
+
+TEST_F(CudaGemmTest, ChoicesAreSortedAndStable) {
+  std::vector<GemmSpec> specs;
+  for (int i = 0; i < 10; ++i) specs.push_back(RandomSpec(DType::kF32));
+  const auto forwards = NewLibrary(), backwards = NewLibrary();
+  for (const GemmSpec& spec : specs) Get(forwards->Prepare(spec));
+  std::reverse(specs.begin(), specs.end());
+  for (const GemmSpec& spec : specs) Get(backwards->Prepare(spec));
+  EXPECT_EQ(forwards->choices(), backwards->choices());
+  for (const char* part : {"gemm F32 [", "cublaslt 130100", "algorithm 73", "splits 3",
+                           "reduction 2", "tile 1", "stages 6"}) {
+    EXPECT_NE(forwards->choices().find(part), std::string::npos) << part << forwards->choices();
+  }
+  EXPECT_EQ(forwards->choices().find("tf32"), std::string::npos);
+  const auto tf32 = NewLibrary({.tf32 = true});
+  for (const GemmSpec& spec : specs) Get(tf32->Prepare(spec));
+  EXPECT_NE(tf32->choices(), forwards->choices());
+}
+
+TEST_F(CudaGemmTest, ComputeTypes) {
+  constexpr int kCompute32F = 68, kCompute64F = 70, kCompute32FFastTf32 = 77;
+  for (const bool tf32 : {false, true}) {
+    const auto library = NewLibrary({.tf32 = tf32});
+    cublaslt_.compute_types.clear();
+    const GemmSpec extents{.m = 3, .n = 4, .k = 5};
+    GemmSpec spec = extents;
+    ExpectAsReference<float>(*library, spec);
+    spec.dtype = DType::kF64;
+    ExpectAsReference<double>(*library, spec);
+    spec.dtype = DType::kF16;
+    ExpectAsReference<Half>(*library, spec);
+    spec.dtype = DType::kBF16;
+    ExpectAsReference<BFloat16>(*library, spec);
+    EXPECT_EQ(cublaslt_.compute_types, (std::vector<int>{tf32 ? kCompute32FFastTf32 : kCompute32F,
+                                                         kCompute64F, kCompute32F, kCompute32F}));
+  }
+}
+
+TEST_F(CudaGemmTest, ReluOfNanDependsOnWhoComputesIt) {
+  for (auto& algorithm : cublaslt_.algorithms) algorithm.epilogues = false;
+  const GemmSpec spec{.m = 1, .n = 2, .k = 1, .activation = Activation::kRelu};
+  const auto c = RunGemm<float>(rig_, *NewLibrary(), spec, {NAN}, {1, 1}, {});
+  EXPECT_TRUE(std::isnan(c[0]) && std::isnan(c[1]));
+}
+
+TEST_F(CudaGemmTest, LeavesToTheKernels) {
+  const auto library = NewLibrary();
+  for (const GemmSpec& spec :
+       {GemmSpec{.m = 0, .n = 2, .k = 2}, GemmSpec{.m = 2, .n = 0, .k = 2},
+        GemmSpec{.m = 2, .n = 2, .k = 0}, GemmSpec{.dtype = DType::kI32, .m = 2, .n = 2, .k = 2}}) {
+    EXPECT_TRUE(absl::IsUnimplemented(library->Prepare(spec).status())) << ToString(spec);
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(library->Prepare(GemmSpec{.m = -1}).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(library->Prepare(Pool2dSpec{.h = 1, .w = 1}).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(library->Prepare(LogSoftmaxSpec{.columns = 1}).status()));
+
+  cublaslt_.algorithms.clear();
+  const auto none = library->Prepare(GemmSpec{.m = 2, .n = 2, .k = 2, .bias = true});
+  ASSERT_TRUE(absl::IsUnimplemented(none.status()));
+  EXPECT_NE(none.status().message().find("gemm F32 [2, 2]"), std::string::npos) << none.status();
+}
+
+TEST_F(CudaGemmTest, MisalignedOperandsAreNamed) {
+  const auto library = NewLibrary();
+  const auto gemm = Get(library->Prepare(GemmSpec{.m = 4, .n = 4, .k = 4, .bias = true}));
+  const Rig::Bytes memory(rig_, 4096);
+  std::byte* const good = static_cast<std::byte*>(memory.data());
+  const char* const names[] = {"a", "b", "bias", "c", "scratch"};
+  for (int wrong = 0; wrong < 5; ++wrong) {
+    std::byte* operands[5];
+    for (int i = 0; i < 5; ++i) operands[i] = good + 256 * i + (i == wrong ? 8 : 0);
+    const absl::Status status =
+        gemm->Run(rig_.stream(), operands[0], operands[1], operands[2], operands[3], operands[4]);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find(std::string("operand ") + names[wrong] + " "),
+              std::string::npos)
+        << status;
+  }
+}
+
+// Each call in turn fails: an error that names it, and nothing left behind.
+TEST_F(CudaGemmTest, EveryFailureIsReported) {
+  cublaslt_.fail_call = 1;
+  EXPECT_FALSE(NewCudaLibrary(cublaslt_.table(), cudnn_.table(), {}).ok());
+  cudnn_.fail_call = 1;
+  EXPECT_FALSE(NewCudaLibrary(cublaslt_.table(), cudnn_.table(), {}).ok());
+  EXPECT_EQ(cublaslt_.Alive() + cudnn_.Alive(), 0);
+
+  const auto library = NewLibrary();
+  const GemmSpec spec{.m = 4, .n = 4, .k = 4, .bias = true, .activation = Activation::kRelu};
+  const int alive = cublaslt_.Alive();
+  int failures = 0;
+  for (int nth = 1;; ++nth) {
+    cublaslt_.fail_call = nth;
+    const auto gemm = library->Prepare(spec);
+    if (cublaslt_.fail_call > 0) break;  // there were no more calls
+    const std::string& failed = cublaslt_.failed_call;
+    // What describes an algorithm may be missing.
+    if (failed == "cublasLtMatmulAlgoConfigGetAttribute") continue;
+    ++failures;
+    ASSERT_FALSE(gemm.ok()) << failed;
+    EXPECT_TRUE(absl::IsInternal(gemm.status())) << gemm.status();
+    EXPECT_NE(gemm.status().message().find(failed), std::string::npos) << gemm.status();
+    EXPECT_EQ(cublaslt_.Alive(), alive);
+  }
+  EXPECT_GT(failures, 10);
+
+  cublaslt_.fail_call = 0;
+  const auto gemm = Get(library->Prepare(spec));
+  const Rig::Bytes memory(rig_, 16 * sizeof(float)), scratch(rig_, gemm->scratch_bytes());
+  void* const data = memory.data();
+  for (const int nth : {1, 2}) {  // the bias's pointer, the product
+    cublaslt_.fail_call = nth;
+    const absl::Status status = gemm->Run(rig_.stream(), data, data, data, data, scratch.data());
+    EXPECT_TRUE(absl::IsInternal(status)) << status;
+    EXPECT_NE(status.message().find(cublaslt_.failed_call), std::string::npos) << status;
+  }
+}
+
+TEST_F(CudaGemmTest, OutlivesItsLibrary) {
+  auto library = NewLibrary();
+  const auto gemm = Get(library->Prepare(GemmSpec{.m = 1, .n = 1, .k = 1}));
+  library.reset();
+  const Rig::Bytes a(rig_, std::vector<float>{2}), b(rig_, std::vector<float>{3});
+  const Rig::Bytes c(rig_, sizeof(float)), scratch(rig_, gemm->scratch_bytes());
+  Check(gemm->Run(rig_.stream(), a.data(), b.data(), nullptr, c.data(), scratch.data()));
+  EXPECT_EQ(c.Read<float>(), std::vector<float>{6});
+}
+
+TEST_F(CudaGemmTest, RealLibraryTakesTheDescriptions) {
+  const auto cublaslt = LoadDescribedCublasLt();
+  if (!cublaslt.ok()) GTEST_SKIP() << cublaslt.status();
+  const auto library = Get(NewCudaLibrary(**cublaslt, cudnn_.table(), {.tf32 = true}));
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    for (int round = 0; round < 20; ++round) {
+      // It is only the search, which needs a GPU, that finds nothing.
+      const auto gemm = library->Prepare(RandomSpec(dtype));
+      ASSERT_TRUE(absl::IsUnimplemented(gemm.status())) << gemm.status();
+    }
+  }
+}
+
+// On the CUDA device: work goes to the stream that is named, and nothing waits or allocates.
+TEST(CudaGemmOnDeviceTest, EnqueuesAndDoesNotWait) {
+  fake_cudart::Boot();
+  FakeCublasLt cublaslt;
+  FakeCudnn cudnn;
+  cublaslt.host_view = [](const void* data) { return fake_cudart::HostView(data); };
+  cublaslt.enqueue = fake_cudart::Enqueue;
+  const auto library = Get(NewCudaLibrary(cublaslt.table(), cudnn.table(), {}));
+  Rig rig(Get(NewCudaDevice({})));
+  const auto gemm = Get(library->Prepare(GemmSpec{.m = 1, .n = 2, .k = 1, .bias = true}));
+  const Rig::Bytes a(rig, std::vector<float>{2}), b(rig, std::vector<float>{3, 4});
+  const Rig::Bytes bias(rig, std::vector<float>{10, 20});
+  const Rig::Bytes c(rig, 2 * sizeof(float)), scratch(rig, gemm->scratch_bytes());
+  fake_cudart::ForgetCalls();
+  Check(gemm->Run(rig.stream(), a.data(), b.data(), bias.data(), c.data(), scratch.data()));
+  EXPECT_EQ(fake_cudart::WaitingCalls(), "");
+  ASSERT_EQ(fake_cudart::Launches().size(), 1u);
+  EXPECT_EQ(fake_cudart::Launches()[0].kernel, "cublasLtMatmul");
+  EXPECT_EQ(fake_cudart::Launches()[0].stream, rig.stream().native());
+  EXPECT_EQ(c.Read<float>(), (std::vector<float>{16, 28}));
+}
+
+}  // namespace
+}  // namespace gyre
