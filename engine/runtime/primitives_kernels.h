@@ -109,11 +109,11 @@ struct LogSoftmaxRows {
     return {static_cast<A>(x[row * columns + column]), 1};
   }
   HOST_DEVICE Value Combine(Value a, Value b) const {
-    const Value& larger = a.max < b.max ? b : a;
-    const Value& smaller = a.max < b.max ? a : b;
-    // Infinities have no difference; it takes a NaN into the sum.
-    const A scale = larger.max == smaller.max ? A{1} : std::exp(smaller.max - larger.max);
-    return {larger.max, larger.sum + smaller.sum * scale};
+    const bool b_is_larger = a.max < b.max;
+    const A larger = b_is_larger ? b.max : a.max, smaller = b_is_larger ? a.max : b.max;
+    // Equal infinities have no difference.  A NaN's takes it into the sum.
+    const A scale = larger == smaller ? A{1} : std::exp(smaller - larger);
+    return {larger, b_is_larger ? b.sum + a.sum * scale : a.sum + b.sum * scale};
   }
   // The sum becomes its logarithm, or NaN if the maximum is not finite.
   HOST_DEVICE Value Finish(Value v) const { return {v.max, std::log(v.sum) + (v.max - v.max)}; }
