@@ -14,7 +14,7 @@
 namespace gyre {
 namespace {
 
-using Tensor = CudnnGraph::Tensor;
+using Operand = CudnnGraph::Tensor;
 
 constexpr int64_t kX = 1, kWeights = 2, kY = 3, kBias = 4, kProducts = 5, kSums = 6;  // ids
 
@@ -96,10 +96,10 @@ class CudnnConv2d : public Conv2d {
                        void* y, void* scratch) const override {
     if (spec_.n == 0) return absl::OkStatus();
     if (fused_ && spec_.bias) {
-      return Execute(stream, *forward_, {{kX, x}, {kWeights, weights}, {kBias, bias}, {kY, y}},
+      return Execute(stream, forward_, {{kX, x}, {kWeights, weights}, {kBias, bias}, {kY, y}},
                      scratch);
     }
-    RETURN_IF_ERROR(Execute(stream, *forward_, {{kX, x}, {kWeights, weights}, {kY, y}}, scratch));
+    RETURN_IF_ERROR(Execute(stream, forward_, {{kX, x}, {kWeights, weights}, {kY, y}}, scratch));
     if (fused_) return absl::OkStatus();
     return AddBiasAndActivate(stream, spec_.dtype, spec_.activation, out_pixels(), spec_.filters,
                               spec_.bias ? bias : nullptr, y);
@@ -108,7 +108,7 @@ class CudnnConv2d : public Conv2d {
   absl::Status BackwardData(Stream& stream, const void* dy, const void* weights, void* dx,
                             void* scratch) const override {
     if (spec_.n == 0) return absl::OkStatus();
-    return Execute(stream, *backward_data_, {{kY, dy}, {kWeights, weights}, {kX, dx}}, scratch);
+    return Execute(stream, backward_data_, {{kY, dy}, {kWeights, weights}, {kX, dx}}, scratch);
   }
 
   absl::Status BackwardWeights(Stream& stream, const void* x, const void* dy, void* dweights,
@@ -119,7 +119,7 @@ class CudnnConv2d : public Conv2d {
       }));
     } else {
       RETURN_IF_ERROR(
-          Execute(stream, *backward_weights_, {{kX, x}, {kY, dy}, {kWeights, dweights}}, scratch));
+          Execute(stream, backward_weights_, {{kX, x}, {kY, dy}, {kWeights, dweights}}, scratch));
     }
     if (!spec_.bias) return absl::OkStatus();
     return VisitReal(spec_.dtype, [&]<typename T>() {
@@ -141,7 +141,7 @@ class CudnnConv2d : public Conv2d {
 
  private:
   // Extents in cuDNN's order; channels are innermost in memory.
-  Tensor Dense(int64_t id, const std::array<int64_t, 4>& extents) const {
+  Operand Dense(int64_t id, const std::array<int64_t, 4>& extents) const {
     const auto [n, c, h, w] = extents;
     return {.id = id,
             .type = DataType(spec_.dtype),
@@ -149,13 +149,13 @@ class CudnnConv2d : public Conv2d {
             .strides = {h * w * c, 1, w * c, c}};
   }
 
-  Tensor Image(int64_t id, int64_t h, int64_t w, int64_t c) const {
+  Operand Image(int64_t id, int64_t h, int64_t w, int64_t c) const {
     return Dense(id, {spec_.n, c, h, w});
   }
 
   // A tensor like y between two operations, as precise as their sums.
-  Tensor Intermediate(int64_t id) const {
-    Tensor tensor = y_;
+  Operand Intermediate(int64_t id) const {
+    Operand tensor = y_;
     tensor.id = id;
     tensor.type = CUDNN_DATA_FLOAT;
     tensor.is_virtual = true;
@@ -173,10 +173,10 @@ class CudnnConv2d : public Conv2d {
   absl::Status PrepareForward() {
     const bool relu = spec_.activation == Activation::kRelu;
     CudnnGraph fused(*context_);
-    Tensor result = spec_.bias || relu ? Intermediate(kProducts) : y_;
+    Operand result = spec_.bias || relu ? Intermediate(kProducts) : y_;
     fused.ConvolutionForward(Window(), x_, weights_, result);
     if (spec_.bias) {
-      const Tensor sums = relu ? Intermediate(kSums) : y_;
+      const Operand sums = relu ? Intermediate(kSums) : y_;
       fused.Add(result, Dense(kBias, {1, spec_.filters, 1, 1}), sums);
       result = sums;
     }
@@ -209,13 +209,14 @@ class CudnnConv2d : public Conv2d {
     return static_cast<size_t>(elements) * sizeof(float) + kSplitWorkspaceBytes;
   }
 
-  absl::Status Execute(Stream& stream, const CudnnPlan& plan,
+  absl::Status Execute(Stream& stream, const std::optional<CudnnPlan>& plan,
                        const std::vector<std::pair<int64_t, const void*>>& tensors,
                        void* scratch) const {
+    GYRE_CHECK(plan.has_value());  // a spec that is not for training has forward alone
     static constexpr const char* kNames[] = {"", "x", "weights", "y", "bias"};  // by id
     for (const auto& [id, pointer] : tensors) RETURN_IF_ERROR(CheckAligned(pointer, kNames[id]));
     RETURN_IF_ERROR(CheckAligned(scratch, "scratch"));
-    return plan.Execute(*context_, stream, tensors, scratch);
+    return plan->Execute(*context_, stream, tensors, scratch);
   }
 
   // Each filter, a [rows, columns] matrix of elements, transposed.
@@ -240,7 +241,7 @@ class CudnnConv2d : public Conv2d {
   const Conv2dSpec spec_;
   const int64_t group_channels_;
   const WeightLayout layout_;
-  const Tensor x_, weights_, y_;
+  const Operand x_, weights_, y_;
   std::optional<CudnnPlan> forward_, backward_data_, backward_weights_;
   bool fused_ = true;  // bias and activation are in forward_
 };

@@ -64,11 +64,13 @@ cublasStatus_t CreateLt(cublasLtHandle_t* to) {
 
 cublasStatus_t DestroyLt(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 
-cublasStatus_t FindNothing(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
-                           cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                           cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t*,
-                           int*) {
-  return CUBLAS_STATUS_NOT_SUPPORTED;
+cublasStatus_t FindZeros(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                         cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                         cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t* results,
+                         int* found) {
+  *results = {};
+  *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
 }
 
 }  // namespace
@@ -99,7 +101,7 @@ absl::StatusOr<const CublasLt*> LoadDescribedCublasLt() {
   described = *loaded;
   described.cublasLtCreate = CreateLt;
   described.cublasLtDestroy = DestroyLt;
-  described.cublasLtMatmulAlgoGetHeuristic = FindNothing;
+  described.cublasLtMatmulAlgoGetHeuristic = FindZeros;
   return &described;
 }
 

@@ -14,7 +14,7 @@ struct Cudnn;
 // Unavailable if cuDNN is not installed.
 absl::StatusOr<const Cudnn*> LoadDescribedCudnn();
 
-// cuBLASLt where handles are nothing and a search finds nothing.  Errors: likewise.
+// cuBLASLt where handles are nothing and a search finds an algorithm of zeros.  Errors: likewise.
 absl::StatusOr<const CublasLt*> LoadDescribedCublasLt();
 
 }  // namespace gyre
