@@ -31,14 +31,14 @@ constexpr char kUsage[] =
     "Prints a line `test METRIC VALUE` for each loss and metric of the net.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
-absl::Status EvaluateFiles(const Files& files, CommunicationThread& communication,
-                           const DeviceChoice& choice) {
+absl::Status EvaluateFiles(const Files& files, const std::string& weights_path,
+                           CommunicationThread& communication, const DeviceChoice& choice) {
   const TrainerConfig& config = *files.trainer.message;
   if (!config.data().has_test()) {
     return absl::InvalidArgumentError(
         absl::StrCat(files.trainer.source->Where(config, "data"), ": has no test data"));
   }
-  ASSIGN_OR_RETURN(const auto weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
+  ASSIGN_OR_RETURN(const auto weights, ReadWeights(weights_path));
   ASSIGN_OR_RETURN(const auto data, OpenSamples(files.trainer, /*train=*/false));
   ASSIGN_OR_RETURN(const InputMap inputs, MapInputs(files.net, config.data(), *data));
   ASSIGN_OR_RETURN(ModelPlan plan,
@@ -80,6 +80,7 @@ int Main(int argc, char** argv) {
                          absl::GetFlag(FLAGS_ranks));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
+  const std::string weights_path = absl::GetFlag(FLAGS_weights);
   const absl::Status status =
       RunRanks(*std::move(ranks),
                {.kind = absl::GetFlag(FLAGS_device),
@@ -87,7 +88,7 @@ int Main(int argc, char** argv) {
                 .threads = absl::GetFlag(FLAGS_threads),
                 .tf32 = files->trainer.message->tf32()},
                [&](CommunicationThread& communication, const DeviceChoice& choice) {
-                 return EvaluateFiles(*files, communication, choice);
+                 return EvaluateFiles(*files, weights_path, communication, choice);
                });
   return status.ok() ? 0 : kExitFailed;
 }

@@ -76,34 +76,37 @@ std::string OutFolder(const NetConfig& net) {
                       absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
 }
 
-absl::Status Train(const Files& files, CommunicationThread& communication,
-                   const DeviceChoice& choice) {
-  const std::string out = OutFolder(*files.net.message);
+// All but what a rank's device decides; the same for the ranks of this process.
+absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
   if (absl::GetFlag(FLAGS_resume) == "latest" && absl::GetFlag(FLAGS_out).empty()) {
     return absl::InvalidArgumentError("--resume=latest needs --out, the folder to resume in");
   }
-  ASSIGN_OR_RETURN(
-      const auto run,
-      TrainingRun::Prepare(
-          files.trainer, files.net, *choice.device, *choice.primitives, communication,
-          {.out = out,
-           .resume = absl::GetFlag(FLAGS_resume),
-           .weights = absl::GetFlag(FLAGS_weights),
-           .net_text = files.net.message->DebugString(),
-           .trainer_text = files.trainer.message->DebugString(),
-           .choices = {{"threads", absl::StrCat(choice.threads)},
-                       {"ranks", absl::StrCat(communication.size())},
-                       {"allreduce", files.trainer.message->distributed().allreduce()}},
-           .stop = &stop_requested}));
+  return TrainingOptions{
+      .out = OutFolder(*files.net.message),
+      .resume = absl::GetFlag(FLAGS_resume),
+      .weights = absl::GetFlag(FLAGS_weights),
+      .net_text = files.net.message->DebugString(),
+      .trainer_text = files.trainer.message->DebugString(),
+      .choices = {{"allreduce", files.trainer.message->distributed().allreduce()}},
+      .stop = &stop_requested};
+}
+
+absl::Status Train(const Files& files, TrainingOptions options, bool plan,
+                   CommunicationThread& communication, const DeviceChoice& choice) {
+  options.choices["threads"] = absl::StrCat(choice.threads);
+  options.choices["ranks"] = absl::StrCat(communication.size());
+  ASSIGN_OR_RETURN(const auto run,
+                   TrainingRun::Prepare(files.trainer, files.net, *choice.device,
+                                        *choice.primitives, communication, options));
   const bool leader = communication.rank() == 0;
-  if (absl::GetFlag(FLAGS_plan)) {
+  if (plan) {
     if (leader) std::fputs(run->DescribePlan().c_str(), stdout);
     return absl::OkStatus();
   }
   if (leader) {
     std::printf("training %s: %d ranks, %d threads each, output in %s\n",
                 files.net.message->name().c_str(), communication.size(), choice.threads,
-                out.c_str());
+                options.out.c_str());
   }
   const absl::StatusOr<std::string> digest = run->Run();
   if (absl::IsCancelled(digest.status())) {  // on all ranks: they leave as they do after success
@@ -129,6 +132,9 @@ int Main(int argc, char** argv) {
                          absl::GetFlag(FLAGS_ranks));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
+  const absl::StatusOr<TrainingOptions> options = OptionsOf(*files);
+  if (!options.ok()) Fail(ranks->front().get(), options.status());
+  const bool plan = absl::GetFlag(FLAGS_plan);
   const absl::Status status =
       RunRanks(*std::move(ranks),
                {.kind = absl::GetFlag(FLAGS_device),
@@ -136,7 +142,7 @@ int Main(int argc, char** argv) {
                 .threads = absl::GetFlag(FLAGS_threads),
                 .tf32 = files->trainer.message->tf32()},
                [&](CommunicationThread& communication, const DeviceChoice& choice) {
-                 return Train(*files, communication, choice);
+                 return Train(*files, *options, plan, communication, choice);
                });
   return status.ok() ? 0 : kExitStopped;
 }
