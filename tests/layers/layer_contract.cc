@@ -9,6 +9,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "tests/test_device.h"
 
 namespace gyre {
 namespace {
@@ -184,6 +185,35 @@ class Contract {
     return {};
   }
 
+  // What a device could get wrong.
+  void OnDevice(DeviceKind device) const {
+    const RunResult f64 = Run({});
+    for (const DType compute : {DType::kF32, DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(DTypeName(compute));
+      const double tolerance = compute == DType::kF32 ? 1e-5 : Tolerance(compute);
+      const LayerCase layer = InNumbersOf(compute, layer_, f64);
+      const RunOptions plain = {.device = device, .compute = compute};
+      const auto with = [&plain](auto set) {
+        RunOptions other = plain;
+        set(other);
+        return other;
+      };
+      const RunResult exact = Run(layer, {}), once = Run(layer, plain);
+      CompareAll("against F64", exact, once, Near(tolerance));
+      CompareAll("again", once, Run(layer, plain), CompareBits);
+      CompareAll("in place", once, Run(layer, with([](auto& o) { o.in_place = true; })),
+                 CompareBits);
+      CompareAll("input gradients unbound", once,
+                 Run(layer, with([](auto& o) { o.input_gradients = false; })), CompareBits);
+      NoSamples(plain);
+      const RunResult whole = Run(plain);
+      for (const int ranks : {2, static_cast<int>(layer_.samples()) + 2}) {
+        CompareAll(absl::StrCat(ranks, " ranks"), whole,
+                   Run(with([ranks](auto& o) { o.ranks = ranks; })), Near(tolerance));
+      }
+    }
+  }
+
   void Gradients() const {
     if (!options_.differentiable) return;
     CheckGradients(layer_);
@@ -191,14 +221,12 @@ class Contract {
     CheckGradients(Slice(layer_, 0, 1));
   }
 
-  void NoSamples() const {
-    for (const DType compute : kRealTypes) {
-      const RunResult result = Run(Slice(layer_, 0, 0), {.compute = compute});
-      for (const double y : result.output) EXPECT_EQ(y, 0);
-      for (const Doubles& gradient : result.parameter_gradients) {
-        EXPECT_FALSE(gradient.empty());
-        for (const double dw : gradient) ASSERT_EQ(dw, 0);
-      }
+  void NoSamples(const RunOptions& run) const {
+    const RunResult result = Run(Slice(layer_, 0, 0), run);
+    for (const double y : result.output) EXPECT_EQ(y, 0);
+    for (const Doubles& gradient : result.parameter_gradients) {
+      EXPECT_FALSE(gradient.empty());
+      for (const double dw : gradient) ASSERT_EQ(dw, 0);
     }
   }
 
@@ -311,17 +339,19 @@ void CheckGradients(const LayerCase& layer, const RunOptions& options) {
 void CheckPrecisions(const LayerCase& layer, const ContractOptions& options) {
   SCOPED_TRACE(layer.config);
   const Contract contract(layer, options);
+  if (const auto device = NamedDevice()) return contract.OnDevice(*device);
   contract.Precisions(contract.Run({}));
 }
 
 void CheckContract(const LayerCase& layer, const ContractOptions& options) {
   SCOPED_TRACE(layer.config);
   const Contract contract(layer, options);
+  if (const auto device = NamedDevice()) return contract.OnDevice(*device);
   const RunResult f64 = contract.Run({});
   if (testing::Test::HasFailure()) return;
   CheckSpec(f64.spec, layer.inputs.size(), /*train=*/true);
   contract.Gradients();
-  contract.NoSamples();
+  for (const DType compute : kRealTypes) contract.NoSamples({.compute = compute});
   contract.Precisions(f64);
   contract.SameBits();
   contract.Ranks();

@@ -9,17 +9,10 @@
 #include "engine/runtime/random.h"
 #include "layers/factory.h"
 #include "tests/layers/slot.h"
+#include "tests/test_device.h"
 
 namespace gyre {
 namespace {
-
-std::unique_ptr<Device> MakeDevice(const RunOptions& options) {
-  if (options.device == DeviceKind::kCpu) return NewCpuDevice({.threads = options.threads});
-  GYRE_CHECK(options.device == DeviceKind::kSim);
-  SimOptions sim;
-  sim.threads = options.threads;
-  return NewSimDevice(sim);
-}
 
 // One rank's layer, its memory, and the passes over it.
 class Rank {
@@ -319,13 +312,12 @@ double RandomCotangent(int64_t i) {
 }
 
 absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& options) {
-  const std::unique_ptr<Device> device = MakeDevice(options);
-  const Primitives primitives(options.device, options.threads);
+  const TestDevice opened = OpenTestDevice(options.device, options.threads);
   const int64_t samples = layer.samples();
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int r = 0; r < options.ranks; ++r) {
     const int64_t begin = samples * r / options.ranks, end = samples * (r + 1) / options.ranks;
-    ranks.push_back(std::make_unique<Rank>(*device, primitives, options));
+    ranks.push_back(std::make_unique<Rank>(*opened.device, *opened.primitives, options));
     const LayerCase local = options.ranks == 1 ? layer : Slice(layer, begin, end);
     RETURN_IF_ERROR(ranks.back()->Make(local, samples));
     RETURN_IF_ERROR(
@@ -357,9 +349,8 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
 }
 
 std::string Refusal(const LayerCase& layer, const RunOptions& options) {
-  const std::unique_ptr<Device> device = MakeDevice(options);
-  const Primitives primitives(options.device, options.threads);
-  Rank rank(*device, primitives, options);
+  const TestDevice opened = OpenTestDevice(options.device, options.threads);
+  Rank rank(*opened.device, *opened.primitives, options);
   const absl::Status status = rank.Make(
       layer, layer.inputs.empty() || layer.inputs[0].shape.rank() == 0 ? 0 : layer.samples());
   if (status.ok()) return "";

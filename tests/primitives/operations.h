@@ -37,7 +37,7 @@ inline void Check(const absl::Status& status) { EXPECT_TRUE(status.ok()) << stat
 // A device with one stream.
 class Rig {
  public:
-  explicit Rig(std::unique_ptr<Device> device)
+  explicit Rig(std::shared_ptr<Device> device)
       : device_(std::move(device)), stream_(Get(device_->NewStream())) {}
   explicit Rig(int threads, DeviceKind kind = DeviceKind::kCpu)
       : Rig(kind == DeviceKind::kSim ? NewSimDevice({.threads = threads})
@@ -91,7 +91,7 @@ class Rig {
     Check(stream_->Synchronize());
   }
 
-  std::unique_ptr<Device> device_;
+  std::shared_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
 };
 

@@ -1,0 +1,131 @@
+// What a device offers, its vendor's libraries and our kernels, against the reference in double.
+// Runs on sim; with GYRE_TEST_DEVICE=cuda, on the GPU.
+#include <gtest/gtest.h>
+
+#include "tests/primitives/oracle.h"
+#include "tests/test_device.h"
+
+namespace gyre {
+namespace {
+
+constexpr int kRounds = 40;
+
+// What Primitives prepares, as one library.
+class Best : public PrimitiveLibrary {
+ public:
+  explicit Best(const Primitives& primitives) : primitives_(primitives) {}
+  std::string_view name() const override { return "best"; }
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+
+ private:
+  const Primitives& primitives_;
+};
+
+// Relative to the sum of the magnitudes that are added.  A GPU's convolutions may transform their
+// operands first, which costs a digit.
+double ToleranceOn(DeviceKind device, DType dtype) {
+  if (device != DeviceKind::kCuda) return Tolerance(dtype) + Tolerance(DType::kF32);
+  if (dtype == DType::kF32) return 1e-5;
+  return dtype == DType::kF16 ? 3e-3 : 2e-2;
+}
+
+struct Case {
+  bool best;  // else the kernels, everything's fallback
+  DType dtype;
+};
+
+class AnyDeviceTest : public testing::TestWithParam<Case> {
+ protected:
+  DType dtype() const { return GetParam().dtype; }
+  double tolerance() { return ToleranceOn(rig_.device().kind(), dtype()); }
+
+  // Random specs, every other one ending in a ReLU if it can.
+  template <typename MakeSpec, typename CheckSpec>
+  void Rounds(MakeSpec make, CheckSpec check) {
+    VisitReal(dtype(), [&]<typename T>() {
+      for (int round = 0; round < kRounds && !HasFatalFailure(); ++round) {
+        auto spec = make(random_, dtype());
+        if constexpr (requires { spec.activation; }) {
+          if (round % 2 == 0) spec.activation = Activation::kRelu;
+        }
+        check.template operator()<T>(spec, round);
+      }
+    });
+  }
+
+  const TestDevice opened_ = OpenTestDevice(NamedDevice().value_or(DeviceKind::kSim), kManyThreads);
+  const std::unique_ptr<PrimitiveLibrary> library_ =
+      GetParam().best ? std::make_unique<Best>(*opened_.primitives) : NewKernelLibrary();
+  Rig rig_{opened_.device};
+  Oracle oracle_{rig_, *library_};
+  Random random_{20240703};
+};
+
+INSTANTIATE_TEST_SUITE_P(, AnyDeviceTest,
+                         testing::Values(Case{true, DType::kF32}, Case{true, DType::kF16},
+                                         Case{true, DType::kBF16}, Case{false, DType::kF32},
+                                         Case{false, DType::kF16}, Case{false, DType::kBF16}),
+                         [](const auto& info) {
+                           return std::string(info.param.best ? "Best" : "Kernels") +
+                                  std::string(DTypeName(info.param.dtype));
+                         });
+
+TEST_P(AnyDeviceTest, Gemm) {
+  Rounds(RandomGemmSpec, [&]<typename T>(const GemmSpec& spec, int) {
+    oracle_.CheckGemm<T>(random_, spec, tolerance());
+  });
+}
+
+TEST_P(AnyDeviceTest, Conv) {
+  Rounds(RandomConvSpec, [&]<typename T>(Conv2dSpec spec, int round) {
+    if (round % 20 == 0) spec.n = 0;
+    oracle_.CheckConv<T>(random_, spec, tolerance());
+  });
+}
+
+// Two of AlexNet's shapes: what a vendor's library is made for.
+TEST_P(AnyDeviceTest, LargerConv) {
+  Conv2dSpec spec{.dtype = dtype(), .n = 2, .h = 27, .w = 27, .c = 64, .filters = 96};
+  spec.kernel_h = spec.kernel_w = 5;
+  spec.padding_top = spec.padding_bottom = spec.padding_left = spec.padding_right = 2;
+  spec.bias = true;
+  Conv2dSpec first{.dtype = dtype(), .n = 2, .h = 63, .w = 63, .c = 3, .filters = 64};
+  first.kernel_h = first.kernel_w = 11;
+  first.stride_h = first.stride_w = 4;
+  first.bias = true;
+  VisitReal(dtype(), [&]<typename T>() {
+    oracle_.CheckConv<T>(random_, spec, tolerance());
+    oracle_.CheckConv<T>(random_, first, tolerance());
+  });
+}
+
+TEST_P(AnyDeviceTest, Pool) {
+  Rounds(RandomPoolSpec, [&]<typename T>(const Pool2dSpec& spec, int round) {
+    oracle_.CheckPool<T>(random_, spec, /*ties=*/round % 2 == 0, tolerance());
+  });
+}
+
+TEST_P(AnyDeviceTest, LogSoftmax) {
+  const auto make = [](Random& random, DType dtype) {
+    return LogSoftmaxSpec{.dtype = dtype,
+                          .rows = Pick(random, {0, 1, 3, 64, 130}),
+                          .columns = Pick(random, {1, 2, 10, 33, 1000})};
+  };
+  Rounds(make, [&]<typename T>(const LogSoftmaxSpec& spec, int round) {
+    oracle_.CheckLogSoftmax<T>(random_, spec, /*scale=*/round % 2 == 0 ? 1 : 100, tolerance());
+  });
+}
+
+}  // namespace
+}  // namespace gyre
