@@ -362,6 +362,7 @@ absl::Status Unavailable(const absl::Status& why, std::string_view what) {
 absl::StatusOr<int> CountGpus(int driver, int runtime) {
   int gpus = 0;
   const cudaError_t code = cudaGetDeviceCount(&gpus);
+  (void)cudaGetLastError();
   if (code == cudaErrorInsufficientDriver && driver == 0) {
     return absl::UnavailableError(
         absl::StrCat("cuda: no NVIDIA driver found (libcuda.so.1); this build needs one for CUDA ",
@@ -373,7 +374,6 @@ absl::StatusOr<int> CountGpus(int driver, int runtime) {
                                                Version(runtime), " or newer"));
   }
   if (code == cudaErrorNoDevice || (code == cudaSuccess && gpus == 0)) {
-    (void)cudaGetLastError();
     return absl::UnavailableError(
         "cuda: the driver sees no GPU; look at nvidia-smi and CUDA_VISIBLE_DEVICES");
   }

@@ -16,6 +16,8 @@ namespace {
 
 TEST_F(CudaDeviceTest, EachCallThatFailsIsNamedAndStays) {
   const Buffer buffer = Make(10);
+  ASSERT_TRUE(stream_->BeginCapture().ok());
+  const auto graph = std::move(stream_->EndCapture()).value();
   const struct {
     const char* function;
     std::string call;
@@ -42,8 +44,10 @@ TEST_F(CudaDeviceTest, EachCallThatFailsIsNamedAndStays) {
     EXPECT_EQ(event_->Synchronize(), status);
     EXPECT_EQ(other_->Wait(*event_), status);
     EXPECT_EQ(stream_->BeginCapture(), status);
+    EXPECT_EQ(graph->Replay(*stream_), status);
     EXPECT_EQ(stream_->Synchronize(), status);
-    for (const char* dropped : {"cudaMemcpyAsync", "cudaEventRecord", "cudaStreamBeginCapture"}) {
+    for (const char* dropped :
+         {"cudaMemcpyAsync", "cudaEventRecord", "cudaGraphLaunch", "cudaStreamBeginCapture"}) {
       EXPECT_EQ(fake_cudart::Calls(dropped), 0) << dropped;
     }
     other_ = NewStream();

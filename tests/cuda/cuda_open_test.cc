@@ -23,7 +23,9 @@ TEST_F(CudaDeviceTest, SaysWhatItIs) {
 
 absl::Status OpenOn(const fake_cudart::Machine& machine) {
   fake_cudart::Boot(machine);
-  return NewCudaDevice({}).status();
+  const absl::Status status = NewCudaDevice({}).status();
+  EXPECT_EQ(fake_cudart::LastError(), kSuccess);
+  return status;
 }
 
 TEST(CudaOpenTest, WithoutADriver) {

@@ -100,12 +100,16 @@ cudaError_t Free(const char* function, FakeMemory State::*memory, void* data) {
   std::lock_guard lock(state.mutex);
   cudaError_t error = state.Enter(function);
   if (error == cudaSuccess) error = state.RefuseInCapture();
-  if (error == cudaSuccess) {
-    state.RunAll();  // the real one waits for the device, too
-    const int gpu = (state.*memory).Free(data);
-    error = gpu < 0              ? cudaErrorInvalidValue
-            : gpu != current_gpu ? cudaErrorInvalidDevice
-                                 : state.lost;
+  state.RunAll();  // the real one waits for the device, too
+  const int gpu = (state.*memory).GpuOf(data);
+  if (gpu < 0) {
+    if (error == cudaSuccess) error = cudaErrorInvalidValue;
+  } else if (gpu != current_gpu) {
+    // The real runtime frees any GPU's memory, but opens the thread's current GPU to do so.
+    error = cudaErrorInvalidDevice;
+  } else {
+    (state.*memory).Free(data);
+    if (error == cudaSuccess) error = state.lost;
   }
   if (error != cudaSuccess) last_error = error;
   return error;
@@ -120,6 +124,7 @@ void Boot(const Machine& machine) {
   state.machine = machine;
   state.calls.clear();
   state.launches.clear();
+  state.destroyed_streams.clear();
   state.failing_calls.clear();
   state.failing_work = 0;
   state.lost = cudaSuccess;
@@ -305,13 +310,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   });
 }
 
+// Returns at once; what was enqueued is done some time.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   {
     State& state = State::Get();
     std::lock_guard lock(state.mutex);
     if (state.streams.contains(stream)) {
       if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
-      state.RunAll(*stream);
+      state.destroyed_streams.push_back(stream);
     }
   }
   return Destroy("cudaStreamDestroy", &State::streams, stream);

@@ -61,6 +61,7 @@ void** __cudaRegisterFatBinary(void* wrapper) {
 
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
+char __cudaInitModule(void**) { return 0; }
 
 void __cudaRegisterFunction(void** module, const char* host_function, char*, const char* name, int,
                             uint3*, uint3*, dim3*, dim3*, int*) {

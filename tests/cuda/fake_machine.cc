@@ -225,6 +225,7 @@ void State::RunAll(CUstream_st& stream) {
 
 void State::RunAll() {
   for (cudaStream_t stream : streams) RunAll(*stream);
+  for (cudaStream_t stream : destroyed_streams) RunAll(*stream);
 }
 
 }  // namespace gyre::fake_cudart

@@ -105,6 +105,7 @@ class State {
   Machine machine;
   FakeMemory device{/*host_access=*/false}, pinned{/*host_access=*/true};
   std::set<cudaStream_t> streams;
+  std::vector<cudaStream_t> destroyed_streams;  // they may have work left
   std::set<cudaEvent_t> events;
   std::set<cudaGraph_t> graphs;
   std::set<cudaGraphExec_t> executables;

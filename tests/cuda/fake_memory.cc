@@ -56,18 +56,22 @@ void* FakeMemory::Allocate(size_t bytes, int gpu) {
   return program_ + offset;
 }
 
-int FakeMemory::Free(void* data) {
+int FakeMemory::GpuOf(const void* data) const {
+  if (!InRegion(data)) return -1;
   const auto range =
-      InRegion(data) ? ranges_.find(static_cast<std::byte*>(data) - program_) : ranges_.end();
-  if (range == ranges_.end()) return -1;
-  const auto [bytes, gpu] = range->second;
+      ranges_.find(static_cast<size_t>(static_cast<const std::byte*>(data) - program_));
+  return range == ranges_.end() ? -1 : range->second.gpu;
+}
+
+void FakeMemory::Free(void* data) {
+  const auto range = ranges_.find(static_cast<size_t>(static_cast<std::byte*>(data) - program_));
+  GYRE_CHECK(range != ranges_.end());
   const size_t begin = range->first - kAlignment;
-  const size_t length = (kAlignment + bytes + kPage - 1) / kPage * kPage;
+  const size_t length = (kAlignment + range->second.bytes + kPage - 1) / kPage * kPage;
   if (host_access_) GYRE_CHECK(mprotect(program_ + begin, length, PROT_NONE) == 0);
   GYRE_CHECK(fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
                        static_cast<off_t>(length)) == 0);
   ranges_.erase(range);
-  return gpu;
 }
 
 bool FakeMemory::InRegion(const void* data) const {

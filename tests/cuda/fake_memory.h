@@ -17,7 +17,9 @@ class FakeMemory {
   // Aligned to 256 bytes and to no more, as CUDA promises.  Aborts when the region is used up.
   void* Allocate(size_t bytes, int gpu);
   // The gpu it was allocated for, or -1: nothing begins there.
-  int Free(void* data);
+  int GpuOf(const void* data) const;
+  // Precondition: something begins there.
+  void Free(void* data);
 
   // The region holds this address, whether or not it is allocated.
   bool InRegion(const void* data) const;

@@ -1,0 +1,268 @@
+// Whether the program holds every kernel that training launches, for each architecture: all layers,
+// forward and backward, in every real type, the optimizers and the steps of the net run on the cuda
+// device of the fake runtime, and what they launch is looked for in what nvcc embedded.
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "distributed/device_reduction.h"
+#include "engine/runtime/check.h"
+#include "engine/runtime/primitives_cuda.h"
+#include "engine/training/net_kernels.h"
+#include "engine/training/optimizer.h"
+#include "engine/training/update_gate.h"
+#include "layers/factory.h"
+#include "tests/cuda/cuda_device_fixture.h"
+#include "tests/cuda/fake_cublaslt.h"
+#include "tests/cuda/fake_cudnn.h"
+#include "tests/cuda/fat_binary.h"
+
+namespace gyre {
+namespace {
+
+using testing::UnorderedElementsAre;
+
+constexpr DType kRealTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kComputeTypes[] = {DType::kF64, DType::kF32};
+
+struct LayerCase {
+  const char* type;    // member of LayerConfig.type
+  const char* config;  // LayerConfig as text
+  std::vector<Shape> inputs;
+  bool has_labels = false;  // as its last input
+  bool is_large = false;    // too much for the fake libraries, which compute
+};
+
+// Between them they reach every kernel of every layer.
+const std::vector<LayerCase>& LayerCases() {
+  static const auto& cases = *new std::vector<LayerCase>{
+      {"accuracy", "accuracy {}", {{4, 3}, {4}}, true},
+      {"conv2d", "conv2d { filters: 4 kernel: 3 padding: 1 }", {{2, 8, 8, 4}}},
+      {"conv2d", "conv2d { filters: 3 kernel: 2 use_bias: false }", {{2, 5, 7, 3}}},
+      {"conv2d", "conv2d { filters: 4 kernel: 3 groups: 2 }", {{2, 5, 5, 2}}},
+      {"conv2d", "conv2d { filters: 2 kernel: 1 }", {{0, 4, 4, 4}}},
+      {"conv2d", "conv2d { filters: 2 kernel: 1 }", {{8, 256, 256, 2}}, false, true},
+      {"dense", "dense { outputs: 5 }", {{4, 6}}},
+      {"dense", "dense { outputs: 5 use_bias: false }", {{4, 6}}},
+      {"dropout", "dropout { rate: 0.5 }", {{4, 6}}},
+      {"flatten", "flatten {}", {{4, 3, 2}}},
+      {"pool2d", "pool2d { kernel: 2 }", {{2, 6, 6, 3}}},
+      {"pool2d", "pool2d { kind: AVERAGE kernel: 2 }", {{2, 6, 6, 3}}},
+      {"pool2d", "pool2d { kernel: 2 }", {{2, 6, 6, 8}}},
+      {"pool2d", "pool2d { kind: AVERAGE kernel: 2 }", {{2, 6, 6, 8}}},
+      {"pool2d", "pool2d { kernel: 20 }", {{2, 20, 20, 3}}},
+      {"pool2d", "pool2d { kind: AVERAGE kernel: 20 }", {{2, 20, 20, 3}}},
+      {"relu", "relu {}", {{4, 6}}},
+      {"softmax_cross_entropy", "softmax_cross_entropy {}", {{4, 3}, {4}}, true},
+      {"softmax_cross_entropy", "softmax_cross_entropy { ignore_label: 2 }", {{4, 3}, {4}}, true},
+  };
+  return cases;
+}
+
+// Parts of mangled names.  The first kernel is only loaded; the second is what VisitReal makes of
+// F64, which cuDNN is not asked for.
+constexpr const char* kNeverLaunched[] = {"5ProbeEv", "4ZeroIdE"};
+
+class KernelsTest : public CudaDeviceTest {
+ protected:
+  KernelsTest() {
+    cublaslt_.host_view = cudnn_.host_view = fake_cudart::HostView;
+    cublaslt_.enqueue = cudnn_.enqueue = fake_cudart::Enqueue;
+    std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+    libraries.push_back(NewKernelLibrary());
+    fallback_ = std::make_unique<Primitives>(std::move(libraries));
+    libraries.clear();
+    libraries.push_back(std::move(NewCudaLibrary(cublaslt_.table(), cudnn_.table(), {})).value());
+    libraries.push_back(NewKernelLibrary());
+    vendor_ = std::make_unique<Primitives>(std::move(libraries));
+  }
+
+  void TearDown() override {
+    buffers_.clear();
+    CudaDeviceTest::TearDown();
+  }
+
+  void* Memory(size_t bytes) {
+    buffers_.push_back(MakeOnDevice(bytes));
+    return buffers_.back().data();
+  }
+  Tensor MakeTensor(const Shape& shape, DType dtype) {
+    return {Memory(static_cast<size_t>(shape.elements()) * SizeOf(dtype)), shape, dtype};
+  }
+
+  // Forward and, in training, backward, with everything bound that the layer declares.
+  absl::Status Run(const LayerCase& c, DType compute, bool train, Activation activation,
+                   const Primitives& primitives) {
+    LayerConfig config;
+    GYRE_CHECK(google::protobuf::TextFormat::ParseFromString(c.config, &config));
+    ASSIGN_OR_RETURN(const auto layer, CreateLayer(config));
+    std::vector<DType> dtypes(c.inputs.size(), compute);
+    if (c.has_labels) dtypes.back() = DType::kI32;
+    std::vector<uint8_t> needs_gradient;
+    for (const DType dtype : dtypes) needs_gradient.push_back(train && IsReal(dtype));
+    InferInput input;
+    input.inputs = c.inputs;
+    input.dtypes = dtypes;
+    input.compute = compute;
+    input.train = train;
+    input.needs_gradient = needs_gradient;
+    input.global_batch = c.inputs[0][0];
+    input.output_activation = activation;
+    input.primitives = &primitives;
+    ASSIGN_OR_RETURN(const LayerSpec spec, layer->Infer(input));
+    std::vector<Tensor> states, gradients;
+    for (const StateSpec& state : spec.states) {
+      states.push_back({Memory(state.size_bytes()), state.shape, state.dtype});
+      gradients.push_back({Memory(state.size_bytes()), state.shape, state.dtype});
+    }
+    const auto* step = static_cast<const StepScalars*>(Memory(sizeof(StepScalars)));
+    auto* fault = static_cast<Fault*>(Memory(sizeof(Fault)));
+    for (int phase = 0; phase < spec.forward_phases; ++phase) {
+      RETURN_IF_ERROR(layer->Forward({*stream_, states, {}, step, fault, /*layer=*/0, phase}));
+    }
+    if (!train) return absl::OkStatus();
+    return layer->Backward({*stream_, states, gradients, step, fault, /*layer=*/0, /*phase=*/0});
+  }
+
+  void RunLayers() {
+    for (const LayerCase& c : LayerCases()) {
+      for (const DType compute : kRealTypes) {
+        for (const bool train : {true, false}) {
+          for (const Activation activation : {Activation::kNone, Activation::kRelu}) {
+            for (const Primitives* primitives : {fallback_.get(), vendor_.get()}) {
+              if (c.is_large && primitives == vendor_.get()) continue;
+              const absl::Status status = Run(c, compute, train, activation, *primitives);
+              EXPECT_TRUE(status.ok()) << c.config << " " << DTypeName(compute) << ": " << status;
+              buffers_.clear();
+            }
+          }
+        }
+      }
+    }
+  }
+
+  absl::Status RunUpdate(const Optimizer& optimizer, DType dtype, DType gradient_dtype) {
+    const Shape shape{35};
+    std::vector<Tensor> slots;
+    for (size_t i = 0; i < optimizer.slot_names().size(); ++i) {
+      slots.push_back(MakeTensor(shape, dtype));
+    }
+    return optimizer.Update(*stream_, static_cast<const StepScalars*>(Memory(sizeof(StepScalars))),
+                            {.value = MakeTensor(shape, dtype),
+                             .gradient = MakeTensor(shape, gradient_dtype),
+                             .slots = slots});
+  }
+
+  void RunOptimizers() {
+    OptimizerConfig::Sgd plain, momentum, nesterov;
+    momentum.set_momentum(0.9);
+    nesterov.set_momentum(0.9);
+    nesterov.set_nesterov(true);
+    for (const DType dtype : kComputeTypes) {
+      for (const OptimizerConfig::Sgd& config : {plain, momentum, nesterov}) {
+        EXPECT_TRUE(RunUpdate(*NewSgd(config, 1e-4), dtype, dtype).ok());
+      }
+      EXPECT_TRUE(RunUpdate(*NewAdam({}, 1e-4), dtype, dtype).ok());
+    }
+  }
+
+  void RunNetSteps() {
+    for (const DType dtype : kRealTypes) {
+      for (const int64_t elements : {35, 1 << 20}) {  // in one piece, and in several
+        const Tensor a = MakeTensor({elements}, dtype), b = MakeTensor({elements}, dtype);
+        EXPECT_TRUE(Fill(*stream_, 1, a).ok());
+        EXPECT_TRUE(AddInto(*stream_, a, b).ok());
+        EXPECT_TRUE(SumSquares(*stream_, a, Memory(SumSquaresScratch(elements)),
+                               static_cast<double*>(Memory(sizeof(double))))
+                        .ok());
+      }
+    }
+    for (const DType dtype : kComputeTypes) {
+      EXPECT_TRUE(EnqueueAdd(*stream_, dtype, Memory(280), Memory(280), 35).ok());
+      EXPECT_TRUE(EnqueueMeasure(*stream_, dtype, Memory(280), 35,
+                                 static_cast<DeviceMeasure*>(Memory(sizeof(DeviceMeasure))))
+                      .ok());
+    }
+    EXPECT_TRUE(OpenGate(*stream_, static_cast<double*>(Memory(8)), 1, 2.0,
+                         static_cast<StepScalars*>(Memory(sizeof(StepScalars))),
+                         static_cast<GateReport*>(Memory(sizeof(GateReport))))
+                    .ok());
+  }
+
+  FakeCublasLt cublaslt_;
+  FakeCudnn cudnn_;
+  std::unique_ptr<Primitives> fallback_, vendor_;
+  std::vector<Buffer> buffers_;
+};
+
+// One that the catalogue gains is missed here.
+TEST_F(KernelsTest, EveryLayerHasACase) {
+  std::set<std::string> types;
+  for (const LayerCase& c : LayerCases()) types.insert(c.type);
+  const auto* oneof = LayerConfig::descriptor()->FindOneofByName("type");
+  for (int i = 0; i < oneof->field_count(); ++i) {
+    EXPECT_TRUE(types.contains(oneof->field(i)->name())) << oneof->field(i)->name();
+  }
+}
+
+TEST_F(KernelsTest, EachIsInTheProgramForEachArchitecture) {
+  RunLayers();
+  // The libraries leave bias and activation to us.
+  for (auto& algorithm : cublaslt_.algorithms) algorithm.epilogues = false;
+  for (auto& engine : cudnn_.engines) engine.fuses = false;
+  for (auto& engine : cudnn_.fallback_engines) engine.fuses = false;
+  RunLayers();
+  RunOptimizers();
+  RunNetSteps();
+  std::set<std::string> launched;
+  for (const fake_cudart::Launch& launch : fake_cudart::Launches()) launched.insert(launch.kernel);
+  const auto modules = fake_cudart::Modules();
+  std::set<std::string> registered, found;
+  for (const fake_cudart::Module& module : modules) {
+    const std::vector<KernelImage> images = ImagesOf(module.fat_binary);
+    std::vector<std::string> names;
+    for (const KernelImage& image : images) names.push_back(image.name());
+    EXPECT_THAT(names, UnorderedElementsAre("sm_80", "sm_90", "compute_90"));
+    for (const std::string& kernel : module.kernels) {
+      for (const KernelImage& image : images) {
+        EXPECT_TRUE(image.Defines(kernel)) << kernel << " is not in " << image.name();
+      }
+      registered.insert(kernel);
+      if (launched.contains(kernel)) found.insert(kernel);
+    }
+  }
+  // What libraries launch is theirs.
+  std::erase_if(launched, [](const std::string& kernel) { return kernel.substr(0, 2) != "_Z"; });
+  EXPECT_EQ(found, launched);
+  // The cases are enough, or a kernel is not needed.
+  for (const std::string& kernel : registered) {
+    if (std::none_of(std::begin(kNeverLaunched), std::end(kNeverLaunched),
+                     [&](const char* name) { return kernel.find(name) != kernel.npos; })) {
+      EXPECT_TRUE(launched.contains(kernel)) << "nothing here launches " << kernel;
+    }
+  }
+}
+
+// A layer enqueues and returns: none waits, or takes memory beside what this test gives it.
+TEST_F(KernelsTest, NothingWaits) {
+  for (const LayerCase& c : LayerCases()) {
+    for (const Primitives* primitives : {fallback_.get(), vendor_.get()}) {
+      if (c.is_large && primitives == vendor_.get()) continue;
+      fake_cudart::ForgetCalls();
+      ASSERT_TRUE(Run(c, DType::kF32, /*train=*/true, Activation::kNone, *primitives).ok());
+      const auto given = std::count_if(buffers_.begin(), buffers_.end(),
+                                       [](const Buffer& buffer) { return buffer.bytes() > 0; });
+      EXPECT_EQ(fake_cudart::WaitingCalls(), "cudaMalloc " + std::to_string(given)) << c.config;
+      buffers_.clear();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gyre
