@@ -260,6 +260,17 @@ TEST_F(CudaConvTest, MisalignedOperandsAreNamed) {
   EXPECT_TRUE(cudnn_.runs.empty());
 }
 
+TEST_F(CudaConvTest, SixteenBytesAreAlignmentEnough) {
+  const auto conv = Get(NewLibrary()->Prepare(kSmall));
+  const Rig::Bytes memory(rig_, 1 << 16), scratch(rig_, conv->scratch_bytes() + 16);
+  std::byte* const at = static_cast<std::byte*>(memory.data()) + 16;
+  void* const scratch_at = static_cast<std::byte*>(scratch.data()) + 16;
+  Stream& stream = rig_.stream();
+  Check(conv->Forward(stream, at, at, at, at, scratch_at));
+  Check(conv->BackwardData(stream, at, at, at, scratch_at));
+  Check(conv->BackwardWeights(stream, at, at, at, at, scratch_at));
+}
+
 // Each call in turn fails: an error that names the call, or another engine; nothing is left behind.
 TEST_F(CudaConvTest, EveryFailureIsReported) {
   const auto library = NewLibrary();

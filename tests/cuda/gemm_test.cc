@@ -181,6 +181,14 @@ TEST_F(CudaGemmTest, MisalignedOperandsAreNamed) {
   }
 }
 
+TEST_F(CudaGemmTest, SixteenBytesAreAlignmentEnough) {
+  const auto gemm = Get(NewLibrary()->Prepare(GemmSpec{.m = 4, .n = 4, .k = 4, .bias = true}));
+  const Rig::Bytes memory(rig_, 4096), scratch(rig_, gemm->scratch_bytes() + 16);
+  std::byte* const at = static_cast<std::byte*>(memory.data()) + 16;
+  Check(gemm->Run(rig_.stream(), at, at + 256, at + 512, at + 1024,
+                  static_cast<std::byte*>(scratch.data()) + 16));
+}
+
 // Each call in turn fails: an error that names it, and nothing left behind.
 TEST_F(CudaGemmTest, EveryFailureIsReported) {
   cublaslt_.fail_call = 1;
