@@ -33,6 +33,9 @@ constexpr char kUsage[] =
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 absl::Status Bench(CommunicationThread& communication) {
+  if (communication.size() > 1) {
+    return absl::InvalidArgumentError("bench_net measures one rank: start it without mpirun");
+  }
   const int rounds = absl::GetFlag(FLAGS_rounds), steps = absl::GetFlag(FLAGS_steps);
   if (absl::GetFlag(FLAGS_net).empty()) {
     return absl::InvalidArgumentError("--net is missing; see --help");
