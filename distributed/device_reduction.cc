@@ -14,17 +14,9 @@ struct AddElement {
   HOST_DEVICE void operator()(int64_t i) const { sum[i] += addend[i]; }
 };
 
-struct AddPartials {
-  using Value = PartialResult;
-  HOST_DEVICE Value Identity() const { return {0, 0}; }
-  HOST_DEVICE Value Combine(Value a, Value b) const {
-    return {a.sum_of_squares + b.sum_of_squares, a.non_finite | b.non_finite};
-  }
-};
-
 // Row r has elements [r columns, (r + 1) columns) of `count`.
 template <typename T>
-struct MeasureRows : AddPartials {
+struct MeasureRows : Sum<PartialResult> {
   const T* data;
   int64_t count, columns;
   PartialResult* rows;
@@ -38,7 +30,7 @@ struct MeasureRows : AddPartials {
   HOST_DEVICE void Store(int64_t row, Value value) const { rows[row] = value; }
 };
 
-struct MeasureTotal : AddPartials {
+struct MeasureTotal : Sum<PartialResult> {
   DeviceMeasure* measure;
   HOST_DEVICE Value Load(int64_t, int64_t row) const { return measure->rows[row]; }
   HOST_DEVICE void Store(int64_t, Value value) const { measure->total = value; }

@@ -90,7 +90,7 @@ absl::StatusOr<Advance> NaiveAllreduce::Collect() {
     ++requests_done_;
     return Advance::kMoved;
   }
-  if (is_root()) partial_.Add(Measure(tensor_.dtype, Address(), elements_.count()));
+  if (is_root()) partial_ = partial_ + Measure(tensor_.dtype, Address(), elements_.count());
   RETURN_IF_ERROR(StartReturn());
   return Advance::kMoved;
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "engine/runtime/dtype.h"
+#include "engine/runtime/host_device.h"
 
 namespace gyre {
 
@@ -24,9 +25,8 @@ struct PartialResult {
   double sum_of_squares = 0;
   int64_t non_finite = 0;  // 1 if any element is NaN or infinite
 
-  void Add(const PartialResult& other) {
-    sum_of_squares += other.sum_of_squares;
-    non_finite |= other.non_finite;
+  HOST_DEVICE PartialResult operator+(const PartialResult& other) const {
+    return {sum_of_squares + other.sum_of_squares, non_finite | other.non_finite};
   }
   ReduceResult Result() const { return {non_finite == 0, sum_of_squares}; }
 };

@@ -47,7 +47,7 @@ absl::StatusOr<Advance> RingAllreduce::Progress(ReduceResult* result) {
     return moved || finished ? Advance::kMoved : Advance::kWaiting;
   }
   PartialResult total;
-  for (const PartialResult& partial : partials_) total.Add(partial);
+  for (const PartialResult& partial : partials_) total = total + partial;
   *result = total.Result();
   return Advance::kDone;
 }

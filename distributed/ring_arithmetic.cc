@@ -45,7 +45,7 @@ class HostArithmetic final : public RingArithmetic {
   }
 
   absl::StatusOr<bool> Finish(int slot, PartialResult* measured) override {
-    measured->Add(measured_[slot]);
+    *measured = *measured + measured_[slot];
     return true;
   }
 
@@ -101,7 +101,7 @@ class DeviceArithmetic final : public RingArithmetic {
 
   absl::StatusOr<bool> Finish(int slot, PartialResult* measured) override {
     ASSIGN_OR_RETURN(const bool done, finished_[slot]->Done());
-    if (done && measures_slot_[slot]) measured->Add(*Measured(slot));
+    if (done && measures_slot_[slot]) *measured = *measured + *Measured(slot);
     return done;
   }
 

@@ -12,13 +12,11 @@ namespace {
 
 // rank[n] = how many classes rank above the label's.
 template <typename T>
-struct RankOfLabel {
-  using Value = int32_t;
+struct RankOfLabel : Sum<int32_t> {
   Labels labels;
   int64_t classes;
   const T* scores;
   int32_t* rank;
-  HOST_DEVICE int32_t Identity() const { return 0; }
   HOST_DEVICE int32_t Load(int64_t n, int64_t c) const {
     if (!labels.Counts(n)) return 0;
     const int64_t label = labels.labels[n];
@@ -26,7 +24,6 @@ struct RankOfLabel {
     const AccumulateType<T> other = scores[n * classes + c], own = scores[n * classes + label];
     return !(other <= own) || (other == own && c < label);
   }
-  HOST_DEVICE int32_t Combine(int32_t a, int32_t b) const { return a + b; }
   HOST_DEVICE void Store(int64_t n, int32_t above) const { rank[n] = above; }
 };
 
@@ -61,8 +58,11 @@ class Accuracy : public Layer {
       int32_t* rank = context.states[rank_].as<int32_t>();
       RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() {
         return ForEachRow(context.stream, mean_.samples(), mean_.classes(),
-                          RankOfLabel<T>{mean_.LabelsOf(context), mean_.classes(),
-                                         context.states[LabelledMean::kScores].as<T>(), rank});
+                          RankOfLabel<T>{{},
+                                         mean_.LabelsOf(context),
+                                         mean_.classes(),
+                                         context.states[LabelledMean::kScores].as<T>(),
+                                         rank});
       }));
       RETURN_IF_ERROR(mean_.Sum(context, Hit{rank, config_.top_k()}));
     }

@@ -5,25 +5,13 @@
 
 #include <algorithm>
 
-#include "engine/runtime/parallel.h"
+#include "engine/runtime/column_sum.h"
 #include "layers/infer.h"
 
 namespace gyre {
 namespace {
 
 constexpr int kX = 0, kY = 1, kWeight = 2, kBias = 3;  // states; scratch follows if there is any
-
-template <typename T>
-struct SumOverSamples {
-  using Value = AccumulateType<T>;
-  const T* dy;
-  T* db;
-  int64_t outputs;
-  HOST_DEVICE Value Identity() const { return 0; }
-  HOST_DEVICE Value Load(int64_t row, int64_t column) const { return dy[row * outputs + column]; }
-  HOST_DEVICE Value Combine(Value a, Value b) const { return a + b; }
-  HOST_DEVICE void Store(int64_t column, Value sum) const { db[column] = static_cast<T>(sum); }
-};
 
 class Dense : public Layer {
  public:
@@ -123,9 +111,10 @@ class Dense : public Layer {
 
   absl::Status BackwardBias(const LayerContext& context) const {
     return VisitReal(compute_, [&]<typename T>() {
-      return ReduceColumns(context.stream, samples_, outputs_,
-                           SumOverSamples<T>{context.gradients[kY].as<T>(),
-                                             context.gradients[kBias].as<T>(), outputs_});
+      return ReduceColumns(
+          context.stream, samples_, outputs_,
+          ColumnSum<T>{
+              {}, outputs_, context.gradients[kY].as<T>(), context.gradients[kBias].as<T>()});
     });
   }
 

@@ -28,13 +28,16 @@ struct Labels {
 };
 
 struct SumAndCount {
-  double sum, count;
+  double sum = 0, count = 0;
+
+  HOST_DEVICE SumAndCount operator+(SumAndCount other) const {
+    return {sum + other.sum, count + other.count};
+  }
 };
 
 // One row whose columns are the samples.  Score has double operator()(int64_t n, int32_t label).
 template <typename Score>
-struct SumOverLabels {
-  using Value = SumAndCount;
+struct SumOverLabels : Sum<SumAndCount> {
   Labels labels;
   Score score;
   double* metric;  // [2]
@@ -42,14 +45,12 @@ struct SumOverLabels {
   Fault* fault;
   int layer;
 
-  HOST_DEVICE Value Identity() const { return {0, 0}; }
-  HOST_DEVICE Value Load(int64_t, int64_t n) const {
+  HOST_DEVICE SumAndCount Load(int64_t, int64_t n) const {
     if (labels.Bad(n)) RaiseFault(fault, layer, FaultCode::kLabelOutOfRange, n);
     if (!labels.Counts(n)) return {0, 0};
     return {score(n, labels.labels[n]), 1};
   }
-  HOST_DEVICE Value Combine(Value a, Value b) const { return {a.sum + b.sum, a.count + b.count}; }
-  HOST_DEVICE void Store(int64_t, Value v) const {
+  HOST_DEVICE void Store(int64_t, SumAndCount v) const {
     metric[0] = v.sum;
     metric[1] = v.count;
     if (count != nullptr) count[0] = v.count;
@@ -92,10 +93,14 @@ class LabelledMean {
   template <typename Score>
   absl::Status Sum(const LayerContext& context, Score score) const {
     double* count = count_ < 0 ? nullptr : context.states[count_].as<double>();
-    return ForEachRow(
-        context.stream, 1, samples_,
-        SumOverLabels<Score>{LabelsOf(context), score, context.states[kMetric].as<double>(), count,
-                             context.fault, context.layer});
+    return ForEachRow(context.stream, 1, samples_,
+                      SumOverLabels<Score>{{},
+                                           LabelsOf(context),
+                                           score,
+                                           context.states[kMetric].as<double>(),
+                                           count,
+                                           context.fault,
+                                           context.layer});
   }
 
   // The last thing in every phase: writes the mean if the phase is the last.

@@ -19,6 +19,14 @@
 
 namespace gyre {
 
+// What a reduction that adds inherits: V{} is zero, and + is associative up to rounding.
+template <typename V>
+struct Sum {
+  using Value = V;
+  HOST_DEVICE V Identity() const { return V{}; }
+  HOST_DEVICE V Combine(V a, V b) const { return a + b; }
+};
+
 // Calls f(i) for each i in [0, n), in no particular order and several at once: a call writes
 // nothing that another one touches, but by atomic operations.  Enqueues on stream.
 template <typename F>
@@ -43,6 +51,7 @@ absl::Status ForEach(Stream& stream, int64_t n, F f) {
 //   Value Combine(Value a, Value b) const;          // associative and commutative up to rounding
 //   void Store(int64_t index, Value v) const
 // so an argmax breaks ties by the index that its Value carries (tests/runtime/monoid_check.h).
+// A sum inherits its laws from Sum.
 //
 // ForEachRow:    Store(row, Combine over columns of Load(row, column)) for each row.
 // ReduceColumns: Store(column, Combine over rows of Load(row, column)) for each column.

@@ -6,7 +6,8 @@
 // pointers are device memory in row-major order, images N,H,W,C, unless a layout is said to be
 // opaque.  Extents of 0 are legal: nothing is read, sums over nothing are 0.  Run methods enqueue
 // on the stream; the operation, its operands and scratch must outlive the work.  Scratch and opaque
-// weights are 64-byte aligned.
+// weights are 64-byte aligned; on a GPU every operand is 16-byte aligned, or Run says
+// InvalidArgument.
 #pragma once
 
 #include <memory>

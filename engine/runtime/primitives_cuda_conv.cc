@@ -125,7 +125,7 @@ class CudnnConv2d : public Conv2d {
     return VisitReal(spec_.dtype, [&]<typename T>() {
       return ReduceColumns(
           stream, out_pixels(), spec_.filters,
-          BiasGradient<T>{spec_.filters, static_cast<const T*>(dy), static_cast<T*>(dbias)});
+          ColumnSum<T>{{}, spec_.filters, static_cast<const T*>(dy), static_cast<T*>(dbias)});
     });
   }
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <type_traits>
 
-#include "engine/runtime/host_device.h"
+#include "engine/runtime/column_sum.h"
 #include "engine/runtime/primitives.h"
 
 namespace gyre {
@@ -42,14 +42,13 @@ struct ConvGeometry {
 // dweights[weight] = the sum over output pixels of dy times the element of x that the weight met;
 // rows: weights in their canonical order; columns: output pixels.
 template <typename T>
-struct WeightGradient {
+struct WeightGradient : Sum<AccumulateType<T>> {
   using Value = AccumulateType<T>;
   ConvGeometry g;
   const T* x;
   const T* dy;
   T* dweights;
 
-  HOST_DEVICE Value Identity() const { return 0; }
   HOST_DEVICE Value Load(int64_t weight, int64_t pixel) const {
     const int64_t kernel_column = weight % g.kernel_w,
                   kernel_row = weight / g.kernel_w % g.kernel_h;
@@ -66,24 +65,7 @@ struct WeightGradient {
     return static_cast<Value>(dy[pixel * g.filters + filter]) *
            static_cast<Value>(x[((image * g.h + row) * g.w + column) * g.c + channel]);
   }
-  HOST_DEVICE Value Combine(Value a, Value b) const { return a + b; }
   HOST_DEVICE void Store(int64_t weight, Value v) const { dweights[weight] = static_cast<T>(v); }
-};
-
-// dbias[filter] = the sum of dy over output pixels.
-template <typename T>
-struct BiasGradient {
-  using Value = AccumulateType<T>;
-  int64_t filters;
-  const T* dy;
-  T* dbias;
-
-  HOST_DEVICE Value Identity() const { return 0; }
-  HOST_DEVICE Value Load(int64_t pixel, int64_t filter) const {
-    return static_cast<Value>(dy[pixel * filters + filter]);
-  }
-  HOST_DEVICE Value Combine(Value a, Value b) const { return a + b; }
-  HOST_DEVICE void Store(int64_t filter, Value v) const { dbias[filter] = static_cast<T>(v); }
 };
 
 // Of some elements of a row: the largest, and the sum of exp(x - largest).

@@ -92,7 +92,7 @@ class KernelConv2d : public Conv2d {
 
   size_t scratch_bytes() const override {
     if (!spec_.train || !spec_.bias) return 0;
-    return ReduceColumnsScratch<BiasGradient<T>>(out_pixels_, spec_.filters);
+    return ReduceColumnsScratch<ColumnSum<T>>(out_pixels_, spec_.filters);
   }
 
   absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
@@ -115,14 +115,17 @@ class KernelConv2d : public Conv2d {
 
   absl::Status BackwardWeights(Stream& stream, const void* x, const void* dy, void* dweights,
                                void* dbias, void* scratch) const override {
-    RETURN_IF_ERROR(
-        ForEachRow(stream, spec_.weights(), out_pixels_,
-                   WeightGradient<T>{geometry_, static_cast<const T*>(x), static_cast<const T*>(dy),
-                                     static_cast<T*>(dweights)}));
+    RETURN_IF_ERROR(ForEachRow(stream, spec_.weights(), out_pixels_,
+                               WeightGradient<T>{{},
+                                                 geometry_,
+                                                 static_cast<const T*>(x),
+                                                 static_cast<const T*>(dy),
+                                                 static_cast<T*>(dweights)}));
     if (!spec_.bias) return absl::OkStatus();
     return ReduceColumns(
         stream, out_pixels_, spec_.filters,
-        BiasGradient<T>{spec_.filters, static_cast<const T*>(dy), static_cast<T*>(dbias)}, scratch);
+        ColumnSum<T>{{}, spec_.filters, static_cast<const T*>(dy), static_cast<T*>(dbias)},
+        scratch);
   }
 
   absl::Status Pack(const void* canonical, void* opaque) const override {

@@ -8,16 +8,13 @@ namespace gyre {
 namespace {
 
 template <typename T>
-struct Squares {
-  using Value = double;
+struct Squares : Sum<double> {
   const T* gradient;
   double* sum;
-  HOST_DEVICE double Identity() const { return 0; }
   HOST_DEVICE double Load(int64_t, int64_t i) const {
     const double x = gradient[i];
     return x * x;
   }
-  HOST_DEVICE double Combine(double a, double b) const { return a + b; }
   HOST_DEVICE void Store(int64_t, double total) const { *sum = total; }
 };
 
@@ -50,7 +47,8 @@ size_t SumSquaresScratch(int64_t elements) {
 
 absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* sum) {
   return VisitReal(gradient.dtype, [&]<typename T>() {
-    return ForEachRow(stream, 1, gradient.elements(), Squares<T>{gradient.as<T>(), sum}, scratch);
+    return ForEachRow(stream, 1, gradient.elements(), Squares<T>{{}, gradient.as<T>(), sum},
+                      scratch);
   });
 }
 

@@ -47,7 +47,7 @@ TEST(SumOverLabels, IsAMonoid) {
   std::vector<int32_t> labels;
   for (int32_t n = 0; n < 37; ++n) labels.push_back(n * n % 7 - 1);
   Fault fault;
-  const SumOverLabels<Third> sum{{labels.data(), 5, true, 3}, {}, nullptr, nullptr, &fault, 2};
+  const SumOverLabels<Third> sum{{}, {labels.data(), 5, true, 3}, {}, nullptr, nullptr, &fault, 2};
   EXPECT_TRUE(IsMonoid(sum, 1, 37, [](const SumAndCount& a, const SumAndCount& b) {
     return a.count == b.count && std::abs(a.sum - b.sum) <= 1e-12 * std::abs(b.sum);
   }));

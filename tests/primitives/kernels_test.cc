@@ -274,11 +274,11 @@ TEST_P(KernelsTest, ReductionsAreMonoids) {
     const auto near = [&](auto a, auto b) { return std::abs(a - b) <= roundings; };
     Conv2dSpec spec = RandomConvSpec(random_, dtype());
     const auto in = RandomConvInputs<T>(random_, spec);
-    const WeightGradient<T> weights{ConvGeometry(spec), in.x.data(), in.dy.data(), nullptr};
+    const WeightGradient<T> weights{{}, ConvGeometry(spec), in.x.data(), in.dy.data(), nullptr};
     const int64_t pixels = spec.n * spec.out_h() * spec.out_w();
     EXPECT_TRUE(IsMonoid(weights, spec.weights(), std::min<int64_t>(pixels, 20), near));
     const auto values = RandomValues<T>(random_, 5 * 9);
-    EXPECT_TRUE(IsMonoid(BiasGradient<T>{9, values.data(), nullptr}, 5, 9, near));
+    EXPECT_TRUE(IsMonoid(ColumnSum<T>{{}, 9, values.data(), nullptr}, 5, 9, near));
     EXPECT_TRUE(IsMonoid(LogSoftmaxRows<T>{9, values.data(), nullptr}, 5, 9,
                          [&](const auto& a, const auto& b) {
                            return a.max == b.max && std::abs(a.sum - b.sum) <= roundings * b.sum;

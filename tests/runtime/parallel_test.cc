@@ -343,6 +343,28 @@ TEST(MonoidCheckTest, AcceptsMonoids) {
   EXPECT_TRUE(IsMonoid(ArgMax{x.data(), nullptr, 4, false}, 2, 4, equal));
 }
 
+// The laws that every sum of the tree inherits; a sum adds what to load and where to store.
+template <typename V>
+struct Loaded : ::gyre::Sum<V> {
+  std::vector<V> values;
+  V Load(int64_t row, int64_t column) const { return values[row * 9 + column]; }
+};
+
+TEST(MonoidCheckTest, SumIsAMonoid) {
+  const auto check = [](auto zero, auto near) {
+    using V = decltype(zero);
+    std::mt19937_64 random(3);
+    Loaded<V> loaded;
+    for (int i = 0; i < 5 * 9; ++i) {
+      loaded.values.push_back(static_cast<V>(static_cast<double>(random() % 2001) / 64 - 15));
+    }
+    EXPECT_TRUE(IsMonoid(loaded, 5, 9, near));
+  };
+  check(int32_t{}, [](int32_t a, int32_t b) { return a == b; });
+  check(float{}, [](float a, float b) { return std::abs(a - b) <= 1e-4f; });
+  check(double{}, [](double a, double b) { return std::abs(a - b) <= 1e-12; });
+}
+
 TEST(MonoidCheckTest, FindsEachBrokenLaw) {
   const auto equal = [](double a, double b) { return a == b; };
   const auto message = [&](const Law& law) {
