@@ -22,6 +22,7 @@ for row in device runtime/any_device_test layers/relu_test "lenet: accuracy" "le
 done
 grep -q '"ms_per_step": ' "$TEST_TMPDIR/out/results.jsonl" || fail "results.jsonl has no benchmark"
 compgen -G "$TEST_TMPDIR/gyre.*" >/dev/null && fail "run_all left its temporary folder"
+[[ -e $bundle/__pycache__ ]] && fail "run_all wrote to the bundle"
 
 # A program that fails is a row that says so, and an exit code.
 mkdir "$TEST_TMPDIR/tools"

@@ -78,26 +78,27 @@ def _measure_peer(programs, settings, bench, modes):
     return lines, None if outcome.ok else outcome.why()
 
 
-def _compare(results, settings, bench, precision, ours, peers):
+def _compare(results, settings, bench, precision, ours, peers, why):
+    """why: some modes have no line, or None."""
     part = "%s %s / PyTorch" % (bench.net, precision)
     timed = {mode: line["ms_per_step"] for mode, line in peers.items() if "ms_per_step" in line}
-    errors = {mode: line["error"] for mode, line in peers.items() if "error" in line}
+    errors = ["%s: %s" % (mode, line["error"]) for mode, line in peers.items() if "error" in line]
     if not timed:
-        results.add(part, FAILED, "; ".join("%s: %s" % item for item in errors.items()))
+        results.add(part, FAILED, "; ".join(errors))
         return
     ratios = {mode: ms / ours for mode, ms in timed.items()}
     best = min(ratios, key=ratios.get)
     against, goal = _GOALS[bench.net]
     reached = ratios.get(best if against == "best" else against)
-    verdict = ""
+    text = ""
     if reached is not None and settings.device == "cuda":
-        verdict = "; goal %.1f x %s: %s" % (goal, against, "met" if reached >= goal else "MISSED")
-    listed = ["%s %.3f ms = %.2f x" % (mode, timed[mode], ratios[mode]) for mode in timed]
-    for mode in ",".join(settings.peer_modes).split(","):
-        if mode not in timed:
-            listed.append("%s %s" % (mode, "failed" if mode in errors else "not in time"))
-    results.add(part, OK, ", ".join(listed) + verdict, ratios=ratios, goal=goal, best=best,
-                pytorch=list(peers.values()))
+        text = "goal %.1f x %s %s: " % (goal, against, "met" if reached >= goal else "MISSED")
+    text += ", ".join("%s %.2f x (%.3f ms)" % (mode, ratios[mode], timed[mode]) for mode in timed)
+    wanted = ",".join(settings.peer_modes).split(",")
+    missing = [mode for mode in wanted if mode not in timed]
+    if missing:
+        text += "; without %s (%s)" % (", ".join(missing), "; ".join(errors + ([why] if why else [])))
+    results.add(part, OK, text, ratios=ratios, goal=goal, best=best, pytorch=list(peers.values()))
 
 
 def run(programs, results, settings):
@@ -129,4 +130,5 @@ def run(programs, results, settings):
             elif not found:
                 results.add(part, SKIPPED, reasons.get(bench.net, "no result"))
             else:
-                _compare(results, settings, bench, precision, ours[bench.net, precision], found)
+                _compare(results, settings, bench, precision, ours[bench.net, precision], found,
+                         reasons.get(bench.net))
