@@ -106,9 +106,9 @@ size_t ModelPlan::side_bytes() const {
     longest = std::max(longest, buckets.back());
   }
   if (!options.device_allreduce.empty()) {
-    bytes += AllreduceDeviceBytes(options.device_allreduce,
-                                  static_cast<size_t>(longest) * SizeOf(options.compute),
-                                  options.ranks);
+    bytes +=
+        AllreduceDeviceBytes(options.device_allreduce,
+                             static_cast<size_t>(longest) * SizeOf(options.compute), options.ranks);
   }
   return bytes + InputUpload::DeviceBytes(train->spec) + GradientSync::DeviceBytes(buckets) +
          InputUpload::kLanes * StepBuffer::kDeviceBytes;

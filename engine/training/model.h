@@ -23,7 +23,7 @@ struct ModelOptions {
   std::vector<std::string> slots = {};  // the optimizer's, by name
   size_t bucket_bytes = 1 << 20;
   size_t capacity_bytes = ~size_t{0};
-  std::string device_allreduce = {};  // that sums gradients in device memory; "": none does
+  std::string device_allreduce = {};       // that sums gradients in device memory; "": none does
   const Primitives* primitives = nullptr;  // outlives the model
 };
 

@@ -33,9 +33,9 @@ struct NetTrace {
   std::vector<int> gradients;           // by parameter
   std::vector<int> values;              // by value
   std::vector<int> value_gradients;     // by value
-  // By node, then state: where the layer finds it in forward (inputs, outputs and parameters resolve
-  // to the above) and in backward (the same, but scratch, which keeps nothing between the two), and
-  // the gradient it reads or assigns (a partial one where a value has several consumers).
+  // By node, then state: where the layer finds it in forward (inputs, outputs and parameters
+  // resolve to the above) and in backward (the same, but scratch, which keeps nothing between the
+  // two), and the gradient it reads or assigns (a partial one where a value has several consumers).
   std::vector<std::vector<int>> forward_states, backward_states, node_gradients;
   // By value: the partial gradients to sum into value_gradients before the producer's backward.
   std::vector<std::vector<int>> partial_gradients;
