@@ -22,8 +22,9 @@ struct CudaOptions {
 // (driver, its version and the one needed, GPU, its architecture and those built for).
 absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions& options);
 
-// One line for logs and benchmark tables: the GPU, its compute capability, and the CUDA versions of
-// driver and runtime.  Precondition: the device is one of NewCudaDevice.
+// One line for logs and benchmark tables: the GPU, its compute capability, the GPUs whose memory it
+// reaches without the host, and the CUDA versions of driver and runtime.  Precondition: the device
+// is one of NewCudaDevice.
 std::string DescribeCudaDevice(const Device& device);
 
 struct CudaLibraryOptions {

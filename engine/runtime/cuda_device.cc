@@ -383,6 +383,19 @@ absl::StatusOr<int> CountGpus(int driver, int runtime) {
   return gpus;
 }
 
+// The other GPUs whose memory this one can reach without the host: ", peers 1 2"; "" if none.
+absl::StatusOr<std::string> Peers(int gpu, int gpus) {
+  std::string peers;
+  for (int other = 0; other < gpus; ++other) {
+    int reaches = 0;
+    if (other == gpu) continue;
+    RETURN_IF_ERROR(
+        Check(cudaDeviceCanAccessPeer(&reaches, gpu, other), "cudaDeviceCanAccessPeer"));
+    if (reaches != 0) absl::StrAppend(&peers, peers.empty() ? ", peers " : " ", other);
+  }
+  return peers;
+}
+
 // An only rank takes what is free.  Ranks that share a GPU start at the same time and would see
 // each other's memory or not, so theirs is a part of the whole.
 absl::StatusOr<size_t> Capacity(int ranks_on_gpu) {
@@ -425,9 +438,11 @@ absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions& options
   if (capacity == 0) {
     ASSIGN_OR_RETURN(capacity, Capacity(ranks_on_gpu));
   }
+  ASSIGN_OR_RETURN(const std::string peers, Peers(gpu, gpus));
   return std::make_unique<CudaDevice>(
       gpu, capacity,
-      absl::StrCat(name, ", driver for CUDA ", Version(driver), ", runtime ", Version(runtime)));
+      absl::StrCat(name, peers, ", driver for CUDA ", Version(driver), ", runtime ",
+                   Version(runtime)));
 }
 
 std::string DescribeCudaDevice(const Device& device) {

@@ -21,6 +21,19 @@ TEST_F(CudaDeviceTest, SaysWhatItIs) {
                          "runtime "));
 }
 
+TEST(CudaOpenTest, SaysWhichGpusItReaches) {
+  fake_cudart::Boot({.gpus = std::vector<fake_cudart::Gpu>(5)});
+  for (const auto& [rank, expected] :
+       {std::pair(0, "9.0, peers 1, "), std::pair(3, "9.0, peers 2, "),
+        std::pair(4, "9.0, driver")}) {
+    const auto device = std::move(NewCudaDevice({.local_rank = rank, .local_ranks = 5})).value();
+    EXPECT_THAT(DescribeCudaDevice(*device), testing::HasSubstr(expected));
+  }
+  fake_cudart::FailCall("cudaDeviceCanAccessPeer", kInvalidValue);
+  EXPECT_EQ(Message(NewCudaDevice({}).status()),
+            "cudaDeviceCanAccessPeer: invalid argument (cudaErrorInvalidValue)");
+}
+
 absl::Status OpenOn(const fake_cudart::Machine& machine) {
   fake_cudart::Boot(machine);
   const absl::Status status = NewCudaDevice({}).status();

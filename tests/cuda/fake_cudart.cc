@@ -279,6 +279,16 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int gpu) {
 
 // --- Memory --------------------------------------------------------------------------------------
 
+// GPUs in pairs, as bridges join them: 0 and 1, 2 and 3.
+cudaError_t cudaDeviceCanAccessPeer(int* can, int gpu, int other) {
+  return Api("cudaDeviceCanAccessPeer", [&](State& state) {
+    const int gpus = static_cast<int>(state.machine.gpus.size());
+    if (gpu < 0 || other < 0 || gpu >= gpus || other >= gpus) return cudaErrorInvalidDevice;
+    *can = gpu != other && gpu / 2 == other / 2;
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return Api("cudaMemGetInfo", [&](State& state) {
     *total = state.machine.gpus[static_cast<size_t>(current_gpu)].memory_bytes;
