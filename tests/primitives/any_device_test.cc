@@ -94,13 +94,13 @@ TEST_P(AnyDeviceTest, Conv) {
   });
 }
 
-// Two of AlexNet's shapes: what a vendor's library is made for.
+// As AlexNet's first two, on smaller images: what a vendor's library is made for.
 TEST_P(AnyDeviceTest, LargerConv) {
-  Conv2dSpec spec{.dtype = dtype(), .n = 2, .h = 27, .w = 27, .c = 64, .filters = 96};
+  Conv2dSpec spec{.dtype = dtype(), .n = 2, .h = 13, .w = 13, .c = 32, .filters = 48};
   spec.kernel_h = spec.kernel_w = 5;
   spec.padding_top = spec.padding_bottom = spec.padding_left = spec.padding_right = 2;
   spec.bias = true;
-  Conv2dSpec first{.dtype = dtype(), .n = 2, .h = 63, .w = 63, .c = 3, .filters = 64};
+  Conv2dSpec first{.dtype = dtype(), .n = 2, .h = 35, .w = 35, .c = 3, .filters = 32};
   first.kernel_h = first.kernel_w = 11;
   first.stride_h = first.stride_w = 4;
   first.bias = true;
