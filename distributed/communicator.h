@@ -58,7 +58,7 @@ absl::Status WaitFor(Communicator& communicator, Request request);
 // Blocks until all ranks have come here.
 absl::Status Barrier(Communicator& communicator);
 
-// Ranks as threads of this process, for tests and for a single rank: element r is for the thread
+// Ranks as threads of this process (`--ranks`, tests, a single rank): element r is for the thread
 // that plays rank r.  A send finishes when its receive is there, as a large one does in MPI.
 std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int64_t timeout_ms);
 

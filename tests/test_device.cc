@@ -18,10 +18,7 @@ T GetOrDie(absl::StatusOr<T> result) {
 TestDevice OpenGpu() {
   TestDevice gpu;
   gpu.device = GetOrDie(NewCudaDevice({}));
-  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
-  libraries.push_back(GetOrDie(NewCudaLibrary(*gpu.device, {})));
-  libraries.push_back(NewKernelLibrary());
-  gpu.primitives = std::make_shared<Primitives>(std::move(libraries));
+  gpu.primitives = GetOrDie(NewCudaPrimitives(*gpu.device, {}));
   return gpu;
 }
 

@@ -86,10 +86,7 @@ absl::Status OpenGpu(const DeviceFlags& flags, size_t memory, DeviceChoice& choi
   ASSIGN_OR_RETURN(choice.device, NewCudaDevice({.local_rank = local.rank,
                                                  .local_ranks = local.size,
                                                  .capacity_bytes = memory}));
-  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
-  ASSIGN_OR_RETURN(libraries.emplace_back(), NewCudaLibrary(*choice.device, {.tf32 = flags.tf32}));
-  libraries.push_back(NewKernelLibrary());
-  choice.primitives = std::make_unique<Primitives>(std::move(libraries));
+  ASSIGN_OR_RETURN(choice.primitives, NewCudaPrimitives(*choice.device, {.tf32 = flags.tf32}));
   return absl::OkStatus();
 }
 

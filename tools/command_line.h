@@ -1,4 +1,4 @@
-// command_line.h: what train, evaluate and export share: flags, ranks, devices, and how a command
+// command_line.h: what the tools share: flags, ranks, devices, and how a command
 // ends.  Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong flags, 130 stopped.
 #pragma once
 

@@ -31,10 +31,11 @@ struct CudaLibraryOptions {
   bool tf32 = false;  // F32 products may round their factors to 10 bits of fraction
 };
 
-// cuBLASLt and cuDNN for a device of NewCudaDevice: F64 (GEMM), F32, F16, BF16; deterministic
-// algorithms alone.  The device must outlive the library.  Errors: Unavailable naming the library
-// that is missing or too old, its version, and where it was looked for.
-absl::StatusOr<std::unique_ptr<PrimitiveLibrary>> NewCudaLibrary(Device& device,
-                                                                 const CudaLibraryOptions& options);
+// The libraries of a device of NewCudaDevice, best first: cuBLASLt and cuDNN (F64 GEMM; F32, F16
+// and BF16; deterministic algorithms alone), then the kernel library.  The device must outlive the
+// result.  Errors: Unavailable naming the library that is missing or too old, its version, and
+// where it was looked for.
+absl::StatusOr<std::unique_ptr<Primitives>> NewCudaPrimitives(Device& device,
+                                                              const CudaLibraryOptions& options);
 
 }  // namespace gyre

@@ -21,8 +21,7 @@ std::string DescribeCudaDevice(const Device& device) {
   return "";
 }
 
-absl::StatusOr<std::unique_ptr<PrimitiveLibrary>> NewCudaLibrary(Device&,
-                                                                 const CudaLibraryOptions&) {
+absl::StatusOr<std::unique_ptr<Primitives>> NewCudaPrimitives(Device&, const CudaLibraryOptions&) {
   return Absent();
 }
 

@@ -31,7 +31,6 @@ namespace gyre {
   F(cublasLtMatmulAlgoConfigGetAttribute) \
   F(cublasLtMatrixLayoutCreate)           \
   F(cublasLtMatrixLayoutDestroy)          \
-  F(cublasLtMatrixLayoutSetAttribute)     \
   F(cublasLtMatmulPreferenceCreate)       \
   F(cublasLtMatmulPreferenceDestroy)      \
   F(cublasLtMatmulPreferenceSetAttribute)

@@ -1,7 +1,7 @@
 // primitives.h: the operations that vendor libraries do better than we would, on one device.
 //
 // Primitives prepares an operation for one set of extents: it asks each implementation in turn,
-// best first, the plain reference last, and returns the first that takes the job.  A prepared
+// best first, the plain functors last, and returns the first that takes the job.  A prepared
 // operation is immutable, owns no tensor memory and may be run on any stream of its device.  All
 // pointers are device memory in row-major order, images N,H,W,C, unless a layout is said to be
 // opaque.  Extents of 0 are legal: nothing is read, sums over nothing are 0.  Run methods enqueue

@@ -112,12 +112,15 @@ absl::StatusOr<std::unique_ptr<PrimitiveLibrary>> NewCudaLibrary(
   return std::make_unique<CudaLibrary>(std::move(context));
 }
 
-absl::StatusOr<std::unique_ptr<PrimitiveLibrary>> NewCudaLibrary(
-    Device& device, const CudaLibraryOptions& options) {
+absl::StatusOr<std::unique_ptr<Primitives>> NewCudaPrimitives(Device& device,
+                                                              const CudaLibraryOptions& options) {
   GYRE_CHECK(device.kind() == DeviceKind::kCuda);
   ASSIGN_OR_RETURN(const CublasLt* cublaslt, LoadCublasLt());
   ASSIGN_OR_RETURN(const Cudnn* cudnn, LoadCudnn());
-  return NewCudaLibrary(*cublaslt, *cudnn, options);
+  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+  ASSIGN_OR_RETURN(libraries.emplace_back(), NewCudaLibrary(*cublaslt, *cudnn, options));
+  libraries.push_back(NewKernelLibrary());
+  return std::make_unique<Primitives>(std::move(libraries));
 }
 
 }  // namespace gyre

@@ -13,8 +13,8 @@ namespace gyre {
 struct CublasLt;
 struct Cudnn;
 
-// NewCudaLibrary of cuda.h without a device: handles are made on the calling thread's current GPU,
-// and work goes to the streams that operations are run on.  The tables outlive the library and its
+// GEMM and convolution by the two.  Handles are made on the calling thread's current GPU, and work
+// goes to the streams that operations are run on.  The tables outlive the library and its
 // operations.  Errors: those of creating a handle, naming the call.
 absl::StatusOr<std::unique_ptr<PrimitiveLibrary>> NewCudaLibrary(const CublasLt& cublaslt,
                                                                  const Cudnn& cudnn,

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/column_sum.h"
 #include "engine/runtime/cudnn_graph.h"
 #include "engine/runtime/parallel.h"
-#include "engine/runtime/primitives_kernels.h"
 
 namespace gyre {
 namespace {
@@ -89,7 +89,10 @@ class CudnnConv2d : public Conv2d {
     for (const auto* plan : {&forward_, &backward_data_, &backward_weights_}) {
       if (plan->has_value()) bytes = std::max(bytes, (*plan)->scratch_bytes());
     }
-    return bytes;
+    if (!spec_.train || !spec_.bias) return bytes;
+    return std::max(bytes, VisitReal(spec_.dtype, [&]<typename T>() {
+                      return ReduceColumnsScratch<ColumnSum<T>>(out_pixels(), spec_.filters);
+                    }));
   }
 
   absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
@@ -125,7 +128,8 @@ class CudnnConv2d : public Conv2d {
     return VisitReal(spec_.dtype, [&]<typename T>() {
       return ReduceColumns(
           stream, out_pixels(), spec_.filters,
-          ColumnSum<T>{{}, spec_.filters, static_cast<const T*>(dy), static_cast<T*>(dbias)});
+          ColumnSum<T>{{}, spec_.filters, static_cast<const T*>(dy), static_cast<T*>(dbias)},
+          scratch);
     });
   }
 

@@ -4,7 +4,7 @@
 namespace gyre {
 
 Primitives::Primitives(DeviceKind device, int threads) {
-  if (device == DeviceKind::kCuda) return;
+  GYRE_CHECK(device != DeviceKind::kCuda);
   libraries_.push_back(NewOneDnnLibrary(threads));
   const PrimitiveLibrary* onednn = libraries_.back().get();
   auto reference = NewReferenceLibrary();

@@ -1,7 +1,6 @@
 #include "engine/training/gradient_sync.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "engine/training/update_gate.h"
@@ -43,9 +42,7 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
                    allocate(MemoryKind::kDevice, SumSquaresScratch(Largest(elements))));
   ASSIGN_OR_RETURN(sync->host_sums_, allocate(MemoryKind::kPinnedHost, sums));
   if (communication.size() > 1) {
-    const bool direct = device.kind() == DeviceKind::kCpu || communication.sums_device_memory();
-    sync->how_ = direct ? How::kDirect : How::kStaged;
-    if (communication.sums_device_memory()) sync->summed_ = MemoryKind::kDevice;
+    sync->how_ = communication.sums_device_memory() ? How::kDirect : How::kStaged;
   }
   if (sync->how_ == How::kStaged) {
     ASSIGN_OR_RETURN(sync->out_, device.NewStream());
@@ -97,8 +94,9 @@ absl::Status GradientSync::Start(int index, Stream& compute) {
       RETURN_IF_ERROR(out_->Record(*segment.ready));
       ready = segment.ready.get();
     }
-    segment.ticket = communication_.Submit(absl::StrCat("gradient bucket ", index, " part ", s),
-                                           segment.summed, ready, summed_);
+    segment.ticket = communication_.Submit(
+        absl::StrCat("gradient bucket ", index, " part ", s), segment.summed, ready,
+        how_ == How::kStaged ? MemoryKind::kPinnedHost : MemoryKind::kDevice);
   }
   return absl::OkStatus();
 }
@@ -110,7 +108,7 @@ absl::Status GradientSync::Finish(int index, Stream& compute) {
   double sum = 0;
   for (Segment& segment : bucket.segments) {
     ASSIGN_OR_RETURN(const ReduceResult result, communication_.Wait(segment.ticket));
-    sum += result.finite ? result.sum_of_squares : std::numeric_limits<double>::quiet_NaN();
+    sum += result.sum_of_squares;  // not finite if an element is not
     if (how_ != How::kStaged) continue;
     RETURN_IF_ERROR(back.Copy(segment.device.data, segment.summed.data, segment.summed.bytes()));
   }

@@ -65,11 +65,10 @@ class GradientSync {
 
   CommunicationThread& communication_;
   How how_ = How::kAlone;
-  MemoryKind summed_ = MemoryKind::kPinnedHost;  // what the communication thread is given
-  std::unique_ptr<Stream> out_, back_;           // staged: device to host, host to device
-  Buffer staging_;                               // pinned
-  Buffer sums_, scratch_;                        // device memory
-  Buffer host_sums_;                             // pinned
+  std::unique_ptr<Stream> out_, back_;  // staged: device to host, host to device
+  Buffer staging_;                      // pinned
+  Buffer sums_, scratch_;               // device memory
+  Buffer host_sums_;                    // pinned
   std::vector<Bucket> buckets_;
 };
 

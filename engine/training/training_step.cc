@@ -62,7 +62,7 @@ absl::Status TrainingStep::Enqueue(int index, const ReplayedWork::Between& betwe
   RETURN_IF_ERROR(buffer.Upload(stream_));
   RETURN_IF_ERROR(upload_.Deliver(index, stream_));
   RETURN_IF_ERROR(net.Forward(stream_, [&](Stream&, absl::string_view label, Tensor statistic) {
-    if (!sums_statistics_) return absl::OkStatus();
+    if (sync_->on_stream()) return absl::OkStatus();  // one rank
     return between([this, label = std::string(label), statistic] {
       return sum_statistic_(stream_, label, statistic);
     });

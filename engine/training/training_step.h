@@ -59,7 +59,6 @@ class TrainingStep {
         clip_norm_(clip_norm),
         stream_(stream),
         sum_statistic_(StatisticSummer(communication)),
-        sums_statistics_(communication.size() > 1),
         upload_(std::move(upload)) {}
 
   absl::Status Enqueue(int lane, const ReplayedWork::Between& between);
@@ -72,7 +71,6 @@ class TrainingStep {
   const std::optional<double> clip_norm_;
   Stream& stream_;
   const Net::SumStatistic sum_statistic_;
-  const bool sums_statistics_;
   InputUpload upload_;
   std::unique_ptr<GradientSync> sync_;
   std::vector<Lane> lanes_;

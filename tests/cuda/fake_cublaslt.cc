@@ -212,12 +212,6 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t,
-                                                cublasLtMatrixLayoutAttribute_t, const void*,
-                                                size_t) {
-  return Invalid("attributes of layouts are not known to the fake");
-}
-
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
   BEGIN_CALL();
   REQUIRE(preference != nullptr);

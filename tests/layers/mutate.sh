@@ -22,9 +22,8 @@ layers/dropout.cc|dropout|0 : scale * from[at]|0 : static_cast<T>(scale) * from[
 layers/dropout.cc|dropout|Philox(key, step->step, counter)|Philox(key, step->step + (from == to), counter)
 layers/dropout.cc|dropout|step->first_sample + |
 layers/flatten.cc|flatten|.must = true|.must = false
-layers/dense.cc|dense|return dy[row * outputs + column]|return dy[row * outputs + 0 * column]
-layers/dense.cc|dense|return a + b|return a + 0 * b
-layers/dense.cc|dense|return a + b|return static_cast<T>(a + b)
+engine/runtime/column_sum.h|dense|from[row * columns + column]|from[row * columns + 0 * column]
+engine/runtime/parallel.h|dense|return a + b|return a
 layers/dense.cc|dense|weight.transpose_a = true|weight.transpose_b = true
 layers/dense.cc|dense|Run(context.stream, dy, context.states[kX].data|Run(context.stream, context.states[kX].data, dy
 layers/dense.cc|dense|.n = inputs, .k = outputs_}|.n = inputs, .k = outputs_ - 1}

@@ -24,23 +24,23 @@ struct Setting {
   DeviceKind device;
   int ranks;
   int poisoned_step = -1;  // a NaN at the end of the last bucket of the last rank
+  bool on_device = false;  // sums in device memory
 };
 
-void RunRank(const Setting& setting, CommunicationThread& communication) {
+void RunRank(const Setting& setting, Device& device, CommunicationThread& communication) {
   const int rank = communication.rank();
-  const std::unique_ptr<Device> device =
-      setting.device == DeviceKind::kCpu
-          ? NewCpuDevice({})
-          : NewSimDevice({.delay_seed = 7 + static_cast<uint64_t>(rank)});
-  const std::unique_ptr<Stream> stream = std::move(device->NewStream()).value();
+  if (setting.on_device) {
+    EXPECT_TRUE(communication.UseDevice(device).ok());
+  }
+  const std::unique_ptr<Stream> stream = std::move(device.NewStream()).value();
   std::vector<Buffer> memory;
   std::vector<Tensor> buckets;
   for (const int64_t elements : kElements) {
-    memory.push_back(*Buffer::Allocate(*device, MemoryKind::kDevice,
+    memory.push_back(*Buffer::Allocate(device, MemoryKind::kDevice,
                                        static_cast<size_t>(elements) * sizeof(float)));
     buckets.push_back({memory.back().data(), Shape({elements}), DType::kF32});
   }
-  const auto sync = *GradientSync::Create(*device, communication, buckets);
+  const auto sync = *GradientSync::Create(device, communication, buckets);
   EXPECT_EQ(sync->on_stream(), setting.ranks == 1);
   for (int step = 0; step < 3; ++step) {
     const bool poison = step == setting.poisoned_step && rank == setting.ranks - 1;
@@ -86,12 +86,16 @@ void RunRanks(const Setting& setting) {
   std::vector<std::thread> threads;
   for (int r = 0; r < setting.ranks; ++r) {
     threads.emplace_back([&, r] {
+      const std::unique_ptr<Device> device =
+          setting.device == DeviceKind::kCpu
+              ? NewCpuDevice({})
+              : NewSimDevice({.delay_seed = 7 + static_cast<uint64_t>(r)});
       const auto communication = *CommunicationThread::Start(
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },
           "ring");
-      RunRank(setting, *communication);
+      RunRank(setting, *device, *communication);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -102,7 +106,12 @@ TEST(GradientSync, OneRankMeasures) {
   RunRanks({DeviceKind::kSim, 1, 1});
 }
 
-TEST(GradientSync, RanksSumInPlace) { RunRanks({DeviceKind::kCpu, 2, 2}); }
+TEST(GradientSync, RanksSumInPlace) { RunRanks({DeviceKind::kCpu, 2, 2, /*on_device=*/true}); }
+
+TEST(GradientSync, RanksSumInDeviceMemory) {
+  RunRanks({DeviceKind::kSim, 2, -1, /*on_device=*/true});
+  RunRanks({DeviceKind::kSim, 3, 1, /*on_device=*/true});
+}
 
 TEST(GradientSync, RanksSumThroughPinnedSegments) {
   RunRanks({DeviceKind::kSim, 2});

@@ -40,7 +40,7 @@ struct Outcome {
 };
 
 // Trains a few steps on one rank of `communication`; `poison` puts a NaN into the first image.
-Outcome Train(CommunicationThread& communication, std::unique_ptr<Device> device, DType dtype,
+Outcome Train(CommunicationThread& communication, Device* device, DType dtype,
               std::optional<double> clip_norm, bool poison = false) {
   Outcome outcome;
   const auto net = ParseNetText(kNet, "test.textproto");
@@ -109,19 +109,25 @@ Outcome Train(CommunicationThread& communication, std::unique_ptr<Device> device
 
 using MakeDevice = std::function<std::unique_ptr<Device>(int rank)>;
 
-std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& device, DType dtype,
-                                std::optional<double> clip_norm, int poisoned_rank = -1) {
+// in_place: gradients are summed in device memory instead of through pinned copies.
+std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
+                                std::optional<double> clip_norm, int poisoned_rank = -1,
+                                bool in_place = false) {
   auto communicators = NewThreadCommunicators(ranks, 20'000);
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
+      const std::unique_ptr<Device> device = make(r);
       const auto communication = *CommunicationThread::Start(
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },
           "ring");
-      outcomes[r] = Train(*communication, device(r), dtype, clip_norm, r == poisoned_rank);
+      if (in_place) {
+        EXPECT_TRUE(communication->UseDevice(*device).ok());
+      }
+      outcomes[r] = Train(*communication, device.get(), dtype, clip_norm, r == poisoned_rank);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -153,8 +159,10 @@ TEST(TrainingStep, DelaysInStreamsChangeNoBits) {
 TEST(TrainingStep, RanksAgreeToTheBitWhateverTheDelays) {
   for (const int ranks : {2, 3}) {
     const std::vector<Outcome> expected = TrainRanks(ranks, Cpu, DType::kF32, 0.5);
-    for (uint64_t seed = 1; seed <= 4; ++seed) {
-      for (const Outcome& outcome : TrainRanks(ranks, Sim(seed), DType::kF32, 0.5)) {
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+      const bool in_place = seed % 2 == 0;
+      for (const Outcome& outcome :
+           TrainRanks(ranks, Sim(seed), DType::kF32, 0.5, /*poisoned_rank=*/-1, in_place)) {
         ASSERT_TRUE(outcome.status.ok()) << outcome.status;
         EXPECT_EQ(outcome.digest, expected[0].digest);
       }
