@@ -108,7 +108,8 @@ class Conv2dLayer : public Layer {
                     .bias = config_.use_bias(),
                     .activation = input.output_activation,
                     .weight_layout = {},
-                    .train = input.train};
+                    .train = input.train,
+                    .data_gradient = NeedsGradient(input, kX)};
     RETURN_IF_ERROR(
         CheckCountable("output", Shape{conv.n, conv.out_h(), conv.out_w(), conv.filters}));
     RETURN_IF_ERROR(CheckCountable(

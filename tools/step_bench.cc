@@ -92,7 +92,8 @@ absl::Status StepBench::CreateModel(CommunicationThread& communication) {
   RETURN_IF_ERROR(model_->Initialize(*stream_));
   ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, std::nullopt, inputs_, device,
                                                *stream_, communication));
-  for (int s = 0; s < 3; ++s) RETURN_IF_ERROR(Step());
+  // Each lane of the step is captured in its second step.
+  for (int s = 0; s < 2 * TrainingStep::kMostInFlight; ++s) RETURN_IF_ERROR(Step());
   resident_growth_ = StatusBytes("VmHWM") - std::min(before, StatusBytes("VmHWM"));
   return absl::OkStatus();
 }

@@ -57,6 +57,7 @@ struct Conv2dSpec {
   Activation activation = Activation::kNone;  // of forward; backward is handed dy before it
   std::string weight_layout = "";  // a tag that must be used (another shape chose it); empty: free
   bool train = true;               // false: backward will not be asked for
+  bool data_gradient = true;       // false: nor will BackwardData
 
   int64_t out_h() const;
   int64_t out_w() const;

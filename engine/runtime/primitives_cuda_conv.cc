@@ -74,9 +74,11 @@ class CudnnConv2d : public Conv2d {
     if (spec_.n == 0) return absl::OkStatus();
     RETURN_IF_ERROR(PrepareForward());
     if (!spec_.train) return absl::OkStatus();
-    CudnnGraph data(*context_);
-    data.ConvolutionBackwardData(Window(), y_, weights_, x_);
-    RETURN_IF_ERROR(Choose("backward data", data, &backward_data_));
+    if (spec_.data_gradient) {
+      CudnnGraph data(*context_);
+      data.ConvolutionBackwardData(Window(), y_, weights_, x_);
+      RETURN_IF_ERROR(Choose("backward data", data, &backward_data_));
+    }
     CudnnGraph weights(*context_);
     weights.ConvolutionBackwardWeights(Window(), x_, y_, weights_);
     return Choose("backward weights", weights, &backward_weights_);

@@ -95,11 +95,13 @@ class OneDnnConv2d : public Conv2d {
     unpack_ = MakeReorder(stored_, o.canonical);
     if (!spec.train) return;
 
-    const dnnl::convolution_backward_data::primitive_desc data(
-        {direct, o.x, o.any, o.y, o.strides, o.dilations, o.before, o.after}, attributes,
-        context.engine, forward);
-    backward_data_ = MakePass(dnnl::convolution_backward_data(data), data.weights_desc(),
-                              data.scratchpad_desc(), Direction::kReadsWeights);
+    if (spec.data_gradient) {
+      const dnnl::convolution_backward_data::primitive_desc data(
+          {direct, o.x, o.any, o.y, o.strides, o.dilations, o.before, o.after}, attributes,
+          context.engine, forward);
+      backward_data_ = MakePass(dnnl::convolution_backward_data(data), data.weights_desc(),
+                                data.scratchpad_desc(), Direction::kReadsWeights);
+    }
     const dnnl::convolution_backward_weights::primitive_desc weights(
         {direct, o.x, o.any, o.bias, o.y, o.strides, o.dilations, o.before, o.after}, attributes,
         context.engine, forward);
@@ -112,10 +114,9 @@ class OneDnnConv2d : public Conv2d {
 
   size_t scratch_bytes() const override {
     size_t bytes = forward_.scratch_bytes();
-    if (spec_.train) {
-      bytes = std::max({bytes, backward_data_.scratch_bytes(), backward_weights_.scratch_bytes()});
-    }
-    return bytes;
+    if (!spec_.train) return bytes;
+    bytes = std::max(bytes, backward_weights_.scratch_bytes());
+    return spec_.data_gradient ? std::max(bytes, backward_data_.scratch_bytes()) : bytes;
   }
 
   absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
@@ -136,7 +137,7 @@ class OneDnnConv2d : public Conv2d {
 
   absl::Status BackwardData(Stream& stream, const void* dy, const void* weights, void* dx,
                             void* scratch) const override {
-    GYRE_CHECK(spec_.train);
+    GYRE_CHECK(spec_.train && spec_.data_gradient);
     if (spec_.n == 0) return absl::OkStatus();
     return EnqueueOneDnn(stream, context_, what_, [=, this](dnnl::stream& s) {
       backward_data_.convolution.execute(

@@ -10,8 +10,9 @@
 namespace gyre {
 namespace {
 
-// Plans nets so that all ranks and all shapes agree on the parameters' layouts: the first one
-// planned is that of the largest share, which is rank 0's, on every rank.
+// Plans nets so that all ranks and all shapes agree: the first one planned, which chooses the
+// parameters' layouts, is that of the largest share, and every rank plans both sizes of share, so
+// that libraries are asked for the same operations everywhere.
 class Planner {
  public:
   Planner(const Parsed<NetConfig>& net, ModelPlan& plan) : net_(net), plan_(plan) {}
@@ -19,12 +20,13 @@ class Planner {
   absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch) {
     const ModelOptions& options = plan_.options;
     const int64_t largest = ShareOf(global_batch, 0, options.ranks).count;
+    const int64_t smallest = ShareOf(global_batch, options.ranks - 1, options.ranks).count;
     const int64_t own = ShareOf(global_batch, options.rank, options.ranks).count;
-    if (first_ == nullptr) {
-      ASSIGN_OR_RETURN(first_, PlanShare(train, global_batch, largest));
-      if (own == largest) return std::make_unique<NetPlan>(*first_);
-    }
-    return PlanShare(train, global_batch, own);
+    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> plan, PlanShare(train, global_batch, largest));
+    if (first_ == nullptr) first_ = std::make_unique<NetPlan>(*plan);
+    if (smallest == largest) return plan;
+    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> other, PlanShare(train, global_batch, smallest));
+    return own == largest ? std::move(plan) : std::move(other);
   }
 
  private:

@@ -4,9 +4,9 @@ namespace gyre {
 
 absl::Status ReplayedWork::Run() {
   if (++runs_ == 2) {
-    const absl::Status status = Capture();
-    if (!status.ok()) stretches_.clear();
-    if (!status.ok() && !absl::IsUnimplemented(status)) return status;
+    refusal_ = Capture();
+    if (!refusal_.ok()) stretches_.clear();
+    if (!refusal_.ok() && !absl::IsUnimplemented(refusal_)) return refusal_;
   }
   if (stretches_.empty()) return RunPlainly();
   for (const Stretch& stretch : stretches_) {
@@ -37,8 +37,11 @@ absl::Status ReplayedWork::Capture() {
     return absl::OkStatus();
   });
   if (status.ok()) return EndStretch(nullptr);
-  if (capturing) (void)stream_.EndCapture();  // the error of the work says more
-  return status;
+  if (!capturing) return status;
+  // What cannot be captured fails like what cannot be done; only the capture's end tells them
+  // apart.
+  const absl::Status ended = stream_.EndCapture().status();
+  return absl::IsUnimplemented(ended) ? ended : status;
 }
 
 }  // namespace gyre

@@ -32,6 +32,8 @@ class ReplayedWork {
 
   // Stretches captured; 0 while the work is run plainly.
   size_t graphs() const { return stretches_.size(); }
+  // Unimplemented with the reason if the device could not capture the work; else OK.
+  const absl::Status& refusal() const { return refusal_; }
 
  private:
   struct Stretch {
@@ -46,6 +48,7 @@ class ReplayedWork {
   Stream& stream_;
   const Work work_;
   int64_t runs_ = 0;
+  absl::Status refusal_;
   std::vector<Stretch> stretches_;
 };
 

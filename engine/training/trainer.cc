@@ -243,7 +243,12 @@ absl::Status TrainingRun::Loop() {
                            .advance = options.batch,
                            .depth = TrainingStep::kMostInFlight + 2}));
   while (step_ < total_steps_ && !stop_) {
-    RETURN_IF_ERROR(StartStep());
+    if (const absl::Status status = StartStep(); !status.ok()) {
+      const absl::Status earlier = FinishAll();  // the steps before it have lines, or an error, too
+      return earlier.ok() ? status : earlier;
+    }
+    // The step before it, which the device has been busy with meanwhile.
+    if (training_step_->in_flight() > 1) RETURN_IF_ERROR(FinishStep());
     const bool last = step_ == total_steps_;
     if (last || step_ % test_every_ == 0) RETURN_IF_ERROR(Test());
     if (last || step_ % save_every_ == 0) RETURN_IF_ERROR(Save());
@@ -258,7 +263,6 @@ absl::Status TrainingRun::Loop() {
   return absl::OkStatus();
 }
 
-// Enqueues a step, then looks at the one before it, which the device has been busy with.
 absl::Status TrainingRun::StartStep() {
   ASSIGN_OR_RETURN(const Batch batch, loader_->Next());
   StepScalars scalars;
@@ -268,17 +272,24 @@ absl::Status TrainingRun::StartStep() {
   ++step_;
   position_ += config_.batch();
   in_flight_.push_back({batch, scalars.learning_rate, step_});
-  RETURN_IF_ERROR(Annotate(training_step_->Start(batch, scalars), absl::StrCat("step ", step_)));
-  return training_step_->in_flight() > 1 ? FinishStep() : absl::OkStatus();
+  const absl::Status started = training_step_->Start(batch, scalars);
+  if (!training_step_->refusal().ok() && !warned_) {
+    warned_ = true;
+    Say(
+        absl::StrCat("warning: steps are launched piece by piece, which is slower, because the "
+                     "device could not capture them: ",
+                     std::string(training_step_->refusal().message())));
+  }
+  return Annotate(started, absl::StrCat("step ", step_));
 }
 
 absl::Status TrainingRun::FinishStep() {
   const InFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
+  RETURN_IF_ERROR(CollectReport());  // first: an error of this step must not hide that one
   const absl::StatusOr<Tensor> metrics = training_step_->Finish();
   if (!metrics.ok()) return Annotate(metrics.status(), absl::StrCat("step ", step.step));
   loader_->Release(step.batch);
-  RETURN_IF_ERROR(CollectReport());
   SubmitReport(*metrics, step);
   return absl::OkStatus();
 }

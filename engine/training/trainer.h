@@ -100,6 +100,7 @@ class TrainingRun {
   int64_t position_ = 0;  // samples consumed
   int64_t saved_step_ = -1;
   bool stop_ = false;               // some rank was asked to stop
+  bool warned_ = false;             // that steps cannot be replayed
   std::deque<InFlight> in_flight_;  // as training_step_ has them
   // The report of the latest step finished travels while the next one runs.
   struct Report {

@@ -37,6 +37,8 @@ class TrainingStep {
   // Precondition: fewer than kMostInFlight steps in flight.  Errors: those of layers and ranks.
   absl::Status Start(const Batch& batch, StepScalars scalars);
   int in_flight() const { return in_flight_; }
+  // Why steps are not replayed, if the device could not capture them; else OK.
+  const absl::Status& refusal() const { return lanes_[0].work->refusal(); }
 
   // Waits for the earliest step in flight.  Returns its metrics on this rank, F64 {sum, count} for
   // each of MetricsOf, valid until the next Start.  Parameters are updated even where it fails.

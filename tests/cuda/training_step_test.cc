@@ -76,6 +76,7 @@ class Rank {
     return step_->Start(batch_, scalars);
   }
   absl::Status Finish() { return step_->Finish().status(); }
+  const TrainingStep& step() const { return *step_; }
 
  private:
   std::unique_ptr<Device> device_;
@@ -201,21 +202,29 @@ TEST(TrainingStepOnCuda, ALaunchThatIsRefusedNamesTheLayer) {
   EXPECT_THAT(std::string(rank.Start().message()), HasSubstr("layer conv"));
 }
 
-// A GPU that cannot capture the step runs it plainly, step after step.
-TEST(TrainingStepOnCuda, WithoutGraphsItStillTrains) {
+// A GPU that cannot capture the step runs it plainly, step after step: whether the end of the
+// capture says so first, or a launch within it, which fails as any launch does.
+void ExpectPlainSteps(bool launch_fails) {
   constexpr int kCaptureUnsupported = 900;
   fake_cudart::Boot();
   const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
   Rank rank(*communication, std::nullopt);
   for (int step = 0; step < 6; ++step) {
-    if (step == 2 || step == 3) fake_cudart::FailCall("cudaStreamEndCapture", kCaptureUnsupported);
+    if (step == 2 || step == 3) {
+      fake_cudart::FailCall("cudaStreamEndCapture", kCaptureUnsupported);
+      if (launch_fails) fake_cudart::FailCall("cudaLaunchKernel", kCaptureUnsupported, 5);
+    }
     fake_cudart::ForgetCalls();
     ASSERT_TRUE(rank.Start().ok()) << step;
     ASSERT_TRUE(rank.Finish().ok()) << step;
     EXPECT_EQ(Calls("cudaGraphLaunch"), 0);
     EXPECT_GT(Calls("cudaLaunchKernel"), 0);
   }
+  EXPECT_THAT(std::string(rank.step().refusal().message()), HasSubstr("capturing"));
 }
+
+TEST(TrainingStepOnCuda, WithoutGraphsItStillTrains) { ExpectPlainSteps(false); }
+TEST(TrainingStepOnCuda, WithALaunchThatCannotBeCapturedItStillTrains) { ExpectPlainSteps(true); }
 
 }  // namespace
 }  // namespace gyre
