@@ -10,8 +10,11 @@
 #include <thread>
 
 #include "engine/runtime/cuda.h"
+#include "engine/runtime/primitives_cuda.h"
 #include "models/schema/parse.h"
+#include "tests/cuda/fake_cublaslt.h"
 #include "tests/cuda/fake_cudart.h"
+#include "tests/cuda/fake_cudnn.h"
 
 namespace gyre {
 namespace {
@@ -33,17 +36,37 @@ constexpr char kNet[] = R"(
   layer { name: "accuracy" input: "fc2" input: "label" accuracy {} })";
 constexpr int64_t kBatch = 6;
 
-Primitives KernelsOnly() {
-  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
-  libraries.push_back(NewKernelLibrary());
-  return Primitives(std::move(libraries));
-}
+// What a GPU has: cuBLASLt and cuDNN, faked, then our own kernels; or these alone, because the
+// fakes are for one thread.
+class GpuPrimitives {
+ public:
+  explicit GpuPrimitives(bool vendors) {
+    std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+    if (vendors) {
+      FakeCublasLt& cublaslt = cublaslt_.emplace();
+      FakeCudnn& cudnn = cudnn_.emplace();
+      cublaslt.host_view = cudnn.host_view = fake_cudart::HostView;
+      cublaslt.enqueue = cudnn.enqueue = fake_cudart::Enqueue;
+      libraries.push_back(NewCudaLibrary(cublaslt.table(), cudnn.table(), {}).value());
+    }
+    libraries.push_back(NewKernelLibrary());
+    primitives_ = std::make_unique<Primitives>(std::move(libraries));
+  }
+  const Primitives* get() const { return primitives_.get(); }
+
+ private:
+  std::optional<FakeCublasLt> cublaslt_;
+  std::optional<FakeCudnn> cudnn_;
+  std::unique_ptr<Primitives> primitives_;
+};
 
 // One rank's step with its memory.
 class Rank {
  public:
-  Rank(CommunicationThread& communication, std::optional<double> clip_norm)
-      : device_(NewCudaDevice({}).value()), net_(*ParseNetText(kNet, "test.textproto")) {
+  Rank(CommunicationThread& communication, std::optional<double> clip_norm, bool vendors = true)
+      : device_(NewCudaDevice({}).value()),
+        primitives_(vendors),
+        net_(*ParseNetText(kNet, "test.textproto")) {
     OptimizerConfig config;
     config.mutable_sgd()->set_momentum(0.9f);
     optimizer_ = NewOptimizer(config);
@@ -53,7 +76,7 @@ class Rank {
                                  .slots = optimizer_->slot_names(),
                                  .bucket_bytes = 64,
                                  .capacity_bytes = device_->capacity_bytes(),
-                                 .primitives = &primitives_});
+                                 .primitives = primitives_.get()});
     stream_ = device_->NewStream().value();
     model_ = Model::Create(std::move(plan).value(), *device_, *stream_).value();
     EXPECT_TRUE(model_->Initialize(*stream_).ok());
@@ -80,7 +103,7 @@ class Rank {
 
  private:
   std::unique_ptr<Device> device_;
-  Primitives primitives_ = KernelsOnly();
+  GpuPrimitives primitives_;
   Parsed<NetConfig> net_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Stream> stream_;
@@ -159,7 +182,8 @@ TEST(TrainingStepOnCuda, RanksWaitForEachOtherAlone) {
   std::vector<std::unique_ptr<Rank>> ranks;
   for (auto& communicator : communicators) {
     communications.push_back(Communication(std::move(communicator)));
-    ranks.push_back(std::make_unique<Rank>(*communications.back(), std::nullopt));
+    ranks.push_back(
+        std::make_unique<Rank>(*communications.back(), std::nullopt, /*vendors=*/false));
   }
   const auto run = [&](int steps) {
     fake_cudart::ForgetCalls();
@@ -199,7 +223,7 @@ TEST(TrainingStepOnCuda, ALaunchThatIsRefusedNamesTheLayer) {
   const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
   Rank rank(*communication, std::nullopt);
   fake_cudart::FailCall("cudaLaunchKernel", kInvalidConfiguration, 1);
-  EXPECT_THAT(std::string(rank.Start().message()), HasSubstr("layer conv"));
+  EXPECT_THAT(std::string(rank.Start().message()), HasSubstr("layer pool"));
 }
 
 // A GPU that cannot capture the step runs it plainly, step after step: whether the end of the

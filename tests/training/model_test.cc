@@ -1,0 +1,100 @@
+// All nets of a run planned together: over one set of parameters, and on ranks whose shares differ.
+#include "engine/training/model.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "models/schema/parse.h"
+
+namespace gyre {
+namespace {
+
+constexpr char kNet[] = R"(
+  name: "t"
+  input { name: "image" dims: [6, 6, 2] }
+  input { name: "label" type: LABEL }
+  layer { name: "conv" conv2d { filters: 3 kernel: 3 padding: 1 } }
+  layer { name: "relu" relu {} }
+  layer { name: "pool" pool2d { kind: AVERAGE kernel: 2 } }
+  layer { name: "fc" dense { outputs: 4 } }
+  layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
+  layer { name: "acc" input: "fc" input: "label" accuracy {} })";
+
+// The reference library, which writes down what it is asked for as a choice, as a GPU's do.
+class RecordingLibrary : public PrimitiveLibrary {
+  template <typename Spec>
+  auto Record(const Spec& spec) const {
+    specs_.insert(ToString(spec));
+    return reference_->Prepare(spec);
+  }
+  const std::unique_ptr<PrimitiveLibrary> reference_ = NewReferenceLibrary();
+  mutable std::set<std::string> specs_;
+
+ public:
+  std::string_view name() const override { return "recording"; }
+  std::string choices() const override {
+    std::string all;
+    for (const std::string& spec : specs_) all += spec + "\n";
+    return all;
+  }
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    return Record(spec);
+  }
+  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
+    return Record(spec);
+  }
+  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
+    return Record(spec);
+  }
+  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
+    return Record(spec);
+  }
+};
+
+// Ranks compare the algorithms that libraries chose, shape by shape, so all must have asked for the
+// same, whatever their own shares.
+TEST(Model, RanksWithUnequalSharesAskLibrariesForTheSame) {
+  const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
+  std::set<std::string> choices;
+  for (int rank = 0; rank < 3; ++rank) {
+    std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+    libraries.push_back(std::make_unique<RecordingLibrary>());
+    const Primitives primitives(std::move(libraries));
+    const auto plan = PlanModel(net, {.batch = 7,
+                                      .test_batch = 5,
+                                      .test_samples = 12,
+                                      .rank = rank,
+                                      .ranks = 3,
+                                      .slots = {"momentum"},
+                                      .primitives = &primitives});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->train->spec.local_batch, rank == 0 ? 3 : 2);
+    EXPECT_EQ(plan->test[1]->spec.local_batch, rank == 2 ? 0 : 1);
+    choices.insert(primitives.choices());
+  }
+  EXPECT_EQ(choices.size(), 1u);
+}
+
+TEST(Model, TestNetsShareTheParametersMemory) {
+  const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
+  const Primitives primitives(DeviceKind::kCpu, 1);
+  const auto plan = PlanModel(net, {.batch = 5,
+                                    .test_batch = 3,
+                                    .test_samples = 7,
+                                    .slots = {"momentum"},
+                                    .primitives = &primitives});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->test.size(), 2u);
+  EXPECT_EQ(plan->test[1]->spec.global_batch, 1);
+  for (const auto& test : plan->test) {
+    for (size_t p = 0; p < plan->parameters.all().size(); ++p) {
+      EXPECT_EQ(test->memory.placements[test->trace.parameters[p]].offset,
+                plan->train->memory.placements[plan->train->trace.parameters[p]].offset);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gyre
