@@ -186,7 +186,7 @@ TEST(StreamGraphTest, AMissingWaitIsCaught) {
     const std::unique_ptr<Device> sim = NewSimDevice({.delay_seed = seed});
     caught += RunGraph(*sim, WithoutAWait(graph, seed)) != RunGraph(*cpu, graph);
   }
-  EXPECT_GT(caught, 0);
+  EXPECT_GE(caught, kSeeds / 10);  // of single runs; about half are seen
   RecordProperty("caught", std::to_string(caught));
   printf("%d of %d graphs without one wait gave other bits\n", caught, kSeeds);
 }
