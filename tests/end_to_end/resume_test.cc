@@ -163,6 +163,18 @@ TEST_F(Resume, StoppedBySignal) {
   }
 }
 
+// Steps are looked at one late, but a step that fails takes no line of those before it along.
+TEST_F(Resume, AStepThatFailsLeavesTheLinesBeforeIt) {
+  for (int ranks : {1, 2}) {
+    const std::string out = absl::StrCat("diverges", ranks);
+    const ToolResult result =
+        folder_.Train(out, {"--set=learning_rate.base=1e30"}, {.ranks = ranks});
+    EXPECT_EQ(result.exit_code, 1) << result.ToString();
+    EXPECT_THAT(result.err, HasSubstr("step 2: a gradient is not finite"));
+    EXPECT_EQ(folder_.Metrics(out, "loss").size(), 1u);
+  }
+}
+
 // Every file of the newest checkpoint, broken in several ways, one at a time.
 TEST_F(Resume, ABrokenCheckpointGivesWayToTheOneBefore) {
   const std::string straight = folder_.Digest("straight");
