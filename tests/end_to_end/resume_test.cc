@@ -126,9 +126,15 @@ TEST_F(Resume, ARankKilledEndsTheJob) {
 
 // mpirun passes a signal on to all ranks; one rank that gets it alone stops the others as well.
 TEST_F(Resume, StoppedBySignal) {
-  // Long enough for mpirun to pass a signal on before the end.
-  const auto with = [](const char* flag) {
-    return std::vector<std::string>{"--steps=1000", "--set=evaluate_every=300", flag};
+  // Long enough for mpirun, which takes about a second, to pass a signal on before the end.
+#if defined(__SANITIZE_THREAD__)
+  constexpr int kLong = 1000;
+#else
+  constexpr int kLong = 5000;
+#endif
+  const auto with = [](const std::string& flag) {
+    return std::vector<std::string>{absl::StrCat("--steps=", kLong), "--set=evaluate_every=1500",
+                                    flag};
   };
   std::map<int, std::string> digests;  // of straight runs, by ranks
   struct Stop {
@@ -141,7 +147,8 @@ TEST_F(Resume, StoppedBySignal) {
     const std::string straight = absl::StrCat("straight", stop.ranks);
     std::string& digest = digests[stop.ranks];
     if (digest.empty()) {
-      digest = folder_.Digest(straight, with("--checkpoint_every=1000"), {.ranks = stop.ranks});
+      digest = folder_.Digest(straight, with(absl::StrCat("--checkpoint_every=", kLong)),
+                              {.ranks = stop.ranks});
     }
     const std::string out = absl::StrCat(stop.ranks, "by", stop.signal, "of", stop.one_rank);
     // Seldom saved at the step where the signal comes.
