@@ -62,7 +62,9 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, size_
   bucket.whole = tensor;
   if (how_ == How::kAlone) return absl::OkStatus();
   ASSIGN_OR_RETURN(bucket.computed, device.NewEvent());
-  ASSIGN_OR_RETURN(bucket.arrived, device.NewEvent());
+  if (how_ == How::kStaged) {
+    ASSIGN_OR_RETURN(bucket.arrived, device.NewEvent());
+  }
   const auto size = static_cast<int64_t>(SizeOf(tensor.dtype));
   const int64_t longest = how_ == How::kDirect ? std::max<int64_t>(tensor.elements(), 1)
                                                : static_cast<int64_t>(kSegmentBytes) / size;

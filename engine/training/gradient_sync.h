@@ -55,7 +55,8 @@ class GradientSync {
   struct Bucket {
     Tensor whole;
     std::vector<Segment> segments;
-    std::unique_ptr<Event> computed, arrived;  // staged
+    std::unique_ptr<Event> computed;  // its gradients are all there
+    std::unique_ptr<Event> arrived;   // staged: the sums have come back
   };
 
   explicit GradientSync(CommunicationThread& communication) : communication_(communication) {}

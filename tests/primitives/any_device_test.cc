@@ -10,28 +10,6 @@ namespace {
 
 constexpr int kRounds = 40;
 
-// What Primitives prepares, as one library.
-class Best : public PrimitiveLibrary {
- public:
-  explicit Best(const Primitives& primitives) : primitives_(primitives) {}
-  std::string_view name() const override { return "best"; }
-  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
-    return primitives_.Prepare(spec);
-  }
-  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
-    return primitives_.Prepare(spec);
-  }
-  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
-    return primitives_.Prepare(spec);
-  }
-  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
-    return primitives_.Prepare(spec);
-  }
-
- private:
-  const Primitives& primitives_;
-};
-
 // Relative to the sum of the magnitudes that are added.  A GPU's convolutions may transform their
 // operands first, which costs a digit.
 double ToleranceOn(DeviceKind device, DType dtype) {
@@ -66,7 +44,7 @@ class AnyDeviceTest : public testing::TestWithParam<Case> {
 
   const TestDevice opened_ = OpenTestDevice(NamedDevice().value_or(DeviceKind::kSim), kManyThreads);
   const std::unique_ptr<PrimitiveLibrary> library_ =
-      GetParam().best ? std::make_unique<Best>(*opened_.primitives) : NewKernelLibrary();
+      GetParam().best ? std::make_unique<Chosen>(*opened_.primitives) : NewKernelLibrary();
   Rig rig_{opened_.device};
   Oracle oracle_{rig_, *library_};
   Random random_{20240703};

@@ -34,6 +34,28 @@ T Get(absl::StatusOr<T> result) {
 
 inline void Check(const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; }
 
+// A Primitives seen as one library, for the helpers that run operations.
+class Chosen : public PrimitiveLibrary {
+ public:
+  explicit Chosen(const Primitives& primitives) : primitives_(primitives) {}
+  std::string_view name() const override { return "chosen"; }
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
+    return primitives_.Prepare(spec);
+  }
+
+ private:
+  const Primitives& primitives_;
+};
+
 // A device with one stream.
 class Rig {
  public:

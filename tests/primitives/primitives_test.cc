@@ -33,28 +33,6 @@ Primitives Of(Libraries... libraries) {
   return Primitives(std::move(list));
 }
 
-// A Primitives seen as one library, for the helpers that run operations.
-class Chosen : public PrimitiveLibrary {
- public:
-  explicit Chosen(const Primitives& primitives) : primitives_(primitives) {}
-  std::string_view name() const override { return "chosen"; }
-  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
-    return primitives_.Prepare(spec);
-  }
-  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
-    return primitives_.Prepare(spec);
-  }
-  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
-    return primitives_.Prepare(spec);
-  }
-  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
-    return primitives_.Prepare(spec);
-  }
-
- private:
-  const Primitives& primitives_;
-};
-
 std::unique_ptr<PrimitiveLibrary> Fake(absl::Status status) {
   return std::make_unique<FakeLibrary>(std::move(status));
 }

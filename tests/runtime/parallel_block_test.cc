@@ -10,6 +10,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/runtime/scatter_case.h"
+
 namespace gyre::parallel_internal {
 namespace {
 
@@ -179,17 +181,6 @@ TEST_F(ParallelBlockTest, TransformsRowsInPlace) {
   }
 }
 
-struct AddRows {
-  const int64_t* destination;
-  const float* x;
-  float* y;
-  int64_t columns;
-  int64_t Destination(int64_t row) const { return destination[row]; }
-  void Add(int64_t row, int64_t to, int64_t column) const {
-    y[to * columns + column] += x[row * columns + column];
-  }
-};
-
 // In the order of the rows, which the bits of float show; more rows than a block has threads, and
 // more columns than a block takes.
 TEST_F(ParallelBlockTest, ScatterAddsRowsInOrder) {
@@ -197,26 +188,16 @@ TEST_F(ParallelBlockTest, ScatterAddsRowsInOrder) {
     for (const int64_t rows : {0, 1, 2, 50, 256, 257, 800}) {
       for (const int64_t columns : {1, 3, 255, 1500}) {
         if (rows * columns > 300000) continue;
-        const std::vector<double> values = Random(rows * columns);
-        const std::vector<float> x(values.begin(), values.end());
-        std::vector<int64_t> destination(rows);
-        for (int64_t& d : destination) {
-          d = std::uniform_int_distribution<int64_t>(-1, destinations - 1)(random_);
-        }
-        std::vector<float> want(destinations * columns, 0.5f);
-        for (int64_t i = 0; i < rows * columns; ++i) {
-          const int64_t to = destination[i / columns];
-          if (to >= 0) want[to * columns + i % columns] += x[i];
-        }
+        const ScatterCase c(Random(rows * columns), rows, columns, destinations, random_);
         for (const int64_t blocks : {1, 7, 2000}) {
           for (const Order order : {Order::kForwards, Order::kBackwards}) {
-            std::vector<float> y(destinations * columns, 0.5f);
-            const AddRows scatter = {destination.data(), x.data(), y.data(), columns};
+            std::vector<float> y = c.fresh;
+            const AddRows scatter = c.Into(y);
             RunBlocks(blocks, order, static_cast<unsigned char>(0xFF),
                       [&](LoopBlock& block, unsigned char* flags) {
                         ScatterAddBlock(block, rows, columns, scatter, flags);
                       });
-            EXPECT_EQ(y, want) << rows << " x " << columns << " to " << destinations;
+            EXPECT_EQ(y, c.expected) << rows << " x " << columns << " to " << destinations;
           }
         }
       }

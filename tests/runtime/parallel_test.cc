@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/runtime/monoid_check.h"
+#include "tests/runtime/scatter_case.h"
 
 namespace gyre {
 namespace {
@@ -82,18 +83,6 @@ struct ArgMax {
 };
 
 // y[destination[row], :] += x[row, :], rounding at each step: the order shows in the bits.
-struct AddRows {
-  const int64_t* destination;
-  const float* x;
-  float* y;
-  int64_t columns;
-
-  HOST_DEVICE int64_t Destination(int64_t row) const { return destination[row]; }
-  HOST_DEVICE void Add(int64_t row, int64_t to, int64_t column) const {
-    y[to * columns + column] += x[row * columns + column];
-  }
-};
-
 class ParallelTest : public testing::TestWithParam<DeviceKind> {
  protected:
   std::unique_ptr<Device> NewDevice(int threads) const {
@@ -279,22 +268,12 @@ TEST_P(ParallelTest, ScatterAddsRowsInOrder) {
   constexpr int64_t kDestinations = 5;
   for (const int64_t rows : {0, 1, 2, 50, 333}) {
     for (const int64_t columns : {0, 1, 127, 128, 129, 700}) {
-      const std::vector<double> values = Random(rows * columns);
-      const std::vector<float> x(values.begin(), values.end());
-      std::vector<int64_t> destination(rows);
-      for (int64_t& d : destination) {
-        d = std::uniform_int_distribution<int64_t>(-1, kDestinations - 1)(random_);
-      }
-      std::vector<float> expected(kDestinations * columns, 0.5f);
-      for (int64_t i = 0; i < rows * columns; ++i) {
-        const int64_t to = destination[i / columns];
-        if (to >= 0) expected[to * columns + i % columns] += x[i];
-      }
+      const ScatterCase c(Random(rows * columns), rows, columns, kDestinations, random_);
       for (const int threads : {1, 3}) {
-        std::vector<float> y(kDestinations * columns, 0.5f);
-        const AddRows scatter = {destination.data(), x.data(), y.data(), columns};
+        std::vector<float> y = c.fresh;
+        const AddRows scatter = c.Into(y);
         Run(threads, [&](Stream& stream) { return ScatterAdd(stream, rows, columns, scatter); });
-        EXPECT_EQ(y, expected) << rows << " x " << columns;
+        EXPECT_EQ(y, c.expected) << rows << " x " << columns;
       }
     }
   }
