@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "distributed/allreduce.h"
 #include "distributed/communicator.h"
-#include "engine/runtime/device.h"
+#include "engine/runtime/device/device.h"
 
 namespace gyre {
 

@@ -2,7 +2,7 @@
 
 #include "distributed/device_reduction.h"
 
-#include "engine/runtime/parallel.h"
+#include "engine/runtime/parallel/parallel.h"
 
 namespace gyre {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "distributed/reduction.h"
-#include "engine/runtime/device.h"
+#include "engine/runtime/device/device.h"
 
 namespace gyre {
 

@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "distributed/backoff.h"
 #include "distributed/device_reduction.h"
-#include "engine/runtime/buffer.h"
 #include "engine/runtime/check.h"
-#include "engine/runtime/cuda_libraries.h"
+#include "engine/runtime/device/buffer.h"
+#include "engine/runtime/device/cuda_libraries.h"
 
 namespace gyre {
 namespace {

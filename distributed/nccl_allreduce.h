@@ -6,11 +6,11 @@
 
 #include "distributed/allreduce.h"
 #include "distributed/communicator.h"
-#include "engine/runtime/device.h"
+#include "engine/runtime/device/device.h"
 
 namespace gyre {
 
-struct Nccl;  // of engine/runtime/cuda_libraries.h
+struct Nccl;  // of engine/runtime/device/cuda_libraries.h
 
 // Sums the memory of `device`, one GPU for each rank.  Ranks meet in the first Progress.  NCCL
 // chooses the order of additions, the same on all ranks.  Start's and Progress's errors are NCCL's

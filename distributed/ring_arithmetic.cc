@@ -5,8 +5,8 @@
 #include <array>
 
 #include "distributed/device_reduction.h"
-#include "engine/runtime/buffer.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/device/buffer.h"
 
 namespace gyre {
 

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "distributed/reduction.h"
-#include "engine/runtime/device.h"
+#include "engine/runtime/device/device.h"
 
 namespace gyre {
 

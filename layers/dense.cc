@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/runtime/column_sum.h"
+#include "engine/runtime/parallel/column_sum.h"
 #include "layers/infer.h"
 
 namespace gyre {

@@ -7,7 +7,7 @@
 // prevent neural networks from overfitting", JMLR 15, in the inverted form.
 
 #include "absl/strings/str_format.h"
-#include "engine/runtime/parallel.h"
+#include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/random.h"
 #include "layers/infer.h"
 

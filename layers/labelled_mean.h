@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "engine/runtime/parallel.h"
+#include "engine/runtime/parallel/parallel.h"
 #include "layers/infer.h"
 
 namespace gyre {

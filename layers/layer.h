@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/runtime/device.h"
-#include "engine/runtime/primitives.h"
+#include "engine/runtime/device/device.h"
+#include "engine/runtime/primitives/primitives.h"
 #include "layers/fault.h"
 #include "layers/initializer.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "engine/runtime/parallel.h"
+#include "engine/runtime/parallel/parallel.h"
 #include "layers/infer.h"
 
 namespace gyre {

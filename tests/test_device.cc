@@ -3,7 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "engine/runtime/cuda.h"
+#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/primitives/cuda/cuda_primitives.h"
 
 namespace gyre {
 namespace {

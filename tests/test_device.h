@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 
-#include "engine/runtime/device.h"
-#include "engine/runtime/primitives.h"
+#include "engine/runtime/device/device.h"
+#include "engine/runtime/primitives/primitives.h"
 
 namespace gyre {
 

@@ -18,7 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "engine/runtime/cuda.h"
+#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/primitives/cuda/cuda_primitives.h"
 
 namespace gyre {
 namespace {

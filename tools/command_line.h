@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "distributed/communication_thread.h"
-#include "engine/runtime/device.h"
-#include "engine/runtime/primitives.h"
+#include "engine/runtime/device/device.h"
+#include "engine/runtime/primitives/primitives.h"
 #include "models/schema/parse.h"
 
 namespace gyre {

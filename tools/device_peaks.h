@@ -5,8 +5,8 @@
 #include <chrono>
 #include <memory>
 
-#include "engine/runtime/buffer.h"
-#include "engine/runtime/primitives.h"
+#include "engine/runtime/device/buffer.h"
+#include "engine/runtime/primitives/primitives.h"
 
 namespace gyre {
 

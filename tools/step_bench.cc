@@ -6,7 +6,8 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "engine/runtime/cuda.h"
+#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/random.h"
 
 namespace gyre {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "engine/training/training_step.h"
+#include "engine/training/step/training_step.h"
 #include "tools/command_line.h"
 #include "tools/device_peaks.h"
 

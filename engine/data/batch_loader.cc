@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/runtime/buffer.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/device/buffer.h"
 
 namespace gyre {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/data/dataset.h"
 #include "engine/data/sample_order.h"
-#include "engine/runtime/device.h"
+#include "engine/runtime/device/device.h"
 
 namespace gyre {
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "engine/runtime/parallel.h"
+#include "engine/runtime/parallel/parallel.h"
 #include "engine/training/optimizer.h"
 
 namespace gyre {

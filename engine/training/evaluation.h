@@ -7,7 +7,7 @@
 #include "distributed/communication_thread.h"
 #include "engine/data/batch_loader.h"
 #include "engine/training/model.h"
-#include "engine/training/step_buffer.h"
+#include "engine/training/step/step_buffer.h"
 
 namespace gyre {
 

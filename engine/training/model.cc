@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "distributed/allreduce.h"
-#include "engine/training/gradient_sync.h"
-#include "engine/training/step_buffer.h"
+#include "engine/training/step/gradient_sync.h"
+#include "engine/training/step/step_buffer.h"
 
 namespace gyre {
 namespace {

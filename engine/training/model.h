@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/data/sample_order.h"
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 #include "engine/training/net.h"
 
 namespace gyre {

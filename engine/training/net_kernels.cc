@@ -1,6 +1,6 @@
 #include "engine/training/net_kernels.h"
 
-#include "engine/runtime/parallel.h"
+#include "engine/runtime/parallel/parallel.h"
 
 namespace gyre {
 namespace {

@@ -1,7 +1,7 @@
 // net_kernels.h: the net's own elementwise steps, for every real type.
 #pragma once
 
-#include "engine/runtime/device.h"
+#include "engine/runtime/device/device.h"
 
 namespace gyre {
 

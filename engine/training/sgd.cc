@@ -1,6 +1,6 @@
 // Stochastic gradient descent, plain and with momentum.
 
-#include "engine/runtime/parallel.h"
+#include "engine/runtime/parallel/parallel.h"
 #include "engine/training/optimizer.h"
 
 namespace gyre {

@@ -16,7 +16,7 @@
 #include "engine/training/checkpoint.h"
 #include "engine/training/evaluation.h"
 #include "engine/training/run_log.h"
-#include "engine/training/training_step.h"
+#include "engine/training/step/training_step.h"
 
 namespace gyre {
 

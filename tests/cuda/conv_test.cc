@@ -2,7 +2,7 @@
 // it goes without a GPU.
 #include <gtest/gtest.h>
 
-#include "engine/runtime/primitives_cuda.h"
+#include "engine/runtime/primitives/cuda/library.h"
 #include "tests/cuda/described_gpu.h"
 #include "tests/cuda/fake_cublaslt.h"
 #include "tests/cuda/fake_cudart.h"

@@ -8,8 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "engine/runtime/buffer.h"
-#include "engine/runtime/cuda.h"
+#include "engine/runtime/device/buffer.h"
+#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "tests/cuda/fake_cudart.h"
 
 namespace gyre {

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "engine/runtime/check.h"
-#include "engine/runtime/cuda_libraries.h"
+#include "engine/runtime/device/cuda_libraries.h"
 
 namespace gyre {
 namespace {

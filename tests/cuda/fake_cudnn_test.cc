@@ -6,7 +6,7 @@
 #include <array>
 #include <functional>
 
-#include "engine/runtime/cuda_libraries.h"
+#include "engine/runtime/device/cuda_libraries.h"
 #include "tests/cuda/described_gpu.h"
 
 namespace gyre {

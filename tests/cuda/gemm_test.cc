@@ -1,7 +1,7 @@
 // GEMM by cuBLASLt, on a fake that computes from what it is told.
 #include <gtest/gtest.h>
 
-#include "engine/runtime/primitives_cuda.h"
+#include "engine/runtime/primitives/cuda/library.h"
 #include "tests/cuda/described_gpu.h"
 #include "tests/cuda/fake_cublaslt.h"
 #include "tests/cuda/fake_cudart.h"

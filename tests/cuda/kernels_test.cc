@@ -13,10 +13,10 @@
 
 #include "distributed/device_reduction.h"
 #include "engine/runtime/check.h"
-#include "engine/runtime/primitives_cuda.h"
+#include "engine/runtime/primitives/cuda/library.h"
 #include "engine/training/net_kernels.h"
 #include "engine/training/optimizer.h"
-#include "engine/training/update_gate.h"
+#include "engine/training/step/update_gate.h"
 #include "layers/factory.h"
 #include "tests/cuda/cuda_device_fixture.h"
 #include "tests/cuda/fake_cublaslt.h"
@@ -75,11 +75,11 @@ class KernelsTest : public CudaDeviceTest {
     cublaslt_.host_view = cudnn_.host_view = fake_cudart::HostView;
     cublaslt_.enqueue = cudnn_.enqueue = fake_cudart::Enqueue;
     std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
-    libraries.push_back(NewKernelLibrary());
+    libraries.push_back(NewReferenceLibrary());
     fallback_ = std::make_unique<Primitives>(std::move(libraries));
     libraries.clear();
     libraries.push_back(std::move(NewCudaLibrary(cublaslt_.table(), cudnn_.table(), {})).value());
-    libraries.push_back(NewKernelLibrary());
+    libraries.push_back(NewReferenceLibrary());
     vendor_ = std::make_unique<Primitives>(std::move(libraries));
   }
 

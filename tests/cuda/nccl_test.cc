@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "distributed/nccl_allreduce.h"
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 #include "tests/cuda/fake_nccl.h"
 #include "tests/distributed/rank_threads.h"
 

@@ -1,7 +1,7 @@
 // A whole training step on the cuda device: nothing in it waits for the GPU or allocates, from the
 // third step of a lane on it is one graph (or one for each stretch between the host's actions), and
 // an error of the GPU comes out with its reason.  Kernels do not run, so numbers mean nothing here.
-#include "engine/training/training_step.h"
+#include "engine/training/step/training_step.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,9 @@
 #include <cstring>
 #include <thread>
 
-#include "engine/runtime/cuda.h"
-#include "engine/runtime/primitives_cuda.h"
+#include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/primitives/cuda/cuda_primitives.h"
+#include "engine/runtime/primitives/cuda/library.h"
 #include "models/schema/parse.h"
 #include "tests/cuda/fake_cublaslt.h"
 #include "tests/cuda/fake_cudart.h"
@@ -49,7 +50,7 @@ class GpuPrimitives {
       cublaslt.enqueue = cudnn.enqueue = fake_cudart::Enqueue;
       libraries.push_back(NewCudaLibrary(cublaslt.table(), cudnn.table(), {}).value());
     }
-    libraries.push_back(NewKernelLibrary());
+    libraries.push_back(NewReferenceLibrary());
     primitives_ = std::make_unique<Primitives>(std::move(libraries));
   }
   const Primitives* get() const { return primitives_.get(); }

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 #include "tests/distributed/rank_threads.h"
 
 namespace gyre {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 #include "tests/distributed/rank_threads.h"
 
 namespace gyre {

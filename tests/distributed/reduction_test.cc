@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "engine/runtime/parallel.h"
+#include "engine/runtime/parallel/parallel.h"
 #include "tests/runtime/monoid_check.h"
 
 namespace gyre {

@@ -22,8 +22,8 @@ layers/dropout.cc|dropout|0 : scale * from[at]|0 : static_cast<T>(scale) * from[
 layers/dropout.cc|dropout|Philox(key, step->step, counter)|Philox(key, step->step + (from == to), counter)
 layers/dropout.cc|dropout|step->first_sample + |
 layers/flatten.cc|flatten|.must = true|.must = false
-engine/runtime/column_sum.h|dense|from[row * columns + column]|from[row * columns + 0 * column]
-engine/runtime/parallel.h|dense|return a + b|return a
+engine/runtime/parallel/column_sum.h|dense|from[row * columns + column]|from[row * columns + 0 * column]
+engine/runtime/parallel/parallel.h|dense|return a + b|return a
 layers/dense.cc|dense|weight.transpose_a = true|weight.transpose_b = true
 layers/dense.cc|dense|Run(context.stream, dy, context.states[kX].data|Run(context.stream, context.states[kX].data, dy
 layers/dense.cc|dense|.n = inputs, .k = outputs_}|.n = inputs, .k = outputs_ - 1}
@@ -44,19 +44,19 @@ layers/softmax_cross_entropy.cc|softmax_cross_entropy|if (!labels.Counts(n))|if 
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|c == labels.labels[n]|c + 1 == labels.labels[n]
 layers/labelled_mean.h|softmax_cross_entropy|count != nullptr ? count[0] :|
 layers/labelled_mean.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
-engine/runtime/primitives_reference_conv.cc|conv2d|i * group_channels_ * taps_|i * taps_
-engine/runtime/primitives_reference_conv.cc|conv2d|padded_row - kernel_row * spec_.dilation_h|padded_row - kernel_row
-engine/runtime/primitives_reference_conv.cc|conv2d|spec_.w % spec_.h + spec_.padding_top|spec_.w % spec_.h + spec_.padding_bottom
-engine/runtime/primitives_reference_conv.cc|conv2d|left % spec_.stride_w != 0|false
-engine/runtime/primitives_reference_conv.cc|conv2d|+ g * group_filters_|+ 0 * g
-engine/runtime/primitives_reference_conv.cc|conv2d|first_filter + filter, channel0, tap|0 * first_filter + filter, channel0, tap
-engine/runtime/primitives_reference_conv.cc|conv2d|first_filter + filter, channel, tap)] =|filter, channel, tap)] =
-engine/runtime/primitives_reference_conv.cc|conv2d|total += sum|total = sum
-engine/runtime/primitives_reference_pool.cc|pool2d|c] += out[c]|c] = out[c]
-engine/runtime/primitives_reference_pool.cc|pool2d|dx[c] += dy[c] / pixels|dx[c] += dy[c] * pixels
-engine/runtime/primitives_reference_pool.cc|pool2d|std::fill_n(image, image_elements(), T{0});|
-engine/runtime/primitives_onednn_conv.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
-engine/runtime/primitives_onednn_conv.cc|conv2d|WantedWeights(s, backward_data_, weights, scratch)|Memory(stored_, weights)
+engine/runtime/primitives/blocked/conv2d.cc|conv2d|i * group_channels_ * taps_|i * taps_
+engine/runtime/primitives/blocked/conv2d.cc|conv2d|padded_row - kernel_row * spec_.dilation_h|padded_row - kernel_row
+engine/runtime/primitives/blocked/conv2d.cc|conv2d|spec_.w % spec_.h + spec_.padding_top|spec_.w % spec_.h + spec_.padding_bottom
+engine/runtime/primitives/blocked/conv2d.cc|conv2d|left % spec_.stride_w != 0|false
+engine/runtime/primitives/blocked/conv2d.cc|conv2d|+ g * group_filters_|+ 0 * g
+engine/runtime/primitives/blocked/conv2d.cc|conv2d|first_filter + filter, channel0, tap|0 * first_filter + filter, channel0, tap
+engine/runtime/primitives/blocked/conv2d.cc|conv2d|first_filter + filter, channel, tap)] =|filter, channel, tap)] =
+engine/runtime/primitives/blocked/conv2d.cc|conv2d|total += sum|total = sum
+engine/runtime/primitives/blocked/pool2d.cc|pool2d|c] += out[c]|c] = out[c]
+engine/runtime/primitives/blocked/pool2d.cc|pool2d|dx[c] += dy[c] / pixels|dx[c] += dy[c] * pixels
+engine/runtime/primitives/blocked/pool2d.cc|pool2d|std::fill_n(image, image_elements(), T{0});|
+engine/runtime/primitives/onednn/conv2d.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
+engine/runtime/primitives/onednn/conv2d.cc|conv2d|WantedWeights(s, backward_data_, weights, scratch)|Memory(stored_, weights)
 TABLE
 }
 

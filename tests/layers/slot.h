@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 
 namespace gyre {
 

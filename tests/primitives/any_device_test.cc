@@ -44,7 +44,7 @@ class AnyDeviceTest : public testing::TestWithParam<Case> {
 
   const TestDevice opened_ = OpenTestDevice(NamedDevice().value_or(DeviceKind::kSim), kManyThreads);
   const std::unique_ptr<PrimitiveLibrary> library_ =
-      GetParam().best ? std::make_unique<Chosen>(*opened_.primitives) : NewKernelLibrary();
+      GetParam().best ? std::make_unique<Chosen>(*opened_.primitives) : NewReferenceLibrary();
   Rig rig_{opened_.device};
   Oracle oracle_{rig_, *library_};
   Random random_{20240703};

@@ -22,7 +22,7 @@ class ConvertingTest : public testing::TestWithParam<Case> {
   }
 
   const std::unique_ptr<PrimitiveLibrary> inner_ =
-      GetParam().onednn ? NewOneDnnLibrary(kManyThreads) : NewReferenceLibrary();
+      GetParam().onednn ? NewOneDnnLibrary(kManyThreads) : NewBlockedLibrary();
   const std::unique_ptr<PrimitiveLibrary> library_ = NewConvertingLibrary({inner_.get()});
   Rig rig_{kManyThreads, DeviceKind::kSim};
   Oracle oracle_{rig_, *library_};
@@ -104,7 +104,7 @@ TEST_P(ConvertingTest, TakesNothingElse) {
 }
 
 TEST(ConvertingLibraryTest, TakesTheFirstInnerLibraryThatTakesTheJob) {
-  const auto onednn = NewOneDnnLibrary(1), reference = NewReferenceLibrary();
+  const auto onednn = NewOneDnnLibrary(1), reference = NewBlockedLibrary();
   const auto library = NewConvertingLibrary({onednn.get(), reference.get()});
   Conv2dSpec spec{.dtype = DType::kF16, .n = 1, .h = 8, .w = 8, .c = 16, .filters = 16};
   EXPECT_TRUE(Get(library->Prepare(spec))->weight_layout().tag.starts_with("onednn:"));

@@ -10,7 +10,7 @@ constexpr double kTolerance = 2e-6;  // relative to the sum of absolute values: 
 
 class OneDnnTest : public testing::TestWithParam<DeviceKind> {
  protected:
-  const std::unique_ptr<PrimitiveLibrary> reference_ = NewReferenceLibrary();
+  const std::unique_ptr<PrimitiveLibrary> reference_ = NewBlockedLibrary();
   const std::unique_ptr<PrimitiveLibrary> library_ = NewOneDnnLibrary(kManyThreads);
   Rig rig_{kManyThreads, GetParam()};
   Random random_{20240609};

@@ -11,8 +11,8 @@
 #include <random>
 #include <vector>
 
-#include "engine/runtime/buffer.h"
-#include "engine/runtime/primitives.h"
+#include "engine/runtime/device/buffer.h"
+#include "engine/runtime/primitives/primitives.h"
 
 namespace gyre {
 

@@ -38,13 +38,12 @@ std::unique_ptr<PrimitiveLibrary> Fake(absl::Status status) {
 }
 
 TEST(PrimitivesTest, TakesTheFirstThatTakesTheJob) {
-  const Primitives primitives =
-      Of(Fake(absl::UnimplementedError("not mine")), NewReferenceLibrary());
+  const Primitives primitives = Of(Fake(absl::UnimplementedError("not mine")), NewBlockedLibrary());
   EXPECT_TRUE(primitives.Prepare(GemmSpec{.m = 1, .n = 1, .k = 1}).ok());
 }
 
 TEST(PrimitivesTest, AnErrorIsNotSkipped) {
-  const Primitives primitives = Of(Fake(absl::InternalError("broken")), NewReferenceLibrary());
+  const Primitives primitives = Of(Fake(absl::InternalError("broken")), NewBlockedLibrary());
   EXPECT_EQ(primitives.Prepare(GemmSpec{}).status(), absl::InternalError("broken"));
 }
 
@@ -93,7 +92,7 @@ TEST(PrimitivesTest, WeightLayoutsDoNotDependOnTheBatch) {
 TEST(PrimitivesTest, ReluLetsNaNsThrough) {
   const Primitives primitives(DeviceKind::kCpu, 1);
   const Chosen chosen(primitives);
-  const auto reference = NewReferenceLibrary(), kernels = NewKernelLibrary();
+  const auto reference = NewBlockedLibrary(), kernels = NewReferenceLibrary();
   Rig rig(1);
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
     VisitReal(dtype, [&]<typename T>() {
@@ -132,7 +131,7 @@ class ChoosyLibrary : public FakeLibrary {
 
 TEST(PrimitivesTest, ChoicesAreThoseOfAllLibraries) {
   EXPECT_EQ(Of(std::unique_ptr<PrimitiveLibrary>(std::make_unique<ChoosyLibrary>("a\nb\n")),
-               NewReferenceLibrary(),
+               NewBlockedLibrary(),
                std::unique_ptr<PrimitiveLibrary>(std::make_unique<ChoosyLibrary>("c\n")))
                 .choices(),
             "a\nb\nc\n");
@@ -183,8 +182,8 @@ TEST(SpecTest, ExtentsAndFlops) {
 // Every library refuses what is invalid, with the spec and the reason.
 template <typename Spec>
 void ExpectInvalid(const Spec& spec, const std::string& reason) {
-  for (const auto& library :
-       {NewOneDnnLibrary(1), NewReferenceLibrary(), NewKernelLibrary(), NewConvertingLibrary({})}) {
+  for (const auto& library : {NewOneDnnLibrary(1), NewBlockedLibrary(), NewReferenceLibrary(),
+                              NewConvertingLibrary({})}) {
     const absl::Status status = library->Prepare(spec).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_EQ(status.message(), ToString(spec) + ": " + reason);

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 #include "tests/test_device.h"
 
 namespace gyre {

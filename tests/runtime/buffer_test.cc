@@ -1,4 +1,4 @@
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 
 #include <gtest/gtest.h>
 

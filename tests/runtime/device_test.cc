@@ -1,5 +1,5 @@
 // What cpu and sim have in common: memory, order and errors as device.h promises them.
-#include "engine/runtime/device.h"
+#include "engine/runtime/device/device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 
 namespace gyre {
 namespace {

@@ -1,5 +1,5 @@
-// monoid_check.h: checks that a reduction functor (engine/runtime/parallel.h) obeys the laws that
-// ForEachRow and ReduceColumns rely on.  For the tests of every functor of that kind.
+// monoid_check.h: checks that a reduction functor (engine/runtime/parallel/parallel.h) obeys the
+// laws that ForEachRow and ReduceColumns rely on.  For the tests of every functor of that kind.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,8 +1,6 @@
 // What a GPU's blocks do in each skeleton, by blocks that are loops: every phase runs its threads
 // one after another, in one order or the other, so that a value that one thread writes and another
 // one reads in the same phase shows in the bits.
-#include "engine/runtime/parallel_block.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "engine/runtime/parallel/block.h"
 #include "tests/runtime/scatter_case.h"
 
 namespace gyre::parallel_internal {

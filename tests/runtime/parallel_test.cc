@@ -1,4 +1,4 @@
-#include "engine/runtime/parallel.h"
+#include "engine/runtime/parallel/parallel.h"
 
 #include <gtest/gtest.h>
 

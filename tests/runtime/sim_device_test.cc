@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 
 namespace gyre {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 
 namespace gyre {
 namespace {

@@ -1,6 +1,6 @@
 // Buckets summed over ranks as threads, on devices with one memory and with two, with buckets
 // shorter and longer than a segment, step after step.
-#include "engine/training/gradient_sync.h"
+#include "engine/training/step/gradient_sync.h"
 
 #include <gtest/gtest.h>
 

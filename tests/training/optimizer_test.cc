@@ -8,7 +8,7 @@
 #include <cmath>
 #include <random>
 
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 
 namespace gyre {
 namespace {

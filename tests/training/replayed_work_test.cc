@@ -1,6 +1,6 @@
 // Work that is run plainly, captured, and replayed does the same each time; actions run in their
 // places; a device that cannot capture still works; errors come through and leave nothing open.
-#include "engine/training/replayed_work.h"
+#include "engine/training/step/replayed_work.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Training steps on a device that reports late: random delays in every stream change no bit, with
 // the update gate open and shut, on one rank and on ranks as threads.
-#include "engine/training/training_step.h"
+#include "engine/training/step/training_step.h"
 
 #include <gtest/gtest.h>
 

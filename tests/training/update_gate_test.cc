@@ -1,6 +1,6 @@
 // Sums of squares against plain sums, over types and lengths around the pieces' ends; the gate's
 // decisions.
-#include "engine/training/update_gate.h"
+#include "engine/training/step/update_gate.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/runtime/buffer.h"
+#include "engine/runtime/device/buffer.h"
 
 namespace gyre {
 namespace {

@@ -1,0 +1,107 @@
+// The cpu device: work runs at once on the calling thread, so a stream keeps nothing but its first
+// error, and an event is done when recorded.
+
+#include <omp.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "engine/runtime/device/device.h"
+#include "engine/runtime/device/host_capture.h"
+#include "engine/runtime/device/host_event.h"
+#include "engine/runtime/device/host_memory.h"
+
+namespace gyre {
+namespace {
+
+class CpuStream : public Stream {
+ public:
+  DeviceKind kind() const override { return DeviceKind::kCpu; }
+
+  absl::Status Copy(void* to, const void* from, size_t bytes) override {
+    return Call([to, from, bytes] {
+      if (bytes > 0) std::memcpy(to, from, bytes);
+      return absl::OkStatus();
+    });
+  }
+
+  absl::Status Record(Event& event) override {
+    RETURN_IF_ERROR(capture_.Refuse("Record"));
+    AsHostEvent(event).Renew()->Finish(status_);
+    return status_;
+  }
+
+  absl::Status Wait(const Event& event) override {
+    RETURN_IF_ERROR(capture_.Refuse("Wait"));
+    const std::shared_ptr<Completion> completion = AsHostEvent(event).latest();
+    if (status_.ok() && completion != nullptr) status_ = completion->Wait();
+    return status_;
+  }
+
+  absl::Status Call(std::function<absl::Status()> work) override {
+    if (capture_.active()) {
+      capture_.Add(std::move(work));
+    } else if (status_.ok()) {
+      status_ = work();
+    }
+    return status_;
+  }
+
+  absl::Status Synchronize() override {
+    RETURN_IF_ERROR(capture_.Refuse("Synchronize"));
+    return status_;
+  }
+
+  absl::Status BeginCapture() override { return capture_.Begin(); }
+  absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override { return capture_.End(); }
+  void* native() const override { return nullptr; }
+
+ private:
+  absl::Status status_;
+  HostCapture capture_;
+};
+
+size_t PhysicalMemoryBytes() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(const CpuOptions& options)
+      : options_(options), memory_("cpu", PhysicalMemoryBytes(), std::nullopt) {
+    GYRE_CHECK(options.threads >= 1);
+  }
+
+  DeviceKind kind() const override { return DeviceKind::kCpu; }
+
+  absl::StatusOr<void*> Allocate(MemoryKind kind, size_t bytes) override {
+    return memory_.Allocate(kind, bytes);
+  }
+
+  void Free(MemoryKind kind, void* memory) override { memory_.Free(kind, memory); }
+
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
+    omp_set_num_threads(options_.threads);  // of the calling thread, whose stream it is
+    return std::make_unique<CpuStream>();
+  }
+
+  absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
+    return std::make_unique<HostEvent>();
+  }
+
+  size_t capacity_bytes() const override { return memory_.capacity_bytes(); }
+
+ private:
+  const CpuOptions options_;
+  HostMemory memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> NewCpuDevice(const CpuOptions& options) {
+  return std::make_unique<CpuDevice>(options);
+}
+
+}  // namespace gyre

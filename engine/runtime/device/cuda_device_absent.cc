@@ -1,0 +1,19 @@
+// cuda_device.h in a build without CUDA.
+
+#include "engine/runtime/check.h"
+#include "engine/runtime/device/cuda_device.h"
+
+namespace gyre {
+
+absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions&) {
+  return absl::UnimplementedError(
+      "this build has no CUDA (WITH_CUDA=0, or no CUDA toolkit where it was built); use "
+      "--device=cpu, or build where nvcc is");
+}
+
+std::string DescribeCudaDevice(const Device& device) {
+  GYRE_CHECK(device.kind() == DeviceKind::kCuda);
+  return "";
+}
+
+}  // namespace gyre

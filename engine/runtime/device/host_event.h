@@ -1,0 +1,45 @@
+// host_event.h: the Event of the cpu and sim devices.  Record replaces the event's completion, so
+// that a Wait, which keeps the completion it found, is not moved by a later Record: CUDA's rule.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "engine/runtime/device/device.h"
+
+namespace gyre {
+
+// A point in a stream: passed once, with the first error of the work before it.  Thread-safe.
+class Completion {
+ public:
+  void Finish(const absl::Status& status);
+  absl::Status Wait() const;
+  std::optional<absl::Status> result() const;  // nullopt while the stream has not come here
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable finished_;
+  std::optional<absl::Status> result_;
+};
+
+class HostEvent : public Event {
+ public:
+  absl::StatusOr<bool> Done() const override;
+  absl::Status Synchronize() const override;
+
+  // A new completion, which from now on is the event's.
+  std::shared_ptr<Completion> Renew();
+  std::shared_ptr<Completion> latest() const;  // null if never recorded
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<Completion> latest_;
+};
+
+// Every event that reaches a stream of cpu or sim is a HostEvent; another device's is a bug.
+HostEvent& AsHostEvent(Event& event);
+const HostEvent& AsHostEvent(const Event& event);
+
+}  // namespace gyre

@@ -1,0 +1,75 @@
+#include "engine/runtime/device/host_memory.h"
+
+#include <cstring>
+#include <functional>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace gyre {
+namespace {
+
+constexpr std::align_val_t kAlignment{4096};  // promised by Device::Allocate
+
+std::string_view Name(MemoryKind kind) {
+  return kind == MemoryKind::kDevice ? "device" : "pinned host";
+}
+
+}  // namespace
+
+HostMemory::HostMemory(std::string device, size_t capacity_bytes, std::optional<unsigned char> fill)
+    : device_(std::move(device)), capacity_bytes_(capacity_bytes), fill_(fill) {}
+
+HostMemory::~HostMemory() { GYRE_CHECK(ranges_.empty()); }
+
+absl::StatusOr<void*> HostMemory::Allocate(MemoryKind kind, size_t bytes) {
+  if (bytes == 0) return nullptr;
+  std::lock_guard lock(mutex_);
+  const bool counted = kind == MemoryKind::kDevice;
+  if (counted && bytes > capacity_bytes_ - in_use_bytes_) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s: out of device memory: %d bytes asked for, %d in use, capacity %d bytes", device_,
+        bytes, in_use_bytes_, capacity_bytes_));
+  }
+  void* data = ::operator new(bytes, kAlignment, std::nothrow);
+  if (data == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s: the system has no %d bytes of %s memory", device_, bytes, Name(kind)));
+  }
+  if (fill_) std::memset(data, *fill_, bytes);
+  ranges_.emplace(static_cast<const std::byte*>(data), Range{bytes, kind});
+  if (counted) in_use_bytes_ += bytes;
+  return data;
+}
+
+void HostMemory::Free(MemoryKind kind, void* memory) {
+  if (memory == nullptr) return;
+  std::lock_guard lock(mutex_);
+  const auto range = ranges_.find(static_cast<const std::byte*>(memory));
+  GYRE_CHECK(range != ranges_.end() && range->second.kind == kind);
+  if (kind == MemoryKind::kDevice) in_use_bytes_ -= range->second.bytes;
+  ranges_.erase(range);
+  ::operator delete(memory, kAlignment);
+}
+
+absl::Status HostMemory::CheckRange(const void* data, size_t bytes) const {
+  if (bytes == 0) return absl::OkStatus();
+  const std::less<const std::byte*> before;
+  const std::byte* const begin = static_cast<const std::byte*>(data);
+  const std::byte* const end = begin + bytes;
+  std::lock_guard lock(mutex_);
+  // The last range that starts before `end` is the only one that can hold [begin, end), and if it
+  // does not meet it, no range does.
+  auto range = ranges_.lower_bound(end);
+  if (range == ranges_.begin()) return absl::OkStatus();
+  --range;
+  const std::byte* const range_end = range->first + range->second.bytes;
+  if (!before(begin, range_end)) return absl::OkStatus();
+  if (!before(begin, range->first) && !before(range_end, end)) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrFormat(
+      "%s: [%p, %p) of %d bytes leaves the %s memory [%p, %p) of %d bytes", device_, begin, end,
+      bytes, Name(range->second.kind), range->first, range_end, range->second.bytes));
+}
+
+}  // namespace gyre

@@ -1,0 +1,24 @@
+// column_sum.h: the reduction that makes a bias's gradient, for ReduceColumns.
+#pragma once
+
+#include "engine/runtime/dtype.h"
+#include "engine/runtime/parallel/parallel.h"
+
+namespace gyre {
+
+// to[column] = the sum over rows of from: [rows, columns], in AccumulateType, rounded once.
+template <typename T>
+struct ColumnSum : Sum<AccumulateType<T>> {
+  int64_t columns;
+  const T* from;
+  T* to;
+
+  HOST_DEVICE AccumulateType<T> Load(int64_t row, int64_t column) const {
+    return static_cast<AccumulateType<T>>(from[row * columns + column]);
+  }
+  HOST_DEVICE void Store(int64_t column, AccumulateType<T> sum) const {
+    to[column] = static_cast<T>(sum);
+  }
+};
+
+}  // namespace gyre

@@ -1,0 +1,94 @@
+// parallel_cuda.h: the loop skeletons as CUDA kernels; included by parallel.h alone, under nvcc.
+// What a block does is in parallel_block.h.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/device/device.h"
+#include "engine/runtime/parallel/block.h"
+
+namespace gyre::parallel_internal {
+
+// Several times what any GPU holds at once (an H100: 132 x 8 blocks of kThreads); beyond it the
+// kernels stride.
+inline constexpr int64_t kMaxBlocks = 8192;
+
+// Enqueues kernel(arguments...) with that many blocks, but kMaxBlocks at most.
+template <typename... Parameters>
+absl::Status Launch(const char* skeleton, Stream& stream, int64_t blocks,
+                    void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
+  void* pointers[] = {&arguments...};
+  const cudaError_t error = cudaLaunchKernel(
+      reinterpret_cast<const void*>(kernel),
+      dim3(static_cast<unsigned>(std::min(kMaxBlocks, blocks))), dim3(kThreads), pointers,
+      /*sharedMem=*/0, static_cast<cudaStream_t>(stream.native()));
+  if (error == cudaSuccess) return absl::OkStatus();
+  (void)cudaGetLastError();  // reported here, not once more by the next call that looks
+  return absl::InternalError(
+      absl::StrCat(skeleton, ": cudaLaunchKernel: ", cudaGetErrorString(error)));
+}
+
+// The block that runs a kernel, as parallel_block.h wants one.
+class CudaBlock {
+ public:
+  __device__ int64_t index() const { return blockIdx.x; }
+  __device__ int64_t count() const { return gridDim.x; }
+  template <typename F>
+  __device__ void Phase(F f) {
+    f(static_cast<int>(threadIdx.x));
+    __syncthreads();
+  }
+  template <typename F>
+  __device__ bool Any(F f) {
+    return __syncthreads_or(f(static_cast<int>(threadIdx.x)) ? 1 : 0) != 0;
+  }
+};
+
+// An array of kThreads in shared memory, of values that may have constructors.
+template <typename T>
+__device__ T* SharedArray() {
+  __shared__ alignas(T) unsigned char bytes[sizeof(T) * kThreads];
+  return reinterpret_cast<T*>(bytes);
+}
+
+template <typename F>
+__global__ void __launch_bounds__(kThreads) ForEachKernel(int64_t n, F f) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
+    f(i);
+  }
+}
+
+template <typename R>
+__global__ void __launch_bounds__(kThreads) ForEachRowKernel(int64_t rows, int64_t columns, R r) {
+  CudaBlock block;
+  ForEachRowBlock(block, rows, columns, r, SharedArray<typename R::Value>());
+}
+
+template <typename R>
+__global__ void __launch_bounds__(kThreads)
+    TransformRowsKernel(int64_t rows, int64_t columns, R r) {
+  CudaBlock block;
+  TransformRowsBlock(block, rows, columns, r, SharedArray<typename R::Value>());
+}
+
+template <typename R>
+__global__ void __launch_bounds__(kThreads)
+    ReduceColumnsKernel(int64_t rows, int64_t columns, R r) {
+  CudaBlock block;
+  ReduceColumnsBlock(block, rows, columns, r, SharedArray<typename R::Value>());
+}
+
+template <typename S>
+__global__ void __launch_bounds__(kThreads) ScatterAddKernel(int64_t rows, int64_t columns, S s) {
+  CudaBlock block;
+  ScatterAddBlock(block, rows, columns, s, SharedArray<unsigned char>());
+}
+
+}  // namespace gyre::parallel_internal

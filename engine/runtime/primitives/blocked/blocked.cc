@@ -1,0 +1,127 @@
+// The reference library: GEMM and log-softmax, and the door to the convolution and pooling beside
+// them.  It is the oracle of every other library and the F64 path.
+#include "engine/runtime/primitives/blocked/blocked.h"
+
+#include <cmath>
+
+#include "engine/runtime/primitives/activation.h"
+#include "engine/runtime/primitives/blocked/blocked_gemm.h"
+
+namespace gyre {
+namespace {
+
+template <typename T>
+class GemmByBlocks : public Gemm {
+ public:
+  explicit GemmByBlocks(const GemmSpec& spec) : spec_(spec) {}
+
+  size_t scratch_bytes() const override { return 0; }
+
+  absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
+                   void*) const override {
+    return stream.Call([=, this] {
+      Multiply(static_cast<const T*>(a), static_cast<const T*>(b), static_cast<const T*>(bias),
+               static_cast<T*>(c));
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  void Multiply(const T* a, const T* b, const T* bias, T* c) const {
+    const int64_t a_row = spec_.transpose_a ? 1 : spec_.k, a_k = spec_.transpose_a ? spec_.m : 1;
+    const int64_t b_k = spec_.transpose_b ? 1 : spec_.n, b_column = spec_.transpose_b ? spec_.k : 1;
+    BlockedGemm<T>(
+        spec_.m, spec_.n, spec_.k,
+        [=](int64_t row, int64_t k0, int64_t count, T* to) {
+          const T* from = a + row * a_row + k0 * a_k;
+          for (int64_t i = 0; i < count; ++i) to[i] = from[i * a_k];
+        },
+        [=](int64_t k, int64_t column0, int64_t count, T* to) {
+          const T* from = b + k * b_k + column0 * b_column;
+          for (int64_t i = 0; i < count; ++i) to[i] = from[i * b_column];
+        },
+        [=, this](int64_t row, int64_t column0, int64_t count, const T* from) {
+          T* to = c + row * spec_.n + column0;
+          for (int64_t i = 0; i < count; ++i) {
+            to[i] = Activate(spec_.activation, spec_.bias ? from[i] + bias[column0 + i] : from[i]);
+          }
+        });
+  }
+
+  const GemmSpec spec_;
+};
+
+// Sums in double, so that a float result is exact to its last bits however long the row.
+template <typename T>
+class BlockedLogSoftmax : public LogSoftmax {
+ public:
+  explicit BlockedLogSoftmax(const LogSoftmaxSpec& spec) : spec_(spec) {}
+
+  absl::Status Forward(Stream& stream, const void* x, void* y) const override {
+    return stream.Call([=, this] {
+#pragma omp parallel for
+      for (int64_t row = 0; row < spec_.rows; ++row) {
+        Row(static_cast<const T*>(x) + row * spec_.columns,
+            static_cast<T*>(y) + row * spec_.columns);
+      }
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  void Row(const T* x, T* y) const {
+    double max = static_cast<double>(x[0]);
+    for (int64_t i = 1; i < spec_.columns; ++i) max = std::max(max, static_cast<double>(x[i]));
+    double sum = 0;
+    for (int64_t i = 0; i < spec_.columns; ++i) sum += std::exp(static_cast<double>(x[i]) - max);
+    const double log_sum = std::log(sum);
+    for (int64_t i = 0; i < spec_.columns; ++i) {
+      y[i] = static_cast<T>(static_cast<double>(x[i]) - max - log_sum);
+    }
+  }
+
+  const LogSoftmaxSpec spec_;
+};
+
+class BlockedLibrary : public PrimitiveLibrary {
+ public:
+  std::string_view name() const override { return "blocked"; }
+
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    RETURN_IF_ERROR(Accept(spec));
+    return VisitComputeType(spec.dtype, [&]<typename T>() -> std::unique_ptr<Gemm> {
+      return std::make_unique<GemmByBlocks<T>>(spec);
+    });
+  }
+
+  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
+    RETURN_IF_ERROR(Accept(spec));
+    return PrepareBlockedConv2d(spec);
+  }
+
+  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
+    RETURN_IF_ERROR(Accept(spec));
+    return PrepareBlockedPool2d(spec);
+  }
+
+  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
+    RETURN_IF_ERROR(Accept(spec));
+    return VisitComputeType(spec.dtype, [&]<typename T>() -> std::unique_ptr<LogSoftmax> {
+      return std::make_unique<BlockedLogSoftmax<T>>(spec);
+    });
+  }
+
+ private:
+  template <typename Spec>
+  static absl::Status Accept(const Spec& spec) {
+    RETURN_IF_ERROR(Validate(spec));
+    if (!IsComputeType(spec.dtype)) return absl::UnimplementedError(ToString(spec));
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<PrimitiveLibrary> NewBlockedLibrary() { return std::make_unique<BlockedLibrary>(); }
+
+}  // namespace gyre

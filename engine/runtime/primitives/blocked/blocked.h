@@ -1,0 +1,12 @@
+// primitives_reference.h: the plain implementations, one file an operation; inside the library
+// only.  Every Prepare takes a valid spec of dtype F32 or F64.
+#pragma once
+
+#include "engine/runtime/primitives/primitives.h"
+
+namespace gyre {
+
+absl::StatusOr<std::unique_ptr<Conv2d>> PrepareBlockedConv2d(const Conv2dSpec& spec);
+std::unique_ptr<Pool2d> PrepareBlockedPool2d(const Pool2dSpec& spec);
+
+}  // namespace gyre

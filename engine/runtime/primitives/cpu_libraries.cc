@@ -1,0 +1,25 @@
+// The libraries of a CPU and their order.
+#include "engine/runtime/primitives/primitives.h"
+
+namespace gyre {
+
+Primitives::Primitives(DeviceKind device, int threads) {
+  GYRE_CHECK(device != DeviceKind::kCuda);
+  libraries_.push_back(NewOneDnnLibrary(threads));
+  const PrimitiveLibrary* onednn = libraries_.back().get();
+  auto reference = NewBlockedLibrary();
+  libraries_.push_back(NewConvertingLibrary({onednn, reference.get()}));
+  libraries_.push_back(std::move(reference));
+  libraries_.push_back(NewReferenceLibrary());
+}
+
+Primitives::Primitives(std::vector<std::unique_ptr<PrimitiveLibrary>> libraries)
+    : libraries_(std::move(libraries)) {}
+
+std::string Primitives::choices() const {
+  std::string all;
+  for (const auto& library : libraries_) all += library->choices();
+  return all;
+}
+
+}  // namespace gyre

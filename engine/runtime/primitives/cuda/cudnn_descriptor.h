@@ -1,0 +1,109 @@
+// cudnn_descriptor.h: owns one of cuDNN's backend descriptors: typed attributes, and errors that
+// name the descriptor and the attribute.  Inside the CUDA library only.
+//
+// The first error sticks: later calls do nothing, and Finalize returns it.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "engine/runtime/check.h"
+#include "engine/runtime/device/cuda_libraries.h"
+
+namespace gyre {
+
+// The attribute type that goes with values of type T.
+template <typename T>
+constexpr cudnnBackendAttributeType_t CudnnTypeOf() {
+  if constexpr (std::is_same_v<T, bool>) {
+    return CUDNN_TYPE_BOOLEAN;
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    return CUDNN_TYPE_INT64;
+  } else if constexpr (std::is_same_v<T, float>) {
+    return CUDNN_TYPE_FLOAT;
+  } else if constexpr (std::is_same_v<T, const void*>) {
+    return CUDNN_TYPE_VOID_PTR;
+  } else if constexpr (std::is_same_v<T, cudnnHandle_t>) {
+    return CUDNN_TYPE_HANDLE;
+  } else if constexpr (std::is_same_v<T, cudnnDataType_t>) {
+    return CUDNN_TYPE_DATA_TYPE;
+  } else if constexpr (std::is_same_v<T, cudnnConvolutionMode_t>) {
+    return CUDNN_TYPE_CONVOLUTION_MODE;
+  } else if constexpr (std::is_same_v<T, cudnnPointwiseMode_t>) {
+    return CUDNN_TYPE_POINTWISE_MODE;
+  } else if constexpr (std::is_same_v<T, cudnnBackendHeurMode_t>) {
+    return CUDNN_TYPE_HEUR_MODE;
+  } else if constexpr (std::is_same_v<T, cudnnBackendKnobType_t>) {
+    return CUDNN_TYPE_KNOB_TYPE;
+  } else {
+    static_assert(std::is_same_v<T, cudnnBackendNumericalNote_t>);
+    return CUDNN_TYPE_NUMERICAL_NOTE;
+  }
+}
+
+class CudnnDescriptor {
+ public:
+  CudnnDescriptor(const Cudnn& cudnn, cudnnBackendDescriptorType_t type);
+  ~CudnnDescriptor();
+  CudnnDescriptor(CudnnDescriptor&& other) noexcept;
+  CudnnDescriptor& operator=(CudnnDescriptor&&) = delete;
+
+  template <typename T>
+  CudnnDescriptor& Set(cudnnBackendAttributeName_t attribute, const T& value) {
+    return SetRaw(attribute, CudnnTypeOf<T>(), 1, &value);
+  }
+  CudnnDescriptor& Set(cudnnBackendAttributeName_t attribute, const CudnnDescriptor& value) {
+    return SetRaw(attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.descriptor_);
+  }
+  // values: of std::array or std::vector.
+  template <typename Values>
+  CudnnDescriptor& SetAll(cudnnBackendAttributeName_t attribute, const Values& values) {
+    return SetRaw(attribute, CudnnTypeOf<typename Values::value_type>(),
+                  static_cast<int64_t>(values.size()), values.data());
+  }
+  CudnnDescriptor& SetAll(cudnnBackendAttributeName_t attribute,
+                          const std::vector<CudnnDescriptor>& values);
+  absl::Status Finalize();
+
+  // The one value of an attribute.
+  template <typename T>
+  absl::StatusOr<T> Get(cudnnBackendAttributeName_t attribute) const {
+    T value = {};
+    RETURN_IF_ERROR(GetRaw(attribute, CudnnTypeOf<T>(), 1, &value).status());
+    return value;
+  }
+  // The values of an attribute, at most `most`.
+  template <typename T>
+  absl::StatusOr<std::vector<T>> GetAll(cudnnBackendAttributeName_t attribute, int64_t most) const {
+    std::vector<T> values(static_cast<size_t>(most));
+    ASSIGN_OR_RETURN(const int64_t count, GetRaw(attribute, CudnnTypeOf<T>(), most, values.data()));
+    values.resize(static_cast<size_t>(count));
+    return values;
+  }
+  // The descriptors of a type that are an attribute's values, at most `most`, as new ones.
+  absl::StatusOr<std::vector<CudnnDescriptor>> GetAll(cudnnBackendAttributeName_t attribute,
+                                                      cudnnBackendDescriptorType_t type,
+                                                      int64_t most) const;
+  // How many descriptors are an attribute's values.
+  absl::StatusOr<int64_t> Count(cudnnBackendAttributeName_t attribute) const;
+
+  cudnnBackendDescriptor_t get() const { return descriptor_; }
+
+ private:
+  CudnnDescriptor& SetRaw(cudnnBackendAttributeName_t attribute, cudnnBackendAttributeType_t type,
+                          int64_t count, const void* values);
+  // Returns how many values were written or, if `most` is 0, how many there are.
+  absl::StatusOr<int64_t> GetRaw(cudnnBackendAttributeName_t attribute,
+                                 cudnnBackendAttributeType_t type, int64_t most,
+                                 void* values) const;
+  // OK, or Unimplemented if cuDNN says that it does not support something, or Internal.
+  absl::Status Status(cudnnStatus_t code, const char* call, std::string_view attribute) const;
+
+  const Cudnn& cudnn_;
+  const cudnnBackendDescriptorType_t type_;
+  cudnnBackendDescriptor_t descriptor_ = nullptr;
+  absl::Status status_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,249 @@
+#include "engine/runtime/primitives/cuda/cudnn_graph.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace gyre {
+namespace {
+
+// What cudaMalloc gives, and so what cuDNN's users hand it; it asks for nothing less explicitly.
+constexpr size_t kWorkspaceAlignment = 256;
+
+// "engine 51, knobs 2=8 13=0", the kinds and values of cuDNN's enumerations.
+absl::StatusOr<std::string> ToString(const CudnnDescriptor& configuration,
+                                     const CudnnDescriptor& engine) {
+  ASSIGN_OR_RETURN(const int64_t index, engine.Get<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
+  std::string text = absl::StrCat("engine ", index, ", knobs");
+  // Asked for their number, cuDNN 9.19 says 0 whatever it is.
+  ASSIGN_OR_RETURN(
+      const std::vector<CudnnDescriptor> knobs,
+      configuration.GetAll(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR,
+                           CUDNN_KNOB_TYPE_COUNTS));
+  for (const CudnnDescriptor& knob : knobs) {
+    ASSIGN_OR_RETURN(const auto type,
+                     knob.Get<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE));
+    ASSIGN_OR_RETURN(const auto value, knob.Get<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE));
+    absl::StrAppend(&text, " ", static_cast<int>(type), "=", value);
+  }
+  return text;
+}
+
+}  // namespace
+
+CudnnPlan::CudnnPlan(std::deque<CudnnDescriptor> parts, CudnnDescriptor plan,
+                     size_t workspace_bytes, std::string choice)
+    : parts_(std::move(parts)),
+      plan_(std::move(plan)),
+      workspace_bytes_(workspace_bytes),
+      choice_(std::move(choice)) {}
+
+size_t CudnnPlan::scratch_bytes() const {
+  if (workspace_bytes_ == 0) return 0;
+  return workspace_bytes_ + kWorkspaceAlignment - kOperandAlignment;
+}
+
+absl::Status CudnnPlan::Execute(const CudaContext& context, Stream& stream,
+                                const std::vector<std::pair<int64_t, const void*>>& tensors,
+                                void* scratch) const {
+  std::vector<int64_t> ids;
+  std::vector<const void*> pointers;
+  for (const auto& [id, pointer] : tensors) {
+    ids.push_back(id);
+    pointers.push_back(pointer);
+  }
+  const void* workspace = nullptr;
+  if (workspace_bytes_ > 0) {
+    const auto address = reinterpret_cast<uintptr_t>(scratch) + kWorkspaceAlignment - 1;
+    workspace = reinterpret_cast<const void*>(address - address % kWorkspaceAlignment);
+  }
+  CudnnDescriptor pack(context.cudnn, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  RETURN_IF_ERROR(pack.SetAll(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)
+                      .SetAll(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers)
+                      .Set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
+                      .Finalize());
+  RETURN_IF_ERROR(CudnnStatus(context.cudnn,
+                              context.cudnn.cudnnSetStream(
+                                  context.cudnn_handle, static_cast<cudaStream_t>(stream.native())),
+                              "cudnnSetStream"));
+  return CudnnStatus(
+      context.cudnn,
+      context.cudnn.cudnnBackendExecute(context.cudnn_handle, plan_.get(), pack.get()),
+      "cudnnBackendExecute");
+}
+
+void CudnnGraph::ConvolutionForward(const Convolution& convolution, const Tensor& x,
+                                    const Tensor& w, const Tensor& y) {
+  CudnnDescriptor operation(context_.cudnn, CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
+  operation.Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, Describe(convolution))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, Describe(x))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, Describe(w))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, Describe(y))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1.0f)
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0f);
+  AddOperation(std::move(operation));
+}
+
+void CudnnGraph::ConvolutionBackwardData(const Convolution& convolution, const Tensor& dy,
+                                         const Tensor& w, const Tensor& dx) {
+  CudnnDescriptor operation(context_.cudnn,
+                            CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR);
+  operation.Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, Describe(convolution))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, Describe(dy))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, Describe(w))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, Describe(dx))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, 1.0f)
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, 0.0f);
+  AddOperation(std::move(operation));
+}
+
+void CudnnGraph::ConvolutionBackwardWeights(const Convolution& convolution, const Tensor& x,
+                                            const Tensor& dy, const Tensor& dw) {
+  CudnnDescriptor operation(context_.cudnn,
+                            CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR);
+  operation.Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, Describe(convolution))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, Describe(x))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, Describe(dy))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, Describe(dw))
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, 1.0f)
+      .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, 0.0f);
+  AddOperation(std::move(operation));
+}
+
+void CudnnGraph::Add(const Tensor& x, const Tensor& b, const Tensor& y) {
+  Pointwise(CUDNN_POINTWISE_ADD, x, &b, y);
+}
+
+void CudnnGraph::Relu(const Tensor& x, const Tensor& y) {
+  Pointwise(CUDNN_POINTWISE_RELU_FWD, x, nullptr, y);
+}
+
+absl::StatusOr<CudnnPlan> CudnnGraph::Plan(const CudnnPolicy& policy) {
+  CudnnDescriptor& graph = NewPart(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  graph.Set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, context_.cudnn_handle)
+      .SetAll(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations_);
+  Finalize(graph);
+  RETURN_IF_ERROR(status_);
+  for (CudnnDescriptor& operation : operations_) parts_.push_back(std::move(operation));
+
+  int suggestions = 0;
+  std::string reason;
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    auto configurations = Suggest(graph, mode);
+    if (absl::IsUnimplemented(configurations.status())) {
+      reason = std::string(configurations.status().message());
+      continue;
+    }
+    RETURN_IF_ERROR(configurations.status());
+    for (CudnnDescriptor& configuration : *configurations) {
+      ++suggestions;
+      auto plan = Try(configuration, policy);
+      if (!absl::IsUnimplemented(plan.status())) {
+        RETURN_IF_ERROR(plan.status());
+        parts_.push_back(std::move(configuration));
+        return CudnnPlan(std::move(parts_), std::move(plan->plan), plan->workspace_bytes,
+                         std::move(plan->choice));
+      }
+      reason = std::string(plan.status().message());
+    }
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "none of the ", suggestions, " engines that cuDNN suggests will do; the last: ", reason));
+}
+
+absl::StatusOr<std::vector<CudnnDescriptor>> CudnnGraph::Suggest(
+    const CudnnDescriptor& graph, cudnnBackendHeurMode_t mode) const {
+  CudnnDescriptor heuristics(context_.cudnn, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  RETURN_IF_ERROR(heuristics.Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
+                      .Set(CUDNN_ATTR_ENGINEHEUR_MODE, mode)
+                      .Finalize());
+  ASSIGN_OR_RETURN(const int64_t count, heuristics.Count(CUDNN_ATTR_ENGINEHEUR_RESULTS));
+  return heuristics.GetAll(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+                           count);
+}
+
+absl::StatusOr<CudnnGraph::Candidate> CudnnGraph::Try(const CudnnDescriptor& configuration,
+                                                      const CudnnPolicy& policy) const {
+  ASSIGN_OR_RETURN(
+      const std::vector<CudnnDescriptor> engines,
+      configuration.GetAll(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1));
+  if (engines.empty()) return absl::InternalError("cuDNN: a configuration without an engine");
+  ASSIGN_OR_RETURN(std::string choice, ToString(configuration, engines[0]));
+  ASSIGN_OR_RETURN(const auto notes,
+                   engines[0].GetAll<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                                                  CUDNN_NUMERICAL_NOTE_TYPE_COUNT));
+  for (const cudnnBackendNumericalNote_t note : notes) {
+    if (std::count(policy.forbidden.begin(), policy.forbidden.end(), note) > 0) {
+      return absl::UnimplementedError(
+          absl::StrCat(choice, ": has the numerical note ", static_cast<int>(note)));
+    }
+  }
+  CudnnDescriptor plan(context_.cudnn, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  const absl::Status finalized = plan.Set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, context_.cudnn_handle)
+                                     .Set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration)
+                                     .Finalize();
+  // Whatever an engine fails of, the next one may not.
+  if (!finalized.ok()) return absl::UnimplementedError(finalized.message());
+  ASSIGN_OR_RETURN(const int64_t workspace,
+                   plan.Get<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
+  if (workspace < 0 || static_cast<size_t>(workspace) > policy.workspace_bytes) {
+    return absl::UnimplementedError(absl::StrCat(
+        choice, ": wants ", workspace, " bytes of workspace, more than ", policy.workspace_bytes));
+  }
+  return Candidate{std::move(plan), static_cast<size_t>(workspace), std::move(choice)};
+}
+
+const CudnnDescriptor& CudnnGraph::Describe(const Tensor& tensor) {
+  const auto known = tensors_.find(tensor.id);
+  if (known != tensors_.end()) return *known->second;
+  CudnnDescriptor& descriptor = NewPart(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  descriptor.Set(CUDNN_ATTR_TENSOR_UNIQUE_ID, tensor.id)
+      .Set(CUDNN_ATTR_TENSOR_DATA_TYPE, tensor.type)
+      .SetAll(CUDNN_ATTR_TENSOR_DIMENSIONS, tensor.extents)
+      .SetAll(CUDNN_ATTR_TENSOR_STRIDES, tensor.strides)
+      .Set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kOperandAlignment)
+      .Set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, tensor.is_virtual);
+  Finalize(descriptor);
+  tensors_[tensor.id] = &descriptor;
+  return descriptor;
+}
+
+const CudnnDescriptor& CudnnGraph::Describe(const Convolution& convolution) {
+  CudnnDescriptor& descriptor = NewPart(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  descriptor.Set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+      .Set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION)
+      .Set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, int64_t{2})
+      .SetAll(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, convolution.padding_before)
+      .SetAll(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, convolution.padding_after)
+      .SetAll(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, convolution.stride)
+      .SetAll(CUDNN_ATTR_CONVOLUTION_DILATIONS, convolution.dilation);
+  Finalize(descriptor);
+  return descriptor;
+}
+
+void CudnnGraph::Pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* b,
+                           const Tensor& y) {
+  CudnnDescriptor& pointwise = NewPart(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  pointwise.Set(CUDNN_ATTR_POINTWISE_MODE, mode)
+      .Set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
+  Finalize(pointwise);
+  CudnnDescriptor operation(context_.cudnn, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.Set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise)
+      .Set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, Describe(x))
+      .Set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, Describe(y));
+  if (b != nullptr) operation.Set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, Describe(*b));
+  AddOperation(std::move(operation));
+}
+
+CudnnDescriptor& CudnnGraph::NewPart(cudnnBackendDescriptorType_t type) {
+  return parts_.emplace_back(context_.cudnn, type);
+}
+
+void CudnnGraph::Finalize(CudnnDescriptor& descriptor) { status_.Update(descriptor.Finalize()); }
+
+void CudnnGraph::AddOperation(CudnnDescriptor operation) {
+  Finalize(operation);
+  operations_.push_back(std::move(operation));
+}
+
+}  // namespace gyre

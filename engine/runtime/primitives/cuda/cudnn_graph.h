@@ -1,0 +1,111 @@
+// cudnn_graph.h: cuDNN's backend API for operations on images: a graph of operations, the choice of
+// an engine for it, and its execution.  Inside the CUDA library only.
+//
+// A graph names its tensors by a number of the caller's; a plan is executed with a pointer for each
+// tensor that is not virtual.  Every call is checked, and a message names the descriptor and the
+// attribute.  Source: NVIDIA's documentation of cuDNN 9, "cudnn_graph Library".
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/runtime/primitives/cuda/context.h"
+#include "engine/runtime/primitives/cuda/cudnn_descriptor.h"
+
+namespace gyre {
+
+// Which engines may be chosen.
+struct CudnnPolicy {
+  std::vector<cudnnBackendNumericalNote_t> forbidden;
+  size_t workspace_bytes = 0;  // at most
+};
+
+// A graph of operations prepared for an engine.
+class CudnnPlan {
+ public:
+  // Of the scratch that Execute is handed.
+  size_t scratch_bytes() const;
+  // The engine and its settings.
+  const std::string& choice() const { return choice_; }
+
+  // Enqueues on stream.  tensors: ids and device memory.  Scratch and tensors are kOperandAlignment
+  // aligned.
+  absl::Status Execute(const CudaContext& context, Stream& stream,
+                       const std::vector<std::pair<int64_t, const void*>>& tensors,
+                       void* scratch) const;
+
+ private:
+  friend class CudnnGraph;
+  CudnnPlan(std::deque<CudnnDescriptor> parts, CudnnDescriptor plan, size_t workspace_bytes,
+            std::string choice);
+
+  std::deque<CudnnDescriptor> parts_;  // what the plan refers to
+  CudnnDescriptor plan_;
+  size_t workspace_bytes_;
+  std::string choice_;
+};
+
+// Builds a graph and chooses its engine, once.  The first error sticks and is what Plan returns.
+class CudnnGraph {
+ public:
+  explicit CudnnGraph(const CudaContext& context) : context_(context) {}
+
+  // Extents and strides are in cuDNN's order N, C, H, W, whatever the order in memory.
+  struct Tensor {
+    int64_t id = 0;
+    cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    std::array<int64_t, 4> extents = {}, strides = {};
+    bool is_virtual = false;  // from one operation to the next, never in memory
+  };
+  struct Convolution {
+    std::array<int64_t, 2> padding_before = {}, padding_after = {}, stride = {}, dilation = {};
+  };
+  // Of w: filters, channels of a group, kernel height and width.  x's channels tell the groups.
+  // Each assigns its last operand and sums in float.
+  void ConvolutionForward(const Convolution& convolution, const Tensor& x, const Tensor& w,
+                          const Tensor& y);
+  void ConvolutionBackwardData(const Convolution& convolution, const Tensor& dy, const Tensor& w,
+                               const Tensor& dx);
+  void ConvolutionBackwardWeights(const Convolution& convolution, const Tensor& x, const Tensor& dy,
+                                  const Tensor& dw);
+  // y = x + b; b is broadcast along its extents of 1.
+  void Add(const Tensor& x, const Tensor& b, const Tensor& y);
+  void Relu(const Tensor& x, const Tensor& y);
+
+  // The first engine of cuDNN's heuristics that the policy lets pass and that takes the graph.
+  // Errors: Unimplemented with cuDNN's reason if there is none; Internal if cuDNN fails.
+  absl::StatusOr<CudnnPlan> Plan(const CudnnPolicy& policy);
+
+ private:
+  struct Candidate {
+    CudnnDescriptor plan;
+    size_t workspace_bytes;
+    std::string choice;
+  };
+
+  // The descriptor of a tensor (one an id) or a convolution.
+  const CudnnDescriptor& Describe(const Tensor& tensor);
+  const CudnnDescriptor& Describe(const Convolution& convolution);
+  void Pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* b, const Tensor& y);
+  CudnnDescriptor& NewPart(cudnnBackendDescriptorType_t type);
+  void Finalize(CudnnDescriptor& descriptor);
+  void AddOperation(CudnnDescriptor operation);
+  // The engines, configured, that a mode of the heuristics suggests, best first.
+  absl::StatusOr<std::vector<CudnnDescriptor>> Suggest(const CudnnDescriptor& graph,
+                                                       cudnnBackendHeurMode_t mode) const;
+  // A plan for one of them, or Unimplemented with the reason.
+  absl::StatusOr<Candidate> Try(const CudnnDescriptor& configuration,
+                                const CudnnPolicy& policy) const;
+
+  const CudaContext& context_;
+  std::deque<CudnnDescriptor> parts_;  // stays put, for tensors_ and Describe's results
+  std::map<int64_t, const CudnnDescriptor*> tensors_;
+  std::vector<CudnnDescriptor> operations_;
+  absl::Status status_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,250 @@
+// GEMM by cuBLASLt.
+//
+// cuBLASLt's matrices are column-major: a row-major [r, c] is its [c, r].  So c = op(a) op(b) is
+// computed as c^T = op(b)^T op(a)^T: b comes first, and c^T has n rows, along which cuBLASLt's bias
+// epilogue runs.  Whether its ReLU lets a NaN through is not documented.
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/runtime/primitives/cuda/context.h"
+
+namespace gyre {
+namespace {
+
+// cuBLASLt ranks what it would run; beyond the first few its suggestions are slow.
+constexpr int kCandidates = 16;
+
+// How sums that are split along k may come together: not at all, or as partial sums of the compute
+// type in the workspace, added in a fixed order by a second kernel.  The other two schemes keep
+// partial sums in the output's type, which rounds them to 16 bits for the half types.
+constexpr uint32_t kReductionSchemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+
+cudaDataType_t DataType(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return CUDA_R_64F;
+    case DType::kF16:
+      return CUDA_R_16F;
+    case DType::kBF16:
+      return CUDA_R_16BF;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+cublasComputeType_t ComputeType(DType dtype, bool tf32) {
+  if (dtype == DType::kF64) return CUBLAS_COMPUTE_64F;
+  return dtype == DType::kF32 && tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+cublasLtEpilogue_t Epilogue(const GemmSpec& spec) {
+  if (spec.activation == Activation::kRelu) {
+    return spec.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  }
+  return spec.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+class CublasLtGemm : public Gemm {
+ public:
+  CublasLtGemm(std::shared_ptr<CudaContext> context, const GemmSpec& spec)
+      : context_(std::move(context)), lt_(context_->cublaslt), spec_(spec) {}
+  CublasLtGemm(const CublasLtGemm&) = delete;
+  CublasLtGemm& operator=(const CublasLtGemm&) = delete;
+
+  ~CublasLtGemm() override {
+    if (operation_ != nullptr) lt_.cublasLtMatmulDescDestroy(operation_);
+    for (cublasLtMatrixLayout_t layout : {a_, b_, c_}) {
+      if (layout != nullptr) lt_.cublasLtMatrixLayoutDestroy(layout);
+    }
+  }
+
+  absl::Status Describe() {
+    const bool f64 = spec_.dtype == DType::kF64;
+    RETURN_IF_ERROR(Status(
+        lt_.cublasLtMatmulDescCreate(&operation_, ComputeType(spec_.dtype, context_->options.tf32),
+                                     f64 ? CUDA_R_64F : CUDA_R_32F),
+        "cublasLtMatmulDescCreate"));
+    RETURN_IF_ERROR(SetTransposed(CUBLASLT_MATMUL_DESC_TRANSA, spec_.transpose_b));
+    RETURN_IF_ERROR(SetTransposed(CUBLASLT_MATMUL_DESC_TRANSB, spec_.transpose_a));
+    RETURN_IF_ERROR(CreateLayout(spec_.k, spec_.n, spec_.transpose_b, &b_));
+    RETURN_IF_ERROR(CreateLayout(spec_.m, spec_.k, spec_.transpose_a, &a_));
+    return CreateLayout(spec_.m, spec_.n, false, &c_);
+  }
+
+  // Chooses with the epilogue fused, or without it where no algorithm has it.
+  absl::Status Choose() {
+    const absl::Status chosen = ChooseAlgorithm(Epilogue(spec_));
+    if (!absl::IsUnimplemented(chosen) || Epilogue(spec_) == CUBLASLT_EPILOGUE_DEFAULT) {
+      return chosen;
+    }
+    fused_ = false;
+    return ChooseAlgorithm(CUBLASLT_EPILOGUE_DEFAULT);
+  }
+
+  size_t scratch_bytes() const override { return workspace_bytes_; }
+
+  absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
+                   void* scratch) const override {
+    RETURN_IF_ERROR(CheckAligned(a, "a"));
+    RETURN_IF_ERROR(CheckAligned(b, "b"));
+    RETURN_IF_ERROR(CheckAligned(c, "c"));
+    RETURN_IF_ERROR(CheckAligned(scratch, "scratch"));
+    if (spec_.bias && fused_) {
+      RETURN_IF_ERROR(CheckAligned(bias, "bias"));
+      RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+    }
+    // In the scale type: double for F64, else float.
+    const double one = 1, zero = 0;
+    const float one_float = 1, zero_float = 0;
+    const bool f64 = spec_.dtype == DType::kF64;
+    const void* alpha = f64 ? static_cast<const void*>(&one) : &one_float;
+    const void* beta = f64 ? static_cast<const void*>(&zero) : &zero_float;
+    RETURN_IF_ERROR(
+        Status(lt_.cublasLtMatmul(context_->cublaslt_handle, operation_, alpha, b, b_, a, a_, beta,
+                                  c, c_, c, c_, &algorithm_, scratch, workspace_bytes_,
+                                  static_cast<cudaStream_t>(stream.native())),
+               "cublasLtMatmul"));
+    if (fused_) return absl::OkStatus();
+    return AddBiasAndActivate(stream, spec_.dtype, spec_.activation, spec_.m, spec_.n,
+                              spec_.bias ? bias : nullptr, c);
+  }
+
+ private:
+  absl::Status Status(cublasStatus_t code, const char* call) const {
+    return CublasLtStatus(lt_, code, call);
+  }
+
+  template <typename T>
+  absl::Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) const {
+    return Status(lt_.cublasLtMatmulDescSetAttribute(operation_, attribute, &value, sizeof(value)),
+                  "cublasLtMatmulDescSetAttribute");
+  }
+
+  absl::Status SetTransposed(cublasLtMatmulDescAttributes_t attribute, bool transposed) const {
+    return Set(attribute, transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  }
+
+  // A row-major matrix of rows x columns, stored as its transpose if so said.
+  absl::Status CreateLayout(int64_t rows, int64_t columns, bool transposed,
+                            cublasLtMatrixLayout_t* layout) {
+    if (transposed) std::swap(rows, columns);
+    return Status(lt_.cublasLtMatrixLayoutCreate(layout, DataType(spec_.dtype),
+                                                 static_cast<uint64_t>(columns),
+                                                 static_cast<uint64_t>(rows), columns),
+                  "cublasLtMatrixLayoutCreate");
+  }
+
+  absl::Status ChooseAlgorithm(cublasLtEpilogue_t epilogue) {
+    RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
+    // The search takes the bias's alignment from a pointer that it does not follow.
+    const auto* bias = reinterpret_cast<const void*>(spec_.bias && fused_ ? kOperandAlignment : 0);
+    RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+
+    cublasLtMatmulPreference_t preference = nullptr;
+    RETURN_IF_ERROR(
+        Status(lt_.cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate"));
+    const absl::Status chosen = ChooseAlgorithm(epilogue, preference);
+    lt_.cublasLtMatmulPreferenceDestroy(preference);
+    return chosen;
+  }
+
+  absl::Status ChooseAlgorithm(cublasLtEpilogue_t epilogue, cublasLtMatmulPreference_t preference) {
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      return Status(
+          lt_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
+          "cublasLtMatmulPreferenceSetAttribute");
+    };
+    RETURN_IF_ERROR(
+        prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kSplitWorkspaceBytes}));
+    RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReductionSchemes));
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      RETURN_IF_ERROR(prefer(attribute, uint32_t{kOperandAlignment}));
+    }
+
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> candidates = {};
+    int found = 0;
+    const cublasStatus_t code =
+        lt_.cublasLtMatmulAlgoGetHeuristic(context_->cublaslt_handle, operation_, b_, a_, c_, c_,
+                                           preference, kCandidates, candidates.data(), &found);
+    if (code != CUBLAS_STATUS_NOT_SUPPORTED) {
+      RETURN_IF_ERROR(Status(code, "cublasLtMatmulAlgoGetHeuristic"));
+      for (int i = 0; i < found; ++i) {
+        if (IsAcceptable(candidates[i])) return Accept(candidates[i], epilogue);
+      }
+    }
+    return absl::UnimplementedError(
+        absl::StrCat(ToString(spec_), ": cuBLASLt has no deterministic algorithm for it"));
+  }
+
+  // An attribute of an algorithm; nullopt where this one does not have it.
+  template <typename T>
+  std::optional<T> Get(const cublasLtMatmulAlgo_t& algorithm,
+                       cublasLtMatmulAlgoConfigAttributes_t attribute) const {
+    T value = {};
+    size_t written = 0;
+    if (lt_.cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof(value),
+                                                 &written) != CUBLAS_STATUS_SUCCESS ||
+        written != sizeof(value)) {
+      return std::nullopt;
+    }
+    return value;
+  }
+
+  bool IsAcceptable(const cublasLtMatmulHeuristicResult_t& candidate) const {
+    if (candidate.state != CUBLAS_STATUS_SUCCESS) return false;
+    if (candidate.workspaceSize > kSplitWorkspaceBytes) return false;
+    const auto scheme = Get<uint32_t>(candidate.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
+    return scheme.has_value() && (*scheme & ~kReductionSchemes) == 0;
+  }
+
+  absl::Status Accept(const cublasLtMatmulHeuristicResult_t& candidate,
+                      cublasLtEpilogue_t epilogue) {
+    algorithm_ = candidate.algo;
+    workspace_bytes_ = candidate.workspaceSize;
+    std::string line = absl::StrFormat(
+        "%s: cublaslt %d%s%s, epilogue %d", ToString(spec_), lt_.cublasLtGetVersion(),
+        spec_.dtype == DType::kF32 && context_->options.tf32 ? ", tf32" : "",
+        fused_ ? "" : ", epilogue apart", epilogue);
+    const auto append = [&]<typename T>(const char* what, std::optional<T> value) {
+      absl::StrAppend(&line, ", ", what, " ");
+      if (value.has_value()) absl::StrAppend(&line, *value);
+    };
+    append("algorithm", Get<int32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_ID));
+    append("tile", Get<uint32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_TILE_ID));
+    append("stages", Get<uint32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_STAGES_ID));
+    append("splits", Get<int32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_SPLITK_NUM));
+    append("reduction", Get<uint32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME));
+    append("swizzle", Get<uint32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING));
+    append("option", Get<uint32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
+    append("inner", Get<uint16_t>(algorithm_, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID));
+    append("cluster", Get<uint16_t>(algorithm_, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
+    context_->Record(line);
+    return absl::OkStatus();
+  }
+
+  const std::shared_ptr<CudaContext> context_;
+  const CublasLt& lt_;
+  const GemmSpec spec_;
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
+  cublasLtMatmulAlgo_t algorithm_ = {};
+  size_t workspace_bytes_ = 0;
+  bool fused_ = true;  // bias and activation are the epilogue's
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Gemm>> PrepareCudaGemm(std::shared_ptr<CudaContext> context,
+                                                      const GemmSpec& spec) {
+  auto gemm = std::make_unique<CublasLtGemm>(std::move(context), spec);
+  RETURN_IF_ERROR(gemm->Describe());
+  RETURN_IF_ERROR(gemm->Choose());
+  return gemm;
+}
+
+}  // namespace gyre

@@ -1,0 +1,126 @@
+// The CUDA library: its handles, and the door to the GEMM and the convolution beside it.
+//
+// Batch norm and LSTM will come as further operations on the same handles: a graph of cuDNN's for
+// the one (cudnn_graph.h), its RNN functions, added to the table, for the other.
+#include "engine/runtime/primitives/cuda/library.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/parallel/parallel.h"
+#include "engine/runtime/primitives/activation.h"
+#include "engine/runtime/primitives/cuda/context.h"
+
+namespace gyre {
+namespace {
+
+template <typename T>
+struct BiasAndActivation {
+  Activation activation;
+  int64_t columns;
+  const T* bias;  // may be null
+  T* y;
+  HOST_DEVICE void operator()(int64_t i) const {
+    using Value = AccumulateType<T>;
+    Value value = static_cast<Value>(y[i]);
+    if (bias != nullptr) value += static_cast<Value>(bias[i % columns]);
+    y[i] = static_cast<T>(Activate(activation, value));
+  }
+};
+
+class CudaLibrary : public PrimitiveLibrary {
+ public:
+  explicit CudaLibrary(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+
+  std::string_view name() const override { return "cuda"; }
+  std::string choices() const override { return context_->choices(); }
+
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    RETURN_IF_ERROR(Validate(spec));
+    if (!IsReal(spec.dtype) || std::min({spec.m, spec.n, spec.k}) == 0) return Left(spec);
+    return PrepareCudaGemm(context_, spec);
+  }
+
+  // Every n is taken, 0 too: weights must be stored alike by ranks whose shares of a batch differ.
+  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
+    RETURN_IF_ERROR(Validate(spec));
+    if (!IsReal(spec.dtype) || spec.dtype == DType::kF64 ||
+        std::min({spec.h, spec.w, spec.c, spec.filters}) == 0) {
+      return Left(spec);
+    }
+    return PrepareCudaConv2d(context_, spec);
+  }
+
+  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
+    RETURN_IF_ERROR(Validate(spec));
+    return Left(spec);
+  }
+
+  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
+    RETURN_IF_ERROR(Validate(spec));
+    return Left(spec);
+  }
+
+ private:
+  // Pooling and softmax are bound by memory, and cuDNN's pooling breaks ties otherwise.
+  template <typename Spec>
+  static absl::Status Left(const Spec& spec) {
+    return absl::UnimplementedError(absl::StrCat(ToString(spec), ": left to the kernels"));
+  }
+
+  const std::shared_ptr<CudaContext> context_;
+};
+
+}  // namespace
+
+CudaContext::~CudaContext() {
+  if (cudnn_handle != nullptr) cudnn.cudnnDestroy(cudnn_handle);
+  if (cublaslt_handle != nullptr) cublaslt.cublasLtDestroy(cublaslt_handle);
+}
+
+absl::Status CudaContext::CreateHandles() {
+  RETURN_IF_ERROR(
+      CublasLtStatus(cublaslt, cublaslt.cublasLtCreate(&cublaslt_handle), "cublasLtCreate"));
+  return CudnnStatus(cudnn, cudnn.cudnnCreate(&cudnn_handle), "cudnnCreate");
+}
+
+std::string CudaContext::choices() const {
+  std::string lines;
+  for (const std::string& choice : choices_) absl::StrAppend(&lines, choice, "\n");
+  return lines;
+}
+
+absl::Status CheckAligned(const void* pointer, const char* operand) {
+  if (reinterpret_cast<uintptr_t>(pointer) % kOperandAlignment == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("operand ", operand, " is not aligned to ", kOperandAlignment, " bytes"));
+}
+
+absl::Status AddBiasAndActivate(Stream& stream, DType dtype, Activation activation, int64_t rows,
+                                int64_t columns, const void* bias, void* y) {
+  return VisitReal(dtype, [&]<typename T>() {
+    return ForEach(
+        stream, rows * columns,
+        BiasAndActivation<T>{activation, columns, static_cast<const T*>(bias), static_cast<T*>(y)});
+  });
+}
+
+absl::StatusOr<std::unique_ptr<PrimitiveLibrary>> NewCudaLibrary(
+    const CublasLt& cublaslt, const Cudnn& cudnn, const CudaLibraryOptions& options) {
+  auto context = std::make_shared<CudaContext>(cublaslt, cudnn, options);
+  RETURN_IF_ERROR(context->CreateHandles());
+  return std::make_unique<CudaLibrary>(std::move(context));
+}
+
+absl::StatusOr<std::unique_ptr<Primitives>> NewCudaPrimitives(Device& device,
+                                                              const CudaLibraryOptions& options) {
+  GYRE_CHECK(device.kind() == DeviceKind::kCuda);
+  ASSIGN_OR_RETURN(const CublasLt* cublaslt, LoadCublasLt());
+  ASSIGN_OR_RETURN(const Cudnn* cudnn, LoadCudnn());
+  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+  ASSIGN_OR_RETURN(libraries.emplace_back(), NewCudaLibrary(*cublaslt, *cudnn, options));
+  libraries.push_back(NewReferenceLibrary());
+  return std::make_unique<Primitives>(std::move(libraries));
+}
+
+}  // namespace gyre

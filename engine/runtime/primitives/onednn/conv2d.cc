@@ -1,0 +1,293 @@
+// Convolution by oneDNN.  Forward chooses how weights are stored; the two backward passes may want
+// them otherwise and then reorder them through scratch, so that a parameter and its gradient always
+// have one layout.
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/primitives/onednn/layout.h"
+#include "engine/runtime/primitives/onednn/onednn.h"
+
+namespace gyre {
+namespace {
+
+using dnnl::memory;
+using Arguments = std::unordered_map<int, memory>;
+
+constexpr size_t kAlignment = 64;
+
+size_t AlignedSize(const memory::desc& desc) {
+  return (desc.get_size() + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Ranks whose shares of a batch differ must store weights alike, so the layout is the one that
+// forward wants for this batch, whatever the spec's.  oneDNN's choice is the same from a few images
+// on.
+constexpr int64_t kLayoutBatch = 32;
+
+// Descriptors of what a convolution of `n` images is made of.
+struct Operands {
+  Operands(const Conv2dSpec& spec, int64_t n)
+      : type(OneDnnType(spec.dtype)),
+        x(Image(n, spec.c, spec.h, spec.w)),
+        y(Image(n, spec.filters, spec.out_h(), spec.out_w())),
+        weight_dims{spec.filters, spec.c, spec.kernel_h, spec.kernel_w},
+        strides{spec.stride_h, spec.stride_w},
+        dilations{spec.dilation_h - 1, spec.dilation_w - 1},
+        before{spec.padding_top, spec.padding_left},
+        after{spec.padding_bottom, spec.padding_right} {
+    if (spec.groups > 1) {
+      weight_dims = {spec.groups, spec.filters / spec.groups, spec.c / spec.groups, spec.kernel_h,
+                     spec.kernel_w};
+    }
+    canonical = memory::desc(
+        weight_dims, type, spec.groups > 1 ? memory::format_tag::abcde : memory::format_tag::abcd);
+    any = memory::desc(weight_dims, type, memory::format_tag::any);
+    if (spec.bias) bias = memory::desc({spec.filters}, type, memory::format_tag::a);
+  }
+
+  memory::desc Image(int64_t n, int64_t c, int64_t h, int64_t w) const {
+    return {{n, c, h, w}, type, memory::format_tag::nhwc};
+  }
+
+  memory::data_type type;
+  memory::desc x, y, canonical, any, bias;  // bias: empty if there is none
+  memory::dims weight_dims, strides, dilations, before, after;
+};
+
+// One pass: a convolution and, where it wants its weights (or makes their gradient) in another
+// layout than they are stored in, the reorder between the two.
+struct Pass {
+  dnnl::primitive convolution;
+  memory::desc scratchpad;
+  memory::desc weights;  // as the convolution has them
+  std::optional<dnnl::reorder> reorder = {};
+  memory::desc reorder_scratchpad = {};
+
+  // Scratch: the scratchpad (the two primitives take turns), then the other weights.
+  size_t scratchpad_bytes() const {
+    return std::max(AlignedSize(scratchpad), AlignedSize(reorder_scratchpad));
+  }
+  size_t scratch_bytes() const {
+    return scratchpad_bytes() + (reorder.has_value() ? AlignedSize(weights) : 0);
+  }
+};
+
+class OneDnnConv2d : public Conv2d {
+ public:
+  // Throws dnnl::error.  Precondition: a layout that the spec binds is a tag of ours.
+  OneDnnConv2d(const OneDnnContext& context, const Conv2dSpec& spec)
+      : context_(context),
+        spec_(spec),
+        what_(ToString(spec)),
+        // A batch of nothing is prepared as one of 1 and never run.
+        operands_(spec, std::max<int64_t>(spec.n, 1)) {
+    const Operands& o = operands_;
+    const auto direct = dnnl::algorithm::convolution_direct;
+    const dnnl::primitive_attr attributes = OneDnnAttributes();
+
+    ChooseLayout();
+    const dnnl::convolution_forward::primitive_desc forward = DescribeForward(o);
+    forward_ = MakePass(dnnl::convolution_forward(forward), forward.weights_desc(),
+                        forward.scratchpad_desc(), Direction::kReadsWeights);
+    pack_ = MakeReorder(o.canonical, stored_);
+    unpack_ = MakeReorder(stored_, o.canonical);
+    if (!spec.train) return;
+
+    if (spec.data_gradient) {
+      const dnnl::convolution_backward_data::primitive_desc data(
+          {direct, o.x, o.any, o.y, o.strides, o.dilations, o.before, o.after}, attributes,
+          context.engine, forward);
+      backward_data_ = MakePass(dnnl::convolution_backward_data(data), data.weights_desc(),
+                                data.scratchpad_desc(), Direction::kReadsWeights);
+    }
+    const dnnl::convolution_backward_weights::primitive_desc weights(
+        {direct, o.x, o.any, o.bias, o.y, o.strides, o.dilations, o.before, o.after}, attributes,
+        context.engine, forward);
+    backward_weights_ =
+        MakePass(dnnl::convolution_backward_weights(weights), weights.diff_weights_desc(),
+                 weights.scratchpad_desc(), Direction::kWritesWeights);
+  }
+
+  const WeightLayout& weight_layout() const override { return layout_; }
+
+  size_t scratch_bytes() const override {
+    size_t bytes = forward_.scratch_bytes();
+    if (!spec_.train) return bytes;
+    bytes = std::max(bytes, backward_weights_.scratch_bytes());
+    return spec_.data_gradient ? std::max(bytes, backward_data_.scratch_bytes()) : bytes;
+  }
+
+  absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
+                       void* y, void* scratch) const override {
+    if (spec_.n == 0) return absl::OkStatus();
+    return EnqueueOneDnn(stream, context_, what_, [=, this](dnnl::stream& s) {
+      Arguments arguments = {{DNNL_ARG_SRC, Memory(operands_.x, x)},
+                             {DNNL_ARG_WEIGHTS, WantedWeights(s, forward_, weights, scratch)},
+                             {DNNL_ARG_DST, Memory(operands_.y, y)},
+                             {DNNL_ARG_SCRATCHPAD, Memory(forward_.scratchpad, scratch)}};
+      if (spec_.bias) arguments.emplace(DNNL_ARG_BIAS, Memory(operands_.bias, bias));
+      forward_.convolution.execute(s, arguments);
+      s.wait();
+      ActivateInPlace(spec_.activation, spec_.dtype,
+                      spec_.n * spec_.out_h() * spec_.out_w() * spec_.filters, y);
+    });
+  }
+
+  absl::Status BackwardData(Stream& stream, const void* dy, const void* weights, void* dx,
+                            void* scratch) const override {
+    GYRE_CHECK(spec_.train && spec_.data_gradient);
+    if (spec_.n == 0) return absl::OkStatus();
+    return EnqueueOneDnn(stream, context_, what_, [=, this](dnnl::stream& s) {
+      backward_data_.convolution.execute(
+          s, {{DNNL_ARG_DIFF_DST, Memory(operands_.y, dy)},
+              {DNNL_ARG_WEIGHTS, WantedWeights(s, backward_data_, weights, scratch)},
+              {DNNL_ARG_DIFF_SRC, Memory(operands_.x, dx)},
+              {DNNL_ARG_SCRATCHPAD, Memory(backward_data_.scratchpad, scratch)}});
+    });
+  }
+
+  absl::Status BackwardWeights(Stream& stream, const void* x, const void* dy, void* dweights,
+                               void* dbias, void* scratch) const override {
+    GYRE_CHECK(spec_.train);
+    if (spec_.n == 0) return ZeroGradients(stream, dweights, dbias);
+    return EnqueueOneDnn(stream, context_, what_, [=, this](dnnl::stream& s) {
+      const Pass& pass = backward_weights_;
+      const memory stored = Memory(stored_, dweights);
+      const memory made = pass.reorder.has_value() ? OtherWeights(pass, scratch) : stored;
+      Arguments arguments = {{DNNL_ARG_SRC, Memory(operands_.x, x)},
+                             {DNNL_ARG_DIFF_DST, Memory(operands_.y, dy)},
+                             {DNNL_ARG_DIFF_WEIGHTS, made},
+                             {DNNL_ARG_SCRATCHPAD, Memory(pass.scratchpad, scratch)}};
+      if (spec_.bias) arguments.emplace(DNNL_ARG_DIFF_BIAS, Memory(operands_.bias, dbias));
+      pass.convolution.execute(s, arguments);
+      if (pass.reorder.has_value()) Reorder(s, pass, made, stored, scratch);
+    });
+  }
+
+  absl::Status Pack(const void* canonical, void* opaque) const override {
+    return Convert(pack_, operands_.canonical, canonical, stored_, opaque);
+  }
+
+  absl::Status Unpack(const void* opaque, void* canonical) const override {
+    return Convert(unpack_, stored_, opaque, operands_.canonical, canonical);
+  }
+
+ private:
+  enum class Direction : uint8_t { kReadsWeights, kWritesWeights };
+
+  struct PreparedReorder {
+    dnnl::reorder primitive;
+    memory::desc scratchpad;
+  };
+
+  dnnl::convolution_forward::primitive_desc DescribeForward(const Operands& o) const {
+    return {{spec_.train ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
+             dnnl::algorithm::convolution_direct, o.x, o.any, o.bias, o.y, o.strides, o.dilations,
+             o.before, o.after},
+            OneDnnAttributes(),
+            context_.engine};
+  }
+
+  // The spec's layout if it binds one, else what forward wants, else (never seen: a layout without
+  // a name) the canonical one.
+  void ChooseLayout() {
+    layout_.tag = spec_.weight_layout;
+    if (layout_.tag.empty()) {
+      const Operands typical(spec_, kLayoutBatch);
+      layout_.tag = OneDnnLayoutTag(DescribeForward(typical).weights_desc());
+    }
+    if (layout_.tag.empty()) layout_.tag = OneDnnLayoutTag(operands_.canonical);
+    stored_ = *OneDnnLayout(operands_.weight_dims, operands_.type, layout_.tag);
+    layout_.bytes = stored_.get_size();
+  }
+
+  PreparedReorder MakeReorder(const memory::desc& from, const memory::desc& to) const {
+    const dnnl::reorder::primitive_desc desc(context_.engine, from, context_.engine, to,
+                                             OneDnnAttributes());
+    return {dnnl::reorder(desc), desc.scratchpad_desc()};
+  }
+
+  Pass MakePass(dnnl::primitive convolution, const memory::desc& weights,
+                const memory::desc& scratchpad, Direction direction) const {
+    Pass pass{.convolution = std::move(convolution), .scratchpad = scratchpad, .weights = weights};
+    if (weights != stored_) {
+      PreparedReorder reorder = direction == Direction::kReadsWeights
+                                    ? MakeReorder(stored_, weights)
+                                    : MakeReorder(weights, stored_);
+      pass.reorder = std::move(reorder.primitive);
+      pass.reorder_scratchpad = reorder.scratchpad;
+    }
+    return pass;
+  }
+
+  memory Memory(const memory::desc& desc, const void* data) const {
+    return OneDnnMemory(desc, context_, data);
+  }
+
+  memory OtherWeights(const Pass& pass, void* scratch) const {
+    return Memory(pass.weights, static_cast<std::byte*>(scratch) + pass.scratchpad_bytes());
+  }
+
+  memory WantedWeights(dnnl::stream& stream, const Pass& pass, const void* weights,
+                       void* scratch) const {
+    const memory stored = Memory(stored_, weights);
+    if (!pass.reorder.has_value()) return stored;
+    const memory other = OtherWeights(pass, scratch);
+    Reorder(stream, pass, stored, other, scratch);
+    return other;
+  }
+
+  void Reorder(dnnl::stream& stream, const Pass& pass, const memory& from, const memory& to,
+               void* scratch) const {
+    pass.reorder->execute(stream,
+                          {{DNNL_ARG_FROM, from},
+                           {DNNL_ARG_TO, to},
+                           {DNNL_ARG_SCRATCHPAD, Memory(pass.reorder_scratchpad, scratch)}});
+  }
+
+  absl::Status ZeroGradients(Stream& stream, void* dweights, void* dbias) const {
+    return stream.Call([=, this] {
+      std::fill_n(static_cast<std::byte*>(dweights), layout_.bytes, std::byte{0});
+      const size_t bias_bytes =
+          spec_.bias ? static_cast<size_t>(spec_.filters) * SizeOf(spec_.dtype) : 0;
+      std::fill_n(static_cast<std::byte*>(dbias), bias_bytes, std::byte{0});
+      return absl::OkStatus();
+    });
+  }
+
+  absl::Status Convert(const PreparedReorder& reorder, const memory::desc& from, const void* data,
+                       const memory::desc& to, void* result) const {
+    return RunOneDnn(context_, what_, [&](dnnl::stream& s) {
+      void* scratch = ThreadScratch(reorder.scratchpad.get_size());
+      reorder.primitive.execute(s, {{DNNL_ARG_FROM, Memory(from, data)},
+                                    {DNNL_ARG_TO, Memory(to, result)},
+                                    {DNNL_ARG_SCRATCHPAD, Memory(reorder.scratchpad, scratch)}});
+    });
+  }
+
+  const OneDnnContext context_;
+  const Conv2dSpec spec_;
+  const std::string what_;
+  const Operands operands_;
+  memory::desc stored_;
+  WeightLayout layout_;
+  Pass forward_, backward_data_, backward_weights_;
+  PreparedReorder pack_, unpack_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Conv2d>> PrepareOneDnnConv2d(const OneDnnContext& context,
+                                                            const Conv2dSpec& spec) {
+  if (!spec.weight_layout.empty() &&
+      !OneDnnLayout(Operands(spec, 1).weight_dims, OneDnnType(spec.dtype), spec.weight_layout)
+           .has_value()) {
+    return absl::UnimplementedError(
+        absl::StrCat(ToString(spec), ": oneDNN does not know this weight layout"));
+  }
+  return PrepareOneDnn<OneDnnConv2d>(context, spec);
+}
+
+}  // namespace gyre

@@ -1,0 +1,180 @@
+// The oneDNN library: GEMM, and the door to the convolution and pooling beside it.
+#include "engine/runtime/primitives/onednn/onednn.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace gyre {
+namespace {
+
+using dnnl::memory;
+
+class OneDnnGemm : public Gemm {
+ public:
+  OneDnnGemm(const OneDnnContext& context, const GemmSpec& spec)
+      : context_(context),
+        spec_(spec),
+        what_(ToString(spec)),
+        a_(Matrix(spec.dtype, spec.m, spec.k, spec.transpose_a)),
+        b_(Matrix(spec.dtype, spec.k, spec.n, spec.transpose_b)),
+        bias_(Matrix(spec.dtype, 1, spec.n, false)),
+        c_(Matrix(spec.dtype, spec.m, spec.n, false)) {
+    const dnnl::matmul::desc desc =
+        spec.bias ? dnnl::matmul::desc(a_, b_, bias_, c_) : dnnl::matmul::desc(a_, b_, c_);
+    const dnnl::matmul::primitive_desc primitive(desc, OneDnnAttributes(), context.engine);
+    matmul_ = dnnl::matmul(primitive);
+    scratchpad_ = primitive.scratchpad_desc();
+  }
+
+  size_t scratch_bytes() const override { return scratchpad_.get_size(); }
+
+  absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
+                   void* scratch) const override {
+    return EnqueueOneDnn(stream, context_, what_, [=, this](dnnl::stream& s) {
+      std::unordered_map<int, memory> arguments = {
+          {DNNL_ARG_SRC, OneDnnMemory(a_, context_, a)},
+          {DNNL_ARG_WEIGHTS, OneDnnMemory(b_, context_, b)},
+          {DNNL_ARG_DST, OneDnnMemory(c_, context_, c)},
+          {DNNL_ARG_SCRATCHPAD, OneDnnMemory(scratchpad_, context_, scratch)}};
+      if (spec_.bias) arguments.emplace(DNNL_ARG_BIAS, OneDnnMemory(bias_, context_, bias));
+      matmul_.execute(s, arguments);
+      s.wait();
+      ActivateInPlace(spec_.activation, spec_.dtype, spec_.m * spec_.n, c);
+    });
+  }
+
+ private:
+  // A matrix of rows x columns, stored as its transpose if so said.
+  static memory::desc Matrix(DType dtype, int64_t rows, int64_t columns, bool transposed) {
+    return {{rows, columns},
+            OneDnnType(dtype),
+            transposed ? memory::dims{1, rows} : memory::dims{columns, 1}};
+  }
+
+  const OneDnnContext context_;
+  const GemmSpec spec_;
+  const std::string what_;
+  const memory::desc a_, b_, bias_, c_;
+  memory::desc scratchpad_;
+  dnnl::matmul matmul_;
+};
+
+// Some of oneDNN 2.6's AMX kernels for BF16 use tiles that they have not configured, which is an
+// illegal instruction.  The choice is the process's, before its first operation; oneDNN's variable
+// for it still rules.
+void AvoidAmx() {
+  if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr) return;
+  // An error says that there was an operation already, after this or somebody else's choice.
+  (void)dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
+}
+
+class OneDnnLibrary : public PrimitiveLibrary {
+ public:
+  explicit OneDnnLibrary(int threads) : context_{{dnnl::engine::kind::cpu, 0}, threads} {
+    AvoidAmx();
+  }
+
+  std::string_view name() const override { return "onednn"; }
+
+  // All that its choice of kernels depends on beside the spec.
+  std::string choices() const override {
+    const dnnl_version_t* version = dnnl::version();
+    return absl::StrFormat("onednn %d.%d.%d, instruction set %#x, %d threads\n", version->major,
+                           version->minor, version->patch,
+                           static_cast<int>(dnnl::get_effective_cpu_isa()), context_.threads);
+  }
+
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    RETURN_IF_ERROR(Accept(spec, {spec.m, spec.n, spec.k}));
+    return PrepareOneDnn<OneDnnGemm>(context_, spec);
+  }
+
+  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
+    RETURN_IF_ERROR(Accept(spec, {spec.h, spec.w, spec.c, spec.filters}));
+    return PrepareOneDnnConv2d(context_, spec);
+  }
+
+  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
+    RETURN_IF_ERROR(Accept(spec, {spec.n, spec.c}));
+    if (spec.dtype == DType::kBF16) return LeaveToOthers(spec);
+    return PrepareOneDnnPool2d(context_, spec);
+  }
+
+  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
+    // oneDNN 2.6 errs by 3e-6, sixty times a rounding, which would show in every loss.
+    RETURN_IF_ERROR(Validate(spec));
+    return LeaveToOthers(spec);
+  }
+
+ private:
+  template <typename Spec>
+  static absl::Status LeaveToOthers(const Spec& spec) {
+    return absl::UnimplementedError(absl::StrCat(ToString(spec), ": left to other libraries"));
+  }
+
+  // Operands with an extent of 0 are left to others: oneDNN's kernels disagree on what they mean.
+  template <typename Spec>
+  static absl::Status Accept(const Spec& spec, std::initializer_list<int64_t> extents) {
+    RETURN_IF_ERROR(Validate(spec));
+    const bool known = spec.dtype == DType::kF32 || spec.dtype == DType::kBF16;
+    if (!known || std::min(extents) == 0) return LeaveToOthers(spec);
+    return absl::OkStatus();
+  }
+
+  const OneDnnContext context_;
+};
+
+// The unit in which scratch grows, and its alignment.
+struct alignas(64) CacheLine {
+  std::byte bytes[64];
+};
+
+}  // namespace
+
+void* ThreadScratch(size_t bytes) {
+  thread_local std::vector<CacheLine> scratch;
+  const size_t lines = (bytes + sizeof(CacheLine) - 1) / sizeof(CacheLine);
+  if (lines > scratch.size()) scratch.resize(lines);
+  return scratch.data();
+}
+
+void ActivateInPlace(Activation activation, DType dtype, int64_t n, void* values) {
+  if (activation == Activation::kNone) return;
+  const auto activate = [activation, n]<typename T>(T* v) {
+#pragma omp parallel for simd
+    for (int64_t i = 0; i < n; ++i) v[i] = static_cast<T>(Activate<float>(activation, v[i]));
+  };
+  if (dtype == DType::kBF16) {
+    activate(static_cast<BFloat16*>(values));
+  } else {
+    activate(static_cast<float*>(values));
+  }
+}
+
+absl::Status OneDnnError(const std::string& what, const dnnl::error& error) {
+  const std::string message = absl::StrCat(what, ": oneDNN: ", error.what());
+  switch (error.status) {
+    case dnnl_unimplemented:
+      return absl::UnimplementedError(message);
+    case dnnl_out_of_memory:
+      return absl::ResourceExhaustedError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+dnnl::primitive_attr OneDnnAttributes() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
+std::unique_ptr<PrimitiveLibrary> NewOneDnnLibrary(int threads) {
+  return std::make_unique<OneDnnLibrary>(threads);
+}
+
+}  // namespace gyre

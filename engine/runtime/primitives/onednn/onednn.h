@@ -1,0 +1,106 @@
+// primitives_onednn.h: what the oneDNN operations share, inside the library only: the engine, one
+// thread count, scratch, and the place where oneDNN's exceptions become a Status.
+//
+// An operation is prepared and run under the thread count of its library whatever the calling
+// thread's is, because oneDNN bakes it into the work's division.  Memory objects are made per run:
+// their handles cannot be exchanged while another stream runs the same operation.
+#pragma once
+
+#include <omp.h>
+
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "engine/runtime/primitives/activation.h"
+#include "oneapi/dnnl/dnnl.hpp"
+
+namespace gyre {
+
+// One a library; copied into its operations.
+struct OneDnnContext {
+  dnnl::engine engine;
+  int threads = 1;
+};
+
+// The calling thread's OpenMP thread count for the time of a scope.
+class ScopedThreads {
+ public:
+  explicit ScopedThreads(int threads) : before_(omp_get_max_threads()) {
+    omp_set_num_threads(threads);
+  }
+  ~ScopedThreads() { omp_set_num_threads(before_); }
+  ScopedThreads(const ScopedThreads&) = delete;
+  ScopedThreads& operator=(const ScopedThreads&) = delete;
+
+ private:
+  const int before_;
+};
+
+// At least `bytes` of 64-byte aligned memory that the calling thread may use until its next call.
+// For the few operations whose interface has no scratch; grows to the largest request.  oneDNN's
+// own scratchpad will not do: it belongs to the thread that prepared the operation, not to the one
+// that runs it.
+void* ThreadScratch(size_t bytes);
+
+// "WHAT: oneDNN: MESSAGE".  Unimplemented stays so, for the next library to try.
+absl::Status OneDnnError(const std::string& what, const dnnl::error& error);
+
+// An operation of type Op for a valid spec.
+template <typename Op, typename Spec>
+absl::StatusOr<std::unique_ptr<Op>> PrepareOneDnn(const OneDnnContext& context, const Spec& spec) {
+  const ScopedThreads threads(context.threads);
+  try {
+    return std::make_unique<Op>(context, spec);
+  } catch (const dnnl::error& error) {
+    return OneDnnError(ToString(spec), error);
+  }
+}
+
+// Calls run(dnnl::stream&) on the calling thread.
+template <typename F>
+absl::Status RunOneDnn(const OneDnnContext& context, const std::string& what, const F& run) {
+  const ScopedThreads threads(context.threads);
+  try {
+    dnnl::stream stream(context.engine);
+    run(stream);
+    stream.wait();
+    return absl::OkStatus();
+  } catch (const dnnl::error& error) {
+    return OneDnnError(what, error);
+  }
+}
+
+// Enqueues the same; context and what must outlive the work.
+template <typename F>
+absl::Status EnqueueOneDnn(Stream& stream, const OneDnnContext& context, const std::string& what,
+                           F run) {
+  return stream.Call(
+      [&context, &what, run = std::move(run)] { return RunOneDnn(context, what, run); });
+}
+
+// Attributes of every operation: scratch is the caller's.
+dnnl::primitive_attr OneDnnAttributes();
+
+// oneDNN reads and writes through pointers to non-const only.
+inline dnnl::memory OneDnnMemory(const dnnl::memory::desc& desc, const OneDnnContext& context,
+                                 const void* data) {
+  return dnnl::memory(desc, context.engine, const_cast<void*>(data));
+}
+
+// The element type of a spec that the library accepts.
+inline dnnl::memory::data_type OneDnnType(DType dtype) {
+  return dtype == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+// values[i] = activation(values[i]).  oneDNN's own ReLU makes 0 of a NaN, and with it would hide a
+// run that has diverged.
+void ActivateInPlace(Activation activation, DType dtype, int64_t n, void* values);
+
+absl::StatusOr<std::unique_ptr<Conv2d>> PrepareOneDnnConv2d(const OneDnnContext& context,
+                                                            const Conv2dSpec& spec);
+absl::StatusOr<std::unique_ptr<Pool2d>> PrepareOneDnnPool2d(const OneDnnContext& context,
+                                                            const Pool2dSpec& spec);
+
+}  // namespace gyre

@@ -1,0 +1,297 @@
+// The kernel library's pooling, which is a GPU's as well.  Neighbouring threads take neighbouring
+// channels, so that loads coalesce, and where the channels allow four each, so that the index
+// arithmetic is shared.  Backward is a sum per input pixel over the windows that hold it, in the
+// order of the outputs: nothing is added to by two threads.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "engine/runtime/parallel/parallel.h"
+#include "engine/runtime/primitives/reference/reference.h"
+
+namespace gyre {
+namespace {
+
+// Neighbouring channels, loaded and stored at once.
+template <typename T, int kSize>
+struct alignas(sizeof(T) * kSize) Pack {
+  T v[kSize];
+};
+
+// Index: what offsets are computed in.  c counts packs.
+template <typename Index>
+struct PoolGeometry {
+  PoolGeometry(const Pool2dSpec& spec, int pack_size)
+      : h(static_cast<Index>(spec.h)),
+        w(static_cast<Index>(spec.w)),
+        c(static_cast<Index>(spec.c / pack_size)),
+        out_h(static_cast<Index>(spec.out_h())),
+        out_w(static_cast<Index>(spec.out_w())),
+        kernel_h(static_cast<Index>(spec.kernel_h)),
+        kernel_w(static_cast<Index>(spec.kernel_w)),
+        stride_h(static_cast<Index>(spec.stride_h)),
+        stride_w(static_cast<Index>(spec.stride_w)),
+        padding_top(static_cast<Index>(spec.padding_top)),
+        padding_left(static_cast<Index>(spec.padding_left)) {}
+
+  // Positions in one direction, [begin, end).
+  struct Range {
+    Index begin, end;
+    HOST_DEVICE Index size() const { return end - begin; }
+  };
+
+  // The rows (columns) of the image that a window holds; never none.
+  HOST_DEVICE Range RowsOf(Index out_row) const {
+    return Clip(out_row * stride_h - padding_top, kernel_h, h);
+  }
+  HOST_DEVICE Range ColumnsOf(Index out_column) const {
+    return Clip(out_column * stride_w - padding_left, kernel_w, w);
+  }
+  // The windows that hold a row (column); perhaps none.
+  HOST_DEVICE Range WindowsOfRow(Index row) const {
+    return Covering(row + padding_top, kernel_h, stride_h, out_h);
+  }
+  HOST_DEVICE Range WindowsOfColumn(Index column) const {
+    return Covering(column + padding_left, kernel_w, stride_w, out_w);
+  }
+  // Where in a window a pixel of the image is, row by row.
+  HOST_DEVICE Index PositionIn(Index out_row, Index out_column, Index row, Index column) const {
+    return (row - (out_row * stride_h - padding_top)) * kernel_w +
+           (column - (out_column * stride_w - padding_left));
+  }
+
+  Index h, w, c, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, padding_top, padding_left;
+
+ private:
+  HOST_DEVICE static Range Clip(Index begin, Index size, Index extent) {
+    const Index end = begin + size;
+    return {begin < 0 ? 0 : begin, end < extent ? end : extent};
+  }
+  HOST_DEVICE static Range Covering(Index padded, Index kernel, Index stride, Index count) {
+    const Index last = padded / stride;
+    return {padded < kernel ? 0 : (padded - kernel) / stride + 1, last < count ? last + 1 : count};
+  }
+};
+
+// Of an index into [images, rows, columns, channels].
+template <typename Index>
+struct Place {
+  HOST_DEVICE Place(Index i, Index rows, Index columns, Index channels) {
+    channel = i % channels;
+    i /= channels;
+    column = i % columns;
+    i /= columns;
+    row = i % rows;
+    image = i / rows;
+  }
+  Index image, row, column, channel;
+};
+
+// y[i] and, if `saved` is not null, where in its window it was.  As the reference has it: the first
+// of equal maxima, and a NaN wins if it is the first of its window.
+template <typename T, typename Index, typename Position, int kSize>
+struct MaxForward {
+  using A = AccumulateType<T>;
+  PoolGeometry<Index> g;
+  const Pack<T, kSize>* x;
+  Pack<T, kSize>* y;
+  Pack<Position, kSize>* saved;
+
+  HOST_DEVICE void operator()(int64_t index) const {
+    const Place<Index> out(static_cast<Index>(index), g.out_h, g.out_w, g.c);
+    const auto rows = g.RowsOf(out.row), columns = g.ColumnsOf(out.column);
+    const Pack<T, kSize>* image = x + out.image * g.h * g.w * g.c + out.channel;
+    Pack<T, kSize> best = image[(rows.begin * g.w + columns.begin) * g.c];
+    Pack<Position, kSize> position;
+    for (int j = 0; j < kSize; ++j) {
+      position.v[j] =
+          static_cast<Position>(g.PositionIn(out.row, out.column, rows.begin, columns.begin));
+    }
+    for (Index row = rows.begin; row < rows.end; ++row) {
+      for (Index column = columns.begin; column < columns.end; ++column) {
+        const Pack<T, kSize> here = image[(row * g.w + column) * g.c];
+        const auto at = static_cast<Position>(g.PositionIn(out.row, out.column, row, column));
+        for (int j = 0; j < kSize; ++j) {
+          if (static_cast<A>(here.v[j]) > static_cast<A>(best.v[j])) {
+            best.v[j] = here.v[j];
+            position.v[j] = at;
+          }
+        }
+      }
+    }
+    y[index] = best;
+    if (saved != nullptr) saved[index] = position;
+  }
+};
+
+template <typename T, typename Index, typename Position, int kSize>
+struct MaxBackward {
+  using A = AccumulateType<T>;
+  PoolGeometry<Index> g;
+  const Pack<T, kSize>* dy;
+  const Pack<Position, kSize>* saved;
+  Pack<T, kSize>* dx;
+
+  HOST_DEVICE void operator()(int64_t index) const {
+    const Place<Index> in(static_cast<Index>(index), g.h, g.w, g.c);
+    const auto rows = g.WindowsOfRow(in.row), columns = g.WindowsOfColumn(in.column);
+    A sum[kSize] = {};
+    for (Index row = rows.begin; row < rows.end; ++row) {
+      for (Index column = columns.begin; column < columns.end; ++column) {
+        const Index i = ((in.image * g.out_h + row) * g.out_w + column) * g.c + in.channel;
+        const Pack<Position, kSize> position = saved[i];
+        const Pack<T, kSize> gradient = dy[i];
+        const auto here = static_cast<Position>(g.PositionIn(row, column, in.row, in.column));
+        for (int j = 0; j < kSize; ++j) {
+          if (position.v[j] == here) sum[j] += static_cast<A>(gradient.v[j]);
+        }
+      }
+    }
+    Pack<T, kSize> result;
+    for (int j = 0; j < kSize; ++j) result.v[j] = static_cast<T>(sum[j]);
+    dx[index] = result;
+  }
+};
+
+template <typename T, typename Index, int kSize>
+struct AverageForward {
+  using A = AccumulateType<T>;
+  PoolGeometry<Index> g;
+  const Pack<T, kSize>* x;
+  Pack<T, kSize>* y;
+
+  HOST_DEVICE void operator()(int64_t index) const {
+    const Place<Index> out(static_cast<Index>(index), g.out_h, g.out_w, g.c);
+    const auto rows = g.RowsOf(out.row), columns = g.ColumnsOf(out.column);
+    const Pack<T, kSize>* image = x + out.image * g.h * g.w * g.c + out.channel;
+    A sum[kSize] = {};
+    for (Index row = rows.begin; row < rows.end; ++row) {
+      for (Index column = columns.begin; column < columns.end; ++column) {
+        const Pack<T, kSize> here = image[(row * g.w + column) * g.c];
+        for (int j = 0; j < kSize; ++j) sum[j] += static_cast<A>(here.v[j]);
+      }
+    }
+    const A pixels = static_cast<A>(rows.size() * columns.size());
+    Pack<T, kSize> result;
+    for (int j = 0; j < kSize; ++j) result.v[j] = static_cast<T>(sum[j] / pixels);
+    y[index] = result;
+  }
+};
+
+template <typename T, typename Index, int kSize>
+struct AverageBackward {
+  using A = AccumulateType<T>;
+  PoolGeometry<Index> g;
+  const Pack<T, kSize>* dy;
+  Pack<T, kSize>* dx;
+
+  HOST_DEVICE void operator()(int64_t index) const {
+    const Place<Index> in(static_cast<Index>(index), g.h, g.w, g.c);
+    const auto rows = g.WindowsOfRow(in.row), columns = g.WindowsOfColumn(in.column);
+    A sum[kSize] = {};
+    for (Index row = rows.begin; row < rows.end; ++row) {
+      for (Index column = columns.begin; column < columns.end; ++column) {
+        const Pack<T, kSize> gradient =
+            dy[((in.image * g.out_h + row) * g.out_w + column) * g.c + in.channel];
+        const A pixels = static_cast<A>(g.RowsOf(row).size() * g.ColumnsOf(column).size());
+        for (int j = 0; j < kSize; ++j) sum[j] += static_cast<A>(gradient.v[j]) / pixels;
+      }
+    }
+    Pack<T, kSize> result;
+    for (int j = 0; j < kSize; ++j) result.v[j] = static_cast<T>(sum[j]);
+    dx[index] = result;
+  }
+};
+
+// Whether 32 bits hold every offset and a byte every position in a window, which is cheaper.
+bool IsSmall(const Pool2dSpec& spec) {
+  constexpr double kLimit = std::numeric_limits<int32_t>::max();
+  const double window = static_cast<double>(spec.kernel_h) * static_cast<double>(spec.kernel_w);
+  const double images = static_cast<double>(spec.n) * static_cast<double>(spec.c);
+  const double in = static_cast<double>(spec.h) * static_cast<double>(spec.w);
+  const double out = static_cast<double>(spec.out_h()) * static_cast<double>(spec.out_w());
+  const double strides = static_cast<double>(std::max(spec.stride_h, spec.stride_w));
+  // The window's 255 at most are what a padded offset exceeds the image by.
+  return window <= 255 && std::max({images * in, images * out, in, strides}) < kLimit - 512;
+}
+
+// The largest pack for which there is code.
+constexpr int kPackSize = 4;
+
+bool IsAligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
+
+template <typename T>
+class ReferencePool2d : public Pool2d {
+ public:
+  explicit ReferencePool2d(const Pool2dSpec& spec) : spec_(spec), small_(IsSmall(spec)) {}
+
+  size_t saved_bytes() const override {
+    if (spec_.kind != PoolKind::kMax || !spec_.train) return 0;
+    return static_cast<size_t>(out_elements()) * (small_ ? sizeof(uint8_t) : sizeof(int32_t));
+  }
+
+  absl::Status Forward(Stream& stream, const void* x, void* y, void* saved) const override {
+    void* const kept = saved_bytes() > 0 ? saved : nullptr;
+    return Choose(x, y, kept, [&]<typename Index, typename Position, int kSize>() {
+      using Elements = Pack<T, kSize>;
+      const PoolGeometry<Index> geometry(spec_, kSize);
+      if (spec_.kind == PoolKind::kAverage) {
+        return ForEach(stream, out_elements() / kSize,
+                       AverageForward<T, Index, kSize>{geometry, static_cast<const Elements*>(x),
+                                                       static_cast<Elements*>(y)});
+      }
+      return ForEach(stream, out_elements() / kSize,
+                     MaxForward<T, Index, Position, kSize>{
+                         geometry, static_cast<const Elements*>(x), static_cast<Elements*>(y),
+                         static_cast<Pack<Position, kSize>*>(kept)});
+    });
+  }
+
+  absl::Status Backward(Stream& stream, const void* dy, const void* saved,
+                        void* dx) const override {
+    const void* const kept = saved_bytes() > 0 ? saved : nullptr;
+    return Choose(dy, dx, kept, [&]<typename Index, typename Position, int kSize>() {
+      using Elements = Pack<T, kSize>;
+      const PoolGeometry<Index> geometry(spec_, kSize);
+      const int64_t packs = spec_.n * spec_.h * spec_.w * spec_.c / kSize;
+      if (spec_.kind == PoolKind::kAverage) {
+        return ForEach(stream, packs,
+                       AverageBackward<T, Index, kSize>{geometry, static_cast<const Elements*>(dy),
+                                                        static_cast<Elements*>(dx)});
+      }
+      return ForEach(
+          stream, packs,
+          MaxBackward<T, Index, Position, kSize>{geometry, static_cast<const Elements*>(dy),
+                                                 static_cast<const Pack<Position, kSize>*>(kept),
+                                                 static_cast<Elements*>(dx)});
+    });
+  }
+
+ private:
+  // Calls run<Index, Position, pack size>() with the cheapest that this spec and these operands
+  // allow; the bits of the result are the same.
+  template <typename Run>
+  absl::Status Choose(const void* from, const void* to, const void* saved, Run run) const {
+    if (!small_) return run.template operator()<int64_t, int32_t, 1>();
+    if (spec_.c % kPackSize == 0 && IsAligned(from, kPackSize * sizeof(T)) &&
+        IsAligned(to, kPackSize * sizeof(T)) && IsAligned(saved, kPackSize)) {
+      return run.template operator()<int32_t, uint8_t, kPackSize>();
+    }
+    return run.template operator()<int32_t, uint8_t, 1>();
+  }
+
+  int64_t out_elements() const { return spec_.n * spec_.out_h() * spec_.out_w() * spec_.c; }
+
+  const Pool2dSpec spec_;
+  const bool small_;
+};
+
+}  // namespace
+
+std::unique_ptr<Pool2d> PrepareReferencePool2d(const Pool2dSpec& spec) {
+  return VisitReal(spec.dtype, [&]<typename T>() -> std::unique_ptr<Pool2d> {
+    return std::make_unique<ReferencePool2d<T>>(spec);
+  });
+}
+
+}  // namespace gyre

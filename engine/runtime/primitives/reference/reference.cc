@@ -1,0 +1,121 @@
+// The kernel library: GEMM and log-softmax, and the door to the convolution and pooling beside
+// them.
+#include "engine/runtime/primitives/reference/reference.h"
+
+#include "engine/runtime/parallel/parallel.h"
+#include "engine/runtime/primitives/activation.h"
+
+namespace gyre {
+namespace {
+
+// c[i], where i counts row by row.
+template <typename T>
+struct GemmElement {
+  using A = AccumulateType<T>;
+  int64_t n, k;
+  int64_t a_row, a_k, b_k, b_column;  // strides
+  Activation activation;
+  const T* a;
+  const T* b;
+  const T* bias;  // may be null
+  T* c;
+
+  HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t row = i / n, column = i % n;
+    const T* from_a = a + row * a_row;
+    const T* from_b = b + column * b_column;
+    A sum = 0;
+    for (int64_t p = 0; p < k; ++p) {
+      sum += static_cast<A>(from_a[p * a_k]) * static_cast<A>(from_b[p * b_k]);
+    }
+    if (bias != nullptr) sum += static_cast<A>(bias[column]);
+    c[i] = static_cast<T>(Activate(activation, sum));
+  }
+};
+
+template <typename T>
+class ReferenceGemm : public Gemm {
+ public:
+  explicit ReferenceGemm(const GemmSpec& spec) : spec_(spec) {}
+
+  size_t scratch_bytes() const override { return 0; }
+
+  absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
+                   void*) const override {
+    return ForEach(stream, spec_.m * spec_.n,
+                   GemmElement<T>{.n = spec_.n,
+                                  .k = spec_.k,
+                                  .a_row = spec_.transpose_a ? 1 : spec_.k,
+                                  .a_k = spec_.transpose_a ? spec_.m : 1,
+                                  .b_k = spec_.transpose_b ? 1 : spec_.n,
+                                  .b_column = spec_.transpose_b ? spec_.k : 1,
+                                  .activation = spec_.activation,
+                                  .a = static_cast<const T*>(a),
+                                  .b = static_cast<const T*>(b),
+                                  .bias = spec_.bias ? static_cast<const T*>(bias) : nullptr,
+                                  .c = static_cast<T*>(c)});
+  }
+
+ private:
+  const GemmSpec spec_;
+};
+
+template <typename T>
+class ReferenceLogSoftmax : public LogSoftmax {
+ public:
+  explicit ReferenceLogSoftmax(const LogSoftmaxSpec& spec) : spec_(spec) {}
+
+  absl::Status Forward(Stream& stream, const void* x, void* y) const override {
+    return TransformRows(
+        stream, spec_.rows, spec_.columns,
+        LogSoftmaxRows<T>{spec_.columns, static_cast<const T*>(x), static_cast<T*>(y)});
+  }
+
+ private:
+  const LogSoftmaxSpec spec_;
+};
+
+class ReferenceLibrary : public PrimitiveLibrary {
+ public:
+  std::string_view name() const override { return "reference"; }
+
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    RETURN_IF_ERROR(Accept(spec));
+    return VisitReal(spec.dtype, [&]<typename T>() -> std::unique_ptr<Gemm> {
+      return std::make_unique<ReferenceGemm<T>>(spec);
+    });
+  }
+
+  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
+    RETURN_IF_ERROR(Accept(spec));
+    return PrepareReferenceConv2d(spec);
+  }
+
+  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
+    RETURN_IF_ERROR(Accept(spec));
+    return PrepareReferencePool2d(spec);
+  }
+
+  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
+    RETURN_IF_ERROR(Accept(spec));
+    return VisitReal(spec.dtype, [&]<typename T>() -> std::unique_ptr<LogSoftmax> {
+      return std::make_unique<ReferenceLogSoftmax<T>>(spec);
+    });
+  }
+
+ private:
+  template <typename Spec>
+  static absl::Status Accept(const Spec& spec) {
+    RETURN_IF_ERROR(Validate(spec));
+    if (!IsReal(spec.dtype)) return absl::UnimplementedError(ToString(spec));
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<PrimitiveLibrary> NewReferenceLibrary() {
+  return std::make_unique<ReferenceLibrary>();
+}
+
+}  // namespace gyre

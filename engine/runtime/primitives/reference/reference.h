@@ -1,0 +1,108 @@
+// primitives_kernels.h: the kernel library's operations, one file an operation, and its reductions,
+// which stand here so that a test can hold them to their laws; inside the library only.  Every
+// Prepare takes a valid spec of a real dtype.
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <type_traits>
+
+#include "engine/runtime/parallel/column_sum.h"
+#include "engine/runtime/primitives/primitives.h"
+
+namespace gyre {
+
+absl::StatusOr<std::unique_ptr<Conv2d>> PrepareReferenceConv2d(const Conv2dSpec& spec);
+std::unique_ptr<Pool2d> PrepareReferencePool2d(const Pool2dSpec& spec);
+
+// A convolution's extents as a kernel can hold them.  A tap is one (kernel row, kernel column).
+struct ConvGeometry {
+  explicit ConvGeometry(const Conv2dSpec& spec)
+      : h(spec.h),
+        w(spec.w),
+        c(spec.c),
+        filters(spec.filters),
+        kernel_h(spec.kernel_h),
+        kernel_w(spec.kernel_w),
+        stride_h(spec.stride_h),
+        stride_w(spec.stride_w),
+        dilation_h(spec.dilation_h),
+        dilation_w(spec.dilation_w),
+        padding_top(spec.padding_top),
+        padding_left(spec.padding_left),
+        out_h(spec.out_h()),
+        out_w(spec.out_w()),
+        group_channels(spec.c / spec.groups),
+        group_filters(spec.filters / spec.groups) {}
+
+  int64_t h, w, c, filters, kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
+  int64_t padding_top, padding_left, out_h, out_w, group_channels, group_filters;
+};
+
+// dweights[weight] = the sum over output pixels of dy times the element of x that the weight met;
+// rows: weights in their canonical order; columns: output pixels.
+template <typename T>
+struct WeightGradient : Sum<AccumulateType<T>> {
+  using Value = AccumulateType<T>;
+  ConvGeometry g;
+  const T* x;
+  const T* dy;
+  T* dweights;
+
+  HOST_DEVICE Value Load(int64_t weight, int64_t pixel) const {
+    const int64_t kernel_column = weight % g.kernel_w,
+                  kernel_row = weight / g.kernel_w % g.kernel_h;
+    const int64_t channel_and_filter = weight / (g.kernel_w * g.kernel_h);
+    const int64_t filter = channel_and_filter / g.group_channels;
+    const int64_t channel =
+        channel_and_filter % g.group_channels + filter / g.group_filters * g.group_channels;
+    const int64_t row =
+        pixel / g.out_w % g.out_h * g.stride_h - g.padding_top + kernel_row * g.dilation_h;
+    const int64_t column =
+        pixel % g.out_w * g.stride_w - g.padding_left + kernel_column * g.dilation_w;
+    if (row < 0 || row >= g.h || column < 0 || column >= g.w) return 0;
+    const int64_t image = pixel / (g.out_w * g.out_h);
+    return static_cast<Value>(dy[pixel * g.filters + filter]) *
+           static_cast<Value>(x[((image * g.h + row) * g.w + column) * g.c + channel]);
+  }
+  HOST_DEVICE void Store(int64_t weight, Value v) const { dweights[weight] = static_cast<T>(v); }
+};
+
+// Of some elements of a row: the largest, and the sum of exp(x - largest).
+template <typename A>
+struct ExpSum {
+  A max, sum;
+};
+
+// y = x - log sum exp x, in one pass over x and one over y.  F32 is summed in double, so that a
+// result is exact to its last bits however long the row; for 16-bit types float is exact enough.
+// A NaN or +inf, or a row of -inf, makes its row NaN.
+// Source: Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3.
+template <typename T>
+struct LogSoftmaxRows {
+  using A = std::conditional_t<sizeof(T) == 2, float, double>;
+  using Value = ExpSum<A>;
+  int64_t columns;
+  const T* x;
+  T* y;
+
+  HOST_DEVICE Value Identity() const { return {-static_cast<A>(INFINITY), 0}; }
+  HOST_DEVICE Value Load(int64_t row, int64_t column) const {
+    return {static_cast<A>(x[row * columns + column]), 1};
+  }
+  HOST_DEVICE Value Combine(Value a, Value b) const {
+    const bool b_is_larger = a.max < b.max;
+    const A larger = b_is_larger ? b.max : a.max, smaller = b_is_larger ? a.max : b.max;
+    // Equal infinities have no difference.  A NaN's takes it into the sum.
+    const A scale = larger == smaller ? A{1} : std::exp(smaller - larger);
+    return {larger, b_is_larger ? b.sum + a.sum * scale : a.sum + b.sum * scale};
+  }
+  // The sum becomes its logarithm, or NaN if the maximum is not finite.
+  HOST_DEVICE Value Finish(Value v) const { return {v.max, std::log(v.sum) + (v.max - v.max)}; }
+  HOST_DEVICE void Apply(int64_t row, int64_t column, Value v) const {
+    const int64_t i = row * columns + column;
+    y[i] = static_cast<T>(static_cast<A>(x[i]) - v.max - v.sum);
+  }
+};
+
+}  // namespace gyre

@@ -1,0 +1,76 @@
+// gradient_sync.h: each bucket's sum over ranks, while backward goes on.
+//
+// One rank alone measures its gradients on the stream that made them.  Several ranks sum them on
+// the communication thread: in device memory where it can, else through pinned copies, segment by
+// segment, so that a long bucket's way out, its sum and its way back overlap.
+// Used by the thread that owns the compute stream.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "distributed/communication_thread.h"
+#include "engine/runtime/device/buffer.h"
+#include "engine/runtime/device/device.h"
+
+namespace gyre {
+
+class GradientSync {
+ public:
+  // Device memory that Create takes for buckets of these many elements, for the plan.
+  static size_t DeviceBytes(std::span<const int64_t> bucket_elements);
+
+  // buckets: views of device memory that outlives the result, as device and communication do.  An
+  // error of communication may leave a copy or a sum running in that memory: then the process must
+  // end.  Errors: those of allocation.
+  static absl::StatusOr<std::unique_ptr<GradientSync>> Create(Device& device,
+                                                              CommunicationThread& communication,
+                                                              std::vector<Tensor> buckets);
+
+  // True if Start and Finish only enqueue work on the compute stream, the same in each step.
+  bool on_stream() const { return how_ == How::kAlone; }
+
+  // The gradients of `bucket` are on `compute`: starts its sum.
+  absl::Status Start(int bucket, Stream& compute);
+  // What comes after on `compute` finds the bucket summed over all ranks, and sums()[bucket].
+  // Blocks until the ranks' sum is there, unless on_stream().  Errors: those of the reduction.
+  absl::Status Finish(int bucket, Stream& compute);
+
+  // Device memory: the sum of squares of each bucket's summed gradients; not finite if one of them
+  // is not.
+  const double* sums() const { return reinterpret_cast<const double*>(sums_.data()); }
+  int buckets() const { return static_cast<int>(buckets_.size()); }
+
+ private:
+  enum class How : uint8_t {
+    kAlone,   // nothing to sum
+    kDirect,  // the communication thread sums the bucket where it is
+    kStaged,  // it sums pinned copies
+  };
+  struct Segment {
+    Tensor device, summed;         // where it is, and what the communication thread sums
+    std::unique_ptr<Event> ready;  // staged: the copy has come out
+    CommunicationThread::Ticket ticket = 0;
+  };
+  struct Bucket {
+    Tensor whole;
+    std::vector<Segment> segments;
+    std::unique_ptr<Event> computed;  // its gradients are all there
+    std::unique_ptr<Event> arrived;   // staged: the sums have come back
+  };
+
+  explicit GradientSync(CommunicationThread& communication) : communication_(communication) {}
+  absl::Status AddBucket(Device& device, const Tensor& tensor, size_t offset);
+  double* DeviceSum(int bucket) { return reinterpret_cast<double*>(sums_.data()) + bucket; }
+  double* HostSum(int bucket) { return reinterpret_cast<double*>(host_sums_.data()) + bucket; }
+
+  CommunicationThread& communication_;
+  How how_ = How::kAlone;
+  std::unique_ptr<Stream> out_, back_;  // staged: device to host, host to device
+  Buffer staging_;                      // pinned
+  Buffer sums_, scratch_;               // device memory
+  Buffer host_sums_;                    // pinned
+  std::vector<Bucket> buckets_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,47 @@
+#include "engine/training/step/replayed_work.h"
+
+namespace gyre {
+
+absl::Status ReplayedWork::Run() {
+  if (++runs_ == 2) {
+    refusal_ = Capture();
+    if (!refusal_.ok()) stretches_.clear();
+    if (!refusal_.ok() && !absl::IsUnimplemented(refusal_)) return refusal_;
+  }
+  if (stretches_.empty()) return RunPlainly();
+  for (const Stretch& stretch : stretches_) {
+    RETURN_IF_ERROR(stretch.graph->Replay(stream_));
+    if (stretch.then != nullptr) RETURN_IF_ERROR(stretch.then());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplayedWork::RunPlainly() const {
+  return work_([](const Action& action) { return action(); });
+}
+
+absl::Status ReplayedWork::EndStretch(Action then) {
+  ASSIGN_OR_RETURN(auto graph, stream_.EndCapture());
+  stretches_.push_back({std::move(graph), std::move(then)});
+  return absl::OkStatus();
+}
+
+absl::Status ReplayedWork::Capture() {
+  bool capturing = true;
+  RETURN_IF_ERROR(stream_.BeginCapture());
+  const absl::Status status = work_([&](Action action) {
+    capturing = false;
+    RETURN_IF_ERROR(EndStretch(std::move(action)));
+    RETURN_IF_ERROR(stream_.BeginCapture());
+    capturing = true;
+    return absl::OkStatus();
+  });
+  if (status.ok()) return EndStretch(nullptr);
+  if (!capturing) return status;
+  // What cannot be captured fails like what cannot be done; only the capture's end tells them
+  // apart.
+  const absl::Status ended = stream_.EndCapture().status();
+  return absl::IsUnimplemented(ended) ? ended : status;
+}
+
+}  // namespace gyre

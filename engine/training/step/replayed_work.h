@@ -1,0 +1,55 @@
+// replayed_work.h: a fixed sequence of stream work, with actions of the host in between, that is
+// done again and again: the iteration of a static net.
+//
+// The first run enqueues it plainly, which lets libraries set themselves up; the second captures
+// it, a graph for each stretch between two actions; from then on graphs are replayed and actions
+// repeated.  A device that cannot capture the work runs it plainly for good.  Used by one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/runtime/device/device.h"
+
+namespace gyre {
+
+class ReplayedWork {
+ public:
+  using Action = std::function<absl::Status()>;
+  // Ends a stretch: what was handed over so far is on the stream when `action` runs.  What the
+  // action captures must live as long as the ReplayedWork.
+  using Between = std::function<absl::Status(Action action)>;
+  // Enqueues everything, always the same with the same arguments, and may not look at what actions
+  // have done.  Events belong into actions, since captured work has none.
+  using Work = std::function<absl::Status(const Between&)>;
+
+  // `stream` must outlive the object and be used by the same thread.
+  ReplayedWork(Stream& stream, Work work) : stream_(stream), work_(std::move(work)) {}
+
+  // Errors: the first one of the work, the actions or the stream.
+  absl::Status Run();
+
+  // Stretches captured; 0 while the work is run plainly.
+  size_t graphs() const { return stretches_.size(); }
+  // Unimplemented with the reason if the device could not capture the work; else OK.
+  const absl::Status& refusal() const { return refusal_; }
+
+ private:
+  struct Stretch {
+    std::unique_ptr<Graph> graph;
+    Action then;  // null after the last stretch
+  };
+
+  absl::Status RunPlainly() const;
+  absl::Status Capture();
+  absl::Status EndStretch(Action then);
+
+  Stream& stream_;
+  const Work work_;
+  int64_t runs_ = 0;
+  absl::Status refusal_;
+  std::vector<Stretch> stretches_;
+};
+
+}  // namespace gyre

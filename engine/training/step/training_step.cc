@@ -1,0 +1,126 @@
+#include "engine/training/step/training_step.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace gyre {
+
+absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
+    const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm,
+    const InputMap& inputs, Device& device, Stream& stream, CommunicationThread& communication) {
+  const Net& net = model.train();
+  ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net, inputs));
+  std::unique_ptr<TrainingStep> step(
+      new TrainingStep(model, optimizer, clip_norm, stream, communication, std::move(upload)));
+  std::vector<Tensor> buckets;
+  for (size_t b = 0; b < net.plan().order.buckets.size(); ++b) {
+    buckets.push_back(net.bucket(static_cast<int>(b)));
+  }
+  ASSIGN_OR_RETURN(step->sync_, GradientSync::Create(device, communication, std::move(buckets)));
+  for (int index = 0; index < kMostInFlight; ++index) {
+    ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
+    Lane& lane =
+        step->lanes_.emplace_back(Lane{.buffer = std::move(buffer), .done = {}, .work = {}});
+    ASSIGN_OR_RETURN(lane.done, device.NewEvent());
+    lane.work = std::make_unique<ReplayedWork>(
+        stream, [self = step.get(), index](const ReplayedWork::Between& between) {
+          return self->Enqueue(index, between);
+        });
+  }
+  return step;
+}
+
+absl::Status TrainingStep::Start(const Batch& batch, StepScalars scalars) {
+  GYRE_CHECK(in_flight_ < kMostInFlight);
+  Lane& lane = lanes_[next_];
+  optimizer_.Prepare(scalars);
+  lane.buffer.SetScalars(scalars);
+  lane.batch = batch;
+  RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
+  RETURN_IF_ERROR(lane.work->Run());
+  RETURN_IF_ERROR(stream_.Record(*lane.done));
+  next_ = (next_ + 1) % kMostInFlight;
+  ++in_flight_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> TrainingStep::Finish() {
+  GYRE_CHECK(in_flight_ > 0);
+  const Lane& lane = lanes_[(next_ + kMostInFlight - in_flight_) % kMostInFlight];
+  --in_flight_;
+  RETURN_IF_ERROR(lane.done->Synchronize());
+  // A bad label explains a bad gradient, so it is looked at first.
+  RETURN_IF_ERROR(Annotate(lane.buffer.CheckFault(lane.batch), "training data"));
+  const GateReport gate = lane.buffer.gate();
+  if (gate.bad_bucket >= 0) return NotFinite(gate.bad_bucket);
+  return lane.buffer.metrics();
+}
+
+// Everything of a step that is the same each time.
+absl::Status TrainingStep::Enqueue(int index, const ReplayedWork::Between& between) {
+  const Net& net = model_.train();
+  const StepBuffer& buffer = lanes_[index].buffer;
+  RETURN_IF_ERROR(buffer.Upload(stream_));
+  RETURN_IF_ERROR(upload_.Deliver(index, stream_));
+  RETURN_IF_ERROR(net.Forward(stream_, [&](Stream&, absl::string_view label, Tensor statistic) {
+    if (sync_->on_stream()) return absl::OkStatus();  // one rank
+    return between([this, label = std::string(label), statistic] {
+      return sum_statistic_(stream_, label, statistic);
+    });
+  }));
+  RETURN_IF_ERROR(net.Backward(stream_, [&](int bucket) {
+    if (sync_->on_stream()) return sync_->Start(bucket, stream_);
+    return between([this, bucket] { return sync_->Start(bucket, stream_); });
+  }));
+  RETURN_IF_ERROR(Update(buffer.gate_report(), between));
+  return buffer.Download(stream_);
+}
+
+// The update gate: without clipping each bucket is updated as soon as its sum arrives; with it, the
+// norm needs them all first.
+absl::Status TrainingStep::Update(GateReport* report, const ReplayedWork::Between& between) {
+  for (int b = 0; b < sync_->buckets(); ++b) {
+    if (!sync_->on_stream()) {
+      RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_); }));
+    }
+    if (!clip_norm_.has_value()) RETURN_IF_ERROR(UpdateBucket(b));
+  }
+  RETURN_IF_ERROR(OpenGate(stream_, sync_->sums(), sync_->buckets(), clip_norm_,
+                           model_.train().step_scalars(), report));
+  if (!clip_norm_.has_value()) return absl::OkStatus();
+  for (int b = 0; b < sync_->buckets(); ++b) RETURN_IF_ERROR(UpdateBucket(b));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingStep::UpdateBucket(int bucket) {
+  const Net& net = model_.train();
+  const ParameterSet& parameters = model_.plan().parameters;
+  const GradientOrder& order = net.plan().order;
+  for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
+    const int p = order.gradients[g].parameter;
+    const StateSpec& spec = parameters.all()[p].spec;
+    std::vector<Tensor> slots;
+    for (size_t s = 0; s < model_.plan().options.slots.size(); ++s) {
+      slots.push_back(net.slot(p, static_cast<int>(s), parameters));
+    }
+    RETURN_IF_ERROR(optimizer_.Update(stream_, net.step_scalars(),
+                                      {.value = net.parameter(p, parameters),
+                                       .gradient = net.gradient(p, parameters),
+                                       .slots = slots,
+                                       .learning_rate_multiplier = spec.learning_rate_multiplier,
+                                       .decay_multiplier = spec.decay_multiplier}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingStep::NotFinite(int64_t bucket) const {
+  const GradientOrder& order = model_.train().plan().order;
+  std::string names;
+  for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
+    const Parameter& parameter = model_.plan().parameters.all()[order.gradients[g].parameter];
+    absl::StrAppend(&names, names.empty() ? "" : ", ", parameter.name());
+  }
+  return absl::InternalError(
+      absl::StrCat("a gradient is not finite: one of ", names, "; ", kDivergenceAdvice));
+}
+
+}  // namespace gyre

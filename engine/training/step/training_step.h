@@ -1,0 +1,83 @@
+// training_step.h: one iteration of training, as the data travels: upload, forward, backward with
+// each bucket's reduction under the rest of it, the update gate, the optimizer.
+//
+// A step is enqueued whole, and its result is looked at later, so that a device never waits for the
+// host; from the third step of a lane on it is replayed.  Steps take turns between two lanes, each
+// with memory of its own for what comes in and goes out.  Used by the thread that made it.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "engine/training/evaluation.h"
+#include "engine/training/optimizer.h"
+#include "engine/training/step/gradient_sync.h"
+#include "engine/training/step/replayed_work.h"
+
+namespace gyre {
+
+// What to do about numbers that are not finite.
+inline constexpr char kDivergenceAdvice[] =
+    "lower learning_rate.base, warm up, or set optimizer.clip_norm";
+
+class TrainingStep {
+ public:
+  // Steps that may be started and not finished.
+  static constexpr int kMostInFlight = InputUpload::kLanes;
+
+  // clip_norm: of all gradients together, if they are to be clipped.  All arguments outlive the
+  // result; `stream` belongs to the calling thread.  Errors: those of allocation.
+  static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(
+      const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm,
+      const InputMap& inputs, Device& device, Stream& stream, CommunicationThread& communication);
+  ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
+
+  // Enqueues a step; with several ranks it returns once all buckets' sums have come.  The batch's
+  // memory must stay until the step is finished.  `scalars` lacks only what the optimizer prepares.
+  // Precondition: fewer than kMostInFlight steps in flight.  Errors: those of layers and ranks.
+  absl::Status Start(const Batch& batch, StepScalars scalars);
+  int in_flight() const { return in_flight_; }
+  // Why steps are not replayed, if the device could not capture them; else OK.
+  const absl::Status& refusal() const { return lanes_[0].work->refusal(); }
+
+  // Waits for the earliest step in flight.  Returns its metrics on this rank, F64 {sum, count} for
+  // each of MetricsOf, valid until the next Start.  Parameters are updated even where it fails.
+  // Errors: InvalidArgument for bad data, naming layer and sample; Internal for a gradient that is
+  // not finite, naming the parameters of its bucket.
+  absl::StatusOr<Tensor> Finish();
+
+ private:
+  struct Lane {
+    StepBuffer buffer;
+    std::unique_ptr<Event> done;
+    std::unique_ptr<ReplayedWork> work;
+    Batch batch = {};
+  };
+
+  TrainingStep(const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm,
+               Stream& stream, CommunicationThread& communication, InputUpload upload)
+      : model_(model),
+        optimizer_(optimizer),
+        clip_norm_(clip_norm),
+        stream_(stream),
+        sum_statistic_(StatisticSummer(communication)),
+        upload_(std::move(upload)) {}
+
+  absl::Status Enqueue(int lane, const ReplayedWork::Between& between);
+  absl::Status Update(GateReport* report, const ReplayedWork::Between& between);
+  absl::Status UpdateBucket(int bucket);
+  absl::Status NotFinite(int64_t bucket) const;
+
+  const Model& model_;
+  const Optimizer& optimizer_;
+  const std::optional<double> clip_norm_;
+  Stream& stream_;
+  const Net::SumStatistic sum_statistic_;
+  InputUpload upload_;
+  std::unique_ptr<GradientSync> sync_;
+  std::vector<Lane> lanes_;
+  int next_ = 0;  // lane
+  int in_flight_ = 0;
+};
+
+}  // namespace gyre

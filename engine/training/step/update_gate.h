@@ -1,0 +1,32 @@
+// update_gate.h: what must be known of all gradients before or beside the update: whether they are
+// finite, and their norm.  Computed and used in device memory, so that a step needs no answer from
+// the device before it is enqueued whole.
+#pragma once
+
+#include <optional>
+
+#include "engine/runtime/device/device.h"
+#include "layers/layer.h"
+
+namespace gyre {
+
+// What the gate found; device memory, and its copy in host memory.
+struct GateReport {
+  double norm = 0;          // of all gradients together, before clipping
+  int64_t bad_bucket = -1;  // the first whose sum of squares is not finite
+};
+
+// Scratch that SumSquares needs for a gradient of so many elements; bytes.
+size_t SumSquaresScratch(int64_t elements);
+
+// *sum <- the sum of the squares of the elements, added in double; not finite if an element is not,
+// or (F64 beyond 1e154) if the squares overflow.  gradient: any real dtype; scratch:
+// SumSquaresScratch bytes.  All device memory.  Enqueues on stream.
+absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* sum);
+
+// From the buckets' sums of squares to the report, and, with clip_norm, to step->gradient_scale:
+// clip_norm / norm where the norm exceeds it.  All device memory.  Enqueues on stream.
+absl::Status OpenGate(Stream& stream, const double* sums, int buckets,
+                      std::optional<double> clip_norm, StepScalars* step, GateReport* report);
+
+}  // namespace gyre
