@@ -31,6 +31,11 @@ std::optional<DeviceKind> NamedDevice() {
   return GetOrDie(ParseDeviceKind(name));
 }
 
+std::vector<DeviceKind> DevicesToTest() {
+  if (const auto named = NamedDevice()) return {*named};
+  return {DeviceKind::kCpu, DeviceKind::kSim};
+}
+
 TestDevice OpenTestDevice(DeviceKind kind, int threads) {
   if (kind == DeviceKind::kCuda) {
     static const TestDevice& gpu = *new TestDevice(OpenGpu());

@@ -3,8 +3,12 @@
 // that a GPU has to pass.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/primitives/primitives.h"
@@ -13,6 +17,13 @@ namespace gyre {
 
 // The one that the environment names, if any.  Ends the program for an unknown name.
 std::optional<DeviceKind> NamedDevice();
+
+// The one that the environment names, or else the host's two; and a name for GoogleTest.
+std::vector<DeviceKind> DevicesToTest();
+inline std::string DeviceName(const testing::TestParamInfo<DeviceKind>& info) {
+  if (info.param == DeviceKind::kCuda) return "Cuda";
+  return info.param == DeviceKind::kCpu ? "Cpu" : "Sim";
+}
 
 // cpu and sim: a new one.  cuda: the program's only one, since libraries take long to open; if that
 // fails the program ends with the reason.

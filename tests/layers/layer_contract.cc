@@ -187,10 +187,13 @@ class Contract {
 
   // What a device could get wrong.
   void OnDevice(DeviceKind device) const {
-    const RunResult f64 = Run({});
-    for (const DType compute : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const RunOptions oracle = {.device = DeviceKind::kCpu};
+    const RunResult f64 = Run(oracle);
+    for (const DType compute : kRealTypes) {
       SCOPED_TRACE(DTypeName(compute));
-      const double tolerance = compute == DType::kF32 ? 1e-5 : Tolerance(compute);
+      double tolerance = Tolerance(compute);
+      if (compute == DType::kF64) tolerance = 1e-12;
+      if (compute == DType::kF32) tolerance = 1e-5;
       const LayerCase layer = InNumbersOf(compute, layer_, f64);
       const RunOptions plain = {.device = device, .compute = compute};
       const auto with = [&plain](auto set) {
@@ -198,13 +201,14 @@ class Contract {
         set(other);
         return other;
       };
-      const RunResult exact = Run(layer, {}), once = Run(layer, plain);
+      const RunResult exact = Run(layer, oracle), once = Run(layer, plain);
       CompareAll("against F64", exact, once, Near(tolerance));
       CompareAll("again", once, Run(layer, plain), CompareBits);
       CompareAll("in place", once, Run(layer, with([](auto& o) { o.in_place = true; })),
                  CompareBits);
       CompareAll("input gradients unbound", once,
                  Run(layer, with([](auto& o) { o.input_gradients = false; })), CompareBits);
+      CompareRelu(plain, tolerance);
       NoSamples(plain);
       const RunResult whole = Run(plain);
       for (const int ranks : {2, static_cast<int>(layer_.samples()) + 2}) {
@@ -274,13 +278,8 @@ class Contract {
   void OutputActivation() const {
     for (const DType compute : kRealTypes) {
       SCOPED_TRACE(DTypeName(compute));
-      RunResult expected = Run({.compute = compute});
-      const RunResult relu = Run({.compute = compute, .output_activation = Activation::kRelu});
-      if (relu.spec.applied_activation) {
-        for (double& y : expected.output) y = std::max(y, 0.0);
-      }
       // Another kernel may be chosen, and add in another order.
-      CompareAll("ReLU", expected, relu, Near(Tolerance(compute)));
+      CompareRelu({.compute = compute}, Tolerance(compute));
     }
   }
 
@@ -304,6 +303,16 @@ class Contract {
   }
 
  private:
+  void CompareRelu(RunOptions run, double tolerance) const {
+    RunResult expected = Run(run);
+    run.output_activation = Activation::kRelu;
+    const RunResult relu = Run(run);
+    if (relu.spec.applied_activation) {
+      for (double& y : expected.output) y = std::max(y, 0.0);
+    }
+    CompareAll("ReLU", expected, relu, Near(tolerance));
+  }
+
   // Six units of rounding of F16, 2^-11, and five of BF16, 2^-8: those of what a layer stores in
   // between, and of ranks' shares.
   double Tolerance(DType compute) const {

@@ -30,8 +30,8 @@ struct ContractOptions {
 //    training no access in backward.
 //
 // Where the environment names a device (GYRE_TEST_DEVICE=cuda), what that one could get wrong
-// instead: its F32, F16 and BF16 against the CPU's F64 (F32: 1e-5, the others as above), two runs,
-// runs in place and with gradients left unbound, no samples, several ranks.
+// instead: its four types against the CPU's F64 (F64: 1e-12, F32: 1e-5, the others as above), two
+// runs, runs in place and with gradients left unbound, no samples, several ranks, a ReLU after it.
 void CheckContract(const LayerCase& layer, const ContractOptions& options = {});
 
 // Of the above, the checks of F32, F16 and BF16 against F64: for cases too large for differences.

@@ -9,7 +9,6 @@
 #include "engine/runtime/random.h"
 #include "layers/factory.h"
 #include "tests/layers/slot.h"
-#include "tests/test_device.h"
 
 namespace gyre {
 namespace {

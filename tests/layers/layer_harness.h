@@ -12,6 +12,7 @@
 
 #include "layers/layer.h"
 #include "tests/layers/slot.h"
+#include "tests/test_device.h"
 
 namespace gyre {
 
@@ -45,7 +46,7 @@ struct LayerCase {
 LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end);
 
 struct RunOptions {
-  DeviceKind device = DeviceKind::kCpu;
+  DeviceKind device = NamedDevice().value_or(DeviceKind::kCpu);
   int threads = 1;
   DType compute = DType::kF64;
   bool train = true;

@@ -1,4 +1,4 @@
-// Optimizers on every device that needs no hardware, in both compute types.
+// Optimizers in both compute types, on cpu and sim; with GYRE_TEST_DEVICE=cuda, on the GPU.
 
 #include "engine/training/optimizer.h"
 
@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/runtime/device/buffer.h"
+#include "tests/test_device.h"
 
 namespace gyre {
 namespace {
@@ -97,13 +98,6 @@ class Parameter {
   uint64_t steps_ = 0;
 };
 
-std::unique_ptr<Device> NewDevice(DeviceKind kind, int threads = 1) {
-  if (kind == DeviceKind::kCpu) return NewCpuDevice({.threads = threads});
-  SimOptions options;
-  options.threads = threads;
-  return NewSimDevice(options);
-}
-
 template <typename T_, DeviceKind kDevice_>
 struct Case {
   using T = T_;
@@ -119,7 +113,7 @@ class OptimizerTest : public testing::Test {
   std::vector<std::vector<double>> Run(const std::string& config, const std::vector<double>& value,
                                        const std::vector<Step>& steps, Multipliers multipliers = {},
                                        int threads = 1) {
-    const std::unique_ptr<Device> device = NewDevice(C::kDevice, threads);
+    const auto device = OpenTestDevice(NamedDevice().value_or(C::kDevice), threads).device;
     const std::unique_ptr<Optimizer> optimizer = NewOptimizer(Config(config));
     Parameter<T> parameter(*device, *optimizer, value, multipliers);
     std::vector<std::vector<double>> result;

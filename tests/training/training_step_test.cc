@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "models/schema/parse.h"
+#include "tests/test_device.h"
 
 namespace gyre {
 namespace {
@@ -40,12 +41,11 @@ struct Outcome {
 };
 
 // Trains a few steps on one rank of `communication`; `poison` puts a NaN into the first image.
-Outcome Train(CommunicationThread& communication, Device* device, DType dtype,
-              std::optional<double> clip_norm, bool poison = false) {
+Outcome Train(CommunicationThread& communication, Device* device, const Primitives& primitives,
+              DType dtype, std::optional<double> clip_norm, bool poison = false) {
   Outcome outcome;
   const auto net = ParseNetText(kNet, "test.textproto");
   EXPECT_TRUE(net.ok()) << net.status();
-  const Primitives primitives(device->kind(), 1);
   const auto optimizer = NewOptimizer(Momentum());
   auto plan = PlanModel(*net, {.compute = dtype,
                                .seed = 3,
@@ -127,7 +127,8 @@ std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
       if (in_place) {
         EXPECT_TRUE(communication->UseDevice(*device).ok());
       }
-      outcomes[r] = Train(*communication, device.get(), dtype, clip_norm, r == poisoned_rank);
+      outcomes[r] = Train(*communication, device.get(), Primitives(device->kind(), 1), dtype,
+                          clip_norm, r == poisoned_rank);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -139,6 +140,32 @@ MakeDevice Sim(uint64_t seed) {
   return [seed](int rank) {
     return NewSimDevice({.threads = 1, .delay_seed = seed * 10 + static_cast<uint64_t>(rank)});
   };
+}
+
+// On sim; with GYRE_TEST_DEVICE=cuda, on the GPU, where sums have another order.
+TEST(TrainingStep, AnyDeviceTrainsAsACpuDoes) {
+  const TestDevice opened = OpenTestDevice(NamedDevice().value_or(DeviceKind::kSim));
+  const auto communication = *CommunicationThread::Start(
+      []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+        return std::move(NewThreadCommunicators(1, 20'000)[0]);
+      },
+      "ring");
+  const auto train = [&](DType dtype, std::optional<double> clip_norm, bool poison) {
+    return Train(*communication, opened.device.get(), *opened.primitives, dtype, clip_norm, poison);
+  };
+  for (const std::optional<double> clip_norm : {std::optional<double>(), std::optional(0.5)}) {
+    for (const DType dtype : {DType::kF64, DType::kF32}) {
+      const Outcome expected = TrainRanks(1, Cpu, dtype, clip_norm)[0];
+      const Outcome once = train(dtype, clip_norm, false), again = train(dtype, clip_norm, false);
+      ASSERT_TRUE(once.status.ok()) << once.status;
+      // Of the last step: all parameters of the steps before are in it.
+      EXPECT_NEAR(once.loss, expected.loss, expected.loss * (dtype == DType::kF64 ? 1e-12 : 1e-4));
+      EXPECT_EQ(once.digest, again.digest);
+      EXPECT_EQ(once.loss, again.loss);
+      EXPECT_EQ(train(dtype, clip_norm, true).status.message(),
+                TrainRanks(1, Cpu, dtype, clip_norm, /*poisoned_rank=*/0)[0].status.message());
+    }
+  }
 }
 
 TEST(TrainingStep, DelaysInStreamsChangeNoBits) {

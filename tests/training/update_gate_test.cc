@@ -1,5 +1,5 @@
 // Sums of squares against plain sums, over types and lengths around the pieces' ends; the gate's
-// decisions.
+// decisions.  Runs on cpu and sim; with GYRE_TEST_DEVICE=cuda, on the GPU.
 #include "engine/training/step/update_gate.h"
 
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/runtime/device/buffer.h"
+#include "tests/test_device.h"
 
 namespace gyre {
 namespace {
@@ -21,7 +22,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
  protected:
   void SetUp() override {
-    device_ = GetParam() == DeviceKind::kCpu ? NewCpuDevice({}) : NewSimDevice({});
+    device_ = OpenTestDevice(GetParam()).device;
     stream_ = std::move(device_->NewStream()).value();
   }
 
@@ -92,14 +93,11 @@ class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
     return {Download<StepScalars>(step), Download<GateReport>(report)};
   }
 
-  std::unique_ptr<Device> device_;
+  std::shared_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Host, UpdateGateTest, testing::Values(DeviceKind::kCpu, DeviceKind::kSim),
-                         [](const auto& info) {
-                           return std::string(info.param == DeviceKind::kCpu ? "Cpu" : "Sim");
-                         });
+INSTANTIATE_TEST_SUITE_P(, UpdateGateTest, testing::ValuesIn(DevicesToTest()), DeviceName);
 
 TEST_P(UpdateGateTest, SumsSquaresOfEveryType) {
   CheckType<double>(1e-13);
