@@ -2,6 +2,8 @@
 // device in the same minute.
 
 #include <cstdio>
+#include <iostream>
+#include <string>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
@@ -16,11 +18,22 @@ ABSL_FLAG(std::string, threads, "0",
           "Thread counts to measure in turn, with commas; 0: as many as there are cores.");
 ABSL_FLAG(std::string, precision, "F32", "F32 or F64.");
 ABSL_FLAG(bool, tf32, false, "On a GPU, round the factors of F32 products to 10 bits of fraction.");
-ABSL_FLAG(int, rounds, 15, "Rounds; each measures every thread count once, in turn.");
+ABSL_FLAG(int, rounds, 15,
+          "Rounds; each measures every thread count once, in turn.  0: a round for each line of "
+          "standard input, which tools/peer/compare sends.");
 ABSL_FLAG(int, steps, 10, "Steps a round.");
 
 namespace gyre {
 namespace {
+
+// True while there is another round: for 0 rounds, once a line has come; says when it may come.
+bool AnotherRound(int round, int rounds) {
+  if (rounds > 0) return round < rounds;
+  std::puts(round == 0 ? "ready" : "done");
+  std::fflush(stdout);
+  std::string line;
+  return static_cast<bool>(std::getline(std::cin, line));
+}
 
 constexpr char kUsage[] =
     "measures training steps of one rank: SGD with momentum on random images.\n\n"
@@ -40,8 +53,9 @@ absl::Status Bench(CommunicationThread& communication) {
   if (absl::GetFlag(FLAGS_net).empty()) {
     return absl::InvalidArgumentError("--net is missing; see --help");
   }
-  if (rounds < 1 || steps < 1 || absl::GetFlag(FLAGS_batch) < 1) {
-    return absl::InvalidArgumentError("--rounds, --steps and --batch: expected 1 or more");
+  if (rounds < 0 || steps < 1 || absl::GetFlag(FLAGS_batch) < 1) {
+    return absl::InvalidArgumentError(
+        "--steps and --batch: expected 1 or more; --rounds: 0 or more");
   }
   const std::string precision = absl::GetFlag(FLAGS_precision);
   if (precision != "F32" && precision != "F64") {
@@ -62,12 +76,15 @@ absl::Status Bench(CommunicationThread& communication) {
     }
     ASSIGN_OR_RETURN(benches.emplace_back(), StepBench::Create(net, options, communication));
   }
-  for (int round = -1; round < rounds; ++round) {
-    for (const auto& bench : benches) {
-      RETURN_IF_ERROR(bench->Round(steps));
-      if (round < 0) bench->Forget();
-    }
-  }
+  const auto measure = [&] {
+    for (const auto& bench : benches) RETURN_IF_ERROR(bench->Round(steps));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(measure());
+  for (const auto& bench : benches) bench->Forget();  // a warm-up
+  int measured = 0;
+  for (; AnotherRound(measured, rounds); ++measured) RETURN_IF_ERROR(measure());
+  if (measured == 0) return absl::OkStatus();
   for (const auto& bench : benches) std::printf("%s\n", bench->Report().dump().c_str());
   return absl::OkStatus();
 }

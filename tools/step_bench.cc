@@ -78,6 +78,8 @@ absl::Status StepBench::CreateModel(CommunicationThread& communication) {
   optimizer.mutable_sgd()->set_momentum(0.9f);
   optimizer_ = NewOptimizer(optimizer);
   ASSIGN_OR_RETURN(inputs_, ImageAndLabel(*net_.message));
+  ResetPeak();
+  const size_t before = StatusBytes("VmRSS");
   ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(net_, {.compute = options_.compute,
                                                     .batch = options_.batch,
                                                     .slots = optimizer_->slot_names(),
@@ -86,9 +88,10 @@ absl::Status StepBench::CreateModel(CommunicationThread& communication) {
   for (const NetNode& node : plan.train->spec.nodes) {
     flops_ += node.spec.forward_flops + (node.backward ? node.spec.backward_flops : 0);
   }
+  for (const Parameter& parameter : plan.parameters.all()) {
+    state_bytes_ += parameter.spec.size_bytes() * (2 + plan.options.slots.size());
+  }
   RETURN_IF_ERROR(CreateBatch(plan.train->spec));
-  ResetPeak();
-  const size_t before = StatusBytes("VmRSS");
   ASSIGN_OR_RETURN(model_, Model::Create(std::move(plan), device, *stream_));
   RETURN_IF_ERROR(model_->Initialize(*stream_));
   ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, std::nullopt, inputs_, device,
@@ -178,7 +181,9 @@ nlohmann::ordered_json StepBench::Report() const {
       {"upload_gb_per_s", median([](const Measured& r) { return r.peaks.upload_bytes; }) / 1e9},
       {"download_gb_per_s", median([](const Measured& r) { return r.peaks.download_bytes; }) / 1e9},
       {"planned_bytes", plan.device_bytes() + plan.communication_bytes()},
-      {"resident_growth_bytes", resident_growth_}};
+      {"resident_growth_bytes", resident_growth_},
+      {"memory_above_state_bytes",
+       static_cast<int64_t>(resident_growth_) - static_cast<int64_t>(state_bytes_)}};
 }
 
 }  // namespace gyre

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Training steps of LeNet, AlexNet and VGG-11 in PyTorch, as bench_net measures Gyre's.
+"""Training steps of LeNet, an MLP, AlexNet and VGG-11 in PyTorch, as bench_net measures Gyre's.
 
-The same layers, loss, optimizer (SGD, momentum 0.9) and batch; channels-last; random images and labels
-that are on the device already.  Unlike Gyre, PyTorch may take algorithms whose sums are not always the
-same bits, and computes no accuracy.  Prints a JSON line for each mode: medians over rounds in which the
-modes take turns.
+The same layers, loss, optimizer (SGD, momentum 0.9) and batch; random images and labels that are on the
+device already.  Unlike Gyre, PyTorch may take algorithms whose sums are not always the same bits, and
+computes no accuracy.  Prints a JSON line for each mode: medians over rounds in which the modes take
+turns.  A mode's name is one of
 
   eager           as written
-  graph           the whole step captured as one CUDA graph
   compile         torch.compile of net and loss
-  compile-graph   that step captured
   max-autotune    torch.compile(mode="max-autotune")
+  graph           the whole step captured as one CUDA graph
+  compile-graph   torch.compile's step captured
+
+for channels-last memory; with ":contiguous" after it, for contiguous.  With --rounds=0 a round is
+measured for each line on standard input, and acknowledged by one of output: see compare.
 """
 
 import argparse
@@ -25,7 +28,10 @@ try:
 except ImportError as error:
     sys.exit("error: PyTorch is missing: %s" % error)
 
-MODES = ("eager", "graph", "compile", "compile-graph", "max-autotune")
+MODES = {
+    "cpu": "eager,eager:contiguous,compile,compile:contiguous",
+    "cuda": "eager,graph,compile,compile-graph,max-autotune",
+}
 
 
 def lenet():
@@ -33,6 +39,12 @@ def lenet():
         nn.Conv2d(1, 20, 5), nn.MaxPool2d(2, 2),
         nn.Conv2d(20, 50, 5), nn.MaxPool2d(2, 2),
         nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10))
+
+
+def mlp():
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Dropout(0.2),
+        nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
 def alexnet():
@@ -61,6 +73,7 @@ def vgg11():
 # Net -> (constructor, shape of an image, classes).
 NETS = {
     "lenet": (lenet, (1, 28, 28), 10),
+    "mlp": (mlp, (1, 28, 28), 10),
     "alexnet": (alexnet, (3, 224, 224), 1000),
     "vgg11": (vgg11, (3, 224, 224), 1000),
 }
@@ -78,11 +91,14 @@ def make_optimizer(net, device):
 
 
 def make_step(mode, net_name, batch, device):
-    """A function that enqueues one training step."""
+    """A function that enqueues one training step, and the bytes of parameters, gradients and momentum."""
     create, shape, classes = NETS[net_name]
+    mode, _, layout = mode.partition(":")
+    memory_format = torch.contiguous_format if layout == "contiguous" else torch.channels_last
     torch.manual_seed(1)
-    net = create().to(device=device, memory_format=torch.channels_last)
-    images = (2 * torch.rand(batch, *shape, device=device) - 1).to(memory_format=torch.channels_last)
+    net = create().to(device=device, memory_format=memory_format)
+    state_bytes = 3 * sum(p.numel() * p.element_size() for p in net.parameters())
+    images = (2 * torch.rand(batch, *shape, device=device) - 1).to(memory_format=memory_format)
     labels = torch.randint(classes, (batch,), device=device)
     optimizer = make_optimizer(net, device)
     criterion = nn.CrossEntropyLoss()
@@ -102,7 +118,7 @@ def make_step(mode, net_name, batch, device):
         optimizer.step()
 
     if not mode.endswith("graph"):
-        return step
+        return step, state_bytes
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -112,7 +128,7 @@ def make_step(mode, net_name, batch, device):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+    return graph.replay, state_bytes
 
 
 def synchronize(device):
@@ -140,44 +156,89 @@ def device_name(device):
         torch.backends.cudnn.version())
 
 
-def prepare(mode, arguments, device):
-    """A step that has run a few times; raises whatever PyTorch raises."""
-    step = make_step(mode, arguments.net, arguments.batch, device)
-    for _ in range(5):
-        step()
-    synchronize(device)
-    return step
+def status_bytes(key):
+    """A line of /proc/self/status."""
+    with open("/proc/self/status") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith(key + ":"))
+
+
+def reset_peak(device):
+    """The memory in use now; its peak counts from here."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return status_bytes("VmRSS")
+
+
+def peak(device):
+    return torch.cuda.max_memory_allocated() if device.type == "cuda" else status_bytes("VmHWM")
+
+
+class Mode:
+    """One way of running the step, and what was measured of it."""
+
+    def __init__(self, name, arguments, device):
+        """Runs it a few times; raises whatever PyTorch raises."""
+        self.name, self.device, self.seconds = name, device, []
+        make_step("eager", arguments.net, 1, device)[0]()  # loads the libraries
+        before = reset_peak(device)
+        self.step, self.state_bytes = make_step(name, arguments.net, arguments.batch, device)
+        for _ in range(3):
+            self.step()
+        synchronize(device)
+        # Means little for a mode after the first, which uses memory again, and for one that imports
+        # a compiler.
+        self.memory_bytes = peak(device) - before
+
+    def round(self, steps):
+        start = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        synchronize(self.device)
+        self.seconds.append((time.perf_counter() - start) / steps)
+
+    def report(self, batch):
+        median = statistics.median(self.seconds)
+        return dict(mode=self.name, rounds=len(self.seconds), ms_per_step=1e3 * median,
+                    ms_min=1e3 * min(self.seconds), ms_max=1e3 * max(self.seconds),
+                    images_per_second=batch / median, memory_bytes=self.memory_bytes,
+                    memory_above_state_bytes=self.memory_bytes - self.state_bytes)
+
+
+def rounds(count):
+    """Counts rounds; 0: for each line that comes, and says when each is over."""
+    if count > 0:
+        yield from range(count)
+        return
+    print("ready", flush=True)
+    for index, _ in enumerate(sys.stdin):
+        yield index
+        print("done", flush=True)
 
 
 def measure(arguments, precision, device):
     """Prints each mode's line; a mode that fails has a line that says why."""
     torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"
     torch.backends.cudnn.allow_tf32 = precision == "TF32"
-    about = {"benchmark": "training step", "engine": "pytorch", "net": arguments.net,
-             "device": device_name(device), "precision": precision, "batch": arguments.batch}
-    steps = {}
-    for mode in arguments.modes.split(","):
+    about = {"benchmark": "training step", "engine": "pytorch " + torch.__version__,
+             "net": arguments.net, "device": device_name(device), "precision": precision,
+             "batch": arguments.batch, "threads": torch.get_num_threads()}
+    modes = []
+    for name in arguments.modes.split(","):
         try:
-            steps[mode] = prepare(mode, arguments, device)
+            modes.append(Mode(name, arguments, device))
         except Exception as error:  # this installation lacks a compiler, or the GPU memory
-            print(json.dumps(dict(about, mode=mode, error=str(error).strip()[:300])), flush=True)
-    seconds = {mode: [] for mode in steps}
+            print(json.dumps(dict(about, mode=name, error=str(error).strip()[:300])), flush=True)
     peaks = []
-    for _ in range(arguments.rounds):
+    for _ in rounds(arguments.rounds):
         peaks.append(gemm_flops(device))
-        for mode, step in steps.items():
-            start = time.perf_counter()
-            for _ in range(arguments.steps):
-                step()
-            synchronize(device)
-            seconds[mode].append((time.perf_counter() - start) / arguments.steps)
-    for mode, values in seconds.items():
-        median = statistics.median(values)
-        print(json.dumps(dict(
-            about, mode=mode, rounds=arguments.rounds, ms_per_step=1e3 * median,
-            ms_min=1e3 * min(values), ms_max=1e3 * max(values),
-            images_per_second=arguments.batch / median,
-            gemm_gflops=statistics.median(peaks) / 1e9)), flush=True)
+        for mode in modes:
+            mode.round(arguments.steps)
+    for mode in modes:
+        print(json.dumps(dict(about, **mode.report(arguments.batch),
+                              gemm_gflops=statistics.median(peaks) / 1e9)), flush=True)
 
 
 def main():
@@ -187,12 +248,16 @@ def main():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--precision", default="F32", help="F32, TF32, or both with a comma")
-    parser.add_argument("--modes", default=",".join(MODES), help="with commas")
+    parser.add_argument("--modes", help="with commas; default: all but :contiguous on a GPU")
+    parser.add_argument("--threads", type=int, default=0, help="of a CPU; 0: as PyTorch likes")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=10, help="a round")
     arguments = parser.parse_args()
     if arguments.device == "cuda" and not torch.cuda.is_available():
         sys.exit("error: this PyTorch (%s) sees no GPU" % torch.__version__)
+    arguments.modes = arguments.modes or MODES[arguments.device]
+    if arguments.threads > 0:
+        torch.set_num_threads(arguments.threads)
     torch.backends.cudnn.benchmark = True
     for precision in arguments.precision.split(","):
         measure(arguments, precision, torch.device(arguments.device))
