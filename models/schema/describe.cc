@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -106,7 +107,7 @@ std::string Expected(const FieldDescriptor& field) {
 
 std::string Unknown(absl::string_view kind, absl::string_view word,
                     std::span<const std::string> candidates) {
-  const std::string problem = absl::StrCat("unknown ", kind, " \"", word, "\"");
+  const std::string problem = absl::StrCat("unknown ", kind, " \"", absl::CHexEscape(word), "\"");
   const std::string near = DidYouMean({word.data(), word.size()}, candidates);
   if (!near.empty()) return absl::StrCat(problem, "; did you mean \"", near, "\"?");
   if (candidates.empty()) return absl::StrCat(problem, "; there is none");

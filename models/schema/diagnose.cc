@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -56,6 +57,9 @@ class Reader {
 
     // Where the text is not even made of tokens, no rule of the grammar must match.
     malformed_ = std::string(absl::StripSuffix(error.text, "."));
+    if (absl::StartsWith(malformed_, "Interpreting non ascii")) {
+      malformed_ = "a character beyond ASCII, which only quotes and comments may hold";
+    }
     Token& last = tokens_.back();
     if (last.type != Tokenizer::TYPE_STRING) std::tie(last.line, last.column) = error.at;
     last.type = Tokenizer::TYPE_SYMBOL;
@@ -88,7 +92,11 @@ class Reader {
     return absl::StrCat(file_, ":", token.line + 1, ":", token.column + 1);
   }
   absl::Status Error(const Token& token, absl::string_view text) const {
-    const bool malformed = &token == &tokens_.back() && !malformed_.empty();
+    // What a malformed token cuts short is at fault as little as what it begins.
+    const Token& last = tokens_.back();
+    const bool cut_short =
+        &token + 1 == &last && token.line == last.line && token.end_column == last.column;
+    const bool malformed = (&token == &last || cut_short) && !malformed_.empty();
     return absl::InvalidArgumentError(
         absl::StrCat(Where(token), ": ", label_, malformed ? malformed_ : text));
   }
@@ -178,7 +186,7 @@ class Reader {
     }
     const std::string outer_label = label_;
     const std::string name = field.is_repeated() ? NameOfMessageAt(opener_at) : "";
-    if (!name.empty()) label_ = absl::StrCat(field.name(), " \"", name, "\": ");
+    if (!name.empty()) label_ = absl::StrCat(field.name(), " \"", absl::CHexEscape(name), "\": ");
     absl::Status status = ReadFields({*field.message_type(), field.name(), &opener, &scope});
     label_ = outer_label;
     return status;

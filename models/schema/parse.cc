@@ -28,9 +28,21 @@ using google::protobuf::Reflection;
 using google::protobuf::TextFormat;
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  constexpr uintmax_t kMostBytes = uintmax_t{64} << 20;  // of some 500,000 layers
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is a folder, not a model's file"));
+  const auto type = std::filesystem::status(path, error).type();
+  // A pipe would be waited for, a device read for ever.
+  if (std::filesystem::exists(path, error) && type != std::filesystem::file_type::regular) {
+    const bool folder = type == std::filesystem::file_type::directory;
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": is a ", folder ? "folder" : "pipe or a device", ", not a model's file"));
+  }
+  if (const uintmax_t bytes = std::filesystem::file_size(path, error);
+      !error && bytes > kMostBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", bytes,
+                                                   " bytes are too many for a model's text, which "
+                                                   "has at most ",
+                                                   kMostBytes));
   }
   errno = 0;
   std::ifstream file(path, std::ios::binary);

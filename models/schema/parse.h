@@ -1,6 +1,7 @@
 // parse.h: reads a model's text files and says precisely what is wrong with them.
 //
-// Errors are InvalidArgument (NotFound for a missing file) of the form
+// Errors are InvalidArgument (NotFound for a missing file; a pipe, a device and more than 64 MiB are
+// no model) of the form
 //   lenet.textproto:14:3: layer "conv1": unknown field "kernal"; did you mean "kernel"?
 #pragma once
 
@@ -30,7 +31,7 @@ struct Parsed {
 
 // Parses, applies the overrides (as Split hands them out), and checks what can be known without
 // data or other files: required fields, the trainer's ranges, finite numbers, names (unique,
-// non-empty), one type a layer.  A layer's own ranges are its Infer's affair.  An error about a
+// non-empty, of few characters), one type a layer.  A layer's own ranges are its Infer's affair.  An error about a
 // field that an override set names the override: `--set batch=0: batch must be >= 1, got 0`.
 absl::StatusOr<Parsed<NetConfig>> ParseNet(const std::string& path,
                                            std::span<const std::string> overrides = {});

@@ -2,13 +2,18 @@
 // names of a net, and one over every number of either.
 #include "models/schema/validate.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -25,6 +30,16 @@ using google::protobuf::Reflection;
 
 absl::Status Error(const std::string& where, absl::string_view label, absl::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat(where, ": ", label, text));
+}
+
+// The largest integer that a user may write: steps times samples stay within 64 bits, and any one
+// of them within what libraries count with.
+constexpr int64_t kMostInteger = std::numeric_limits<int32_t>::max();
+
+// The shortest text that reads as the same number.
+std::string NumberText(double value) {
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
 }
 
 double NumberAt(const Message& message, const FieldDescriptor* field, int index) {
@@ -139,7 +154,7 @@ struct Range {
   double below = std::numeric_limits<double>::infinity();
 };
 
-// Of the fields that are set; the defaults are in range.
+// Of the fields that are set; the defaults are in range.  Integers end at kMostInteger.
 constexpr Range kRanges[] = {
     {"data.normalization.std", Range::kAbove, 0},
     {"optimizer.sgd.momentum", Range::kAtLeast, 0, 1},
@@ -173,19 +188,44 @@ absl::Status Check(const Range& range, const Message& root, const SourceMap& sou
   if (!message->GetReflection()->HasField(*message, field)) return absl::OkStatus();
   const double value = NumberAt(*message, field, 0);
   const bool above = range.lower == Range::kAbove;
-  if ((above ? value > range.least : value >= range.least) && value < range.below) {
+  const bool integer = field->cpp_type() == FieldDescriptor::CPPTYPE_INT64;
+  std::string must;
+  if (integer && value > kMostInteger) {
+    must = absl::StrCat("<= ", kMostInteger);
+  } else if ((above ? value > range.least : value >= range.least) && value < range.below) {
     return absl::OkStatus();
+  } else {
+    must = absl::StrCat(above ? "> " : ">= ", NumberText(range.least));
+    if (std::isfinite(range.below)) absl::StrAppend(&must, " and < ", NumberText(range.below));
   }
-  std::string must = absl::StrCat(range.path, " must be ", above ? "> " : ">= ", range.least);
-  if (std::isfinite(range.below)) absl::StrAppend(&must, " and < ", range.below);
-  return Error(source.Where(*message, last), "", absl::StrCat(must, ", got ", value));
+  const std::string got = integer
+                              ? absl::StrCat(message->GetReflection()->GetInt64(*message, field))
+                              : NumberText(value);
+  return Error(source.Where(*message, last), "",
+               absl::StrCat(range.path, " must be ", must, ", got ", got));
 }
 
 // `where` of each name taken so far, with what it names.
 using Names = std::map<std::string, std::string, std::less<>>;
 
+// A name is part of paths ("runs/NET-..."), of a tensor's name ("LAYER.weight.momentum"), of a key
+// in JSON, of an entry in a zip archive, and of `--set net.layer.NAME.field=value`: what it is made
+// of is safe in all of them and lets no two be the same.
+absl::Status CheckName(const std::string& name, const std::string& kind, const std::string& where) {
+  constexpr size_t kLongest = 100;  // far from the 255 bytes of a file's name
+  constexpr size_t kShown = 40;
+  const bool good = std::ranges::all_of(
+      name, [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-'; });
+  if (good && name.size() <= kLongest) return absl::OkStatus();
+  const std::string shown = absl::CHexEscape(name.substr(0, kShown));
+  return Error(where, absl::StrCat(kind, " \"", shown, name.size() > kShown ? "..." : "", "\": "),
+               absl::StrCat("a name has at most ", kLongest,
+                            " characters, each an ASCII letter, a digit, \"_\" or \"-\""));
+}
+
 absl::Status Take(const std::string& name, const std::string& kind, const std::string& where,
                   Names* names) {
+  if (absl::Status status = CheckName(name, kind, where); !status.ok()) return status;
   const auto [other, taken] = names->emplace(name, absl::StrCat("the ", kind, " at ", where));
   if (taken) return absl::OkStatus();
   return Error(where, absl::StrCat(kind, " \"", name, "\": "),
@@ -197,12 +237,16 @@ absl::Status Validate(const InputConfig& input, int index, const SourceMap& sour
     return Error(source.Where(input, "name"), absl::StrCat("input ", index, ": "),
                  "missing name; write name: \"image\"");
   }
+  absl::Status status = Take(input.name(), "input", source.Where(input, "name"), names);
+  if (!status.ok()) return status;
   for (int i = 0; i < input.dims_size(); ++i) {
-    if (input.dims(i) >= 1) continue;
+    if (input.dims(i) >= 1 && input.dims(i) <= kMostInteger) continue;
     return Error(source.Where(input, "dims", i), absl::StrCat("input \"", input.name(), "\": "),
-                 absl::StrCat("dims must be >= 1, got ", input.dims(i)));
+                 absl::StrCat("dims must be ",
+                              input.dims(i) < 1 ? ">= 1" : absl::StrCat("<= ", kMostInteger),
+                              ", got ", input.dims(i)));
   }
-  return Take(input.name(), "input", source.Where(input, "name"), names);
+  return absl::OkStatus();
 }
 
 absl::Status Validate(const LayerConfig& layer, int index, const SourceMap& source, Names* names) {
@@ -210,6 +254,8 @@ absl::Status Validate(const LayerConfig& layer, int index, const SourceMap& sour
     return Error(source.Where(layer, "name"), absl::StrCat("layer ", index, ": "),
                  "missing name; write name: \"conv1\"");
   }
+  absl::Status status = Take(layer.name(), "layer", source.Where(layer, "name"), names);
+  if (!status.ok()) return status;
   const std::string label = absl::StrCat("layer \"", layer.name(), "\": ");
   if (layer.type_case() == LayerConfig::TYPE_NOT_SET) {
     const OneofDescriptor& types = *LayerConfig::descriptor()->FindOneofByName("type");
@@ -221,8 +267,7 @@ absl::Status Validate(const LayerConfig& layer, int index, const SourceMap& sour
     if (layer.input(i).empty())
       return Error(source.Where(layer, "input", i), label, "input is empty");
   }
-  if (absl::Status status = CheckFinite(layer, source, label); !status.ok()) return status;
-  return Take(layer.name(), "layer", source.Where(layer, "name"), names);
+  return CheckFinite(layer, source, label);
 }
 
 }  // namespace
@@ -232,6 +277,8 @@ absl::Status Validate(const NetConfig& net, const SourceMap& source) {
     return Error(source.Where(net), "",
                  "the net has no layer; write layer { name: \"fc\" dense { outputs: 10 } }");
   }
+  absl::Status name = CheckName(net.name(), "net", source.Where(net, "name"));
+  if (!name.ok()) return name;
   Names names;
   for (int i = 0; i < net.input_size(); ++i) {
     absl::Status status = Validate(net.input(i), i, source, &names);

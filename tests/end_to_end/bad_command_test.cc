@@ -75,10 +75,9 @@ const BadInput kFlags[] = {
      .message = "device memory: the capacity is 1.0 GiB (1073741824 bytes); the smallest that "
                 "would do is ...",
      .arguments = {"--device=sim", "--batch=1000000000"}},
-    {.name = "BatchBeyondAllBytes",
-     .message = "@/net.textproto:2:1: input \"image\": a batch [9000000000000000000, 8, 8, 1] has "
-                "more than 6 axes or 2^56 elements; lower batch or dims",
-     .arguments = {"--batch=9000000000000000000"},
+    {.name = "BatchBeyondAllIntegers",
+     .message = "--set batch=4294967296: batch must be <= 2147483647, got 4294967296",
+     .arguments = {"--batch=4294967296"},
      .ranks = {1}},
     {.name = "UnknownDevice",
      .message = "--device: unknown device \"gpu\"; expected cpu, sim or cuda",

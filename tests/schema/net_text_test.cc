@@ -1,8 +1,10 @@
 // What a user reads after a mistake in a net's text: each message word by word, and the positions
 // that outlive the parsing.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "models/schema/parse.h"
@@ -162,11 +164,49 @@ TEST(NetText, Missing) {
        "net:2:19: input \"x\": dims must be >= 1, got -1"},
       {"layer { name: \"a\" input: [\"image\", \"\"] relu { } }",
        "net:2:19: layer \"a\": input is empty"},
+      {"input { name: \"x\" dims: 2147483648 } layer { name: \"a\" relu { } }",
+       "net:2:19: input \"x\": dims must be <= 2147483647, got 2147483648"},
   });
+}
+
+// What escapes a folder, breaks JSON, gives two tensors one name or is out of --set's reach.
+TEST(NetText, Names) {
+  const std::string rule =
+      ": a name has at most 100 characters, each an ASCII letter, a digit, \"_\" or \"-\"";
+  const std::string longest(100, 'a');
+  const struct {
+    std::string name, shown;  // as written between quotes; as complained about, "" if good
+  } cases[] = {
+      {"fc.2", "fc.2"},
+      {"../../x", "../../x"},
+      {"a/b", "a/b"},
+      {"a b", "a b"},
+      {"a=b", "a=b"},
+      {"a,b", "a,b"},
+      {"l\\377", "l\\xff"},
+      {"n\\000", "n\\x00"},
+      {"caf\u00e9", "caf\\xc3\\xa9"},
+      {longest + "a", longest.substr(0, 40) + "..."},
+      {longest, ""},
+      {"Conv_1-b", ""},
+      {"0", ""},
+  };
+  for (const auto& c : cases) {
+    const auto error = [&](const std::string& where) {
+      return c.shown.empty() ? "" : "net:" + where + " \"" + c.shown + "\"" + rule;
+    };
+    const std::string relu = "layer { name: \"r\" relu { } }";
+    EXPECT_EQ(ErrorOf(kHead + ("layer { name: \"" + c.name + "\" relu { } }")),
+              error("2:9: layer"));
+    EXPECT_EQ(ErrorOf(kHead + ("input { name: \"" + c.name + "\" } " + relu)), error("2:9: input"));
+    EXPECT_EQ(ErrorOf(kHead + ("name: \"" + c.name + "\" " + relu)), error("2:1: net"));
+  }
 }
 
 TEST(NetText, NotEvenTokens) {
   Expect({
+      {"layer { n\u00e4me: \"a\" relu { } }",
+       "net:2:9: a character beyond ASCII, which only quotes and comments may hold"},
       {"layer { name: \"a\n relu { } }", "net:2:15: String literals cannot cross line boundaries"},
       {"layer { name: \"a\" input: 'x\\q' relu { } }",
        "net:2:26: layer \"a\": Invalid escape sequence in string literal"},
@@ -280,7 +320,7 @@ TEST(SourceMap, AMessageWithoutFieldsLendsNothingToTheNext) {
   EXPECT_EQ(source.Where(layers[1]), "f");
 }
 
-TEST(NetFile, MissingFolderAndEmpty) {
+TEST(NetFile, OnlyTextOfSomeSize) {
   const std::string folder = testing::TempDir();
   const auto missing = ParseNet(folder + "/none.textproto");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
@@ -294,6 +334,15 @@ TEST(NetFile, MissingFolderAndEmpty) {
       path + ":1:1: the net has no layer; write layer { name: \"fc\" dense { outputs: 10 } }");
   std::ofstream(path) << "layer { name: \"a\" relu { } }";
   EXPECT_TRUE(ParseNet(path).ok());
+  std::filesystem::resize_file(path, (64 << 20) + 1);
+  EXPECT_EQ(ParseNet(path).status().message(),
+            path + ": 67108865 bytes are too many for a model's text, which has at most 67108864");
+  std::remove(path.c_str());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  for (const std::string& endless : {path, std::string("/dev/zero")}) {
+    EXPECT_EQ(ParseNet(endless).status().message(),
+              endless + ": is a pipe or a device, not a model's file");
+  }
   std::remove(path.c_str());
 }
 

@@ -102,7 +102,8 @@ TEST(TrainerText, OutOfRange) {
        "t:2:24: data.normalization.std must be > 0, got 0"},
       {2, "optimizer { sgd { momentum: 1 } }",
        "t:3:19: optimizer.sgd.momentum must be >= 0 and < 1, got 1"},
-      {2, "optimizer { sgd { momentum: 1e99 } }", "t:3:19: momentum must be finite, got inf"},
+      {2, "optimizer { sgd { momentum: 1e99 } }",
+       "t:3:19: optimizer.sgd.momentum must be >= 0 and < 1, got 1e+99"},
       {2, "optimizer { sgd { momentum: -0.5 } }",
        "t:3:19: optimizer.sgd.momentum must be >= 0 and < 1, got -0.5"},
       {2, "optimizer { adam { beta1: 1 } }",
@@ -124,6 +125,43 @@ TEST(TrainerText, OutOfRange) {
        "t:4:34: learning_rate.cosine.final must be >= 0, got -1"},
   };
   for (const auto& c : cases) EXPECT_EQ(ErrorOf(Text(c.line, c.replaced)), c.error);
+}
+
+TEST(TrainerText, IntegersEndAt31Bits) {
+  const struct {
+    int line;
+    std::string before, field, after;
+  } cases[] = {
+      {4, "", "batch", ""},
+      {4, "batch: 1 ", "test_batch", ""},
+      {5, "", "steps", ""},
+      {5, "steps: 1 ", "evaluate_every", ""},
+      {5, "steps: 1 ", "checkpoint_every", ""},
+      {5, "steps: 1 ", "keep_checkpoints", ""},
+      {5, "steps: 1 distributed { ", "bucket_bytes", " }"},
+      {3, "learning_rate { base: 1 ", "warmup_steps", " }"},
+      {3, "learning_rate { base: 1 step { ", "every", " } }"},
+  };
+  for (const auto& c : cases) {
+    const auto with = [&](const std::string& value) {
+      return ErrorOf(Text(c.line, c.before + c.field + ": " + value + c.after));
+    };
+    EXPECT_EQ(with("2147483647"), "") << c.field;
+    for (const std::string value : {"2147483648", "4294967297", "9223372036854775807"}) {
+      const std::string end = c.field + " must be <= 2147483647, got " + value;
+      EXPECT_TRUE(with(value).ends_with(end)) << with(value);
+    }
+  }
+}
+
+// A float would make 1 of the first and 0 of the second.
+TEST(TrainerText, NumbersAreDoubles) {
+  const auto trainer = ParseTrainerText(
+      Text(2, "optimizer { sgd { momentum: 0.99999999 } weight_decay: 1e-50 }"), "t");
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  EXPECT_EQ(trainer->message->optimizer().sgd().momentum(), 0.99999999);
+  EXPECT_EQ(trainer->message->optimizer().weight_decay(), 1e-50);
+  EXPECT_EQ(trainer->message->learning_rate().base(), 0.1);
 }
 
 TEST(TrainerText, TheEndsOfTheRangesAreIn) {
