@@ -44,7 +44,7 @@ struct StateSpec {
   uint8_t forward = kNone, backward = kNone;  // Access; only what is declared is bound
   std::vector<CanonicalPart> parts;           // kParameter, kBuffer: what Convert splits it into
   Initializer initializer;                    // kParameter, kBuffer
-  float learning_rate_multiplier = 1, decay_multiplier = 1;  // kParameter
+  double learning_rate_multiplier = 1, decay_multiplier = 1;  // kParameter
 
   size_t size_bytes() const {
     return bytes != 0 ? bytes : static_cast<size_t>(shape.elements()) * SizeOf(dtype);

@@ -101,7 +101,7 @@ class SoftmaxCrossEntropy : public Layer {
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateSoftmaxCrossEntropy(
     const SoftmaxCrossEntropyConfig& config) {
-  const float weight = config.loss_weight();
+  const double weight = config.loss_weight();
   if (!std::isfinite(weight) || weight < 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("loss_weight: expected 0 or more, got %g", weight));

@@ -13,8 +13,7 @@ double LearningRateAt(const LearningRateConfig& config, int64_t step, int64_t to
   switch (config.schedule_case()) {
     case LearningRateConfig::kStep: {
       const int64_t drops = passed / config.step().every();
-      return base *
-             std::pow(static_cast<double>(config.step().gamma()), static_cast<double>(drops));
+      return base * std::pow(config.step().gamma(), static_cast<double>(drops));
     }
     case LearningRateConfig::kCosine: {
       const double final_rate = config.cosine().final();

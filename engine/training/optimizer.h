@@ -17,7 +17,7 @@ namespace gyre {
 struct ParameterViews {
   Tensor value, gradient;
   std::span<const Tensor> slots;  // the optimizer's state as slot_names, zero before the first step
-  float learning_rate_multiplier = 1, decay_multiplier = 1;
+  double learning_rate_multiplier = 1, decay_multiplier = 1;
 };
 
 class Optimizer {
