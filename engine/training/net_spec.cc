@@ -13,6 +13,35 @@ namespace {
 // The states of a layer are its inputs, then one output, then the rest.
 int OutputState(const NetNode& node) { return static_cast<int>(node.inputs.size()); }
 
+// The nodes that read node n, once for each use.
+std::vector<int> Readers(const NetGraph& graph, int n) {
+  std::vector<int> readers;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    for (const Source& source : graph.nodes[i].inputs) {
+      if (!source.is_net_input && source.index == n) readers.push_back(static_cast<int>(i));
+    }
+  }
+  return readers;
+}
+
+bool IsRelu(const Node& node) {
+  return node.config->has_relu() && node.config->relu().negative_slope() == 0;
+}
+
+// A ReLU and the maximum of a window commute, exactly: the largest x has the largest max(x, 0), and
+// where that is 0, so is the gradient.  After the pooling it has fewer elements to look at, and the
+// unpooled ones need not be kept for backward.
+void MoveReluPastMaxPool(NetGraph& graph) {
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+    if (!IsRelu(graph.nodes[n])) continue;
+    const std::vector<int> readers = Readers(graph, n);
+    if (readers.size() != 1) continue;
+    Node& pool = graph.nodes[readers[0]];
+    const bool max = pool.config->has_pool2d() && pool.config->pool2d().kind() == Pool2dConfig::MAX;
+    if (max) std::swap(graph.nodes[n].config, pool.config);
+  }
+}
+
 class Inference {
  public:
   Inference(const Parsed<NetConfig>& config, const InferNetOptions& options,
@@ -25,8 +54,9 @@ class Inference {
     net_.global_batch = options_.global_batch;
     net_.compute = options_.compute;
     RETURN_IF_ERROR(AddInputs());
-    ASSIGN_OR_RETURN(const NetGraph graph,
+    ASSIGN_OR_RETURN(NetGraph graph,
                      BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST));
+    MoveReluPastMaxPool(graph);
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       RETURN_IF_ERROR(AddNode(graph.nodes[n], ActivationAfter(graph, static_cast<int>(n))));
     }
@@ -44,16 +74,9 @@ class Inference {
 
   // What node n may apply to its output: that of the only layer which reads it.
   static Activation ActivationAfter(const NetGraph& graph, int n) {
-    int uses = 0;
-    bool relu = false;
-    for (const Node& node : graph.nodes) {
-      for (const Source& source : node.inputs) {
-        if (source.is_net_input || source.index != n) continue;
-        ++uses;
-        relu = node.config->has_relu() && node.config->relu().negative_slope() == 0;
-      }
-    }
-    return uses == 1 && relu ? Activation::kRelu : Activation::kNone;
+    const std::vector<int> readers = Readers(graph, n);
+    return readers.size() == 1 && IsRelu(graph.nodes[readers[0]]) ? Activation::kRelu
+                                                                  : Activation::kNone;
   }
 
   absl::Status AddInputs() {

@@ -260,6 +260,20 @@ const NetNode& NodeNamed(const NetSpec& net, const std::string& name) {
   return net.nodes[0];
 }
 
+// Losses and gradients up to roundings.
+void ExpectSameStep(Rank& one, Rank& other) {
+  EXPECT_NEAR(TotalLoss(one.Forward(OneRank)), TotalLoss(other.Forward(OneRank)), 1e-13);
+  one.Backward();
+  other.Backward();
+  for (size_t p = 0; p < one.parameters().all().size(); ++p) {
+    const int index = static_cast<int>(p);
+    const auto a = one.Doubles(one.net().gradient(index, one.parameters()));
+    const auto b = other.Doubles(other.net().gradient(index, other.parameters()));
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-13);
+  }
+}
+
 // A ReLU is done by the layer before it where nobody else reads that one; losses and gradients are
 // those of the same net with a slope that is nearly 0, whose ReLUs do their own work.
 TEST(NetTest, AProducerAppliesTheReluAfterIt) {
@@ -288,16 +302,38 @@ TEST(NetTest, AProducerAppliesTheReluAfterIt) {
   EXPECT_FALSE(NodeNamed(spec, "relu3").applied_by_producer);  // "acc" reads fc2 as well
   for (const NetNode& node : plain.net().plan().spec.nodes) EXPECT_FALSE(node.applied_by_producer);
 
-  EXPECT_NEAR(TotalLoss(fused.Forward(OneRank)), TotalLoss(plain.Forward(OneRank)), 1e-13);
-  fused.Backward();
-  plain.Backward();
-  for (size_t p = 0; p < fused.parameters().all().size(); ++p) {
-    const int index = static_cast<int>(p);
-    const auto a = fused.Doubles(fused.net().gradient(index, fused.parameters()));
-    const auto b = plain.Doubles(plain.net().gradient(index, plain.parameters()));
-    ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-13);
-  }
+  ExpectSameStep(fused, plain);
+}
+
+// A ReLU waits for the maximum of the window it is in, again as one with a slope of nearly 0, which
+// does not.
+TEST(NetTest, AReluComesAfterAMaxPoolThatReadsItAlone) {
+  const auto text = [](const std::string& slope) {
+    const std::string relu = " relu { negative_slope: " + slope + " } } ";
+    return "layer { name: \"conv\" conv2d { filters: 3 kernel: 3 padding: 1 } } "
+           "layer { name: \"relu1\"" +
+           relu +
+           "layer { name: \"pool1\" pool2d { kind: MAX kernel: 3 stride: 2 } } "
+           "layer { name: \"relu2\" input: \"pool1\"" +
+           relu +
+           "layer { name: \"pool2\" pool2d { kind: AVERAGE kernel: 2 stride: 1 } } "
+           "layer { name: \"relu3\" input: \"conv\"" +
+           relu +
+           "layer { name: \"pool3\" pool2d { kind: MAX kernel: 2 } } "
+           "layer { name: \"fc1\" input: \"pool2\" dense { outputs: 4 } } "
+           "layer { name: \"loss1\" input: \"fc1\" input: \"label\" softmax_cross_entropy {} } "
+           "layer { name: \"fc2\" input: \"pool3\" dense { outputs: 4 } } "
+           "layer { name: \"loss2\" input: \"fc2\" input: \"label\" softmax_cross_entropy {} } "
+           "layer { name: \"fc3\" input: \"relu3\" dense { outputs: 4 } } "
+           "layer { name: \"loss3\" input: \"fc3\" input: \"label\" softmax_cross_entropy {} }";
+  };
+  const Parsed<NetConfig> moved_net = ParseOrDie(text("0")), plain_net = ParseOrDie(text("1e-30"));
+  Rank moved(moved_net, Cpu(), DType::kF64, 5), plain(plain_net, Cpu(), DType::kF64, 5);
+  const NetSpec& net = moved.net().plan().spec;
+  EXPECT_EQ(ValueNamed(net, "relu1").shape, ValueNamed(net, "pool1").shape);
+  EXPECT_NE(ValueNamed(net, "relu2").shape, ValueNamed(net, "pool2").shape);  // an average
+  EXPECT_NE(ValueNamed(net, "relu3").shape, ValueNamed(net, "pool3").shape);  // "fc3" reads it too
+  ExpectSameStep(moved, plain);
 }
 
 TEST(NetTest, NeverOverwritesANetInput) {
