@@ -1,0 +1,27 @@
+"""The nets with golden values: ten steps of each with three optimizers."""
+
+from case import Case, Numbers, layers_of, parse, random_samples
+
+OPTIMIZERS = {
+    "momentum": ("sgd { momentum: 0.875 }", "0.00390625"),
+    "nesterov": ("sgd { momentum: 0.875 nesterov: true }", "0.00390625"),
+    "adam": ("adam { beta1: 0.875 beta2: 0.96875 epsilon: 0.0009765625 }", "0.001953125"),
+}
+
+
+def golden_cases(paths):
+    """Of the net texts at `paths`, a case an optimizer."""
+    for path in paths:
+        with open(path) as file:
+            net = file.read()
+        texts = parse(net)
+        classes = [layer.shape[0] for layer in layers_of(texts) if layer.kind == "dense"][-1]
+        shape = [int(d) for d in texts["input"][0]["dims"]]
+        for name, (optimizer, rate) in OPTIMIZERS.items():
+            numbers = Numbers(1)
+            trainer = (f"optimizer {{ {optimizer} weight_decay: 0.0009765625 }}\n"
+                       f"learning_rate {{ base: {rate} }}\n"
+                       "batch: 16 steps: 10 evaluate_every: 10 seed: 7\n")
+            yield Case(f"{texts['name'][0]} {name}", net, trainer,
+                       random_samples(numbers, [40] + shape, range(classes)),
+                       random_samples(numbers, [21] + shape, range(classes)))

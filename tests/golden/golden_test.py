@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Compares training with values that PyTorch computed in F64 (write_golden.py).
+
+golden_test.py TRAIN GOLDEN NET...     the nets of golden_nets.py
+golden_test.py TRAIN GOLDEN            random nets, in the ways that their seeds choose
+"""
+
+import sys
+
+sys.dont_write_bytecode = True
+
+import json
+import os
+import tempfile
+
+from case import Numbers
+from golden_nets import golden_cases
+from gyre import Gyre, compare
+from random_nets import random_case
+
+# F64: sums of a few hundred terms in another order.  F32: likewise, over ten steps; Adam divides by
+# the root of what may be rounding alone, so of its run the losses count.
+TOLERANCE = {"F64": 1e-10, "F32": 1e-4}
+
+
+def of_nets(gyre, case, want):
+    case.write(gyre.folder)
+    for precision in ("F64", "F32"):
+        out = f"{case.name} {precision}".replace(" ", "_")
+        gyre.run(out, [], precision=precision)
+        got, expected = gyre.result(out), dict(want)
+        if precision == "F32" and "adam" in case.name:
+            expected = {"steps": [{"loss": step["loss"]} for step in want["steps"]]}
+            got = {"steps": [{"loss": step["loss"]} for step in got["steps"]]}
+        elif "momentum" in case.name:  # the first gradients are the same for all optimizers
+            got["gradients"] = gyre.gradients([], precision=precision)
+        else:
+            expected.pop("gradients")
+        yield precision, compare(got, expected, TOLERANCE[precision])
+
+
+def of_random_nets(gyre, case, want):
+    seed = int(case.name.split()[1])
+    numbers = Numbers(seed + 2**32)
+    case.write(gyre.folder)
+    device, how = [f"--device={numbers.pick(['cpu', 'sim'])}"], {"ranks": numbers.between(1, 3)}
+    gyre.run_interrupted("out", device, numbers.between(1, 4), **how)
+    got = gyre.result("out")
+    got["gradients"] = gyre.gradients(device, **how)
+    yield f"{device} {how}", compare(got, want, TOLERANCE["F64"])
+
+
+def main():
+    train, golden, *nets = sys.argv[1:]
+    with open(golden) as file:
+        wanted = {line.pop("case"): line for line in map(json.loads, file)}
+    cases = golden_cases(nets) if nets else (random_case(int(n.split()[1])) for n in wanted)
+    failed = compared = 0
+    for case in cases:
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:
+            check = of_nets if nets else of_random_nets
+            for how, (lines, worst) in check(Gyre(train, folder), case, wanted[case.name]):
+                compared += 1
+                failed += bool(lines)
+                print(f"{'FAILED' if lines else 'ok'} {case.name} {how}: largest difference {worst:.2g}")
+                print("".join(f"  {line}\n" for line in lines[:10]), end="")
+    sys.exit(failed > 0 or compared < len(wanted))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Writes the golden files beside it by PyTorch:  write_golden.py NET...  (net texts, as BUILD has them)."""
+
+import json
+import os
+import sys
+
+from case import Numbers
+from golden_nets import golden_cases
+from gyre import summarised
+from pytorch import judge
+from random_nets import random_case
+
+SEEDS = range(30)
+
+
+def write(name, cases, samples):
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name), "w") as file:
+        for case in cases:
+            result = {"case": case.name, **summarised(judge(case), samples)}
+            file.write(json.dumps(result, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    write("nets.jsonl", golden_cases(sys.argv[1:]), 12)
+    write("random_nets.jsonl", map(random_case, SEEDS), 3)
