@@ -78,12 +78,8 @@ class Conv2dLayer : public Layer {
   absl::StatusOr<Conv2dSpec> MakeSpec(const InferInput& input) const {
     const Shape& x = input.inputs[0];
     RETURN_IF_ERROR(CheckImages(x));
-    ASSIGN_OR_RETURN(const HeightWidth kernel, ReadHeightWidth("kernel", config_.kernel()));
-    ASSIGN_OR_RETURN(const HeightWidth stride, ReadHeightWidth("stride", config_.stride(), {}));
-    ASSIGN_OR_RETURN(const HeightWidth dilation,
-                     ReadHeightWidth("dilation", config_.dilation(), {}));
-    ASSIGN_OR_RETURN(const Padding padding, ReadPadding(config_.padding()));
-    RETURN_IF_ERROR(CheckWindowFits(x, kernel, dilation, padding));
+    ASSIGN_OR_RETURN(const Window2d window, ReadWindow(config_));
+    RETURN_IF_ERROR(CheckWindowFits(x, window));
     if (x[3] % config_.groups() != 0) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "groups %d does not divide the input's %d channels", config_.groups(), x[3]));
@@ -94,16 +90,7 @@ class Conv2dLayer : public Layer {
                     .w = x[2],
                     .c = x[3],
                     .filters = config_.filters(),
-                    .kernel_h = kernel.height,
-                    .kernel_w = kernel.width,
-                    .stride_h = stride.height,
-                    .stride_w = stride.width,
-                    .dilation_h = dilation.height,
-                    .dilation_w = dilation.width,
-                    .padding_top = padding.top,
-                    .padding_bottom = padding.bottom,
-                    .padding_left = padding.left,
-                    .padding_right = padding.right,
+                    .window = window,
                     .groups = config_.groups(),
                     .bias = config_.use_bias(),
                     .activation = input.output_activation,
@@ -113,7 +100,7 @@ class Conv2dLayer : public Layer {
     RETURN_IF_ERROR(
         CheckCountable("output", Shape{conv.n, conv.out_h(), conv.out_w(), conv.filters}));
     RETURN_IF_ERROR(CheckCountable(
-        "weight", Shape{conv.filters, conv.c / conv.groups, conv.kernel_h, conv.kernel_w}));
+        "weight", Shape{conv.filters, conv.c / conv.groups, window.kernel_h, window.kernel_w}));
     if (const StateSpec* first = FindState(input.same_parameters_as, "weight")) {
       conv.weight_layout = first->layout;
     }
@@ -122,12 +109,13 @@ class Conv2dLayer : public Layer {
 
   absl::Status AddParameters(const InferInput& input, const Conv2dSpec& conv, bool data_gradient,
                              LayerSpec& spec) {
-    const int64_t window = conv.kernel_h * conv.kernel_w;
+    const int64_t window = conv.window.kernel_h * conv.window.kernel_w;
     const int64_t fan_in = conv.c / conv.groups * window;
     const int64_t fan_out = conv.filters / conv.groups * window;
     const Initializer weights{
         .kind = Initializer::Kind::kXavier, .fan_in = fan_in, .fan_out = fan_out};
-    const Shape canonical{conv.filters, conv.c / conv.groups, conv.kernel_h, conv.kernel_w};
+    const Shape canonical{conv.filters, conv.c / conv.groups, conv.window.kernel_h,
+                          conv.window.kernel_w};
     ASSIGN_OR_RETURN(StateSpec weight, MakeParameter("weight", canonical, config_.weight(), weights,
                                                      input, data_gradient ? kRead : kNone));
     const WeightLayout& layout = conv_->weight_layout();

@@ -31,8 +31,8 @@ class Pool2dLayer : public Layer {
                                       InBackward(input, kRead)));
     }
     has_saved_ = pool_->saved_bytes() > 0;
-    spec.forward_flops =
-        static_cast<double>(y.elements()) * static_cast<double>(pool.kernel_h * pool.kernel_w);
+    spec.forward_flops = static_cast<double>(y.elements()) *
+                         static_cast<double>(pool.window.kernel_h * pool.window.kernel_w);
     // The gradient of a maximum goes to one element, that of an average to the whole window.
     spec.backward_flops =
         pool.kind == PoolKind::kMax ? static_cast<double>(y.elements()) : spec.forward_flops;
@@ -54,13 +54,11 @@ class Pool2dLayer : public Layer {
   absl::StatusOr<Pool2dSpec> MakeSpec(const InferInput& input) const {
     const Shape& x = input.inputs[0];
     RETURN_IF_ERROR(CheckImages(x));
-    ASSIGN_OR_RETURN(const HeightWidth kernel, ReadHeightWidth("kernel", config_.kernel()));
-    ASSIGN_OR_RETURN(const HeightWidth stride, ReadHeightWidth("stride", config_.stride(), kernel));
-    ASSIGN_OR_RETURN(const Padding padding, ReadPadding(config_.padding()));
+    ASSIGN_OR_RETURN(const Window2d window, ReadWindow(config_));
     // A window that lies in padding alone would have no maximum and no average.
-    RETURN_IF_ERROR(CheckPadding(padding.top, padding.bottom, kernel.height));
-    RETURN_IF_ERROR(CheckPadding(padding.left, padding.right, kernel.width));
-    RETURN_IF_ERROR(CheckWindowFits(x, kernel, HeightWidth{}, padding));
+    RETURN_IF_ERROR(CheckPadding(window.padding_top, window.padding_bottom, window.kernel_h));
+    RETURN_IF_ERROR(CheckPadding(window.padding_left, window.padding_right, window.kernel_w));
+    RETURN_IF_ERROR(CheckWindowFits(x, window));
     const Pool2dSpec pool{
         .dtype = input.compute,
         .kind = config_.kind() == Pool2dConfig::MAX ? PoolKind::kMax : PoolKind::kAverage,
@@ -68,14 +66,7 @@ class Pool2dLayer : public Layer {
         .h = x[1],
         .w = x[2],
         .c = x[3],
-        .kernel_h = kernel.height,
-        .kernel_w = kernel.width,
-        .stride_h = stride.height,
-        .stride_w = stride.width,
-        .padding_top = padding.top,
-        .padding_bottom = padding.bottom,
-        .padding_left = padding.left,
-        .padding_right = padding.right,
+        .window = window,
         .train = input.train};
     RETURN_IF_ERROR(CheckCountable("output", Shape{pool.n, pool.out_h(), pool.out_w(), pool.c}));
     return pool;

@@ -6,9 +6,44 @@
 namespace gyre {
 namespace {
 
+using Field = google::protobuf::RepeatedField<int64_t>;
+
+// One value for both, or height and width, each >= 1.
+absl::Status Read(std::string_view name, const Field& values, int64_t& h, int64_t& w) {
+  if (values.size() != 1 && values.size() != 2) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: expected one value, or height and width, got %d values", name, values.size()));
+  }
+  for (const int64_t value : values) RETURN_IF_ERROR(CheckExtent(name, value));
+  h = values.Get(0);
+  w = values.Get(values.size() - 1);
+  return absl::OkStatus();
+}
+
+// Likewise, and as it is if absent.
+absl::Status ReadOptional(std::string_view name, const Field& values, int64_t& h, int64_t& w) {
+  return values.empty() ? absl::OkStatus() : Read(name, values, h, w);
+}
+
+// One value; height and width; or top, bottom, left, right: each >= 0, 0 if absent.
+absl::Status ReadPadding(const Field& values, Window2d& window) {
+  for (const int64_t value : values) RETURN_IF_ERROR(CheckExtent("padding", value, /*least=*/0));
+  const int size = values.size();
+  if (size != 0 && size != 1 && size != 2 && size != 4) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "padding: expected one value, height and width, or top, bottom, left, right, got %d values",
+        size));
+  }
+  if (size == 0) return absl::OkStatus();
+  window.padding_top = values.Get(0);
+  window.padding_bottom = values.Get(size == 4 ? 1 : 0);
+  window.padding_left = values.Get(size / 2);
+  window.padding_right = values.Get(size - 1);
+  return absl::OkStatus();
+}
+
 absl::Status CheckAxisFits(std::string_view axis, int64_t image, int64_t before, int64_t after,
-                           int64_t kernel, int64_t dilation) {
-  const int64_t span = (kernel - 1) * dilation + 1;
+                           int64_t kernel, int64_t dilation, int64_t span) {
   const int64_t padded = image + before + after;
   if (span <= padded) return absl::OkStatus();
   const std::string dilated =
@@ -19,36 +54,23 @@ absl::Status CheckAxisFits(std::string_view axis, int64_t image, int64_t before,
 
 }  // namespace
 
-absl::StatusOr<HeightWidth> ReadHeightWidth(std::string_view field, const WindowField& values,
-                                            HeightWidth fallback) {
-  if (values.empty()) return fallback;
-  return ReadHeightWidth(field, values);
+absl::StatusOr<Window2d> ReadWindow(const Conv2dConfig& config) {
+  Window2d w;
+  RETURN_IF_ERROR(Read("kernel", config.kernel(), w.kernel_h, w.kernel_w));
+  RETURN_IF_ERROR(ReadOptional("stride", config.stride(), w.stride_h, w.stride_w));
+  RETURN_IF_ERROR(ReadOptional("dilation", config.dilation(), w.dilation_h, w.dilation_w));
+  RETURN_IF_ERROR(ReadPadding(config.padding(), w));
+  return w;
 }
 
-absl::StatusOr<HeightWidth> ReadHeightWidth(std::string_view field, const WindowField& values) {
-  if (values.size() != 1 && values.size() != 2) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: expected one value, or height and width, got %d values", field, values.size()));
-  }
-  for (const int64_t value : values) RETURN_IF_ERROR(CheckExtent(field, value));
-  return HeightWidth{values.Get(0), values.Get(values.size() - 1)};
-}
-
-absl::StatusOr<Padding> ReadPadding(const WindowField& values) {
-  for (const int64_t value : values) RETURN_IF_ERROR(CheckExtent("padding", value, /*least=*/0));
-  switch (values.size()) {
-    case 0:
-      return Padding{};
-    case 1:
-      return Padding{values.Get(0), values.Get(0), values.Get(0), values.Get(0)};
-    case 2:
-      return Padding{values.Get(0), values.Get(0), values.Get(1), values.Get(1)};
-    case 4:
-      return Padding{values.Get(0), values.Get(1), values.Get(2), values.Get(3)};
-  }
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "padding: expected one value, height and width, or top, bottom, left, right, got %d values",
-      values.size()));
+absl::StatusOr<Window2d> ReadWindow(const Pool2dConfig& config) {
+  Window2d w;
+  RETURN_IF_ERROR(Read("kernel", config.kernel(), w.kernel_h, w.kernel_w));
+  w.stride_h = w.kernel_h;
+  w.stride_w = w.kernel_w;
+  RETURN_IF_ERROR(ReadOptional("stride", config.stride(), w.stride_h, w.stride_w));
+  RETURN_IF_ERROR(ReadPadding(config.padding(), w));
+  return w;
 }
 
 absl::Status CheckImages(const Shape& shape) {
@@ -63,12 +85,11 @@ absl::Status CheckImages(const Shape& shape) {
   return absl::OkStatus();
 }
 
-absl::Status CheckWindowFits(const Shape& images, HeightWidth kernel, HeightWidth dilation,
-                             const Padding& padding) {
-  RETURN_IF_ERROR(CheckAxisFits("height", images[1], padding.top, padding.bottom, kernel.height,
-                                dilation.height));
-  return CheckAxisFits("width", images[2], padding.left, padding.right, kernel.width,
-                       dilation.width);
+absl::Status CheckWindowFits(const Shape& images, const Window2d& w) {
+  RETURN_IF_ERROR(CheckAxisFits("height", images[1], w.padding_top, w.padding_bottom, w.kernel_h,
+                                w.dilation_h, w.span_h()));
+  return CheckAxisFits("width", images[2], w.padding_left, w.padding_right, w.kernel_w,
+                       w.dilation_w, w.span_w());
 }
 
 }  // namespace gyre

@@ -29,9 +29,7 @@ constexpr Conv2dSpec kSmall{.n = 2,
                             .w = 6,
                             .c = 4,
                             .filters = 8,
-                            .kernel_h = 3,
-                            .kernel_w = 2,
-                            .padding_bottom = 1,
+                            .window = {.kernel_h = 3, .kernel_w = 2, .padding_bottom = 1},
                             .bias = true,
                             .activation = Activation::kRelu,
                             .weight_layout = {}};
@@ -168,12 +166,12 @@ TEST_F(CudaConvTest, LeavesToTheKernels) {
     if (i == 1) spec.dtype = DType::kI32;
     if (i == 2) spec.c = 0;
     if (i == 3) spec.filters = 0;
-    if (i == 4) spec.h = 0, spec.padding_top = spec.padding_bottom = 3;
-    if (i == 5) spec.w = 0, spec.padding_left = 3;
+    if (i == 4) spec.h = 0, spec.window.padding_top = spec.window.padding_bottom = 3;
+    if (i == 5) spec.w = 0, spec.window.padding_left = 3;
     EXPECT_TRUE(absl::IsUnimplemented(library->Prepare(spec).status())) << ToString(spec);
   }
   Conv2dSpec invalid = kSmall;
-  invalid.stride_h = 0;
+  invalid.window.stride_h = 0;
   EXPECT_TRUE(absl::IsInvalidArgument(library->Prepare(invalid).status()));
   for (const char* tag : {"x", "onednn:acdb", "ohw", "ohwii"}) {
     Conv2dSpec spec = kSmall;
@@ -195,7 +193,8 @@ TEST_F(CudaConvTest, TagBindsAnotherShape) {
 
 TEST_F(CudaConvTest, PacksChannelsInnermost) {
   Conv2dSpec spec = kSmall;
-  spec.c = 2, spec.filters = 2, spec.groups = 1, spec.kernel_h = 1, spec.kernel_w = 3;
+  spec.c = 2, spec.filters = 2, spec.groups = 1;
+  spec.window.kernel_h = 1, spec.window.kernel_w = 3;
   const auto conv = Get(NewLibrary()->Prepare(spec));
   const std::vector<float> canonical = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   std::vector<float> opaque(12), unpacked(12);
@@ -368,9 +367,14 @@ TEST_F(RealCudnnTest, HasEnginesForNets) {
                                                {8, 56, 32, 32, 3, 1, 1, 32}}) {
         Conv2dSpec spec{.dtype = dtype, .n = n, .h = extent, .w = extent, .c = c};
         spec.filters = filters, spec.groups = groups;
-        spec.kernel_h = spec.kernel_w = kernel;
-        spec.stride_h = spec.stride_w = stride;
-        spec.padding_top = spec.padding_bottom = spec.padding_left = spec.padding_right = padding;
+        spec.window = {.kernel_h = kernel,
+                       .kernel_w = kernel,
+                       .stride_h = stride,
+                       .stride_w = stride,
+                       .padding_top = padding,
+                       .padding_bottom = padding,
+                       .padding_left = padding,
+                       .padding_right = padding};
         spec.bias = true;
         spec.activation = Activation::kRelu;
         const auto conv = library->Prepare(spec);

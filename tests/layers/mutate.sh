@@ -45,16 +45,17 @@ layers/softmax_cross_entropy.cc|softmax_cross_entropy|c == labels.labels[n]|c + 
 layers/labelled_mean.h|softmax_cross_entropy|count != nullptr ? count[0] :|
 layers/labelled_mean.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|i * group_channels_ * taps_|i * taps_
-engine/runtime/primitives/blocked/conv2d.cc|conv2d|padded_row - kernel_row * spec_.dilation_h|padded_row - kernel_row
-engine/runtime/primitives/blocked/conv2d.cc|conv2d|spec_.w % spec_.h + spec_.padding_top|spec_.w % spec_.h + spec_.padding_bottom
-engine/runtime/primitives/blocked/conv2d.cc|conv2d|left % spec_.stride_w != 0|false
+engine/runtime/primitives/blocked/conv2d.cc|conv2d|padded_row - kernel_row * spec_.window.dilation_h|padded_row - kernel_row
+engine/runtime/primitives/blocked/conv2d.cc|conv2d|spec_.w % spec_.h + spec_.window.padding_top|spec_.w % spec_.h + spec_.window.padding_bottom
+engine/runtime/primitives/blocked/conv2d.cc|conv2d|left % spec_.window.stride_w != 0|false
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|+ g * group_filters_|+ 0 * g
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|first_filter + filter, channel0, tap|0 * first_filter + filter, channel0, tap
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|first_filter + filter, channel, tap)] =|filter, channel, tap)] =
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|total += sum|total = sum
-engine/runtime/primitives/blocked/pool2d.cc|pool2d|c] += out[c]|c] = out[c]
-engine/runtime/primitives/blocked/pool2d.cc|pool2d|dx[c] += dy[c] / pixels|dx[c] += dy[c] * pixels
-engine/runtime/primitives/blocked/pool2d.cc|pool2d|std::fill_n(image, image_elements(), T{0});|
+engine/runtime/primitives/reference/pool2d.cc|pool2d|sum[j] += static_cast<A>(gradient.v[j]);|sum[j] = static_cast<A>(gradient.v[j]);
+engine/runtime/primitives/reference/pool2d.cc|pool2d|sum[j] += static_cast<A>(gradient.v[j]) / pixels|sum[j] += static_cast<A>(gradient.v[j]) * pixels
+engine/runtime/primitives/reference/pool2d.cc|pool2d|value != value|false
+engine/runtime/primitives/onednn/pool2d.cc|pool2d|if (found == 0) return;|return;
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|WantedWeights(s, backward_data_, weights, scratch)|Memory(stored_, weights)
 TABLE

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/layers/layer_contract.h"
 
 namespace gyre {
@@ -15,6 +17,19 @@ TEST(Pool2d, HandComputedMaximum) {
     EXPECT_EQ(result->output_shape, (Shape{1, 2, 2, 1}));
     EXPECT_EQ(result->output, (Doubles{6, 5, 9, 9}));
     EXPECT_EQ(result->input_gradients[0], (Doubles{0, 0, 0, 1, 2, 0, 0, 12, 0}));
+  }
+}
+
+// A NaN must reach the loss, where it is noticed, wherever in its window it is.
+TEST(Pool2d, PassesNaNOn) {
+  for (const DType compute : kRealTypes) {
+    const double nan = std::nan("");
+    const auto result = RunLayer({"pool2d { kernel: 2 }",
+                                  {Real({1, 2, 8, 1}, {nan, 1, 2, nan, 3, 4, 5, 6,  //
+                                                       7, 8, 9, 1, nan, 2, 3, nan})}},
+                                 {.compute = compute});
+    ASSERT_TRUE(result.ok()) << result.status();
+    for (const double y : result->output) EXPECT_TRUE(std::isnan(y)) << DTypeName(compute);
   }
 }
 

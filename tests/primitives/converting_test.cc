@@ -1,21 +1,20 @@
-// The converting library, around oneDNN and around the reference, against the reference in double.
+// What the converting library, around oneDNN and around blocks, adds to the inner one; its numbers
+// are any_device_test's.
 #include <gtest/gtest.h>
 
-#include "tests/primitives/oracle.h"
+#include "tests/primitives/operations.h"
 
 namespace gyre {
 namespace {
 
 struct Case {
   DType dtype;
-  bool onednn;  // else around the reference
+  bool onednn;  // else around blocks
 };
 
 class ConvertingTest : public testing::TestWithParam<Case> {
  protected:
   DType dtype() const { return GetParam().dtype; }
-  // The inner result has its own error, which the last rounding adds to.
-  double tolerance() const { return Tolerance(dtype()) + Tolerance(DType::kF32); }
   template <typename Body>
   void Visit(Body body) {
     VisitReal(dtype(), body);
@@ -24,8 +23,6 @@ class ConvertingTest : public testing::TestWithParam<Case> {
   const std::unique_ptr<PrimitiveLibrary> inner_ =
       GetParam().onednn ? NewOneDnnLibrary(kManyThreads) : NewBlockedLibrary();
   const std::unique_ptr<PrimitiveLibrary> library_ = NewConvertingLibrary({inner_.get()});
-  Rig rig_{kManyThreads, DeviceKind::kSim};
-  Oracle oracle_{rig_, *library_};
   Random random_{20240702};
 };
 
@@ -34,29 +31,8 @@ INSTANTIATE_TEST_SUITE_P(, ConvertingTest,
                                          Case{DType::kF16, false}, Case{DType::kBF16, false}),
                          [](const auto& info) {
                            return std::string(DTypeName(info.param.dtype)) +
-                                  (info.param.onednn ? "OneDnn" : "Reference");
+                                  (info.param.onednn ? "OneDnn" : "Blocked");
                          });
-
-TEST_P(ConvertingTest, GemmAsReference) {
-  Visit([&]<typename T>() {
-    for (int round = 0; round < 100 && !HasFatalFailure(); ++round) {
-      GemmSpec spec = RandomGemmSpec(random_, dtype());
-      if (round % 2 == 0) spec.activation = Activation::kRelu;
-      oracle_.CheckGemm<T>(random_, spec, tolerance());
-    }
-  });
-}
-
-TEST_P(ConvertingTest, ConvAsReference) {
-  Visit([&]<typename T>() {
-    for (int round = 0; round < 100 && !HasFatalFailure(); ++round) {
-      Conv2dSpec spec = RandomConvSpec(random_, dtype());
-      if (round % 2 == 0) spec.activation = Activation::kRelu;
-      if (round % 20 == 0) spec.n = 0;
-      oracle_.CheckConv<T>(random_, spec, tolerance());
-    }
-  });
-}
 
 // The inner operation's order of weights, in elements half as long; its padding stays zero.
 TEST_P(ConvertingTest, WeightsKeepTheInnerLayout) {
@@ -83,7 +59,8 @@ TEST_P(ConvertingTest, WeightsKeepTheInnerLayout) {
 }
 
 TEST_P(ConvertingTest, ATagBindsTheInnerOperation) {
-  Conv2dSpec spec{.dtype = dtype(), .n = 1, .h = 8, .w = 8, .c = 16, .filters = 16, .kernel_h = 3};
+  Conv2dSpec spec{
+      .dtype = dtype(), .n = 1, .h = 8, .w = 8, .c = 16, .filters = 16, .window = {.kernel_h = 3}};
   spec.weight_layout = "onednn:abcd";
   const auto prepared = library_->Prepare(spec);
   if (GetParam().onednn) {
@@ -104,8 +81,8 @@ TEST_P(ConvertingTest, TakesNothingElse) {
 }
 
 TEST(ConvertingLibraryTest, TakesTheFirstInnerLibraryThatTakesTheJob) {
-  const auto onednn = NewOneDnnLibrary(1), reference = NewBlockedLibrary();
-  const auto library = NewConvertingLibrary({onednn.get(), reference.get()});
+  const auto onednn = NewOneDnnLibrary(1), blocked = NewBlockedLibrary();
+  const auto library = NewConvertingLibrary({onednn.get(), blocked.get()});
   Conv2dSpec spec{.dtype = DType::kF16, .n = 1, .h = 8, .w = 8, .c = 16, .filters = 16};
   EXPECT_TRUE(Get(library->Prepare(spec))->weight_layout().tag.starts_with("onednn:"));
   spec.c = 0;  // not oneDNN's

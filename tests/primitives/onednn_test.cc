@@ -1,5 +1,7 @@
-// oneDNN's GEMM and pooling against the reference in double.
+// oneDNN's convolution against the reference in double, in its own weight layout and in others;
+// random ones are any_device_test's.
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include "tests/primitives/oracle.h"
 
@@ -8,106 +10,234 @@ namespace {
 
 constexpr double kTolerance = 2e-6;  // relative to the sum of absolute values: 33 roundings
 
-class OneDnnTest : public testing::TestWithParam<DeviceKind> {
+class OneDnnTest : public testing::Test {
  protected:
-  const std::unique_ptr<PrimitiveLibrary> reference_ = NewBlockedLibrary();
-  const std::unique_ptr<PrimitiveLibrary> library_ = NewOneDnnLibrary(kManyThreads);
-  Rig rig_{kManyThreads, GetParam()};
-  Random random_{20240609};
+  ConvOutputs<float> ExpectAsReference(Rig& rig, const PrimitiveLibrary& library,
+                                       const Conv2dSpec& spec) {
+    return Oracle(rig, library).CheckConv<float>(random_, spec, kTolerance);
+  }
+
+  Random random_{20240608};
 };
 
-// The worker thread of a sim stream is not the thread that prepared the operation.
-INSTANTIATE_TEST_SUITE_P(, OneDnnTest, testing::Values(DeviceKind::kCpu, DeviceKind::kSim),
-                         [](const auto& info) {
-                           return info.param == DeviceKind::kCpu ? "cpu" : "sim";
-                         });
-
-TEST_P(OneDnnTest, GemmAsReference) {
-  const auto one_thread = NewOneDnnLibrary(1);
-  for (int round = 0; round < 300; ++round) {
-    const GemmSpec spec = RandomGemmSpec(random_, DType::kF32);
-    const auto a = RandomValues<float>(random_, spec.m * spec.k);
-    const auto b = RandomValues<float>(random_, spec.k * spec.n);
-    const auto bias = RandomValues<float>(random_, spec.bias ? spec.n : 0);
-    const auto got = RunGemm(rig_, *library_, spec, a, b, bias);
-    EXPECT_EQ(got, RunGemm(rig_, *library_, spec, a, b, bias)) << ToString(spec);
-
-    GemmSpec precise = spec;
-    precise.dtype = DType::kF64;
-    const auto a64 = Convert<double>(a), b64 = Convert<double>(b), bias64 = Convert<double>(bias);
-    const auto want = RunGemm(rig_, *reference_, precise, a64, b64, bias64);
-    const auto magnitude =
-        RunGemm(rig_, *reference_, precise, Absolute(a64), Absolute(b64), Absolute(bias64));
-    ExpectClose(got, want, magnitude, kTolerance, ToString(spec));
-    ExpectClose(RunGemm(rig_, *one_thread, spec, a, b, bias), want, magnitude, kTolerance,
-                ToString(spec) + " one thread");
+TEST_F(OneDnnTest, NetsLayersAsReference) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (const Conv2dSpec& spec : {
+           Conv2dSpec{.n = 9,
+          .h = 28,
+          .w = 28,
+          .c = 1,
+          .filters = 20,
+          .window = {.kernel_h = 5, .kernel_w = 5},
+          .bias = true},
+           Conv2dSpec{.n = 9,
+           .h = 12,
+           .w = 12,
+           .c = 20,
+           .filters = 50,
+           .window = {.kernel_h = 5, .kernel_w = 5},
+           .bias = true},
+           Conv2dSpec{.n = 2,
+           .h = 35,
+           .w = 35,
+           .c = 3,
+           .filters = 96,
+           .window = {.kernel_h = 11, .kernel_w = 11, .stride_h = 4, .stride_w = 4},
+           .bias = true},
+           Conv2dSpec{.n = 2,
+           .h = 14,
+           .w = 14,
+           .c = 64,
+           .filters = 64,
+           .window = {.kernel_h = 3,
+                     .kernel_w = 3,
+                     .padding_top = 1,
+                     .padding_bottom = 1,
+                     .padding_left = 1,
+                     .padding_right = 1}},
+           Conv2dSpec{.n = 2,
+           .h = 14,
+           .w = 14,
+           .c = 32,
+           .filters = 32,
+           .window = {.kernel_h = 3,
+                     .kernel_w = 3,
+                     .padding_top = 1,
+                     .padding_bottom = 1,
+                     .padding_left = 1,
+                     .padding_right = 1},
+           .groups = 32},
+       }) {
+    ExpectAsReference(rig, *library, spec);
   }
 }
 
-// bfloat16 operands, summed in float.
-TEST_P(OneDnnTest, BFloat16GemmAsReference) {
-  if (!library_->Prepare(GemmSpec{.dtype = DType::kBF16, .m = 1, .n = 1, .k = 1}).ok()) {
-    GTEST_SKIP() << "not on this CPU";
-  }
-  Oracle oracle(rig_, *library_);
+// bfloat16 operands, summed in float; the layout as its own dtype has it, and other ones.
+TEST_F(OneDnnTest, BFloat16AsReference) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  Oracle oracle(rig, *library);
+  int taken = 0;
   for (int round = 0; round < 200 && !HasFatalFailure(); ++round) {
-    GemmSpec spec = RandomGemmSpec(random_, DType::kBF16);
+    Conv2dSpec spec = RandomConvSpec(random_, DType::kBF16);
     if (round % 2 == 0) spec.activation = Activation::kRelu;
-    oracle.CheckGemm<BFloat16>(random_, spec, Tolerance(DType::kBF16));
+    if (round % 20 == 0) spec.n = 0;
+    if (round % 3 == 0) spec.weight_layout = spec.groups > 1 ? "onednn:Abcde16a" : "onednn:Acdb16a";
+    if (absl::IsUnimplemented(library->Prepare(spec).status())) continue;
+    ++taken;
+    const auto out = oracle.CheckConv<BFloat16>(random_, spec, Tolerance(DType::kBF16));
+    EXPECT_TRUE(out.layout.tag.starts_with("onednn:")) << out.layout.tag;
+    std::vector<std::byte> repacked(out.layout.bytes);
+    Check(Get(library->Prepare(spec))->Pack(out.dweights.data(), repacked.data()));
+    EXPECT_EQ(out.opaque_dweights, repacked) << "padding is not zero: " << ToString(spec);
+  }
+  if (taken == 0) GTEST_SKIP() << "not on this CPU";
+  EXPECT_GT(taken, 100) << "of 200";
+}
+
+// The parameter's padding is updated with it by optimizers: it must hold zeros, in the gradient as
+// well, and survive a trip through the canonical layout.
+TEST_F(OneDnnTest, PaddingOfOpaqueWeightsIsZero) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  int padded = 0;
+  for (int round = 0; round < 100; ++round) {
+    Conv2dSpec spec = RandomConvSpec(random_, DType::kF32);
+    if (round % 10 == 0) spec.n = 0;  // no gradient: all zeros
+    const auto conv = Get(library->Prepare(spec));
+    const size_t bytes = conv->weight_layout().bytes;
+    padded += bytes > static_cast<size_t>(spec.weights()) * sizeof(float);
+
+    const auto canonical = RandomValues<float>(random_, spec.weights());
+    std::vector<float> opaque(bytes / sizeof(float), NAN), unpacked(canonical.size());
+    Check(conv->Pack(canonical.data(), opaque.data()));
+    Check(conv->Unpack(opaque.data(), unpacked.data()));
+    EXPECT_EQ(unpacked, canonical) << ToString(spec);
+    EXPECT_EQ(std::count(opaque.begin(), opaque.end(), 0.0f),
+              static_cast<int64_t>(opaque.size()) - spec.weights())
+        << ToString(spec);
+
+    const auto out = RunConv(rig, *library, spec, RandomConvInputs<float>(random_, spec));
+    std::vector<std::byte> repacked(bytes);
+    Check(conv->Pack(out.dweights.data(), repacked.data()));
+    EXPECT_EQ(out.opaque_dweights, repacked) << ToString(spec);
+  }
+  EXPECT_GT(padded, 10) << "the specs above do not exercise padding";
+}
+
+// Another shape of the same layer obeys the layout that the first has chosen.
+TEST_F(OneDnnTest, TagBindsAnotherShape) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (int round = 0; round < 60 && !HasFatalFailure(); ++round) {
+    Conv2dSpec first = RandomConvSpec(random_, DType::kF32);
+    const WeightLayout layout = Get(library->Prepare(first))->weight_layout();
+    EXPECT_TRUE(layout.tag.starts_with("onednn:")) << layout.tag;
+    Conv2dSpec second = first;
+    second.n = Pick(random_, {0, 1, 7, 16});
+    second.h += Pick(random_, {0, 9});
+    second.weight_layout = layout.tag;
+    const auto out = ExpectAsReference(rig, *library, second);
+    EXPECT_EQ(out.layout.tag, layout.tag);
+    EXPECT_EQ(out.layout.bytes, layout.bytes);
   }
 }
 
-TEST_P(OneDnnTest, ActivationAsReference) {
-  Oracle oracle(rig_, *library_);
-  for (int round = 0; round < 50 && !HasFatalFailure(); ++round) {
-    GemmSpec gemm = RandomGemmSpec(random_, DType::kF32);
-    gemm.activation = Activation::kRelu;
-    oracle.CheckGemm<float>(random_, gemm, kTolerance);
-    Conv2dSpec conv = RandomConvSpec(random_, DType::kF32);
-    conv.activation = Activation::kRelu;
-    oracle.CheckConv<float>(random_, conv, kTolerance);
-  }
-}
-
-TEST_P(OneDnnTest, PoolAsReference) {
-  for (int round = 0; round < 300; ++round) {
-    const Pool2dSpec spec = RandomPoolSpec(random_, DType::kF32);
-    auto x = RandomValues<float>(random_, spec.n * spec.h * spec.w * spec.c);
-    // Every other time full of equal and of negative values: ties, and no maximum in the padding.
-    if (round % 2 == 0) {
-      for (float& value : x) value = std::floor(3 * value) - 3;
+// Layouts that no pass would choose: each reorders through scratch.
+TEST_F(OneDnnTest, ForeignLayoutsAreObeyed) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (int round = 0; round < 40 && !HasFatalFailure(); ++round) {
+    Conv2dSpec spec = RandomConvSpec(random_, DType::kF32);
+    for (const char* tag : {"abcd", "cdba", "Acdb16a", "ABcd16b16a", "ABcd4b4a"}) {
+      if (spec.groups > 1) break;
+      spec.weight_layout = std::string("onednn:") + tag;
+      EXPECT_EQ(ExpectAsReference(rig, *library, spec).layout.tag, spec.weight_layout);
     }
-    const auto dy = RandomValues<float>(random_, spec.n * spec.out_h() * spec.out_w() * spec.c);
-    const auto got = RunPool(rig_, *library_, spec, x, dy);
-    const auto again = RunPool(rig_, *library_, spec, x, dy);
-    EXPECT_EQ(got.y, again.y) << ToString(spec);
-    EXPECT_EQ(got.dx, again.dx) << ToString(spec);
-
-    Pool2dSpec precise = spec;
-    precise.dtype = DType::kF64;
-    const auto want = RunPool(rig_, *reference_, precise, Convert<double>(x), Convert<double>(dy));
-    const std::vector<double> six(want.y.size(), 6.0), sixteen(want.dx.size(), 16.0);
-    ExpectClose(got.y, want.y, six, 1e-7, ToString(spec) + ": y");
-    ExpectClose(got.dx, want.dx, sixteen, 1e-7, ToString(spec) + ": dx");
+    for (const char* tag : {"abcde", "aBdec16b", "aBCde16c16b", "Abcde16a"}) {
+      if (spec.groups == 1) break;
+      spec.weight_layout = std::string("onednn:") + tag;
+      EXPECT_EQ(ExpectAsReference(rig, *library, spec).layout.tag, spec.weight_layout);
+    }
   }
 }
 
-TEST_P(OneDnnTest, InferencePoolSavesNothing) {
-  Pool2dSpec spec{
-      .n = 2, .h = 6, .w = 6, .c = 20, .kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
-  for (const PoolKind kind : {PoolKind::kMax, PoolKind::kAverage}) {
-    spec.kind = kind;
-    spec.train = true;
-    const auto x = RandomValues<float>(random_, 2 * 6 * 6 * 20);
-    const auto want = RunPool(rig_, *library_, spec, x, std::vector<float>(2 * 3 * 3 * 20)).y;
+TEST_F(OneDnnTest, UnknownLayoutsAreLeftToOthers) {
+  const auto library = NewOneDnnLibrary(1);
+  Conv2dSpec spec{
+      .n = 1, .h = 3, .w = 3, .c = 1, .filters = 2, .window = {.kernel_h = 3, .kernel_w = 3}};
+  // Another library's, a name without meaning, a layout of five dimensions.
+  for (const char* tag :
+       {"x", "others:abcd", "onednn:", "onednn:Zz", "onednn:any", "onednn:abcde"}) {
+    spec.weight_layout = tag;
+    const auto prepared = library->Prepare(spec);
+    ASSERT_TRUE(absl::IsUnimplemented(prepared.status())) << tag;
+    EXPECT_NE(prepared.status().message().find(tag), std::string::npos) << prepared.status();
+  }
+}
+
+TEST_F(OneDnnTest, SameRunSameBits) {
+  Rig rig(kManyThreads), sim(kManyThreads, DeviceKind::kSim);
+  for (int round = 0; round < 40; ++round) {
+    const Conv2dSpec spec = RandomConvSpec(random_, DType::kF32);
+    const auto in = RandomConvInputs<float>(random_, spec);
+    const auto want = RunConv(rig, *NewOneDnnLibrary(kManyThreads), spec, in);
+    for (Rig* other : {&rig, &rig, &sim}) {
+      const auto got = RunConv(*other, *NewOneDnnLibrary(kManyThreads), spec, in);
+      EXPECT_EQ(got.y, want.y) << ToString(spec);
+      EXPECT_EQ(got.dx, want.dx) << ToString(spec);
+      EXPECT_EQ(got.opaque_dweights, want.opaque_dweights) << ToString(spec);
+      EXPECT_EQ(got.dbias, want.dbias) << ToString(spec);
+    }
+  }
+}
+
+// A library keeps to its thread count, and so to its bits, on a stream that has another.
+TEST_F(OneDnnTest, BitsAreThoseOfTheLibrarysThreads) {
+  Rig one(1), many(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (int round = 0; round < 40; ++round) {
+    const Conv2dSpec spec = RandomConvSpec(random_, DType::kF32);
+    const auto in = RandomConvInputs<float>(random_, spec);
+    omp_set_num_threads(1);
+    const auto got = RunConv(one, *library, spec, in);
+    EXPECT_EQ(omp_get_max_threads(), 1);
+    omp_set_num_threads(kManyThreads);
+    const auto want = RunConv(many, *library, spec, in);
+    EXPECT_EQ(got.y, want.y) << ToString(spec);
+    EXPECT_EQ(got.dx, want.dx) << ToString(spec);
+    EXPECT_EQ(got.opaque_dweights, want.opaque_dweights) << ToString(spec);
+    EXPECT_EQ(got.dbias, want.dbias) << ToString(spec);
+  }
+}
+
+TEST_F(OneDnnTest, OneThreadAsReference) {
+  Rig rig(1);
+  const auto library = NewOneDnnLibrary(1);
+  for (int round = 0; round < 60 && !HasFatalFailure(); ++round) {
+    ExpectAsReference(rig, *library, RandomConvSpec(random_, DType::kF32));
+  }
+}
+
+TEST_F(OneDnnTest, InferenceGivesForwardAlone) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (int round = 0; round < 20; ++round) {
+    Conv2dSpec spec = RandomConvSpec(random_, DType::kF32);
+    const auto in = RandomConvInputs<float>(random_, spec);
+    const auto want = RunConv(rig, *library, spec, in);
     spec.train = false;
-    for (const PrimitiveLibrary* library : {library_.get(), reference_.get()}) {
-      const auto pool = Get(library->Prepare(spec));
-      EXPECT_EQ(pool->saved_bytes(), 0);
-      const Rig::Bytes device_x(rig_, x), y(rig_, want.size() * sizeof(float));
-      Check(pool->Forward(rig_.stream(), device_x.data(), y.data(), nullptr));
-      EXPECT_EQ(y.Read<float>(), want) << library->name();
-    }
+    spec.weight_layout = want.layout.tag;
+    const auto conv = Get(library->Prepare(spec));
+    std::vector<std::byte> opaque(want.layout.bytes);
+    Check(conv->Pack(in.weights.data(), opaque.data()));
+    const Rig::Bytes x(rig, in.x), weights(rig, opaque), bias(rig, in.bias);
+    const Rig::Bytes y(rig, in.dy.size() * sizeof(float)), scratch(rig, conv->scratch_bytes());
+    Check(conv->Forward(rig.stream(), x.data(), weights.data(), bias.data(), y.data(),
+                        scratch.data()));
+    ExpectClose(y.Read<float>(), Convert<double>(want.y), std::vector<double>(want.y.size(), 200.0),
+                1e-6, ToString(spec));
   }
 }
 

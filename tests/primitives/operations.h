@@ -289,18 +289,19 @@ inline Conv2dSpec RandomConvSpec(Random& random, DType dtype) {
     spec.w = Pick(random, {1, 2, 4, 7, 9, 13});
     spec.c = spec.groups * group_channels;
     spec.filters = spec.groups * group_filters;
+    Window2d& w = spec.window;
     const bool square = Pick(random, {0, 1}) != 0;
-    spec.kernel_h = Pick(random, {1, 2, 3, 5, 6});
-    spec.kernel_w = square ? spec.kernel_h : Pick(random, {1, 2, 3, 4, 7});
-    spec.stride_h = Pick(random, {1, 1, 2, 3});
-    spec.stride_w = square ? spec.stride_h : Pick(random, {1, 2, 4});
-    spec.dilation_h = Pick(random, {1, 1, 1, 2, 3});
-    spec.dilation_w = square ? spec.dilation_h : Pick(random, {1, 2});
+    w.kernel_h = Pick(random, {1, 2, 3, 5, 6});
+    w.kernel_w = square ? w.kernel_h : Pick(random, {1, 2, 3, 4, 7});
+    w.stride_h = Pick(random, {1, 1, 2, 3});
+    w.stride_w = square ? w.stride_h : Pick(random, {1, 2, 4});
+    w.dilation_h = Pick(random, {1, 1, 1, 2, 3});
+    w.dilation_w = square ? w.dilation_h : Pick(random, {1, 2});
     if (Pick(random, {0, 1, 1}) != 0) {
-      spec.padding_top = Pick(random, {0, 1, 2, 3, 6});
-      spec.padding_bottom = Pick(random, {0, 1, 2, 4});
-      spec.padding_left = Pick(random, {0, 1, 2, 3});
-      spec.padding_right = Pick(random, {0, 1, 3, 5});
+      w.padding_top = Pick(random, {0, 1, 2, 3, 6});
+      w.padding_bottom = Pick(random, {0, 1, 2, 4});
+      w.padding_left = Pick(random, {0, 1, 2, 3});
+      w.padding_right = Pick(random, {0, 1, 3, 5});
     }
     spec.bias = Pick(random, {0, 1}) != 0;
     if (Validate(spec).ok()) return spec;
@@ -316,14 +317,15 @@ inline Pool2dSpec RandomPoolSpec(Random& random, DType dtype) {
     spec.h = Pick(random, {1, 2, 4, 5, 7, 12});
     spec.w = Pick(random, {1, 3, 4, 6, 9, 10});
     spec.c = Pick(random, {1, 2, 3, 7, 8, 16, 17, 20, 50});
-    spec.kernel_h = Pick(random, {1, 2, 3, 4});
-    spec.kernel_w = Pick(random, {1, 2, 3, 5});
-    spec.stride_h = Pick(random, {1, 2, 3, 5});
-    spec.stride_w = Pick(random, {1, 2, 4});
-    spec.padding_top = Pick(random, {0, 0, 1, 2});
-    spec.padding_bottom = Pick(random, {0, 1, 3});
-    spec.padding_left = Pick(random, {0, 0, 1, 2});
-    spec.padding_right = Pick(random, {0, 1, 2});
+    Window2d& w = spec.window;
+    w.kernel_h = Pick(random, {1, 2, 3, 4});
+    w.kernel_w = Pick(random, {1, 2, 3, 5});
+    w.stride_h = Pick(random, {1, 2, 3, 5});
+    w.stride_w = Pick(random, {1, 2, 4});
+    w.padding_top = Pick(random, {0, 0, 1, 2});
+    w.padding_bottom = Pick(random, {0, 1, 3});
+    w.padding_left = Pick(random, {0, 0, 1, 2});
+    w.padding_right = Pick(random, {0, 1, 2});
     if (Validate(spec).ok()) return spec;
   }
 }

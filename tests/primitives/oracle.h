@@ -97,7 +97,7 @@ class Oracle {
   Rig& rig_;
   const PrimitiveLibrary& library_;
   Rig cpu_{kManyThreads};
-  const std::unique_ptr<PrimitiveLibrary> reference_ = NewBlockedLibrary();
+  const std::unique_ptr<PrimitiveLibrary> reference_ = NewReferenceLibrary();
 };
 
 }  // namespace gyre

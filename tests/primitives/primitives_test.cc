@@ -12,15 +12,6 @@ class FakeLibrary : public PrimitiveLibrary {
   explicit FakeLibrary(absl::Status status) : status_(std::move(status)) {}
   std::string_view name() const override { return "fake"; }
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec&) const override { return status_; }
-  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec&) const override {
-    return status_;
-  }
-  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec&) const override {
-    return status_;
-  }
-  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec&) const override {
-    return status_;
-  }
 
  private:
   const absl::Status status_;
@@ -45,6 +36,14 @@ TEST(PrimitivesTest, TakesTheFirstThatTakesTheJob) {
 TEST(PrimitivesTest, AnErrorIsNotSkipped) {
   const Primitives primitives = Of(Fake(absl::InternalError("broken")), NewBlockedLibrary());
   EXPECT_EQ(primitives.Prepare(GemmSpec{}).status(), absl::InternalError("broken"));
+}
+
+// A library that says nothing of an operation leaves it to others.
+TEST(PrimitivesTest, WhatIsNotOverriddenIsLeftToOthers) {
+  const auto library = Fake(absl::InternalError("broken"));
+  EXPECT_EQ(library->Prepare(LogSoftmaxSpec{.rows = 2, .columns = 3}).status(),
+            absl::UnimplementedError("log_softmax F32 [2, 3]: not by fake"));
+  EXPECT_TRUE(absl::IsInvalidArgument(library->Prepare(LogSoftmaxSpec{.rows = -1}).status()));
 }
 
 TEST(PrimitivesTest, NobodyTakesIt) {
@@ -88,37 +87,6 @@ TEST(PrimitivesTest, WeightLayoutsDoNotDependOnTheBatch) {
   }
 }
 
-// Whoever takes the job: a run that has diverged must show it.
-TEST(PrimitivesTest, ReluLetsNaNsThrough) {
-  const Primitives primitives(DeviceKind::kCpu, 1);
-  const Chosen chosen(primitives);
-  const auto reference = NewBlockedLibrary(), kernels = NewReferenceLibrary();
-  Rig rig(1);
-  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
-    VisitReal(dtype, [&]<typename T>() {
-      const GemmSpec gemm{.dtype = dtype, .m = 3, .n = 1, .k = 1, .activation = Activation::kRelu};
-      const Conv2dSpec conv{.dtype = dtype,
-                            .n = 1,
-                            .h = 1,
-                            .w = 3,
-                            .c = 1,
-                            .filters = 1,
-                            .activation = Activation::kRelu};
-      const std::vector<T> x = {T(NAN), T(-2), T(3)}, one = {T(1)};
-      const PrimitiveLibrary* const libraries[] = {&chosen, kernels.get(), reference.get()};
-      for (const PrimitiveLibrary* library : libraries) {
-        if (library == reference.get() && !IsComputeType(dtype)) continue;
-        for (const auto& y : {RunGemm<T>(rig, *library, gemm, x, one, {}),
-                              RunConv<T>(rig, *library, conv, {x, one, {}, x}).y}) {
-          EXPECT_TRUE(std::isnan(static_cast<float>(y[0]))) << DTypeName(dtype);
-          EXPECT_EQ(static_cast<float>(y[1]), 0);
-          EXPECT_EQ(static_cast<float>(y[2]), 3);
-        }
-      }
-    });
-  }
-}
-
 class ChoosyLibrary : public FakeLibrary {
  public:
   explicit ChoosyLibrary(std::string choices)
@@ -141,14 +109,15 @@ TEST(PrimitivesTest, ChoicesAreThoseOfAllLibraries) {
   EXPECT_NE(one, Primitives(DeviceKind::kCpu, 2).choices()) << "threads change the order of sums";
 }
 
-TEST(PrimitivesTest, F32IsOneDnnsAndF64TheReferences) {
+TEST(PrimitivesTest, F32IsOneDnnsAndF64Ours) {
   for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kSim}) {
     const Primitives primitives(device, 1);
-    Conv2dSpec spec{.n = 1, .h = 8, .w = 8, .c = 16, .filters = 16, .kernel_h = 3, .kernel_w = 3};
+    Conv2dSpec spec{
+        .n = 1, .h = 8, .w = 8, .c = 16, .filters = 16, .window = {.kernel_h = 3, .kernel_w = 3}};
     EXPECT_TRUE(Get(primitives.Prepare(spec))->weight_layout().tag.starts_with("onednn:"));
     spec.dtype = DType::kF64;
     EXPECT_EQ(Get(primitives.Prepare(spec))->weight_layout().tag, "");
-    spec.weight_layout = "onednn:abcd";  // the reference keeps to its own
+    spec.weight_layout = "onednn:abcd";  // ours keep to their own
     EXPECT_TRUE(absl::IsUnimplemented(primitives.Prepare(spec).status()));
   }
 }
@@ -159,13 +128,13 @@ TEST(SpecTest, ExtentsAndFlops) {
                   .w = 20,
                   .c = 6,
                   .filters = 4,
-                  .kernel_h = 5,
-                  .kernel_w = 3,
-                  .stride_h = 2,
-                  .dilation_h = 2,
-                  .padding_top = 1,
-                  .padding_bottom = 2,
-                  .padding_right = 1,
+                  .window = {.kernel_h = 5,
+                             .kernel_w = 3,
+                             .stride_h = 2,
+                             .dilation_h = 2,
+                             .padding_top = 1,
+                             .padding_bottom = 2,
+                             .padding_right = 1},
                   .groups = 2,
                   .bias = true};
   EXPECT_EQ(conv.out_h(), (28 + 3 - 9) / 2 + 1);
@@ -174,7 +143,8 @@ TEST(SpecTest, ExtentsAndFlops) {
   EXPECT_EQ(conv.forward_flops(), 2.0 * 12 * 19 * 4 * (2 * 3 * 5 * 3 + 1));
   conv.h = 5;  // one short of the dilated kernel
   EXPECT_EQ(conv.out_h(), 0);
-  const Pool2dSpec pool{.h = 7, .w = 2, .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2};
+  const Pool2dSpec pool{
+      .h = 7, .w = 2, .window = {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2}};
   EXPECT_EQ(pool.out_h(), 3);
   EXPECT_EQ(pool.out_w(), 0);
 }
@@ -202,7 +172,8 @@ TEST(ValidateTest, LogSoftmax) {
 }
 
 TEST(ValidateTest, Conv) {
-  const Conv2dSpec good{.n = 1, .h = 4, .w = 4, .c = 6, .filters = 9, .kernel_h = 3, .kernel_w = 3};
+  const Conv2dSpec good{
+      .n = 1, .h = 4, .w = 4, .c = 6, .filters = 9, .window = {.kernel_h = 3, .kernel_w = 3}};
   const auto invalid = [&](auto change, const std::string& reason) {
     Conv2dSpec spec = good;
     change(spec);
@@ -211,19 +182,19 @@ TEST(ValidateTest, Conv) {
   EXPECT_TRUE(Validate(good).ok());
   invalid([](Conv2dSpec& s) { s.n = -1; }, "extents must not be negative");
   invalid([](Conv2dSpec& s) { s.filters = -1; }, "extents must not be negative");
-  invalid([](Conv2dSpec& s) { s.kernel_h = 0; }, "kernel and stride must be at least 1");
-  invalid([](Conv2dSpec& s) { s.stride_w = 0; }, "kernel and stride must be at least 1");
-  invalid([](Conv2dSpec& s) { s.dilation_h = 0; }, "dilation must be at least 1");
-  invalid([](Conv2dSpec& s) { s.padding_left = -1; }, "padding must not be negative");
+  invalid([](Conv2dSpec& s) { s.window.kernel_h = 0; }, "kernel and stride must be at least 1");
+  invalid([](Conv2dSpec& s) { s.window.stride_w = 0; }, "kernel and stride must be at least 1");
+  invalid([](Conv2dSpec& s) { s.window.dilation_h = 0; }, "dilation must be at least 1");
+  invalid([](Conv2dSpec& s) { s.window.padding_left = -1; }, "padding must not be negative");
   invalid([](Conv2dSpec& s) { s.groups = 0; }, "groups must divide the channels and the filters");
   invalid([](Conv2dSpec& s) { s.groups = 2; }, "groups must divide the channels and the filters");
   invalid([](Conv2dSpec& s) { s.groups = 9; }, "groups must divide the channels and the filters");
-  invalid([](Conv2dSpec& s) { s.kernel_h = 5; }, "the kernel exceeds the padded image");
-  invalid([](Conv2dSpec& s) { s.dilation_w = 2; }, "the kernel exceeds the padded image");
+  invalid([](Conv2dSpec& s) { s.window.kernel_h = 5; }, "the kernel exceeds the padded image");
+  invalid([](Conv2dSpec& s) { s.window.dilation_w = 2; }, "the kernel exceeds the padded image");
 }
 
 TEST(ValidateTest, Pool) {
-  const Pool2dSpec good{.n = 1, .h = 4, .w = 4, .c = 6, .kernel_h = 3, .kernel_w = 3};
+  const Pool2dSpec good{.n = 1, .h = 4, .w = 4, .c = 6, .window = {.kernel_h = 3, .kernel_w = 3}};
   const auto invalid = [&](auto change, const std::string& reason) {
     Pool2dSpec spec = good;
     change(spec);
@@ -232,11 +203,67 @@ TEST(ValidateTest, Pool) {
   EXPECT_TRUE(Validate(good).ok());
   invalid([](Pool2dSpec& s) { s.c = -1; }, "extents must not be negative");
   invalid([](Pool2dSpec& s) { s.w = 0; }, "an image needs at least one pixel");
-  invalid([](Pool2dSpec& s) { s.stride_h = 0; }, "kernel and stride must be at least 1");
-  invalid([](Pool2dSpec& s) { s.padding_right = -1; }, "padding must not be negative");
-  invalid([](Pool2dSpec& s) { s.padding_top = 3; }, "padding must be smaller than the window");
-  invalid([](Pool2dSpec& s) { s.padding_right = 3; }, "padding must be smaller than the window");
-  invalid([](Pool2dSpec& s) { s.kernel_w = 5; }, "the window exceeds the padded image");
+  invalid([](Pool2dSpec& s) { s.window.stride_h = 0; }, "kernel and stride must be at least 1");
+  invalid([](Pool2dSpec& s) { s.window.padding_right = -1; }, "padding must not be negative");
+  invalid([](Pool2dSpec& s) { s.window.dilation_h = 2; }, "pooling has no dilation");
+  invalid([](Pool2dSpec& s) { s.window.padding_top = 3; },
+          "padding must be smaller than the window");
+  invalid([](Pool2dSpec& s) { s.window.padding_right = 3; },
+          "padding must be smaller than the window");
+  invalid([](Pool2dSpec& s) { s.window.kernel_w = 5; }, "the window exceeds the padded image");
+}
+
+TEST(PrimitivesTest, InferencePoolSavesNothing) {
+  const Primitives primitives(DeviceKind::kCpu, kManyThreads);
+  const Chosen chosen(primitives);
+  Rig rig(kManyThreads);
+  Random random(5);
+  for (const DType dtype : {DType::kF64, DType::kF32}) {
+    for (const PoolKind kind : {PoolKind::kMax, PoolKind::kAverage}) {
+      VisitComputeType(dtype, [&]<typename T>() {
+        Pool2dSpec spec{.dtype = dtype, .kind = kind, .n = 2, .h = 6, .w = 6, .c = 20};
+        spec.window = {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
+        const auto x = RandomValues<T>(random, 2 * 6 * 6 * 20);
+        const auto want = RunPool(rig, chosen, spec, x, std::vector<T>(2 * 3 * 3 * 20)).y;
+        spec.train = false;
+        const auto pool = Get(primitives.Prepare(spec));
+        EXPECT_EQ(pool->saved_bytes(), 0);
+        const Rig::Bytes device_x(rig, x), y(rig, want.size() * sizeof(T));
+        Check(pool->Forward(rig.stream(), device_x.data(), y.data(), nullptr));
+        EXPECT_EQ(y.template Read<T>(), want);
+      });
+    }
+  }
+}
+
+// The bits of a sum depend on its order alone, and that on the extents alone.
+TEST(PrimitivesTest, ThreadsDoNotChangeTheBitsOfOurOwnLibraries) {
+  Rig one(1), many(kManyThreads), three(kManyThreads == 1 ? 1 : 3, DeviceKind::kSim);
+  Random random(9);
+  for (const auto& library : {NewBlockedLibrary(), NewReferenceLibrary()}) {
+    for (int round = 0; round < 30; ++round) {
+      const Conv2dSpec spec = RandomConvSpec(random, DType::kF32);
+      const auto in = RandomConvInputs<float>(random, spec);
+      const auto want = RunConv(one, *library, spec, in);
+      for (Rig* rig : {&many, &three}) {
+        const auto got = RunConv(*rig, *library, spec, in);
+        EXPECT_EQ(got.y, want.y) << ToString(spec);
+        EXPECT_EQ(got.dx, want.dx) << ToString(spec);
+        EXPECT_EQ(got.dweights, want.dweights) << ToString(spec);
+        EXPECT_EQ(got.dbias, want.dbias) << ToString(spec);
+      }
+    }
+    const GemmSpec gemm{.m = 77, .n = 131, .k = 300};
+    const auto a = RandomValues<float>(random, 77 * 300),
+               b = RandomValues<float>(random, 300 * 131);
+    EXPECT_EQ(RunGemm<float>(one, *library, gemm, a, b, {}),
+              RunGemm<float>(three, *library, gemm, a, b, {}));
+  }
+  const auto reference = NewReferenceLibrary();
+  const LogSoftmaxSpec softmax{.rows = 30, .columns = 1000};
+  const auto x = RandomValues<float>(random, 30 * 1000);
+  EXPECT_EQ(RunLogSoftmax<float>(one, *reference, softmax, x),
+            RunLogSoftmax<float>(three, *reference, softmax, x));
 }
 
 class ZeroExtentTest : public testing::TestWithParam<DType> {
@@ -273,8 +300,7 @@ TEST_P(ZeroExtentTest, ConvOfNothing) {
                          .w = 2,
                          .c = 1,
                          .filters = 1,
-                         .kernel_h = 2,
-                         .kernel_w = 2,
+                         .window = {.kernel_h = 2, .kernel_w = 2},
                          .bias = true};
     Conv2dSpec no_images = one, no_channels = one, no_filters = one, no_rows = one;
     no_images.n = 0;
@@ -293,7 +319,7 @@ TEST_P(ZeroExtentTest, ConvOfNothing) {
     EXPECT_EQ(out.dx, std::vector<T>(4, T(0)));
 
     no_rows.h = 0;
-    no_rows.padding_top = 2;  // an image of padding
+    no_rows.window.padding_top = 2;  // an image of padding
     in = RandomConvInputs<T>(random, no_rows);
     out = RunConv(rig_, library_, no_rows, in);
     EXPECT_EQ(out.y, in.bias);
@@ -303,7 +329,7 @@ TEST_P(ZeroExtentTest, ConvOfNothing) {
 
 TEST_P(ZeroExtentTest, PoolAndLogSoftmaxOfNothing) {
   VisitReal(GetParam(), [&]<typename T>() {
-    Pool2dSpec pool{.dtype = GetParam(), .n = 0, .h = 2, .w = 2, .c = 3, .kernel_h = 2};
+    Pool2dSpec pool{.dtype = GetParam(), .n = 0, .h = 2, .w = 2, .c = 3, .window = {.kernel_h = 2}};
     EXPECT_EQ(RunPool<T>(rig_, library_, pool, {}, {}).y, std::vector<T>());
     pool.n = 2;
     pool.c = 0;

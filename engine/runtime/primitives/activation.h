@@ -1,4 +1,4 @@
-// primitives_activation.h: what an Activation does to a value, for the libraries that compute it
+// activation.h: what an Activation does to a value, for the libraries that compute it
 // themselves; inside the primitives only.
 #pragma once
 

@@ -1,8 +1,6 @@
-// The reference library: GEMM and log-softmax, and the door to the convolution and pooling beside
-// them.  It is the oracle of every other library and the F64 path.
+// The blocked library: GEMM, and the door to the convolution beside it.  It is the F64 path, and
+// takes what oneDNN leaves of F32.
 #include "engine/runtime/primitives/blocked/blocked.h"
-
-#include <cmath>
 
 #include "engine/runtime/primitives/activation.h"
 #include "engine/runtime/primitives/blocked/blocked_gemm.h"
@@ -51,72 +49,22 @@ class GemmByBlocks : public Gemm {
   const GemmSpec spec_;
 };
 
-// Sums in double, so that a float result is exact to its last bits however long the row.
-template <typename T>
-class BlockedLogSoftmax : public LogSoftmax {
- public:
-  explicit BlockedLogSoftmax(const LogSoftmaxSpec& spec) : spec_(spec) {}
-
-  absl::Status Forward(Stream& stream, const void* x, void* y) const override {
-    return stream.Call([=, this] {
-#pragma omp parallel for
-      for (int64_t row = 0; row < spec_.rows; ++row) {
-        Row(static_cast<const T*>(x) + row * spec_.columns,
-            static_cast<T*>(y) + row * spec_.columns);
-      }
-      return absl::OkStatus();
-    });
-  }
-
- private:
-  void Row(const T* x, T* y) const {
-    double max = static_cast<double>(x[0]);
-    for (int64_t i = 1; i < spec_.columns; ++i) max = std::max(max, static_cast<double>(x[i]));
-    double sum = 0;
-    for (int64_t i = 0; i < spec_.columns; ++i) sum += std::exp(static_cast<double>(x[i]) - max);
-    const double log_sum = std::log(sum);
-    for (int64_t i = 0; i < spec_.columns; ++i) {
-      y[i] = static_cast<T>(static_cast<double>(x[i]) - max - log_sum);
-    }
-  }
-
-  const LogSoftmaxSpec spec_;
-};
-
 class BlockedLibrary : public PrimitiveLibrary {
  public:
   std::string_view name() const override { return "blocked"; }
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
-    RETURN_IF_ERROR(Accept(spec));
+    if (!IsComputeType(spec.dtype)) return LeaveToOthers(spec);
+    RETURN_IF_ERROR(Validate(spec));
     return VisitComputeType(spec.dtype, [&]<typename T>() -> std::unique_ptr<Gemm> {
       return std::make_unique<GemmByBlocks<T>>(spec);
     });
   }
 
   absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
-    RETURN_IF_ERROR(Accept(spec));
-    return PrepareBlockedConv2d(spec);
-  }
-
-  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
-    RETURN_IF_ERROR(Accept(spec));
-    return PrepareBlockedPool2d(spec);
-  }
-
-  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
-    RETURN_IF_ERROR(Accept(spec));
-    return VisitComputeType(spec.dtype, [&]<typename T>() -> std::unique_ptr<LogSoftmax> {
-      return std::make_unique<BlockedLogSoftmax<T>>(spec);
-    });
-  }
-
- private:
-  template <typename Spec>
-  static absl::Status Accept(const Spec& spec) {
+    if (!IsComputeType(spec.dtype)) return LeaveToOthers(spec);
     RETURN_IF_ERROR(Validate(spec));
-    if (!IsComputeType(spec.dtype)) return absl::UnimplementedError(ToString(spec));
-    return absl::OkStatus();
+    return PrepareBlockedConv2d(spec);
   }
 };
 

@@ -1,5 +1,5 @@
-// primitives_reference.h: the plain implementations, one file an operation; inside the library
-// only.  Every Prepare takes a valid spec of dtype F32 or F64.
+// blocked.h: what the library's files share; inside the library only.  Takes a valid spec of dtype
+// F32 or F64.
 #pragma once
 
 #include "engine/runtime/primitives/primitives.h"
@@ -7,6 +7,5 @@
 namespace gyre {
 
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareBlockedConv2d(const Conv2dSpec& spec);
-std::unique_ptr<Pool2d> PrepareBlockedPool2d(const Pool2dSpec& spec);
 
 }  // namespace gyre

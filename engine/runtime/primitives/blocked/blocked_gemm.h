@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "engine/runtime/math.h"
+
 namespace gyre {
 
 // Extents of the largest tile.  A tile of C is a product of strips of A and B that are
@@ -61,10 +63,6 @@ inline void MicroKernel(Tiles<T>& tiles, int64_t row, int64_t column, int64_t de
   }
 }
 
-inline constexpr int64_t RoundUp(int64_t value, int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 // C[m, n] = A[m, k] B[k, n].
 //   read_a(row, k0, count, T* to): A[row, k0 .. k0 + count)
 //   read_b(k, column0, count, T* to): B[k, column0 .. column0 + count)
@@ -76,11 +74,11 @@ void BlockedGemm(int64_t m, int64_t n, int64_t k, const ReadA& read_a, const Rea
                  const WriteC& write_c) {
   if (m == 0 || n == 0) return;
   // A few tiles a thread, so that small matrices are shared out as well.
-  const int64_t column_tiles = (n + kTileColumns - 1) / kTileColumns;
+  const int64_t column_tiles = CeilDiv(n, kTileColumns);
   const int64_t wanted_tiles = 4 * omp_get_max_threads();
   const int64_t rows_per_tile =
       std::clamp(RoundUp(m * column_tiles / wanted_tiles, kMicroRows), kMicroRows, kTileRows);
-  const int64_t row_tiles = (m + rows_per_tile - 1) / rows_per_tile;
+  const int64_t row_tiles = CeilDiv(m, rows_per_tile);
 #pragma omp parallel for schedule(dynamic)
   for (int64_t tile = 0; tile < row_tiles * column_tiles; ++tile) {
     Tiles<T> tiles;

@@ -1,4 +1,4 @@
-// The reference convolution: its three passes are matrix products whose operands are read straight
+// The blocked convolution: its three passes are matrix products whose operands are read straight
 // from images and canonical weights.
 //
 // Letters: a pixel is one (n, h, w); a tap is one (kernel row, kernel column); CG and FG are the
@@ -21,7 +21,7 @@ class BlockedConv2d : public Conv2d {
         layout_{.bytes = static_cast<size_t>(spec.weights()) * sizeof(T), .tag = ""},
         group_channels_(spec.c / spec.groups),
         group_filters_(spec.filters / spec.groups),
-        taps_(spec.kernel_h * spec.kernel_w) {}
+        taps_(spec.window.kernel_h * spec.window.kernel_w) {}
 
   const WeightLayout& weight_layout() const override { return layout_; }
   size_t scratch_bytes() const override { return 0; }
@@ -153,12 +153,12 @@ class BlockedConv2d : public Conv2d {
   void ReadPatch(const T* x, int64_t g, int64_t pixel, int64_t k0, int64_t count, T* to) const {
     const int64_t out_h = spec_.out_h(), out_w = spec_.out_w();
     const int64_t image = pixel / (out_h * out_w);
-    const int64_t top = pixel / out_w % out_h * spec_.stride_h - spec_.padding_top;
-    const int64_t left = pixel % out_w * spec_.stride_w - spec_.padding_left;
+    const int64_t top = pixel / out_w % out_h * spec_.window.stride_h - spec_.window.padding_top;
+    const int64_t left = pixel % out_w * spec_.window.stride_w - spec_.window.padding_left;
     ForEachTap(
         k0, count, group_channels_, to, [&](int64_t kernel_row, int64_t kernel_column) -> const T* {
-          const int64_t row = top + kernel_row * spec_.dilation_h;
-          const int64_t column = left + kernel_column * spec_.dilation_w;
+          const int64_t row = top + kernel_row * spec_.window.dilation_h;
+          const int64_t column = left + kernel_column * spec_.window.dilation_w;
           if (row < 0 || row >= spec_.h || column < 0 || column >= spec_.w) return nullptr;
           return x + ((image * spec_.h + row) * spec_.w + column) * spec_.c + g * group_channels_;
         });
@@ -168,16 +168,17 @@ class BlockedConv2d : public Conv2d {
   void ReadReached(const T* dy, int64_t g, int64_t pixel, int64_t k0, int64_t count, T* to) const {
     const int64_t out_h = spec_.out_h(), out_w = spec_.out_w();
     const int64_t image = pixel / (spec_.h * spec_.w);
-    const int64_t padded_row = pixel / spec_.w % spec_.h + spec_.padding_top;
-    const int64_t padded_column = pixel % spec_.w + spec_.padding_left;
+    const int64_t padded_row = pixel / spec_.w % spec_.h + spec_.window.padding_top;
+    const int64_t padded_column = pixel % spec_.w + spec_.window.padding_left;
     ForEachTap(
         k0, count, group_filters_, to, [&](int64_t kernel_row, int64_t kernel_column) -> const T* {
-          const int64_t top = padded_row - kernel_row * spec_.dilation_h;
-          const int64_t left = padded_column - kernel_column * spec_.dilation_w;
-          if (top < 0 || left < 0 || top % spec_.stride_h != 0 || left % spec_.stride_w != 0) {
+          const int64_t top = padded_row - kernel_row * spec_.window.dilation_h;
+          const int64_t left = padded_column - kernel_column * spec_.window.dilation_w;
+          if (top < 0 || left < 0 || top % spec_.window.stride_h != 0 ||
+              left % spec_.window.stride_w != 0) {
             return nullptr;
           }
-          const int64_t row = top / spec_.stride_h, column = left / spec_.stride_w;
+          const int64_t row = top / spec_.window.stride_h, column = left / spec_.window.stride_w;
           if (row >= out_h || column >= out_w) return nullptr;
           return dy + ((image * out_h + row) * out_w + column) * spec_.filters + g * group_filters_;
         });
@@ -188,7 +189,7 @@ class BlockedConv2d : public Conv2d {
   template <typename Find>
   void ForEachTap(int64_t k0, int64_t count, int64_t length, T* to, const Find& find) const {
     int64_t tap = k0 / length, begin = k0 % length;
-    int64_t kernel_row = tap / spec_.kernel_w, kernel_column = tap % spec_.kernel_w;
+    int64_t kernel_row = tap / spec_.window.kernel_w, kernel_column = tap % spec_.window.kernel_w;
     while (count > 0) {
       const int64_t piece = std::min(length - begin, count);
       if (const T* from = find(kernel_row, kernel_column)) {
@@ -199,7 +200,7 @@ class BlockedConv2d : public Conv2d {
       to += piece;
       count -= piece;
       begin = 0;
-      if (++kernel_column == spec_.kernel_w) {
+      if (++kernel_column == spec_.window.kernel_w) {
         kernel_column = 0;
         ++kernel_row;
       }

@@ -3,18 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "engine/runtime/math.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/primitives/primitives.h"
 
 namespace gyre {
 namespace {
 
-constexpr size_t kAlignment = 64;
-
-constexpr size_t Aligned(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+constexpr size_t Aligned(size_t bytes) { return RoundUp<size_t>(bytes, 64); }
 
 size_t FloatBytes(int64_t elements) {
   return Aligned(static_cast<size_t>(elements) * sizeof(float));
@@ -203,23 +199,11 @@ class ConvertingLibrary : public PrimitiveLibrary {
   absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
     return PrepareAround<Conv2d>(spec);
   }
-  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
-    return Refuse(spec);
-  }
-  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
-    return Refuse(spec);
-  }
 
  private:
-  template <typename Spec>
-  static absl::Status Refuse(const Spec& spec) {
-    RETURN_IF_ERROR(Validate(spec));
-    return absl::UnimplementedError(absl::StrCat(ToString(spec), ": not by conversion"));
-  }
-
   template <typename Op, typename Spec>
   absl::StatusOr<std::unique_ptr<Op>> PrepareAround(const Spec& spec) const {
-    if (spec.dtype != DType::kF16 && spec.dtype != DType::kBF16) return Refuse(spec);
+    if (spec.dtype != DType::kF16 && spec.dtype != DType::kBF16) return LeaveToOthers(spec);
     Spec wide = spec;
     wide.dtype = DType::kF32;
     RETURN_IF_ERROR(Validate(spec));
@@ -230,7 +214,7 @@ class ConvertingLibrary : public PrimitiveLibrary {
       return spec.dtype == DType::kF16 ? Convert<Half>(spec, *std::move(inner))
                                        : Convert<BFloat16>(spec, *std::move(inner));
     }
-    return Refuse(spec);
+    return LeaveToOthers(spec);
   }
 
   const std::vector<const PrimitiveLibrary*> inner_;

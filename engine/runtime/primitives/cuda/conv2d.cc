@@ -66,7 +66,8 @@ class CudnnConv2d : public Conv2d {
         layout_{.bytes = static_cast<size_t>(spec.weights()) * SizeOf(spec.dtype),
                 .tag = std::string(kLayout)},
         x_(Image(kX, spec.h, spec.w, spec.c)),
-        weights_(Dense(kWeights, {spec.filters, group_channels_, spec.kernel_h, spec.kernel_w})),
+        weights_(Dense(
+            kWeights, {spec.filters, group_channels_, spec.window.kernel_h, spec.window.kernel_w})),
         y_(Image(kY, spec.out_h(), spec.out_w(), spec.filters)) {}
 
   // Chooses the engines.
@@ -136,12 +137,14 @@ class CudnnConv2d : public Conv2d {
   }
 
   absl::Status Pack(const void* canonical, void* opaque) const override {
-    TransposeFilters(group_channels_, spec_.kernel_h * spec_.kernel_w, canonical, opaque);
+    TransposeFilters(group_channels_, spec_.window.kernel_h * spec_.window.kernel_w, canonical,
+                     opaque);
     return absl::OkStatus();
   }
 
   absl::Status Unpack(const void* opaque, void* canonical) const override {
-    TransposeFilters(spec_.kernel_h * spec_.kernel_w, group_channels_, opaque, canonical);
+    TransposeFilters(spec_.window.kernel_h * spec_.window.kernel_w, group_channels_, opaque,
+                     canonical);
     return absl::OkStatus();
   }
 
@@ -169,10 +172,11 @@ class CudnnConv2d : public Conv2d {
   }
 
   CudnnGraph::Convolution Window() const {
-    return {.padding_before = {spec_.padding_top, spec_.padding_left},
-            .padding_after = {spec_.padding_bottom, spec_.padding_right},
-            .stride = {spec_.stride_h, spec_.stride_w},
-            .dilation = {spec_.dilation_h, spec_.dilation_w}};
+    const Window2d& w = spec_.window;
+    return {.padding_before = {w.padding_top, w.padding_left},
+            .padding_after = {w.padding_bottom, w.padding_right},
+            .stride = {w.stride_h, w.stride_w},
+            .dilation = {w.dilation_h, w.dilation_w}};
   }
 
   // With bias and activation in one graph or, where no engine takes that, apart.

@@ -28,6 +28,8 @@ struct BiasAndActivation {
   }
 };
 
+// Pooling and softmax it leaves: they are bound by memory, and cuDNN's pooling breaks ties
+// otherwise.
 class CudaLibrary : public PrimitiveLibrary {
  public:
   explicit CudaLibrary(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
@@ -36,38 +38,22 @@ class CudaLibrary : public PrimitiveLibrary {
   std::string choices() const override { return context_->choices(); }
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    if (!IsReal(spec.dtype) || std::min({spec.m, spec.n, spec.k}) == 0) return LeaveToOthers(spec);
     RETURN_IF_ERROR(Validate(spec));
-    if (!IsReal(spec.dtype) || std::min({spec.m, spec.n, spec.k}) == 0) return Left(spec);
     return PrepareCudaGemm(context_, spec);
   }
 
   // Every n is taken, 0 too: weights must be stored alike by ranks whose shares of a batch differ.
   absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
-    RETURN_IF_ERROR(Validate(spec));
     if (!IsReal(spec.dtype) || spec.dtype == DType::kF64 ||
         std::min({spec.h, spec.w, spec.c, spec.filters}) == 0) {
-      return Left(spec);
+      return LeaveToOthers(spec);
     }
+    RETURN_IF_ERROR(Validate(spec));
     return PrepareCudaConv2d(context_, spec);
   }
 
-  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
-    RETURN_IF_ERROR(Validate(spec));
-    return Left(spec);
-  }
-
-  absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const override {
-    RETURN_IF_ERROR(Validate(spec));
-    return Left(spec);
-  }
-
  private:
-  // Pooling and softmax are bound by memory, and cuDNN's pooling breaks ties otherwise.
-  template <typename Spec>
-  static absl::Status Left(const Spec& spec) {
-    return absl::UnimplementedError(absl::StrCat(ToString(spec), ": left to the kernels"));
-  }
-
   const std::shared_ptr<CudaContext> context_;
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/math.h"
 #include "engine/runtime/primitives/onednn/layout.h"
 #include "engine/runtime/primitives/onednn/onednn.h"
 
@@ -15,11 +16,7 @@ namespace {
 using dnnl::memory;
 using Arguments = std::unordered_map<int, memory>;
 
-constexpr size_t kAlignment = 64;
-
-size_t AlignedSize(const memory::desc& desc) {
-  return (desc.get_size() + kAlignment - 1) / kAlignment * kAlignment;
-}
+size_t AlignedSize(const memory::desc& desc) { return RoundUp<size_t>(desc.get_size(), 64); }
 
 // Ranks whose shares of a batch differ must store weights alike, so the layout is the one that
 // forward wants for this batch, whatever the spec's.  oneDNN's choice is the same from a few images
@@ -32,14 +29,14 @@ struct Operands {
       : type(OneDnnType(spec.dtype)),
         x(Image(n, spec.c, spec.h, spec.w)),
         y(Image(n, spec.filters, spec.out_h(), spec.out_w())),
-        weight_dims{spec.filters, spec.c, spec.kernel_h, spec.kernel_w},
-        strides{spec.stride_h, spec.stride_w},
-        dilations{spec.dilation_h - 1, spec.dilation_w - 1},
-        before{spec.padding_top, spec.padding_left},
-        after{spec.padding_bottom, spec.padding_right} {
+        weight_dims{spec.filters, spec.c, spec.window.kernel_h, spec.window.kernel_w},
+        strides{spec.window.stride_h, spec.window.stride_w},
+        dilations{spec.window.dilation_h - 1, spec.window.dilation_w - 1},
+        before{spec.window.padding_top, spec.window.padding_left},
+        after{spec.window.padding_bottom, spec.window.padding_right} {
     if (spec.groups > 1) {
-      weight_dims = {spec.groups, spec.filters / spec.groups, spec.c / spec.groups, spec.kernel_h,
-                     spec.kernel_w};
+      weight_dims = {spec.groups, spec.filters / spec.groups, spec.c / spec.groups,
+                     spec.window.kernel_h, spec.window.kernel_w};
     }
     canonical = memory::desc(
         weight_dims, type, spec.groups > 1 ? memory::format_tag::abcde : memory::format_tag::abcd);

@@ -1,4 +1,4 @@
-// primitives_onednn.h: what the oneDNN operations share, inside the library only: the engine, one
+// onednn.h: what the oneDNN operations share, inside the library only: the engine, one
 // thread count, scratch, and the place where oneDNN's exceptions become a Status.
 //
 // An operation is prepared and run under the thread count of its library whatever the calling

@@ -1,4 +1,4 @@
-// The kernel library's convolution: forward and backward data are a sum per element of what they
+// The reference convolution: forward and backward data are a sum per element of what they
 // make, so that nothing is added to by two threads; backward weights is a reduction.
 #include <algorithm>
 
@@ -23,16 +23,16 @@ struct ConvForward {
 
   HOST_DEVICE void operator()(int64_t i) const {
     const int64_t filter = i % g.filters, pixel = i / g.filters;
-    const int64_t top = pixel / g.out_w % g.out_h * g.stride_h - g.padding_top;
-    const int64_t left = pixel % g.out_w * g.stride_w - g.padding_left;
-    const int64_t taps = g.kernel_h * g.kernel_w;
+    const int64_t top = pixel / g.out_w % g.out_h * g.window.stride_h - g.window.padding_top;
+    const int64_t left = pixel % g.out_w * g.window.stride_w - g.window.padding_left;
+    const int64_t taps = g.window.kernel_h * g.window.kernel_w;
     const T* image = x + pixel / (g.out_h * g.out_w) * g.h * g.w * g.c +
                      filter / g.group_filters * g.group_channels;
     const T* filter_weights = weights + filter * g.group_channels * taps;
     A sum = 0;
     for (int64_t tap = 0; tap < taps; ++tap) {
-      const int64_t row = top + tap / g.kernel_w * g.dilation_h;
-      const int64_t column = left + tap % g.kernel_w * g.dilation_w;
+      const int64_t row = top + tap / g.window.kernel_w * g.window.dilation_h;
+      const int64_t column = left + tap % g.window.kernel_w * g.window.dilation_w;
       if (row < 0 || row >= g.h || column < 0 || column >= g.w) continue;
       const T* from = image + (row * g.w + column) * g.c;
       for (int64_t channel = 0; channel < g.group_channels; ++channel) {
@@ -55,19 +55,20 @@ struct ConvBackwardData {
 
   HOST_DEVICE void operator()(int64_t i) const {
     const int64_t channel = i % g.c, pixel = i / g.c;
-    const int64_t padded_row = pixel / g.w % g.h + g.padding_top;
-    const int64_t padded_column = pixel % g.w + g.padding_left;
-    const int64_t taps = g.kernel_h * g.kernel_w;
+    const int64_t padded_row = pixel / g.w % g.h + g.window.padding_top;
+    const int64_t padded_column = pixel % g.w + g.window.padding_left;
+    const int64_t taps = g.window.kernel_h * g.window.kernel_w;
     const int64_t first_filter = channel / g.group_channels * g.group_filters;
     const T* image = dy + pixel / (g.h * g.w) * g.out_h * g.out_w * g.filters + first_filter;
     const T* channel_weights =
         weights + (first_filter * g.group_channels + channel % g.group_channels) * taps;
     A sum = 0;
     for (int64_t tap = 0; tap < taps; ++tap) {
-      const int64_t top = padded_row - tap / g.kernel_w * g.dilation_h;
-      const int64_t left = padded_column - tap % g.kernel_w * g.dilation_w;
-      if (top < 0 || left < 0 || top % g.stride_h != 0 || left % g.stride_w != 0) continue;
-      const int64_t row = top / g.stride_h, column = left / g.stride_w;
+      const int64_t top = padded_row - tap / g.window.kernel_w * g.window.dilation_h;
+      const int64_t left = padded_column - tap % g.window.kernel_w * g.window.dilation_w;
+      if (top < 0 || left < 0 || top % g.window.stride_h != 0 || left % g.window.stride_w != 0)
+        continue;
+      const int64_t row = top / g.window.stride_h, column = left / g.window.stride_w;
       if (row >= g.out_h || column >= g.out_w) continue;
       const T* from = image + (row * g.out_w + column) * g.filters;
       for (int64_t filter = 0; filter < g.group_filters; ++filter) {
@@ -149,7 +150,7 @@ class ReferenceConv2d : public Conv2d {
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareReferenceConv2d(const Conv2dSpec& spec) {
   if (!spec.weight_layout.empty()) {
     return absl::UnimplementedError(
-        absl::StrCat(ToString(spec), ": the kernels know canonical weights only"));
+        absl::StrCat(ToString(spec), ": the reference knows canonical weights only"));
   }
   return VisitReal(spec.dtype, [&]<typename T>() -> std::unique_ptr<Conv2d> {
     return std::make_unique<ReferenceConv2d<T>>(spec);

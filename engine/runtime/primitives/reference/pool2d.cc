@@ -1,4 +1,4 @@
-// The kernel library's pooling, which is a GPU's as well.  Neighbouring threads take neighbouring
+// The reference pooling, which is everybody's but oneDNN's.  Neighbouring threads take neighbouring
 // channels, so that loads coalesce, and where the channels allow four each, so that the index
 // arithmetic is shared.  Backward is a sum per input pixel over the windows that hold it, in the
 // order of the outputs: nothing is added to by two threads.
@@ -27,12 +27,12 @@ struct PoolGeometry {
         c(static_cast<Index>(spec.c / pack_size)),
         out_h(static_cast<Index>(spec.out_h())),
         out_w(static_cast<Index>(spec.out_w())),
-        kernel_h(static_cast<Index>(spec.kernel_h)),
-        kernel_w(static_cast<Index>(spec.kernel_w)),
-        stride_h(static_cast<Index>(spec.stride_h)),
-        stride_w(static_cast<Index>(spec.stride_w)),
-        padding_top(static_cast<Index>(spec.padding_top)),
-        padding_left(static_cast<Index>(spec.padding_left)) {}
+        kernel_h(static_cast<Index>(spec.window.kernel_h)),
+        kernel_w(static_cast<Index>(spec.window.kernel_w)),
+        stride_h(static_cast<Index>(spec.window.stride_h)),
+        stride_w(static_cast<Index>(spec.window.stride_w)),
+        padding_top(static_cast<Index>(spec.window.padding_top)),
+        padding_left(static_cast<Index>(spec.window.padding_left)) {}
 
   // Positions in one direction, [begin, end).
   struct Range {
@@ -87,8 +87,8 @@ struct Place {
   Index image, row, column, channel;
 };
 
-// y[i] and, if `saved` is not null, where in its window it was.  As the reference has it: the first
-// of equal maxima, and a NaN wins if it is the first of its window.
+// y[i] and, if `saved` is not null, where in its window it was: the first of equal maxima, but a
+// NaN beats all.
 template <typename T, typename Index, typename Position, int kSize>
 struct MaxForward {
   using A = AccumulateType<T>;
@@ -112,7 +112,8 @@ struct MaxForward {
         const Pack<T, kSize> here = image[(row * g.w + column) * g.c];
         const auto at = static_cast<Position>(g.PositionIn(out.row, out.column, row, column));
         for (int j = 0; j < kSize; ++j) {
-          if (static_cast<A>(here.v[j]) > static_cast<A>(best.v[j])) {
+          const A value = here.v[j];
+          if (value > static_cast<A>(best.v[j]) || value != value) {
             best.v[j] = here.v[j];
             position.v[j] = at;
           }
@@ -206,11 +207,12 @@ struct AverageBackward {
 // Whether 32 bits hold every offset and a byte every position in a window, which is cheaper.
 bool IsSmall(const Pool2dSpec& spec) {
   constexpr double kLimit = std::numeric_limits<int32_t>::max();
-  const double window = static_cast<double>(spec.kernel_h) * static_cast<double>(spec.kernel_w);
+  const double window =
+      static_cast<double>(spec.window.kernel_h) * static_cast<double>(spec.window.kernel_w);
   const double images = static_cast<double>(spec.n) * static_cast<double>(spec.c);
   const double in = static_cast<double>(spec.h) * static_cast<double>(spec.w);
   const double out = static_cast<double>(spec.out_h()) * static_cast<double>(spec.out_w());
-  const double strides = static_cast<double>(std::max(spec.stride_h, spec.stride_w));
+  const double strides = static_cast<double>(std::max(spec.window.stride_h, spec.window.stride_w));
   // The window's 255 at most are what a padded offset exceeds the image by.
   return window <= 255 && std::max({images * in, images * out, in, strides}) < kLimit - 512;
 }

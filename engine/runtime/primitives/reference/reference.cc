@@ -1,4 +1,4 @@
-// The kernel library: GEMM and log-softmax, and the door to the convolution and pooling beside
+// The reference library: GEMM and log-softmax, and the door to the convolution and pooling beside
 // them.
 #include "engine/runtime/primitives/reference/reference.h"
 
@@ -105,10 +105,8 @@ class ReferenceLibrary : public PrimitiveLibrary {
 
  private:
   template <typename Spec>
-  static absl::Status Accept(const Spec& spec) {
-    RETURN_IF_ERROR(Validate(spec));
-    if (!IsReal(spec.dtype)) return absl::UnimplementedError(ToString(spec));
-    return absl::OkStatus();
+  absl::Status Accept(const Spec& spec) const {
+    return IsReal(spec.dtype) ? Validate(spec) : LeaveToOthers(spec);
   }
 };
 

@@ -1,4 +1,4 @@
-// primitives_kernels.h: the kernel library's operations, one file an operation, and its reductions,
+// reference.h: the reference library's operations, one file an operation, and its reductions,
 // which stand here so that a test can hold them to their laws; inside the library only.  Every
 // Prepare takes a valid spec of a real dtype.
 #pragma once
@@ -22,21 +22,15 @@ struct ConvGeometry {
         w(spec.w),
         c(spec.c),
         filters(spec.filters),
-        kernel_h(spec.kernel_h),
-        kernel_w(spec.kernel_w),
-        stride_h(spec.stride_h),
-        stride_w(spec.stride_w),
-        dilation_h(spec.dilation_h),
-        dilation_w(spec.dilation_w),
-        padding_top(spec.padding_top),
-        padding_left(spec.padding_left),
+        window(spec.window),
         out_h(spec.out_h()),
         out_w(spec.out_w()),
         group_channels(spec.c / spec.groups),
         group_filters(spec.filters / spec.groups) {}
 
-  int64_t h, w, c, filters, kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
-  int64_t padding_top, padding_left, out_h, out_w, group_channels, group_filters;
+  int64_t h, w, c, filters;
+  Window2d window;
+  int64_t out_h, out_w, group_channels, group_filters;
 };
 
 // dweights[weight] = the sum over output pixels of dy times the element of x that the weight met;
@@ -50,16 +44,16 @@ struct WeightGradient : Sum<AccumulateType<T>> {
   T* dweights;
 
   HOST_DEVICE Value Load(int64_t weight, int64_t pixel) const {
-    const int64_t kernel_column = weight % g.kernel_w,
-                  kernel_row = weight / g.kernel_w % g.kernel_h;
-    const int64_t channel_and_filter = weight / (g.kernel_w * g.kernel_h);
+    const int64_t kernel_column = weight % g.window.kernel_w,
+                  kernel_row = weight / g.window.kernel_w % g.window.kernel_h;
+    const int64_t channel_and_filter = weight / (g.window.kernel_w * g.window.kernel_h);
     const int64_t filter = channel_and_filter / g.group_channels;
     const int64_t channel =
         channel_and_filter % g.group_channels + filter / g.group_filters * g.group_channels;
-    const int64_t row =
-        pixel / g.out_w % g.out_h * g.stride_h - g.padding_top + kernel_row * g.dilation_h;
-    const int64_t column =
-        pixel % g.out_w * g.stride_w - g.padding_left + kernel_column * g.dilation_w;
+    const int64_t row = pixel / g.out_w % g.out_h * g.window.stride_h - g.window.padding_top +
+                        kernel_row * g.window.dilation_h;
+    const int64_t column = pixel % g.out_w * g.window.stride_w - g.window.padding_left +
+                           kernel_column * g.window.dilation_w;
     if (row < 0 || row >= g.h || column < 0 || column >= g.w) return 0;
     const int64_t image = pixel / (g.out_w * g.out_h);
     return static_cast<Value>(dy[pixel * g.filters + filter]) *
