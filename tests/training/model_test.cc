@@ -29,7 +29,7 @@ class RecordingLibrary : public PrimitiveLibrary {
     specs_.insert(ToString(spec));
     return reference_->Prepare(spec);
   }
-  const std::unique_ptr<PrimitiveLibrary> reference_ = NewBlockedLibrary();
+  const std::unique_ptr<PrimitiveLibrary> reference_ = NewReferenceLibrary();
   mutable std::set<std::string> specs_;
 
  public:
