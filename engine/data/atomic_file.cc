@@ -6,15 +6,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "engine/data/file_reader.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -147,37 +148,14 @@ absl::Status FillTemporary(const fs::path& temporary, const fs::path& path,
 
 // Calls `use` with the file's bytes, piece by piece.
 template <typename Use>
-absl::Status ReadPieces(const std::string& path, Use use) {
-  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return Failed("open", path, errno);
+absl::Status ReadPieces(FileReader& file, Use use) {
   std::vector<char> piece(kReadChunkBytes);
   while (true) {
-    const ssize_t count = read(file.get(), piece.data(), piece.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Failed("read", path, errno);
+    ASSIGN_OR_RETURN(const size_t count, file.Read(piece.data(), piece.size()));
     if (count == 0) return absl::OkStatus();
-    use(std::string_view(piece.data(), static_cast<size_t>(count)));
+    RETURN_IF_ERROR(use(std::string_view(piece.data(), count)));
   }
 }
-
-class Sha256Digest {
- public:
-  Sha256Digest() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    GYRE_CHECK(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
-  }
-  void Add(std::string_view bytes) {
-    GYRE_CHECK(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);
-  }
-  std::string Hex() {
-    std::string digest(32, '\0');
-    GYRE_CHECK(EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()),
-                                  nullptr) == 1);
-    return absl::BytesToHexString(digest);
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
 
 }  // namespace
 
@@ -227,10 +205,33 @@ absl::Status RemoveTemporaries(const std::string& folder) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t most_bytes) {
+  ASSIGN_OR_RETURN(FileReader file, FileReader::Open(path));
+  RETURN_IF_ERROR(CheckFitsMemory(path, file.size()));
   std::string bytes;
-  RETURN_IF_ERROR(ReadPieces(path, [&](std::string_view piece) { bytes.append(piece); }));
+  const auto append = [&](std::string_view piece) -> absl::Status {
+    bytes.append(piece);
+    if (bytes.size() <= most_bytes && file.size() <= most_bytes) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat(path, ": has ", std::max(file.size(), bytes.size()),
+                                            " bytes, at most ", most_bytes, " are allowed"));
+  };
+  RETURN_IF_ERROR(ReadPieces(file, append));
   return bytes;
+}
+
+Sha256Digest::Sha256Digest() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+  GYRE_CHECK(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
+}
+
+void Sha256Digest::Add(std::string_view bytes) {
+  GYRE_CHECK(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);
+}
+
+std::string Sha256Digest::Hex() {
+  std::string digest(32, '\0');
+  GYRE_CHECK(EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()),
+                                nullptr) == 1);
+  return absl::BytesToHexString(digest);
 }
 
 std::string Sha256(std::string_view bytes) {
@@ -240,8 +241,12 @@ std::string Sha256(std::string_view bytes) {
 }
 
 absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
+  ASSIGN_OR_RETURN(FileReader file, FileReader::Open(path));
   Sha256Digest digest;
-  RETURN_IF_ERROR(ReadPieces(path, [&](std::string_view piece) { digest.Add(piece); }));
+  RETURN_IF_ERROR(ReadPieces(file, [&](std::string_view piece) {
+    digest.Add(piece);
+    return absl::OkStatus();
+  }));
   return digest.Hex();
 }
 

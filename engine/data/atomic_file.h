@@ -5,7 +5,12 @@
 // One writer a path at a time within a process; other than that, any thread.
 #pragma once
 
+#include <openssl/evp.h>
+
+#include <cstdint>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -35,10 +40,23 @@ absl::Status RemoveFolderAtomically(const std::string& path);
 // files or folders in `folder`.
 absl::Status RemoveTemporaries(const std::string& folder);
 
-// The whole file.  Errors: NotFound, PermissionDenied and the like, naming path.
-absl::StatusOr<std::string> ReadFile(const std::string& path);
+// The whole file.  Errors, naming path: those of FileReader::Open; DataLoss for more than
+// most_bytes; ResourceExhausted for more than the machine's memory.
+absl::StatusOr<std::string> ReadFile(const std::string& path,
+                                     uint64_t most_bytes = std::numeric_limits<uint64_t>::max());
 
-// Lower-case hex SHA-256.
+// SHA-256 of bytes that come piece by piece.
+class Sha256Digest {
+ public:
+  Sha256Digest();
+  void Add(std::string_view bytes);
+  std::string Hex();  // lower-case; once, at the end
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
+};
+
+// Lower-case hex SHA-256.  Errors of a file: those of FileReader.
 std::string Sha256(std::string_view bytes);
 absl::StatusOr<std::string> Sha256OfFile(const std::string& path);
 

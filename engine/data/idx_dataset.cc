@@ -10,13 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/file_reader.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
 namespace {
 
 constexpr char kGzipMagic[] = "\x1f\x8b";
+constexpr size_t kLeastGrowth = size_t{1} << 20;
 constexpr uint8_t kU8Type = 0x08;  // the third byte of an IDX file of unsigned bytes
 constexpr char kFashionMnistFolder[] = "/usr/share/datasets/fashion-mnist/";
 
@@ -24,65 +25,108 @@ constexpr char kFashionMnistFolder[] = "/usr/share/datasets/fashion-mnist/";
 struct IdxFile {
   std::string path;
   std::vector<int64_t> dims;
-  std::string bytes;  // all of it
-  size_t first = 0;   // of the elements
+  std::string bytes;  // the elements
 
-  const uint8_t* elements() const { return reinterpret_cast<const uint8_t*>(bytes.data()) + first; }
+  const uint8_t* elements() const { return reinterpret_cast<const uint8_t*>(bytes.data()); }
 };
 
 absl::Status Broken(const std::string& path, const std::string& what) {
   return absl::DataLossError(absl::StrCat(path, ": ", what));
 }
 
-// Unpacks gzip: one member or several in a row, as RFC 1952 section 2.2 allows.
-absl::StatusOr<std::string> Gunzip(const std::string& path, std::string_view packed) {
-  z_stream stream{};
-  GYRE_CHECK(inflateInit2(&stream, 16 + MAX_WBITS) == Z_OK);  // 16: a gzip wrapper
-  struct End {
-    z_stream* stream;
-    ~End() { inflateEnd(stream); }
-  } end{&stream};
-
-  std::string unpacked;
-  std::vector<char> piece(size_t{1} << 18);
-  bool inside_member = true;
-  while (true) {
-    if (stream.avail_in == 0) {  // uInt counts: a file may be larger
-      const size_t count = std::min<size_t>(packed.size(), size_t{1} << 30);
-      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
-      stream.avail_in = static_cast<uInt>(count);
-      packed.remove_prefix(count);
-    }
-    if (!inside_member) {
-      if (stream.avail_in == 0) return unpacked;
-      GYRE_CHECK(inflateReset(&stream) == Z_OK);
-      inside_member = true;
-    }
-    stream.next_out = reinterpret_cast<Bytef*>(piece.data());
-    stream.avail_out = static_cast<uInt>(piece.size());
-    const int result = inflate(&stream, Z_NO_FLUSH);
-    unpacked.append(piece.data(), piece.size() - stream.avail_out);
-    if (result == Z_STREAM_END) {
-      inside_member = false;
-    } else if (result == Z_BUF_ERROR) {
-      return Broken(path, absl::StrCat("the gzip data is truncated: it ends after ",
-                                       unpacked.size(), " unpacked bytes"));
-    } else if (result != Z_OK) {
-      return Broken(path,
-                    absl::StrCat("broken gzip data after ", unpacked.size(), " unpacked bytes: ",
-                                 stream.msg != nullptr ? stream.msg : zError(result)));
-    }
+// A file's bytes, unpacked if they are gzip: one member or several in a row, as RFC 1952
+// section 2.2 allows.
+class Unpacker {
+ public:
+  explicit Unpacker(FileReader file) : file_(std::move(file)) {}
+  Unpacker(const Unpacker&) = delete;
+  Unpacker& operator=(const Unpacker&) = delete;
+  ~Unpacker() {
+    if (packed_) inflateEnd(&stream_);
   }
-}
 
-absl::StatusOr<std::string> ReadMaybeGzip(const std::string& path) {
-  absl::StatusOr<std::string> bytes = ReadFile(path);
-  if (absl::IsNotFound(bytes.status()) && path.starts_with(kFashionMnistFolder)) {
-    return absl::NotFoundError(absl::StrCat(bytes.status().message(),
-                                            "; apt-get install dataset-fashion-mnist brings it"));
+  bool packed() const { return packed_; }
+  uint64_t file_size() const { return file_.size(); }
+
+  // Up to `bytes` bytes; fewer only where the data end.
+  absl::StatusOr<size_t> Read(char* to, size_t bytes) {
+    if (input_.empty()) RETURN_IF_ERROR(Begin());
+    if (!packed_) {
+      const size_t begun = std::min<size_t>(bytes, stream_.avail_in);
+      std::copy_n(reinterpret_cast<const char*>(stream_.next_in), begun, to);
+      stream_.next_in += begun;
+      stream_.avail_in -= static_cast<uInt>(begun);
+      ASSIGN_OR_RETURN(const size_t count, file_.Read(to + begun, bytes - begun));
+      return begun + count;
+    }
+    size_t done = 0;
+    while (done < bytes) {
+      ASSIGN_OR_RETURN(const size_t count, Inflate(to + done, bytes - done));
+      if (count == 0) break;
+      done += count;
+    }
+    unpacked_ += done;
+    return done;
   }
-  if (!bytes.ok() || !bytes->starts_with(kGzipMagic)) return bytes;
-  return Gunzip(path, *bytes);
+
+ private:
+  absl::Status Begin() {
+    input_.resize(size_t{1} << 16);
+    RETURN_IF_ERROR(Refill());
+    packed_ = std::string_view(input_.data(), stream_.avail_in).starts_with(kGzipMagic);
+    if (packed_) GYRE_CHECK(inflateInit2(&stream_, 16 + MAX_WBITS) == Z_OK);  // 16: gzip
+    return absl::OkStatus();
+  }
+
+  absl::Status Refill() {
+    ASSIGN_OR_RETURN(const size_t count, file_.Read(input_.data(), input_.size()));
+    stream_.next_in = reinterpret_cast<Bytef*>(input_.data());
+    stream_.avail_in = static_cast<uInt>(count);
+    return absl::OkStatus();
+  }
+
+  // At least one byte; none where the data end.
+  absl::StatusOr<size_t> Inflate(char* to, size_t bytes) {
+    constexpr size_t kMostAtOnce = size_t{1} << 30;  // uInt counts
+    const size_t room = std::min(bytes, kMostAtOnce);
+    stream_.next_out = reinterpret_cast<Bytef*>(to);
+    stream_.avail_out = static_cast<uInt>(room);
+    while (stream_.avail_out == room) {
+      if (stream_.avail_in == 0) RETURN_IF_ERROR(Refill());
+      if (!inside_member_) {
+        if (stream_.avail_in == 0) return 0;
+        GYRE_CHECK(inflateReset(&stream_) == Z_OK);
+        inside_member_ = true;
+      }
+      const int result = inflate(&stream_, Z_NO_FLUSH);
+      if (result == Z_STREAM_END) {
+        inside_member_ = false;
+      } else if (result == Z_BUF_ERROR) {
+        return Broken(file_.path(), absl::StrCat("the gzip data is truncated: it ends after ",
+                                                 unpacked_, " unpacked bytes"));
+      } else if (result != Z_OK) {
+        return Broken(file_.path(),
+                      absl::StrCat("broken gzip data after ", unpacked_, " unpacked bytes: ",
+                                   stream_.msg != nullptr ? stream_.msg : zError(result)));
+      }
+    }
+    return room - stream_.avail_out;
+  }
+
+  FileReader file_;
+  std::vector<char> input_;  // of the file, as it lies; empty before the first Read
+  z_stream stream_{};        // plain: the rest of input_ alone
+  bool packed_ = false, inside_member_ = true;
+  uint64_t unpacked_ = 0;
+};
+
+absl::StatusOr<FileReader> OpenFile(const std::string& path) {
+  absl::StatusOr<FileReader> file = FileReader::Open(path);
+  if (absl::IsNotFound(file.status()) && path.starts_with(kFashionMnistFolder)) {
+    return absl::NotFoundError(
+        absl::StrCat(file.status().message(), "; apt-get install dataset-fashion-mnist brings it"));
+  }
+  return file;
 }
 
 uint32_t BigEndian32(const char* bytes) {
@@ -91,16 +135,19 @@ uint32_t BigEndian32(const char* bytes) {
   return value;
 }
 
-// Reads an IDX file of bytes with min_rank to max_rank extents.
+// Reads an IDX file of bytes with min_rank to max_rank extents.  Memory is made for what the header
+// says, as far as the file goes: a few bytes of gzip may unpack to any number.
 absl::StatusOr<IdxFile> ReadIdx(const std::string& path, int min_rank, int max_rank) {
   IdxFile file;
   file.path = path;
-  ASSIGN_OR_RETURN(file.bytes, ReadMaybeGzip(path));
-  const std::string& bytes = file.bytes;
-  if (bytes.size() < 4) {
-    return Broken(path, absl::StrCat("an IDX file has at least 4 bytes, got ", bytes.size()));
+  ASSIGN_OR_RETURN(FileReader opened, OpenFile(path));
+  Unpacker unpacker(std::move(opened));
+  std::string header(4 + 4 * static_cast<size_t>(max_rank), '\0');
+  ASSIGN_OR_RETURN(const size_t begun, unpacker.Read(header.data(), 4));
+  if (begun < 4) {
+    return Broken(path, absl::StrCat("an IDX file has at least 4 bytes, got ", begun));
   }
-  const uint32_t magic = BigEndian32(bytes.data());
+  const uint32_t magic = BigEndian32(header.data());
   const int rank = static_cast<int>(magic & 0xff);
   if (magic >> 8 != kU8Type || rank < min_rank || rank > max_rank) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -108,28 +155,48 @@ absl::StatusOr<IdxFile> ReadIdx(const std::string& path, int min_rank, int max_r
         kU8Type << 8 | min_rank,
         min_rank == max_rank ? "" : absl::StrFormat(" or 0x%08x", kU8Type << 8 | max_rank), magic));
   }
-  file.first = 4 + 4 * static_cast<size_t>(rank);
-  if (bytes.size() < file.first) {
+  const size_t extents = 4 * static_cast<size_t>(rank);
+  ASSIGN_OR_RETURN(const size_t count, unpacker.Read(header.data() + 4, extents));
+  if (count < extents) {
     return Broken(path, absl::StrFormat("the header of %d extents takes %d bytes, the file has %d",
-                                        rank, file.first, bytes.size()));
+                                        rank, 4 + extents, 4 + count));
   }
-  uint64_t expected = file.first;
   uint64_t elements = 1;
   bool overflow = false;
   for (int axis = 0; axis < rank; ++axis) {
-    file.dims.push_back(BigEndian32(bytes.data() + 4 + 4 * axis));
+    file.dims.push_back(BigEndian32(header.data() + 4 + 4 * axis));
     overflow |=
         __builtin_mul_overflow(elements, static_cast<uint64_t>(file.dims.back()), &elements);
   }
-  overflow |= __builtin_add_overflow(expected, elements, &expected);
-  if (overflow || bytes.size() != expected) {
-    return Broken(
-        path, absl::StrFormat("extents [%s] make %s bytes, %s", absl::StrJoin(file.dims, ", "),
-                              overflow ? "more than 2^64" : absl::StrCat(expected),
-                              overflow || bytes.size() < expected
-                                  ? absl::StrCat("but the file ends after ", bytes.size())
-                                  : absl::StrCat("but ", bytes.size() - expected, " more follow")));
+  uint64_t expected = 0;
+  overflow |= __builtin_add_overflow(elements, 4 + extents, &expected);
+  const auto broken = [&](const std::string& but) {
+    return Broken(path, absl::StrCat("extents [", absl::StrJoin(file.dims, ", "), "] make ",
+                                     overflow ? "more than 2^64" : absl::StrCat(expected),
+                                     " bytes, but ", but));
+  };
+  const uint64_t size = unpacker.file_size();
+  if (!unpacker.packed() && (overflow || size < expected)) {
+    return broken(absl::StrCat("the file ends after ", size));
   }
+  if (!unpacker.packed() && size > expected) {
+    return broken(absl::StrCat(size - expected, " more follow"));
+  }
+  if (overflow) return broken("a file holds less");
+  RETURN_IF_ERROR(CheckFitsMemory(path, expected));
+  while (file.bytes.size() < elements) {
+    const size_t before = file.bytes.size();
+    const size_t more = std::max(kLeastGrowth, before);
+    file.bytes.resize(before + std::min<uint64_t>(elements - before, more));
+    ASSIGN_OR_RETURN(const size_t got,
+                     unpacker.Read(file.bytes.data() + before, file.bytes.size() - before));
+    if (before + got < file.bytes.size()) {
+      return broken(absl::StrCat("the file ends after ", 4 + extents + before + got));
+    }
+  }
+  char beyond;
+  ASSIGN_OR_RETURN(const size_t follows, unpacker.Read(&beyond, 1));
+  if (follows > 0) return broken("more follow");
   return file;
 }
 
@@ -194,7 +261,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdxDataset(const std::string& image
   if (images.dims[0] == 0) {
     return absl::InvalidArgumentError(absl::StrCat(images_path, ": no samples"));
   }
-  if (images.bytes.size() == images.first) {
+  if (images.bytes.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         images_path, ": images without pixels: extents [", absl::StrJoin(images.dims, ", "), "]"));
   }

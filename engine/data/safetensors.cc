@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "engine/data/atomic_file.h"
+#include "engine/data/file_reader.h"
 #include "engine/data/safetensors_header.h"
 #include "engine/data/tensor_file.h"
 #include "engine/data/tensor_file_internal.h"
@@ -25,16 +22,28 @@ static_assert(std::endian::native == std::endian::little, "elements are written 
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+constexpr char kDigest[] = "gyre.sha256";          // the metadata's key
 constexpr uint64_t kAlignBytes = 8;  // the widest element: of the data in a file, of each in memory
 
 uint64_t RoundUp(uint64_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
+
+// Of names, types, shapes and elements, in name order: what a file means, however it is laid out.
+std::string DigestOf(const std::vector<const NamedTensor*>& by_name) {
+  Sha256Digest digest;
+  for (const NamedTensor* named : by_name) {
+    digest.Add(absl::StrCat(named->name, " ", std::string(DTypeName(named->tensor.dtype)), " ",
+                            named->tensor.shape.ToString(), "\n"));
+    digest.Add(BytesOf(named->tensor));
+  }
+  return digest.Hex();
+}
 
 // The length and the header, padded with spaces so that the data after it is aligned.
 absl::StatusOr<std::string> HeaderOf(const std::string& path,
                                      const std::vector<const NamedTensor*>& tensors,
                                      const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
-  if (!metadata.empty()) header[kSafetensorsMetadata] = metadata;
+  header[kSafetensorsMetadata] = metadata;
   uint64_t first = 0;
   for (const NamedTensor* named : tensors) {
     if (named->name == kSafetensorsMetadata) {
@@ -66,17 +75,17 @@ absl::StatusOr<std::string> HeaderOf(const std::string& path,
   return bytes + text;
 }
 
-absl::Status ReadExactly(std::ifstream& file, void* to, uint64_t bytes) {
-  file.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes));
-  if (file) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("expected ", bytes, " more bytes, got ", file.gcount()));
+absl::Status ReadExactly(FileReader& file, void* to, uint64_t bytes) {
+  ASSIGN_OR_RETURN(const size_t count, file.Read(to, bytes));
+  if (count == bytes) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("expected ", bytes, " more bytes, got ", count));
 }
 
 // Reads and checks length and header; leaves `file` at the data.
-absl::StatusOr<SafetensorsHeader> ReadHeader(std::ifstream& file, uint64_t file_bytes) {
+absl::StatusOr<SafetensorsHeader> ReadHeader(FileReader& file) {
   uint64_t length = 0;
   RETURN_IF_ERROR(ReadExactly(file, &length, kLengthBytes));
-  const uint64_t rest = file_bytes - kLengthBytes;
+  const uint64_t rest = file.size() - kLengthBytes;
   if (length > kMaxHeaderBytes || length > rest) {
     return absl::DataLossError(
         absl::StrCat("the header would take ", length, " bytes, ",
@@ -88,15 +97,30 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(std::ifstream& file, uint64_t file_
   return ParseSafetensorsHeader(text, rest - length);
 }
 
+// Takes the digest out of the metadata, if there is one, and compares.
+absl::Status CheckDigest(const std::vector<NamedTensor>& by_name,
+                         std::map<std::string, std::string>& metadata) {
+  const auto stated = metadata.extract(kDigest);
+  if (stated.empty()) return absl::OkStatus();  // of another writer
+  std::vector<const NamedTensor*> tensors;
+  for (const NamedTensor& named : by_name) tensors.push_back(&named);
+  const std::string got = DigestOf(tensors);
+  if (got == stated.mapped()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("damaged: its tensors have sha256 ", got, ", but it states ", stated.mapped()));
+}
+
 }  // namespace
 
 absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTensor> tensors,
                               const std::map<std::string, std::string>& metadata) {
   ASSIGN_OR_RETURN(std::vector<const NamedTensor*> sorted, SortByName(path, tensors));
+  std::map<std::string, std::string> with_digest = metadata;
+  with_digest[kDigest] = DigestOf(sorted);
   std::stable_sort(sorted.begin(), sorted.end(), [](const NamedTensor* a, const NamedTensor* b) {
     return SizeOf(a->tensor.dtype) > SizeOf(b->tensor.dtype);
   });
-  ASSIGN_OR_RETURN(const std::string header, HeaderOf(path, sorted, metadata));
+  ASSIGN_OR_RETURN(const std::string header, HeaderOf(path, sorted, with_digest));
   return WriteFileAtomically(path, [&](const FileSink& sink) {
     RETURN_IF_ERROR(sink(header));
     for (const NamedTensor* named : sorted) RETURN_IF_ERROR(sink(BytesOf(named->tensor)));
@@ -105,18 +129,15 @@ absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTens
 }
 
 absl::StatusOr<TensorFile> TensorFile::Read(const std::string& path) {
-  std::error_code error;
-  const uint64_t file_bytes = std::filesystem::file_size(path, error);
-  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot open ", path));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-  absl::StatusOr<SafetensorsHeader> header = ReadHeader(file, file_bytes);
+  ASSIGN_OR_RETURN(FileReader file, FileReader::Open(path));
+  absl::StatusOr<SafetensorsHeader> header = ReadHeader(file);
   if (!header.ok()) return Annotate(header.status(), path);
 
   uint64_t total_bytes = 0;
   for (const SafetensorsEntry& entry : header->entries) {
     total_bytes += RoundUp(entry.last - entry.first);
   }
+  RETURN_IF_ERROR(CheckFitsMemory(path, total_bytes));
   TensorFile result;
   // One byte more gives an empty tensor at the end an address of its own.
   result.bytes_ = std::make_shared<std::vector<std::byte>>(total_bytes + 1);
@@ -131,6 +152,7 @@ absl::StatusOr<TensorFile> TensorFile::Read(const std::string& path) {
   std::sort(result.tensors_.begin(), result.tensors_.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
   result.metadata_ = std::move(header->metadata);
+  RETURN_IF_ERROR(Annotate(CheckDigest(result.tensors_, result.metadata_), path));
   return result;
 }
 

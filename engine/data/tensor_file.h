@@ -19,7 +19,8 @@ struct NamedTensor {
 };
 
 // Writes the tensors, wider elements first, then in name order, so that each is aligned to its
-// element in the file.  The same tensors give the same bytes, in whatever order they come.
+// element in the file, and their digest into the metadata, as "gyre.sha256".  The same tensors give
+// the same bytes, in whatever order they come.
 // Errors: InvalidArgument for a name that is repeated, reserved or not UTF-8; those of
 // WriteFileAtomically.
 // Source: https://github.com/huggingface/safetensors, "Format".
@@ -34,10 +35,12 @@ absl::Status WriteNpz(const std::string& path, std::span<const NamedTensor> tens
 class TensorFile {
  public:
   // Errors: NotFound, or DataLoss saying what is broken (length, header, repeated names, offsets
-  // that overlap, overrun or leave gaps, a shape that does not fit them, a dtype of unknown name).
+  // that overlap, overrun or leave gaps, a shape that does not fit them, a dtype of unknown name, a
+  // digest in the metadata that differs); ResourceExhausted for more than the machine's memory.
   static absl::StatusOr<TensorFile> Read(const std::string& path);
 
   const std::vector<NamedTensor>& tensors() const { return tensors_; }  // in name order
+  // Without the digest.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const Tensor* Find(std::string_view name) const;  // null if absent
 

@@ -23,6 +23,8 @@ constexpr char kWeights[] = "weights.safetensors";
 constexpr char kOptimizer[] = "optimizer.safetensors";
 constexpr char kState[] = "state.pb";
 constexpr char kStepPrefix[] = "step_";
+// Two texts of 64 MiB, which is all that a model's file may have, and the little beside them.
+constexpr uint64_t kMostStateBytes = uint64_t{256} << 20;
 
 absl::Status Broken(const fs::path& path, const std::string& what) {
   return absl::DataLossError(absl::StrCat(path.string(), ": ", what));
@@ -53,7 +55,7 @@ absl::Status WriteState(const fs::path& folder, const CheckpointState& state) {
 // Reads state.pb and checks the sum over the state it holds.
 absl::StatusOr<CheckpointFile> ReadState(const fs::path& folder) {
   const fs::path path = folder / kState;
-  absl::StatusOr<std::string> bytes = ReadFile(path);
+  absl::StatusOr<std::string> bytes = ReadFile(path, kMostStateBytes);
   if (absl::IsNotFound(bytes.status())) return Broken(path, "missing");
   if (!bytes.ok()) return bytes.status();
   CheckpointFile file;

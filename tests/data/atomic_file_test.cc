@@ -267,6 +267,18 @@ TEST(ReadFileTest, NamesWhatIsMissing) {
   EXPECT_THAT(ReadFile("/proc/self/stat").value(), testing::Not(IsEmpty()));  // of size 0, it says
 }
 
+TEST(ReadFileTest, ReadsNoMoreThanAllowed) {
+  TempFolder folder;
+  WriteBytes(folder / "x", "12345");
+  EXPECT_EQ(ReadFile(folder / "x", 5).value(), "12345");
+  EXPECT_EQ(Message(ReadFile(folder / "x", 4).status()),
+            folder / "x: has 5 bytes, at most 4 are allowed");
+  EXPECT_EQ(ReadFile("/proc/self/stat", 1).status().code(), absl::StatusCode::kDataLoss);
+  std::filesystem::resize_file(folder / "x", uint64_t{1} << 42);  // zeros, which take no space
+  EXPECT_EQ(ReadFile(folder / "x").status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(ReadFile("/dev/zero").ok());
+}
+
 // FIPS 180-2, appendix B.
 TEST(Sha256Test, KnownAnswers) {
   EXPECT_EQ(Sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");

@@ -2,10 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <random>
 
@@ -178,13 +181,45 @@ TEST_F(DatasetTest, DamagedGzipIsFound) {
                     labels = Idx({50}, RandomBytes(50, 2));
   const std::string packed = Gzip(images);
   ExpectError(packed + "x", labels, kDataLoss, {folder_ / "images", "gzip"});
-  ExpectError(packed + Gzip("x"), labels, kDataLoss, {folder_ / "images", "1 more follow"});
+  ExpectError(packed + Gzip("x"), labels, kDataLoss, {folder_ / "images", "but more follow"});
   // Bytes 4 to 9 say nothing of the content; neither do a block's padding bits, which are high.
   for (size_t at = 10; at < packed.size(); at += 7) {
     std::string damaged = packed;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x01);
-    ExpectError(damaged, labels, kDataLoss, {folder_ / "images"});
+    EXPECT_FALSE(Open(damaged, labels).ok()) << at;
   }
+}
+
+// Memory is made for what the header says and the file holds, whatever either claims alone.
+TEST_F(DatasetTest, NoFileIsAMemoryBomb) {
+  const auto most_bytes_so_far = [] {
+    rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss << 10;
+  };
+  const std::string labels = Idx({3}, "xyz");
+  const std::string mebibyte = Gzip(std::string(1 << 20, '\0'));
+  std::string bomb = Gzip(Idx({3, 2, 2}, ""));
+  for (int i = 0; i < 512; ++i) bomb += mebibyte;
+  const auto before = most_bytes_so_far();
+  ExpectError(bomb, labels, kDataLoss, {"[3, 2, 2] make 28 bytes, but more follow"});
+  ExpectError(Gzip(Idx({1u << 30}, "xyz")), labels, kInvalid, {"0x00000803"});
+  ExpectError(Gzip(Idx({1u << 30, 1, 1}, "abc")), labels, kDataLoss, {"ends after 19"});
+  EXPECT_LT(most_bytes_so_far() - before, 64 << 20);
+
+  const std::string sparse = Idx({1u << 30, 1u << 6, 1u << 6}, "");
+  WriteBytes(folder_ / "images", sparse);
+  std::filesystem::resize_file(folder_ / "images", sparse.size() + (uint64_t{1} << 42));
+  EXPECT_THAT(std::string(Open().status().message()), HasSubstr("this machine's memory has"));
+}
+
+TEST_F(DatasetTest, APipeOrADeviceIsRefused) {
+  const std::string end = ": it is a pipe or a device, expected a file";
+  ASSERT_EQ(mkfifo((folder_ / "images").c_str(), 0600), 0);
+  EXPECT_THAT(std::string(Open().status().message()), HasSubstr("images" + end));
+  std::filesystem::remove(folder_ / "images");
+  std::filesystem::create_symlink("/dev/zero", folder_ / "images");
+  EXPECT_THAT(std::string(Open().status().message()), HasSubstr("images" + end));
 }
 
 TEST_F(DatasetTest, SaysWhatIsWrong) {

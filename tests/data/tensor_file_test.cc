@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <zip.h>
 
 #include <cstring>
 #include <random>
 
+#include "absl/strings/str_cat.h"
+#include "engine/data/atomic_file.h"
 #include "tests/data/random_tensors.h"
 #include "tests/data/temp_folder.h"
 
@@ -76,9 +79,10 @@ TEST(SafetensorsTest, WritesTheFormat) {
                                                         {"b", {wide, Shape{}, DType::kF32}}},
                                {{"k", "v"}})
                   .ok());
-  std::string header =
-      R"({"__metadata__":{"k":"v"},"a":{"data_offsets":[4,7],"dtype":"U8","shape":[3,1]},)"
-      R"("b":{"data_offsets":[0,4],"dtype":"F32","shape":[]}})";
+  const std::string digest = Sha256(std::string("a U8 [3, 1]\n\1\2\3b F32 []\n\0\0\x80\x3f", 28));
+  std::string header = R"({"__metadata__":{"gyre.sha256":")" + digest + R"(","k":"v"},)" +
+                       R"("a":{"data_offsets":[4,7],"dtype":"U8","shape":[3,1]},)" +
+                       R"("b":{"data_offsets":[0,4],"dtype":"F32","shape":[]}})";
   while (header.size() % 8 != 0) header += ' ';
   EXPECT_EQ(ReadBytes(folder / "x"), File(header, std::string("\0\0\x80\x3f\1\2\3", 7)));
 }
@@ -220,6 +224,47 @@ TEST(SafetensorsTest, NamesTheFileThatIsMissing) {
   EXPECT_FALSE(TensorFile::Read(folder.path()).ok());
 }
 
+// Whatever byte changes, in the header or in the data, the tensors are the same or refused.
+TEST(SafetensorsTest, NoChangedByteGoesUnnoticed) {
+  TempFolder folder;
+  RandomTensors tensors(3, 4, kAll);
+  ASSERT_TRUE(WriteSafetensors(folder / "x", tensors.tensors(), {{"format", "gyre"}}).ok());
+  const std::string bytes = ReadBytes(folder / "x");
+  int refused = 0;
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    for (const int bit : {0, 1, 5}) {
+      SCOPED_TRACE(absl::StrCat("byte ", at, " of ", bytes.size(), ", bit ", bit));
+      std::string changed = bytes;
+      changed[at] = static_cast<char>(changed[at] ^ (1 << bit));
+      WriteBytes(folder / "y", changed);
+      const absl::StatusOr<TensorFile> file = TensorFile::Read(folder / "y");
+      if (file.ok()) {
+        ExpectTensors(*file, tensors.tensors());
+      } else {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, static_cast<int>(bytes.size() * 2));
+}
+
+TEST(SafetensorsTest, ReadsFilesThatFitTheMachineAlone) {
+  TempFolder folder;
+  const std::string bytes = File(R"({"a":{"dtype":"U8","shape":[4398046511104],)"
+                                 R"("data_offsets":[0,4398046511104]}})",
+                                 "");
+  WriteBytes(folder / "x", bytes);
+  std::filesystem::resize_file(folder / "x", bytes.size() + (uint64_t{1} << 42));  // zeros
+  const absl::Status sparse = TensorFile::Read(folder / "x").status();
+  EXPECT_EQ(sparse.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(sparse.message()), HasSubstr("takes 4398046511104 bytes"));
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  for (const std::string& path : {folder / "pipe", std::string("/dev/zero")}) {
+    EXPECT_THAT(std::string(TensorFile::Read(path).status().message()),
+                HasSubstr(path + ": it is a pipe or a device"));
+  }
+}
+
 TEST(SafetensorsTest, AHeaderBeyondTheFormatsLimitIsNotEvenRead) {
   TempFolder folder;
   const auto message = [&](uint64_t length) {
@@ -282,7 +327,7 @@ TEST(SafetensorsTest, SurvivesMutatedFiles) {
       EXPECT_EQ(file.status().code(), absl::StatusCode::kDataLoss);
     }
   }
-  EXPECT_GT(read, 20u);
+  EXPECT_GT(read, 5u);
   EXPECT_GT(refused, 1000u);
 }
 

@@ -150,7 +150,8 @@ TEST(CheckpointTest, LeavesOtherFilesAlone) {
 TEST(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
   TempFolder folder;
   CheckpointStore store(folder.path(), 9);
-  for (int64_t step : {1, 2, 3, 4, 5}) ASSERT_TRUE(SaveStep(store, step).ok());
+  for (int64_t step : {1, 2, 3, 4, 5, 6}) ASSERT_TRUE(SaveStep(store, step).ok());
+  std::filesystem::resize_file(folder / "step_00000006/state.pb", 300 << 20);  // zeros
   const std::string weights = folder / "step_00000005/weights.safetensors";
   const std::string sum = Sha256OfFile(weights).value();
   FlipByte(weights, 100, 1);
@@ -160,7 +161,8 @@ TEST(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
   std::vector<std::string> skipped;
   ExpectStep(store.LoadLatest(&skipped), 1);
   EXPECT_THAT(skipped,
-              ElementsAre(testing::AllOf(HasSubstr(weights), HasSubstr("expected " + sum),
+              ElementsAre(HasSubstr("step_00000006/state.pb: has 314572800 bytes, at most"),
+                          testing::AllOf(HasSubstr(weights), HasSubstr("expected " + sum),
                                          HasSubstr("has sha256 " + Sha256OfFile(weights).value())),
                           (folder / "step_00000004/optimizer.safetensors: missing"),
                           HasSubstr(folder / "step_00000003/state.pb"),
@@ -169,8 +171,8 @@ TEST(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
   FlipByte(folder / "step_00000001/state.pb", 10, 0x20);
   const absl::Status status = store.LoadLatest(&skipped).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("each of the 5 checkpoints"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr(weights));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("each of the 6 checkpoints"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("at most 268435456 are allowed"));
 }
 
 TEST(CheckpointTest, SavingOverABrokenOneHealsIt) {
