@@ -4,8 +4,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "engine/training/evaluation.h"
-#include "engine/training/run_log.h"
+#include "engine/training/step/evaluation.h"
 #include "tools/command_line.h"
 #include "tools/weights.h"
 
@@ -41,15 +40,14 @@ absl::Status EvaluateFiles(const Files& files, const std::string& weights_path,
   ASSIGN_OR_RETURN(const auto weights, ReadWeights(weights_path));
   ASSIGN_OR_RETURN(const auto data, OpenSamples(files.trainer, /*train=*/false));
   ASSIGN_OR_RETURN(const InputMap inputs, MapInputs(files.net, config.data(), *data));
-  ASSIGN_OR_RETURN(ModelPlan plan,
-                   PlanModel(files.net, {.train = false,
-                                         .compute = ComputeTypeOf(config),
-                                         .test_batch = TestBatchOf(config, data->size()),
-                                         .test_samples = data->size(),
-                                         .rank = communication.rank(),
-                                         .ranks = communication.size(),
-                                         .capacity_bytes = choice.device->capacity_bytes(),
-                                         .primitives = choice.primitives.get()}));
+  ASSIGN_OR_RETURN(
+      ModelPlan plan,
+      PlanModel(files.net, {.train = false,
+                            .shape = ShapeOf(config, communication.rank(), communication.size()),
+                            .test_batch = TestBatchOf(config, data->size()),
+                            .test_samples = data->size(),
+                            .capacity_bytes = choice.device->capacity_bytes(),
+                            .primitives = choice.primitives.get()}));
   ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
   ASSIGN_OR_RETURN(const auto model, Model::Create(std::move(plan), *choice.device, *stream));
   RETURN_IF_ERROR(Annotate(model->Load(*stream, weights.tensors, nullptr), weights.path));

@@ -80,11 +80,12 @@ absl::Status StepBench::CreateModel(CommunicationThread& communication) {
   ASSIGN_OR_RETURN(inputs_, ImageAndLabel(*net_.message));
   ResetPeak();
   const size_t before = StatusBytes("VmRSS");
-  ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(net_, {.compute = options_.compute,
-                                                    .batch = options_.batch,
-                                                    .slots = optimizer_->slot_names(),
-                                                    .capacity_bytes = device.capacity_bytes(),
-                                                    .primitives = choice_.primitives.get()}));
+  ASSIGN_OR_RETURN(
+      ModelPlan plan,
+      PlanModel(net_, {.shape = {.global = options_.batch, .compute = options_.compute},
+                       .slots = optimizer_->slot_names(),
+                       .capacity_bytes = device.capacity_bytes(),
+                       .primitives = choice_.primitives.get()}));
   for (const NetNode& node : plan.train->spec.nodes) {
     flops_ += node.spec.forward_flops + (node.backward ? node.spec.backward_flops : 0);
   }

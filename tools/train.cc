@@ -95,9 +95,8 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
                    CommunicationThread& communication, const DeviceChoice& choice) {
   options.choices["threads"] = absl::StrCat(choice.threads);
   options.choices["ranks"] = absl::StrCat(communication.size());
-  ASSIGN_OR_RETURN(const auto run,
-                   TrainingRun::Prepare(files.trainer, files.net, *choice.device,
-                                        *choice.primitives, communication, options));
+  ASSIGN_OR_RETURN(const auto run, Trainer::Prepare(files.trainer, files.net, *choice.device,
+                                                    *choice.primitives, communication, options));
   const bool leader = communication.rank() == 0;
   if (plan) {
     if (leader) std::fputs(run->DescribePlan().c_str(), stdout);

@@ -18,10 +18,10 @@ class Planner {
   Planner(const Parsed<NetConfig>& net, ModelPlan& plan) : net_(net), plan_(plan) {}
 
   absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch) {
-    const ModelOptions& options = plan_.options;
-    const int64_t largest = ShareOf(global_batch, 0, options.ranks).count;
-    const int64_t smallest = ShareOf(global_batch, options.ranks - 1, options.ranks).count;
-    const int64_t own = ShareOf(global_batch, options.rank, options.ranks).count;
+    const RunShape& run = plan_.options.shape;
+    const int64_t largest = ShareOf(global_batch, 0, run.ranks).count;
+    const int64_t smallest = ShareOf(global_batch, run.ranks - 1, run.ranks).count;
+    const int64_t own = ShareOf(global_batch, run.rank, run.ranks).count;
     ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> plan, PlanShare(train, global_batch, largest));
     if (first_ == nullptr) first_ = std::make_unique<NetPlan>(*plan);
     if (smallest == largest) return plan;
@@ -32,13 +32,13 @@ class Planner {
  private:
   absl::StatusOr<std::unique_ptr<NetPlan>> PlanShare(bool train, int64_t global, int64_t local) {
     const ModelOptions& options = plan_.options;
+    RunShape shape = options.shape;
+    shape.local = local;
+    shape.global = global;
     ASSIGN_OR_RETURN(NetPlan plan,
                      PlanNet(net_,
                              {.infer = {.train = train,
-                                        .local_batch = local,
-                                        .global_batch = global,
-                                        .compute = options.compute,
-                                        .seed = options.seed,
+                                        .shape = shape,
                                         .primitives = options.primitives,
                                         .same_parameters_as = first_ ? &first_->spec : nullptr},
                               .optimizer_slots = static_cast<int>(options.slots.size()),
@@ -74,7 +74,8 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   plan.options = options;
   Planner planner(net, plan);
   if (options.train) {
-    ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.batch));
+    ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
+    plan.options.shape = plan.train->spec.shape;
   }
   if (options.test_samples > 0) {
     ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));
@@ -108,9 +109,9 @@ size_t ModelPlan::side_bytes() const {
     longest = std::max(longest, buckets.back());
   }
   if (!options.device_allreduce.empty()) {
-    bytes +=
-        AllreduceDeviceBytes(options.device_allreduce,
-                             static_cast<size_t>(longest) * SizeOf(options.compute), options.ranks);
+    bytes += AllreduceDeviceBytes(options.device_allreduce,
+                                  static_cast<size_t>(longest) * SizeOf(options.shape.compute),
+                                  options.shape.ranks);
   }
   return bytes + InputUpload::DeviceBytes(train->spec) + GradientSync::DeviceBytes(buckets) +
          InputUpload::kLanes * StepBuffer::kDeviceBytes;
@@ -167,7 +168,8 @@ absl::StatusOr<std::vector<std::byte>> Model::Download(Stream& stream, Tensor fr
 absl::Status Model::Initialize(Stream& stream) {
   const std::span<const Parameter> all = plan_.parameters.all();
   for (size_t i = 0; i < all.size(); ++i) {
-    ASSIGN_OR_RETURN(const std::vector<std::byte> value, InitialValue(all[i], plan_.options.seed));
+    ASSIGN_OR_RETURN(const std::vector<std::byte> value,
+                     InitialValue(all[i], plan_.options.shape.seed));
     RETURN_IF_ERROR(Upload(stream, value, any().parameter(i, plan_.parameters)));
   }
   return ClearSlots(stream);

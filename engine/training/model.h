@@ -13,13 +13,10 @@
 namespace gyre {
 
 struct ModelOptions {
-  bool train = true;  // false: only testing nets
-  DType compute = DType::kF32;
-  uint64_t seed = 1;
-  int64_t batch = 0;         // samples a training step, over all ranks
-  int64_t test_batch = 0;    // likewise; precondition: <= test_samples if there are any
+  bool train = true;         // false: only testing nets
+  RunShape shape;            // of a training step; PlanModel computes `local`
+  int64_t test_batch = 0;    // over all ranks; precondition: <= test_samples if there are any
   int64_t test_samples = 0;  // 0: no testing nets
-  int rank = 0, ranks = 1;
   std::vector<std::string> slots = {};  // the optimizer's, by name
   size_t bucket_bytes = 1 << 20;
   size_t capacity_bytes = ~size_t{0};

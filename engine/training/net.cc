@@ -132,7 +132,7 @@ Tensor Net::gradient(int index, const ParameterSet& set) const {
 Tensor Net::bucket(int index) const {
   const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
   return {Address(plan_.trace.gradients[first]), Shape({BucketElements(plan_, index)}),
-          plan_.spec.compute};
+          plan_.spec.shape.compute};
 }
 
 Tensor Net::metric(int node) const {

@@ -23,7 +23,7 @@ int64_t BucketElements(const NetPlan& plan, int bucket) {
   const int first = state(gradients.first), last = state(gradients.last - 1);
   const size_t end = plan.memory.placements[last].offset + plan.trace.trace.states[last].bytes;
   const size_t bytes = end - plan.memory.placements[first].offset;
-  return static_cast<int64_t>(bytes / SizeOf(plan.spec.compute));
+  return static_cast<int64_t>(bytes / SizeOf(plan.spec.shape.compute));
 }
 
 std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
@@ -52,7 +52,7 @@ std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
   absl::StrAppendFormat(&text,
                         "parameters %d; forward %.3f MFLOP, backward %.3f MFLOP for the %d samples "
                         "of this rank\n",
-                        all_parameters, forward / 1e6, backward / 1e6, net.local_batch);
+                        all_parameters, forward / 1e6, backward / 1e6, net.shape.local);
   absl::StrAppend(&text, Explain(plan.trace.trace, plan.memory));
   return text;
 }

@@ -50,9 +50,7 @@ class Inference {
 
   absl::StatusOr<NetSpec> Run() {
     net_.train = options_.train;
-    net_.local_batch = options_.local_batch;
-    net_.global_batch = options_.global_batch;
-    net_.compute = options_.compute;
+    net_.shape = options_.shape;
     RETURN_IF_ERROR(AddInputs());
     ASSIGN_OR_RETURN(NetGraph graph,
                      BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST));
@@ -81,7 +79,7 @@ class Inference {
 
   absl::Status AddInputs() {
     for (const InputConfig& input : config_.message->input()) {
-      std::vector<int64_t> dims = {options_.local_batch};
+      std::vector<int64_t> dims = {options_.shape.local};
       dims.insert(dims.end(), input.dims().begin(), input.dims().end());
       if (dims.size() > Shape::kMaxRank || !Shape(dims).IsCountable()) {
         return absl::InvalidArgumentError(absl::StrFormat(
@@ -93,7 +91,7 @@ class Inference {
       net_.values.push_back(
           {.name = input.name(),
            .shape = Shape(dims),
-           .dtype = input.type() == InputConfig::LABEL ? DType::kI32 : options_.compute,
+           .dtype = input.type() == InputConfig::LABEL ? DType::kI32 : options_.shape.compute,
            .memory = static_cast<int>(net_.values.size())});
     }
     net_.inputs = static_cast<int>(net_.values.size());
@@ -118,16 +116,17 @@ class Inference {
     auto layer = CreateLayer(*node.config);
     if (!layer.ok()) return Error(*node.config, layer.status());
     node.layer = *std::move(layer);
-    auto spec = node.layer->Infer({.inputs = shapes,
-                                   .dtypes = dtypes,
-                                   .compute = options_.compute,
-                                   .train = options_.train,
-                                   .needs_gradient = needs_gradient,
-                                   .same_parameters_as = FirstSpec(node.config->name()),
-                                   .global_batch = options_.global_batch,
-                                   .random_key = RandomKey(options_.seed, node.config->name()),
-                                   .output_activation = activation,
-                                   .primitives = options_.primitives});
+    auto spec =
+        node.layer->Infer({.inputs = shapes,
+                           .dtypes = dtypes,
+                           .compute = options_.shape.compute,
+                           .train = options_.train,
+                           .needs_gradient = needs_gradient,
+                           .same_parameters_as = FirstSpec(node.config->name()),
+                           .global_batch = options_.shape.global,
+                           .random_key = RandomKey(options_.shape.seed, node.config->name()),
+                           .output_activation = activation,
+                           .primitives = options_.primitives});
     if (!spec.ok()) return Error(*node.config, spec.status());
     node.spec = *std::move(spec);
     if (node.spec.applied_activation) node.activation = activation;

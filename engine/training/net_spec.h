@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/training/parameter.h"
+#include "engine/training/run_shape.h"
 #include "models/schema/graph.h"
 
 namespace gyre {
@@ -36,8 +37,7 @@ struct NetNode {
 
 struct NetSpec {
   bool train = true;
-  int64_t local_batch = 0, global_batch = 0;
-  DType compute = DType::kF32;
+  RunShape shape;
   std::vector<Value> values;  // net inputs first, then node outputs in node order
   std::vector<NetNode> nodes;
   int inputs = 0;  // how many of the values are net inputs
@@ -45,9 +45,7 @@ struct NetSpec {
 
 struct InferNetOptions {
   bool train = true;
-  int64_t local_batch = 0, global_batch = 0;
-  DType compute = DType::kF32;
-  uint64_t seed = 0;
+  RunShape shape;
   const Primitives* primitives = nullptr;  // outlives the result
   // A net whose parameters, and their layouts, this one uses; null: this net makes the parameters.
   const NetSpec* same_parameters_as = nullptr;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -13,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "engine/data/atomic_file.h"
@@ -51,23 +49,7 @@ absl::Status DropLaterSteps(const std::string& path, int64_t step) {
   return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(kept); });
 }
 
-bool HasLoss(const std::vector<Metric>& metrics) {
-  return std::ranges::any_of(metrics, [](const Metric& metric) { return metric.is_loss; });
-}
-
 }  // namespace
-
-std::string FormatMetrics(const std::vector<Metric>& metrics, absl::string_view prefix) {
-  std::vector<std::string> parts;
-  if (HasLoss(metrics)) {
-    parts.push_back(absl::StrFormat("%sloss %.4f", prefix, TotalLoss(metrics)));
-  }
-  for (const Metric& metric : metrics) {
-    if (metric.is_loss) continue;
-    parts.push_back(absl::StrFormat("%s%s %.4f", prefix, metric.name, metric.value()));
-  }
-  return absl::StrJoin(parts, "  ");
-}
 
 absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::string& folder, int64_t from_step,
                                                      int64_t total_steps, int64_t batch) {

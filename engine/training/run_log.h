@@ -4,10 +4,11 @@
 
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "engine/training/evaluation.h"
+#include "engine/training/metrics.h"
 
 namespace gyre {
 
@@ -47,8 +48,5 @@ class RunLog {
   double rate_ = 0;        // samples a second
   Clock::time_point start_, rate_time_, last_shown_;
 };
-
-// "loss 0.4567  accuracy 0.9012": losses, then metrics, by their layers' names.
-std::string FormatMetrics(const std::vector<Metric>& metrics, absl::string_view prefix);
 
 }  // namespace gyre

@@ -1,39 +1,27 @@
-// trainer.h: a training run, from parsed files to trained weights.  Prepare opens the data and
-// plans every net without allocating device memory (--plan stops there); Run trains, tests, writes
-// checkpoints, and returns the weights' digest.  Every rank makes one and makes the same calls, all
-// from one thread.
+// trainer.h: the loop of a training run, from parsed files to trained weights.  Prepare opens the
+// data and plans every net without allocating device memory (--plan stops there); Run trains,
+// tests, writes checkpoints, and returns the weights' digest.  Every rank makes one and makes the
+// same calls, all from one thread.
 #pragma once
 
 #include <atomic>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/data/folder_lock.h"
-#include "engine/training/checkpoint.h"
-#include "engine/training/evaluation.h"
-#include "engine/training/run_log.h"
+#include "engine/training/data_feed.h"
+#include "engine/training/run_state.h"
 #include "engine/training/step/training_step.h"
 
 namespace gyre {
 
-struct TrainingOptions {
-  std::string out;                             // folder for metrics.jsonl and checkpoints/
-  std::string resume;                          // "", "latest", or a checkpoint's folder
-  std::string weights;                         // "", or a safetensors file to start from
-  std::string net_text, trainer_text;          // as parsed, for checkpoints
-  std::map<std::string, std::string> choices;  // what changes bits: threads, ranks, ...
-  const std::atomic<bool>* stop = nullptr;     // set: finish the step, checkpoint, return Cancelled
-};
-
-class TrainingRun {
+class Trainer {
  public:
   // The parsed files, device, primitives and communication must outlive the run.
   // Errors: those of the files, the data, and the plan.
-  static absl::StatusOr<std::unique_ptr<TrainingRun>> Prepare(
+  static absl::StatusOr<std::unique_ptr<Trainer>> Prepare(
       const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net, Device& device,
       const Primitives& primitives, CommunicationThread& communication, TrainingOptions options);
 
@@ -45,13 +33,8 @@ class TrainingRun {
   absl::StatusOr<std::string> Run();
 
  private:
-  TrainingRun(const Parsed<TrainerConfig>& trainer, Device& device,
-              CommunicationThread& communication, TrainingOptions options)
-      : trainer_(trainer),
-        config_(*trainer.message),
-        device_(device),
-        communication_(communication),
-        options_(std::move(options)) {}
+  Trainer(const TrainerConfig& config, Device& device, CommunicationThread& communication,
+          TrainingData data);
 
   struct InFlight {
     Batch batch;
@@ -59,12 +42,10 @@ class TrainingRun {
     int64_t step = 0;  // the number of steps done with it
   };
 
-  absl::Status OpenData(const Parsed<NetConfig>& net);
+  absl::Status Plan(const Parsed<NetConfig>& net, const Primitives& primitives);
+  absl::Status Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
+                     TrainingOptions& options);
   absl::Status CreateModel();
-  absl::Status OpenOutput();
-  absl::Status Restore();
-  absl::Status SetWeights();
-  absl::Status RestoreFrom(const Checkpoint& checkpoint);
   absl::Status Loop();
   absl::Status StartStep();
   absl::Status FinishStep();
@@ -73,32 +54,23 @@ class TrainingRun {
   absl::Status CollectReport();
   absl::Status Test();
   absl::Status Save();
-  void Say(const std::string& line);
-  bool leader() const { return communication_.rank() == 0; }
 
-  const Parsed<TrainerConfig>& trainer_;
   const TrainerConfig& config_;
   Device& device_;
   CommunicationThread& communication_;
-  TrainingOptions options_;
-
-  std::unique_ptr<Dataset> train_data_, test_data_;
-  InputMap inputs_;
-  std::unique_ptr<Optimizer> optimizer_;
-  int64_t total_steps_ = 0, test_every_ = 0, save_every_ = 0;
+  const TrainingData data_;
+  const std::unique_ptr<Optimizer> optimizer_;
+  const int64_t total_steps_;
+  int64_t test_every_ = 0, save_every_ = 0;
   std::optional<ModelPlan> plan_;  // until the model is made of it
+  std::optional<RunState> state_;
 
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<BatchLoader> loader_;
   std::unique_ptr<TrainingStep> training_step_;  // after what its steps touch
-  std::optional<CheckpointStore> checkpoints_;   // leader
-  FolderLock lock_;                              // leader; of options_.out
-  std::unique_ptr<RunLog> log_;                  // leader
 
-  int64_t step_ = 0;      // steps started
-  int64_t position_ = 0;  // samples consumed
-  int64_t saved_step_ = -1;
+  const std::atomic<bool>* asked_to_stop_ = nullptr;
   bool stop_ = false;               // some rank was asked to stop
   bool warned_ = false;             // that steps cannot be replayed
   std::deque<InFlight> in_flight_;  // as training_step_ has them

@@ -71,13 +71,13 @@ class Rank {
     OptimizerConfig config;
     config.mutable_sgd()->set_momentum(0.9f);
     optimizer_ = NewOptimizer(config);
-    auto plan = PlanModel(net_, {.batch = kBatch,
-                                 .rank = communication.rank(),
-                                 .ranks = communication.size(),
-                                 .slots = optimizer_->slot_names(),
-                                 .bucket_bytes = 64,
-                                 .capacity_bytes = device_->capacity_bytes(),
-                                 .primitives = primitives_.get()});
+    auto plan = PlanModel(
+        net_,
+        {.shape = {.global = kBatch, .rank = communication.rank(), .ranks = communication.size()},
+         .slots = optimizer_->slot_names(),
+         .bucket_bytes = 64,
+         .capacity_bytes = device_->capacity_bytes(),
+         .primitives = primitives_.get()});
     stream_ = device_->NewStream().value();
     model_ = Model::Create(std::move(plan).value(), *device_, *stream_).value();
     EXPECT_TRUE(model_->Initialize(*stream_).ok());

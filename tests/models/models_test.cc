@@ -24,7 +24,8 @@ TEST_P(ModelsTest, HasTheParametersOfItsSource) {
   const auto net = ParseNet("models/" + std::string(GetParam().model) + "/net.textproto");
   ASSERT_TRUE(net.ok()) << net.status();
   const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
-  const auto plan = PlanModel(*net, {.batch = 2, .slots = {"momentum"}, .primitives = &primitives});
+  const auto plan =
+      PlanModel(*net, {.shape = {.global = 2}, .slots = {"momentum"}, .primitives = &primitives});
   ASSERT_TRUE(plan.ok()) << plan.status();
   int64_t parameters = 0, weights = 0;
   for (const Parameter& parameter : plan->parameters.all()) {

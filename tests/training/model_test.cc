@@ -62,16 +62,14 @@ TEST(Model, RanksWithUnequalSharesAskLibrariesForTheSame) {
     std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
     libraries.push_back(std::make_unique<RecordingLibrary>());
     const Primitives primitives(std::move(libraries));
-    const auto plan = PlanModel(net, {.batch = 7,
+    const auto plan = PlanModel(net, {.shape = {.global = 7, .rank = rank, .ranks = 3},
                                       .test_batch = 5,
                                       .test_samples = 12,
-                                      .rank = rank,
-                                      .ranks = 3,
                                       .slots = {"momentum"},
                                       .primitives = &primitives});
     ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_EQ(plan->train->spec.local_batch, rank == 0 ? 3 : 2);
-    EXPECT_EQ(plan->test[1]->spec.local_batch, rank == 2 ? 0 : 1);
+    EXPECT_EQ(plan->train->spec.shape.local, rank == 0 ? 3 : 2);
+    EXPECT_EQ(plan->test[1]->spec.shape.local, rank == 2 ? 0 : 1);
     choices.insert(primitives.choices());
   }
   EXPECT_EQ(choices.size(), 1u);
@@ -80,14 +78,14 @@ TEST(Model, RanksWithUnequalSharesAskLibrariesForTheSame) {
 TEST(Model, TestNetsShareTheParametersMemory) {
   const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
   const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto plan = PlanModel(net, {.batch = 5,
+  const auto plan = PlanModel(net, {.shape = {.global = 5},
                                     .test_batch = 3,
                                     .test_samples = 7,
                                     .slots = {"momentum"},
                                     .primitives = &primitives});
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->test.size(), 2u);
-  EXPECT_EQ(plan->test[1]->spec.global_batch, 1);
+  EXPECT_EQ(plan->test[1]->spec.shape.global, 1);
   for (const auto& test : plan->test) {
     for (size_t p = 0; p < plan->parameters.all().size(); ++p) {
       EXPECT_EQ(test->memory.placements[test->trace.parameters[p]].offset,

@@ -10,8 +10,9 @@
 #include <thread>
 
 #include "distributed/communication_thread.h"
-#include "engine/training/evaluation.h"
 #include "engine/training/model.h"
+#include "engine/training/step/evaluation.h"
+#include "engine/training/step/step_buffer.h"
 #include "gtest/gtest.h"
 #include "models/schema/parse.h"
 
@@ -36,14 +37,11 @@ class Rank {
       : device_(std::move(device)),
         primitives_(device_->kind(), 1),
         share_(ShareOf(batch, rank, ranks)) {
-    auto plan = PlanModel(net, {.compute = dtype,
-                                .seed = 7,
-                                .batch = batch,
-                                .rank = rank,
-                                .ranks = ranks,
-                                .slots = {"momentum"},
-                                .bucket_bytes = 64,
-                                .primitives = &primitives_});
+    auto plan = PlanModel(
+        net, {.shape = {.global = batch, .rank = rank, .ranks = ranks, .compute = dtype, .seed = 7},
+              .slots = {"momentum"},
+              .bucket_bytes = 64,
+              .primitives = &primitives_});
     EXPECT_TRUE(plan.ok()) << plan.status();
     stream_ = *device_->NewStream();
     model_ = *Model::Create(*std::move(plan), *device_, *stream_);
@@ -90,10 +88,7 @@ class Rank {
     EXPECT_TRUE(stream_->Synchronize().ok());
     EXPECT_TRUE(buffer_->CheckFault(batch_).ok());
     std::vector<Metric> metrics = MetricsOf(model_->train().plan().spec);
-    for (size_t m = 0; m < metrics.size(); ++m) {
-      metrics[m].sum = buffer_->metrics().as<double>()[2 * m];
-      metrics[m].count = buffer_->metrics().as<double>()[2 * m + 1];
-    }
+    AddSums(buffer_->metrics().as<double>(), metrics);
     return metrics;
   }
 
@@ -434,8 +429,8 @@ TEST(NetTest, StatisticsAreSummedOnlyWhereDeclared) {
 std::string PlanError(const std::string& layers) {
   const Parsed<NetConfig> net = ParseOrDie(layers);
   const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto plan =
-      PlanModel(net, {.batch = 4, .test_batch = 4, .test_samples = 4, .primitives = &primitives});
+  const auto plan = PlanModel(
+      net, {.shape = {.global = 4}, .test_batch = 4, .test_samples = 4, .primitives = &primitives});
   EXPECT_FALSE(plan.ok());
   return std::string(plan.status().message());
 }

@@ -47,11 +47,11 @@ Outcome Train(CommunicationThread& communication, Device* device, const Primitiv
   const auto net = ParseNetText(kNet, "test.textproto");
   EXPECT_TRUE(net.ok()) << net.status();
   const auto optimizer = NewOptimizer(Momentum());
-  auto plan = PlanModel(*net, {.compute = dtype,
-                               .seed = 3,
-                               .batch = kBatch,
-                               .rank = communication.rank(),
-                               .ranks = communication.size(),
+  auto plan = PlanModel(*net, {.shape = {.global = kBatch,
+                                         .rank = communication.rank(),
+                                         .ranks = communication.size(),
+                                         .compute = dtype,
+                                         .seed = 3},
                                .slots = optimizer->slot_names(),
                                .bucket_bytes = 64,
                                .primitives = &primitives});

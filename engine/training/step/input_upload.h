@@ -5,16 +5,11 @@
 // memory: there a batch is copied straight into the inputs.  Used by one thread.
 #pragma once
 
-#include "engine/data/batch_loader.h"
 #include "engine/runtime/device/buffer.h"
+#include "engine/training/data_feed.h"
 #include "engine/training/net.h"
 
 namespace gyre {
-
-// Which net inputs a data set feeds; -1: the net has no such input.
-struct InputMap {
-  int image = -1, label = -1;
-};
 
 // Enqueues the copy of a batch straight into the net's inputs.  It must stay until that has run.
 absl::Status CopyInputs(Stream& stream, const Net& net, const InputMap& inputs, const Batch& batch);

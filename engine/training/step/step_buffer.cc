@@ -26,25 +26,6 @@ T Load(const Buffer& buffer) {
 
 }  // namespace
 
-std::vector<Metric> MetricsOf(const NetSpec& net) {
-  std::vector<Metric> metrics;
-  for (const NetNode& node : net.nodes) {
-    if (node.spec.metric < 0) continue;
-    metrics.push_back({.name = node.config->name(),
-                       .is_loss = node.spec.loss_output >= 0,
-                       .weight = node.spec.loss_weight});
-  }
-  return metrics;
-}
-
-double TotalLoss(const std::vector<Metric>& metrics) {
-  double total = 0;
-  for (const Metric& metric : metrics) {
-    if (metric.is_loss) total += metric.weight * metric.value();
-  }
-  return total;
-}
-
 absl::StatusOr<StepBuffer> StepBuffer::Create(Device& device, const Net& net) {
   StepBuffer buffer;
   buffer.net_ = &net;

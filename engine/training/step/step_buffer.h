@@ -1,28 +1,12 @@
 // step_buffer.h: what a step takes in and gives out beside its batch: scalars, metrics, a fault,
-// the gate's report; and what the metrics mean.
+// the gate's report.
 #pragma once
 
-#include <string>
-#include <vector>
-
+#include "engine/training/metrics.h"
 #include "engine/training/step/input_upload.h"
 #include "engine/training/step/update_gate.h"
 
 namespace gyre {
-
-// The sums behind a mean: over samples, of a loss or a hit count.
-struct Metric {
-  std::string name;  // the layer's
-  bool is_loss = false;
-  double weight = 1;  // of a loss in the run's total
-  double sum = 0, count = 0;
-  double value() const { return count == 0 ? 0 : sum / count; }
-};
-
-// The metrics of a net in node order, all zero.
-std::vector<Metric> MetricsOf(const NetSpec& net);
-// The weighted sum of the losses' values.
-double TotalLoss(const std::vector<Metric>& metrics);
 
 // Pinned host memory for one step.  Upload and Download enqueue the same copies each time, so they
 // may be captured.  The net must outlive it; used by one thread.

@@ -21,8 +21,8 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     Lane& lane =
         step->lanes_.emplace_back(Lane{.buffer = std::move(buffer), .done = {}, .work = {}});
     ASSIGN_OR_RETURN(lane.done, device.NewEvent());
-    lane.work = std::make_unique<ReplayedWork>(
-        stream, [self = step.get(), index](const ReplayedWork::Between& between) {
+    lane.work = std::make_unique<StepGraph>(
+        stream, [self = step.get(), index](const StepGraph::Between& between) {
           return self->Enqueue(index, between);
         });
   }
@@ -56,7 +56,7 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
 }
 
 // Everything of a step that is the same each time.
-absl::Status TrainingStep::Enqueue(int index, const ReplayedWork::Between& between) {
+absl::Status TrainingStep::Enqueue(int index, const StepGraph::Between& between) {
   const Net& net = model_.train();
   const StepBuffer& buffer = lanes_[index].buffer;
   RETURN_IF_ERROR(buffer.Upload(stream_));
@@ -77,7 +77,7 @@ absl::Status TrainingStep::Enqueue(int index, const ReplayedWork::Between& betwe
 
 // The update gate: without clipping each bucket is updated as soon as its sum arrives; with it, the
 // norm needs them all first.
-absl::Status TrainingStep::Update(GateReport* report, const ReplayedWork::Between& between) {
+absl::Status TrainingStep::Update(GateReport* report, const StepGraph::Between& between) {
   for (int b = 0; b < sync_->buckets(); ++b) {
     if (!sync_->on_stream()) {
       RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_); }));

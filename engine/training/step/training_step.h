@@ -9,10 +9,11 @@
 #include <memory>
 #include <optional>
 
-#include "engine/training/evaluation.h"
 #include "engine/training/optimizer.h"
+#include "engine/training/step/evaluation.h"
 #include "engine/training/step/gradient_sync.h"
-#include "engine/training/step/replayed_work.h"
+#include "engine/training/step/step_buffer.h"
+#include "engine/training/step/step_graph.h"
 
 namespace gyre {
 
@@ -50,7 +51,7 @@ class TrainingStep {
   struct Lane {
     StepBuffer buffer;
     std::unique_ptr<Event> done;
-    std::unique_ptr<ReplayedWork> work;
+    std::unique_ptr<StepGraph> work;
     Batch batch = {};
   };
 
@@ -63,8 +64,8 @@ class TrainingStep {
         sum_statistic_(StatisticSummer(communication)),
         upload_(std::move(upload)) {}
 
-  absl::Status Enqueue(int lane, const ReplayedWork::Between& between);
-  absl::Status Update(GateReport* report, const ReplayedWork::Between& between);
+  absl::Status Enqueue(int lane, const StepGraph::Between& between);
+  absl::Status Update(GateReport* report, const StepGraph::Between& between);
   absl::Status UpdateBucket(int bucket);
   absl::Status NotFinite(int64_t bucket) const;
 

@@ -1,4 +1,4 @@
-// replayed_work.h: a fixed sequence of stream work, with actions of the host in between, that is
+// step_graph.h: a fixed sequence of stream work, with actions of the host in between, that is
 // done again and again: the iteration of a static net.
 //
 // The first run enqueues it plainly, which lets libraries set themselves up; the second captures
@@ -14,18 +14,18 @@
 
 namespace gyre {
 
-class ReplayedWork {
+class StepGraph {
  public:
   using Action = std::function<absl::Status()>;
   // Ends a stretch: what was handed over so far is on the stream when `action` runs.  What the
-  // action captures must live as long as the ReplayedWork.
+  // action captures must live as long as the StepGraph.
   using Between = std::function<absl::Status(Action action)>;
   // Enqueues everything, always the same with the same arguments, and may not look at what actions
   // have done.  Events belong into actions, since captured work has none.
   using Work = std::function<absl::Status(const Between&)>;
 
   // `stream` must outlive the object and be used by the same thread.
-  ReplayedWork(Stream& stream, Work work) : stream_(stream), work_(std::move(work)) {}
+  StepGraph(Stream& stream, Work work) : stream_(stream), work_(std::move(work)) {}
 
   // Errors: the first one of the work, the actions or the stream.
   absl::Status Run();

@@ -1,8 +1,8 @@
-#include "engine/training/step/replayed_work.h"
+#include "engine/training/step/step_graph.h"
 
 namespace gyre {
 
-absl::Status ReplayedWork::Run() {
+absl::Status StepGraph::Run() {
   if (++runs_ == 2) {
     refusal_ = Capture();
     if (!refusal_.ok()) stretches_.clear();
@@ -16,17 +16,17 @@ absl::Status ReplayedWork::Run() {
   return absl::OkStatus();
 }
 
-absl::Status ReplayedWork::RunPlainly() const {
+absl::Status StepGraph::RunPlainly() const {
   return work_([](const Action& action) { return action(); });
 }
 
-absl::Status ReplayedWork::EndStretch(Action then) {
+absl::Status StepGraph::EndStretch(Action then) {
   ASSIGN_OR_RETURN(auto graph, stream_.EndCapture());
   stretches_.push_back({std::move(graph), std::move(then)});
   return absl::OkStatus();
 }
 
-absl::Status ReplayedWork::Capture() {
+absl::Status StepGraph::Capture() {
   bool capturing = true;
   RETURN_IF_ERROR(stream_.BeginCapture());
   const absl::Status status = work_([&](Action action) {

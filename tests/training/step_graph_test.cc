@@ -1,13 +1,13 @@
 // Work that is run plainly, captured, and replayed does the same each time; actions run in their
 // places; a device that cannot capture still works; errors come through and leave nothing open.
-#include "engine/training/step/replayed_work.h"
+#include "engine/training/step/step_graph.h"
 
 #include <gtest/gtest.h>
 
 namespace gyre {
 namespace {
 
-class ReplayedWorkTest : public testing::TestWithParam<DeviceKind> {
+class StepGraphTest : public testing::TestWithParam<DeviceKind> {
  protected:
   void SetUp() override {
     device_ = GetParam() == DeviceKind::kCpu ? NewCpuDevice({}) : NewSimDevice({.delay_seed = 1});
@@ -32,14 +32,14 @@ class ReplayedWorkTest : public testing::TestWithParam<DeviceKind> {
   std::vector<int> order_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Host, ReplayedWorkTest,
-                         testing::Values(DeviceKind::kCpu, DeviceKind::kSim), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Host, StepGraphTest, testing::Values(DeviceKind::kCpu, DeviceKind::kSim),
+                         [](const auto& info) {
                            return std::string(info.param == DeviceKind::kCpu ? "Cpu" : "Sim");
                          });
 
-TEST_P(ReplayedWorkTest, EveryRunIsTheSame) {
+TEST_P(StepGraphTest, EveryRunIsTheSame) {
   int enqueued = 0;
-  ReplayedWork work(*stream_, [&](const ReplayedWork::Between& between) {
+  StepGraph work(*stream_, [&](const StepGraph::Between& between) {
     ++enqueued;
     RETURN_IF_ERROR(between([this] { return Act(-1); }));
     RETURN_IF_ERROR(Append(1));
@@ -57,9 +57,9 @@ TEST_P(ReplayedWorkTest, EveryRunIsTheSame) {
   EXPECT_EQ(enqueued, 2);  // plainly, and for the capture
 }
 
-TEST_P(ReplayedWorkTest, AnActionsErrorEndsTheRun) {
+TEST_P(StepGraphTest, AnActionsErrorEndsTheRun) {
   bool fail = false;
-  ReplayedWork work(*stream_, [&](const ReplayedWork::Between& between) {
+  StepGraph work(*stream_, [&](const StepGraph::Between& between) {
     RETURN_IF_ERROR(between([&] { return fail ? absl::DataLossError("bad") : absl::OkStatus(); }));
     return Append(1);
   });
@@ -72,9 +72,9 @@ TEST_P(ReplayedWorkTest, AnActionsErrorEndsTheRun) {
   EXPECT_TRUE(order_.empty());
 }
 
-TEST_P(ReplayedWorkTest, AnErrorWhileCapturingLeavesTheStreamOpen) {
+TEST_P(StepGraphTest, AnErrorWhileCapturingLeavesTheStreamOpen) {
   int enqueued = 0;
-  ReplayedWork work(*stream_, [&](const ReplayedWork::Between& between) {
+  StepGraph work(*stream_, [&](const StepGraph::Between& between) {
     RETURN_IF_ERROR(between([] { return absl::OkStatus(); }));
     return ++enqueued == 2 ? absl::InternalError("launch failed") : Append(1);
   });
@@ -84,10 +84,9 @@ TEST_P(ReplayedWorkTest, AnErrorWhileCapturingLeavesTheStreamOpen) {
   EXPECT_EQ(order_, (std::vector<int>{1}));
 }
 
-TEST_P(ReplayedWorkTest, AnEventWithinCapturedWorkIsAnError) {
+TEST_P(StepGraphTest, AnEventWithinCapturedWorkIsAnError) {
   const auto event = std::move(device_->NewEvent()).value();
-  ReplayedWork work(*stream_,
-                    [&](const ReplayedWork::Between&) { return stream_->Record(*event); });
+  StepGraph work(*stream_, [&](const StepGraph::Between&) { return stream_->Record(*event); });
   EXPECT_TRUE(work.Run().ok());
   EXPECT_EQ(work.Run(), absl::FailedPreconditionError("Record within a capture"));
   EXPECT_TRUE(stream_->Synchronize().ok());
@@ -118,9 +117,9 @@ class NoCapture : public Stream {
   Stream& stream_;
 };
 
-TEST_P(ReplayedWorkTest, WithoutCaptureItGoesOnPlainly) {
+TEST_P(StepGraphTest, WithoutCaptureItGoesOnPlainly) {
   NoCapture stream(*stream_);
-  ReplayedWork work(stream, [&](const ReplayedWork::Between& between) {
+  StepGraph work(stream, [&](const StepGraph::Between& between) {
     RETURN_IF_ERROR(Append(1));
     RETURN_IF_ERROR(between([this] { return Act(-1); }));
     return Append(2);

@@ -1,0 +1,91 @@
+#include "engine/training/data_feed.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenSamples(const Parsed<TrainerConfig>& trainer,
+                                                     bool train) {
+  const DataConfig& data = trainer.message->data();
+  const char* field = train ? "train" : "test";
+  auto dataset =
+      OpenDataset(train ? data.train() : data.test(), data.normalization(), trainer.source->file());
+  if (dataset.ok()) return dataset;
+  return Annotate(dataset.status(),
+                  absl::StrCat(trainer.source->Where(data, field), ": data.", field));
+}
+
+RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks) {
+  return {.global = config.batch(),
+          .rank = rank,
+          .ranks = ranks,
+          .compute = config.precision() == TrainerConfig::F64 ? DType::kF64 : DType::kF32,
+          .seed = config.seed()};
+}
+
+int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples) {
+  return std::min(config.has_test_batch() ? config.test_batch() : config.batch(), test_samples);
+}
+
+absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfig& data,
+                                   const Dataset& dataset) {
+  InputMap map;
+  for (int i = 0; i < net.message->input_size(); ++i) {
+    const InputConfig& input = net.message->input(i);
+    const auto error = [&](absl::string_view what) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: input \"%s\": %s", net.source->Where(input), input.name(), what));
+    };
+    if (input.name() == data.image_input()) {
+      map.image = i;
+      const Shape& samples = dataset.sample_shape();
+      if (!std::ranges::equal(input.dims(), samples.dims())) {
+        return error(absl::StrFormat("has dims [%s], but the data set's samples are %s",
+                                     absl::StrJoin(input.dims(), ", "), samples.ToString()));
+      }
+      if (input.type() != InputConfig::REAL) return error("is fed by images; expected type REAL");
+    } else if (input.name() == data.label_input()) {
+      map.label = i;
+      if (input.type() != InputConfig::LABEL || input.dims_size() != 0) {
+        return error("is fed by labels; expected type LABEL and no dims");
+      }
+    } else {
+      return error(absl::StrFormat(
+          "nothing feeds it; the data set feeds \"%s\" (data.image_input) and \"%s\" "
+          "(data.label_input)",
+          data.image_input(), data.label_input()));
+    }
+  }
+  return map;
+}
+
+absl::StatusOr<TrainingData> OpenTrainingData(const Parsed<TrainerConfig>& trainer,
+                                              const Parsed<NetConfig>& net) {
+  const DataConfig& config = trainer.message->data();
+  TrainingData data;
+  ASSIGN_OR_RETURN(data.train, OpenSamples(trainer, /*train=*/true));
+  ASSIGN_OR_RETURN(data.inputs, MapInputs(net, config, *data.train));
+  if (!config.has_test()) return data;
+  ASSIGN_OR_RETURN(data.test, OpenSamples(trainer, /*train=*/false));
+  RETURN_IF_ERROR(MapInputs(net, config, *data.test).status());
+  return data;
+}
+
+absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, bool shuffle,
+                                                       const RunShape& shape, int64_t position,
+                                                       int depth, Device& device) {
+  const Share share = ShareOf(shape.global, shape.rank, shape.ranks);
+  return BatchLoader::Create(dataset, SampleOrder(dataset.size(), shape.seed, shuffle), device,
+                             {.dtype = shape.compute,
+                              .first_position = position + share.first,
+                              .count = share.count,
+                              .advance = shape.global,
+                              .depth = depth});
+}
+
+}  // namespace gyre

@@ -1,0 +1,45 @@
+// data_feed.h: a trainer's data as a net takes it: which data feed which input, and this rank's
+// batches of them.
+#pragma once
+
+#include <memory>
+
+#include "engine/data/batch_loader.h"
+#include "engine/training/run_shape.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+
+// Which net inputs a data set feeds; -1: the net has no such input.
+struct InputMap {
+  int image = -1, label = -1;
+};
+
+// The trainer's training or test set.  Errors: those of OpenDataset, with the field's position.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenSamples(const Parsed<TrainerConfig>& trainer,
+                                                     bool train);
+// Errors: InvalidArgument with the position in the net's file, if a net input is fed by nothing or
+// the samples' shape is not the input's.
+absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfig& data,
+                                   const Dataset& dataset);
+
+// All that a training run reads.
+struct TrainingData {
+  std::unique_ptr<Dataset> train, test;  // test null: there is none
+  InputMap inputs;
+};
+absl::StatusOr<TrainingData> OpenTrainingData(const Parsed<TrainerConfig>& trainer,
+                                              const Parsed<NetConfig>& net);
+
+// What a trainer's file says, as the engine says it; `local` is the planner's to find.
+RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks);
+// Samples a testing batch, over all ranks: no more than there are.
+int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples);
+
+// Batches of this rank's share of shape.global samples each, from `position` of the order on.
+// dataset and device must outlive them.
+absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, bool shuffle,
+                                                       const RunShape& shape, int64_t position,
+                                                       int depth, Device& device);
+
+}  // namespace gyre

@@ -1,0 +1,140 @@
+#include "engine/training/run_state.h"
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/text_format.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace gyre {
+
+void RunState::Advance() {
+  ++step_;
+  position_ += config_.batch();
+}
+
+absl::Status RunState::Restore(Model& model, Stream& stream) {
+  RETURN_IF_ERROR(SetWeights(model, stream));
+  ASSIGN_OR_RETURN(const std::string digest, model.Sha256OfWeights(stream));
+  return communication_.CheckEqual("the weights to start from", digest);
+}
+
+absl::Status RunState::SetWeights(Model& model, Stream& stream) {
+  if (!options_.resume.empty() && !options_.weights.empty()) {
+    return absl::InvalidArgumentError(
+        "--weights starts a new run and --resume goes on with one that has weights; give one");
+  }
+  if (options_.resume.empty()) {
+    if (options_.weights.empty()) return model.Initialize(stream);
+    const auto weights = TensorFile::Read(options_.weights);
+    if (!weights.ok()) return Annotate(weights.status(), "--weights");
+    return Annotate(model.Load(stream, *weights, nullptr), options_.weights);
+  }
+  std::vector<std::string> skipped;
+  const bool latest = options_.resume == "latest";
+  const absl::StatusOr<Checkpoint> checkpoint =
+      latest ? CheckpointStore(absl::StrCat(options_.out, "/checkpoints"), 1).LoadLatest(&skipped)
+             : LoadCheckpoint(options_.resume);
+  for (const std::string& line : skipped) Say(absl::StrCat("warning: skipped ", line));
+  if (!checkpoint.ok()) {
+    return absl::Status(
+        checkpoint.status().code(),
+        absl::StrFormat("--resume=%s: %s; %s", options_.resume, checkpoint.status().message(),
+                        latest ? "leave --resume out to start anew"
+                               : "give \"latest\", or the folder of one checkpoint, such as "
+                                 "runs/a/checkpoints/step_00000200"));
+  }
+  return Annotate(RestoreFrom(*checkpoint, model, stream), checkpoint->path);
+}
+
+absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, Stream& stream) {
+  const CheckpointState& state = checkpoint.state;
+  if (state.seed() != config_.seed()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("was made with seed %d, not %d; pass --seed=%d", state.seed(),
+                        config_.seed(), state.seed()));
+  }
+  RETURN_IF_ERROR(model.Load(stream, checkpoint.weights, &checkpoint.optimizer));
+  if (state.net() != options_.net_text) {
+    return absl::InvalidArgumentError(
+        "was made with another net (its layers' settings differ); to start a new run from its "
+        "weights, give its weights.safetensors to --weights");
+  }
+  step_ = state.step();
+  position_ = state.position();
+  TrainerConfig before;
+  std::string changes;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&changes);
+  if (google::protobuf::TextFormat::ParseFromString(state.trainer(), &before) &&
+      !differencer.Compare(before, config_)) {
+    Say(absl::StrCat("warning: the trainer has changed since the checkpoint: ",
+                     absl::StrReplaceAll(absl::StripSuffix(changes, "\n"), {{"\n", "; "}})));
+  }
+  for (const auto& [name, value] : state.choices()) {
+    const auto now = options_.choices.find(name);
+    if (now != options_.choices.end() && now->second != value) {
+      Say(
+          absl::StrFormat("warning: resumed with %s %s, the checkpoint was made with %s: the run "
+                          "goes on, but not with the same bits",
+                          name, now->second, value));
+    }
+  }
+  RETURN_IF_ERROR(communication_.CheckEqual(
+      "the checkpoint to resume from", absl::StrCat(checkpoint.path, " ", step_, " ", position_)));
+  Say(absl::StrFormat("resumed at step %d from %s", step_, checkpoint.path));
+  return absl::OkStatus();
+}
+
+absl::Status RunState::OpenOutput() {
+  if (!leader()) return absl::OkStatus();
+  checkpoints_.emplace(absl::StrCat(options_.out, "/checkpoints"),
+                       static_cast<int>(config_.keep_checkpoints()));
+  ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
+  if (newest >= 0 && options_.resume.empty()) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("%s already holds checkpoints; go on with --resume=latest, or choose "
+                        "another --out",
+                        options_.out));
+  }
+  if (newest > step_ && options_.resume != "latest") {
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "%s holds a checkpoint of step %d, beyond the one to resume from (%d), which a later "
+        "--resume=latest would take; choose another --out, or delete what is newer",
+        options_.out, newest, step_));
+  }
+  RETURN_IF_ERROR(checkpoints_->ProbeWritable());
+  ASSIGN_OR_RETURN(lock_, FolderLock::Take(options_.out));
+  ASSIGN_OR_RETURN(log_, RunLog::Open(options_.out, step_, total_steps_, config_.batch()));
+  return absl::OkStatus();
+}
+
+absl::Status RunState::Save(const Model& model, Stream& stream) {
+  if (!leader()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const HostTensors weights, model.Weights(stream));
+  ASSIGN_OR_RETURN(const HostTensors optimizer, model.OptimizerState(stream));
+  CheckpointState state;
+  state.set_step(step_);
+  state.set_position(position_);
+  state.set_seed(config_.seed());
+  state.set_total_steps(total_steps_);
+  state.set_net(options_.net_text);
+  state.set_trainer(options_.trainer_text);
+  state.mutable_choices()->insert(options_.choices.begin(), options_.choices.end());
+  // First, so that a resumed run finds the lines of all steps before the checkpoint.
+  RETURN_IF_ERROR(log_->Flush());
+  RETURN_IF_ERROR(checkpoints_->Save(state, weights.tensors, optimizer.tensors));
+  saved_step_ = step_;
+  return absl::OkStatus();
+}
+
+void RunState::Say(const std::string& line) const {
+  if (!leader()) return;
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace gyre

@@ -1,0 +1,75 @@
+// run_state.h: a training run besides its nets: how far it has come, and the folder that keeps it.
+// Restored from random numbers, a file of weights or a checkpoint; saved as a checkpoint.
+//
+// Every rank has one and makes the same calls; rank 0 alone writes and speaks.  One thread.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "distributed/communication_thread.h"
+#include "engine/data/folder_lock.h"
+#include "engine/training/checkpoint.h"
+#include "engine/training/model.h"
+#include "engine/training/run_log.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+
+struct TrainingOptions {
+  std::string out;                             // folder for metrics.jsonl and checkpoints/
+  std::string resume;                          // "", "latest", or a checkpoint's folder
+  std::string weights;                         // "", or a safetensors file to start from
+  std::string net_text, trainer_text;          // as parsed, for checkpoints
+  std::map<std::string, std::string> choices;  // what changes bits: threads, ranks, ...
+  const std::atomic<bool>* stop = nullptr;     // set: finish the step, checkpoint, return Cancelled
+};
+
+class RunState {
+ public:
+  // config and communication must outlive it.
+  RunState(const TrainerConfig& config, const TrainingOptions& options, int64_t total_steps,
+           CommunicationThread& communication)
+      : config_(config),
+        options_(options),
+        total_steps_(total_steps),
+        communication_(communication) {}
+
+  int64_t step() const { return step_; }              // steps started
+  int64_t position() const { return position_; }      // samples consumed
+  int64_t saved_step() const { return saved_step_; }  // -1: none
+  const std::string& out() const { return options_.out; }
+  // A step more has been started.
+  void Advance();
+
+  // Gives the model its weights and the optimizer's state, the same on all ranks.
+  absl::Status Restore(Model& model, Stream& stream);
+  // Last before training, so that a run which cannot begin leaves no folder behind.
+  absl::Status OpenOutput();
+  // A checkpoint of the steps started, which must be finished.
+  absl::Status Save(const Model& model, Stream& stream);
+
+  RunLog* log() { return log_.get(); }  // null on all ranks but 0
+  // A line for people.
+  void Say(const std::string& line) const;
+
+ private:
+  absl::Status SetWeights(Model& model, Stream& stream);
+  absl::Status RestoreFrom(const Checkpoint& checkpoint, Model& model, Stream& stream);
+  bool leader() const { return communication_.rank() == 0; }
+
+  const TrainerConfig& config_;
+  const TrainingOptions options_;
+  const int64_t total_steps_;
+  CommunicationThread& communication_;
+  int64_t step_ = 0, position_ = 0, saved_step_ = -1;
+  // Of the leader:
+  std::optional<CheckpointStore> checkpoints_;
+  FolderLock lock_;  // of options_.out
+  std::unique_ptr<RunLog> log_;
+};
+
+}  // namespace gyre

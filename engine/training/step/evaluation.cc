@@ -1,0 +1,76 @@
+#include "engine/training/step/evaluation.h"
+
+#include "engine/training/step/step_buffer.h"
+
+namespace gyre {
+
+Net::SumStatistic StatisticSummer(CommunicationThread& communication) {
+  return [&communication](Stream& stream, absl::string_view label, Tensor statistic) {
+    if (communication.size() == 1) return absl::OkStatus();  // it is the sum
+    std::vector<std::byte> bytes(statistic.bytes());
+    RETURN_IF_ERROR(stream.Copy(bytes.data(), statistic.data, bytes.size()));
+    RETURN_IF_ERROR(stream.Synchronize());
+    RETURN_IF_ERROR(
+        communication.Sum(std::string(label), {bytes.data(), statistic.shape, statistic.dtype}));
+    RETURN_IF_ERROR(stream.Copy(statistic.data, bytes.data(), bytes.size()));
+    return stream.Synchronize();
+  };
+}
+
+namespace {
+
+constexpr int kBatchesAhead = 3;
+
+// Runs `net` over `batches` batches of a data set from position `first` on; adds to `totals`.
+absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const Dataset& dataset,
+                          const InputMap& inputs, Device& device, Stream& stream,
+                          CommunicationThread& communication,
+                          const std::function<void(int64_t)>& progress,
+                          std::vector<Metric>& totals) {
+  ASSIGN_OR_RETURN(const auto loader, NewLoader(dataset, /*shuffle=*/false, net.plan().spec.shape,
+                                                first, kBatchesAhead, device));
+  ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
+  const Net::SumStatistic sum = StatisticSummer(communication);
+  for (int64_t b = 0; b < batches; ++b) {
+    ASSIGN_OR_RETURN(const Batch batch, loader->Next());
+    StepScalars scalars;
+    scalars.first_sample = static_cast<uint64_t>(batch.first_position);
+    buffer.SetScalars(scalars);
+    RETURN_IF_ERROR(buffer.Upload(stream));
+    RETURN_IF_ERROR(CopyInputs(stream, net, inputs, batch));
+    RETURN_IF_ERROR(net.Forward(stream, sum));
+    RETURN_IF_ERROR(buffer.Download(stream));
+    RETURN_IF_ERROR(stream.Synchronize());
+    RETURN_IF_ERROR(Annotate(buffer.CheckFault(batch), "test data"));
+    loader->Release(batch);
+    AddSums(buffer.metrics().as<double>(), totals);
+    if (progress) progress(first + (b + 1) * net.plan().spec.shape.global);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& dataset,
+                                             const InputMap& inputs, Device& device, Stream& stream,
+                                             CommunicationThread& communication,
+                                             const std::function<void(int64_t)>& progress) {
+  std::vector<Metric> totals = MetricsOf(model.test().front()->plan().spec);
+  int64_t position = 0;
+  for (const auto& net : model.test()) {
+    const int64_t batch = net->plan().spec.shape.global;
+    const int64_t batches = (dataset.size() - position) / batch;
+    RETURN_IF_ERROR(EvaluateWith(*net, position, batches, dataset, inputs, device, stream,
+                                 communication, progress, totals));
+    position += batches * batch;
+  }
+  std::vector<double> sums;
+  for (const Metric& m : totals) sums.insert(sums.end(), {m.sum, m.count});
+  RETURN_IF_ERROR(communication.Sum(
+      "test metrics", {sums.data(), Shape({static_cast<int64_t>(sums.size())}), DType::kF64}));
+  totals = MetricsOf(model.test().front()->plan().spec);
+  AddSums(sums.data(), totals);
+  return totals;
+}
+
+}  // namespace gyre

@@ -1,0 +1,24 @@
+// evaluation.h: a net's metrics over a whole data set.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "distributed/communication_thread.h"
+#include "engine/training/data_feed.h"
+#include "engine/training/metrics.h"
+#include "engine/training/model.h"
+
+namespace gyre {
+
+// The net's callback that sums a statistic over ranks, through host memory.
+Net::SumStatistic StatisticSummer(CommunicationThread& communication);
+
+// Runs the model's testing nets over the whole data set, each rank its share.  All ranks get the
+// same metrics.  `progress` (may be null) is told the samples done.
+absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& dataset,
+                                             const InputMap& inputs, Device& device, Stream& stream,
+                                             CommunicationThread& communication,
+                                             const std::function<void(int64_t)>& progress);
+
+}  // namespace gyre
