@@ -2,9 +2,14 @@
 
 #include "distributed/communication_thread.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -17,6 +22,20 @@
 #include "engine/runtime/check.h"
 
 namespace gyre {
+namespace {
+
+// How often an idle thread looks after what it has sent: first soon, because the next rank may wait
+// for it; then so rarely that it costs nothing.
+constexpr std::chrono::milliseconds kFirstPoke{1}, kLaterPokes{64};
+
+absl::Status Hangs(const char* call, int64_t timeout_ms, const char* why) {
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return absl::DeadlineExceededError(
+      absl::StrCat(call, " has not returned on host ", host, " for ", timeout_ms, " ms: ", why));
+}
+
+}  // namespace
 
 class CommunicationThread::Impl {
  public:
@@ -30,10 +49,11 @@ class CommunicationThread::Impl {
     Device* device = nullptr;  // to use from now on
   };
 
-  ~Impl();
+  explicit Impl(int64_t meeting_timeout_ms) : meeting_timeout_(meeting_timeout_ms) {}
 
-  // Returns once `make` has run.
+  // Returns once `make` has run, or should have.
   absl::Status Start(MakeCommunicator make, std::string algorithm);
+  absl::Status Stop();
   Ticket Submit(Operation operation);
   absl::StatusOr<bool> Done(Ticket ticket);
   absl::StatusOr<ReduceResult> Wait(Ticket ticket);
@@ -41,9 +61,14 @@ class CommunicationThread::Impl {
 
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
+  int64_t timeout_ms() const { return communicator_->timeout_ms(); }
   bool sums_device_memory() const { return sums_device_memory_; }
 
  private:
+  enum class Phase { kOpening, kOpen, kClosing, kClosed };
+
+  void EnterPhase(Phase phase);
+  void AwaitWork(std::unique_lock<std::mutex>& lock);
   absl::Status Open(const MakeCommunicator& make, const std::string& algorithm);
   void Run();
   absl::StatusOr<ReduceResult> Execute(const Operation& operation);
@@ -62,9 +87,10 @@ class CommunicationThread::Impl {
   std::unique_ptr<Agreement> agreement_;
   bool sums_device_memory_ = false;  // written before UseDevice returns
 
+  const std::chrono::milliseconds meeting_timeout_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable work_, progress_;
-  bool opened_ = false;
+  Phase phase_ = Phase::kOpening;
   bool stopping_ = false;
   std::deque<Operation> queue_;  // the first is being executed
   Ticket submitted_ = 0, finished_ = 0;
@@ -76,36 +102,50 @@ class CommunicationThread::Impl {
   std::thread thread_;
 };
 
-CommunicationThread::Impl::~Impl() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  work_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
 absl::Status CommunicationThread::Impl::Start(MakeCommunicator make, std::string algorithm) {
   thread_ = std::thread([this, make = std::move(make), algorithm = std::move(algorithm)] {
     AllowShortSleeps();
-    absl::Status status = Open(make, algorithm);
+    const absl::Status status = Open(make, algorithm);
     {
       std::lock_guard lock(mutex_);
-      opened_ = true;
       status_ = status;
     }
-    progress_.notify_all();
+    EnterPhase(Phase::kOpen);
     if (status.ok()) Run();
+    EnterPhase(Phase::kClosing);
     // On the thread that made it, as MPI demands; and first, so that no rank writes into memory
     // that the others free.
     communicator_.reset();
     agreement_.reset();
     allreduce_.reset();
     device_allreduce_.reset();
+    EnterPhase(Phase::kClosed);
   });
   std::unique_lock lock(mutex_);
-  progress_.wait(lock, [&] { return opened_; });
-  return status_;
+  if (progress_.wait_for(lock, meeting_timeout_, [&] { return phase_ != Phase::kOpening; })) {
+    return status_;
+  }
+  return Hangs("MPI_Init", meeting_timeout_.count(),
+               "a rank has not started, or hosts do not reach each other");
+}
+
+absl::Status CommunicationThread::Impl::Stop() {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  work_.notify_all();
+  progress_.wait(lock, [&] { return phase_ >= Phase::kClosing; });
+  if (!progress_.wait_for(lock, meeting_timeout_, [&] { return phase_ == Phase::kClosed; })) {
+    return Hangs("MPI_Finalize", meeting_timeout_.count(), "another rank has not come to its end");
+  }
+  lock.unlock();
+  thread_.join();
+  return absl::OkStatus();
+}
+
+void CommunicationThread::Impl::EnterPhase(Phase phase) {
+  std::lock_guard lock(mutex_);
+  phase_ = phase;
+  progress_.notify_all();
 }
 
 absl::Status CommunicationThread::Impl::Open(const MakeCommunicator& make,
@@ -157,10 +197,22 @@ void CommunicationThread::Impl::Abort(const absl::Status& reason) {
   communicator_->Abort(reason);
 }
 
+// With mutex_ held by `lock`.
+void CommunicationThread::Impl::AwaitWork(std::unique_lock<std::mutex>& lock) {
+  const auto woken = [&] { return stopping_ || !queue_.empty() || (aborting_ && status_.ok()); };
+  for (auto pause = kFirstPoke; !work_.wait_for(lock, pause, woken);
+       pause = std::min(2 * pause, kLaterPokes)) {
+    if (!status_.ok()) continue;  // the communicator is of no more use
+    lock.unlock();
+    communicator_->Poke();
+    lock.lock();
+  }
+}
+
 void CommunicationThread::Impl::Run() {
   for (;;) {
     std::unique_lock lock(mutex_);
-    work_.wait(lock, [&] { return stopping_ || !queue_.empty() || (aborting_ && status_.ok()); });
+    AwaitWork(lock);
     if (aborting_ && status_.ok()) {
       lock.unlock();
       Finish(AbortNow());
@@ -258,14 +310,28 @@ absl::Status CommunicationThread::Impl::Drive(Pass pass) {
 }
 
 absl::StatusOr<std::unique_ptr<CommunicationThread>> CommunicationThread::Start(
-    MakeCommunicator make, std::string allreduce) {
-  auto impl = std::make_unique<Impl>();
-  RETURN_IF_ERROR(impl->Start(std::move(make), std::move(allreduce)));
-  return std::unique_ptr<CommunicationThread>(new CommunicationThread(std::move(impl)));
+    MakeCommunicator make, std::string allreduce, int64_t meeting_timeout_ms) {
+  auto impl = std::make_unique<Impl>(meeting_timeout_ms);
+  absl::Status status = impl->Start(std::move(make), std::move(allreduce));
+  std::unique_ptr<CommunicationThread> thread(new CommunicationThread(std::move(impl)));
+  if (absl::IsDeadlineExceeded(status)) {
+    static_cast<void>(thread->impl_.release());  // its thread uses it, if it ever goes on
+  }
+  RETURN_IF_ERROR(status);
+  return thread;
 }
 
 CommunicationThread::CommunicationThread(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-CommunicationThread::~CommunicationThread() = default;
+
+CommunicationThread::~CommunicationThread() { static_cast<void>(Stop()); }
+
+absl::Status CommunicationThread::Stop() {
+  if (impl_ == nullptr) return absl::OkStatus();
+  const absl::Status status = impl_->Stop();
+  if (!status.ok()) static_cast<void>(impl_.release());  // as in Start
+  impl_.reset();
+  return status;
+}
 
 int CommunicationThread::rank() const { return impl_->rank(); }
 int CommunicationThread::size() const { return impl_->size(); }
@@ -308,6 +374,31 @@ absl::Status CommunicationThread::CheckEqual(std::string what, std::string_view 
 
 absl::Status CommunicationThread::Barrier() {
   return impl_->Wait(impl_->Submit({.what = "a barrier"})).status();
+}
+
+absl::Status CommunicationThread::LeaderDoes(const std::string& what,
+                                             const std::function<absl::Status()>& work) {
+  if (size() == 1) return work();
+  double done = 0;
+  const Tensor tensor{&done, Shape({1}), DType::kF64};
+  if (rank() != 0) {
+    while (done == 0) RETURN_IF_ERROR(Sum(what, tensor));
+    return absl::OkStatus();
+  }
+  // In the place of this thread, which works.
+  std::promise<void> end;
+  absl::Status told;
+  std::thread teller([&, ended = end.get_future()] {
+    const std::chrono::milliseconds pause(impl_->timeout_ms() / 8);
+    while (told.ok() && done == 0) {
+      if (ended.wait_for(pause) == std::future_status::ready) done = 1;
+      told = Sum(what, tensor);
+    }
+  });
+  const absl::Status status = work();
+  end.set_value();
+  teller.join();
+  return status.ok() ? told : status;
 }
 
 void CommunicationThread::Abort(const absl::Status& reason) { impl_->Abort(reason); }

@@ -25,10 +25,18 @@ class CommunicationThread {
   using MakeCommunicator = std::function<absl::StatusOr<std::unique_ptr<Communicator>>()>;
   using Ticket = int64_t;
 
-  // Starts the thread; `make` runs on it.  Errors: those of `make` and of NewAllreduce.
-  static absl::StatusOr<std::unique_ptr<CommunicationThread>> Start(MakeCommunicator make,
-                                                                    std::string allreduce);
-  // Finishes what was submitted (without waiting for events after an error), then the communicator.
+  // How long ranks may take to find each other (MPI_Init), and to part (MPI_Finalize).
+  static constexpr int64_t kMeetingTimeoutMs = 120'000;
+
+  // Starts the thread; `make` runs on it.  Errors: those of `make` and of NewAllreduce;
+  // DeadlineExceeded if `make` does not return in time: its thread is left behind, and the process
+  // should end.
+  static absl::StatusOr<std::unique_ptr<CommunicationThread>> Start(
+      MakeCommunicator make, std::string allreduce, int64_t meeting_timeout_ms = kMeetingTimeoutMs);
+  // Finishes what was submitted (without waiting for events after an error), then the communicator;
+  // nothing else may follow.  Errors: DeadlineExceeded, likewise, if the communicator does not end.
+  absl::Status Stop();
+  // Stops, if that was not done.
   ~CommunicationThread();
 
   int rank() const;
@@ -63,6 +71,10 @@ class CommunicationThread {
   absl::Status CheckEqual(std::string what, std::string_view bytes);
   // Blocks until all ranks have come here.
   absl::Status Barrier();
+  // Runs `work`, such as writing a checkpoint, on rank 0, while the others wait here, however long
+  // it takes: as long as it runs, rank 0 is not silent.  Errors: of `work`, on rank 0 alone, which
+  // is to Abort; those of Sum.
+  absl::Status LeaderDoes(const std::string& what, const std::function<absl::Status()>& work);
 
   // Ends the job with this reason (Communicator::Abort) from any thread; prints nothing.  Where
   // ranks are threads it returns, and every ticket of every rank fails with the reason.

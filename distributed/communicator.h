@@ -44,8 +44,12 @@ class Communicator {
   // True once, when the request is finished; the request is then gone.  Never blocks.
   // Errors: Unavailable naming the silent rank after the communicator's time limit; Internal for a
   // message of another length than was asked for.  After an error the communicator is of no more
-  // use but for Abort, and the memory of all requests is free again.
+  // use but for Abort, and nothing is cancelled: the memory of its requests belongs to them until
+  // the job has ended.
   virtual absl::StatusOr<bool> Test(Request request) = 0;
+  // To be called now and then by a thread that has no request to test: a send may be finished, and
+  // its bytes still wait in a buffer of the library's for the next call of any kind.
+  virtual void Poke() {}
 
   // Ends every rank of the job with exit code 1, within seconds.  Any thread.  Prints nothing:
   // `reason` is for the caller to print first.  Returns only on communicators whose ranks are
@@ -64,7 +68,9 @@ std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int
 
 // Starts MPI on the calling thread and finishes it when destroyed there; destroyed after an error,
 // it ends the job as Abort does, because finishing would wait for ranks that may never come.
-// Errors: Unavailable if MPI does not start.
+// Blocks as long as MPI does: until all ranks have come, or for ever.
+// Errors: Unavailable if MPI does not start, or has other ranks than mpirun announced.  Open MPI
+// itself ends the process where MPI_Init fails.
 absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicator(int64_t timeout_ms);
 
 // True if mpirun (Open MPI's) started this process.
@@ -75,5 +81,8 @@ struct RankAndSize {
   int rank = 0, size = 1;
 };
 RankAndSize AnnouncedRank();
+// FailedPrecondition if something else than Open MPI's mpirun (srun, another library's mpiexec) has
+// started this process as one of several: each would take itself for the only one.
+absl::Status CheckLauncher();
 
 }  // namespace gyre

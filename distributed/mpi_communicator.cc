@@ -2,10 +2,10 @@
 //
 // MPI is asked for MPI_THREAD_FUNNELED only: one thread starts it, makes every call and finishes
 // it.  An abort from another thread is a flag that this thread picks up in its next call.  Nobody
-// else in the program uses MPI, so MPI_COMM_WORLD needs no duplicate: Open MPI 4.1's MPI_Comm_dup
-// was seen to hang at start, one time in a thousand or less.
+// else in the program uses MPI, so MPI_COMM_WORLD needs no duplicate.
 
 #include <mpi.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "distributed/communicator.h"
+#include "distributed/shared_memory_folder.h"
 #include "engine/runtime/check.h"
 
 #if defined(OPEN_MPI)  // mpi.h says so, which has to come first
@@ -34,6 +35,11 @@ constexpr int kAbortExitCode = 1;
 // hangs inside MPI and mpirun has to notice the death of this process instead.
 constexpr std::chrono::seconds kAbortPatience{2};
 
+// Where Open MPI puts shared memory unless told otherwise, and what tells it.  mpirun hands its own
+// --mca options to the ranks in such variables.
+constexpr char kSharedMemory[] = "/dev/shm";
+constexpr char kSharedMemoryVariable[] = "OMPI_MCA_btl_vader_backing_directory";
+
 absl::Status CheckMpi(int code, const char* call) {
   if (code == MPI_SUCCESS) return absl::OkStatus();
   char text[MPI_MAX_ERROR_STRING];
@@ -49,6 +55,7 @@ class MpiCommunicator final : public Communicator {
       : timeout_(timeout_ms), owner_(std::this_thread::get_id()) {}
 
   absl::Status Open() {
+    RETURN_IF_ERROR(KeepToItself());
     int provided = 0;
     RETURN_IF_ERROR(CheckMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
                              "MPI_Init_thread"));
@@ -59,7 +66,13 @@ class MpiCommunicator final : public Communicator {
     RETURN_IF_ERROR(CheckMpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
                              "MPI_Comm_set_errhandler"));
     RETURN_IF_ERROR(CheckMpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank"));
-    return CheckMpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size"));
+    if (const int announced = AnnouncedRank().size; size_ != announced) {
+      return absl::UnavailableError(absl::StrCat("mpirun has announced ", announced,
+                                                 " ranks, and MPI found ", size_,
+                                                 "; is it the mpirun of another MPI library?"));
+    }
+    return absl::OkStatus();
   }
 
   ~MpiCommunicator() override {
@@ -116,6 +129,11 @@ class MpiCommunicator final : public Communicator {
     return true;
   }
 
+  void Poke() override {
+    int ignored;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &ignored, MPI_STATUS_IGNORE);
+  }
+
   void Abort(const absl::Status&) override {
     if (std::this_thread::get_id() == owner_) AbortHere();
     aborting_ = true;
@@ -131,6 +149,16 @@ class MpiCommunicator final : public Communicator {
     bool is_send = false;
     Clock::time_point deadline;
   };
+
+  // Before MPI starts, while this is the only thread that reads the environment.
+  absl::Status KeepToItself() {
+    if (getenv(kSharedMemoryVariable) != nullptr || access(kSharedMemory, W_OK) != 0) {
+      return absl::OkStatus();  // then Open MPI keeps to its session's folder
+    }
+    ASSIGN_OR_RETURN(folder_, SharedMemoryFolder::Create(kSharedMemory));
+    setenv(kSharedMemoryVariable, folder_->path().c_str(), 1);
+    return absl::OkStatus();
+  }
 
   // Slots are used again, so that a steady state allocates nothing.
   absl::StatusOr<Request> NewRequest(size_t bytes, int peer, bool is_send) {
@@ -167,12 +195,14 @@ class MpiCommunicator final : public Communicator {
   }
 
   [[noreturn]] void AbortHere() {
+    folder_.reset();
     MPI_Abort(MPI_COMM_WORLD, kAbortExitCode);
     _exit(kAbortExitCode);
   }
 
   const std::chrono::milliseconds timeout_;
   const std::thread::id owner_;
+  std::unique_ptr<SharedMemoryFolder> folder_;  // null: it is not ours to choose
   bool started_ = false;
   bool failed_ = false;
   std::atomic<bool> aborting_ = false;

@@ -45,7 +45,6 @@ def gyre_test(name, srcs, deps = [], ranks = None, size = "small", data = [], ar
         native.sh_test(
             name = "%s_%d" % (name, count),
             size = size,
-            flaky = True,  # Open MPI 4.1's start hangs once in about a thousand times
             srcs = ["//tests:mpirun_test.sh"],
             args = [str(count), "$(location :%s)" % binary] + args,
             data = data + [":" + binary],

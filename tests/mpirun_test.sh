@@ -16,9 +16,7 @@ ranks=$1
 shift
 limit_s=$((${TEST_TIMEOUT:-60} - 10))
 
-# Open MPI puts sockets below TMPDIR, whose path may have 108 characters in all.  Shared memory goes
-# there as well: files in /dev/shm are named by mpirun's process id, and tests in two sandboxes, each
-# with ids of its own, would share them.
+# Open MPI puts sockets below TMPDIR, whose path may have 108 characters in all.
 TMPDIR=$(mktemp -d /tmp/gyre.XXXXXX)
 trap 'rm -rf "$TMPDIR"' EXIT
 export TMPDIR OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -30,7 +28,7 @@ status=0
 timeout --kill-after=5 "$limit_s" \
   mpirun -np "$ranks" --oversubscribe --bind-to none --mca plm isolated \
   --mca btl self,vader --mca btl_vader_single_copy_mechanism none --mca pml ob1 \
-  --mca oob_tcp_if_include lo --mca btl_vader_backing_directory "$TMPDIR" \
+  --mca oob_tcp_if_include lo \
   "${BASH_SOURCE[0]}" --rank "$@" || status=$?
 if [[ $status == 124 || $status == 137 ]]; then
   echo "mpirun_test.sh: $ranks ranks of $1 were ended after $limit_s s" >&2

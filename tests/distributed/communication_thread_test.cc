@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -184,6 +185,84 @@ TEST(CommunicationThread, AfterAnErrorEveryTicketHasIt) {
     EXPECT_EQ(third, std::vector<float>(100, 1.0f));
     // ... and the destructor does not wait for the event that never comes.
   });
+}
+
+// What a rank's last message waits for must not be its next operation: it may have none.
+TEST(CommunicationThread, AnIdleRankLetsGoOfWhatItHasSent) {
+  const auto transports = NewThreadCommunicators(3, 2000);
+  std::atomic<int> done = 0;
+  std::vector<std::thread> ranks;
+  for (const auto& transport : transports) {
+    ranks.emplace_back([&] {
+      auto thread = CommunicationThread::Start(
+          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+            return std::make_unique<BufferingCommunicator>(*transport);
+          },
+          "ring");
+      ASSERT_TRUE(thread.ok());
+      std::vector<float> data(10, 1);
+      EXPECT_TRUE((*thread)->Sum("fc", View(data)).ok());
+      ++done;
+      while (done < 3) std::this_thread::yield();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(CommunicationThread, LeaderMayWorkLongerThanSilenceMayLast) {
+  constexpr int64_t kSilenceMs = 1000;
+  for (const int ranks : {1, 3}) {
+    std::atomic<bool> worked = false;
+    RunRanksOn("ring", ranks, kSilenceMs, [&](CommunicationThread& thread) {
+      EXPECT_TRUE(thread
+                      .LeaderDoes("long work",
+                                  [&] {
+                                    EXPECT_EQ(thread.rank(), 0);
+                                    std::this_thread::sleep_for(
+                                        std::chrono::milliseconds(2 * kSilenceMs));
+                                    worked = true;
+                                    return absl::OkStatus();
+                                  })
+                      .ok());
+      EXPECT_TRUE(worked);
+      EXPECT_TRUE(thread.Barrier().ok());
+    });
+  }
+}
+
+TEST(CommunicationThread, LeadersErrorIsItsOwn) {
+  RunRanksOn("ring", 3, kPatienceMs, [](CommunicationThread& thread) {
+    const absl::Status full = absl::ResourceExhaustedError("disk full");
+    EXPECT_EQ(thread.LeaderDoes("work", [&] { return full; }),
+              thread.rank() == 0 ? full : absl::OkStatus());
+  });
+}
+
+TEST(CommunicationThread, HangingStartAndEndAreErrors) {
+  // The library that blocks for ever in one of the two.
+  struct Hanging final : WrappedCommunicator {
+    Hanging(Communicator& inner, std::future<void> end)
+        : WrappedCommunicator(inner), end_(std::move(end)) {}
+    ~Hanging() override { end_.wait(); }
+    std::future<void> end_;
+  };
+  // Outlive the threads that are left behind.
+  static auto* const inner = new auto(NewThreadCommunicators(1, kPatienceMs));
+  static auto* const never = new std::promise<void>[2];
+  const auto start = [] { return std::make_unique<Hanging>(*(*inner)[0], never[0].get_future()); };
+  auto thread = CommunicationThread::Start(start, "ring", /*meeting_timeout_ms=*/50);
+  ASSERT_TRUE(thread.ok());
+  const std::string end((*thread)->Stop().message());
+  EXPECT_THAT(end, testing::StartsWith("MPI_Finalize has not returned on host "));
+  EXPECT_THAT(end, testing::EndsWith(" for 50 ms: another rank has not come to its end"));
+
+  const auto hang = []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    never[1].get_future().wait();
+    return absl::InternalError("never");
+  };
+  const absl::Status status = CommunicationThread::Start(hang, "ring", 50).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("MPI_Init has not returned on host "));
 }
 
 TEST(CommunicationThread, SilentRankIsNamed) {

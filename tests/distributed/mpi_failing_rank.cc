@@ -40,8 +40,15 @@ int RunUnequalLengths(bool longer) {
 
 int Run(const std::string& fault) {
   if (fault == "longer" || fault == "shorter") return RunUnequalLengths(fault == "longer");
-  auto started = CommunicationThread::Start([] { return NewMpiCommunicator(kTimeoutMs); }, "ring");
-  if (!started.ok()) return Fail(started.status());
+  const bool is_rank_1 = AnnouncedRank().rank == 1;
+  while (fault == "late" && is_rank_1) pause();
+  auto started =
+      CommunicationThread::Start([] { return NewMpiCommunicator(kTimeoutMs); }, "ring", kTimeoutMs);
+  if (!started.ok()) _exit(Fail(started.status()));
+  if (fault == "stays") {
+    while (is_rank_1) pause();
+    _exit(Fail((*started)->Stop()));
+  }
   CommunicationThread& thread = **started;
   std::vector<float> data(1'000'000);
   const Tensor tensor{data.data(), {static_cast<int64_t>(data.size())}, DType::kF32};
@@ -49,9 +56,7 @@ int Run(const std::string& fault) {
   if (thread.rank() == 1) {
     if (fault == "kill") raise(SIGKILL);
     if (fault == "exit") _exit(3);
-    if (fault == "hang") {
-      for (;;) pause();
-    }
+    while (fault == "hang") pause();
     if (fault == "abort_idle" || fault == "abort_busy") {
       Fail(kReason);
       if (fault == "abort_busy") thread.Submit("step", tensor, nullptr);

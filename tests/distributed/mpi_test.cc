@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
@@ -38,6 +39,14 @@ TEST_F(MpiTest, RankIsTheAnnouncedOne) {
   EXPECT_TRUE(StartedByMpirun());
   EXPECT_EQ(thread_->rank(), AnnouncedRank().rank);
   EXPECT_EQ(thread_->size(), AnnouncedRank().size);
+}
+
+// Another job's segment cannot be in it: the folder is new, and its name is none that mpirun chose.
+TEST_F(MpiTest, SharedMemoryIsItsOwn) {
+  const char* const folder = std::getenv("OMPI_MCA_btl_vader_backing_directory");
+  ASSERT_NE(folder, nullptr);
+  EXPECT_TRUE(std::string(folder).starts_with("/dev/shm/gyre.")) << folder;
+  EXPECT_EQ(std::filesystem::is_empty(folder), thread_->size() == 1);
 }
 
 // Element i of rank r, from both alone, so that every rank knows the whole sum.

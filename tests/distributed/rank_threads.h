@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <random>
@@ -65,6 +66,7 @@ class WrappedCommunicator : public Communicator {
     return inner_.Receive(data, bytes, from, tag);
   }
   absl::StatusOr<bool> Test(Request request) override { return inner_.Test(request); }
+  void Poke() override { inner_.Poke(); }
   void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
 
  private:
@@ -129,6 +131,45 @@ class CheckingCommunicator final : public WrappedCommunicator {
   }
 
   std::unordered_map<Request, InUse> in_use_;
+};
+
+// Copies what is sent, calls it finished, and hands it on in its next call of any kind, as MPI may
+// do with a short message.
+class BufferingCommunicator final : public WrappedCommunicator {
+ public:
+  using WrappedCommunicator::WrappedCommunicator;
+  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
+    Poke();
+    const char* const begin = static_cast<const char*>(data);
+    kept_.push_back({std::string(begin, begin + bytes), to, tag});
+    return kBuffered;
+  }
+  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
+    Poke();
+    return WrappedCommunicator::Receive(data, bytes, from, tag);
+  }
+  absl::StatusOr<bool> Test(Request request) override {
+    if (request == kBuffered) return true;
+    Poke();
+    return WrappedCommunicator::Test(request);
+  }
+  void Poke() override {
+    for (; sent_ < kept_.size(); ++sent_) {
+      const Kept& kept = kept_[sent_];
+      EXPECT_TRUE(
+          WrappedCommunicator::Send(kept.bytes.data(), kept.bytes.size(), kept.to, kept.tag).ok());
+    }
+  }
+
+ private:
+  static constexpr Request kBuffered = -1;
+  struct Kept {
+    std::string bytes;
+    int to, tag;
+  };
+
+  std::deque<Kept> kept_;
+  size_t sent_ = 0;
 };
 
 // Sleeps at random, and hides at random for how many calls that a request is finished: requests

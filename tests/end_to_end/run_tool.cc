@@ -59,7 +59,7 @@ void WriteBinary(const std::string& path, const std::string& bytes, bool gzip) {
 }
 
 // The flags of tests/mpirun_test.sh, which says why.
-std::vector<std::string> MpirunCommand(int ranks, const std::string& scratch) {
+std::vector<std::string> MpirunCommand(int ranks) {
   return {"mpirun",
           "-np",
           absl::StrCat(ranks),
@@ -80,10 +80,7 @@ std::vector<std::string> MpirunCommand(int ranks, const std::string& scratch) {
           "ob1",
           "--mca",
           "oob_tcp_if_include",
-          "lo",
-          "--mca",
-          "btl_vader_backing_directory",
-          scratch};
+          "lo"};
 }
 
 // One thread a rank by default: more would fight over a test machine's cores, and change the bits.
@@ -156,7 +153,7 @@ std::string ToolResult::ToString() const {
 Tool::Tool(const std::string& tool, const std::vector<std::string>& arguments,
            const ToolOptions& options)
     : start_s_(Now()), timeout_s_(options.timeout_s) {
-  // Open MPI puts sockets and shared memory below TMPDIR, whose path may have 108 characters.
+  // Open MPI puts sockets below TMPDIR, whose path may have 108 characters.
   char scratch[] = "/tmp/gyre.XXXXXX";
   GYRE_CHECK(mkdtemp(scratch) != nullptr);
   scratch_ = scratch;
@@ -168,7 +165,7 @@ Tool::Tool(const std::string& tool, const std::vector<std::string>& arguments,
   std::vector<std::string> command = {fs::absolute(fs::path("tools") / tool)};
   GYRE_CHECK(fs::exists(command[0]));
   if (options.ranks > 1) {
-    std::vector<std::string> mpirun = MpirunCommand(options.ranks, scratch_);
+    std::vector<std::string> mpirun = MpirunCommand(options.ranks);
     command.insert(command.begin(), mpirun.begin(), mpirun.end());
   }
   command.insert(command.end(), arguments.begin(), arguments.end());
