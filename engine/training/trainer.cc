@@ -156,7 +156,6 @@ absl::Status Trainer::Loop() {
   RETURN_IF_ERROR(FinishAll());
   if (stop_ && state_->step() < total_steps_) {
     RETURN_IF_ERROR(Save());
-    RETURN_IF_ERROR(communication_.Barrier());  // nobody leaves while the leader is writing
     return absl::CancelledError(
         absl::StrFormat("stopped after step %d; go on with --resume=latest --out=%s",
                         state_->step(), state_->out()));
@@ -241,7 +240,8 @@ absl::Status Trainer::Test() {
 
 absl::Status Trainer::Save() {
   RETURN_IF_ERROR(FinishAll());
-  return state_->Save(*model_, *stream_);
+  return communication_.LeaderDoes("writing a checkpoint",
+                                   [&] { return state_->Save(*model_, *stream_); });
 }
 
 }  // namespace gyre
