@@ -90,6 +90,7 @@ absl::Status Bench(CommunicationThread& communication) {
 }
 
 int Main(int argc, char** argv) {
+  LetWaitingThreadsSleep(argv);
   ParseFlags(argc, argv, kUsage);
   const auto ranks = JoinRanks("ring");
   if (!ranks.ok()) Fail(nullptr, ranks.status());

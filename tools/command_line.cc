@@ -1,5 +1,6 @@
 #include "tools/command_line.h"
 
+#include <omp.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -26,10 +27,13 @@ namespace {
 
 // Longer than ranks differ in reaching the same error, short against the 10 s a failure may take.
 constexpr std::chrono::milliseconds kOtherRanksWait(2000);
-// Far beyond any machine's cores; OpenMP crashes where the system runs out of threads.
+// In a process; far beyond any machine's cores.  OpenMP crashes where the system runs out of them.
 constexpr int kMostThreads = 1024;
 // Each has several threads and a copy of the net.
 constexpr int kMostRanks = 256;
+// Of a waiting OpenMP thread, some 50 ns each, before it sleeps.  On two cores of an idle machine a
+// step of LeNet takes as long as with libgomp's 300,000; beside two other busy threads a tenth.
+constexpr char kSpins[] = "6000";
 constexpr int64_t kSilentRankTimeoutMs = 300'000;
 
 // A rank's share of the host's cores.  Where mpirun has bound the process to cores, those are it.
@@ -44,6 +48,23 @@ int DefaultThreads(int ranks_in_process) {
   int sharers = 1;
   if (bound || local_ranks == nullptr || !absl::SimpleAtoi(local_ranks, &sharers)) sharers = 1;
   return std::max(1, cores / std::max(1, sharers) / ranks_in_process);
+}
+
+absl::StatusOr<int> Threads(const DeviceFlags& flags) {
+  const int most = kMostThreads / flags.in_process.size;
+  if (flags.threads < 0 || flags.threads > most) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--threads=%d: expected 1 to %d%s, or 0 for cores / ranks", flags.threads,
+                        most, flags.in_process.size > 1 ? " for each of these ranks" : ""));
+  }
+  const int limit = omp_get_thread_limit();  // of each rank
+  if (flags.threads > limit) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--threads=%d: OMP_THREAD_LIMIT allows %d in this environment; unset it, or ask for fewer",
+        flags.threads, limit));
+  }
+  if (flags.threads > 0) return flags.threads;
+  return std::min({DefaultThreads(flags.in_process.size), most, limit});
 }
 
 absl::StatusOr<size_t> ParseBytes(absl::string_view text) {
@@ -141,11 +162,7 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
 
 absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
   DeviceChoice choice;
-  choice.threads = flags.threads > 0 ? flags.threads : DefaultThreads(flags.in_process.size);
-  if (flags.threads < 0 || flags.threads > kMostThreads) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--threads=%d: expected 1 to %d, or 0 for cores / ranks", flags.threads, kMostThreads));
-  }
+  ASSIGN_OR_RETURN(choice.threads, Threads(flags));
   const auto kind = ParseDeviceKind(flags.kind);
   if (!kind.ok()) return Annotate(kind.status(), "--device");
   size_t memory = 0;  // not given
@@ -182,6 +199,7 @@ absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks) {
         "--ranks=%d: mpirun has started %d ranks already; leave --ranks out, or mpirun", ranks,
         announced));
   }
+  RETURN_IF_ERROR(CheckLauncher());
   Ranks joined;
   if (ranks == 1 && StartedByMpirun()) {
     ASSIGN_OR_RETURN(joined.emplace_back(),
@@ -210,6 +228,7 @@ absl::Status RunRanks(
     choice = OpenDevice(own);
     const absl::Status status = choice.ok() ? body(*communication, *choice) : choice.status();
     if (!status.ok() && !absl::IsCancelled(status)) Fail(communication.get(), status);
+    if (const absl::Status end = communication->Stop(); !end.ok()) Fail(nullptr, end);
     return status;
   };
   std::vector<std::thread> others;
@@ -217,6 +236,18 @@ absl::Status RunRanks(
   const absl::Status status = run(0);
   for (std::thread& other : others) other.join();
   return status;
+}
+
+void LetWaitingThreadsSleep(char** argv) {
+  for (const char* chosen : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
+    const char* const value = std::getenv(chosen);
+    if (value != nullptr && *value != '\0') return;
+  }
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return;
+  setenv("GOMP_SPINCOUNT", kSpins, 1);
+  execv(self.c_str(), argv);  // where it returns, it could not, and threads wait as they always do
 }
 
 void Fail(CommunicationThread* communication, const absl::Status& status) {

@@ -16,6 +16,11 @@ namespace gyre {
 
 inline constexpr int kExitFailed = 1, kExitUsage = 2, kExitStopped = 130;
 
+// First in main: starts the program anew with a GOMP_SPINCOUNT, unless the environment has chosen
+// how OpenMP's threads wait.  libgomp reads it before any code of ours runs.  By default they spin
+// for milliseconds, and on a busy machine they do it on the cores of those they wait for.
+void LetWaitingThreadsSleep(char** argv);
+
 // Parses absl flags; prints help and exits for --help.  Each --set adds to the ones before it.
 // Positional arguments are refused.  Errors end the program with kExitUsage.
 void ParseFlags(int argc, char** argv, absl::string_view usage);

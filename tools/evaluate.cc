@@ -68,6 +68,7 @@ absl::Status EvaluateFiles(const Files& files, const std::string& weights_path,
 }
 
 int Main(int argc, char** argv) {
+  LetWaitingThreadsSleep(argv);
   ParseFlags(argc, argv, kUsage);
   std::vector<std::string> overrides = SplitSet(absl::GetFlag(FLAGS_set));
   if (const std::string precision = absl::GetFlag(FLAGS_precision); !precision.empty()) {

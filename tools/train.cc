@@ -120,6 +120,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
 }
 
 int Main(int argc, char** argv) {
+  LetWaitingThreadsSleep(argv);
   ParseFlags(argc, argv, kUsage);
   std::signal(SIGINT, OnSignal);
   std::signal(SIGTERM, OnSignal);

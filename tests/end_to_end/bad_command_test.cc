@@ -98,6 +98,37 @@ const BadInput kFlags[] = {
      .message = "--threads=1000000: expected 1 to 1024, or 0 for cores / ranks",
      .arguments = {"--threads=1000000"},
      .ranks = {1}},
+    {.name = "TooManyThreadsOfAllRanks",
+     .message = "--threads=1024: expected 1 to 16 for each of these ranks, or 0 for cores / ranks",
+     .arguments = {"--threads=1024", "--ranks=64"},
+     .ranks = {1}},
+    {.name = "ThreadsBeyondOpenMpsLimit",
+     .message = "--threads=2: OMP_THREAD_LIMIT allows 1 in this environment; unset it, or ask for "
+                "fewer",
+     .arguments = {"--threads=2"},
+     .ranks = {1},
+     .env = {{"OMP_THREAD_LIMIT", "1"}}},
+    {.name = "StartedBySrun",
+     .message =
+         "srun has started this process as one of several (SLURM_STEP_NUM_TASKS=8), and each "
+         "would run alone; ranks come from Open MPI's mpirun, or from --ranks (for one "
+         "process, unset SLURM_STEP_NUM_TASKS)",
+     .ranks = {1},
+     .env = {{"SLURM_STEP_NUM_TASKS", "8"}}},
+    {.name = "StartedByAnotherMpiexec",
+     .message = "another mpiexec has started this process as one of several (PMI_SIZE=4), ...",
+     .ranks = {1},
+     .env = {{"SLURM_STEP_NUM_TASKS", "1"}, {"PMI_SIZE", "4"}}},
+    {.name = "StartedByPmix",
+     .message = "PMIx has started this process as one of several (PMIX_RANK=0), ...",
+     .ranks = {1},
+     .env = {{"PMIX_RANK", "0"}}},
+    {.name = "MpiOfAnotherMpirun",
+     .message =
+         "MPI does not start: mpirun has announced 2 ranks, and MPI found 1; is it the mpirun "
+         "of another MPI library?",
+     .ranks = {1},
+     .env = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}},
     {.name = "NoRanks", .message = "--ranks=0: expected 1 to 256", .arguments = {"--ranks=0"}},
     {.name = "RanksTwice",
      .message = "--ranks=3: mpirun has started 2 ranks already; leave --ranks out, or mpirun",

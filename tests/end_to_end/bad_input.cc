@@ -128,8 +128,9 @@ void ExpectOneMessage(const BadInput& input) {
 
   for (const int ranks : input.ranks) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
-    const ToolResult result = RunTool(input.tool, Command(input, folder.path()),
-                                      {.ranks = ranks, .timeout_s = kTimeoutSeconds});
+    const ToolResult result =
+        RunTool(input.tool, Command(input, folder.path()),
+                {.ranks = ranks, .env = input.env, .timeout_s = kTimeoutSeconds});
     EXPECT_FALSE(result.timed_out);
     EXPECT_EQ(result.exit_code, input.exit_code) << result.ToString();
     ExpectMessage(result, InFolder(input.message, folder.path()));

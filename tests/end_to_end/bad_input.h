@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -34,6 +35,7 @@ struct BadInput {
   bool begins = false;  // training begins, so that --out is there
   std::vector<int> ranks = {1, 2};
   std::string tool = "train";
+  std::map<std::string, std::string> env = {};
 };
 
 void PrintTo(const BadInput& input, std::ostream* out);

@@ -114,6 +114,23 @@ TEST(Threads, SameCommandSameBits) {
   EXPECT_EQ(folder.Digest("sim", {"--threads=2", "--device=sim"}), first);
 }
 
+// How OpenMP's threads wait, as libgomp tells when a program starts; the last start counts.
+TEST(Threads, WaitAsideUnlessTheUserChooses) {
+  const auto waiting = [](const std::string& policy, const std::string& spins) -> std::string {
+    const ToolResult result = RunTool("train", {"--help"},
+                                      {.env = {{"OMP_DISPLAY_ENV", "VERBOSE"},
+                                               {"OMP_WAIT_POLICY", policy},
+                                               {"GOMP_SPINCOUNT", spins}}});
+    EXPECT_EQ(result.exit_code, 0) << result.ToString();
+    const size_t line = result.err.rfind("GOMP_SPINCOUNT = ");
+    if (line == std::string::npos) return result.err;
+    return result.err.substr(line, result.err.find('\n', line) - line);
+  };
+  EXPECT_EQ(waiting("", ""), "GOMP_SPINCOUNT = '6000'");
+  EXPECT_EQ(waiting("passive", ""), "GOMP_SPINCOUNT = '0'");
+  EXPECT_EQ(waiting("", "77"), "GOMP_SPINCOUNT = '77'");
+}
+
 TEST(Files, GzipEqualsPlain) {
   SyntheticData data = kData;
   const TrainingFolder folder(data);
