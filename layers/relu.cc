@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kX = 0, kY = 1;  // states
 
-// !(x <= 0) lets a NaN through; a slope of 0 must not make one from -inf.
+// !(x <= 0) lets a NaN through; a slope of 0 must not make one from an infinity.
 template <typename T>
 struct ReluForward {
   AccumulateType<T> slope;
@@ -32,7 +32,7 @@ struct ReluBackward {
   T* dx;
   HOST_DEVICE void operator()(int64_t i) const {
     const AccumulateType<T> v = dy[i];
-    dx[i] = static_cast<T>(y[i] > 0 ? v : slope * v);
+    dx[i] = static_cast<T>(!(y[i] <= 0) ? v : slope > 0 ? slope * v : 0);
   }
 };
 

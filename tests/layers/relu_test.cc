@@ -30,12 +30,17 @@ TEST(Relu, NegativeSlope) {
   EXPECT_EQ(result->input_gradients[0], (Doubles{0.25, 0.5, 3, 1}));
 }
 
-// A NaN must reach the loss, where it is noticed, and an infinity must not become one.
+// A NaN must reach the loss, where it is noticed, and an infinity must not become one, nor an
+// infinite gradient where the slope is 0.
 TEST(Relu, PassesNaNOnAndMakesNone) {
   for (const DType compute : kRealTypes) {
-    const auto result =
-        RunLayer({"relu {}", {Real({3}, {std::nan(""), -kInf, kInf})}}, {.compute = compute});
+    LayerCase layer{"relu {}", {Real({3}, {std::nan(""), -kInf, kInf})}};
+    layer.output_gradient = {std::nan(""), kInf, -kInf};
+    const auto result = RunLayer(layer, {.compute = compute});
     ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(std::isnan(result->input_gradients[0][0]));
+    EXPECT_EQ(result->input_gradients[0][1], 0);
+    EXPECT_EQ(result->input_gradients[0][2], -kInf);
     EXPECT_TRUE(std::isnan(result->output[0]));
     EXPECT_EQ(result->output[1], 0);
     EXPECT_FALSE(std::signbit(result->output[1]));
