@@ -7,6 +7,7 @@
 // prevent neural networks from overfitting", JMLR 15, in the inverted form.
 
 #include "absl/strings/str_format.h"
+#include "engine/runtime/math.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/random.h"
 #include "layers/infer.h"
@@ -79,7 +80,7 @@ class Dropout : public Layer {
   absl::Status Apply(const LayerContext& context, const Tensor& from, const Tensor& to) const {
     if (identity_) return absl::OkStatus();
     return VisitReal(compute_, [&]<typename T>() {
-      const int64_t groups = (sample_elements_ + kWords - 1) / kWords;
+      const int64_t groups = CeilDiv<int64_t>(sample_elements_, kWords);
       // rate < 1, so the product is below 2^32.
       const auto drop_below = static_cast<uint32_t>(rate_ * 4294967296.0);
       return ForEach(context.stream, samples_ * groups,

@@ -24,6 +24,7 @@ _DEPS = [
     ":labelled_mean",
     ":layer",
     ":window",
+    "//engine/runtime:math",
     "//engine/runtime/parallel",
     "//engine/runtime/primitives",
     "//engine/runtime:random",

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/math.h"
 #include "memory/plan_text.h"
 #include "memory/strip_packing.h"
 
@@ -15,10 +16,6 @@ namespace {
 
 // Sums below this cannot overflow, whatever is added for alignment.
 constexpr size_t kMostBytes = size_t{1} << 60;
-
-constexpr size_t AlignUp(size_t bytes, size_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
 
 // What is placed as a whole: a state with its views, or a contiguous group of such states.
 struct Block {
@@ -117,12 +114,12 @@ absl::StatusOr<std::vector<Block>> MakeBlocks(const AccessTrace& trace,
                          " but differ in arena or persistence"));
       }
     }
-    block.offsets.push_back(AlignUp(block.bytes, kGroupAlignment));
+    block.offsets.push_back(RoundUp(block.bytes, kGroupAlignment));
     block.bytes = block.offsets.back() + state.bytes;
     block.members.push_back(i);
     block_of[i] = index;
   }
-  for (Block& block : blocks) block.bytes = AlignUp(block.bytes, kPlanAlignment);
+  for (Block& block : blocks) block.bytes = RoundUp(block.bytes, kPlanAlignment);
   return blocks;
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/runtime/math.h"
 
 namespace gyre {
 namespace {
@@ -84,7 +85,7 @@ std::string Explain(const AccessTrace& trace, const MemoryPlan& plan) {
     if (at.arena != Arena::kDevice) continue;
     persistent_bytes = std::max(persistent_bytes, at.offset + trace.states[i].bytes);
   }
-  persistent_bytes = (persistent_bytes + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment;
+  persistent_bytes = RoundUp(persistent_bytes, kPlanAlignment);
 
   std::string text;
   const auto line = [&text](const char* what, size_t bytes) {

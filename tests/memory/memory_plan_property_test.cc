@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 
+#include "engine/runtime/math.h"
 #include "memory/memory_plan.h"
 #include "tests/memory/random_trace.h"
 
@@ -15,8 +16,6 @@ namespace {
 
 constexpr int kTraces = 2000;
 constexpr size_t kUnlimited = SIZE_MAX;
-
-size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 int RootOf(const AccessTrace& trace, int state) {
   while (trace.states[state].view_of >= 0) state = trace.states[state].view_of;
