@@ -4,6 +4,7 @@
 // a net is inferred for chooses it for all.
 
 #include "absl/strings/str_format.h"
+#include "engine/runtime/parallel/column_sum.h"
 #include "layers/infer.h"
 #include "layers/window.h"
 
@@ -23,13 +24,21 @@ class Conv2dLayer : public Layer {
     ASSIGN_OR_RETURN(conv_, input.primitives->Prepare(conv));
 
     const bool data_gradient = NeedsGradient(input, kX);
+    pixels_ = conv.n * conv.out_h() * conv.out_w();
     LayerSpec spec;
-    spec.states = {
-        MakeState("input", StateKind::kInput, x, conv.dtype, kRead, InBackward(input, kRead)),
-        MakeState("output", StateKind::kOutput,
-                  Shape{conv.n, conv.out_h(), conv.out_w(), conv.filters}, conv.dtype, kWrite,
-                  kNone)};
+    spec.states = {MakeState("input", StateKind::kInput, x, conv.dtype, kRead, kNone),
+                   MakeState("output", StateKind::kOutput,
+                             Shape{conv.n, conv.out_h(), conv.out_w(), conv.filters}, conv.dtype,
+                             kWrite, kNone)};
     RETURN_IF_ERROR(AddParameters(input, conv, data_gradient, spec));
+    const bool weight_gradient = spec.states[kWeight].trained();
+    if (weight_gradient) spec.states[kX].backward = InBackward(input, kRead);
+    if (input.train && weight_gradient && bias_ >= 0 && !spec.states[bias_].trained()) {
+      // The primitive makes both gradients at once.
+      unused_ = static_cast<int>(spec.states.size());
+      spec.states.push_back(
+          MakeState("unused", StateKind::kScratch, Shape{conv.filters}, conv.dtype, kNone, kWrite));
+    }
     if (conv_->scratch_bytes() > 0) {
       scratch_ = static_cast<int>(spec.states.size());
       const uint8_t access = kRead | kWrite;
@@ -38,7 +47,7 @@ class Conv2dLayer : public Layer {
     }
     spec.applied_activation = true;
     spec.forward_flops = conv.forward_flops();
-    spec.backward_flops = (data_gradient ? 2 : 1) * spec.forward_flops;
+    spec.backward_flops = (data_gradient + weight_gradient) * spec.forward_flops;
     return spec;
   }
 
@@ -52,10 +61,13 @@ class Conv2dLayer : public Layer {
   absl::Status Backward(const LayerContext& context) const override {
     const std::span<const Tensor> gradients = context.gradients;
     const void* dy = gradients[kY].data;
+    void* dbias = nullptr;
+    if (bias_ >= 0) dbias = unused_ < 0 ? gradients[bias_].data : context.states[unused_].data;
     if (gradients[kWeight]) {
-      RETURN_IF_ERROR(conv_->BackwardWeights(
-          context.stream, context.states[kX].data, dy, gradients[kWeight].data,
-          bias_ < 0 ? nullptr : gradients[bias_].data, Scratch(context)));
+      RETURN_IF_ERROR(conv_->BackwardWeights(context.stream, context.states[kX].data, dy,
+                                             gradients[kWeight].data, dbias, Scratch(context)));
+    } else if (bias_ >= 0 && gradients[bias_]) {
+      RETURN_IF_ERROR(BackwardBias(context));
     }
     if (!gradients[kX]) return absl::OkStatus();
     return conv_->BackwardData(context.stream, dy, context.states[kWeight].data, gradients[kX].data,
@@ -142,12 +154,21 @@ class Conv2dLayer : public Layer {
     return absl::OkStatus();
   }
 
+  absl::Status BackwardBias(const LayerContext& context) const {
+    const Tensor &dy = context.gradients[kY], &dbias = context.gradients[bias_];
+    return VisitReal(dy.dtype, [&]<typename T>() {
+      return ReduceColumns(context.stream, pixels_, dbias.elements(),
+                           ColumnSum<T>{{}, dbias.elements(), dy.as<T>(), dbias.as<T>()});
+    });
+  }
+
   void* Scratch(const LayerContext& context) const {
     return scratch_ < 0 ? nullptr : context.states[scratch_].data;
   }
 
   const Conv2dConfig config_;
-  int bias_ = -1, scratch_ = -1;
+  int bias_ = -1, scratch_ = -1, unused_ = -1;  // states
+  int64_t pixels_ = 0;                          // of the output, over all images
   std::unique_ptr<Conv2d> conv_;
 };
 

@@ -25,19 +25,19 @@ class Dense : public Layer {
     compute_ = input.compute;
     samples_ = x[0];
     outputs_ = config_.outputs();
-    RETURN_IF_ERROR(Prepare(input, inputs));
 
     const bool data_gradient = NeedsGradient(input, kX);
-    LayerSpec spec;
-    spec.states = {
-        MakeState("input", StateKind::kInput, x, compute_, kRead, InBackward(input, kRead)),
-        MakeState("output", StateKind::kOutput, Shape{samples_, outputs_}, compute_, kWrite,
-                  kNone)};
     Initializer weights{.kind = Initializer::Kind::kXavier, .fan_in = inputs, .fan_out = outputs_};
-    ASSIGN_OR_RETURN(StateSpec weight,
+    ASSIGN_OR_RETURN(const StateSpec weight,
                      MakeParameter("weight", Shape{outputs_, inputs}, config_.weight(), weights,
                                    input, data_gradient ? kRead : kNone));
-    spec.states.push_back(std::move(weight));
+    RETURN_IF_ERROR(Prepare(input, inputs, weight.trained()));
+    LayerSpec spec;
+    spec.states = {
+        MakeState("input", StateKind::kInput, x, compute_, kRead,
+                  InBackward(input, weight.trained() ? kRead : kNone)),
+        MakeState("output", StateKind::kOutput, Shape{samples_, outputs_}, compute_, kWrite, kNone),
+        weight};
     if (config_.use_bias()) {
       Initializer zeros{.fan_in = inputs, .fan_out = outputs_};
       ASSIGN_OR_RETURN(StateSpec bias,
@@ -55,7 +55,7 @@ class Dense : public Layer {
                             static_cast<double>(outputs_);
     spec.forward_flops =
         products + (config_.use_bias() ? static_cast<double>(samples_ * outputs_) : 0);
-    spec.backward_flops = (data_gradient ? 2 : 1) * spec.forward_flops;
+    spec.backward_flops = (data_gradient + weight.trained()) * spec.forward_flops;
     return spec;
   }
 
@@ -80,16 +80,18 @@ class Dense : public Layer {
   }
 
  private:
-  absl::Status Prepare(const InferInput& input, int64_t inputs) {
+  absl::Status Prepare(const InferInput& input, int64_t inputs, bool weight_gradient) {
     GemmSpec forward{.dtype = compute_, .m = samples_, .n = outputs_, .k = inputs};
     forward.transpose_b = true;
     forward.bias = config_.use_bias();
     forward.activation = input.output_activation;
     ASSIGN_OR_RETURN(forward_, input.primitives->Prepare(forward));
     if (!input.train) return absl::OkStatus();
-    GemmSpec weight{.dtype = compute_, .m = outputs_, .n = inputs, .k = samples_};
-    weight.transpose_a = true;
-    ASSIGN_OR_RETURN(backward_weight_, input.primitives->Prepare(weight));
+    if (weight_gradient) {
+      GemmSpec weight{.dtype = compute_, .m = outputs_, .n = inputs, .k = samples_};
+      weight.transpose_a = true;
+      ASSIGN_OR_RETURN(backward_weight_, input.primitives->Prepare(weight));
+    }
     if (!NeedsGradient(input, kX)) return absl::OkStatus();
     const GemmSpec data{.dtype = compute_, .m = samples_, .n = inputs, .k = outputs_};
     ASSIGN_OR_RETURN(backward_data_, input.primitives->Prepare(data));

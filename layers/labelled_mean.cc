@@ -35,6 +35,7 @@ absl::StatusOr<LayerSpec> LabelledMean::Infer(const InferInput& input,
     count_ = static_cast<int>(spec.states.size());
     spec.states.push_back(MakeState("count", StateKind::kStatistic, Shape{1}, DType::kF64,
                                     kRead | kWrite, InBackward(input, kRead)));
+    spec.states.back().summed_after = 0;
   }
   spec.forward_phases = phases();
   return spec;

@@ -21,7 +21,7 @@ enum class StateKind : uint8_t {
   kOutput,
   kParameter,  // trained
   kBuffer,     // persistent, untrained: running statistics, carried rows
-  kStatistic,  // summed over ranks between phases
+  kStatistic,  // of the samples; see summed_after
   kSaved,      // forward leaves it for backward
   kScratch,    // lives for one call
 };
@@ -45,6 +45,10 @@ struct StateSpec {
   std::vector<CanonicalPart> parts;           // kParameter, kBuffer: what Convert splits it into
   Initializer initializer;                    // kParameter, kBuffer
   double learning_rate_multiplier = 1, decay_multiplier = 1;  // kParameter
+  int summed_after = -1;  // kStatistic: the forward phase after which ranks sum it; -1: never
+
+  // A parameter whose multiplier is 0 is frozen: it has no gradient.
+  bool trained() const { return kind == StateKind::kParameter && learning_rate_multiplier != 0; }
 
   size_t size_bytes() const {
     return bytes != 0 ? bytes : static_cast<size_t>(shape.elements()) * SizeOf(dtype);
@@ -61,7 +65,7 @@ struct Alias {
 struct LayerSpec {
   std::vector<StateSpec> states;  // inputs first, in order, then outputs, then the rest
   std::vector<Alias> aliases;
-  int forward_phases = 1;  // between phases each kStatistic but `metric` is summed over ranks
+  int forward_phases = 1;  // see RunForwardPhases
   int loss_output = -1;    // state index of a scalar output to be minimised
   double loss_weight = 1;  // its factor in the run's loss: what the net seeds its gradient with
   int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples
@@ -100,8 +104,8 @@ struct StepScalars {
 struct LayerContext {
   Stream& stream;
   // Indexed as LayerSpec::states.  states[i] is bound where the pass declares access; gradients[i]
-  // where the pass must read (outputs) or assign (inputs, parameters) a gradient, which has the
-  // state's shape, dtype and layout.  Layers assign; sums are the net's own steps.
+  // where the pass must read (outputs) or assign (inputs, trained parameters) a gradient, which has
+  // the state's shape, dtype and layout.  Layers assign; sums are the net's own steps.
   std::span<const Tensor> states, gradients;
   const StepScalars* step;  // device memory
   Fault* fault;             // device memory
@@ -121,5 +125,18 @@ class Layer {
   virtual absl::Status Pack(int state, std::span<const Tensor> parts, Tensor opaque) const;
   virtual absl::Status Unpack(int state, Tensor opaque, std::span<const Tensor> parts) const;
 };
+
+// The forward pass of one layer over its ranks, here and in others' processes: run(phase) for each
+// phase, and sum(state) for each statistic that is due after it.  Both return absl::Status.
+template <typename Run, typename Sum>
+absl::Status RunForwardPhases(const LayerSpec& spec, const Run& run, const Sum& sum) {
+  for (int phase = 0; phase < spec.forward_phases; ++phase) {
+    RETURN_IF_ERROR(run(phase));
+    for (size_t s = 0; s < spec.states.size(); ++s) {
+      if (spec.states[s].summed_after == phase) RETURN_IF_ERROR(sum(s));
+    }
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace gyre

@@ -33,25 +33,21 @@ absl::Status Net::Forward(Stream& stream, const SumStatistic& sum) const {
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const NetNode& node = plan_.spec.nodes[n];
     if (node.applied_by_producer) continue;
-    for (int phase = 0; phase < node.spec.forward_phases; ++phase) {
-      const LayerContext context{.stream = stream,
-                                 .states = nodes_[n].forward,
-                                 .gradients = {},
-                                 .step = step_scalars(),
-                                 .fault = fault(),
-                                 .layer = static_cast<int>(n),
-                                 .phase = phase};
-      const absl::Status status = node.layer->Forward(context);
-      if (!status.ok()) return Annotate(status, absl::StrCat("layer ", node.config->name()));
-      if (phase + 1 == node.spec.forward_phases) break;
-      for (size_t s = 0; s < node.spec.states.size(); ++s) {
-        if (node.spec.states[s].kind != StateKind::kStatistic) continue;
-        if (static_cast<int>(s) == node.spec.metric) continue;
-        RETURN_IF_ERROR(sum(stream,
-                            absl::StrCat(node.config->name(), ".", node.spec.states[s].name),
-                            nodes_[n].forward[s]));
-      }
-    }
+    const auto run = [&](int phase) {
+      return Annotate(node.layer->Forward({.stream = stream,
+                                           .states = nodes_[n].forward,
+                                           .gradients = {},
+                                           .step = step_scalars(),
+                                           .fault = fault(),
+                                           .layer = static_cast<int>(n),
+                                           .phase = phase}),
+                      absl::StrCat("layer ", node.config->name()));
+    };
+    const auto sum_over_ranks = [&](size_t s) {
+      return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name),
+                 nodes_[n].forward[s]);
+    };
+    RETURN_IF_ERROR(RunForwardPhases(node.spec, run, sum_over_ranks));
   }
   return absl::OkStatus();
 }
@@ -67,16 +63,14 @@ absl::Status Net::SeedLosses(Stream& stream) const {
 }
 
 absl::Status Net::SumPartialGradients(Stream& stream, int value) const {
-  const std::vector<int>& partials = plan_.trace.partial_gradients[value];
-  if (partials.empty()) return absl::OkStatus();
+  if (plan_.trace.partial_gradients[value].empty()) return absl::OkStatus();
   const Value& spec = plan_.spec.values[value];
-  const Tensor total{Address(plan_.trace.value_gradients[value]), spec.shape, spec.dtype};
-  const bool is_loss = plan_.spec.nodes[spec.producer].spec.loss_output >= 0;
-  if (!is_loss) RETURN_IF_ERROR(Fill(stream, 0, total));
-  for (int partial : partials) {
-    RETURN_IF_ERROR(AddInto(stream, {Address(partial), spec.shape, spec.dtype}, total));
-  }
-  return absl::OkStatus();
+  const auto tensor = [&](int state) { return Tensor{Address(state), spec.shape, spec.dtype}; };
+  const Tensor total = tensor(plan_.trace.value_gradients[value]);
+  std::vector<Tensor> terms;
+  if (plan_.spec.nodes[spec.producer].spec.loss_output >= 0) terms.push_back(total);
+  for (int partial : plan_.trace.partial_gradients[value]) terms.push_back(tensor(partial));
+  return SumOf(stream, terms, total);
 }
 
 absl::Status Net::Backward(Stream& stream, const BucketReady& bucket_ready) const {

@@ -12,11 +12,19 @@ struct FillWith {
   HOST_DEVICE void operator()(int64_t i) const { to[i] = value; }
 };
 
+// What a kernel's arguments hold of pointers; a value has seldom more than two consumers.
+constexpr int kMostTerms = 32;
+
 template <typename T>
-struct Accumulate {
-  const T* from;
+struct SumTerms {
+  const T* terms[kMostTerms];
+  int count;
   T* to;
-  HOST_DEVICE void operator()(int64_t i) const { to[i] = static_cast<T>(to[i] + from[i]); }
+  HOST_DEVICE void operator()(int64_t i) const {
+    AccumulateType<T> sum = 0;
+    for (int k = 0; k < count; ++k) sum += terms[k][i];
+    to[i] = static_cast<T>(sum);
+  }
 };
 
 }  // namespace
@@ -27,10 +35,18 @@ absl::Status Fill(Stream& stream, double value, Tensor to) {
   });
 }
 
-absl::Status AddInto(Stream& stream, Tensor from, Tensor to) {
-  GYRE_CHECK(from.elements() == to.elements());
-  return VisitReal(to.dtype, [&]<typename T>() {
-    return ForEach(stream, to.elements(), Accumulate<T>{from.as<T>(), to.as<T>()});
+absl::Status SumOf(Stream& stream, std::span<const Tensor> terms, Tensor to) {
+  return VisitReal(to.dtype, [&]<typename T>() -> absl::Status {
+    SumTerms<T> sum{.terms = {}, .count = 0, .to = to.as<T>()};
+    for (size_t k = 0; k < terms.size(); ++k) {
+      GYRE_CHECK(terms[k].elements() == to.elements());
+      sum.terms[sum.count++] = terms[k].as<T>();
+      if (sum.count < kMostTerms && k + 1 < terms.size()) continue;
+      RETURN_IF_ERROR(ForEach(stream, to.elements(), sum));
+      sum.terms[0] = sum.to;
+      sum.count = 1;
+    }
+    return absl::OkStatus();
   });
 }
 

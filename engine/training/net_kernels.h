@@ -1,13 +1,16 @@
 // net_kernels.h: the net's own elementwise steps, for every real type.
 #pragma once
 
+#include <span>
+
 #include "engine/runtime/device/device.h"
 
 namespace gyre {
 
 // to <- value, elementwise.  Enqueues on stream.
 absl::Status Fill(Stream& stream, double value, Tensor to);
-// to <- to + from, elementwise; equal lengths.  Enqueues on stream.
-absl::Status AddInto(Stream& stream, Tensor from, Tensor to);
+// to <- the sum of `terms` in order, elementwise, rounded once (once in 32 terms); equal lengths.
+// `to` may be the first term.  Enqueues on stream.
+absl::Status SumOf(Stream& stream, std::span<const Tensor> terms, Tensor to);
 
 }  // namespace gyre

@@ -42,6 +42,11 @@ void MoveReluPastMaxPool(NetGraph& graph) {
   }
 }
 
+bool Trained(const NetNode& node) {
+  return std::any_of(node.spec.states.begin(), node.spec.states.end(),
+                     [](const StateSpec& state) { return state.trained(); });
+}
+
 class Inference {
  public:
   Inference(const Parsed<NetConfig>& config, const InferNetOptions& options,
@@ -145,9 +150,6 @@ class Inference {
     const StateSpec& output = node.spec.states[OutputState(node)];
     GYRE_CHECK(output.kind == StateKind::kOutput);
     node.output = static_cast<int>(net_.values.size());
-    const bool has_parameters =
-        std::any_of(node.spec.states.begin(), node.spec.states.end(),
-                    [](const StateSpec& s) { return s.kind == StateKind::kParameter; });
     const bool some_input =
         std::any_of(needs_gradient.begin(), needs_gradient.end(), [](uint8_t n) { return n != 0; });
     net_.values.push_back({.name = node.config->name(),
@@ -155,7 +157,7 @@ class Inference {
                            .dtype = output.dtype,
                            .producer = index,
                            .memory = node.output,
-                           .needs_gradient = options_.train && (has_parameters || some_input)});
+                           .needs_gradient = options_.train && (Trained(node) || some_input)});
     net_.nodes.push_back(std::move(node));
     return absl::OkStatus();
   }
@@ -179,15 +181,11 @@ class Inference {
         parameters_.Add({.layer = layer, .spec = state, .state = i, .owner = node.layer});
         continue;
       }
-      node.parameters[i] = parameters_.Find(layer, state.name);
-      if (node.parameters[i] < 0) {
-        return Error(*node.config,
-                     absl::InvalidArgumentError(absl::StrFormat(
-                         "has the parameter \"%s\", which the training net lacks; remove `phase: "
-                         "TEST` or the layer",
-                         state.name)));
+      const absl::StatusOr<int> found = parameters_.Find(layer, state);
+      if (!found.ok()) {
+        return Error(*node.config, absl::InvalidArgumentError(found.status().message()));
       }
-      GYRE_CHECK(parameters_.all()[node.parameters[i]].spec.layout == state.layout);
+      node.parameters[i] = *found;
     }
     return absl::OkStatus();
   }
@@ -202,6 +200,7 @@ class Inference {
           "%s: the net has no loss to train with; add a layer such as softmax_cross_entropy",
           config_.source->file()));
     }
+    bool any_trained = false;
     std::vector<bool> reaches_loss(net_.values.size(), false);
     for (int i = static_cast<int>(net_.nodes.size()) - 1; i >= 0; --i) {
       NetNode& node = net_.nodes[i];
@@ -210,14 +209,17 @@ class Inference {
       for (int input : node.inputs) {
         if (reaches_loss[node.output]) reaches_loss[input] = true;
       }
-      const bool trained =
-          std::any_of(node.spec.states.begin(), node.spec.states.end(),
-                      [](const StateSpec& s) { return s.kind == StateKind::kParameter; });
-      if (trained && !node.backward) {
+      any_trained = any_trained || Trained(node);
+      if (Trained(node) && !node.backward) {
         return Error(*node.config,
                      absl::InvalidArgumentError("has parameters that no loss depends on; feed it "
                                                 "to a loss or remove it"));
       }
+    }
+    if (!any_trained) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: the net has no parameter to train, or each learning_rate_multiplier is 0",
+          config_.source->file()));
     }
     for (size_t v = 0; v < net_.values.size(); ++v) {
       Value& value = net_.values[v];

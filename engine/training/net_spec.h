@@ -52,8 +52,9 @@ struct InferNetOptions {
 };
 
 // Errors: InvalidArgument with file:line:column and the layer's name: those of the layers; no loss
-// in a training net; a parameter that no loss depends on; a layer with parameters that the training
-// net lacks.  `parameters` is filled if options.same_parameters_as is null, else searched.
+// in a training net, or no trained parameter; one that no loss depends on; a layer with parameters
+// that the training net lacks.  `parameters` is filled if options.same_parameters_as is null, else
+// searched.
 absl::StatusOr<NetSpec> InferNet(const Parsed<NetConfig>& config, const InferNetOptions& options,
                                  ParameterSet& parameters);
 

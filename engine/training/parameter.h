@@ -16,12 +16,12 @@ namespace gyre {
 
 struct Parameter {
   std::string layer;                   // the layer's name
-  StateSpec spec;                      // kind kParameter (trained) or kBuffer
+  StateSpec spec;                      // kind kParameter or kBuffer
   int state = 0;                       // index in the layer's spec
   std::shared_ptr<const Layer> owner;  // packs and unpacks
 
   std::string name() const { return layer + "." + spec.name; }
-  bool trained() const { return spec.kind == StateKind::kParameter; }
+  bool trained() const { return spec.trained(); }
   // Elements of the storage, padding included: what optimizers and reductions see.
   int64_t storage_elements() const {
     return static_cast<int64_t>(spec.size_bytes() / SizeOf(spec.dtype));
@@ -39,8 +39,9 @@ class ParameterSet {
  public:
   void Add(Parameter parameter) { parameters_.push_back(std::move(parameter)); }
   std::span<const Parameter> all() const { return parameters_; }
-  // Index of a layer's state, or -1.
-  int Find(absl::string_view layer, absl::string_view state) const;
+  // Index of a layer's state, for a net that uses what another one made.  Errors: NotFound;
+  // InvalidArgument if its size is another, as that of a buffer with a row a sample would be.
+  absl::StatusOr<int> Find(absl::string_view layer, const StateSpec& state) const;
 
  private:
   std::vector<Parameter> parameters_;

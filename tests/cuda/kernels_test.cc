@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <set>
 #include <string>
@@ -177,7 +178,7 @@ class KernelsTest : public CudaDeviceTest {
       for (const int64_t elements : {35, 1 << 20}) {  // in one piece, and in several
         const Tensor a = MakeTensor({elements}, dtype), b = MakeTensor({elements}, dtype);
         EXPECT_TRUE(Fill(*stream_, 1, a).ok());
-        EXPECT_TRUE(AddInto(*stream_, a, b).ok());
+        EXPECT_TRUE(SumOf(*stream_, std::array{b, a}, b).ok());
         EXPECT_TRUE(SumSquares(*stream_, a, Memory(SumSquaresScratch(elements)),
                                static_cast<double*>(Memory(sizeof(double))))
                         .ok());

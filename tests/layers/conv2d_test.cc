@@ -140,6 +140,19 @@ TEST(Conv2d, DeclaresParameters) {
   EXPECT_EQ(result->spec.backward_flops, 2 * result->spec.forward_flops);
 }
 
+// What is frozen has no gradient, and what only its gradient needs is not read or computed.
+TEST(Conv2d, Frozen) {
+  const std::string frozen = " { learning_rate_multiplier: 0 } ", weight = "weight" + frozen;
+  for (const std::string& which : {weight, "bias" + frozen, weight + "bias" + frozen}) {
+    CheckContract({"conv2d { filters: 3 kernel: 2 " + which + "}", {Distinct({2, 4, 3, 2}, 1)}});
+  }
+  const auto result =
+      RunLayer({"conv2d { filters: 3 kernel: 2 " + weight + "}", {Distinct({2, 4, 3, 2}, 1)}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->spec.states[0].backward, kNone);
+  EXPECT_EQ(result->spec.backward_flops, result->spec.forward_flops);
+}
+
 TEST(Conv2d, Errors) {
   const TestInput x = Distinct({2, 3, 4, 4}, 1);
   EXPECT_EQ(Refusal({"conv2d { kernel: 2 }", {x}}), "filters: expected 1 to 2147483647, got 0");

@@ -106,6 +106,18 @@ TEST(Dense, ReadsInBackwardOnlyWhatItNeeds) {
   EXPECT_EQ(first->spec.backward_flops, 2 * 2 * 6 * 4 + 2 * 4);
 }
 
+// What is frozen has no gradient, and what only its gradient needs is not read or computed.
+TEST(Dense, Frozen) {
+  const std::string frozen = " { learning_rate_multiplier: 0 } ", weight = "weight" + frozen;
+  for (const std::string& which : {weight, "bias" + frozen, weight + "bias" + frozen}) {
+    CheckContract({"dense { outputs: 4 " + which + "}", {Distinct({3, 5}, 1)}});
+  }
+  const auto result = RunLayer({"dense { outputs: 4 " + weight + "}", {Distinct({2, 6}, 1)}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->spec.states[0].backward, kNone);
+  EXPECT_EQ(result->spec.backward_flops, 2 * 2 * 6 * 4 + 2 * 4);
+}
+
 TEST(Dense, Errors) {
   const TestInput x = Distinct({2, 3}, 1);
   EXPECT_EQ(Refusal({"dense {}", {x}}), "outputs: expected 1 to 2147483647, got 0");

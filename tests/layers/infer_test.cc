@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <vector>
 
 namespace gyre {
 namespace {
@@ -43,6 +44,34 @@ class Plain : public Layer {
   absl::Status Forward(const LayerContext&) const override { return absl::OkStatus(); }
   absl::Status Backward(const LayerContext&) const override { return absl::OkStatus(); }
 };
+
+// Three phases of two ranks: the mean of all, then the mean square from it.  A statistic that were
+// summed again after a later phase would be multiplied by the ranks.
+TEST(Layer, AStatisticIsSummedOnceAfterItsPhase) {
+  LayerSpec spec;
+  spec.forward_phases = 3;
+  spec.states.resize(4);
+  for (StateSpec& state : spec.states) state.kind = StateKind::kStatistic;
+  spec.states[1].summed_after = 0;
+  spec.states[2].summed_after = 1;
+  std::vector<std::vector<double>> of_rank = {{0, 0, 0, 0}, {0, 0, 0, 0}};  // [rank][state]
+  const auto run = [&](int phase) {
+    for (size_t r = 0; r < 2; ++r) {
+      std::vector<double>& state = of_rank[r];
+      if (phase == 0) state = {1, 10.0 * (r + 1), 0, 1};
+      if (phase == 1) state[2] = state[1] + r;
+      if (phase == 2) state[0] = state[1] + state[2];
+    }
+    return absl::OkStatus();
+  };
+  const auto sum = [&](size_t state) {
+    of_rank[0][state] = of_rank[1][state] = of_rank[0][state] + of_rank[1][state];
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(RunForwardPhases(spec, run, sum).ok());
+  EXPECT_EQ(of_rank[0], (std::vector<double>{30 + 61, 30, 61, 1}));
+  EXPECT_EQ(of_rank[1], of_rank[0]);
+}
 
 TEST(Layer, PackAndUnpackCopyTheOnlyPart) {
   std::array<float, 3> canonical = {1, 2, 3}, opaque = {}, back = {};

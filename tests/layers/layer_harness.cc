@@ -134,7 +134,7 @@ class Rank {
   const LayerSpec& spec() const { return spec_; }
   bool HasGradient(size_t i) const {
     const StateSpec& state = spec_.states[i];
-    if (state.kind == StateKind::kParameter) return options_.parameter_gradients;
+    if (state.kind == StateKind::kParameter) return options_.parameter_gradients && state.trained();
     return state.kind == StateKind::kInput && IsReal(state.dtype) && options_.input_gradients;
   }
 
@@ -221,19 +221,14 @@ void Add(Doubles& to, const Doubles& from) {
   for (size_t i = 0; i < from.size(); ++i) to[i] += from[i];
 }
 
-// What the net does between phases.
-absl::Status SumStatistics(std::vector<std::unique_ptr<Rank>>& ranks) {
-  const LayerSpec& spec = ranks[0]->spec();
-  for (size_t i = 0; i < spec.states.size(); ++i) {
-    if (spec.states[i].kind != StateKind::kStatistic || static_cast<int>(i) == spec.metric)
-      continue;
-    Doubles sum;
-    for (auto& rank : ranks) {
-      ASSIGN_OR_RETURN(const Doubles values, rank->StateValues(i));
-      Add(sum, values);
-    }
-    for (auto& rank : ranks) RETURN_IF_ERROR(rank->SetStateValues(i, sum));
+// What the net's ranks do together.
+absl::Status SumOverRanks(std::vector<std::unique_ptr<Rank>>& ranks, size_t state) {
+  Doubles sum;
+  for (auto& rank : ranks) {
+    ASSIGN_OR_RETURN(const Doubles values, rank->StateValues(state));
+    Add(sum, values);
   }
+  for (auto& rank : ranks) RETURN_IF_ERROR(rank->SetStateValues(state, sum));
   return absl::OkStatus();
 }
 
@@ -329,10 +324,13 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
     if (result.spec.states[i].kind != StateKind::kParameter) continue;
     ASSIGN_OR_RETURN(result.parameters.emplace_back(), ranks[0]->Parameter(i, /*gradient=*/false));
   }
-  for (int phase = 0; phase < result.spec.forward_phases; ++phase) {
-    if (phase > 0) RETURN_IF_ERROR(SumStatistics(ranks));
-    for (auto& rank : ranks) RETURN_IF_ERROR(rank->Forward(phase));
-  }
+  RETURN_IF_ERROR(RunForwardPhases(
+      result.spec,
+      [&](int phase) {
+        for (auto& rank : ranks) RETURN_IF_ERROR(rank->Forward(phase));
+        return absl::OkStatus();
+      },
+      [&](size_t state) { return SumOverRanks(ranks, state); }));
   for (auto& rank : ranks) RETURN_IF_ERROR(CollectForward(*rank, output, result));
   result.output_shape = result.spec.states[output].shape;
   if (!options.train || !options.backward) return result;

@@ -6,6 +6,8 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "models/schema/parse.h"
 
 namespace gyre {
@@ -92,6 +94,82 @@ TEST(Model, TestNetsShareTheParametersMemory) {
                 plan->train->memory.placements[plan->train->trace.parameters[p]].offset);
     }
   }
+}
+
+// A frozen layer has no gradient to compute, send or count in a norm, and where nothing below it is
+// trained, no backward.
+TEST(Model, FrozenLayersCostNoBackward) {
+  const auto frozen = [](const std::string& names) {
+    std::string text;
+    for (absl::string_view name : absl::StrSplit(names, ',', absl::SkipEmpty())) {
+      absl::StrAppend(&text, name, " { learning_rate_multiplier: 0 } ");
+    }
+    return text;
+  };
+  const struct {
+    const char *conv, *fc1;
+    std::vector<std::string> backward, gradients;
+  } cases[] = {
+      {"weight,bias",
+       "",
+       {"fc1", "fc2", "loss"},
+       {"fc2.weight", "fc2.bias", "fc1.weight", "fc1.bias"}},
+      {"weight,bias", "weight,bias", {"fc2", "loss"}, {"fc2.weight", "fc2.bias"}},
+      {"weight,bias", "weight", {"fc1", "fc2", "loss"}, {"fc2.weight", "fc2.bias", "fc1.bias"}},
+      {"weight",
+       "weight,bias",
+       {"conv", "pool", "fc1", "fc2", "loss"},
+       {"fc2.weight", "fc2.bias", "conv.bias"}}};
+  const Primitives primitives(DeviceKind::kCpu, 1);
+  for (const auto& c : cases) {
+    const Parsed<NetConfig> net = *ParseNetText(
+        absl::StrCat(R"(name: "t" input { name: "image" dims: [6, 6, 2] }
+                        input { name: "label" type: LABEL }
+                        layer { name: "conv" conv2d { filters: 3 kernel: 3 )",
+                     frozen(c.conv), R"(} } layer { name: "pool" pool2d { kernel: 2 } }
+                        layer { name: "fc1" dense { outputs: 6 )",
+                     frozen(c.fc1), R"(} } layer { name: "fc2" dense { outputs: 4 } }
+                        layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy {} }
+                        )"),
+        "test.textproto");
+    const auto plan = PlanModel(net, {.shape = {.global = 5},
+                                      .test_batch = 3,
+                                      .test_samples = 7,
+                                      .slots = {"momentum"},
+                                      .primitives = &primitives});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::vector<std::string> backward, gradients;
+    for (const NetNode& node : plan->train->spec.nodes) {
+      if (node.backward) backward.push_back(node.config->name());
+    }
+    EXPECT_EQ(backward, c.backward);
+    for (const BucketedGradient& gradient : plan->train->order.gradients) {
+      gradients.push_back(plan->parameters.all()[gradient.parameter].name());
+    }
+    EXPECT_EQ(gradients, c.gradients);
+    for (size_t p = 0; p < plan->parameters.all().size(); ++p) {
+      const bool trained = plan->parameters.all()[p].trained();
+      EXPECT_EQ(plan->train->trace.slots[p].size(), trained ? 1u : 0u);
+      EXPECT_EQ(plan->train->trace.gradients[p] >= 0, trained);
+    }
+  }
+}
+
+// What nets of other batch sizes share cannot have a row a sample.
+TEST(ParameterSetTest, FindsByNameAndSize) {
+  ParameterSet set;
+  StateSpec rows;
+  rows.name = "rows";
+  rows.kind = StateKind::kBuffer;
+  rows.shape = Shape{5, 3};
+  set.Add({.layer = "lstm", .spec = rows, .owner = nullptr});
+  EXPECT_EQ(*set.Find("lstm", rows), 0);
+  EXPECT_TRUE(absl::IsNotFound(set.Find("other", rows).status()));
+  rows.shape = Shape{4, 3};
+  EXPECT_EQ(set.Find("lstm", rows).status(),
+            absl::InvalidArgumentError("rows is [5, 3] F32 in the training net, but would be "
+                                       "[4, 3] F32 here; nets of other batch sizes share it, so "
+                                       "it cannot depend on the batch"));
 }
 
 }  // namespace

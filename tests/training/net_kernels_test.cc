@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -38,20 +39,33 @@ TYPED_TEST(NetKernels, FillRounds) {
   for (const TypeParam x : to) EXPECT_EQ(x, static_cast<TypeParam>(1.0 / 3));
 }
 
-// 1 + 2^-8 + 2^-11 fits none of the 16-bit types: the sum is rounded, its terms are not.
-TYPED_TEST(NetKernels, AddIntoRoundsTheSum) {
-  auto from = Stored<TypeParam>({2, 0x1.2p-8, 0.5});
-  auto to = Stored<TypeParam>({3, 1, -0.5});
-  ASSERT_TRUE(AddInto(*this->stream_, View(from), View(to)).ok());
+// Terms of a quarter of a rounding each count: the sum is rounded, not what it is made of.  The
+// first term may be the result's memory.
+TYPED_TEST(NetKernels, SumIsRoundedOnce) {
+  constexpr float kEpsilon = std::is_same_v<TypeParam, Half> ? 0x1p-10f : 0x1p-7f;
+  auto first = Stored<TypeParam>({1, -3}), small = Stored<TypeParam>({kEpsilon / 4, kEpsilon / 2});
+  const Tensor to = View(first);
+  const std::array terms{to, View(small), View(small), View(small), View(small)};
+  ASSERT_TRUE(SumOf(*this->stream_, terms, to).ok());
   ASSERT_TRUE(this->stream_->Synchronize().ok());
-  const auto expected = Stored<TypeParam>({5, 1 + 0x1.2p-8f, 0});
-  for (size_t i = 0; i < to.size(); ++i) EXPECT_EQ(to[i], expected[i]) << i;
+  EXPECT_EQ(first, Stored<TypeParam>({1 + kEpsilon, -3 + 2 * kEpsilon}));
+}
+
+TYPED_TEST(NetKernels, SumOfManyTerms) {
+  for (const size_t count : {1, 31, 32, 33, 63, 64, 100}) {
+    auto one = Stored<TypeParam>({1, 2}), sum = Stored<TypeParam>({7, 7});
+    const std::vector<Tensor> terms(count, View(one));
+    ASSERT_TRUE(SumOf(*this->stream_, terms, View(sum)).ok());
+    ASSERT_TRUE(this->stream_->Synchronize().ok());
+    const auto n = static_cast<float>(count);
+    EXPECT_EQ(sum, Stored<TypeParam>({n, 2 * n})) << count;
+  }
 }
 
 TYPED_TEST(NetKernels, NoElements) {
   std::vector<TypeParam> none;
   EXPECT_TRUE(Fill(*this->stream_, 1, View(none)).ok());
-  EXPECT_TRUE(AddInto(*this->stream_, View(none), View(none)).ok());
+  EXPECT_TRUE(SumOf(*this->stream_, std::array{View(none), View(none)}, View(none)).ok());
   EXPECT_TRUE(this->stream_->Synchronize().ok());
 }
 

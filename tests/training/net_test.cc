@@ -148,6 +148,7 @@ void ExpectGradients(const std::string& layers, int samples = 12) {
   std::mt19937 random(1);
   for (size_t p = 0; p < rank.parameters().all().size(); ++p) {
     const Parameter& parameter = rank.parameters().all()[p];
+    if (!parameter.trained()) continue;
     const int index = static_cast<int>(p);
     auto* values = rank.net().parameter(index, rank.parameters()).as<double>();
     const std::vector<double> gradient =
@@ -193,6 +194,16 @@ constexpr char kForkedNet[] = R"(
   layer { name: "loss_a2" input: "a" input: "label" softmax_cross_entropy { loss_weight: 0.5 } })";
 
 TEST(NetTest, GradientsOfAConvNet) { ExpectGradients(kConvNet); }
+
+TEST(NetTest, GradientsThroughAFrozenLayer) {
+  ExpectGradients(R"(
+    layer { name: "a" conv2d { filters: 3 kernel: 3 weight { learning_rate_multiplier: 0 } } }
+    layer { name: "b" relu { negative_slope: 0.1 } }
+    layer { name: "c" dense { outputs: 6 weight { learning_rate_multiplier: 0 }
+                              bias { learning_rate_multiplier: 0 } } }
+    layer { name: "d" dense { outputs: 4 bias { learning_rate_multiplier: 0 } } }
+    layer { name: "loss" input: "d" input: "label" softmax_cross_entropy {} })");
+}
 TEST(NetTest, GradientsOfAForkedNet) { ExpectGradients(kForkedNet); }
 
 TEST(NetTest, GradientsOfRandomNets) {
@@ -439,6 +450,11 @@ TEST(NetTest, ErrorsNameTheLayerAndThePlace) {
   EXPECT_EQ(PlanError("\nlayer { name: \"fc\" dense { outputs: 4 } }"),
             "test.textproto: the net has no loss to train with; add a layer such as "
             "softmax_cross_entropy");
+  EXPECT_EQ(PlanError(R"(
+layer { name: "fc" dense { outputs: 4 weight { learning_rate_multiplier: 0 } use_bias: false } }
+layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })"),
+            "test.textproto: the net has no parameter to train, or each learning_rate_multiplier "
+            "is 0");
   EXPECT_EQ(
       PlanError(R"(
 layer { name: "fc" dense { outputs: 4 } }

@@ -21,6 +21,7 @@ constexpr char kNet[] = R"(
   input { name: "label" type: LABEL }
   layer { name: "conv" conv2d { filters: 3 kernel: 3 } }
   layer { name: "relu" relu {} }
+  layer { name: "pool" pool2d { kernel: 2 } }
   layer { name: "drop" dropout { rate: 0.2 } }
   layer { name: "fc1" dense { outputs: 7 } }
   layer { name: "fc2" dense { outputs: 4 } }
@@ -40,7 +41,8 @@ struct Outcome {
   double loss = 0;  // this rank's sum
 };
 
-// Trains a few steps on one rank of `communication`; `poison` puts a NaN into the first image.
+// Trains a few steps on one rank of `communication`; `poison` puts a NaN where the last of a window
+// is its maximum.
 Outcome Train(CommunicationThread& communication, Device* device, const Primitives& primitives,
               DType dtype, std::optional<double> clip_norm, bool poison = false) {
   Outcome outcome;
@@ -77,7 +79,7 @@ Outcome Train(CommunicationThread& communication, Device* device, const Primitiv
     labels[i] = static_cast<int32_t>(random() % 4);
     samples[i] = share.first + i;
   }
-  if (poison) wide[0] = std::numeric_limits<double>::quiet_NaN();
+  if (poison) wide[35] = std::numeric_limits<double>::quiet_NaN();
   std::copy(wide.begin(), wide.end(), narrow.begin());
   Batch batch;
   batch.images = {dtype == DType::kF64 ? static_cast<void*>(wide.data()) : narrow.data(),
