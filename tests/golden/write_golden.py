@@ -4,7 +4,6 @@ import json
 import os
 import sys
 
-from case import Numbers
 from golden_nets import golden_cases
 from gyre import summarised
 from pytorch import judge
