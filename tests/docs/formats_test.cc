@@ -54,8 +54,8 @@ bool Says(std::string cell, const FieldDescriptor* field) {
       return is_number && number == static_cast<double>(field->default_value_int64());
     case FieldDescriptor::CPPTYPE_UINT64:
       return is_number && number == static_cast<double>(field->default_value_uint64());
-    case FieldDescriptor::CPPTYPE_FLOAT:
-      return is_number && static_cast<float>(number) == field->default_value_float();
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return is_number && number == field->default_value_double();
     case FieldDescriptor::CPPTYPE_BOOL:
       return cell == (field->default_value_bool() ? "true" : "false");
     case FieldDescriptor::CPPTYPE_ENUM:
