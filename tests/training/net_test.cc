@@ -342,6 +342,23 @@ TEST(NetTest, AReluComesAfterAMaxPoolThatReadsItAlone) {
   ExpectSameStep(moved, plain);
 }
 
+// A run that has diverged ends: nothing on the way makes a number of a NaN.
+TEST(NetTest, NaNWeightsMakeTheLossNaN) {
+  const Parsed<NetConfig> net = ParseOrDie(R"(
+    layer { name: "conv1" conv2d { filters: 3 kernel: 3 } }
+    layer { name: "pool1" pool2d { kernel: 2 } }
+    layer { name: "relu1" relu {} }
+    layer { name: "fc" dense { outputs: 4 } }
+    layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })");
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    Rank rank(net, Cpu(), dtype, 5);
+    ASSERT_EQ(rank.parameters().all()[0].name(), "conv1.weight");
+    const Tensor weights = rank.net().parameter(0, rank.parameters());
+    std::memset(weights.data, 0xFF, weights.bytes());
+    EXPECT_TRUE(std::isnan(TotalLoss(rank.Forward(OneRank)))) << DTypeName(dtype);
+  }
+}
+
 TEST(NetTest, NeverOverwritesANetInput) {
   const Parsed<NetConfig> net = ParseOrDie(R"(
     layer { name: "relu" input: "image" relu {} }
