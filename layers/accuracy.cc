@@ -5,7 +5,7 @@
 // has gone wrong never looks right.  There is no gradient.
 
 #include "absl/strings/str_format.h"
-#include "layers/labelled_mean.h"
+#include "layers/mean_over_labels.h"
 
 namespace gyre {
 namespace {
@@ -61,7 +61,7 @@ class Accuracy : public Layer {
                           RankOfLabel<T>{{},
                                          mean_.LabelsOf(context),
                                          mean_.classes(),
-                                         context.states[LabelledMean::kScores].as<T>(),
+                                         context.states[MeanOverLabels::kScores].as<T>(),
                                          rank});
       }));
       RETURN_IF_ERROR(mean_.Sum(context, Hit{rank, config_.top_k()}));
@@ -73,7 +73,7 @@ class Accuracy : public Layer {
 
  private:
   const AccuracyConfig config_;
-  LabelledMean mean_;
+  MeanOverLabels mean_;
   int rank_ = -1;  // state
 };
 

@@ -21,8 +21,8 @@ LAYERS = [
 
 _DEPS = [
     ":infer",
-    ":labelled_mean",
     ":layer",
+    ":mean_over_labels",
     ":window",
     "//engine/runtime:math",
     "//engine/runtime/parallel",

@@ -1,11 +1,11 @@
-#include "layers/labelled_mean.h"
+#include "layers/mean_over_labels.h"
 
 #include "absl/strings/str_format.h"
 
 namespace gyre {
 
-absl::StatusOr<LayerSpec> LabelledMean::Infer(const InferInput& input,
-                                              std::optional<int32_t> ignored) {
+absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
+                                                std::optional<int32_t> ignored) {
   RETURN_IF_ERROR(CheckInputs(input, {{"scores", input.compute}, {"labels", DType::kI32}}));
   const Shape &scores = input.inputs[kScores], &labels = input.inputs[kLabels];
   if (scores.rank() != 2) {
@@ -41,12 +41,12 @@ absl::StatusOr<LayerSpec> LabelledMean::Infer(const InferInput& input,
   return spec;
 }
 
-Labels LabelledMean::LabelsOf(const LayerContext& context) const {
+Labels MeanOverLabels::LabelsOf(const LayerContext& context) const {
   return {context.states[kLabels].as<int32_t>(), static_cast<int32_t>(classes_),
           ignored_.has_value(), ignored_.value_or(0)};
 }
 
-Normaliser LabelledMean::NormaliserOf(const LayerContext& context) const {
+Normaliser MeanOverLabels::NormaliserOf(const LayerContext& context) const {
   return {static_cast<double>(global_batch_),
           count_ < 0 ? nullptr : context.states[count_].as<double>()};
 }

@@ -1,4 +1,4 @@
-// labelled_mean.h: the mean, over the samples of the global batch, of a number that depends on a
+// mean_over_labels.h: the mean, over the samples of the global batch, of a number that depends on a
 // sample's label.  It is what the loss and the accuracy are, apart from the number.
 //
 // Each rank puts out its local sum over the global count, so that the ranks' outputs add up to the
@@ -74,7 +74,7 @@ struct DivideByCount {
   }
 };
 
-class LabelledMean {
+class MeanOverLabels {
  public:
   static constexpr int kScores = 0, kLabels = 1, kMean = 2, kMetric = 3;  // states
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "layers/labelled_mean.h"
+#include "layers/mean_over_labels.h"
 
 namespace gyre {
 namespace {
@@ -57,7 +57,7 @@ class SoftmaxCrossEntropy : public Layer {
     spec.states.push_back(MakeState("log_softmax", StateKind::kSaved,
                                     Shape{mean_.samples(), mean_.classes()}, mean_.compute(),
                                     kRead | kWrite, InBackward(input, kRead)));
-    spec.loss_output = LabelledMean::kMean;
+    spec.loss_output = MeanOverLabels::kMean;
     spec.loss_weight = config_.loss_weight();
     // Maximum, subtraction, exponential, sum, subtraction; exponential, subtraction, product,
     // quotient.
@@ -71,7 +71,7 @@ class SoftmaxCrossEntropy : public Layer {
     if (context.phase == 0) {
       const Tensor& log_p = context.states[log_p_];
       RETURN_IF_ERROR(log_softmax_->Forward(
-          context.stream, context.states[LabelledMean::kScores].data, log_p.data));
+          context.stream, context.states[MeanOverLabels::kScores].data, log_p.data));
       RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() {
         return mean_.Sum(context, NegativeLogLikelihood<T>{log_p.as<T>(), mean_.classes()});
       }));
@@ -80,19 +80,20 @@ class SoftmaxCrossEntropy : public Layer {
   }
 
   absl::Status Backward(const LayerContext& context) const override {
-    const Tensor& dx = context.gradients[LabelledMean::kScores];
+    const Tensor& dx = context.gradients[MeanOverLabels::kScores];
     if (!dx) return absl::OkStatus();
     return VisitReal(mean_.compute(), [&]<typename T>() {
-      return ForEach(context.stream, mean_.samples() * mean_.classes(),
-                     ScoresGradient<T>{mean_.LabelsOf(context), mean_.NormaliserOf(context),
-                                       mean_.classes(), context.states[log_p_].as<T>(),
-                                       context.gradients[LabelledMean::kMean].as<T>(), dx.as<T>()});
+      return ForEach(
+          context.stream, mean_.samples() * mean_.classes(),
+          ScoresGradient<T>{mean_.LabelsOf(context), mean_.NormaliserOf(context), mean_.classes(),
+                            context.states[log_p_].as<T>(),
+                            context.gradients[MeanOverLabels::kMean].as<T>(), dx.as<T>()});
     });
   }
 
  private:
   const SoftmaxCrossEntropyConfig config_;
-  LabelledMean mean_;
+  MeanOverLabels mean_;
   int log_p_ = -1;  // state
   std::unique_ptr<LogSoftmax> log_softmax_;
 };

@@ -1,4 +1,4 @@
-#include "layers/labelled_mean.h"
+#include "layers/mean_over_labels.h"
 
 #include <gtest/gtest.h>
 

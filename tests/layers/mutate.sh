@@ -21,7 +21,7 @@ layers/relu.cc|relu|InBackward(input, kRead)|kNone
 layers/dropout.cc|dropout|Apply(context, context.gradients[kY], context.gradients[kX])|Apply(context, context.gradients[kX], context.gradients[kX])
 layers/dense.cc|dense|weight.trained() ? kRead : kNone|kNone
 layers/conv2d.cc|conv2d|} else if (bias_ >= 0 && gradients[bias_]) {|} else if (false) {
-layers/labelled_mean.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
+layers/mean_over_labels.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
 layers/dropout.cc|dropout|0 : scale * from[at]|0 : 1 * from[at]
 layers/dropout.cc|dropout|0 : scale * from[at]|0 : static_cast<T>(scale) * from[at]
 layers/dropout.cc|dropout|Philox(key, step->step, counter)|Philox(key, step->step + (from == to), counter)
@@ -47,8 +47,8 @@ layers/softmax_cross_entropy.cc|softmax_cross_entropy|scale * (|(1 + 0 * scale) 
 layers/softmax_cross_entropy.cc|softmax_cross_entropy| / static_cast<A>(normaliser())|
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|if (!labels.Counts(n))|if (labels.Bad(n))
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|c == labels.labels[n]|c + 1 == labels.labels[n]
-layers/labelled_mean.h|softmax_cross_entropy|count != nullptr ? count[0] :|
-layers/labelled_mean.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
+layers/mean_over_labels.h|softmax_cross_entropy|count != nullptr ? count[0] :|
+layers/mean_over_labels.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|i * group_channels_ * taps_|i * taps_
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|padded_row - kernel_row * spec_.window.dilation_h|padded_row - kernel_row
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|spec_.w % spec_.h + spec_.window.padding_top|spec_.w % spec_.h + spec_.window.padding_bottom
