@@ -125,6 +125,7 @@ absl::Status CommunicationThread::Impl::Start(MakeCommunicator make, std::string
   if (progress_.wait_for(lock, meeting_timeout_, [&] { return phase_ != Phase::kOpening; })) {
     return status_;
   }
+  thread_.detach();
   return Hangs("MPI_Init", meeting_timeout_.count(),
                "a rank has not started, or hosts do not reach each other");
 }
@@ -135,6 +136,7 @@ absl::Status CommunicationThread::Impl::Stop() {
   work_.notify_all();
   progress_.wait(lock, [&] { return phase_ >= Phase::kClosing; });
   if (!progress_.wait_for(lock, meeting_timeout_, [&] { return phase_ == Phase::kClosed; })) {
+    thread_.detach();
     return Hangs("MPI_Finalize", meeting_timeout_.count(), "another rank has not come to its end");
   }
   lock.unlock();
