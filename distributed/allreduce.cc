@@ -62,7 +62,7 @@ size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks)
 }
 
 double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks) {
-  constexpr double kResultBytes = sizeof(PartialResult);
+  constexpr double kResultBytes = sizeof(double);
   GYRE_CHECK(IsOneOf(algorithm));
   if (algorithm == "ring") return 2.0 * (ranks - 1) / ranks * bytes + (ranks - 1) * kResultBytes;
   if (algorithm == "nccl") return 2.0 * (ranks - 1) / ranks * bytes;

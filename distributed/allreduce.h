@@ -23,10 +23,10 @@ class Allreduce {
   // wrote it has finished.  The memory belongs to the operation until it is done or has failed.
   // Errors: InvalidArgument for another dtype; those of device allocation.
   virtual absl::Status Start(Tensor inout) = 0;
-  // Advances; never blocks.  When done, *result is set, and work enqueued on any stream from now on
-  // finds the sum.
-  // Errors: the communicator's and the device's; afterwards the object is of no more use.
-  virtual absl::StatusOr<Advance> Progress(ReduceResult* result) = 0;
+  // Advances; never blocks.  When done, *sum_of_squares of the sum is set, and work enqueued on any
+  // stream from now on finds the sum. Errors: the communicator's and the device's; afterwards the
+  // object is of no more use.
+  virtual absl::StatusOr<Advance> Progress(double* sum_of_squares) = 0;
   // After an error or in place of further progress: blocks until no device works on the memory of
   // the operation.  The object is then of no more use.
   virtual void Abandon() {}

@@ -56,7 +56,7 @@ class CommunicationThread::Impl {
   absl::Status Stop();
   Ticket Submit(Operation operation);
   absl::StatusOr<bool> Done(Ticket ticket);
-  absl::StatusOr<ReduceResult> Wait(Ticket ticket);
+  absl::StatusOr<double> Wait(Ticket ticket);
   void Abort(const absl::Status& reason);
 
   int rank() const { return communicator_->rank(); }
@@ -71,13 +71,13 @@ class CommunicationThread::Impl {
   void AwaitWork(std::unique_lock<std::mutex>& lock);
   absl::Status Open(const MakeCommunicator& make, const std::string& algorithm);
   void Run();
-  absl::StatusOr<ReduceResult> Execute(const Operation& operation);
-  absl::StatusOr<ReduceResult> Reduce(Allreduce& allreduce, const Tensor& inout);
+  absl::StatusOr<double> Execute(const Operation& operation);
+  absl::StatusOr<double> Reduce(Allreduce& allreduce, const Tensor& inout);
   absl::Status Use(Device& device);
   absl::Status AbortNow();
   template <typename Pass>
   absl::Status Drive(Pass pass);
-  void Finish(absl::StatusOr<ReduceResult> result);
+  void Finish(absl::StatusOr<double> result);
 
   // The communication thread's own.
   std::unique_ptr<Communicator> communicator_;  // rank and size are constant: read by all
@@ -94,8 +94,8 @@ class CommunicationThread::Impl {
   bool stopping_ = false;
   std::deque<Operation> queue_;  // the first is being executed
   Ticket submitted_ = 0, finished_ = 0;
-  std::unordered_map<Ticket, ReduceResult> results_;  // finished, not waited for
-  absl::Status status_;                               // the first error
+  std::unordered_map<Ticket, double> results_;  // finished, not waited for
+  absl::Status status_;                         // the first error
   absl::Status abort_reason_;
 
   std::atomic<bool> aborting_ = false;
@@ -177,14 +177,14 @@ absl::StatusOr<bool> CommunicationThread::Impl::Done(Ticket ticket) {
   return ticket < finished_;
 }
 
-absl::StatusOr<ReduceResult> CommunicationThread::Impl::Wait(Ticket ticket) {
+absl::StatusOr<double> CommunicationThread::Impl::Wait(Ticket ticket) {
   std::unique_lock lock(mutex_);
   GYRE_CHECK(ticket >= 0 && ticket < submitted_);
   progress_.wait(lock, [&] { return !status_.ok() || ticket < finished_; });
   RETURN_IF_ERROR(status_);
   const auto found = results_.find(ticket);
   GYRE_CHECK(found != results_.end());
-  const ReduceResult result = found->second;
+  const double result = found->second;
   results_.erase(found);
   return result;
 }
@@ -228,7 +228,7 @@ void CommunicationThread::Impl::Run() {
       Finish(absl::CancelledError("after an error"));
       continue;
     }
-    absl::StatusOr<ReduceResult> result = Execute(operation);
+    absl::StatusOr<double> result = Execute(operation);
     if (!result.ok()) {
       if (device_allreduce_ != nullptr) device_allreduce_->Abandon();
       result = Annotate(result.status(), operation.what);
@@ -237,7 +237,7 @@ void CommunicationThread::Impl::Run() {
   }
 }
 
-void CommunicationThread::Impl::Finish(absl::StatusOr<ReduceResult> result) {
+void CommunicationThread::Impl::Finish(absl::StatusOr<double> result) {
   {
     std::lock_guard lock(mutex_);
     if (!result.ok() && status_.ok()) status_ = result.status();
@@ -250,7 +250,7 @@ void CommunicationThread::Impl::Finish(absl::StatusOr<ReduceResult> result) {
   progress_.notify_all();
 }
 
-absl::StatusOr<ReduceResult> CommunicationThread::Impl::Execute(const Operation& operation) {
+absl::StatusOr<double> CommunicationThread::Impl::Execute(const Operation& operation) {
   if (operation.ready != nullptr) {
     RETURN_IF_ERROR(Drive([&]() -> absl::StatusOr<Advance> {
       ASSIGN_OR_RETURN(const bool done, operation.ready->Done());
@@ -260,14 +260,14 @@ absl::StatusOr<ReduceResult> CommunicationThread::Impl::Execute(const Operation&
   agreement_->Start(operation.what, operation.content);
   RETURN_IF_ERROR(Drive([&] { return agreement_->Progress(); }));
   if (operation.device != nullptr) RETURN_IF_ERROR(Use(*operation.device));
-  if (!operation.inout) return ReduceResult{};
+  if (!operation.inout) return 0.0;
   const bool on_device = operation.memory == MemoryKind::kDevice && device_allreduce_ != nullptr;
   return Reduce(on_device ? *device_allreduce_ : *allreduce_, *operation.inout);
 }
 
-absl::StatusOr<ReduceResult> CommunicationThread::Impl::Reduce(Allreduce& allreduce,
-                                                               const Tensor& inout) {
-  ReduceResult result;
+absl::StatusOr<double> CommunicationThread::Impl::Reduce(Allreduce& allreduce,
+                                                         const Tensor& inout) {
+  double result = 0;
   RETURN_IF_ERROR(allreduce.Start(inout));
   RETURN_IF_ERROR(Drive([&] { return allreduce.Progress(&result); }));
   return result;
@@ -361,9 +361,7 @@ CommunicationThread::Ticket CommunicationThread::Submit(std::string label, Tenso
 
 absl::StatusOr<bool> CommunicationThread::Done(Ticket ticket) { return impl_->Done(ticket); }
 
-absl::StatusOr<ReduceResult> CommunicationThread::Wait(Ticket ticket) {
-  return impl_->Wait(ticket);
-}
+absl::StatusOr<double> CommunicationThread::Wait(Ticket ticket) { return impl_->Wait(ticket); }
 
 absl::Status CommunicationThread::Sum(std::string label, Tensor inout) {
   return Wait(Submit(std::move(label), inout, nullptr)).status();

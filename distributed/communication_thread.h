@@ -61,8 +61,8 @@ class CommunicationThread {
                 MemoryKind memory = MemoryKind::kPinnedHost);
   // Errors: those of the reduction, with its label; after the first error every ticket has it.
   absl::StatusOr<bool> Done(Ticket ticket);
-  // Blocks.  Once a ticket: its result is then forgotten.  Errors: as Done's.
-  absl::StatusOr<ReduceResult> Wait(Ticket ticket);
+  // Blocks.  The sum's own sum of squares; once a ticket: it is then forgotten.  Errors: as Done's.
+  absl::StatusOr<double> Wait(Ticket ticket);
 
   // Submit and Wait.
   absl::Status Sum(std::string label, Tensor inout);

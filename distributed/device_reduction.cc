@@ -16,21 +16,20 @@ struct AddElement {
 
 // Row r has elements [r columns, (r + 1) columns) of `count`.
 template <typename T>
-struct MeasureRows : Sum<PartialResult> {
+struct MeasureRows : Sum<double> {
   const T* data;
   int64_t count, columns;
-  PartialResult* rows;
+  double* rows;
   HOST_DEVICE Value Load(int64_t row, int64_t column) const {
     const int64_t i = row * columns + column;
     if (i >= count) return Identity();
-    const T value = data[i];
-    const double x = value;
-    return {x * x, value - value == T(0) ? 0 : 1};  // inf - inf and NaN - NaN are NaN
+    const double x = data[i];
+    return x * x;
   }
   HOST_DEVICE void Store(int64_t row, Value value) const { rows[row] = value; }
 };
 
-struct MeasureTotal : Sum<PartialResult> {
+struct MeasureTotal : Sum<double> {
   DeviceMeasure* measure;
   HOST_DEVICE Value Load(int64_t, int64_t row) const { return measure->rows[row]; }
   HOST_DEVICE void Store(int64_t, Value value) const { measure->total = value; }

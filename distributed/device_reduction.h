@@ -13,8 +13,8 @@ namespace gyre {
 // multiprocessors of any GPU (an H100 has 132).
 struct DeviceMeasure {
   static constexpr int64_t kRows = 256;
-  PartialResult rows[kRows];
-  PartialResult total;
+  double rows[kRows];
+  double total;
 };
 
 // All take `count` elements of dtype F32 or F64 in device memory, and enqueue on stream.

@@ -26,7 +26,7 @@ absl::Status NaiveAllreduce::Start(Tensor inout) {
   segments_ = (inout.elements() + segment_elements_ - 1) / segment_elements_;
   segment_ = 0;
   stage_ = Stage::kBegin;
-  partial_ = {};
+  partial_ = 0;
   const size_t needed = is_root() ? (ranks_ - 1) * std::min(kSegmentBytes, inout.bytes()) : 0;
   if (staging_bytes_ < needed) {
     staging_ = std::make_unique_for_overwrite<std::byte[]>(needed);
@@ -35,7 +35,7 @@ absl::Status NaiveAllreduce::Start(Tensor inout) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Advance> NaiveAllreduce::Progress(ReduceResult* result) {
+absl::StatusOr<Advance> NaiveAllreduce::Progress(double* sum_of_squares) {
   GYRE_CHECK(running_);
   switch (stage_) {
     case Stage::kBegin:
@@ -43,7 +43,7 @@ absl::StatusOr<Advance> NaiveAllreduce::Progress(ReduceResult* result) {
     case Stage::kToRoot:
       return Collect();
     case Stage::kFromRoot:
-      return Return(result);
+      return Return(sum_of_squares);
   }
   return Advance::kDone;
 }
@@ -90,7 +90,7 @@ absl::StatusOr<Advance> NaiveAllreduce::Collect() {
     ++requests_done_;
     return Advance::kMoved;
   }
-  if (is_root()) partial_ = partial_ + Measure(tensor_.dtype, Address(), elements_.count());
+  if (is_root()) partial_ += Measure(tensor_.dtype, Address(), elements_.count());
   RETURN_IF_ERROR(StartReturn());
   return Advance::kMoved;
 }
@@ -112,7 +112,7 @@ absl::Status NaiveAllreduce::StartReturn() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Advance> NaiveAllreduce::Return(ReduceResult* result) {
+absl::StatusOr<Advance> NaiveAllreduce::Return(double* sum_of_squares) {
   if (requests_done_ < requests_.size()) {
     ASSIGN_OR_RETURN(const bool done, communicator_.Test(requests_[requests_done_]));
     if (!done) return Advance::kWaiting;
@@ -125,7 +125,7 @@ absl::StatusOr<Advance> NaiveAllreduce::Return(ReduceResult* result) {
     return Advance::kMoved;
   }
   running_ = false;
-  *result = partial_.Result();
+  *sum_of_squares = partial_;
   return Advance::kDone;
 }
 

@@ -14,28 +14,28 @@
 
 namespace gyre {
 
-// One segment after the other goes to the root and back; after them the PartialResult comes back.
+// One segment after the other goes to the root and back; after them its sum of squares comes back.
 // Cost: 2(n-1) S bytes through the root's link; (n-1) segments of memory there.
 class NaiveAllreduce final : public Allreduce {
  public:
   explicit NaiveAllreduce(Communicator& communicator);
 
   absl::Status Start(Tensor inout) override;
-  absl::StatusOr<Advance> Progress(ReduceResult* result) override;
+  absl::StatusOr<Advance> Progress(double* sum_of_squares) override;
 
  private:
   // Of one segment: its values travel to the root, its sum travels back.
   enum class Stage { kBegin, kToRoot, kFromRoot };
 
   bool is_root() const { return communicator_.rank() == 0; }
-  // The last "segment" is the PartialResult, which only travels back.
+  // The last "segment" is the sum of squares, which only travels back.
   bool IsPartial() const { return segment_ == segments_; }
   void* Address();
   size_t Bytes() const;
   absl::StatusOr<Advance> Begin();
   absl::StatusOr<Advance> Collect();
   absl::Status StartReturn();
-  absl::StatusOr<Advance> Return(ReduceResult* result);
+  absl::StatusOr<Advance> Return(double* sum_of_squares);
 
   Communicator& communicator_;
   const int ranks_;
@@ -46,7 +46,7 @@ class NaiveAllreduce final : public Allreduce {
   ElementRange elements_;
   Stage stage_ = Stage::kBegin;
   bool running_ = false;
-  PartialResult partial_;
+  double partial_ = 0;
   // Under way, oldest first: at the root one a rank, in rank order; elsewhere one.
   std::vector<Request> requests_;
   size_t requests_done_ = 0;

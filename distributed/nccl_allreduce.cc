@@ -34,7 +34,7 @@ class NcclAllreduce final : public Allreduce {
 
   absl::Status Open();
   absl::Status Start(Tensor inout) override;
-  absl::StatusOr<Advance> Progress(ReduceResult* result) override;
+  absl::StatusOr<Advance> Progress(double* sum_of_squares) override;
   void Abandon() override;
 
  private:
@@ -62,7 +62,7 @@ class NcclAllreduce final : public Allreduce {
   Communicator& communicator_;
   Device& device_;
   Buffer measure_;   // device memory: a DeviceMeasure
-  Buffer measured_;  // pinned: a PartialResult
+  Buffer measured_;  // pinned: a sum of squares
   std::unique_ptr<Event> finished_;
   std::unique_ptr<Stream> stream_;
 
@@ -77,8 +77,7 @@ class NcclAllreduce final : public Allreduce {
 
 absl::Status NcclAllreduce::Open() {
   ASSIGN_OR_RETURN(measure_, Buffer::Allocate(device_, MemoryKind::kDevice, sizeof(DeviceMeasure)));
-  ASSIGN_OR_RETURN(measured_,
-                   Buffer::Allocate(device_, MemoryKind::kPinnedHost, sizeof(PartialResult)));
+  ASSIGN_OR_RETURN(measured_, Buffer::Allocate(device_, MemoryKind::kPinnedHost, sizeof(double)));
   ASSIGN_OR_RETURN(finished_, device_.NewEvent());
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
   return absl::OkStatus();
@@ -121,7 +120,7 @@ absl::Status NcclAllreduce::Start(Tensor inout) {
   return PostId();
 }
 
-absl::StatusOr<Advance> NcclAllreduce::Progress(ReduceResult* result) {
+absl::StatusOr<Advance> NcclAllreduce::Progress(double* sum_of_squares) {
   switch (stage_) {
     case Stage::kIdle:
       return absl::FailedPreconditionError("nothing was started");
@@ -154,7 +153,7 @@ absl::StatusOr<Advance> NcclAllreduce::Progress(ReduceResult* result) {
       ASSIGN_OR_RETURN(const bool done, finished_->Done());
       if (!done) return Wait();
       stage_ = Stage::kIdle;
-      *result = reinterpret_cast<const PartialResult*>(measured_.data())->Result();
+      *sum_of_squares = *reinterpret_cast<const double*>(measured_.data());
       return Advance::kDone;
     }
   }
@@ -223,7 +222,7 @@ absl::Status NcclAllreduce::EnqueueMeasureOfSum() {
   auto* const measure = reinterpret_cast<DeviceMeasure*>(measure_.data());
   RETURN_IF_ERROR(
       EnqueueMeasure(*stream_, tensor_.dtype, tensor_.data, tensor_.elements(), measure));
-  RETURN_IF_ERROR(stream_->Copy(measured_.data(), &measure->total, sizeof(PartialResult)));
+  RETURN_IF_ERROR(stream_->Copy(measured_.data(), &measure->total, sizeof(double)));
   return stream_->Record(*finished_);
 }
 

@@ -1,5 +1,6 @@
 // reduction.h: the loops over elements that allreduce algorithms share, and the measure of a sum
-// that the update gate needs.
+// that the update gate needs: its sum of squares, added in double.  That is not finite if an
+// element is not, or if it is an F64 beyond 1e154.
 //
 // The order of additions depends on the length alone, never on alignment or on the width of the
 // machine's vectors: the same input has the same bits everywhere.
@@ -10,26 +11,8 @@
 
 #include "absl/status/status.h"
 #include "engine/runtime/dtype.h"
-#include "engine/runtime/host_device.h"
 
 namespace gyre {
-
-// Of the summed tensor, equal on all ranks: what the update gate needs.
-struct ReduceResult {
-  bool finite = true;
-  double sum_of_squares = 0;  // infinite if squares of F64 overflow, even where finite is true
-};
-
-// Of a part of a summed tensor; travels between ranks as these 16 bytes.
-struct PartialResult {
-  double sum_of_squares = 0;
-  int64_t non_finite = 0;  // 1 if any element is NaN or infinite
-
-  HOST_DEVICE PartialResult operator+(const PartialResult& other) const {
-    return {sum_of_squares + other.sum_of_squares, non_finite | other.non_finite};
-  }
-  ReduceResult Result() const { return {non_finite == 0, sum_of_squares}; }
-};
 
 // InvalidArgument unless elements of this type can be summed over ranks.
 absl::Status CheckSummable(DType dtype);
@@ -39,9 +22,8 @@ absl::Status CheckSummable(DType dtype);
 // sum[i] += addend[i].
 void AddTo(DType dtype, void* sum, const void* addend, int64_t count);
 // The same, and measures the sum in the same pass over memory.
-PartialResult AddToAndMeasure(DType dtype, void* sum, const void* addend, int64_t count);
-// Squares are added in double.
-PartialResult Measure(DType dtype, const void* data, int64_t count);
+double AddToAndMeasure(DType dtype, void* sum, const void* addend, int64_t count);
+double Measure(DType dtype, const void* data, int64_t count);
 
 // A contiguous range of elements of a tensor.
 struct ElementRange {

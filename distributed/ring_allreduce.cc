@@ -40,15 +40,15 @@ absl::Status RingAllreduce::Start(Tensor inout) {
   return arithmetic_->Reserve(needed);
 }
 
-absl::StatusOr<Advance> RingAllreduce::Progress(ReduceResult* result) {
+absl::StatusOr<Advance> RingAllreduce::Progress(double* sum_of_squares) {
   ASSIGN_OR_RETURN(const bool moved, ranks_ > 1 ? Communicate() : MeasureAlone());
   ASSIGN_OR_RETURN(const bool finished, FinishWork());
   if (receive_done_ < end_ || send_done_ < end_) {
     return moved || finished ? Advance::kMoved : Advance::kWaiting;
   }
-  PartialResult total;
-  for (const PartialResult& partial : partials_) total = total + partial;
-  *result = total.Result();
+  double total = 0;
+  for (const double partial : partials_) total += partial;
+  *sum_of_squares = total;
   return Advance::kDone;
 }
 
@@ -131,7 +131,7 @@ void* RingAllreduce::Address(const Message& message) {
 }
 
 size_t RingAllreduce::Bytes(const Message& message) const {
-  if (message.is_partial) return sizeof(PartialResult);
+  if (message.is_partial) return sizeof(double);
   return message.elements.count() * SizeOf(tensor_.dtype);
 }
 

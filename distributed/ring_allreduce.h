@@ -23,14 +23,14 @@ namespace gyre {
 //
 //   scatter-reduce  s <  n-1: what arrives is added.  After it rank r has all of chunk r summed.
 //   allgather       s >= n-1: what arrives is final.  After a chunk's segments comes its
-//                             PartialResult, so each rank can add up the same n numbers.
+//                             sum of squares, so each rank can add up the same n numbers.
 //
 // What is sent in step s+1 is what arrived in step s, so both directions are one sequence of
 // messages, and the rule of the pipeline is: a message may go when its predecessor one step back
 // has arrived and been added.  A message's position in that sequence is s * (m+1) + segment, the
-// segment m being the PartialResult (positions of scatter-reduce that would have it are skipped).
+// segment m being the sum of squares (positions of scatter-reduce that would have it are skipped).
 //
-// Cost: 2(n-1) steps of latency; 2(n-1)/n S + 16(n-1) bytes sent and received by a rank.
+// Cost: 2(n-1) steps of latency; 2(n-1)/n S + 8(n-1) bytes sent and received by a rank.
 // Chunk c is summed as ((x[c+1] + x[c+2]) + ...) + x[c], ranks counted mod n.
 // Source: Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of
 // workstations"; segments as in Gloo's allreduce.
@@ -43,7 +43,7 @@ class RingAllreduce final : public Allreduce {
   static size_t SlotBytes(size_t segment_bytes, size_t bytes, int ranks);
 
   absl::Status Start(Tensor inout) override;
-  absl::StatusOr<Advance> Progress(ReduceResult* result) override;
+  absl::StatusOr<Advance> Progress(double* sum_of_squares) override;
   void Abandon() override { arithmetic_->Drain(); }
 
  private:
@@ -54,7 +54,7 @@ class RingAllreduce final : public Allreduce {
   // Where a message's bytes are.
   struct Message {
     int chunk;
-    ElementRange elements;  // of the tensor; unused by a PartialResult
+    ElementRange elements;  // of the tensor; unused by a sum of squares
     bool is_partial;
   };
 
@@ -86,7 +86,7 @@ class RingAllreduce final : public Allreduce {
   int64_t send_posted_ = 0, send_done_ = 0;
   int64_t receive_posted_ = 0, received_ = 0, receive_done_ = 0;
   std::array<Request, kWindow> sends_{}, receives_{};  // by position % kWindow
-  std::vector<PartialResult> partials_;                // by chunk
+  std::vector<double> partials_;                       // by chunk
   std::optional<size_t> slot_bytes_;                   // reserved
 };
 

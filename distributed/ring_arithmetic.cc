@@ -35,7 +35,7 @@ class HostArithmetic final : public RingArithmetic {
   std::byte* slot(int slot) override { return slots_.get() + slot * slot_bytes_; }
 
   absl::Status Start(int slot, Work work, DType dtype, void* data, int64_t count) override {
-    measured_[slot] = {};
+    measured_[slot] = 0;
     if (work == Work::kAdd) AddTo(dtype, data, this->slot(slot), count);
     if (work == Work::kMeasure) measured_[slot] = Measure(dtype, data, count);
     if (work == Work::kAddAndMeasure) {
@@ -44,8 +44,8 @@ class HostArithmetic final : public RingArithmetic {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<bool> Finish(int slot, PartialResult* measured) override {
-    *measured = *measured + measured_[slot];
+  absl::StatusOr<bool> Finish(int slot, double* measured) override {
+    *measured += measured_[slot];
     return true;
   }
 
@@ -54,7 +54,7 @@ class HostArithmetic final : public RingArithmetic {
  private:
   std::unique_ptr<std::byte[]> slots_;
   size_t slot_bytes_ = 0;
-  std::array<PartialResult, kSlots> measured_{};
+  std::array<double, kSlots> measured_{};
 };
 
 class DeviceArithmetic final : public RingArithmetic {
@@ -64,8 +64,8 @@ class DeviceArithmetic final : public RingArithmetic {
 
   absl::Status Open() {
     ASSIGN_OR_RETURN(stream_, device_.NewStream());
-    ASSIGN_OR_RETURN(measured_, Buffer::Allocate(device_, MemoryKind::kPinnedHost,
-                                                 kSlots * sizeof(PartialResult)));
+    ASSIGN_OR_RETURN(measured_,
+                     Buffer::Allocate(device_, MemoryKind::kPinnedHost, kSlots * sizeof(double)));
     for (auto& event : finished_) {
       ASSIGN_OR_RETURN(event, device_.NewEvent());
     }
@@ -94,14 +94,14 @@ class DeviceArithmetic final : public RingArithmetic {
     if (measures_slot_[slot]) {
       DeviceMeasure* const measure = reinterpret_cast<DeviceMeasure*>(measures_.data()) + slot;
       RETURN_IF_ERROR(EnqueueMeasure(*stream_, dtype, data, count, measure));
-      RETURN_IF_ERROR(stream_->Copy(Measured(slot), &measure->total, sizeof(PartialResult)));
+      RETURN_IF_ERROR(stream_->Copy(Measured(slot), &measure->total, sizeof(double)));
     }
     return stream_->Record(*finished_[slot]);
   }
 
-  absl::StatusOr<bool> Finish(int slot, PartialResult* measured) override {
+  absl::StatusOr<bool> Finish(int slot, double* measured) override {
     ASSIGN_OR_RETURN(const bool done, finished_[slot]->Done());
-    if (done && measures_slot_[slot]) *measured = *measured + *Measured(slot);
+    if (done && measures_slot_[slot]) *measured += *Measured(slot);
     return done;
   }
 
@@ -110,9 +110,7 @@ class DeviceArithmetic final : public RingArithmetic {
   }
 
  private:
-  PartialResult* Measured(int slot) {
-    return reinterpret_cast<PartialResult*>(measured_.data()) + slot;
-  }
+  double* Measured(int slot) { return reinterpret_cast<double*>(measured_.data()) + slot; }
 
   Device& device_;
   Buffer slots_, measures_;  // device memory

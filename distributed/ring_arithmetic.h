@@ -33,7 +33,7 @@ class RingArithmetic {
   // at `data`; or measures them; or both.  Errors: those of the device.
   virtual absl::Status Start(int slot, Work work, DType dtype, void* data, int64_t count) = 0;
   // True once that work is done; *measured has then gained what it measured.  Never blocks.
-  virtual absl::StatusOr<bool> Finish(int slot, PartialResult* measured) = 0;
+  virtual absl::StatusOr<bool> Finish(int slot, double* measured) = 0;
   // Blocks until all work has ended, also after an error.
   virtual void Drain() = 0;
 };

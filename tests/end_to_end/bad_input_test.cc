@@ -181,6 +181,12 @@ const BadInput kData[] = {
                 "conv.bias; lower learning_rate.base, warm up, or set optimizer.clip_norm",
      .trainer = {"0.05", "1e30"},
      .begins = true},
+    {.name = "SquaresOverflow",
+     .message = "step 2: a gradient is not finite, or beyond 1e154: one of fc.weight, ...",
+     .arguments = {"--precision=F64"},
+     .trainer = {"0.05", "1e200"},
+     .begins = true,
+     .ranks = {1}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Net, BadInputTest, testing::ValuesIn(kNetTexts), NameOf);

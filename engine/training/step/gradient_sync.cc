@@ -109,8 +109,8 @@ absl::Status GradientSync::Finish(int index, Stream& compute) {
   Stream& back = how_ == How::kStaged ? *back_ : compute;
   double sum = 0;
   for (Segment& segment : bucket.segments) {
-    ASSIGN_OR_RETURN(const ReduceResult result, communication_.Wait(segment.ticket));
-    sum += result.sum_of_squares;  // not finite if an element is not
+    ASSIGN_OR_RETURN(const double squares, communication_.Wait(segment.ticket));
+    sum += squares;  // not finite if an element is not
     if (how_ != How::kStaged) continue;
     RETURN_IF_ERROR(back.Copy(segment.device.data, segment.summed.data, segment.summed.bytes()));
   }

@@ -119,8 +119,11 @@ absl::Status TrainingStep::NotFinite(int64_t bucket) const {
     const Parameter& parameter = model_.plan().parameters.all()[order.gradients[g].parameter];
     absl::StrAppend(&names, names.empty() ? "" : ", ", parameter.name());
   }
-  return absl::InternalError(
-      absl::StrCat("a gradient is not finite: one of ", names, "; ", kDivergenceAdvice));
+  // Squares of F32 do not overflow the double that adds them.
+  const bool may_be_large = model_.plan().options.shape.compute == DType::kF64;
+  return absl::InternalError(absl::StrCat("a gradient is not finite",
+                                          may_be_large ? ", or beyond 1e154" : "", ": one of ",
+                                          names, "; ", kDivergenceAdvice));
 }
 
 }  // namespace gyre
