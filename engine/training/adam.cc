@@ -3,8 +3,7 @@
 
 #include <cmath>
 
-#include "engine/runtime/parallel/parallel.h"
-#include "engine/training/optimizer.h"
+#include "engine/training/optimizer_parts.h"
 
 namespace gyre {
 namespace {
@@ -49,26 +48,23 @@ class Adam : public Optimizer {
   }
 
   absl::Status Update(Stream& stream, const StepScalars* step,
-                      const ParameterViews& parameter) const override {
-    const int64_t n = parameter.value.elements();
-    GYRE_CHECK(parameter.gradient.elements() == n);
-    GYRE_CHECK(parameter.slots.size() == 2);
-    for (const Tensor& slot : parameter.slots) GYRE_CHECK(slot.elements() == n);
-    return VisitComputeType(parameter.value.dtype, [&]<typename T>() {
-      return ForEach(
-          stream, n,
-          AdamStep<T>{.step = step,
-                      .rate_multiplier = parameter.learning_rate_multiplier,
-                      .decay = static_cast<T>(weight_decay_ * parameter.decay_multiplier),
-                      .beta1 = static_cast<T>(beta1_),
-                      .own1 = static_cast<T>(1 - beta1_),
-                      .beta2 = static_cast<T>(beta2_),
-                      .own2 = static_cast<T>(1 - beta2_),
-                      .epsilon = static_cast<T>(epsilon_),
-                      .gradient = parameter.gradient.as<T>(),
-                      .value = parameter.value.as<T>(),
-                      .first_moment = parameter.slots[0].as<T>(),
-                      .second_moment = parameter.slots[1].as<T>()});
+                      std::span<const ParameterViews> parameters) const override {
+    if (parameters.empty()) return absl::OkStatus();
+    return VisitComputeType(parameters[0].value.dtype, [&]<typename T>() {
+      return UpdateEach(stream, parameters, /*slots=*/2, [&](const ParameterViews& p) {
+        return AdamStep<T>{.step = step,
+                           .rate_multiplier = p.learning_rate_multiplier,
+                           .decay = static_cast<T>(weight_decay_ * p.decay_multiplier),
+                           .beta1 = static_cast<T>(beta1_),
+                           .own1 = static_cast<T>(1 - beta1_),
+                           .beta2 = static_cast<T>(beta2_),
+                           .own2 = static_cast<T>(1 - beta2_),
+                           .epsilon = static_cast<T>(epsilon_),
+                           .gradient = p.gradient.as<T>(),
+                           .value = p.value.as<T>(),
+                           .first_moment = p.slots[0].as<T>(),
+                           .second_moment = p.slots[1].as<T>()};
+      });
     });
   }
 

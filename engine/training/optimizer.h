@@ -13,7 +13,7 @@
 
 namespace gyre {
 
-// One parameter in device memory; all tensors have equal element counts and dtype, F32 or F64.
+// One parameter in device memory; all tensors have equal element counts and dtype.
 struct ParameterViews {
   Tensor value, gradient;
   std::span<const Tensor> slots;  // the optimizer's state as slot_names, zero before the first step
@@ -26,11 +26,12 @@ class Optimizer {
   virtual std::vector<std::string> slot_names() const = 0;  // "momentum"
   // Fills scalars.optimizer from scalars.step.  Host, before the step.
   virtual void Prepare(StepScalars& scalars) const = 0;
-  // value <- value - update(gradient * step->gradient_scale + decay * value).  step: device memory;
-  // it is read when the stream gets there.  Numbers are rounded to the parameter's dtype once.
-  // Errors: those of ForEach.  Enqueues on stream; every tensor must outlive it.
+  // value <- value - update(gradient * step->gradient_scale + decay * value), for each parameter;
+  // all are of one dtype, F32 or F64.  step: device memory; it is read when the stream gets there.
+  // Numbers are rounded to the parameters' dtype once.  Errors: those of ForEachPart.  Enqueues on
+  // stream; every tensor must outlive it.
   virtual absl::Status Update(Stream& stream, const StepScalars* step,
-                              const ParameterViews& parameter) const = 0;
+                              std::span<const ParameterViews> parameters) const = 0;
 };
 
 // SGD with (Nesterov) momentum as in Sutskever et al. 2013:

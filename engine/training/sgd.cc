@@ -1,7 +1,6 @@
 // Stochastic gradient descent, plain and with momentum.
 
-#include "engine/runtime/parallel/parallel.h"
-#include "engine/training/optimizer.h"
+#include "engine/training/optimizer_parts.h"
 
 namespace gyre {
 namespace {
@@ -53,25 +52,30 @@ class Sgd : public Optimizer {
   void Prepare(StepScalars&) const override {}
 
   absl::Status Update(Stream& stream, const StepScalars* step,
-                      const ParameterViews& parameter) const override {
-    const int64_t n = parameter.value.elements();
-    const double rate_multiplier = parameter.learning_rate_multiplier;
-    const double decay = weight_decay_ * parameter.decay_multiplier;
-    GYRE_CHECK(parameter.gradient.elements() == n);
-    GYRE_CHECK(parameter.slots.size() == (momentum_ == 0 ? 0 : 1));
-    return VisitComputeType(parameter.value.dtype, [&]<typename T>() {
-      const T* gradient = parameter.gradient.as<T>();
-      T* value = parameter.value.as<T>();
+                      std::span<const ParameterViews> parameters) const override {
+    if (parameters.empty()) return absl::OkStatus();
+    return VisitComputeType(parameters[0].value.dtype, [&]<typename T>() {
+      const auto decay = [&](const ParameterViews& p) {
+        return static_cast<T>(weight_decay_ * p.decay_multiplier);
+      };
       if (momentum_ == 0) {
-        return ForEach(stream, n,
-                       PlainStep<T>{step, rate_multiplier, static_cast<T>(decay), gradient, value});
+        return UpdateEach(stream, parameters, /*slots=*/0, [&](const ParameterViews& p) {
+          return PlainStep<T>{step, p.learning_rate_multiplier, decay(p), p.gradient.as<T>(),
+                              p.value.as<T>()};
+        });
       }
-      GYRE_CHECK(parameter.slots[0].elements() == n);
       const T momentum = static_cast<T>(momentum_);
-      return ForEach(stream, n,
-                     MomentumStep<T>{step, rate_multiplier, static_cast<T>(decay), momentum,
-                                     nesterov_ ? T{1} : T{0}, nesterov_ ? momentum : T{1}, gradient,
-                                     value, parameter.slots[0].as<T>()});
+      return UpdateEach(stream, parameters, /*slots=*/1, [&](const ParameterViews& p) {
+        return MomentumStep<T>{step,
+                               p.learning_rate_multiplier,
+                               decay(p),
+                               momentum,
+                               nesterov_ ? T{1} : T{0},
+                               nesterov_ ? momentum : T{1},
+                               p.gradient.as<T>(),
+                               p.value.as<T>(),
+                               p.slots[0].as<T>()};
+      });
     });
   }
 

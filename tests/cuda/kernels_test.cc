@@ -154,10 +154,11 @@ class KernelsTest : public CudaDeviceTest {
     for (size_t i = 0; i < optimizer.slot_names().size(); ++i) {
       slots.push_back(MakeTensor(shape, dtype));
     }
+    const ParameterViews parameter = {.value = MakeTensor(shape, dtype),
+                                      .gradient = MakeTensor(shape, gradient_dtype),
+                                      .slots = slots};
     return optimizer.Update(*stream_, static_cast<const StepScalars*>(Memory(sizeof(StepScalars))),
-                            {.value = MakeTensor(shape, dtype),
-                             .gradient = MakeTensor(shape, gradient_dtype),
-                             .slots = slots});
+                            {&parameter, 1});
   }
 
   void RunOptimizers() {

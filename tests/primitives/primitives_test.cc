@@ -105,6 +105,7 @@ TEST(PrimitivesTest, ChoicesAreThoseOfAllLibraries) {
             "a\nb\nc\n");
   const std::string one = Primitives(DeviceKind::kCpu, 1).choices();
   EXPECT_TRUE(one.starts_with("onednn ")) << one;
+  EXPECT_NE(one.find("\nloops "), one.npos) << one;
   EXPECT_EQ(one, Primitives(DeviceKind::kSim, 1).choices());
   EXPECT_NE(one, Primitives(DeviceKind::kCpu, 2).choices()) << "threads change the order of sums";
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/runtime/parallel/block.h"
+#include "engine/runtime/parallel/split.h"
 #include "tests/runtime/scatter_case.h"
 
 namespace gyre::parallel_internal {
@@ -89,9 +90,10 @@ class ParallelBlockTest : public testing::Test {
   }
 
   // Each element is loaded once, each result stored once and right; the bits depend neither on the
-  // number of blocks nor on which thread of a phase comes first.
-  void CheckSums(int64_t rows, int64_t columns, bool by_rows) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << columns << ", by_rows " << by_rows);
+  // number of blocks nor on which thread of a phase comes first.  pieces: of each row (column).
+  void CheckSums(int64_t rows, int64_t columns, bool by_rows, int64_t pieces = 1) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << columns << ", by_rows " << by_rows << ", "
+                                    << pieces << " pieces");
     std::vector<double> x = Random(rows * columns);
     const int64_t results = by_rows ? rows : columns;
     std::vector<long double> sums(results), magnitudes(results);
@@ -102,16 +104,25 @@ class ParallelBlockTest : public testing::Test {
     std::vector<double> first;
     for (const int64_t blocks : {1, 2, 5, 300}) {
       for (const Order order : {Order::kForwards, Order::kBackwards}) {
-        std::vector<double> y(results, -1);
+        std::vector<double> y(results, -1), partial(results * pieces, NAN);
         std::vector<int> loads(rows * columns), stores(results);
         const Sum sum = {x.data(), y.data(), loads.data(), stores.data(), columns};
-        RunBlocks(blocks, order, double{NAN}, [&](LoopBlock& block, double* values) {
-          if (by_rows) {
-            ForEachRowBlock(block, rows, columns, sum, values);
-          } else {
-            ReduceColumnsBlock(block, rows, columns, sum, values);
-          }
-        });
+        const auto reduce = [&](int64_t m, int64_t n, int64_t cut, const auto& reduction) {
+          RunBlocks(blocks, order, double{NAN}, [&](LoopBlock& block, double* values) {
+            if (by_rows) {
+              ForEachRowBlock(block, m, n, cut, reduction, values);
+            } else {
+              ReduceColumnsBlock(block, m, n, cut, reduction, values);
+            }
+          });
+        };
+        if (pieces == 1) {
+          reduce(rows, columns, 1, sum);
+        } else {
+          reduce(rows, columns, pieces, IntoPartials<Sum>{sum, partial.data()});
+          const int64_t m = by_rows ? rows : pieces, n = by_rows ? pieces : columns;
+          reduce(m, n, 1, OfPartials<Sum>{sum, n, partial.data()});
+        }
         EXPECT_EQ(loads, std::vector<int>(rows * columns, 1));
         EXPECT_EQ(stores, std::vector<int>(results, 1));
         if (first.empty()) first = y;
@@ -146,6 +157,51 @@ TEST_F(ParallelBlockTest, ColumnSums) {
   CheckSums(9, 4200, false);
 }
 
+// The last piece is shorter, or empty.
+TEST_F(ParallelBlockTest, SumsInPieces) {
+  for (const int64_t pieces : {2, 3, 7, 64}) {
+    for (const int64_t few : {1, 3, 40}) {
+      CheckSums(few, 1000, true, pieces);
+      CheckSums(1000, few, false, pieces);
+      CheckSums(few, 65, true, pieces);
+      CheckSums(65, few, false, pieces);
+    }
+  }
+}
+
+struct Visit {
+  int* visits;
+  void operator()(int64_t i) const { ++visits[i]; }
+};
+
+TEST_F(ParallelBlockTest, ForEachPartCallsOnceForEachIndexOfEachPart) {
+  const std::vector<int64_t> sizes = {0, 1, 1023, 1024, 1025, 0, 5000, 1};
+  for (const int64_t blocks : {1, 2, 3, 100}) {
+    std::vector<std::vector<int>> visits;
+    for (const int64_t n : sizes) visits.emplace_back(n + 1);
+    PartTable<Visit> table;
+    for (size_t k = 0; k < sizes.size(); ++k) {
+      table.parts[table.count++] = {sizes[k], {visits[k].data()}};
+    }
+    RunBlocks(blocks, Order::kForwards, 0,
+              [&](LoopBlock& block, int*) { ForEachPartBlock(block, table); });
+    for (size_t k = 0; k < sizes.size(); ++k) {
+      std::vector<int> expected(sizes[k] + 1, 1);
+      expected.back() = 0;
+      EXPECT_EQ(visits[k], expected) << blocks << " blocks, part " << k;
+    }
+  }
+}
+
+TEST(PartTableTest, FitsAKernelsArguments) {
+  struct Large {
+    char bytes[100];
+  };
+  EXPECT_LE(sizeof(PartTable<Visit>), 4096u);
+  EXPECT_LE(sizeof(PartTable<Large>), 4096u);
+  EXPECT_GT(PartTable<Large>::kMost, 30);
+}
+
 TEST_F(ParallelBlockTest, TransformsRowsInPlace) {
   for (const int64_t rows : {0, 1, 3, 100}) {
     for (const int64_t columns : kSizes) {
@@ -157,7 +213,7 @@ TEST_F(ParallelBlockTest, TransformsRowsInPlace) {
         std::vector<int> loads(columns);
         const Sum sum = {want.data() + row * columns, &total, loads.data(), &stores, columns};
         RunBlocks(1, Order::kForwards, double{NAN}, [&](LoopBlock& block, double* values) {
-          ForEachRowBlock(block, 1, columns, sum, values);
+          ForEachRowBlock(block, 1, columns, /*pieces=*/1, sum, values);
         });
         for (int64_t column = 0; column < columns; ++column) {
           want[row * columns + column] -= total / 2;
@@ -206,16 +262,21 @@ TEST_F(ParallelBlockTest, ScatterAddsRowsInOrder) {
 
 TEST(LanesTest, ArePowersOfTwoThatSuitTheExtents) {
   for (int64_t columns = 0; columns < 20000; ++columns) {
-    const int row_lanes = RowLanes(columns), column_lanes = ColumnLanes(columns);
+    const int row_lanes = RowLanes(columns);
     EXPECT_EQ(kThreads % row_lanes, 0);
-    EXPECT_EQ(kThreads % column_lanes, 0);
     EXPECT_TRUE(row_lanes == 1 || row_lanes < columns) << columns;
-    EXPECT_TRUE(column_lanes <= 32 && column_lanes < std::max<int64_t>(2, 2 * columns)) << columns;
+    for (const int64_t pieces : {1, 1000}) {
+      const int column_lanes = ColumnLanes(columns, pieces);
+      EXPECT_EQ(kThreads % column_lanes, 0);
+      EXPECT_TRUE(column_lanes <= 32 && column_lanes < std::max<int64_t>(2, 2 * columns))
+          << columns;
+    }
   }
   EXPECT_EQ(RowLanes(10), 8);
   EXPECT_EQ(RowLanes(1000), 256);
-  EXPECT_EQ(ColumnLanes(64), 8);
-  EXPECT_EQ(ColumnLanes(4097), 32);
+  EXPECT_EQ(ColumnLanes(64, 1), 8);
+  EXPECT_EQ(ColumnLanes(64, 500), 32);
+  EXPECT_EQ(ColumnLanes(4097, 1), 32);
 }
 
 TEST(SplitTest, LongReductionsHavePiecesForAWholeGpu) {
@@ -226,10 +287,10 @@ TEST(SplitTest, LongReductionsHavePiecesForAWholeGpu) {
   EXPECT_EQ(RowSplit(5000, 1'000'000), 1) << "rows enough without";
   EXPECT_EQ(RowSplit(0, 1'000'000), 1);
   // Blocks of the first pass over a bias gradient.
-  const int64_t columns = ColumnSplit(100'000, 64) * 64;
-  EXPECT_GE(Pieces(columns, ColumnLanes(columns)), kProcessors);
+  const int64_t pieces = ColumnSplit(100'000, 64);
+  EXPECT_GE(pieces * CeilDiv(64, ColumnLanes(64, pieces)), kProcessors);
   EXPECT_EQ(ColumnSplit(511, 64), 1);
-  EXPECT_EQ(ColumnSplit(100'000, 10'000), 1);
+  EXPECT_EQ(ColumnSplit(100'000, 40'000), 1);
   EXPECT_EQ(ColumnSplit(100'000, 0), 1);
 }
 

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <tuple>
 #include <vector>
 
+#include "tests/runtime/instruction_sets.h"
 #include "tests/runtime/monoid_check.h"
 #include "tests/runtime/scatter_case.h"
 
@@ -111,10 +113,8 @@ class ParallelTest : public testing::TestWithParam<DeviceKind> {
 
   // By rows or by columns, with each thread count.  Every element is loaded once, every result
   // stored once and near the sum in long double, and all thread counts give the same bits.
-  // with_scratch: long reductions in pieces.
-  void CheckSums(int64_t rows, int64_t columns, bool by_rows, bool with_scratch = false) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << columns << ", by_rows " << by_rows
-                                    << ", with scratch " << with_scratch);
+  void CheckSums(int64_t rows, int64_t columns, bool by_rows) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << columns << ", by_rows " << by_rows);
     const std::vector<double> x = Random(rows * columns);
     const int64_t results = by_rows ? rows : columns;
     std::vector<long double> sums(results), magnitudes(results);
@@ -127,18 +127,10 @@ class ParallelTest : public testing::TestWithParam<DeviceKind> {
       std::vector<double> y(results, -1);
       std::vector<int> loads(rows * columns), stores(results);
       const Sum sum = {x.data(), y.data(), loads.data(), stores.data(), columns};
-      const size_t bytes = by_rows ? ForEachRowScratch<Sum>(rows, columns)
-                                   : ReduceColumnsScratch<Sum>(rows, columns);
-      std::vector<double> scratch(bytes / sizeof(double) + 1, kCanary);
       Run(threads, [&](Stream& stream) {
-        if (!with_scratch) {
-          return by_rows ? ForEachRow(stream, rows, columns, sum)
-                         : ReduceColumns(stream, rows, columns, sum);
-        }
-        return by_rows ? ForEachRow(stream, rows, columns, sum, scratch.data())
-                       : ReduceColumns(stream, rows, columns, sum, scratch.data());
+        return by_rows ? ForEachRow(stream, rows, columns, sum)
+                       : ReduceColumns(stream, rows, columns, sum);
       });
-      EXPECT_EQ(scratch.back(), kCanary) << "written beyond the scratch";
       EXPECT_EQ(loads, std::vector<int>(rows * columns, 1));
       EXPECT_EQ(stores, std::vector<int>(results, 1));
       if (threads == 1) first = y;
@@ -173,7 +165,6 @@ class ParallelTest : public testing::TestWithParam<DeviceKind> {
     EXPECT_EQ(y, expected);
   }
 
-  static constexpr double kCanary = 12345;
   std::mt19937_64 random_{1};
 };
 
@@ -202,6 +193,8 @@ TEST_P(ParallelTest, RowSums) {
     for (const int64_t rows : {1, 3}) CheckSums(rows, columns, true);
   }
   CheckSums(2000, 10, true);
+  CheckSums(1025, 12, true);
+  CheckSums(2, 50001, true);
 }
 
 TEST_P(ParallelTest, ColumnSums) {
@@ -215,21 +208,109 @@ TEST_P(ParallelTest, ColumnSums) {
     }
   }
   CheckSums(700, 300, false);
+  CheckSums(30001, 9, false);
 }
 
-TEST_P(ParallelTest, SumsInPieces) {
-  for (const int64_t columns : {0, 4095, 8191, 8192, 8193, 50001}) {
-    for (const int64_t rows : {0, 1, 3}) CheckSums(rows, columns, true, true);
+TEST_P(ParallelTest, ForEachPartCallsOnceForEachIndexOfEachPart) {
+  const std::vector<std::vector<int64_t>> lists = {
+      {}, {0}, {1}, {3, 0, 1}, {0, 9000}, {8191, 1, 0, 2}, {5, 30000, 7, 0, 4000}};
+  for (const int threads : {1, 2, 7}) {
+    for (const std::vector<int64_t>& sizes : lists) {
+      std::vector<std::vector<int>> visits;
+      std::vector<Part<Visit>> parts;
+      for (const int64_t n : sizes) visits.emplace_back(n + 1);
+      for (size_t k = 0; k < sizes.size(); ++k) parts.push_back({sizes[k], {visits[k].data()}});
+      Run(threads, [&](Stream& stream) { return ForEachPart(stream, parts); });
+      for (size_t k = 0; k < sizes.size(); ++k) {
+        std::vector<int> expected(sizes[k] + 1, 1);
+        expected.back() = 0;
+        EXPECT_EQ(visits[k], expected) << threads << " threads, part " << k;
+      }
+    }
   }
-  CheckSums(1025, 12, true, true);
-  for (const int64_t rows : {0, 255, 511, 512, 513, 30001}) {
-    for (const int64_t columns : {0, 1, 3, 9}) CheckSums(rows, columns, false, true);
+}
+
+// What a fused multiply-add, a reciprocal or another order would show in.
+struct Formula {
+  const float* x;
+  float* y;
+  HOST_DEVICE void operator()(int64_t i) const {
+    const float v = x[i] > 0 ? x[i] : 0.25f * x[i];
+    y[i] = v * 1.1f + y[i] / (std::sqrt(v * v + 0.3f) + 1e-3f);
   }
-  CheckSums(600, 130, false, true);
-  EXPECT_GT(ForEachRowScratch<Sum>(3, 8193), 0);
-  EXPECT_GT(ReduceColumnsScratch<Sum>(513, 9), 0);
-  EXPECT_EQ(ForEachRowScratch<Sum>(3, 8191), 0);
-  EXPECT_EQ(ReduceColumnsScratch<Sum>(511, 9), 0);
+};
+
+struct FloatSum : ::gyre::Sum<float> {
+  const float* x;
+  float* y;
+  int64_t columns;
+  HOST_DEVICE float Load(int64_t row, int64_t column) const { return x[row * columns + column]; }
+  HOST_DEVICE void Store(int64_t i, float v) const { y[i] = v; }
+  HOST_DEVICE float Finish(float v) const { return v / 3; }
+  HOST_DEVICE void Apply(int64_t row, int64_t column, float v) const {
+    y[row * columns + column] = x[row * columns + column] * 1.1f - v;
+  }
+};
+
+template <typename From, typename To>
+struct Convert {
+  const From* from;
+  To* to;
+  HOST_DEVICE void operator()(int64_t i) const { to[i] = static_cast<To>(from[i]); }
+};
+
+TEST_P(ParallelTest, EveryInstructionSetGivesTheSameBits) {
+  constexpr int64_t kRows = 37, kColumns = 1003, kElements = kRows * kColumns;
+  const std::vector<double> random = Random(kElements);
+  const std::vector<float> x(random.begin(), random.end());
+  const ScatterCase scatter(random, kRows, kColumns, 5, random_);
+  std::vector<std::vector<float>> first;
+  WithEachInstructionSet([&] {
+    std::vector<std::vector<float>> got(7, std::vector<float>(kElements, 1.5f));
+    std::vector<Half> half(kElements);
+    std::vector<BFloat16> bfloat(kElements);
+    const auto sum = [&](int i) { return FloatSum{{}, x.data(), got[i].data(), kColumns}; };
+    std::vector<float> sums = scatter.fresh;
+    Run(2, [&](Stream& stream) {
+      RETURN_IF_ERROR(ForEach(stream, kElements, Formula{x.data(), got[0].data()}));
+      RETURN_IF_ERROR(ForEachPart<Formula>(
+          stream, {{5, {x.data(), got[1].data()}}, {999, {x.data() + 7, got[1].data() + 7}}}));
+      RETURN_IF_ERROR(ForEachRow(stream, kRows, kColumns, sum(2)));
+      RETURN_IF_ERROR(ReduceColumns(stream, kRows, kColumns, sum(3)));
+      RETURN_IF_ERROR(TransformRows(stream, kRows, kColumns, sum(4)));
+      RETURN_IF_ERROR(ScatterAdd(stream, kRows, kColumns, scatter.Into(sums)));
+      RETURN_IF_ERROR(ForEach(stream, kElements, Convert<float, Half>{x.data(), half.data()}));
+      RETURN_IF_ERROR(ForEach(stream, kElements, Convert<Half, float>{half.data(), got[5].data()}));
+      RETURN_IF_ERROR(
+          ForEach(stream, kElements, Convert<float, BFloat16>{x.data(), bfloat.data()}));
+      return ForEach(stream, kElements, Convert<BFloat16, float>{bfloat.data(), got[6].data()});
+    });
+    EXPECT_EQ(sums, scatter.expected);
+    if (first.empty()) first = got;
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(std::memcmp(got[i].data(), first[i].data(), kElements * sizeof(float)), 0)
+          << i << ", " << InstructionSetName(CurrentInstructionSet());
+    }
+  });
+}
+
+// Conversions by vectors are those of single numbers, which half_test checks.
+TEST_P(ParallelTest, EveryInstructionSetConvertsEveryHalf) {
+  constexpr int64_t kAll = 1 << 16;
+  std::vector<Half> all(kAll), back(kAll);
+  for (int64_t i = 0; i < kAll; ++i) all[i].bits = static_cast<uint16_t>(i);
+  WithEachInstructionSet([&] {
+    std::vector<float> wide(kAll);
+    Run(1, [&](Stream& stream) {
+      RETURN_IF_ERROR(ForEach(stream, kAll, Convert<Half, float>{all.data(), wide.data()}));
+      return ForEach(stream, kAll, Convert<float, Half>{wide.data(), back.data()});
+    });
+    for (int64_t i = 0; i < kAll; ++i) {
+      const float one = all[i];
+      EXPECT_EQ(std::memcmp(&wide[i], &one, sizeof(one)), 0) << i;
+      EXPECT_EQ(back[i].bits, std::isnan(one) ? 0x7FFF : i);
+    }
+  });
 }
 
 // Of rows that ForEachRow reduces in one piece, as TransformRows does all.

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/runtime/device/buffer.h"
+#include "tests/runtime/instruction_sets.h"
 #include "tests/test_device.h"
 
 namespace gyre {
@@ -49,21 +50,31 @@ class Parameter {
     }
   }
 
-  void Apply(const Step& step) {
-    Upload(gradient_, step.gradient);
+  void Apply(const Step& step) { ApplyTogether({this}, {step.gradient}, step); }
+
+  // One call of the optimizer; gradients[k] is parameter k's.
+  static void ApplyTogether(const std::vector<Parameter*>& parameters,
+                            const std::vector<std::vector<double>>& gradients, const Step& step) {
+    Parameter& first = *parameters[0];
     StepScalars scalars;
-    scalars.step = steps_++;
+    scalars.step = first.steps_++;
     scalars.learning_rate = step.learning_rate;
     scalars.gradient_scale = step.gradient_scale;
-    optimizer_.Prepare(scalars);
-    ASSERT_TRUE(stream_->Copy(scalars_.data(), &scalars, sizeof(scalars)).ok());
-    std::vector<Tensor> slots;
-    for (const Buffer& slot : slots_) slots.push_back(View(slot));
-    const absl::Status status = optimizer_.Update(
-        *stream_, reinterpret_cast<const StepScalars*>(scalars_.data()),
-        {View(value_), View(gradient_), slots, multipliers_.learning_rate, multipliers_.decay});
+    first.optimizer_.Prepare(scalars);
+    ASSERT_TRUE(first.stream_->Copy(first.scalars_.data(), &scalars, sizeof(scalars)).ok());
+    std::vector<std::vector<Tensor>> slots(parameters.size());
+    std::vector<ParameterViews> views;
+    for (size_t k = 0; k < parameters.size(); ++k) {
+      Parameter& p = *parameters[k];
+      p.Upload(p.gradient_, gradients[k]);
+      for (const Buffer& slot : p.slots_) slots[k].push_back(p.View(slot));
+      views.push_back({p.View(p.value_), p.View(p.gradient_), slots[k],
+                       p.multipliers_.learning_rate, p.multipliers_.decay});
+    }
+    const absl::Status status = first.optimizer_.Update(
+        *first.stream_, reinterpret_cast<const StepScalars*>(first.scalars_.data()), views);
     ASSERT_TRUE(status.ok()) << status;
-    ASSERT_TRUE(stream_->Synchronize().ok());
+    ASSERT_TRUE(first.stream_->Synchronize().ok());
   }
 
   std::vector<double> value() { return Download(value_); }
@@ -109,11 +120,15 @@ class OptimizerTest : public testing::Test {
  protected:
   using T = typename C::T;
 
+  static std::shared_ptr<Device> Open(int threads) {
+    return OpenTestDevice(NamedDevice().value_or(C::kDevice), threads).device;
+  }
+
   // The value after each step, then the slots after the last.
   std::vector<std::vector<double>> Run(const std::string& config, const std::vector<double>& value,
                                        const std::vector<Step>& steps, Multipliers multipliers = {},
                                        int threads = 1) {
-    const auto device = OpenTestDevice(NamedDevice().value_or(C::kDevice), threads).device;
+    const auto device = Open(threads);
     const std::unique_ptr<Optimizer> optimizer = NewOptimizer(Config(config));
     Parameter<T> parameter(*device, *optimizer, value, multipliers);
     std::vector<std::vector<double>> result;
@@ -300,12 +315,35 @@ TYPED_TEST(OptimizerTest, EmptyParameter) {
 }
 
 // Longer than a loop that runs on one thread.
-TYPED_TEST(OptimizerTest, SameBitsWithMoreThreads) {
+TYPED_TEST(OptimizerTest, SameBitsWithMoreThreadsAndOtherInstructions) {
   for (const char* text : kEveryKind) {
     std::mt19937_64 rng(10);
     const std::vector<double> start = RandomValues(rng, 20011);
     const std::vector<Step> steps = RandomSteps(rng, 3, start.size());
-    EXPECT_EQ(this->Run(text, start, steps, {}, 1), this->Run(text, start, steps, {}, 3)) << text;
+    const Values want = this->Run(text, start, steps, {}, 1);
+    WithEachInstructionSet([&] { EXPECT_EQ(this->Run(text, start, steps, {}, 3), want) << text; });
+  }
+}
+
+TYPED_TEST(OptimizerTest, ManyParametersInOneCallMoveAsAlone) {
+  using T = typename TestFixture::T;
+  for (const char* text : kEveryKind) {
+    const auto device = this->Open(2);
+    const std::unique_ptr<Optimizer> optimizer = NewOptimizer(Config(text));
+    std::mt19937_64 rng(11);
+    std::vector<std::unique_ptr<Parameter<T>>> together;
+    std::vector<Parameter<T>*> pointers;
+    std::vector<std::vector<double>> gradients, alone;
+    for (const size_t n : {3, 0, 9001, 1, 500}) {
+      const std::vector<double> value = RandomValues(rng, n);
+      const Multipliers multipliers{static_cast<float>(n % 7), 0.5f};
+      gradients.push_back(RandomValues(rng, n));
+      alone.push_back(this->Run(text, value, {{gradients.back(), 0.1}}, multipliers)[0]);
+      together.push_back(std::make_unique<Parameter<T>>(*device, *optimizer, value, multipliers));
+      pointers.push_back(together.back().get());
+    }
+    Parameter<T>::ApplyTogether(pointers, gradients, {{}, 0.1});
+    for (size_t k = 0; k < alone.size(); ++k) EXPECT_EQ(together[k]->value(), alone[k]) << text;
   }
 }
 

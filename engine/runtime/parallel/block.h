@@ -1,6 +1,6 @@
-// parallel_block.h: what one block of a GPU does in a reduction or scatter, for anything that acts
-// as a block of kThreads threads: parallel_cuda.h hands over a real one, and a test one that is a
-// loop, so that the text that runs on a GPU has been run.
+// block.h: what one block of a GPU does in a skeleton, for anything that acts as a block of
+// kThreads threads: cuda.h hands over a real one, and a test one that is a loop, so that the text
+// that runs on a GPU has been run.
 //
 // A block B has
 //   int64_t index() const, count() const;  // this one's, and how many there are
@@ -14,7 +14,8 @@
 #include <cstdint>
 
 #include "engine/runtime/host_device.h"
-#include "engine/runtime/parallel/split.h"
+#include "engine/runtime/math.h"
+#include "engine/runtime/parallel/part.h"
 
 namespace gyre::parallel_internal {
 
@@ -22,6 +23,11 @@ inline constexpr int kThreads = 256;
 // Columns of a destination that one block adds to: four a thread, so that the search for its rows
 // is shared.
 inline constexpr int64_t kScatterColumns = 4 * kThreads;
+// Elements of a part that one block visits at a time.
+inline constexpr int64_t kPartElements = 4 * kThreads;
+// Loads of a reduction that a thread starts before it needs the first: what hides the memory's
+// delay where a GPU holds half as many threads as it could.
+inline constexpr int kLoadsInFlight = 4;
 
 // Threads that share a row, a power of two: each has at least two columns if it can.
 HOST_DEVICE constexpr int RowLanes(int64_t columns) {
@@ -31,13 +37,29 @@ HOST_DEVICE constexpr int RowLanes(int64_t columns) {
 }
 
 // Neighbouring columns that a block reduces, a power of two; its threads beside them take rows in
-// turn.  8 columns of float are the 32 bytes that memory is read by; more of them only where the
-// columns make a block for each of an H100's 132 processors all the same.
-HOST_DEVICE constexpr int ColumnLanes(int64_t columns) {
+// turn.  8 columns of float are the 32 bytes that memory is read by; more of them only where they
+// make a block for each of an H100's 132 processors all the same.
+HOST_DEVICE constexpr int ColumnLanes(int64_t columns, int64_t pieces) {
   int lanes = 1;
   while (lanes < 8 && lanes < columns) lanes *= 2;
-  while (lanes < 32 && 128 * lanes < columns) lanes *= 2;
+  while (lanes < 32 && lanes < columns && 128 * lanes < columns * pieces) lanes *= 2;
   return lanes;
+}
+
+// Combine over load(i) for i = begin, begin + step, ... below end.
+template <typename R, typename Load>
+HOST_DEVICE typename R::Value CombineStrided(const R& r, int64_t begin, int64_t end, int64_t step,
+                                             Load load) {
+  typename R::Value values[kLoadsInFlight], loaded[kLoadsInFlight];
+  for (int k = 0; k < kLoadsInFlight; ++k) values[k] = r.Identity();
+  int64_t i = begin;
+  for (; i + (kLoadsInFlight - 1) * step < end; i += kLoadsInFlight * step) {
+    for (int k = 0; k < kLoadsInFlight; ++k) loaded[k] = load(i + k * step);
+    for (int k = 0; k < kLoadsInFlight; ++k) values[k] = r.Combine(values[k], loaded[k]);
+  }
+  for (; i < end; i += step) values[0] = r.Combine(values[0], load(i));
+  for (int k = 1; k < kLoadsInFlight; ++k) values[0] = r.Combine(values[0], values[k]);
+  return values[0];
 }
 
 // values[first] = Combine over its `members` values, `stride` apart, for each group of threads;
@@ -54,35 +76,36 @@ HOST_DEVICE void CombineTree(B& block, const R& r, int members, int stride, Memb
   }
 }
 
-// values[g * lanes] = Combine over the columns of row first + g, for each of the block's rows.
+// values[g * lanes] = Combine over piece first + g of the rows, for each of the block's pieces;
+// they are numbered row by row.
 template <typename B, typename R>
-HOST_DEVICE void CombineRows(B& block, const R& r, int64_t rows, int64_t columns, int64_t first,
-                             typename R::Value* values) {
-  const int lanes = RowLanes(columns);
+HOST_DEVICE void CombineRows(B& block, const R& r, int64_t rows, int64_t columns, int64_t pieces,
+                             int64_t first, typename R::Value* values) {
+  const int64_t size = CeilDiv(columns, pieces);
+  const int lanes = RowLanes(size);
   block.Phase([&](int thread) {
-    const int64_t row = first + thread / lanes;
-    typename R::Value value = r.Identity();
-    if (row < rows) {
-      for (int64_t column = thread % lanes; column < columns; column += lanes) {
-        value = r.Combine(value, r.Load(row, column));
-      }
-    }
-    values[thread] = value;
+    const int64_t i = first + thread / lanes, row = i / pieces, begin = i % pieces * size;
+    const int64_t end = begin + size < columns ? begin + size : columns;
+    values[thread] = row < rows
+                         ? CombineStrided(r, begin + thread % lanes, end, lanes,
+                                          [&](int64_t column) { return r.Load(row, column); })
+                         : r.Identity();
   });
   CombineTree(
       block, r, lanes, 1, [lanes](int thread) { return thread % lanes; }, values);
 }
 
+// Store(row * pieces + piece, the piece's value).
 template <typename B, typename R>
-HOST_DEVICE void ForEachRowBlock(B& block, int64_t rows, int64_t columns, const R& r,
-                                 typename R::Value* values) {
-  const int lanes = RowLanes(columns), block_rows = kThreads / lanes;
-  for (int64_t first = block.index() * block_rows; first < rows;
-       first += block.count() * block_rows) {
-    CombineRows(block, r, rows, columns, first, values);
+HOST_DEVICE void ForEachRowBlock(B& block, int64_t rows, int64_t columns, int64_t pieces,
+                                 const R& r, typename R::Value* values) {
+  const int lanes = RowLanes(CeilDiv(columns, pieces)), block_pieces = kThreads / lanes;
+  for (int64_t first = block.index() * block_pieces; first < rows * pieces;
+       first += block.count() * block_pieces) {
+    CombineRows(block, r, rows, columns, pieces, first, values);
     block.Phase([&](int thread) {
-      const int64_t row = first + thread / lanes;
-      if (thread % lanes == 0 && row < rows) r.Store(row, values[thread]);
+      const int64_t i = first + thread / lanes;
+      if (thread % lanes == 0 && i < rows * pieces) r.Store(i, values[thread]);
     });
   }
 }
@@ -93,7 +116,7 @@ HOST_DEVICE void TransformRowsBlock(B& block, int64_t rows, int64_t columns, con
   const int lanes = RowLanes(columns), block_rows = kThreads / lanes;
   for (int64_t first = block.index() * block_rows; first < rows;
        first += block.count() * block_rows) {
-    CombineRows(block, r, rows, columns, first, values);
+    CombineRows(block, r, rows, columns, /*pieces=*/1, first, values);
     block.Phase([&](int thread) {
       if (thread % lanes == 0) values[thread] = r.Finish(values[thread]);
     });
@@ -108,27 +131,45 @@ HOST_DEVICE void TransformRowsBlock(B& block, int64_t rows, int64_t columns, con
   }
 }
 
+// Store(piece * columns + column, the value over the piece's rows).
 template <typename B, typename R>
-HOST_DEVICE void ReduceColumnsBlock(B& block, int64_t rows, int64_t columns, const R& r,
-                                    typename R::Value* values) {
-  const int lanes = ColumnLanes(columns), row_lanes = kThreads / lanes;
-  for (int64_t first = block.index() * lanes; first < columns; first += block.count() * lanes) {
+HOST_DEVICE void ReduceColumnsBlock(B& block, int64_t rows, int64_t columns, int64_t pieces,
+                                    const R& r, typename R::Value* values) {
+  const int lanes = ColumnLanes(columns, pieces), row_lanes = kThreads / lanes;
+  const int64_t groups = CeilDiv<int64_t>(columns, lanes), size = CeilDiv(rows, pieces);
+  for (int64_t task = block.index(); task < pieces * groups; task += block.count()) {
+    const int64_t piece = task / groups, first = task % groups * lanes;
+    const int64_t begin = piece * size, end = begin + size < rows ? begin + size : rows;
     block.Phase([&](int thread) {
       const int64_t column = first + thread % lanes;
-      typename R::Value value = r.Identity();
-      if (column < columns) {
-        for (int64_t row = thread / lanes; row < rows; row += row_lanes) {
-          value = r.Combine(value, r.Load(row, column));
-        }
-      }
-      values[thread] = value;
+      values[thread] = column < columns
+                           ? CombineStrided(r, begin + thread / lanes, end, row_lanes,
+                                            [&](int64_t row) { return r.Load(row, column); })
+                           : r.Identity();
     });
     CombineTree(
         block, r, row_lanes, lanes, [lanes](int thread) { return thread / lanes; }, values);
     block.Phase([&](int thread) {
       const int64_t column = first + thread % lanes;
-      if (thread < lanes && column < columns) r.Store(column, values[thread]);
+      if (thread < lanes && column < columns) r.Store(piece * columns + column, values[thread]);
     });
+  }
+}
+
+// Blocks take the parts' pieces of kPartElements in turn.
+template <typename B, typename F>
+HOST_DEVICE void ForEachPartBlock(B& block, const PartTable<F>& table) {
+  int64_t piece = block.index();  // counted from the first of part k
+  for (int k = 0; k < table.count; ++k) {
+    const int64_t n = table.parts[k].n, pieces = CeilDiv(n, kPartElements);
+    for (; piece < pieces; piece += block.count()) {
+      const int64_t begin = piece * kPartElements;
+      const int64_t end = begin + kPartElements < n ? begin + kPartElements : n;
+      block.Phase([&](int thread) {
+        for (int64_t i = begin + thread; i < end; i += kThreads) table.parts[k].f(i);
+      });
+    }
+    piece -= pieces;
   }
 }
 
@@ -138,7 +179,7 @@ HOST_DEVICE void ReduceColumnsBlock(B& block, int64_t rows, int64_t columns, con
 template <typename B, typename S>
 HOST_DEVICE void ScatterAddBlock(B& block, int64_t rows, int64_t columns, const S& s,
                                  unsigned char* flags) {
-  const int64_t column_blocks = Pieces(columns, kScatterColumns);
+  const int64_t column_blocks = CeilDiv(columns, kScatterColumns);
   for (int64_t task = block.index(); task < rows * column_blocks; task += block.count()) {
     const int64_t row = task / column_blocks;
     const int64_t begin = task % column_blocks * kScatterColumns;

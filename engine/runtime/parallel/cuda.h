@@ -1,15 +1,17 @@
-// parallel_cuda.h: the loop skeletons as CUDA kernels; included by parallel.h alone, under nvcc.
-// What a block does is in parallel_block.h.
+// cuda.h: the loop skeletons as CUDA kernels; included by parallel.h alone, under nvcc.  What a
+// block does is in block.h.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/parallel/block.h"
 
@@ -34,7 +36,7 @@ absl::Status Launch(const char* skeleton, Stream& stream, int64_t blocks,
       absl::StrCat(skeleton, ": cudaLaunchKernel: ", cudaGetErrorString(error)));
 }
 
-// The block that runs a kernel, as parallel_block.h wants one.
+// The block that runs a kernel, as block.h wants one.
 class CudaBlock {
  public:
   __device__ int64_t index() const { return blockIdx.x; }
@@ -65,10 +67,18 @@ __global__ void __launch_bounds__(kThreads) ForEachKernel(int64_t n, F f) {
   }
 }
 
-template <typename R>
-__global__ void __launch_bounds__(kThreads) ForEachRowKernel(int64_t rows, int64_t columns, R r) {
+template <typename F>
+__global__ void __launch_bounds__(kThreads)
+    ForEachPartKernel(const __grid_constant__ PartTable<F> table) {
   CudaBlock block;
-  ForEachRowBlock(block, rows, columns, r, SharedArray<typename R::Value>());
+  ForEachPartBlock(block, table);
+}
+
+template <typename R>
+__global__ void __launch_bounds__(kThreads)
+    ForEachRowKernel(int64_t rows, int64_t columns, int64_t pieces, R r) {
+  CudaBlock block;
+  ForEachRowBlock(block, rows, columns, pieces, r, SharedArray<typename R::Value>());
 }
 
 template <typename R>
@@ -80,15 +90,52 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename R>
 __global__ void __launch_bounds__(kThreads)
-    ReduceColumnsKernel(int64_t rows, int64_t columns, R r) {
+    ReduceColumnsKernel(int64_t rows, int64_t columns, int64_t pieces, R r) {
   CudaBlock block;
-  ReduceColumnsBlock(block, rows, columns, r, SharedArray<typename R::Value>());
+  ReduceColumnsBlock(block, rows, columns, pieces, r, SharedArray<typename R::Value>());
 }
 
 template <typename S>
 __global__ void __launch_bounds__(kThreads) ScatterAddKernel(int64_t rows, int64_t columns, S s) {
   CudaBlock block;
   ScatterAddBlock(block, rows, columns, s, SharedArray<unsigned char>());
+}
+
+// Launches over `pieces` of each row (column).
+template <typename R>
+absl::Status LaunchForEachRow(Stream& stream, int64_t rows, int64_t columns, int64_t pieces,
+                              const R& r) {
+  if (rows == 0) return absl::OkStatus();
+  const int64_t block_pieces = kThreads / RowLanes(CeilDiv(columns, pieces));
+  return Launch("ForEachRow", stream, CeilDiv(rows * pieces, block_pieces), ForEachRowKernel<R>,
+                rows, columns, pieces, r);
+}
+
+template <typename R>
+absl::Status LaunchReduceColumns(Stream& stream, int64_t rows, int64_t columns, int64_t pieces,
+                                 const R& r) {
+  if (columns == 0) return absl::OkStatus();
+  const int64_t groups = CeilDiv<int64_t>(columns, ColumnLanes(columns, pieces));
+  return Launch("ReduceColumns", stream, pieces * groups, ReduceColumnsKernel<R>, rows, columns,
+                pieces, r);
+}
+
+// A launch for as many parts as a table holds.
+template <typename F>
+absl::Status LaunchForEachPart(Stream& stream, std::span<const Part<F>> parts) {
+  while (!parts.empty()) {
+    PartTable<F> table;
+    int64_t blocks = 0;
+    table.count = std::min(static_cast<int>(parts.size()), PartTable<F>::kMost);
+    for (int k = 0; k < table.count; ++k) {
+      table.parts[k] = parts[k];
+      blocks += CeilDiv(parts[k].n, kPartElements);
+    }
+    parts = parts.subspan(table.count);
+    if (blocks == 0) continue;
+    RETURN_IF_ERROR(Launch("ForEachPart", stream, blocks, ForEachPartKernel<F>, table));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace gyre::parallel_internal

@@ -1,15 +1,18 @@
-// parallel_host.h: the loop skeletons on a CPU; included by parallel.h alone.
+// host.h: the loop skeletons on a CPU; included by parallel.h alone.
 //
-// Every reduction is cut into pieces by its extents, never by the thread count; a piece has kLanes
-// partial values, as wide as vector registers like, which are then combined as a tree.  The inner
-// loops carry `omp simd`, because g++ -O2 vectorises no loop of unknown length otherwise.
+// Every reduction is cut into pieces by its extents, never by the thread count or the instruction
+// set; a piece has kLanes partial values, as wide as vector registers like, which are then combined
+// as a tree.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
+#include <span>
+#include <vector>
 
-#include "engine/runtime/parallel/split.h"
+#include "engine/runtime/math.h"
+#include "engine/runtime/parallel/part.h"
+#include "engine/runtime/parallel/vectorised.h"
 
 namespace gyre::parallel_internal {
 
@@ -28,10 +31,47 @@ inline constexpr int64_t kColumnsPerBlock = 128;
 // True where that many tasks, of so many visits in all, are worth a team of threads.
 constexpr bool Worthwhile(int64_t tasks, int64_t visits) { return tasks > 1 && visits >= kGrain; }
 
+// Memory of the calling thread for `count` partial values, until its next call.  It is kept, so
+// that a step that has been made once allocates nothing.
+template <typename Value>
+Value* PartialValues(int64_t count) {
+  thread_local std::vector<Value> values;
+  if (values.size() < static_cast<size_t>(count)) values.resize(count);
+  return values.data();
+}
+
 template <typename F>
-void HostForEach(int64_t n, F f) {
-#pragma omp parallel for simd schedule(static) firstprivate(f) if (parallel : n >= kGrain)
-  for (int64_t i = 0; i < n; ++i) f(i);
+struct ForEachBody {
+  F f;
+  void operator()(int64_t begin, int64_t end) const {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) f(i);
+  }
+};
+
+template <typename F>
+void HostForEach(int64_t n, const F& f) {
+  RunOnTeam(n, n >= kGrain, ForEachBody<F>{f});
+}
+
+// Over the parts laid end to end.
+template <typename F>
+void HostForEachPart(std::span<const Part<F>> parts) {
+  int64_t n = 0;
+  for (const Part<F>& part : parts) n += part.n;
+  const auto range = [parts](int64_t begin, int64_t end) {
+    for (const Part<F>& part : parts) {
+      Run(ForEachBody<F>{part.f}, std::max<int64_t>(begin, 0), std::min(end, part.n));
+      begin -= part.n;
+      end -= part.n;
+    }
+  };
+  if (n < kGrain) return range(0, n);
+#pragma omp parallel
+  {
+    const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
+    range(n * thread / threads, n * (thread + 1) / threads);
+  }
 }
 
 // Columns [begin, end) of one row, combined.
@@ -60,22 +100,37 @@ typename R::Value CombineRow(const R& r, int64_t row, int64_t begin, int64_t end
 }
 
 template <typename R>
-void HostForEachRow(int64_t rows, int64_t columns, R r) {
-  const int64_t pieces = Pieces(columns, kColumnsPerPiece);
-  if (pieces <= 1) {
-#pragma omp parallel for schedule(static) firstprivate(r) if (Worthwhile(rows, rows * columns))
-    for (int64_t row = 0; row < rows; ++row) r.Store(row, CombineRow(r, row, 0, columns));
-    return;
+struct WholeRows {
+  R r;
+  int64_t columns;
+  void operator()(int64_t begin, int64_t end) const {
+    for (int64_t row = begin; row < end; ++row) r.Store(row, CombineRow(r, row, 0, columns));
   }
-  const auto partial = std::make_unique<typename R::Value[]>(rows * pieces);
-#pragma omp parallel for collapse(2) schedule(static) firstprivate(r)
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t piece = 0; piece < pieces; ++piece) {
-      const int64_t begin = piece * kColumnsPerPiece;
-      const int64_t end = std::min(columns, begin + kColumnsPerPiece);
-      partial[row * pieces + piece] = CombineRow(r, row, begin, end);
+};
+
+// Pieces of rows, numbered row by row.
+template <typename R>
+struct RowPieces {
+  R r;
+  int64_t columns, pieces;
+  typename R::Value* partial;  // [rows, pieces]
+  void operator()(int64_t begin, int64_t end) const {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % pieces * kColumnsPerPiece;
+      const int64_t last = std::min(columns, first + kColumnsPerPiece);
+      partial[i] = CombineRow(r, i / pieces, first, last);
     }
   }
+};
+
+template <typename R>
+void HostForEachRow(int64_t rows, int64_t columns, const R& r) {
+  const int64_t pieces = CeilDiv(columns, kColumnsPerPiece);
+  if (pieces <= 1) {
+    return RunOnTeam(rows, Worthwhile(rows, rows * columns), WholeRows<R>{r, columns});
+  }
+  auto* partial = PartialValues<typename R::Value>(rows * pieces);
+  RunOnTeam(rows * pieces, true, RowPieces<R>{r, columns, pieces, partial});
   for (int64_t row = 0; row < rows; ++row) {
     typename R::Value value = partial[row * pieces];
     for (int64_t piece = 1; piece < pieces; ++piece) {
@@ -86,49 +141,55 @@ void HostForEachRow(int64_t rows, int64_t columns, R r) {
 }
 
 template <typename R>
-void HostTransformRows(int64_t rows, int64_t columns, R r) {
-#pragma omp parallel for schedule(static) firstprivate(r) if (Worthwhile(rows, rows * columns))
-  for (int64_t row = 0; row < rows; ++row) {
-    const typename R::Value value = r.Finish(CombineRow(r, row, 0, columns));
+struct TransformRowsBody {
+  R r;
+  int64_t columns;
+  void operator()(int64_t begin, int64_t end) const {
+    for (int64_t row = begin; row < end; ++row) {
+      const typename R::Value value = r.Finish(CombineRow(r, row, 0, columns));
 #pragma omp simd
-    for (int64_t column = 0; column < columns; ++column) r.Apply(row, column, value);
-  }
-}
-
-// values[j]: column begin + j over rows [first, last), combined from first to last; first < last.
-template <typename R>
-void CombineColumns(const R& r, int64_t first, int64_t last, int64_t begin, int64_t count,
-                    typename R::Value* values) {
-  for (int64_t j = 0; j < count; ++j) values[j] = r.Load(first, begin + j);
-  for (int64_t row = first + 1; row < last; ++row) {
-#pragma omp simd
-    for (int64_t j = 0; j < count; ++j) values[j] = r.Combine(values[j], r.Load(row, begin + j));
-  }
-}
-
-template <typename R>
-void HostReduceColumns(int64_t rows, int64_t columns, R r) {
-  if (rows == 0) {
-    for (int64_t column = 0; column < columns; ++column) r.Store(column, r.Identity());
-    return;
-  }
-  const int64_t pieces = Pieces(rows, kRowsPerPiece);
-  const int64_t blocks = Pieces(columns, kColumnsPerBlock);
-  const auto partial = std::make_unique<typename R::Value[]>(pieces * columns);
-#pragma omp parallel firstprivate(r) if (Worthwhile(pieces * blocks, rows * columns))
-  {
-#pragma omp for collapse(2) schedule(static)
-    for (int64_t piece = 0; piece < pieces; ++piece) {
-      for (int64_t block = 0; block < blocks; ++block) {
-        const int64_t first = piece * kRowsPerPiece, begin = block * kColumnsPerBlock;
-        typename R::Value values[kColumnsPerBlock];
-        const int64_t count = std::min(kColumnsPerBlock, columns - begin);
-        CombineColumns(r, first, std::min(rows, first + kRowsPerPiece), begin, count, values);
-        std::copy(values, values + count, &partial[piece * columns + begin]);
-      }
+      for (int64_t column = 0; column < columns; ++column) r.Apply(row, column, value);
     }
-#pragma omp for schedule(static)
-    for (int64_t column = 0; column < columns; ++column) {
+  }
+};
+
+template <typename R>
+void HostTransformRows(int64_t rows, int64_t columns, const R& r) {
+  RunOnTeam(rows, Worthwhile(rows, rows * columns), TransformRowsBody<R>{r, columns});
+}
+
+// Pieces of kRowsPerPiece rows in blocks of kColumnsPerBlock columns, numbered piece by piece; each
+// column from its first row to its last.
+template <typename R>
+struct ColumnPieces {
+  R r;
+  int64_t rows, columns, blocks;
+  typename R::Value* partial;  // [pieces, columns]
+  void operator()(int64_t begin, int64_t end) const {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t piece = i / blocks, column = i % blocks * kColumnsPerBlock;
+      const int64_t first = piece * kRowsPerPiece, last = std::min(rows, first + kRowsPerPiece);
+      const int64_t count = std::min(kColumnsPerBlock, columns - column);
+      typename R::Value values[kColumnsPerBlock];
+      for (int64_t j = 0; j < count; ++j) values[j] = r.Load(first, column + j);
+      for (int64_t row = first + 1; row < last; ++row) {
+#pragma omp simd
+        for (int64_t j = 0; j < count; ++j) {
+          values[j] = r.Combine(values[j], r.Load(row, column + j));
+        }
+      }
+      std::copy(values, values + count, partial + piece * columns + column);
+    }
+  }
+};
+
+template <typename R>
+struct ColumnTotals {
+  R r;
+  int64_t columns, pieces;
+  const typename R::Value* partial;  // [pieces, columns]
+  void operator()(int64_t begin, int64_t end) const {
+    for (int64_t column = begin; column < end; ++column) {
       typename R::Value value = partial[column];
       for (int64_t piece = 1; piece < pieces; ++piece) {
         value = r.Combine(value, partial[piece * columns + column]);
@@ -136,22 +197,44 @@ void HostReduceColumns(int64_t rows, int64_t columns, R r) {
       r.Store(column, value);
     }
   }
+};
+
+template <typename R>
+void HostReduceColumns(int64_t rows, int64_t columns, const R& r) {
+  if (rows == 0) {
+    for (int64_t column = 0; column < columns; ++column) r.Store(column, r.Identity());
+    return;
+  }
+  const int64_t pieces = CeilDiv(rows, kRowsPerPiece), blocks = CeilDiv(columns, kColumnsPerBlock);
+  auto* partial = PartialValues<typename R::Value>(pieces * columns);
+  RunOnTeam(pieces * blocks, Worthwhile(pieces * blocks, rows * columns),
+            ColumnPieces<R>{r, rows, columns, blocks, partial});
+  RunOnTeam(columns, Worthwhile(columns, pieces * columns),
+            ColumnTotals<R>{r, columns, pieces, partial});
 }
 
 template <typename S>
-void HostScatterAdd(int64_t rows, int64_t columns, S s) {
-  const int64_t blocks = Pieces(columns, kColumnsPerBlock);
-#pragma omp parallel for schedule(static) firstprivate(s) if (Worthwhile(blocks, rows * columns))
-  for (int64_t block = 0; block < blocks; ++block) {
-    const int64_t begin = block * kColumnsPerBlock;
-    const int64_t end = std::min(columns, begin + kColumnsPerBlock);
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t destination = s.Destination(row);
-      if (destination < 0) continue;
+struct ScatterAddBody {
+  S s;
+  int64_t rows, columns;
+  void operator()(int64_t begin, int64_t end) const {  // blocks of columns
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kColumnsPerBlock;
+      const int64_t last = std::min(columns, first + kColumnsPerBlock);
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t destination = s.Destination(row);
+        if (destination < 0) continue;
 #pragma omp simd
-      for (int64_t column = begin; column < end; ++column) s.Add(row, destination, column);
+        for (int64_t column = first; column < last; ++column) s.Add(row, destination, column);
+      }
     }
   }
+};
+
+template <typename S>
+void HostScatterAdd(int64_t rows, int64_t columns, const S& s) {
+  const int64_t blocks = CeilDiv(columns, kColumnsPerBlock);
+  RunOnTeam(blocks, Worthwhile(blocks, rows * columns), ScatterAddBody<S>{s, rows, columns});
 }
 
 }  // namespace gyre::parallel_internal

@@ -3,15 +3,20 @@
 //
 // A functor is a named struct of values and pointers with HOST_DEVICE const methods; it is copied
 // into the stream, and what it points to must outlive the work.  The order of additions depends on
-// the extents alone (and on whether there is scratch), never on the thread count; a GPU's order is
-// another than a CPU's.  Extents of 0 are legal.  Errors of all: those of Stream::Call; Internal
-// naming the skeleton if a GPU refuses the launch.
+// the extents alone (on a GPU also on whether there is scratch), never on the thread count or the
+// instruction set; a GPU's order is another than a CPU's.  Extents of 0 are legal.  Errors of all:
+// those of Stream::Call; Internal naming the skeleton if a GPU refuses the launch.
 #pragma once
+
+#include <utility>
+#include <vector>
 
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/host_device.h"
+#include "engine/runtime/math.h"
 #include "engine/runtime/parallel/host.h"
+#include "engine/runtime/parallel/part.h"
 #include "engine/runtime/parallel/split.h"
 #if defined(__CUDACC__)
 #include "engine/runtime/parallel/cuda.h"
@@ -35,11 +40,33 @@ absl::Status ForEach(Stream& stream, int64_t n, F f) {
   if (stream.kind() == DeviceKind::kCuda) {
     using namespace parallel_internal;
     if (n == 0) return absl::OkStatus();
-    return Launch("ForEach", stream, Pieces(n, kThreads), ForEachKernel<F>, n, f);
+    return Launch("ForEach", stream, CeilDiv<int64_t>(n, kThreads), ForEachKernel<F>, n, f);
   }
 #endif
   return stream.Call([n, f] {
     parallel_internal::HostForEach(n, f);
+    return absl::OkStatus();
+  });
+}
+
+// The same on host memory and the calling thread's team, at once: for work before there is a
+// stream.
+template <typename F>
+void ForEachOnHost(int64_t n, const F& f) {
+  parallel_internal::HostForEach(n, f);
+}
+
+// Calls part.f(i) for each i in [0, part.n), for each part, as ForEach does: one loop, or kernel,
+// for many small arrays.  Enqueues on stream.
+template <typename F>
+absl::Status ForEachPart(Stream& stream, std::vector<Part<F>> parts) {
+#if defined(__CUDACC__)
+  if (stream.kind() == DeviceKind::kCuda) {
+    return parallel_internal::LaunchForEachPart<F>(stream, parts);
+  }
+#endif
+  return stream.Call([parts = std::move(parts)] {
+    parallel_internal::HostForEachPart<F>(parts);
     return absl::OkStatus();
   });
 }
@@ -60,16 +87,12 @@ absl::Status ForEach(Stream& stream, int64_t n, F f) {
 //
 // A GPU gives a row to one block at most, and a few neighbouring columns to one, so a few long ones
 // occupy little of it; with scratch, device memory of ForEachRowScratch (ReduceColumnsScratch)
-// bytes, they are cut into pieces first.  On a CPU scratch gains nothing, but gives the same
-// order of pieces.
+// bytes, they are cut into pieces first.  A CPU makes no use of scratch.
 template <typename R>
 absl::Status ForEachRow(Stream& stream, int64_t rows, int64_t columns, R reduction) {
 #if defined(__CUDACC__)
   if (stream.kind() == DeviceKind::kCuda) {
-    using namespace parallel_internal;
-    if (rows == 0) return absl::OkStatus();
-    return Launch("ForEachRow", stream, Pieces(rows, kThreads / RowLanes(columns)),
-                  ForEachRowKernel<R>, rows, columns, reduction);
+    return parallel_internal::LaunchForEachRow(stream, rows, columns, /*pieces=*/1, reduction);
   }
 #endif
   return stream.Call([rows, columns, reduction] {
@@ -82,10 +105,7 @@ template <typename R>
 absl::Status ReduceColumns(Stream& stream, int64_t rows, int64_t columns, R reduction) {
 #if defined(__CUDACC__)
   if (stream.kind() == DeviceKind::kCuda) {
-    using namespace parallel_internal;
-    if (columns == 0) return absl::OkStatus();
-    return Launch("ReduceColumns", stream, Pieces(columns, ColumnLanes(columns)),
-                  ReduceColumnsKernel<R>, rows, columns, reduction);
+    return parallel_internal::LaunchReduceColumns(stream, rows, columns, /*pieces=*/1, reduction);
   }
 #endif
   return stream.Call([rows, columns, reduction] {
@@ -101,14 +121,20 @@ size_t ForEachRowScratch(int64_t rows, int64_t columns) {
 }
 
 template <typename R>
-absl::Status ForEachRow(Stream& stream, int64_t rows, int64_t columns, R reduction, void* scratch) {
+absl::Status ForEachRow(Stream& stream, int64_t rows, int64_t columns, R reduction,
+                        [[maybe_unused]] void* scratch) {
+#if defined(__CUDACC__)
   using namespace parallel_internal;
-  const int64_t pieces = RowSplit(rows, columns), size = Pieces(columns, pieces);
-  if (pieces == 1) return ForEachRow(stream, rows, columns, reduction);
-  auto* partial = static_cast<typename R::Value*>(scratch);
-  RETURN_IF_ERROR(ForEachRow(stream, rows * pieces, size,
-                             RowPieces<R>{reduction, columns, pieces, size, partial}));
-  return ForEachRow(stream, rows, pieces, Partials<R>{reduction, pieces, partial});
+  const int64_t pieces = RowSplit(rows, columns);
+  if (stream.kind() == DeviceKind::kCuda && pieces > 1) {
+    auto* partial = static_cast<typename R::Value*>(scratch);
+    RETURN_IF_ERROR(
+        LaunchForEachRow(stream, rows, columns, pieces, IntoPartials<R>{reduction, partial}));
+    return LaunchForEachRow(stream, rows, pieces, /*pieces=*/1,
+                            OfPartials<R>{reduction, pieces, partial});
+  }
+#endif
+  return ForEachRow(stream, rows, columns, reduction);
 }
 
 template <typename R>
@@ -119,14 +145,19 @@ size_t ReduceColumnsScratch(int64_t rows, int64_t columns) {
 
 template <typename R>
 absl::Status ReduceColumns(Stream& stream, int64_t rows, int64_t columns, R reduction,
-                           void* scratch) {
+                           [[maybe_unused]] void* scratch) {
+#if defined(__CUDACC__)
   using namespace parallel_internal;
-  const int64_t pieces = ColumnSplit(rows, columns), size = Pieces(rows, pieces);
-  if (pieces == 1) return ReduceColumns(stream, rows, columns, reduction);
-  auto* partial = static_cast<typename R::Value*>(scratch);
-  RETURN_IF_ERROR(ReduceColumns(stream, size, pieces * columns,
-                                ColumnPieces<R>{reduction, rows, columns, size, partial}));
-  return ReduceColumns(stream, pieces, columns, Partials<R>{reduction, columns, partial});
+  const int64_t pieces = ColumnSplit(rows, columns);
+  if (stream.kind() == DeviceKind::kCuda && pieces > 1) {
+    auto* partial = static_cast<typename R::Value*>(scratch);
+    RETURN_IF_ERROR(
+        LaunchReduceColumns(stream, rows, columns, pieces, IntoPartials<R>{reduction, partial}));
+    return LaunchReduceColumns(stream, pieces, columns, /*pieces=*/1,
+                               OfPartials<R>{reduction, columns, partial});
+  }
+#endif
+  return ReduceColumns(stream, rows, columns, reduction);
 }
 
 // For each row: value = Finish(Combine over columns of Load(row, column)), then
@@ -141,7 +172,7 @@ absl::Status TransformRows(Stream& stream, int64_t rows, int64_t columns, R redu
   if (stream.kind() == DeviceKind::kCuda) {
     using namespace parallel_internal;
     if (rows == 0 || columns == 0) return absl::OkStatus();
-    return Launch("TransformRows", stream, Pieces(rows, kThreads / RowLanes(columns)),
+    return Launch("TransformRows", stream, CeilDiv<int64_t>(rows, kThreads / RowLanes(columns)),
                   TransformRowsKernel<R>, rows, columns, reduction);
   }
 #endif
@@ -162,7 +193,7 @@ absl::Status ScatterAdd(Stream& stream, int64_t rows, int64_t columns, S scatter
   if (stream.kind() == DeviceKind::kCuda) {
     using namespace parallel_internal;
     if (rows == 0 || columns == 0) return absl::OkStatus();
-    return Launch("ScatterAdd", stream, rows * Pieces(columns, kScatterColumns),
+    return Launch("ScatterAdd", stream, rows * CeilDiv(columns, kScatterColumns),
                   ScatterAddKernel<S>, rows, columns, scatter);
   }
 #endif

@@ -95,21 +95,25 @@ absl::Status TrainingStep::UpdateBucket(int bucket) {
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
   const GradientOrder& order = net.plan().order;
-  for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
+  const int first = order.buckets[bucket].first, last = order.buckets[bucket].last;
+  const size_t slots_each = model_.plan().options.slots.size();
+  std::vector<Tensor> slots;
+  for (int g = first; g < last; ++g) {
+    for (size_t s = 0; s < slots_each; ++s) {
+      slots.push_back(net.slot(order.gradients[g].parameter, static_cast<int>(s), parameters));
+    }
+  }
+  std::vector<ParameterViews> views;
+  for (int g = first; g < last; ++g) {
     const int p = order.gradients[g].parameter;
     const StateSpec& spec = parameters.all()[p].spec;
-    std::vector<Tensor> slots;
-    for (size_t s = 0; s < model_.plan().options.slots.size(); ++s) {
-      slots.push_back(net.slot(p, static_cast<int>(s), parameters));
-    }
-    RETURN_IF_ERROR(optimizer_.Update(stream_, net.step_scalars(),
-                                      {.value = net.parameter(p, parameters),
-                                       .gradient = net.gradient(p, parameters),
-                                       .slots = slots,
-                                       .learning_rate_multiplier = spec.learning_rate_multiplier,
-                                       .decay_multiplier = spec.decay_multiplier}));
+    views.push_back({.value = net.parameter(p, parameters),
+                     .gradient = net.gradient(p, parameters),
+                     .slots = std::span(slots).subspan((g - first) * slots_each, slots_each),
+                     .learning_rate_multiplier = spec.learning_rate_multiplier,
+                     .decay_multiplier = spec.decay_multiplier});
   }
-  return absl::OkStatus();
+  return optimizer_.Update(stream_, net.step_scalars(), views);
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {

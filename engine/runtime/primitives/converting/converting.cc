@@ -192,6 +192,10 @@ class ConvertingLibrary : public PrimitiveLibrary {
       : inner_(std::move(inner)) {}
 
   std::string_view name() const override { return "converting"; }
+  // All loops of our own on a CPU, not those of conversions alone.
+  std::string choices() const override {
+    return absl::StrCat("loops ", std::string(InstructionSetName(CurrentInstructionSet())), "\n");
+  }
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
     return PrepareAround<Gemm>(spec);

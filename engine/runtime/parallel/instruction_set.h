@@ -1,0 +1,23 @@
+// instruction_set.h: which of the bodies that a host loop is compiled to runs.  All give the same
+// bits: they make the same operations in the same order, and none is fused.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace gyre {
+
+enum class InstructionSet : uint8_t { kGeneric, kAvx2, kAvx512 };
+
+// "generic", "avx2", "avx512".
+std::string_view InstructionSetName(InstructionSet set);
+
+// The best that processor and system have.
+InstructionSet BestInstructionSet();
+
+// The one that loops of all threads use: the best, but for a test that compares them.
+InstructionSet CurrentInstructionSet();
+// Precondition: not beyond the best; no loop is running.
+void SetInstructionSet(InstructionSet set);
+
+}  // namespace gyre

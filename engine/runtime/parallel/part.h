@@ -1,0 +1,27 @@
+// part.h: what ForEachPart is handed, and the form in which a GPU is.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace gyre {
+
+// f(i) for each i in [0, n).
+template <typename F>
+struct Part {
+  int64_t n;
+  F f;
+};
+
+namespace parallel_internal {
+
+// A kernel's arguments: 4 KiB of them are allowed, and the count is one.
+template <typename F>
+struct PartTable {
+  static constexpr int kMost = static_cast<int>(std::clamp<size_t>(4000 / sizeof(Part<F>), 1, 64));
+  int count = 0;
+  Part<F> parts[kMost];
+};
+
+}  // namespace parallel_internal
+}  // namespace gyre
