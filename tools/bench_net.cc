@@ -70,6 +70,7 @@ absl::Status Bench(CommunicationThread& communication) {
     options.batch = absl::GetFlag(FLAGS_batch);
     options.device.kind = absl::GetFlag(FLAGS_device);
     options.device.tf32 = absl::GetFlag(FLAGS_tf32);
+    options.device.autotune = true;
     if (!absl::SimpleAtoi(text, &options.device.threads)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--threads=", absl::GetFlag(FLAGS_threads), ": expected counts, as in 1,2"));

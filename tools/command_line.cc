@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/runtime/device/cuda_device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
+#include "engine/runtime/primitives/cuda/tuner.h"
 
 namespace gyre {
 namespace {
@@ -108,7 +109,22 @@ absl::Status OpenGpu(const DeviceFlags& flags, size_t memory, DeviceChoice& choi
   ASSIGN_OR_RETURN(choice.device, NewCudaDevice({.local_rank = local.rank,
                                                  .local_ranks = local.size,
                                                  .capacity_bytes = memory}));
-  ASSIGN_OR_RETURN(choice.primitives, NewCudaPrimitives(*choice.device, {.tf32 = flags.tf32}));
+  if (flags.autotune) {
+    CommunicationThread* const communication = flags.communication;
+    const int rank = communication == nullptr ? 0 : communication->rank();
+    CudaTuner::Share share;
+    if (communication != nullptr && communication->size() > 1) {
+      share = [communication, rank](const std::string& what, double* value) {
+        if (rank != 0) *value = 0;
+        return communication->Sum(absl::StrCat("the choice for ", what),
+                                  {value, Shape({1}), DType::kF64});
+      };
+    }
+    choice.tuner = std::make_unique<CudaTuner>(*choice.device, rank, std::move(share));
+  }
+  ASSIGN_OR_RETURN(
+      choice.primitives,
+      NewCudaPrimitives(*choice.device, {.tf32 = flags.tf32, .selector = choice.tuner.get()}));
   return absl::OkStatus();
 }
 
@@ -225,6 +241,7 @@ absl::Status RunRanks(
     const std::unique_ptr<CommunicationThread> communication = std::move(ranks[index]);
     DeviceFlags own = flags;
     own.in_process = {index, count};
+    own.communication = communication.get();
     choice = OpenDevice(own);
     const absl::Status status = choice.ok() ? body(*communication, *choice) : choice.status();
     if (!status.ok() && !absl::IsCancelled(status)) Fail(communication.get(), status);

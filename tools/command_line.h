@@ -9,6 +9,7 @@
 
 #include "distributed/communication_thread.h"
 #include "engine/runtime/device/device.h"
+#include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/primitives.h"
 #include "models/schema/parse.h"
 
@@ -43,12 +44,15 @@ struct DeviceFlags {
   std::string memory = {};   // "", or bytes with an optional K, M, G suffix (powers of 1024)
   int threads = 0;           // 0: cores / ranks on this host
   bool tf32 = false;         // as in CudaLibraryOptions
+  bool autotune = false;     // on a GPU: measure what is prepared, with CudaTuner
+  CommunicationThread* communication = nullptr;  // of several ranks that tune alike
   // Of the caller among the ranks that are threads of this process: they share its cores, and take
   // GPUs in this order.
   RankAndSize in_process = {};
 };
 struct DeviceChoice {
   std::unique_ptr<Device> device;
+  std::unique_ptr<CudaSelector> tuner;     // of the primitives, or null
   std::unique_ptr<Primitives> primitives;  // of the device
   int threads = 1;
 };

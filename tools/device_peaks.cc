@@ -1,9 +1,9 @@
 #include "tools/device_peaks.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "engine/runtime/check.h"
+#include "engine/runtime/primitives/cuda/trial_bench.h"
 #include "engine/runtime/random.h"
 
 namespace gyre {
@@ -54,12 +54,9 @@ absl::StatusOr<std::unique_ptr<DevicePeaks>> DevicePeaks::Create(Device& device,
   ASSIGN_OR_RETURN(peaks->other_, allocate(MemoryKind::kDevice, kCopyBytes));
   ASSIGN_OR_RETURN(peaks->pinned_, allocate(MemoryKind::kPinnedHost, kCopyBytes));
 
-  // Not zeros: a GPU multiplies those with less power, and so faster.
-  std::vector<std::byte> values(matrix_bytes);
-  FillUniform({values.data(), {n, n}, dtype});
-  RETURN_IF_ERROR(stream.Copy(peaks->a_.data(), values.data(), matrix_bytes));
-  RETURN_IF_ERROR(stream.Copy(peaks->b_.data(), values.data(), matrix_bytes));
-  RETURN_IF_ERROR(stream.Synchronize());
+  for (const Buffer* matrix : {&peaks->a_, &peaks->b_}) {
+    RETURN_IF_ERROR(FillUniform(stream, matrix->data(), matrix_bytes, dtype, /*key=*/1));
+  }
   return peaks;
 }
 

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "engine/runtime/device/cuda_device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/random.h"
@@ -181,6 +182,9 @@ nlohmann::ordered_json StepBench::Report() const {
        median([](const Measured& r) { return r.peaks.device_bytes; }) / 1e9},
       {"upload_gb_per_s", median([](const Measured& r) { return r.peaks.upload_bytes; }) / 1e9},
       {"download_gb_per_s", median([](const Measured& r) { return r.peaks.download_bytes; }) / 1e9},
+      {"refusal", std::string(step_->refusal().message())},
+      {"choices", std::vector<std::string>(
+                      absl::StrSplit(choice_.primitives->choices(), '\n', absl::SkipEmpty()))},
       {"planned_bytes", plan.device_bytes() + plan.communication_bytes()},
       {"resident_growth_bytes", resident_growth_},
       {"memory_above_state_bytes",

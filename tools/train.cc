@@ -14,6 +14,9 @@
 ABSL_FLAG(std::string, trainer, "", "The trainer's text file; it names the net and the data.");
 ABSL_FLAG(std::string, device, "cpu",
           "cpu, cuda (a GPU), or sim (a CPU with separate, bounded memory).");
+ABSL_FLAG(std::string, autotune, "on",
+          "on: a GPU's algorithms are the fastest of a few, measured at the start; off: those that "
+          "its libraries recommend.");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
 ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's.");
 ABSL_FLAG(std::string, out, "",
@@ -132,6 +135,11 @@ int Main(int argc, char** argv) {
                          absl::GetFlag(FLAGS_ranks));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
+  const std::string autotune = absl::GetFlag(FLAGS_autotune);
+  if (autotune != "on" && autotune != "off") {
+    Fail(ranks->front().get(),
+         absl::InvalidArgumentError(absl::StrCat("--autotune=", autotune, ": expected on or off")));
+  }
   const absl::StatusOr<TrainingOptions> options = OptionsOf(*files);
   if (!options.ok()) Fail(ranks->front().get(), options.status());
   const bool plan = absl::GetFlag(FLAGS_plan);
@@ -140,7 +148,8 @@ int Main(int argc, char** argv) {
                {.kind = absl::GetFlag(FLAGS_device),
                 .memory = absl::GetFlag(FLAGS_device_memory),
                 .threads = absl::GetFlag(FLAGS_threads),
-                .tf32 = files->trainer.message->tf32()},
+                .tf32 = files->trainer.message->tf32(),
+                .autotune = autotune == "on" && !plan},
                [&](CommunicationThread& communication, const DeviceChoice& choice) {
                  return Train(*files, *options, plan, communication, choice);
                });

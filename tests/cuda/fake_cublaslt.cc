@@ -344,10 +344,11 @@ struct Operands {
   const void *a, *b, *c, *bias;
   void* d;
   double alpha, beta;
+  bool swallows_nan;
 };
 
-void Multiply(const Problem& p, const Operands& operands) {
-  const Operation& operation = *p.operation;
+// operation: as it was when the product was enqueued.
+void Multiply(const Problem& p, const Operation& operation, const Operands& operands) {
   const DType type = TypeOf(p.d->type);
   for (uint64_t column = 0; column < p.n; ++column) {
     for (uint64_t row = 0; row < p.m; ++row) {
@@ -363,7 +364,10 @@ void Multiply(const Problem& p, const Operands& operands) {
       if (HasBias(operation.epilogue)) {
         value += LoadElement(type, operands.bias, static_cast<int64_t>(row));
       }
-      if (HasRelu(operation.epilogue) && value < 0) value = 0;
+      if (HasRelu(operation.epilogue) &&
+          (value < 0 || (operands.swallows_nan && std::isnan(value)))) {
+        value = 0;
+      }
       StoreElement(type, operands.d,
                    static_cast<int64_t>(row) + static_cast<int64_t>(column) * p.d->leading, value);
     }
@@ -399,19 +403,33 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   const bool has_bias = HasBias(problem.operation->epilogue);
   REQUIRE(!has_bias || IsAligned(bias, chosen.bias_alignment));
   REQUIRE(workspace_bytes >= of.workspace_bytes);
-  REQUIRE(workspace_bytes == 0 || (workspace != nullptr && IsAligned(workspace, 16)));
+  REQUIRE(workspace_bytes == 0 || (workspace != nullptr && IsAligned(workspace, 256)));
 
   fake->streams.push_back(stream);
   fake->runs.push_back(of.id);
   fake->compute_types.push_back(problem.operation->compute);
-  if (fake->enqueue(stream, "cublasLtMatmul") != 0) return CUBLAS_STATUS_EXECUTION_FAILED;
   const DType scale = TypeOf(problem.operation->scale);
-  // All that was declared is written to.
-  if (of.workspace_bytes > 0) std::memset(fake->host_view(workspace), 0xA5, of.workspace_bytes);
-  Multiply(problem, {fake->host_view(a), fake->host_view(b), fake->host_view(c),
-                     has_bias ? fake->host_view(bias) : nullptr, fake->host_view(d),
-                     LoadElement(scale, alpha, 0), LoadElement(scale, beta, 0)});
-  return CUBLAS_STATUS_SUCCESS;
+  const Operands operands{.a = a,
+                          .b = b,
+                          .c = c,
+                          .bias = has_bias ? bias : nullptr,
+                          .d = d,
+                          .alpha = LoadElement(scale, alpha, 0),
+                          .beta = LoadElement(scale, beta, 0),
+                          .swallows_nan = of.swallows_nan};
+  const auto multiply = [=, view = fake->host_view, described = *problem.operation,
+                         written = of.workspace_bytes] {
+    Operands host = operands;
+    for (const void** operand : {&host.a, &host.b, &host.c, &host.bias}) {
+      if (*operand != nullptr) *operand = view(*operand);
+    }
+    host.d = view(host.d);
+    // All that was declared is written to.
+    if (written > 0) std::memset(view(workspace), 0xA5, written);
+    Multiply(problem, described, host);
+  };
+  const int error = fake->Enqueue(stream, "cublasLtMatmul", of.launches, multiply);
+  return error == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 constexpr CublasLt kTable = {

@@ -15,6 +15,8 @@ class FakeCublasLt : public FakeLibrary {
     unsigned reduction = 0;  // cublasLtReductionScheme_t
     size_t workspace_bytes = 0;
     bool epilogues = true;  // has others than the default one
+    int launches = 1;
+    bool swallows_nan = false;  // in its ReLU
   };
 
   FakeCublasLt();

@@ -184,10 +184,13 @@ std::vector<Launch> Launches() {
   return state.launches;
 }
 
-int Enqueue(void* stream, const std::string& name) {
+int CurrentGpu() { return current_gpu; }
+
+int Enqueue(void* stream, const std::string& name, std::function<void()> work) {
   return Api("library call", [&](State& state) {
     return state.LaunchKernel(static_cast<cudaStream_t>(stream),
-                              {.kernel = name, .grid = {1, 1, 1}, .block = {1, 1, 1}});
+                              {.kernel = name, .grid = {1, 1, 1}, .block = {1, 1, 1}},
+                              std::move(work));
   });
 }
 
@@ -359,6 +362,18 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return Destroy("cudaEventDestroy", &State::events, event);
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t stop) {
+  return Api("cudaEventElapsedTime", [&](State& state) {
+    for (cudaEvent_t event : {start, stop}) {
+      if (const cudaError_t error = state.CheckEvent(event)) return error;
+      if (event->point == nullptr) return cudaErrorInvalidResourceHandle;
+      if (!event->point->passed) return cudaErrorNotReady;
+    }
+    *milliseconds = static_cast<float>(stop->point->worked - start->point->worked);
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {

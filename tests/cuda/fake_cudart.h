@@ -6,11 +6,13 @@
 // of captures) and is as late as it may be: a stream does its copies only when something waits for
 // them, so that a missing wait shows as wrong bytes.  Device memory begins as NaNs and belongs to
 // the fake alone: host code that follows a device pointer gets SIGSEGV.  Kernels are written down,
-// not run.  Thread-safe.  Error codes are cudaError_t.
+// not run; between two events a millisecond passes for each.  Thread-safe.  Error codes are
+// cudaError_t.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,8 +65,12 @@ struct Launch {
 // Since Boot or ForgetCalls, as they were called.
 std::vector<Launch> Launches();
 
-// For fakes of libraries.  Work on a stream, checked, captured and recorded as a kernel launch is.
-int Enqueue(void* stream, const std::string& name);
+// The calling thread's.
+int CurrentGpu();
+
+// For fakes of libraries.  Work on a stream, checked, captured and recorded as a kernel launch is,
+// and done when the stream comes to it, at each replay again.
+int Enqueue(void* stream, const std::string& name, std::function<void()> work);
 // Whether all of [data, data + bytes) lies in one allocation of device memory.
 bool IsDeviceMemory(const void* data, size_t bytes);
 // The same byte where this process can touch it.  Precondition: IsDeviceMemory(device, 1).

@@ -129,6 +129,7 @@ size_t SizeOf(cudnnBackendAttributeType_t type) {
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   BEGIN_CALL();
   REQUIRE(handle != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
+  fake->on_create();
   *handle = reinterpret_cast<cudnnHandle_t>(fake->New<Handle>());
   return CUDNN_STATUS_SUCCESS;
 }
@@ -357,17 +358,20 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
 
   fake->streams.push_back(with->stream);
   fake->runs.push_back(run->engine.index);
-  if (fake->enqueue(with->stream, "cudnnBackendExecute") != 0) {
-    return CUDNN_STATUS_EXECUTION_FAILED;
-  }
-  for (auto& [id, pointer] : pointers) pointer = fake->host_view(pointer);
-  // All that was declared is written to.
-  if (run->engine.workspace_bytes > 0) {
-    void* const workspace = pack->Value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
-    std::memset(fake->host_view(workspace), 0xA5, run->engine.workspace_bytes);
-  }
-  fake_cudnn::Run(*run->graph, pointers);
-  return CUDNN_STATUS_SUCCESS;
+  void* const workspace = run->engine.workspace_bytes == 0
+                              ? nullptr
+                              : pack->Value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
+  // The plan outlives the work, as Gyre's operations do.
+  const auto execute = [run, workspace, pointers, view = fake->host_view]() mutable {
+    std::map<int64_t, void*> host;
+    for (const auto& [id, pointer] : pointers) host[id] = view(pointer);
+    // All that was declared is written to.
+    if (workspace != nullptr) std::memset(view(workspace), 0xA5, run->engine.workspace_bytes);
+    fake_cudnn::Run(*run, host);
+  };
+  const int failed =
+      fake->Enqueue(with->stream, "cudnnBackendExecute", run->engine.launches, execute);
+  return failed == 0 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
 constexpr Cudnn kTable = {

@@ -16,6 +16,8 @@ class FakeCudnn : public FakeLibrary {
     size_t workspace_bytes = 0;
     bool fuses = true;     // takes graphs of several operations
     bool refuses = false;  // its plans cannot be finalized
+    int launches = 1;
+    bool swallows_nan = false;  // in its ReLU
   };
 
   FakeCudnn();
@@ -27,6 +29,8 @@ class FakeCudnn : public FakeLibrary {
 
   // What the heuristics suggest, best first, in their mode A and as a fallback.
   std::vector<Engine> engines, fallback_engines;
+  // Called when a handle is made.
+  std::function<void()> on_create = [] {};
   // Heuristics that support no graph.
   bool knows_nothing = false;
   // The engines that were run.

@@ -281,12 +281,15 @@ Values Convolve(const Descriptor& operation, const std::map<int64_t, Values>& kn
   }
 }
 
-Values ComputePointwise(const Descriptor& operation, const std::map<int64_t, Values>& known) {
+Values ComputePointwise(const Descriptor& operation, const std::map<int64_t, Values>& known,
+                        bool swallows_nan) {
   const Descriptor& x = *operation.Child(CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
   const auto b = operation.Children(CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
   Values result = known.at(Id(x));
   if (b.empty()) {
-    for (double& value : result) value = value < 0 ? 0 : value;
+    for (double& value : result) {
+      if (value < 0 || (swallows_nan && std::isnan(value))) value = 0;
+    }
     return result;
   }
   const auto extents = Extents(x), b_extents = Extents(*b[0]);
@@ -381,9 +384,9 @@ std::string Bind(const Descriptor& plan, const Descriptor& pack,
   return "";
 }
 
-void Run(const Descriptor& graph, const std::map<int64_t, void*>& pointers) {
+void Run(const Descriptor& plan, const std::map<int64_t, void*>& pointers) {
   std::map<int64_t, Values> known;
-  for (const Descriptor* operation : graph.Children(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
+  for (const Descriptor* operation : plan.graph->Children(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
     for (const Descriptor* source : SourcesOf(*operation)) {
       if (known.count(Id(*source)) > 0) continue;
       Values& values = known[Id(*source)];
@@ -392,8 +395,9 @@ void Run(const Descriptor& graph, const std::map<int64_t, void*>& pointers) {
       }
     }
     const Descriptor& result = *ResultOf(*operation);
-    Values values =
-        IsPointwise(*operation) ? ComputePointwise(*operation, known) : Convolve(*operation, known);
+    Values values = IsPointwise(*operation)
+                        ? ComputePointwise(*operation, known, plan.engine.swallows_nan)
+                        : Convolve(*operation, known);
     if (!IsVirtual(result)) {
       const std::vector<int64_t> offsets = Offsets(result);
       for (size_t i = 0; i < offsets.size(); ++i) {

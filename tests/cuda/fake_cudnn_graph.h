@@ -46,7 +46,7 @@ std::string Check(const Descriptor& descriptor);
 std::string Bind(const Descriptor& plan, const Descriptor& pack,
                  std::map<int64_t, void*>* pointers);
 
-// Computes a graph in double, rounding where a tensor is stored.
-void Run(const Descriptor& graph, const std::map<int64_t, void*>& pointers);
+// Computes a plan's graph in double, rounding where a tensor is stored.
+void Run(const Descriptor& plan, const std::map<int64_t, void*>& pointers);
 
 }  // namespace gyre::fake_cudnn

@@ -1,8 +1,9 @@
 // fake_library.h: what the fakes of cuBLASLt and cuDNN share: a record of calls, failures on
 // demand, the live objects, and the way from device pointers to memory that a CPU can read.
 //
-// A fake checks what the real library checks, says in words what it found, and computes at once, in
-// double, from the descriptions alone: a wrong description gives a wrong number.  Not thread-safe;
+// A fake checks what the real library checks, says in words what it found, and computes when the
+// stream comes to it, in double, from the descriptions alone: a wrong description gives a wrong
+// number, and so does work that was not waited for.  Not thread-safe;
 // one of a kind at a time.
 #pragma once
 
@@ -23,6 +24,8 @@ class FakeLibrary {
   std::vector<std::string> calls;
   // The nth call from now on (1: the next) fails with the library's internal error; 0: none.
   int fail_call = 0;
+  // Every call of this function fails so.
+  std::string fail_call_named;
   // The last call that was told to fail.
   std::string failed_call;
   // Why the last call failed.
@@ -31,13 +34,22 @@ class FakeLibrary {
   std::vector<const void*> streams;
 
   // How a device pointer is read, and work is put on a stream (returns a cudaError_t).  By default
-  // device memory is host memory, and streams are not touched.
+  // device memory is host memory, and work is done at once.
   std::function<void*(const void*)> host_view = [](const void* data) {
     return const_cast<void*>(data);
   };
-  std::function<int(void*, const std::string&)> enqueue = [](void*, const std::string&) {
-    return 0;
-  };
+  std::function<int(void*, const std::string&, std::function<void()>)> enqueue =
+      [](void*, const std::string&, const std::function<void()>& work) {
+        work();
+        return 0;
+      };
+  // Several launches, the last of which does the work.
+  int Enqueue(void* stream, const std::string& name, int launches, std::function<void()> work) {
+    for (; launches > 1; --launches) {
+      if (const int error = enqueue(stream, name, [] {})) return error;
+    }
+    return enqueue(stream, name, std::move(work));
+  }
 
   // How many handles and descriptors have not been destroyed.
   int Alive() const { return static_cast<int>(objects_.size()); }
@@ -50,7 +62,7 @@ class FakeLibrary {
   // Records a call; false if it is to fail.
   bool Call(const char* name) {
     calls.emplace_back(name);
-    if (fail_call == 0 || --fail_call > 0) return true;
+    if (fail_call_named != name && (fail_call == 0 || --fail_call > 0)) return true;
     failed_call = name;
     complaint = failed_call + " was told to fail";
     return false;

@@ -91,7 +91,7 @@ cudaError_t State::Copy(cudaStream_t stream, void* to, const void* from, size_t 
   return lost;
 }
 
-cudaError_t State::LaunchKernel(cudaStream_t stream, Launch launch) {
+cudaError_t State::LaunchKernel(cudaStream_t stream, Launch launch, std::function<void()> work) {
   if (const cudaError_t error = CheckStream(stream)) return error;
   const auto within = [](const std::array<unsigned, 3>& extents, std::array<unsigned, 3> most) {
     for (size_t i = 0; i < 3; ++i) {
@@ -107,7 +107,9 @@ cudaError_t State::LaunchKernel(cudaStream_t stream, Launch launch) {
   if (launch.shared_bytes > size_t{48} << 10) return cudaErrorInvalidValue;
   launch.stream = stream;
   launch.captured = stream->capture != nullptr;
-  if (const cudaError_t error = Add(stream, {.kind = Op::kWork, .launch = launch})) return error;
+  if (const cudaError_t error =
+          Add(stream, {.kind = Op::kWork, .launch = launch, .work = std::move(work)}))
+    return error;
   launches.push_back(std::move(launch));
   return cudaSuccess;
 }
@@ -200,6 +202,7 @@ void State::Do(const Op& op) {
     return;
   }
   if (op.kind == Op::kCopy) std::memmove(Reach(op.to), Reach(op.from), op.bytes);
+  if (op.work != nullptr) op.work();
 }
 
 void State::RunOne(CUstream_st& stream) {
@@ -209,12 +212,14 @@ void State::RunOne(CUstream_st& stream) {
   switch (op.kind) {
     case Op::kRecord:
       op.point->passed = true;
+      op.point->worked = stream.worked;
       break;
     case Op::kWait:
       // The record was enqueued before the wait, so this ends.
       while (!op.point->passed) RunOne(*op.point->stream);
       break;
     default:
+      if (op.kind == Op::kWork) ++stream.worked;
       Do(op);
   }
 }

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,7 @@ namespace gyre::fake_cudart {
 struct Point {
   CUstream_st* stream;
   bool passed = false;
+  int64_t worked = 0;  // kernels that the stream had done by then
 };
 
 struct Op {
@@ -31,6 +33,7 @@ struct Op {
   size_t bytes = 0;
   std::shared_ptr<Point> point = nullptr;  // kRecord: passes it; kWait: waits for it
   Launch launch = {};                      // kWork
+  std::function<void()> work = nullptr;    // kWork: what it does, if the fake can
 };
 
 // Work that is being written down, on the stream where it began and those that joined it.
@@ -49,6 +52,7 @@ struct Capture {
 struct CUstream_st {
   int gpu;
   std::deque<gyre::fake_cudart::Op> queue = {};
+  int64_t worked = 0;  // kernels done
   std::shared_ptr<gyre::fake_cudart::Capture> capture = nullptr;
   int captured = 0;  // how many times it was written to in this capture
   int joined = 0;    // `captured` at the last event that the capture's origin waited for
@@ -89,7 +93,8 @@ class State {
   // Enqueues, or writes down.
   cudaError_t Add(cudaStream_t stream, Op op);
   cudaError_t Copy(cudaStream_t stream, void* to, const void* from, size_t bytes);
-  cudaError_t LaunchKernel(cudaStream_t stream, Launch launch);
+  cudaError_t LaunchKernel(cudaStream_t stream, Launch launch,
+                           std::function<void()> work = nullptr);
   cudaError_t Record(cudaEvent_t event, cudaStream_t stream);
   cudaError_t Wait(cudaStream_t stream, cudaEvent_t event);
   cudaError_t BeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
@@ -101,7 +106,7 @@ class State {
   // The error of an event that cannot be asked about, because it is part of a capture.
   cudaError_t CheckEvent(cudaEvent_t event);
 
-  std::mutex mutex;
+  std::recursive_mutex mutex;  // work asks for views of memory
   Machine machine;
   FakeMemory device{/*host_access=*/false}, pinned{/*host_access=*/true};
   std::set<cudaStream_t> streams;

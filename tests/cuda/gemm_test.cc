@@ -1,6 +1,7 @@
 // GEMM by cuBLASLt, on a fake that computes from what it is told.
 #include <gtest/gtest.h>
 
+#include "engine/runtime/device/cuda_device.h"
 #include "engine/runtime/primitives/cuda/library.h"
 #include "tests/cuda/described_gpu.h"
 #include "tests/cuda/fake_cublaslt.h"
@@ -157,6 +158,13 @@ TEST_F(CudaGemmTest, LeavesToTheKernels) {
   EXPECT_TRUE(absl::IsUnimplemented(library->Prepare(Pool2dSpec{.h = 1, .w = 1}).status()));
   EXPECT_TRUE(absl::IsUnimplemented(library->Prepare(LogSoftmaxSpec{.columns = 1}).status()));
 
+  // Whatever a search fails of, the kernels may do.
+  cublaslt_.fail_call_named = "cublasLtMatmulAlgoGetHeuristic";
+  const auto failed = library->Prepare(GemmSpec{.m = 2, .n = 2, .k = 2, .bias = true});
+  EXPECT_TRUE(absl::IsUnimplemented(failed.status())) << failed.status();
+  EXPECT_NE(failed.status().message().find("was told to fail"), std::string::npos);
+  cublaslt_.fail_call_named = "";
+
   cublaslt_.algorithms.clear();
   const auto none = library->Prepare(GemmSpec{.m = 2, .n = 2, .k = 2, .bias = true});
   ASSERT_TRUE(absl::IsUnimplemented(none.status()));
@@ -208,6 +216,11 @@ TEST_F(CudaGemmTest, EveryFailureIsReported) {
     const std::string& failed = cublaslt_.failed_call;
     // What describes an algorithm may be missing.
     if (failed == "cublasLtMatmulAlgoConfigGetAttribute") continue;
+    // A search that fails is followed by another one.
+    if (failed == "cublasLtMatmulAlgoGetHeuristic") {
+      EXPECT_TRUE(gemm.ok()) << gemm.status();
+      continue;
+    }
     ++failures;
     ASSERT_FALSE(gemm.ok()) << failed;
     EXPECT_TRUE(absl::IsInternal(gemm.status())) << gemm.status();
@@ -220,7 +233,7 @@ TEST_F(CudaGemmTest, EveryFailureIsReported) {
   const auto gemm = Get(library->Prepare(spec));
   const Rig::Bytes memory(rig_, 16 * sizeof(float)), scratch(rig_, gemm->scratch_bytes());
   void* const data = memory.data();
-  for (const int nth : {1, 2}) {  // the bias's pointer, the product
+  for (const int nth : {1, 2, 3}) {  // the epilogue, the bias's pointer, the product
     cublaslt_.fail_call = nth;
     const absl::Status status = gemm->Run(rig_.stream(), data, data, data, data, scratch.data());
     EXPECT_TRUE(absl::IsInternal(status)) << status;
@@ -272,6 +285,16 @@ TEST(CudaGemmOnDeviceTest, EnqueuesAndDoesNotWait) {
   EXPECT_EQ(fake_cudart::Launches()[0].kernel, "cublasLtMatmul");
   EXPECT_EQ(fake_cudart::Launches()[0].stream, rig.stream().native());
   EXPECT_EQ(c.Read<float>(), (std::vector<float>{16, 28}));
+
+  // A graph's product is made at each replay, of what is there.
+  Check(rig.stream().BeginCapture());
+  Check(gemm->Run(rig.stream(), a.data(), b.data(), bias.data(), c.data(), scratch.data()));
+  const auto graph = Get(rig.stream().EndCapture());
+  for (const float factor : {5.0f, 6.0f}) {
+    Check(rig.stream().Copy(a.data(), &factor, sizeof(factor)));
+    Check(graph->Replay(rig.stream()));
+    EXPECT_EQ(c.Read<float>(), (std::vector<float>{10 + 3 * factor, 20 + 4 * factor}));
+  }
 }
 
 }  // namespace

@@ -41,17 +41,18 @@ constexpr int64_t kBatch = 6;
 // fakes are for one thread.
 class GpuPrimitives {
  public:
-  explicit GpuPrimitives(bool vendors) {
-    std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
-    if (vendors) {
-      FakeCublasLt& cublaslt = cublaslt_.emplace();
-      FakeCudnn& cudnn = cudnn_.emplace();
-      cublaslt.host_view = cudnn.host_view = fake_cudart::HostView;
-      cublaslt.enqueue = cudnn.enqueue = fake_cudart::Enqueue;
-      libraries.push_back(NewCudaLibrary(cublaslt.table(), cudnn.table(), {}).value());
+  GpuPrimitives(Device& device, bool vendors) {
+    if (!vendors) {
+      std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+      libraries.push_back(NewReferenceLibrary());
+      primitives_ = std::make_unique<Primitives>(std::move(libraries));
+      return;
     }
-    libraries.push_back(NewReferenceLibrary());
-    primitives_ = std::make_unique<Primitives>(std::move(libraries));
+    FakeCublasLt& cublaslt = cublaslt_.emplace();
+    FakeCudnn& cudnn = cudnn_.emplace();
+    cublaslt.host_view = cudnn.host_view = fake_cudart::HostView;
+    cublaslt.enqueue = cudnn.enqueue = fake_cudart::Enqueue;
+    primitives_ = NewCudaPrimitives(device, cublaslt.table(), cudnn.table(), {}).value();
   }
   const Primitives* get() const { return primitives_.get(); }
 
@@ -66,7 +67,7 @@ class Rank {
  public:
   Rank(CommunicationThread& communication, std::optional<double> clip_norm, bool vendors = true)
       : device_(NewCudaDevice({}).value()),
-        primitives_(vendors),
+        primitives_(*device_, vendors),
         net_(*ParseNetText(kNet, "test.textproto")) {
     OptimizerConfig config;
     config.mutable_sgd()->set_momentum(0.9f);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/runtime/device/buffer.h"
+#include "engine/runtime/device/stop_watch.h"
 #include "tests/test_device.h"
 
 namespace gyre {
@@ -79,6 +80,24 @@ TEST_F(AnyDeviceTest, EventsOrderTwoStreams) {
   EXPECT_TRUE(*empty->Done());
   EXPECT_TRUE(fills->Synchronize().ok());
   for (int turn = 0; turn < kTurns; ++turn) EXPECT_TRUE(Holds(out[turn], turn + 1)) << turn;
+}
+
+TEST_F(AnyDeviceTest, AStopWatchWaitsForItsStream) {
+  constexpr size_t kBytes = size_t{1} << 20;
+  const auto stream = NewStream();
+  const auto watch = std::move(NewStopWatch(*stream)).value();
+  const Buffer in = Make(MemoryKind::kPinnedHost, kBytes),
+               out = Make(MemoryKind::kPinnedHost, kBytes);
+  for (int turn = 1; turn < 4; ++turn) {
+    std::memset(in.data(), turn, kBytes);
+    EXPECT_TRUE(watch->Start().ok());
+    EXPECT_TRUE(stream->Copy(out.data(), in.data(), kBytes).ok());
+    EXPECT_TRUE(watch->Stop().ok());
+    const auto seconds = watch->Seconds();
+    ASSERT_TRUE(seconds.ok()) << seconds.status();
+    EXPECT_GT(*seconds, 0);
+    EXPECT_TRUE(Holds(out, turn));
+  }
 }
 
 TEST_F(AnyDeviceTest, ReplayedWorkReadsWhatIsThere) {

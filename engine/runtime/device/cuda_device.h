@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/runtime/device/device.h"
+#include "engine/runtime/device/stop_watch.h"
 
 namespace gyre {
 
@@ -25,5 +26,8 @@ absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions& options
 // reaches without the host, and the CUDA versions of driver and runtime.  Precondition: the device
 // is one of NewCudaDevice.
 std::string DescribeCudaDevice(const Device& device);
+
+// NewStopWatch's, for a stream of such a device.
+absl::StatusOr<std::unique_ptr<StopWatch>> NewCudaStopWatch(Stream& stream);
 
 }  // namespace gyre

@@ -11,6 +11,10 @@ absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions&) {
       "--device=cpu, or build where nvcc is");
 }
 
+absl::StatusOr<std::unique_ptr<StopWatch>> NewCudaStopWatch(Stream&) {
+  return absl::UnimplementedError("this build has no CUDA");
+}
+
 std::string DescribeCudaDevice(const Device& device) {
   GYRE_CHECK(device.kind() == DeviceKind::kCuda);
   return "";

@@ -21,6 +21,18 @@ inline constexpr int64_t kOperandAlignment = 16;
 // NVIDIA's advice for Hopper (cuBLAS documentation, cublasSetWorkspace), older GPUs want less.
 inline constexpr size_t kSplitWorkspaceBytes = size_t{32} << 20;
 
+// What cudaMalloc gives, and so what both libraries may take for granted of their workspace.
+inline constexpr size_t kWorkspaceAlignment = 256;
+
+// Scratch, of kOperandAlignment, that holds such a workspace; and where in it that begins.
+inline size_t ScratchFor(size_t workspace_bytes) {
+  return workspace_bytes == 0 ? 0 : workspace_bytes + kWorkspaceAlignment - kOperandAlignment;
+}
+inline void* WorkspaceIn(void* scratch) {
+  const auto address = reinterpret_cast<uintptr_t>(scratch) + kWorkspaceAlignment - 1;
+  return reinterpret_cast<void*>(address - address % kWorkspaceAlignment);
+}
+
 // The handles of one library; shared by its operations, which may outlive it.
 class CudaContext {
  public:
@@ -32,8 +44,13 @@ class CudaContext {
 
   absl::Status CreateHandles();
 
+  // Ways to prepare for Select.
+  size_t most_ways() const {
+    return options.selector == nullptr ? 1 : options.selector->most_ways();
+  }
+  // The way to take, which is recorded.  Precondition: there are any.
+  absl::StatusOr<size_t> Select(const CudaTrial& trial);
   // See PrimitiveLibrary::choices.
-  void Record(const std::string& choice) { choices_.insert(choice); }
   std::string choices() const;
 
   const CublasLt& cublaslt;

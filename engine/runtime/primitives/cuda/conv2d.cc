@@ -4,7 +4,8 @@
 // Letters: K filters, C channels, CG channels of a group, R x S the kernel, P x Q the output.
 #include <algorithm>
 #include <cstring>
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/parallel/column_sum.h"
@@ -17,6 +18,8 @@ namespace {
 using Operand = CudnnGraph::Tensor;
 
 constexpr int64_t kX = 1, kWeights = 2, kY = 3, kBias = 4, kProducts = 5, kSums = 6;  // ids
+constexpr const char* kNames[] = {"", "x", "weights", "y", "bias"};                   // by id
+constexpr int kNumbers[] = {-1, 0, 1, 3, 2};  // CudaTrial's, by id
 
 // The layout's name, by the letters of the canonical [o, i, h, w].
 constexpr std::string_view kLayout = "ohwi";
@@ -78,19 +81,21 @@ class CudnnConv2d : public Conv2d {
     if (spec_.data_gradient) {
       CudnnGraph data(*context_);
       data.ConvolutionBackwardData(Window(), y_, weights_, x_);
-      RETURN_IF_ERROR(Choose("backward data", data, &backward_data_));
+      RETURN_IF_ERROR(Find(data, /*fused=*/true, context_->most_ways(), &backward_data_));
+      RETURN_IF_ERROR(Choose("backward data", {kY, kWeights, kX}, &backward_data_));
     }
     CudnnGraph weights(*context_);
     weights.ConvolutionBackwardWeights(Window(), x_, y_, weights_);
-    return Choose("backward weights", weights, &backward_weights_);
+    RETURN_IF_ERROR(Find(weights, /*fused=*/true, context_->most_ways(), &backward_weights_));
+    return Choose("backward weights", {kX, kY, kWeights}, &backward_weights_);
   }
 
   const WeightLayout& weight_layout() const override { return layout_; }
 
   size_t scratch_bytes() const override {
     size_t bytes = 0;
-    for (const auto* plan : {&forward_, &backward_data_, &backward_weights_}) {
-      if (plan->has_value()) bytes = std::max(bytes, (*plan)->scratch_bytes());
+    for (const Pass* pass : {&forward_, &backward_data_, &backward_weights_}) {
+      for (const Way& way : pass->ways) bytes = std::max(bytes, way.plan.scratch_bytes());
     }
     if (!spec_.train || !spec_.bias) return bytes;
     return std::max(bytes, VisitReal(spec_.dtype, [&]<typename T>() {
@@ -101,20 +106,14 @@ class CudnnConv2d : public Conv2d {
   absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
                        void* y, void* scratch) const override {
     if (spec_.n == 0) return absl::OkStatus();
-    if (fused_ && spec_.bias) {
-      return Execute(stream, forward_, {{kX, x}, {kWeights, weights}, {kBias, bias}, {kY, y}},
-                     scratch);
-    }
-    RETURN_IF_ERROR(Execute(stream, forward_, {{kX, x}, {kWeights, weights}, {kY, y}}, scratch));
-    if (fused_) return absl::OkStatus();
-    return AddBiasAndActivate(stream, spec_.dtype, spec_.activation, out_pixels(), spec_.filters,
-                              spec_.bias ? bias : nullptr, y);
+    return Run(Chosen(forward_), stream, {{kX, x}, {kWeights, weights}, {kBias, bias}, {kY, y}},
+               scratch);
   }
 
   absl::Status BackwardData(Stream& stream, const void* dy, const void* weights, void* dx,
                             void* scratch) const override {
     if (spec_.n == 0) return absl::OkStatus();
-    return Execute(stream, backward_data_, {{kY, dy}, {kWeights, weights}, {kX, dx}}, scratch);
+    return Run(Chosen(backward_data_), stream, {{kY, dy}, {kWeights, weights}, {kX, dx}}, scratch);
   }
 
   absl::Status BackwardWeights(Stream& stream, const void* x, const void* dy, void* dweights,
@@ -124,8 +123,8 @@ class CudnnConv2d : public Conv2d {
         return ForEach(stream, spec_.weights(), Zero<T>{static_cast<T*>(dweights)});
       }));
     } else {
-      RETURN_IF_ERROR(
-          Execute(stream, backward_weights_, {{kX, x}, {kY, dy}, {kWeights, dweights}}, scratch));
+      RETURN_IF_ERROR(Run(Chosen(backward_weights_), stream,
+                          {{kX, x}, {kY, dy}, {kWeights, dweights}}, scratch));
     }
     if (!spec_.bias) return absl::OkStatus();
     return VisitReal(spec_.dtype, [&]<typename T>() {
@@ -149,6 +148,22 @@ class CudnnConv2d : public Conv2d {
   }
 
  private:
+  struct Way {
+    CudnnPlan plan;
+    bool fused;  // bias and activation are in it
+  };
+  struct Pass {
+    std::vector<Way> ways;                    // the one chosen, after Choose
+    absl::Status refused = absl::OkStatus();  // why there is none
+  };
+  using Bindings = std::vector<std::pair<int64_t, const void*>>;
+
+  // A spec that is not for training has forward alone.
+  static const Way& Chosen(const Pass& pass) {
+    GYRE_CHECK(pass.ways.size() == 1);
+    return pass.ways[0];
+  }
+
   // Extents in cuDNN's order; channels are innermost in memory.
   Operand Dense(int64_t id, const std::array<int64_t, 4>& extents) const {
     const auto [n, c, h, w] = extents;
@@ -179,54 +194,115 @@ class CudnnConv2d : public Conv2d {
             .dilation = {w.dilation_h, w.dilation_w}};
   }
 
-  // With bias and activation in one graph or, where no engine takes that, apart.
+  // With bias and activation in one graph, and apart: where no engine takes that, and to be
+  // compared with it.
   absl::Status PrepareForward() {
     const bool relu = spec_.activation == Activation::kRelu;
-    CudnnGraph fused(*context_);
-    Operand result = spec_.bias || relu ? Intermediate(kProducts) : y_;
-    fused.ConvolutionForward(Window(), x_, weights_, result);
-    if (spec_.bias) {
-      const Operand sums = relu ? Intermediate(kSums) : y_;
-      fused.Add(result, Dense(kBias, {1, spec_.filters, 1, 1}), sums);
-      result = sums;
+    const size_t most = context_->most_ways();
+    if (spec_.bias || relu) {
+      CudnnGraph fused(*context_);
+      Operand result = Intermediate(kProducts);
+      fused.ConvolutionForward(Window(), x_, weights_, result);
+      if (spec_.bias) {
+        const Operand sums = relu ? Intermediate(kSums) : y_;
+        fused.Add(result, Dense(kBias, {1, spec_.filters, 1, 1}), sums);
+        result = sums;
+      }
+      if (relu) fused.Relu(result, y_);
+      RETURN_IF_ERROR(Find(fused, /*fused=*/true, most - most / 2, &forward_));
     }
-    if (relu) fused.Relu(result, y_);
-    const absl::Status chosen = Choose("forward", fused, &forward_);
-    if (!absl::IsUnimplemented(chosen) || !(spec_.bias || relu)) return chosen;
-
-    fused_ = false;
-    CudnnGraph apart(*context_);
-    apart.ConvolutionForward(Window(), x_, weights_, y_);
-    return Choose("forward, bias and activation apart", apart, &forward_);
+    if (forward_.ways.size() < most) {
+      CudnnGraph apart(*context_);
+      apart.ConvolutionForward(Window(), x_, weights_, y_);
+      RETURN_IF_ERROR(Find(apart, /*fused=*/!spec_.bias && !relu, most, &forward_));
+    }
+    return Choose("forward", {kX, kWeights, kBias, kY}, &forward_);
   }
 
-  absl::Status Choose(std::string_view pass, CudnnGraph& graph, std::optional<CudnnPlan>* plan) {
-    const std::string what = absl::StrCat(ToString(spec_), ", ", std::string(pass));
-    auto chosen =
-        graph.Plan({ForbiddenNotes(spec_.dtype, context_->options.tf32), WorkspaceLimit()});
-    if (!chosen.ok()) return Annotate(chosen.status(), what);
-    context_->Record(
-        absl::StrCat(what, ": cudnn ", context_->cudnn.cudnnGetVersion(), ", ", chosen->choice()));
-    plan->emplace(*std::move(chosen));
+  // Adds the ways that a graph can be done in, `most` in all.
+  absl::Status Find(CudnnGraph& graph, bool fused, size_t most, Pass* pass) const {
+    auto plans =
+        graph.Plans({ForbiddenNotes(spec_.dtype, context_->options.tf32), WorkspaceLimit()},
+                    most - pass->ways.size());
+    if (absl::IsUnimplemented(plans.status())) {
+      pass->refused = plans.status();
+      return absl::OkStatus();
+    }
+    if (!plans.ok()) return Annotate(plans.status(), ToString(spec_));
+    for (CudnnPlan& plan : *plans) pass->ways.push_back({std::move(plan), fused});
     return absl::OkStatus();
   }
 
-  // An engine that wants another layout converts each operand into the workspace, at most in float;
+  // numbers: ids of the operands, the last of which the pass assigns.
+  absl::Status Choose(const char* name, const std::vector<int64_t>& numbers, Pass* pass) {
+    CudaTrial trial{.what = absl::StrCat(ToString(spec_), ", ", name),
+                    .dtype = spec_.dtype,
+                    .relu = numbers.back() == kY && spec_.activation == Activation::kRelu,
+                    .operands = {},
+                    .ways = {}};
+    for (const int64_t id : numbers) {
+      trial.operands.push_back({kNumbers[id], OperandBytes(id)});
+    }
+    for (const Way& way : pass->ways) {
+      trial.ways.push_back(
+          {.choice =
+               absl::StrCat("cudnn ", context_->cudnn.cudnnGetVersion(),
+                            way.fused ? ", " : ", bias and activation apart, ", way.plan.choice()),
+           .scratch_bytes = way.plan.scratch_bytes(),
+           .run = [this, &way, &numbers](Stream& stream, std::span<void* const> operands,
+                                         void* scratch) {
+             Bindings bindings;
+             for (size_t i = 0; i < numbers.size(); ++i) {
+               bindings.emplace_back(numbers[i], operands[i]);
+             }
+             return Run(way, stream, std::move(bindings), scratch);
+           }});
+    }
+    if (trial.ways.empty()) return Annotate(pass->refused, trial.what);
+    ASSIGN_OR_RETURN(const size_t index, context_->Select(trial));
+    Way chosen = std::move(pass->ways[index]);
+    pass->ways.clear();
+    pass->ways.push_back(std::move(chosen));
+    return absl::OkStatus();
+  }
+
+  size_t OperandBytes(int64_t id) const {
+    int64_t elements = spec_.bias ? spec_.filters : 0;
+    if (id == kX) elements = spec_.n * spec_.h * spec_.w * spec_.c;
+    if (id == kWeights) elements = spec_.weights();
+    if (id == kY) elements = out_pixels() * spec_.filters;
+    return static_cast<size_t>(elements) * SizeOf(spec_.dtype);
+  }
+
+  // An engine that wants another layout converts each operand into the workspace, at most in float
+  // and with channels padded to eight (AlexNet's first weight gradient wants its three to be four);
   // what else there may be are the partial sums of a split.
   size_t WorkspaceLimit() const {
+    const auto padded = [](int64_t channels) { return (channels + 7) / 8 * 8; };
     const int64_t elements =
-        spec_.n * spec_.h * spec_.w * spec_.c + spec_.weights() + out_pixels() * spec_.filters;
+        spec_.n * spec_.h * spec_.w * padded(spec_.c) +
+        spec_.filters * padded(group_channels_) * spec_.window.kernel_h * spec_.window.kernel_w +
+        out_pixels() * padded(spec_.filters);
     return static_cast<size_t>(elements) * sizeof(float) + kSplitWorkspaceBytes;
   }
 
-  absl::Status Execute(Stream& stream, const std::optional<CudnnPlan>& plan,
-                       const std::vector<std::pair<int64_t, const void*>>& tensors,
-                       void* scratch) const {
-    GYRE_CHECK(plan.has_value());  // a spec that is not for training has forward alone
-    static constexpr const char* kNames[] = {"", "x", "weights", "y", "bias"};  // by id
-    for (const auto& [id, pointer] : tensors) RETURN_IF_ERROR(CheckAligned(pointer, kNames[id]));
+  // bias: among the bindings of forward, whether it is used or not.
+  absl::Status Run(const Way& way, Stream& stream, Bindings bindings, void* scratch) const {
+    const bool forward = bindings.back().first == kY;
+    const void* bias = nullptr;
+    if (forward) {
+      const auto found = bindings.end() - 2;
+      if (spec_.bias) bias = found->second;
+      if (!spec_.bias || !way.fused) bindings.erase(found);
+    }
+    for (const auto& [id, pointer] : bindings) {
+      RETURN_IF_ERROR(CheckAligned(pointer, kNames[id]));
+    }
     RETURN_IF_ERROR(CheckAligned(scratch, "scratch"));
-    return plan->Execute(*context_, stream, tensors, scratch);
+    RETURN_IF_ERROR(way.plan.Execute(*context_, stream, bindings, scratch));
+    if (!forward || way.fused) return absl::OkStatus();
+    return AddBiasAndActivate(stream, spec_.dtype, spec_.activation, out_pixels(), spec_.filters,
+                              bias, const_cast<void*>(bindings.back().second));
   }
 
   // Each filter, a [rows, columns] matrix of elements, transposed.
@@ -252,8 +328,7 @@ class CudnnConv2d : public Conv2d {
   const int64_t group_channels_;
   const WeightLayout layout_;
   const Operand x_, weights_, y_;
-  std::optional<CudnnPlan> forward_, backward_data_, backward_weights_;
-  bool fused_ = true;  // bias and activation are in forward_
+  Pass forward_, backward_data_, backward_weights_;
 };
 
 }  // namespace

@@ -1,14 +1,52 @@
 // cuda_primitives.h: the primitives of a GPU, in every build; without CUDA the function says so.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "engine/runtime/primitives/primitives.h"
 
 namespace gyre {
 
+// One operation, or one pass of a convolution, and the ways in which the libraries would do it, the
+// heuristics' favourite first.  Every way is deterministic and keeps the bounds on errors.
+struct CudaTrial {
+  // x, weights, bias, y of a convolution; a, b, bias, c of a product: by their numbers.
+  struct Operand {
+    int number = 0;
+    size_t bytes = 0;
+  };
+  struct Way {
+    std::string choice;  // as choices() will have it
+    size_t scratch_bytes = 0;
+    // Enqueues on stream.  operands: as CudaTrial's.
+    std::function<absl::Status(Stream& stream, std::span<void* const> operands, void* scratch)> run;
+  };
+  std::string what;
+  DType dtype = DType::kF32;
+  bool relu = false;                   // the result is max(x, 0), which must hand NaNs on
+  std::vector<Operand> operands = {};  // the last is assigned
+  std::vector<Way> ways = {};          // one or more
+};
+
+// Chooses among them.  Asked once for each operation and pass that is prepared, in the same order
+// on every rank, whatever its share of the batch.
+class CudaSelector {
+ public:
+  virtual ~CudaSelector() = default;
+  // How many ways it wants to choose from; at least 1.
+  virtual size_t most_ways() const = 0;
+  // An index into trial.ways.  Errors end Prepare.
+  virtual absl::StatusOr<size_t> Select(const CudaTrial& trial) = 0;
+};
+
 struct CudaLibraryOptions {
   bool tf32 = false;  // F32 products may round their factors to 10 bits of fraction
+  // Must outlive the library; null: the heuristics' favourite.
+  CudaSelector* selector = nullptr;
 };
 
 // The libraries of a device of NewCudaDevice, best first: cuBLASLt and cuDNN (F64 GEMM; F32, F16

@@ -7,9 +7,6 @@
 namespace gyre {
 namespace {
 
-// What cudaMalloc gives, and so what cuDNN's users hand it; it asks for nothing less explicitly.
-constexpr size_t kWorkspaceAlignment = 256;
-
 // "engine 51, knobs 2=8 13=0", the kinds and values of cuDNN's enumerations.
 absl::StatusOr<std::string> ToString(const CudnnDescriptor& configuration,
                                      const CudnnDescriptor& engine) {
@@ -31,17 +28,7 @@ absl::StatusOr<std::string> ToString(const CudnnDescriptor& configuration,
 
 }  // namespace
 
-CudnnPlan::CudnnPlan(std::deque<CudnnDescriptor> parts, CudnnDescriptor plan,
-                     size_t workspace_bytes, std::string choice)
-    : parts_(std::move(parts)),
-      plan_(std::move(plan)),
-      workspace_bytes_(workspace_bytes),
-      choice_(std::move(choice)) {}
-
-size_t CudnnPlan::scratch_bytes() const {
-  if (workspace_bytes_ == 0) return 0;
-  return workspace_bytes_ + kWorkspaceAlignment - kOperandAlignment;
-}
+size_t CudnnPlan::scratch_bytes() const { return ScratchFor(workspace_bytes_); }
 
 absl::Status CudnnPlan::Execute(const CudaContext& context, Stream& stream,
                                 const std::vector<std::pair<int64_t, const void*>>& tensors,
@@ -52,11 +39,7 @@ absl::Status CudnnPlan::Execute(const CudaContext& context, Stream& stream,
     ids.push_back(id);
     pointers.push_back(pointer);
   }
-  const void* workspace = nullptr;
-  if (workspace_bytes_ > 0) {
-    const auto address = reinterpret_cast<uintptr_t>(scratch) + kWorkspaceAlignment - 1;
-    workspace = reinterpret_cast<const void*>(address - address % kWorkspaceAlignment);
-  }
+  const void* const workspace = workspace_bytes_ > 0 ? WorkspaceIn(scratch) : nullptr;
   CudnnDescriptor pack(context.cudnn, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   RETURN_IF_ERROR(pack.SetAll(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)
                       .SetAll(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers)
@@ -118,7 +101,7 @@ void CudnnGraph::Relu(const Tensor& x, const Tensor& y) {
   Pointwise(CUDNN_POINTWISE_RELU_FWD, x, nullptr, y);
 }
 
-absl::StatusOr<CudnnPlan> CudnnGraph::Plan(const CudnnPolicy& policy) {
+absl::StatusOr<std::vector<CudnnPlan>> CudnnGraph::Plans(const CudnnPolicy& policy, size_t most) {
   CudnnDescriptor& graph = NewPart(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.Set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, context_.cudnn_handle)
       .SetAll(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations_);
@@ -128,27 +111,34 @@ absl::StatusOr<CudnnPlan> CudnnGraph::Plan(const CudnnPolicy& policy) {
 
   int suggestions = 0;
   std::string reason;
+  std::vector<CudnnPlan> plans;
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    if (plans.size() == most) break;
     auto configurations = Suggest(graph, mode);
-    if (absl::IsUnimplemented(configurations.status())) {
+    // Whatever one mode fails of, the other may not.
+    if (!configurations.ok()) {
       reason = std::string(configurations.status().message());
       continue;
     }
-    RETURN_IF_ERROR(configurations.status());
     for (CudnnDescriptor& configuration : *configurations) {
       ++suggestions;
-      auto plan = Try(configuration, policy);
-      if (!absl::IsUnimplemented(plan.status())) {
-        RETURN_IF_ERROR(plan.status());
-        parts_.push_back(std::move(configuration));
-        return CudnnPlan(std::move(parts_), std::move(plan->plan), plan->workspace_bytes,
-                         std::move(plan->choice));
+      auto plan = Try(std::move(configuration), policy);
+      if (plan.ok()) {
+        plans.push_back(*std::move(plan));
+        if (plans.size() == most) break;
+        continue;
       }
+      if (!absl::IsUnimplemented(plan.status())) return plan.status();
       reason = std::string(plan.status().message());
     }
   }
-  return absl::UnimplementedError(absl::StrCat(
-      "none of the ", suggestions, " engines that cuDNN suggests will do; the last: ", reason));
+  if (plans.empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "none of the ", suggestions, " engines that cuDNN suggests will do; the last: ", reason));
+  }
+  const auto parts = std::make_shared<const std::deque<CudnnDescriptor>>(std::move(parts_));
+  for (CudnnPlan& plan : plans) plan.parts_ = parts;
+  return plans;
 }
 
 absl::StatusOr<std::vector<CudnnDescriptor>> CudnnGraph::Suggest(
@@ -162,8 +152,8 @@ absl::StatusOr<std::vector<CudnnDescriptor>> CudnnGraph::Suggest(
                            count);
 }
 
-absl::StatusOr<CudnnGraph::Candidate> CudnnGraph::Try(const CudnnDescriptor& configuration,
-                                                      const CudnnPolicy& policy) const {
+absl::StatusOr<CudnnPlan> CudnnGraph::Try(CudnnDescriptor configuration,
+                                          const CudnnPolicy& policy) const {
   ASSIGN_OR_RETURN(
       const std::vector<CudnnDescriptor> engines,
       configuration.GetAll(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1));
@@ -190,7 +180,8 @@ absl::StatusOr<CudnnGraph::Candidate> CudnnGraph::Try(const CudnnDescriptor& con
     return absl::UnimplementedError(absl::StrCat(
         choice, ": wants ", workspace, " bytes of workspace, more than ", policy.workspace_bytes));
   }
-  return Candidate{std::move(plan), static_cast<size_t>(workspace), std::move(choice)};
+  return CudnnPlan(std::move(configuration), std::move(plan), static_cast<size_t>(workspace),
+                   std::move(choice));
 }
 
 const CudnnDescriptor& CudnnGraph::Describe(const Tensor& tensor) {

@@ -9,6 +9,7 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,16 +41,21 @@ class CudnnPlan {
 
  private:
   friend class CudnnGraph;
-  CudnnPlan(std::deque<CudnnDescriptor> parts, CudnnDescriptor plan, size_t workspace_bytes,
-            std::string choice);
+  using Parts = std::shared_ptr<const std::deque<CudnnDescriptor>>;
+  CudnnPlan(CudnnDescriptor configuration, CudnnDescriptor plan, size_t workspace_bytes,
+            std::string choice)
+      : configuration_(std::move(configuration)),
+        plan_(std::move(plan)),
+        workspace_bytes_(workspace_bytes),
+        choice_(std::move(choice)) {}
 
-  std::deque<CudnnDescriptor> parts_;  // what the plan refers to
-  CudnnDescriptor plan_;
+  Parts parts_;  // of the graph, which the plan refers to
+  CudnnDescriptor configuration_, plan_;
   size_t workspace_bytes_;
   std::string choice_;
 };
 
-// Builds a graph and chooses its engine, once.  The first error sticks and is what Plan returns.
+// Builds a graph and finds engines for it, once.  The first error sticks and is what Plans returns.
 class CudnnGraph {
  public:
   explicit CudnnGraph(const CudaContext& context) : context_(context) {}
@@ -76,17 +82,12 @@ class CudnnGraph {
   void Add(const Tensor& x, const Tensor& b, const Tensor& y);
   void Relu(const Tensor& x, const Tensor& y);
 
-  // The first engine of cuDNN's heuristics that the policy lets pass and that takes the graph.
-  // Errors: Unimplemented with cuDNN's reason if there is none; Internal if cuDNN fails.
-  absl::StatusOr<CudnnPlan> Plan(const CudnnPolicy& policy);
+  // The first engines, `most` of them, of cuDNN's heuristics that the policy lets pass and that
+  // take the graph.  Errors: Unimplemented with cuDNN's reason if there is none; Internal if cuDNN
+  // fails to describe the graph.
+  absl::StatusOr<std::vector<CudnnPlan>> Plans(const CudnnPolicy& policy, size_t most);
 
  private:
-  struct Candidate {
-    CudnnDescriptor plan;
-    size_t workspace_bytes;
-    std::string choice;
-  };
-
   // The descriptor of a tensor (one an id) or a convolution.
   const CudnnDescriptor& Describe(const Tensor& tensor);
   const CudnnDescriptor& Describe(const Convolution& convolution);
@@ -98,8 +99,7 @@ class CudnnGraph {
   absl::StatusOr<std::vector<CudnnDescriptor>> Suggest(const CudnnDescriptor& graph,
                                                        cudnnBackendHeurMode_t mode) const;
   // A plan for one of them, or Unimplemented with the reason.
-  absl::StatusOr<Candidate> Try(const CudnnDescriptor& configuration,
-                                const CudnnPolicy& policy) const;
+  absl::StatusOr<CudnnPlan> Try(CudnnDescriptor configuration, const CudnnPolicy& policy) const;
 
   const CudaContext& context_;
   std::deque<CudnnDescriptor> parts_;  // stays put, for tensors_ and Describe's results

@@ -15,7 +15,7 @@ namespace gyre {
 namespace {
 
 // cuBLASLt ranks what it would run; beyond the first few its suggestions are slow.
-constexpr int kCandidates = 16;
+constexpr int kSuggestions = 16;
 
 // How sums that are split along k may come together: not at all, or as partial sums of the compute
 // type in the workspace, added in a fixed order by a second kernel.  The other two schemes keep
@@ -74,28 +74,64 @@ class CublasLtGemm : public Gemm {
     return CreateLayout(spec_.m, spec_.n, false, &c_);
   }
 
-  // Chooses with the epilogue fused, or without it where no algorithm has it.
+  // Chooses among algorithms with the epilogue fused and without.  The latter are there where none
+  // has it, and to be compared with.
   absl::Status Choose() {
-    const absl::Status chosen = ChooseAlgorithm(Epilogue(spec_));
-    if (!absl::IsUnimplemented(chosen) || Epilogue(spec_) == CUBLASLT_EPILOGUE_DEFAULT) {
-      return chosen;
+    const size_t most = context_->most_ways();
+    absl::Status refused;
+    const bool has_epilogue = Epilogue(spec_) != CUBLASLT_EPILOGUE_DEFAULT;
+    if (has_epilogue) RETURN_IF_ERROR(Search(/*fused=*/true, most - most / 4, &refused));
+    if (ways_.size() < most) RETURN_IF_ERROR(Search(!has_epilogue, most, &refused));
+
+    const size_t size = SizeOf(spec_.dtype);
+    const auto bytes = [&](int64_t rows, int64_t columns) {
+      return static_cast<size_t>(rows * columns) * size;
+    };
+    CudaTrial trial{.what = ToString(spec_),
+                    .dtype = spec_.dtype,
+                    .relu = spec_.activation == Activation::kRelu,
+                    .operands = {{0, bytes(spec_.m, spec_.k)},
+                                 {1, bytes(spec_.k, spec_.n)},
+                                 {2, bytes(1, spec_.n)},
+                                 {3, bytes(spec_.m, spec_.n)}},
+                    .ways = {}};
+    for (const Way& way : ways_) {
+      trial.ways.push_back(
+          {.choice = way.choice,
+           .scratch_bytes = ScratchFor(way.workspace_bytes),
+           .run = [this, &way](Stream& stream, std::span<void* const> operands, void* scratch) {
+             return Run(way, stream, operands[0], operands[1], operands[2], operands[3], scratch);
+           }});
     }
-    fused_ = false;
-    return ChooseAlgorithm(CUBLASLT_EPILOGUE_DEFAULT);
+    if (ways_.empty()) return refused;
+    ASSIGN_OR_RETURN(const size_t index, context_->Select(trial));
+    ways_ = {ways_[index]};
+    return absl::OkStatus();
   }
 
-  size_t scratch_bytes() const override { return workspace_bytes_; }
+  size_t scratch_bytes() const override { return ScratchFor(ways_[0].workspace_bytes); }
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                    void* scratch) const override {
+    return Run(ways_[0], stream, a, b, bias, c, scratch);
+  }
+
+ private:
+  struct Way {
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace_bytes;
+    bool fused;  // bias and activation are the epilogue's
+    std::string choice;
+  };
+
+  absl::Status Run(const Way& way, Stream& stream, const void* a, const void* b, const void* bias,
+                   void* c, void* scratch) const {
     RETURN_IF_ERROR(CheckAligned(a, "a"));
     RETURN_IF_ERROR(CheckAligned(b, "b"));
     RETURN_IF_ERROR(CheckAligned(c, "c"));
     RETURN_IF_ERROR(CheckAligned(scratch, "scratch"));
-    if (spec_.bias && fused_) {
-      RETURN_IF_ERROR(CheckAligned(bias, "bias"));
-      RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
-    }
+    if (spec_.bias && way.fused) RETURN_IF_ERROR(CheckAligned(bias, "bias"));
+    RETURN_IF_ERROR(SetEpilogue(way.fused, bias));
     // In the scale type: double for F64, else float.
     const double one = 1, zero = 0;
     const float one_float = 1, zero_float = 0;
@@ -104,15 +140,14 @@ class CublasLtGemm : public Gemm {
     const void* beta = f64 ? static_cast<const void*>(&zero) : &zero_float;
     RETURN_IF_ERROR(
         Status(lt_.cublasLtMatmul(context_->cublaslt_handle, operation_, alpha, b, b_, a, a_, beta,
-                                  c, c_, c, c_, &algorithm_, scratch, workspace_bytes_,
-                                  static_cast<cudaStream_t>(stream.native())),
+                                  c, c_, c, c_, &way.algorithm, WorkspaceIn(scratch),
+                                  way.workspace_bytes, static_cast<cudaStream_t>(stream.native())),
                "cublasLtMatmul"));
-    if (fused_) return absl::OkStatus();
+    if (way.fused) return absl::OkStatus();
     return AddBiasAndActivate(stream, spec_.dtype, spec_.activation, spec_.m, spec_.n,
                               spec_.bias ? bias : nullptr, c);
   }
 
- private:
   absl::Status Status(cublasStatus_t code, const char* call) const {
     return CublasLtStatus(lt_, code, call);
   }
@@ -137,21 +172,28 @@ class CublasLtGemm : public Gemm {
                   "cublasLtMatrixLayoutCreate");
   }
 
-  absl::Status ChooseAlgorithm(cublasLtEpilogue_t epilogue) {
-    RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
-    // The search takes the bias's alignment from a pointer that it does not follow.
-    const auto* bias = reinterpret_cast<const void*>(spec_.bias && fused_ ? kOperandAlignment : 0);
-    RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+  // bias: used with the epilogue alone.
+  absl::Status SetEpilogue(bool fused, const void* bias) const {
+    RETURN_IF_ERROR(
+        Set(CUBLASLT_MATMUL_DESC_EPILOGUE, fused ? Epilogue(spec_) : CUBLASLT_EPILOGUE_DEFAULT));
+    if (!spec_.bias || !fused) return absl::OkStatus();
+    return Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
 
+  // Adds algorithms to ways_, `most` in all; *refused: why there are no more.
+  absl::Status Search(bool fused, size_t most, absl::Status* refused) {
+    // The search takes the bias's alignment from a pointer that it does not follow.
+    RETURN_IF_ERROR(SetEpilogue(fused, reinterpret_cast<const void*>(kOperandAlignment)));
     cublasLtMatmulPreference_t preference = nullptr;
     RETURN_IF_ERROR(
         Status(lt_.cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate"));
-    const absl::Status chosen = ChooseAlgorithm(epilogue, preference);
+    const absl::Status searched = Search(fused, most, preference, refused);
     lt_.cublasLtMatmulPreferenceDestroy(preference);
-    return chosen;
+    return searched;
   }
 
-  absl::Status ChooseAlgorithm(cublasLtEpilogue_t epilogue, cublasLtMatmulPreference_t preference) {
+  absl::Status Search(bool fused, size_t most, cublasLtMatmulPreference_t preference,
+                      absl::Status* refused) {
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
       return Status(
           lt_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
@@ -166,19 +208,23 @@ class CublasLtGemm : public Gemm {
       RETURN_IF_ERROR(prefer(attribute, uint32_t{kOperandAlignment}));
     }
 
-    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> candidates = {};
+    std::array<cublasLtMatmulHeuristicResult_t, kSuggestions> suggestions = {};
     int found = 0;
-    const cublasStatus_t code =
+    const absl::Status searched = Status(
         lt_.cublasLtMatmulAlgoGetHeuristic(context_->cublaslt_handle, operation_, b_, a_, c_, c_,
-                                           preference, kCandidates, candidates.data(), &found);
-    if (code != CUBLAS_STATUS_NOT_SUPPORTED) {
-      RETURN_IF_ERROR(Status(code, "cublasLtMatmulAlgoGetHeuristic"));
-      for (int i = 0; i < found; ++i) {
-        if (IsAcceptable(candidates[i])) return Accept(candidates[i], epilogue);
-      }
+                                           preference, kSuggestions, suggestions.data(), &found),
+        "cublasLtMatmulAlgoGetHeuristic");
+    // Whatever the search fails of, the other epilogue or the kernels may do.
+    *refused = absl::UnimplementedError(
+        absl::StrCat(ToString(spec_), ": cuBLASLt has no deterministic algorithm for it",
+                     searched.ok() ? "" : ": ", std::string(searched.message())));
+    if (!searched.ok()) return absl::OkStatus();
+    for (int i = 0; i < found && ways_.size() < most; ++i) {
+      if (!IsAcceptable(suggestions[i])) continue;
+      ways_.push_back({suggestions[i].algo, suggestions[i].workspaceSize, fused,
+                       Describe(suggestions[i].algo, fused)});
     }
-    return absl::UnimplementedError(
-        absl::StrCat(ToString(spec_), ": cuBLASLt has no deterministic algorithm for it"));
+    return absl::OkStatus();
   }
 
   // An attribute of an algorithm; nullopt where this one does not have it.
@@ -202,29 +248,26 @@ class CublasLtGemm : public Gemm {
     return scheme.has_value() && (*scheme & ~kReductionSchemes) == 0;
   }
 
-  absl::Status Accept(const cublasLtMatmulHeuristicResult_t& candidate,
-                      cublasLtEpilogue_t epilogue) {
-    algorithm_ = candidate.algo;
-    workspace_bytes_ = candidate.workspaceSize;
+  std::string Describe(const cublasLtMatmulAlgo_t& algorithm, bool fused) const {
+    const bool apart = !fused && Epilogue(spec_) != CUBLASLT_EPILOGUE_DEFAULT;
     std::string line = absl::StrFormat(
-        "%s: cublaslt %d%s%s, epilogue %d", ToString(spec_), lt_.cublasLtGetVersion(),
+        "cublaslt %d%s%s, epilogue %d", lt_.cublasLtGetVersion(),
         spec_.dtype == DType::kF32 && context_->options.tf32 ? ", tf32" : "",
-        fused_ ? "" : ", epilogue apart", epilogue);
+        apart ? ", epilogue apart" : "", fused ? Epilogue(spec_) : CUBLASLT_EPILOGUE_DEFAULT);
     const auto append = [&]<typename T>(const char* what, std::optional<T> value) {
       absl::StrAppend(&line, ", ", what, " ");
       if (value.has_value()) absl::StrAppend(&line, *value);
     };
-    append("algorithm", Get<int32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_ID));
-    append("tile", Get<uint32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_TILE_ID));
-    append("stages", Get<uint32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_STAGES_ID));
-    append("splits", Get<int32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_SPLITK_NUM));
-    append("reduction", Get<uint32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME));
-    append("swizzle", Get<uint32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING));
-    append("option", Get<uint32_t>(algorithm_, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
-    append("inner", Get<uint16_t>(algorithm_, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID));
-    append("cluster", Get<uint16_t>(algorithm_, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
-    context_->Record(line);
-    return absl::OkStatus();
+    append("algorithm", Get<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID));
+    append("tile", Get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID));
+    append("stages", Get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID));
+    append("splits", Get<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM));
+    append("reduction", Get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME));
+    append("swizzle", Get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING));
+    append("option", Get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
+    append("inner", Get<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID));
+    append("cluster", Get<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
+    return line;
   }
 
   const std::shared_ptr<CudaContext> context_;
@@ -232,9 +275,7 @@ class CublasLtGemm : public Gemm {
   const GemmSpec spec_;
   cublasLtMatmulDesc_t operation_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
-  cublasLtMatmulAlgo_t algorithm_ = {};
-  size_t workspace_bytes_ = 0;
-  bool fused_ = true;  // bias and activation are the epilogue's
+  std::vector<Way> ways_;  // the one chosen, after Choose
 };
 
 }  // namespace

@@ -32,6 +32,7 @@ struct BiasAndActivation {
 // otherwise.
 class CudaLibrary : public PrimitiveLibrary {
  public:
+  using PrimitiveLibrary::Prepare;  // of what is left to the kernels
   explicit CudaLibrary(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
 
   std::string_view name() const override { return "cuda"; }
@@ -70,6 +71,16 @@ absl::Status CudaContext::CreateHandles() {
   return CudnnStatus(cudnn, cudnn.cudnnCreate(&cudnn_handle), "cudnnCreate");
 }
 
+absl::StatusOr<size_t> CudaContext::Select(const CudaTrial& trial) {
+  size_t index = 0;
+  if (options.selector != nullptr) {
+    ASSIGN_OR_RETURN(index, options.selector->Select(trial));
+  }
+  GYRE_CHECK(index < trial.ways.size());
+  choices_.insert(absl::StrCat(trial.what, ": ", trial.ways[index].choice));
+  return index;
+}
+
 std::string CudaContext::choices() const {
   std::string lines;
   for (const std::string& choice : choices_) absl::StrAppend(&lines, choice, "\n");
@@ -99,14 +110,23 @@ absl::StatusOr<std::unique_ptr<PrimitiveLibrary>> NewCudaLibrary(
 }
 
 absl::StatusOr<std::unique_ptr<Primitives>> NewCudaPrimitives(Device& device,
+                                                              const CublasLt& cublaslt,
+                                                              const Cudnn& cudnn,
                                                               const CudaLibraryOptions& options) {
   GYRE_CHECK(device.kind() == DeviceKind::kCuda);
-  ASSIGN_OR_RETURN(const CublasLt* cublaslt, LoadCublasLt());
-  ASSIGN_OR_RETURN(const Cudnn* cudnn, LoadCudnn());
+  ASSIGN_OR_RETURN(const auto stream, device.NewStream());
+  (void)stream->native();  // makes the device's GPU the thread's, on which handles are made
   std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
-  ASSIGN_OR_RETURN(libraries.emplace_back(), NewCudaLibrary(*cublaslt, *cudnn, options));
+  ASSIGN_OR_RETURN(libraries.emplace_back(), NewCudaLibrary(cublaslt, cudnn, options));
   libraries.push_back(NewReferenceLibrary());
   return std::make_unique<Primitives>(std::move(libraries));
+}
+
+absl::StatusOr<std::unique_ptr<Primitives>> NewCudaPrimitives(Device& device,
+                                                              const CudaLibraryOptions& options) {
+  ASSIGN_OR_RETURN(const CublasLt* cublaslt, LoadCublasLt());
+  ASSIGN_OR_RETURN(const Cudnn* cudnn, LoadCudnn());
+  return NewCudaPrimitives(device, *cublaslt, *cudnn, options);
 }
 
 }  // namespace gyre

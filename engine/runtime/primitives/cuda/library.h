@@ -20,4 +20,11 @@ absl::StatusOr<std::unique_ptr<PrimitiveLibrary>> NewCudaLibrary(const CublasLt&
                                                                  const Cudnn& cudnn,
                                                                  const CudaLibraryOptions& options);
 
+// NewCudaPrimitives on them: the same on the device's GPU, whichever is current, then the
+// reference.
+absl::StatusOr<std::unique_ptr<Primitives>> NewCudaPrimitives(Device& device,
+                                                              const CublasLt& cublaslt,
+                                                              const Cudnn& cudnn,
+                                                              const CudaLibraryOptions& options);
+
 }  // namespace gyre

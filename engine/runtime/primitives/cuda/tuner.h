@@ -1,0 +1,40 @@
+// tuner.h: the fastest way of each operation, found by running them when a plan is made.
+//
+// Rank 0 measures and the others take what it took, so that ranks choose alike.  A ReLU that drops
+// NaNs is out, however fast.  What cannot be measured (too little memory), and what comes when the
+// time for it is spent, is the heuristics' favourite.  Used by one thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "engine/runtime/primitives/cuda/cuda_primitives.h"
+#include "engine/runtime/primitives/cuda/trial_bench.h"
+
+namespace gyre {
+
+class CudaTuner : public CudaSelector {
+ public:
+  // Gives rank 0's value to all; called by all, which prepare the same operations in the same
+  // order.
+  using Share = std::function<absl::Status(const std::string& what, double* value)>;
+
+  // device: of this rank; it outlives the result.  share: null if there is one rank.
+  CudaTuner(Device& device, int rank, Share share)
+      : device_(device), rank_(rank), share_(std::move(share)) {}
+
+  size_t most_ways() const override;
+  absl::StatusOr<size_t> Select(const CudaTrial& trial) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  absl::StatusOr<size_t> Fastest(const CudaTrial& trial) const;
+
+  Device& device_;
+  const int rank_;
+  const Share share_;
+  const Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace gyre
