@@ -1,7 +1,8 @@
-"""Parts of run_all that measure: training steps of Gyre, and of PyTorch on the same device."""
+"""Parts of run_all that measure: the device, operations, training steps, and PyTorch's."""
 
 import json
 import os
+import re
 import sys
 
 from results import FAILED, OK, SKIPPED
@@ -21,36 +22,86 @@ def _json_lines(output):
     return found
 
 
+def _bench_net(programs, settings, bench, flags, env=None):
+    """Runs bench_net."""
+    return programs.run(
+        [programs.path("tools/bench_net"), "--net=models/%s/net.textproto" % bench.folder,
+         "--batch=%d" % bench.batch, "--device=" + settings.device] + settings.threads + flags,
+        programs.seconds_left(), env=env)
+
+
 def describe_device(programs, results, settings):
-    """A row that names the device; False if there is none to go on with."""
-    outcome = programs.run(
-        [programs.path("tools/bench_net"), "--net=models/lenet/net.textproto", "--rounds=1",
-         "--steps=1", "--device=" + settings.device] + settings.threads, 60)
+    """Rows that name the device and the libraries that were opened."""
+    text = ""
+    if settings.device == "cuda":
+        fields = "name,driver_version,memory.total,memory.free,clocks.max.sm"
+        driver = programs.run(["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"], 5,
+                              own_libraries=False)
+        text = " (nvidia-smi: %s: %s)" % (fields, driver.output.strip() if driver.ok else driver.why())
+    outcome = _bench_net(programs, settings, settings.benches[0], ["--rounds=1", "--steps=1"],
+                         env={"LD_DEBUG": "libs"})
     lines = _json_lines(outcome.output)
     if not outcome.ok or not lines:
-        results.add("device", FAILED, outcome.why())
-        return False
-    driver = programs.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm",
-                           "--format=csv,noheader"], 20, own_libraries=False) \
-        if settings.device == "cuda" else None
-    text = lines[0]["device"]
-    if driver is not None and driver.ok:
-        text += " (nvidia-smi: %s)" % driver.output.strip()
-    results.add("device", OK, text)
-    return True
+        results.add("device", FAILED, outcome.why() + text)
+    else:
+        results.add("device", OK, lines[0]["device"] + text, **lines[0])
+    opened = dict.fromkeys(re.findall(r"calling init: (\S+)", outcome.output))
+    found = [path for path in opened if not path.startswith(programs.scratch)
+             and re.search(r"cublas|cudnn|libcuda|libnv|nccl", path)]
+    results.add("libraries", OK, ", ".join(found) if found else "none of CUDA's", paths=found)
 
 
-def _bench(programs, results, settings, bench, precision):
+def run_operations(programs, results, settings):
+    """A row a precision: how many operations and ways of doing them, and what choosing gains."""
+    nets = ",".join("models/%s/net.textproto:%d" % (b.folder, b.batch) for b in settings.benches)
+    seconds = programs.seconds_left()
+    outcome = programs.run(
+        [programs.path("tools/bench_ops"), "--nets=" + nets, "--device=" + settings.device,
+         "--precisions=" + ",".join(settings.op_precisions), "--time_limit=%d" % (0.8 * seconds)]
+        + settings.threads, seconds)
+    rows = [line for line in _json_lines(outcome.output) if line["benchmark"] == "operation"]
+    for precision in settings.op_precisions:
+        passes = {}
+        for row in rows:
+            if row["precision"] == precision:
+                passes.setdefault((row["operation"], row["pass"]), []).append(row)
+        part = "operations " + precision
+        if not passes:
+            results.add(part, SKIPPED if outcome.ok or outcome.timed_out else FAILED, outcome.why())
+            continue
+        # The reference is first; then the vendors' ways, their favourite first.
+        ways = [found[1:] or found for found in passes.values()]
+        first = sum(found[0]["ms"] for found in ways)
+        best = sum(min(row["ms"] for row in found) for found in ways)
+        wrong = ["%s, %s: %s" % (row["operation"], row["pass"], row["way"])
+                 for found in passes.values() for row in found if not row["right"]]
+        text = "%d passes in %d ways; favourites %.3f ms, the fastest %.3f ms" % (
+            len(passes), sum(map(len, passes.values())), first, best)
+        if wrong:
+            text = "%d results are wrong (%s); %s" % (len(wrong), wrong[0], text)
+        results.add(part, FAILED if wrong else OK, text,
+                    rows=[row for found in passes.values() for row in found])
+    if not outcome.ok and rows:
+        results.add("operations", FAILED if not outcome.timed_out else SKIPPED, outcome.why())
+
+
+def run_steps(programs, results, settings):
+    """A row a net and precision."""
+    settings.ours = {}
+    for precision in settings.precisions:
+        for bench in settings.benches:
+            settings.ours[bench.net, precision] = _step(programs, results, settings, bench, precision)
+
+
+def _step(programs, results, settings, bench, precision):
     """Milliseconds a step of Gyre, or None."""
     part = "%s %s" % (bench.net, precision)
-    if programs.seconds_left() < 10:
+    if programs.seconds_left() < 3:
         results.add(part, SKIPPED, "out of time")
         return None
-    outcome = programs.run(
-        [programs.path("tools/bench_net"), "--net=models/%s/net.textproto" % bench.folder,
-         "--batch=%d" % bench.batch, "--device=" + settings.device, "--steps=%d" % bench.steps,
-         "--rounds=%d" % settings.rounds] + settings.threads
-        + (["--tf32"] if precision == "TF32" else []), settings.bench_s)
+    outcome = _bench_net(
+        programs, settings, bench, ["--steps=%d" % bench.steps, "--rounds=%d" % settings.rounds]
+        + {"TF32": ["--tf32"], "F64": ["--precision=F64"]}.get(precision, []))
     lines = _json_lines(outcome.output)
     if not outcome.ok or not lines:
         results.add(part, FAILED, outcome.why())
@@ -59,26 +110,28 @@ def _bench(programs, results, settings, bench, precision):
     results.add(
         part, OK,
         "%.3f ms a step of %d (%.3f to %.3f), %.0f images/s, %.2f of GEMM's %.3g TFLOP/s; copies: "
-        "%.0f GB/s, up %.0f, down %.0f" % (
+        "%.0f GB/s, up %.0f, down %.0f%s" % (
             line["ms_per_step"], line["batch"], line["ms_min"], line["ms_max"],
             line["images_per_second"], line["gemm_share"], line["gemm_gflops"] / 1e3,
-            line["device_copy_gb_per_s"], line["upload_gb_per_s"], line["download_gb_per_s"]),
+            line["device_copy_gb_per_s"], line["upload_gb_per_s"], line["download_gb_per_s"],
+            "; not replayed: " + line["refusal"] if line["refusal"] else ""),
         **line)
     return line["ms_per_step"]
 
 
 def _measure_peer(programs, settings, bench, modes):
     """{(precision, mode): JSON line} and the reason of a failure, or None."""
+    precisions = [precision for precision in settings.precisions if precision != "F64"]
     outcome = programs.run(
         [sys.executable, os.path.join(programs.bundle, "peer_pytorch.py"), "--net=" + bench.net,
          "--batch=%d" % bench.batch, "--device=" + settings.device, "--modes=" + modes,
-         "--precision=" + ",".join(settings.precisions), "--steps=%d" % bench.steps,
-         "--rounds=%d" % settings.rounds], settings.peer_s, own_libraries=False)
+         "--precision=" + ",".join(precisions), "--steps=%d" % bench.steps,
+         "--rounds=%d" % settings.rounds], programs.seconds_left(), own_libraries=False)
     lines = {(line["precision"], line["mode"]): line for line in _json_lines(outcome.output)}
     return lines, None if outcome.ok else outcome.why()
 
 
-def _compare(results, settings, bench, precision, ours, peers, why):
+def _compare(results, settings, bench, precision, ours, peers, modes, why):
     """why: some modes have no line, or None."""
     part = "%s %s / PyTorch" % (bench.net, precision)
     timed = {mode: line["ms_per_step"] for mode, line in peers.items() if "ms_per_step" in line}
@@ -88,47 +141,46 @@ def _compare(results, settings, bench, precision, ours, peers, why):
         return
     ratios = {mode: ms / ours for mode, ms in timed.items()}
     best = min(ratios, key=ratios.get)
-    against, goal = _GOALS[bench.net]
+    against, goal = _GOALS.get(bench.net, ("best", 1.0))
     reached = ratios.get(best if against == "best" else against)
     text = ""
     if reached is not None and settings.device == "cuda":
         text = "goal %.1f x %s %s: " % (goal, against, "met" if reached >= goal else "MISSED")
     text += ", ".join("%s %.2f x (%.3f ms)" % (mode, ratios[mode], timed[mode]) for mode in timed)
-    wanted = ",".join(settings.peer_modes).split(",")
-    missing = [mode for mode in wanted if mode not in timed]
+    missing = [mode for mode in modes.split(",") if mode not in timed]
     if missing:
         text += "; without %s (%s)" % (", ".join(missing), "; ".join(errors + ([why] if why else [])))
     results.add(part, OK, text, ratios=ratios, goal=goal, best=best, pytorch=list(peers.values()))
 
 
-def run(programs, results, settings):
-    """Gyre's rows, then a row a net and precision that compares PyTorch's steps with them."""
-    ours = {}
+def run_peers(programs, results, settings):
+    """A row a net and precision that compares PyTorch's steps with ours."""
+    _run_peers(programs, results, settings, settings.peer_modes)
+
+
+def run_compiled_peers(programs, results, settings):
+    """The same for the modes that compile, which takes minutes."""
+    if settings.compile_modes:
+        _run_peers(programs, results, settings, settings.compile_modes)
+
+
+def _run_peers(programs, results, settings, modes):
     for bench in settings.benches:
-        for precision in settings.precisions:
-            ours[bench.net, precision] = _bench(programs, results, settings, bench, precision)
-    peers, reasons = {}, {}
-    for modes in settings.peer_modes:
-        for bench in settings.benches:
-            if programs.seconds_left() < 20:
-                reasons.setdefault(bench.net, "out of time")
-                continue
+        lines, why = {}, "out of time"
+        if programs.seconds_left() > 5:
             lines, why = _measure_peer(programs, settings, bench, modes)
-            peers.setdefault(bench.net, {}).update(lines)
-            if why:
-                reasons.setdefault(bench.net, why)
-            if why and "PyTorch is missing" in why:
-                results.add("PyTorch", SKIPPED, "it is not installed for %s" % sys.executable)
-                return
-    for bench in settings.benches:
+        if why and "PyTorch is missing" in why:
+            results.add("PyTorch", SKIPPED, "it is not installed for %s" % sys.executable)
+            return
         for precision in settings.precisions:
-            found = {mode: line for (of, mode), line in peers.get(bench.net, {}).items()
-                     if of == precision}
+            found = {mode: line for (of, mode), line in lines.items() if of == precision}
             part = "%s %s / PyTorch" % (bench.net, precision)
-            if not ours[bench.net, precision]:
+            if precision == "F64":
+                continue
+            if not settings.ours.get((bench.net, precision)):
                 results.add(part, SKIPPED, "nothing to compare with")
             elif not found:
-                results.add(part, SKIPPED, reasons.get(bench.net, "no result"))
+                results.add(part, SKIPPED, why or "no result")
             else:
-                _compare(results, settings, bench, precision, ours[bench.net, precision], found,
-                         reasons.get(bench.net))
+                _compare(results, settings, bench, precision,
+                         settings.ours[bench.net, precision], found, modes, why)

@@ -19,7 +19,7 @@ mkdir -p "$out/data"
 staging=$(mktemp -d)
 trap 'rm -rf "$staging"' EXIT
 
-for program in tools/{train,evaluate,bench_net} tests/{layers,primitives,runtime,training}/*_test; do
+for program in tools/{train,evaluate,bench_net,bench_ops} tests/{layers,primitives,runtime,training}/*_test; do
   mkdir -p "$staging/$(dirname "$program")"
   strip -o "$staging/$program" "$program"
 done

@@ -10,8 +10,6 @@ import sys
 import tarfile
 import time
 
-_LOG_CHARACTERS = 20000  # kept of each command's output
-
 
 def cuda_library_folders():
     """Where cuBLAS, cuDNN and the rest may be, beside the system's own folders: PyTorch's wheels."""
@@ -46,8 +44,10 @@ class Programs:
 
     def __init__(self, bundle, out, scratch, budget_s):
         self.bundle, self.scratch = bundle, scratch
-        self._log = open(os.path.join(out, "log.txt"), "w")
-        self._end = time.monotonic() + budget_s
+        with open(os.path.join(out, "log.txt"), "wb"):
+            pass
+        self._log = open(os.path.join(out, "log.txt"), "ab+", buffering=0)
+        self._end = self._part_end = time.monotonic() + budget_s
 
     def __enter__(self):
         archive = os.path.join(self.bundle, "programs.tar.xz")
@@ -62,9 +62,13 @@ class Programs:
         self._log.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
+    def begin_part(self, budget_s):
+        """What is run from now on ends within so many seconds."""
+        self._part_end = min(self._end, time.monotonic() + budget_s)
+
     def seconds_left(self):
-        """Of the whole run's budget."""
-        return self._end - time.monotonic()
+        """Of this part's budget, and of the whole run's."""
+        return self._part_end - time.monotonic()
 
     def path(self, program):
         """Of tools/train, tests/layers/relu_test and so on."""
@@ -76,31 +80,39 @@ class Programs:
         return sorted(os.path.relpath(path, self.scratch) for path in found)
 
     def run(self, command, limit_s, env=None, own_libraries=True):
-        """Runs a command to its end or time limit; its output goes to the log."""
+        """Runs a command to its end or time limit; its output goes to the log as it comes."""
         limit_s = max(1.0, min(limit_s, self.seconds_left()))
         environment = dict(os.environ, **(env or {}))
         if own_libraries:
             folders = [os.path.join(self.scratch, "lib")] + cuda_library_folders()
             before = os.environ.get("LD_LIBRARY_PATH")
             environment["LD_LIBRARY_PATH"] = ":".join(folders + ([before] if before else []))
+        self._say("== " + " ".join(command))
+        begin = self._log.seek(0, os.SEEK_END)
         start = time.monotonic()
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            env=environment, cwd=self.bundle, start_new_session=True)
+        try:
+            process = subprocess.Popen(
+                command, stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                env=environment, cwd=self.bundle, start_new_session=True)
+        except OSError as error:
+            self._say("-- %s" % error)
+            return Outcome("error: %s" % error, 127, 0.0, False)
         timed_out = False
         try:
-            output = process.communicate(timeout=limit_s)[0]
+            process.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:  # also of an interrupt
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-        if timed_out:
-            output = process.communicate()[0]
-        output = output.decode(errors="replace")
+                process.wait()
+        self._log.seek(begin)
+        output = self._log.read().decode(errors="replace")
         outcome = Outcome(output, process.returncode, time.monotonic() - start, timed_out)
-        self._log.write("== %s\n%s\n-- exit code %d after %.1f s%s\n\n" % (
-            " ".join(command), output[-_LOG_CHARACTERS:], outcome.code, outcome.seconds,
-            ", its time limit" if timed_out else ""))
-        self._log.flush()
+        self._say("-- exit code %d after %.1f s%s\n" % (
+            outcome.code, outcome.seconds, ", its time limit" if timed_out else ""))
         return outcome
+
+    def _say(self, line):
+        self._log.seek(0, os.SEEK_END)
+        self._log.write((line + "\n").encode())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
 MOST_LINES = 60
@@ -14,6 +15,7 @@ class Results:
     def __init__(self, out):
         self._out = out
         self._rows = []
+        self._start = time.monotonic()
         with open(os.path.join(out, "results.jsonl"), "w"):
             pass
 
@@ -21,7 +23,8 @@ class Results:
         """text: for the table.  numbers: for results.jsonl only."""
         self._rows.append((part, status, text))
         with open(os.path.join(self._out, "results.jsonl"), "a") as file:
-            file.write(json.dumps(dict(part=part, status=status, text=text, **numbers)) + "\n")
+            file.write(json.dumps(dict(part=part, status=status, text=text,
+                                       at_s=time.monotonic() - self._start, **numbers)) + "\n")
         print("%-7s  %s: %s" % (status, part, text), flush=True)
 
     def count(self, status):
