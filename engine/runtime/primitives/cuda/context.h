@@ -1,4 +1,4 @@
-// primitives_cuda_context.h: what the CUDA operations share, inside the library only: handles,
+// context.h: what the CUDA operations share, inside the library only: handles,
 // options, the record of choices, and the rules on pointers.
 //
 // One host thread at a time uses a library and its operations: a cuDNN handle has one current

@@ -1,4 +1,4 @@
-// primitives_cuda.h: the CUDA library on given tables of functions, so that tests can hand it
+// library.h: the CUDA library on given tables of functions, so that tests can hand it
 // fakes; the door for everyone else is cuda.h.  No CUDA header is needed to include this.
 #pragma once
 

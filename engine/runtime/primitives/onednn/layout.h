@@ -1,4 +1,4 @@
-// primitives_onednn_layout.h: names for oneDNN's blocked weight layouts, such as "onednn:Acdb16a":
+// layout.h: names for oneDNN's blocked weight layouts, such as "onednn:Acdb16a":
 // oneDNN's own notation, so that a plan, a message and another shape of the same layer can carry
 // one.  A name and the weights' extents give the layout back.
 #pragma once
