@@ -232,10 +232,16 @@ absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_
     plan.placements[i] = plan.placements[roots[i].state];
     plan.placements[i].offset += roots[i].offset;
   }
-  if (reserved_bytes > capacity_bytes || plan.device_bytes > capacity_bytes - reserved_bytes) {
-    return CapacityError(trace, plan, capacity_bytes, reserved_bytes);
-  }
+  RETURN_IF_ERROR(CheckCapacity(trace, plan, capacity_bytes, reserved_bytes));
   return plan;
+}
+
+absl::Status CheckCapacity(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
+                           size_t reserved_bytes) {
+  if (reserved_bytes <= capacity_bytes && plan.device_bytes <= capacity_bytes - reserved_bytes) {
+    return absl::OkStatus();
+  }
+  return CapacityError(trace, plan, capacity_bytes, reserved_bytes);
 }
 
 }  // namespace gyre

@@ -45,6 +45,10 @@ struct MemoryPlan {
 absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_bytes,
                                       size_t reserved_bytes = 0);
 
+// The last of these errors alone.  Precondition: the plan is of this trace.
+absl::Status CheckCapacity(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
+                           size_t reserved_bytes);
+
 // A table for people: bytes by arena, and the largest states alive at the peak.  Precondition: the
 // plan is of this trace.
 std::string Explain(const AccessTrace& trace, const MemoryPlan& plan);

@@ -3,12 +3,32 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "distributed/allreduce.h"
 #include "engine/training/step/gradient_sync.h"
 #include "engine/training/step/step_buffer.h"
 
 namespace gyre {
 namespace {
+
+// Before anything is prepared for a batch that the memory cannot hold.
+absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& options,
+                            int64_t global_batch) {
+  const auto samples = static_cast<double>(ShareOf(global_batch, 0, options.shape.ranks).count);
+  for (const InputConfig& input : net.message->input()) {
+    const bool label = input.type() == InputConfig::LABEL;
+    double bytes =
+        samples * static_cast<double>(SizeOf(label ? DType::kI32 : options.shape.compute));
+    for (const int64_t extent : input.dims()) bytes *= static_cast<double>(extent);
+    if (bytes <= static_cast<double>(options.capacity_bytes)) continue;
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s: input \"%s\": a batch of %d samples takes %.0f bytes on a rank, the device's memory "
+        "has "
+        "%d; lower the batch",
+        net.source->Where(input), input.name(), global_batch, bytes, options.capacity_bytes));
+  }
+  return absl::OkStatus();
+}
 
 // Plans nets so that all ranks and all shapes agree: the first one planned, which chooses the
 // parameters' layouts, is that of the largest share, and every rank plans both sizes of share, so
@@ -19,6 +39,7 @@ class Planner {
 
   absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch) {
     const RunShape& run = plan_.options.shape;
+    RETURN_IF_ERROR(CheckInputsFit(net_, plan_.options, global_batch));
     const int64_t largest = ShareOf(global_batch, 0, run.ranks).count;
     const int64_t smallest = ShareOf(global_batch, run.ranks - 1, run.ranks).count;
     const int64_t own = ShareOf(global_batch, run.rank, run.ranks).count;
@@ -53,7 +74,7 @@ class Planner {
 };
 
 // One arena serves all nets beside the gradients' one, so the largest net says what would do.
-absl::Status CheckCapacity(const ModelPlan& plan) {
+absl::Status CheckLargest(const ModelPlan& plan) {
   std::vector<const NetPlan*> nets;
   if (plan.train) nets.push_back(plan.train.get());
   for (const auto& test : plan.test) nets.push_back(test.get());
@@ -62,9 +83,8 @@ absl::Status CheckCapacity(const ModelPlan& plan) {
         return a->memory.device_bytes < b->memory.device_bytes;
       });
   if (largest == nets.end()) return absl::OkStatus();
-  return PlanMemory((*largest)->trace.trace, plan.options.capacity_bytes,
-                    plan.communication_bytes() + plan.side_bytes())
-      .status();
+  return CheckCapacity((*largest)->trace.trace, (*largest)->memory, plan.options.capacity_bytes,
+                       plan.communication_bytes() + plan.side_bytes());
 }
 
 }  // namespace
@@ -84,7 +104,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
       ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
     }
   }
-  RETURN_IF_ERROR(CheckCapacity(plan));
+  RETURN_IF_ERROR(CheckLargest(plan));
   return plan;
 }
 

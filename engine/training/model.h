@@ -38,7 +38,8 @@ struct ModelPlan {
 };
 
 // Allocates nothing.  The parsed net must outlive the plan.  Errors: those of PlanNet;
-// ResourceExhausted naming the smallest capacity that would do.
+// ResourceExhausted naming the smallest capacity that would do, or an
+// input whose batch alone exceeds it.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
 class Model {

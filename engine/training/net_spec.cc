@@ -1,7 +1,10 @@
 #include "engine/training/net_spec.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/runtime/random.h"
@@ -13,12 +16,14 @@ namespace {
 // The states of a layer are its inputs, then one output, then the rest.
 int OutputState(const NetNode& node) { return static_cast<int>(node.inputs.size()); }
 
-// The nodes that read node n, once for each use.
-std::vector<int> Readers(const NetGraph& graph, int n) {
-  std::vector<int> readers;
+// For each node those that read it, once for each use.
+using Readers = std::vector<std::vector<int>>;
+
+Readers ReadersIn(const NetGraph& graph) {
+  Readers readers(graph.nodes.size());
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     for (const Source& source : graph.nodes[i].inputs) {
-      if (!source.is_net_input && source.index == n) readers.push_back(static_cast<int>(i));
+      if (!source.is_net_input) readers[source.index].push_back(static_cast<int>(i));
     }
   }
   return readers;
@@ -31,12 +36,11 @@ bool IsRelu(const Node& node) {
 // A ReLU and the maximum of a window commute, exactly: the largest x has the largest max(x, 0), and
 // where that is 0, so is the gradient.  After the pooling it has fewer elements to look at, and the
 // unpooled ones need not be kept for backward.
-void MoveReluPastMaxPool(NetGraph& graph) {
+void MoveReluPastMaxPool(NetGraph& graph, const Readers& readers) {
   for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
     if (!IsRelu(graph.nodes[n])) continue;
-    const std::vector<int> readers = Readers(graph, n);
-    if (readers.size() != 1) continue;
-    Node& pool = graph.nodes[readers[0]];
+    if (readers[n].size() != 1) continue;
+    Node& pool = graph.nodes[readers[n][0]];
     const bool max = pool.config->has_pool2d() && pool.config->pool2d().kind() == Pool2dConfig::MAX;
     if (max) std::swap(graph.nodes[n].config, pool.config);
   }
@@ -51,7 +55,12 @@ class Inference {
  public:
   Inference(const Parsed<NetConfig>& config, const InferNetOptions& options,
             ParameterSet& parameters)
-      : config_(config), options_(options), parameters_(parameters) {}
+      : config_(config), options_(options), parameters_(parameters) {
+    if (options.same_parameters_as == nullptr) return;
+    for (const NetNode& node : options.same_parameters_as->nodes) {
+      first_specs_.emplace(node.config->name(), &node.spec);
+    }
+  }
 
   absl::StatusOr<NetSpec> Run() {
     net_.train = options_.train;
@@ -59,9 +68,10 @@ class Inference {
     RETURN_IF_ERROR(AddInputs());
     ASSIGN_OR_RETURN(NetGraph graph,
                      BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST));
-    MoveReluPastMaxPool(graph);
+    const Readers readers = ReadersIn(graph);
+    MoveReluPastMaxPool(graph, readers);
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
-      RETURN_IF_ERROR(AddNode(graph.nodes[n], ActivationAfter(graph, static_cast<int>(n))));
+      RETURN_IF_ERROR(AddNode(graph.nodes[n], ActivationAfter(graph, readers[n])));
     }
     if (options_.train) RETURN_IF_ERROR(FindBackward());
     ShareMemory();
@@ -75,9 +85,8 @@ class Inference {
                                         layer.name(), status.message()));
   }
 
-  // What node n may apply to its output: that of the only layer which reads it.
-  static Activation ActivationAfter(const NetGraph& graph, int n) {
-    const std::vector<int> readers = Readers(graph, n);
+  // What a node may apply to its output: that of the only layer which reads it.
+  static Activation ActivationAfter(const NetGraph& graph, const std::vector<int>& readers) {
     return readers.size() == 1 && IsRelu(graph.nodes[readers[0]]) ? Activation::kRelu
                                                                   : Activation::kNone;
   }
@@ -132,7 +141,7 @@ class Inference {
                            .random_key = RandomKey(options_.shape.seed, node.config->name()),
                            .output_activation = activation,
                            .primitives = options_.primitives});
-    if (!spec.ok()) return Error(*node.config, spec.status());
+    if (!spec.ok()) return Error(*node.config, WithImplicitInput(node, spec.status()));
     node.spec = *std::move(spec);
     if (node.spec.applied_activation) node.activation = activation;
     // No layer but a ReLU has a producer with an activation.
@@ -162,12 +171,19 @@ class Inference {
     return absl::OkStatus();
   }
 
-  const LayerSpec* FirstSpec(std::string_view name) const {
-    if (options_.same_parameters_as == nullptr) return nullptr;
-    for (const NetNode& node : options_.same_parameters_as->nodes) {
-      if (node.config->name() == name) return &node.spec;
+  // A complaint about what a layer is fed names what it takes where its text does not.
+  absl::Status WithImplicitInput(const NetNode& node, const absl::Status& status) const {
+    if (node.config->input_size() > 0 || !absl::StartsWith(status.message(), "expects ")) {
+      return status;
     }
-    return nullptr;
+    return absl::Status(status.code(),
+                        absl::StrFormat("%s; it names no input, and so takes \"%s\"",
+                                        status.message(), net_.values[node.inputs[0]].name));
+  }
+
+  const LayerSpec* FirstSpec(std::string_view name) const {
+    const auto found = first_specs_.find(name);
+    return found == first_specs_.end() ? nullptr : found->second;
   }
 
   absl::Status AddParameters(NetNode& node) {
@@ -231,42 +247,48 @@ class Inference {
   // Lets outputs share their input's memory: views always, in-place layers where nobody reads the
   // input's bytes any more once the layer has run.
   void ShareMemory() {
+    std::vector<Use> uses;  // by value; where values share memory, that of all of them at the first
+    for (const Value& value : net_.values) uses.push_back(UseOf(value));
     for (int i = 0; i < static_cast<int>(net_.nodes.size()); ++i) {
       NetNode& node = net_.nodes[i];
       for (const Alias& alias : node.spec.aliases) {
-        const int input = node.inputs[alias.input];
-        if (alias.must || MayOverwrite(input, i)) {
-          net_.values[node.output].memory = net_.values[input].memory;
-        }
+        const int memory = net_.values[node.inputs[alias.input]].memory;
+        if (!alias.must && (uses[memory].kept || uses[memory].last_consumer > i)) continue;
+        net_.values[node.output].memory = memory;
+        uses[memory].kept |= uses[node.output].kept;
+        uses[memory].last_consumer =
+            std::max(uses[memory].last_consumer, uses[node.output].last_consumer);
       }
       GYRE_CHECK(!node.applied_by_producer ||
                  net_.values[node.output].memory == net_.values[node.inputs[0]].memory);
     }
   }
 
-  bool MayOverwrite(int value, int by_node) const {
-    for (const Value& sharer : net_.values) {
-      if (sharer.memory != net_.values[value].memory) continue;
-      if (sharer.producer < 0) return false;  // net inputs stay as they were uploaded
-      const NetNode& producer = net_.nodes[sharer.producer];
-      if (producer.backward && producer.spec.states[OutputState(producer)].backward != kNone) {
-        return false;
-      }
-      for (int consumer : sharer.consumers) {
-        if (consumer > by_node) return false;
-        const NetNode& reader = net_.nodes[consumer];
-        for (size_t k = 0; k < reader.inputs.size(); ++k) {
-          const bool again = reader.backward && reader.spec.states[k].backward != kNone;
-          if (net_.values[reader.inputs[k]].memory == sharer.memory && again) return false;
-        }
+  struct Use {
+    bool kept = false;       // a net input, which stays as it was uploaded, or read in backward
+    int last_consumer = -1;  // node
+  };
+
+  Use UseOf(const Value& value) const {
+    if (value.producer < 0) return {.kept = true};
+    const NetNode& producer = net_.nodes[value.producer];
+    Use use;
+    use.kept = producer.backward && producer.spec.states[OutputState(producer)].backward != kNone;
+    for (int consumer : value.consumers) {
+      use.last_consumer = consumer;  // they ascend
+      const NetNode& reader = net_.nodes[consumer];
+      for (size_t k = 0; k < reader.inputs.size(); ++k) {
+        use.kept |= reader.inputs[k] == producer.output && reader.backward &&
+                    reader.spec.states[k].backward != kNone;
       }
     }
-    return true;
+    return use;
   }
 
   const Parsed<NetConfig>& config_;
   const InferNetOptions& options_;
   ParameterSet& parameters_;
+  std::unordered_map<std::string_view, const LayerSpec*> first_specs_;  // of the net before
   NetSpec net_;
 };
 

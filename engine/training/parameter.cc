@@ -29,24 +29,29 @@ Tensor HostTensors::Add(std::string name, Shape shape, DType dtype) {
   return tensor;
 }
 
+void ParameterSet::Add(Parameter parameter) {
+  const int index = static_cast<int>(parameters_.size());
+  GYRE_CHECK(index_of_name_.emplace(parameter.name(), index).second);
+  parameters_.push_back(std::move(parameter));
+}
+
 absl::StatusOr<int> ParameterSet::Find(absl::string_view layer, const StateSpec& state) const {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const StateSpec& mine = parameters_[i].spec;
-    if (parameters_[i].layer != layer || mine.name != state.name) continue;
-    if (mine.dtype != state.dtype || mine.size_bytes() != state.size_bytes()) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s is %s %s in the training net, but would be %s %s here; nets of other "
-                          "batch sizes share "
-                          "it, so it cannot depend on the batch",
-                          state.name, mine.shape.ToString(), DTypeName(mine.dtype),
-                          state.shape.ToString(), DTypeName(state.dtype)));
-    }
-    GYRE_CHECK(mine.layout == state.layout);
-    return static_cast<int>(i);
+  const auto found = index_of_name_.find(absl::StrCat(layer, ".", state.name));
+  if (found == index_of_name_.end()) {
+    return absl::NotFoundError(absl::StrFormat(
+        "has the parameter \"%s\", which the training net lacks; remove `phase: TEST` or the layer",
+        state.name));
   }
-  return absl::NotFoundError(absl::StrFormat(
-      "has the parameter \"%s\", which the training net lacks; remove `phase: TEST` or the layer",
-      state.name));
+  const StateSpec& mine = parameters_[found->second].spec;
+  if (mine.dtype != state.dtype || mine.size_bytes() != state.size_bytes()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is %s %s in the training net, but would be %s %s here; nets of other "
+                        "batch sizes share it, so it cannot depend on the batch",
+                        state.name, mine.shape.ToString(), DTypeName(mine.dtype),
+                        state.shape.ToString(), DTypeName(state.dtype)));
+  }
+  GYRE_CHECK(mine.layout == state.layout);
+  return found->second;
 }
 
 absl::StatusOr<std::vector<std::byte>> InitialValue(const Parameter& parameter, uint64_t seed) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/data/tensor_file.h"
@@ -37,7 +38,7 @@ struct HostTensors {
 
 class ParameterSet {
  public:
-  void Add(Parameter parameter) { parameters_.push_back(std::move(parameter)); }
+  void Add(Parameter parameter);
   std::span<const Parameter> all() const { return parameters_; }
   // Index of a layer's state, for a net that uses what another one made.  Errors: NotFound;
   // InvalidArgument if its size is another, as that of a buffer with a row a sample would be.
@@ -45,6 +46,7 @@ class ParameterSet {
 
  private:
   std::vector<Parameter> parameters_;
+  std::unordered_map<std::string, int> index_of_name_;
 };
 
 // First values of one parameter, packed: storage bytes.  Depends on (seed, names) alone.

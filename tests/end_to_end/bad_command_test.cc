@@ -72,9 +72,13 @@ const BadInput kFlags[] = {
      .arguments = {"--batch=1"},
      .ranks = {2}},
     {.name = "BatchBeyondMemory",
-     .message = "device memory: the capacity is 1.0 GiB (1073741824 bytes); the smallest that "
-                "would do is ...",
-     .arguments = {"--device=sim", "--batch=1000000000"}},
+     .message = "@/net.textproto:2:1: input \"image\": a batch of 2147483647 samples takes ...",
+     .arguments = {"--device=sim", "--batch=2147483647"}},
+    {.name = "PlanBeyondMemory",
+     .message = "@/net.textproto:2:1: input \"image\": a batch of 1000000000 samples takes "
+                "256000000000 bytes on a rank, the device's memory has 1073741824; lower the batch",
+     .arguments = {"--device=sim", "--plan", "--batch=1000000000"},
+     .ranks = {1}},
     {.name = "BatchBeyondAllIntegers",
      .message = "--set batch=4294967296: batch must be <= 2147483647, got 4294967296",
      .arguments = {"--batch=4294967296"},
@@ -92,8 +96,9 @@ const BadInput kFlags[] = {
      .arguments = {"--device=sim", "--device_memory=1X"},
      .ranks = {1}},
     {.name = "TooLittleDeviceMemory",
-     .message = "device memory: the capacity is 1000 bytes; the smallest that would do is ...",
-     .arguments = {"--device=sim", "--device_memory=1000"}},
+     .message = "device memory: the capacity is 19.5 KiB (20000 bytes); the smallest that would do "
+                "is ...",
+     .arguments = {"--device=sim", "--device_memory=20000"}},
     {.name = "TooManyThreads",
      .message = "--threads=1000000: expected 1 to 1024, or 0 for cores / ranks",
      .arguments = {"--threads=1000000"},

@@ -70,6 +70,27 @@ const BadInput kNetTexts[] = {
                 "more than 2^56 elements; make it smaller",
      .net = {"kernel: 3", "kernel: 3 padding: 2000000000"},
      .ranks = {1}},
+    {.name = "FiltersBeyondMemory",
+     .message = "device memory: the capacity is ...",
+     .net = {"filters: 4 kernel: 3", "filters: 2147483647 kernel: 8"},
+     .ranks = {1}},
+    {.name = "PaddingBeyondMemory",
+     .message = "device memory: the capacity is ...",
+     .net = {"filters: 4 kernel: 3", "filters: 1 kernel: [3, 8] padding: [1000000000, 0]"},
+     .ranks = {1}},
+    {.name = "NameBeyondItsFolder",
+     .message =
+         "@/net.textproto:1:1: net \"../../tiny\": a name has at most 100 characters, each an "
+         "ASCII letter, a digit, \"_\" or \"-\"",
+     .net = {"\"tiny\"", "\"../../tiny\""},
+     .ranks = {1}},
+    {.name = "ImplicitInputOfTheWrongType",
+     .message =
+         "@/net.textproto:4:1: layer \"conv\": expects images of type F32, got I32; it names "
+         "no input, and so takes \"label\"",
+     .net = {"input { name: \"image\" dims: [8, 8, 1] }\ninput { name: \"label\" type: LABEL }",
+             "input { name: \"label\" type: LABEL }\ninput { name: \"image\" dims: [8, 8, 1] }"},
+     .ranks = {1}},
     {.name = "LayerBeyondMemory",
      .message = "device memory: the capacity is 1.0 GiB (1073741824 bytes); the smallest that "
                 "would do is ...",
@@ -102,6 +123,11 @@ const BadInput kTrainerTexts[] = {
     {.name = "NetIsAFolder",
      .message = "@/trainer.textproto:1:1: net: @/run: is a folder, not a model's file",
      .trainer = {"net.textproto", "run"}},
+    {.name = "NetIsADevice",
+     .message =
+         "@/trainer.textproto:1:1: net: /dev/zero: is a pipe or a device, not a model's file",
+     .trainer = {"net.textproto", "/dev/zero"},
+     .ranks = {1}},
     {.name = "NoTrainerFile",
      .message = "--trainer: @/nowhere: No such file or directory",
      .arguments = {"--trainer=@/nowhere"}},
@@ -141,6 +167,11 @@ const BadInput kData[] = {
          [](const std::string& folder) {
            WriteBytes(folder + "/cut.idx", ReadBytes(folder + "/test-images.idx").substr(0, 655));
          }},
+    {.name = "DataIsADevice",
+     .message = "@/trainer.textproto:3:3: data.train: cannot read /dev/zero: it is a pipe or a "
+                "device, expected a file",
+     .trainer = {"train-images.idx", "/dev/zero"},
+     .ranks = {1}},
     {.name = "EmptyDataSet",
      .message = "@/trainer.textproto:3:3: data.train: @/train-images.idx: no samples",
      .prepare =

@@ -73,6 +73,35 @@ void AvoidAmx() {
   (void)dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
 }
 
+double Product(std::initializer_list<int64_t> extents) {
+  double product = 1;
+  for (const int64_t extent : extents) product *= static_cast<double>(extent);
+  return product;
+}
+
+// The largest of what oneDNN counts: extents, and elements of an image and of the weights.
+double Largest(const GemmSpec& spec) {
+  return static_cast<double>(std::max({spec.m, spec.n, spec.k}));
+}
+
+template <typename Spec>
+double LargestOfWindow(const Spec& spec) {
+  const Window2d& window = spec.window;
+  const int64_t padded_h = window.padding_top + spec.h + window.padding_bottom;
+  const int64_t padded_w = window.padding_left + spec.w + window.padding_right;
+  const int64_t widest =
+      std::max({spec.n, window.stride_h, window.stride_w, window.dilation_h, window.dilation_w});
+  return std::max(Product({widest}), Product({padded_h, padded_w, spec.c}));
+}
+
+double Largest(const Conv2dSpec& spec) {
+  return std::max(
+      {LargestOfWindow(spec), Product({spec.out_h(), spec.out_w(), spec.filters}),
+       Product({spec.filters, spec.c / spec.groups, spec.window.kernel_h, spec.window.kernel_w})});
+}
+
+double Largest(const Pool2dSpec& spec) { return LargestOfWindow(spec); }
+
 // Log-softmax it leaves: oneDNN 2.6 errs by 3e-6, sixty times a rounding, which would show in every
 // loss.
 class OneDnnLibrary : public PrimitiveLibrary {
@@ -109,10 +138,15 @@ class OneDnnLibrary : public PrimitiveLibrary {
 
  private:
   // Operands with an extent of 0 are left to others: oneDNN's kernels disagree on what they mean.
+  // So are the largest: oneDNN 2.6 counts with 32 bits, also after rounding channels up to its
+  // blocks (16 from 1), and divides by what overflowed.
   template <typename Spec>
   absl::Status Accept(const Spec& spec, std::initializer_list<int64_t> extents) const {
+    constexpr double kMost = 0x1p31 / 16;
     const bool known = spec.dtype == DType::kF32 || spec.dtype == DType::kBF16;
-    return known && std::min(extents) != 0 ? Validate(spec) : LeaveToOthers(spec);
+    if (!known || std::min(extents) == 0) return LeaveToOthers(spec);
+    RETURN_IF_ERROR(Validate(spec));
+    return Largest(spec) < kMost ? absl::OkStatus() : LeaveToOthers(spec);
   }
 
   const OneDnnContext context_;

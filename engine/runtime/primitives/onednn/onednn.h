@@ -47,14 +47,17 @@ void* ThreadScratch(size_t bytes);
 // "WHAT: oneDNN: MESSAGE".  Unimplemented stays so, for the next library to try.
 absl::Status OneDnnError(const std::string& what, const dnnl::error& error);
 
-// An operation of type Op for a valid spec.
+// An operation of type Op for a valid spec; Unimplemented, for the next library to try, where
+// oneDNN cannot make it.
 template <typename Op, typename Spec>
 absl::StatusOr<std::unique_ptr<Op>> PrepareOneDnn(const OneDnnContext& context, const Spec& spec) {
   const ScopedThreads threads(context.threads);
   try {
     return std::make_unique<Op>(context, spec);
   } catch (const dnnl::error& error) {
-    return OneDnnError(ToString(spec), error);
+    const absl::Status status = OneDnnError(ToString(spec), error);
+    // The spec is valid, so what oneDNN says against it is a limit of its own.
+    return absl::IsResourceExhausted(status) ? status : absl::UnimplementedError(status.message());
   }
 }
 
