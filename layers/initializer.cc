@@ -3,36 +3,45 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/random.h"
 
 namespace gyre {
 namespace {
 
-double Element(const Initializer& initializer, uint64_t key, uint64_t i) {
-  if (initializer.kind == Initializer::Kind::kConstant) return initializer.value;
-  const RandomBits bits = Philox(key, /*counter_hi=*/0, /*counter_lo=*/i);
-  switch (initializer.kind) {
-    case Initializer::Kind::kConstant:
-      break;
-    case Initializer::Kind::kGaussian:
-      return initializer.mean + initializer.std * Normals(bits).first;
-    case Initializer::Kind::kXavier: {
-      const double fans = static_cast<double>(initializer.fan_in + initializer.fan_out);
-      return std::sqrt(6.0 / fans) * (2 * UniformDouble(bits.v[0], bits.v[1]) - 1);
-    }
-    case Initializer::Kind::kMsra:
-      return std::sqrt(2.0 / static_cast<double>(initializer.fan_in)) * Normals(bits).first;
-  }
-  return initializer.value;
-}
+struct Constant {
+  double value;
+  double operator()(const RandomBits&) const { return value; }
+};
 
-template <typename T>
-void Fill(const Initializer& initializer, uint64_t key, const Tensor& tensor) {
-  T* elements = tensor.as<T>();
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    const double value = Element(initializer, key, static_cast<uint64_t>(i));
-    elements[i] = static_cast<T>(static_cast<AccumulateType<T>>(value));
+struct Gaussian {
+  double mean, std;
+  double operator()(const RandomBits& bits) const { return mean + std * Normals(bits).first; }
+};
+
+struct Uniform {
+  double bound;  // in +-bound
+  double operator()(const RandomBits& bits) const {
+    return bound * (2 * UniformDouble(bits.v[0], bits.v[1]) - 1);
   }
+};
+
+template <typename T, typename Source>
+struct FillElement {
+  Source source;
+  uint64_t key;
+  T* to;
+  void operator()(int64_t i) const {
+    const double value = source(Philox(key, /*counter_hi=*/0, static_cast<uint64_t>(i)));
+    to[i] = static_cast<T>(static_cast<AccumulateType<T>>(value));
+  }
+};
+
+template <typename Source>
+void Fill(const Source& source, uint64_t key, const Tensor& tensor) {
+  VisitReal(tensor.dtype, [&]<typename T>() {
+    ForEachOnHost(tensor.elements(), FillElement<T, Source>{source, key, tensor.as<T>()});
+  });
 }
 
 absl::Status CheckFinite(const char* field, double value) {
@@ -77,7 +86,18 @@ absl::StatusOr<Initializer> MakeInitializer(const InitializerConfig& config, Ini
 void Initialize(const Initializer& initializer, uint64_t key, Tensor tensor) {
   GYRE_CHECK(IsReal(tensor.dtype));
   GYRE_CHECK(initializer.fan_in >= 1 && initializer.fan_out >= 1);
-  VisitReal(tensor.dtype, [&]<typename T>() { Fill<T>(initializer, key, tensor); });
+  const auto fan_in = static_cast<double>(initializer.fan_in);
+  const auto fans = static_cast<double>(initializer.fan_in + initializer.fan_out);
+  switch (initializer.kind) {
+    case Initializer::Kind::kConstant:
+      return Fill(Constant{initializer.value}, key, tensor);
+    case Initializer::Kind::kGaussian:
+      return Fill(Gaussian{initializer.mean, initializer.std}, key, tensor);
+    case Initializer::Kind::kXavier:
+      return Fill(Uniform{std::sqrt(6 / fans)}, key, tensor);
+    case Initializer::Kind::kMsra:
+      return Fill(Gaussian{0, std::sqrt(2 / fan_in)}, key, tensor);
+  }
 }
 
 }  // namespace gyre

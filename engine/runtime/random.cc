@@ -1,16 +1,6 @@
 #include "engine/runtime/random.h"
 
-#include <cmath>
-#include <numbers>
-
 namespace gyre {
-
-NormalPair Normals(const RandomBits& bits) {
-  const double u = 1 - UniformDouble(bits.v[0], bits.v[1]);  // (0, 1]: log(0) cannot happen
-  const double radius = std::sqrt(-2 * std::log(u));
-  const double angle = 2 * std::numbers::pi * UniformDouble(bits.v[2], bits.v[3]);
-  return {radius * std::cos(angle), radius * std::sin(angle)};
-}
 
 uint64_t RandomKey(uint64_t seed, std::string_view purpose) {
   // FNV-1a spreads the name over 64 bits, Philox makes keys of neighbouring seeds independent.

@@ -2,9 +2,13 @@
 
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <cmath>
+#include <set>
 #include <vector>
+
+#include "tests/runtime/instruction_sets.h"
 
 namespace gyre {
 namespace {
@@ -78,15 +82,30 @@ TEST(Initializer, Msra) {
   EXPECT_NEAR(m.std, 0.1, 5 * 0.1 / std::sqrt(2 * kMany));
 }
 
+// Not on how many there are, how many threads share them, or which instructions they have.
 TEST(Initializer, AnElementDependsOnKeyAndIndexAlone) {
-  for (const char* text : {"gaussian {}", "xavier {}", "msra {}"}) {
+  constexpr int64_t kElements = 40001;  // more than one thread takes
+  const int threads_before = omp_get_max_threads();
+  for (const char* text : {"gaussian { mean: 1 std: 3 }", "xavier {}", "msra {}"}) {
     const auto initializer = FromText(text, {.fan_in = 3, .fan_out = 4});
     ASSERT_TRUE(initializer.ok());
-    const auto few = Values<double>(*initializer, 9, 5), many = Values<double>(*initializer, 9, 8);
-    EXPECT_EQ(few, std::vector<double>(many.begin(), many.begin() + 5));
-    EXPECT_NE(few, Values<double>(*initializer, 10, 5));
-    EXPECT_NE(few[0], few[1]);
+    std::vector<double> first;
+    WithEachInstructionSet([&] {
+      for (const int threads : {1, 2, 3}) {
+        omp_set_num_threads(threads);
+        const auto all = Values<double>(*initializer, 9, kElements);
+        if (first.empty()) first = all;
+        EXPECT_EQ(all, first) << text << ", " << threads << " threads";
+      }
+    });
+    for (const int64_t n : {1, 2, 5, 8192, 20001}) {
+      EXPECT_EQ(Values<double>(*initializer, 9, n),
+                std::vector<double>(first.begin(), first.begin() + n));
+    }
+    EXPECT_NE(Values<double>(*initializer, 10, 5), Values<double>(*initializer, 9, 5));
+    EXPECT_EQ(std::set<double>(first.begin(), first.end()).size(), kElements) << "repeats itself";
   }
+  omp_set_num_threads(threads_before);
 }
 
 TEST(Initializer, NarrowTypesAreF64Rounded) {

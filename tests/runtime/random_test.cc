@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <numbers>
 #include <set>
 #include <string>
 #include <vector>
@@ -102,6 +103,34 @@ TEST(NormalsTest, HaveTheMomentsOfAStandardNormal) {
   EXPECT_NEAR(fourth / kN, 3, 6 * std::sqrt(96 / kN));
   EXPECT_NEAR(cross / kPairs, 0, 6 / std::sqrt(kPairs));
   EXPECT_NEAR(beyond_two / kN, 0.0455003, 6 * std::sqrt(0.0455 / kN));
+}
+
+// To 2 in the last place, near the ends of the ranges too.
+TEST(NormalsTest, LogarithmAndCircleAreTheLibrarys) {
+  using random_internal::CosSin;
+  using random_internal::MinusLog;
+  std::vector<double> turns = {0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875};
+  for (const double turn : std::vector(turns)) turns.push_back(std::nextafter(turn, 1));
+  for (const double turn : std::vector(turns)) turns.push_back(std::nextafter(1 - turn, 0));
+  std::vector<double> numbers;
+  for (int e = 0; e <= 53; ++e) {
+    for (const double m : {1.0, 0.99999, std::sqrt(0.5), 0.7071, 0.50001}) {
+      if (std::ldexp(m, -e) >= 0x1p-53) numbers.push_back(std::ldexp(m, -e));
+    }
+  }
+  for (int i = 0; i < 100000; ++i) {
+    const RandomBits bits = Philox(8, 1, i);
+    turns.push_back(UniformDouble(bits.v[0], bits.v[1]));
+    numbers.push_back(1 - UniformDouble(bits.v[2], bits.v[3]));
+  }
+  for (const double turn : turns) {
+    const long double angle = 2 * std::numbers::pi_v<long double> * turn;
+    EXPECT_NEAR(CosSin(turn).first, static_cast<double>(std::cos(angle)), 4e-16) << turn;
+    EXPECT_NEAR(CosSin(turn).second, static_cast<double>(std::sin(angle)), 4e-16) << turn;
+  }
+  for (const double u : numbers) {
+    EXPECT_NEAR(MinusLog(u), -std::log(u), -5e-16 * std::log(u)) << u;
+  }
 }
 
 TEST(NormalsTest, AreFiniteAtTheEdges) {
