@@ -60,6 +60,11 @@ absl::StatusOr<CheckpointFile> ReadState(const fs::path& folder) {
   if (!bytes.ok()) return bytes.status();
   CheckpointFile file;
   if (!file.ParseFromString(*bytes)) return Broken(path, "not a checkpoint's state");
+  file.DiscardUnknownFields();
+  if (file.ByteSizeLong() != bytes->size()) {
+    return Broken(path, absl::StrCat("has ", bytes->size(), " bytes, of which ",
+                                     file.ByteSizeLong(), " are a checkpoint's state"));
+  }
   const std::string got = Sha256(file.state());
   if (file.state_sha256() != got) {
     return Broken(path,

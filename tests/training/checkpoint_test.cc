@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "engine/data/atomic_file.h"
 #include "tests/data/random_tensors.h"
 #include "tests/data/temp_folder.h"
@@ -173,6 +174,15 @@ TEST(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("each of the 6 checkpoints"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("at most 268435456 are allowed"));
+
+  // Bytes that mean nothing (a field 5), and those that say the same once more.
+  ASSERT_TRUE(SaveStep(store, 7).ok());
+  const std::string path = folder / "step_00000007/state.pb", state = ReadBytes(path);
+  for (const std::string& more : {std::string("\x2a\x01x"), state}) {
+    WriteBytes(path, state + more);
+    EXPECT_THAT(std::string(LoadCheckpoint(folder / "step_00000007").status().message()),
+                HasSubstr(absl::StrCat("of which ", state.size(), " are a checkpoint's state")));
+  }
 }
 
 TEST(CheckpointTest, SavingOverABrokenOneHealsIt) {
