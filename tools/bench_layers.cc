@@ -1,0 +1,227 @@
+// bench_layers: how long each layer of a net takes forward and backward, against the
+// matrix-multiplication peak and the copy rate of the same device in the same round.
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "engine/training/net_spec.h"
+#include "tools/command_line.h"
+#include "tools/device_peaks.h"
+
+ABSL_FLAG(std::string, net, "", "The net's text file; its layers are fed random numbers.");
+ABSL_FLAG(int, batch, 64, "Images.");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda, or sim.");
+ABSL_FLAG(int, threads, 0, "Of a CPU; 0: as many as there are cores.");
+ABSL_FLAG(std::string, precision, "F32", "F32, F64, F16 or BF16.");
+ABSL_FLAG(std::string, layers, "", "Only layers whose name has this in it.");
+ABSL_FLAG(int, rounds, 5, "Rounds; each measures the peaks, then the layer.");
+
+namespace gyre {
+namespace {
+
+constexpr char kUsage[] =
+    "measures each layer of a net alone, at the shapes that it has there.\n\n"
+    "  bench_layers --net=models/alexnet/net.textproto --batch=32 --threads=1\n\n"
+    "Prints a JSON line for each layer and direction: medians over the rounds.  gemm_share is its\n"
+    "FLOPs a second over those of a large square product of the same precision, copy_share the "
+    "bytes\n"
+    "that it must read and write over those that a large copy reads and writes, both in the same "
+    "round;\n"
+    "the larger of the two says what bounds it.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+constexpr double kLeastSeconds = 5e-3;  // of one measurement
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// One layer with memory for all that it touches.
+class LayerBench {
+ public:
+  LayerBench(const NetNode& node, const DeviceChoice& choice, Stream& stream)
+      : node_(node), choice_(choice), stream_(stream) {}
+
+  absl::Status Allocate() {
+    for (const StateSpec& state : node_.spec.states) {
+      ASSIGN_OR_RETURN(Tensor view, Filled(state));
+      states_.push_back(view);
+      const bool has_gradient = state.kind == StateKind::kInput ||
+                                state.kind == StateKind::kOutput ||
+                                state.kind == StateKind::kParameter;
+      view.data = nullptr;
+      if (has_gradient && IsReal(state.dtype)) {
+        ASSIGN_OR_RETURN(view, Filled(state));
+      }
+      gradients_.push_back(view);
+    }
+    ASSIGN_OR_RETURN(scalars_, NewZeros(sizeof(StepScalars)));
+    ASSIGN_OR_RETURN(fault_, NewZeros(sizeof(Fault)));
+    return absl::OkStatus();
+  }
+
+  // Seconds of one call.
+  absl::StatusOr<double> Measure(bool backward) {
+    for (int64_t calls = 1;;) {
+      const BenchClock::time_point start = BenchClock::now();
+      for (int64_t c = 0; c < calls; ++c) RETURN_IF_ERROR(Run(backward));
+      RETURN_IF_ERROR(stream_.Synchronize());
+      const double seconds = SecondsSince(start);
+      if (seconds >= kLeastSeconds) return seconds / static_cast<double>(calls);
+      calls = std::max(2 * calls, static_cast<int64_t>(1.2 * kLeastSeconds / seconds *
+                                                       static_cast<double>(calls)));
+    }
+  }
+
+  // That must be read or written: states as declared, and gradients.
+  double Bytes(bool backward) const {
+    double bytes = 0;
+    for (size_t s = 0; s < states_.size(); ++s) {
+      const StateSpec& state = node_.spec.states[s];
+      if (state.kind == StateKind::kScratch) continue;
+      const bool used = (backward ? state.backward : state.forward) != kNone;
+      const bool gradient = backward && gradients_[s];
+      bytes += static_cast<double>(state.size_bytes()) * (int{used} + int{gradient});
+    }
+    return bytes;
+  }
+
+ private:
+  absl::StatusOr<std::byte*> NewZeros(size_t bytes) {
+    ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(*choice_.device, MemoryKind::kDevice, bytes));
+    const std::vector<std::byte> zeros(bytes);
+    RETURN_IF_ERROR(stream_.Copy(buffer.data(), zeros.data(), bytes));
+    RETURN_IF_ERROR(stream_.Synchronize());
+    return buffers_.emplace_back(std::move(buffer)).data();
+  }
+
+  absl::StatusOr<Tensor> Filled(const StateSpec& state) {
+    ASSIGN_OR_RETURN(std::byte* const data, NewZeros(state.size_bytes()));
+    const Tensor view{data, state.shape, state.dtype};
+    if (!IsReal(state.dtype) || state.bytes != 0) return view;  // labels, opaque bytes
+    std::vector<std::byte> values(view.bytes());
+    FillUniform({values.data(), view.shape, view.dtype});
+    RETURN_IF_ERROR(stream_.Copy(data, values.data(), values.size()));
+    RETURN_IF_ERROR(stream_.Synchronize());
+    return view;
+  }
+
+  absl::Status Run(bool backward) const {
+    const LayerContext context{.stream = stream_,
+                               .states = states_,
+                               .gradients = gradients_,
+                               .step = reinterpret_cast<const StepScalars*>(scalars_),
+                               .fault = reinterpret_cast<Fault*>(fault_),
+                               .layer = 0,
+                               .phase = 0};
+    return backward ? node_.layer->Backward(context) : node_.layer->Forward(context);
+  }
+
+  const NetNode& node_;
+  const DeviceChoice& choice_;
+  Stream& stream_;
+  std::vector<Buffer> buffers_;
+  std::vector<Tensor> states_, gradients_;
+  std::byte *scalars_ = nullptr, *fault_ = nullptr;
+};
+
+absl::StatusOr<DType> ReadPrecision(const std::string& name) {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
+    if (DTypeName(dtype) == name) return dtype;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--precision=", name, ": expected F32, F64, F16 or BF16"));
+}
+
+absl::Status BenchLayer(const NetSpec& net, const NetNode& node, const DeviceChoice& choice,
+                        const DevicePeaks& peaks, Stream& stream) {
+  LayerBench bench(node, choice, stream);
+  RETURN_IF_ERROR(bench.Allocate());
+  for (const bool backward : {false, true}) {
+    if (backward ? !node.backward : node.applied_by_producer) continue;
+    RETURN_IF_ERROR(bench.Measure(false).status());  // backward reads what forward left
+    const double flops = backward ? node.spec.backward_flops : node.spec.forward_flops;
+    const double bytes = bench.Bytes(backward);
+    std::vector<double> seconds, gemm_shares, copy_shares;
+    for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+      ASSIGN_OR_RETURN(const DevicePeaks::Rates rates, peaks.Measure(stream));
+      ASSIGN_OR_RETURN(const double took, bench.Measure(backward));
+      seconds.push_back(took);
+      gemm_shares.push_back(flops / took / rates.gemm_flops);
+      copy_shares.push_back(bytes / took / (2 * rates.device_bytes));
+    }
+    const double took = Median(seconds);
+    const nlohmann::ordered_json line = {
+        {"benchmark", "layer"},
+        {"net", absl::GetFlag(FLAGS_net)},
+        {"layer", node.config->name()},
+        {"type", LayerConfig::descriptor()->FindFieldByNumber(node.config->type_case())->name()},
+        {"direction", backward ? "backward" : "forward"},
+        {"precision", std::string(DTypeName(net.shape.compute))},
+        {"input", net.values[node.inputs[0]].shape.ToString()},
+        {"output", net.values[node.output].shape.ToString()},
+        {"device", absl::GetFlag(FLAGS_device)},
+        {"threads", choice.threads},
+        {"rounds", seconds.size()},
+        {"ms", took * 1e3},
+        {"ms_min", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
+        {"ms_max", *std::max_element(seconds.begin(), seconds.end()) * 1e3},
+        {"gflops", flops / took / 1e9},
+        {"gemm_share", Median(gemm_shares)},
+        {"gb_per_s", bytes / took / 1e9},
+        {"copy_share", Median(copy_shares)}};
+    std::printf("%s\n", line.dump().c_str());
+    std::fflush(stdout);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Bench() {
+  if (absl::GetFlag(FLAGS_net).empty()) {
+    return absl::InvalidArgumentError("--net is missing; see --help");
+  }
+  if (absl::GetFlag(FLAGS_rounds) < 1 || absl::GetFlag(FLAGS_batch) < 1) {
+    return absl::InvalidArgumentError("--rounds and --batch: expected 1 or more");
+  }
+  ASSIGN_OR_RETURN(const DType dtype, ReadPrecision(absl::GetFlag(FLAGS_precision)));
+  ASSIGN_OR_RETURN(const Parsed<NetConfig> config, ParseNet(absl::GetFlag(FLAGS_net)));
+  DeviceFlags flags;
+  flags.kind = absl::GetFlag(FLAGS_device);
+  flags.threads = absl::GetFlag(FLAGS_threads);
+  ASSIGN_OR_RETURN(const DeviceChoice choice, OpenDevice(flags));
+  ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
+  ParameterSet parameters;
+  const int64_t batch = absl::GetFlag(FLAGS_batch);
+  ASSIGN_OR_RETURN(const NetSpec net,
+                   InferNet(config,
+                            {.shape = {.local = batch, .global = batch, .compute = dtype},
+                             .primitives = choice.primitives.get()},
+                            parameters));
+  ASSIGN_OR_RETURN(const auto peaks,
+                   DevicePeaks::Create(*choice.device, *choice.primitives, dtype, *stream));
+  RETURN_IF_ERROR(peaks->Measure(*stream).status());  // a warm-up
+  for (const NetNode& node : net.nodes) {
+    const bool view = std::any_of(node.spec.aliases.begin(), node.spec.aliases.end(),
+                                  [](const Alias& alias) { return alias.must; });
+    const bool wanted = node.config->name().find(absl::GetFlag(FLAGS_layers)) != std::string::npos;
+    if (wanted && !view) RETURN_IF_ERROR(BenchLayer(net, node, choice, *peaks, *stream));
+  }
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  LetWaitingThreadsSleep(argv);
+  ParseFlags(argc, argv, kUsage);
+  const absl::Status status = Bench();
+  if (!status.ok()) Fail(nullptr, status);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return gyre::Main(argc, argv); }
