@@ -60,7 +60,9 @@ engine/runtime/primitives/blocked/conv2d.cc|conv2d|total += sum|total = sum
 engine/runtime/primitives/reference/pool2d.cc|pool2d|sum[j] += static_cast<A>(gradient.v[j]);|sum[j] = static_cast<A>(gradient.v[j]);
 engine/runtime/primitives/reference/pool2d.cc|pool2d|sum[j] += static_cast<A>(gradient.v[j]) / pixels|sum[j] += static_cast<A>(gradient.v[j]) * pixels
 engine/runtime/primitives/reference/pool2d.cc|pool2d|value != value|false
-engine/runtime/primitives/onednn/pool2d.cc|pool2d|if (found == 0) return;|return;
+engine/runtime/primitives/blocked/pool2d.cc|pool2d|(here[c] != here[c])|false
+engine/runtime/primitives/blocked/pool2d.cc|pool2d|sums[c] += at[c]|sums[c] = at[c]
+engine/runtime/primitives/blocked/pool2d.cc|pool2d|sums[c] += from[c] / pixels|sums[c] += from[c] * pixels
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|WantedWeights(s, backward_data_, weights, scratch)|Memory(stored_, weights)
 TABLE

@@ -23,10 +23,12 @@ class CpuStream : public Stream {
   DeviceKind kind() const override { return DeviceKind::kCpu; }
 
   absl::Status Copy(void* to, const void* from, size_t bytes) override {
-    return Call([to, from, bytes] {
+    const auto copy = [to, from, bytes] {
       if (bytes > 0) std::memcpy(to, from, bytes);
       return absl::OkStatus();
-    });
+    };
+    if (capture_.active()) return Call(copy);
+    return status_.ok() ? copy() : status_;  // without a std::function, which would allocate
   }
 
   absl::Status Record(Event& event) override {

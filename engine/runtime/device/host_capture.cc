@@ -12,7 +12,11 @@ class HostGraph : public Graph {
   explicit HostGraph(std::vector<HostCapture::Work> work) : work_(std::move(work)) {}
 
   absl::Status Replay(Stream& stream) override {
-    for (const HostCapture::Work& work : work_) RETURN_IF_ERROR(stream.Call(work));
+    // A cpu stream runs work at once and needs no copy of it, which would allocate.
+    const bool at_once = stream.kind() == DeviceKind::kCpu;
+    for (const HostCapture::Work& work : work_) {
+      RETURN_IF_ERROR(stream.Call(at_once ? HostCapture::Work([&work] { return work(); }) : work));
+    }
     return absl::OkStatus();
   }
 

@@ -8,6 +8,11 @@ void Completion::Finish(const absl::Status& status) {
   finished_.notify_all();
 }
 
+void Completion::Reset() {
+  std::lock_guard lock(mutex_);
+  result_.reset();
+}
+
 absl::Status Completion::Wait() const {
   std::unique_lock lock(mutex_);
   finished_.wait(lock, [this] { return result_.has_value(); });
@@ -34,10 +39,14 @@ absl::Status HostEvent::Synchronize() const {
 }
 
 std::shared_ptr<Completion> HostEvent::Renew() {
-  auto completion = std::make_shared<Completion>();
   std::lock_guard lock(mutex_);
-  latest_ = completion;
-  return completion;
+  // One that nobody else holds, to finish it or to wait for it, serves again.
+  if (latest_ == nullptr || latest_.use_count() > 1) {
+    latest_ = std::make_shared<Completion>();
+  } else {
+    latest_->Reset();
+  }
+  return latest_;
 }
 
 std::shared_ptr<Completion> HostEvent::latest() const {

@@ -15,6 +15,7 @@ namespace gyre {
 class Completion {
  public:
   void Finish(const absl::Status& status);
+  void Reset();  // as new
   absl::Status Wait() const;
   std::optional<absl::Status> result() const;  // nullopt while the stream has not come here
 
@@ -29,7 +30,7 @@ class HostEvent : public Event {
   absl::StatusOr<bool> Done() const override;
   absl::Status Synchronize() const override;
 
-  // A new completion, which from now on is the event's.
+  // A completion of its own for a new point, which from now on is the event's.
   std::shared_ptr<Completion> Renew();
   std::shared_ptr<Completion> latest() const;  // null if never recorded
 

@@ -56,8 +56,8 @@ class PrimitiveLibrary {
   }
 };
 
-// Gemm and Conv2d by products of blocks on the host.  F32 and F64, cpu and sim; the bits do not
-// depend on the thread count.
+// Gemm and Conv2d by products of blocks, Pool2d by blocks of channels, on the host.  F32 and F64,
+// cpu and sim; the bits do not depend on the thread count.
 std::unique_ptr<PrimitiveLibrary> NewBlockedLibrary();
 // The reference: plain functors on the skeletons of parallel.h, every operation, real dtype and
 // device.  The oracle of the other libraries, and what serves where they do not.
@@ -65,8 +65,8 @@ std::unique_ptr<PrimitiveLibrary> NewReferenceLibrary();
 // Gemm and Conv2d of F16 and BF16 by converting operands to F32 in scratch, running one of `inner`
 // (best first) and converting the result.  cpu and sim.  `inner` must outlive the library.
 std::unique_ptr<PrimitiveLibrary> NewConvertingLibrary(std::vector<const PrimitiveLibrary*> inner);
-// F32 but LogSoftmax, and BF16 where the CPU has it; cpu and sim.  oneDNN fixes the thread count,
-// and with it the order of sums, when it prepares an operation, so the library is told the
+// Gemm and Conv2d of F32, and of BF16 where the CPU has it; cpu and sim.  oneDNN fixes the thread
+// count, and with it the order of sums, when it prepares an operation, so the library is told the
 // `threads` of its device and uses them ever after.
 std::unique_ptr<PrimitiveLibrary> NewOneDnnLibrary(int threads);
 

@@ -1,5 +1,5 @@
-// The blocked library: GEMM, and the door to the convolution beside it.  It is the F64 path, and
-// takes what oneDNN leaves of F32.
+// The blocked library: GEMM, and the door to the convolution and pooling beside it.  It is the F64
+// path, and takes what oneDNN leaves of F32: all pooling.
 #include "engine/runtime/primitives/blocked/blocked.h"
 
 #include "engine/runtime/primitives/activation.h"
@@ -65,6 +65,14 @@ class BlockedLibrary : public PrimitiveLibrary {
     if (!IsComputeType(spec.dtype)) return LeaveToOthers(spec);
     RETURN_IF_ERROR(Validate(spec));
     return PrepareBlockedConv2d(spec);
+  }
+
+  // oneDNN 2.6 drops NaNs from maxima, and takes four times as long for the few channels of a small
+  // net.
+  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
+    if (!IsComputeType(spec.dtype)) return LeaveToOthers(spec);
+    RETURN_IF_ERROR(Validate(spec));
+    return PrepareBlockedPool2d(spec);
   }
 };
 

@@ -7,5 +7,6 @@
 namespace gyre {
 
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareBlockedConv2d(const Conv2dSpec& spec);
+absl::StatusOr<std::unique_ptr<Pool2d>> PrepareBlockedPool2d(const Pool2dSpec& spec);
 
 }  // namespace gyre

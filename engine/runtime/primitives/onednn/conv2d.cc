@@ -14,7 +14,7 @@ namespace gyre {
 namespace {
 
 using dnnl::memory;
-using Arguments = std::unordered_map<int, memory>;
+using Bound = std::vector<BoundPrimitive>;
 
 size_t AlignedSize(const memory::desc& desc) { return RoundUp<size_t>(desc.get_size(), 64); }
 
@@ -119,14 +119,18 @@ class OneDnnConv2d : public Conv2d {
   absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
                        void* y, void* scratch) const override {
     if (spec_.n == 0) return absl::OkStatus();
-    return EnqueueOneDnn(stream, context_, what_, [=, this](dnnl::stream& s) {
-      Arguments arguments = {{DNNL_ARG_SRC, Memory(operands_.x, x)},
-                             {DNNL_ARG_WEIGHTS, WantedWeights(s, forward_, weights, scratch)},
-                             {DNNL_ARG_DST, Memory(operands_.y, y)},
-                             {DNNL_ARG_SCRATCHPAD, Memory(forward_.scratchpad, scratch)}};
-      if (spec_.bias) arguments.emplace(DNNL_ARG_BIAS, Memory(operands_.bias, bias));
-      forward_.convolution.execute(s, arguments);
-      s.wait();
+    const auto bind = [&] {
+      Bound bound;
+      OneDnnArguments arguments = {
+          {DNNL_ARG_SRC, Memory(operands_.x, x)},
+          {DNNL_ARG_WEIGHTS, WantedWeights(bound, forward_, weights, scratch)},
+          {DNNL_ARG_DST, Memory(operands_.y, y)},
+          {DNNL_ARG_SCRATCHPAD, Memory(forward_.scratchpad, scratch)}};
+      if (spec_.bias) arguments.emplace_back(DNNL_ARG_BIAS, Memory(operands_.bias, bias));
+      bound.emplace_back(forward_.convolution, std::move(arguments));
+      return bound;
+    };
+    return EnqueueOneDnn(stream, context_, what_, bind, [this, y] {
       ActivateInPlace(spec_.activation, spec_.dtype,
                       spec_.n * spec_.out_h() * spec_.out_w() * spec_.filters, y);
     });
@@ -136,12 +140,16 @@ class OneDnnConv2d : public Conv2d {
                             void* scratch) const override {
     GYRE_CHECK(spec_.train && spec_.data_gradient);
     if (spec_.n == 0) return absl::OkStatus();
-    return EnqueueOneDnn(stream, context_, what_, [=, this](dnnl::stream& s) {
-      backward_data_.convolution.execute(
-          s, {{DNNL_ARG_DIFF_DST, Memory(operands_.y, dy)},
-              {DNNL_ARG_WEIGHTS, WantedWeights(s, backward_data_, weights, scratch)},
-              {DNNL_ARG_DIFF_SRC, Memory(operands_.x, dx)},
-              {DNNL_ARG_SCRATCHPAD, Memory(backward_data_.scratchpad, scratch)}});
+    return EnqueueOneDnn(stream, context_, what_, [&] {
+      Bound bound;
+      const memory wanted = WantedWeights(bound, backward_data_, weights, scratch);
+      bound.emplace_back(
+          backward_data_.convolution,
+          OneDnnArguments{{DNNL_ARG_DIFF_DST, Memory(operands_.y, dy)},
+                          {DNNL_ARG_WEIGHTS, wanted},
+                          {DNNL_ARG_DIFF_SRC, Memory(operands_.x, dx)},
+                          {DNNL_ARG_SCRATCHPAD, Memory(backward_data_.scratchpad, scratch)}});
+      return bound;
     });
   }
 
@@ -149,17 +157,19 @@ class OneDnnConv2d : public Conv2d {
                                void* dbias, void* scratch) const override {
     GYRE_CHECK(spec_.train);
     if (spec_.n == 0) return ZeroGradients(stream, dweights, dbias);
-    return EnqueueOneDnn(stream, context_, what_, [=, this](dnnl::stream& s) {
+    return EnqueueOneDnn(stream, context_, what_, [&] {
+      Bound bound;
       const Pass& pass = backward_weights_;
       const memory stored = Memory(stored_, dweights);
       const memory made = pass.reorder.has_value() ? OtherWeights(pass, scratch) : stored;
-      Arguments arguments = {{DNNL_ARG_SRC, Memory(operands_.x, x)},
-                             {DNNL_ARG_DIFF_DST, Memory(operands_.y, dy)},
-                             {DNNL_ARG_DIFF_WEIGHTS, made},
-                             {DNNL_ARG_SCRATCHPAD, Memory(pass.scratchpad, scratch)}};
-      if (spec_.bias) arguments.emplace(DNNL_ARG_DIFF_BIAS, Memory(operands_.bias, dbias));
-      pass.convolution.execute(s, arguments);
-      if (pass.reorder.has_value()) Reorder(s, pass, made, stored, scratch);
+      OneDnnArguments arguments = {{DNNL_ARG_SRC, Memory(operands_.x, x)},
+                                   {DNNL_ARG_DIFF_DST, Memory(operands_.y, dy)},
+                                   {DNNL_ARG_DIFF_WEIGHTS, made},
+                                   {DNNL_ARG_SCRATCHPAD, Memory(pass.scratchpad, scratch)}};
+      if (spec_.bias) arguments.emplace_back(DNNL_ARG_DIFF_BIAS, Memory(operands_.bias, dbias));
+      bound.emplace_back(pass.convolution, std::move(arguments));
+      if (pass.reorder.has_value()) Reorder(bound, pass, made, stored, scratch);
+      return bound;
     });
   }
 
@@ -227,21 +237,20 @@ class OneDnnConv2d : public Conv2d {
     return Memory(pass.weights, static_cast<std::byte*>(scratch) + pass.scratchpad_bytes());
   }
 
-  memory WantedWeights(dnnl::stream& stream, const Pass& pass, const void* weights,
-                       void* scratch) const {
+  memory WantedWeights(Bound& bound, const Pass& pass, const void* weights, void* scratch) const {
     const memory stored = Memory(stored_, weights);
     if (!pass.reorder.has_value()) return stored;
     const memory other = OtherWeights(pass, scratch);
-    Reorder(stream, pass, stored, other, scratch);
+    Reorder(bound, pass, stored, other, scratch);
     return other;
   }
 
-  void Reorder(dnnl::stream& stream, const Pass& pass, const memory& from, const memory& to,
+  void Reorder(Bound& bound, const Pass& pass, const memory& from, const memory& to,
                void* scratch) const {
-    pass.reorder->execute(stream,
-                          {{DNNL_ARG_FROM, from},
-                           {DNNL_ARG_TO, to},
-                           {DNNL_ARG_SCRATCHPAD, Memory(pass.reorder_scratchpad, scratch)}});
+    bound.emplace_back(*pass.reorder, OneDnnArguments{{DNNL_ARG_FROM, from},
+                                                      {DNNL_ARG_TO, to},
+                                                      {DNNL_ARG_SCRATCHPAD,
+                                                       Memory(pass.reorder_scratchpad, scratch)}});
   }
 
   absl::Status ZeroGradients(Stream& stream, void* dweights, void* dbias) const {
@@ -257,10 +266,10 @@ class OneDnnConv2d : public Conv2d {
   absl::Status Convert(const PreparedReorder& reorder, const memory::desc& from, const void* data,
                        const memory::desc& to, void* result) const {
     return RunOneDnn(context_, what_, [&](dnnl::stream& s) {
-      void* scratch = ThreadScratch(reorder.scratchpad.get_size());
+      const memory scratch(reorder.scratchpad, context_.engine);
       reorder.primitive.execute(s, {{DNNL_ARG_FROM, Memory(from, data)},
                                     {DNNL_ARG_TO, Memory(to, result)},
-                                    {DNNL_ARG_SCRATCHPAD, Memory(reorder.scratchpad, scratch)}});
+                                    {DNNL_ARG_SCRATCHPAD, scratch}});
     });
   }
 

@@ -1,4 +1,4 @@
-// The oneDNN library: GEMM, and the door to the convolution and pooling beside it.
+// The oneDNN library: GEMM, and the door to the convolution beside it.
 #include "engine/runtime/primitives/onednn/onednn.h"
 
 #include <algorithm>
@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/runtime/math.h"
 
 namespace gyre {
 namespace {
@@ -35,15 +34,16 @@ class OneDnnGemm : public Gemm {
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                    void* scratch) const override {
-    return EnqueueOneDnn(stream, context_, what_, [=, this](dnnl::stream& s) {
-      std::unordered_map<int, memory> arguments = {
+    const auto bind = [&] {
+      OneDnnArguments arguments = {
           {DNNL_ARG_SRC, OneDnnMemory(a_, context_, a)},
           {DNNL_ARG_WEIGHTS, OneDnnMemory(b_, context_, b)},
           {DNNL_ARG_DST, OneDnnMemory(c_, context_, c)},
           {DNNL_ARG_SCRATCHPAD, OneDnnMemory(scratchpad_, context_, scratch)}};
-      if (spec_.bias) arguments.emplace(DNNL_ARG_BIAS, OneDnnMemory(bias_, context_, bias));
-      matmul_.execute(s, arguments);
-      s.wait();
+      if (spec_.bias) arguments.emplace_back(DNNL_ARG_BIAS, OneDnnMemory(bias_, context_, bias));
+      return std::vector{BoundPrimitive(matmul_, std::move(arguments))};
+    };
+    return EnqueueOneDnn(stream, context_, what_, bind, [this, c] {
       ActivateInPlace(spec_.activation, spec_.dtype, spec_.m * spec_.n, c);
     });
   }
@@ -130,12 +130,6 @@ class OneDnnLibrary : public PrimitiveLibrary {
     return PrepareOneDnnConv2d(context_, spec);
   }
 
-  absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
-    RETURN_IF_ERROR(Accept(spec, {spec.n, spec.c}));
-    if (spec.dtype == DType::kBF16) return LeaveToOthers(spec);
-    return PrepareOneDnnPool2d(context_, spec);
-  }
-
  private:
   // Operands with an extent of 0 are left to others: oneDNN's kernels disagree on what they mean.
   // So are the largest: oneDNN 2.6 counts with 32 bits, also after rounding channels up to its
@@ -152,18 +146,18 @@ class OneDnnLibrary : public PrimitiveLibrary {
   const OneDnnContext context_;
 };
 
-// The unit in which scratch grows, and its alignment.
-struct alignas(64) CacheLine {
-  std::byte bytes[64];
-};
-
 }  // namespace
 
-void* ThreadScratch(size_t bytes) {
-  thread_local std::vector<CacheLine> scratch;
-  const size_t lines = CeilDiv(bytes, sizeof(CacheLine));
-  if (lines > scratch.size()) scratch.resize(lines);
-  return scratch.data();
+BoundPrimitive::BoundPrimitive(dnnl::primitive primitive, OneDnnArguments arguments)
+    : primitive_(std::move(primitive)), memories_(std::move(arguments)) {
+  for (const auto& [argument, memory] : memories_) arguments_.push_back({argument, memory.get()});
+}
+
+void BoundPrimitive::Run(const dnnl::stream& stream) const {
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_execute(primitive_.get(), stream.get(), static_cast<int>(arguments_.size()),
+                             arguments_.data()),
+      "could not execute a primitive");
 }
 
 void ActivateInPlace(Activation activation, DType dtype, int64_t n, void* values) {

@@ -1,9 +1,10 @@
 // onednn.h: what the oneDNN operations share, inside the library only: the engine, one
-// thread count, scratch, and the place where oneDNN's exceptions become a Status.
+// thread count, work bound to its addresses, and the place where oneDNN's exceptions become a
+// Status.
 //
 // An operation is prepared and run under the thread count of its library whatever the calling
-// thread's is, because oneDNN bakes it into the work's division.  Memory objects are made per run:
-// their handles cannot be exchanged while another stream runs the same operation.
+// thread's is, because oneDNN bakes it into the work's division.  Memory objects are made when the
+// work is enqueued and belong to it, so that work that is captured and replayed makes none.
 #pragma once
 
 #include <omp.h>
@@ -12,6 +13,7 @@
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/runtime/primitives/activation.h"
 #include "oneapi/dnnl/dnnl.hpp"
@@ -37,12 +39,6 @@ class ScopedThreads {
  private:
   const int before_;
 };
-
-// At least `bytes` of 64-byte aligned memory that the calling thread may use until its next call.
-// For the few operations whose interface has no scratch; grows to the largest request.  oneDNN's
-// own scratchpad will not do: it belongs to the thread that prepared the operation, not to the one
-// that runs it.
-void* ThreadScratch(size_t bytes);
 
 // "WHAT: oneDNN: MESSAGE".  Unimplemented stays so, for the next library to try.
 absl::Status OneDnnError(const std::string& what, const dnnl::error& error);
@@ -75,12 +71,53 @@ absl::Status RunOneDnn(const OneDnnContext& context, const std::string& what, co
   }
 }
 
-// Enqueues the same; context and what must outlive the work.
-template <typename F>
+using OneDnnArguments = std::vector<std::pair<int, dnnl::memory>>;
+
+// A primitive and its arguments, whose addresses are fixed.
+class BoundPrimitive {
+ public:
+  // Throws dnnl::error.
+  BoundPrimitive(dnnl::primitive primitive, OneDnnArguments arguments);
+  void Run(const dnnl::stream& stream) const;  // throws dnnl::error
+
+ private:
+  dnnl::primitive primitive_;
+  OneDnnArguments memories_;
+  std::vector<dnnl_exec_arg_t> arguments_;
+};
+
+// Enqueues the primitives that bind() returns, one after another, and then after(); context and
+// what must outlive the work.
+template <typename Bind, typename After>
 absl::Status EnqueueOneDnn(Stream& stream, const OneDnnContext& context, const std::string& what,
-                           F run) {
-  return stream.Call(
-      [&context, &what, run = std::move(run)] { return RunOneDnn(context, what, run); });
+                           const Bind& bind, After after) {
+  struct Work {
+    dnnl::stream stream;
+    std::vector<BoundPrimitive> primitives;
+    After after;
+  };
+  std::shared_ptr<Work> work;
+  try {
+    work = std::make_shared<Work>(Work{dnnl::stream(context.engine), bind(), std::move(after)});
+  } catch (const dnnl::error& error) {
+    return OneDnnError(what, error);
+  }
+  return stream.Call([&context, &what, work = std::move(work)] {
+    const ScopedThreads threads(context.threads);
+    try {
+      for (const BoundPrimitive& primitive : work->primitives) primitive.Run(work->stream);
+      work->stream.wait();
+    } catch (const dnnl::error& error) {
+      return OneDnnError(what, error);
+    }
+    work->after();
+    return absl::OkStatus();
+  });
+}
+template <typename Bind>
+absl::Status EnqueueOneDnn(Stream& stream, const OneDnnContext& context, const std::string& what,
+                           const Bind& bind) {
+  return EnqueueOneDnn(stream, context, what, bind, [] {});
 }
 
 // Attributes of every operation: scratch is the caller's.
@@ -103,7 +140,5 @@ void ActivateInPlace(Activation activation, DType dtype, int64_t n, void* values
 
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareOneDnnConv2d(const OneDnnContext& context,
                                                             const Conv2dSpec& spec);
-absl::StatusOr<std::unique_ptr<Pool2d>> PrepareOneDnnPool2d(const OneDnnContext& context,
-                                                            const Pool2dSpec& spec);
 
 }  // namespace gyre

@@ -1,4 +1,4 @@
-// The reference pooling, which is everybody's but oneDNN's.  Neighbouring threads take neighbouring
+// The reference pooling, which is a GPU's as well.  Neighbouring threads take neighbouring
 // channels, so that loads coalesce, and where the channels allow four each, so that the index
 // arithmetic is shared.  Backward is a sum per input pixel over the windows that hold it, in the
 // order of the outputs: nothing is added to by two threads.
@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "engine/runtime/parallel/parallel.h"
+#include "engine/runtime/primitives/pool_geometry.h"
 #include "engine/runtime/primitives/reference/reference.h"
 
 namespace gyre {
@@ -16,61 +17,6 @@ namespace {
 template <typename T, int kSize>
 struct alignas(sizeof(T) * kSize) Pack {
   T v[kSize];
-};
-
-// Index: what offsets are computed in.  c counts packs.
-template <typename Index>
-struct PoolGeometry {
-  PoolGeometry(const Pool2dSpec& spec, int pack_size)
-      : h(static_cast<Index>(spec.h)),
-        w(static_cast<Index>(spec.w)),
-        c(static_cast<Index>(spec.c / pack_size)),
-        out_h(static_cast<Index>(spec.out_h())),
-        out_w(static_cast<Index>(spec.out_w())),
-        kernel_h(static_cast<Index>(spec.window.kernel_h)),
-        kernel_w(static_cast<Index>(spec.window.kernel_w)),
-        stride_h(static_cast<Index>(spec.window.stride_h)),
-        stride_w(static_cast<Index>(spec.window.stride_w)),
-        padding_top(static_cast<Index>(spec.window.padding_top)),
-        padding_left(static_cast<Index>(spec.window.padding_left)) {}
-
-  // Positions in one direction, [begin, end).
-  struct Range {
-    Index begin, end;
-    HOST_DEVICE Index size() const { return end - begin; }
-  };
-
-  // The rows (columns) of the image that a window holds; never none.
-  HOST_DEVICE Range RowsOf(Index out_row) const {
-    return Clip(out_row * stride_h - padding_top, kernel_h, h);
-  }
-  HOST_DEVICE Range ColumnsOf(Index out_column) const {
-    return Clip(out_column * stride_w - padding_left, kernel_w, w);
-  }
-  // The windows that hold a row (column); perhaps none.
-  HOST_DEVICE Range WindowsOfRow(Index row) const {
-    return Covering(row + padding_top, kernel_h, stride_h, out_h);
-  }
-  HOST_DEVICE Range WindowsOfColumn(Index column) const {
-    return Covering(column + padding_left, kernel_w, stride_w, out_w);
-  }
-  // Where in a window a pixel of the image is, row by row.
-  HOST_DEVICE Index PositionIn(Index out_row, Index out_column, Index row, Index column) const {
-    return (row - (out_row * stride_h - padding_top)) * kernel_w +
-           (column - (out_column * stride_w - padding_left));
-  }
-
-  Index h, w, c, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, padding_top, padding_left;
-
- private:
-  HOST_DEVICE static Range Clip(Index begin, Index size, Index extent) {
-    const Index end = begin + size;
-    return {begin < 0 ? 0 : begin, end < extent ? end : extent};
-  }
-  HOST_DEVICE static Range Covering(Index padded, Index kernel, Index stride, Index count) {
-    const Index last = padded / stride;
-    return {padded < kernel ? 0 : (padded - kernel) / stride + 1, last < count ? last + 1 : count};
-  }
 };
 
 // Of an index into [images, rows, columns, channels].
@@ -236,7 +182,7 @@ class ReferencePool2d : public Pool2d {
     void* const kept = saved_bytes() > 0 ? saved : nullptr;
     return Choose(x, y, kept, [&]<typename Index, typename Position, int kSize>() {
       using Elements = Pack<T, kSize>;
-      const PoolGeometry<Index> geometry(spec_, kSize);
+      const PoolGeometry<Index> geometry(spec_, spec_.c / kSize);
       if (spec_.kind == PoolKind::kAverage) {
         return ForEach(stream, out_elements() / kSize,
                        AverageForward<T, Index, kSize>{geometry, static_cast<const Elements*>(x),
@@ -254,7 +200,7 @@ class ReferencePool2d : public Pool2d {
     const void* const kept = saved_bytes() > 0 ? saved : nullptr;
     return Choose(dy, dx, kept, [&]<typename Index, typename Position, int kSize>() {
       using Elements = Pack<T, kSize>;
-      const PoolGeometry<Index> geometry(spec_, kSize);
+      const PoolGeometry<Index> geometry(spec_, spec_.c / kSize);
       const int64_t packs = spec_.n * spec_.h * spec_.w * spec_.c / kSize;
       if (spec_.kind == PoolKind::kAverage) {
         return ForEach(stream, packs,

@@ -1,0 +1,240 @@
+// Pooling with the channels of a pixel as vectors, a block of them at a time, so that what a window
+// has so far stays in registers or the L1 cache.  Forward works on rows of outputs, backward on
+// rows of the image: a sum per pixel over the windows that hold it, in the order of the outputs, so
+// nothing is added to by two threads.
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "engine/runtime/parallel/vectorised.h"
+#include "engine/runtime/primitives/blocked/blocked.h"
+#include "engine/runtime/primitives/pool_geometry.h"
+
+namespace gyre {
+namespace {
+
+constexpr int64_t kBlock = 64;  // channels
+
+using Geometry = PoolGeometry<int64_t>;
+using Range = Geometry::Range;
+
+// What blocks of channels have in common: calls block(first channel, count) for each.
+template <typename F>
+void ForEachBlock(int64_t channels, const F& block) {
+  for (int64_t c = 0; c < channels; c += kBlock) block(c, std::min(kBlock, channels - c));
+}
+
+// Rows of outputs, numbered through all images.  Position: of a maximum in its window.
+template <typename T, typename Position>
+struct MaxForward {
+  Geometry g;
+  const T* x;
+  T* y;
+  Position* saved;  // may be null
+
+  void operator()(int64_t begin, int64_t end) const {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* image = x + row / g.out_h * g.h * g.w * g.c;
+      const Range rows = g.RowsOf(row % g.out_h);
+      for (int64_t column = 0; column < g.out_w; ++column) {
+        const Range columns = g.ColumnsOf(column);
+        const int64_t out = (row * g.out_w + column) * g.c;
+        ForEachBlock(g.c, [&](int64_t c, int64_t count) {
+          Block(image + c, rows, columns, g.PositionIn(row % g.out_h, column, 0, 0), count,
+                y + out + c, saved == nullptr ? nullptr : saved + out + c);
+        });
+      }
+    }
+  }
+
+  // origin: the position of the image's first pixel in the window, were it there.
+  void Block(const T* image, Range rows, Range columns, int64_t origin, int64_t count, T* to,
+             Position* positions) const {
+    using At = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;  // as wide as T, for vectors
+    T best[kBlock];
+    At at[kBlock];
+    const T* first = image + (rows.begin * g.w + columns.begin) * g.c;
+    const auto first_at = static_cast<At>(origin + rows.begin * g.kernel_w + columns.begin);
+#pragma omp simd
+    for (int64_t c = 0; c < count; ++c) {
+      best[c] = first[c];
+      at[c] = first_at;
+    }
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      for (int64_t column = columns.begin; column < columns.end; ++column) {
+        const T* here = image + (row * g.w + column) * g.c;
+        const auto here_at = static_cast<At>(origin + row * g.kernel_w + column);
+#pragma omp simd
+        for (int64_t c = 0; c < count; ++c) {
+          const bool take = (here[c] > best[c]) | (here[c] != here[c]);  // a NaN beats all
+          best[c] = take ? here[c] : best[c];
+          at[c] = take ? here_at : at[c];
+        }
+      }
+    }
+    std::copy_n(best, count, to);
+    if (positions == nullptr) return;
+#pragma omp simd
+    for (int64_t c = 0; c < count; ++c) positions[c] = static_cast<Position>(at[c]);
+  }
+};
+
+template <typename T>
+struct AverageForward {
+  Geometry g;
+  const T* x;
+  T* y;
+
+  void operator()(int64_t begin, int64_t end) const {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* image = x + row / g.out_h * g.h * g.w * g.c;
+      const Range rows = g.RowsOf(row % g.out_h);
+      for (int64_t column = 0; column < g.out_w; ++column) {
+        const Range columns = g.ColumnsOf(column);
+        T* to = y + (row * g.out_w + column) * g.c;
+        ForEachBlock(
+            g.c, [&](int64_t c, int64_t count) { Block(image + c, rows, columns, count, to + c); });
+      }
+    }
+  }
+
+  void Block(const T* image, Range rows, Range columns, int64_t count, T* to) const {
+    T sum[kBlock] = {};
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      for (int64_t column = columns.begin; column < columns.end; ++column) {
+        const T* here = image + (row * g.w + column) * g.c;
+#pragma omp simd
+        for (int64_t c = 0; c < count; ++c) sum[c] += here[c];
+      }
+    }
+    const T pixels = static_cast<T>(rows.size() * columns.size());
+#pragma omp simd
+    for (int64_t c = 0; c < count; ++c) to[c] = sum[c] / pixels;
+  }
+};
+
+// Rows of the image, numbered through all images: sums over the windows that hold a pixel, in the
+// order of the outputs.  add(output row, output column, pixel's row and column, index of the
+// window's first channel, sums) adds what a window gives to a pixel.
+template <typename T, typename Add>
+void SumOverWindows(const Geometry& g, T* dx, int64_t begin, int64_t end, const Add& add) {
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t image = i / g.h, row = i % g.h;
+    T* sums = dx + i * g.w * g.c;
+    std::fill_n(sums, g.w * g.c, T{0});
+    const Range rows = g.WindowsOfRow(row);
+    for (int64_t out_row = rows.begin; out_row < rows.end; ++out_row) {
+      for (int64_t out_column = 0; out_column < g.out_w; ++out_column) {
+        const int64_t first = ((image * g.out_h + out_row) * g.out_w + out_column) * g.c;
+        const Range columns = g.ColumnsOf(out_column);
+        for (int64_t column = columns.begin; column < columns.end; ++column) {
+          add(out_row, out_column, row, column, first, sums + column * g.c);
+        }
+      }
+    }
+  }
+}
+
+template <typename T, typename Position>
+struct MaxBackward {
+  Geometry g;
+  const T* dy;
+  const Position* saved;
+  T* dx;
+
+  void operator()(int64_t begin, int64_t end) const {
+    SumOverWindows(g, dx, begin, end,
+                   [this](int64_t out_row, int64_t out_column, int64_t row, int64_t column,
+                          int64_t first, T* sums) {
+                     const auto here =
+                         static_cast<Position>(g.PositionIn(out_row, out_column, row, column));
+                     const T* from = dy + first;
+                     const Position* at = saved + first;
+#pragma omp simd
+                     for (int64_t c = 0; c < g.c; ++c) sums[c] += at[c] == here ? from[c] : T{0};
+                   });
+  }
+};
+
+template <typename T>
+struct AverageBackward {
+  Geometry g;
+  const T* dy;
+  T* dx;
+
+  void operator()(int64_t begin, int64_t end) const {
+    SumOverWindows(
+        g, dx, begin, end,
+        [this](int64_t out_row, int64_t out_column, int64_t, int64_t, int64_t first, T* sums) {
+          const T pixels =
+              static_cast<T>(g.RowsOf(out_row).size() * g.ColumnsOf(out_column).size());
+          const T* from = dy + first;
+#pragma omp simd
+          for (int64_t c = 0; c < g.c; ++c) sums[c] += from[c] / pixels;
+        });
+  }
+};
+
+// body over rows [0, n).
+template <typename Body>
+absl::Status OnTeam(Stream& stream, int64_t n, const Body& body) {
+  return stream.Call([n, body] {
+    parallel_internal::RunOnTeam(n, /*team=*/true, body);
+    return absl::OkStatus();
+  });
+}
+
+template <typename T, typename Position>
+class BlockedPool2d : public Pool2d {
+ public:
+  explicit BlockedPool2d(const Pool2dSpec& spec) : spec_(spec), geometry_(spec, spec.c) {}
+
+  size_t saved_bytes() const override {
+    if (spec_.kind != PoolKind::kMax || !spec_.train) return 0;
+    return static_cast<size_t>(out_rows() * spec_.out_w() * spec_.c) * sizeof(Position);
+  }
+
+  absl::Status Forward(Stream& stream, const void* x, void* y, void* saved) const override {
+    const T* from = static_cast<const T*>(x);
+    T* to = static_cast<T*>(y);
+    if (spec_.kind == PoolKind::kAverage) {
+      return OnTeam(stream, out_rows(), AverageForward<T>{geometry_, from, to});
+    }
+    auto* positions = saved_bytes() > 0 ? static_cast<Position*>(saved) : nullptr;
+    return OnTeam(stream, out_rows(), MaxForward<T, Position>{geometry_, from, to, positions});
+  }
+
+  absl::Status Backward(Stream& stream, const void* dy, const void* saved,
+                        void* dx) const override {
+    const T* from = static_cast<const T*>(dy);
+    T* to = static_cast<T*>(dx);
+    const int64_t rows = spec_.n * spec_.h;
+    if (spec_.kind == PoolKind::kAverage) {
+      return OnTeam(stream, rows, AverageBackward<T>{geometry_, from, to});
+    }
+    const auto* positions = static_cast<const Position*>(saved);
+    return OnTeam(stream, rows, MaxBackward<T, Position>{geometry_, from, positions, to});
+  }
+
+ private:
+  int64_t out_rows() const { return spec_.n * spec_.out_h(); }
+
+  const Pool2dSpec spec_;
+  const Geometry geometry_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Pool2d>> PrepareBlockedPool2d(const Pool2dSpec& spec) {
+  // A byte holds a position where it can; a window of more than 2^31 pixels does not fit in memory
+  // with its image.
+  const bool small =
+      static_cast<double>(spec.window.kernel_h) * static_cast<double>(spec.window.kernel_w) <=
+      std::numeric_limits<uint8_t>::max();
+  return VisitComputeType(spec.dtype, [&]<typename T>() -> std::unique_ptr<Pool2d> {
+    if (small) return std::make_unique<BlockedPool2d<T, uint8_t>>(spec);
+    return std::make_unique<BlockedPool2d<T, int32_t>>(spec);
+  });
+}
+
+}  // namespace gyre
