@@ -90,7 +90,7 @@ class Extremes {
 
 TEST(PlanLimits, ExtremeNumbersEndInWords) {
   int planned = 0, refused = 0, beyond = 0;
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
     Extremes extremes(seed);
     std::string text = kInputs;
     if (seed % 2) {
@@ -117,9 +117,9 @@ TEST(PlanLimits, ExtremeNumbersEndInWords) {
                   testing::AnyOf(testing::StartsWith("net:"), testing::HasSubstr("2^60 bytes")));
     }
   }
-  EXPECT_GT(planned, 100);
-  EXPECT_GT(refused, 100);
-  EXPECT_GT(beyond, 100);
+  EXPECT_GT(planned, 20);
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(beyond, 20);
 }
 
 // Each takes well under a second, and many if a part of the plan looks at all layers for each.
@@ -128,7 +128,7 @@ TEST(PlanLimits, ManyLayers) {
     for (const bool chain : {true, false}) {
       SCOPED_TRACE(absl::StrCat(layer, chain ? ", each on the one before" : ", all on the first"));
       std::string text = absl::StrCat(kInputs, "layer { name: \"first\" dense { outputs: 1 } }\n");
-      const int layers = layer.starts_with("dense") ? 4'000 : 10'000;  // packing is quadratic
+      const int layers = layer.starts_with("dense") ? 2'000 : 5'000;  // packing is quadratic
       for (int i = 0; i < layers; ++i) {
         absl::StrAppend(&text, "layer { name: \"l", i, "\" ", chain ? "" : "input: \"first\" ",
                         layer, " }\n");
