@@ -2,7 +2,8 @@
 // as float; conversion from float rounds to nearest, ties to even, with the same bits on every
 // device (a NaN becomes 0x7FFF, as CUDA's conversions have it).
 //
-// Our own structs, because nvcc does not know _Float16 and g++ 12 lacks __bf16.
+// Our own structs, because nvcc does not know _Float16 and g++ 12 lacks __bf16.  Conversions
+// compute every case and select, so that loops of them are vectorised.
 #pragma once
 
 #include <cstdint>
@@ -48,18 +49,15 @@ struct Half {
 #else
     using namespace half_internal;
     const uint32_t wide = BitsOf(value);
-    const auto sign = static_cast<uint16_t>(wide >> 16 & 0x8000u);
-    const uint32_t magnitude = wide & 0x7FFFFFFFu;
-    if (magnitude > 0x7F800000u) return kNaN;
-    if (magnitude >= 0x477FF000u) return sign | 0x7C00u;  // rounds to 2^16 or more
-    if (magnitude < 0x38800000u) {                        // below 2^-14: a multiple of 2^-24
-      // The last bit of a float in [0.5, 1) is 2^-24, so the addition rounds.
-      const float shifted = FloatOf(magnitude) + 0.5f;
-      return static_cast<uint16_t>(sign | (BitsOf(shifted) - BitsOf(0.5f)));
-    }
+    const uint32_t sign = wide >> 16 & 0x8000u, magnitude = wide & 0x7FFFFFFFu;
     // Re-bias the exponent from 127 to 15 and round the 13 bits that go.
-    const uint32_t odd = magnitude >> 13 & 1u;
-    return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xFFFu + odd) >> 13));
+    const uint32_t normal = (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13;
+    // Below 2^-14, a multiple of 2^-24: the last bit of a float in [0.5, 1) is 2^-24, so the
+    // addition rounds.
+    const uint32_t tiny = BitsOf(FloatOf(magnitude) + 0.5f) - BitsOf(0.5f);
+    uint32_t narrow = magnitude < 0x38800000u ? tiny : normal;
+    narrow = magnitude < 0x477FF000u ? narrow : 0x7C00u;  // beyond it rounds to 2^16 or more
+    return static_cast<uint16_t>(magnitude <= 0x7F800000u ? sign | narrow : kNaN);
 #endif
   }
 
@@ -70,12 +68,12 @@ struct Half {
     using namespace half_internal;
     const uint32_t sign = static_cast<uint32_t>(narrow & 0x8000u) << 16;
     const uint32_t magnitude = narrow & 0x7FFFu;
-    if (magnitude >= 0x7C00u) return FloatOf(sign | 0x7F800000u | (magnitude & 0x3FFu) << 13);
-    if (magnitude < 0x400u) {  // a multiple of 2^-24, exact in float
-      const float value = static_cast<float>(magnitude) * 0x1p-24f;
-      return sign != 0 ? -value : value;
-    }
-    return FloatOf(sign | ((magnitude << 13) + 0x38000000u));
+    const uint32_t normal = (magnitude << 13) + 0x38000000u;
+    const uint32_t infinite = magnitude << 13 | 0x7F800000u;  // or not a number
+    // A multiple of 2^-24, exact in float.
+    const uint32_t tiny = BitsOf(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+    const uint32_t wide = magnitude < 0x400u ? tiny : magnitude < 0x7C00u ? normal : infinite;
+    return FloatOf(sign | wide);
 #endif
   }
 };
@@ -97,8 +95,8 @@ struct BFloat16 {
 #else
     using namespace half_internal;
     const uint32_t wide = BitsOf(value);
-    if ((wide & 0x7FFFFFFFu) > 0x7F800000u) return kNaN;
-    return static_cast<uint16_t>((wide + 0x7FFFu + (wide >> 16 & 1u)) >> 16);
+    const uint32_t narrow = (wide + 0x7FFFu + (wide >> 16 & 1u)) >> 16;
+    return static_cast<uint16_t>((wide & 0x7FFFFFFFu) <= 0x7F800000u ? narrow : kNaN);
 #endif
   }
 };
