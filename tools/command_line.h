@@ -22,8 +22,9 @@ inline constexpr int kExitFailed = 1, kExitUsage = 2, kExitStopped = 130;
 // for milliseconds, and on a busy machine they do it on the cores of those they wait for.
 void LetWaitingThreadsSleep(char** argv);
 
-// Parses absl flags; prints help and exits for --help.  Each --set adds to the ones before it.
-// Positional arguments are refused.  Errors end the program with kExitUsage.
+// Prepares the process (process.h) and parses absl flags; prints help and exits for --help.  Each
+// --set adds to the ones before it. Positional arguments are refused.  Errors end the program with
+// kExitUsage.
 void ParseFlags(int argc, char** argv, absl::string_view usage);
 
 // "a=1,b=2" given by --set; a value may hold commas, since each part must start with path=.

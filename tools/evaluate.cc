@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/training/step/evaluation.h"
 #include "tools/command_line.h"
+#include "tools/process.h"
 #include "tools/weights.h"
 
 ABSL_FLAG(std::string, trainer, "", "The trainer's text file; it names the net and the data.");
@@ -51,6 +52,12 @@ absl::Status EvaluateFiles(const Files& files, const std::string& weights_path,
   ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
   ASSIGN_OR_RETURN(const auto model, Model::Create(std::move(plan), *choice.device, *stream));
   RETURN_IF_ERROR(Annotate(model->Load(*stream, weights.tensors, nullptr), weights.path));
+  ASSIGN_OR_RETURN(const std::string digest, model->Sha256OfWeights(*stream));
+  RETURN_IF_ERROR(communication.CheckEqual("the weights", digest));
+  const std::string unknown = model->Unknown(weights.tensors);
+  if (!unknown.empty() && communication.rank() == 0) {
+    std::fprintf(stderr, "warning: %s: %s\n", weights.path.c_str(), unknown.c_str());
+  }
   ASSIGN_OR_RETURN(
       const std::vector<Metric> metrics,
       Evaluate(*model, *data, inputs, *choice.device, *stream, communication, nullptr));
@@ -60,6 +67,7 @@ absl::Status EvaluateFiles(const Files& files, const std::string& weights_path,
                      ": the net has no loss or metric to test; add one without "
                      "`phase: TRAIN`"));
   }
+  RETURN_IF_ERROR(Annotate(CheckFinite(metrics), "test"));
   if (communication.rank() != 0) return absl::OkStatus();
   for (const Metric& metric : metrics) {
     std::printf("test %s %.6f\n", metric.name.c_str(), metric.value());
@@ -89,7 +97,7 @@ int Main(int argc, char** argv) {
                [&](CommunicationThread& communication, const DeviceChoice& choice) {
                  return EvaluateFiles(*files, weights_path, communication, choice);
                });
-  return status.ok() ? 0 : kExitFailed;
+  return FinishOutput(status.ok() ? 0 : kExitFailed);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tools/command_line.h"
+#include "tools/process.h"
 #include "tools/weights.h"
 
 ABSL_FLAG(std::string, weights, "",
@@ -43,7 +44,7 @@ int Main(int argc, char** argv) {
   ParseFlags(argc, argv, kUsage);
   const absl::Status status = Export(absl::GetFlag(FLAGS_to));
   if (!status.ok()) Fail(nullptr, status);
-  return 0;
+  return FinishOutput(0);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "distributed/communicator.h"
 #include "models/schema/describe.h"
 #include "tools/command_line.h"
+#include "tools/process.h"
 
 namespace gyre {
 namespace {
@@ -98,13 +99,14 @@ void PrintHelp(absl::string_view program, absl::string_view usage) {
 }  // namespace
 
 void ParseFlags(int argc, char** argv, absl::string_view usage) {
+  PrepareProcess();
   // Every rank has the same command line; one of them speaks.
   const bool leader = AnnouncedRank().rank == 0;
   for (int i = 1; i < argc; ++i) {
     const absl::string_view argument = argv[i];
     if (argument == "--help" || argument == "-help" || argument == "-h") {
       if (leader) PrintHelp(argv[0], usage);
-      std::exit(0);
+      std::exit(FinishOutput(0));
     }
     const absl::Status status = ParseArgument(argc, argv, &i);
     if (status.ok()) continue;

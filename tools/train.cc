@@ -1,8 +1,11 @@
 // train: trains the net of a trainer file; under mpirun, on several ranks.
 
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +13,7 @@
 #include "absl/time/time.h"
 #include "engine/training/trainer.h"
 #include "tools/command_line.h"
+#include "tools/process.h"
 
 ABSL_FLAG(std::string, trainer, "", "The trainer's text file; it names the net and the data.");
 ABSL_FLAG(std::string, device, "cpu",
@@ -47,14 +51,43 @@ constexpr char kUsage[] =
     "  train --trainer=... --out=runs/a --resume=latest      # after an interruption\n"
     "  train --trainer=... --plan                            # what it would do\n\n"
     "The last line is `weights sha256 HEX`: equal runs give equal digests.\n"
+    "SIGUSR1 makes a checkpoint; SIGINT, SIGTERM and SIGHUP make one and stop.  mpirun passes them "
+    "on,\n"
+    "and kills a second after those that stop: --mca odls_base_sigkill_timeout 30 gives it "
+    "longer.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags, 130 stopped with a checkpoint.";
 
-std::atomic<bool> stop_requested = false;
+std::atomic<bool> stop_requested = false, save_requested = false;
+std::atomic<bool> training = false;      // there is something to save
+std::atomic<const char*> stopping = "";  // what this rank says of a signal that stops
 
-// The first signal asks for a checkpoint and a clean end; the second one kills.
+void Print(const char* line) {
+  if (write(STDERR_FILENO, line, std::strlen(line)) < 0) return;  // as a handler may
+}
+
+// The first signal that stops asks for a checkpoint and a clean end; the second one kills.  A
+// reader of stdout that went away is no reason to lose the run, either.
 void OnSignal(int signal) {
+  if (signal == SIGUSR1) {
+    save_requested = true;
+    return;
+  }
   stop_requested = true;
-  std::signal(signal, SIG_DFL);
+  std::signal(signal, signal == SIGPIPE ? SIG_IGN : SIG_DFL);
+  if (training) return Print(stopping);
+  Print("stopped before training began\n");
+  raise(signal);  // once this handler is left
+}
+
+void HandleSignals() {
+  if (StartedByMpirun() && AnnouncedRank().rank == 0) {
+    stopping =
+        "stopping with a checkpoint; if mpirun kills first, start it with --mca "
+        "odls_base_sigkill_timeout 30\n";
+  }
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGPIPE}) std::signal(signal, OnSignal);
+  // A closed terminal; under nohup it stays ignored.
+  if (std::signal(SIGHUP, OnSignal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
 }
 
 // Short flags are overrides of trainer fields; they win over --set.
@@ -91,15 +124,18 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
       .net_text = files.net.message->DebugString(),
       .trainer_text = files.trainer.message->DebugString(),
       .choices = {{"allreduce", files.trainer.message->distributed().allreduce()}},
-      .stop = &stop_requested};
+      .stop = &stop_requested,
+      .save = &save_requested};
 }
 
 absl::Status Train(const Files& files, TrainingOptions options, bool plan,
                    CommunicationThread& communication, const DeviceChoice& choice) {
   options.choices["threads"] = absl::StrCat(choice.threads);
   options.choices["ranks"] = absl::StrCat(communication.size());
-  ASSIGN_OR_RETURN(const auto run, Trainer::Prepare(files.trainer, files.net, *choice.device,
-                                                    *choice.primitives, communication, options));
+  ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(files.trainer, files.net));
+  ASSIGN_OR_RETURN(const auto run,
+                   Trainer::Prepare(files.trainer, files.net, std::move(data), *choice.device,
+                                    *choice.primitives, communication, options));
   const bool leader = communication.rank() == 0;
   if (plan) {
     if (leader) std::fputs(run->DescribePlan().c_str(), stdout);
@@ -110,6 +146,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
                 files.net.message->name().c_str(), communication.size(), choice.threads,
                 options.out.c_str());
   }
+  training = true;
   const absl::StatusOr<std::string> digest = run->Run();
   if (absl::IsCancelled(digest.status())) {  // on all ranks: they leave as they do after success
     // At once: mpirun, if it was signalled too, leaves a rank no more than a second.
@@ -125,10 +162,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
 int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
   ParseFlags(argc, argv, kUsage);
-  std::signal(SIGINT, OnSignal);
-  std::signal(SIGTERM, OnSignal);
-  // A closed terminal; under nohup it stays ignored.
-  if (std::signal(SIGHUP, OnSignal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+  HandleSignals();
   const auto files =
       ReadFiles(absl::GetFlag(FLAGS_trainer), Overrides(), absl::GetFlag(FLAGS_device));
   auto ranks = JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring",
@@ -153,7 +187,7 @@ int Main(int argc, char** argv) {
                [&](CommunicationThread& communication, const DeviceChoice& choice) {
                  return Train(*files, *options, plan, communication, choice);
                });
-  return status.ok() ? 0 : kExitStopped;
+  return FinishOutput(status.ok() ? 0 : kExitStopped);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where) {
     return Weights{checkpoint.path, std::move(checkpoint.weights)};
   }
   std::vector<std::string> skipped;
-  auto checkpoint = CheckpointStore(checkpoints, 1).LoadLatest(&skipped);
+  auto checkpoint = CheckpointStore(checkpoints).LoadLatest(&skipped);
   for (const std::string& line : skipped) {
     std::fprintf(stderr, "warning: skipped %s\n", line.c_str());
   }

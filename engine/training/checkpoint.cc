@@ -1,9 +1,12 @@
 #include "engine/training/checkpoint.h"
 
+#include <fcntl.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -23,6 +26,8 @@ constexpr char kWeights[] = "weights.safetensors";
 constexpr char kOptimizer[] = "optimizer.safetensors";
 constexpr char kState[] = "state.pb";
 constexpr char kStepPrefix[] = "step_";
+// Far beyond any run; positions from here on cannot overflow.
+constexpr int64_t kMostSamples = int64_t{1} << 56;
 // Two texts of 64 MiB, which is all that a model's file may have, and the little beside them.
 constexpr uint64_t kMostStateBytes = uint64_t{256} << 20;
 
@@ -118,19 +123,27 @@ absl::StatusOr<std::vector<StepFolder>> ListSteps(const std::string& folder) {
   return steps;
 }
 
+// Makes the folder and those above it, each an entry on the disk of the one that holds it.
 absl::Status MakeFolders(const std::string& folder) {
   std::error_code error;
-  fs::create_directories(folder, error);
+  const fs::path path = fs::absolute(folder, error);
+  std::vector<fs::path> holders;
+  for (fs::path made = path; !fs::exists(made, error) && made.has_relative_path();) {
+    holders.push_back(made = made.parent_path());
+  }
+  fs::create_directories(path, error);
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create ", folder));
+  for (const fs::path& holder : holders) {
+    const int fd = open(holder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool synced = fd >= 0 && fsync(fd) == 0;
+    const int why = errno;
+    if (fd >= 0) close(fd);
+    if (!synced) return absl::ErrnoToStatus(why, absl::StrCat("cannot sync ", holder.string()));
+  }
   return absl::OkStatus();
 }
 
 }  // namespace
-
-CheckpointStore::CheckpointStore(std::string folder, int keep)
-    : folder_(std::move(folder)), keep_(keep) {
-  GYRE_CHECK(keep >= 1);
-}
 
 absl::Status CheckpointStore::ProbeWritable() {
   RETURN_IF_ERROR(MakeFolders(folder_));
@@ -149,20 +162,23 @@ absl::Status CheckpointStore::Save(const CheckpointState& state,
                                    std::span<const NamedTensor> optimizer) {
   GYRE_CHECK(state.step() >= 0);
   RETURN_IF_ERROR(MakeFolders(folder_));
-  RETURN_IF_ERROR(RemoveTemporaries(folder_));
+  RemoveTemporaries(folder_).IgnoreError();  // of dead writers: where they stay they harm nobody
   const fs::path path = fs::path(folder_) / absl::StrFormat("%s%08d", kStepPrefix, state.step());
-  RETURN_IF_ERROR(WriteFolderAtomically(path, [&](const std::string& temporary) -> absl::Status {
+  return WriteFolderAtomically(path, [&](const std::string& temporary) -> absl::Status {
     RETURN_IF_ERROR(WriteSafetensors(fs::path(temporary) / kWeights, weights));
     RETURN_IF_ERROR(WriteSafetensors(fs::path(temporary) / kOptimizer, optimizer));
     return WriteState(temporary, state);
-  }));
+  });
+}
 
+absl::Status CheckpointStore::DeleteOlder(int64_t step, int64_t keep) {
+  GYRE_CHECK(keep >= 1);
   // Newer ones are another timeline's, left behind when a run went on from an older checkpoint:
   // they neither count nor go.
   ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, ListSteps(folder_));
-  int kept = 0;
+  int64_t kept = 0;
   for (const StepFolder& old : steps) {
-    if (old.step > state.step() || kept++ < keep_) continue;
+    if (old.step > step || kept++ < keep) continue;
     RETURN_IF_ERROR(RemoveFolderAtomically(old.path));
   }
   return absl::OkStatus();
@@ -197,6 +213,11 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path) {
   checkpoint.path = path;
   if (!checkpoint.state.ParseFromString(file.state())) {
     return Broken(fs::path(path) / kState, "the state does not parse");
+  }
+  const CheckpointState& state = checkpoint.state;
+  if (state.step() < 0 || state.position() < 0 || state.position() > kMostSamples) {
+    return Broken(fs::path(path) / kState,
+                  absl::StrFormat("step %d after %d samples", state.step(), state.position()));
   }
   ASSIGN_OR_RETURN(checkpoint.weights, ReadTensors(path, kWeights, file));
   ASSIGN_OR_RETURN(checkpoint.optimizer, ReadTensors(path, kOptimizer, file));

@@ -23,16 +23,20 @@ struct Checkpoint {
 
 class CheckpointStore {
  public:
-  // `folder` holds the step_ folders; it need not exist.  keep >= 1.
-  CheckpointStore(std::string folder, int keep);
+  // `folder` holds the step_ folders; it need not exist.
+  explicit CheckpointStore(std::string folder) : folder_(std::move(folder)) {}
 
   // Makes the folder and writes and removes a small file.  Errors: PermissionDenied and the like,
   // naming the path.
   absl::Status ProbeWritable();
 
-  // Writes step_N; then deletes older checkpoints beyond `keep`.
+  // Writes step_N.
   absl::Status Save(const CheckpointState& state, std::span<const NamedTensor> weights,
                     std::span<const NamedTensor> optimizer);
+
+  // Deletes what is older than step_N, beyond the newest `keep` >= 1 up to it.  An error here harms
+  // none that is kept.
+  absl::Status DeleteOlder(int64_t step, int64_t keep);
 
   // The step of the newest checkpoint, whole or broken; -1 if there is none.
   absl::StatusOr<int64_t> NewestStep() const;
@@ -46,10 +50,10 @@ class CheckpointStore {
 
  private:
   std::string folder_;
-  int keep_;
 };
 
-// Loads one checkpoint folder.  Errors: NotFound; DataLoss naming the file whose checksum differs.
+// Loads one checkpoint folder.  Errors: NotFound; DataLoss naming the file whose checksum differs,
+// or whose numbers no run can have.
 absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path);
 
 }  // namespace gyre

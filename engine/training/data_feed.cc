@@ -1,10 +1,12 @@
 #include "engine/training/data_feed.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/data/atomic_file.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -74,6 +76,23 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Parsed<TrainerConfig>& train
   ASSIGN_OR_RETURN(data.test, OpenSamples(trainer, /*train=*/false));
   RETURN_IF_ERROR(MapInputs(net, config, *data.test).status());
   return data;
+}
+
+std::string DigestOf(const Dataset& dataset) {
+  constexpr int64_t kSamples = 64;
+  std::string bytes = absl::StrCat(dataset.size(), " ", dataset.sample_shape().ToString());
+  std::vector<float> image(static_cast<size_t>(dataset.sample_shape().elements()));
+  for (int64_t i = 0; i < std::min(kSamples, dataset.size()); ++i) {
+    const int64_t sample = i * dataset.size() / std::min(kSamples, dataset.size());
+    int32_t label = 0;
+    const absl::Status status =
+        dataset.Read(sample, {image.data(), dataset.sample_shape(), DType::kF32}, &label);
+    // One that cannot be read is met again in training, if it counts.
+    absl::StrAppend(&bytes, " ", sample, status.ok() ? ":" : "?", label);
+    if (!status.ok()) continue;
+    bytes.append(reinterpret_cast<const char*>(image.data()), image.size() * sizeof(float));
+  }
+  return Sha256(bytes).substr(0, 16);
 }
 
 absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, bool shuffle,

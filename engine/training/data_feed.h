@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "engine/data/batch_loader.h"
 #include "engine/training/run_shape.h"
@@ -30,6 +31,9 @@ struct TrainingData {
 };
 absl::StatusOr<TrainingData> OpenTrainingData(const Parsed<TrainerConfig>& trainer,
                                               const Parsed<NetConfig>& net);
+
+// What tells one data set from another: its sizes, and up to 64 samples spread over it.
+std::string DigestOf(const Dataset& dataset);
 
 // What a trainer's file says, as the engine says it; `local` is the planner's to find.
 RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks);

@@ -1,6 +1,7 @@
 #include "engine/training/metrics.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -28,6 +29,14 @@ double TotalLoss(const std::vector<Metric>& metrics) {
     if (metric.is_loss) total += metric.weight * metric.value();
   }
   return total;
+}
+
+absl::Status CheckFinite(const std::vector<Metric>& metrics) {
+  for (const Metric& metric : metrics) {
+    if (std::isfinite(metric.value())) continue;
+    return absl::InternalError(absl::StrFormat("%s is not finite", metric.name));
+  }
+  return absl::OkStatus();
 }
 
 void AddSums(const double* sums, std::vector<Metric>& metrics) {

@@ -22,6 +22,8 @@ std::vector<Metric> MetricsOf(const NetSpec& net);
 bool HasLoss(const std::vector<Metric>& metrics);
 // The weighted sum of the losses' values.
 double TotalLoss(const std::vector<Metric>& metrics);
+// Errors: Internal naming the first that is not finite.
+absl::Status CheckFinite(const std::vector<Metric>& metrics);
 // Adds {sum, count} of each metric.
 void AddSums(const double* sums, std::vector<Metric>& metrics);
 // "loss 0.4567  accuracy 0.9012": losses, then metrics, by their layers' names.

@@ -1,9 +1,12 @@
 #include "engine/training/model.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "distributed/allreduce.h"
 #include "engine/training/step/gradient_sync.h"
 #include "engine/training/step/step_buffer.h"
@@ -96,6 +99,10 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   if (options.train) {
     ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
     plan.options.shape = plan.train->spec.shape;
+    if (plan.train->order.gradients.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          net.source->file(), ": the net has no parameters to train; add a layer such as dense"));
+    }
   }
   if (options.test_samples > 0) {
     ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));
@@ -207,10 +214,42 @@ absl::Status Model::ClearSlots(Stream& stream) {
   return absl::OkStatus();
 }
 
+absl::Status CheckFinite(std::span<const NamedTensor> tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    const bool finite = VisitReal(tensor.dtype, [&]<typename T>() {
+      const std::span<const T> values(tensor.as<T>(), static_cast<size_t>(tensor.elements()));
+      return std::ranges::all_of(
+          values, [](T value) { return std::isfinite(static_cast<AccumulateType<T>>(value)); });
+    });
+    if (!finite) {
+      return absl::InternalError(absl::StrCat("\"", name, "\" holds a value that is not finite"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string Model::Unknown(const TensorFile& weights) const {
+  std::set<std::string> known;
+  for (const Parameter& p : plan_.parameters.all()) {
+    for (const CanonicalPart& part : p.spec.parts) known.insert(CanonicalName(p, part, ""));
+  }
+  std::vector<std::string> unknown;
+  for (const NamedTensor& named : weights.tensors()) {
+    if (!known.contains(named.name)) unknown.push_back(absl::StrCat("\"", named.name, "\""));
+  }
+  if (unknown.empty()) return "";
+  return absl::StrCat("the net has no parameter for ", absl::StrJoin(unknown, ", "));
+}
+
 absl::Status Model::Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer) {
   const std::span<const Parameter> all = plan_.parameters.all();
   for (size_t i = 0; i < all.size(); ++i) {
     ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(all[i], weights, ""));
+    for (const CanonicalPart& part : all[i].spec.parts) {
+      const std::string name = CanonicalName(all[i], part, "");
+      const NamedTensor read = {name, *weights.Find(name)};
+      RETURN_IF_ERROR(CheckFinite({&read, 1}));
+    }
     RETURN_IF_ERROR(Upload(stream, value, any().parameter(i, plan_.parameters)));
   }
   if (optimizer == nullptr) return ClearSlots(stream);

@@ -38,9 +38,12 @@ struct ModelPlan {
 };
 
 // Allocates nothing.  The parsed net must outlive the plan.  Errors: those of PlanNet;
-// ResourceExhausted naming the smallest capacity that would do, or an
-// input whose batch alone exceeds it.
+// InvalidArgument if there is nothing to train; ResourceExhausted naming the smallest capacity that
+// would do, or an input whose batch alone exceeds it.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
+
+// Errors: Internal, naming the first tensor with a value that is not finite.
+absl::Status CheckFinite(std::span<const NamedTensor> tensors);
 
 class Model {
  public:
@@ -54,8 +57,11 @@ class Model {
 
   // Values from options.seed; optimizer slots zero.  These four wait for the stream.
   absl::Status Initialize(Stream& stream);
-  // Values from files.  `optimizer` null: slots zero.  Errors: those of PackParameter.
+  // Values from files.  `optimizer` null: slots zero.  Errors: those of PackParameter; Internal for
+  // a weight that is not finite.
   absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer);
+  // What a file holds that no parameter takes, for people; "" if there is nothing.
+  std::string Unknown(const TensorFile& weights) const;
   // Canonical copies: trained parameters and buffers; optimizer slots.
   absl::StatusOr<HostTensors> Weights(Stream& stream) const;
   absl::StatusOr<HostTensors> OptimizerState(Stream& stream) const;

@@ -8,12 +8,13 @@
 #include "engine/runtime/random.h"
 
 namespace gyre {
-namespace {
 
 std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
                           absl::string_view suffix) {
   return absl::StrCat(parameter.name(), part.name.empty() ? "" : ".", part.name, suffix);
 }
+
+namespace {
 
 Tensor StorageTensor(const Parameter& parameter, std::span<std::byte> storage) {
   return {storage.data(), Shape({parameter.storage_elements()}), parameter.spec.dtype};

@@ -29,6 +29,10 @@ struct Parameter {
   }
 };
 
+// What files call a part of a parameter; `suffix` is an optimizer slot's (".momentum") or "".
+std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
+                          absl::string_view suffix);
+
 // Host tensors with the memory behind them.
 struct HostTensors {
   std::vector<NamedTensor> tensors;

@@ -1,5 +1,7 @@
 #include "engine/training/run_log.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -33,8 +35,8 @@ bool OutputIsTerminal() {
   return absl::StartsWith(target, "/dev/pts/") || absl::StartsWith(target, "/dev/tty");
 }
 
-// The lines of metrics.jsonl up to a step.
-absl::Status DropLaterSteps(const std::string& path, int64_t step) {
+// Keeps the lines of metrics.jsonl up to a step, with or without that of its test.
+absl::Status DropLaterSteps(const std::string& path, int64_t step, bool keep_test) {
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (absl::IsNotFound(text.status())) return absl::OkStatus();
   RETURN_IF_ERROR(text.status());
@@ -42,7 +44,9 @@ absl::Status DropLaterSteps(const std::string& path, int64_t step) {
   for (absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("step")) continue;  // a line cut short
-    if (json["step"].is_number_integer() && json["step"].get<int64_t>() <= step) {
+    if (!json["step"].is_number_integer()) continue;
+    const int64_t of = json["step"].get<int64_t>();
+    if (of < step || (of == step && (keep_test || json.contains("learning_rate")))) {
       absl::StrAppend(&kept, line, "\n");
     }
   }
@@ -51,13 +55,32 @@ absl::Status DropLaterSteps(const std::string& path, int64_t step) {
 
 }  // namespace
 
+absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/metrics.jsonl");
+  std::string kept;
+  struct stat there;
+  for (int n = 1; kept.empty() || lstat(kept.c_str(), &there) == 0; ++n) {
+    kept = absl::StrCat(folder, "/metrics.", n, ".jsonl");
+  }
+  if (std::rename(path.c_str(), kept.c_str()) == 0) return kept;
+  if (errno == ENOENT) return "";
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename ", path));
+}
+
 absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::string& folder, int64_t from_step,
-                                                     int64_t total_steps, int64_t batch) {
+                                                     bool test_again, int64_t total_steps,
+                                                     int64_t batch) {
   std::unique_ptr<RunLog> log(new RunLog);
   log->path_ = absl::StrCat(folder, "/metrics.jsonl");
-  RETURN_IF_ERROR(DropLaterSteps(log->path_, from_step));
-  log->file_ = std::fopen(log->path_.c_str(), "a");
-  if (log->file_ == nullptr) {
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(log->path_, ignored)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(log->path_, ": is a symbolic link, which is not followed; remove it"));
+  }
+  RETURN_IF_ERROR(DropLaterSteps(log->path_, from_step, /*keep_test=*/!test_again));
+  const int fd =
+      open(log->path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0 || (log->file_ = fdopen(fd, "a")) == nullptr) {
     return absl::PermissionDeniedError(
         absl::StrCat(log->path_, ": cannot open: ", std::strerror(errno)));
   }
@@ -79,6 +102,18 @@ absl::Status RunLog::Write(const std::string& line) {
 }
 
 absl::Status RunLog::Flush() { return std::fflush(file_) == 0 ? absl::OkStatus() : CannotWrite(); }
+
+absl::Status RunLog::Sync() {
+  RETURN_IF_ERROR(Flush());
+  struct stat open, there;
+  if (fsync(fileno(file_)) != 0 || fstat(fileno(file_), &open) != 0) return CannotWrite();
+  if (lstat(path_.c_str(), &there) != 0 || there.st_dev != open.st_dev ||
+      there.st_ino != open.st_ino) {
+    return absl::NotFoundError(
+        absl::StrCat(path_, " was removed or replaced while training; its lines are lost"));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status RunLog::CannotWrite() const {
   return absl::ResourceExhaustedError(

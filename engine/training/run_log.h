@@ -12,13 +12,18 @@
 
 namespace gyre {
 
+// Gives an earlier run's `folder`/metrics.jsonl a name of its own, metrics.1.jsonl or the next that
+// is free, and returns its path; "" if there is none.
+absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder);
+
 class RunLog {
  public:
-  // Opens `folder`/metrics.jsonl for appending, without the lines of steps beyond `from_step` that
-  // a resumed run repeats.  Progress goes to stdout. Errors: those of opening and rewriting the
-  // file.
+  // Opens `folder`/metrics.jsonl for appending, without the lines that a resumed run repeats: of
+  // steps beyond `from_step` and, with test_again, of its test.  Progress goes to stdout.
+  // Errors: those of opening and rewriting the file; FailedPrecondition for a symbolic link.
   static absl::StatusOr<std::unique_ptr<RunLog>> Open(const std::string& folder, int64_t from_step,
-                                                      int64_t total_steps, int64_t batch);
+                                                      bool test_again, int64_t total_steps,
+                                                      int64_t batch);
   ~RunLog();
 
   // One training step: {"step", "loss", one key a metric, "learning_rate", "samples_per_second"}.
@@ -29,13 +34,15 @@ class RunLog {
   void TestProgress(int64_t done, int64_t samples);
   // A plain line, above the progress line.
   void Line(const std::string& text);
-  // Gives metrics.jsonl to the system, so that it survives the process.
-  absl::Status Flush();
+  // Brings metrics.jsonl to the disk.  Errors: those of writing; NotFound if the file is not where
+  // it was opened any more.
+  absl::Status Sync();
 
  private:
   using Clock = std::chrono::steady_clock;
   RunLog() = default;
   absl::Status Write(const std::string& line);
+  absl::Status Flush();
   absl::Status CannotWrite() const;
   void Progress(int64_t step, const std::vector<Metric>& metrics);
 

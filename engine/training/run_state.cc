@@ -1,6 +1,7 @@
 #include "engine/training/run_state.h"
 
 #include <cstdio>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -31,12 +32,14 @@ absl::Status RunState::SetWeights(Model& model, Stream& stream) {
     if (options_.weights.empty()) return model.Initialize(stream);
     const auto weights = TensorFile::Read(options_.weights);
     if (!weights.ok()) return Annotate(weights.status(), "--weights");
+    const std::string unknown = model.Unknown(*weights);
+    if (!unknown.empty()) Say(absl::StrCat("warning: ", options_.weights, ": ", unknown));
     return Annotate(model.Load(stream, *weights, nullptr), options_.weights);
   }
   std::vector<std::string> skipped;
   const bool latest = options_.resume == "latest";
   const absl::StatusOr<Checkpoint> checkpoint =
-      latest ? CheckpointStore(absl::StrCat(options_.out, "/checkpoints"), 1).LoadLatest(&skipped)
+      latest ? CheckpointStore(absl::StrCat(options_.out, "/checkpoints")).LoadLatest(&skipped)
              : LoadCheckpoint(options_.resume);
   for (const std::string& line : skipped) Say(absl::StrCat("warning: skipped ", line));
   if (!checkpoint.ok()) {
@@ -65,6 +68,10 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
   }
   step_ = state.step();
   position_ = state.position();
+  std::error_code ignored;
+  continues_ = std::filesystem::equivalent(
+      std::filesystem::weakly_canonical(checkpoint.path, ignored).parent_path(),
+      absl::StrCat(options_.out, "/checkpoints"), ignored);
   TrainerConfig before;
   std::string changes;
   google::protobuf::util::MessageDifferencer differencer;
@@ -89,10 +96,9 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
   return absl::OkStatus();
 }
 
-absl::Status RunState::OpenOutput() {
+absl::Status RunState::OpenOutput(bool test_again) {
   if (!leader()) return absl::OkStatus();
-  checkpoints_.emplace(absl::StrCat(options_.out, "/checkpoints"),
-                       static_cast<int>(config_.keep_checkpoints()));
+  checkpoints_.emplace(absl::StrCat(options_.out, "/checkpoints"));
   ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
   if (newest >= 0 && options_.resume.empty()) {
     return absl::AlreadyExistsError(
@@ -108,13 +114,27 @@ absl::Status RunState::OpenOutput() {
   }
   RETURN_IF_ERROR(checkpoints_->ProbeWritable());
   ASSIGN_OR_RETURN(lock_, FolderLock::Take(options_.out));
-  ASSIGN_OR_RETURN(log_, RunLog::Open(options_.out, step_, total_steps_, config_.batch()));
+  if (!continues_) {
+    ASSIGN_OR_RETURN(const std::string kept, KeepEarlierMetrics(options_.out));
+    if (!kept.empty()) Say(absl::StrCat("the metrics of an earlier run are now in ", kept));
+  }
+  ASSIGN_OR_RETURN(log_,
+                   RunLog::Open(options_.out, step_, test_again, total_steps_, config_.batch()));
   return absl::OkStatus();
 }
 
 absl::Status RunState::Save(const Model& model, Stream& stream) {
-  if (!leader()) return absl::OkStatus();
+  // Nobody goes on, perhaps into an error that ends all, before it is written.
+  RETURN_IF_ERROR(communication_.LeaderDoes("writing a checkpoint",
+                                            [&] { return Write(model, stream); }));
+  saved_step_ = step_;
+  return absl::OkStatus();
+}
+
+absl::Status RunState::Write(const Model& model, Stream& stream) {
   ASSIGN_OR_RETURN(const HostTensors weights, model.Weights(stream));
+  RETURN_IF_ERROR(
+      Annotate(CheckFinite(weights.tensors), absl::StrFormat("step %d: the weights", step_)));
   ASSIGN_OR_RETURN(const HostTensors optimizer, model.OptimizerState(stream));
   CheckpointState state;
   state.set_step(step_);
@@ -125,13 +145,18 @@ absl::Status RunState::Save(const Model& model, Stream& stream) {
   state.set_trainer(options_.trainer_text);
   state.mutable_choices()->insert(options_.choices.begin(), options_.choices.end());
   // First, so that a resumed run finds the lines of all steps before the checkpoint.
-  RETURN_IF_ERROR(log_->Flush());
+  const absl::Status logged = log_->Sync();
   RETURN_IF_ERROR(checkpoints_->Save(state, weights.tensors, optimizer.tensors));
   saved_step_ = step_;
-  return absl::OkStatus();
+  const absl::Status deleted = checkpoints_->DeleteOlder(step_, config_.keep_checkpoints());
+  if (!deleted.ok()) {
+    Say(absl::StrCat("warning: an old checkpoint stays: ", std::string(deleted.message())));
+  }
+  return logged;
 }
 
 void RunState::Say(const std::string& line) const {
+  if (log_) return log_->Line(line);
   if (!leader()) return;
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);

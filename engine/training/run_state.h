@@ -26,6 +26,7 @@ struct TrainingOptions {
   std::string net_text, trainer_text;          // as parsed, for checkpoints
   std::map<std::string, std::string> choices;  // what changes bits: threads, ranks, ...
   const std::atomic<bool>* stop = nullptr;     // set: finish the step, checkpoint, return Cancelled
+  std::atomic<bool>* save = nullptr;           // set: checkpoint and go on; it is cleared
 };
 
 class RunState {
@@ -48,16 +49,20 @@ class RunState {
   // Gives the model its weights and the optimizer's state, the same on all ranks.
   absl::Status Restore(Model& model, Stream& stream);
   // Last before training, so that a run which cannot begin leaves no folder behind.
-  absl::Status OpenOutput();
-  // A checkpoint of the steps started, which must be finished.
+  // test_again: the step restored is about to be tested (again).
+  absl::Status OpenOutput(bool test_again);
+  // A checkpoint of the steps started, which must be finished.  It is there on all ranks' return.
   absl::Status Save(const Model& model, Stream& stream);
 
+  // What the log holds to the disk.  Errors: those of RunLog::Sync.
+  absl::Status Flush() { return log_ ? log_->Sync() : absl::OkStatus(); }
   RunLog* log() { return log_.get(); }  // null on all ranks but 0
   // A line for people.
   void Say(const std::string& line) const;
 
  private:
   absl::Status SetWeights(Model& model, Stream& stream);
+  absl::Status Write(const Model& model, Stream& stream);
   absl::Status RestoreFrom(const Checkpoint& checkpoint, Model& model, Stream& stream);
   bool leader() const { return communication_.rank() == 0; }
 
@@ -66,6 +71,7 @@ class RunState {
   const int64_t total_steps_;
   CommunicationThread& communication_;
   int64_t step_ = 0, position_ = 0, saved_step_ = -1;
+  bool continues_ = false;  // the run that options_.out holds
   // Of the leader:
   std::optional<CheckpointStore> checkpoints_;
   FolderLock lock_;  // of options_.out

@@ -20,9 +20,12 @@ int64_t StepsOf(const TrainerConfig& config, int64_t samples) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(
-    const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net, Device& device,
-    const Primitives& primitives, CommunicationThread& communication, TrainingOptions options) {
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerConfig>& trainer,
+                                                          const Parsed<NetConfig>& net,
+                                                          TrainingData data, Device& device,
+                                                          const Primitives& primitives,
+                                                          CommunicationThread& communication,
+                                                          TrainingOptions options) {
   const TrainerConfig& config = *trainer.message;
   if (config.batch() < communication.size()) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -30,11 +33,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(
         "fewer ranks",
         trainer.source->Where(config, "batch"), config.batch(), communication.size()));
   }
-  ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(trainer, net));
   std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
   RETURN_IF_ERROR(run->Plan(net, primitives));
   RETURN_IF_ERROR(run->Agree(net, primitives, options));
   run->asked_to_stop_ = options.stop;
+  run->asked_to_save_ = options.save;
   run->state_.emplace(config, std::move(options), run->total_steps_, communication);
   return run;
 }
@@ -83,8 +86,10 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   RETURN_IF_ERROR(check("--threads", options.choices["threads"]));
   RETURN_IF_ERROR(check("the trainer file with its overrides", config_.DebugString()));
   RETURN_IF_ERROR(check("the net file with its overrides", net.message->DebugString()));
-  RETURN_IF_ERROR(check("the numbers of training and test samples",
-                        absl::StrCat(data_.train->size(), " ", plan_->options.test_samples)));
+  const std::string train = DigestOf(*data_.train);
+  RETURN_IF_ERROR(check("the training data", train));
+  RETURN_IF_ERROR(check("the test data", data_.test ? DigestOf(*data_.test) : ""));
+  options.choices["training data"] = train;
   const std::string fingerprint = plan_->Fingerprint();
   RETURN_IF_ERROR(check("the weights' layouts and buckets", fingerprint));
   options.choices["layouts"] = Sha256(fingerprint).substr(0, 16);
@@ -116,12 +121,13 @@ std::string Trainer::DescribePlan() const {
 absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(CreateModel());
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
-  RETURN_IF_ERROR(state_->OpenOutput());
+  RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_)));
   if (const absl::Status status = Loop(); !status.ok()) {
     if (state_->saved_step() < 0 || absl::IsCancelled(status)) return status;
     return absl::Status(status.code(), absl::StrFormat("%s; the checkpoint of step %d stands",
                                                        status.message(), state_->saved_step()));
   }
+  RETURN_IF_ERROR(state_->Flush());
   RETURN_IF_ERROR(communication_.Barrier());  // nobody leaves while another may still fail
   return model_->Sha256OfWeights(*stream_);
 }
@@ -142,16 +148,16 @@ absl::Status Trainer::Loop() {
   ASSIGN_OR_RETURN(loader_,
                    NewLoader(*data_.train, /*shuffle=*/true, model_->plan().options.shape,
                              state_->position(), TrainingStep::kMostInFlight + 2, device_));
+  // The run before may have ended between the checkpoint and the test after it.
+  if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
   while (state_->step() < total_steps_ && !stop_) {
-    if (const absl::Status status = StartStep(); !status.ok()) {
-      const absl::Status earlier = FinishAll();  // the steps before it have lines, or an error, too
-      return earlier.ok() ? status : earlier;
-    }
+    if (const absl::Status status = StartStep(); !status.ok()) return FirstError(status);
     // The step before it, which the device has been busy with meanwhile.
     if (training_step_->in_flight() > 1) RETURN_IF_ERROR(FinishStep());
-    const bool last = state_->step() == total_steps_;
-    if (last || state_->step() % test_every_ == 0) RETURN_IF_ERROR(Test());
-    if (last || state_->step() % save_every_ == 0) RETURN_IF_ERROR(Save());
+    // First, so that what the test finds wrong costs no work.
+    if (save_ || Due(save_every_)) RETURN_IF_ERROR(Save());
+    // A run that stops has no time for it; the one that goes on makes up for it.
+    if (Due(test_every_) && (!stop_ || state_->step() == total_steps_)) RETURN_IF_ERROR(Test());
   }
   RETURN_IF_ERROR(FinishAll());
   if (stop_ && state_->step() < total_steps_) {
@@ -161,6 +167,10 @@ absl::Status Trainer::Loop() {
                         state_->step(), state_->out()));
   }
   return absl::OkStatus();
+}
+
+bool Trainer::Due(int64_t every) const {
+  return state_->step() == total_steps_ || state_->step() % every == 0;
 }
 
 absl::Status Trainer::StartStep() {
@@ -198,11 +208,28 @@ absl::Status Trainer::FinishAll() {
   return CollectReport();
 }
 
+// What went wrong first, a step having failed to start: an earlier one may have failed as well, and
+// those that have not get their lines.
+absl::Status Trainer::FirstError(const absl::Status& status) {
+  absl::Status earlier;
+  if (communication_.size() == 1) {
+    earlier = FinishAll();
+  } else {
+    // The others may be in a sum of the step that fails here alone: nothing more can be agreed on.
+    earlier = CollectReport();
+    while (earlier.ok() && training_step_->in_flight() > 0) {
+      earlier = training_step_->Finish().status();
+    }
+  }
+  return earlier.ok() ? status : earlier;
+}
+
 void Trainer::SubmitReport(const Tensor& metrics, const InFlight& step) {
   Report& report = report_.emplace();
   const double* values = metrics.as<double>();
   report.sums.assign(values, values + metrics.elements());
   report.sums.push_back(asked_to_stop_ != nullptr && asked_to_stop_->load() ? 1 : 0);
+  report.sums.push_back(asked_to_save_ != nullptr && asked_to_save_->exchange(false) ? 1 : 0);
   report.learning_rate = step.learning_rate;
   report.step = step.step;
   report.ticket = communication_.Submit(
@@ -217,7 +244,8 @@ absl::Status Trainer::CollectReport() {
   const Report report = *std::exchange(report_, std::nullopt);
   std::vector<Metric> metrics = MetricsOf(model_->train().plan().spec);
   AddSums(report.sums.data(), metrics);
-  stop_ = stop_ || report.sums.back() > 0;
+  stop_ = stop_ || report.sums[report.sums.size() - 2] > 0;
+  save_ = save_ || report.sums.back() > 0;
   if (!std::isfinite(TotalLoss(metrics))) {
     return absl::InternalError(
         absl::StrFormat("step %d: the loss is not finite; %s", report.step, kDivergenceAdvice));
@@ -235,13 +263,20 @@ absl::Status Trainer::Test() {
   ASSIGN_OR_RETURN(
       const std::vector<Metric> metrics,
       Evaluate(*model_, *data_.test, data_.inputs, device_, *stream_, communication_, progress));
+  if (const absl::Status status = CheckFinite(metrics); !status.ok()) {
+    return absl::InternalError(absl::StrFormat("step %d: test %s; %s", state_->step(),
+                                               status.message(), kDivergenceAdvice));
+  }
   return log ? log->Test(state_->step(), metrics) : absl::OkStatus();
 }
 
 absl::Status Trainer::Save() {
   RETURN_IF_ERROR(FinishAll());
-  return communication_.LeaderDoes("writing a checkpoint",
-                                   [&] { return state_->Save(*model_, *stream_); });
+  const bool asked = std::exchange(save_, false);
+  if (std::exchange(saved_step_, state_->step()) == state_->step()) return absl::OkStatus();
+  RETURN_IF_ERROR(state_->Save(*model_, *stream_));
+  if (asked) state_->Say(absl::StrFormat("checkpoint of step %d written", state_->step()));
+  return absl::OkStatus();
 }
 
 }  // namespace gyre

@@ -1,6 +1,6 @@
-// trainer.h: the loop of a training run, from parsed files to trained weights.  Prepare opens the
-// data and plans every net without allocating device memory (--plan stops there); Run trains,
-// tests, writes checkpoints, and returns the weights' digest.  Every rank makes one and makes the
+// trainer.h: the loop of a training run, from parsed files to trained weights.  Prepare plans
+// every net without allocating device memory (--plan stops there); Run trains, writes checkpoints,
+// tests, and returns the weights' digest.  Every rank makes one and makes the
 // same calls, all from one thread.
 #pragma once
 
@@ -21,9 +21,12 @@ class Trainer {
  public:
   // The parsed files, device, primitives and communication must outlive the run.
   // Errors: those of the files, the data, and the plan.
-  static absl::StatusOr<std::unique_ptr<Trainer>> Prepare(
-      const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net, Device& device,
-      const Primitives& primitives, CommunicationThread& communication, TrainingOptions options);
+  static absl::StatusOr<std::unique_ptr<Trainer>> Prepare(const Parsed<TrainerConfig>& trainer,
+                                                          const Parsed<NetConfig>& net,
+                                                          TrainingData data, Device& device,
+                                                          const Primitives& primitives,
+                                                          CommunicationThread& communication,
+                                                          TrainingOptions options);
 
   // For people: layers, memory, steps, bytes communicated a step.
   std::string DescribePlan() const;
@@ -50,10 +53,12 @@ class Trainer {
   absl::Status StartStep();
   absl::Status FinishStep();
   absl::Status FinishAll();
+  absl::Status FirstError(const absl::Status& status);
   void SubmitReport(const Tensor& metrics, const InFlight& step);
   absl::Status CollectReport();
   absl::Status Test();
   absl::Status Save();
+  bool Due(int64_t every) const;
 
   const TrainerConfig& config_;
   Device& device_;
@@ -71,12 +76,15 @@ class Trainer {
   std::unique_ptr<TrainingStep> training_step_;  // after what its steps touch
 
   const std::atomic<bool>* asked_to_stop_ = nullptr;
-  bool stop_ = false;               // some rank was asked to stop
+  std::atomic<bool>* asked_to_save_ = nullptr;
+  bool stop_ = false, save_ = false;  // some rank was asked to
+  int64_t saved_step_ = -1;
   bool warned_ = false;             // that steps cannot be replayed
   std::deque<InFlight> in_flight_;  // as training_step_ has them
   // The report of the latest step finished travels while the next one runs.
   struct Report {
-    std::vector<double> sums;  // {sum, count} a metric, then the number of ranks asked to stop
+    std::vector<double>
+        sums;  // {sum, count} a metric, then the numbers of ranks asked to stop, to save
     CommunicationThread::Ticket ticket = 0;
     double learning_rate = 0;
     int64_t step = 0;  // the number of steps done with it

@@ -1,14 +1,20 @@
 // Mistakes on the command line, checkpoints that do not fit, and a world that does not play along:
 // a full disk, a reader that goes away.
 
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "engine/data/tensor_file.h"
 #include "tests/end_to_end/bad_input.h"
 
 namespace gyre {
@@ -144,6 +150,15 @@ const BadInput kFlags[] = {
      .arguments = {"--out=@/train-images.idx/a"}},
 };
 
+// The good run's weights, one of which is not a number.
+void WriteNaN(const std::string& folder) {
+  const auto weights =
+      TensorFile::Read(folder + "/run/checkpoints/step_00000004/weights.safetensors");
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  weights->Find("fc.bias")->as<float>()[1] = std::nanf("");
+  ASSERT_TRUE(WriteSafetensors(folder + "/nan.safetensors", weights->tensors()).ok());
+}
+
 const BadInput kCheckpoints[] = {
     {.name = "OutHasCheckpoints",
      .message = "@/run already holds checkpoints; go on with --resume=latest, or choose another "
@@ -216,6 +231,19 @@ const BadInput kCheckpoints[] = {
                ReadBytes(folder + "/run/checkpoints/step_00000004/weights.safetensors");
            WriteBytes(folder + "/cut.safetensors", whole.substr(0, whole.size() - 4));
          }},
+    {.name = "WeightsNotFinite",
+     .message = "@/nan.safetensors: \"fc.bias\" holds a value that is not finite",
+     .arguments = {"--weights=@/nan.safetensors"},
+     .prepare = WriteNaN},
+    {.name = "MetricsAreALink",
+     .message = "@/run/metrics.jsonl: is a symbolic link, which is not followed; remove it",
+     .arguments = {"--out=@/run", "--resume=latest"},
+     .prepare =
+         [](const std::string& folder) {
+           fs::rename(folder + "/run/metrics.jsonl", folder + "/elsewhere");
+           fs::create_symlink(folder + "/elsewhere", folder + "/run/metrics.jsonl");
+         },
+     .ranks = {1}},
     {.name = "WeightsOfAnotherNet",
      .message = "@/run/checkpoints/step_00000004/weights.safetensors: it holds no tensor "
                 "\"dense.weight\", so it belongs to another net",
@@ -242,6 +270,22 @@ const BadInput kOtherTools[] = {
      .arguments = {"--weights=@/run"},
      .trainer = {"  test {", "# test {"},
      .ranks = {1},
+     .tool = "evaluate"},
+    {.name = "EvaluateWeightsNotFinite",
+     .message = "@/nan.safetensors: \"fc.bias\" holds a value that is not finite",
+     .arguments = {"--weights=@/nan.safetensors"},
+     .prepare = WriteNaN,
+     .tool = "evaluate"},
+    {.name = "EvaluateToNoNumber",
+     .message = "test: loss is not finite",
+     .arguments = {"--weights=@/huge.safetensors"},
+     .prepare =
+         [](const std::string& folder) {
+           const auto weights =
+               TensorFile::Read(folder + "/run/checkpoints/step_00000004/weights.safetensors");
+           std::ranges::fill_n(weights->Find("fc.weight")->as<float>(), 3 * 144, 3e38f);
+           ASSERT_TRUE(WriteSafetensors(folder + "/huge.safetensors", weights->tensors()).ok());
+         },
      .tool = "evaluate"},
     {.name = "ExportFromNoCheckpoint",
      .message = "--weights: @ holds neither checkpoints nor a checkpoint's state.pb; give a run's "
@@ -309,13 +353,11 @@ TEST(Train, ADiskThatIsFullLeavesTheOldCheckpoint) {
   rlimit limit;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
   const rlimit small = {kMostBytes, limit.rlim_max};
-  auto* const handler = signal(SIGXFSZ, SIG_IGN);  // the tool inherits both
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);  // the tool inherits it
   const ToolResult result =
       RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--out=" + folder / "run",
                         "--resume=latest", "--steps=6"});
   setrlimit(RLIMIT_FSIZE, &limit);
-  signal(SIGXFSZ, handler);
 
   EXPECT_EQ(result.exit_code, 1) << result.ToString();
   ExpectMessage(result,
@@ -327,21 +369,155 @@ TEST(Train, ADiskThatIsFullLeavesTheOldCheckpoint) {
   }
 }
 
-// train | head -1
-TEST(Train, AReaderThatGoesAwayEndsItQuietly) {
+struct Shelled {
+  int exit_code;
+  std::string err;
+};
+
+// Runs a tool of the good folder by a shell, with its own words for descriptors in `redirect`.
+Shelled Shell(const std::string& folder, const std::string& tool, const std::string& arguments,
+              const std::string& redirect) {
+  const int status = std::system(absl::StrReplaceAll(absl::StrCat("exec 2>@/err; exec tools/", tool,
+                                                                  " ", arguments, " ", redirect),
+                                                     {{"@", folder}})
+                                     .c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+          ReadBytes(folder + "/err")};
+}
+
+TEST(Tools, SayThatTheirOutputIsLost) {
   const TempFolder folder;
   CopyGoodFolder(folder.path());
-  const std::string command =
-      absl::StrCat("exec tools/train --trainer=", folder / "trainer.textproto",
-                   " --steps=1000000 --out=", folder / "out", " 2>", folder / "err");
+  const struct {
+    const char *tool, *arguments;
+  } kRuns[] = {{"train", "--trainer=@/trainer.textproto --out=@/out"},
+               {"evaluate", "--trainer=@/trainer.textproto --weights=@/run"},
+               {"export", "--weights=@/run --to=@/a.npz"},
+               {"train", "--help"}};
+  for (const auto& run : kRuns) {
+    const Shelled result = Shell(folder.path(), run.tool, run.arguments, ">/dev/full");
+    EXPECT_EQ(result.exit_code, 1) << run.tool;
+    EXPECT_EQ(result.err, "error: cannot write standard output: No space left on device\n");
+  }
+}
+
+// Else the first files opened would be taken for standard output and error.
+TEST(Tools, ClosedDescriptorsAreNotGivenToFiles) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const Shelled result =
+      Shell(folder.path(), "train", "--trainer=@/trainer.textproto --out=@/out", "<&- >&- 2>&-");
+  EXPECT_EQ(result.exit_code, 1);  // the digest is lost
+  const std::string metrics = ReadBytes(folder / "out/metrics.jsonl");
+  EXPECT_EQ(std::ranges::count(metrics, '\n'), 5) << metrics;  // 4 steps, 1 test
+  EXPECT_EQ(metrics.find("\n{") == std::string::npos, false);
+  for (const auto line : absl::StrSplit(metrics, '\n', absl::SkipEmpty())) {
+    EXPECT_TRUE(line[0] == '{' && line.back() == '}') << line;
+  }
+}
+
+TEST(Tools, NameWeightsThatTheNetLacks) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const auto weights =
+      TensorFile::Read(folder / "run/checkpoints/step_00000004/weights.safetensors");
+  ASSERT_TRUE(weights.ok());
+  std::vector<NamedTensor> tensors = weights->tensors();
+  tensors.push_back({"head.bias", tensors[0].tensor});
+  ASSERT_TRUE(WriteSafetensors(folder / "more.safetensors", tensors).ok());
+  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
+  const std::string from = "--weights=" + folder / "more.safetensors";
+  const std::string warning = absl::StrCat("warning: ", folder / "more.safetensors",
+                                           ": the net has no parameter for \"head.bias\"\n");
+  const ToolResult train = RunTool("train", {trainer, from, "--out=" + folder / "out"});
+  EXPECT_EQ(train.exit_code, 0) << train.ToString();
+  EXPECT_NE(train.out.find(warning), std::string::npos) << train.ToString();
+  const ToolResult evaluate = RunTool("evaluate", {trainer, from});
+  EXPECT_EQ(evaluate.exit_code, 0);
+  EXPECT_EQ(evaluate.err, warning);
+}
+
+TEST(Evaluate, RefusesOtherWeightsOnARank) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
+  const auto weights = [&](const char* step) {
+    return absl::StrCat("--weights=", folder / "run/checkpoints/", step);
+  };
+  const ToolResult result = RunTool(
+      "evaluate", {trainer, weights("step_00000002"), ":", trainer, weights("step_00000004")},
+      {.ranks = 2});
+  EXPECT_EQ(result.exit_code, 1) << result.ToString();
+  EXPECT_NE(result.err.find("error: rank 0: the weights: rank 2 is the first whose"),
+            std::string::npos)
+      << result.err;
+}
+
+// A new run beside an earlier one's metrics.
+TEST(Train, KeepsAnEarlierRunsMetrics) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  fs::remove_all(folder / "run/checkpoints");
+  const std::string before = ReadBytes(folder / "run/metrics.jsonl");
+  for (const char* kept : {"metrics.1.jsonl", "metrics.2.jsonl"}) {
+    fs::remove_all(folder / "run/checkpoints");
+    const ToolResult result =
+        RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--out=" + folder / "run"});
+    EXPECT_EQ(result.exit_code, 0) << result.ToString();
+    EXPECT_NE(result.out.find(absl::StrCat("the metrics of an earlier run are now in ",
+                                           folder / "run/" + kept)),
+              std::string::npos)
+        << result.out;
+  }
+  EXPECT_EQ(ReadBytes(folder / "run/metrics.1.jsonl"), before);
+}
+
+TEST(Train, AnOldCheckpointThatCannotBeDeletedStays) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  // Its name leaves no room for that of what is about to be removed.
+  const std::string old = "run/checkpoints/step_" + std::string(249, '0') + "1";
+  fs::create_directory(folder / old);
+  const ToolResult result =
+      RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--out=" + folder / "run",
+                        "--resume=latest", "--steps=6", "--set=keep_checkpoints=1"});
+  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  EXPECT_NE(result.out.find("warning: an old checkpoint stays: cannot remove"), std::string::npos)
+      << result.ToString();
+  EXPECT_TRUE(fs::exists(folder / old));
+}
+
+TEST(Train, AnOutputFolderThatGoesAwayIsAnError) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  Tool tool("train", {"--trainer=" + folder / "trainer.textproto", "--out=" + folder / "out",
+                      "--steps=1000000", "--checkpoint_every=100"});
+  while (!fs::exists(folder / "out/checkpoints/step_00000100") && tool.Running()) usleep(1000);
+  fs::rename(folder / "out", folder / "moved");
+  const ToolResult result = tool.Wait();
+  EXPECT_EQ(result.exit_code, 1) << result.ToString();
+  EXPECT_NE(result.err.find(absl::StrCat(
+                folder / "out/metrics.jsonl",
+                " was removed or replaced while training; its lines are lost; the checkpoint of")),
+            std::string::npos)
+      << result.err;
+}
+
+// train | head -1
+TEST(Train, AReaderThatGoesAwayStopsItWithACheckpoint) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const std::string command = absl::StrCat(
+      "exec tools/train --trainer=", folder / "trainer.textproto",
+      " --steps=1000000 --checkpoint_every=1000000 --out=", folder / "out", " 2>", folder / "err");
   std::FILE* pipe = popen(command.c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   char line[256];
   ASSERT_NE(std::fgets(line, sizeof(line), pipe), nullptr);
   EXPECT_EQ(std::string(line).find("training tiny: "), 0u) << line;
   const int status = pclose(pipe);
-  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) << status;
-  EXPECT_EQ(ReadBytes(folder / "err"), "");
+  EXPECT_EQ(WEXITSTATUS(status), 130) << status;
+  EXPECT_EQ(ReadBytes(folder / "err").find("stopped after step "), 0u) << ReadBytes(folder / "err");
 }
 
 }  // namespace

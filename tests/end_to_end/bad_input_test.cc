@@ -61,6 +61,10 @@ const BadInput kNetTexts[] = {
                 "softmax_cross_entropy",
      .net = {"layer { name: \"loss\" input: \"fc\" input: \"label\" softmax_cross_entropy {} }",
              ""}},
+    {.name = "NothingToTrain",
+     .message = "@/net.textproto: the net has no parameters to train; add a layer such as dense",
+     .net = {"conv2d { filters: 4 kernel: 3 } }\nlayer { name: \"fc\" dense { outputs: 3 } }",
+             "flatten {} }\nlayer { name: \"fc\" relu {} }"}},
     {.name = "LayerBeyondAllExtents",
      .message = "@/net.textproto:5:1: layer \"fc\": outputs: expected 1 to 2147483647, got "
                 "1000000000000",
@@ -200,12 +204,18 @@ const BadInput kData[] = {
     {.name = "TestLabelOutOfRange",
      .message = "test data: sample 7 (the first is 0) has label 3, but layer \"loss\" has 3 "
                 "classes and takes labels from 0 to 2; correct the label, or the outputs of the "
-                "layer that makes the scores",
+                "layer that makes the scores; the checkpoint of step 4 stands",
      .prepare =
          [](const std::string& folder) {
            WriteIdx(folder, "test",
                     {.samples = 10, .height = 8, .width = 8, .classes = 3, .labels = {{7, 3}}});
          },
+     .begins = true},
+    {.name = "TestLossNotFinite",
+     .message = "step 1: test loss is not finite; lower learning_rate.base, warm up, or set "
+                "optimizer.clip_norm; the checkpoint of step 1 stands",
+     .arguments = {"--steps=1"},
+     .trainer = {"0.05", "3e38"},
      .begins = true},
     {.name = "LossNotFinite",
      .message = "step 2: a gradient is not finite: one of fc.weight, fc.bias, conv.weight, "

@@ -142,8 +142,9 @@ TEST_F(Resume, StoppedBySignal) {
     bool one_rank;
   };
   // mpirun has an exit code of its own for having been stopped, but reports that of a rank.
-  for (const Stop& stop : {Stop{1, SIGTERM, 130, false}, Stop{1, SIGINT, 130, false},
-                           Stop{2, SIGTERM, 1, false}, Stop{2, SIGTERM, 130, true}}) {
+  for (const Stop& stop :
+       {Stop{1, SIGTERM, 130, false}, Stop{1, SIGINT, 130, false}, Stop{1, SIGHUP, 130, false},
+        Stop{2, SIGTERM, 1, false}, Stop{2, SIGTERM, 130, true}}) {
     const std::string straight = absl::StrCat("straight", stop.ranks);
     std::string& digest = digests[stop.ranks];
     if (digest.empty()) {
@@ -165,8 +166,57 @@ TEST_F(Resume, StoppedBySignal) {
     EXPECT_THAT(result.err,
                 HasSubstr(absl::StrCat("stopped after step ", folder_.NewestCheckpoint(out),
                                        "; go on with --resume=latest")));
+    EXPECT_EQ(result.err.find("--mca odls_base_sigkill_timeout 30") != std::string::npos,
+              stop.ranks > 1 && !stop.one_rank)
+        << result.err;
     EXPECT_EQ(folder_.Digest(out, with("--resume=latest"), {.ranks = stop.ranks}), digest);
     EXPECT_EQ(folder_.MetricLines(out), folder_.MetricLines(straight));
+  }
+}
+
+// SIGUSR1, which mpirun passes on without killing anybody afterwards.
+TEST_F(Resume, ASignalAsksForACheckpoint) {
+  for (const int ranks : {1, 2}) {
+    const std::string out = absl::StrCat("asked", ranks);
+    Tool tool("train",
+              folder_.TrainArguments(out, {"--steps=1000000", "--checkpoint_every=1000000"}),
+              {.ranks = ranks});
+    while (!fs::exists(folder_ / out + "/metrics.jsonl") && tool.Running()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    tool.Signal(SIGUSR1);
+    ASSERT_TRUE(AwaitCheckpoint(tool, out, 1)) << tool.Wait().ToString();
+    const int64_t first = folder_.NewestCheckpoint(out);
+    EXPECT_TRUE(tool.Running());
+    tool.Signal(SIGUSR1);
+    ASSERT_TRUE(AwaitCheckpoint(tool, out, first + 1)) << tool.Wait().ToString();
+    tool.Signal(SIGKILL);
+    tool.Wait();
+  }
+}
+
+// Where the first sample's label is another.
+TEST_F(Resume, ChangedDataIsNoticed) {
+  folder_.Digest("out", {"--steps=10"});
+  const std::string path = folder_ / "train-labels.idx";
+  std::string labels = ReadBytes(path);
+  labels[8] = labels[8] == 0 ? 1 : 0;
+  WriteBytes(path, labels);
+  const ToolResult result = folder_.Train("out", {"--steps=12", "--resume=latest"});
+  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  EXPECT_THAT(result.out, HasSubstr("warning: resumed with training data "));
+}
+
+// A run that is killed after a checkpoint and before the test that follows it.
+TEST_F(Resume, TheTestAfterACheckpointIsMadeUpFor) {
+  folder_.Digest("out", {"--checkpoint_every=7", "--steps=14"});
+  const std::vector<std::string> lines = folder_.MetricLines("out");
+  const std::string path = folder_ / "out/metrics.jsonl";
+  const std::string text = ReadBytes(path);
+  for (const size_t cut : {text.rfind("{\"step\":14,\"test"), text.size()}) {
+    WriteBytes(path, text.substr(0, cut));
+    folder_.Digest("out", {"--resume=latest", "--steps=14"});
+    EXPECT_EQ(folder_.MetricLines("out"), lines);
   }
 }
 

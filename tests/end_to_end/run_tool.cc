@@ -168,7 +168,11 @@ Tool::Tool(const std::string& tool, const std::vector<std::string>& arguments,
     std::vector<std::string> mpirun = MpirunCommand(options.ranks);
     command.insert(command.begin(), mpirun.begin(), mpirun.end());
   }
-  command.insert(command.end(), arguments.begin(), arguments.end());
+  const std::string tool_path = command.back();
+  for (const std::string& argument : arguments) {
+    command.push_back(argument);
+    if (argument == ":") command.insert(command.end(), {"-np", "1", tool_path});
+  }
   std::vector<std::string> environment = Environment(options, scratch_);
   const std::vector<char*> argv = Pointers(command), envp = Pointers(environment);
   pid_ = fork();

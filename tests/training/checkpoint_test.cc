@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <limits>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -43,8 +44,9 @@ RandomTensors SlotsOf(int64_t step) {
   return RandomTensors(static_cast<uint64_t>(step) + 1000000, 4, kFloats);
 }
 
-absl::Status SaveStep(CheckpointStore& store, int64_t step) {
-  return store.Save(StateOf(step), WeightsOf(step).tensors(), SlotsOf(step).tensors());
+absl::Status SaveStep(CheckpointStore& store, int64_t step, int64_t keep = 9) {
+  RETURN_IF_ERROR(store.Save(StateOf(step), WeightsOf(step).tensors(), SlotsOf(step).tensors()));
+  return store.DeleteOlder(step, keep);
 }
 
 void ExpectTensors(const TensorFile& file, const std::vector<NamedTensor>& expected) {
@@ -77,7 +79,7 @@ void FlipByte(const std::string& path, size_t at, int mask) {
 
 TEST(CheckpointTest, LoadsWhatItSaved) {
   TempFolder folder;
-  CheckpointStore store(folder / "a/b/checkpoints", 2);
+  CheckpointStore store(folder / "a/b/checkpoints");
   for (int64_t step : {0, 1, 7, 99999999, 100000000}) {
     ASSERT_TRUE(SaveStep(store, step).ok());
     std::vector<std::string> skipped;
@@ -92,7 +94,7 @@ TEST(CheckpointTest, LoadsWhatItSaved) {
 
 TEST(CheckpointTest, AnEmptyRunIsSavedToo) {
   TempFolder folder;
-  CheckpointStore store(folder.path(), 1);
+  CheckpointStore store(folder.path());
   ASSERT_TRUE(store.Save({}, {}, {}).ok());
   const absl::StatusOr<Checkpoint> checkpoint = store.LoadLatest(nullptr);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
@@ -102,7 +104,7 @@ TEST(CheckpointTest, AnEmptyRunIsSavedToo) {
 TEST(CheckpointTest, EqualRunsMakeEqualFiles) {
   TempFolder one, two;
   for (TempFolder* folder : {&one, &two}) {
-    CheckpointStore store(folder->path(), 1);
+    CheckpointStore store(folder->path());
     CheckpointState state = StateOf(5);
     for (int i = 0; i < 50; ++i) {  // maps iterate in an order of their own
       (*state.mutable_choices())[std::to_string(folder == &one ? i : 49 - i)] = "x";
@@ -117,22 +119,22 @@ TEST(CheckpointTest, EqualRunsMakeEqualFiles) {
 
 TEST(CheckpointTest, KeepsTheNewestOnes) {
   TempFolder folder;
-  CheckpointStore store(folder.path(), 2);
-  for (int64_t step : {10, 20, 30}) ASSERT_TRUE(SaveStep(store, step).ok());
+  CheckpointStore store(folder.path());
+  for (int64_t step : {10, 20, 30}) ASSERT_TRUE(SaveStep(store, step, 2).ok());
   EXPECT_THAT(folder.List(), ElementsAre("step_00000020", "step_00000030"));
   // A run that goes on from an older checkpoint neither deletes nor counts those of the other one,
   // and replaces the one it meets.
-  ASSERT_TRUE(SaveStep(store, 12).ok());
-  ASSERT_TRUE(SaveStep(store, 14).ok());
-  ASSERT_TRUE(SaveStep(store, 16).ok());
+  ASSERT_TRUE(SaveStep(store, 12, 2).ok());
+  ASSERT_TRUE(SaveStep(store, 14, 2).ok());
+  ASSERT_TRUE(SaveStep(store, 16, 2).ok());
   EXPECT_THAT(folder.List(),
               ElementsAre("step_00000014", "step_00000016", "step_00000020", "step_00000030"));
   ASSERT_TRUE(store.Save(StateOf(30), {}, {}).ok());
+  ASSERT_TRUE(store.DeleteOlder(30, 2).ok());
   EXPECT_THAT(folder.List(), ElementsAre("step_00000020", "step_00000030"));
   EXPECT_TRUE(store.LoadLatest(nullptr)->weights.tensors().empty());
 
-  CheckpointStore one(folder.path(), 1);
-  ASSERT_TRUE(SaveStep(one, 5).ok());
+  ASSERT_TRUE(SaveStep(store, 5, 1).ok());
   EXPECT_THAT(folder.List(), ElementsAre("step_00000005", "step_00000020", "step_00000030"));
 }
 
@@ -142,7 +144,7 @@ TEST(CheckpointTest, LeavesOtherFilesAlone) {
   WriteBytes(folder / "step_x", "mine");
   WriteBytes(folder / "step_", "mine");
   std::filesystem::create_directories(folder / ".step_00000009.tmp-1/sub");
-  CheckpointStore store(folder.path(), 1);
+  CheckpointStore store(folder.path());
   EXPECT_EQ(store.LoadLatest(nullptr).status().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(SaveStep(store, 3).ok());
   EXPECT_THAT(folder.List(), ElementsAre("notes.txt", "step_", "step_00000003", "step_x"));
@@ -150,7 +152,7 @@ TEST(CheckpointTest, LeavesOtherFilesAlone) {
 
 TEST(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
   TempFolder folder;
-  CheckpointStore store(folder.path(), 9);
+  CheckpointStore store(folder.path());
   for (int64_t step : {1, 2, 3, 4, 5, 6}) ASSERT_TRUE(SaveStep(store, step).ok());
   std::filesystem::resize_file(folder / "step_00000006/state.pb", 300 << 20);  // zeros
   const std::string weights = folder / "step_00000005/weights.safetensors";
@@ -187,7 +189,7 @@ TEST(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
 
 TEST(CheckpointTest, SavingOverABrokenOneHealsIt) {
   TempFolder folder;
-  CheckpointStore store(folder.path(), 1);
+  CheckpointStore store(folder.path());
   ASSERT_TRUE(SaveStep(store, 6).ok());
   std::filesystem::remove(folder / "step_00000006/weights.safetensors");
   WriteBytes(folder / "step_00000006/more", "");
@@ -198,7 +200,7 @@ TEST(CheckpointTest, SavingOverABrokenOneHealsIt) {
 TEST(CheckpointTest, ThereMayBeNone) {
   TempFolder folder;
   for (const std::string& path : {folder.path(), folder / "none"}) {
-    const absl::Status status = CheckpointStore(path, 1).LoadLatest(nullptr).status();
+    const absl::Status status = CheckpointStore(path).LoadLatest(nullptr).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(std::string(status.message()), HasSubstr(path));
   }
@@ -208,17 +210,17 @@ TEST(CheckpointTest, ThereMayBeNone) {
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(std::string(status.message()), HasSubstr(folder / name));
   }
-  EXPECT_FALSE(CheckpointStore(folder / "file", 1).LoadLatest(nullptr).ok());
+  EXPECT_FALSE(CheckpointStore(folder / "file").LoadLatest(nullptr).ok());
 }
 
 TEST(CheckpointTest, ProbesBeforeARun) {
   TempFolder folder;
-  CheckpointStore store(folder / "a/b", 1);
+  CheckpointStore store(folder / "a/b");
   ASSERT_TRUE(store.ProbeWritable().ok());
   EXPECT_TRUE(std::filesystem::is_empty(folder / "a/b"));
   WriteBytes(folder / "file", "");
   for (const std::string& path : {folder / "file", folder / "file/x", std::string("/proc/x")}) {
-    CheckpointStore unwritable(path, 1);
+    CheckpointStore unwritable(path);
     for (const absl::Status& status : {unwritable.ProbeWritable(), SaveStep(unwritable, 1)}) {
       EXPECT_FALSE(status.ok());
       EXPECT_THAT(std::string(status.message()), HasSubstr(path));
@@ -228,7 +230,7 @@ TEST(CheckpointTest, ProbesBeforeARun) {
 
 TEST(CheckpointTest, AFailedSaveLeavesTheOthers) {
   TempFolder folder;
-  CheckpointStore store(folder.path(), 1);
+  CheckpointStore store(folder.path());
   ASSERT_TRUE(SaveStep(store, 1).ok());
   const std::vector<NamedTensor> twice = {{"a", {nullptr, Shape{0}, DType::kF32}},
                                           {"a", {nullptr, Shape{0}, DType::kF32}}};
@@ -237,9 +239,31 @@ TEST(CheckpointTest, AFailedSaveLeavesTheOthers) {
   ExpectStep(store.LoadLatest(nullptr), 1);
 }
 
+// Whoever writes a state can write its sum as well.
+TEST(CheckpointTest, NumbersThatNoRunHasAreRefused) {
+  TempFolder folder;
+  CheckpointStore store(folder.path());
+  ASSERT_TRUE(SaveStep(store, 3).ok());
+  const std::string path = folder / "step_00000003/state.pb";
+  CheckpointFile file;
+  ASSERT_TRUE(file.ParseFromString(ReadBytes(path)));
+  for (const auto& [step, position] : std::vector<std::pair<int64_t, int64_t>>{
+           {-1, 0}, {3, -64}, {3, std::numeric_limits<int64_t>::max()}}) {
+    CheckpointState state = StateOf(3);
+    state.set_step(step);
+    state.set_position(position);
+    file.set_state(state.SerializeAsString());
+    file.set_state_sha256(Sha256(file.state()));
+    WriteBytes(path, file.SerializeAsString());
+    EXPECT_EQ(
+        LoadCheckpoint(folder / "step_00000003").status(),
+        absl::DataLossError(absl::StrCat(path, ": step ", step, " after ", position, " samples")));
+  }
+}
+
 TEST(CheckpointTest, EveryFlippedByteIsFound) {
   TempFolder folder;
-  CheckpointStore store(folder.path(), 1);
+  CheckpointStore store(folder.path());
   ASSERT_TRUE(SaveStep(store, 8).ok());
   std::mt19937_64 random(1);
   for (const char* name : {"weights.safetensors", "optimizer.safetensors", "state.pb"}) {
@@ -279,9 +303,9 @@ TEST(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
     const pid_t child = fork();
     if (child == 0) {
       close(told[0]);
-      CheckpointStore store(folder.path(), 1 + round % 3);
+      CheckpointStore store(folder.path());
       for (int64_t next = step + 1;; ++next) {
-        if (!SaveStep(store, next).ok()) _exit(1);
+        if (!SaveStep(store, next, 1 + round % 3).ok()) _exit(1);
         if (write(told[1], &next, sizeof(next)) != sizeof(next)) _exit(2);
       }
     }
@@ -300,7 +324,7 @@ TEST(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
 
     std::vector<std::string> skipped;
     const absl::StatusOr<Checkpoint> checkpoint =
-        CheckpointStore(folder.path(), 1).LoadLatest(&skipped);
+        CheckpointStore(folder.path()).LoadLatest(&skipped);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
     EXPECT_TRUE(skipped.empty()) << skipped[0];
     EXPECT_GE(checkpoint->state.step(), step);
@@ -311,8 +335,8 @@ TEST(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
     }
     step = checkpoint->state.step();
   }
-  CheckpointStore store(folder.path(), 1);
-  ASSERT_TRUE(SaveStep(store, step + 1).ok());
+  CheckpointStore store(folder.path());
+  ASSERT_TRUE(SaveStep(store, step + 1, 1).ok());
   EXPECT_EQ(folder.List().size(), 1u);  // no temporaries of the dead are left
 }
 

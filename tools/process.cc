@@ -1,0 +1,55 @@
+#include "tools/process.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "tools/command_line.h"
+
+namespace gyre {
+namespace {
+
+// Of any thread: nothing is allocated here.
+[[noreturn]] void OnTerminate() {
+  const char* what = "a broken invariant";
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    what = "out of memory";
+  } catch (const std::exception& thrown) {
+    what = thrown.what();
+  } catch (...) {
+  }
+  char line[256];
+  const int size = std::snprintf(line, sizeof(line), "error: %s\n", what);
+  if (write(STDERR_FILENO, line, static_cast<size_t>(size)) < 0) _exit(kExitFailed);
+  _exit(kExitFailed);
+}
+
+}  // namespace
+
+void PrepareProcess() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    // Read-only, so that printing to it fails as it would have.
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", O_RDONLY);
+  }
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::set_terminate(OnTerminate);
+}
+
+int FinishOutput(int exit_code) {
+  errno = 0;
+  if ((std::fflush(stdout) == 0 && std::ferror(stdout) == 0) || exit_code != 0) return exit_code;
+  std::fprintf(stderr, "error: cannot write standard output%s%s\n", errno != 0 ? ": " : "",
+               errno != 0 ? std::strerror(errno) : "");
+  return kExitFailed;
+}
+
+}  // namespace gyre
