@@ -84,23 +84,17 @@ double Largest(const GemmSpec& spec) {
   return static_cast<double>(std::max({spec.m, spec.n, spec.k}));
 }
 
-template <typename Spec>
-double LargestOfWindow(const Spec& spec) {
+double Largest(const Conv2dSpec& spec) {
   const Window2d& window = spec.window;
   const int64_t padded_h = window.padding_top + spec.h + window.padding_bottom;
   const int64_t padded_w = window.padding_left + spec.w + window.padding_right;
   const int64_t widest =
       std::max({spec.n, window.stride_h, window.stride_w, window.dilation_h, window.dilation_w});
-  return std::max(Product({widest}), Product({padded_h, padded_w, spec.c}));
-}
-
-double Largest(const Conv2dSpec& spec) {
   return std::max(
-      {LargestOfWindow(spec), Product({spec.out_h(), spec.out_w(), spec.filters}),
+      {Product({widest}), Product({padded_h, padded_w, spec.c}),
+       Product({spec.out_h(), spec.out_w(), spec.filters}),
        Product({spec.filters, spec.c / spec.groups, spec.window.kernel_h, spec.window.kernel_w})});
 }
-
-double Largest(const Pool2dSpec& spec) { return LargestOfWindow(spec); }
 
 // Log-softmax it leaves: oneDNN 2.6 errs by 3e-6, sixty times a rounding, which would show in every
 // loss.
