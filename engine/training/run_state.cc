@@ -125,8 +125,8 @@ absl::Status RunState::OpenOutput(bool test_again) {
 
 absl::Status RunState::Save(const Model& model, Stream& stream) {
   // Nobody goes on, perhaps into an error that ends all, before it is written.
-  RETURN_IF_ERROR(communication_.LeaderDoes("writing a checkpoint",
-                                            [&] { return Write(model, stream); }));
+  RETURN_IF_ERROR(
+      communication_.LeaderDoes("writing a checkpoint", [&] { return Write(model, stream); }));
   saved_step_ = step_;
   return absl::OkStatus();
 }
