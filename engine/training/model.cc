@@ -14,6 +14,9 @@
 namespace gyre {
 namespace {
 
+// A batch of this size is planned whatever the capacity, for the plan's error says what would do.
+constexpr size_t kPlannedBytes = size_t{64} << 20;
+
 // Before anything is prepared for a batch that the memory cannot hold.
 absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& options,
                             int64_t global_batch) {
@@ -23,11 +26,10 @@ absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& op
     double bytes =
         samples * static_cast<double>(SizeOf(label ? DType::kI32 : options.shape.compute));
     for (const int64_t extent : input.dims()) bytes *= static_cast<double>(extent);
-    if (bytes <= static_cast<double>(options.capacity_bytes)) continue;
+    if (bytes <= static_cast<double>(std::max(options.capacity_bytes, kPlannedBytes))) continue;
     return absl::ResourceExhaustedError(absl::StrFormat(
         "%s: input \"%s\": a batch of %d samples takes %.0f bytes on a rank, the device's memory "
-        "has "
-        "%d; lower the batch",
+        "has %d; lower the batch",
         net.source->Where(input), input.name(), global_batch, bytes, options.capacity_bytes));
   }
   return absl::OkStatus();
@@ -99,10 +101,6 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   if (options.train) {
     ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
     plan.options.shape = plan.train->spec.shape;
-    if (plan.train->order.gradients.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          net.source->file(), ": the net has no parameters to train; add a layer such as dense"));
-    }
   }
   if (options.test_samples > 0) {
     ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));

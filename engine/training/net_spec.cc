@@ -234,7 +234,8 @@ class Inference {
     }
     if (!any_trained) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: the net has no parameter to train, or each learning_rate_multiplier is 0",
+          "%s: the net has no parameter to train: add a layer such as dense, or give one a "
+          "learning_rate_multiplier above 0",
           config_.source->file()));
     }
     for (size_t v = 0; v < net_.values.size(); ++v) {

@@ -62,7 +62,8 @@ const BadInput kNetTexts[] = {
      .net = {"layer { name: \"loss\" input: \"fc\" input: \"label\" softmax_cross_entropy {} }",
              ""}},
     {.name = "NothingToTrain",
-     .message = "@/net.textproto: the net has no parameters to train; add a layer such as dense",
+     .message = "@/net.textproto: the net has no parameter to train: add a layer such as dense, or "
+                "give one a learning_rate_multiplier above 0",
      .net = {"conv2d { filters: 4 kernel: 3 } }\nlayer { name: \"fc\" dense { outputs: 3 } }",
              "flatten {} }\nlayer { name: \"fc\" relu {} }"}},
     {.name = "LayerBeyondAllExtents",

@@ -470,8 +470,8 @@ TEST(NetTest, ErrorsNameTheLayerAndThePlace) {
   EXPECT_EQ(PlanError(R"(
 layer { name: "fc" dense { outputs: 4 weight { learning_rate_multiplier: 0 } use_bias: false } }
 layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })"),
-            "test.textproto: the net has no parameter to train, or each learning_rate_multiplier "
-            "is 0");
+            "test.textproto: the net has no parameter to train: add a layer such as dense, or give "
+            "one a learning_rate_multiplier above 0");
   EXPECT_EQ(
       PlanError(R"(
 layer { name: "fc" dense { outputs: 4 } }
