@@ -10,7 +10,6 @@
 
 #include "engine/runtime/device/buffer.h"
 #include "engine/runtime/device/cuda_device.h"
-#include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "tests/cuda/fake_cudart.h"
 
 namespace gyre {

@@ -69,8 +69,8 @@ std::vector<Launch> Launches();
 int CurrentGpu();
 
 // For fakes of libraries.  Work on a stream, checked, captured and recorded as a kernel launch is,
-// and done when the stream comes to it, at each replay again.
-int Enqueue(void* stream, const std::string& name, std::function<void()> work);
+// and done, if there is any to do, when the stream comes to it, at each replay again.
+int Enqueue(void* stream, const std::string& name, std::function<void()> work = nullptr);
 // Whether all of [data, data + bytes) lies in one allocation of device memory.
 bool IsDeviceMemory(const void* data, size_t bytes);
 // The same byte where this process can touch it.  Precondition: IsDeviceMemory(device, 1).

@@ -86,6 +86,7 @@ class KernelsTest : public CudaDeviceTest {
 
   void TearDown() override {
     buffers_.clear();
+    layers_.clear();
     CudaDeviceTest::TearDown();
   }
 
@@ -102,7 +103,8 @@ class KernelsTest : public CudaDeviceTest {
                    const Primitives& primitives) {
     LayerConfig config;
     GYRE_CHECK(google::protobuf::TextFormat::ParseFromString(c.config, &config));
-    ASSIGN_OR_RETURN(const auto layer, CreateLayer(config));
+    ASSIGN_OR_RETURN(layers_.emplace_back(), CreateLayer(config));
+    Layer* const layer = layers_.back().get();
     std::vector<DType> dtypes(c.inputs.size(), compute);
     if (c.has_labels) dtypes.back() = DType::kI32;
     std::vector<uint8_t> needs_gradient;
@@ -200,6 +202,7 @@ class KernelsTest : public CudaDeviceTest {
   FakeCublasLt cublaslt_;
   FakeCudnn cudnn_;
   std::unique_ptr<Primitives> fallback_, vendor_;
+  std::vector<std::unique_ptr<Layer>> layers_;  // what they prepare outlives its work
   std::vector<Buffer> buffers_;
 };
 

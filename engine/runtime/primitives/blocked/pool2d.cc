@@ -1,7 +1,7 @@
-// Pooling with the channels of a pixel as vectors, a block of them at a time, so that what a window
-// has so far stays in registers or the L1 cache.  Forward works on rows of outputs, backward on
-// rows of the image: a sum per pixel over the windows that hold it, in the order of the outputs, so
-// nothing is added to by two threads.
+// Pooling with the channels of a pixel as vectors, a chunk of them at a time, so that what a window
+// has so far stays in registers.  Forward works on rows of outputs, backward on rows of the image:
+// a sum per pixel over the windows that hold it, in the order of the outputs, so nothing is added
+// to by two threads.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -13,15 +13,17 @@
 namespace gyre {
 namespace {
 
-constexpr int64_t kBlock = 64;  // channels
-
 using Geometry = PoolGeometry<int64_t>;
 using Range = Geometry::Range;
 
-// What blocks of channels have in common: calls block(first channel, count) for each.
+// Calls chunk<count>(first channel) for chunks of channels: a number of them that the compiler
+// knows is a number of registers, and twenty channels are a wide vector and a narrow one.
 template <typename F>
-void ForEachBlock(int64_t channels, const F& block) {
-  for (int64_t c = 0; c < channels; c += kBlock) block(c, std::min(kBlock, channels - c));
+void ForEachChunk(int64_t channels, const F& chunk) {
+  int64_t c = 0;
+  for (; c + 16 <= channels; c += 16) chunk.template operator()<16>(c);
+  for (; c + 4 <= channels; c += 4) chunk.template operator()<4>(c);
+  for (; c < channels; ++c) chunk.template operator()<1>(c);
 }
 
 // Rows of outputs, numbered through all images.  Position: of a maximum in its window.
@@ -39,24 +41,26 @@ struct MaxForward {
       for (int64_t column = 0; column < g.out_w; ++column) {
         const Range columns = g.ColumnsOf(column);
         const int64_t out = (row * g.out_w + column) * g.c;
-        ForEachBlock(g.c, [&](int64_t c, int64_t count) {
-          Block(image + c, rows, columns, g.PositionIn(row % g.out_h, column, 0, 0), count,
-                y + out + c, saved == nullptr ? nullptr : saved + out + c);
+        const int64_t origin = g.PositionIn(row % g.out_h, column, 0, 0);
+        ForEachChunk(g.c, [&]<int kCount>(int64_t c) {
+          Chunk<kCount>(image + c, rows, columns, origin, y + out + c,
+                        saved == nullptr ? nullptr : saved + out + c);
         });
       }
     }
   }
 
   // origin: the position of the image's first pixel in the window, were it there.
-  void Block(const T* image, Range rows, Range columns, int64_t origin, int64_t count, T* to,
+  template <int kCount>
+  void Chunk(const T* image, Range rows, Range columns, int64_t origin, T* to,
              Position* positions) const {
     using At = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;  // as wide as T, for vectors
-    T best[kBlock];
-    At at[kBlock];
+    T best[kCount];
+    At at[kCount];
     const T* first = image + (rows.begin * g.w + columns.begin) * g.c;
     const auto first_at = static_cast<At>(origin + rows.begin * g.kernel_w + columns.begin);
 #pragma omp simd
-    for (int64_t c = 0; c < count; ++c) {
+    for (int c = 0; c < kCount; ++c) {
       best[c] = first[c];
       at[c] = first_at;
     }
@@ -65,17 +69,17 @@ struct MaxForward {
         const T* here = image + (row * g.w + column) * g.c;
         const auto here_at = static_cast<At>(origin + row * g.kernel_w + column);
 #pragma omp simd
-        for (int64_t c = 0; c < count; ++c) {
+        for (int c = 0; c < kCount; ++c) {
           const bool take = (here[c] > best[c]) | (here[c] != here[c]);  // a NaN beats all
           best[c] = take ? here[c] : best[c];
           at[c] = take ? here_at : at[c];
         }
       }
     }
-    std::copy_n(best, count, to);
+    std::copy_n(best, kCount, to);
     if (positions == nullptr) return;
 #pragma omp simd
-    for (int64_t c = 0; c < count; ++c) positions[c] = static_cast<Position>(at[c]);
+    for (int c = 0; c < kCount; ++c) positions[c] = static_cast<Position>(at[c]);
   }
 };
 
@@ -92,24 +96,25 @@ struct AverageForward {
       for (int64_t column = 0; column < g.out_w; ++column) {
         const Range columns = g.ColumnsOf(column);
         T* to = y + (row * g.out_w + column) * g.c;
-        ForEachBlock(
-            g.c, [&](int64_t c, int64_t count) { Block(image + c, rows, columns, count, to + c); });
+        ForEachChunk(
+            g.c, [&]<int kCount>(int64_t c) { Chunk<kCount>(image + c, rows, columns, to + c); });
       }
     }
   }
 
-  void Block(const T* image, Range rows, Range columns, int64_t count, T* to) const {
-    T sum[kBlock] = {};
+  template <int kCount>
+  void Chunk(const T* image, Range rows, Range columns, T* to) const {
+    T sum[kCount] = {};
     for (int64_t row = rows.begin; row < rows.end; ++row) {
       for (int64_t column = columns.begin; column < columns.end; ++column) {
         const T* here = image + (row * g.w + column) * g.c;
 #pragma omp simd
-        for (int64_t c = 0; c < count; ++c) sum[c] += here[c];
+        for (int c = 0; c < kCount; ++c) sum[c] += here[c];
       }
     }
     const T pixels = static_cast<T>(rows.size() * columns.size());
 #pragma omp simd
-    for (int64_t c = 0; c < count; ++c) to[c] = sum[c] / pixels;
+    for (int c = 0; c < kCount; ++c) to[c] = sum[c] / pixels;
   }
 };
 
@@ -150,8 +155,12 @@ struct MaxBackward {
                          static_cast<Position>(g.PositionIn(out_row, out_column, row, column));
                      const T* from = dy + first;
                      const Position* at = saved + first;
+                     ForEachChunk(g.c, [&]<int kCount>(int64_t first) {
 #pragma omp simd
-                     for (int64_t c = 0; c < g.c; ++c) sums[c] += at[c] == here ? from[c] : T{0};
+                       for (int c = 0; c < kCount; ++c) {
+                         sums[first + c] += at[first + c] == here ? from[first + c] : T{0};
+                       }
+                     });
                    });
   }
 };
@@ -169,8 +178,10 @@ struct AverageBackward {
           const T pixels =
               static_cast<T>(g.RowsOf(out_row).size() * g.ColumnsOf(out_column).size());
           const T* from = dy + first;
+          ForEachChunk(g.c, [&]<int kCount>(int64_t first) {
 #pragma omp simd
-          for (int64_t c = 0; c < g.c; ++c) sums[c] += from[c] / pixels;
+            for (int c = 0; c < kCount; ++c) sums[first + c] += from[first + c] / pixels;
+          });
         });
   }
 };
