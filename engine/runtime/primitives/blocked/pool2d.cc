@@ -26,6 +26,10 @@ void ForEachChunk(int64_t channels, const F& chunk) {
   for (; c < channels; ++c) chunk.template operator()<1>(c);
 }
 
+// Integers as wide as T, so that one vector of them goes with one of T.
+template <typename T>
+using AsWide = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
+
 // Rows of outputs, numbered through all images.  Position: of a maximum in its window.
 template <typename T, typename Position>
 struct MaxForward {
@@ -54,7 +58,7 @@ struct MaxForward {
   template <int kCount>
   void Chunk(const T* image, Range rows, Range columns, int64_t origin, T* to,
              Position* positions) const {
-    using At = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;  // as wide as T, for vectors
+    using At = AsWide<T>;
     T best[kCount];
     At at[kCount];
     const T* first = image + (rows.begin * g.w + columns.begin) * g.c;
@@ -119,10 +123,10 @@ struct AverageForward {
 };
 
 // Rows of the image, numbered through all images: sums over the windows that hold a pixel, in the
-// order of the outputs.  add(output row, output column, pixel's row and column, index of the
-// window's first channel, sums) adds what a window gives to a pixel.
-template <typename T, typename Add>
-void SumOverWindows(const Geometry& g, T* dx, int64_t begin, int64_t end, const Add& add) {
+// order of the outputs.  give(output row, output column, row, columns, index of the window's first
+// channel, the row's sums) adds what a window gives to its columns of a row.
+template <typename T, typename Give>
+void SumOverWindows(const Geometry& g, T* dx, int64_t begin, int64_t end, const Give& give) {
   for (int64_t i = begin; i < end; ++i) {
     const int64_t image = i / g.h, row = i % g.h;
     T* sums = dx + i * g.w * g.c;
@@ -131,10 +135,7 @@ void SumOverWindows(const Geometry& g, T* dx, int64_t begin, int64_t end, const 
     for (int64_t out_row = rows.begin; out_row < rows.end; ++out_row) {
       for (int64_t out_column = 0; out_column < g.out_w; ++out_column) {
         const int64_t first = ((image * g.out_h + out_row) * g.out_w + out_column) * g.c;
-        const Range columns = g.ColumnsOf(out_column);
-        for (int64_t column = columns.begin; column < columns.end; ++column) {
-          add(out_row, out_column, row, column, first, sums + column * g.c);
-        }
+        give(out_row, out_column, row, g.ColumnsOf(out_column), first, sums);
       }
     }
   }
@@ -149,19 +150,33 @@ struct MaxBackward {
 
   void operator()(int64_t begin, int64_t end) const {
     SumOverWindows(g, dx, begin, end,
-                   [this](int64_t out_row, int64_t out_column, int64_t row, int64_t column,
+                   [this](int64_t out_row, int64_t out_column, int64_t row, Range columns,
                           int64_t first, T* sums) {
-                     const auto here =
-                         static_cast<Position>(g.PositionIn(out_row, out_column, row, column));
-                     const T* from = dy + first;
-                     const Position* at = saved + first;
-                     ForEachChunk(g.c, [&]<int kCount>(int64_t first) {
-#pragma omp simd
-                       for (int c = 0; c < kCount; ++c) {
-                         sums[first + c] += at[first + c] == here ? from[first + c] : T{0};
-                       }
+                     const int64_t origin = g.PositionIn(out_row, out_column, row, 0);
+                     ForEachChunk(g.c, [&]<int kCount>(int64_t c) {
+                       Chunk<kCount>(dy + first + c, saved + first + c, origin, columns, sums + c);
                      });
                    });
+  }
+
+  // origin: the position of the row's first pixel in the window, were it there.
+  template <int kCount>
+  void Chunk(const T* from, const Position* positions, int64_t origin, Range columns,
+             T* sums) const {
+    // A store through `sums` could otherwise seem to change a byte of `positions`.
+    AsWide<T> at[kCount];
+    T gradient[kCount];
+#pragma omp simd
+    for (int c = 0; c < kCount; ++c) {
+      at[c] = positions[c];
+      gradient[c] = from[c];
+    }
+    for (int64_t column = columns.begin; column < columns.end; ++column) {
+      const auto here = static_cast<AsWide<T>>(origin + column);
+      T* to = sums + column * g.c;
+#pragma omp simd
+      for (int c = 0; c < kCount; ++c) to[c] += at[c] == here ? gradient[c] : T{0};
+    }
   }
 };
 
@@ -174,15 +189,24 @@ struct AverageBackward {
   void operator()(int64_t begin, int64_t end) const {
     SumOverWindows(
         g, dx, begin, end,
-        [this](int64_t out_row, int64_t out_column, int64_t, int64_t, int64_t first, T* sums) {
-          const T pixels =
-              static_cast<T>(g.RowsOf(out_row).size() * g.ColumnsOf(out_column).size());
-          const T* from = dy + first;
-          ForEachChunk(g.c, [&]<int kCount>(int64_t first) {
-#pragma omp simd
-            for (int c = 0; c < kCount; ++c) sums[first + c] += from[first + c] / pixels;
+        [this](int64_t out_row, int64_t, int64_t, Range columns, int64_t first, T* sums) {
+          const T pixels = static_cast<T>(g.RowsOf(out_row).size() * columns.size());
+          ForEachChunk(g.c, [&]<int kCount>(int64_t c) {
+            Chunk<kCount>(dy + first + c, pixels, columns, sums + c);
           });
         });
+  }
+
+  template <int kCount>
+  void Chunk(const T* from, T pixels, Range columns, T* sums) const {
+    T share[kCount];
+#pragma omp simd
+    for (int c = 0; c < kCount; ++c) share[c] = from[c] / pixels;
+    for (int64_t column = columns.begin; column < columns.end; ++column) {
+      T* to = sums + column * g.c;
+#pragma omp simd
+      for (int c = 0; c < kCount; ++c) to[c] += share[c];
+    }
   }
 };
 
