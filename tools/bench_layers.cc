@@ -43,16 +43,18 @@ double Median(std::vector<double> values) {
 // One layer with memory for all that it touches.
 class LayerBench {
  public:
-  LayerBench(const NetNode& node, const DeviceChoice& choice, Stream& stream)
-      : node_(node), choice_(choice), stream_(stream) {}
+  LayerBench(const NetSpec& net, const NetNode& node, const DeviceChoice& choice, Stream& stream)
+      : net_(net), node_(node), choice_(choice), stream_(stream) {}
 
   absl::Status Allocate() {
-    for (const StateSpec& state : node_.spec.states) {
+    for (size_t s = 0; s < node_.spec.states.size(); ++s) {
+      const StateSpec& state = node_.spec.states[s];
       ASSIGN_OR_RETURN(Tensor view, Filled(state));
       states_.push_back(view);
-      const bool has_gradient = state.kind == StateKind::kInput ||
-                                state.kind == StateKind::kOutput ||
-                                state.kind == StateKind::kParameter;
+      const bool has_gradient =
+          state.kind == StateKind::kInput
+              ? net_.values[node_.inputs[s]].needs_gradient
+              : state.kind == StateKind::kOutput || state.kind == StateKind::kParameter;
       view.data = nullptr;
       if (has_gradient && IsReal(state.dtype)) {
         ASSIGN_OR_RETURN(view, Filled(state));
@@ -121,6 +123,7 @@ class LayerBench {
     return backward ? node_.layer->Backward(context) : node_.layer->Forward(context);
   }
 
+  const NetSpec& net_;
   const NetNode& node_;
   const DeviceChoice& choice_;
   Stream& stream_;
@@ -139,7 +142,7 @@ absl::StatusOr<DType> ReadPrecision(const std::string& name) {
 
 absl::Status BenchLayer(const NetSpec& net, const NetNode& node, const DeviceChoice& choice,
                         const DevicePeaks& peaks, Stream& stream) {
-  LayerBench bench(node, choice, stream);
+  LayerBench bench(net, node, choice, stream);
   RETURN_IF_ERROR(bench.Allocate());
   for (const bool backward : {false, true}) {
     if (backward ? !node.backward : node.applied_by_producer) continue;
