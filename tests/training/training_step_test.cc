@@ -61,8 +61,6 @@ Outcome Train(CommunicationThread& communication, Device* device, const Primitiv
   const auto stream = *device->NewStream();
   const auto model = *Model::Create(*std::move(plan), *device, *stream);
   EXPECT_TRUE(model->Initialize(*stream).ok());
-  const auto step = *TrainingStep::Create(*model, *optimizer, clip_norm, {.image = 0, .label = 1},
-                                          *device, *stream, communication);
 
   const Share share = ShareOf(kBatch, communication.rank(), communication.size());
   const Tensor input = model->train().input(0);
@@ -87,6 +85,9 @@ Outcome Train(CommunicationThread& communication, Device* device, const Primitiv
   batch.labels = {labels.data(), Shape({share.count}), DType::kI32};
   batch.samples = samples;
   batch.first_position = share.first;
+  // After the batch: steps in flight end before its memory does.
+  const auto step = *TrainingStep::Create(*model, *optimizer, clip_norm, {.image = 0, .label = 1},
+                                          *device, *stream, communication);
   for (int s = 0; s < kSteps; ++s) {
     StepScalars scalars;
     scalars.step = static_cast<uint64_t>(s);
