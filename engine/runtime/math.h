@@ -5,7 +5,8 @@
 
 namespace gyre {
 
-// The smallest integer not below a / b.  Precondition: a >= 0, b > 0, and a + b - 1 is representable.
+// The smallest integer not below a / b.  Precondition: a >= 0, b > 0, and a + b - 1 is
+// representable.
 template <typename Integer>
 HOST_DEVICE constexpr Integer CeilDiv(Integer a, Integer b) {
   return (a + b - 1) / b;

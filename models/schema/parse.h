@@ -1,7 +1,7 @@
 // parse.h: reads a model's text files and says precisely what is wrong with them.
 //
-// Errors are InvalidArgument (NotFound for a missing file; a pipe, a device and more than 64 MiB are
-// no model) of the form
+// Errors are InvalidArgument (NotFound for a missing file; a pipe, a device and more than 64 MiB
+// are no model) of the form
 //   lenet.textproto:14:3: layer "conv1": unknown field "kernal"; did you mean "kernel"?
 #pragma once
 
@@ -31,8 +31,9 @@ struct Parsed {
 
 // Parses, applies the overrides (as Split hands them out), and checks what can be known without
 // data or other files: required fields, the trainer's ranges, finite numbers, names (unique,
-// non-empty, of few characters), one type a layer.  A layer's own ranges are its Infer's affair.  An error about a
-// field that an override set names the override: `--set batch=0: batch must be >= 1, got 0`.
+// non-empty, of few characters), one type a layer.  A layer's own ranges are its Infer's affair. An
+// error about a field that an override set names the override: `--set batch=0: batch must be >= 1,
+// got 0`.
 absl::StatusOr<Parsed<NetConfig>> ParseNet(const std::string& path,
                                            std::span<const std::string> overrides = {});
 absl::StatusOr<Parsed<NetConfig>> ParseNetText(std::string_view text, const std::string& file,

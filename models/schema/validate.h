@@ -10,8 +10,9 @@
 
 namespace gyre {
 
-// InvalidArgument for the first mistake, with its position.  Names have at most 100 characters, each
-// an ASCII letter, a digit, "_" or "-"; integers that the trainer bounds from below end at 2^31 - 1.
+// InvalidArgument for the first mistake, with its position.  Names have at most 100 characters,
+// each an ASCII letter, a digit, "_" or "-"; integers that the trainer bounds from below end at
+// 2^31 - 1.
 absl::Status Validate(const NetConfig& net, const SourceMap& source);
 absl::Status Validate(const TrainerConfig& trainer, const SourceMap& source);
 

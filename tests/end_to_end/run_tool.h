@@ -34,8 +34,8 @@ struct ToolResult {
 // A tool under way; destroyed before Wait, it is killed with all its ranks.
 class Tool {
  public:
-  // tool: "train", "evaluate", "export".  Under mpirun, what follows an argument ":" are those of one
-  // rank more.
+  // tool: "train", "evaluate", "export".  Under mpirun, what follows an argument ":" are those of
+  // one rank more.
   Tool(const std::string& tool, const std::vector<std::string>& arguments,
        const ToolOptions& options = {});
   Tool(const Tool&) = delete;
