@@ -7,9 +7,9 @@ Primitives::Primitives(DeviceKind device, int threads) {
   GYRE_CHECK(device != DeviceKind::kCuda);
   libraries_.push_back(NewOneDnnLibrary(threads));
   const PrimitiveLibrary* onednn = libraries_.back().get();
-  auto reference = NewBlockedLibrary();
-  libraries_.push_back(NewConvertingLibrary({onednn, reference.get()}));
-  libraries_.push_back(std::move(reference));
+  auto blocked = NewBlockedLibrary();
+  libraries_.push_back(NewConvertingLibrary({onednn, blocked.get()}));
+  libraries_.push_back(std::move(blocked));
   libraries_.push_back(NewReferenceLibrary());
 }
 
