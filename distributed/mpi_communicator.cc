@@ -1,19 +1,21 @@
 // mpi_communicator.cc: ranks as processes under Open MPI's mpirun.
 //
 // MPI is asked for MPI_THREAD_FUNNELED only: one thread starts it, makes every call and finishes
-// it.  An abort from another thread is a flag that this thread picks up in its next call.  Nobody
-// else in the program uses MPI, so MPI_COMM_WORLD needs no duplicate.
+// it.  Nobody else in the program uses MPI, so MPI_COMM_WORLD needs no duplicate.
+//
+// A rank that fails leaves without a word to MPI, and mpirun ends the others: MPI_Abort in one rank
+// while another is in MPI_Finalize can deadlock mpirun itself (Open MPI 4.1, PMIx 4.2).
 
 #include <mpi.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <string>
-#include <thread>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -31,9 +33,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kAbortExitCode = 1;
-// The thread that owns MPI makes a call every 50 us while it waits; in 2 s it has come by, or it
-// hangs inside MPI and mpirun has to notice the death of this process instead.
-constexpr std::chrono::seconds kAbortPatience{2};
 
 // Where Open MPI puts shared memory unless told otherwise, and what tells it.  mpirun hands its own
 // --mca options to the ranks in such variables.
@@ -51,8 +50,7 @@ absl::Status CheckMpi(int code, const char* call) {
 
 class MpiCommunicator final : public Communicator {
  public:
-  explicit MpiCommunicator(int64_t timeout_ms)
-      : timeout_(timeout_ms), owner_(std::this_thread::get_id()) {}
+  explicit MpiCommunicator(int64_t timeout_ms) : timeout_(timeout_ms) {}
 
   absl::Status Open() {
     RETURN_IF_ERROR(KeepToItself());
@@ -77,7 +75,7 @@ class MpiCommunicator final : public Communicator {
 
   ~MpiCommunicator() override {
     if (!started_) return;
-    if (failed_ || aborting_) AbortHere();
+    if (failed_) EndJob();
     MPI_Finalize();  // nobody is left to hear of an error
   }
 
@@ -112,7 +110,6 @@ class MpiCommunicator final : public Communicator {
   }
 
   absl::StatusOr<bool> Test(Request request) override {
-    if (aborting_.load(std::memory_order_relaxed)) AbortHere();
     GYRE_CHECK(request >= 0 && request < static_cast<Request>(pending_.size()));
     Pending& pending = pending_[request];
     int done = 0;
@@ -134,12 +131,7 @@ class MpiCommunicator final : public Communicator {
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &ignored, MPI_STATUS_IGNORE);
   }
 
-  void Abort(const absl::Status&) override {
-    if (std::this_thread::get_id() == owner_) AbortHere();
-    aborting_ = true;
-    std::this_thread::sleep_for(kAbortPatience);
-    _exit(kAbortExitCode);
-  }
+  void Abort(const absl::Status&) override { EndJob(); }
 
  private:
   struct Pending {
@@ -162,7 +154,6 @@ class MpiCommunicator final : public Communicator {
 
   // Slots are used again, so that a steady state allocates nothing.
   absl::StatusOr<Request> NewRequest(size_t bytes, int peer, bool is_send) {
-    if (aborting_.load(std::memory_order_relaxed)) AbortHere();
     if (bytes > static_cast<size_t>(std::numeric_limits<int>::max())) {
       return absl::InvalidArgumentError(
           absl::StrCat("a message of ", bytes, " bytes; MPI counts to 2^31 - 1"));
@@ -194,18 +185,16 @@ class MpiCommunicator final : public Communicator {
                                             " bytes, expected ", pending.bytes));
   }
 
-  [[noreturn]] void AbortHere() {
-    folder_.reset();
-    MPI_Abort(MPI_COMM_WORLD, kAbortExitCode);
+  [[noreturn]] void EndJob() {
+    std::error_code ignored;
+    if (folder_) std::filesystem::remove_all(folder_->path(), ignored);
     _exit(kAbortExitCode);
   }
 
   const std::chrono::milliseconds timeout_;
-  const std::thread::id owner_;
   std::unique_ptr<SharedMemoryFolder> folder_;  // null: it is not ours to choose
   bool started_ = false;
   bool failed_ = false;
-  std::atomic<bool> aborting_ = false;
   int rank_ = 0, size_ = 1;
   std::vector<Pending> pending_;
   std::vector<Request> free_;
