@@ -8,12 +8,11 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <future>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,11 +41,13 @@ class CommunicationThread::Impl {
   // What all ranks must have in common is the text `what` and the bytes of `content`.
   struct Operation {
     std::string what;
-    std::string content = {};
-    std::optional<Tensor> inout = {};  // nothing to sum: only the agreement
+    std::string content;
+    std::optional<Tensor> inout;  // nothing to sum: only the agreement
     MemoryKind memory = MemoryKind::kPinnedHost;
     const Event* ready = nullptr;
     Device* device = nullptr;  // to use from now on
+    Ticket ticket = 0;
+    double result = 0;
   };
 
   explicit Impl(int64_t meeting_timeout_ms) : meeting_timeout_(meeting_timeout_ms) {}
@@ -54,7 +55,9 @@ class CommunicationThread::Impl {
   // Returns once `make` has run, or should have.
   absl::Status Start(MakeCommunicator make, std::string algorithm);
   absl::Status Stop();
-  Ticket Submit(Operation operation);
+  // describe(Operation&) fills in what differs from a barrier; `what` is empty but has room.
+  template <typename Describe>
+  Ticket Submit(const Describe& describe);
   absl::StatusOr<bool> Done(Ticket ticket);
   absl::StatusOr<double> Wait(Ticket ticket);
   void Abort(const absl::Status& reason);
@@ -92,10 +95,11 @@ class CommunicationThread::Impl {
   std::condition_variable work_, progress_;
   Phase phase_ = Phase::kOpening;
   bool stopping_ = false;
-  std::deque<Operation> queue_;  // the first is being executed
+  std::list<Operation> queue_;    // the first is being executed
+  std::list<Operation> results_;  // finished, not waited for
+  std::list<Operation> spare_;    // to be used again: a steady step allocates nothing
   Ticket submitted_ = 0, finished_ = 0;
-  std::unordered_map<Ticket, double> results_;  // finished, not waited for
-  absl::Status status_;                         // the first error
+  absl::Status status_;  // the first error
   absl::Status abort_reason_;
 
   std::atomic<bool> aborting_ = false;
@@ -159,12 +163,20 @@ absl::Status CommunicationThread::Impl::Open(const MakeCommunicator& make,
   return absl::OkStatus();
 }
 
-CommunicationThread::Ticket CommunicationThread::Impl::Submit(Operation operation) {
+template <typename Describe>
+CommunicationThread::Ticket CommunicationThread::Impl::Submit(const Describe& describe) {
   Ticket ticket;
   {
     std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(operation));
-    ticket = submitted_++;
+    if (spare_.empty()) spare_.emplace_back();
+    Operation& operation = spare_.front();
+    std::string what = std::move(operation.what), content = std::move(operation.content);
+    what.clear();
+    content.clear();
+    operation = {.what = std::move(what), .content = std::move(content), .inout = {}};
+    describe(operation);
+    operation.ticket = ticket = submitted_++;
+    queue_.splice(queue_.end(), spare_, spare_.begin());
   }
   work_.notify_all();
   return ticket;
@@ -182,11 +194,10 @@ absl::StatusOr<double> CommunicationThread::Impl::Wait(Ticket ticket) {
   GYRE_CHECK(ticket >= 0 && ticket < submitted_);
   progress_.wait(lock, [&] { return !status_.ok() || ticket < finished_; });
   RETURN_IF_ERROR(status_);
-  const auto found = results_.find(ticket);
+  const auto found = std::ranges::find(results_, ticket, &Operation::ticket);
   GYRE_CHECK(found != results_.end());
-  const double result = found->second;
-  results_.erase(found);
-  return result;
+  spare_.splice(spare_.begin(), results_, found);
+  return found->result;
 }
 
 void CommunicationThread::Impl::Abort(const absl::Status& reason) {
@@ -241,9 +252,9 @@ void CommunicationThread::Impl::Finish(absl::StatusOr<double> result) {
   {
     std::lock_guard lock(mutex_);
     if (!result.ok() && status_.ok()) status_ = result.status();
-    if (result.ok()) results_[finished_] = *result;
     if (!queue_.empty()) {
-      queue_.pop_front();
+      queue_.front().result = result.value_or(0);
+      results_.splice(results_.end(), queue_, queue_.begin());
       ++finished_;
     }
   }
@@ -342,38 +353,48 @@ absl::Status CommunicationThread::UseDevice(Device& device) {
   static constexpr const char* kNames[] = {"cpu", "sim", "cuda"};  // by DeviceKind
   const char* const name = kNames[static_cast<int>(device.kind())];
   return impl_
-      ->Wait(impl_->Submit({.what = absl::StrCat("the use of device ", name), .device = &device}))
+      ->Wait(impl_->Submit([&](auto& operation) {
+        absl::StrAppend(&operation.what, "the use of device ", name);
+        operation.device = &device;
+      }))
       .status();
 }
 
 bool CommunicationThread::sums_device_memory() const { return impl_->sums_device_memory(); }
 
-CommunicationThread::Ticket CommunicationThread::Submit(std::string label, Tensor inout,
+CommunicationThread::Ticket CommunicationThread::Submit(std::string_view label, Tensor inout,
                                                         const Event* ready, MemoryKind memory) {
   GYRE_CHECK(memory == MemoryKind::kPinnedHost || sums_device_memory());
-  return impl_->Submit(
-      {.what = absl::StrCat("sum of ", inout.elements(), " ", std::string(DTypeName(inout.dtype)),
-                            " \"", label, "\""),
-       .inout = inout,
-       .memory = memory,
-       .ready = ready});
+  return impl_->Submit([&](auto& operation) {
+    const std::string_view dtype = DTypeName(inout.dtype);
+    absl::StrAppend(&operation.what, "sum of ", inout.elements(), " ",
+                    absl::string_view(dtype.data(), dtype.size()), " \"",
+                    absl::string_view(label.data(), label.size()), "\"");
+    operation.inout = inout;
+    operation.memory = memory;
+    operation.ready = ready;
+  });
 }
 
 absl::StatusOr<bool> CommunicationThread::Done(Ticket ticket) { return impl_->Done(ticket); }
 
 absl::StatusOr<double> CommunicationThread::Wait(Ticket ticket) { return impl_->Wait(ticket); }
 
-absl::Status CommunicationThread::Sum(std::string label, Tensor inout) {
-  return Wait(Submit(std::move(label), inout, nullptr)).status();
+absl::Status CommunicationThread::Sum(std::string_view label, Tensor inout) {
+  return Wait(Submit(label, inout, nullptr)).status();
 }
 
-absl::Status CommunicationThread::CheckEqual(std::string what, std::string_view bytes) {
-  return impl_->Wait(impl_->Submit({.what = std::move(what), .content = std::string(bytes)}))
+absl::Status CommunicationThread::CheckEqual(std::string_view what, std::string_view bytes) {
+  return impl_
+      ->Wait(impl_->Submit([&](auto& operation) {
+        operation.what = what;
+        operation.content = bytes;
+      }))
       .status();
 }
 
 absl::Status CommunicationThread::Barrier() {
-  return impl_->Wait(impl_->Submit({.what = "a barrier"})).status();
+  return impl_->Wait(impl_->Submit([](auto& operation) { operation.what = "a barrier"; })).status();
 }
 
 absl::Status CommunicationThread::LeaderDoes(const std::string& what,

@@ -57,7 +57,7 @@ class CommunicationThread {
   // errors.  *ready and the memory must live until the ticket is done or has failed; after a
   // device's own error until Abort or the end of this object, because messages may be under way.
   // When the ticket is done, work enqueued on any stream finds the sum.
-  Ticket Submit(std::string label, Tensor inout, const Event* ready,
+  Ticket Submit(std::string_view label, Tensor inout, const Event* ready,
                 MemoryKind memory = MemoryKind::kPinnedHost);
   // Errors: those of the reduction, with its label; after the first error every ticket has it.
   absl::StatusOr<bool> Done(Ticket ticket);
@@ -65,10 +65,10 @@ class CommunicationThread {
   absl::StatusOr<double> Wait(Ticket ticket);
 
   // Submit and Wait.
-  absl::Status Sum(std::string label, Tensor inout);
+  absl::Status Sum(std::string_view label, Tensor inout);
   // All ranks give the same bytes.  Errors: FailedPrecondition on every rank, naming the first rank
   // that differs from rank 0 and what `what` is.
-  absl::Status CheckEqual(std::string what, std::string_view bytes);
+  absl::Status CheckEqual(std::string_view what, std::string_view bytes);
   // Blocks until all ranks have come here.
   absl::Status Barrier();
   // Runs `work`, such as writing a checkpoint, on rank 0, while the others wait here, however long

@@ -20,6 +20,10 @@ using Request = int64_t;
 // One tag a protocol: a message of one can never be taken for another's.
 enum Tag : int { kBarrierTag, kAgreementTag, kRingTag, kNaiveTag, kNcclTag };
 
+// More than an algorithm has under way at once on a few ranks: room for so many is made at the
+// start, because how many there are depends on timing.
+inline constexpr int kUsualRequests = 32;
+
 // What one pass of a non-blocking state machine did; tells its driver whether to back off.
 enum class Advance {
   kWaiting,  // nothing: what it waits for has not arrived

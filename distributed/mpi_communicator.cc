@@ -50,7 +50,10 @@ absl::Status CheckMpi(int code, const char* call) {
 
 class MpiCommunicator final : public Communicator {
  public:
-  explicit MpiCommunicator(int64_t timeout_ms) : timeout_(timeout_ms) {}
+  explicit MpiCommunicator(int64_t timeout_ms) : timeout_(timeout_ms) {
+    pending_.reserve(kUsualRequests);
+    free_.reserve(kUsualRequests);
+  }
 
   absl::Status Open() {
     RETURN_IF_ERROR(KeepToItself());

@@ -4,14 +4,13 @@
 // the other's, so that an algorithm which touches memory of a pending request gives wrong sums in
 // tests.  One mutex guards everything: this transport is for truth, not for speed.
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
-#include <unordered_map>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "distributed/communicator.h"
@@ -24,30 +23,33 @@ using Clock = std::chrono::steady_clock;
 
 // One end of a message.
 struct Transfer {
-  void* data;
-  size_t bytes;
-  int owner;  // the rank that posted it
-  int peer;
-  Clock::time_point deadline;
-  bool is_send;
-  bool done = false;
+  enum class State : uint8_t { kFree, kPosted, kDone };
+  State state = State::kFree;
+  bool is_send = false;
+  int owner = 0;  // the rank that posted it
+  int peer = 0, tag = 0;
+  void* data = nullptr;
+  size_t bytes = 0;
   size_t peer_bytes = 0;  // set when done
+  Clock::time_point deadline = {};
 };
 
-// Ends that wait for their counterpart, oldest first; of one kind, send or receive, at a time.
-using Channel = std::deque<std::shared_ptr<Transfer>>;
+bool BelongTogether(const Transfer& a, const Transfer& b) {
+  return a.owner == b.peer && a.peer == b.owner && a.tag == b.tag && a.is_send != b.is_send;
+}
 
 struct Job {
   int ranks;
   std::chrono::milliseconds timeout;
   std::mutex mutex;
-  std::map<std::tuple<int, int, int>, Channel> channels;  // by (from, to, tag)
+  std::vector<Transfer*> posted;  // those that wait for their counterpart, oldest first
   absl::Status aborted;
 };
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(std::shared_ptr<Job> job, int rank) : job_(std::move(job)), rank_(rank) {}
+  ThreadCommunicator(std::shared_ptr<Job> job, int rank)
+      : job_(std::move(job)), rank_(rank), transfers_(kUsualRequests) {}
   ~ThreadCommunicator() override {
     std::lock_guard lock(job_->mutex);
     Withdraw();
@@ -61,20 +63,20 @@ class ThreadCommunicator final : public Communicator {
 
   absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
     // Only read from: is_send.
-    return Post({const_cast<void*>(data), bytes, rank_, to, {}, true}, {rank_, to, tag});
+    return Post(/*is_send=*/true, const_cast<void*>(data), bytes, to, tag);
   }
 
   absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
-    return Post({data, bytes, rank_, from, {}, false}, {from, rank_, tag});
+    return Post(/*is_send=*/false, data, bytes, from, tag);
   }
 
   absl::StatusOr<bool> Test(Request request) override {
     std::lock_guard lock(job_->mutex);
     RETURN_IF_ERROR(CheckAborted());
-    const auto found = requests_.find(request);
-    GYRE_CHECK(found != requests_.end());
-    const Transfer& transfer = *found->second;
-    if (!transfer.done) {
+    GYRE_CHECK(request >= 0 && request < static_cast<Request>(transfers_.size()));
+    Transfer& transfer = transfers_[request];
+    GYRE_CHECK(transfer.state != Transfer::State::kFree);
+    if (transfer.state == Transfer::State::kPosted) {
       if (Clock::now() < transfer.deadline) return false;
       const int silent = transfer.peer;
       Withdraw();
@@ -88,7 +90,7 @@ class ThreadCommunicator final : public Communicator {
       Withdraw();
       return error;
     }
-    requests_.erase(found);
+    transfer.state = Transfer::State::kFree;
     return true;
   }
 
@@ -98,21 +100,32 @@ class ThreadCommunicator final : public Communicator {
   }
 
  private:
-  absl::StatusOr<Request> Post(Transfer transfer, std::tuple<int, int, int> key) {
-    GYRE_CHECK(transfer.peer >= 0 && transfer.peer < job_->ranks);
+  absl::StatusOr<Request> Post(bool is_send, void* data, size_t bytes, int peer, int tag) {
+    GYRE_CHECK(peer >= 0 && peer < job_->ranks);
     std::lock_guard lock(job_->mutex);
     RETURN_IF_ERROR(CheckAborted());
-    transfer.deadline = Clock::now() + job_->timeout;
-    auto mine = std::make_shared<Transfer>(transfer);
-    Channel& channel = job_->channels[key];
-    if (channel.empty() || channel.front()->is_send == mine->is_send) {
-      channel.push_back(mine);
+    // Places are taken again, so that a steady state allocates nothing.
+    auto place = std::ranges::find(transfers_, Transfer::State::kFree, &Transfer::state);
+    if (place == transfers_.end()) place = transfers_.emplace(place);
+    const Request request = place - transfers_.begin();
+    Transfer& mine = transfers_[request];
+    mine = {.state = Transfer::State::kPosted,
+            .is_send = is_send,
+            .owner = rank_,
+            .peer = peer,
+            .tag = tag,
+            .data = data,
+            .bytes = bytes,
+            .deadline = Clock::now() + job_->timeout};
+    const auto other = std::ranges::find_if(
+        job_->posted, [&](const Transfer* other) { return BelongTogether(mine, *other); });
+    if (other == job_->posted.end()) {
+      job_->posted.push_back(&mine);
     } else {
-      Match(*mine, *channel.front());
-      channel.pop_front();
+      Match(mine, **other);
+      job_->posted.erase(other);
     }
-    requests_.emplace(next_request_, std::move(mine));
-    return next_request_++;
+    return request;
   }
 
   static void Match(Transfer& a, Transfer& b) {
@@ -123,7 +136,7 @@ class ThreadCommunicator final : public Communicator {
     }
     a.peer_bytes = b.bytes;
     b.peer_bytes = a.bytes;
-    a.done = b.done = true;
+    a.state = b.state = Transfer::State::kDone;
   }
 
   absl::Status CheckAborted() {
@@ -133,15 +146,12 @@ class ThreadCommunicator final : public Communicator {
 
   // Takes back what this rank has posted, so that no other rank touches its memory any more.
   void Withdraw() {
-    for (auto& [key, channel] : job_->channels) {
-      std::erase_if(channel, [&](const auto& transfer) { return transfer->owner == rank_; });
-    }
+    std::erase_if(job_->posted, [&](const Transfer* transfer) { return transfer->owner == rank_; });
   }
 
   const std::shared_ptr<Job> job_;
   const int rank_;
-  Request next_request_ = 0;
-  std::unordered_map<Request, std::shared_ptr<Transfer>> requests_;
+  std::deque<Transfer> transfers_;  // by request; where they are, they stay
 };
 
 }  // namespace
@@ -151,6 +161,7 @@ std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int
   auto job = std::make_shared<Job>();
   job->ranks = ranks;
   job->timeout = std::chrono::milliseconds(timeout_ms);
+  job->posted.reserve(static_cast<size_t>(ranks) * kUsualRequests);
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (int rank = 0; rank < ranks; ++rank) {
     communicators.push_back(std::make_unique<ThreadCommunicator>(job, rank));

@@ -5,13 +5,14 @@
 namespace gyre {
 
 Net::SumStatistic StatisticSummer(CommunicationThread& communication) {
-  return [&communication](Stream& stream, absl::string_view label, Tensor statistic) {
+  return [&communication, bytes = std::vector<std::byte>()](Stream& stream, absl::string_view label,
+                                                            Tensor statistic) mutable {
     if (communication.size() == 1) return absl::OkStatus();  // it is the sum
-    std::vector<std::byte> bytes(statistic.bytes());
+    bytes.resize(statistic.bytes());
     RETURN_IF_ERROR(stream.Copy(bytes.data(), statistic.data, bytes.size()));
     RETURN_IF_ERROR(stream.Synchronize());
-    RETURN_IF_ERROR(
-        communication.Sum(std::string(label), {bytes.data(), statistic.shape, statistic.dtype}));
+    RETURN_IF_ERROR(communication.Sum({label.data(), label.size()},
+                                      {bytes.data(), statistic.shape, statistic.dtype}));
     RETURN_IF_ERROR(stream.Copy(statistic.data, bytes.data(), bytes.size()));
     return stream.Synchronize();
   };

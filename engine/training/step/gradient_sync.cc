@@ -70,7 +70,9 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, size_
                                                : static_cast<int64_t>(kSegmentBytes) / size;
   for (int64_t first = 0; first < tensor.elements() || first == 0; first += longest) {
     const int64_t count = std::min(longest, tensor.elements() - first);
+    const size_t part = bucket.segments.size();
     Segment& segment = bucket.segments.emplace_back();
+    segment.label = absl::StrCat("gradient bucket ", buckets_.size() - 1, " part ", part);
     segment.device = {static_cast<std::byte*>(tensor.data) + first * size, Shape({count}),
                       tensor.dtype};
     segment.summed = segment.device;
@@ -88,17 +90,16 @@ absl::Status GradientSync::Start(int index, Stream& compute) {
   }
   RETURN_IF_ERROR(compute.Record(*bucket.computed));
   if (how_ == How::kStaged) RETURN_IF_ERROR(out_->Wait(*bucket.computed));
-  for (size_t s = 0; s < bucket.segments.size(); ++s) {
-    Segment& segment = bucket.segments[s];
+  for (Segment& segment : bucket.segments) {
     const Event* ready = bucket.computed.get();
     if (how_ == How::kStaged) {
       RETURN_IF_ERROR(out_->Copy(segment.summed.data, segment.device.data, segment.device.bytes()));
       RETURN_IF_ERROR(out_->Record(*segment.ready));
       ready = segment.ready.get();
     }
-    segment.ticket = communication_.Submit(
-        absl::StrCat("gradient bucket ", index, " part ", s), segment.summed, ready,
-        how_ == How::kStaged ? MemoryKind::kPinnedHost : MemoryKind::kDevice);
+    segment.ticket =
+        communication_.Submit(segment.label, segment.summed, ready,
+                              how_ == How::kStaged ? MemoryKind::kPinnedHost : MemoryKind::kDevice);
   }
   return absl::OkStatus();
 }

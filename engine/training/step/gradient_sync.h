@@ -48,6 +48,7 @@ class GradientSync {
     kStaged,  // it sums pinned copies
   };
   struct Segment {
+    std::string label;             // in errors
     Tensor device, summed;         // where it is, and what the communication thread sums
     std::unique_ptr<Event> ready;  // staged: the copy has come out
     CommunicationThread::Ticket ticket = 0;
