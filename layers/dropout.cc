@@ -19,8 +19,9 @@ constexpr int kX = 0, kY = 1;  // states
 constexpr int kWords = 4;      // elements that one Philox call serves
 
 // Masks `from` into `to`, both [N, sample_elements], one group of kWords elements of a sample at a
-// time.  Forward and backward are the same function: of x, and of dy.
-template <typename T>
+// time.  Forward and backward are the same function: of x, and of dy.  kWhole: kWords divides
+// sample_elements, so that groups lie end to end and a loop over them is vectorised.
+template <typename T, bool kWhole>
 struct Mask {
   uint64_t key;
   uint32_t drop_below;
@@ -31,16 +32,26 @@ struct Mask {
   T* to;
 
   HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t row = i / sample_groups, group = i % sample_groups;
-    const uint64_t sample = step->first_sample + static_cast<uint64_t>(row);
-    const uint64_t counter =
-        sample * static_cast<uint64_t>(sample_groups) + static_cast<uint64_t>(group);
-    const RandomBits bits = Philox(key, step->step, counter);
-    const int64_t begin = group * kWords;
-    for (int word = 0; word < kWords && begin + word < sample_elements; ++word) {
-      const int64_t at = row * sample_elements + begin + word;
-      to[at] = static_cast<T>(bits.v[word] < drop_below ? 0 : scale * from[at]);
+    // Groups are counted through all samples.
+    const uint64_t first = step->first_sample * static_cast<uint64_t>(sample_groups);
+    const RandomBits bits = Philox(key, step->step, first + static_cast<uint64_t>(i));
+    if constexpr (kWhole) {
+      const int64_t at = i * kWords;
+      Put(bits.v[0], at);
+      Put(bits.v[1], at + 1);
+      Put(bits.v[2], at + 2);
+      Put(bits.v[3], at + 3);
+    } else {
+      const int64_t begin = i % sample_groups * kWords, row = i / sample_groups * sample_elements;
+      for (int word = 0; word < kWords && begin + word < sample_elements; ++word) {
+        Put(bits.v[word], row + begin + word);
+      }
     }
+  }
+
+  HOST_DEVICE void Put(uint32_t bits, int64_t at) const {
+    const AccumulateType<T> kept = scale * from[at];  // read in any case: no branch
+    to[at] = static_cast<T>(bits < drop_below ? 0 : kept);
   }
 };
 
@@ -79,14 +90,21 @@ class Dropout : public Layer {
  private:
   absl::Status Apply(const LayerContext& context, const Tensor& from, const Tensor& to) const {
     if (identity_) return absl::OkStatus();
+    const bool whole = sample_elements_ % kWords == 0;
     return VisitReal(compute_, [&]<typename T>() {
-      const int64_t groups = CeilDiv<int64_t>(sample_elements_, kWords);
-      // rate < 1, so the product is below 2^32.
-      const auto drop_below = static_cast<uint32_t>(rate_ * 4294967296.0);
-      return ForEach(context.stream, samples_ * groups,
-                     Mask<T>{key_, drop_below, static_cast<AccumulateType<T>>(1 / (1 - rate_)),
-                             sample_elements_, groups, context.step, from.as<T>(), to.as<T>()});
+      return whole ? Apply<T, true>(context, from, to) : Apply<T, false>(context, from, to);
     });
+  }
+
+  template <typename T, bool kWhole>
+  absl::Status Apply(const LayerContext& context, const Tensor& from, const Tensor& to) const {
+    const int64_t groups = CeilDiv<int64_t>(sample_elements_, kWords);
+    // rate < 1, so the product is below 2^32.
+    const auto drop_below = static_cast<uint32_t>(rate_ * 4294967296.0);
+    return ForEach(
+        context.stream, samples_ * groups,
+        Mask<T, kWhole>{key_, drop_below, static_cast<AccumulateType<T>>(1 / (1 - rate_)),
+                        sample_elements_, groups, context.step, from.as<T>(), to.as<T>()});
   }
 
   const double rate_;

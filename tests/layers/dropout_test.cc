@@ -20,16 +20,17 @@ Doubles Output(const LayerCase& layer, const RunOptions& options = {}) {
 }
 
 // Element e of the sample at position s: word e % 4 of Philox(key, step, s * groups + e / 4), where
-// a sample has ceil(5 / 4) = 2 groups.
+// a sample of 5 or of 8 elements has 2 groups.
 TEST(Dropout, HandComputed) {
   const RunOptions options{.step = 9, .first_sample = 11, .random_key = 5};
-  const Doubles mask = Output(Ones({3, 5}), options);
-  ASSERT_EQ(mask.size(), 15u);
-  for (uint64_t row = 0; row < 3; ++row) {
-    for (uint64_t e = 0; e < 5; ++e) {
-      const RandomBits bits = Philox(5, 9, (11 + row) * 2 + e / 4);
+  for (const uint64_t elements : {5, 8}) {
+    const Doubles mask = Output(Ones({3, static_cast<int64_t>(elements)}), options);
+    ASSERT_EQ(mask.size(), 3 * elements);
+    for (uint64_t i = 0; i < mask.size(); ++i) {
+      const uint64_t e = i % elements;
+      const RandomBits bits = Philox(5, 9, (11 + i / elements) * 2 + e / 4);
       const bool kept = bits.v[e % 4] >= (1u << 30);  // 0.25 * 2^32
-      EXPECT_EQ(mask[row * 5 + e], kept ? 1 / 0.75 : 0) << row << " " << e;
+      EXPECT_EQ(mask[i], kept ? 1 / 0.75 : 0) << i << " of " << mask.size();
     }
   }
 }
