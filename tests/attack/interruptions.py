@@ -21,7 +21,7 @@ import time
 from attack import digest_of, main, ranks_of, stat_of
 
 STEPS = 150
-SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP]
+SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP, signal.SIGUSR1]
 ORPHAN_S = 20  # a rank whose mpirun was killed ends within seconds
 
 
@@ -57,14 +57,15 @@ def interrupt(victim, process, numbers, number, mpirun, seconds):
 
 def judge(victim, out, outcome, number, mpirun):
     """What is wrong with how an interrupted run ended."""
+    # Before it has anything to lose it may simply die of a signal that asks for something.
+    if outcome.code == -number and "training" not in outcome.out and number != signal.SIGSTOP:
+        return []
     faults = [outcome.crash()]
     if number in (signal.SIGTERM, signal.SIGINT) and not mpirun:
         said = re.search(r"stopped after step (\d+);", outcome.err)
-        # Before it has anything to lose it may simply die.
-        early = outcome.code == -number and "training" not in outcome.out
         if outcome.code == 130 and (not said or victim.steps_kept(out)[-1:] != [int(said[1])]):
             faults.append("stopped without the checkpoint that it names")
-        elif outcome.code not in (0, 130) and not early:
+        elif outcome.code not in (0, 130):
             faults.append(f"code {outcome.code} after {number.name}")
     elif number in (signal.SIGSTOP, signal.SIGUSR1) and outcome.code != 0:
         faults.append(f"code {outcome.code} after {number.name}")
