@@ -40,13 +40,14 @@ absl::Status EvaluateFiles(const Files& files, const std::string& weights_path,
   }
   ASSIGN_OR_RETURN(const auto weights, ReadWeights(weights_path));
   ASSIGN_OR_RETURN(const auto data, OpenSamples(files.trainer, /*train=*/false));
-  ASSIGN_OR_RETURN(const InputMap inputs, MapInputs(files.net, config.data(), *data));
+  ASSIGN_OR_RETURN(const Feed feed, FeedOf(files.net, config.data(), *data));
   ASSIGN_OR_RETURN(
       ModelPlan plan,
       PlanModel(files.net, {.train = false,
                             .shape = ShapeOf(config, communication.rank(), communication.size()),
                             .test_batch = TestBatchOf(config, data->size()),
                             .test_samples = data->size(),
+                            .feed = FeedOn(choice.device->kind(), feed),
                             .capacity_bytes = choice.device->capacity_bytes(),
                             .primitives = choice.primitives.get()}));
   ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
@@ -58,9 +59,8 @@ absl::Status EvaluateFiles(const Files& files, const std::string& weights_path,
   if (!unknown.empty() && communication.rank() == 0) {
     std::fprintf(stderr, "warning: %s: %s\n", weights.path.c_str(), unknown.c_str());
   }
-  ASSIGN_OR_RETURN(
-      const std::vector<Metric> metrics,
-      Evaluate(*model, *data, inputs, *choice.device, *stream, communication, nullptr));
+  ASSIGN_OR_RETURN(const std::vector<Metric> metrics,
+                   Evaluate(*model, *data, *choice.device, *stream, communication, nullptr));
   if (metrics.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(files.net.source->file(),

@@ -34,8 +34,8 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-absl::StatusOr<InputMap> ImageAndLabel(const NetConfig& net) {
-  InputMap map;
+absl::StatusOr<Feed> ImageAndLabel(const NetConfig& net) {
+  Feed map;
   for (int i = 0; i < net.input_size(); ++i) {
     int& index = net.input(i).type() == InputConfig::LABEL ? map.label : map.image;
     if (index >= 0) map.image = map.label = net.input_size();
@@ -78,13 +78,14 @@ absl::Status StepBench::CreateModel(CommunicationThread& communication) {
   OptimizerConfig optimizer;
   optimizer.mutable_sgd()->set_momentum(0.9f);
   optimizer_ = NewOptimizer(optimizer);
-  ASSIGN_OR_RETURN(inputs_, ImageAndLabel(*net_.message));
+  ASSIGN_OR_RETURN(const Feed feed, ImageAndLabel(*net_.message));
   ResetPeak();
   const size_t before = StatusBytes("VmRSS");
   ASSIGN_OR_RETURN(
       ModelPlan plan,
       PlanModel(net_, {.shape = {.global = options_.batch, .compute = options_.compute},
                        .slots = optimizer_->slot_names(),
+                       .feed = FeedOn(device.kind(), feed),
                        .capacity_bytes = device.capacity_bytes(),
                        .primitives = choice_.primitives.get()}));
   for (const NetNode& node : plan.train->spec.nodes) {
@@ -93,29 +94,24 @@ absl::Status StepBench::CreateModel(CommunicationThread& communication) {
   for (const Parameter& parameter : plan.parameters.all()) {
     state_bytes_ += parameter.spec.size_bytes() * (2 + plan.options.slots.size());
   }
-  RETURN_IF_ERROR(CreateBatch(plan.train->spec));
+  RETURN_IF_ERROR(CreateBatch(*plan.train));
   ASSIGN_OR_RETURN(model_, Model::Create(std::move(plan), device, *stream_));
   RETURN_IF_ERROR(model_->Initialize(*stream_));
-  ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, std::nullopt, inputs_, device,
-                                               *stream_, communication));
+  ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, std::nullopt, device, *stream_,
+                                               communication));
   // Each lane of the step is captured in its second step.
-  for (int s = 0; s < 2 * TrainingStep::kMostInFlight; ++s) RETURN_IF_ERROR(Step());
+  for (int s = 0; s < 2 * kMostStepsInFlight; ++s) RETURN_IF_ERROR(Step());
   resident_growth_ = StatusBytes("VmHWM") - std::min(before, StatusBytes("VmHWM"));
   return absl::OkStatus();
 }
 
-absl::Status StepBench::CreateBatch(const NetSpec& net) {
-  const Value& image = net.values[inputs_.image];
-  batch_.images = {nullptr, image.shape, image.dtype};
-  batch_.labels = {nullptr, net.values[inputs_.label].shape, DType::kI32};
-  ASSIGN_OR_RETURN(
-      images_, Buffer::Allocate(*choice_.device, MemoryKind::kPinnedHost, batch_.images.bytes()));
-  ASSIGN_OR_RETURN(
-      labels_, Buffer::Allocate(*choice_.device, MemoryKind::kPinnedHost, batch_.labels.bytes()));
-  batch_.images.data = images_.data();
-  batch_.labels.data = labels_.data();
+absl::Status StepBench::CreateBatch(const NetPlan& plan) {
+  const Value& image = plan.spec.values[plan.feed.image];
+  ASSIGN_OR_RETURN(batch_memory_, Buffer::Allocate(*choice_.device, MemoryKind::kPinnedHost,
+                                                   BatchBytes(image.shape, image.dtype)));
+  batch_ = BatchAt(batch_memory_.data(), image.shape, image.dtype);
   FillUniform(batch_.images);
-  const auto classes = static_cast<uint32_t>(Classes(net, inputs_.label));
+  const auto classes = static_cast<uint32_t>(Classes(plan.spec, plan.feed.label));
   for (int64_t i = 0; i < options_.batch; ++i) {
     const RandomBits bits = Philox(/*key=*/2, 0, static_cast<uint64_t>(i));
     batch_.labels.as<int32_t>()[i] = static_cast<int32_t>(bits.v[0] % classes);
@@ -130,8 +126,7 @@ absl::Status StepBench::Step() {
   scalars.step = steps_++;
   scalars.learning_rate = 1e-4;  // small: the same batch again and again must not diverge
   RETURN_IF_ERROR(step_->Start(batch_, scalars));
-  return step_->in_flight() == TrainingStep::kMostInFlight ? step_->Finish().status()
-                                                           : absl::OkStatus();
+  return step_->in_flight() == kMostStepsInFlight ? step_->Finish().status() : absl::OkStatus();
 }
 
 absl::Status StepBench::Round(int steps) {

@@ -42,16 +42,15 @@ class StepBench {
   StepBench(const Parsed<NetConfig>& net, const StepBenchOptions& options)
       : net_(net), options_(options) {}
   absl::Status CreateModel(CommunicationThread& communication);
-  absl::Status CreateBatch(const NetSpec& net);
+  absl::Status CreateBatch(const NetPlan& plan);
   absl::Status Step();
 
   const Parsed<NetConfig>& net_;
   const StepBenchOptions options_;
   DeviceChoice choice_;
   std::unique_ptr<Stream> stream_, turn_;
-  Buffer images_, labels_;
+  Buffer batch_memory_;
   Batch batch_;
-  InputMap inputs_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainingStep> step_;

@@ -13,34 +13,21 @@
 #include "engine/runtime/device/buffer.h"
 
 namespace gyre {
-namespace {
-
-constexpr size_t kAlignBytes = 64;  // a cache line: the thread and its user share none
-
-// The next multiple of kAlignBytes above `bytes`: never 0, so that empty tensors have an address.
-unsigned __int128 Padded(unsigned __int128 bytes) {
-  return (bytes / kAlignBytes + 1) * kAlignBytes;
-}
-
-}  // namespace
 
 // A slot is memory for one batch.  It is free, then being decoded by the thread, then ready, then
 // held by the user until Release.  Batches become ready in order.
 class BatchLoader::Impl {
  public:
-  Impl(const Dataset& dataset, SampleOrder order, const BatchLoaderOptions& options, Buffer memory,
-       size_t images_bytes, size_t slot_bytes)
+  Impl(const Dataset& dataset, SampleOrder order, const BatchLoaderOptions& options,
+       const Shape& images, Buffer memory)
       : dataset_(dataset),
         order_(std::move(order)),
         options_(options),
         memory_(std::move(memory)),
         slots_(static_cast<size_t>(options.depth)) {
-    const Shape& sample = dataset.sample_shape();
+    const size_t slot_bytes = BatchBytes(images, options.dtype);
     for (size_t i = 0; i < slots_.size(); ++i) {
-      std::byte* memory = memory_.data() + i * slot_bytes;
-      slots_[i].images = {memory, Shape{options.count, sample[0], sample[1], sample[2]},
-                          options.dtype};
-      slots_[i].labels = {memory + images_bytes, Shape{options.count}, DType::kI32};
+      slots_[i] = BatchAt(memory_.data() + i * slot_bytes, images, options.dtype);
       free_.push_back(&slots_[i]);
     }
     thread_ = std::thread([this] { DecodeAll(); });
@@ -148,22 +135,20 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> BatchLoader::Create(
         ", ", options.advance, " and ", options.depth));
   }
   using Wide = unsigned __int128;  // a count is a user's number: the products may exceed 64 bits
-  const Wide sample_bytes =
-      static_cast<Wide>(dataset.sample_shape().elements()) * SizeOf(options.dtype);
-  const Wide images_bytes = Padded(sample_bytes * static_cast<Wide>(options.count));
-  const Wide slot_bytes =
-      images_bytes + Padded(static_cast<Wide>(options.count) * SizeOf(DType::kI32));
-  const Wide total_bytes = slot_bytes * static_cast<Wide>(options.depth);
-  if (total_bytes > static_cast<Wide>(std::numeric_limits<int64_t>::max())) {
+  const Shape& sample = dataset.sample_shape();
+  const auto depth = static_cast<Wide>(options.depth);
+  const Wide sample_bytes = static_cast<Wide>(sample.elements()) * SizeOf(options.dtype);
+  // More than a batch has, padding included.
+  const Wide most_bytes = (sample_bytes + 2 * sizeof(int32_t)) * static_cast<Wide>(options.count);
+  if (most_bytes * depth > static_cast<Wide>(std::numeric_limits<int64_t>::max())) {
     return absl::InvalidArgumentError(absl::StrCat("batches of ", options.count, " samples of ",
-                                                   dataset.sample_shape().ToString(),
-                                                   " exceed the address space"));
+                                                   sample.ToString(), " exceed the address space"));
   }
-  ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(device, MemoryKind::kPinnedHost,
-                                                   static_cast<size_t>(total_bytes)));
+  const Shape images{options.count, sample[0], sample[1], sample[2]};
+  const size_t bytes = BatchBytes(images, options.dtype) * static_cast<size_t>(options.depth);
+  ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(device, MemoryKind::kPinnedHost, bytes));
   return std::unique_ptr<BatchLoader>(new BatchLoader(
-      std::make_unique<Impl>(dataset, std::move(order), options, std::move(memory),
-                             static_cast<size_t>(images_bytes), static_cast<size_t>(slot_bytes))));
+      std::make_unique<Impl>(dataset, std::move(order), options, images, std::move(memory))));
 }
 
 BatchLoader::BatchLoader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

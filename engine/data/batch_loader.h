@@ -4,9 +4,9 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/data/batch.h"
 #include "engine/data/dataset.h"
 #include "engine/data/sample_order.h"
 #include "engine/runtime/device/device.h"
@@ -19,13 +19,6 @@ struct BatchLoaderOptions {
   int64_t count = 0;           // samples a batch on this rank; 0 is legal
   int64_t advance = 0;         // positions from one batch to the next: the global batch
   int depth = 3;               // batches in flight, >= 2
-};
-
-struct Batch {
-  Tensor images;  // [count, H, W, C], pinned host memory; bound even if count is 0
-  Tensor labels;  // [count], I32, likewise
-  int64_t first_position = 0;
-  std::vector<int64_t> samples = {};  // [count], their indices in the data set
 };
 
 class BatchLoader {

@@ -34,9 +34,9 @@ int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples) {
   return std::min(config.has_test_batch() ? config.test_batch() : config.batch(), test_samples);
 }
 
-absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfig& data,
-                                   const Dataset& dataset) {
-  InputMap map;
+absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const DataConfig& data,
+                            const Dataset& dataset) {
+  Feed feed;
   for (int i = 0; i < net.message->input_size(); ++i) {
     const InputConfig& input = net.message->input(i);
     const auto error = [&](absl::string_view what) {
@@ -44,7 +44,7 @@ absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfi
           absl::StrFormat("%s: input \"%s\": %s", net.source->Where(input), input.name(), what));
     };
     if (input.name() == data.image_input()) {
-      map.image = i;
+      feed.image = i;
       const Shape& samples = dataset.sample_shape();
       if (!std::ranges::equal(input.dims(), samples.dims())) {
         return error(absl::StrFormat("has dims [%s], but the data set's samples are %s",
@@ -52,7 +52,7 @@ absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfi
       }
       if (input.type() != InputConfig::REAL) return error("is fed by images; expected type REAL");
     } else if (input.name() == data.label_input()) {
-      map.label = i;
+      feed.label = i;
       if (input.type() != InputConfig::LABEL || input.dims_size() != 0) {
         return error("is fed by labels; expected type LABEL and no dims");
       }
@@ -63,7 +63,12 @@ absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfi
           data.image_input(), data.label_input()));
     }
   }
-  return map;
+  return feed;
+}
+
+Feed FeedOn(DeviceKind device, Feed feed) {
+  feed.ahead = device != DeviceKind::kCpu;
+  return feed;
 }
 
 absl::StatusOr<TrainingData> OpenTrainingData(const Parsed<TrainerConfig>& trainer,
@@ -71,10 +76,10 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Parsed<TrainerConfig>& train
   const DataConfig& config = trainer.message->data();
   TrainingData data;
   ASSIGN_OR_RETURN(data.train, OpenSamples(trainer, /*train=*/true));
-  ASSIGN_OR_RETURN(data.inputs, MapInputs(net, config, *data.train));
+  ASSIGN_OR_RETURN(data.feed, FeedOf(net, config, *data.train));
   if (!config.has_test()) return data;
   ASSIGN_OR_RETURN(data.test, OpenSamples(trainer, /*train=*/false));
-  RETURN_IF_ERROR(MapInputs(net, config, *data.test).status());
+  RETURN_IF_ERROR(FeedOf(net, config, *data.test).status());
   return data;
 }
 

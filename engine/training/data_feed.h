@@ -11,23 +11,20 @@
 
 namespace gyre {
 
-// Which net inputs a data set feeds; -1: the net has no such input.
-struct InputMap {
-  int image = -1, label = -1;
-};
-
 // The trainer's training or test set.  Errors: those of OpenDataset, with the field's position.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenSamples(const Parsed<TrainerConfig>& trainer,
                                                      bool train);
 // Errors: InvalidArgument with the position in the net's file, if a net input is fed by nothing or
 // the samples' shape is not the input's.
-absl::StatusOr<InputMap> MapInputs(const Parsed<NetConfig>& net, const DataConfig& data,
-                                   const Dataset& dataset);
+absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const DataConfig& data,
+                            const Dataset& dataset);
+// The same, as suits a device.
+Feed FeedOn(DeviceKind device, Feed feed);
 
 // All that a training run reads.
 struct TrainingData {
   std::unique_ptr<Dataset> train, test;  // test null: there is none
-  InputMap inputs;
+  Feed feed;
 };
 absl::StatusOr<TrainingData> OpenTrainingData(const Parsed<TrainerConfig>& trainer,
                                               const Parsed<NetConfig>& net);

@@ -8,8 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "distributed/allreduce.h"
-#include "engine/training/step/gradient_sync.h"
-#include "engine/training/step/step_buffer.h"
 
 namespace gyre {
 namespace {
@@ -68,7 +66,8 @@ class Planner {
                                         .primitives = options.primitives,
                                         .same_parameters_as = first_ ? &first_->spec : nullptr},
                               .optimizer_slots = static_cast<int>(options.slots.size()),
-                              .bucket_bytes = options.bucket_bytes},
+                              .bucket_bytes = options.bucket_bytes,
+                              .feed = options.feed},
                              plan_.parameters));
     return std::make_unique<NetPlan>(std::move(plan));
   }
@@ -89,7 +88,7 @@ absl::Status CheckLargest(const ModelPlan& plan) {
       });
   if (largest == nets.end()) return absl::OkStatus();
   return CheckCapacity((*largest)->trace.trace, (*largest)->memory, plan.options.capacity_bytes,
-                       plan.communication_bytes() + plan.side_bytes());
+                       plan.communication_bytes() + plan.allreduce_bytes());
 }
 
 }  // namespace
@@ -123,23 +122,15 @@ size_t ModelPlan::communication_bytes() const {
   return train ? train->memory.communication_bytes : 0;
 }
 
-// Of a training step, which keeps its own through a test, and of the test.
-size_t ModelPlan::side_bytes() const {
-  size_t bytes = test.empty() ? 0 : StepBuffer::kDeviceBytes;
-  if (train == nullptr) return bytes;
-  std::vector<int64_t> buckets;
+size_t ModelPlan::allreduce_bytes() const {
+  if (train == nullptr || options.device_allreduce.empty()) return 0;
   int64_t longest = 0;
   for (size_t b = 0; b < train->order.buckets.size(); ++b) {
-    buckets.push_back(BucketElements(*train, static_cast<int>(b)));
-    longest = std::max(longest, buckets.back());
+    longest = std::max(longest, BucketElements(*train, static_cast<int>(b)));
   }
-  if (!options.device_allreduce.empty()) {
-    bytes += AllreduceDeviceBytes(options.device_allreduce,
-                                  static_cast<size_t>(longest) * SizeOf(options.shape.compute),
-                                  options.shape.ranks);
-  }
-  return bytes + InputUpload::DeviceBytes(train->spec) + GradientSync::DeviceBytes(buckets) +
-         InputUpload::kLanes * StepBuffer::kDeviceBytes;
+  return AllreduceDeviceBytes(options.device_allreduce,
+                              static_cast<size_t>(longest) * SizeOf(options.shape.compute),
+                              options.shape.ranks);
 }
 
 std::string ModelPlan::Fingerprint() const {

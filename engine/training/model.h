@@ -19,6 +19,7 @@ struct ModelOptions {
   int64_t test_samples = 0;  // 0: no testing nets
   std::vector<std::string> slots = {};  // the optimizer's, by name
   size_t bucket_bytes = 1 << 20;
+  Feed feed = {};
   size_t capacity_bytes = ~size_t{0};
   std::string device_allreduce = {};       // that sums gradients in device memory; "": none does
   const Primitives* primitives = nullptr;  // outlives the model
@@ -32,7 +33,7 @@ struct ModelPlan {
 
   size_t device_bytes() const;         // of the arena that serves them all
   size_t communication_bytes() const;  // of the gradients' arena
-  size_t side_bytes() const;           // of what steps keep beside them: batches ahead, reports
+  size_t allreduce_bytes() const;      // of what sums gradients in device memory
   // What must be equal on all ranks, as text: parameters with layouts, buckets.
   std::string Fingerprint() const;
 };

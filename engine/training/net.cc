@@ -1,5 +1,7 @@
 #include "engine/training/net.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "engine/training/net_kernels.h"
 
@@ -37,8 +39,8 @@ absl::Status Net::Forward(Stream& stream, const SumStatistic& sum) const {
       return Annotate(node.layer->Forward({.stream = stream,
                                            .states = nodes_[n].forward,
                                            .gradients = {},
-                                           .step = step_scalars(),
-                                           .fault = fault(),
+                                           .step = &step_block()->scalars,
+                                           .fault = &step_block()->fault,
                                            .layer = static_cast<int>(n),
                                            .phase = phase}),
                       absl::StrCat("layer ", node.config->name()));
@@ -85,8 +87,8 @@ absl::Status Net::Backward(Stream& stream, const BucketReady& bucket_ready) cons
     const LayerContext context{.stream = stream,
                                .states = nodes_[n].backward,
                                .gradients = nodes_[n].gradients,
-                               .step = step_scalars(),
-                               .fault = fault(),
+                               .step = &step_block()->scalars,
+                               .fault = &step_block()->fault,
                                .layer = n,
                                .phase = 0};
     const absl::Status status = node.layer->Backward(context);
@@ -129,15 +131,43 @@ Tensor Net::bucket(int index) const {
           plan_.spec.shape.compute};
 }
 
-Tensor Net::metric(int node) const {
-  const int metric = plan_.spec.nodes[node].spec.metric;
-  return metric < 0 ? Tensor{} : nodes_[node].forward[metric];
+StepBlock* Net::step_block() const {
+  return reinterpret_cast<StepBlock*>(Address(plan_.trace.step_block));
 }
 
-StepScalars* Net::step_scalars() const {
-  return reinterpret_cast<StepScalars*>(Address(plan_.trace.step_scalars));
+Tensor Net::metrics() const {
+  const auto is_metric = [](int state) { return state >= 0; };
+  const std::vector<int>& metrics = plan_.trace.metrics;
+  const auto first = std::ranges::find_if(metrics, is_metric);
+  return {first == metrics.end() ? nullptr : Address(*first),
+          Shape({2 * std::ranges::count_if(metrics, is_metric)}), DType::kF64};
 }
 
-Fault* Net::fault() const { return reinterpret_cast<Fault*>(Address(plan_.trace.fault)); }
+Tensor Net::sums() const {
+  return {Address(plan_.trace.sums), Shape({static_cast<int64_t>(plan_.order.buckets.size())}),
+          DType::kF64};
+}
+
+void* Net::sums_scratch() const { return Address(plan_.trace.scratch); }
+
+Tensor Net::whole_ahead(int lane) const {
+  const int state = plan_.trace.ahead[lane].whole;
+  return {Address(state), Shape({static_cast<int64_t>(plan_.trace.trace.states[state].bytes)}),
+          DType::kU8};
+}
+
+Tensor Net::Ahead(int state, int input) const {
+  if (state < 0) return {};
+  const Value& value = plan_.spec.values[input];
+  return {Address(state), value.shape, value.dtype};
+}
+
+Tensor Net::images_ahead(int lane) const {
+  return Ahead(plan_.trace.ahead[lane].images, plan_.feed.image);
+}
+
+Tensor Net::labels_ahead(int lane) const {
+  return Ahead(plan_.trace.ahead[lane].labels, plan_.feed.label);
+}
 
 }  // namespace gyre

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "engine/training/net_plan.h"
+#include "engine/training/step_block.h"
 
 namespace gyre {
 
@@ -34,9 +35,14 @@ class Net {
   Tensor slot(int index, int slot, const ParameterSet& set) const;
   Tensor gradient(int index, const ParameterSet& set) const;
   Tensor bucket(int index) const;  // all its gradients and the padding between
-  Tensor metric(int node) const;   // F64 [2], or unbound
-  StepScalars* step_scalars() const;
-  Fault* fault() const;
+  StepBlock* step_block() const;
+  Tensor metrics() const;              // behind the block; F64 {sum, count} of each of MetricsOf
+  Tensor sums() const;                 // F64, one a bucket: the sum of its gradients' squares
+  void* sums_scratch() const;          // kSumSquaresScratchBytes
+  Tensor whole_ahead(int lane) const;  // U8: all bytes of a batch
+  // Of a batch ahead, as the inputs they are for; unbound where there is none.
+  Tensor images_ahead(int lane) const;
+  Tensor labels_ahead(int lane) const;
 
  private:
   struct Bound {
@@ -44,6 +50,7 @@ class Net {
   };
   std::byte* Address(int state) const;
   Tensor Flat(int state, const Parameter& parameter) const;
+  Tensor Ahead(int state, int input) const;
   absl::Status SumPartialGradients(Stream& stream, int value) const;
   absl::Status SeedLosses(Stream& stream) const;
 

@@ -12,7 +12,8 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   if (plan.spec.train) {
     plan.order = OrderGradients(plan.spec, parameters, options.bucket_bytes);
   }
-  plan.trace = TraceNet(plan.spec, parameters, options.optimizer_slots, plan.order);
+  plan.feed = options.feed;
+  plan.trace = TraceNet(plan.spec, parameters, options.optimizer_slots, plan.order, plan.feed);
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
   return plan;
 }

@@ -9,6 +9,7 @@ namespace gyre {
 
 struct NetPlan {
   NetSpec spec;
+  Feed feed;
   GradientOrder order;
   NetTrace trace;
   MemoryPlan memory;
@@ -18,6 +19,7 @@ struct NetPlanOptions {
   InferNetOptions infer;
   int optimizer_slots = 0;
   size_t bucket_bytes = 1 << 20;
+  Feed feed;
 };
 
 // Device memory is taken to be boundless: what nets share is known once all are planned.

@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "engine/data/batch.h"
+#include "engine/runtime/math.h"
+#include "engine/training/step_block.h"
 
 namespace gyre {
 
@@ -25,11 +28,14 @@ namespace {
 
 class Tracer {
  public:
-  Tracer(const NetSpec& net, const ParameterSet& parameters, int slots, const GradientOrder& order)
-      : net_(net), parameters_(parameters), slots_(slots), order_(order) {}
+  Tracer(const NetSpec& net, const ParameterSet& parameters, int slots, const GradientOrder& order,
+         const Feed& feed)
+      : net_(net), parameters_(parameters), slots_(slots), order_(order), feed_(feed) {}
 
   NetTrace Run() {
     AddPersistent();
+    AddAhead();
+    AddStepBlock();
     AddParameterGradients();
     AddValues();
     AddNodeStates();
@@ -62,8 +68,6 @@ class Tracer {
   }
 
   void AddPersistent() {
-    t_.step_scalars = AddState({.name = "step", .bytes = sizeof(StepScalars), .persistent = true});
-    t_.fault = AddState({.name = "fault", .bytes = sizeof(Fault), .persistent = true});
     for (const Parameter& p : parameters_.all()) {
       t_.parameters.push_back(
           AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true}));
@@ -76,6 +80,52 @@ class Tracer {
                                   .persistent = true}));
       }
     }
+  }
+
+  // A training step's batch comes while the step before computes, hence persistent.
+  void AddAhead() {
+    for (int lane = 0; feed_.ahead && lane < (net_.train ? kMostStepsInFlight : 1); ++lane) {
+      NetTrace::Ahead& ahead = t_.ahead.emplace_back();
+      ahead.whole =
+          AddState({.name = absl::StrCat("batch ahead ", lane), .persistent = net_.train});
+      const auto part = [&](const char* name, const Value& value, size_t offset) {
+        t_.trace.states[ahead.whole].bytes = offset + Bytes(value);
+        return AddState({.name = absl::StrCat(name, " ahead ", lane),
+                         .bytes = Bytes(value),
+                         .view_of = ahead.whole,
+                         .view_offset = offset});
+      };
+      size_t labels = 0;
+      if (feed_.image >= 0) {
+        const Value& images = net_.values[feed_.image];
+        ahead.images = part("images", images, 0);
+        labels = LabelsOffset(Bytes(images));
+      }
+      if (feed_.label >= 0) ahead.labels = part("labels", net_.values[feed_.label], labels);
+    }
+  }
+
+  void AddStepBlock() {
+    size_t end = 0;
+    t_.step = AddState({.name = "step"});
+    const auto part = [&](std::string name, size_t bytes) {
+      const size_t offset = end;
+      end = RoundUp(offset + bytes, size_t{16});  // as primitives want it
+      t_.trace.states[t_.step].bytes = end;
+      return AddState(
+          {.name = std::move(name), .bytes = bytes, .view_of = t_.step, .view_offset = offset});
+    };
+    t_.step_block = part("step block", sizeof(StepBlock));
+    for (const NetNode& node : net_.nodes) {
+      const int metric = node.spec.metric;
+      t_.metrics.push_back(
+          metric < 0 ? -1
+                     : part(absl::StrCat(node.config->name(), ".", node.spec.states[metric].name),
+                            node.spec.states[metric].size_bytes()));
+    }
+    if (!net_.train) return;
+    t_.sums = part("sums of squares", order_.buckets.size() * sizeof(double));
+    t_.scratch = part("scratch of sums of squares", kSumSquaresScratchBytes);
   }
 
   void AddParameterGradients() {
@@ -162,7 +212,8 @@ class Tracer {
       auto& gradients = t_.node_gradients.emplace_back();
       const int self = static_cast<int>(t_.forward_states.size()) - 1;
       for (size_t s = 0; s < node.spec.states.size(); ++s) {
-        forward.push_back(StateOf(node, s));
+        const bool metric = static_cast<int>(s) == node.spec.metric;
+        forward.push_back(metric ? t_.metrics[self] : StateOf(node, s));
         const bool scratch = node.spec.states[s].kind == StateKind::kScratch;
         backward.push_back(scratch && node.backward ? StateOf(node, s) : forward.back());
         gradients.push_back(node.backward ? GradientOf(node, self, s) : -1);
@@ -205,16 +256,15 @@ class Tracer {
 
   void AddUpload() {
     TraceStep& step = AddStep("upload");
-    Write(step, t_.step_scalars);
-    Write(step, t_.fault);
+    Write(step, t_.step);
+    for (const NetTrace::Ahead& ahead : t_.ahead) Touch(step, ahead.whole, kRead | kWrite);
     for (int v = 0; v < net_.inputs; ++v) Write(step, t_.values[v]);
   }
 
   void AddForward(size_t n) {
     const NetNode& node = net_.nodes[n];
     TraceStep& step = AddStep(absl::StrCat("forward ", node.config->name()));
-    Read(step, t_.step_scalars);
-    Read(step, t_.fault);
+    Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       Touch(step, t_.forward_states[n][s], node.spec.states[s].forward);
     }
@@ -243,7 +293,7 @@ class Tracer {
       Write(sum, t_.value_gradients[node.output]);
     }
     TraceStep& step = AddStep(absl::StrCat("backward ", node.config->name()));
-    Read(step, t_.step_scalars);
+    Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       const StateSpec& spec = node.spec.states[s];
       if (spec.backward != kNone) Touch(step, t_.backward_states[n][s], spec.backward);
@@ -260,7 +310,7 @@ class Tracer {
   void AddUpdates() {
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
       TraceStep& step = AddStep(absl::StrCat("update bucket ", b));
-      Read(step, t_.step_scalars);
+      Read(step, t_.step);
       for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
         const int p = order_.gradients[g].parameter;
         Read(step, t_.gradients[p]);
@@ -270,27 +320,21 @@ class Tracer {
     }
   }
 
-  void AddReport() {
-    TraceStep& step = AddStep("report");
-    Read(step, t_.fault);
-    for (size_t n = 0; n < net_.nodes.size(); ++n) {
-      const int metric = net_.nodes[n].spec.metric;
-      if (metric >= 0) Read(step, t_.forward_states[n][metric]);
-    }
-  }
+  void AddReport() { Read(AddStep("report"), t_.step); }
 
   const NetSpec& net_;
   const ParameterSet& parameters_;
   const int slots_;
   const GradientOrder& order_;
+  const Feed& feed_;
   NetTrace t_;
 };
 
 }  // namespace
 
 NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, int slots,
-                  const GradientOrder& order) {
-  return Tracer(net, parameters, slots, order).Run();
+                  const GradientOrder& order, const Feed& feed) {
+  return Tracer(net, parameters, slots, order, feed).Run();
 }
 
 }  // namespace gyre

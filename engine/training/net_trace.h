@@ -27,7 +27,15 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
 struct NetTrace {
   AccessTrace trace;
   // Indices into trace.states; -1: there is no such state.
-  int step_scalars = -1, fault = -1;
+  // "step", whose views lie in this order: the StepBlock; the metrics, by node; the sums of squares
+  // of each bucket's gradients; scratch to compute them with.
+  int step = -1, step_block = -1, sums = -1, scratch = -1;
+  std::vector<int> metrics;
+  // A batch on its way, as it lies in host memory (engine/data/batch.h); views of one state.
+  struct Ahead {
+    int whole = -1, images = -1, labels = -1;
+  };
+  std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight
   std::vector<int> parameters;          // by parameter
   std::vector<std::vector<int>> slots;  // by parameter, then optimizer slot
   std::vector<int> gradients;           // by parameter
@@ -42,9 +50,9 @@ struct NetTrace {
 };
 
 // `order` is empty for a net that does not train; `slots` is the optimizer's slots a parameter.
-// Persistent states come first and depend only on `parameters` and `slots`, so all nets of a run
-// agree on their offsets.
+// Persistent states come first, those that nets of a run share before others, and the shared ones
+// depend only on `parameters` and `slots`, so all nets agree on their offsets.
 NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, int slots,
-                  const GradientOrder& order);
+                  const GradientOrder& order, const Feed& feed);
 
 }  // namespace gyre

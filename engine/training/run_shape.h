@@ -1,4 +1,5 @@
-// run_shape.h: what every part of a run agrees on: how many samples, whose, in which type.
+// run_shape.h: what every part of a run agrees on: how many samples, whose, in which type, and how
+// they reach its nets.
 #pragma once
 
 #include <cstdint>
@@ -13,5 +14,16 @@ struct RunShape {
   DType compute = DType::kF32;
   uint64_t seed = 1;  // all random numbers follow from it
 };
+
+// How batches reach a net's inputs.
+struct Feed {
+  int image = -1, label = -1;  // the inputs that images and labels are for; -1: there is none
+  // On a stream of their own into device memory of their own, while the step before computes; else
+  // straight into the inputs, which is all that a device with the host's memory needs.
+  bool ahead = false;
+};
+
+// Training steps that may be started and not finished; each has a batch ahead of its own.
+inline constexpr int kMostStepsInFlight = 2;
 
 }  // namespace gyre

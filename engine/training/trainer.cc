@@ -71,6 +71,7 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
                       .test_samples = test_samples,
                       .slots = optimizer_->slot_names(),
                       .bucket_bytes = static_cast<size_t>(config_.distributed().bucket_bytes()),
+                      .feed = FeedOn(device_.kind(), data_.feed),
                       .capacity_bytes = device_.capacity_bytes(),
                       .device_allreduce = device_allreduce,
                       .primitives = &primitives}));
@@ -108,13 +109,13 @@ std::string Trainer::DescribePlan() const {
       &text,
       "%d steps of %d samples over %d ranks (%d on this one)\n"
       "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s allreduce)\n"
-      "device memory: %d bytes for all nets, %d for gradients, %d for batches and reports\n",
+      "device memory: %d bytes for all nets, %d for gradients, %d for their allreduce\n",
       total_steps_, config_.batch(), communication_.size(), plan_->train->spec.shape.local,
       plan_->train->order.buckets.size(), gradients,
       AllreduceBytesSent(config_.distributed().allreduce(), static_cast<double>(gradients),
                          communication_.size()),
       config_.distributed().allreduce(), plan_->device_bytes(), plan_->communication_bytes(),
-      plan_->side_bytes());
+      plan_->allreduce_bytes());
   return text;
 }
 
@@ -138,16 +139,14 @@ absl::Status Trainer::CreateModel() {
   plan_.reset();
   std::optional<double> clip_norm;
   if (config_.optimizer().has_clip_norm()) clip_norm = config_.optimizer().clip_norm();
-  ASSIGN_OR_RETURN(training_step_,
-                   TrainingStep::Create(*model_, *optimizer_, clip_norm, data_.inputs, device_,
-                                        *stream_, communication_));
+  ASSIGN_OR_RETURN(training_step_, TrainingStep::Create(*model_, *optimizer_, clip_norm, device_,
+                                                        *stream_, communication_));
   return absl::OkStatus();
 }
 
 absl::Status Trainer::Loop() {
-  ASSIGN_OR_RETURN(loader_,
-                   NewLoader(*data_.train, /*shuffle=*/true, model_->plan().options.shape,
-                             state_->position(), TrainingStep::kMostInFlight + 2, device_));
+  ASSIGN_OR_RETURN(loader_, NewLoader(*data_.train, /*shuffle=*/true, model_->plan().options.shape,
+                                      state_->position(), kMostStepsInFlight + 2, device_));
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
   while (state_->step() < total_steps_ && !stop_) {
@@ -260,9 +259,8 @@ absl::Status Trainer::Test() {
   RunLog* const log = state_->log();
   std::function<void(int64_t)> progress;
   if (log) progress = [&](int64_t done) { log->TestProgress(done, data_.test->size()); };
-  ASSIGN_OR_RETURN(
-      const std::vector<Metric> metrics,
-      Evaluate(*model_, *data_.test, data_.inputs, device_, *stream_, communication_, progress));
+  ASSIGN_OR_RETURN(const std::vector<Metric> metrics,
+                   Evaluate(*model_, *data_.test, device_, *stream_, communication_, progress));
   if (const absl::Status status = CheckFinite(metrics); !status.ok()) {
     return absl::InternalError(absl::StrFormat("step %d: test %s; %s", state_->step(),
                                                status.message(), kDivergenceAdvice));

@@ -45,7 +45,8 @@ void FailCall(const std::string& function, int error, int nth = 1);
 void FailWork(int error, int nth = 1);
 
 // Calls since Boot or ForgetCalls.  "pageable copy" counts the copies that touch host memory which
-// is not pinned, for which the real runtime may make the caller wait.
+// is not pinned, for which the real runtime may make the caller wait; "copy up" and "copy down"
+// those that streams were given, replayed ones too, from host memory to device memory and back.
 int Calls(std::string_view function);
 // Of every function that makes the caller wait for the device, or takes or gives memory: what a
 // step must never call.  "cudaStreamSynchronize 2, ..."; empty if none was called.

@@ -59,6 +59,10 @@ cudaError_t State::CheckEvent(cudaEvent_t event) {
 
 cudaError_t State::Add(cudaStream_t stream, Op op) {
   if (stream->capture == nullptr) {
+    if (op.kind == Op::kCopy) {
+      const bool to = device.InRegion(op.to), from = device.InRegion(op.from);
+      if (to != from) ++calls[to ? "copy up" : "copy down"];
+    }
     stream->queue.push_back(std::move(op));
     return cudaSuccess;
   }

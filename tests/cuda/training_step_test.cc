@@ -77,22 +77,20 @@ class Rank {
         {.shape = {.global = kBatch, .rank = communication.rank(), .ranks = communication.size()},
          .slots = optimizer_->slot_names(),
          .bucket_bytes = 64,
+         .feed = FeedOn(device_->kind(), {.image = 0, .label = 1}),
          .capacity_bytes = device_->capacity_bytes(),
          .primitives = primitives_.get()});
     stream_ = device_->NewStream().value();
     model_ = Model::Create(std::move(plan).value(), *device_, *stream_).value();
     EXPECT_TRUE(model_->Initialize(*stream_).ok());
-    step_ = TrainingStep::Create(*model_, *optimizer_, clip_norm, {.image = 0, .label = 1},
-                                 *device_, *stream_, communication)
+    step_ = TrainingStep::Create(*model_, *optimizer_, clip_norm, *device_, *stream_, communication)
                 .value();
-    const Tensor image = model_->train().input(0), label = model_->train().input(1);
-    images_ = *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, image.bytes());
-    labels_ = *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, label.bytes());
-    std::memset(images_.data(), 0, images_.bytes());
-    std::memset(labels_.data(), 0, labels_.bytes());
-    batch_.images = {images_.data(), image.shape, image.dtype};
-    batch_.labels = {labels_.data(), label.shape, label.dtype};
-    batch_.samples.resize(static_cast<size_t>(label.elements()));
+    const Tensor image = model_->train().input(0);
+    batch_memory_ =
+        *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, BatchBytes(image.shape, image.dtype));
+    std::memset(batch_memory_.data(), 0, batch_memory_.bytes());
+    batch_ = BatchAt(batch_memory_.data(), image.shape, image.dtype);
+    batch_.samples.resize(static_cast<size_t>(image.shape[0]));
   }
 
   absl::Status Start() {
@@ -102,6 +100,7 @@ class Rank {
   }
   absl::Status Finish() { return step_->Finish().status(); }
   const TrainingStep& step() const { return *step_; }
+  int buckets() const { return static_cast<int>(model_->plan().train->order.buckets.size()); }
 
  private:
   std::unique_ptr<Device> device_;
@@ -110,7 +109,7 @@ class Rank {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
-  Buffer images_, labels_;
+  Buffer batch_memory_;
   Batch batch_;
   std::unique_ptr<TrainingStep> step_;
   uint64_t steps_ = 0;
@@ -140,9 +139,13 @@ void ExpectNothingWaits(std::optional<double> clip_norm) {
     EXPECT_EQ(Calls("cudaGraphLaunch"), step < 2 ? 0 : 1) << "step " << step;
     EXPECT_EQ(Calls("cudaLaunchKernel") > 0, step < 4) << "step " << step;
     EXPECT_EQ(Calls("cudaStreamBeginCapture"), captured ? 1 : 0);
-    // The batch's way in beside the graph: two copies, not more.
+    // The batch ahead and the step's block go up, fault, report and metrics come down; replayed or
+    // not.
+    EXPECT_EQ(Calls("copy up"), 2) << "step " << step;
+    EXPECT_EQ(Calls("copy down"), 1) << "step " << step;
+    // The batch's way in is beside the graph.
     if (step >= 4) {
-      EXPECT_EQ(Calls("cudaMemcpyAsync"), 2);
+      EXPECT_EQ(Calls("cudaMemcpyAsync"), 1);
     }
     if (step == 0) continue;  // two steps are in flight from here on
     fake_cudart::ForgetCalls();
@@ -201,6 +204,10 @@ TEST(TrainingStepOnCuda, RanksWaitForEachOtherAlone) {
   run(6);
   EXPECT_EQ(fake_cudart::WaitingCalls(), "cudaEventSynchronize 12");
   EXPECT_EQ(Calls("pageable copy"), 0);
+  // In each of 6 steps of each rank: as one rank alone, the buckets, and all buckets' sums.
+  const int buckets = ranks[0]->buckets();
+  EXPECT_EQ(Calls("copy up"), 12 * (2 + buckets + 1));
+  EXPECT_EQ(Calls("copy down"), 12 * (1 + buckets));
 }
 
 TEST(TrainingStepOnCuda, AnErrorOfTheGpuHasItsReason) {

@@ -9,6 +9,9 @@
 #include <random>
 #include <thread>
 
+#include "engine/runtime/device/buffer.h"
+#include "engine/training/step_block.h"
+
 namespace gyre {
 namespace {
 
@@ -40,7 +43,12 @@ void RunRank(const Setting& setting, Device& device, CommunicationThread& commun
                                        static_cast<size_t>(elements) * sizeof(float)));
     buckets.push_back({memory.back().data(), Shape({elements}), DType::kF32});
   }
-  const auto sync = *GradientSync::Create(device, communication, buckets);
+  const Buffer sums =
+      *Buffer::Allocate(device, MemoryKind::kDevice, kElements.size() * sizeof(double));
+  const Buffer scratch = *Buffer::Allocate(device, MemoryKind::kDevice, kSumSquaresScratchBytes);
+  const Shape bucket_count({static_cast<int64_t>(kElements.size())});
+  const auto sync = *GradientSync::Create(device, communication, buckets,
+                                          {sums.data(), bucket_count, DType::kF64}, scratch.data());
   EXPECT_EQ(sync->on_stream(), setting.ranks == 1);
   for (int step = 0; step < 3; ++step) {
     const bool poison = step == setting.poisoned_step && rank == setting.ranks - 1;
@@ -58,6 +66,8 @@ void RunRank(const Setting& setting, Device& device, CommunicationThread& commun
     }
     for (size_t b = 0; b < buckets.size(); ++b) {
       EXPECT_TRUE(sync->Finish(static_cast<int>(b), *stream).ok());
+    }
+    for (size_t b = 0; b < buckets.size(); ++b) {
       std::vector<float> got(static_cast<size_t>(kElements[b]));
       double sum_of_squares = 0, expected_squares = 0;
       EXPECT_TRUE(stream->Copy(got.data(), buckets[b].data, buckets[b].bytes()).ok());

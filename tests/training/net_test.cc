@@ -12,6 +12,7 @@
 #include "distributed/communication_thread.h"
 #include "engine/training/model.h"
 #include "engine/training/step/evaluation.h"
+#include "engine/training/step/input_upload.h"
 #include "engine/training/step/step_buffer.h"
 #include "gtest/gtest.h"
 #include "models/schema/parse.h"
@@ -41,12 +42,14 @@ class Rank {
         net, {.shape = {.global = batch, .rank = rank, .ranks = ranks, .compute = dtype, .seed = 7},
               .slots = {"momentum"},
               .bucket_bytes = 64,
+              .feed = {.image = 0, .label = 1},
               .primitives = &primitives_});
     EXPECT_TRUE(plan.ok()) << plan.status();
     stream_ = *device_->NewStream();
     model_ = *Model::Create(*std::move(plan), *device_, *stream_);
     EXPECT_TRUE(model_->Initialize(*stream_).ok());
     buffer_.emplace(*StepBuffer::Create(*device_, model_->train()));
+    upload_.emplace(*InputUpload::Create(*device_, model_->train()));
     MakeBatch(dtype);
   }
 
@@ -81,7 +84,7 @@ class Rank {
     scalars.first_sample = static_cast<uint64_t>(share_.first);
     buffer_->SetScalars(scalars);
     EXPECT_TRUE(buffer_->Upload(*stream_).ok());
-    EXPECT_TRUE(CopyInputs(*stream_, model_->train(), {.image = 0, .label = 1}, batch_).ok());
+    EXPECT_TRUE(upload_->Start(/*lane=*/0, batch_, *stream_).ok());
     const absl::Status status = model_->train().Forward(*stream_, sum);
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_TRUE(buffer_->Download(*stream_).ok());
@@ -126,6 +129,7 @@ class Rank {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
   std::optional<StepBuffer> buffer_;
+  std::optional<InputUpload> upload_;
   std::vector<std::byte> images_;
   std::vector<int32_t> labels_;
   Batch batch_;

@@ -35,6 +35,16 @@ OptimizerConfig Momentum() {
   return config;
 }
 
+absl::StatusOr<ModelPlan> Plan(const Parsed<NetConfig>& net, DeviceKind device, int rank, int ranks,
+                               DType dtype, const Primitives& primitives) {
+  return PlanModel(
+      net, {.shape = {.global = kBatch, .rank = rank, .ranks = ranks, .compute = dtype, .seed = 3},
+            .slots = NewOptimizer(Momentum())->slot_names(),
+            .bucket_bytes = 64,
+            .feed = FeedOn(device, {.image = 0, .label = 1}),
+            .primitives = &primitives});
+}
+
 struct Outcome {
   absl::Status status;
   std::string digest;
@@ -49,14 +59,8 @@ Outcome Train(CommunicationThread& communication, Device* device, const Primitiv
   const auto net = ParseNetText(kNet, "test.textproto");
   EXPECT_TRUE(net.ok()) << net.status();
   const auto optimizer = NewOptimizer(Momentum());
-  auto plan = PlanModel(*net, {.shape = {.global = kBatch,
-                                         .rank = communication.rank(),
-                                         .ranks = communication.size(),
-                                         .compute = dtype,
-                                         .seed = 3},
-                               .slots = optimizer->slot_names(),
-                               .bucket_bytes = 64,
-                               .primitives = &primitives});
+  auto plan =
+      Plan(*net, device->kind(), communication.rank(), communication.size(), dtype, primitives);
   EXPECT_TRUE(plan.ok()) << plan.status();
   const auto stream = *device->NewStream();
   const auto model = *Model::Create(*std::move(plan), *device, *stream);
@@ -65,29 +69,28 @@ Outcome Train(CommunicationThread& communication, Device* device, const Primitiv
   const Share share = ShareOf(kBatch, communication.rank(), communication.size());
   const Tensor input = model->train().input(0);
   std::vector<double> wide(static_cast<size_t>(input.elements()));
-  std::vector<float> narrow(wide.size());
-  std::vector<int32_t> labels(static_cast<size_t>(share.count));
-  std::vector<int64_t> samples(labels.size());
+  const Buffer memory =
+      *Buffer::Allocate(*device, MemoryKind::kPinnedHost, BatchBytes(input.shape, dtype));
+  Batch batch = BatchAt(memory.data(), input.shape, dtype);
   const int64_t pixels = input.elements() / share.count;
   for (int64_t i = 0; i < share.count; ++i) {
     std::mt19937 random(static_cast<unsigned>(share.first + i));
     for (int64_t k = 0; k < pixels; ++k) {
       wide[i * pixels + k] = std::normal_distribution<double>()(random);
     }
-    labels[i] = static_cast<int32_t>(random() % 4);
-    samples[i] = share.first + i;
+    batch.labels.as<int32_t>()[i] = static_cast<int32_t>(random() % 4);
+    batch.samples.push_back(share.first + i);
   }
   if (poison) wide[35] = std::numeric_limits<double>::quiet_NaN();
-  std::copy(wide.begin(), wide.end(), narrow.begin());
-  Batch batch;
-  batch.images = {dtype == DType::kF64 ? static_cast<void*>(wide.data()) : narrow.data(),
-                  input.shape, dtype};
-  batch.labels = {labels.data(), Shape({share.count}), DType::kI32};
-  batch.samples = samples;
+  if (dtype == DType::kF64) {
+    std::copy(wide.begin(), wide.end(), batch.images.as<double>());
+  } else {
+    std::copy(wide.begin(), wide.end(), batch.images.as<float>());
+  }
   batch.first_position = share.first;
   // After the batch: steps in flight end before its memory does.
-  const auto step = *TrainingStep::Create(*model, *optimizer, clip_norm, {.image = 0, .label = 1},
-                                          *device, *stream, communication);
+  const auto step =
+      *TrainingStep::Create(*model, *optimizer, clip_norm, *device, *stream, communication);
   for (int s = 0; s < kSteps; ++s) {
     StepScalars scalars;
     scalars.step = static_cast<uint64_t>(s);
@@ -95,7 +98,7 @@ Outcome Train(CommunicationThread& communication, Device* device, const Primitiv
     scalars.learning_rate = 0.1;
     EXPECT_TRUE(step->Start(batch, scalars).ok());
     const bool last = s + 1 == kSteps;
-    while (step->in_flight() == TrainingStep::kMostInFlight || (last && step->in_flight() > 0)) {
+    while (step->in_flight() == kMostStepsInFlight || (last && step->in_flight() > 0)) {
       const absl::StatusOr<Tensor> metrics = step->Finish();
       outcome.status = metrics.status();
       if (!metrics.ok()) {
@@ -183,6 +186,19 @@ TEST(TrainingStep, DelaysInStreamsChangeNoBits) {
         EXPECT_EQ(outcome.loss, expected.loss);
       }
     }
+  }
+}
+
+TEST(TrainingStep, ADeviceHoldsWhatThePlanSaysAndNoMore) {
+  const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
+  const Primitives primitives(DeviceKind::kSim, 1);
+  for (const int ranks : {1, 2}) {
+    const auto sim = [&](int rank) {
+      const ModelPlan plan = *Plan(net, DeviceKind::kSim, rank, ranks, DType::kF32, primitives);
+      return NewSimDevice({.capacity_bytes = plan.device_bytes() + plan.communication_bytes()});
+    };
+    const Outcome outcome = TrainRanks(ranks, sim, DType::kF32, 0.5)[0];
+    EXPECT_EQ(outcome.digest, TrainRanks(ranks, Cpu, DType::kF32, 0.5)[0].digest);
   }
 }
 

@@ -45,7 +45,7 @@ class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
     const auto count = static_cast<int64_t>(values.size());
     const Buffer gradient = Upload(values.data(), values.size() * sizeof(T));
     const Buffer scratch =
-        *Buffer::Allocate(*device_, MemoryKind::kDevice, SumSquaresScratch(count));
+        *Buffer::Allocate(*device_, MemoryKind::kDevice, kSumSquaresScratchBytes);
     const double fresh = kNaN;
     const Buffer sum = Upload(&fresh, sizeof(fresh));
     const Tensor tensor{gradient.data(), Shape({count}), kDTypeOf<T>};

@@ -1,5 +1,6 @@
 #include "engine/training/step/evaluation.h"
 
+#include "engine/training/step/input_upload.h"
 #include "engine/training/step/step_buffer.h"
 
 namespace gyre {
@@ -24,13 +25,13 @@ constexpr int kBatchesAhead = 3;
 
 // Runs `net` over `batches` batches of a data set from position `first` on; adds to `totals`.
 absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const Dataset& dataset,
-                          const InputMap& inputs, Device& device, Stream& stream,
-                          CommunicationThread& communication,
+                          Device& device, Stream& stream, CommunicationThread& communication,
                           const std::function<void(int64_t)>& progress,
                           std::vector<Metric>& totals) {
   ASSIGN_OR_RETURN(const auto loader, NewLoader(dataset, /*shuffle=*/false, net.plan().spec.shape,
                                                 first, kBatchesAhead, device));
   ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
+  ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
   const Net::SumStatistic sum = StatisticSummer(communication);
   for (int64_t b = 0; b < batches; ++b) {
     ASSIGN_OR_RETURN(const Batch batch, loader->Next());
@@ -38,7 +39,8 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
     scalars.first_sample = static_cast<uint64_t>(batch.first_position);
     buffer.SetScalars(scalars);
     RETURN_IF_ERROR(buffer.Upload(stream));
-    RETURN_IF_ERROR(CopyInputs(stream, net, inputs, batch));
+    RETURN_IF_ERROR(upload.Start(/*lane=*/0, batch, stream));
+    RETURN_IF_ERROR(upload.Deliver(/*lane=*/0, stream));
     RETURN_IF_ERROR(net.Forward(stream, sum));
     RETURN_IF_ERROR(buffer.Download(stream));
     RETURN_IF_ERROR(stream.Synchronize());
@@ -53,7 +55,7 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
 }  // namespace
 
 absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& dataset,
-                                             const InputMap& inputs, Device& device, Stream& stream,
+                                             Device& device, Stream& stream,
                                              CommunicationThread& communication,
                                              const std::function<void(int64_t)>& progress) {
   std::vector<Metric> totals = MetricsOf(model.test().front()->plan().spec);
@@ -61,8 +63,8 @@ absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& 
   for (const auto& net : model.test()) {
     const int64_t batch = net->plan().spec.shape.global;
     const int64_t batches = (dataset.size() - position) / batch;
-    RETURN_IF_ERROR(EvaluateWith(*net, position, batches, dataset, inputs, device, stream,
-                                 communication, progress, totals));
+    RETURN_IF_ERROR(EvaluateWith(*net, position, batches, dataset, device, stream, communication,
+                                 progress, totals));
     position += batches * batch;
   }
   std::vector<double> sums;

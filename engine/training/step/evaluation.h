@@ -17,7 +17,7 @@ Net::SumStatistic StatisticSummer(CommunicationThread& communication);
 // Runs the model's testing nets over the whole data set, each rank its share.  All ranks get the
 // same metrics.  `progress` (may be null) is told the samples done.
 absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& dataset,
-                                             const InputMap& inputs, Device& device, Stream& stream,
+                                             Device& device, Stream& stream,
                                              CommunicationThread& communication,
                                              const std::function<void(int64_t)>& progress);
 

@@ -12,42 +12,25 @@ namespace {
 // does; AlexNet's largest gradient has 36 of them.
 constexpr size_t kSegmentBytes = 4 << 20;
 
-int64_t Largest(std::span<const int64_t> elements) {
-  int64_t largest = 0;
-  for (const int64_t count : elements) largest = std::max(largest, count);
-  return largest;
-}
-
 }  // namespace
 
-size_t GradientSync::DeviceBytes(std::span<const int64_t> bucket_elements) {
-  return bucket_elements.size() * sizeof(double) + SumSquaresScratch(Largest(bucket_elements));
-}
-
 absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
-    Device& device, CommunicationThread& communication, std::vector<Tensor> buckets) {
-  std::unique_ptr<GradientSync> sync(new GradientSync(communication));
-  std::vector<int64_t> elements;
+    Device& device, CommunicationThread& communication, std::vector<Tensor> buckets, Tensor sums,
+    void* scratch) {
+  std::unique_ptr<GradientSync> sync(new GradientSync(communication, sums, scratch));
   size_t bytes = 0;
-  for (const Tensor& bucket : buckets) {
-    elements.push_back(bucket.elements());
-    bytes += bucket.bytes();
-  }
-  const auto allocate = [&](MemoryKind kind, size_t size) {
-    return Buffer::Allocate(device, kind, size);
+  for (const Tensor& bucket : buckets) bytes += bucket.bytes();
+  const auto allocate = [&](size_t size) {
+    return Buffer::Allocate(device, MemoryKind::kPinnedHost, size);
   };
-  const size_t sums = buckets.size() * sizeof(double);
-  ASSIGN_OR_RETURN(sync->sums_, allocate(MemoryKind::kDevice, sums));
-  ASSIGN_OR_RETURN(sync->scratch_,
-                   allocate(MemoryKind::kDevice, SumSquaresScratch(Largest(elements))));
-  ASSIGN_OR_RETURN(sync->host_sums_, allocate(MemoryKind::kPinnedHost, sums));
+  ASSIGN_OR_RETURN(sync->host_sums_, allocate(sums.bytes()));
   if (communication.size() > 1) {
     sync->how_ = communication.sums_device_memory() ? How::kDirect : How::kStaged;
   }
   if (sync->how_ == How::kStaged) {
     ASSIGN_OR_RETURN(sync->out_, device.NewStream());
     ASSIGN_OR_RETURN(sync->back_, device.NewStream());
-    ASSIGN_OR_RETURN(sync->staging_, allocate(MemoryKind::kPinnedHost, bytes));
+    ASSIGN_OR_RETURN(sync->staging_, allocate(bytes));
   }
   size_t offset = 0;
   for (const Tensor& bucket : buckets) {
@@ -86,7 +69,7 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, size_
 absl::Status GradientSync::Start(int index, Stream& compute) {
   Bucket& bucket = buckets_[index];
   if (how_ == How::kAlone) {
-    return SumSquares(compute, bucket.whole, scratch_.data(), DeviceSum(index));
+    return SumSquares(compute, bucket.whole, scratch_, sums_.as<double>() + index);
   }
   RETURN_IF_ERROR(compute.Record(*bucket.computed));
   if (how_ == How::kStaged) RETURN_IF_ERROR(out_->Wait(*bucket.computed));
@@ -115,8 +98,11 @@ absl::Status GradientSync::Finish(int index, Stream& compute) {
     if (how_ != How::kStaged) continue;
     RETURN_IF_ERROR(back.Copy(segment.device.data, segment.summed.data, segment.summed.bytes()));
   }
-  *HostSum(index) = sum;  // the copy of the step before is over: this step's work came after it
-  RETURN_IF_ERROR(back.Copy(DeviceSum(index), HostSum(index), sizeof(double)));
+  // The copy of the step before is over: this step's work came after it.
+  reinterpret_cast<double*>(host_sums_.data())[index] = sum;
+  if (index + 1 == buckets()) {
+    RETURN_IF_ERROR(back.Copy(sums_.data, host_sums_.data(), sums_.bytes()));
+  }
   if (how_ != How::kStaged) return absl::OkStatus();
   RETURN_IF_ERROR(back.Record(*bucket.arrived));
   return compute.Wait(*bucket.arrived);

@@ -17,28 +17,26 @@ namespace gyre {
 
 class GradientSync {
  public:
-  // Device memory that Create takes for buckets of these many elements, for the plan.
-  static size_t DeviceBytes(std::span<const int64_t> bucket_elements);
-
-  // buckets: views of device memory that outlives the result, as device and communication do.  An
-  // error of communication may leave a copy or a sum running in that memory: then the process must
-  // end.  Errors: those of allocation.
+  // buckets, sums (F64, one a bucket) and scratch (kSumSquaresScratchBytes): device memory that
+  // outlives the result, as device and communication do.  An error of communication may leave a
+  // copy or a sum running in that memory: then the process must end.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<GradientSync>> Create(Device& device,
                                                               CommunicationThread& communication,
-                                                              std::vector<Tensor> buckets);
+                                                              std::vector<Tensor> buckets,
+                                                              Tensor sums, void* scratch);
 
   // True if Start and Finish only enqueue work on the compute stream, the same in each step.
   bool on_stream() const { return how_ == How::kAlone; }
 
   // The gradients of `bucket` are on `compute`: starts its sum.
   absl::Status Start(int bucket, Stream& compute);
-  // What comes after on `compute` finds the bucket summed over all ranks, and sums()[bucket].
-  // Blocks until the ranks' sum is there, unless on_stream().  Errors: those of the reduction.
+  // What comes after on `compute` finds the bucket summed over all ranks and, after the last of
+  // them, the sum of squares of each bucket's summed gradients, not finite if one of them is not.
+  // In order of the buckets.  Blocks until the ranks' sum is there, unless on_stream().  Errors:
+  // those of the reduction.
   absl::Status Finish(int bucket, Stream& compute);
 
-  // Device memory: the sum of squares of each bucket's summed gradients; not finite if one of them
-  // is not.
-  const double* sums() const { return reinterpret_cast<const double*>(sums_.data()); }
+  const double* sums() const { return sums_.as<double>(); }
   int buckets() const { return static_cast<int>(buckets_.size()); }
 
  private:
@@ -60,17 +58,17 @@ class GradientSync {
     std::unique_ptr<Event> arrived;   // staged: the sums have come back
   };
 
-  explicit GradientSync(CommunicationThread& communication) : communication_(communication) {}
+  GradientSync(CommunicationThread& communication, Tensor sums, void* scratch)
+      : communication_(communication), sums_(sums), scratch_(scratch) {}
   absl::Status AddBucket(Device& device, const Tensor& tensor, size_t offset);
-  double* DeviceSum(int bucket) { return reinterpret_cast<double*>(sums_.data()) + bucket; }
-  double* HostSum(int bucket) { return reinterpret_cast<double*>(host_sums_.data()) + bucket; }
 
   CommunicationThread& communication_;
   How how_ = How::kAlone;
   std::unique_ptr<Stream> out_, back_;  // staged: device to host, host to device
   Buffer staging_;                      // pinned
-  Buffer sums_, scratch_;               // device memory
-  Buffer host_sums_;                    // pinned
+  const Tensor sums_;
+  void* const scratch_;
+  Buffer host_sums_;  // pinned
   std::vector<Bucket> buckets_;
 };
 

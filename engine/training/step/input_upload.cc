@@ -3,71 +3,54 @@
 namespace gyre {
 namespace {
 
-size_t Bytes(const Value& value) {
-  return static_cast<size_t>(value.shape.elements()) * SizeOf(value.dtype);
-}
-
-absl::Status CopyInput(Stream& stream, const Net& net, int input, const void* from) {
+// From a tensor of a batch to the input that it is for; -1: there is none.
+absl::Status CopyInput(Stream& stream, const Net& net, int input, const Tensor& from) {
   if (input < 0) return absl::OkStatus();
   const Tensor to = net.input(input);
-  return stream.Copy(to.data, from, to.bytes());
+  GYRE_CHECK(to.bytes() == from.bytes() && to.dtype == from.dtype);
+  return stream.Copy(to.data, from.data, to.bytes());
+}
+
+absl::Status CopyInputs(Stream& stream, const Net& net, const Tensor& images,
+                        const Tensor& labels) {
+  RETURN_IF_ERROR(CopyInput(stream, net, net.plan().feed.image, images));
+  return CopyInput(stream, net, net.plan().feed.label, labels);
 }
 
 }  // namespace
 
-absl::Status CopyInputs(Stream& stream, const Net& net, const InputMap& inputs,
-                        const Batch& batch) {
-  const auto check = [&](int input, const Tensor& from) {
-    if (input < 0) return;
-    const Tensor to = net.input(input);
-    GYRE_CHECK(to.bytes() == from.bytes() && to.dtype == from.dtype);
-  };
-  check(inputs.image, batch.images);
-  check(inputs.label, batch.labels);
-  RETURN_IF_ERROR(CopyInput(stream, net, inputs.image, batch.images.data));
-  return CopyInput(stream, net, inputs.label, batch.labels.data);
-}
-
-size_t InputUpload::DeviceBytes(const NetSpec& net) {
-  size_t bytes = 0;
-  for (int i = 0; i < net.inputs; ++i) bytes += Bytes(net.values[i]);
-  return kLanes * bytes;
-}
-
-absl::StatusOr<InputUpload> InputUpload::Create(Device& device, const Net& net,
-                                                const InputMap& inputs) {
-  InputUpload upload(net, inputs);
-  if (device.kind() == DeviceKind::kCpu) return upload;
+absl::StatusOr<InputUpload> InputUpload::Create(Device& device, const Net& net) {
+  InputUpload upload(net);
+  if (net.plan().trace.ahead.empty()) return upload;
   ASSIGN_OR_RETURN(upload.copies_, device.NewStream());
-  const auto allocate = [&](int input) -> absl::StatusOr<Buffer> {
-    const size_t bytes = input < 0 ? 0 : Bytes(net.plan().spec.values[input]);
-    return Buffer::Allocate(device, MemoryKind::kDevice, bytes);
-  };
-  for (Lane& lane : upload.lanes_) {
-    ASSIGN_OR_RETURN(lane.images, allocate(inputs.image));
-    ASSIGN_OR_RETURN(lane.labels, allocate(inputs.label));
-    ASSIGN_OR_RETURN(lane.uploaded, device.NewEvent());
+  for (size_t lane = 0; lane < net.plan().trace.ahead.size(); ++lane) {
+    ASSIGN_OR_RETURN(upload.uploaded_.emplace_back(), device.NewEvent());
   }
   return upload;
 }
 
-absl::Status InputUpload::Start(int index, const Batch& batch, Stream& compute) {
-  if (copies_ == nullptr) return CopyInputs(compute, *net_, inputs_, batch);
-  Lane& lane = lanes_[index];
-  const auto copy = [&](const Buffer& to, const Tensor& from) {
-    GYRE_CHECK(to.bytes() == 0 || to.bytes() == from.bytes());
-    return copies_->Copy(to.data(), from.data, to.bytes());
+absl::Status InputUpload::Start(int lane, const Batch& batch, Stream& compute) {
+  if (copies_ == nullptr) return CopyInputs(compute, *net_, batch.images, batch.labels);
+  const Tensor to = net_->whole_ahead(lane), images = net_->images_ahead(lane),
+               labels = net_->labels_ahead(lane);
+  const auto check = [&](const Tensor& at, const Tensor& from, const void* first) {
+    const auto offset = [](const void* begin, const void* end) {
+      return static_cast<const std::byte*>(end) - static_cast<const std::byte*>(begin);
+    };
+    GYRE_CHECK(!at || (at.bytes() == from.bytes() && at.dtype == from.dtype &&
+                       offset(to.data, at.data) == offset(first, from.data)));
   };
-  RETURN_IF_ERROR(copy(lane.images, batch.images));
-  RETURN_IF_ERROR(copy(lane.labels, batch.labels));
-  RETURN_IF_ERROR(copies_->Record(*lane.uploaded));
-  return compute.Wait(*lane.uploaded);
+  const void* first = images ? batch.images.data : batch.labels.data;
+  check(images, batch.images, first);
+  check(labels, batch.labels, first);
+  RETURN_IF_ERROR(copies_->Copy(to.data, first, to.bytes()));
+  RETURN_IF_ERROR(copies_->Record(*uploaded_[lane]));
+  return compute.Wait(*uploaded_[lane]);
 }
 
 absl::Status InputUpload::Deliver(int lane, Stream& compute) const {
   if (copies_ == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(CopyInput(compute, *net_, inputs_.image, lanes_[lane].images.data()));
-  return CopyInput(compute, *net_, inputs_.label, lanes_[lane].labels.data());
+  return CopyInputs(compute, *net_, net_->images_ahead(lane), net_->labels_ahead(lane));
 }
 
 }  // namespace gyre

@@ -1,27 +1,23 @@
 #include "engine/training/step/step_buffer.h"
 
-#include <cstring>
+#include <new>
 
 #include "absl/strings/str_format.h"
 
 namespace gyre {
 namespace {
 
-struct Up {
-  StepScalars scalars;
-  Fault fault;
-  GateReport report;
-};
-struct Down {
-  Fault fault;
-  GateReport report;
-};
+// From `from` to `to` in one piece of memory.
+size_t BytesBetween(const void* from, const void* to) {
+  return static_cast<size_t>(static_cast<const std::byte*>(to) -
+                             static_cast<const std::byte*>(from));
+}
 
-template <typename T>
-T Load(const Buffer& buffer) {
-  T value;
-  std::memcpy(&value, buffer.data(), sizeof(value));
-  return value;
+// Of a net's block and the metrics behind it.
+size_t BlockBytes(const Net& net) {
+  const Tensor metrics = net.metrics();
+  return metrics ? BytesBetween(net.step_block(), metrics.data) + metrics.bytes()
+                 : sizeof(StepBlock);
 }
 
 }  // namespace
@@ -29,58 +25,39 @@ T Load(const Buffer& buffer) {
 absl::StatusOr<StepBuffer> StepBuffer::Create(Device& device, const Net& net) {
   StepBuffer buffer;
   buffer.net_ = &net;
-  const size_t metrics = MetricsOf(net.plan().spec).size() * 2 * sizeof(double);
-  const auto pinned = [&](size_t bytes) {
-    return Buffer::Allocate(device, MemoryKind::kPinnedHost, bytes);
-  };
-  ASSIGN_OR_RETURN(buffer.up_, pinned(sizeof(Up)));
-  ASSIGN_OR_RETURN(buffer.down_, pinned(sizeof(Down)));
-  ASSIGN_OR_RETURN(buffer.metrics_, pinned(metrics));
-  ASSIGN_OR_RETURN(buffer.report_,
-                   Buffer::Allocate(device, MemoryKind::kDevice, sizeof(GateReport)));
+  ASSIGN_OR_RETURN(buffer.memory_, Buffer::Allocate(device, MemoryKind::kPinnedHost,
+                                                    sizeof(StepBlock) + BlockBytes(net)));
+  new (buffer.down()) StepBlock();
   buffer.SetScalars({});
   return buffer;
 }
 
 void StepBuffer::SetScalars(const StepScalars& scalars) {
-  const Up up{.scalars = scalars, .fault = {}, .report = {}};
-  std::memcpy(up_.data(), &up, sizeof(up));
-}
-
-GateReport* StepBuffer::gate_report() const {
-  return reinterpret_cast<GateReport*>(report_.data());
+  new (up()) StepBlock{.scalars = scalars, .fault = {}, .gate = {}};
 }
 
 absl::Status StepBuffer::Upload(Stream& stream) const {
-  const std::byte* up = up_.data();
-  RETURN_IF_ERROR(
-      stream.Copy(net_->step_scalars(), up + offsetof(Up, scalars), sizeof(StepScalars)));
-  RETURN_IF_ERROR(stream.Copy(net_->fault(), up + offsetof(Up, fault), sizeof(Fault)));
-  return stream.Copy(gate_report(), up + offsetof(Up, report), sizeof(GateReport));
+  return stream.Copy(net_->step_block(), up(), sizeof(StepBlock));
 }
 
 absl::Status StepBuffer::Download(Stream& stream) const {
-  std::byte* to = metrics_.data();
-  for (size_t n = 0; n < net_->plan().spec.nodes.size(); ++n) {
-    const Tensor metric = net_->metric(static_cast<int>(n));
-    if (!metric) continue;
-    RETURN_IF_ERROR(stream.Copy(to, metric.data, metric.bytes()));
-    to += metric.bytes();
-  }
-  std::byte* down = down_.data();
-  RETURN_IF_ERROR(stream.Copy(down + offsetof(Down, fault), net_->fault(), sizeof(Fault)));
-  return stream.Copy(down + offsetof(Down, report), gate_report(), sizeof(GateReport));
+  const size_t first = offsetof(StepBlock, fault);
+  return stream.Copy(&down()->fault, &net_->step_block()->fault, BlockBytes(*net_) - first);
 }
 
-GateReport StepBuffer::gate() const { return Load<Down>(down_).report; }
+GateReport StepBuffer::gate() const { return down()->gate; }
 
 Tensor StepBuffer::metrics() const {
-  return {metrics_.data(), Shape({static_cast<int64_t>(metrics_.bytes() / sizeof(double))}),
-          DType::kF64};
+  Tensor metrics = net_->metrics();
+  if (metrics) {
+    metrics.data =
+        reinterpret_cast<std::byte*>(down()) + BytesBetween(net_->step_block(), metrics.data);
+  }
+  return metrics;
 }
 
 absl::Status StepBuffer::CheckFault(const Batch& batch) const {
-  const Fault fault = Load<Down>(down_).fault;
+  const Fault fault = down()->fault;
   if (fault.word == Fault::kNone) return absl::OkStatus();
   const NetNode& node = net_->plan().spec.nodes[fault.layer()];
   // The only fault there is; a second one gets a switch.

@@ -1,29 +1,24 @@
-// step_buffer.h: what a step takes in and gives out beside its batch: scalars, metrics, a fault,
-// the gate's report.
+// step_buffer.h: the host's side of a step's block: scalars that go in; fault, the gate's report
+// and metrics that come out.
 #pragma once
 
-#include "engine/training/metrics.h"
-#include "engine/training/step/input_upload.h"
-#include "engine/training/step/update_gate.h"
+#include "engine/data/batch.h"
+#include "engine/runtime/device/buffer.h"
+#include "engine/training/net.h"
 
 namespace gyre {
 
-// Pinned host memory for one step.  Upload and Download enqueue the same copies each time, so they
-// may be captured.  The net must outlive it; used by one thread.
+// Pinned host memory for one step.  Upload and Download enqueue one copy each, the same each time,
+// so they may be captured.  The net must outlive it; used by one thread.
 class StepBuffer {
  public:
-  // Device memory that Create takes, for the plan.
-  static constexpr size_t kDeviceBytes = sizeof(GateReport);
-
   static absl::StatusOr<StepBuffer> Create(Device& device, const Net& net);
 
   // What Upload will copy.  The step that used the buffer before must be over.
   void SetScalars(const StepScalars& scalars);
   // Enqueues the upload of the scalars, and of a cleared fault and report.
   absl::Status Upload(Stream& stream) const;
-  // Device memory, for OpenGate.
-  GateReport* gate_report() const;
-  // Enqueues the download of metrics, fault and report.
+  // Enqueues the download of fault, report and metrics.
   absl::Status Download(Stream& stream) const;
 
   // After the stream has passed Download: F64 {sum, count} for each of MetricsOf.
@@ -35,9 +30,9 @@ class StepBuffer {
 
  private:
   const Net* net_ = nullptr;
-  // Pinned: {scalars, fault, report} to go up; {fault, report} and metrics that came down.
-  Buffer up_, down_, metrics_;
-  Buffer report_;  // device memory
+  Buffer memory_;  // pinned: the block as it goes up, and behind it as it comes down, with metrics
+  StepBlock* up() const { return reinterpret_cast<StepBlock*>(memory_.data()); }
+  StepBlock* down() const { return up() + 1; }
 };
 
 }  // namespace gyre

@@ -1,22 +1,24 @@
 #include "engine/training/step/training_step.h"
 
 #include "absl/strings/str_cat.h"
+#include "engine/training/step/update_gate.h"
 
 namespace gyre {
 
 absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
-    const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm,
-    const InputMap& inputs, Device& device, Stream& stream, CommunicationThread& communication) {
+    const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm, Device& device,
+    Stream& stream, CommunicationThread& communication) {
   const Net& net = model.train();
-  ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net, inputs));
+  ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
   std::unique_ptr<TrainingStep> step(
       new TrainingStep(model, optimizer, clip_norm, stream, communication, std::move(upload)));
   std::vector<Tensor> buckets;
   for (size_t b = 0; b < net.plan().order.buckets.size(); ++b) {
     buckets.push_back(net.bucket(static_cast<int>(b)));
   }
-  ASSIGN_OR_RETURN(step->sync_, GradientSync::Create(device, communication, std::move(buckets)));
-  for (int index = 0; index < kMostInFlight; ++index) {
+  ASSIGN_OR_RETURN(step->sync_, GradientSync::Create(device, communication, std::move(buckets),
+                                                     net.sums(), net.sums_scratch()));
+  for (int index = 0; index < kMostStepsInFlight; ++index) {
     ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
     Lane& lane =
         step->lanes_.emplace_back(Lane{.buffer = std::move(buffer), .done = {}, .work = {}});
@@ -30,7 +32,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
 }
 
 absl::Status TrainingStep::Start(const Batch& batch, StepScalars scalars) {
-  GYRE_CHECK(in_flight_ < kMostInFlight);
+  GYRE_CHECK(in_flight_ < kMostStepsInFlight);
   Lane& lane = lanes_[next_];
   optimizer_.Prepare(scalars);
   lane.buffer.SetScalars(scalars);
@@ -38,14 +40,14 @@ absl::Status TrainingStep::Start(const Batch& batch, StepScalars scalars) {
   RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
   RETURN_IF_ERROR(lane.work->Run());
   RETURN_IF_ERROR(stream_.Record(*lane.done));
-  next_ = (next_ + 1) % kMostInFlight;
+  next_ = (next_ + 1) % kMostStepsInFlight;
   ++in_flight_;
   return absl::OkStatus();
 }
 
 absl::StatusOr<Tensor> TrainingStep::Finish() {
   GYRE_CHECK(in_flight_ > 0);
-  const Lane& lane = lanes_[(next_ + kMostInFlight - in_flight_) % kMostInFlight];
+  const Lane& lane = lanes_[(next_ + kMostStepsInFlight - in_flight_) % kMostStepsInFlight];
   --in_flight_;
   RETURN_IF_ERROR(lane.done->Synchronize());
   // A bad label explains a bad gradient, so it is looked at first.
@@ -71,21 +73,22 @@ absl::Status TrainingStep::Enqueue(int index, const StepGraph::Between& between)
     if (sync_->on_stream()) return sync_->Start(bucket, stream_);
     return between([this, bucket] { return sync_->Start(bucket, stream_); });
   }));
-  RETURN_IF_ERROR(Update(buffer.gate_report(), between));
+  RETURN_IF_ERROR(Update(between));
   return buffer.Download(stream_);
 }
 
 // The update gate: without clipping each bucket is updated as soon as its sum arrives; with it, the
 // norm needs them all first.
-absl::Status TrainingStep::Update(GateReport* report, const StepGraph::Between& between) {
+absl::Status TrainingStep::Update(const StepGraph::Between& between) {
+  StepBlock* const block = model_.train().step_block();
   for (int b = 0; b < sync_->buckets(); ++b) {
     if (!sync_->on_stream()) {
       RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_); }));
     }
     if (!clip_norm_.has_value()) RETURN_IF_ERROR(UpdateBucket(b));
   }
-  RETURN_IF_ERROR(OpenGate(stream_, sync_->sums(), sync_->buckets(), clip_norm_,
-                           model_.train().step_scalars(), report));
+  RETURN_IF_ERROR(OpenGate(stream_, sync_->sums(), sync_->buckets(), clip_norm_, &block->scalars,
+                           &block->gate));
   if (!clip_norm_.has_value()) return absl::OkStatus();
   for (int b = 0; b < sync_->buckets(); ++b) RETURN_IF_ERROR(UpdateBucket(b));
   return absl::OkStatus();
@@ -113,7 +116,7 @@ absl::Status TrainingStep::UpdateBucket(int bucket) {
                      .learning_rate_multiplier = spec.learning_rate_multiplier,
                      .decay_multiplier = spec.decay_multiplier});
   }
-  return optimizer_.Update(stream_, net.step_scalars(), views);
+  return optimizer_.Update(stream_, &net.step_block()->scalars, views);
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {

@@ -12,6 +12,7 @@
 #include "engine/training/optimizer.h"
 #include "engine/training/step/evaluation.h"
 #include "engine/training/step/gradient_sync.h"
+#include "engine/training/step/input_upload.h"
 #include "engine/training/step/step_buffer.h"
 #include "engine/training/step/step_graph.h"
 
@@ -23,19 +24,19 @@ inline constexpr char kDivergenceAdvice[] =
 
 class TrainingStep {
  public:
-  // Steps that may be started and not finished.
-  static constexpr int kMostInFlight = InputUpload::kLanes;
-
   // clip_norm: of all gradients together, if they are to be clipped.  All arguments outlive the
   // result; `stream` belongs to the calling thread.  Errors: those of allocation.
-  static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(
-      const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm,
-      const InputMap& inputs, Device& device, Stream& stream, CommunicationThread& communication);
+  static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(const Model& model,
+                                                              const Optimizer& optimizer,
+                                                              std::optional<double> clip_norm,
+                                                              Device& device, Stream& stream,
+                                                              CommunicationThread& communication);
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
   // Enqueues a step; with several ranks it returns once all buckets' sums have come.  The batch's
   // memory must stay until the step is finished.  `scalars` lacks only what the optimizer prepares.
-  // Precondition: fewer than kMostInFlight steps in flight.  Errors: those of layers and ranks.
+  // Precondition: fewer than kMostStepsInFlight steps in flight.  Errors: those of layers and
+  // ranks.
   absl::Status Start(const Batch& batch, StepScalars scalars);
   int in_flight() const { return in_flight_; }
   // Why steps are not replayed, if the device could not capture them; else OK.
@@ -65,7 +66,7 @@ class TrainingStep {
         upload_(std::move(upload)) {}
 
   absl::Status Enqueue(int lane, const StepGraph::Between& between);
-  absl::Status Update(GateReport* report, const StepGraph::Between& between);
+  absl::Status Update(const StepGraph::Between& between);
   absl::Status UpdateBucket(int bucket);
   absl::Status NotFinite(int64_t bucket) const;
 

@@ -41,12 +41,9 @@ struct Gate {
 
 }  // namespace
 
-size_t SumSquaresScratch(int64_t elements) {
-  return ForEachRowScratch<Squares<float>>(1, elements);  // the same for each type
-}
-
 absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* sum) {
   return VisitReal(gradient.dtype, [&]<typename T>() {
+    GYRE_CHECK(ForEachRowScratch<Squares<T>>(1, gradient.elements()) <= kSumSquaresScratchBytes);
     return ForEachRow(stream, 1, gradient.elements(), Squares<T>{{}, gradient.as<T>(), sum},
                       scratch);
   });

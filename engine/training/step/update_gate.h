@@ -6,22 +6,13 @@
 #include <optional>
 
 #include "engine/runtime/device/device.h"
-#include "layers/layer.h"
+#include "engine/training/step_block.h"
 
 namespace gyre {
 
-// What the gate found; device memory, and its copy in host memory.
-struct GateReport {
-  double norm = 0;          // of all gradients together, before clipping
-  int64_t bad_bucket = -1;  // the first whose sum of squares is not finite
-};
-
-// Scratch that SumSquares needs for a gradient of so many elements; bytes.
-size_t SumSquaresScratch(int64_t elements);
-
 // *sum <- the sum of the squares of the elements, added in double; not finite if an element is not,
 // or (F64 beyond 1e154) if the squares overflow.  gradient: any real dtype; scratch:
-// SumSquaresScratch bytes.  All device memory.  Enqueues on stream.
+// kSumSquaresScratchBytes.  All device memory.  Enqueues on stream.
 absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* sum);
 
 // From the buckets' sums of squares to the report, and, with clip_norm, to step->gradient_scale:
