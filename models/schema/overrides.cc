@@ -124,7 +124,8 @@ std::string GoOn(absl::string_view name, const Descriptor& fields) {
                       Listed(FieldNames(fields)));
 }
 
-// SetField without the path in its errors; `touched` may be null.
+}  // namespace
+
 absl::Status Set(Message& root, absl::string_view path, absl::string_view value,
                  absl::string_view override, std::vector<Touched>* touched) {
   const auto touch = [&](const Message& message, const std::string& field) {
@@ -173,6 +174,8 @@ absl::Status Set(Message& root, absl::string_view path, absl::string_view value,
   }
   return absl::OkStatus();
 }
+
+namespace {
 
 absl::Status Prefixed(const absl::Status& status, absl::string_view prefix) {
   if (status.ok()) return status;

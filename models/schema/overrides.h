@@ -20,6 +20,11 @@ struct Touched {
   std::string override;  // as the user wrote it: "--set batch=0"
 };
 
+// SetField of parse.h without the path in its errors.  `touched` may be null; `override` is what it
+// says of each field.
+absl::Status Set(google::protobuf::Message& root, absl::string_view path, absl::string_view value,
+                 absl::string_view override, std::vector<Touched>* touched);
+
 // Applies the overrides in turn.  `prefix` is what was taken off each path ("net." or nothing), so
 // that errors show the user's own words: `--set net.layer.c.filters=1: unknown field ...`.
 absl::Status ApplyOverrides(std::span<const std::string> overrides, absl::string_view prefix,

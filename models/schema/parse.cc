@@ -1,20 +1,24 @@
 // parse.cc: the way from a file to a checked message: read, parse, override, validate.
 #include "models/schema/parse.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
+#include "models/schema/blocks.h"
 #include "models/schema/diagnose.h"
 #include "models/schema/overrides.h"
 #include "models/schema/validate.h"
@@ -114,6 +118,24 @@ void AddPositions(const Message& message, const TextFormat::ParseInfoTree& tree,
   }
 }
 
+// Overrides of what the text says, and those of layers that come out of blocks.
+struct OverridesByBlocks {
+  std::vector<std::string> first, later;
+};
+OverridesByBlocks SplitByBlocks(std::span<const std::string> overrides, const Message& message) {
+  OverridesByBlocks split;
+  const auto* net = dynamic_cast<const NetConfig*>(&message);
+  for (const std::string& override : overrides) {
+    const std::vector<std::string> path = absl::StrSplit(override, absl::ByAnyChar(".="));
+    const bool of_layer = path.size() > 2 && path[0] == "layer" && net != nullptr;
+    const bool of_text =
+        !of_layer || net->block_size() == 0 || std::ranges::all_of(path[1], absl::ascii_isdigit) ||
+        std::ranges::any_of(net->layer(), [&](const auto& l) { return l.name() == path[1]; });
+    (of_text ? split.first : split.later).push_back(override);
+  }
+  return split;
+}
+
 // `prefix`: what Split takes off the paths of this message's overrides.
 template <typename Config>
 absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::string& file,
@@ -137,13 +159,23 @@ absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::strin
   }
 
   std::vector<Touched> touched;
-  absl::Status status = ApplyOverrides(overrides, prefix, *message, &touched);
+  const auto [first, later] = SplitByBlocks(overrides, *message);
+  absl::Status status = ApplyOverrides(first, prefix, *message, &touched);
   if (!status.ok()) return status;
 
   // Only now, since an override may free a message and another may get its address.
   auto source = std::make_shared<SourceMap>(file);
   source->AddMessage(*message, 1, 1);
   AddPositions(*message, tree, source.get());
+  for (const Touched& t : touched) source->AddOverride(*t.message, t.field, t.override);
+
+  if constexpr (std::is_same_v<Config, NetConfig>) {
+    status = ExpandBlocks(*message, *source);
+    if (!status.ok()) return status;
+  }
+  touched.clear();
+  status = ApplyOverrides(later, prefix, *message, &touched);
+  if (!status.ok()) return status;
   for (const Touched& t : touched) source->AddOverride(*t.message, t.field, t.override);
 
   status = Validate(*message, *source);

@@ -30,6 +30,9 @@ class SourceMap {
   void Add(const google::protobuf::Message& message, std::string name, int index, int line,
            int column);
   void AddMessage(const google::protobuf::Message& message, int line, int column);
+  // For blocks: `copy` is a copy of `original`, made for what `used_at` says.
+  void AddCopy(const google::protobuf::Message& original, const google::protobuf::Message& copy,
+               const std::string& used_at);
   // For the parser: all of field `name`, or the message itself if empty, comes from an override.
   void AddOverride(const google::protobuf::Message& message, const std::string& name,
                    const std::string& override);
