@@ -1,5 +1,7 @@
 #include "engine/training/model.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -8,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "distributed/allreduce.h"
+#include "engine/training/net_kernels.h"
 
 namespace gyre {
 namespace {
@@ -155,9 +158,9 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
                    Buffer::Allocate(device, MemoryKind::kDevice, p.device_bytes()));
   ASSIGN_OR_RETURN(model->communication_arena_,
                    Buffer::Allocate(device, MemoryKind::kDevice, p.communication_bytes()));
-  const std::vector<std::byte> zeros(p.communication_bytes());
-  RETURN_IF_ERROR(stream.Copy(model->communication_arena_.data(), zeros.data(), zeros.size()));
-  RETURN_IF_ERROR(stream.Synchronize());
+  const auto elements = static_cast<int64_t>(p.communication_bytes() / sizeof(float));
+  RETURN_IF_ERROR(
+      Fill(stream, 0, {model->communication_arena_.data(), Shape({elements}), DType::kF32}));
   if (p.train) {
     model->train_ = std::make_unique<Net>(*p.train, model->device_arena_.data(),
                                           model->communication_arena_.data());
@@ -188,6 +191,7 @@ absl::Status Model::Initialize(Stream& stream) {
                      InitialValue(all[i], plan_.options.shape.seed));
     RETURN_IF_ERROR(Upload(stream, value, any().parameter(i, plan_.parameters)));
   }
+  malloc_trim(0);  // or the largest values' memory, twice, stays with the process
   return ClearSlots(stream);
 }
 
@@ -196,8 +200,7 @@ absl::Status Model::ClearSlots(Stream& stream) {
   for (size_t i = 0; i < all.size(); ++i) {
     if (!all[i].trained()) continue;
     for (size_t s = 0; s < plan_.options.slots.size(); ++s) {
-      const std::vector<std::byte> zeros(all[i].spec.size_bytes());
-      RETURN_IF_ERROR(Upload(stream, zeros, any().slot(i, s, plan_.parameters)));
+      RETURN_IF_ERROR(Fill(stream, 0, any().slot(i, s, plan_.parameters)));
     }
   }
   return absl::OkStatus();

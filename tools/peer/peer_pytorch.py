@@ -17,6 +17,8 @@ measured for each line on standard input, and acknowledged by one of output: see
 """
 
 import argparse
+import ctypes
+import gc
 import json
 import statistics
 import sys
@@ -79,15 +81,13 @@ NETS = {
 }
 
 
-def make_optimizer(net, device):
+def make_optimizer(net):
     """SGD in its fastest form that this PyTorch has."""
     arguments = dict(lr=1e-4, momentum=0.9)
-    if device.type == "cuda":
-        try:
-            return torch.optim.SGD(net.parameters(), fused=True, **arguments)
-        except TypeError:  # older than 2.3
-            pass
-    return torch.optim.SGD(net.parameters(), **arguments)
+    try:
+        return torch.optim.SGD(net.parameters(), fused=True, **arguments)
+    except (TypeError, RuntimeError):  # older than 2.3; 2.4 on a CPU
+        return torch.optim.SGD(net.parameters(), **arguments)
 
 
 def make_step(mode, net_name, batch, device):
@@ -100,7 +100,7 @@ def make_step(mode, net_name, batch, device):
     state_bytes = 3 * sum(p.numel() * p.element_size() for p in net.parameters())
     images = (2 * torch.rand(batch, *shape, device=device) - 1).to(memory_format=memory_format)
     labels = torch.randint(classes, (batch,), device=device)
-    optimizer = make_optimizer(net, device)
+    optimizer = make_optimizer(net)
     criterion = nn.CrossEntropyLoss()
 
     def loss_of(x, y):
@@ -163,10 +163,12 @@ def status_bytes(key):
 
 
 def reset_peak(device):
-    """The memory in use now; its peak counts from here."""
+    """The memory in use now, without what is free; its peak counts from here."""
+    gc.collect()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()
+    ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     return status_bytes("VmRSS")
@@ -182,7 +184,7 @@ class Mode:
     def __init__(self, name, arguments, device):
         """Runs it a few times; raises whatever PyTorch raises."""
         self.name, self.device, self.seconds = name, device, []
-        make_step("eager", arguments.net, 1, device)[0]()  # loads the libraries
+        make_step("eager", arguments.net, 1, device)[0]()  # first use of the libraries
         before = reset_peak(device)
         self.step, self.state_bytes = make_step(name, arguments.net, arguments.batch, device)
         for _ in range(3):
