@@ -103,14 +103,14 @@ void Train(CommunicationThread& communication, const Meet& meet) {
       *net, {.shape = {.global = 16, .rank = communication.rank(), .ranks = communication.size()},
              .slots = optimizer->slot_names(),
              .bucket_bytes = 1 << 18,  // several
+             .feed = {.image = 0, .label = 1},
              .primitives = &primitives});
   ASSERT_TRUE(plan.ok()) << plan.status();
   const auto stream = *device->NewStream();
   const auto model = *Model::Create(*std::move(plan), *device, *stream);
   ASSERT_TRUE(model->Initialize(*stream).ok());
-  const auto step =
-      *TrainingStep::Create(*model, *optimizer, /*clip_norm=*/std::nullopt,
-                            {.image = 0, .label = 1}, *device, *stream, communication);
+  const auto step = *TrainingStep::Create(*model, *optimizer, /*clip_norm=*/std::nullopt, *device,
+                                          *stream, communication);
   const Tensor input = model->train().input(0);
   std::vector<float> images(static_cast<size_t>(input.elements()), 0.5f);
   std::vector<int32_t> labels(static_cast<size_t>(input.shape[0]), 3);
