@@ -1,5 +1,5 @@
-// Adam.  The bias corrections depend on the step alone, so the host computes them once, in double:
-// 1 - beta2^t for small t would lose half its digits in float.
+// Adam and AdamW.  The bias corrections depend on the step alone, so the host computes them once,
+// in double: 1 - beta2^t for small t would lose half its digits in float.
 
 #include <cmath>
 
@@ -12,7 +12,8 @@ template <typename T>
 struct AdamStep {
   const StepScalars* step;
   double rate_multiplier;
-  T decay;
+  T decay;        // of Adam: added to the gradient
+  T own_decay;    // of AdamW: of the value itself
   T beta1, own1;  // own1 = 1 - beta1
   T beta2, own2;
   T epsilon;
@@ -30,14 +31,19 @@ struct AdamStep {
     const T v = beta2 * second_moment[i] + own2 * g * g;
     first_moment[i] = m;
     second_moment[i] = v;
-    value[i] -= rate * (m / correction1) / (std::sqrt(v / correction2) + epsilon);
+    const T decayed = value[i] - rate * own_decay * value[i];
+    value[i] = decayed - rate * (m / correction1) / (std::sqrt(v / correction2) + epsilon);
   }
 };
 
 class Adam : public Optimizer {
  public:
-  Adam(double beta1, double beta2, double epsilon, double weight_decay)
-      : beta1_(beta1), beta2_(beta2), epsilon_(epsilon), weight_decay_(weight_decay) {}
+  Adam(const OptimizerConfig::Adam& config, double decay, double own_decay)
+      : beta1_(config.beta1()),
+        beta2_(config.beta2()),
+        epsilon_(config.epsilon()),
+        decay_(decay),
+        own_decay_(own_decay) {}
 
   std::vector<std::string> slot_names() const override { return {"first_moment", "second_moment"}; }
 
@@ -54,7 +60,8 @@ class Adam : public Optimizer {
       return UpdateEach(stream, parameters, /*slots=*/2, [&](const ParameterViews& p) {
         return AdamStep<T>{.step = step,
                            .rate_multiplier = p.learning_rate_multiplier,
-                           .decay = static_cast<T>(weight_decay_ * p.decay_multiplier),
+                           .decay = static_cast<T>(decay_ * p.decay_multiplier),
+                           .own_decay = static_cast<T>(own_decay_ * p.decay_multiplier),
                            .beta1 = static_cast<T>(beta1_),
                            .own1 = static_cast<T>(1 - beta1_),
                            .beta2 = static_cast<T>(beta2_),
@@ -69,13 +76,17 @@ class Adam : public Optimizer {
   }
 
  private:
-  const double beta1_, beta2_, epsilon_, weight_decay_;
+  const double beta1_, beta2_, epsilon_, decay_, own_decay_;
 };
 
 }  // namespace
 
 std::unique_ptr<Optimizer> NewAdam(const OptimizerConfig::Adam& config, double weight_decay) {
-  return std::make_unique<Adam>(config.beta1(), config.beta2(), config.epsilon(), weight_decay);
+  return std::make_unique<Adam>(config, weight_decay, 0);
+}
+
+std::unique_ptr<Optimizer> NewAdamW(const OptimizerConfig::Adam& config, double weight_decay) {
+  return std::make_unique<Adam>(config, 0, weight_decay);
 }
 
 }  // namespace gyre

@@ -8,6 +8,8 @@ std::unique_ptr<Optimizer> NewOptimizer(const OptimizerConfig& config) {
       return NewSgd(config.sgd(), config.weight_decay());
     case OptimizerConfig::kAdam:
       return NewAdam(config.adam(), config.weight_decay());
+    case OptimizerConfig::kAdamw:
+      return NewAdamW(config.adamw(), config.weight_decay());
     case OptimizerConfig::KIND_NOT_SET:
       break;
   }

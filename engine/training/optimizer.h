@@ -43,6 +43,10 @@ std::unique_ptr<Optimizer> NewSgd(const OptimizerConfig::Sgd& config, double wei
 // Weight decay is added to the gradient (L2), hence part of the moments.
 std::unique_ptr<Optimizer> NewAdam(const OptimizerConfig::Adam& config, double weight_decay);
 
+// AdamW: Loshchilov & Hutter 2019, arXiv:1711.05101, with the schedule in the learning rate: Adam
+// without decay, and v <- v - lr * decay * v beside it.  Slots: Adam's.
+std::unique_ptr<Optimizer> NewAdamW(const OptimizerConfig::Adam& config, double weight_decay);
+
 // The kind that is set.  Precondition: the config passed ParseTrainer.
 std::unique_ptr<Optimizer> NewOptimizer(const OptimizerConfig& config);
 

@@ -1,10 +1,11 @@
-"""The nets with golden values: ten steps of each with three optimizers."""
+"""The nets with golden values: ten steps of each with four optimizers."""
 
 from case import Case, Numbers, layers_of, parse, random_samples
 
 OPTIMIZERS = {
     "momentum": ("sgd { momentum: 0.875 }", "0.00390625"),
     "nesterov": ("sgd { momentum: 0.875 nesterov: true }", "0.00390625"),
+    "adamw": ("adamw { beta1: 0.875 beta2: 0.96875 epsilon: 0.0009765625 }", "0.001953125"),
     "adam": ("adam { beta1: 0.875 beta2: 0.96875 epsilon: 0.0009765625 }", "0.001953125"),
 }
 

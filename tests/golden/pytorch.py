@@ -149,10 +149,11 @@ def new_optimizer(config, layers, weights):
     # A parameter that is not trained has no gradient, and so no share in the norm that is clipped.
     for group in groups:
         group["params"][0].requires_grad_(group["multiplier"] != 0)
-    if "adam" in config:
-        adam = config["adam"][0]
-        return torch.optim.Adam(groups, lr=0, betas=(float(adam["beta1"][0]), float(adam["beta2"][0])),
-                                eps=float(adam["epsilon"][0]))
+    for kind, optimizer in ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW):
+        if kind in config:
+            adam = config[kind][0]
+            return optimizer(groups, lr=0, betas=(float(adam["beta1"][0]), float(adam["beta2"][0])),
+                             eps=float(adam["epsilon"][0]))
     sgd = config["sgd"][0]
     return torch.optim.SGD(groups, lr=0, momentum=float(sgd.get("momentum", ["0"])[0]),
                            nesterov=sgd.get("nesterov", ["false"])[0] == "true")

@@ -124,7 +124,7 @@ TEST(SetField, Refuses) {
       {"optimizer.adam.gamma", "1", "unknown field \"gamma\"; choose from beta1, beta2, epsilon"},
       {"optimizer.momentum", "1", "unknown field \"momentum\" here; it belongs in sgd { ... }"},
       {"optimizer", "sgd",
-       "optimizer has fields of its own; go on with one of sgd, adam, "
+       "optimizer has fields of its own; go on with one of sgd, adam, adamw, "
        "weight_decay, clip_norm"},
       {"batch.size", "1", "batch has no fields, so nothing can follow it"},
       {"", "1",
@@ -132,7 +132,7 @@ TEST(SetField, Refuses) {
        "test_batch, epochs, steps, evaluate_every, checkpoint_every, keep_checkpoints, "
        "seed, precision, distributed, tf32"},
       {"optimizer..momentum", "1",
-       "unknown field \"\"; choose from sgd, adam, weight_decay, "
+       "unknown field \"\"; choose from sgd, adam, adamw, weight_decay, "
        "clip_norm"},
   };
   for (const auto& c : cases) {

@@ -70,7 +70,7 @@ TEST(TrainerText, Missing) {
        "t:2:57: missing data.test.idx.labels; write labels: \"t10k-labels-idx1-ubyte.gz\""},
       {2, "", "t:1:1: missing optimizer; write optimizer { sgd { momentum: 0.9 } }"},
       {2, "optimizer { weight_decay: 1e-4 }",
-       "t:3:1: missing one of sgd, adam; write optimizer { sgd { momentum: 0.9 } }"},
+       "t:3:1: missing one of sgd, adam, adamw; write optimizer { sgd { momentum: 0.9 } }"},
       {3, "", "t:1:1: missing learning_rate; write learning_rate { base: 0.01 }"},
       {3, "learning_rate { }",
        "t:4:1: missing learning_rate.base; write learning_rate { base: 0.01 }"},

@@ -153,7 +153,8 @@ using Values = std::vector<std::vector<double>>;
 
 constexpr const char* kEveryKind[] = {
     "sgd {} weight_decay: 0.125", "sgd { momentum: 0.9 } weight_decay: 0.125",
-    "sgd { momentum: 0.9 nesterov: true } weight_decay: 0.125", "adam {} weight_decay: 0.125"};
+    "sgd { momentum: 0.9 nesterov: true } weight_decay: 0.125", "adam {} weight_decay: 0.125",
+    "adamw { beta1: 0.8 } weight_decay: 0.125"};
 
 std::vector<double> RandomValues(std::mt19937_64& rng, size_t n) {
   std::normal_distribution<double> normal;
@@ -208,6 +209,13 @@ TYPED_TEST(OptimizerTest, AdamsEpsilonIsAddedToTheRoot) {
   EXPECT_EQ(this->Run("adam { beta1: 0 beta2: 0 epsilon: 2 }", {0}, {{{6}, 1}})[0][0], -0.75);
 }
 
+TYPED_TEST(OptimizerTest, AdamWDecaysTheValueByTheRate) {
+  // 1 - 0.5 * (6 / (6 + 2) + 0.25 * 1)
+  EXPECT_EQ(this->Run("adamw { beta1: 0 beta2: 0 epsilon: 2 } weight_decay: 0.25", {1},
+                      {{{6}, 0.5}})[0][0],
+            0.5);
+}
+
 // ---- Against formulas in double -----------------------------------------------------------------
 
 // Moments as the sums that the recursions stand for: sum over s <= t of decay^(t - s) * g_s.
@@ -220,12 +228,13 @@ double DecayedSum(const std::vector<double>& g, double decay, bool squared) {
 }
 
 double Move(const OptimizerConfig& config, const std::vector<double>& g) {
-  if (config.has_adam()) {
-    const double beta1 = config.adam().beta1(), beta2 = config.adam().beta2();
+  if (config.has_adam() || config.has_adamw()) {
+    const auto& adam = config.has_adam() ? config.adam() : config.adamw();
+    const double beta1 = adam.beta1(), beta2 = adam.beta2();
     const double t = static_cast<double>(g.size());
     const double m = (1 - beta1) * DecayedSum(g, beta1, false) / (1 - std::pow(beta1, t));
     const double v = (1 - beta2) * DecayedSum(g, beta2, true) / (1 - std::pow(beta2, t));
-    return m / (std::sqrt(v) + static_cast<double>(config.adam().epsilon()));
+    return m / (std::sqrt(v) + adam.epsilon());
   }
   const double momentum = config.sgd().momentum();
   if (!config.sgd().nesterov()) return DecayedSum(g, momentum, false);
@@ -245,9 +254,11 @@ TYPED_TEST(OptimizerTest, FollowsTheFormulaForFiftySteps) {
       double value = start[i];
       std::vector<double> g;
       for (size_t t = 0; t < steps.size(); ++t) {
-        g.push_back(steps[t].gradient[i] * steps[t].gradient_scale +
-                    config.weight_decay() * multipliers.decay * value);
-        value -= steps[t].learning_rate * multipliers.learning_rate * Move(config, g);
+        const double decay = config.weight_decay() * multipliers.decay * value;
+        const bool decoupled = config.has_adamw();
+        g.push_back(steps[t].gradient[i] * steps[t].gradient_scale + (decoupled ? 0 : decay));
+        value -= steps[t].learning_rate * multipliers.learning_rate *
+                 (Move(config, g) + (decoupled ? decay : 0));
         ASSERT_NEAR(got[t][i], value, this->kTolerance * (1 + std::abs(value)))
             << text << " element " << i << " step " << t;
       }
