@@ -47,9 +47,9 @@ absl::StatusOr<std::unique_ptr<Allreduce>> NewDeviceAllreduce(std::string_view a
 absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind> device) {
   if (!IsOneOf(algorithm)) return NoSuch(algorithm);
   if (algorithm == "nccl" && device && *device != DeviceKind::kCuda) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "allreduce \"nccl\" sums the memory of GPUs, and this is --device=",
-        *device == DeviceKind::kCpu ? "cpu" : "sim", "; use \"ring\", or --device=cuda"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("allreduce \"nccl\" sums the memory of GPUs, and this is --device=",
+                     std::string(DeviceKindName(*device)), "; use \"ring\", or --device=cuda"));
   }
   return absl::OkStatus();
 }

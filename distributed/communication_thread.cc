@@ -350,8 +350,7 @@ int CommunicationThread::rank() const { return impl_->rank(); }
 int CommunicationThread::size() const { return impl_->size(); }
 
 absl::Status CommunicationThread::UseDevice(Device& device) {
-  static constexpr const char* kNames[] = {"cpu", "sim", "cuda"};  // by DeviceKind
-  const char* const name = kNames[static_cast<int>(device.kind())];
+  const std::string name(DeviceKindName(device.kind()));
   return impl_
       ->Wait(impl_->Submit([&](auto& operation) {
         absl::StrAppend(&operation.what, "the use of device ", name);

@@ -21,8 +21,7 @@ std::optional<DeviceKind> NamedDevice();
 // The one that the environment names, or else the host's two; and a name for GoogleTest.
 std::vector<DeviceKind> DevicesToTest();
 inline std::string DeviceName(const testing::TestParamInfo<DeviceKind>& info) {
-  if (info.param == DeviceKind::kCuda) return "Cuda";
-  return info.param == DeviceKind::kCpu ? "Cpu" : "Sim";
+  return std::string(DeviceKindName(info.param));
 }
 
 // cpu and sim: a new one.  cuda: the program's only one, since libraries take long to open; if that

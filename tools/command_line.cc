@@ -1,7 +1,6 @@
 #include "tools/command_line.h"
 
 #include <omp.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "engine/runtime/device/cuda_device.h"
+#include "engine/runtime/machine.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/cuda/tuner.h"
 
@@ -39,16 +39,11 @@ constexpr int64_t kSilentRankTimeoutMs = 300'000;
 
 // A rank's share of the host's cores.  Where mpirun has bound the process to cores, those are it.
 int DefaultThreads(int ranks_in_process) {
-  // hardware_concurrency counts cores that this process may not use.
-  cpu_set_t allowed;
-  const int cores = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
-                        ? CPU_COUNT(&allowed)
-                        : static_cast<int>(std::thread::hardware_concurrency());
   const bool bound = std::getenv("OMPI_MCA_orte_bound_at_launch") != nullptr;
   const char* local_ranks = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   int sharers = 1;
   if (bound || local_ranks == nullptr || !absl::SimpleAtoi(local_ranks, &sharers)) sharers = 1;
-  return std::max(1, cores / std::max(1, sharers) / ranks_in_process);
+  return std::max(1, Cores() / std::max(1, sharers) / ranks_in_process);
 }
 
 absl::StatusOr<int> Threads(const DeviceFlags& flags) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/machine.h"
 
 namespace gyre {
 
@@ -49,11 +50,10 @@ absl::StatusOr<size_t> FileReader::Read(void* to, size_t bytes) {
 }
 
 absl::Status CheckFitsMemory(const std::string& path, uint64_t bytes) {
-  const uint64_t memory =
-      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t memory = MemoryBytes();
   if (bytes <= memory) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(path, ": its content takes ", bytes,
-                                                   " bytes, this machine's memory has ", memory));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      path, ": its content takes ", bytes, " bytes, this process may use ", memory, " of memory"));
 }
 
 }  // namespace gyre

@@ -34,7 +34,7 @@ class FileReader {
 };
 
 // ResourceExhausted if `bytes`, which the content of `path` would take in memory, are more than the
-// machine has: a sparse file or a few bytes of gzip can claim any number.
+// process may use: a sparse file or a few bytes of gzip can claim any number.
 absl::Status CheckFitsMemory(const std::string& path, uint64_t bytes);
 
 }  // namespace gyre

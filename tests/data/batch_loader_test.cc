@@ -68,9 +68,8 @@ class BatchLoaderTest : public testing::TestWithParam<DeviceKind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, BatchLoaderTest,
-                         testing::Values(DeviceKind::kCpu, DeviceKind::kSim), [](const auto& info) {
-                           return info.param == DeviceKind::kCpu ? "cpu" : "sim";
-                         });
+                         testing::Values(DeviceKind::kCpu, DeviceKind::kSim),
+                         [](const auto& info) { return std::string(DeviceKindName(info.param)); });
 
 // Holds and releases at random, in any order: every batch is what reading by hand gives.
 TEST_P(BatchLoaderTest, GivesTheSamplesOfEachPosition) {

@@ -294,6 +294,7 @@ TEST(ParseDeviceKindTest, KnowsTheThreeDevices) {
   EXPECT_EQ(*ParseDeviceKind("cpu"), DeviceKind::kCpu);
   EXPECT_EQ(*ParseDeviceKind("sim"), DeviceKind::kSim);
   EXPECT_EQ(*ParseDeviceKind("cuda"), DeviceKind::kCuda);
+  EXPECT_EQ(DeviceKindName(DeviceKind::kCuda), "cuda");
   for (const char* wrong : {"", "CPU", "gpu", "cpu "}) {
     const absl::Status status = ParseDeviceKind(wrong).status();
     EXPECT_EQ(status, absl::InvalidArgumentError("unknown device \"" + std::string(wrong) +

@@ -2,18 +2,16 @@
 // error, and an event is done when recorded.
 
 #include <omp.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
 
-#include "engine/runtime/device/cgroup.h"
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/device/host_capture.h"
 #include "engine/runtime/device/host_event.h"
 #include "engine/runtime/device/host_memory.h"
+#include "engine/runtime/machine.h"
 
 namespace gyre {
 namespace {
@@ -67,17 +65,10 @@ class CpuStream : public Stream {
   HostCapture capture_;
 };
 
-// What the machine has, or the process's control group may use of it.
-size_t MemoryBytes() {
-  const size_t physical =
-      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return std::min(physical, CgroupMemoryLimit().value_or(physical));
-}
-
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(const CpuOptions& options)
-      : options_(options), memory_("cpu", MemoryBytes(), std::nullopt) {
+      : options_(options), memory_(DeviceKind::kCpu, MemoryBytes(), std::nullopt) {
     GYRE_CHECK(options.threads >= 1);
   }
 

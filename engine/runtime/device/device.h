@@ -108,7 +108,9 @@ struct SimOptions {
 // neither of its ranges leaves the allocation it lies in.
 std::unique_ptr<Device> NewSimDevice(const SimOptions& options);
 
-// Parses "cpu", "sim" or "cuda".  Errors: InvalidArgument listing the choices.
+// "cpu", "sim" or "cuda".
+std::string_view DeviceKindName(DeviceKind kind);
+// The kind of a name.  Errors: InvalidArgument listing the choices.
 absl::StatusOr<DeviceKind> ParseDeviceKind(std::string_view name);
 
 }  // namespace gyre

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <functional>
 #include <new>
-#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -18,8 +17,8 @@ std::string_view Name(MemoryKind kind) {
 
 }  // namespace
 
-HostMemory::HostMemory(std::string device, size_t capacity_bytes, std::optional<unsigned char> fill)
-    : device_(std::move(device)), capacity_bytes_(capacity_bytes), fill_(fill) {}
+HostMemory::HostMemory(DeviceKind device, size_t capacity_bytes, std::optional<unsigned char> fill)
+    : device_(DeviceKindName(device)), capacity_bytes_(capacity_bytes), fill_(fill) {}
 
 HostMemory::~HostMemory() { GYRE_CHECK(ranges_.empty()); }
 

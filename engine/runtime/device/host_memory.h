@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <string>
+#include <string_view>
 
 #include "engine/runtime/device/device.h"
 
@@ -16,7 +16,7 @@ class HostMemory {
  public:
   // Device memory is bounded by capacity_bytes, pinned host memory is not.  `fill` is written over
   // each new range.  The device's name starts error messages.
-  HostMemory(std::string device, size_t capacity_bytes, std::optional<unsigned char> fill);
+  HostMemory(DeviceKind device, size_t capacity_bytes, std::optional<unsigned char> fill);
   // Everything has been freed: a buffer that outlives its device is a bug.
   ~HostMemory();
 
@@ -35,7 +35,7 @@ class HostMemory {
     MemoryKind kind;
   };
 
-  const std::string device_;
+  const std::string_view device_;
   const size_t capacity_bytes_;
   const std::optional<unsigned char> fill_;
   mutable std::mutex mutex_;

@@ -156,7 +156,7 @@ class SimStream : public Stream {
 class SimDevice : public Device {
  public:
   explicit SimDevice(const SimOptions& options)
-      : options_(options), memory_("sim", options.capacity_bytes, kFreshMemory) {
+      : options_(options), memory_(DeviceKind::kSim, options.capacity_bytes, kFreshMemory) {
     GYRE_CHECK(options.threads >= 1);
   }
 
