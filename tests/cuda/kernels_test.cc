@@ -47,10 +47,18 @@ const std::vector<LayerCase>& LayerCases() {
       {"conv2d", "conv2d { filters: 4 kernel: 3 padding: 1 }", {{2, 8, 8, 4}}},
       {"conv2d", "conv2d { filters: 3 kernel: 2 use_bias: false }", {{2, 5, 7, 3}}},
       {"conv2d", "conv2d { filters: 4 kernel: 3 groups: 2 }", {{2, 5, 5, 2}}},
+      {"conv2d",
+       "conv2d { filters: 4 kernel: 3 weight { learning_rate_multiplier: 0 } }",
+       {{2, 8, 8, 4}}},
+      {"conv2d",
+       "conv2d { filters: 4 kernel: 3 bias { learning_rate_multiplier: 0 } }",
+       {{2, 8, 8, 4}}},
       {"conv2d", "conv2d { filters: 2 kernel: 1 }", {{0, 4, 4, 4}}},
       {"conv2d", "conv2d { filters: 2 kernel: 1 }", {{8, 256, 256, 2}}, false, true},
       {"dense", "dense { outputs: 5 }", {{4, 6}}},
       {"dense", "dense { outputs: 5 use_bias: false }", {{4, 6}}},
+      {"dense", "dense { outputs: 5 weight { learning_rate_multiplier: 0 } }", {{4, 6}}},
+      {"dense", "dense { outputs: 5 bias { learning_rate_multiplier: 0 } }", {{4, 6}}},
       {"dropout", "dropout { rate: 0.5 }", {{4, 6}}},
       {"flatten", "flatten {}", {{4, 3, 2}}},
       {"pool2d", "pool2d { kernel: 2 }", {{2, 6, 6, 3}}},
@@ -122,7 +130,9 @@ class KernelsTest : public CudaDeviceTest {
     std::vector<Tensor> states, gradients;
     for (const StateSpec& state : spec.states) {
       states.push_back({Memory(state.size_bytes()), state.shape, state.dtype});
-      gradients.push_back({Memory(state.size_bytes()), state.shape, state.dtype});
+      const bool frozen = state.kind == StateKind::kParameter && !state.trained();
+      gradients.push_back(
+          {frozen ? nullptr : Memory(state.size_bytes()), state.shape, state.dtype});
     }
     const auto* step = static_cast<const StepScalars*>(Memory(sizeof(StepScalars)));
     auto* fault = static_cast<Fault*>(Memory(sizeof(Fault)));
