@@ -23,7 +23,8 @@ struct BatchLoaderOptions {
 
 class BatchLoader {
  public:
-  // dataset and device must outlive the loader.  Errors: InvalidArgument for options out of range
+  // Takes pinned memory for `depth` batches (BatchBytes), and never more.  dataset and device must
+  // outlive the loader.  Errors: InvalidArgument for options out of range
   // or samples too large to address; those of Device::Allocate.
   static absl::StatusOr<std::unique_ptr<BatchLoader>> Create(const Dataset& dataset,
                                                              SampleOrder order, Device& device,

@@ -147,7 +147,7 @@ absl::Status RunState::Write(const Model& model, Stream& stream) {
   // First, so that a resumed run finds the lines of all steps before the checkpoint.
   const absl::Status logged = log_->Sync();
   RETURN_IF_ERROR(checkpoints_->Save(state, weights.tensors, optimizer.tensors));
-  saved_step_ = step_;
+  saved_step_ = step_;  // as Save does on all ranks, unless an error of the log is still to be told
   const absl::Status deleted = checkpoints_->DeleteOlder(step_, config_.keep_checkpoints());
   if (!deleted.ok()) {
     Say(absl::StrCat("warning: an old checkpoint stays: ", std::string(deleted.message())));

@@ -11,6 +11,9 @@
 namespace gyre {
 namespace {
 
+// The steps in flight hold theirs; one more is ready, and one is being read.
+constexpr int kBatches = kMostStepsInFlight + 2;
+
 int64_t StepsOf(const TrainerConfig& config, int64_t samples) {
   if (config.has_steps()) return config.steps();
   const double steps = std::ceil(config.epochs() * static_cast<double>(samples) /
@@ -32,6 +35,12 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
         "%s: batch %d is smaller than the %d ranks; each rank needs a sample: raise batch or start "
         "fewer ranks",
         trainer.source->Where(config, "batch"), config.batch(), communication.size()));
+  }
+  if (config.batch() > data.train->size()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: batch %d is more than the %d samples of data.train; lower batch to %d or less",
+        trainer.source->Where(config, "batch"), config.batch(), data.train->size(),
+        data.train->size()));
   }
   std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
   RETURN_IF_ERROR(run->Plan(net, primitives));
@@ -105,17 +114,22 @@ std::string Trainer::DescribePlan() const {
   std::string text = Describe(*plan_->train, plan_->parameters);
   size_t gradients = 0;
   for (const GradientBucket& bucket : plan_->train->order.buckets) gradients += bucket.bytes;
+  const RunShape& shape = plan_->train->spec.shape;
+  const Shape& sample = data_.train->sample_shape();
+  const size_t batch_bytes =
+      BatchBytes(Shape{shape.local, sample[0], sample[1], sample[2]}, shape.compute);
   absl::StrAppendFormat(
       &text,
       "%d steps of %d samples over %d ranks (%d on this one)\n"
       "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s allreduce)\n"
-      "device memory: %d bytes for all nets, %d for gradients, %d for their allreduce\n",
-      total_steps_, config_.batch(), communication_.size(), plan_->train->spec.shape.local,
+      "device memory: %d bytes for all nets, %d for gradients, %d for their allreduce\n"
+      "host memory: %d bytes, pinned, for %d batches\n",
+      total_steps_, config_.batch(), communication_.size(), shape.local,
       plan_->train->order.buckets.size(), gradients,
       AllreduceBytesSent(config_.distributed().allreduce(), static_cast<double>(gradients),
                          communication_.size()),
       config_.distributed().allreduce(), plan_->device_bytes(), plan_->communication_bytes(),
-      plan_->allreduce_bytes());
+      plan_->allreduce_bytes(), kBatches * batch_bytes, kBatches);
   return text;
 }
 
@@ -146,7 +160,7 @@ absl::Status Trainer::CreateModel() {
 
 absl::Status Trainer::Loop() {
   ASSIGN_OR_RETURN(loader_, NewLoader(*data_.train, /*shuffle=*/true, model_->plan().options.shape,
-                                      state_->position(), kMostStepsInFlight + 2, device_));
+                                      state_->position(), kBatches, device_));
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
   while (state_->step() < total_steps_ && !stop_) {
@@ -271,7 +285,7 @@ absl::Status Trainer::Test() {
 absl::Status Trainer::Save() {
   RETURN_IF_ERROR(FinishAll());
   const bool asked = std::exchange(save_, false);
-  if (std::exchange(saved_step_, state_->step()) == state_->step()) return absl::OkStatus();
+  if (state_->saved_step() == state_->step()) return absl::OkStatus();
   RETURN_IF_ERROR(state_->Save(*model_, *stream_));
   if (asked) state_->Say(absl::StrFormat("checkpoint of step %d written", state_->step()));
   return absl::OkStatus();

@@ -78,9 +78,8 @@ class Trainer {
   const std::atomic<bool>* asked_to_stop_ = nullptr;
   std::atomic<bool>* asked_to_save_ = nullptr;
   bool stop_ = false, save_ = false;  // some rank was asked to
-  int64_t saved_step_ = -1;
-  bool warned_ = false;             // that steps cannot be replayed
-  std::deque<InFlight> in_flight_;  // as training_step_ has them
+  bool warned_ = false;               // that steps cannot be replayed
+  std::deque<InFlight> in_flight_;    // as training_step_ has them
   // The report of the latest step finished travels while the next one runs.
   struct Report {
     std::vector<double>

@@ -68,13 +68,15 @@ const BadInput kFlags[] = {
                 "raise batch or start fewer ranks",
      .arguments = {"--batch=1"},
      .ranks = {2}},
-    {.name = "BatchBeyondMemory",
-     .message = "@/net.textproto:2:1: input \"image\": a batch of 2147483647 samples takes ...",
-     .arguments = {"--device=sim", "--batch=2147483647"}},
-    {.name = "PlanBeyondMemory",
-     .message = "@/net.textproto:2:1: input \"image\": a batch of 1000000000 samples takes "
-                "256000000000 bytes on a rank, the device's memory has 1073741824; lower the batch",
-     .arguments = {"--device=sim", "--plan", "--batch=1000000000"},
+    {.name = "BatchBeyondTheData",
+     .message = "--set batch=2147483647: batch 2147483647 is more than the 20 samples of "
+                "data.train; lower batch to 20 or less",
+     .arguments = {"--batch=2147483647"}},
+    {.name = "PlanBeyondTheData",
+     .message = "@/trainer.textproto:9:1: batch 21 is more than the 20 samples of data.train; "
+                "lower batch to 20 or less",
+     .arguments = {"--plan"},
+     .trainer = {"batch: 4", "batch: 21"},
      .ranks = {1}},
     {.name = "BatchBeyondAllIntegers",
      .message = "--set batch=4294967296: batch must be <= 2147483647, got 4294967296",

@@ -146,5 +146,5 @@ def random_case(seed):
                f"seed: {numbers.bits()}\n"
                f"distributed {{ bucket_bytes: {numbers.pick([1, 64, 4096, 1048576])} }}\n")
     return Case(f"seed {seed}", net.text, trainer,
-                random_samples(numbers, [numbers.between(5, 23)] + shape, labels),
+                random_samples(numbers, [max(batch, numbers.between(5, 23))] + shape, labels),
                 random_samples(numbers, [numbers.between(1, 11)] + shape, labels))

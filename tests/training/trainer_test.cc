@@ -1,17 +1,44 @@
 // The loop itself, with data sets that a file could not be: what fails on one rank alone is told as
-// what it is.
+// what it is, and a checkpoint is on the disk, once.
 #include "engine/training/trainer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <mutex>
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/data/temp_folder.h"
+
+namespace {
+
+std::mutex synced_mutex;
+std::vector<std::string> synced;  // in order
+
+}  // namespace
+
+// In place of the C library's, so that the test sees what is brought to the disk.
+extern "C" int fsync(int fd) {
+  {
+    std::lock_guard lock(synced_mutex);
+    synced.push_back(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd)));
+  }
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}
 
 namespace gyre {
 namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
 
 constexpr char kNet[] = R"(
   name: "t"
@@ -42,20 +69,19 @@ class TrainerTest : public testing::Test {
  protected:
   TrainerTest() {
     WriteBytes(folder_ / "trainer", R"(
-      net: "net" batch: 4 steps: 1000000 optimizer { sgd {} } learning_rate { base: 0.001 }
+      net: "net" batch: 4 steps: 1000000 checkpoint_every: 1000 optimizer { sgd {} } learning_rate { base: 0.001 }
       data { train { idx { images: "i" labels: "l" } } })");
   }
 
   // One rank's run.
-  absl::Status Run(CommunicationThread& communication, int64_t reads) {
-    const auto trainer = ParseTrainer(folder_ / "trainer", {});
+  absl::Status Run(CommunicationThread& communication, int64_t reads, TrainingOptions options,
+                   const std::vector<std::string>& overrides = {}) {
+    const auto trainer = ParseTrainer(folder_ / "trainer", overrides);
     const auto net = ParseNetText(kNet, "net");
     EXPECT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
     const auto device = NewCpuDevice({.threads = 1});
     const Primitives primitives(device->kind(), 1);
     TrainingData data{std::make_unique<Samples>(reads), nullptr, {.image = 0, .label = 1}};
-    TrainingOptions options;
-    options.out = folder_ / "out";
     auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives, communication,
                                 options);
     EXPECT_TRUE(run.ok()) << run.status();
@@ -64,10 +90,23 @@ class TrainerTest : public testing::Test {
     return status;
   }
 
+  // A run of one rank that is asked to stop before it begins: it does a step.
+  absl::Status RunAndStop(const std::string& out) {
+    const std::atomic<bool> stop = true;
+    TrainingOptions options;
+    options.out = out;
+    options.stop = &stop;
+    const auto communication = *CommunicationThread::Start(
+        [] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, "ring");
+    return Run(*communication, 1000, options, {"checkpoint_every=1"});
+  }
+
   TempFolder folder_;
 };
 
 TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
+  TrainingOptions options;
+  options.out = folder_ / "out";
   for (int failing : {0, 1}) {
     auto communicators = NewThreadCommunicators(2, 20'000);
     absl::Status statuses[2];
@@ -80,7 +119,7 @@ TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
             },
             "ring");
         // Enough for what a run looks at before it begins, and some steps.
-        statuses[r] = Run(*communication, r == failing ? 100 : 1'000'000'000);
+        statuses[r] = Run(*communication, r == failing ? 100 : 1'000'000'000, options);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -89,6 +128,42 @@ TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
     EXPECT_FALSE(absl::StrContains(statuses[1 - failing].message(), "disagree"))
         << statuses[1 - failing];
   }
+}
+
+// A step that is due for a checkpoint, and the last before a stop.
+TEST_F(TrainerTest, AStepIsSavedOnce) {
+  const std::string checkpoints = folder_ / "out/checkpoints";
+  std::filesystem::create_directories(checkpoints);
+  const int watch = inotify_init1(IN_NONBLOCK);
+  ASSERT_GE(inotify_add_watch(watch, checkpoints.c_str(), IN_MOVED_TO), 0);
+  EXPECT_TRUE(absl::IsCancelled(RunAndStop(folder_ / "out")));
+  alignas(inotify_event) char events[4096];
+  const ssize_t bytes = read(watch, events, sizeof(events));
+  close(watch);
+  std::vector<std::string> written;
+  for (ssize_t at = 0; at < bytes;) {
+    const auto* event = reinterpret_cast<const inotify_event*>(events + at);
+    written.push_back(event->name);
+    at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+  }
+  EXPECT_THAT(written, ElementsAre(".probe", "step_00000001"));
+}
+
+// The folders that a run makes are entries of those above them, and its lines come before the
+// checkpoint that counts on them.
+TEST_F(TrainerTest, WhatACheckpointCountsOnIsOnTheDisk) {
+  const std::string out = folder_ / "a/b/out";
+  synced.clear();
+  EXPECT_TRUE(absl::IsCancelled(RunAndStop(out)));
+  for (const char* holder : {"", "/a", "/a/b", "/a/b/out", "/a/b/out/checkpoints"}) {
+    EXPECT_THAT(synced, Contains(absl::StrCat(folder_.path(), holder)));
+  }
+  const auto first = [](const std::string& part) {
+    return std::ranges::find_if(
+        synced, [&](const std::string& path) { return absl::StrContains(path, part); });
+  };
+  EXPECT_LT(first("metrics.jsonl"), first("weights.safetensors"));
+  EXPECT_LT(first("weights.safetensors"), synced.end());
 }
 
 }  // namespace
