@@ -22,7 +22,8 @@ struct Packing {
 };
 
 // Depends on its argument alone.  Precondition: the sum of all bytes fits a size_t.
-// Cost: four times items^2 comparisons at most (5000 items: up to 0.3 s).
+// Cost: four times items^2 comparisons at most; of nets a small part of it (the 40,000 items of
+// 10,000 layers: a third of a second).
 // Source: Pisarchyk & Lee 2020, arXiv:2001.03288, "Greedy by Size for Offset Calculation" and
 // "Greedy by Breadth"; we try the orders of both, by area and by duration, and keep the lowest.
 Packing PackBlocks(std::span<const PackItem> items);

@@ -76,5 +76,29 @@ TEST(StripPacking, NearTheOptimumOfSmallCases) {
   EXPECT_GE(optimal, kCases * 98 / 100);
 }
 
+// Enough items to be looked at by runs: of lifetimes within each other, of short and of any ones.
+// The digest is that of the definition, which looks at each placed item for each one to place.
+TEST(StripPacking, RunsOfItemsChangeNoOffset) {
+  std::mt19937_64 rng(11);
+  uint64_t digest = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    constexpr int kItems = 400;
+    const int steps = trial % 2 == 0 ? 30 : 800, sizes = trial % 5 == 0 ? 3 : 200;
+    std::vector<PackItem> items;
+    for (int i = 0; i < kItems; ++i) {
+      int a = static_cast<int>(rng() % steps), b = static_cast<int>(rng() % steps);
+      if (trial % 3 == 0) {
+        a = i * steps / 2 / kItems;
+        b = rng() % 3 == 0 ? a : steps - 1 - a;
+      } else if (trial % 3 == 1) {
+        b = std::min(steps - 1, a + static_cast<int>(rng() % 4));
+      }
+      items.push_back({1 + rng() % sizes, std::min(a, b), std::max(a, b)});
+    }
+    for (const size_t offset : PackBlocks(items).offsets) digest = digest * 31 + offset;
+  }
+  EXPECT_EQ(digest, 12326090510170563929u);
+}
+
 }  // namespace
 }  // namespace gyre

@@ -128,8 +128,7 @@ TEST(PlanLimits, ManyLayers) {
     for (const bool chain : {true, false}) {
       SCOPED_TRACE(absl::StrCat(layer, chain ? ", each on the one before" : ", all on the first"));
       std::string text = absl::StrCat(kInputs, "layer { name: \"first\" dense { outputs: 1 } }\n");
-      const int layers = layer.starts_with("dense") ? 2'000 : 5'000;  // packing is quadratic
-      for (int i = 0; i < layers; ++i) {
+      for (int i = 0; i < 5'000; ++i) {
         absl::StrAppend(&text, "layer { name: \"l", i, "\" ", chain ? "" : "input: \"first\" ",
                         layer, " }\n");
       }
