@@ -60,6 +60,7 @@ const std::vector<LayerCase>& LayerCases() {
       {"dense", "dense { outputs: 5 weight { learning_rate_multiplier: 0 } }", {{4, 6}}},
       {"dense", "dense { outputs: 5 bias { learning_rate_multiplier: 0 } }", {{4, 6}}},
       {"dropout", "dropout { rate: 0.5 }", {{4, 6}}},
+      {"dropout", "dropout { rate: 0.5 }", {{4, 8}}},
       {"flatten", "flatten {}", {{4, 3, 2}}},
       {"pool2d", "pool2d { kernel: 2 }", {{2, 6, 6, 3}}},
       {"pool2d", "pool2d { kind: AVERAGE kernel: 2 }", {{2, 6, 6, 3}}},
