@@ -1,0 +1,108 @@
+#include "tests/training/net_rank.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+namespace gyre {
+
+Parsed<NetConfig> ParseLayers(const std::string& layers) {
+  auto net = ParseNetText(
+      "name: \"t\" input { name: \"image\" dims: [6, 5, 2] } input { name: "
+      "\"label\" type: LABEL } " +
+          layers,
+      "test.textproto");
+  EXPECT_TRUE(net.ok()) << net.status();
+  return *std::move(net);
+}
+
+NetRank::NetRank(const std::string& layers, DType dtype, int64_t batch,
+                 std::unique_ptr<Device> device, int rank, int ranks)
+    : config_(ParseLayers(layers)),
+      device_(std::move(device)),
+      primitives_(device_->kind(), 1),
+      share_(ShareOf(batch, rank, ranks)) {
+  auto plan = PlanModel(
+      config_,
+      {.shape = {.global = batch, .rank = rank, .ranks = ranks, .compute = dtype, .seed = 7},
+       .slots = {"momentum"},
+       .bucket_bytes = 64,
+       .feed = {.image = 0, .label = 1},
+       .primitives = &primitives_});
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  stream_ = *device_->NewStream();
+  model_ = *Model::Create(*std::move(plan), *device_, *stream_);
+  EXPECT_TRUE(model_->Initialize(*stream_).ok());
+  buffer_.emplace(*StepBuffer::Create(*device_, net()));
+  upload_.emplace(*InputUpload::Create(*device_, net()));
+  MakeBatch(dtype);
+}
+
+void NetRank::MakeBatch(DType dtype) {
+  const Tensor input = net().input(0);
+  const int64_t sample = input.shape.elements(1, input.shape.rank());
+  images_.resize(static_cast<size_t>(std::max<int64_t>(input.elements(), 1)) * 8);
+  labels_.resize(static_cast<size_t>(std::max<int64_t>(share_.count, 1)));
+  for (int64_t i = 0; i < share_.count; ++i) {
+    std::mt19937 random(static_cast<unsigned>(share_.first + i));
+    std::normal_distribution<double> normal;
+    for (int64_t k = 0; k < sample; ++k) {
+      const double value = normal(random);
+      if (dtype == DType::kF64) {
+        reinterpret_cast<double*>(images_.data())[i * sample + k] = value;
+      } else {
+        reinterpret_cast<float*>(images_.data())[i * sample + k] = static_cast<float>(value);
+      }
+    }
+    labels_[static_cast<size_t>(i)] = static_cast<int32_t>(random() % kNetClasses);
+  }
+  batch_ = {.images = {images_.data(), input.shape, dtype},
+            .labels = {labels_.data(), Shape({share_.count}), DType::kI32},
+            .first_position = share_.first};
+}
+
+std::vector<Metric> NetRank::Forward(const Net::SumStatistic& sum) {
+  StepScalars scalars;
+  scalars.step = 3;
+  scalars.first_sample = static_cast<uint64_t>(share_.first);
+  buffer_->SetScalars(scalars);
+  EXPECT_TRUE(buffer_->Upload(*stream_).ok());
+  EXPECT_TRUE(upload_->Start(/*lane=*/0, batch_, *stream_).ok());
+  const absl::Status status = net().Forward(*stream_, sum);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(buffer_->Download(*stream_).ok());
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  EXPECT_TRUE(buffer_->CheckFault(batch_).ok());
+  std::vector<Metric> metrics = MetricsOf(spec());
+  AddSums(buffer_->metrics().as<double>(), metrics);
+  return metrics;
+}
+
+std::vector<int> NetRank::Backward() {
+  std::vector<int> buckets;
+  const absl::Status status = net().Backward(*stream_, [&](int bucket) {
+    buckets.push_back(bucket);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  return buckets;
+}
+
+std::vector<std::byte> NetRank::GradientBytes(size_t parameter) {
+  const Tensor gradient = net().gradient(static_cast<int>(parameter), model_->plan().parameters);
+  std::vector<std::byte> bytes(gradient.bytes());
+  EXPECT_TRUE(stream_->Copy(bytes.data(), gradient.data, bytes.size()).ok());
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  return bytes;
+}
+
+std::vector<double> NetRank::Gradient(size_t parameter) {
+  const std::vector<std::byte> bytes = GradientBytes(parameter);
+  std::vector<double> values(bytes.size() / sizeof(double));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+}  // namespace gyre

@@ -1,0 +1,87 @@
+// net_rank.h: one rank's training net with a batch in host memory, to be run by hand.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/training/metrics.h"
+#include "engine/training/model.h"
+#include "engine/training/step/input_upload.h"
+#include "engine/training/step/step_buffer.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+
+// The net of these layers over inputs "image" [6, 5, 2] and "label", of kNetClasses classes.
+inline constexpr int kNetClasses = 4;
+Parsed<NetConfig> ParseLayers(const std::string& layers);
+
+class NetRank {
+ public:
+  // Sample i of the global batch is the same however the batch is split.
+  explicit NetRank(const std::string& layers, DType dtype = DType::kF64, int64_t batch = 5,
+                   std::unique_ptr<Device> device = NewCpuDevice({}), int rank = 0, int ranks = 1);
+
+  // The local sums of losses and metrics after one forward pass.  A statistic is what the one rank
+  // has of it, where nobody sums it.
+  std::vector<Metric> Forward(const Net::SumStatistic& sum = LeaveStatistic);
+  double Loss() { return TotalLoss(Forward()); }
+  // The buckets, as they were finished.
+  std::vector<int> Backward();
+
+  std::vector<std::byte> GradientBytes(size_t parameter);
+  std::vector<double> Gradient(size_t parameter);  // of F64
+
+  const Net& net() { return model_->train(); }
+  const NetSpec& spec() { return net().plan().spec; }
+  std::span<const Parameter> parameters() { return model_->plan().parameters.all(); }
+  Tensor parameter(size_t index) {
+    return net().parameter(static_cast<int>(index), model_->plan().parameters);
+  }
+
+ private:
+  static absl::Status LeaveStatistic(Stream&, absl::string_view, Tensor) {
+    return absl::OkStatus();
+  }
+  void MakeBatch(DType dtype);
+
+  const Parsed<NetConfig> config_;
+  const std::unique_ptr<Device> device_;
+  const Primitives primitives_;
+  const Share share_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Model> model_;
+  std::optional<StepBuffer> buffer_;
+  std::optional<InputUpload> upload_;
+  std::vector<std::byte> images_;
+  std::vector<int32_t> labels_;
+  Batch batch_;
+};
+
+inline constexpr char kConvNet[] = R"(
+  layer { name: "conv" conv2d { filters: 3 kernel: 3 padding: 1 } }
+  layer { name: "relu" relu { negative_slope: 0.1 } }
+  layer { name: "drop" dropout { rate: 0.3 } }
+  layer { name: "pool" pool2d { kind: AVERAGE kernel: 2 } }
+  layer { name: "flat" flatten {} }
+  layer { name: "fc" dense { outputs: 4 } }
+  layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
+  layer { name: "acc" input: "fc" input: "label" accuracy {} })";
+
+// Two heads on one trunk, one of them through another layer, and three losses.
+inline constexpr char kForkedNet[] = R"(
+  layer { name: "trunk" dense { outputs: 6 } }
+  layer { name: "relu" relu { negative_slope: 0.2 } }
+  layer { name: "a" input: "relu" dense { outputs: 4 } }
+  layer { name: "loss_a" input: "a" input: "label" softmax_cross_entropy {} }
+  layer { name: "b1" input: "relu" dense { outputs: 5 } }
+  layer { name: "b2" dense { outputs: 4 } }
+  layer { name: "loss_b" input: "b2" input: "label" softmax_cross_entropy { loss_weight: 0.3 } }
+  layer { name: "c" input: "trunk" dense { outputs: 4 } }
+  layer { name: "loss_c" input: "c" input: "label"
+          softmax_cross_entropy { loss_weight: 2 ignore_label: 1 } }
+  layer { name: "loss_a2" input: "a" input: "label" softmax_cross_entropy { loss_weight: 0.5 } })";
+
+}  // namespace gyre
