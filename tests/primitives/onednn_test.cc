@@ -73,6 +73,16 @@ TEST_F(OneDnnTest, NetsLayersAsReference) {
   }
 }
 
+// Few rows by a matrix of long ones: summed in panels of k.
+TEST_F(OneDnnTest, FewRowsByLongOnesAsReference) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (const int64_t m : {1, 64}) {
+    const GemmSpec spec{.m = m, .n = 1030, .k = 1300, .activation = Activation::kRelu};
+    Oracle(rig, *library).CheckGemm<float>(random_, spec, kTolerance);
+  }
+}
+
 // bfloat16 operands, summed in float; the layout as its own dtype has it, and other ones.
 TEST_F(OneDnnTest, BFloat16AsReference) {
   Rig rig(kManyThreads);

@@ -13,35 +13,70 @@ namespace {
 
 using dnnl::memory;
 
+// How much of k oneDNN is given at a time.  It goes down all of it in strips of 64 columns, and
+// where b has long rows each is another page: of few rows of a (the gradient of a dense layer's
+// input) that is most of the time.  512 pages stay in a second-level TLB of 1,024 or more for the
+// next strip.
+int64_t PanelDepth(const GemmSpec& spec) {
+  constexpr int64_t kFewRows = 64, kPages = 512, kPageElements = 4096 / sizeof(float);
+  const bool strided = !spec.transpose_b && spec.n >= kPageElements;
+  // Sums are rounded to the type of c in between, and what a panel leaves is added to without bias.
+  const bool sums = spec.dtype == DType::kF32 && !spec.bias && !spec.transpose_a;
+  return strided && sums && spec.m <= kFewRows ? std::min(spec.k, kPages) : spec.k;
+}
+
 class OneDnnGemm : public Gemm {
  public:
   OneDnnGemm(const OneDnnContext& context, const GemmSpec& spec)
       : context_(context),
         spec_(spec),
         what_(ToString(spec)),
-        a_(Matrix(spec.dtype, spec.m, spec.k, spec.transpose_a)),
-        b_(Matrix(spec.dtype, spec.k, spec.n, spec.transpose_b)),
-        bias_(Matrix(spec.dtype, 1, spec.n, false)),
-        c_(Matrix(spec.dtype, spec.m, spec.n, false)) {
-    const dnnl::matmul::desc desc =
-        spec.bias ? dnnl::matmul::desc(a_, b_, bias_, c_) : dnnl::matmul::desc(a_, b_, c_);
-    const dnnl::matmul::primitive_desc primitive(desc, OneDnnAttributes(), context.engine);
-    matmul_ = dnnl::matmul(primitive);
-    scratchpad_ = primitive.scratchpad_desc();
+        bias_(Matrix(1, spec.n, spec.n, false)),
+        c_(Matrix(spec.m, spec.n, spec.n, false)) {
+    const int64_t depth = PanelDepth(spec);
+    for (int64_t first = 0; first < spec.k; first += depth) {
+      const int64_t k = std::min(depth, spec.k - first);
+      Panel& panel = panels_.emplace_back();
+      panel.first = first;
+      panel.a = Matrix(spec.m, k, spec.transpose_a ? spec.m : spec.k, spec.transpose_a);
+      panel.b = Matrix(k, spec.n, spec.transpose_b ? spec.k : spec.n, spec.transpose_b);
+      dnnl::primitive_attr attributes = OneDnnAttributes();
+      if (first > 0) {
+        dnnl::post_ops sum;
+        sum.append_sum();
+        attributes.set_post_ops(sum);
+      }
+      const dnnl::matmul::desc desc = spec.bias ? dnnl::matmul::desc(panel.a, panel.b, bias_, c_)
+                                                : dnnl::matmul::desc(panel.a, panel.b, c_);
+      const dnnl::matmul::primitive_desc primitive(desc, attributes, context.engine);
+      panel.matmul = dnnl::matmul(primitive);
+      panel.scratchpad = primitive.scratchpad_desc();
+    }
   }
 
-  size_t scratch_bytes() const override { return scratchpad_.get_size(); }
+  size_t scratch_bytes() const override {
+    size_t bytes = 0;
+    for (const Panel& panel : panels_) bytes = std::max(bytes, panel.scratchpad.get_size());
+    return bytes;
+  }
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                    void* scratch) const override {
     const auto bind = [&] {
-      OneDnnArguments arguments = {
-          {DNNL_ARG_SRC, OneDnnMemory(a_, context_, a)},
-          {DNNL_ARG_WEIGHTS, OneDnnMemory(b_, context_, b)},
-          {DNNL_ARG_DST, OneDnnMemory(c_, context_, c)},
-          {DNNL_ARG_SCRATCHPAD, OneDnnMemory(scratchpad_, context_, scratch)}};
-      if (spec_.bias) arguments.emplace_back(DNNL_ARG_BIAS, OneDnnMemory(bias_, context_, bias));
-      return std::vector{BoundPrimitive(matmul_, std::move(arguments))};
+      std::vector<BoundPrimitive> bound;
+      for (const Panel& panel : panels_) {
+        // Later panels are F32 and not transposed.
+        OneDnnArguments arguments = {
+            {DNNL_ARG_SRC,
+             OneDnnMemory(panel.a, context_, static_cast<const float*>(a) + panel.first)},
+            {DNNL_ARG_WEIGHTS,
+             OneDnnMemory(panel.b, context_, static_cast<const float*>(b) + panel.first * spec_.n)},
+            {DNNL_ARG_DST, OneDnnMemory(c_, context_, c)},
+            {DNNL_ARG_SCRATCHPAD, OneDnnMemory(panel.scratchpad, context_, scratch)}};
+        if (spec_.bias) arguments.emplace_back(DNNL_ARG_BIAS, OneDnnMemory(bias_, context_, bias));
+        bound.emplace_back(panel.matmul, std::move(arguments));
+      }
+      return bound;
     };
     return EnqueueOneDnn(stream, context_, what_, bind, [this, c] {
       ActivateInPlace(spec_.activation, spec_.dtype, spec_.m * spec_.n, c);
@@ -49,19 +84,26 @@ class OneDnnGemm : public Gemm {
   }
 
  private:
-  // A matrix of rows x columns, stored as its transpose if so said.
-  static memory::desc Matrix(DType dtype, int64_t rows, int64_t columns, bool transposed) {
+  // k from `first` on; all but the first add to c.
+  struct Panel {
+    int64_t first = 0;
+    memory::desc a, b, scratchpad;
+    dnnl::matmul matmul;
+  };
+
+  // A matrix of rows x columns, stored as its transpose if so said, `stride` elements from one row
+  // of what is stored to the next.
+  memory::desc Matrix(int64_t rows, int64_t columns, int64_t stride, bool transposed) const {
     return {{rows, columns},
-            OneDnnType(dtype),
-            transposed ? memory::dims{1, rows} : memory::dims{columns, 1}};
+            OneDnnType(spec_.dtype),
+            transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
   }
 
   const OneDnnContext context_;
   const GemmSpec spec_;
   const std::string what_;
-  const memory::desc a_, b_, bias_, c_;
-  memory::desc scratchpad_;
-  dnnl::matmul matmul_;
+  const memory::desc bias_, c_;
+  std::vector<Panel> panels_;
 };
 
 // Some of oneDNN 2.6's AMX kernels for BF16 use tiles that they have not configured, which is an
