@@ -53,6 +53,12 @@ absl::StatusOr<Feed> ImageAndLabel(const NetConfig& net) {
   return map;
 }
 
+void FillBytes(const Tensor& to) {
+  for (int64_t i = 0; i < to.elements(); ++i) {
+    to.as<uint8_t>()[i] = static_cast<uint8_t>(Philox(/*key=*/1, 0, static_cast<uint64_t>(i)).v[0]);
+  }
+}
+
 // The fewest classes that a layer with labels tells apart.
 int64_t Classes(const NetSpec& net, int label) {
   int64_t classes = std::numeric_limits<int32_t>::max();
@@ -118,10 +124,19 @@ absl::Status StepBench::CreateModel(CommunicationThread& communication) {
 
 absl::Status StepBench::CreateBatch(const NetPlan& plan) {
   const Value& image = plan.spec.values[plan.feed.image];
+  const DType dtype = plan.feed.images(image.dtype);
   ASSIGN_OR_RETURN(batch_memory_, Buffer::Allocate(*choice_.device, MemoryKind::kPinnedHost,
-                                                   BatchBytes(image.shape, image.dtype)));
-  batch_ = BatchAt(batch_memory_.data(), image.shape, image.dtype);
-  FillUniform(batch_.images);
+                                                   BatchBytes(image.shape, dtype)));
+  batch_ = BatchAt(batch_memory_.data(), image.shape, dtype);
+  batch_.pixel_values = &pixel_values_;
+  for (size_t p = 0; p < pixel_values_.size(); ++p) {
+    pixel_values_[p] = static_cast<double>(p) / 127.5 - 1;
+  }
+  if (dtype == DType::kU8) {
+    FillBytes(batch_.images);
+  } else {
+    FillUniform(batch_.images);
+  }
   const auto classes = static_cast<uint32_t>(Classes(plan.spec, plan.feed.label));
   for (int64_t i = 0; i < options_.batch; ++i) {
     const RandomBits bits = Philox(/*key=*/2, 0, static_cast<uint64_t>(i));

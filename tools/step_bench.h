@@ -50,6 +50,7 @@ class StepBench {
   DeviceChoice choice_;
   std::unique_ptr<Stream> stream_, turn_;
   Buffer batch_memory_;
+  PixelValues pixel_values_;
   Batch batch_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Model> model_;

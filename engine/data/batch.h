@@ -2,6 +2,8 @@
 // device. Plain data: whoever owns the memory says how long it stays.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <vector>
 
 #include "engine/runtime/math.h"
@@ -9,9 +11,13 @@
 
 namespace gyre {
 
+// What each value of a pixel stands for, normalised.
+using PixelValues = std::array<double, 256>;
+
 struct Batch {
-  Tensor images;  // [count, H, W, C]; bound even if count is 0
+  Tensor images;  // [count, H, W, C]: values, or U8 pixels; bound even if count is 0
   Tensor labels;  // [count], I32, LabelsOffset behind the images
+  const PixelValues* pixel_values = nullptr;  // of pixels
   int64_t first_position = 0;
   std::vector<int64_t> samples = {};  // [count], their indices in the data set
 };

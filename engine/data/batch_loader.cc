@@ -28,6 +28,7 @@ class BatchLoader::Impl {
     const size_t slot_bytes = BatchBytes(images, options.dtype);
     for (size_t i = 0; i < slots_.size(); ++i) {
       slots_[i] = BatchAt(memory_.data() + i * slot_bytes, images, options.dtype);
+      if (options.dtype == DType::kU8) slots_[i].pixel_values = &dataset.pixel_values();
       free_.push_back(&slots_[i]);
     }
     thread_ = std::thread([this] { DecodeAll(); });
@@ -126,13 +127,14 @@ class BatchLoader::Impl {
 
 absl::StatusOr<std::unique_ptr<BatchLoader>> BatchLoader::Create(
     const Dataset& dataset, SampleOrder order, Device& device, const BatchLoaderOptions& options) {
-  if (!IsComputeType(options.dtype) || options.first_position < 0 || options.count < 0 ||
-      options.advance < 0 || options.depth < 2) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a batch loader wants F32 or F64, first position, count and advance >= 0 and depth >= 2, "
-        "got ",
-        std::string(DTypeName(options.dtype)), ", ", options.first_position, ", ", options.count,
-        ", ", options.advance, " and ", options.depth));
+  if ((!IsComputeType(options.dtype) && options.dtype != DType::kU8) ||
+      options.first_position < 0 || options.count < 0 || options.advance < 0 || options.depth < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a batch loader wants F32, F64 or U8, first position, count and advance >= 0 "
+                     "and depth >= 2, "
+                     "got ",
+                     std::string(DTypeName(options.dtype)), ", ", options.first_position, ", ",
+                     options.count, ", ", options.advance, " and ", options.depth));
   }
   using Wide = unsigned __int128;  // a count is a user's number: the products may exceed 64 bits
   const Shape& sample = dataset.sample_shape();

@@ -14,7 +14,7 @@
 namespace gyre {
 
 struct BatchLoaderOptions {
-  DType dtype = DType::kF32;   // of the images
+  DType dtype = DType::kF32;   // of the images: F32, F64, or U8 for pixels
   int64_t first_position = 0;  // of this rank's first sample in the endless order
   int64_t count = 0;           // samples a batch on this rank; 0 is legal
   int64_t advance = 0;         // positions from one batch to the next: the global batch

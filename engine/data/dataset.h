@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/runtime/tensor.h"
+#include "engine/data/batch.h"
 #include "models/schema/trainer.pb.h"
 
 namespace gyre {
@@ -15,7 +15,9 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;               // samples, >= 1
   virtual const Shape& sample_shape() const = 0;  // H,W,C of each image
-  // Decodes and normalises sample `index` into image (F32 or F64, sample_shape()) and *label.
+  virtual const PixelValues& pixel_values() const = 0;
+  // Decodes sample `index` into image (sample_shape()) and *label.  image: pixels if it is U8;
+  // their pixel_values, rounded, if it is F32 or F64.
   // Errors: OutOfRange; those of decoding, naming the file and the sample.
   virtual absl::Status Read(int64_t index, Tensor image, int32_t* label) const = 0;
 };

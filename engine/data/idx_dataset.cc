@@ -215,6 +215,7 @@ class IdxDataset : public Dataset {
 
   int64_t size() const override { return images_.dims[0]; }
   const Shape& sample_shape() const override { return shape_; }
+  const PixelValues& pixel_values() const override { return table64_; }
 
   absl::Status Read(int64_t index, Tensor image, int32_t* label) const override {
     if (index < 0 || index >= size()) {
@@ -224,7 +225,9 @@ class IdxDataset : public Dataset {
     GYRE_CHECK(image.shape == shape_);
     const int64_t pixels = shape_.elements();
     const uint8_t* from = images_.elements() + index * pixels;
-    if (image.dtype == DType::kF64) {
+    if (image.dtype == DType::kU8) {
+      std::copy_n(from, pixels, image.as<uint8_t>());
+    } else if (image.dtype == DType::kF64) {
       Normalize(from, pixels, table64_, image.as<double>());
     } else {
       Normalize(from, pixels, table32_, image.as<float>());
@@ -242,8 +245,8 @@ class IdxDataset : public Dataset {
 
   IdxFile images_, labels_;
   Shape shape_;
-  std::array<double, 256> table64_;  // pixel -> normalised, in double
-  std::array<float, 256> table32_;   // the same, rounded
+  PixelValues table64_;
+  std::array<float, 256> table32_;  // the same, rounded
 };
 
 }  // namespace

@@ -101,11 +101,12 @@ std::string DigestOf(const Dataset& dataset) {
 }
 
 absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, bool shuffle,
-                                                       const RunShape& shape, int64_t position,
-                                                       int depth, Device& device) {
+                                                       const RunShape& shape, const Feed& feed,
+                                                       int64_t position, int depth,
+                                                       Device& device) {
   const Share share = ShareOf(shape.global, shape.rank, shape.ranks);
   return BatchLoader::Create(dataset, SampleOrder(dataset.size(), shape.seed, shuffle), device,
-                             {.dtype = shape.compute,
+                             {.dtype = feed.images(shape.compute),
                               .first_position = position + share.first,
                               .count = share.count,
                               .advance = shape.global,

@@ -37,10 +37,10 @@ RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks);
 // Samples a testing batch, over all ranks: no more than there are.
 int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples);
 
-// Batches of this rank's share of shape.global samples each, from `position` of the order on.
-// dataset and device must outlive them.
+// Batches of this rank's share of shape.global samples each, from `position` of the order on, as
+// `feed` wants them.  dataset and device must outlive them.
 absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, bool shuffle,
-                                                       const RunShape& shape, int64_t position,
-                                                       int depth, Device& device);
+                                                       const RunShape& shape, const Feed& feed,
+                                                       int64_t position, int depth, Device& device);
 
 }  // namespace gyre

@@ -131,6 +131,13 @@ Tensor Net::bucket(int index) const {
           plan_.spec.shape.compute};
 }
 
+Tensor Net::pixel_values() const {
+  const int state = plan_.trace.pixel_values;
+  const DType dtype = plan_.spec.shape.compute;
+  const size_t values = plan_.trace.trace.states[state].bytes / SizeOf(dtype);
+  return {Address(state), Shape({static_cast<int64_t>(values)}), dtype};
+}
+
 StepBlock* Net::step_block() const {
   return reinterpret_cast<StepBlock*>(Address(plan_.trace.step_block));
 }
@@ -156,18 +163,17 @@ Tensor Net::whole_ahead(int lane) const {
           DType::kU8};
 }
 
-Tensor Net::Ahead(int state, int input) const {
+Tensor Net::Ahead(int state, int input, DType dtype) const {
   if (state < 0) return {};
-  const Value& value = plan_.spec.values[input];
-  return {Address(state), value.shape, value.dtype};
+  return {Address(state), plan_.spec.values[input].shape, dtype};
 }
 
 Tensor Net::images_ahead(int lane) const {
-  return Ahead(plan_.trace.ahead[lane].images, plan_.feed.image);
+  return Ahead(plan_.trace.ahead[lane].images, plan_.feed.image, DType::kU8);
 }
 
 Tensor Net::labels_ahead(int lane) const {
-  return Ahead(plan_.trace.ahead[lane].labels, plan_.feed.label);
+  return Ahead(plan_.trace.ahead[lane].labels, plan_.feed.label, DType::kI32);
 }
 
 }  // namespace gyre

@@ -34,14 +34,14 @@ class Net {
   Tensor parameter(int index, const ParameterSet& set) const;
   Tensor slot(int index, int slot, const ParameterSet& set) const;
   Tensor gradient(int index, const ParameterSet& set) const;
-  Tensor bucket(int index) const;  // all its gradients and the padding between
-  StepBlock* step_block() const;
-  Tensor metrics() const;              // behind the block; F64 {sum, count} of each of MetricsOf
-  Tensor sums() const;                 // F64, one a bucket: the sum of its gradients' squares
-  void* sums_scratch() const;          // kSumSquaresScratchBytes
-  Tensor whole_ahead(int lane) const;  // U8: all bytes of a batch
-  // Of a batch ahead, as the inputs they are for; unbound where there is none.
-  Tensor images_ahead(int lane) const;
+  Tensor bucket(int index) const;       // all its gradients and the padding between
+  Tensor pixel_values() const;          // [256], or [0] if batches come as values
+  StepBlock* step_block() const;        // right behind them
+  Tensor metrics() const;               // behind the block; F64 {sum, count} of each of MetricsOf
+  Tensor sums() const;                  // F64, one a bucket: the sum of its gradients' squares
+  void* sums_scratch() const;           // kSumSquaresScratchBytes
+  Tensor whole_ahead(int lane) const;   // U8: all bytes of a batch
+  Tensor images_ahead(int lane) const;  // of it; unbound where there is no such input
   Tensor labels_ahead(int lane) const;
 
  private:
@@ -50,7 +50,7 @@ class Net {
   };
   std::byte* Address(int state) const;
   Tensor Flat(int state, const Parameter& parameter) const;
-  Tensor Ahead(int state, int input) const;
+  Tensor Ahead(int state, int input, DType dtype) const;
   absl::Status SumPartialGradients(Stream& stream, int value) const;
   absl::Status SeedLosses(Stream& stream) const;
 

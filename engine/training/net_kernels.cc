@@ -12,6 +12,14 @@ struct FillWith {
   HOST_DEVICE void operator()(int64_t i) const { to[i] = value; }
 };
 
+template <typename T>
+struct LookUpPixel {
+  const uint8_t* pixels;
+  const T* values;
+  T* to;
+  HOST_DEVICE void operator()(int64_t i) const { to[i] = values[pixels[i]]; }
+};
+
 // What a kernel's arguments hold of pointers; a value has seldom more than two consumers.
 constexpr int kMostTerms = 32;
 
@@ -32,6 +40,14 @@ struct SumTerms {
 absl::Status Fill(Stream& stream, double value, Tensor to) {
   return VisitReal(to.dtype, [&]<typename T>() {
     return ForEach(stream, to.elements(), FillWith<T>{static_cast<T>(value), to.as<T>()});
+  });
+}
+
+absl::Status LookUp(Stream& stream, Tensor pixels, Tensor values, Tensor to) {
+  GYRE_CHECK(pixels.elements() == to.elements());
+  return VisitReal(to.dtype, [&]<typename T>() {
+    return ForEach(stream, to.elements(),
+                   LookUpPixel<T>{pixels.as<uint8_t>(), values.as<T>(), to.as<T>()});
   });
 }
 

@@ -88,20 +88,22 @@ class Tracer {
       NetTrace::Ahead& ahead = t_.ahead.emplace_back();
       ahead.whole =
           AddState({.name = absl::StrCat("batch ahead ", lane), .persistent = net_.train});
-      const auto part = [&](const char* name, const Value& value, size_t offset) {
-        t_.trace.states[ahead.whole].bytes = offset + Bytes(value);
+      const auto part = [&](const char* name, size_t offset, size_t bytes) {
+        t_.trace.states[ahead.whole].bytes = offset + bytes;
         return AddState({.name = absl::StrCat(name, " ahead ", lane),
-                         .bytes = Bytes(value),
+                         .bytes = bytes,
                          .view_of = ahead.whole,
                          .view_offset = offset});
       };
       size_t labels = 0;
       if (feed_.image >= 0) {
-        const Value& images = net_.values[feed_.image];
-        ahead.images = part("images", images, 0);
-        labels = LabelsOffset(Bytes(images));
+        const auto pixels = static_cast<size_t>(net_.values[feed_.image].shape.elements());
+        ahead.images = part("images", 0, pixels);
+        labels = LabelsOffset(pixels);
       }
-      if (feed_.label >= 0) ahead.labels = part("labels", net_.values[feed_.label], labels);
+      if (feed_.label >= 0) {
+        ahead.labels = part("labels", labels, Bytes(net_.values[feed_.label]));
+      }
     }
   }
 
@@ -115,6 +117,8 @@ class Tracer {
       return AddState(
           {.name = std::move(name), .bytes = bytes, .view_of = t_.step, .view_offset = offset});
     };
+    const size_t values = feed_.ahead ? std::tuple_size_v<PixelValues> : 0;
+    t_.pixel_values = part("pixel values", values * SizeOf(net_.shape.compute));
     t_.step_block = part("step block", sizeof(StepBlock));
     for (const NetNode& node : net_.nodes) {
       const int metric = node.spec.metric;

@@ -18,9 +18,13 @@ struct RunShape {
 // How batches reach a net's inputs.
 struct Feed {
   int image = -1, label = -1;  // the inputs that images and labels are for; -1: there is none
-  // On a stream of their own into device memory of their own, while the step before computes; else
-  // straight into the inputs, which is all that a device with the host's memory needs.
+  // As pixels, on a stream of their own into device memory of their own, while the step before
+  // computes, and from there normalised into the inputs; else as values, straight into the inputs,
+  // which is best where the device has the host's memory.
   bool ahead = false;
+
+  // The type of a batch's images.
+  DType images(DType compute) const { return ahead ? DType::kU8 : compute; }
 };
 
 // Training steps that may be started and not finished; each has a batch ahead of its own.

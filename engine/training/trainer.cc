@@ -116,8 +116,8 @@ std::string Trainer::DescribePlan() const {
   for (const GradientBucket& bucket : plan_->train->order.buckets) gradients += bucket.bytes;
   const RunShape& shape = plan_->train->spec.shape;
   const Shape& sample = data_.train->sample_shape();
-  const size_t batch_bytes =
-      BatchBytes(Shape{shape.local, sample[0], sample[1], sample[2]}, shape.compute);
+  const size_t batch_bytes = BatchBytes(Shape{shape.local, sample[0], sample[1], sample[2]},
+                                        plan_->train->feed.images(shape.compute));
   absl::StrAppendFormat(
       &text,
       "%d steps of %d samples over %d ranks (%d on this one)\n"
@@ -159,8 +159,9 @@ absl::Status Trainer::CreateModel() {
 }
 
 absl::Status Trainer::Loop() {
-  ASSIGN_OR_RETURN(loader_, NewLoader(*data_.train, /*shuffle=*/true, model_->plan().options.shape,
-                                      state_->position(), kBatches, device_));
+  ASSIGN_OR_RETURN(loader_,
+                   NewLoader(*data_.train, /*shuffle=*/true, model_->plan().options.shape,
+                             model_->plan().options.feed, state_->position(), kBatches, device_));
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
   while (state_->step() < total_steps_ && !stop_) {

@@ -193,6 +193,8 @@ class KernelsTest : public CudaDeviceTest {
         const Tensor a = MakeTensor({elements}, dtype), b = MakeTensor({elements}, dtype);
         EXPECT_TRUE(Fill(*stream_, 1, a).ok());
         EXPECT_TRUE(SumOf(*stream_, std::array{b, a}, b).ok());
+        EXPECT_TRUE(
+            LookUp(*stream_, MakeTensor({elements}, DType::kU8), MakeTensor({256}, dtype), a).ok());
         EXPECT_TRUE(SumSquares(*stream_, a, Memory(kSumSquaresScratchBytes),
                                static_cast<double*>(Memory(sizeof(double))))
                         .ok());

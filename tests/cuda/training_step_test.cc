@@ -87,9 +87,10 @@ class Rank {
                 .value();
     const Tensor image = model_->train().input(0);
     batch_memory_ =
-        *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, BatchBytes(image.shape, image.dtype));
+        *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, BatchBytes(image.shape, DType::kU8));
     std::memset(batch_memory_.data(), 0, batch_memory_.bytes());
-    batch_ = BatchAt(batch_memory_.data(), image.shape, image.dtype);
+    batch_ = BatchAt(batch_memory_.data(), image.shape, DType::kU8);
+    batch_.pixel_values = &pixel_values_;
     batch_.samples.resize(static_cast<size_t>(image.shape[0]));
   }
 
@@ -110,6 +111,7 @@ class Rank {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
   Buffer batch_memory_;
+  const PixelValues pixel_values_ = {};
   Batch batch_;
   std::unique_ptr<TrainingStep> step_;
   uint64_t steps_ = 0;
@@ -139,8 +141,8 @@ void ExpectNothingWaits(std::optional<double> clip_norm) {
     EXPECT_EQ(Calls("cudaGraphLaunch"), step < 2 ? 0 : 1) << "step " << step;
     EXPECT_EQ(Calls("cudaLaunchKernel") > 0, step < 4) << "step " << step;
     EXPECT_EQ(Calls("cudaStreamBeginCapture"), captured ? 1 : 0);
-    // The batch ahead and the step's block go up, fault, report and metrics come down; replayed or
-    // not.
+    // The batch ahead, a byte a pixel, and the step's block go up, fault, report and metrics come
+    // down; replayed or not.
     EXPECT_EQ(Calls("copy up"), 2) << "step " << step;
     EXPECT_EQ(Calls("copy down"), 1) << "step " << step;
     // The batch's way in is beside the graph.
@@ -231,7 +233,7 @@ TEST(TrainingStepOnCuda, ALaunchThatIsRefusedNamesTheLayer) {
   fake_cudart::Boot();
   const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
   Rank rank(*communication, std::nullopt);
-  fake_cudart::FailCall("cudaLaunchKernel", kInvalidConfiguration, 1);
+  fake_cudart::FailCall("cudaLaunchKernel", kInvalidConfiguration, 2);  // after the pixels'
   EXPECT_THAT(std::string(rank.Start().message()), HasSubstr("layer pool"));
 }
 

@@ -21,12 +21,14 @@ class FakeDataset : public Dataset {
   explicit FakeDataset(int64_t size, int64_t broken = -1) : size_(size), broken_(broken) {}
   int64_t size() const override { return size_; }
   const Shape& sample_shape() const override { return shape_; }
+  const PixelValues& pixel_values() const override { return pixel_values_; }
   absl::Status Read(int64_t index, Tensor image, int32_t* label) const override {
     ++reads;
     if (index == broken_) return absl::DataLossError("sample is broken");
     for (int64_t i = 0; i < kPixels; ++i) {
       if (image.dtype == DType::kF64)
         image.as<double>()[i] = 100.0 * static_cast<double>(index) + static_cast<double>(i);
+      if (image.dtype == DType::kU8) image.as<uint8_t>()[i] = static_cast<uint8_t>(100 * index + i);
       if (image.dtype == DType::kF32) image.as<float>()[i] = static_cast<float>(100 * index + i);
     }
     *label = static_cast<int32_t>(index);
@@ -38,6 +40,7 @@ class FakeDataset : public Dataset {
  private:
   const int64_t size_, broken_;
   const Shape shape_{2, 3, 1};
+  const PixelValues pixel_values_ = {};
 };
 
 template <typename T>
@@ -78,7 +81,7 @@ TEST_P(BatchLoaderTest, GivesTheSamplesOfEachPosition) {
     std::mt19937_64 random(seed);
     const FakeDataset dataset(1 + static_cast<int64_t>(random() % 50));
     BatchLoaderOptions options;
-    options.dtype = random() % 2 ? DType::kF32 : DType::kF64;
+    options.dtype = std::array{DType::kF32, DType::kF64, DType::kU8}[random() % 3];
     options.count = static_cast<int64_t>(random() % 9);
     options.advance = options.count + static_cast<int64_t>(random() % 20);
     options.first_position = static_cast<int64_t>(random() % 1000);
@@ -98,6 +101,9 @@ TEST_P(BatchLoaderTest, GivesTheSamplesOfEachPosition) {
         const size_t which = random() % held.size();
         if (options.dtype == DType::kF32) ExpectSamples<float>(held[which], order);
         if (options.dtype == DType::kF64) ExpectSamples<double>(held[which], order);
+        if (options.dtype == DType::kU8) ExpectSamples<uint8_t>(held[which], order);
+        EXPECT_EQ(held[which].pixel_values,
+                  options.dtype == DType::kU8 ? &dataset.pixel_values() : nullptr);
         loader->Release(held[which]);
         held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
       }

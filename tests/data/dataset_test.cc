@@ -97,7 +97,9 @@ void ExpectSamples(const Dataset& dataset, const std::string& pixels, const std:
         dataset.Read(index, {image.data(), dataset.sample_shape(), kDTypeOf<T>}, &label).ok());
     for (size_t i = 0; i < size; ++i) {
       const double pixel = static_cast<uint8_t>(pixels[static_cast<size_t>(index) * size + i]);
-      ASSERT_EQ(image[i], static_cast<T>((pixel / 255 - mean) / std));
+      const double value = (pixel / 255 - mean) / std;
+      ASSERT_EQ(image[i], static_cast<T>(kDTypeOf<T> == DType::kU8 ? pixel : value));
+      ASSERT_EQ(dataset.pixel_values()[static_cast<size_t>(pixel)], value);
     }
     ASSERT_EQ(image[size], 77);
     ASSERT_EQ(label, static_cast<uint8_t>(labels[static_cast<size_t>(index)]));
@@ -123,6 +125,7 @@ TEST_F(DatasetTest, ReadsImagesOfAnySizePlainAndPacked) {
                 (Shape{dims[1], dims[2], dims.size() == 4 ? dims[3] : 1}));
       ExpectSamples<float>(**dataset, pixels, labels, 0.2860f, 0.3530f);
       ExpectSamples<double>(**dataset, pixels, labels, 0.2860f, 0.3530f);
+      ExpectSamples<uint8_t>(**dataset, pixels, labels, 0.2860f, 0.3530f);
     }
   }
 }

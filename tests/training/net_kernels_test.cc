@@ -32,6 +32,15 @@ class NetKernels : public testing::Test {
 using RealTypes = testing::Types<double, float, Half, BFloat16>;
 TYPED_TEST_SUITE(NetKernels, RealTypes);
 
+TYPED_TEST(NetKernels, LookUpReadsPixels) {
+  std::vector<uint8_t> pixels = {255, 0, 128, 255};
+  std::vector<TypeParam> values(256), to(4);
+  for (size_t p = 0; p < values.size(); ++p) values[p] = static_cast<TypeParam>(2.0F * p);
+  ASSERT_TRUE(LookUp(*this->stream_, View(pixels), View(values), View(to)).ok());
+  ASSERT_TRUE(this->stream_->Synchronize().ok());
+  EXPECT_EQ(to, Stored<TypeParam>({510, 0, 256, 510}));
+}
+
 TYPED_TEST(NetKernels, FillRounds) {
   std::vector<TypeParam> to(3);
   ASSERT_TRUE(Fill(*this->stream_, 1.0 / 3, View(to)).ok());

@@ -66,7 +66,7 @@ std::vector<Metric> NetRank::Forward(const Net::SumStatistic& sum) {
   StepScalars scalars;
   scalars.step = 3;
   scalars.first_sample = static_cast<uint64_t>(share_.first);
-  buffer_->SetScalars(scalars);
+  buffer_->Set(scalars, batch_);
   EXPECT_TRUE(buffer_->Upload(*stream_).ok());
   EXPECT_TRUE(upload_->Start(/*lane=*/0, batch_, *stream_).ok());
   const absl::Status status = net().Forward(*stream_, sum);

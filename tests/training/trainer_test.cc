@@ -53,6 +53,7 @@ class Samples : public Dataset {
   explicit Samples(int64_t reads) : reads_left_(reads) {}
   int64_t size() const override { return 1000; }
   const Shape& sample_shape() const override { return shape_; }
+  const PixelValues& pixel_values() const override { return pixel_values_; }
   absl::Status Read(int64_t index, Tensor image, int32_t* label) const override {
     if (--reads_left_ < 0) return absl::DataLossError("it cannot be decoded");
     std::fill_n(image.as<float>(), image.elements(), static_cast<float>(index % 7));
@@ -63,6 +64,7 @@ class Samples : public Dataset {
  private:
   mutable std::atomic<int64_t> reads_left_;
   const Shape shape_{3, 3, 1};
+  const PixelValues pixel_values_ = {};
 };
 
 class TrainerTest : public testing::Test {

@@ -68,25 +68,31 @@ Outcome Train(CommunicationThread& communication, Device* device, const Primitiv
 
   const Share share = ShareOf(kBatch, communication.rank(), communication.size());
   const Tensor input = model->train().input(0);
-  std::vector<double> wide(static_cast<size_t>(input.elements()));
+  PixelValues values;
+  std::mt19937 random_values(7);
+  for (double& value : values) value = std::normal_distribution<double>()(random_values);
+  constexpr uint8_t kNaN = 255;
+  values[kNaN] = std::numeric_limits<double>::quiet_NaN();
+  std::vector<uint8_t> images(static_cast<size_t>(input.elements()));
+  const DType fed = device->kind() == DeviceKind::kCpu ? dtype : DType::kU8;
   const Buffer memory =
-      *Buffer::Allocate(*device, MemoryKind::kPinnedHost, BatchBytes(input.shape, dtype));
-  Batch batch = BatchAt(memory.data(), input.shape, dtype);
+      *Buffer::Allocate(*device, MemoryKind::kPinnedHost, BatchBytes(input.shape, fed));
+  Batch batch = BatchAt(memory.data(), input.shape, fed);
+  batch.pixel_values = &values;
   const int64_t pixels = input.elements() / share.count;
   for (int64_t i = 0; i < share.count; ++i) {
     std::mt19937 random(static_cast<unsigned>(share.first + i));
     for (int64_t k = 0; k < pixels; ++k) {
-      wide[i * pixels + k] = std::normal_distribution<double>()(random);
+      images[i * pixels + k] = static_cast<uint8_t>(random() % kNaN);
     }
     batch.labels.as<int32_t>()[i] = static_cast<int32_t>(random() % 4);
     batch.samples.push_back(share.first + i);
   }
-  if (poison) wide[35] = std::numeric_limits<double>::quiet_NaN();
-  if (dtype == DType::kF64) {
-    std::copy(wide.begin(), wide.end(), batch.images.as<double>());
-  } else {
-    std::copy(wide.begin(), wide.end(), batch.images.as<float>());
-  }
+  if (poison) images[35] = kNaN;
+  const auto value = [&](uint8_t pixel) { return values[pixel]; };
+  if (fed == DType::kU8) std::ranges::copy(images, batch.images.as<uint8_t>());
+  if (fed == DType::kF64) std::ranges::transform(images, batch.images.as<double>(), value);
+  if (fed == DType::kF32) std::ranges::transform(images, batch.images.as<float>(), value);
   batch.first_position = share.first;
   // After the batch: steps in flight end before its memory does.
   const auto step =

@@ -1,5 +1,7 @@
 #include "engine/training/step/input_upload.h"
 
+#include "engine/training/net_kernels.h"
+
 namespace gyre {
 namespace {
 
@@ -9,12 +11,6 @@ absl::Status CopyInput(Stream& stream, const Net& net, int input, const Tensor& 
   const Tensor to = net.input(input);
   GYRE_CHECK(to.bytes() == from.bytes() && to.dtype == from.dtype);
   return stream.Copy(to.data, from.data, to.bytes());
-}
-
-absl::Status CopyInputs(Stream& stream, const Net& net, const Tensor& images,
-                        const Tensor& labels) {
-  RETURN_IF_ERROR(CopyInput(stream, net, net.plan().feed.image, images));
-  return CopyInput(stream, net, net.plan().feed.label, labels);
 }
 
 }  // namespace
@@ -30,7 +26,10 @@ absl::StatusOr<InputUpload> InputUpload::Create(Device& device, const Net& net) 
 }
 
 absl::Status InputUpload::Start(int lane, const Batch& batch, Stream& compute) {
-  if (copies_ == nullptr) return CopyInputs(compute, *net_, batch.images, batch.labels);
+  if (copies_ == nullptr) {
+    RETURN_IF_ERROR(CopyInput(compute, *net_, net_->plan().feed.image, batch.images));
+    return CopyInput(compute, *net_, net_->plan().feed.label, batch.labels);
+  }
   const Tensor to = net_->whole_ahead(lane), images = net_->images_ahead(lane),
                labels = net_->labels_ahead(lane);
   const auto check = [&](const Tensor& at, const Tensor& from, const void* first) {
@@ -50,7 +49,11 @@ absl::Status InputUpload::Start(int lane, const Batch& batch, Stream& compute) {
 
 absl::Status InputUpload::Deliver(int lane, Stream& compute) const {
   if (copies_ == nullptr) return absl::OkStatus();
-  return CopyInputs(compute, *net_, net_->images_ahead(lane), net_->labels_ahead(lane));
+  if (const Tensor images = net_->images_ahead(lane)) {
+    RETURN_IF_ERROR(
+        LookUp(compute, images, net_->pixel_values(), net_->input(net_->plan().feed.image)));
+  }
+  return CopyInput(compute, *net_, net_->plan().feed.label, net_->labels_ahead(lane));
 }
 
 }  // namespace gyre

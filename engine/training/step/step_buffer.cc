@@ -1,5 +1,6 @@
 #include "engine/training/step/step_buffer.h"
 
+#include <algorithm>
 #include <new>
 
 #include "absl/strings/str_format.h"
@@ -25,19 +26,28 @@ size_t BlockBytes(const Net& net) {
 absl::StatusOr<StepBuffer> StepBuffer::Create(Device& device, const Net& net) {
   StepBuffer buffer;
   buffer.net_ = &net;
-  ASSIGN_OR_RETURN(buffer.memory_, Buffer::Allocate(device, MemoryKind::kPinnedHost,
-                                                    sizeof(StepBlock) + BlockBytes(net)));
+  const size_t up = net.pixel_values().bytes() + sizeof(StepBlock);
+  ASSIGN_OR_RETURN(buffer.memory_,
+                   Buffer::Allocate(device, MemoryKind::kPinnedHost, up + BlockBytes(net)));
   new (buffer.down()) StepBlock();
-  buffer.SetScalars({});
   return buffer;
 }
 
-void StepBuffer::SetScalars(const StepScalars& scalars) {
+void StepBuffer::Set(const StepScalars& scalars, const Batch& batch) {
   new (up()) StepBlock{.scalars = scalars, .fault = {}, .gate = {}};
+  Tensor values = net_->pixel_values();
+  if (values.elements() == 0) return;
+  GYRE_CHECK(batch.pixel_values != nullptr);
+  values.data = memory_.data();
+  VisitReal(values.dtype, [&]<typename T>() {
+    std::ranges::transform(*batch.pixel_values, values.as<T>(),
+                           [](double value) { return static_cast<T>(value); });
+  });
 }
 
 absl::Status StepBuffer::Upload(Stream& stream) const {
-  return stream.Copy(net_->step_block(), up(), sizeof(StepBlock));
+  const Tensor values = net_->pixel_values();
+  return stream.Copy(values.data, memory_.data(), values.bytes() + sizeof(StepBlock));
 }
 
 absl::Status StepBuffer::Download(Stream& stream) const {

@@ -1,5 +1,5 @@
-// step_buffer.h: the host's side of a step's block: scalars that go in; fault, the gate's report
-// and metrics that come out.
+// step_buffer.h: the host's side of a step's block: scalars, and what pixels stand for, that go in;
+// fault, the gate's report and metrics that come out.
 #pragma once
 
 #include "engine/data/batch.h"
@@ -15,8 +15,8 @@ class StepBuffer {
   static absl::StatusOr<StepBuffer> Create(Device& device, const Net& net);
 
   // What Upload will copy.  The step that used the buffer before must be over.
-  void SetScalars(const StepScalars& scalars);
-  // Enqueues the upload of the scalars, and of a cleared fault and report.
+  void Set(const StepScalars& scalars, const Batch& batch);
+  // Enqueues the upload of the scalars, the batch's pixel values, and a cleared fault and report.
   absl::Status Upload(Stream& stream) const;
   // Enqueues the download of fault, report and metrics.
   absl::Status Download(Stream& stream) const;
@@ -30,8 +30,12 @@ class StepBuffer {
 
  private:
   const Net* net_ = nullptr;
-  Buffer memory_;  // pinned: the block as it goes up, and behind it as it comes down, with metrics
-  StepBlock* up() const { return reinterpret_cast<StepBlock*>(memory_.data()); }
+  // Pinned: pixel values and block as they go up; behind them the block as it comes down, with
+  // metrics.
+  Buffer memory_;
+  StepBlock* up() const {
+    return reinterpret_cast<StepBlock*>(memory_.data() + net_->pixel_values().bytes());
+  }
   StepBlock* down() const { return up() + 1; }
 };
 
