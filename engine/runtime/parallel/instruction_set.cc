@@ -26,14 +26,14 @@ std::string_view InstructionSetName(InstructionSet set) {
   return "?";
 }
 
-// As vectorised.h compiles them.
+// As vectorised.h compiles them; with AVX2 comes F16C, but it has a bit of its own.
 InstructionSet BestInstructionSet() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     return InstructionSet::kAvx512;
   }
-  if (__builtin_cpu_supports("avx2")) return InstructionSet::kAvx2;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return InstructionSet::kAvx2;
 #endif
   return InstructionSet::kGeneric;
 }

@@ -5,6 +5,7 @@
 
 #include "engine/runtime/math.h"
 #include "engine/runtime/parallel/parallel.h"
+#include "engine/runtime/primitives/converting/convert.h"
 #include "engine/runtime/primitives/primitives.h"
 
 namespace gyre {
@@ -31,21 +32,14 @@ class FloatScratch {
   std::byte* next_;
 };
 
-template <typename From, typename To>
-struct ConvertElement {
-  const From* from;
-  To* to;
-  HOST_DEVICE void operator()(int64_t i) const { to[i] = static_cast<To>(from[i]); }
-};
-
 template <typename T>
 absl::Status Widen(Stream& stream, int64_t n, const void* from, float* to) {
-  return ForEach(stream, n, ConvertElement<T, float>{static_cast<const T*>(from), to});
+  return ConvertArray(stream, n, static_cast<const T*>(from), to);
 }
 
 template <typename T>
 absl::Status Narrow(Stream& stream, int64_t n, const float* from, void* to) {
-  return ForEach(stream, n, ConvertElement<float, T>{from, static_cast<T*>(to)});
+  return ConvertArray(stream, n, from, static_cast<T*>(to));
 }
 
 template <typename T>
