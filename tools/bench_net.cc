@@ -18,6 +18,7 @@ ABSL_FLAG(std::string, threads, "0",
           "Thread counts to measure in turn, with commas; 0: as many as there are cores.");
 ABSL_FLAG(std::string, precision, "F32", "F32 or F64.");
 ABSL_FLAG(bool, tf32, false, "On a GPU, round the factors of F32 products to 10 bits of fraction.");
+ABSL_FLAG(bool, replay, true, "Capture steps and replay them; false: enqueue each anew.");
 ABSL_FLAG(int, rounds, 15,
           "Rounds; each measures every thread count once, in turn.  0: a round for each line of "
           "standard input, which tools/peer/compare sends.");
@@ -71,6 +72,7 @@ absl::Status Bench(CommunicationThread& communication) {
     options.device.kind = absl::GetFlag(FLAGS_device);
     options.device.tf32 = absl::GetFlag(FLAGS_tf32);
     options.device.autotune = true;
+    options.replay = absl::GetFlag(FLAGS_replay);
     if (!absl::SimpleAtoi(text, &options.device.threads)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--threads=", absl::GetFlag(FLAGS_threads), ": expected counts, as in 1,2"));

@@ -115,7 +115,7 @@ absl::Status StepBench::CreateModel(CommunicationThread& communication) {
   ASSIGN_OR_RETURN(model_, Model::Create(std::move(plan), device, *stream_));
   RETURN_IF_ERROR(model_->Initialize(*stream_));
   ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, std::nullopt, device, *stream_,
-                                               communication));
+                                               communication, options_.replay));
   // Each lane of the step is captured in its second step.
   for (int s = 0; s < 2 * kMostStepsInFlight; ++s) RETURN_IF_ERROR(Step());
   resident_growth_ = StatusBytes("VmHWM") - std::min(before, StatusBytes("VmHWM"));
@@ -203,6 +203,8 @@ nlohmann::ordered_json StepBench::Report() const {
        median([](const Measured& r) { return r.peaks.device_bytes; }) / 1e9},
       {"upload_gb_per_s", median([](const Measured& r) { return r.peaks.upload_bytes; }) / 1e9},
       {"download_gb_per_s", median([](const Measured& r) { return r.peaks.download_bytes; }) / 1e9},
+      {"replay", options_.replay},
+      {"graph_nodes", step_->graph_nodes()},
       {"refusal", std::string(step_->refusal().message())},
       {"choices", std::vector<std::string>(
                       absl::StrSplit(choice_.primitives->choices(), '\n', absl::SkipEmpty()))},

@@ -16,6 +16,7 @@ struct StepBenchOptions {
   DeviceFlags device;
   DType compute = DType::kF32;
   int64_t batch = 64;
+  bool replay = true;  // false: each step is enqueued anew
 };
 
 class StepBench {

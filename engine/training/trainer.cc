@@ -196,8 +196,12 @@ absl::Status Trainer::StartStep() {
   state_->Advance();
   in_flight_.push_back({batch, scalars.learning_rate, state_->step()});
   const absl::Status started = training_step_->Start(batch, scalars);
-  if (!training_step_->refusal().ok() && !warned_) {
-    warned_ = true;
+  if (const size_t nodes = training_step_->graph_nodes(); nodes > 0 && !told_) {
+    told_ = true;
+    state_->Say(absl::StrFormat("steps are replayed: graphs of %d nodes", nodes));
+  }
+  if (!training_step_->refusal().ok() && !told_) {
+    told_ = true;
     state_->Say(
         absl::StrCat("warning: steps are launched piece by piece, which is slower, because the "
                      "device could not capture them: ",

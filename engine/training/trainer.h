@@ -78,7 +78,7 @@ class Trainer {
   const std::atomic<bool>* asked_to_stop_ = nullptr;
   std::atomic<bool>* asked_to_save_ = nullptr;
   bool stop_ = false, save_ = false;  // some rank was asked to
-  bool warned_ = false;               // that steps cannot be replayed
+  bool told_ = false;                 // whether steps are replayed
   std::deque<InFlight> in_flight_;    // as training_step_ has them
   // The report of the latest step finished travels while the next one runs.
   struct Report {

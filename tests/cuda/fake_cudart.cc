@@ -436,6 +436,14 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   });
 }
 
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
+  return Api("cudaGraphGetNodes", [&](State& state) {
+    if (!state.graphs.contains(graph) || nodes != nullptr) return cudaErrorInvalidValue;
+    *count = graph->nodes.size();
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return Destroy("cudaGraphDestroy", &State::graphs, graph);
 }

@@ -145,9 +145,11 @@ void ExpectNothingWaits(std::optional<double> clip_norm) {
     // down; replayed or not.
     EXPECT_EQ(Calls("copy up"), 2) << "step " << step;
     EXPECT_EQ(Calls("copy down"), 1) << "step " << step;
-    // The batch's way in is beside the graph.
+    // The batch's way in is beside the graph; in it are kernels, the block's way up and down, and
+    // the labels' from the lane to the net.
     if (step >= 4) {
       EXPECT_EQ(Calls("cudaMemcpyAsync"), 1);
+      EXPECT_EQ(rank.step().graph_nodes(), fake_cudart::Launches().size() + 3);
     }
     if (step == 0) continue;  // two steps are in flight from here on
     fake_cudart::ForgetCalls();
@@ -253,6 +255,7 @@ void ExpectPlainSteps(bool launch_fails) {
     ASSERT_TRUE(rank.Start().ok()) << step;
     ASSERT_TRUE(rank.Finish().ok()) << step;
     EXPECT_EQ(Calls("cudaGraphLaunch"), 0);
+    EXPECT_EQ(rank.step().graph_nodes(), 0u);
     EXPECT_GT(Calls("cudaLaunchKernel"), 0);
   }
   EXPECT_THAT(std::string(rank.step().refusal().message()), HasSubstr("capturing"));

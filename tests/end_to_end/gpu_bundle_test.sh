@@ -17,7 +17,8 @@ env -i PATH=/usr/bin:/bin TMPDIR="$TEST_TMPDIR" \
 [[ $status == 0 || $status == 3 ]] || fail "run_all: exit code $status; $(cat "$TEST_TMPDIR"/out/log.txt)"
 
 # What yields most comes first.
-rows=(device libraries "operations F32" "lenet F32" "lenet: accuracy" "lenet: again" "lenet: resumed"
+rows=(device libraries "operations F32" "lenet F32" "graph nodes" "lenet F32, no graph"
+  "lenet: accuracy" "lenet: again" "lenet: resumed"
   "lenet: 2 ranks" runtime/any_device_test layers/relu_test)
 last=0
 for row in "${rows[@]}"; do

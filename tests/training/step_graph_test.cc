@@ -57,6 +57,17 @@ TEST_P(StepGraphTest, EveryRunIsTheSame) {
   EXPECT_EQ(enqueued, 2);  // plainly, and for the capture
 }
 
+TEST_P(StepGraphTest, WithoutCaptureEachRunIsEnqueued) {
+  int enqueued = 0;
+  StepGraph work(
+      *stream_, [&](const StepGraph::Between&) { return Append(++enqueued); }, /*capture=*/false);
+  for (int run = 0; run < 3; ++run) EXPECT_TRUE(work.Run().ok());
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(order_, (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(work.graphs(), 0u);
+  EXPECT_TRUE(work.refusal().ok());
+}
+
 TEST_P(StepGraphTest, AnActionsErrorEndsTheRun) {
   bool fail = false;
   StepGraph work(*stream_, [&](const StepGraph::Between& between) {

@@ -86,22 +86,51 @@ def run_operations(programs, results, settings):
 
 
 def run_steps(programs, results, settings):
-    """A row a net and precision."""
-    settings.ours = {}
+    """A row a net and precision, and what replaying them as graphs is about."""
+    settings.ours, lines = {}, {}
     for precision in settings.precisions:
         for bench in settings.benches:
-            settings.ours[bench.net, precision] = _step(programs, results, settings, bench, precision)
+            line = _step(programs, results, settings, bench, precision)
+            settings.ours[bench.net, precision] = line and line["ms_per_step"]
+            lines[bench.net, precision] = line
+    nodes = {"%s %s" % key: line["graph_nodes"] for key, line in lines.items() if line}
+    text = ", ".join("%s %s" % (key, count or "none") for key, count in nodes.items())
+    results.add("graph nodes", OK if nodes else SKIPPED, text or "no step ran", nodes=nodes)
+    for bench in settings.benches:
+        _plain_step(programs, results, settings, bench, lines[bench.net, settings.precisions[0]])
+
+
+def _plain_step(programs, results, settings, bench, replayed):
+    """A row that says what a step takes that is enqueued anew each time."""
+    precision = settings.precisions[0]
+    part = "%s %s, no graph" % (bench.net, precision)
+    if programs.seconds_left() < 3 or not replayed:
+        results.add(part, SKIPPED, "nothing to compare with" if not replayed else "out of time")
+        return
+    outcome = _bench_net(programs, settings, bench, [
+        "--replay=false", "--steps=%d" % bench.steps, "--rounds=%d" % settings.rounds]
+        + _precision_flags(precision))
+    lines = _json_lines(outcome.output)
+    if not outcome.ok or not lines:
+        results.add(part, FAILED, outcome.why())
+        return
+    results.add(part, OK, "%.3f ms a step, %.2f x a replayed one" % (
+        lines[0]["ms_per_step"], lines[0]["ms_per_step"] / replayed["ms_per_step"]), **lines[0])
+
+
+def _precision_flags(precision):
+    return {"TF32": ["--tf32"], "F64": ["--precision=F64"]}.get(precision, [])
 
 
 def _step(programs, results, settings, bench, precision):
-    """Milliseconds a step of Gyre, or None."""
+    """bench_net's line, or None."""
     part = "%s %s" % (bench.net, precision)
     if programs.seconds_left() < 3:
         results.add(part, SKIPPED, "out of time")
         return None
     outcome = _bench_net(
         programs, settings, bench, ["--steps=%d" % bench.steps, "--rounds=%d" % settings.rounds]
-        + {"TF32": ["--tf32"], "F64": ["--precision=F64"]}.get(precision, []))
+        + _precision_flags(precision))
     lines = _json_lines(outcome.output)
     if not outcome.ok or not lines:
         results.add(part, FAILED, outcome.why())
@@ -116,7 +145,7 @@ def _step(programs, results, settings, bench, precision):
             line["device_copy_gb_per_s"], line["upload_gb_per_s"], line["download_gb_per_s"],
             "; not replayed: " + line["refusal"] if line["refusal"] else ""),
         **line)
-    return line["ms_per_step"]
+    return line
 
 
 def _measure_peer(programs, settings, bench, modes):

@@ -218,7 +218,8 @@ class CudaStream : public Stream {
 
 class CudaGraph : public Graph {
  public:
-  CudaGraph(int gpu, cudaGraphExec_t graph) : gpu_(gpu), graph_(graph) {}
+  CudaGraph(int gpu, cudaGraphExec_t graph, size_t nodes)
+      : gpu_(gpu), graph_(graph), nodes_(nodes) {}
   ~CudaGraph() override {
     (void)Select(gpu_);
     (void)cudaGraphExecDestroy(graph_);
@@ -231,9 +232,12 @@ class CudaGraph : public Graph {
     return cuda_stream->Replay(graph_);
   }
 
+  size_t nodes() const { return nodes_; }
+
  private:
   const int gpu_;
   const cudaGraphExec_t graph_;
+  const size_t nodes_;
 };
 
 absl::StatusOr<std::unique_ptr<Graph>> CudaStream::EndCapture() {
@@ -245,6 +249,10 @@ absl::StatusOr<std::unique_ptr<Graph>> CudaStream::EndCapture() {
       Check(cudaStreamEndCapture(stream_, &captured), "cudaStreamEndCapture");
   if (status.ok()) status = ended;
   cudaGraphExec_t graph = nullptr;
+  size_t nodes = 0;
+  if (status.ok()) {
+    status = Check(cudaGraphGetNodes(captured, nullptr, &nodes), "cudaGraphGetNodes");
+  }
   if (status.ok())
     status = Check(cudaGraphInstantiate(&graph, captured, 0), "cudaGraphInstantiate");
   if (captured != nullptr) {
@@ -252,7 +260,7 @@ absl::StatusOr<std::unique_ptr<Graph>> CudaStream::EndCapture() {
     if (status.ok()) status = destroyed;
   }
   std::unique_ptr<Graph> owned;
-  if (graph != nullptr) owned = std::make_unique<CudaGraph>(gpu_, graph);
+  if (graph != nullptr) owned = std::make_unique<CudaGraph>(gpu_, graph, nodes);
   RETURN_IF_ERROR(status);
   return owned;
 }
@@ -444,6 +452,11 @@ absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions& options
       gpu, capacity,
       absl::StrCat(name, peers, ", driver for CUDA ", Version(driver), ", runtime ",
                    Version(runtime)));
+}
+
+size_t CudaGraphNodes(const Graph& graph) {
+  const auto* captured = dynamic_cast<const CudaGraph*>(&graph);
+  return captured == nullptr ? 0 : captured->nodes();
 }
 
 std::string DescribeCudaDevice(const Device& device) {

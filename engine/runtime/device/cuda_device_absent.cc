@@ -11,6 +11,8 @@ absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions&) {
       "--device=cpu, or build where nvcc is");
 }
 
+size_t CudaGraphNodes(const Graph&) { return 0; }
+
 absl::StatusOr<std::unique_ptr<StopWatch>> NewCudaStopWatch(Stream&) {
   return absl::UnimplementedError("this build has no CUDA");
 }

@@ -1,9 +1,11 @@
 #include "engine/training/step/step_graph.h"
 
+#include "engine/runtime/device/cuda_device.h"
+
 namespace gyre {
 
 absl::Status StepGraph::Run() {
-  if (++runs_ == 2) {
+  if (++runs_ == 2 && capture_) {
     refusal_ = Capture();
     if (!refusal_.ok()) stretches_.clear();
     if (!refusal_.ok() && !absl::IsUnimplemented(refusal_)) return refusal_;
@@ -14,6 +16,12 @@ absl::Status StepGraph::Run() {
     if (stretch.then != nullptr) RETURN_IF_ERROR(stretch.then());
   }
   return absl::OkStatus();
+}
+
+size_t StepGraph::nodes() const {
+  size_t nodes = 0;
+  for (const Stretch& stretch : stretches_) nodes += CudaGraphNodes(*stretch.graph);
+  return nodes;
 }
 
 absl::Status StepGraph::RunPlainly() const {

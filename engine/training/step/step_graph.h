@@ -24,14 +24,18 @@ class StepGraph {
   // have done.  Events belong into actions, since captured work has none.
   using Work = std::function<absl::Status(const Between&)>;
 
-  // `stream` must outlive the object and be used by the same thread.
-  StepGraph(Stream& stream, Work work) : stream_(stream), work_(std::move(work)) {}
+  // `stream` must outlive the object and be used by the same thread.  capture: false for a work
+  // that is to be enqueued plainly each time.
+  StepGraph(Stream& stream, Work work, bool capture = true)
+      : stream_(stream), work_(std::move(work)), capture_(capture) {}
 
   // Errors: the first one of the work, the actions or the stream.
   absl::Status Run();
 
   // Stretches captured; 0 while the work is run plainly.
   size_t graphs() const { return stretches_.size(); }
+  // Kernels and copies in them, where a GPU's stream captured them; else 0.
+  size_t nodes() const;
   // Unimplemented with the reason if the device could not capture the work; else OK.
   const absl::Status& refusal() const { return refusal_; }
 
@@ -47,6 +51,7 @@ class StepGraph {
 
   Stream& stream_;
   const Work work_;
+  const bool capture_;
   int64_t runs_ = 0;
   absl::Status refusal_;
   std::vector<Stretch> stretches_;

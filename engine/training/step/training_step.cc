@@ -7,7 +7,7 @@ namespace gyre {
 
 absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm, Device& device,
-    Stream& stream, CommunicationThread& communication) {
+    Stream& stream, CommunicationThread& communication, bool replay) {
   const Net& net = model.train();
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
   std::unique_ptr<TrainingStep> step(
@@ -24,9 +24,11 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
         step->lanes_.emplace_back(Lane{.buffer = std::move(buffer), .done = {}, .work = {}});
     ASSIGN_OR_RETURN(lane.done, device.NewEvent());
     lane.work = std::make_unique<StepGraph>(
-        stream, [self = step.get(), index](const StepGraph::Between& between) {
+        stream,
+        [self = step.get(), index](const StepGraph::Between& between) {
           return self->Enqueue(index, between);
-        });
+        },
+        replay);
   }
   return step;
 }

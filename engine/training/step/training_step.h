@@ -24,13 +24,12 @@ inline constexpr char kDivergenceAdvice[] =
 
 class TrainingStep {
  public:
-  // clip_norm: of all gradients together, if they are to be clipped.  All arguments outlive the
-  // result; `stream` belongs to the calling thread.  Errors: those of allocation.
-  static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(const Model& model,
-                                                              const Optimizer& optimizer,
-                                                              std::optional<double> clip_norm,
-                                                              Device& device, Stream& stream,
-                                                              CommunicationThread& communication);
+  // clip_norm: of all gradients together, if they are to be clipped.  replay: false to enqueue each
+  // step anew, for comparison.  All arguments outlive the result; `stream` belongs to the calling
+  // thread.  Errors: those of allocation.
+  static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(
+      const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm,
+      Device& device, Stream& stream, CommunicationThread& communication, bool replay = true);
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
   // Enqueues a step; with several ranks it returns once all buckets' sums have come.  The batch's
@@ -39,6 +38,8 @@ class TrainingStep {
   // ranks.
   absl::Status Start(const Batch& batch, StepScalars scalars);
   int in_flight() const { return in_flight_; }
+  // Of the graphs that replay a step on a GPU; 0: none do.
+  size_t graph_nodes() const { return lanes_[0].work->nodes(); }
   // Why steps are not replayed, if the device could not capture them; else OK.
   const absl::Status& refusal() const { return lanes_[0].work->refusal(); }
 
