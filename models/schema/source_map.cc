@@ -57,8 +57,9 @@ void SourceMap::AddCopy(const Message& original, const Message& copy, const std:
 void SourceMap::AddOverride(const Message& message, const std::string& name,
                             const std::string& override) {
   // A message that an override made may lie where one was that it replaced.
-  const auto end = name.empty() ? where_.lower_bound({reinterpret_cast<const char*>(&message) + 1, "", 0})
-                                : where_.upper_bound({&message, name, INT_MAX});
+  const auto end = name.empty()
+                       ? where_.lower_bound({reinterpret_cast<const char*>(&message) + 1, "", 0})
+                       : where_.upper_bound({&message, name, INT_MAX});
   where_.erase(where_.lower_bound({&message, name, 0}), end);
   where_[{&message, name, 0}] = override;
 }

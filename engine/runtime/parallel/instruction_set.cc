@@ -33,7 +33,8 @@ InstructionSet BestInstructionSet() {
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     return InstructionSet::kAvx512;
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return InstructionSet::kAvx2;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
+    return InstructionSet::kAvx2;
 #endif
   return InstructionSet::kGeneric;
 }
