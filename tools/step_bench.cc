@@ -113,7 +113,9 @@ absl::Status StepBench::CreateModel(CommunicationThread& communication) {
   }
   RETURN_IF_ERROR(CreateBatch(*plan.train));
   ASSIGN_OR_RETURN(model_, Model::Create(std::move(plan), device, *stream_));
+  const BenchClock::time_point start = BenchClock::now();
   RETURN_IF_ERROR(model_->Initialize(*stream_));
+  initialize_seconds_ = SecondsSince(start);
   ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, std::nullopt, device, *stream_,
                                                communication, options_.replay));
   // Each lane of the step is captured in its second step.
@@ -208,6 +210,7 @@ nlohmann::ordered_json StepBench::Report() const {
       {"refusal", std::string(step_->refusal().message())},
       {"choices", std::vector<std::string>(
                       absl::StrSplit(choice_.primitives->choices(), '\n', absl::SkipEmpty()))},
+      {"initialize_s", initialize_seconds_},
       {"planned_bytes", plan.device_bytes() + plan.communication_bytes()},
       {"resident_growth_bytes", resident_growth_},
       {"memory_above_state_bytes",

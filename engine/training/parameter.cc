@@ -108,11 +108,11 @@ std::string WeightsSha256(std::span<const NamedTensor> canonical) {
   std::vector<NamedTensor> sorted(canonical.begin(), canonical.end());
   std::sort(sorted.begin(), sorted.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
-  std::string bytes;
+  Sha256Digest digest;
   for (const NamedTensor& named : sorted) {
-    bytes.append(static_cast<const char*>(named.tensor.data), named.tensor.bytes());
+    digest.Add({static_cast<const char*>(named.tensor.data), named.tensor.bytes()});
   }
-  return Sha256(bytes);
+  return digest.Hex();
 }
 
 }  // namespace gyre
