@@ -1,29 +1,33 @@
-"""The catalogue of layers, and what is generated from it: a library each, and the factory.
+"""The catalogue of layers, and what is generated from it: a library a family, and the factory.
 
-tests/layers/BUILD makes a test each.  The factory is made from the tests' sources too, so that
+tests/layers/BUILD makes a test a family.  The factory is made from the tests' sources too, so that
 nothing links without them.
 """
 
 load("//third_party:cuda.bzl", "device_cc_library")
 
-# Members of LayerConfig.type in models/schema/layer.proto.  A layer NAME is NAME.cc, which defines
-# `CreateName(const NameConfig&)`, and tests/layers/NAME_test.cc.
-LAYERS = [
-    "accuracy",
-    "conv2d",
-    "dense",
-    "dropout",
-    "flatten",
-    "pool2d",
-    "relu",
-    "softmax_cross_entropy",
-]
+# A family is FAMILY.cc and tests/layers/FAMILY_test.cc.  Its layers are members of LayerConfig.type in
+# models/schema/layer.proto; for each, NAME, the source defines `CreateName(const NameConfig&)`.
+FAMILIES = {
+    "accuracy": ["accuracy"],
+    "activation": ["sigmoid", "tanh", "gelu", "silu"],
+    "conv2d": ["conv2d"],
+    "dense": ["dense"],
+    "dropout": ["dropout"],
+    "flatten": ["flatten"],
+    "pool2d": ["pool2d"],
+    "relu": ["relu"],
+    "softmax_cross_entropy": ["softmax_cross_entropy"],
+}
+
+_LAYERS = [layer for layers in FAMILIES.values() for layer in layers]
 
 _DEPS = [
     ":infer",
     ":layer",
     ":mean_over_labels",
     ":window",
+    "//engine/runtime:elementary",
     "//engine/runtime:math",
     "//engine/runtime/parallel",
     "//engine/runtime/primitives",
@@ -52,7 +56,7 @@ def _factory_source():
         "",
         "namespace gyre {",
     ]
-    for name in LAYERS:
+    for name in _LAYERS:
         camel = _camel_case(name, after_digits = False)
         lines.append("absl::StatusOr<std::unique_ptr<Layer>> Create%s(const %sConfig& config);" % (camel, camel))
     lines += [
@@ -60,7 +64,7 @@ def _factory_source():
         "absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(const LayerConfig& config) {",
         "  switch (config.type_case()) {",
     ]
-    for name in LAYERS:
+    for name in _LAYERS:
         lines += [
             "    case LayerConfig::k%s:" % _camel_case(name, after_digits = True),
             "      return Create%s(config.%s());" % (_camel_case(name, after_digits = False), name),
@@ -69,7 +73,7 @@ def _factory_source():
         "    case LayerConfig::TYPE_NOT_SET:",
         "      break;",
         "  }",
-        "  return absl::InvalidArgumentError(\"expected a type, one of %s\");" % ", ".join(LAYERS),
+        "  return absl::InvalidArgumentError(\"expected a type, one of %s\");" % ", ".join(_LAYERS),
         "}",
         "",
         "}  // namespace gyre",
@@ -96,24 +100,24 @@ _factory = rule(
 )
 
 def layer_libraries(name):
-    """Declares one library a layer, and the factory's source.
+    """Declares one library a family, and the factory's source.
 
     Args:
       name: of the factory's source, NAME.cc.
 
     Returns:
-      The labels of the layers' libraries.
+      The labels of the libraries.
     """
-    for layer in LAYERS:
+    for family in FAMILIES:
         device_cc_library(
-            name = layer,
-            srcs = [layer + ".cc"],
+            name = family,
+            srcs = [family + ".cc"],
             visibility = ["//visibility:private"],
             deps = _DEPS,
         )
     _factory(
         name = name,
-        tests = ["//tests/layers:%s_test.cc" % layer for layer in LAYERS],
+        tests = ["//tests/layers:%s_test.cc" % family for family in FAMILIES],
         visibility = ["//visibility:private"],
     )
-    return [":" + layer for layer in LAYERS]
+    return [":" + family for family in FAMILIES]

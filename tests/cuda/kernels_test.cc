@@ -69,6 +69,11 @@ const std::vector<LayerCase>& LayerCases() {
       {"pool2d", "pool2d { kernel: 20 }", {{2, 20, 20, 3}}},
       {"pool2d", "pool2d { kind: AVERAGE kernel: 20 }", {{2, 20, 20, 3}}},
       {"relu", "relu {}", {{4, 6}}},
+      {"activation", "sigmoid {}", {{4, 6}}},
+      {"activation", "tanh {}", {{4, 6}}},
+      {"activation", "gelu {}", {{4, 6}}},
+      {"activation", "gelu { approximate: TANH }", {{4, 6}}},
+      {"activation", "silu {}", {{4, 6}}},
       {"softmax_cross_entropy", "softmax_cross_entropy {}", {{4, 3}, {4}}, true},
       {"softmax_cross_entropy", "softmax_cross_entropy { ignore_label: 2 }", {{4, 3}, {4}}, true},
   };

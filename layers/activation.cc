@@ -1,0 +1,178 @@
+// sigmoid, tanh, gelu, silu: y = f(x), x and y of any shape [N, ...].  What backward reads is the
+// formula's choice: y where the slope is a simple function of it, and then the layer may work in
+// place, else x.
+
+#include <numbers>
+
+#include "engine/runtime/elementary.h"
+#include "engine/runtime/parallel/parallel.h"
+#include "layers/infer.h"
+
+namespace gyre {
+namespace {
+
+constexpr int kX = 0, kY = 1;  // states
+
+// A formula: Value(x), and Slope of y (kOfOutput) or of x.
+
+struct SigmoidFormula {
+  static constexpr bool kOfOutput = true;
+  template <typename A>
+  HOST_DEVICE A Value(A x) const {
+    return Logistic(x);
+  }
+  template <typename A>
+  HOST_DEVICE A Slope(A y) const {
+    return y * (1 - y);
+  }
+};
+
+struct TanhFormula {
+  static constexpr bool kOfOutput = true;
+  template <typename A>
+  HOST_DEVICE A Value(A x) const {
+    return Tanh(x);
+  }
+  template <typename A>
+  HOST_DEVICE A Slope(A y) const {
+    return 1 - y * y;
+  }
+};
+
+// x times the logistic function of x.
+struct SiluFormula {
+  static constexpr bool kOfOutput = false;
+  template <typename A>
+  HOST_DEVICE A Value(A x) const {
+    return x * Logistic(x);
+  }
+  template <typename A>
+  HOST_DEVICE A Slope(A x) const {
+    const A s = Logistic(x);
+    return s + x * s * (1 - s);
+  }
+};
+
+// Hendrycks & Gimpel 2016, arXiv:1606.08415: x times the normal distribution function of x.
+struct GeluFormula {
+  static constexpr bool kOfOutput = false;
+  template <typename A>
+  HOST_DEVICE A Value(A x) const {
+    return x * NormalCdf(x);
+  }
+  template <typename A>
+  HOST_DEVICE A Slope(A x) const {
+    constexpr A kDensity = static_cast<A>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+    return NormalCdf(x) + x * kDensity * Exp(A{-0.5} * x * x);
+  }
+};
+
+// The same source's approximation by tanh.
+struct TanhGeluFormula {
+  static constexpr bool kOfOutput = false;
+  template <typename A>
+  HOST_DEVICE A Value(A x) const {
+    return A{0.5} * x * (1 + Tanh(kScale<A> * (x + kCube<A> * x * x * x)));
+  }
+  template <typename A>
+  HOST_DEVICE A Slope(A x) const {
+    const A t = Tanh(kScale<A> * (x + kCube<A> * x * x * x));
+    const A slope = kScale<A> * (1 + 3 * kCube<A> * x * x);
+    return A{0.5} * (1 + t) + A{0.5} * x * (1 - t * t) * slope;
+  }
+
+ private:
+  template <typename A>
+  static constexpr A kScale = static_cast<A>(std::numbers::sqrt2* std::numbers::inv_sqrtpi);
+  template <typename A>
+  static constexpr A kCube = static_cast<A>(0.044715);
+};
+
+template <typename T, typename Formula>
+struct ActivationForward {
+  Formula formula;
+  const T* x;
+  T* y;
+  HOST_DEVICE void operator()(int64_t i) const {
+    y[i] = static_cast<T>(formula.Value(static_cast<AccumulateType<T>>(x[i])));
+  }
+};
+
+template <typename T, typename Formula>
+struct ActivationBackward {
+  Formula formula;
+  const T* read;  // y or x
+  const T* dy;
+  T* dx;
+  HOST_DEVICE void operator()(int64_t i) const {
+    using A = AccumulateType<T>;
+    dx[i] = static_cast<T>(static_cast<A>(dy[i]) * formula.Slope(static_cast<A>(read[i])));
+  }
+};
+
+template <typename Formula>
+class ActivationLayer : public Layer {
+ public:
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
+    const Shape& shape = input.inputs[0];
+    RETURN_IF_ERROR(SampleElements(shape).status());
+    compute_ = input.compute;
+    elements_ = shape.elements();
+    LayerSpec spec;
+    const auto read = [&](bool it) { return it ? InBackward(input, kRead) : uint8_t{kNone}; };
+    spec.states = {
+        MakeState("input", StateKind::kInput, shape, compute_, kRead, read(!Formula::kOfOutput)),
+        MakeState("output", StateKind::kOutput, shape, compute_, kWrite, read(Formula::kOfOutput))};
+    if (Formula::kOfOutput) spec.aliases = {{.output = kY, .input = kX, .must = false}};
+    // Counted as one operation an element, as other frameworks' counters do.
+    spec.forward_flops = static_cast<double>(elements_);
+    spec.backward_flops = static_cast<double>(elements_);
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    const Tensor &x = context.states[kX], &y = context.states[kY];
+    return VisitReal(compute_, [&]<typename T>() {
+      return ForEach(context.stream, elements_,
+                     ActivationForward<T, Formula>{{}, x.as<T>(), y.as<T>()});
+    });
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    const Tensor &dx = context.gradients[kX], &dy = context.gradients[kY];
+    const Tensor& read = context.states[Formula::kOfOutput ? kY : kX];
+    if (!dx) return absl::OkStatus();
+    return VisitReal(compute_, [&]<typename T>() {
+      return ForEach(context.stream, elements_,
+                     ActivationBackward<T, Formula>{{}, read.as<T>(), dy.as<T>(), dx.as<T>()});
+    });
+  }
+
+ private:
+  DType compute_ = DType::kF32;
+  int64_t elements_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateSigmoid(const SigmoidConfig&) {
+  return std::make_unique<ActivationLayer<SigmoidFormula>>();
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateTanh(const TanhConfig&) {
+  return std::make_unique<ActivationLayer<TanhFormula>>();
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateSilu(const SiluConfig&) {
+  return std::make_unique<ActivationLayer<SiluFormula>>();
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateGelu(const GeluConfig& config) {
+  if (config.approximate() == GeluConfig::TANH) {
+    return std::make_unique<ActivationLayer<TanhGeluFormula>>();
+  }
+  return std::make_unique<ActivationLayer<GeluFormula>>();
+}
+
+}  // namespace gyre
