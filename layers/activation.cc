@@ -72,20 +72,23 @@ struct TanhGeluFormula {
   static constexpr bool kOfOutput = false;
   template <typename A>
   HOST_DEVICE A Value(A x) const {
-    return A{0.5} * x * (1 + Tanh(kScale<A> * (x + kCube<A> * x * x * x)));
+    return A{0.5} * x * (1 + OddTanh(x));
   }
   template <typename A>
   HOST_DEVICE A Slope(A x) const {
-    const A t = Tanh(kScale<A> * (x + kCube<A> * x * x * x));
-    const A slope = kScale<A> * (1 + 3 * kCube<A> * x * x);
+    const A t = OddTanh(x);
+    const A slope = static_cast<A>(kScale) * (1 + 3 * static_cast<A>(kCube) * x * x);
     return A{0.5} * (1 + t) + A{0.5} * x * (1 - t * t) * slope;
   }
 
  private:
+  static constexpr double kScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+  static constexpr double kCube = 0.044715;
+
   template <typename A>
-  static constexpr A kScale = static_cast<A>(std::numbers::sqrt2* std::numbers::inv_sqrtpi);
-  template <typename A>
-  static constexpr A kCube = static_cast<A>(0.044715);
+  HOST_DEVICE static A OddTanh(A x) {
+    return Tanh(static_cast<A>(kScale) * (x + static_cast<A>(kCube) * x * x * x));
+  }
 };
 
 template <typename T, typename Formula>

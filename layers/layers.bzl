@@ -11,6 +11,7 @@ load("//third_party:cuda.bzl", "device_cc_library")
 FAMILIES = {
     "accuracy": ["accuracy"],
     "activation": ["sigmoid", "tanh", "gelu", "silu"],
+    "combine": ["add", "multiply"],
     "conv2d": ["conv2d"],
     "dense": ["dense"],
     "dropout": ["dropout"],

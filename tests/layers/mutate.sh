@@ -24,6 +24,8 @@ layers/activation.cc|activation|return s + x * s * (1 - s);|return s + x * s;
 layers/activation.cc|activation|return NormalCdf(x) + x * kDensity|return NormalCdf(x) + kDensity
 layers/activation.cc|activation|A{0.5} * x * (1 - t * t) * slope;|A{0.5} * x * (1 - t) * slope;
 layers/activation.cc|activation|read(!Formula::kOfOutput)|kNone
+layers/combine.cc|combine|if (k != of)|if (k == of)
+layers/combine.cc|combine|InBackward(input, multiplies_ ? kRead : kNone)|kNone
 layers/dropout.cc|dropout|Apply(context, context.gradients[kY], context.gradients[kX])|Apply(context, context.gradients[kX], context.gradients[kX])
 layers/dense.cc|dense|weight.trained() ? kRead : kNone|kNone
 layers/conv2d.cc|conv2d|} else if (bias_ >= 0 && gradients[bias_]) {|} else if (false) {

@@ -1,0 +1,156 @@
+// add, multiply: y = x_0 + x_1 + ..., y = x_0 x_1 ..., element by element; two to kMost inputs and
+// y of one shape [N, ...].
+
+#include "absl/strings/str_format.h"
+#include "engine/runtime/parallel/parallel.h"
+#include "layers/infer.h"
+
+namespace gyre {
+namespace {
+
+// A functor carries a pointer for each.
+constexpr int kMost = 8;
+
+template <typename T>
+struct Operands {
+  const T* x[kMost];
+  int count;
+};
+
+// Count: of operands, or 0 where only `count` knows; two are so common that they get a loop of
+// their own, which is vectorised.
+template <typename T, int Count>
+struct AddForward {
+  Operands<T> in;
+  T* y;
+  HOST_DEVICE void operator()(int64_t i) const {
+    AccumulateType<T> sum = in.x[0][i];
+    for (int k = 1; k < (Count > 0 ? Count : in.count); ++k) sum += in.x[k][i];
+    y[i] = static_cast<T>(sum);
+  }
+};
+
+template <typename T, int Count>
+struct MultiplyForward {
+  Operands<T> in;
+  T* y;
+  HOST_DEVICE void operator()(int64_t i) const {
+    AccumulateType<T> product = in.x[0][i];
+    for (int k = 1; k < (Count > 0 ? Count : in.count); ++k) product *= in.x[k][i];
+    y[i] = static_cast<T>(product);
+  }
+};
+
+// The gradient of factor `of`: dy times the others.
+template <typename T, int Count>
+struct MultiplyBackward {
+  Operands<T> in;
+  int of;
+  const T* dy;
+  T* dx;
+  HOST_DEVICE void operator()(int64_t i) const {
+    AccumulateType<T> product = dy[i];
+    for (int k = 0; k < (Count > 0 ? Count : in.count); ++k) {
+      if (k != of) product *= in.x[k][i];
+    }
+    dx[i] = static_cast<T>(product);
+  }
+};
+
+class Combine : public Layer {
+ public:
+  explicit Combine(bool multiplies) : multiplies_(multiplies) {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    count_ = static_cast<int>(input.inputs.size());
+    if (count_ < 2 || count_ > kMost) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("expects 2 to %d inputs, got %d", kMost, count_));
+    }
+    const Shape& shape = input.inputs[0];
+    RETURN_IF_ERROR(SampleElements(shape).status());
+    LayerSpec spec;
+    for (int k = 0; k < count_; ++k) {
+      const std::string name = absl::StrFormat("input%d", k);
+      InferInput one = input;
+      one.inputs = input.inputs.subspan(k, 1);
+      one.dtypes = input.dtypes.subspan(k, 1);
+      RETURN_IF_ERROR(CheckInputs(one, {{name, input.compute}}));
+      if (!(input.inputs[k] == shape)) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("expects inputs of one shape, got %s and %s", shape.ToString(),
+                            input.inputs[k].ToString()));
+      }
+      spec.states.push_back(MakeState(name, StateKind::kInput, shape, input.compute, kRead,
+                                      InBackward(input, multiplies_ ? kRead : kNone)));
+    }
+    compute_ = input.compute;
+    elements_ = shape.elements();
+    spec.states.push_back(MakeState("output", StateKind::kOutput, shape, compute_, kWrite, kNone));
+    if (!multiplies_) spec.aliases = {{.output = count_, .input = 0, .must = false}};
+    spec.forward_flops = static_cast<double>(elements_) * (count_ - 1);
+    if (multiplies_) spec.backward_flops = spec.forward_flops * count_;
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    return Visit([&]<typename T, int Count>() {
+      T* const y = context.states[count_].as<T>();
+      return multiplies_ ? ForEach(context.stream, elements_,
+                                   MultiplyForward<T, Count>{OperandsOf<T>(context), y})
+                         : ForEach(context.stream, elements_,
+                                   AddForward<T, Count>{OperandsOf<T>(context), y});
+    });
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    const Tensor& dy = context.gradients[count_];
+    // The first last: it may share memory with dy.
+    for (int k = count_ - 1; k >= 0; --k) {
+      const Tensor& dx = context.gradients[k];
+      if (!dx || (!multiplies_ && dx.data == dy.data)) continue;
+      if (!multiplies_) {
+        RETURN_IF_ERROR(context.stream.Copy(dx.data, dy.data, dy.bytes()));
+        continue;
+      }
+      RETURN_IF_ERROR((Visit([&]<typename T, int Count>() {
+        return ForEach(
+            context.stream, elements_,
+            MultiplyBackward<T, Count>{OperandsOf<T>(context), k, dy.as<T>(), dx.as<T>()});
+      })));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  template <typename F>
+  absl::Status Visit(const F& f) const {
+    return VisitReal(compute_, [&]<typename T>() {
+      return count_ == 2 ? f.template operator()<T, 2>() : f.template operator()<T, 0>();
+    });
+  }
+
+  template <typename T>
+  Operands<T> OperandsOf(const LayerContext& context) const {
+    Operands<T> in{{}, count_};
+    for (int k = 0; k < count_; ++k) in.x[k] = context.states[k].as<T>();
+    return in;
+  }
+
+  const bool multiplies_;
+  int count_ = 0;
+  DType compute_ = DType::kF32;
+  int64_t elements_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateAdd(const AddConfig&) {
+  return std::make_unique<Combine>(/*multiplies=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateMultiply(const MultiplyConfig&) {
+  return std::make_unique<Combine>(/*multiplies=*/true);
+}
+
+}  // namespace gyre
