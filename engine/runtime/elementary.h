@@ -8,23 +8,13 @@
 // Polynomials: least largest error, by Lawson's iteration on Chebyshev points.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
 #include "engine/runtime/host_device.h"
+#include "engine/runtime/math.h"
 
 namespace gyre {
-
-// c[0] + c[1] x + c[2] x^2 + ...
-template <typename... Rest>
-HOST_DEVICE constexpr float Polynomial(float x, float c, Rest... rest) {
-  if constexpr (sizeof...(rest) == 0) {
-    return c;
-  } else {
-    return c + x * Polynomial(x, rest...);
-  }
-}
 
 // e^x within 2 units.
 HOST_DEVICE inline double Exp(double x) { return std::exp(x); }
@@ -42,11 +32,9 @@ HOST_DEVICE inline float Exp(float x) {
                              1.395060030e-3f);
   const float e = 1.f + (r + r * r * p);
   // 2^n as a product of two, since it may lie outside the normal numbers.
-  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound);
+  const int32_t exponent = BitCast<int32_t>(shifted) - BitCast<int32_t>(kRound);
   const int32_t half = exponent >> 1;
-  const auto power = [](int32_t k) {
-    return std::bit_cast<float>(static_cast<uint32_t>(k + 127) << 23);
-  };
+  const auto power = [](int32_t k) { return BitCast<float>(static_cast<uint32_t>(k + 127) << 23); };
   return e * power(half) * power(exponent - half);
 }
 
@@ -60,9 +48,9 @@ HOST_DEVICE A Logistic(A x) {
 HOST_DEVICE inline double Tanh(double x) { return std::tanh(x); }
 HOST_DEVICE inline float Tanh(float x) {
   const float a = std::fabs(x), z = x * x;
-  const float small = x * (1.f + z * Polynomial(z, -3.333328371e-1f, 1.333148494e-1f,
-                                                -5.374293400e-2f, 2.064864611e-2f,
-                                                -5.714772630e-3f));
+  const float small =
+      x * (1.f + z * Polynomial(z, -3.333328371e-1f, 1.333148494e-1f, -5.374293400e-2f,
+                                2.064864611e-2f, -5.714772630e-3f));
   const float large = std::copysign(1.f - 2.f / (Exp(2.f * a) + 1.f), x);
   return a < 0.625f ? small : large;
 }

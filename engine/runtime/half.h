@@ -7,9 +7,9 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include "engine/runtime/host_device.h"
+#include "engine/runtime/math.h"
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -19,18 +19,6 @@ namespace gyre {
 namespace half_internal {
 
 inline constexpr uint16_t kNaN = 0x7FFF;
-
-HOST_DEVICE inline uint32_t BitsOf(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-HOST_DEVICE inline float FloatOf(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof(value));
-  return value;
-}
 
 }  // namespace half_internal
 
@@ -48,13 +36,14 @@ struct Half {
     return __half_as_ushort(__float2half_rn(value));
 #else
     using namespace half_internal;
-    const uint32_t wide = BitsOf(value);
+    const uint32_t wide = BitCast<uint32_t>(value);
     const uint32_t sign = wide >> 16 & 0x8000u, magnitude = wide & 0x7FFFFFFFu;
     // Re-bias the exponent from 127 to 15 and round the 13 bits that go.
     const uint32_t normal = (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13;
     // Below 2^-14, a multiple of 2^-24: the last bit of a float in [0.5, 1) is 2^-24, so the
     // addition rounds.
-    const uint32_t tiny = BitsOf(FloatOf(magnitude) + 0.5f) - BitsOf(0.5f);
+    const uint32_t tiny =
+        BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - BitCast<uint32_t>(0.5f);
     uint32_t narrow = magnitude < 0x38800000u ? tiny : normal;
     narrow = magnitude < 0x477FF000u ? narrow : 0x7C00u;  // beyond it rounds to 2^16 or more
     return static_cast<uint16_t>(magnitude <= 0x7F800000u ? sign | narrow : kNaN);
@@ -71,9 +60,10 @@ struct Half {
     const uint32_t normal = (magnitude << 13) + 0x38000000u;
     const uint32_t infinite = magnitude << 13 | 0x7F800000u;  // or not a number
     // A multiple of 2^-24, exact in float.
-    const uint32_t tiny = BitsOf(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+    const uint32_t tiny =
+        BitCast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
     const uint32_t wide = magnitude < 0x400u ? tiny : magnitude < 0x7C00u ? normal : infinite;
-    return FloatOf(sign | wide);
+    return BitCast<float>(sign | wide);
 #endif
   }
 };
@@ -84,9 +74,7 @@ struct BFloat16 {
 
   BFloat16() = default;
   HOST_DEVICE explicit BFloat16(float value) : bits(FromFloat(value)) {}
-  HOST_DEVICE operator float() const {
-    return half_internal::FloatOf(static_cast<uint32_t>(bits) << 16);
-  }
+  HOST_DEVICE operator float() const { return BitCast<float>(static_cast<uint32_t>(bits) << 16); }
 
  private:
   HOST_DEVICE static uint16_t FromFloat(float value) {
@@ -94,7 +82,7 @@ struct BFloat16 {
     return __bfloat16_as_ushort(__float2bfloat16_rn(value));
 #else
     using namespace half_internal;
-    const uint32_t wide = BitsOf(value);
+    const uint32_t wide = BitCast<uint32_t>(value);
     const uint32_t narrow = (wide + 0x7FFFu + (wide >> 16 & 1u)) >> 16;
     return static_cast<uint16_t>((wide & 0x7FFFFFFFu) <= 0x7F800000u ? narrow : kNaN);
 #endif

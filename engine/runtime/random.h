@@ -5,11 +5,11 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <numbers>
 #include <string_view>
 
 #include "engine/runtime/host_device.h"
+#include "engine/runtime/math.h"
 
 namespace gyre {
 
@@ -64,26 +64,17 @@ uint64_t RandomKey(uint64_t seed, std::string_view purpose);
 
 namespace random_internal {
 
-// first + z (second + z (third + ...)).
-HOST_DEVICE inline double Polynomial(double, double last) { return last; }
-template <typename... Rest>
-HOST_DEVICE double Polynomial(double z, double first, Rest... rest) {
-  return first + z * Polynomial(z, rest...);
-}
-
 // -log(u) for u in [2^-53, 1], to some 2e-16 relative: u = 2^e m, m in [sqrt(1/2), sqrt(2)), and
 // log(m) = 2 artanh(s), s = (m - 1) / (m + 1), by its series: s^2 < 0.0295, so that the first term
 // left out, s^22 / 23, is below 1e-17.
 HOST_DEVICE inline double MinusLog(double u) {
   // The exponent's step is moved from powers of two to those times sqrt(1/2), here its upper word.
   constexpr uint32_t kRootOfHalf = 0x3fe6a09e;
-  uint64_t bits;
-  memcpy(&bits, &u, sizeof(bits));
+  const uint64_t bits = BitCast<uint64_t>(u);
   const uint32_t high = static_cast<uint32_t>(bits >> 32) + (0x3ff00000 - kRootOfHalf);
   const int32_t exponent = static_cast<int32_t>(high >> 20) - 0x3ff;
   const uint64_t mantissa = uint64_t{(high & 0xfffff) + kRootOfHalf} << 32 | (bits & 0xffffffff);
-  double m;
-  memcpy(&m, &mantissa, sizeof(m));
+  const double m = BitCast<double>(mantissa);
   const double s = (m - 1) / (m + 1), z = s * s;
   const double series = Polynomial(z, 1, 1. / 3, 1. / 5, 1. / 7, 1. / 9, 1. / 11, 1. / 13, 1. / 15,
                                    1. / 17, 1. / 19, 1. / 21);
