@@ -69,7 +69,7 @@ TYPED_TEST(ConvertTest, Narrows) {
     const auto bits = static_cast<uint32_t>(random());
     const uint32_t exponent = 100 + bits % 45;
     const uint32_t near = (bits & 0x807FFFFF) | exponent << 23;
-    from[i] = half_internal::FloatOf(i % 2 == 0 ? bits : near);
+    from[i] = BitCast<float>(i % 2 == 0 ? bits : near);
   }
   ExpectConvertedEverywhere<TypeParam>(from);
 }

@@ -127,7 +127,7 @@ TYPED_TEST(SixteenBits, RoundsAtEveryBoundary) {
 TYPED_TEST(SixteenBits, RoundsRandomFloats) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 4'000'000; ++i) {
-    ASSERT_TRUE(Converts<TypeParam>(half_internal::FloatOf(static_cast<uint32_t>(random() >> 32))));
+    ASSERT_TRUE(Converts<TypeParam>(BitCast<float>(static_cast<uint32_t>(random() >> 32))));
   }
   // Of random bits, one in eight has an exponent that F16 has too.
   for (int i = 0; i < 1'000'000; ++i) {
@@ -143,7 +143,7 @@ TYPED_TEST(SixteenBits, KeepsZerosInfinitiesAndNaN) {
   EXPECT_EQ(TypeParam(kInf), kInf);
   EXPECT_EQ(TypeParam(-kInf), -kInf);
   for (const uint32_t nan : {0x7FC00000u, 0xFFC00000u, 0x7F800001u, 0xFF800001u, 0xFFFFFFFFu}) {
-    EXPECT_EQ(TypeParam(half_internal::FloatOf(nan)).bits, 0x7FFF);
+    EXPECT_EQ(TypeParam(BitCast<float>(nan)).bits, 0x7FFF);
   }
   const float most = std::numeric_limits<float>::max(),
               least = std::numeric_limits<float>::denorm_min();
@@ -182,7 +182,7 @@ TEST(BFloat16, KnownValues) {
 TEST(Half, AgreesWithTheCompilersType) {
   std::mt19937_64 random(2);
   for (int i = 0; i < 4'000'000; ++i) {
-    const float x = half_internal::FloatOf(static_cast<uint32_t>(random() >> 32));
+    const float x = BitCast<float>(static_cast<uint32_t>(random() >> 32));
     if (std::isnan(x)) continue;
     const auto expected = static_cast<_Float16>(x);
     uint16_t bits;

@@ -222,11 +222,11 @@ TEST(Blocks, Errors) {
       {"block { name: 'b' layer { name: 'a' input: 'imag' relu {} } }\n"
        "layer { name: 'u' use { block: 'b' } }",
        "n:2:37, used at n:3:1: layer \"u-a\": unknown input \"imag\"; did you mean \"image\"?"},
-      {"block { name: 'b' layer { name: 'a' } }\nlayer { name: 'u' use { block: 'b' } }",
-       "n:2:19, used at n:3:1: layer \"u-a\": missing type; write one of dense, conv2d, pool2d, "
-       "relu, dropout, flatten, softmax_cross_entropy, accuracy, each with { ... }"},
   };
   for (const auto& c : cases) EXPECT_EQ(Layers(c.text), c.error) << c.text;
+  EXPECT_THAT(
+      Layers("block { name: 'b' layer { name: 'a' } }\nlayer { name: 'u' use { block: 'b' } }"),
+      testing::StartsWith("n:2:19, used at n:3:1: layer \"u-a\": missing type; write one of "));
 }
 
 }  // namespace
