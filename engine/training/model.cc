@@ -186,13 +186,22 @@ absl::StatusOr<std::vector<std::byte>> Model::Download(Stream& stream, Tensor fr
 
 absl::Status Model::Initialize(Stream& stream) {
   const std::span<const Parameter> all = plan_.parameters.all();
+  const uint64_t seed = plan_.options.shape.seed;
   for (size_t i = 0; i < all.size(); ++i) {
-    ASSIGN_OR_RETURN(const std::vector<std::byte> value,
-                     InitialValue(all[i], plan_.options.shape.seed));
-    RETURN_IF_ERROR(Upload(stream, value, any().parameter(i, plan_.parameters)));
+    const Tensor to = any().parameter(i, plan_.parameters);
+    if (stream.kind() == DeviceKind::kCuda) {
+      std::vector<std::byte> value(to.bytes());
+      RETURN_IF_ERROR(SetInitialValue(all[i], seed, value.data()));
+      RETURN_IF_ERROR(Upload(stream, value, to));
+    } else {
+      RETURN_IF_ERROR(stream.Call(
+          [&parameter = all[i], seed, to] { return SetInitialValue(parameter, seed, to.data); }));
+    }
   }
-  malloc_trim(0);  // or the largest values' memory, twice, stays with the process
-  return ClearSlots(stream);
+  RETURN_IF_ERROR(ClearSlots(stream));
+  RETURN_IF_ERROR(stream.Synchronize());
+  malloc_trim(0);  // or what packing took of memory stays with the process
+  return absl::OkStatus();
 }
 
 absl::Status Model::ClearSlots(Stream& stream) {

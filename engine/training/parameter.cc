@@ -55,17 +55,26 @@ absl::StatusOr<int> ParameterSet::Find(absl::string_view layer, const StateSpec&
   return found->second;
 }
 
-absl::StatusOr<std::vector<std::byte>> InitialValue(const Parameter& parameter, uint64_t seed) {
-  HostTensors canonical;
-  std::vector<Tensor> parts;
-  for (const CanonicalPart& part : parameter.spec.parts) {
-    const std::string name = CanonicalName(parameter, part, "");
-    parts.push_back(canonical.Add(name, part.shape, parameter.spec.dtype));
-    Initialize(parameter.spec.initializer, RandomKey(seed, name), parts.back());
+absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* storage) {
+  const StateSpec& spec = parameter.spec;
+  const auto set = [&](const CanonicalPart& part, Tensor to) {
+    Initialize(spec.initializer, RandomKey(seed, CanonicalName(parameter, part, "")), to);
+  };
+  const bool canonical = spec.layout.empty() && spec.parts.size() == 1;
+  if (canonical) {
+    const Tensor whole{storage, spec.parts[0].shape, spec.dtype};
+    GYRE_CHECK(whole.bytes() == spec.size_bytes());
+    set(spec.parts[0], whole);
+    return absl::OkStatus();
   }
-  std::vector<std::byte> storage(parameter.spec.size_bytes());
-  RETURN_IF_ERROR(parameter.owner->Pack(parameter.state, parts, StorageTensor(parameter, storage)));
-  return storage;
+  HostTensors tensors;
+  std::vector<Tensor> parts;
+  for (const CanonicalPart& part : spec.parts) {
+    parts.push_back(tensors.Add(part.name, part.shape, spec.dtype));
+    set(part, parts.back());
+  }
+  const std::span<std::byte> opaque(static_cast<std::byte*>(storage), spec.size_bytes());
+  return parameter.owner->Pack(parameter.state, parts, StorageTensor(parameter, opaque));
 }
 
 absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,

@@ -53,8 +53,9 @@ class ParameterSet {
   std::unordered_map<std::string, int> index_of_name_;
 };
 
-// First values of one parameter, packed: storage bytes.  Depends on (seed, names) alone.
-absl::StatusOr<std::vector<std::byte>> InitialValue(const Parameter& parameter, uint64_t seed);
+// Writes the first values of one parameter, packed, over its storage in host memory.  They depend
+// on (seed, names) alone.
+absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* storage);
 
 // Storage bytes <-> canonical tensors; `suffix` is appended to each name (".momentum").
 absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,
