@@ -111,6 +111,29 @@ TEST_P(AnyDeviceTest, Conv) {
   });
 }
 
+// A group a channel: around the widths of vectors, and with more rows than a piece of a sum.
+TEST_P(AnyDeviceTest, DepthwiseConv) {
+  VisitReal(dtype(), [&]<typename T>() {
+    for (const int64_t c : {1, 3, 16, 20, 144}) {
+      for (const int64_t n : {0, 1, 5}) {
+        for (const bool plain : {true, false}) {
+          Conv2dSpec spec{.dtype = dtype(), .n = n, .h = 9, .w = 7, .c = c, .filters = c};
+          spec.groups = c;
+          Window2d& w = spec.window;
+          w = {.kernel_h = 3, .kernel_w = 3, .padding_top = 1, .padding_left = 1};
+          if (!plain) {
+            w = {.kernel_h = 2, .kernel_w = 3, .stride_h = 3, .stride_w = 2, .dilation_h = 2};
+            w.padding_bottom = w.padding_right = w.dilation_w = 3;
+            spec.bias = true;
+            spec.activation = Activation::kRelu;
+          }
+          oracle_.CheckConv<T>(random_, spec, tolerance());
+        }
+      }
+    }
+  });
+}
+
 // As AlexNet's first two, on smaller images: what a vendor's library is made for.
 TEST_P(AnyDeviceTest, LargerConv) {
   const Conv2dSpec spec{.dtype = dtype(),
@@ -169,10 +192,14 @@ TEST_P(AnyDeviceTest, ReluHandsNaNOn) {
       conv.window.kernel_h = conv.window.kernel_w = 3;
       conv.bias = bias;
       conv.activation = Activation::kRelu;
-      ConvInputs<T> in = RandomConvInputs<T>(random_, conv);
-      in.x = with_nan(in.x, conv.h * conv.w * conv.c);
-      const auto y = RunConv(rig_, *library_, conv, in).y;
-      check(y, y.size() / 2, ToString(conv));
+      Conv2dSpec depthwise = conv;
+      depthwise.c = depthwise.groups = conv.filters;
+      for (const Conv2dSpec& spec : {conv, depthwise}) {
+        ConvInputs<T> in = RandomConvInputs<T>(random_, spec);
+        in.x = with_nan(in.x, spec.h * spec.w * spec.c);
+        const auto y = RunConv(rig_, *library_, spec, in).y;
+        check(y, y.size() / 2, ToString(spec));
+      }
     }
   });
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/primitives/operations.h"
+#include "tests/runtime/instruction_sets.h"
 
 namespace gyre {
 namespace {
@@ -120,6 +121,44 @@ TEST(PrimitivesTest, F32IsOneDnnsAndF64Ours) {
     EXPECT_EQ(Get(primitives.Prepare(spec))->weight_layout().tag, "");
     spec.weight_layout = "onednn:abcd";  // ours keep to their own
     EXPECT_TRUE(absl::IsUnimplemented(primitives.Prepare(spec).status()));
+  }
+}
+
+// Ours for every type but the BF16 of oneDNN, unless oneDNN's layout is asked for.
+TEST(PrimitivesTest, DepthwiseIsOurs) {
+  const Primitives primitives(DeviceKind::kCpu, 1);
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16}) {
+    Conv2dSpec spec{.dtype = dtype, .n = 1, .h = 8, .w = 8, .c = 16, .filters = 16, .groups = 16};
+    for (const char* tag : {"", "taps,channels"}) {
+      spec.weight_layout = tag;
+      EXPECT_EQ(Get(primitives.Prepare(spec))->weight_layout().tag, "taps,channels");
+    }
+    spec.filters = 32;
+    EXPECT_TRUE(absl::IsUnimplemented(primitives.Prepare(spec).status()));
+  }
+  Conv2dSpec spec{.n = 1, .h = 8, .w = 8, .c = 16, .filters = 16, .groups = 16};
+  spec.weight_layout = "onednn:abcde";
+  EXPECT_EQ(Get(primitives.Prepare(spec))->weight_layout().tag, spec.weight_layout);
+}
+
+TEST(PrimitivesTest, ThreadsAndInstructionsDoNotChangeTheBitsOfDepthwise) {
+  Rig one(1), many(kManyThreads);
+  Random random(10);
+  const Primitives primitives(DeviceKind::kCpu, 1);
+  for (const int64_t c : {3, 20, 144}) {
+    Conv2dSpec spec{.n = 5, .h = 13, .w = 9, .c = c, .filters = c, .groups = c, .bias = true};
+    spec.window = {.kernel_h = 3, .kernel_w = 3, .stride_w = 2, .padding_top = 1};
+    const auto in = RandomConvInputs<float>(random, spec);
+    const auto want = RunConv(one, Chosen(primitives), spec, in);
+    WithEachInstructionSet([&] {
+      for (Rig* rig : {&one, &many}) {
+        const auto got = RunConv(*rig, Chosen(primitives), spec, in);
+        EXPECT_EQ(got.y, want.y) << ToString(spec);
+        EXPECT_EQ(got.dx, want.dx) << ToString(spec);
+        EXPECT_EQ(got.dweights, want.dweights) << ToString(spec);
+        EXPECT_EQ(got.dbias, want.dbias) << ToString(spec);
+      }
+    });
   }
 }
 

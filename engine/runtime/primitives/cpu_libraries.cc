@@ -1,14 +1,17 @@
 // The libraries of a CPU and their order.
+#include "engine/runtime/primitives/blocked/depthwise.h"
 #include "engine/runtime/primitives/primitives.h"
 
 namespace gyre {
 
 Primitives::Primitives(DeviceKind device, int threads) {
   GYRE_CHECK(device != DeviceKind::kCuda);
+  libraries_.push_back(NewDepthwiseLibrary());
+  const PrimitiveLibrary* depthwise = libraries_.back().get();
   libraries_.push_back(NewOneDnnLibrary(threads));
   const PrimitiveLibrary* onednn = libraries_.back().get();
   auto blocked = NewBlockedLibrary();
-  libraries_.push_back(NewConvertingLibrary({onednn, blocked.get()}));
+  libraries_.push_back(NewConvertingLibrary({depthwise, onednn, blocked.get()}));
   libraries_.push_back(std::move(blocked));
   libraries_.push_back(NewReferenceLibrary());
 }

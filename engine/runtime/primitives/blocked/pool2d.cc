@@ -6,8 +6,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "engine/runtime/parallel/vectorised.h"
 #include "engine/runtime/primitives/blocked/blocked.h"
+#include "engine/runtime/primitives/blocked/channels.h"
 #include "engine/runtime/primitives/pool_geometry.h"
 
 namespace gyre {
@@ -15,16 +15,6 @@ namespace {
 
 using Geometry = PoolGeometry<int64_t>;
 using Range = Geometry::Range;
-
-// Calls chunk<count>(first channel) for chunks of channels: a number of them that the compiler
-// knows is a number of registers, and twenty channels are a wide vector and a narrow one.
-template <typename F>
-void ForEachChunk(int64_t channels, const F& chunk) {
-  int64_t c = 0;
-  for (; c + 16 <= channels; c += 16) chunk.template operator()<16>(c);
-  for (; c + 4 <= channels; c += 4) chunk.template operator()<4>(c);
-  for (; c < channels; ++c) chunk.template operator()<1>(c);
-}
 
 // Integers as wide as T, so that one vector of them goes with one of T.
 template <typename T>
@@ -209,15 +199,6 @@ struct AverageBackward {
     }
   }
 };
-
-// body over rows [0, n).
-template <typename Body>
-absl::Status OnTeam(Stream& stream, int64_t n, const Body& body) {
-  return stream.Call([n, body] {
-    parallel_internal::RunOnTeam(n, /*team=*/true, body);
-    return absl::OkStatus();
-  });
-}
 
 template <typename T, typename Position>
 class BlockedPool2d : public Pool2d {

@@ -1,0 +1,29 @@
+// channels.h: the loops of operations that take the channels of a pixel as vectors; inside the
+// library only.
+#pragma once
+
+#include "engine/runtime/device/device.h"
+#include "engine/runtime/parallel/vectorised.h"
+
+namespace gyre {
+
+// Calls chunk<count>(first channel) for chunks of channels: a number of them that the compiler
+// knows is a number of registers, and twenty channels are a wide vector and a narrow one.
+template <typename F>
+void ForEachChunk(int64_t channels, const F& chunk) {
+  int64_t c = 0;
+  for (; c + 16 <= channels; c += 16) chunk.template operator()<16>(c);
+  for (; c + 4 <= channels; c += 4) chunk.template operator()<4>(c);
+  for (; c < channels; ++c) chunk.template operator()<1>(c);
+}
+
+// body over [0, n), on the stream's team.
+template <typename Body>
+absl::Status OnTeam(Stream& stream, int64_t n, const Body& body) {
+  return stream.Call([n, body] {
+    parallel_internal::RunOnTeam(n, /*team=*/true, body);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace gyre

@@ -1,0 +1,12 @@
+// depthwise.h: convolution where each channel is a group of its own and has one filter.
+#pragma once
+
+#include "engine/runtime/primitives/primitives.h"
+
+namespace gyre {
+
+// Depthwise Conv2d of F32 and F64 with its own layout of weights, cpu and sim; all else it leaves
+// to others.  The bits depend on neither thread count nor instruction set.
+std::unique_ptr<PrimitiveLibrary> NewDepthwiseLibrary();
+
+}  // namespace gyre
