@@ -74,6 +74,11 @@ absl::Status Measure(Stream& stream, int64_t n) {
     shares.push_back(rate / peak);
   }
   RETURN_IF_ERROR(status);
+  for (int64_t i = 0; i < n; ++i) {
+    if (static_cast<float>(to[i]) != static_cast<float>(static_cast<To>(from[i]))) {
+      return absl::InternalError(absl::StrCat("element ", i, " is converted to another number"));
+    }
+  }
   const nlohmann::ordered_json line = {
       {"benchmark", "conversion"},
       {"from", std::string(DTypeName(kDTypeOf<From>))},
@@ -91,6 +96,9 @@ absl::Status Measure(Stream& stream, int64_t n) {
 }
 
 absl::Status Bench() {
+  if (absl::GetFlag(FLAGS_threads) < 1 || absl::GetFlag(FLAGS_rounds) < 1) {
+    return absl::InvalidArgumentError("--threads and --rounds: expected 1 or more");
+  }
   const auto device = NewCpuDevice({.threads = absl::GetFlag(FLAGS_threads)});
   ASSIGN_OR_RETURN(const auto stream, device->NewStream());
   for (const auto set : {InstructionSet::kAvx2, InstructionSet::kAvx512}) {

@@ -29,7 +29,7 @@ constexpr size_t LabelsOffset(size_t images_bytes) {
   return RoundUp(images_bytes + 1, kCacheLine);
 }
 
-// Bytes that BatchAt binds; as many after them belong to another cache line.
+// Bytes that BatchAt binds: whole cache lines, so that batches laid end to end share none.
 inline size_t BatchBytes(const Shape& images, DType dtype) {
   const size_t images_bytes = static_cast<size_t>(images.elements()) * SizeOf(dtype);
   return LabelsOffset(images_bytes) +

@@ -140,8 +140,9 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> BatchLoader::Create(
   const Shape& sample = dataset.sample_shape();
   const auto depth = static_cast<Wide>(options.depth);
   const Wide sample_bytes = static_cast<Wide>(sample.elements()) * SizeOf(options.dtype);
-  // More than a batch has, padding included.
-  const Wide most_bytes = (sample_bytes + 2 * sizeof(int32_t)) * static_cast<Wide>(options.count);
+  // More than a batch has, padding to cache lines included.
+  const Wide most_bytes =
+      (sample_bytes + 2 * sizeof(int32_t)) * static_cast<Wide>(options.count) + 2 * 64;
   if (most_bytes * depth > static_cast<Wide>(std::numeric_limits<int64_t>::max())) {
     return absl::InvalidArgumentError(absl::StrCat("batches of ", options.count, " samples of ",
                                                    sample.ToString(), " exceed the address space"));

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "models/schema/describe.h"
 #include "models/schema/overrides.h"
+#include "models/schema/validate.h"
 
 namespace gyre {
 namespace {
@@ -45,6 +46,13 @@ class Expander {
         net_.mutable_layer()->AddAllocated(layer.release());
       } else {
         if (absl::Status status = Replace(*layer); !status.ok()) return status;
+      }
+    }
+    for (const InputConfig& input : net_.input()) {
+      if (outputs_.contains(input.name())) {
+        return Error(input, "name", 0,
+                     "input \"" + input.name() +
+                         "\": the name is already that of a layer that uses a block");
       }
     }
     for (LayerConfig& layer : *net_.mutable_layer()) {
@@ -78,9 +86,18 @@ class Expander {
       return Error(block, "name", 0, label + "the name is already that of a block above");
     }
     if (block.layer_size() == 0) return Error(block, "", 0, label + "has no layer");
-    std::vector<std::string> names;
-    for (const LayerConfig& layer : block.layer()) names.push_back(layer.name());
+    std::vector<std::string> names, arguments;
+    for (const LayerConfig& layer : block.layer()) {
+      names.push_back(layer.name());
+      if (!layer.name().empty()) continue;
+      return Error(layer, "name", 0, label + "a layer without a name; write name: \"conv1\"");
+    }
     for (const ArgumentConfig& argument : block.argument()) {
+      if (std::ranges::count(arguments, argument.name()) > 0) {
+        return Error(argument, "name", 0,
+                     absl::StrCat(label, "two arguments are called \"", argument.name(), "\""));
+      }
+      arguments.push_back(argument.name());
       if (argument.name().empty() || argument.sets_size() == 0) {
         return Error(argument, "", 0,
                      label +
@@ -91,6 +108,14 @@ class Expander {
         const auto [layer, field] = Target(argument.sets(i));
         if (std::ranges::count(names, layer) == 0) {
           return Error(argument, "sets", i, label + Unknown("layer", layer, names));
+        }
+        // What says where a copy stands is the block's own.
+        const std::string first = Target(field).first;
+        if (first.empty() || first == "name" || first == "input" || first == "phase" ||
+            first == "use") {
+          return Error(argument, "sets", i,
+                       absl::StrCat(label, "an argument sets a field of a layer's type, such as ",
+                                    layer, ".conv2d.filters, got \"", argument.sets(i), "\""));
         }
       }
     }
@@ -126,6 +151,11 @@ class Expander {
       return Error(use, "repeat", 0,
                    absl::StrCat(Label(user), "repeat must be >= 1 and <= ", kMostLayers, ", got ",
                                 use.repeat()));
+    }
+    // As Validate bounds names; it bounds the depth of uses, too.
+    if (user.name().size() > kLongestName) {
+      return Error(user, "name", 0,
+                   absl::StrCat(Label(user), "a name has at most ", kLongestName, " characters"));
     }
     if (const auto way = std::ranges::find(path_, &block); way != path_.end()) {
       std::string text = Label(user) + "block \"" + block.name() + "\" uses itself: ";
@@ -172,6 +202,13 @@ class Expander {
         return Error(user, "", 0, Label(user) + "nothing to take as input");
       }
       inputs.push_back(above >= 0 ? net_.layer(above).name() : net_.input(0).name());
+    } else if (expected == 0 && (given == 1 || user.use().repeat() > 1) &&
+               block.layer(0).input_size() > 0) {
+      return Error(user, "use", 0,
+                   absl::StrCat(Label(user), "block \"", block.name(), "\" has no input that ",
+                                given == 1 ? "this" : "a chain",
+                                " could feed: its first layer says its own; write input: \"x\" in "
+                                "the block, and input: \"x\" in that layer"));
     } else if (given != expected && !(expected == 0 && given == 1)) {
       return Error(
           user, "input", 0,
@@ -192,12 +229,19 @@ class Expander {
     }
     const absl::StatusOr<std::vector<Value>> values = Values(use);
     if (!values.ok()) return values.status();
-    bool first = true;
+    // Of the phases in which a layer of this copy stands above.
+    std::vector<LayerConfig::Phase> placed;
+    const bool given = use.user.input_size() > 0 && use.repetition == 1;
     for (const LayerConfig& layer : use.block.layer()) {
       const auto phase = use.user.phase();
       if (phase != LayerConfig::ALWAYS && layer.phase() != LayerConfig::ALWAYS &&
           layer.phase() != phase) {
         continue;
+      }
+      if (++copies_ > kMostLayers) {
+        return Error(
+            use.user, "", 0,
+            absl::StrCat(Label(use.user), "the net has more than ", kMostLayers, " layers"));
       }
       auto copy = std::make_unique<LayerConfig>(layer);
       source_.AddCopy(layer, *copy, use.where);
@@ -208,18 +252,22 @@ class Expander {
       for (std::string& input : *copy->mutable_input()) {
         if (const auto it = names.find(input); it != names.end()) input = it->second;
       }
-      // Elsewhere the layer above is the right one, in either phase.
-      if (first && copy->input_size() == 0 && use.user.input_size() > 0 && use.repetition == 1) {
-        copy->add_input(use.inputs[0]);
+      // Where the user says no input, the layer above is the right one in either phase.
+      if (given && copy->input_size() == 0) {
+        if (placed.empty()) {
+          copy->add_input(use.inputs[0]);
+        } else if (std::ranges::count(placed, copy->phase()) == 0 &&
+                   std::ranges::count(placed, phase) == 0) {
+          return Error(
+              *copy, "", 0,
+              absl::StrCat(Label(*copy), "in one of the phases no layer of block \"",
+                           use.block.name(), "\" is above it; say what it takes as input"));
+        }
       }
-      first = false;
+      placed.push_back(copy->phase());
       if (copy->has_use()) {
         if (absl::Status status = Replace(*copy); !status.ok()) return status;
         users_.push_back(std::move(copy));
-      } else if (net_.layer_size() == kMostLayers) {
-        return Error(
-            use.user, "", 0,
-            absl::StrCat(Label(use.user), "the net has more than ", kMostLayers, " layers"));
       } else {
         net_.mutable_layer()->AddAllocated(copy.release());
       }
@@ -311,6 +359,7 @@ class Expander {
   std::vector<const BlockConfig*> path_;        // of the uses that are being put in place
   std::map<std::string, std::string> outputs_;  // of a user
   std::vector<std::unique_ptr<LayerConfig>> users_;
+  int64_t copies_ = 0;  // users among them
 };
 
 }  // namespace

@@ -215,14 +215,13 @@ using Names = std::map<std::string, std::string, std::less<>>;
 // in JSON, of an entry in a zip archive, and of `--set net.layer.NAME.field=value`: what it is made
 // of is safe in all of them and lets no two be the same.
 absl::Status CheckName(const std::string& name, const std::string& kind, const std::string& where) {
-  constexpr size_t kLongest = 100;  // far from the 255 bytes of a file's name
   constexpr size_t kShown = 40;
   const bool good = std::ranges::all_of(
       name, [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-'; });
-  if (good && name.size() <= kLongest) return absl::OkStatus();
+  if (good && name.size() <= kLongestName) return absl::OkStatus();
   const std::string shown = absl::CHexEscape(name.substr(0, kShown));
   return Error(where, absl::StrCat(kind, " \"", shown, name.size() > kShown ? "..." : "", "\": "),
-               absl::StrCat("a name has at most ", kLongest,
+               absl::StrCat("a name has at most ", kLongestName,
                             " characters, each an ASCII letter, a digit, \"_\" or \"-\""));
 }
 
@@ -260,6 +259,9 @@ absl::Status Validate(const LayerConfig& layer, int index, const SourceMap& sour
   absl::Status status = Take(layer.name(), "layer", source.Where(layer, "name"), names);
   if (!status.ok()) return status;
   const std::string label = absl::StrCat("layer \"", layer.name(), "\": ");
+  if (layer.has_use()) {  // an override came too late
+    return Error(source.Where(layer, "use"), label, "a layer of a block; it cannot use another");
+  }
   if (layer.type_case() == LayerConfig::TYPE_NOT_SET) {
     const OneofDescriptor& types = *LayerConfig::descriptor()->FindOneofByName("type");
     return Error(source.Where(layer), label,

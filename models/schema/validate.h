@@ -10,9 +10,12 @@
 
 namespace gyre {
 
-// InvalidArgument for the first mistake, with its position.  Names have at most 100 characters,
-// each an ASCII letter, a digit, "_" or "-"; integers that the trainer bounds from below end at
-// 2^31 - 1.
+// Far from the 255 bytes of a file's name.
+inline constexpr size_t kLongestName = 100;
+
+// InvalidArgument for the first mistake, with its position.  Names have at most kLongestName
+// characters, each an ASCII letter, a digit, "_" or "-"; integers that the trainer bounds from
+// below end at 2^31 - 1.
 absl::Status Validate(const NetConfig& net, const SourceMap& source);
 absl::Status Validate(const TrainerConfig& trainer, const SourceMap& source);
 

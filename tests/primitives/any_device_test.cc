@@ -114,7 +114,7 @@ TEST_P(AnyDeviceTest, Conv) {
 // A group a channel: around the widths of vectors, and with more rows than a piece of a sum.
 TEST_P(AnyDeviceTest, DepthwiseConv) {
   VisitReal(dtype(), [&]<typename T>() {
-    for (const int64_t c : {1, 3, 16, 20, 144}) {
+    for (const int64_t c : {3, 16, 20, 35, 144}) {
       for (const int64_t n : {0, 1, 5}) {
         for (const bool plain : {true, false}) {
           Conv2dSpec spec{.dtype = dtype(), .n = n, .h = 9, .w = 7, .c = c, .filters = c};

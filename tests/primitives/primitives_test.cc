@@ -139,13 +139,18 @@ TEST(PrimitivesTest, DepthwiseIsOurs) {
   Conv2dSpec spec{.n = 1, .h = 8, .w = 8, .c = 16, .filters = 16, .groups = 16};
   spec.weight_layout = "onednn:abcde";
   EXPECT_EQ(Get(primitives.Prepare(spec))->weight_layout().tag, spec.weight_layout);
+  // But not with few channels, nor where a walk over the taps would take memory and time.
+  for (const auto& [c, h] : {std::pair<int64_t, int64_t>{3, 8}, {16, 1 << 22}}) {
+    Conv2dSpec other{.n = 1, .h = h, .w = 8, .c = c, .filters = c, .groups = c};
+    EXPECT_NE(Get(primitives.Prepare(other))->weight_layout().tag, "taps,channels");
+  }
 }
 
 TEST(PrimitivesTest, ThreadsAndInstructionsDoNotChangeTheBitsOfDepthwise) {
   Rig one(1), many(kManyThreads);
   Random random(10);
   const Primitives primitives(DeviceKind::kCpu, 1);
-  for (const int64_t c : {3, 20, 144}) {
+  for (const int64_t c : {16, 35, 144}) {
     Conv2dSpec spec{.n = 5, .h = 13, .w = 9, .c = c, .filters = c, .groups = c, .bias = true};
     spec.window = {.kernel_h = 3, .kernel_w = 3, .stride_w = 2, .padding_top = 1};
     const auto in = RandomConvInputs<float>(random, spec);

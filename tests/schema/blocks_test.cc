@@ -133,6 +133,10 @@ TEST(Blocks, Overrides) {
               testing::HasSubstr(fc + "3 use_bias: false } }"));
   EXPECT_EQ(Text(text, {"layer.a-fd.dense.outputs=9"}),
             "--set net.layer.a-fd.dense.outputs=9: unknown layer \"a-fd\"; did you mean \"a-fc\"?");
+  EXPECT_EQ(
+      Text(text, {"layer.a-fc.use.block=pair"}),
+      "--set net.layer.a-fc.use.block=pair: layer \"a-fc\": a layer of a block; it cannot use "
+      "another");
   EXPECT_EQ(Text(text, {"layer.a-fc.name=a-drop"}),
             "n:4:47, used at n:5:1: layer \"a-drop\": the name is already that of the layer at "
             "--set net.layer.a-fc.name=a-drop");
@@ -222,6 +226,40 @@ TEST(Blocks, Errors) {
       {"block { name: 'b' layer { name: 'a' input: 'imag' relu {} } }\n"
        "layer { name: 'u' use { block: 'b' } }",
        "n:2:37, used at n:3:1: layer \"u-a\": unknown input \"imag\"; did you mean \"image\"?"},
+      {"block { name: 'b' layer { relu {} } }",
+       "n:2:19: block \"b\": a layer without a name; write name: \"conv1\""},
+      {"block { name: 'b' argument { name: 'w' sets: 'a.dense.outputs' }\n"
+       "argument { name: 'w' sets: 'a.dense.outputs' } layer { name: 'a' dense {} } }",
+       "n:3:12: block \"b\": two arguments are called \"w\""},
+      {"block { name: 'b' argument { name: 'w' sets: 'a.phase' } layer { name: 'a' relu {} } }",
+       "n:2:40: block \"b\": an argument sets a field of a layer's type, such as a.conv2d.filters, "
+       "got \"a.phase\""},
+      {"block { name: 'b' layer { name: 'a' input: 'image' relu {} } }\n"
+       "layer { name: 'u' input: 'label' use { block: 'b' } }",
+       "n:3:34: layer \"u\": block \"b\" has no input that this could feed: its first layer says "
+       "its "
+       "own; write input: \"x\" in the block, and input: \"x\" in that layer"},
+      {"block { name: 'b' layer { name: 'a' input: 'image' relu {} } }\n"
+       "layer { name: 'u' use { block: 'b' repeat: 2 } }",
+       "n:3:19: layer \"u\": block \"b\" has no input that a chain could feed: its first layer "
+       "says "
+       "its own; write input: \"x\" in the block, and input: \"x\" in that layer"},
+      {"block { name: 'b' layer { name: 'd' phase: TRAIN dropout {} } layer { name: 'a' relu {} } "
+       "}\n"
+       "layer { name: 'u' input: 'label' use { block: 'b' } }",
+       "n:2:63, used at n:3:1: layer \"u-a\": in one of the phases no layer of block \"b\" is "
+       "above "
+       "it; say what it takes as input"},
+      {"block { name: 'b' layer { name: 'a' relu {} } } layer { name: 'image' use { block: 'b' } }",
+       "n:1:9: input \"image\": the name is already that of a layer that uses a block"},
+      {"block { name: 'p' layer { name: 'r' phase: TEST relu {} } layer { name: 's' relu {} } }\n"
+       "block { name: 'q' layer { name: 'u' use { block: 'p' repeat: 1000 } } }\n"
+       "layer { name: 't' use { block: 'q' repeat: 1000 } }",
+       "n:3:19, used at n:4:1: layer \"t-50-u\": the net has more than 100000 layers"},
+      {absl::StrCat("block { name: 'b' layer { name: 'a' relu {} } }\nlayer { name: '",
+                    std::string(101, 'x'), "' use { block: 'b' } }"),
+       absl::StrCat("n:3:9: layer \"", std::string(101, 'x'),
+                    "\": a name has at most 100 characters")},
   };
   for (const auto& c : cases) EXPECT_EQ(Layers(c.text), c.error) << c.text;
   EXPECT_THAT(

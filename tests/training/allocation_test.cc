@@ -144,12 +144,15 @@ std::string Asker(const Allocation& allocation) {
     Dl_info info;
     if (dladdr(allocation.frames[i], &info) == 0) continue;
     const std::string file = info.dli_fname;
+    if (info.dli_fbase == own.dli_fbase) {
+      const auto offset =
+          static_cast<char*>(allocation.frames[i]) - static_cast<char*>(own.dli_fbase);
+      return absl::StrCat("Gyre: addr2line -Cfie ", file, " 0x", absl::Hex(offset - 1));
+    }
     if (file.find("libdnnl") != file.npos) return "oneDNN";
-    if (file.find("mpi") != file.npos || file.find("libopen-") != file.npos) return "Open MPI";
-    if (info.dli_fbase != own.dli_fbase) continue;
-    const auto offset =
-        static_cast<char*>(allocation.frames[i]) - static_cast<char*>(own.dli_fbase);
-    return absl::StrCat("Gyre: addr2line -Cfie ", file, " 0x", absl::Hex(offset - 1));
+    for (const char* of_mpi : {"/libmpi", "/openmpi/", "/libopen-"}) {
+      if (file.find(of_mpi) != file.npos) return "Open MPI";
+    }
   }
   return "unknown";
 }

@@ -71,7 +71,8 @@ class TrainerTest : public testing::Test {
  protected:
   TrainerTest() {
     WriteBytes(folder_ / "trainer", R"(
-      net: "net" batch: 4 steps: 1000000 checkpoint_every: 1000 optimizer { sgd {} } learning_rate { base: 0.001 }
+      net: "net" batch: 4 steps: 1000000 checkpoint_every: 1000
+      optimizer { sgd {} } learning_rate { base: 0.001 }
       data { train { idx { images: "i" labels: "l" } } })");
   }
 

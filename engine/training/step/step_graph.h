@@ -34,7 +34,7 @@ class StepGraph {
 
   // Stretches captured; 0 while the work is run plainly.
   size_t graphs() const { return stretches_.size(); }
-  // Kernels and copies in them, where a GPU's stream captured them; else 0.
+  // Their nodes, where a GPU's stream captured them; else 0.
   size_t nodes() const;
   // Unimplemented with the reason if the device could not capture the work; else OK.
   const absl::Status& refusal() const { return refusal_; }

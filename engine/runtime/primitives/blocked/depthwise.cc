@@ -213,10 +213,16 @@ class DepthwiseLibrary : public PrimitiveLibrary {
   std::string_view name() const override { return "depthwise"; }
 
   absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
-    const bool depthwise = spec.groups == spec.c && spec.groups == spec.filters;
+    // Fewer channels fill no vector.
+    const bool depthwise = spec.groups == spec.c && spec.groups == spec.filters && spec.c >= 16;
     const bool layout = spec.weight_layout.empty() || spec.weight_layout == kLayout;
     if (!IsComputeType(spec.dtype) || !depthwise || !layout) return LeaveToOthers(spec);
     RETURN_IF_ERROR(Validate(spec));
+    const Window2d& window = spec.window;
+    if (!Walks::IsShort(spec.h, spec.out_h(), window.kernel_h) ||
+        !Walks::IsShort(spec.w, spec.out_w(), window.kernel_w)) {
+      return LeaveToOthers(spec);
+    }
     return VisitComputeType(spec.dtype, [&]<typename T>() -> std::unique_ptr<Conv2d> {
       return std::make_unique<Depthwise<T>>(spec);
     });

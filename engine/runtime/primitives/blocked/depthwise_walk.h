@@ -74,6 +74,14 @@ struct Walk {
 // The walks of a convolution over its outputs and over its inputs, valid as long as this is.
 class Walks {
  public:
+  // Whether the walks along an axis are found in milliseconds: no image has others.
+  static bool IsShort(int64_t in, int64_t out, int64_t kernel) {
+    constexpr double kMostSteps = 1 << 22;
+    return (static_cast<double>(in) + static_cast<double>(out)) * static_cast<double>(kernel) <=
+           kMostSteps;
+  }
+
+  // Precondition: both axes' walks are short.
   explicit Walks(const Conv2dSpec& spec)
       : spec_(spec),
         rows_(spec.h, spec.out_h(), spec.window.kernel_h, spec.window.stride_h,
