@@ -27,7 +27,8 @@ absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions& options
 // is one of NewCudaDevice.
 std::string DescribeCudaDevice(const Device& device);
 
-// Nodes (kernels, copies and what a library adds) of a graph that a stream of such a device captured; 0 for another's graph.
+// Nodes (kernels, copies and what a library adds) of a graph that a stream of such a device
+// captured; 0 for another's graph.
 size_t CudaGraphNodes(const Graph& graph);
 
 // NewStopWatch's, for a stream of such a device.
