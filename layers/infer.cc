@@ -43,6 +43,22 @@ absl::Status CheckCountable(std::string_view what, const Shape& shape) {
       "%s %s has more than 2^56 elements; make it smaller", what, shape.ToString()));
 }
 
+int BatchAxis(const InferInput& input, int index) {
+  const auto i = static_cast<size_t>(index);
+  return i < input.batch_axes.size() ? input.batch_axes[i] : 0;
+}
+
+absl::Status CheckBatchFirst(const InferInput& input) {
+  for (size_t i = 0; i < input.inputs.size(); ++i) {
+    const int axis = BatchAxis(input, static_cast<int>(i));
+    if (axis == 0) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "expects samples along axis 0, but those of input %d, %s, are along axis %d; transpose it",
+        i, input.inputs[i].ToString(), axis));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> SampleElements(const Shape& shape) {
   if (shape.rank() < 1) {
     return absl::InvalidArgumentError(

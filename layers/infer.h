@@ -28,6 +28,11 @@ absl::Status CheckExtent(std::string_view field, int64_t value, int64_t least = 
 // A shape whose elements can be counted: see Shape::IsCountable.
 absl::Status CheckCountable(std::string_view what, const Shape& shape);
 
+// The axis of the samples of an input, 0 where none is said.  Layers that look across samples or
+// change shapes ask for it; one that takes the first axis alone says so by CheckBatchFirst.
+int BatchAxis(const InferInput& input, int index);
+absl::Status CheckBatchFirst(const InferInput& input);
+
 // The elements of one sample of `shape` [N, ...].  Errors: no batch axis; no elements.
 absl::StatusOr<int64_t> SampleElements(const Shape& shape);
 

@@ -20,7 +20,7 @@ enum class StateKind : uint8_t {
   kInput,
   kOutput,
   kParameter,  // trained
-  kBuffer,     // persistent, untrained: running statistics, carried rows
+  kBuffer,     // persistent, untrained, the same for every shape: running statistics
   kStatistic,  // of the samples; see summed_after
   kSaved,      // forward leaves it for backward
   kScratch,    // lives for one call
@@ -45,7 +45,9 @@ struct StateSpec {
   std::vector<CanonicalPart> parts;           // kParameter, kBuffer: what Convert splits it into
   Initializer initializer;                    // kParameter, kBuffer
   double learning_rate_multiplier = 1, decay_multiplier = 1;  // kParameter
-  int summed_after = -1;  // kStatistic: the forward phase after which ranks sum it; -1: never
+  // kStatistic: the phase of forward, and of backward, after which ranks sum it; -1: never.
+  int summed_after = -1, summed_after_backward = -1;
+  int batch_axis = 0;  // kOutput: the axis of the samples; a scalar has none
 
   // A parameter whose multiplier is 0 is frozen: it has no gradient.
   bool trained() const { return kind == StateKind::kParameter && learning_rate_multiplier != 0; }
@@ -55,18 +57,20 @@ struct StateSpec {
   }
 };
 
-// Output and input share memory.  must: a view; otherwise the layer allows working in place, and
-// the net decides.  Gradients of the two share memory under the same rule.
+// Output and input share memory.  must: the output is a view of the input from `offset_bytes` on;
+// otherwise the layer allows working in place, and the net decides.  Gradients of the two may share
+// memory in the same way, and the net decides: a layer copies where addresses differ.
 struct Alias {
   int output, input;  // indices into LayerSpec::states
   bool must;
+  size_t offset_bytes = 0;
 };
 
 struct LayerSpec {
   std::vector<StateSpec> states;  // inputs first, in order, then outputs, then the rest
   std::vector<Alias> aliases;
-  int forward_phases = 1;  // see RunForwardPhases
-  int loss_output = -1;    // state index of a scalar output to be minimised
+  int forward_phases = 1, backward_phases = 1;  // see RunPhases
+  int loss_output = -1;                         // state index of a scalar output to be minimised
   double loss_weight = 1;  // its factor in the run's loss: what the net seeds its gradient with
   int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples
   double forward_flops = 0, backward_flops = 0;  // multiply and add are two
@@ -76,6 +80,7 @@ struct LayerSpec {
 struct InferInput {
   std::span<const Shape> inputs;
   std::span<const DType> dtypes;
+  std::span<const int> batch_axes;  // for each input: the axis of the samples
   // What activations and parameters are stored in: a real type.  They are computed with in
   // AccumulateType of it, and a result is rounded once, when it is stored.
   DType compute = DType::kF32;
@@ -110,7 +115,10 @@ struct LayerContext {
   const StepScalars* step;  // device memory
   Fault* fault;             // device memory
   int layer;                // this layer's index in the net, for Fault
-  int phase;                // of forward, from 0
+  int phase;                // of the pass, from 0
+  // Forward once more, for outputs and saved states that were not kept: the same bits, while
+  // buffers and statistics hold what they held and must not be written.
+  bool recompute = false;
 };
 
 class Layer {
@@ -126,14 +134,16 @@ class Layer {
   virtual absl::Status Unpack(int state, Tensor opaque, std::span<const Tensor> parts) const;
 };
 
-// The forward pass of one layer over its ranks, here and in others' processes: run(phase) for each
-// phase, and sum(state) for each statistic that is due after it.  Both return absl::Status.
+// One pass of one layer over its ranks, here and in others' processes: run(phase) for each of
+// `phases`, and sum(state) for each statistic that is due after it.  Both return absl::Status.
+// due_after: &StateSpec::summed_after of forward, &StateSpec::summed_after_backward of backward.
 template <typename Run, typename Sum>
-absl::Status RunForwardPhases(const LayerSpec& spec, const Run& run, const Sum& sum) {
-  for (int phase = 0; phase < spec.forward_phases; ++phase) {
+absl::Status RunPhases(const LayerSpec& spec, int phases, int StateSpec::*due_after, const Run& run,
+                       const Sum& sum) {
+  for (int phase = 0; phase < phases; ++phase) {
     RETURN_IF_ERROR(run(phase));
     for (size_t s = 0; s < spec.states.size(); ++s) {
-      if (spec.states[s].summed_after == phase) RETURN_IF_ERROR(sum(s));
+      if (spec.states[s].*due_after == phase) RETURN_IF_ERROR(sum(s));
     }
   }
   return absl::OkStatus();

@@ -49,7 +49,8 @@ absl::Status Net::Forward(Stream& stream, const SumStatistic& sum) const {
       return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name),
                  nodes_[n].forward[s]);
     };
-    RETURN_IF_ERROR(RunForwardPhases(node.spec, run, sum_over_ranks));
+    RETURN_IF_ERROR(RunPhases(node.spec, node.spec.forward_phases, &StateSpec::summed_after, run,
+                              sum_over_ranks));
   }
   return absl::OkStatus();
 }

@@ -68,7 +68,7 @@ TEST(Layer, AStatisticIsSummedOnceAfterItsPhase) {
     of_rank[0][state] = of_rank[1][state] = of_rank[0][state] + of_rank[1][state];
     return absl::OkStatus();
   };
-  ASSERT_TRUE(RunForwardPhases(spec, run, sum).ok());
+  ASSERT_TRUE(RunPhases(spec, spec.forward_phases, &StateSpec::summed_after, run, sum).ok());
   EXPECT_EQ(of_rank[0], (std::vector<double>{30 + 61, 30, 61, 1}));
   EXPECT_EQ(of_rank[1], of_rank[0]);
 }

@@ -324,8 +324,8 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
     if (result.spec.states[i].kind != StateKind::kParameter) continue;
     ASSIGN_OR_RETURN(result.parameters.emplace_back(), ranks[0]->Parameter(i, /*gradient=*/false));
   }
-  RETURN_IF_ERROR(RunForwardPhases(
-      result.spec,
+  RETURN_IF_ERROR(RunPhases(
+      result.spec, result.spec.forward_phases, &StateSpec::summed_after,
       [&](int phase) {
         for (auto& rank : ranks) RETURN_IF_ERROR(rank->Forward(phase));
         return absl::OkStatus();
