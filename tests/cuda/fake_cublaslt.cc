@@ -25,7 +25,8 @@ struct Operation : FakeLibrary::Object {
 struct Layout : FakeLibrary::Object {
   cudaDataType_t type = CUDA_R_32F;
   uint64_t rows = 0, columns = 0;
-  int64_t leading = 0;
+  int64_t leading = 0, batch_step = 0;
+  int32_t batch = 1;
 };
 
 struct Preference : FakeLibrary::Object {
@@ -86,8 +87,10 @@ struct Problem {
     uint64_t hash = 14695981039346656037u;  // FNV-1a
     const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 1099511628211u; };
     for (const Layout* layout : {a, b, c, d}) {
-      for (const uint64_t word : {static_cast<uint64_t>(layout->type), layout->rows,
-                                  layout->columns, static_cast<uint64_t>(layout->leading)}) {
+      for (const uint64_t word :
+           {static_cast<uint64_t>(layout->type), layout->rows, layout->columns,
+            static_cast<uint64_t>(layout->leading), static_cast<uint64_t>(layout->batch),
+            static_cast<uint64_t>(layout->batch_step)}) {
         mix(word);
       }
     }
@@ -117,6 +120,7 @@ std::string Check(const Problem& p) {
   if (p.c->rows != p.m || p.c->columns != p.n) return "C is not like D";
   for (const Layout* layout : {p.a, p.b, p.c}) {
     if (layout->type != p.d->type) return "the matrices differ in type";
+    if (layout->batch != p.d->batch) return "the matrices differ in their batch";
   }
   const bool f64 = operation.compute == CUBLAS_COMPUTE_64F;
   if (f64 != (p.d->type == CUDA_R_64F)) return "the compute type does not suit the matrices";
@@ -210,6 +214,22 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
   made->leading = leading;
   *layout = reinterpret_cast<cublasLtMatrixLayout_t>(made);
   return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, size_t bytes) {
+  BEGIN_CALL();
+  auto* const to = fake->Find<Layout>(layout);
+  REQUIRE(to != nullptr);
+  switch (attribute) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+      return Read(value, bytes, &to->batch);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+      return Read(value, bytes, &to->batch_step);
+    default:
+      return Invalid("an attribute of layouts that the fake does not know");
+  }
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
@@ -333,11 +353,16 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
   }
 }
 
-double Element(const Layout& layout, const void* data, cublasOperation_t op, uint64_t row,
-               uint64_t column) {
+// Of matrix `i` of the batch.
+int64_t IndexOf(const Layout& layout, int32_t i, uint64_t row, uint64_t column) {
+  return i * layout.batch_step + static_cast<int64_t>(row) +
+         static_cast<int64_t>(column) * layout.leading;
+}
+
+double Element(const Layout& layout, const void* data, cublasOperation_t op, int32_t i,
+               uint64_t row, uint64_t column) {
   if (op != CUBLAS_OP_N) std::swap(row, column);
-  return LoadElement(TypeOf(layout.type), data,
-                     static_cast<int64_t>(row) + static_cast<int64_t>(column) * layout.leading);
+  return LoadElement(TypeOf(layout.type), data, IndexOf(layout, i, row, column));
 }
 
 struct Operands {
@@ -347,19 +372,19 @@ struct Operands {
   bool swallows_nan;
 };
 
-// operation: as it was when the product was enqueued.
-void Multiply(const Problem& p, const Operation& operation, const Operands& operands) {
+// Matrix `of` of the batch; operation: as it was when the product was enqueued.
+void Multiply(const Problem& p, const Operation& operation, const Operands& operands, int32_t of) {
   const DType type = TypeOf(p.d->type);
   for (uint64_t column = 0; column < p.n; ++column) {
     for (uint64_t row = 0; row < p.m; ++row) {
       double sum = 0;
       for (uint64_t i = 0; i < p.k; ++i) {
-        sum += Element(*p.a, operands.a, operation.transpose_a, row, i) *
-               Element(*p.b, operands.b, operation.transpose_b, i, column);
+        sum += Element(*p.a, operands.a, operation.transpose_a, of, row, i) *
+               Element(*p.b, operands.b, operation.transpose_b, of, i, column);
       }
       double value = operands.alpha * sum;
       if (operands.beta != 0) {
-        value += operands.beta * Element(*p.c, operands.c, CUBLAS_OP_N, row, column);
+        value += operands.beta * Element(*p.c, operands.c, CUBLAS_OP_N, of, row, column);
       }
       if (HasBias(operation.epilogue)) {
         value += LoadElement(type, operands.bias, static_cast<int64_t>(row));
@@ -368,8 +393,7 @@ void Multiply(const Problem& p, const Operation& operation, const Operands& oper
           (value < 0 || (operands.swallows_nan && std::isnan(value)))) {
         value = 0;
       }
-      StoreElement(type, operands.d,
-                   static_cast<int64_t>(row) + static_cast<int64_t>(column) * p.d->leading, value);
+      StoreElement(type, operands.d, IndexOf(*p.d, of, row, column), value);
     }
   }
 }
@@ -426,7 +450,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     host.d = view(host.d);
     // All that was declared is written to.
     if (written > 0) std::memset(view(workspace), 0xA5, written);
-    Multiply(problem, described, host);
+    for (int32_t i = 0; i < problem.d->batch; ++i) Multiply(problem, described, host, i);
   };
   const int error = fake->Enqueue(stream, "cublasLtMatmul", of.launches, multiply);
   return error == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

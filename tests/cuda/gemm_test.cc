@@ -64,6 +64,38 @@ class CudaGemmTest : public testing::Test {
 
 TEST_F(CudaGemmTest, RandomProductsAsReference) { ExpectAllTypesAsReference(*NewLibrary()); }
 
+TEST_F(CudaGemmTest, PartsAsReference) {
+  const auto library = NewLibrary();
+  int taken = 0;
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    VisitReal(dtype, [&]<typename T>() {
+      for (int round = 0; round < 40 && !HasFatalFailure(); ++round) {
+        GemmSpec spec = RandomPartsSpec(random_, dtype);
+        spec.bias = false;
+        if (absl::IsUnimplemented(library->Prepare(spec).status())) continue;
+        ++taken;
+        ExpectAsReference<T>(*library, spec);
+      }
+    });
+  }
+  EXPECT_GT(taken, 80) << "of 160";
+
+  GemmSpec spec{.m = 2, .n = 4, .k = 4};
+  spec.inner = {.count = 2, .c = 8};
+  spec.outer = {.count = 3, .b = 16, .c = 16};
+  Check(library->Prepare(spec).status());
+  GemmSpec other = spec;
+  other.bias = true;
+  EXPECT_TRUE(absl::IsUnimplemented(library->Prepare(other).status()));
+  other = spec;
+  other.outer.b = 18;  // the second begins at half of 16 bytes
+  EXPECT_TRUE(absl::IsUnimplemented(library->Prepare(other).status()));
+  cublaslt_.fail_call_named = "cublasLtMatrixLayoutSetAttribute";
+  const absl::Status failed = library->Prepare(spec).status();
+  EXPECT_TRUE(absl::IsInternal(failed)) << failed;
+  EXPECT_NE(failed.message().find(cublaslt_.fail_call_named), std::string::npos) << failed;
+}
+
 TEST_F(CudaGemmTest, EpilogueApartAsReference) {
   for (auto& algorithm : cublaslt_.algorithms) algorithm.epilogues = false;
   const auto library = NewLibrary();
@@ -259,6 +291,12 @@ TEST_F(CudaGemmTest, RealLibraryTakesTheDescriptions) {
     for (int round = 0; round < 20; ++round) {
       const auto gemm = library->Prepare(RandomSpec(dtype));
       ASSERT_TRUE(gemm.ok()) << gemm.status();
+      GemmSpec parts{.dtype = dtype, .m = 128, .n = 64, .k = 32, .transpose_b = true};
+      parts.lda = parts.ldb = 128;
+      parts.inner = {.count = 4, .a = 32, .b = 32, .c = 128 * 64};
+      parts.accumulate = round % 2 == 0;
+      const auto heads = library->Prepare(parts);
+      ASSERT_TRUE(heads.ok()) << heads.status();
     }
   }
   // Every attribute of an algorithm was read.

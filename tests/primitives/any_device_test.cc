@@ -102,6 +102,15 @@ TEST_P(AnyDeviceTest, Gemm) {
   });
 }
 
+TEST_P(AnyDeviceTest, GemmOfParts) {
+  Rounds(RandomPartsSpec, [&]<typename T>(GemmSpec spec, int round) {
+    if (round % 20 == 0) spec.m = 0;
+    if (round % 20 == 1) spec.k = 0;
+    if (round % 20 == 2) spec.outer.count = 0;
+    oracle_.CheckGemm<T>(random_, spec, tolerance());
+  });
+}
+
 TEST_P(AnyDeviceTest, Conv) {
   Rounds(RandomConvSpec, [&]<typename T>(Conv2dSpec spec, int round) {
     if (round % 20 == 0) spec.n = 0;

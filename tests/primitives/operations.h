@@ -159,13 +159,31 @@ void ExpectClose(const std::vector<T>& got, const std::vector<double>& want,
   }
 }
 
+// Elements of each operand from its first to its last one.
+struct GemmSpans {
+  explicit GemmSpans(const GemmSpec& s) {
+    const auto span = [&](bool transposed, int64_t rows, int64_t columns, int64_t row,
+                          int64_t GemmBatch::*step) {
+      if (transposed) std::swap(rows, columns);
+      if (std::min({rows, columns, s.products()}) == 0) return int64_t{0};
+      return (s.outer.count - 1) * s.outer.*step + (s.inner.count - 1) * s.inner.*step +
+             (rows - 1) * row + columns;
+    };
+    a = span(s.transpose_a, s.m, s.k, s.row_a(), &GemmBatch::a);
+    b = span(s.transpose_b, s.k, s.n, s.row_b(), &GemmBatch::b);
+    c = span(false, s.m, s.n, s.row_c(), &GemmBatch::c);
+  }
+  int64_t a, b, c;
+};
+
+// before: what c holds, between its rows as well; NaNs if empty.
 template <typename T>
 std::vector<T> RunGemm(Rig& rig, const PrimitiveLibrary& library, const GemmSpec& spec,
-                       const std::vector<T>& a, const std::vector<T>& b,
-                       const std::vector<T>& bias) {
+                       const std::vector<T>& a, const std::vector<T>& b, const std::vector<T>& bias,
+                       std::vector<T> before = {}) {
   const auto gemm = Get(library.Prepare(spec));
-  const Rig::Bytes device_a(rig, a), device_b(rig, b), device_bias(rig, bias);
-  const Rig::Bytes c(rig, static_cast<size_t>(spec.m * spec.n) * sizeof(T));
+  if (before.empty()) before.assign(static_cast<size_t>(GemmSpans(spec).c), static_cast<T>(NAN));
+  const Rig::Bytes device_a(rig, a), device_b(rig, b), device_bias(rig, bias), c(rig, before);
   const Rig::Bytes scratch(rig, gemm->scratch_bytes());
   Check(gemm->Run(rig.stream(), device_a.data(), device_b.data(), device_bias.data(), c.data(),
                   scratch.data()));
@@ -272,6 +290,33 @@ inline GemmSpec RandomGemmSpec(Random& random, DType dtype) {
   spec.transpose_a = Pick(random, {0, 1}) != 0;
   spec.transpose_b = Pick(random, {0, 1}) != 0;
   spec.bias = Pick(random, {0, 1}) != 0;
+  return spec;
+}
+
+// Products of parts of arrays: matrices one after another, side by side as attention's heads are,
+// or, of the factors, one for all; with gaps and without.
+inline GemmSpec RandomPartsSpec(Random& random, DType dtype) {
+  GemmSpec spec = RandomGemmSpec(random, dtype);
+  spec.m = Pick(random, {1, 2, 5, 16, 33});
+  spec.n = Pick(random, {1, 3, 8, 17, 64});
+  spec.k = Pick(random, {1, 2, 7, 32, 65});
+  spec.outer.count = Pick(random, {1, 1, 2, 3});
+  spec.inner.count = Pick(random, {1, 2, 4});
+  spec.accumulate = Pick(random, {0, 1}) != 0;
+  const auto place = [&](bool transposed, int64_t rows, int64_t columns, bool is_factor,
+                         int64_t& row, int64_t GemmBatch::*step) {
+    if (transposed) std::swap(rows, columns);
+    const int64_t gap = Pick(random, {0, 4, 5});
+    const bool side_by_side = Pick(random, {0, 1}) != 0;
+    spec.inner.*step = side_by_side ? columns : rows * (columns + gap);
+    row = (side_by_side ? spec.inner.count * columns : columns) + gap;
+    spec.outer.*step = side_by_side ? rows * row : spec.inner.count * spec.inner.*step;
+    if (is_factor && Pick(random, {0, 0, 1}) != 0) spec.outer.*step = 0;
+    if (is_factor && Pick(random, {0, 0, 1}) != 0) spec.inner.*step = 0;
+  };
+  place(spec.transpose_a, spec.m, spec.k, true, spec.lda, &GemmBatch::a);
+  place(spec.transpose_b, spec.k, spec.n, true, spec.ldb, &GemmBatch::b);
+  place(false, spec.m, spec.n, false, spec.ldc, &GemmBatch::c);
   return spec;
 }
 

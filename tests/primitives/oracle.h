@@ -30,14 +30,18 @@ class Oracle {
 
   template <typename T>
   std::vector<T> CheckGemm(Random& random, const GemmSpec& spec, double relative) {
-    const auto a = RandomValues<T>(random, spec.m * spec.k);
-    const auto b = RandomValues<T>(random, spec.k * spec.n);
+    const GemmSpans spans(spec);
+    const auto a = RandomValues<T>(random, spans.a), b = RandomValues<T>(random, spans.b);
     const auto bias = RandomValues<T>(random, spec.bias ? spec.n : 0);
+    auto c = RandomValues<T>(random, spans.c);
+    if (!spec.accumulate) AssignNaN(spec, c);
     const GemmSpec precise = Precise(spec);
     const auto a64 = Convert<double>(a), b64 = Convert<double>(b), bias64 = Convert<double>(bias);
-    const auto got = RunGemm<T>(rig_, library_, spec, a, b, bias);
-    ExpectClose(got, RunGemm(cpu_, *reference_, precise, a64, b64, bias64),
-                RunGemm(cpu_, *reference_, precise, Absolute(a64), Absolute(b64), Absolute(bias64)),
+    const auto c64 = Convert<double>(c);
+    const auto got = RunGemm<T>(rig_, library_, spec, a, b, bias, c);
+    ExpectClose(got, RunGemm(cpu_, *reference_, precise, a64, b64, bias64, c64),
+                RunGemm(cpu_, *reference_, precise, Absolute(a64), Absolute(b64), Absolute(bias64),
+                        Absolute(c64)),
                 relative, ToString(spec));
     return got;
   }
@@ -88,6 +92,16 @@ class Oracle {
   }
 
  private:
+  // To what a product assigns, and not in between.
+  template <typename T>
+  static void AssignNaN(const GemmSpec& spec, std::vector<T>& c) {
+    ForEachProduct(spec, [&](int64_t, int64_t, int64_t at) {
+      for (int64_t row = 0; row < spec.m; ++row) {
+        std::fill_n(c.begin() + at + row * spec.row_c(), spec.n, static_cast<T>(NAN));
+      }
+    });
+  }
+
   template <typename Spec>
   static Spec Precise(Spec spec) {
     spec.dtype = DType::kF64;

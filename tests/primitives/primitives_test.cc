@@ -209,6 +209,35 @@ TEST(ValidateTest, Gemm) {
   ExpectInvalid(GemmSpec{.m = -1, .n = 1, .k = 1}, "extents must not be negative");
   ExpectInvalid(GemmSpec{.m = 1, .n = -1, .k = 1}, "extents must not be negative");
   ExpectInvalid(GemmSpec{.m = 1, .n = 1, .k = -1}, "extents must not be negative");
+  const GemmSpec good{.m = 2, .n = 3, .k = 4};
+  const auto invalid = [&](auto change, const std::string& reason) {
+    GemmSpec spec = good;
+    change(spec);
+    ExpectInvalid(spec, reason);
+  };
+  invalid([](GemmSpec& s) { s.outer.count = -1; }, "extents must not be negative");
+  invalid([](GemmSpec& s) { s.inner = {.count = -2, .c = 6}; }, "extents must not be negative");
+  invalid([](GemmSpec& s) { s.inner.b = -1; }, "batches must not go backwards");
+  const std::string too_short = "leading dimensions must not be shorter than rows";
+  invalid([](GemmSpec& s) { s.lda = 3; }, too_short);
+  invalid([](GemmSpec& s) { s.ldb = -3; }, too_short);
+  invalid([](GemmSpec& s) { s.ldc = 2; }, too_short);
+  invalid([](GemmSpec& s) { s.lda = 1, s.transpose_a = true; }, too_short);
+  invalid([](GemmSpec& s) { s.ldb = 3, s.transpose_b = true; }, too_short);
+  invalid([](GemmSpec& s) { s.inner.count = 2; }, "outputs overlap");
+  invalid([](GemmSpec& s) { s.outer = {.count = 2, .c = 5}; }, "outputs overlap");
+  // Side by side, but one too many; and rows of one that are rows of the next.
+  invalid([](GemmSpec& s) { s.ldc = 8, s.inner = {.count = 3, .c = 3}; }, "outputs overlap");
+  invalid([](GemmSpec& s) { s.ldc = 8, s.inner = {.count = 2, .c = 8}; }, "outputs overlap");
+  GemmSpec parts = good;
+  parts.ldc = 6;
+  parts.outer = {.count = 5, .a = 8, .c = 12};
+  parts.inner = {.count = 2, .b = 12, .c = 3};
+  parts.accumulate = true;
+  Check(Validate(parts));
+  EXPECT_EQ(ToString(parts),
+            "gemm F32 [2, 4] x [4, 3], rows 4, 3, 6, batch 5 by 8, 0, 12 x 2 by 0, 12, 3, added to "
+            "c");
 }
 
 TEST(ValidateTest, LogSoftmax) {

@@ -31,6 +31,7 @@ namespace gyre {
   F(cublasLtMatmulAlgoConfigGetAttribute) \
   F(cublasLtMatrixLayoutCreate)           \
   F(cublasLtMatrixLayoutDestroy)          \
+  F(cublasLtMatrixLayoutSetAttribute)     \
   F(cublasLtMatmulPreferenceCreate)       \
   F(cublasLtMatmulPreferenceDestroy)      \
   F(cublasLtMatmulPreferenceSetAttribute)

@@ -2,6 +2,7 @@
 #include "engine/runtime/primitives/primitives.h"
 
 #include <algorithm>
+#include <array>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -41,6 +42,32 @@ std::string WindowString(const Spec& spec, int64_t out_channels) {
       w.padding_left, w.padding_right);
 }
 
+// Whether elements of c may share memory.  They do not where each axis, the closest elements first,
+// steps over all that the ones before it span.
+bool OutputsOverlap(const GemmSpec& spec) {
+  struct Axis {
+    int64_t step, count;
+  };
+  std::array<Axis, 4> axes = {{{1, spec.n},
+                               {spec.row_c(), spec.m},
+                               {spec.inner.c, spec.inner.count},
+                               {spec.outer.c, spec.outer.count}}};
+  if (std::any_of(axes.begin(), axes.end(), [](Axis axis) { return axis.count == 0; }))
+    return false;
+  std::sort(axes.begin(), axes.end(), [](Axis a, Axis b) { return a.step < b.step; });
+  int64_t spanned = 1;
+  for (const Axis& axis : axes) {
+    if (axis.count == 1) continue;
+    if (axis.step < spanned) return true;
+    spanned += (axis.count - 1) * axis.step;
+  }
+  return false;
+}
+
+std::string BatchString(const GemmBatch& batch) {
+  return absl::StrFormat("%d by %d, %d, %d", batch.count, batch.a, batch.b, batch.c);
+}
+
 const char* ActivationString(Activation activation) {
   return activation == Activation::kRelu ? ", relu" : "";
 }
@@ -54,7 +81,18 @@ double Conv2dSpec::forward_flops() const {
 }
 
 absl::Status Validate(const GemmSpec& spec) {
-  if (std::min({spec.m, spec.n, spec.k}) < 0) return Invalid(spec, "extents must not be negative");
+  const GemmBatch &outer = spec.outer, &inner = spec.inner;
+  if (std::min({spec.m, spec.n, spec.k, outer.count, inner.count}) < 0) {
+    return Invalid(spec, "extents must not be negative");
+  }
+  if (std::min({outer.a, outer.b, outer.c, inner.a, inner.b, inner.c}) < 0) {
+    return Invalid(spec, "batches must not go backwards");
+  }
+  if (spec.row_a() < (spec.transpose_a ? spec.m : spec.k) ||
+      spec.row_b() < (spec.transpose_b ? spec.k : spec.n) || spec.row_c() < spec.n) {
+    return Invalid(spec, "leading dimensions must not be shorter than rows");
+  }
+  if (OutputsOverlap(spec)) return Invalid(spec, "outputs overlap");
   return absl::OkStatus();
 }
 
@@ -92,10 +130,15 @@ absl::Status Validate(const LogSoftmaxSpec& spec) {
 }
 
 std::string ToString(const GemmSpec& spec) {
-  return absl::StrFormat("gemm %s [%d, %d]%s x [%d, %d]%s%s%s", DTypeName(spec.dtype), spec.m,
-                         spec.k, spec.transpose_a ? "^T" : "", spec.k, spec.n,
-                         spec.transpose_b ? "^T" : "", spec.bias ? " + bias" : "",
-                         ActivationString(spec.activation));
+  std::string text =
+      absl::StrFormat("gemm %s [%d, %d]%s x [%d, %d]%s%s%s", DTypeName(spec.dtype), spec.m, spec.k,
+                      spec.transpose_a ? "^T" : "", spec.k, spec.n, spec.transpose_b ? "^T" : "",
+                      spec.bias ? " + bias" : "", ActivationString(spec.activation));
+  if (spec.IsPlain()) return text;
+  absl::StrAppendFormat(&text, ", rows %d, %d, %d, batch %s x %s%s", spec.row_a(), spec.row_b(),
+                        spec.row_c(), BatchString(spec.outer), BatchString(spec.inner),
+                        spec.accumulate ? ", added to c" : "");
+  return text;
 }
 
 std::string ToString(const Conv2dSpec& spec) {

@@ -18,16 +18,19 @@ class GemmByBlocks : public Gemm {
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                    void*) const override {
     return stream.Call([=, this] {
-      Multiply(static_cast<const T*>(a), static_cast<const T*>(b), static_cast<const T*>(bias),
-               static_cast<T*>(c));
+      ForEachProduct(spec_, [&](int64_t at_a, int64_t at_b, int64_t at_c) {
+        Multiply(static_cast<const T*>(a) + at_a, static_cast<const T*>(b) + at_b,
+                 static_cast<const T*>(bias), static_cast<T*>(c) + at_c);
+      });
       return absl::OkStatus();
     });
   }
 
  private:
   void Multiply(const T* a, const T* b, const T* bias, T* c) const {
-    const int64_t a_row = spec_.transpose_a ? 1 : spec_.k, a_k = spec_.transpose_a ? spec_.m : 1;
-    const int64_t b_k = spec_.transpose_b ? 1 : spec_.n, b_column = spec_.transpose_b ? spec_.k : 1;
+    const int64_t row_a = spec_.row_a(), row_b = spec_.row_b(), row_c = spec_.row_c();
+    const int64_t a_row = spec_.transpose_a ? 1 : row_a, a_k = spec_.transpose_a ? row_a : 1;
+    const int64_t b_k = spec_.transpose_b ? 1 : row_b, b_column = spec_.transpose_b ? row_b : 1;
     BlockedGemm<T>(
         spec_.m, spec_.n, spec_.k,
         [=](int64_t row, int64_t k0, int64_t count, T* to) {
@@ -39,9 +42,11 @@ class GemmByBlocks : public Gemm {
           for (int64_t i = 0; i < count; ++i) to[i] = from[i * b_column];
         },
         [=, this](int64_t row, int64_t column0, int64_t count, const T* from) {
-          T* to = c + row * spec_.n + column0;
+          T* to = c + row * row_c + column0;
           for (int64_t i = 0; i < count; ++i) {
-            to[i] = Activate(spec_.activation, spec_.bias ? from[i] + bias[column0 + i] : from[i]);
+            T sum = spec_.bias ? from[i] + bias[column0 + i] : from[i];
+            if (spec_.accumulate) sum += to[i];
+            to[i] = Activate(spec_.activation, sum);
           }
         });
   }

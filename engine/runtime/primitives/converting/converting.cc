@@ -192,7 +192,8 @@ class ConvertingLibrary : public PrimitiveLibrary {
   }
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
-    return PrepareAround<Gemm>(spec);
+    // Parts of arrays would have to be converted row by row.
+    return spec.IsPlain() ? PrepareAround<Gemm>(spec) : LeaveToOthers(spec);
   }
   absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
     return PrepareAround<Conv2d>(spec);

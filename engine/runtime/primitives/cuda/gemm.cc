@@ -2,7 +2,8 @@
 //
 // cuBLASLt's matrices are column-major: a row-major [r, c] is its [c, r].  So c = op(a) op(b) is
 // computed as c^T = op(b)^T op(a)^T: b comes first, and c^T has n rows, along which cuBLASLt's bias
-// epilogue runs.  Whether its ReLU lets a NaN through is not documented.
+// epilogue runs.  It knows one batch; the other is a loop.  Whether its ReLU lets a NaN through is
+// not documented.
 #include <array>
 #include <optional>
 #include <utility>
@@ -69,9 +70,14 @@ class CublasLtGemm : public Gemm {
         "cublasLtMatmulDescCreate"));
     RETURN_IF_ERROR(SetTransposed(CUBLASLT_MATMUL_DESC_TRANSA, spec_.transpose_b));
     RETURN_IF_ERROR(SetTransposed(CUBLASLT_MATMUL_DESC_TRANSB, spec_.transpose_a));
-    RETURN_IF_ERROR(CreateLayout(spec_.k, spec_.n, spec_.transpose_b, &b_));
-    RETURN_IF_ERROR(CreateLayout(spec_.m, spec_.k, spec_.transpose_a, &a_));
-    return CreateLayout(spec_.m, spec_.n, false, &c_);
+    const GemmBatch& batch = spec_.inner;
+    RETURN_IF_ERROR(CreateLayout(spec_.transpose_b ? spec_.n : spec_.k,
+                                 spec_.transpose_b ? spec_.k : spec_.n, spec_.row_b(), batch.b,
+                                 &b_));
+    RETURN_IF_ERROR(CreateLayout(spec_.transpose_a ? spec_.k : spec_.m,
+                                 spec_.transpose_a ? spec_.m : spec_.k, spec_.row_a(), batch.a,
+                                 &a_));
+    return CreateLayout(spec_.m, spec_.n, spec_.row_c(), batch.c, &c_);
   }
 
   // Chooses among algorithms with the epilogue fused and without.  The latter are there where none
@@ -83,18 +89,25 @@ class CublasLtGemm : public Gemm {
     if (has_epilogue) RETURN_IF_ERROR(Search(/*fused=*/true, most - most / 4, &refused));
     if (ways_.size() < most) RETURN_IF_ERROR(Search(!has_epilogue, most, &refused));
 
-    const size_t size = SizeOf(spec_.dtype);
-    const auto bytes = [&](int64_t rows, int64_t columns) {
-      return static_cast<size_t>(rows * columns) * size;
+    const GemmBatch &outer = spec_.outer, &inner = spec_.inner;
+    // From the first element to the last.
+    const auto bytes = [&](int64_t rows, int64_t row, int64_t columns, int64_t in_outer,
+                           int64_t in_inner) {
+      const int64_t last = (rows - 1) * row + columns - 1 + (outer.count - 1) * in_outer +
+                           (inner.count - 1) * in_inner;
+      return static_cast<size_t>(last + 1) * SizeOf(spec_.dtype);
     };
-    CudaTrial trial{.what = ToString(spec_),
-                    .dtype = spec_.dtype,
-                    .relu = spec_.activation == Activation::kRelu,
-                    .operands = {{0, bytes(spec_.m, spec_.k)},
-                                 {1, bytes(spec_.k, spec_.n)},
-                                 {2, bytes(1, spec_.n)},
-                                 {3, bytes(spec_.m, spec_.n)}},
-                    .ways = {}};
+    const bool ta = spec_.transpose_a, tb = spec_.transpose_b;
+    const int64_t m = spec_.m, n = spec_.n, k = spec_.k;
+    CudaTrial trial{
+        .what = ToString(spec_),
+        .dtype = spec_.dtype,
+        .relu = spec_.activation == Activation::kRelu,
+        .operands = {{0, bytes(ta ? k : m, spec_.row_a(), ta ? m : k, outer.a, inner.a)},
+                     {1, bytes(tb ? n : k, spec_.row_b(), tb ? k : n, outer.b, inner.b)},
+                     {2, bytes(1, n, n, 0, 0)},
+                     {3, bytes(m, spec_.row_c(), n, outer.c, inner.c)}},
+        .ways = {}};
     for (const Way& way : ways_) {
       trial.ways.push_back(
           {.choice = way.choice,
@@ -138,14 +151,25 @@ class CublasLtGemm : public Gemm {
     const bool f64 = spec_.dtype == DType::kF64;
     const void* alpha = f64 ? static_cast<const void*>(&one) : &one_float;
     const void* beta = f64 ? static_cast<const void*>(&zero) : &zero_float;
-    RETURN_IF_ERROR(
-        Status(lt_.cublasLtMatmul(context_->cublaslt_handle, operation_, alpha, b, b_, a, a_, beta,
-                                  c, c_, c, c_, &way.algorithm, WorkspaceIn(scratch),
-                                  way.workspace_bytes, static_cast<cudaStream_t>(stream.native())),
-               "cublasLtMatmul"));
+    if (spec_.accumulate) beta = alpha;
+    for (int64_t i = 0; i < spec_.outer.count; ++i) {
+      const void* const at_a = At(a, i * spec_.outer.a);
+      const void* const at_b = At(b, i * spec_.outer.b);
+      void* const at_c = const_cast<void*>(At(c, i * spec_.outer.c));
+      RETURN_IF_ERROR(Status(
+          lt_.cublasLtMatmul(context_->cublaslt_handle, operation_, alpha, at_b, b_, at_a, a_, beta,
+                             at_c, c_, at_c, c_, &way.algorithm, WorkspaceIn(scratch),
+                             way.workspace_bytes, static_cast<cudaStream_t>(stream.native())),
+          "cublasLtMatmul"));
+    }
     if (way.fused) return absl::OkStatus();
     return AddBiasAndActivate(stream, spec_.dtype, spec_.activation, spec_.m, spec_.n,
                               spec_.bias ? bias : nullptr, c);
+  }
+
+  const void* At(const void* data, int64_t element) const {
+    return static_cast<const std::byte*>(data) +
+           element * static_cast<int64_t>(SizeOf(spec_.dtype));
   }
 
   absl::Status Status(cublasStatus_t code, const char* call) const {
@@ -162,14 +186,21 @@ class CublasLtGemm : public Gemm {
     return Set(attribute, transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   }
 
-  // A row-major matrix of rows x columns, stored as its transpose if so said.
-  absl::Status CreateLayout(int64_t rows, int64_t columns, bool transposed,
+  // Row-major matrices of rows x columns, as they are stored, `step` elements apart.
+  absl::Status CreateLayout(int64_t rows, int64_t columns, int64_t row, int64_t step,
                             cublasLtMatrixLayout_t* layout) {
-    if (transposed) std::swap(rows, columns);
-    return Status(lt_.cublasLtMatrixLayoutCreate(layout, DataType(spec_.dtype),
-                                                 static_cast<uint64_t>(columns),
-                                                 static_cast<uint64_t>(rows), columns),
-                  "cublasLtMatrixLayoutCreate");
+    RETURN_IF_ERROR(Status(lt_.cublasLtMatrixLayoutCreate(layout, DataType(spec_.dtype),
+                                                          static_cast<uint64_t>(columns),
+                                                          static_cast<uint64_t>(rows), row),
+                           "cublasLtMatrixLayoutCreate"));
+    if (spec_.inner.count == 1) return absl::OkStatus();
+    const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
+      return Status(lt_.cublasLtMatrixLayoutSetAttribute(*layout, attribute, &value, sizeof(value)),
+                    "cublasLtMatrixLayoutSetAttribute");
+    };
+    RETURN_IF_ERROR(
+        set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(spec_.inner.count)));
+    return set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
   }
 
   // bias: used with the epilogue alone.

@@ -39,9 +39,15 @@ class CudaLibrary : public PrimitiveLibrary {
   std::string choices() const override { return context_->choices(); }
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
-    if (!IsReal(spec.dtype) || std::min({spec.m, spec.n, spec.k}) == 0) return LeaveToOthers(spec);
+    if (!IsReal(spec.dtype) || std::min({spec.m, spec.n, spec.k, spec.products()}) == 0) {
+      return LeaveToOthers(spec);
+    }
     RETURN_IF_ERROR(Validate(spec));
-    return PrepareCudaGemm(context_, spec);
+    // The batch that needs no loop is the inner one.
+    GemmSpec turned = spec;
+    if (spec.inner.count == 1) std::swap(turned.outer, turned.inner);
+    if (!spec.IsPlain() && !TakesParts(turned)) return LeaveToOthers(spec);
+    return PrepareCudaGemm(context_, turned);
   }
 
   // Every n is taken, 0 too: weights must be stored alike by ranks whose shares of a batch differ.
@@ -55,6 +61,16 @@ class CudaLibrary : public PrimitiveLibrary {
   }
 
  private:
+  // An epilogue apart is for whole arrays, and a product of the outer batch begins where the
+  // algorithm may load from.
+  static bool TakesParts(const GemmSpec& spec) {
+    if (spec.bias || spec.activation != Activation::kNone) return false;
+    const int64_t aligned = kOperandAlignment / static_cast<int64_t>(SizeOf(spec.dtype));
+    const GemmBatch& outer = spec.outer;
+    return outer.count == 1 ||
+           (outer.a % aligned == 0 && outer.b % aligned == 0 && outer.c % aligned == 0);
+  }
+
   const std::shared_ptr<CudaContext> context_;
 };
 

@@ -2,6 +2,7 @@
 #include "engine/runtime/primitives/onednn/onednn.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <vector>
 
@@ -106,6 +107,48 @@ class OneDnnGemm : public Gemm {
   std::vector<Panel> panels_;
 };
 
+// Products of parts of arrays, by oneDNN's plain function: its primitive (2.6) takes few of these
+// strides.  Many products are shared out among the threads, each as one thread makes it.
+class OneDnnPartsGemm : public Gemm {
+ public:
+  OneDnnPartsGemm(const OneDnnContext& context, const GemmSpec& spec)
+      : context_(context), spec_(spec), what_(ToString(spec)) {}
+
+  size_t scratch_bytes() const override { return 0; }
+
+  absl::Status Run(Stream& stream, const void* a, const void* b, const void*, void* c,
+                   void*) const override {
+    return stream.Call([=, this] {
+      const ScopedThreads threads(context_.threads);
+      const int64_t products = spec_.products();
+      std::atomic<dnnl_status_t> result = dnnl_success;
+#pragma omp parallel for if (products >= context_.threads)
+      for (int64_t i = 0; i < products; ++i) {
+        const dnnl_status_t status = Multiply(i, static_cast<const float*>(a),
+                                              static_cast<const float*>(b), static_cast<float*>(c));
+        if (status != dnnl_success) result = status;
+      }
+      if (result == dnnl_success) return absl::OkStatus();
+      return OneDnnError(what_, dnnl::error(result, "dnnl_sgemm failed"));
+    });
+  }
+
+ private:
+  dnnl_status_t Multiply(int64_t product, const float* a, const float* b, float* c) const {
+    const GemmBatch &outer = spec_.outer, &inner = spec_.inner;
+    const int64_t i = product / inner.count, j = product % inner.count;
+    return dnnl_sgemm(spec_.transpose_a ? 'T' : 'N', spec_.transpose_b ? 'T' : 'N', spec_.m,
+                      spec_.n, spec_.k, /*alpha=*/1, a + i * outer.a + j * inner.a, spec_.row_a(),
+                      b + i * outer.b + j * inner.b, spec_.row_b(),
+                      /*beta=*/spec_.accumulate ? 1 : 0, c + i * outer.c + j * inner.c,
+                      spec_.row_c());
+  }
+
+  const OneDnnContext context_;
+  const GemmSpec spec_;
+  const std::string what_;
+};
+
 // Some of oneDNN 2.6's AMX kernels for BF16 use tiles that they have not configured, which is an
 // illegal instruction.  The choice is the process's, before its first operation; oneDNN's variable
 // for it still rules.
@@ -157,8 +200,12 @@ class OneDnnLibrary : public PrimitiveLibrary {
   }
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
-    RETURN_IF_ERROR(Accept(spec, {spec.m, spec.n, spec.k}));
-    return PrepareOneDnn<OneDnnGemm>(context_, spec);
+    RETURN_IF_ERROR(Accept(spec, {spec.m, spec.n, spec.k, spec.products()}));
+    if (spec.IsPlain()) return PrepareOneDnn<OneDnnGemm>(context_, spec);
+    if (spec.dtype != DType::kF32 || spec.bias || spec.activation != Activation::kNone) {
+      return LeaveToOthers(spec);
+    }
+    return std::make_unique<OneDnnPartsGemm>(context_, spec);
   }
 
   absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {

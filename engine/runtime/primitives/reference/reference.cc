@@ -8,28 +8,33 @@
 namespace gyre {
 namespace {
 
-// c[i], where i counts row by row.
+// An element of c; i counts them row by row, and products from inner to outer.
 template <typename T>
 struct GemmElement {
   using A = AccumulateType<T>;
-  int64_t n, k;
-  int64_t a_row, a_k, b_k, b_column;  // strides
+  int64_t m, n, k;
+  int64_t a_row, a_k, b_k, b_column, c_row;  // strides
+  GemmBatch outer, inner;
   Activation activation;
+  bool accumulate;
   const T* a;
   const T* b;
   const T* bias;  // may be null
   T* c;
 
   HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t row = i / n, column = i % n;
-    const T* from_a = a + row * a_row;
-    const T* from_b = b + column * b_column;
+    const int64_t row = i / n % m, column = i % n, product = i / n / m;
+    const int64_t of_outer = product / inner.count, of_inner = product % inner.count;
+    const T* from_a = a + of_outer * outer.a + of_inner * inner.a + row * a_row;
+    const T* from_b = b + of_outer * outer.b + of_inner * inner.b + column * b_column;
+    T* const to = c + of_outer * outer.c + of_inner * inner.c + row * c_row + column;
     A sum = 0;
     for (int64_t p = 0; p < k; ++p) {
       sum += static_cast<A>(from_a[p * a_k]) * static_cast<A>(from_b[p * b_k]);
     }
     if (bias != nullptr) sum += static_cast<A>(bias[column]);
-    c[i] = static_cast<T>(Activate(activation, sum));
+    if (accumulate) sum += static_cast<A>(*to);
+    *to = static_cast<T>(Activate(activation, sum));
   }
 };
 
@@ -42,14 +47,19 @@ class ReferenceGemm : public Gemm {
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                    void*) const override {
-    return ForEach(stream, spec_.m * spec_.n,
-                   GemmElement<T>{.n = spec_.n,
+    return ForEach(stream, spec_.products() * spec_.m * spec_.n,
+                   GemmElement<T>{.m = spec_.m,
+                                  .n = spec_.n,
                                   .k = spec_.k,
-                                  .a_row = spec_.transpose_a ? 1 : spec_.k,
-                                  .a_k = spec_.transpose_a ? spec_.m : 1,
-                                  .b_k = spec_.transpose_b ? 1 : spec_.n,
-                                  .b_column = spec_.transpose_b ? spec_.k : 1,
+                                  .a_row = spec_.transpose_a ? 1 : spec_.row_a(),
+                                  .a_k = spec_.transpose_a ? spec_.row_a() : 1,
+                                  .b_k = spec_.transpose_b ? 1 : spec_.row_b(),
+                                  .b_column = spec_.transpose_b ? spec_.row_b() : 1,
+                                  .c_row = spec_.row_c(),
+                                  .outer = spec_.outer,
+                                  .inner = spec_.inner,
                                   .activation = spec_.activation,
+                                  .accumulate = spec_.accumulate,
                                   .a = static_cast<const T*>(a),
                                   .b = static_cast<const T*>(b),
                                   .bias = spec_.bias ? static_cast<const T*>(bias) : nullptr,
