@@ -26,7 +26,13 @@ ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's."
 ABSL_FLAG(std::string, out, "",
           "Folder for metrics.jsonl and checkpoints/; default: runs/NET-TIME.");
 ABSL_FLAG(std::string, resume, "", "\"latest\" of --out, or a checkpoint's folder.");
-ABSL_FLAG(std::string, weights, "", "A safetensors file to start from instead of random weights.");
+ABSL_FLAG(
+    std::string, weights, "",
+    "A safetensors file to start from: its tensors replace the first values of the parameters "
+    "of the same names, the others keep theirs.");
+ABSL_FLAG(std::string, weights_map, "",
+          "OLD=NEW,...: the tensor OLD of --weights, and each whose name begins with \"OLD.\" (a "
+          "layer's), gets NEW in that place; OLD= leaves them out; the longer OLD counts.");
 ABSL_FLAG(std::string, checkpoint_every, "", "Steps from one checkpoint to the next.");
 ABSL_FLAG(std::string, steps, "", "Length of the run in steps.");
 ABSL_FLAG(std::string, epochs, "", "Length of the run in passes over the training data.");
@@ -121,6 +127,7 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
       .out = OutFolder(*files.net.message),
       .resume = absl::GetFlag(FLAGS_resume),
       .weights = absl::GetFlag(FLAGS_weights),
+      .weights_map = absl::GetFlag(FLAGS_weights_map),
       .net_text = files.net.message->DebugString(),
       .trainer_text = files.trainer.message->DebugString(),
       .choices = {{"allreduce", files.trainer.message->distributed().allreduce()}},

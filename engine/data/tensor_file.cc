@@ -1,6 +1,7 @@
 #include "engine/data/tensor_file.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/data/tensor_file_internal.h"
@@ -34,6 +35,13 @@ const Tensor* TensorFile::Find(std::string_view name) const {
       tensors_.begin(), tensors_.end(), name,
       [](const NamedTensor& tensor, std::string_view name) { return tensor.name < name; });
   return found != tensors_.end() && found->name == name ? &found->tensor : nullptr;
+}
+
+TensorFile TensorFile::With(std::vector<NamedTensor> tensors) const {
+  TensorFile file = *this;
+  file.tensors_ = std::move(tensors);
+  std::ranges::sort(file.tensors_, {}, &NamedTensor::name);
+  return file;
 }
 
 }  // namespace gyre

@@ -43,6 +43,8 @@ class TensorFile {
   // Without the digest.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const Tensor* Find(std::string_view name) const;  // null if absent
+  // The same file with these tensors, of distinct names, in place of its own.
+  TensorFile With(std::vector<NamedTensor> tensors) const;
 
  private:
   std::shared_ptr<std::vector<std::byte>> bytes_;  // tensors_ point into it, each 8-byte aligned

@@ -242,17 +242,31 @@ std::string Model::Unknown(const TensorFile& weights) const {
   return absl::StrCat("the net has no parameter for ", absl::StrJoin(unknown, ", "));
 }
 
-absl::Status Model::Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer) {
+absl::Status Model::LoadParameter(Stream& stream, size_t index, const TensorFile& weights) {
+  const Parameter& parameter = plan_.parameters.all()[index];
+  ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(parameter, weights, ""));
+  for (const CanonicalPart& part : parameter.spec.parts) {
+    const std::string name = CanonicalName(parameter, part, "");
+    const NamedTensor read = {name, *weights.Find(name)};
+    RETURN_IF_ERROR(CheckFinite({&read, 1}));
+  }
+  return Upload(stream, value, any().parameter(index, plan_.parameters));
+}
+
+absl::Status Model::LoadSome(Stream& stream, const TensorFile& weights) {
   const std::span<const Parameter> all = plan_.parameters.all();
   for (size_t i = 0; i < all.size(); ++i) {
-    ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(all[i], weights, ""));
-    for (const CanonicalPart& part : all[i].spec.parts) {
-      const std::string name = CanonicalName(all[i], part, "");
-      const NamedTensor read = {name, *weights.Find(name)};
-      RETURN_IF_ERROR(CheckFinite({&read, 1}));
-    }
-    RETURN_IF_ERROR(Upload(stream, value, any().parameter(i, plan_.parameters)));
+    const bool found = std::ranges::any_of(all[i].spec.parts, [&](const CanonicalPart& part) {
+      return weights.Find(CanonicalName(all[i], part, "")) != nullptr;
+    });
+    if (found) RETURN_IF_ERROR(LoadParameter(stream, i, weights));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Model::Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer) {
+  const std::span<const Parameter> all = plan_.parameters.all();
+  for (size_t i = 0; i < all.size(); ++i) RETURN_IF_ERROR(LoadParameter(stream, i, weights));
   if (optimizer == nullptr) return ClearSlots(stream);
   for (size_t i = 0; i < all.size(); ++i) {
     if (!all[i].trained()) continue;

@@ -56,8 +56,10 @@ class Model {
   const Net& train() const { return *train_; }
   const std::vector<std::unique_ptr<Net>>& test() const { return test_; }
 
-  // Values from options.seed; optimizer slots zero.  These four wait for the stream.
+  // Values from options.seed; optimizer slots zero.  These five wait for the stream.
   absl::Status Initialize(Stream& stream);
+  // Values from a file, as far as it has them; the other parameters keep theirs.  Errors: as Load.
+  absl::Status LoadSome(Stream& stream, const TensorFile& weights);
   // Values from files.  `optimizer` null: slots zero.  Errors: those of PackParameter; Internal for
   // a weight that is not finite.
   absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer);
@@ -72,6 +74,7 @@ class Model {
  private:
   explicit Model(ModelPlan plan) : plan_(std::move(plan)) {}
   const Net& any() const { return train_ ? *train_ : *test_.front(); }
+  absl::Status LoadParameter(Stream& stream, size_t index, const TensorFile& weights);
   absl::Status Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to);
   absl::Status ClearSlots(Stream& stream);
   absl::StatusOr<std::vector<std::byte>> Download(Stream& stream, Tensor from) const;

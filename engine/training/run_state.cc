@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "engine/training/weights_match.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -28,13 +29,20 @@ absl::Status RunState::SetWeights(Model& model, Stream& stream) {
     return absl::InvalidArgumentError(
         "--weights starts a new run and --resume goes on with one that has weights; give one");
   }
+  if (options_.weights.empty() && !options_.weights_map.empty()) {
+    return absl::InvalidArgumentError(
+        "--weights_map renames the tensors of --weights; give that, too");
+  }
   if (options_.resume.empty()) {
-    if (options_.weights.empty()) return model.Initialize(stream);
+    RETURN_IF_ERROR(model.Initialize(stream));
+    if (options_.weights.empty()) return absl::OkStatus();
     const auto weights = TensorFile::Read(options_.weights);
     if (!weights.ok()) return Annotate(weights.status(), "--weights");
-    const std::string unknown = model.Unknown(*weights);
-    if (!unknown.empty()) Say(absl::StrCat("warning: ", options_.weights, ": ", unknown));
-    return Annotate(model.Load(stream, *weights, nullptr), options_.weights);
+    const auto match = MatchWeights(*weights, options_.weights_map, model.plan().parameters);
+    if (!match.ok()) return Annotate(match.status(), options_.weights);
+    RETURN_IF_ERROR(Annotate(model.LoadSome(stream, match->tensors), options_.weights));
+    Say(ToString(*match));
+    return absl::OkStatus();
   }
   std::vector<std::string> skipped;
   const bool latest = options_.resume == "latest";

@@ -237,13 +237,22 @@ const BadInput kCheckpoints[] = {
            fs::create_symlink(folder + "/elsewhere", folder + "/run/metrics.jsonl");
          },
      .ranks = {1}},
-    {.name = "WeightsOfAnotherNet",
-     .message = "@/run/checkpoints/step_00000004/weights.safetensors: it holds no tensor "
-                "\"dense.weight\", so it belongs to another net",
+    {.name = "WeightsOfAnotherShape",
+     .message =
+         "@/run/checkpoints/step_00000004/weights.safetensors: its tensor \"fc.bias\" is F32 "
+         "[3], the net expects for \"fc.bias\" F32 [5]; rename the layer of the net, or leave "
+         "the tensor out with --weights_map=fc.bias=",
      .arguments = {"--weights=@/run/checkpoints/step_00000004/weights.safetensors"},
-     .net = {"layer { name: \"fc\" dense { outputs: 3 } }",
-             "layer { name: \"dense\" dense { outputs: 4 } }\n"
-             "layer { name: \"fc\" dense { outputs: 3 } }"},
+     .net = {"outputs: 3", "outputs: 5"}},
+    {.name = "WeightsThatAllAreLeftOut",
+     .message = "@/run/checkpoints/step_00000004/weights.safetensors: none of its tensors "
+                "(conv.bias, ...",
+     .arguments = {"--weights=@/run/checkpoints/step_00000004/weights.safetensors",
+                   "--weights_map=conv=,fc="},
+     .ranks = {1}},
+    {.name = "WeightsMapWithoutWeights",
+     .message = "--weights_map renames the tensors of --weights; give that, too",
+     .arguments = {"--weights_map=fc=head"},
      .ranks = {1}},
 };
 

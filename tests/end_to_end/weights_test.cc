@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "engine/data/tensor_file.h"
 #include "tests/end_to_end/training_folder.h"
 
@@ -69,6 +72,49 @@ TEST_F(Weights, ExportIsDeterministicAndComplete) {
     const std::string bytes(static_cast<const char*>(tensor.tensor.data), tensor.tensor.bytes());
     EXPECT_TRUE(npz.find(bytes) != std::string::npos) << tensor.name;
   }
+}
+
+// A new last layer over what the run has learnt, of which the convolutions stay as they are.
+TEST_F(Weights, FineTuneAnotherNet) {
+  const std::string weights = Export("out", "model.safetensors");
+  const std::string frozen =
+      "weight { learning_rate_multiplier: 0 } bias { learning_rate_multiplier: 0 }";
+  std::string net = absl::StrReplaceAll(ConvNetText(kData), {{"kernel: 3", "kernel: 3 " + frozen},
+                                                             {"\"fc1\"", "\"hidden\""},
+                                                             {"\"scores\"", "\"head\""}});
+  WriteTrainer(folder_ / "", net, {.rest = "batch: 8 test_batch: 10 evaluate_every: 5 steps: 20"});
+  const std::vector<std::string> flags = {"--weights=" + weights, "--weights_map=fc1=hidden"};
+  const ToolResult tuned = folder_.Train("tuned", flags);
+  const std::string digest = DigestOf(tuned);
+  EXPECT_THAT(tuned.out, HasSubstr("\nweights matched 6\n"
+                                   "weights initial [\"head.bias\",\"head.weight\"]\n"
+                                   "weights unused [\"scores.bias\",\"scores.weight\"]\n"));
+  std::vector<std::string> two_ranks = flags;
+  two_ranks.push_back("--ranks=2");
+  EXPECT_EQ(folder_.Digest("ranks", two_ranks), folder_.Digest("again", two_ranks));
+  EXPECT_EQ(folder_.Digest("on", {"--resume=" + folder_ / "tuned/checkpoints/step_00000020"}),
+            digest);
+
+  const auto before = TensorFile::Read(weights);
+  const auto after = TensorFile::Read(Export("tuned", "tuned.safetensors"));
+  ASSERT_TRUE(before.ok() && after.ok());
+  const auto same = [&](const std::string& old_name, const std::string& new_name) {
+    const Tensor &a = *before->Find(old_name), &b = *after->Find(new_name);
+    return a.shape == b.shape && std::memcmp(a.data, b.data, a.bytes()) == 0;
+  };
+  for (const char* name : {"conv1.bias", "conv1.weight", "conv2.bias", "conv2.weight"}) {
+    EXPECT_TRUE(same(name, name)) << name;
+  }
+  EXPECT_FALSE(same("fc1.weight", "hidden.weight"));
+  // It has begun with fc1's.
+  EXPECT_EQ(
+      folder_.Train("still", {flags[0], flags[1], "--steps=1", "--set=learning_rate.base=1e-30"})
+          .exit_code,
+      0);
+  const auto still = TensorFile::Read(Export("still", "still.safetensors"));
+  ASSERT_TRUE(still.ok());
+  const Tensor &fc1 = *before->Find("fc1.weight"), &hidden = *still->Find("hidden.weight");
+  EXPECT_EQ(std::memcmp(fc1.data, hidden.data, fc1.bytes()), 0);
 }
 
 TEST_F(Weights, FineTuningStartsFromThem) {
