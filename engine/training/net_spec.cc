@@ -133,6 +133,7 @@ class Inference {
     auto spec =
         node.layer->Infer({.inputs = shapes,
                            .dtypes = dtypes,
+                           .batch_axes = {},
                            .compute = options_.shape.compute,
                            .train = options_.train,
                            .needs_gradient = needs_gradient,
