@@ -13,13 +13,33 @@
 namespace gyre {
 namespace {
 
+// Samples [begin, end) of `samples`.
+struct Share {
+  int64_t samples = 0, begin = 0, end = 0;
+
+  // Where the elements of an array that has only these samples, along `axis` of `shape`, lie in the
+  // array of all.
+  std::vector<size_t> Positions(const Shape& shape, int axis) const {
+    if (shape.rank() == 0) return {0};
+    const int64_t inner = shape.elements(axis + 1, shape.rank());
+    std::vector<size_t> positions;
+    for (int64_t outer = 0; outer < shape.elements(0, axis); ++outer) {
+      const int64_t first = outer * samples;
+      for (int64_t i = (first + begin) * inner; i < (first + end) * inner; ++i) {
+        positions.push_back(static_cast<size_t>(i));
+      }
+    }
+    return positions;
+  }
+};
+
 // One rank's layer, its memory, and the passes over it.
 class Rank {
  public:
-  Rank(Device& device, const Primitives& primitives, const RunOptions& options)
-      : device_(device), primitives_(primitives), options_(options) {}
+  Rank(Device& device, const Primitives& primitives, const RunOptions& options, const Share& share)
+      : device_(device), primitives_(primitives), options_(options), share_(share) {}
 
-  absl::Status Make(const LayerCase& local, int64_t global_batch) {
+  absl::Status Make(const LayerCase& local) {
     LayerConfig config;
     if (!google::protobuf::TextFormat::ParseFromString(local.config, &config)) {
       return absl::InternalError("not a LayerConfig: " + local.config);
@@ -31,15 +51,17 @@ class Rank {
     for (const TestInput& input : local.inputs) {
       shapes.push_back(input.shape);
       dtypes.push_back(input.is_label ? DType::kI32 : options_.compute);
+      batch_axes_.push_back(input.batch_axis);
       needs_gradient.push_back(options_.input_gradients && !input.is_label);
     }
     InferInput infer;
     infer.inputs = shapes;
     infer.dtypes = dtypes;
+    infer.batch_axes = batch_axes_;
     infer.compute = options_.compute;
     infer.train = options_.train;
     infer.needs_gradient = needs_gradient;
-    infer.global_batch = global_batch;
+    infer.global_batch = share_.samples;
     infer.random_key = options_.random_key;
     infer.output_activation = options_.output_activation;
     infer.primitives = &primitives_;
@@ -49,7 +71,7 @@ class Rank {
     return absl::OkStatus();
   }
 
-  absl::Status Allocate(const LayerCase& local, uint64_t first_sample) {
+  absl::Status Allocate(const LayerCase& local) {
     ASSIGN_OR_RETURN(stream_, device_.NewStream());
     const size_t count = spec_.states.size();
     owner_.resize(count);
@@ -67,7 +89,7 @@ class Rank {
     RETURN_IF_ERROR(step_.Allocate(device_, *stream_, sizeof(StepScalars)));
     StepScalars scalars;
     scalars.step = options_.step;
-    scalars.first_sample = first_sample;
+    scalars.first_sample = options_.first_sample + static_cast<uint64_t>(share_.begin);
     std::memcpy(step_.host(), &scalars, sizeof(scalars));
     RETURN_IF_ERROR(step_.Upload());
     RETURN_IF_ERROR(fault_.Allocate(device_, *stream_, sizeof(Fault)));  // poison is kNone
@@ -82,8 +104,7 @@ class Rank {
                 [&](const LayerContext& context) { return layer_->Forward(context); }, phase);
   }
 
-  // first: position of this rank's first output element among all ranks'.
-  absl::Status Backward(const LayerCase& whole, int64_t first) {
+  absl::Status Backward(const LayerCase& whole) {
     std::vector<bool> read(spec_.states.size());
     for (size_t i = 0; i < spec_.states.size(); ++i) {
       if (spec_.states[i].backward & kRead) read[owner_[i]] = true;
@@ -92,16 +113,21 @@ class Rank {
       if (owner_[i] == i && !read[i]) RETURN_IF_ERROR(states_[i].Poison());
     }
     const StateSpec& output = spec_.states[inputs_];
-    Doubles dy(static_cast<size_t>(output.shape.elements()));
-    for (size_t i = 0; i < dy.size(); ++i) {
-      const int64_t at = (output.shape.rank() == 0 ? 0 : first) + static_cast<int64_t>(i);
-      dy[i] = whole.output_gradient.empty() ? RandomCotangent(at) : whole.output_gradient[at];
+    Doubles dy;
+    for (const size_t at : PositionsOf(inputs_)) {
+      dy.push_back(whole.output_gradient.empty() ? RandomCotangent(static_cast<int64_t>(at))
+                                                 : whole.output_gradient[at]);
     }
     RETURN_IF_ERROR(Gradient(inputs_).Write(ToBytes(dy, output.dtype)));
     return Pass([&](const StateSpec& state) { return state.backward; }, /*gradients=*/true,
                 [&](const LayerContext& context) { return layer_->Backward(context); }, 0);
   }
 
+  // Where the elements of an input or output lie among all ranks'.
+  std::vector<size_t> PositionsOf(size_t i) const {
+    const StateSpec& state = spec_.states[i];
+    return share_.Positions(state.shape, i < inputs_ ? batch_axes_[i] : state.batch_axis);
+  }
   absl::StatusOr<Doubles> StateValues(size_t i) {
     RETURN_IF_ERROR(State(i).Download());
     return ToDoubles(State(i).host(), spec_.states[i].shape, spec_.states[i].dtype);
@@ -205,6 +231,8 @@ class Rank {
   Device& device_;
   const Primitives& primitives_;
   const RunOptions& options_;
+  const Share share_;
+  std::vector<int> batch_axes_;  // of the inputs
   std::unique_ptr<Layer> layer_;
   LayerSpec spec_;
   size_t inputs_ = 0;  // and so the index of the output
@@ -214,7 +242,12 @@ class Rank {
   Slot step_, fault_;
 };
 
-void Append(Doubles& to, const Doubles& from) { to.insert(to.end(), from.begin(), from.end()); }
+void Place(const std::vector<size_t>& positions, const Doubles& from, Doubles& to) {
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (positions[i] >= to.size()) to.resize(positions[i] + 1);
+    to[positions[i]] = from[i];
+  }
+}
 
 void Add(Doubles& to, const Doubles& from) {
   if (to.empty()) to.resize(from.size());
@@ -238,7 +271,7 @@ absl::Status CollectForward(Rank& rank, size_t output, RunResult& result) {
   if (shape.rank() == 0) {
     Add(result.output, values);
   } else {
-    Append(result.output, values);
+    Place(rank.PositionsOf(output), values, result.output);
   }
   if (const int metric = rank.spec().metric; metric >= 0) {
     ASSIGN_OR_RETURN(const Doubles sums, rank.StateValues(static_cast<size_t>(metric)));
@@ -261,7 +294,7 @@ absl::Status CollectBackward(Rank& rank, size_t inputs, RunResult& result) {
       Add(result.parameter_gradients[at], values);
     } else {
       ASSIGN_OR_RETURN(const Doubles values, rank.InputGradient(i));
-      Append(result.input_gradients[at], values);
+      Place(rank.PositionsOf(i), values, result.input_gradients[at]);
     }
   }
   return absl::OkStatus();
@@ -275,7 +308,12 @@ TestInput Real(const Shape& shape, Doubles values) {
 }
 
 TestInput Labels(const std::vector<int32_t>& labels) {
-  return {Shape{static_cast<int64_t>(labels.size())}, true, Doubles(labels.begin(), labels.end())};
+  return Labels({static_cast<int64_t>(labels.size())}, labels);
+}
+
+TestInput Labels(const Shape& shape, const std::vector<int32_t>& labels) {
+  GYRE_CHECK(static_cast<int64_t>(labels.size()) == shape.elements());
+  return {shape, true, Doubles(labels.begin(), labels.end())};
 }
 
 TestInput Distinct(const Shape& shape, uint64_t seed, double scale) {
@@ -293,11 +331,20 @@ TestInput Distinct(const Shape& shape, uint64_t seed, double scale) {
 LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end) {
   LayerCase part = whole;
   for (TestInput& input : part.inputs) {
-    const int64_t row = input.shape.elements(1, input.shape.rank());
-    input.values.assign(input.values.begin() + begin * row, input.values.begin() + end * row);
-    input.shape = input.shape.With(0, end - begin);
+    Doubles values;
+    for (const size_t at :
+         Share{input.samples(), begin, end}.Positions(input.shape, input.batch_axis)) {
+      values.push_back(input.values[at]);
+    }
+    input.values = std::move(values);
+    input.shape = input.shape.With(input.batch_axis, end - begin);
   }
   return part;
+}
+
+TestInput Along(int batch_axis, TestInput input) {
+  input.batch_axis = batch_axis;
+  return input;
 }
 
 double RandomCotangent(int64_t i) {
@@ -311,11 +358,11 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int r = 0; r < options.ranks; ++r) {
     const int64_t begin = samples * r / options.ranks, end = samples * (r + 1) / options.ranks;
-    ranks.push_back(std::make_unique<Rank>(*opened.device, *opened.primitives, options));
+    ranks.push_back(std::make_unique<Rank>(*opened.device, *opened.primitives, options,
+                                           Share{samples, begin, end}));
     const LayerCase local = options.ranks == 1 ? layer : Slice(layer, begin, end);
-    RETURN_IF_ERROR(ranks.back()->Make(local, samples));
-    RETURN_IF_ERROR(
-        ranks.back()->Allocate(local, options.first_sample + static_cast<uint64_t>(begin)));
+    RETURN_IF_ERROR(ranks.back()->Make(local));
+    RETURN_IF_ERROR(ranks.back()->Allocate(local));
   }
   RunResult result;
   result.spec = ranks[0]->spec();
@@ -336,10 +383,8 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
   if (!options.train || !options.backward) return result;
   result.input_gradients.resize(inputs);
   result.parameter_gradients.resize(result.parameters.size());
-  int64_t first = 0;
   for (auto& rank : ranks) {
-    RETURN_IF_ERROR(rank->Backward(layer, first));
-    first += rank->spec().states[output].shape.elements();
+    RETURN_IF_ERROR(rank->Backward(layer));
     RETURN_IF_ERROR(CollectBackward(*rank, inputs, result));
   }
   return result;
@@ -347,9 +392,9 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
 
 std::string Refusal(const LayerCase& layer, const RunOptions& options) {
   const TestDevice opened = OpenTestDevice(options.device, options.threads);
-  Rank rank(*opened.device, *opened.primitives, options);
-  const absl::Status status = rank.Make(
-      layer, layer.inputs.empty() || layer.inputs[0].shape.rank() == 0 ? 0 : layer.samples());
+  const bool samples = !layer.inputs.empty() && layer.inputs[0].shape.rank() > 0;
+  const Share all{.samples = samples ? layer.samples() : 0};
+  const absl::Status status = Rank(*opened.device, *opened.primitives, options, all).Make(layer);
   if (status.ok()) return "";
   return absl::IsInvalidArgument(status) ? std::string(status.message()) : status.ToString();
 }

@@ -20,6 +20,9 @@ struct TestInput {
   Shape shape;
   bool is_label = false;  // I32; otherwise of the compute type
   Doubles values;         // shape.elements()
+  int batch_axis = 0;     // of the samples
+
+  int64_t samples() const { return shape[batch_axis]; }
 };
 
 // What layers compute in.
@@ -27,6 +30,7 @@ inline constexpr DType kRealTypes[] = {DType::kF64, DType::kF32, DType::kF16, DT
 
 TestInput Real(const Shape& shape, Doubles values);
 TestInput Labels(const std::vector<int32_t>& labels);
+TestInput Labels(const Shape& shape, const std::vector<int32_t>& labels);
 // Distinct values within [-scale, scale], in random order, none of them 0 and no two closer than
 // scale / elements: safe for central differences around kinks and maxima.
 TestInput Distinct(const Shape& shape, uint64_t seed, double scale = 2);
@@ -39,11 +43,14 @@ struct LayerCase {
   // dL/doutput over all ranks; empty: random.
   Doubles output_gradient = {};
 
-  int64_t samples() const { return inputs[0].shape[0]; }
+  int64_t samples() const { return inputs[0].samples(); }
 };
 
 // The case of samples [begin, end) alone.  Preconditions: random output gradients.
 LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end);
+
+// The input with its samples along that axis; its values stay where they are.
+TestInput Along(int batch_axis, TestInput input);
 
 struct RunOptions {
   DeviceKind device = NamedDevice().value_or(DeviceKind::kCpu);
@@ -63,9 +70,9 @@ struct RunOptions {
 struct RunResult {
   LayerSpec spec;  // of the first rank
   Shape output_shape;
-  Doubles output;  // all ranks': rows one after another; scalars added
+  Doubles output;  // all ranks', put together along the axis of samples; scalars added
   std::vector<Doubles> parameters, parameter_gradients;  // canonical; gradients added over ranks
-  std::vector<Doubles> input_gradients;                  // rows one after another; labels: empty
+  std::vector<Doubles> input_gradients;                  // put together likewise; labels: empty
   Doubles metric;                                        // added over ranks; empty if there is none
   Fault fault;                                           // the smallest of any rank
 };
