@@ -10,8 +10,9 @@ class Flatten : public Layer {
  public:
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
+    RETURN_IF_ERROR(CheckBatchFirst(input));
     const Shape& shape = input.inputs[0];
-    ASSIGN_OR_RETURN(const int64_t elements, SampleElements(shape));
+    ASSIGN_OR_RETURN(const int64_t elements, SampleElements(input));
     LayerSpec spec;
     spec.states = {MakeState("input", StateKind::kInput, shape, input.compute, kRead, kNone),
                    MakeState("output", StateKind::kOutput, Shape{shape[0], elements}, input.compute,

@@ -16,8 +16,13 @@ FAMILIES = {
     "dense": ["dense"],
     "dropout": ["dropout"],
     "flatten": ["flatten"],
+    "hinge": ["hinge"],
+    "layer_norm": ["layer_norm"],
+    "lrn": ["lrn"],
+    "mean_over_elements": ["mean_squared_error", "sigmoid_cross_entropy"],
     "pool2d": ["pool2d"],
     "relu": ["relu"],
+    "softmax": ["softmax"],
     "softmax_cross_entropy": ["softmax_cross_entropy"],
 }
 
@@ -27,6 +32,7 @@ _DEPS = [
     ":infer",
     ":layer",
     ":mean_over_labels",
+    ":row_by_row",
     ":window",
     "//engine/runtime:elementary",
     "//engine/runtime:math",

@@ -32,6 +32,9 @@ TEST(Flatten, Contract) {
 TEST(Flatten, Errors) {
   EXPECT_EQ(Refusal({"flatten {}", {}}), "expects 1 input (x), got 0");
   EXPECT_EQ(Refusal({"flatten {}", {Labels({1})}}), "expects x of type F64, got I32");
+  EXPECT_EQ(Refusal({"flatten {}", {Along(1, Distinct({2, 3, 1}, 1))}}),
+            "expects samples along axis 0, but those of input 0, [2, 3, 1], are along axis 1; "
+            "transpose it");
   EXPECT_EQ(Refusal({"flatten {}", {Distinct({}, 1)}}), "expects inputs [N, ...], got []");
   EXPECT_EQ(Refusal({"flatten {}", {Real({2, 3, 0}, {})}}),
             "expects samples of one element or more, got [2, 3, 0]");

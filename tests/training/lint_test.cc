@@ -39,7 +39,9 @@ std::vector<std::string> Warnings(const std::string& layers, bool test = true,
 constexpr char kLoss[] = "layer { name: 'loss' input: ['fc', 'label'] softmax_cross_entropy {} }\n";
 
 std::string Net(const std::string& before, const std::string& after = "") {
-  return absl::StrCat(before, "layer { name: 'fc' dense { outputs: 3 } }\n", kLoss, after);
+  return absl::StrCat(
+      before, "layer { name: 'flat' flatten {} } layer { name: 'fc' dense { outputs: 3 } }\n",
+      kLoss, after);
 }
 
 TEST(Lint, KeepsSilentAboutWhatIsUsual) {
@@ -70,11 +72,12 @@ TEST(Lint, AnOutputThatNobodyReads) {
 }
 
 TEST(Lint, OneLayerBeforeAnother) {
-  EXPECT_THAT(Warnings("layer { name: 'scores' dense { outputs: 3 } }\n"
-                       "layer { name: 'fc' dropout {} }\n" +
-                       std::string(kLoss)),
-              ElementsAre("n:4:1: layer \"fc\": it zeroes what the loss \"loss\" measures; put it "
-                          "before the last layer with weights"));
+  EXPECT_THAT(
+      Warnings("layer { name: 'flat' flatten {} } layer { name: 'scores' dense { outputs: 3 } }\n"
+               "layer { name: 'fc' dropout {} }\n" +
+               std::string(kLoss)),
+      ElementsAre("n:4:1: layer \"fc\": it zeroes what the loss \"loss\" measures; put it "
+                  "before the last layer with weights"));
 }
 
 TEST(Lint, BlocksNameBothPlaces) {
