@@ -1,7 +1,10 @@
 #include "layers/infer.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
@@ -59,56 +62,18 @@ absl::Status CheckBatchFirst(const InferInput& input) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> CommonBatchAxis(const InferInput& input) {
-  const int first = BatchAxis(input, 0);
-  for (size_t i = 1; i < input.inputs.size(); ++i) {
-    const int axis = BatchAxis(input, static_cast<int>(i));
-    if (axis == first) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "expects samples along one axis, but those of input 0, %s, are along axis %d and those of "
-        "input %d, %s, along axis %d; transpose one",
-        input.inputs[0].ToString(), first, i, input.inputs[i].ToString(), axis));
-  }
-  return first;
-}
-
-absl::StatusOr<int64_t> SampleElements(const InferInput& input) {
-  const Shape& shape = input.inputs[0];
-  const int axis = BatchAxis(input, 0);
-  if (shape.rank() < 1) {
+absl::StatusOr<int64_t> SampleElements(const Shape& shape, int batch_axis) {
+  if (shape.rank() <= batch_axis) {
     return absl::InvalidArgumentError(
         absl::StrFormat("expects inputs [N, ...], got %s", shape.ToString()));
   }
-  const int64_t elements = shape.elements(0, axis) * shape.elements(axis + 1, shape.rank());
+  const int64_t elements =
+      shape.elements(0, batch_axis) * shape.elements(batch_axis + 1, shape.rank());
   if (elements < 1) {
     return absl::InvalidArgumentError(
         absl::StrFormat("expects samples of one element or more, got %s", shape.ToString()));
   }
   return elements;
-}
-
-absl::StatusOr<Rows> RowsOf(const InferInput& input, std::string_view name,
-                            std::string_view columns) {
-  const Shape& shape = input.inputs[0];
-  const int last = shape.rank() - 1;
-  if (last < 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "expects %s [..., %s] of two axes or more, got %s", name, columns, shape.ToString()));
-  }
-  if (BatchAxis(input, 0) == last) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("expects %s [..., %s], but the samples of %s are along its last axis; "
-                        "transpose it",
-                        name, columns, shape.ToString()));
-  }
-  RETURN_IF_ERROR(CheckExtent(columns, shape[last]));
-  return Rows{.count = shape.elements(0, last), .columns = shape[last]};
-}
-
-absl::Status CheckLossWeight(double weight) {
-  if (std::isfinite(weight) && weight >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("loss_weight: expected 0 or more, got %g", weight));
 }
 
 bool NeedsGradient(const InferInput& input, int index) {
@@ -125,12 +90,6 @@ StateSpec MakeState(std::string name, StateKind kind, const Shape& shape, DType 
   state.dtype = dtype;
   state.forward = forward;
   state.backward = backward;
-  return state;
-}
-
-StateSpec MakeOutput(const InferInput& input, const Shape& shape, uint8_t backward) {
-  StateSpec state = MakeState("output", StateKind::kOutput, shape, input.compute, kWrite, backward);
-  state.batch_axis = BatchAxis(input, 0);
   return state;
 }
 
@@ -153,6 +112,13 @@ absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
           absl::StrFormat("%s.%s: expected 0 or more, got %g", name, field, value));
     }
   }
+  if (!std::ranges::all_of(config.name(), [](unsigned char c) {
+        return absl::ascii_isalnum(c) || c == '_' || c == '-';
+      })) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s.name: expected ASCII letters, digits, \"_\" and \"-\", got \"%s\"",
+                        name, absl::CHexEscape(config.name())));
+  }
   RETURN_IF_ERROR(CheckCountable(name, shape));
   auto initializer = MakeInitializer(config.initializer(), fallback);
   if (!initializer.ok()) return Annotate(initializer.status(), name);
@@ -168,6 +134,15 @@ absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
   state.initializer = *initializer;
   state.learning_rate_multiplier = config.learning_rate_multiplier();
   state.decay_multiplier = config.decay_multiplier();
+  state.shared_name = config.name();
+  return state;
+}
+
+StateSpec MakeBuffer(std::string name, const Shape& shape, DType dtype, double value,
+                     uint8_t forward) {
+  StateSpec state = MakeState(std::move(name), StateKind::kBuffer, shape, dtype, forward, kNone);
+  state.parts = {CanonicalPart{"", shape}};
+  state.initializer.value = value;
   return state;
 }
 

@@ -45,6 +45,9 @@ struct StateSpec {
   std::vector<CanonicalPart> parts;           // kParameter, kBuffer: what Convert splits it into
   Initializer initializer;                    // kParameter, kBuffer
   double learning_rate_multiplier = 1, decay_multiplier = 1;  // kParameter
+  // kParameter: one with all others of that name in the net, whose gradients the net adds; empty:
+  // LAYER.NAME, its own.
+  std::string shared_name = {};
   // kStatistic: the phase of forward, and of backward, after which ranks sum it; -1: never.
   int summed_after = -1, summed_after_backward = -1;
   int batch_axis = 0;  // kOutput: the axis of the samples; a scalar has none

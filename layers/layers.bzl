@@ -11,28 +11,25 @@ load("//third_party:cuda.bzl", "device_cc_library")
 FAMILIES = {
     "accuracy": ["accuracy"],
     "activation": ["sigmoid", "tanh", "gelu", "silu"],
+    "axes": ["concat", "slice", "split"],
+    "batch_norm": ["batch_norm"],
     "combine": ["add", "multiply"],
     "conv2d": ["conv2d"],
     "dense": ["dense"],
     "dropout": ["dropout"],
-    "flatten": ["flatten"],
-    "hinge": ["hinge"],
-    "layer_norm": ["layer_norm"],
-    "lrn": ["lrn"],
-    "mean_over_elements": ["mean_squared_error", "sigmoid_cross_entropy"],
     "pool2d": ["pool2d"],
     "relu": ["relu"],
-    "softmax": ["softmax"],
+    "reshape": ["flatten", "reshape", "transpose"],
     "softmax_cross_entropy": ["softmax_cross_entropy"],
 }
 
 _LAYERS = [layer for layers in FAMILIES.values() for layer in layers]
 
 _DEPS = [
+    ":cells",
     ":infer",
     ":layer",
     ":mean_over_labels",
-    ":row_by_row",
     ":window",
     "//engine/runtime:elementary",
     "//engine/runtime:math",

@@ -113,14 +113,18 @@ class LayerBench {
   }
 
   absl::Status Run(bool backward) const {
-    const LayerContext context{.stream = stream_,
-                               .states = states_,
-                               .gradients = gradients_,
-                               .step = reinterpret_cast<const StepScalars*>(scalars_),
-                               .fault = reinterpret_cast<Fault*>(fault_),
-                               .layer = 0,
-                               .phase = 0};
-    return backward ? node_.layer->Backward(context) : node_.layer->Forward(context);
+    const int phases = backward ? node_.spec.backward_phases : node_.spec.forward_phases;
+    for (int phase = 0; phase < phases; ++phase) {
+      const LayerContext context{.stream = stream_,
+                                 .states = states_,
+                                 .gradients = gradients_,
+                                 .step = reinterpret_cast<const StepScalars*>(scalars_),
+                                 .fault = reinterpret_cast<Fault*>(fault_),
+                                 .layer = 0,
+                                 .phase = phase};
+      RETURN_IF_ERROR(backward ? node_.layer->Backward(context) : node_.layer->Forward(context));
+    }
+    return absl::OkStatus();
   }
 
   const NetSpec& net_;
@@ -166,7 +170,7 @@ absl::Status BenchLayer(const NetSpec& net, const NetNode& node, const DeviceCho
         {"direction", backward ? "backward" : "forward"},
         {"precision", std::string(DTypeName(net.shape.compute))},
         {"input", net.values[node.inputs[0]].shape.ToString()},
-        {"output", net.values[node.output].shape.ToString()},
+        {"output", net.values[node.outputs[0]].shape.ToString()},
         {"device", absl::GetFlag(FLAGS_device)},
         {"threads", choice.threads},
         {"rounds", seconds.size()},

@@ -33,26 +33,34 @@ std::byte* Net::Address(int state) const {
 
 absl::Status Net::Forward(Stream& stream, const SumStatistic& sum) const {
   for (size_t n = 0; n < nodes_.size(); ++n) {
-    const NetNode& node = plan_.spec.nodes[n];
-    if (node.applied_by_producer) continue;
-    const auto run = [&](int phase) {
-      return Annotate(node.layer->Forward({.stream = stream,
-                                           .states = nodes_[n].forward,
-                                           .gradients = {},
-                                           .step = &step_block()->scalars,
-                                           .fault = &step_block()->fault,
-                                           .layer = static_cast<int>(n),
-                                           .phase = phase}),
-                      absl::StrCat("layer ", node.config->name()));
-    };
-    const auto sum_over_ranks = [&](size_t s) {
-      return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name),
-                 nodes_[n].forward[s]);
-    };
-    RETURN_IF_ERROR(RunPhases(node.spec, node.spec.forward_phases, &StateSpec::summed_after, run,
-                              sum_over_ranks));
+    if (plan_.spec.nodes[n].applied_by_producer) continue;
+    RETURN_IF_ERROR(RunLayer(stream, static_cast<int>(n), /*backward=*/false, sum));
   }
   return absl::OkStatus();
+}
+
+absl::Status Net::RunLayer(Stream& stream, int n, bool backward, const SumStatistic& sum) const {
+  const NetNode& node = plan_.spec.nodes[n];
+  const std::vector<Tensor>& states = backward ? nodes_[n].backward : nodes_[n].forward;
+  const auto run = [&](int phase) {
+    const LayerContext context{.stream = stream,
+                               .states = states,
+                               .gradients = backward ? std::span<const Tensor>(nodes_[n].gradients)
+                                                     : std::span<const Tensor>(),
+                               .step = &step_block()->scalars,
+                               .fault = &step_block()->fault,
+                               .layer = n,
+                               .phase = phase};
+    return Annotate(backward ? node.layer->Backward(context) : node.layer->Forward(context),
+                    absl::StrCat("layer ", node.config->name()));
+  };
+  const auto sum_over_ranks = [&](size_t s) {
+    return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name), states[s]);
+  };
+  return backward ? RunPhases(node.spec, node.spec.backward_phases,
+                              &StateSpec::summed_after_backward, run, sum_over_ranks)
+                  : RunPhases(node.spec, node.spec.forward_phases, &StateSpec::summed_after, run,
+                              sum_over_ranks);
 }
 
 absl::Status Net::SeedLosses(Stream& stream) const {
@@ -71,12 +79,25 @@ absl::Status Net::SumPartialGradients(Stream& stream, int value) const {
   const auto tensor = [&](int state) { return Tensor{Address(state), spec.shape, spec.dtype}; };
   const Tensor total = tensor(plan_.trace.value_gradients[value]);
   std::vector<Tensor> terms;
-  if (plan_.spec.nodes[spec.producer].spec.loss_output >= 0) terms.push_back(total);
+  if (plan_.spec.IsLoss(value)) terms.push_back(total);
   for (int partial : plan_.trace.partial_gradients[value]) terms.push_back(tensor(partial));
   return SumOf(stream, terms, total);
 }
 
-absl::Status Net::Backward(Stream& stream, const BucketReady& bucket_ready) const {
+absl::Status Net::SumSharedGradients(Stream& stream, int parameter) const {
+  const std::vector<int>& partials = plan_.trace.shared_gradients[parameter];
+  if (partials.empty()) return absl::OkStatus();
+  const int state = plan_.trace.gradients[parameter];
+  const DType dtype = plan_.spec.shape.compute;
+  const auto bytes = plan_.trace.trace.states[state].bytes;
+  const Shape flat({static_cast<int64_t>(bytes / SizeOf(dtype))});
+  std::vector<Tensor> terms = {{Address(state), flat, dtype}};
+  for (int partial : partials) terms.push_back({Address(partial), flat, dtype});
+  return SumOf(stream, terms, terms[0]);
+}
+
+absl::Status Net::Backward(Stream& stream, const SumStatistic& sum,
+                           const BucketReady& bucket_ready) const {
   RETURN_IF_ERROR(SeedLosses(stream));
   const GradientOrder& order = plan_.order;
   size_t finished = 0;  // gradients, in completion order
@@ -84,17 +105,11 @@ absl::Status Net::Backward(Stream& stream, const BucketReady& bucket_ready) cons
   for (int n = static_cast<int>(nodes_.size()) - 1; n >= 0; --n) {
     const NetNode& node = plan_.spec.nodes[n];
     if (!node.backward) continue;
-    RETURN_IF_ERROR(SumPartialGradients(stream, node.output));
-    const LayerContext context{.stream = stream,
-                               .states = nodes_[n].backward,
-                               .gradients = nodes_[n].gradients,
-                               .step = &step_block()->scalars,
-                               .fault = &step_block()->fault,
-                               .layer = n,
-                               .phase = 0};
-    const absl::Status status = node.layer->Backward(context);
-    if (!status.ok()) return Annotate(status, absl::StrCat("layer ", node.config->name()));
-    while (finished < order.gradients.size() && order.gradients[finished].node == n) ++finished;
+    for (int output : node.outputs) RETURN_IF_ERROR(SumPartialGradients(stream, output));
+    RETURN_IF_ERROR(RunLayer(stream, n, /*backward=*/true, sum));
+    for (; finished < order.gradients.size() && order.gradients[finished].node == n; ++finished) {
+      RETURN_IF_ERROR(SumSharedGradients(stream, order.gradients[finished].parameter));
+    }
     for (;
          bucket < order.buckets.size() && order.buckets[bucket].last <= static_cast<int>(finished);
          ++bucket) {

@@ -26,7 +26,8 @@ class Net {
 
   // Calls bucket_ready(b) once the work that finishes bucket b's gradients is on the stream.
   using BucketReady = std::function<absl::Status(int bucket)>;
-  absl::Status Backward(Stream& stream, const BucketReady& bucket_ready) const;
+  absl::Status Backward(Stream& stream, const SumStatistic& sum,
+                        const BucketReady& bucket_ready) const;
 
   // Views into the arenas.
   Tensor input(int index) const;  // net input
@@ -51,7 +52,9 @@ class Net {
   std::byte* Address(int state) const;
   Tensor Flat(int state, const Parameter& parameter) const;
   Tensor Ahead(int state, int input, DType dtype) const;
+  absl::Status RunLayer(Stream& stream, int node, bool backward, const SumStatistic& sum) const;
   absl::Status SumPartialGradients(Stream& stream, int value) const;
+  absl::Status SumSharedGradients(Stream& stream, int parameter) const;
   absl::Status SeedLosses(Stream& stream) const;
 
   const NetPlan& plan_;

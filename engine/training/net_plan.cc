@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace gyre {
 
@@ -27,6 +28,16 @@ int64_t BucketElements(const NetPlan& plan, int bucket) {
   return static_cast<int64_t>(bytes / SizeOf(plan.spec.shape.compute));
 }
 
+namespace {
+
+std::string ShapesOf(const NetSpec& net, const NetNode& node) {
+  return absl::StrJoin(node.outputs, " ", [&](std::string* out, int output) {
+    out->append(net.values[output].shape.ToString());
+  });
+}
+
+}  // namespace
+
 std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
   const NetSpec& net = plan.spec;
   std::string text = absl::StrFormat("%-20s %-22s %-20s %12s %14s\n", "layer", "type", "output",
@@ -47,8 +58,7 @@ std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
     const std::string type =
         LayerConfig::descriptor()->FindFieldByNumber(node.config->type_case())->name();
     absl::StrAppendFormat(&text, "%-20s %-22s %-20s %12d %14.3f\n", node.config->name(), type,
-                          net.values[node.output].shape.ToString(), elements,
-                          node.spec.forward_flops / 1e6);
+                          ShapesOf(net, node), elements, node.spec.forward_flops / 1e6);
   }
   absl::StrAppendFormat(&text,
                         "parameters %d; forward %.3f MFLOP, backward %.3f MFLOP for the %d samples "

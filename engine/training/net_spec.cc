@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/runtime/random.h"
@@ -12,9 +13,6 @@
 
 namespace gyre {
 namespace {
-
-// The states of a layer are its inputs, then one output, then the rest.
-int OutputState(const NetNode& node) { return static_cast<int>(node.inputs.size()); }
 
 // For each node those that read it, once for each use.
 using Readers = std::vector<std::vector<int>>;
@@ -118,13 +116,15 @@ class Inference {
     node.config = source.config;
     std::vector<Shape> shapes;
     std::vector<DType> dtypes;
+    std::vector<int> batch_axes;
     std::vector<uint8_t> needs_gradient;
-    for (const Source& from : source.inputs) {
-      const int value = from.is_net_input ? from.index : net_.nodes[from.index].output;
+    for (size_t i = 0; i < source.inputs.size(); ++i) {
+      ASSIGN_OR_RETURN(const int value, ValueOf(source, i));
       node.inputs.push_back(value);
       net_.values[value].consumers.push_back(index);
       shapes.push_back(net_.values[value].shape);
       dtypes.push_back(net_.values[value].dtype);
+      batch_axes.push_back(net_.values[value].batch_axis);
       needs_gradient.push_back(options_.train && net_.values[value].needs_gradient);
     }
     auto layer = CreateLayer(*node.config);
@@ -133,7 +133,7 @@ class Inference {
     auto spec =
         node.layer->Infer({.inputs = shapes,
                            .dtypes = dtypes,
-                           .batch_axes = {},
+                           .batch_axes = batch_axes,
                            .compute = options_.shape.compute,
                            .train = options_.train,
                            .needs_gradient = needs_gradient,
@@ -157,19 +157,41 @@ class Inference {
     }
     RETURN_IF_ERROR(AddParameters(node));
 
-    const StateSpec& output = node.spec.states[OutputState(node)];
-    GYRE_CHECK(output.kind == StateKind::kOutput);
-    node.output = static_cast<int>(net_.values.size());
     const bool some_input =
         std::any_of(needs_gradient.begin(), needs_gradient.end(), [](uint8_t n) { return n != 0; });
-    net_.values.push_back({.name = node.config->name(),
-                           .shape = output.shape,
-                           .dtype = output.dtype,
-                           .producer = index,
-                           .memory = node.output,
-                           .needs_gradient = options_.train && (Trained(node) || some_input)});
+    for (size_t s = node.inputs.size(); s < node.spec.states.size(); ++s) {
+      const StateSpec& state = node.spec.states[s];
+      if (state.kind != StateKind::kOutput) break;
+      const int k = static_cast<int>(node.outputs.size());
+      node.outputs.push_back(static_cast<int>(net_.values.size()));
+      net_.values.push_back(
+          {.name = k == 0 ? node.config->name() : absl::StrCat(node.config->name(), ":", k),
+           .shape = state.shape,
+           .dtype = state.dtype,
+           .batch_axis = state.batch_axis,
+           .producer = index,
+           .output = k,
+           .memory = node.outputs.back(),
+           .needs_gradient =
+               options_.train && IsReal(state.dtype) && (Trained(node) || some_input)});
+    }
+    GYRE_CHECK(!node.outputs.empty());
     net_.nodes.push_back(std::move(node));
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<int> ValueOf(const Node& reader, size_t input) const {
+    const Source& from = reader.inputs[input];
+    if (from.is_net_input) return from.index;
+    const NetNode& producer = net_.nodes[from.index];
+    if (const auto k = static_cast<size_t>(from.output); k < producer.outputs.size()) {
+      return producer.outputs[k];
+    }
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: layer \"%s\": input \"%s:%d\": \"%s\" has %d output%s, numbered from 0",
+        config_.source->Where(*reader.config, "input", static_cast<int>(input)),
+        reader.config->name(), producer.config->name(), from.output, producer.config->name(),
+        producer.outputs.size(), producer.outputs.size() == 1 ? "" : "s"));
   }
 
   // A complaint about what a layer is fed names what it takes where its text does not.
@@ -188,22 +210,77 @@ class Inference {
   }
 
   absl::Status AddParameters(NetNode& node) {
-    const std::string& layer = node.config->name();
     node.parameters.assign(node.spec.states.size(), -1);
     for (int i = 0; i < static_cast<int>(node.spec.states.size()); ++i) {
       const StateSpec& state = node.spec.states[i];
       if (state.kind != StateKind::kParameter && state.kind != StateKind::kBuffer) continue;
-      if (options_.same_parameters_as == nullptr) {
-        node.parameters[i] = static_cast<int>(parameters_.all().size());
-        parameters_.Add({.layer = layer, .spec = state, .state = i, .owner = node.layer});
-        continue;
+      const Parameter mine{
+          .layer = node.config->name(), .spec = state, .state = i, .owner = node.layer};
+      const bool makes_them = options_.same_parameters_as == nullptr;
+      int index = parameters_.Find(mine.name());
+      if (index >= 0) {
+        const Parameter& first = parameters_.all()[index];
+        if (absl::Status same =
+                makes_them ? CheckShared(node, mine, first) : CheckSameSize(state, first.spec);
+            !same.ok()) {
+          return Error(*node.config, same);
+        }
+      } else if (makes_them) {
+        index = static_cast<int>(parameters_.all().size());
+        parameters_.Add(mine);
+      } else {
+        return Error(*node.config,
+                     absl::InvalidArgumentError(absl::StrFormat(
+                         "has the parameter \"%s\", which the training net lacks; remove `phase: "
+                         "TEST` or the layer",
+                         state.name)));
       }
-      const absl::StatusOr<int> found = parameters_.Find(layer, state);
-      if (!found.ok()) {
-        return Error(*node.config, absl::InvalidArgumentError(found.status().message()));
-      }
-      node.parameters[i] = *found;
+      node.parameters[i] = index;
     }
+    return absl::OkStatus();
+  }
+
+  // Two of one name.
+  static absl::Status CheckShared(const NetNode& node, const Parameter& mine,
+                                  const Parameter& first) {
+    const auto refuse = [&](absl::string_view what, const std::string& here,
+                            const std::string& there) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s is \"%s\", as is %s of layer \"%s\"; parameters of one name are one, but its %s is "
+          "%s and the other's %s",
+          mine.spec.name, mine.spec.shared_name, first.spec.name, first.layer, what, here, there));
+    };
+    const StateSpec &a = mine.spec, &b = first.spec;
+    if (first.owner == node.layer) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s and %s are both \"%s\"; a layer's own parameters cannot be one",
+                          b.name, a.name, a.shared_name));
+    }
+    const std::string shapes[] = {a.parts[0].shape.ToString(), b.parts[0].shape.ToString()};
+    if (shapes[0] != shapes[1]) return refuse("shape", shapes[0], shapes[1]);
+    if (a.layout != b.layout || a.size_bytes() != b.size_bytes()) {
+      return refuse("storage", a.layout.empty() ? "plain" : a.layout,
+                    b.layout.empty() ? "plain" : b.layout);
+    }
+    const std::pair<const char*, double StateSpec::*> multipliers[] = {
+        {"learning_rate_multiplier", &StateSpec::learning_rate_multiplier},
+        {"decay_multiplier", &StateSpec::decay_multiplier}};
+    for (const auto& [what, field] : multipliers) {
+      if (a.*field != b.*field) return refuse(what, absl::StrCat(a.*field), absl::StrCat(b.*field));
+    }
+    return absl::OkStatus();
+  }
+
+  // A state and that of the net which made it.
+  static absl::Status CheckSameSize(const StateSpec& state, const StateSpec& first) {
+    if (first.dtype != state.dtype || first.size_bytes() != state.size_bytes()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s is %s %s in the training net, but would be %s %s here; nets of other "
+                          "batch sizes share it, so it cannot depend on the batch",
+                          state.name, first.shape.ToString(), DTypeName(first.dtype),
+                          state.shape.ToString(), DTypeName(state.dtype)));
+    }
+    GYRE_CHECK(first.layout == state.layout);
     return absl::OkStatus();
   }
 
@@ -221,10 +298,14 @@ class Inference {
     std::vector<bool> reaches_loss(net_.values.size(), false);
     for (int i = static_cast<int>(net_.nodes.size()) - 1; i >= 0; --i) {
       NetNode& node = net_.nodes[i];
-      if (node.spec.loss_output >= 0) reaches_loss[node.output] = true;
-      node.backward = reaches_loss[node.output] && net_.values[node.output].needs_gradient;
+      if (node.spec.loss_output >= 0) reaches_loss[node.value_of(node.spec.loss_output)] = true;
+      const auto reaches = [&](int output) -> bool { return reaches_loss[output]; };
+      const bool any = std::ranges::any_of(node.outputs, reaches);
+      node.backward = std::ranges::any_of(node.outputs, [&](int output) {
+        return reaches(output) && net_.values[output].needs_gradient;
+      });
       for (int input : node.inputs) {
-        if (reaches_loss[node.output]) reaches_loss[input] = true;
+        if (any) reaches_loss[input] = true;
       }
       any_trained = any_trained || Trained(node);
       if (Trained(node) && !node.backward) {
@@ -247,22 +328,24 @@ class Inference {
   }
 
   // Lets outputs share their input's memory: views always, in-place layers where nobody reads the
-  // input's bytes any more once the layer has run.
+  // input's bytes, or those of another view of them, any more once the layer has run.
   void ShareMemory() {
     std::vector<Use> uses;  // by value; where values share memory, that of all of them at the first
     for (const Value& value : net_.values) uses.push_back(UseOf(value));
     for (int i = 0; i < static_cast<int>(net_.nodes.size()); ++i) {
       NetNode& node = net_.nodes[i];
       for (const Alias& alias : node.spec.aliases) {
-        const int memory = net_.values[node.inputs[alias.input]].memory;
+        const Value& input = net_.values[node.value_of(alias.input)];
+        const int memory = input.memory, output = node.value_of(alias.output);
         if (!alias.must && (uses[memory].kept || uses[memory].last_consumer > i)) continue;
-        net_.values[node.output].memory = memory;
-        uses[memory].kept |= uses[node.output].kept;
+        net_.values[output].memory = memory;
+        net_.values[output].memory_offset = input.memory_offset + alias.offset_bytes;
+        uses[memory].kept |= uses[output].kept;
         uses[memory].last_consumer =
-            std::max(uses[memory].last_consumer, uses[node.output].last_consumer);
+            std::max(uses[memory].last_consumer, uses[output].last_consumer);
       }
       GYRE_CHECK(!node.applied_by_producer ||
-                 net_.values[node.output].memory == net_.values[node.inputs[0]].memory);
+                 net_.values[node.outputs[0]].memory == net_.values[node.inputs[0]].memory);
     }
   }
 
@@ -275,13 +358,15 @@ class Inference {
     if (value.producer < 0) return {.kept = true};
     const NetNode& producer = net_.nodes[value.producer];
     Use use;
-    use.kept = producer.backward && producer.spec.states[OutputState(producer)].backward != kNone;
+    const StateSpec& state = producer.spec.states[producer.inputs.size() + value.output];
+    use.kept = producer.backward && state.backward != kNone;
+    const int self = producer.outputs[value.output];
     for (int consumer : value.consumers) {
       use.last_consumer = consumer;  // they ascend
       const NetNode& reader = net_.nodes[consumer];
       for (size_t k = 0; k < reader.inputs.size(); ++k) {
-        use.kept |= reader.inputs[k] == producer.output && reader.backward &&
-                    reader.spec.states[k].backward != kNone;
+        use.kept |=
+            reader.inputs[k] == self && reader.backward && reader.spec.states[k].backward != kNone;
       }
     }
     return use;
@@ -295,6 +380,12 @@ class Inference {
 };
 
 }  // namespace
+
+bool NetSpec::IsLoss(int value) const {
+  const int producer = values[value].producer;
+  if (producer < 0 || nodes[producer].spec.loss_output < 0) return false;
+  return nodes[producer].value_of(nodes[producer].spec.loss_output) == value;
+}
 
 absl::StatusOr<NetSpec> InferNet(const Parsed<NetConfig>& config, const InferNetOptions& options,
                                  ParameterSet& parameters) {

@@ -12,14 +12,18 @@
 
 namespace gyre {
 
-// A tensor that flows along the graph: a net input, or the output of a node.
+// A tensor that flows along the graph: a net input, or an output of a node, which bears the node's
+// name, and from the second on its number too: "split:1".
 struct Value {
   std::string name;
   Shape shape = {};
   DType dtype = DType::kF32;
+  int batch_axis = 0;               // of the samples
   int producer = -1;                // node; -1: net input
+  int output = 0;                   // which of the producer's
   std::vector<int> consumers = {};  // nodes, ascending, once for each use
   int memory = -1;                  // the value whose memory it shares (itself if it has its own)
+  size_t memory_offset = 0;         // bytes, into that value
   bool needs_gradient = false;      // some parameter above it, and a loss below it
 };
 
@@ -28,11 +32,17 @@ struct NetNode {
   std::shared_ptr<Layer> layer;
   LayerSpec spec;
   std::vector<int> inputs;                    // values
-  int output = -1;                            // value
+  std::vector<int> outputs;                   // values
   bool backward = false;                      // takes part in the backward pass
   Activation activation = Activation::kNone;  // that forward applies for the layer after it
   bool applied_by_producer = false;           // such a layer: forward has nothing left to do
   std::vector<int> parameters;                // for each state: index into the ParameterSet, or -1
+
+  // The value that an input or output state stands for.
+  int value_of(int state) const {
+    const auto s = static_cast<size_t>(state);
+    return s < inputs.size() ? inputs[s] : outputs[s - inputs.size()];
+  }
 };
 
 struct NetSpec {
@@ -41,6 +51,8 @@ struct NetSpec {
   std::vector<Value> values;  // net inputs first, then node outputs in node order
   std::vector<NetNode> nodes;
   int inputs = 0;  // how many of the values are net inputs
+
+  bool IsLoss(int value) const;
 };
 
 struct InferNetOptions {

@@ -9,13 +9,35 @@
 
 namespace gyre {
 
+namespace {
+
+// The nodes that use a parameter, by position; backward comes to the first of them last.
+struct Users {
+  int first = -1, last = -1;
+};
+
+std::vector<Users> UsersOfParameters(const NetSpec& net, size_t parameters) {
+  std::vector<Users> users(parameters);
+  for (int n = 0; n < static_cast<int>(net.nodes.size()); ++n) {
+    for (int p : net.nodes[n].parameters) {
+      if (p < 0) continue;
+      if (users[p].first < 0) users[p].first = n;
+      users[p].last = n;
+    }
+  }
+  return users;
+}
+
+}  // namespace
+
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
                              size_t bucket_bytes) {
   GradientOrder order;
   std::vector<size_t> bytes;
+  const std::vector<Users> users = UsersOfParameters(net, parameters.all().size());
   for (int n = static_cast<int>(net.nodes.size()) - 1; n >= 0; --n) {
     for (int p : net.nodes[n].parameters) {
-      if (p < 0 || !parameters.all()[p].trained()) continue;
+      if (p < 0 || users[p].first != n || !parameters.all()[p].trained()) continue;
       order.gradients.push_back({.parameter = p, .node = n});
       bytes.push_back(parameters.all()[p].spec.size_bytes());
     }
@@ -30,7 +52,12 @@ class Tracer {
  public:
   Tracer(const NetSpec& net, const ParameterSet& parameters, int slots, const GradientOrder& order,
          const Feed& feed)
-      : net_(net), parameters_(parameters), slots_(slots), order_(order), feed_(feed) {}
+      : net_(net),
+        parameters_(parameters),
+        slots_(slots),
+        order_(order),
+        feed_(feed),
+        users_(UsersOfParameters(net, parameters.all().size())) {}
 
   NetTrace Run() {
     AddPersistent();
@@ -134,6 +161,7 @@ class Tracer {
 
   void AddParameterGradients() {
     t_.gradients.assign(parameters_.all().size(), -1);
+    t_.shared_gradients.resize(parameters_.all().size());
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
       for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
         const int p = order_.gradients[g].parameter;
@@ -165,7 +193,8 @@ class Tracer {
       const int self = static_cast<int>(t_.values.size());
       t_.values.push_back(AddState({.name = value.name,
                                     .bytes = Bytes(value),
-                                    .view_of = root == self ? -1 : t_.values[root]}));
+                                    .view_of = root == self ? -1 : t_.values[root],
+                                    .view_offset = value.memory_offset}));
     }
     t_.value_gradients.assign(net_.values.size(), -1);
     t_.partial_gradients.resize(net_.values.size());
@@ -173,15 +202,36 @@ class Tracer {
     for (int v = static_cast<int>(net_.values.size()) - 1; v >= 0; --v) AddValueGradient(v);
   }
 
+  bool IsPart(const NetNode& node, const Alias& alias) const {
+    return Bytes(net_.values[node.value_of(alias.output)]) <
+           Bytes(net_.values[node.value_of(alias.input)]);
+  }
+
   // The gradient that a node's backward gives to value v may share the memory of the gradient it
   // reads: it must for a view, which assigns nothing.  -1: it has memory of its own.
   int SharedGradient(const NetNode& node, int v, bool also_in_place) const {
     for (const Alias& alias : node.spec.aliases) {
-      if (node.inputs[alias.input] != v || !(alias.must || also_in_place)) continue;
-      const int of = t_.value_gradients[node.output];
-      return t_.trace.states[of].view_of >= 0 ? t_.trace.states[of].view_of : of;
+      if (node.value_of(alias.input) != v || !(alias.must || also_in_place)) continue;
+      if (!IsPart(node, alias)) return Base(t_.value_gradients[node.value_of(alias.output)]);
     }
     return -1;
+  }
+
+  // The other way round where an output is a part of v: its gradient lies in v's, which is `state`.
+  void PlaceParts(const NetNode& node, int v, int state) {
+    for (const Alias& alias : node.spec.aliases) {
+      const int part = t_.value_gradients[node.value_of(alias.output)];
+      if (node.value_of(alias.input) != v || !IsPart(node, alias) || part < 0) continue;
+      // What shares the part's gradient shares all of it.
+      TraceState& whole_part = t_.trace.states[Base(part)];
+      whole_part.view_of = state;
+      whole_part.view_offset = alias.offset_bytes;
+    }
+  }
+
+  int Base(int state) const {
+    while (t_.trace.states[state].view_of >= 0) state = t_.trace.states[state].view_of;
+    return state;
   }
 
   void AddValueGradient(int v) {
@@ -189,24 +239,24 @@ class Tracer {
     if (!value.needs_gradient) return;
     const std::vector<int> writers = GradientWriters(value);
     const std::string name = absl::StrCat("gradient of ", value.name);
-    const bool one_source = writers.size() + (IsLoss(value) ? 1 : 0) == 1;
+    const bool one_source = writers.size() + (net_.IsLoss(v) ? 1 : 0) == 1;
     int view_of = -1;
     if (one_source && !writers.empty()) {
       view_of = SharedGradient(net_.nodes[writers[0]], v, /*also_in_place=*/true);
     }
     t_.value_gradients[v] = AddState({.name = name, .bytes = Bytes(value), .view_of = view_of});
-    if (one_source) return;
+    if (one_source) {
+      if (!writers.empty()) PlaceParts(net_.nodes[writers[0]], v, t_.value_gradients[v]);
+      return;
+    }
     // Only views share here: another consumer's gradient must not be overwritten before the sum.
     for (int writer : writers) {
       t_.partial_gradients[v].push_back(
           AddState({.name = absl::StrCat(name, " from ", net_.nodes[writer].config->name()),
                     .bytes = Bytes(value),
                     .view_of = SharedGradient(net_.nodes[writer], v, /*also_in_place=*/false)}));
+      PlaceParts(net_.nodes[writer], v, t_.partial_gradients[v].back());
     }
-  }
-
-  bool IsLoss(const Value& value) const {
-    return value.producer >= 0 && net_.nodes[value.producer].spec.loss_output >= 0;
   }
 
   void AddNodeStates() {
@@ -229,9 +279,8 @@ class Tracer {
     const StateSpec& spec = node.spec.states[s];
     switch (spec.kind) {
       case StateKind::kInput:
-        return t_.values[node.inputs[s]];
       case StateKind::kOutput:
-        return t_.values[node.output];
+        return t_.values[node.value_of(static_cast<int>(s))];
       case StateKind::kParameter:
       case StateKind::kBuffer:
         return t_.parameters[node.parameters[s]];
@@ -246,16 +295,27 @@ class Tracer {
 
   int GradientOf(const NetNode& node, int self, size_t s) {
     const StateSpec& spec = node.spec.states[s];
-    if (spec.kind == StateKind::kOutput) return t_.value_gradients[node.output];
-    if (spec.kind == StateKind::kParameter) return t_.gradients[node.parameters[s]];
-    if (spec.kind != StateKind::kInput) return -1;
-    const int v = node.inputs[s];
+    if (spec.kind == StateKind::kParameter) return ParameterGradientOf(node.parameters[s], self);
+    if (spec.kind != StateKind::kInput && spec.kind != StateKind::kOutput) return -1;
+    const int v = node.value_of(static_cast<int>(s));
+    if (spec.kind == StateKind::kOutput) return t_.value_gradients[v];
     if (t_.partial_gradients[v].empty()) return t_.value_gradients[v];
     // A node that uses a value twice has one writer entry, hence one partial, for each use.
     const std::vector<int> writers = GradientWriters(net_.values[v]);
     size_t index = std::find(writers.begin(), writers.end(), self) - writers.begin();
     for (size_t k = 0; k < s; ++k) index += node.inputs[k] == v ? 1 : 0;
     return t_.partial_gradients[v][index];
+  }
+
+  // Of its users the one that backward comes to first assigns the gradient; what the others find is
+  // added to it.
+  int ParameterGradientOf(int p, int self) {
+    if (t_.gradients[p] < 0 || users_[p].last == self) return t_.gradients[p];
+    const int partial = AddState({.name = absl::StrCat("gradient of ", parameters_.all()[p].name(),
+                                                       " from ", net_.nodes[self].config->name()),
+                                  .bytes = parameters_.all()[p].spec.size_bytes()});
+    t_.shared_gradients[p].push_back(partial);
+    return partial;
   }
 
   void AddUpload() {
@@ -273,28 +333,29 @@ class Tracer {
       Touch(step, t_.forward_states[n][s], node.spec.states[s].forward);
     }
     // An output that shares its input's memory is written even where the layer does nothing.
-    Write(step, t_.values[node.output]);
+    for (int output : node.outputs) Write(step, t_.values[output]);
   }
 
   void AddLossGradients() {
     TraceStep& step = AddStep("loss gradients");
-    for (const Value& value : net_.values) {
+    for (int v = 0; v < static_cast<int>(net_.values.size()); ++v) {
       // Without parameters above it a loss has no gradient.
-      const int gradient = t_.value_gradients[&value - net_.values.data()];
-      if (IsLoss(value) && gradient >= 0) Write(step, gradient);
+      const int gradient = t_.value_gradients[v];
+      if (gradient >= 0 && net_.IsLoss(v)) Write(step, gradient);
     }
   }
 
   void AddBackward(int n) {
     const NetNode& node = net_.nodes[n];
     if (!node.backward) return;
-    const std::vector<int>& partials = t_.partial_gradients[node.output];
-    if (!partials.empty()) {
-      TraceStep& sum = AddStep(absl::StrCat("sum gradients of ", node.config->name()));
+    for (int v : node.outputs) {
+      const std::vector<int>& partials = t_.partial_gradients[v];
+      if (partials.empty()) continue;
+      TraceStep& sum = AddStep(absl::StrCat("sum gradients of ", net_.values[v].name));
       for (int partial : partials) Read(sum, partial);
       // A loss that other layers read adds their gradients to its own.
-      if (IsLoss(net_.values[node.output])) Read(sum, t_.value_gradients[node.output]);
-      Write(sum, t_.value_gradients[node.output]);
+      if (net_.IsLoss(v)) Read(sum, t_.value_gradients[v]);
+      Write(sum, t_.value_gradients[v]);
     }
     TraceStep& step = AddStep(absl::StrCat("backward ", node.config->name()));
     Read(step, t_.step);
@@ -308,6 +369,12 @@ class Tracer {
       } else {
         Write(step, gradient);
       }
+    }
+    for (int p : node.parameters) {
+      if (p < 0 || users_[p].first != n || t_.shared_gradients[p].empty()) continue;
+      TraceStep& sum = AddStep(absl::StrCat("sum gradients of ", parameters_.all()[p].name()));
+      for (int partial : t_.shared_gradients[p]) Read(sum, partial);
+      Touch(sum, t_.gradients[p], kRead | kWrite);
     }
   }
 
@@ -331,6 +398,7 @@ class Tracer {
   const int slots_;
   const GradientOrder& order_;
   const Feed& feed_;
+  const std::vector<Users> users_;
   NetTrace t_;
 };
 

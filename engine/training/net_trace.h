@@ -13,7 +13,7 @@ namespace gyre {
 // A trained parameter's gradient and the bucket it travels in, in the order backward finishes them.
 struct BucketedGradient {
   int parameter = 0;  // index into the ParameterSet
-  int node = 0;       // whose backward assigns it
+  int node = 0;       // after whose backward it is complete
 };
 
 // The gradients of a training net in completion order, and their buckets.
@@ -48,6 +48,8 @@ struct NetTrace {
   std::vector<std::vector<int>> forward_states, backward_states, node_gradients;
   // By value: the partial gradients to sum into value_gradients before the producer's backward.
   std::vector<std::vector<int>> partial_gradients;
+  // By parameter: those of its other users, to add to `gradients` after the last of them ran.
+  std::vector<std::vector<int>> shared_gradients;
 };
 
 // `order` is empty for a net that does not train; `slots` is the optimizer's slots a parameter.

@@ -36,23 +36,9 @@ void ParameterSet::Add(Parameter parameter) {
   parameters_.push_back(std::move(parameter));
 }
 
-absl::StatusOr<int> ParameterSet::Find(absl::string_view layer, const StateSpec& state) const {
-  const auto found = index_of_name_.find(absl::StrCat(layer, ".", state.name));
-  if (found == index_of_name_.end()) {
-    return absl::NotFoundError(absl::StrFormat(
-        "has the parameter \"%s\", which the training net lacks; remove `phase: TEST` or the layer",
-        state.name));
-  }
-  const StateSpec& mine = parameters_[found->second].spec;
-  if (mine.dtype != state.dtype || mine.size_bytes() != state.size_bytes()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s is %s %s in the training net, but would be %s %s here; nets of other "
-                        "batch sizes share it, so it cannot depend on the batch",
-                        state.name, mine.shape.ToString(), DTypeName(mine.dtype),
-                        state.shape.ToString(), DTypeName(state.dtype)));
-  }
-  GYRE_CHECK(mine.layout == state.layout);
-  return found->second;
+int ParameterSet::Find(absl::string_view name) const {
+  const auto found = index_of_name_.find(std::string(name));
+  return found == index_of_name_.end() ? -1 : found->second;
 }
 
 absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* storage) {

@@ -16,12 +16,14 @@
 namespace gyre {
 
 struct Parameter {
-  std::string layer;                   // the layer's name
+  std::string layer;                   // the layer's name; where it is shared, the first one's
   StateSpec spec;                      // kind kParameter or kBuffer
   int state = 0;                       // index in the layer's spec
   std::shared_ptr<const Layer> owner;  // packs and unpacks
 
-  std::string name() const { return layer + "." + spec.name; }
+  std::string name() const {
+    return spec.shared_name.empty() ? layer + "." + spec.name : spec.shared_name;
+  }
   bool trained() const { return spec.trained(); }
   // Elements of the storage, padding included: what optimizers and reductions see.
   int64_t storage_elements() const {
@@ -44,9 +46,8 @@ class ParameterSet {
  public:
   void Add(Parameter parameter);
   std::span<const Parameter> all() const { return parameters_; }
-  // Index of a layer's state, for a net that uses what another one made.  Errors: NotFound;
-  // InvalidArgument if its size is another, as that of a buffer with a row a sample would be.
-  absl::StatusOr<int> Find(absl::string_view layer, const StateSpec& state) const;
+  // Index of the one of that name (Parameter::name); -1: there is none.
+  int Find(absl::string_view name) const;
 
  private:
   std::vector<Parameter> parameters_;

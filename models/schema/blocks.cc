@@ -60,7 +60,8 @@ class Expander {
         return Error(layer, "name", 0,
                      Label(layer) + "the name is already that of a layer that uses a block");
       }
-      for (std::string& input : *layer.mutable_input()) input = Meant(input);
+      for (std::string& input : *layer.mutable_input())
+        Rename(input, [this](const std::string& name) { return Meant(name); });
     }
     net_.clear_block();
     return absl::OkStatus();
@@ -250,7 +251,10 @@ class Expander {
       if (phase != LayerConfig::ALWAYS) copy->set_phase(phase);
       copy->set_name(names[layer.name()]);
       for (std::string& input : *copy->mutable_input()) {
-        if (const auto it = names.find(input); it != names.end()) input = it->second;
+        Rename(input, [&names](const std::string& name) {
+          const auto it = names.find(name);
+          return it == names.end() ? name : it->second;
+        });
       }
       // Where the user says no input, the layer above is the right one in either phase.
       if (given && copy->input_size() == 0) {
@@ -342,6 +346,13 @@ class Expander {
       }
     }
     return absl::OkStatus();
+  }
+
+  // Of "NAME" and "NAME:K" the name.
+  template <typename NewName>
+  static void Rename(std::string& input, const NewName& new_name) {
+    const size_t colon = std::min(input.find(':'), input.size());
+    input = absl::StrCat(new_name(input.substr(0, colon)), input.substr(colon));
   }
 
   // Follows a user's name to the layer whose output it stands for.

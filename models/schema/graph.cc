@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "models/schema/describe.h"
@@ -65,12 +66,19 @@ class Builder {
       return absl::OkStatus();
     }
     for (int i = 0; i < layer.input_size(); ++i) {
-      const auto producer = producers_.find(layer.input(i));
+      const auto [name, output] = OutputNamed(layer.input(i));
+      if (output < 0) {
+        return Error(layer, "input", i,
+                     absl::StrCat("input \"", layer.input(i),
+                                  "\": expected NAME, or NAME:K with K "
+                                  "the number of one of its outputs"));
+      }
+      const auto producer = producers_.find(name);
       if (producer == producers_.end()) {
         std::vector<std::string> names;
         for (const InputConfig& input : net_.input()) names.push_back(input.name());
         for (const Node& other : nodes_) names.push_back(other.config->name());
-        return Error(layer, "input", i, Unknown("input", layer.input(i), names));
+        return Error(layer, "input", i, Unknown("input", name, names));
       }
       if (const LayerConfig* absent = producer->second.absent) {
         return Error(
@@ -79,9 +87,26 @@ class Builder {
                          LayerConfig::Phase_Name(absent->phase()),
                          " only and does not exist in phase ", LayerConfig::Phase_Name(phase_)));
       }
+      if (producer->second.source.is_net_input && output > 0) {
+        return Error(layer, "input", i,
+                     absl::StrCat("input \"", layer.input(i), "\": \"", name,
+                                  "\" is an input of the net, not a layer with several outputs"));
+      }
       inputs.push_back(producer->second.source);
+      inputs.back().output = output;
     }
     return absl::OkStatus();
+  }
+
+  // NAME or NAME:K; K is -1 if it is no number of an output.
+  static std::pair<std::string, int> OutputNamed(const std::string& input) {
+    const size_t colon = input.find(':');
+    if (colon == std::string::npos) return {input, 0};
+    constexpr size_t kMostDigits = 4;
+    const std::string digits = input.substr(colon + 1);
+    const bool good = !digits.empty() && digits.size() <= kMostDigits &&
+                      std::ranges::all_of(digits, absl::ascii_isdigit);
+    return {input.substr(0, colon), good ? std::stoi(digits) : -1};
   }
 
   // Kahn's algorithm; of the layers that could come next, the first in the file does.

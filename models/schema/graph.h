@@ -12,7 +12,8 @@ namespace gyre {
 // Where a layer's input comes from.
 struct Source {
   bool is_net_input = false;
-  int index = 0;  // into NetConfig::input, or into NetGraph::nodes
+  int index = 0;   // into NetConfig::input, or into NetGraph::nodes
+  int output = 0;  // of the node
 };
 
 struct Node {
@@ -20,15 +21,16 @@ struct Node {
   std::vector<Source> inputs;
 };
 
-// One output a layer; a layer's name is its output's name.  Order: by position in the file where
-// the edges leave a choice.
+// A layer's name is its first output's name; NAME:K is output K's.  Order: by position in the file
+// where the edges leave a choice.
 struct NetGraph {
   std::vector<Node> nodes;
 };
 
 // Keeps layers whose phase is ALWAYS or `phase` (TRAIN or TEST).  A layer without `input` takes the
 // output of the nearest layer above it in the file that takes part in the phase, or the first net
-// input. Errors: InvalidArgument with file:line:column for an unknown input (with "did you mean";
+// input.  How many outputs a layer has is not known here.  Errors: InvalidArgument with
+// file:line:column for an unknown input (with "did you mean"; a malformed number of an output;
 // or saying that the input is of the other phase) and for a cycle (naming its layers in order).
 absl::StatusOr<NetGraph> BuildGraph(const Parsed<NetConfig>& net, LayerConfig::Phase phase);
 

@@ -137,6 +137,7 @@ void CompareAll(const std::string& what, const RunResult& a, const RunResult& b,
   };
   both("gradient of input", a.input_gradients, b.input_gradients);
   both("gradient of parameter", a.parameter_gradients, b.parameter_gradients);
+  both("buffer", a.buffers, b.buffers);
 }
 
 void CheckSpec(const LayerSpec& spec, size_t inputs, bool train) {
@@ -148,12 +149,29 @@ void CheckSpec(const LayerSpec& spec, size_t inputs, bool train) {
     EXPECT_FALSE(state.name.empty());
     EXPECT_TRUE(names.insert(state.name).second) << "not unique";
     EXPECT_EQ(state.kind == StateKind::kInput, i < inputs);
-    EXPECT_EQ(state.kind == StateKind::kOutput, i == inputs);
+    if (i == inputs) {
+      EXPECT_EQ(state.kind, StateKind::kOutput);
+    } else if (i > inputs) {  // outputs stand together
+      EXPECT_TRUE(state.kind != StateKind::kOutput ||
+                  spec.states[i - 1].kind == StateKind::kOutput);
+    }
+    if (state.kind == StateKind::kOutput && state.shape.rank() > 0) {
+      EXPECT_GE(state.batch_axis, 0);
+      EXPECT_LT(state.batch_axis, state.shape.rank());
+    }
     EXPECT_EQ(state.size_bytes(),
               static_cast<size_t>(state.shape.elements()) * SizeOf(state.dtype));
     EXPECT_TRUE(train || state.backward == kNone);
     EXPECT_LT(state.summed_after, spec.forward_phases - 1);
-    EXPECT_TRUE(state.kind == StateKind::kStatistic || state.summed_after < 0);
+    EXPECT_LT(state.summed_after_backward, spec.backward_phases - 1);
+    EXPECT_TRUE(state.kind == StateKind::kStatistic ||
+                (state.summed_after < 0 && state.summed_after_backward < 0));
+    if (state.kind == StateKind::kBuffer) {
+      EXPECT_EQ(state.backward, kNone);
+      EXPECT_TRUE(train || (state.forward & kWrite) == 0);
+      ASSERT_EQ(state.parts.size(), 1u);
+      EXPECT_EQ(state.parts[0].shape, state.shape);
+    }
     if (state.kind == StateKind::kParameter) {
       EXPECT_EQ(state.forward, kRead);
       ASSERT_EQ(state.parts.size(), 1u);
@@ -223,6 +241,7 @@ class Contract {
       NoSamples(plain);
       const RunResult whole = Run(plain);
       for (const int ranks : {2, static_cast<int>(layer_.samples()) + 2}) {
+        if (!options_.ranks_agree) break;
         CompareAll(absl::StrCat(ranks, " ranks"), whole,
                    Run(with([ranks](auto& o) { o.ranks = ranks; })), Near(tolerance));
       }
@@ -270,12 +289,15 @@ class Contract {
       CompareAll("in place", once, Run({.compute = compute, .in_place = true}), CompareBits);
       CompareAll("input gradients unbound", once,
                  Run({.compute = compute, .input_gradients = false}), CompareBits);
+      CompareAll("recompute", once, Run({.compute = compute, .recompute = true}), CompareBits);
+      UnboundOutputs(once, {.compute = compute});
       CompareAll("parameter gradients unbound", once,
                  Run({.compute = compute, .parameter_gradients = false}), CompareBits);
     }
   }
 
   void Ranks() const {
+    if (!options_.ranks_agree) return;
     for (const DType compute : {DType::kF64, DType::kF16, DType::kBF16}) {
       SCOPED_TRACE(DTypeName(compute));
       const RunResult whole = Run({.compute = compute});
@@ -323,6 +345,25 @@ class Contract {
       for (double& y : expected.output) y = std::max(y, 0.0);
     }
     CompareAll("ReLU", expected, relu, Near(tolerance));
+  }
+
+  // An output that no loss depends on has no gradient, which stands for 0.
+  void UnboundOutputs(const RunResult& run, const RunOptions& options) const {
+    if (run.output_sizes.size() < 2 || !options_.differentiable) return;
+    int64_t first = 0;
+    for (size_t k = 0; k < run.output_sizes.size(); ++k) {
+      LayerCase zero = layer_;
+      zero.output_gradient.clear();
+      for (int64_t i = 0; i < std::ssize(run.output); ++i) {
+        const bool of_it = i >= first && i < first + run.output_sizes[k];
+        zero.output_gradient.push_back(of_it ? 0 : RandomCotangent(i));
+      }
+      first += run.output_sizes[k];
+      RunOptions unbound = options;
+      unbound.unbound_output = static_cast<int>(k);
+      CompareAll(absl::StrCat("without the gradient of output ", k), Run(zero, options),
+                 Run(unbound), CompareBits);
+    }
   }
 
   // Six units of rounding of F16, 2^-11, and five of BF16, 2^-8: those of what a layer stores in

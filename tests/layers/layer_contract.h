@@ -13,6 +13,8 @@ struct ContractOptions {
   // In F16 and BF16 every output and gradient is that of F64, up to float's error, rounded once.
   // It holds where the loops are ours and nothing is stored in between.
   bool rounds_once = false;
+  // Samples are independent of those of other ranks.
+  bool ranks_agree = true;
 };
 
 // Runs the case, whose sample count should be odd and small, and checks
@@ -23,7 +25,7 @@ struct ContractOptions {
 //    element's error, divided by the largest magnitude in F64 of the same output, gradient or
 //    metric, is <= 3e-3 (F16), 2e-2 (BF16);
 //  - sim and cpu: the same bits; two runs: the same bits;
-//  - in place, where allowed, and with gradients left unbound: the same bits;
+//  - in place, where allowed, with gradients left unbound, and recomputed: the same bits;
 //  - 2, 3 and more ranks than samples: the same outputs, and gradients and metrics that add up;
 //  - a ReLU that the net wants after it: applied to the output, or declined;
 //  - without training, and with one sample: the first shape's parameters and layouts; without

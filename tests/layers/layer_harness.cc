@@ -8,38 +8,19 @@
 
 #include "engine/runtime/random.h"
 #include "layers/factory.h"
+#include "tests/layers/share.h"
 #include "tests/layers/slot.h"
 
 namespace gyre {
 namespace {
 
-// Samples [begin, end) of `samples`.
-struct Share {
-  int64_t samples = 0, begin = 0, end = 0;
-
-  // Where the elements of an array that has only these samples, along `axis` of `shape`, lie in the
-  // array of all.
-  std::vector<size_t> Positions(const Shape& shape, int axis) const {
-    if (shape.rank() == 0) return {0};
-    const int64_t inner = shape.elements(axis + 1, shape.rank());
-    std::vector<size_t> positions;
-    for (int64_t outer = 0; outer < shape.elements(0, axis); ++outer) {
-      const int64_t first = outer * samples;
-      for (int64_t i = (first + begin) * inner; i < (first + end) * inner; ++i) {
-        positions.push_back(static_cast<size_t>(i));
-      }
-    }
-    return positions;
-  }
-};
-
 // One rank's layer, its memory, and the passes over it.
 class Rank {
  public:
-  Rank(Device& device, const Primitives& primitives, const RunOptions& options, const Share& share)
-      : device_(device), primitives_(primitives), options_(options), share_(share) {}
+  Rank(Device& device, const Primitives& primitives, const RunOptions& options)
+      : device_(device), primitives_(primitives), options_(options) {}
 
-  absl::Status Make(const LayerCase& local) {
+  absl::Status Make(const LayerCase& local, int64_t global_batch) {
     LayerConfig config;
     if (!google::protobuf::TextFormat::ParseFromString(local.config, &config)) {
       return absl::InternalError("not a LayerConfig: " + local.config);
@@ -47,37 +28,45 @@ class Rank {
     ASSIGN_OR_RETURN(layer_, CreateLayer(config));
     std::vector<Shape> shapes;
     std::vector<DType> dtypes;
+    std::vector<int> batch_axes;
     std::vector<uint8_t> needs_gradient;
     for (const TestInput& input : local.inputs) {
       shapes.push_back(input.shape);
       dtypes.push_back(input.is_label ? DType::kI32 : options_.compute);
-      batch_axes_.push_back(input.batch_axis);
+      batch_axes.push_back(input.batch_axis);
       needs_gradient.push_back(options_.input_gradients && !input.is_label);
     }
     InferInput infer;
     infer.inputs = shapes;
     infer.dtypes = dtypes;
-    infer.batch_axes = batch_axes_;
+    infer.batch_axes = batch_axes;
     infer.compute = options_.compute;
     infer.train = options_.train;
     infer.needs_gradient = needs_gradient;
-    infer.global_batch = share_.samples;
+    infer.global_batch = global_batch;
     infer.random_key = options_.random_key;
     infer.output_activation = options_.output_activation;
     infer.primitives = &primitives_;
     infer.same_parameters_as = options_.same_parameters_as;
     ASSIGN_OR_RETURN(spec_, layer_->Infer(infer));
     inputs_ = local.inputs.size();
+    while (inputs_ + outputs_ < spec_.states.size() &&
+           spec_.states[inputs_ + outputs_].kind == StateKind::kOutput) {
+      ++outputs_;
+    }
     return absl::OkStatus();
   }
 
-  absl::Status Allocate(const LayerCase& local) {
+  absl::Status Allocate(const LayerCase& local, uint64_t first_sample) {
     ASSIGN_OR_RETURN(stream_, device_.NewStream());
     const size_t count = spec_.states.size();
     owner_.resize(count);
+    offset_.resize(count);
     for (size_t i = 0; i < count; ++i) owner_[i] = i;
     for (const Alias& alias : spec_.aliases) {
-      if (alias.must || options_.in_place) owner_[alias.output] = owner_[alias.input];
+      if (!alias.must && !options_.in_place) continue;
+      owner_[alias.output] = owner_[alias.input];
+      offset_[alias.output] = alias.offset_bytes;
     }
     states_.resize(count);
     gradients_.resize(count);
@@ -89,22 +78,55 @@ class Rank {
     RETURN_IF_ERROR(step_.Allocate(device_, *stream_, sizeof(StepScalars)));
     StepScalars scalars;
     scalars.step = options_.step;
-    scalars.first_sample = options_.first_sample + static_cast<uint64_t>(share_.begin);
+    scalars.first_sample = first_sample;
     std::memcpy(step_.host(), &scalars, sizeof(scalars));
     RETURN_IF_ERROR(step_.Upload());
     RETURN_IF_ERROR(fault_.Allocate(device_, *stream_, sizeof(Fault)));  // poison is kNone
     for (size_t i = 0; i < inputs_; ++i) {
       RETURN_IF_ERROR(State(i).Write(ToBytes(local.inputs[i].values, spec_.states[i].dtype)));
     }
+    RETURN_IF_ERROR(SetBuffers(local.buffers));
     return PackParameters(local.parameters);
   }
 
-  absl::Status Forward(int phase) {
-    return Pass([&](const StateSpec& state) { return state.forward; }, /*gradients=*/false,
-                [&](const LayerContext& context) { return layer_->Forward(context); }, phase);
+  absl::Status Forward(int phase, bool recompute = false) {
+    return Pass(
+        [&](const StateSpec& state) {
+          const bool keeps = recompute && (state.kind == StateKind::kBuffer ||
+                                           state.kind == StateKind::kStatistic);
+          return static_cast<uint8_t>(keeps ? state.forward & ~kWrite : state.forward);
+        },
+        /*gradients=*/false, [&](const LayerContext& context) { return layer_->Forward(context); },
+        phase, recompute);
   }
 
-  absl::Status Backward(const LayerCase& whole) {
+  // Errors: Internal if forward does not write the same bits again.
+  absl::Status Recompute() {
+    std::vector<std::vector<std::byte>> before(spec_.states.size());
+    const auto again = [&](size_t i) {
+      const StateKind kind = spec_.states[i].kind;
+      return owner_[i] == i && (kind == StateKind::kOutput || kind == StateKind::kSaved);
+    };
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (!again(i)) continue;
+      ASSIGN_OR_RETURN(before[i], states_[i].Read());
+      RETURN_IF_ERROR(states_[i].Poison());
+    }
+    for (int phase = 0; phase < spec_.forward_phases; ++phase) {
+      RETURN_IF_ERROR(Annotate(Forward(phase, /*recompute=*/true), "recompute"));
+    }
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (!again(i)) continue;
+      ASSIGN_OR_RETURN(const auto after, states_[i].Read());
+      if (after == before[i]) continue;
+      return absl::InternalError(spec_.states[i].name + " was recomputed to other bits");
+    }
+    return absl::OkStatus();
+  }
+
+  // Sets the gradients of the outputs, which are this rank's share of `gradients`; forgets what
+  // backward does not declare to read.
+  absl::Status BeginBackward(const std::vector<Values>& gradients, std::vector<int64_t>& first) {
     std::vector<bool> read(spec_.states.size());
     for (size_t i = 0; i < spec_.states.size(); ++i) {
       if (spec_.states[i].backward & kRead) read[owner_[i]] = true;
@@ -112,32 +134,45 @@ class Rank {
     for (size_t i = 0; i < spec_.states.size(); ++i) {
       if (owner_[i] == i && !read[i]) RETURN_IF_ERROR(states_[i].Poison());
     }
-    const StateSpec& output = spec_.states[inputs_];
-    Doubles dy;
-    for (const size_t at : PositionsOf(inputs_)) {
-      dy.push_back(whole.output_gradient.empty() ? RandomCotangent(static_cast<int64_t>(at))
-                                                 : whole.output_gradient[at]);
+    for (size_t k = 0; k < outputs_; ++k) {
+      if (static_cast<int>(k) == options_.unbound_output) continue;
+      const StateSpec& output = spec_.states[inputs_ + k];
+      const int axis = output.batch_axis;
+      Values share = gradients[k];
+      if (output.shape.rank() > 0) {
+        share = Cut(gradients[k], axis, first[k], first[k] + output.shape[axis]);
+        first[k] += output.shape[axis];
+      }
+      RETURN_IF_ERROR(
+          Gradient(inputs_ + k).Write(ToBytes(share.values, output.dtype), offset_[inputs_ + k]));
     }
-    RETURN_IF_ERROR(Gradient(inputs_).Write(ToBytes(dy, output.dtype)));
-    return Pass([&](const StateSpec& state) { return state.backward; }, /*gradients=*/true,
-                [&](const LayerContext& context) { return layer_->Backward(context); }, 0);
+    return absl::OkStatus();
   }
 
-  // Where the elements of an input or output lie among all ranks'.
-  std::vector<size_t> PositionsOf(size_t i) const {
-    const StateSpec& state = spec_.states[i];
-    return share_.Positions(state.shape, i < inputs_ ? batch_axes_[i] : state.batch_axis);
+  absl::Status Backward(int phase) {
+    return Pass([&](const StateSpec& state) { return state.backward; }, /*gradients=*/true,
+                [&](const LayerContext& context) { return layer_->Backward(context); }, phase);
   }
+
+  absl::StatusOr<Values> Output(size_t k) {
+    const StateSpec& state = spec_.states[inputs_ + k];
+    ASSIGN_OR_RETURN(Doubles values, StateValues(inputs_ + k));
+    return Values{state.shape, std::move(values)};
+  }
+  size_t outputs() const { return outputs_; }
+  int batch_axis(size_t state) const { return spec_.states[state].batch_axis; }
+
   absl::StatusOr<Doubles> StateValues(size_t i) {
     RETURN_IF_ERROR(State(i).Download());
-    return ToDoubles(State(i).host(), spec_.states[i].shape, spec_.states[i].dtype);
+    return ToDoubles(State(i).host() + offset_[i], spec_.states[i].shape, spec_.states[i].dtype);
   }
   absl::Status SetStateValues(size_t i, const Doubles& values) {
     return State(i).Write(ToBytes(values, spec_.states[i].dtype));
   }
-  absl::StatusOr<Doubles> InputGradient(size_t i) {
+  absl::StatusOr<Values> InputGradient(size_t i) {
     RETURN_IF_ERROR(Gradient(i).Download());
-    return ToDoubles(Gradient(i).host(), spec_.states[i].shape, spec_.states[i].dtype);
+    const Shape& shape = spec_.states[i].shape;
+    return Values{shape, ToDoubles(Gradient(i).host(), shape, spec_.states[i].dtype)};
   }
   // Canonical.
   absl::StatusOr<Doubles> Parameter(size_t i, bool gradient) {
@@ -165,8 +200,25 @@ class Rank {
   }
 
  private:
+  bool HasOutputGradient(size_t i) const {
+    return i >= inputs_ && i < inputs_ + outputs_ &&
+           static_cast<int>(i - inputs_) != options_.unbound_output;
+  }
   Slot& State(size_t i) { return states_[owner_[i]]; }
   Slot& Gradient(size_t i) { return gradients_[owner_[i]]; }
+
+  absl::Status SetBuffers(const std::vector<Doubles>& given) {
+    size_t buffer = 0;
+    for (size_t i = 0; i < spec_.states.size(); ++i) {
+      const StateSpec& state = spec_.states[i];
+      if (state.kind != StateKind::kBuffer) continue;
+      Initialize(state.initializer, /*key=*/1, {State(i).host(), state.shape, state.dtype});
+      RETURN_IF_ERROR(State(i).Upload());
+      if (!given.empty()) RETURN_IF_ERROR(SetStateValues(i, given[buffer]));
+      ++buffer;
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status PackParameters(const std::vector<Doubles>& given) {
     size_t parameter = 0;
@@ -188,7 +240,8 @@ class Rank {
 
   // Binds what `access_of` declares, calls `run`, and checks that the rest kept its bytes.
   template <typename AccessOf, typename Run>
-  absl::Status Pass(AccessOf access_of, bool gradients, Run run, int phase) {
+  absl::Status Pass(AccessOf access_of, bool gradients, Run run, int phase,
+                    bool recompute = false) {
     const size_t count = spec_.states.size();
     std::vector<Tensor> states(count), bound_gradients(count);
     std::vector<bool> written(count), gradient_written(count);
@@ -196,10 +249,15 @@ class Rank {
     for (size_t i = 0; i < count; ++i) {
       const StateSpec& state = spec_.states[i];
       const uint8_t access = access_of(state);
-      if (access != kNone) states[i] = {State(i).device(), state.shape, state.dtype};
+      const auto view = [&](Slot& slot) {
+        return Tensor{static_cast<std::byte*>(slot.device()) + offset_[i], state.shape,
+                      state.dtype};
+      };
+      if (state.kind == StateKind::kScratch) RETURN_IF_ERROR(State(i).Poison());
+      if (access != kNone) states[i] = view(State(i));
       if (access & kWrite) written[owner_[i]] = true;
-      if (gradients && (state.kind == StateKind::kOutput || HasGradient(i))) {
-        bound_gradients[i] = {Gradient(i).device(), state.shape, state.dtype};
+      if (gradients && (HasOutputGradient(i) || HasGradient(i))) {
+        bound_gradients[i] = view(Gradient(i));
       }
       if (HasGradient(i)) gradient_written[owner_[i]] = true;
     }
@@ -208,9 +266,9 @@ class Rank {
       ASSIGN_OR_RETURN(before[i], states_[i].Read());
       ASSIGN_OR_RETURN(gradient_before[i], gradients_[i].Read());
     }
-    RETURN_IF_ERROR(run(LayerContext{*stream_, states, bound_gradients,
-                                     static_cast<const StepScalars*>(step_.device()),
-                                     static_cast<Fault*>(fault_.device()), /*layer=*/7, phase}));
+    RETURN_IF_ERROR(run(LayerContext{
+        *stream_, states, bound_gradients, static_cast<const StepScalars*>(step_.device()),
+        static_cast<Fault*>(fault_.device()), /*layer=*/7, phase, recompute}));
     RETURN_IF_ERROR(stream_->Synchronize());
     for (size_t i = 0; i < count; ++i) {
       if (owner_[i] != i) continue;
@@ -231,23 +289,17 @@ class Rank {
   Device& device_;
   const Primitives& primitives_;
   const RunOptions& options_;
-  const Share share_;
-  std::vector<int> batch_axes_;  // of the inputs
   std::unique_ptr<Layer> layer_;
   LayerSpec spec_;
-  size_t inputs_ = 0;  // and so the index of the output
+  size_t inputs_ = 0, outputs_ = 0;
   std::unique_ptr<Stream> stream_;
-  std::vector<size_t> owner_;  // for each state, the one whose memory it shares
+  std::vector<size_t> owner_;   // for each state, the one whose memory it shares
+  std::vector<size_t> offset_;  // and from which byte on
   std::vector<Slot> states_, gradients_;
   Slot step_, fault_;
 };
 
-void Place(const std::vector<size_t>& positions, const Doubles& from, Doubles& to) {
-  for (size_t i = 0; i < positions.size(); ++i) {
-    if (positions[i] >= to.size()) to.resize(positions[i] + 1);
-    to[positions[i]] = from[i];
-  }
-}
+using Ranks = std::vector<std::unique_ptr<Rank>>;
 
 void Add(Doubles& to, const Doubles& from) {
   if (to.empty()) to.resize(from.size());
@@ -255,7 +307,7 @@ void Add(Doubles& to, const Doubles& from) {
 }
 
 // What the net's ranks do together.
-absl::Status SumOverRanks(std::vector<std::unique_ptr<Rank>>& ranks, size_t state) {
+absl::Status SumOverRanks(Ranks& ranks, size_t state) {
   Doubles sum;
   for (auto& rank : ranks) {
     ASSIGN_OR_RETURN(const Doubles values, rank->StateValues(state));
@@ -265,39 +317,65 @@ absl::Status SumOverRanks(std::vector<std::unique_ptr<Rank>>& ranks, size_t stat
   return absl::OkStatus();
 }
 
-absl::Status CollectForward(Rank& rank, size_t output, RunResult& result) {
-  ASSIGN_OR_RETURN(const Doubles values, rank.StateValues(output));
-  const Shape& shape = rank.spec().states[output].shape;
-  if (shape.rank() == 0) {
-    Add(result.output, values);
-  } else {
-    Place(rank.PositionsOf(output), values, result.output);
+// Also says what each output is as a whole.
+absl::StatusOr<std::vector<Values>> CollectForward(Ranks& ranks, RunResult& result) {
+  std::vector<Values> outputs;
+  const size_t inputs = result.input_gradients.size();
+  for (size_t k = 0; k < ranks[0]->outputs(); ++k) {
+    std::vector<Values> parts;
+    for (auto& rank : ranks) {
+      ASSIGN_OR_RETURN(parts.emplace_back(), rank->Output(k));
+    }
+    outputs.push_back(Join(parts, ranks[0]->batch_axis(inputs + k)));
+    const Doubles& values = outputs.back().values;
+    result.output.insert(result.output.end(), values.begin(), values.end());
+    result.output_sizes.push_back(static_cast<int64_t>(values.size()));
   }
-  if (const int metric = rank.spec().metric; metric >= 0) {
-    ASSIGN_OR_RETURN(const Doubles sums, rank.StateValues(static_cast<size_t>(metric)));
-    Add(result.metric, sums);
+  for (auto& rank : ranks) {
+    if (const int metric = rank->spec().metric; metric >= 0) {
+      ASSIGN_OR_RETURN(const Doubles sums, rank->StateValues(static_cast<size_t>(metric)));
+      Add(result.metric, sums);
+    }
+    ASSIGN_OR_RETURN(const Fault fault, rank->TheFault());
+    result.fault.word = std::min(result.fault.word, fault.word);
   }
-  ASSIGN_OR_RETURN(const Fault fault, rank.TheFault());
-  result.fault.word = std::min(result.fault.word, fault.word);
+  for (size_t i = 0; i < result.spec.states.size(); ++i) {
+    if (result.spec.states[i].kind != StateKind::kBuffer) continue;
+    ASSIGN_OR_RETURN(result.buffers.emplace_back(), ranks[0]->StateValues(i));
+  }
+  return outputs;
+}
+
+absl::Status CollectBackward(const LayerCase& layer, Ranks& ranks, RunResult& result) {
+  size_t parameter = 0;
+  for (size_t i = 0; i < result.spec.states.size(); ++i) {
+    const bool is_parameter = result.spec.states[i].kind == StateKind::kParameter;
+    if (i >= layer.inputs.size() && !is_parameter) continue;
+    const size_t at = is_parameter ? parameter++ : i;
+    if (!ranks[0]->HasGradient(i)) continue;
+    std::vector<Values> parts;
+    for (auto& rank : ranks) {
+      if (is_parameter) {
+        ASSIGN_OR_RETURN(const Doubles values, rank->Parameter(i, /*gradient=*/true));
+        Add(result.parameter_gradients[at], values);
+      } else {
+        ASSIGN_OR_RETURN(parts.emplace_back(), rank->InputGradient(i));
+      }
+    }
+    if (!is_parameter) result.input_gradients[at] = Join(parts, layer.inputs[i].batch_axis).values;
+  }
   return absl::OkStatus();
 }
 
-absl::Status CollectBackward(Rank& rank, size_t inputs, RunResult& result) {
-  size_t parameter = 0;
-  for (size_t i = 0; i < rank.spec().states.size(); ++i) {
-    const bool is_parameter = rank.spec().states[i].kind == StateKind::kParameter;
-    if (i >= inputs && !is_parameter) continue;
-    const size_t at = is_parameter ? parameter++ : i;
-    if (!rank.HasGradient(i)) continue;
-    if (is_parameter) {
-      ASSIGN_OR_RETURN(const Doubles values, rank.Parameter(i, /*gradient=*/true));
-      Add(result.parameter_gradients[at], values);
-    } else {
-      ASSIGN_OR_RETURN(const Doubles values, rank.InputGradient(i));
-      Place(rank.PositionsOf(i), values, result.input_gradients[at]);
+// dL/doutput of each output, in place of its values.
+void SetOutputGradients(const LayerCase& layer, std::vector<Values>& outputs) {
+  int64_t at = 0;
+  for (Values& output : outputs) {
+    for (double& dy : output.values) {
+      dy = layer.output_gradient.empty() ? RandomCotangent(at) : layer.output_gradient[at];
+      ++at;
     }
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -308,12 +386,7 @@ TestInput Real(const Shape& shape, Doubles values) {
 }
 
 TestInput Labels(const std::vector<int32_t>& labels) {
-  return Labels({static_cast<int64_t>(labels.size())}, labels);
-}
-
-TestInput Labels(const Shape& shape, const std::vector<int32_t>& labels) {
-  GYRE_CHECK(static_cast<int64_t>(labels.size()) == shape.elements());
-  return {shape, true, Doubles(labels.begin(), labels.end())};
+  return {Shape{static_cast<int64_t>(labels.size())}, true, Doubles(labels.begin(), labels.end())};
 }
 
 TestInput Distinct(const Shape& shape, uint64_t seed, double scale) {
@@ -331,20 +404,11 @@ TestInput Distinct(const Shape& shape, uint64_t seed, double scale) {
 LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end) {
   LayerCase part = whole;
   for (TestInput& input : part.inputs) {
-    Doubles values;
-    for (const size_t at :
-         Share{input.samples(), begin, end}.Positions(input.shape, input.batch_axis)) {
-      values.push_back(input.values[at]);
-    }
-    input.values = std::move(values);
-    input.shape = input.shape.With(input.batch_axis, end - begin);
+    Values cut = Cut({input.shape, input.values}, input.batch_axis, begin, end);
+    input.shape = cut.shape;
+    input.values = std::move(cut.values);
   }
   return part;
-}
-
-TestInput Along(int batch_axis, TestInput input) {
-  input.batch_axis = batch_axis;
-  return input;
 }
 
 double RandomCotangent(int64_t i) {
@@ -358,43 +422,53 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int r = 0; r < options.ranks; ++r) {
     const int64_t begin = samples * r / options.ranks, end = samples * (r + 1) / options.ranks;
-    ranks.push_back(std::make_unique<Rank>(*opened.device, *opened.primitives, options,
-                                           Share{samples, begin, end}));
+    ranks.push_back(std::make_unique<Rank>(*opened.device, *opened.primitives, options));
     const LayerCase local = options.ranks == 1 ? layer : Slice(layer, begin, end);
-    RETURN_IF_ERROR(ranks.back()->Make(local));
-    RETURN_IF_ERROR(ranks.back()->Allocate(local));
+    RETURN_IF_ERROR(ranks.back()->Make(local, samples));
+    RETURN_IF_ERROR(
+        ranks.back()->Allocate(local, options.first_sample + static_cast<uint64_t>(begin)));
   }
   RunResult result;
   result.spec = ranks[0]->spec();
-  const size_t inputs = layer.inputs.size(), output = inputs;
+  result.input_gradients.resize(layer.inputs.size());
   for (size_t i = 0; i < result.spec.states.size(); ++i) {
     if (result.spec.states[i].kind != StateKind::kParameter) continue;
     ASSIGN_OR_RETURN(result.parameters.emplace_back(), ranks[0]->Parameter(i, /*gradient=*/false));
   }
+  const auto sum = [&](size_t state) { return SumOverRanks(ranks, state); };
   RETURN_IF_ERROR(RunPhases(
       result.spec, result.spec.forward_phases, &StateSpec::summed_after,
       [&](int phase) {
         for (auto& rank : ranks) RETURN_IF_ERROR(rank->Forward(phase));
         return absl::OkStatus();
       },
-      [&](size_t state) { return SumOverRanks(ranks, state); }));
-  for (auto& rank : ranks) RETURN_IF_ERROR(CollectForward(*rank, output, result));
-  result.output_shape = result.spec.states[output].shape;
-  if (!options.train || !options.backward) return result;
-  result.input_gradients.resize(inputs);
-  result.parameter_gradients.resize(result.parameters.size());
+      sum));
   for (auto& rank : ranks) {
-    RETURN_IF_ERROR(rank->Backward(layer));
-    RETURN_IF_ERROR(CollectBackward(*rank, inputs, result));
+    if (options.recompute) RETURN_IF_ERROR(rank->Recompute());
   }
+  ASSIGN_OR_RETURN(std::vector<Values> outputs, CollectForward(ranks, result));
+  result.output_shape = result.spec.states[layer.inputs.size()].shape;
+  if (!options.train || !options.backward) return result;
+  result.parameter_gradients.resize(result.parameters.size());
+  SetOutputGradients(layer, outputs);
+  std::vector<int64_t> first(outputs.size());
+  for (auto& rank : ranks) RETURN_IF_ERROR(rank->BeginBackward(outputs, first));
+  RETURN_IF_ERROR(RunPhases(
+      result.spec, result.spec.backward_phases, &StateSpec::summed_after_backward,
+      [&](int phase) {
+        for (auto& rank : ranks) RETURN_IF_ERROR(rank->Backward(phase));
+        return absl::OkStatus();
+      },
+      sum));
+  RETURN_IF_ERROR(CollectBackward(layer, ranks, result));
   return result;
 }
 
 std::string Refusal(const LayerCase& layer, const RunOptions& options) {
   const TestDevice opened = OpenTestDevice(options.device, options.threads);
-  const bool samples = !layer.inputs.empty() && layer.inputs[0].shape.rank() > 0;
-  const Share all{.samples = samples ? layer.samples() : 0};
-  const absl::Status status = Rank(*opened.device, *opened.primitives, options, all).Make(layer);
+  Rank rank(*opened.device, *opened.primitives, options);
+  const absl::Status status = rank.Make(
+      layer, layer.inputs.empty() || layer.inputs[0].shape.rank() == 0 ? 0 : layer.samples());
   if (status.ok()) return "";
   return absl::IsInvalidArgument(status) ? std::string(status.message()) : status.ToString();
 }

@@ -20,9 +20,7 @@ struct TestInput {
   Shape shape;
   bool is_label = false;  // I32; otherwise of the compute type
   Doubles values;         // shape.elements()
-  int batch_axis = 0;     // of the samples
-
-  int64_t samples() const { return shape[batch_axis]; }
+  int batch_axis = 0;
 };
 
 // What layers compute in.
@@ -30,7 +28,6 @@ inline constexpr DType kRealTypes[] = {DType::kF64, DType::kF32, DType::kF16, DT
 
 TestInput Real(const Shape& shape, Doubles values);
 TestInput Labels(const std::vector<int32_t>& labels);
-TestInput Labels(const Shape& shape, const std::vector<int32_t>& labels);
 // Distinct values within [-scale, scale], in random order, none of them 0 and no two closer than
 // scale / elements: safe for central differences around kinks and maxima.
 TestInput Distinct(const Shape& shape, uint64_t seed, double scale = 2);
@@ -40,17 +37,16 @@ struct LayerCase {
   std::vector<TestInput> inputs;
   // Canonical values of each parameter, in order; empty: random, the same in every run.
   std::vector<Doubles> parameters = {};
-  // dL/doutput over all ranks; empty: random.
+  // dL/doutput over all ranks, of all outputs one after another; empty: random.
   Doubles output_gradient = {};
+  // Values of each buffer, in order; empty: its first ones.
+  std::vector<Doubles> buffers = {};
 
-  int64_t samples() const { return inputs[0].samples(); }
+  int64_t samples() const { return inputs[0].shape[inputs[0].batch_axis]; }
 };
 
 // The case of samples [begin, end) alone.  Preconditions: random output gradients.
 LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end);
-
-// The input with its samples along that axis; its values stay where they are.
-TestInput Along(int batch_axis, TestInput input);
 
 struct RunOptions {
   DeviceKind device = NamedDevice().value_or(DeviceKind::kCpu);
@@ -61,6 +57,10 @@ struct RunOptions {
   bool input_gradients = true;      // bind them, for real inputs
   bool parameter_gradients = true;  // bind them
   bool in_place = false;            // where the layer allows it
+  int unbound_output = -1;          // whose gradient is not bound, since no loss depends on it
+  // Forward runs once more, with what it wrote poisoned but for buffers and statistics, and must
+  // write the same bits.
+  bool recompute = false;
   Activation output_activation = Activation::kNone;
   int ranks = 1;  // that share the samples, nearly equally
   const LayerSpec* same_parameters_as = nullptr;
@@ -68,11 +68,13 @@ struct RunOptions {
 };
 
 struct RunResult {
-  LayerSpec spec;  // of the first rank
-  Shape output_shape;
-  Doubles output;  // all ranks', put together along the axis of samples; scalars added
+  LayerSpec spec;      // of the first rank
+  Shape output_shape;  // of the first rank, and its first output
+  Doubles output;      // of all ranks, joined along the axis of samples; scalars added
+  std::vector<int64_t> output_sizes;                     // how much of it each output has
   std::vector<Doubles> parameters, parameter_gradients;  // canonical; gradients added over ranks
-  std::vector<Doubles> input_gradients;                  // put together likewise; labels: empty
+  std::vector<Doubles> input_gradients;                  // joined as outputs are; labels: empty
+  std::vector<Doubles> buffers;                          // after forward, of the first rank
   Doubles metric;                                        // added over ranks; empty if there is none
   Fault fault;                                           // the smallest of any rank
 };

@@ -73,9 +73,10 @@ absl::Status Slot::Download() {
   return absl::InternalError("written beyond its end");
 }
 
-absl::Status Slot::Write(const std::vector<std::byte>& bytes) {
-  GYRE_CHECK(bytes.size() == bytes_);
-  std::copy(bytes.begin(), bytes.end(), host_.data());
+absl::Status Slot::Write(const std::vector<std::byte>& bytes, size_t offset) {
+  GYRE_CHECK(offset <= bytes_ && bytes.size() <= bytes_ - offset);
+  RETURN_IF_ERROR(Download());  // what is around
+  std::copy(bytes.begin(), bytes.end(), host_.data() + offset);
   return Upload();
 }
 

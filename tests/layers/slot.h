@@ -26,7 +26,7 @@ class Slot {
   absl::Status Poison();
   absl::Status Upload();    // host() -> device()
   absl::Status Download();  // device() -> host().  Errors: Internal if the guard was written.
-  absl::Status Write(const std::vector<std::byte>& bytes);
+  absl::Status Write(const std::vector<std::byte>& bytes, size_t offset = 0);
   absl::StatusOr<std::vector<std::byte>> Read();
 
   std::byte* host() { return host_.data(); }

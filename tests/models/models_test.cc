@@ -9,15 +9,21 @@ namespace {
 struct Expected {
   const char* model;
   int64_t parameters, layers;
+  double gmacs;  // multiply-adds of convolutions and dense layers an image, in 10^9; 0: not published
 };
 
 class ModelsTest : public testing::TestWithParam<Expected> {};
 
-// torchvision counts 61,100,840 in alexnet and 132,863,336 in vgg11.
+// Parameters and multiply-adds as torchvision's documentation has them.
 INSTANTIATE_TEST_SUITE_P(, ModelsTest,
-                         testing::Values(Expected{"alexnet", 61100840, 8},
-                                         Expected{"lenet", 431080, 4}, Expected{"mlp", 235146, 3},
-                                         Expected{"vgg", 132863336, 11}),
+                         testing::Values(Expected{"alexnet", 61100840, 8, 0.71},
+                                         Expected{"fashion_resnet", 272186, 22, 0},
+                                         Expected{"lenet", 431080, 4, 0},
+                                         Expected{"mlp", 235146, 3, 0},
+                                         Expected{"resnet18", 11689512, 21, 1.81},
+                                         Expected{"resnet50", 25557032, 54, 4.09},
+                                         Expected{"vgg", 132863336, 11, 7.61},
+                                         Expected{"vgg19", 143667240, 19, 19.63}),
                          [](const auto& info) { return std::string(info.param.model); });
 
 TEST_P(ModelsTest, HasTheParametersOfItsSource) {
@@ -29,11 +35,20 @@ TEST_P(ModelsTest, HasTheParametersOfItsSource) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   int64_t parameters = 0, weights = 0;
   for (const Parameter& parameter : plan->parameters.all()) {
+    if (parameter.spec.kind != StateKind::kParameter) continue;  // running statistics
     parameters += parameter.spec.parts[0].shape.elements();
     weights += parameter.spec.name == "weight" ? 1 : 0;
   }
   EXPECT_EQ(parameters, GetParam().parameters);
   EXPECT_EQ(weights, GetParam().layers);
+  if (GetParam().gmacs == 0) return;
+  double flops = 0;
+  for (const NetNode& node : plan->train->spec.nodes) {
+    const bool products = node.config->has_conv2d() || node.config->has_dense();
+    if (products) flops += node.spec.forward_flops;
+  }
+  // Biases are additions of ours.
+  EXPECT_NEAR(flops / 2 / 2e9, GetParam().gmacs, 0.005 + 0.003 * GetParam().gmacs);
 }
 
 }  // namespace

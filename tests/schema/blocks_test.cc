@@ -29,6 +29,7 @@ std::string Layers(const std::string& text, std::vector<std::string> overrides =
     for (const Source& input : node.inputs) {
       inputs.push_back(input.is_net_input ? net->message->input(input.index).name()
                                           : graph->nodes[input.index].config->name());
+      if (input.output > 0) absl::StrAppend(&inputs.back(), ":", input.output);
     }
     layers.push_back(absl::StrCat(node.config->name(), "<", absl::StrJoin(inputs, ",")));
   }
@@ -74,6 +75,13 @@ TEST(Blocks, Inputs) {
        "relu {} }",
        "a-1-y<label a-1-z<a-1-y,label a-2-y<a-1-z a-2-z<a-2-y,a-1-z a-3-y<a-2-z a-3-z<a-3-y,a-2-z "
        "b<a-3-z"},
+      // An output by its number.
+      {"block { name: 's' input: 'x' layer { name: 'p' input: 'x' split {} } layer { name: 'q' "
+       "input: "
+       "'p:1' relu {} } } layer { name: 'a' use { block: 's' } } layer { name: 'b' input: 'a' relu "
+       "{} "
+       "}",
+       "a-p<image a-q<a-p:1 b<a-q"},
       // A user below another; a name of the net's; an inner name that hides it.
       {"layer { name: 'b' input: 'a' relu {} } layer { name: 'a' input: 'image' use { block: 'r' } "
        "}",

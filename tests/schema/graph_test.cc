@@ -62,6 +62,26 @@ TEST(Graph, TheSameInputTwice) {
             "a<image b<a,a");
 }
 
+TEST(Graph, OutputsByNumber) {
+  const Parsed<NetConfig> net = Net(std::string(kInputs) +
+                                    "layer { name: 'a' input: 'image' split {} }"
+                                    "layer { name: 'b' input: ['a:2', 'a', 'a:0'] add {} }");
+  const auto graph = BuildGraph(net, LayerConfig::TRAIN);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  std::vector<int> outputs;
+  for (const Source& source : graph->nodes[1].inputs) outputs.push_back(source.output);
+  EXPECT_EQ(outputs, (std::vector<int>{2, 0, 0}));
+  for (const char* bad : {"a:", "a:x", "a:-1", "a:1:0", "a:10000"}) {
+    EXPECT_EQ(Summary(std::string(kInputs) + "layer { name: 'a' input: 'image' split {} }\n" +
+                      "layer { name: 'b' input: '" + bad + "' relu {} }"),
+              std::string("n:3:19: layer \"b\": input \"") + bad +
+                  "\": expected NAME, or NAME:K with K the number of one of its outputs");
+  }
+  EXPECT_EQ(Summary(std::string(kInputs) + "layer { name: 'b' input: 'image:1' relu {} }"),
+            "n:2:19: layer \"b\": input \"image:1\": \"image\" is an input of the net, not a layer "
+            "with several outputs");
+}
+
 TEST(Graph, Phases) {
   const std::string text = std::string(kInputs) +
                            "layer { name: 'a' phase: TEST relu {} }"

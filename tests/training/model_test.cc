@@ -20,7 +20,6 @@ constexpr char kNet[] = R"(
   layer { name: "conv" conv2d { filters: 3 kernel: 3 padding: 1 } }
   layer { name: "relu" relu {} }
   layer { name: "pool" pool2d { kind: AVERAGE kernel: 2 } }
-  layer { name: "flat" flatten {} }
   layer { name: "fc" dense { outputs: 4 } }
   layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
   layer { name: "acc" input: "fc" input: "label" accuracy {} })";
@@ -119,7 +118,7 @@ TEST(Model, FrozenLayersCostNoBackward) {
       {"weight,bias", "weight", {"fc1", "fc2", "loss"}, {"fc2.weight", "fc2.bias", "fc1.bias"}},
       {"weight",
        "weight,bias",
-       {"conv", "pool", "flat", "fc1", "fc2", "loss"},
+       {"conv", "pool", "fc1", "fc2", "loss"},
        {"fc2.weight", "fc2.bias", "conv.bias"}}};
   const Primitives primitives(DeviceKind::kCpu, 1);
   for (const auto& c : cases) {
@@ -128,7 +127,6 @@ TEST(Model, FrozenLayersCostNoBackward) {
                         input { name: "label" type: LABEL }
                         layer { name: "conv" conv2d { filters: 3 kernel: 3 )",
                      frozen(c.conv), R"(} } layer { name: "pool" pool2d { kernel: 2 } }
-                        layer { name: "flat" flatten {} }
                         layer { name: "fc1" dense { outputs: 6 )",
                      frozen(c.fc1), R"(} } layer { name: "fc2" dense { outputs: 4 } }
                         layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy {} }
@@ -155,23 +153,6 @@ TEST(Model, FrozenLayersCostNoBackward) {
       EXPECT_EQ(plan->train->trace.gradients[p] >= 0, trained);
     }
   }
-}
-
-// What nets of other batch sizes share cannot have a row a sample.
-TEST(ParameterSetTest, FindsByNameAndSize) {
-  ParameterSet set;
-  StateSpec rows;
-  rows.name = "rows";
-  rows.kind = StateKind::kBuffer;
-  rows.shape = Shape{5, 3};
-  set.Add({.layer = "lstm", .spec = rows, .owner = nullptr});
-  EXPECT_EQ(*set.Find("lstm", rows), 0);
-  EXPECT_TRUE(absl::IsNotFound(set.Find("other", rows).status()));
-  rows.shape = Shape{4, 3};
-  EXPECT_EQ(set.Find("lstm", rows).status(),
-            absl::InvalidArgumentError("rows is [5, 3] F32 in the training net, but would be "
-                                       "[4, 3] F32 here; nets of other batch sizes share it, so "
-                                       "it cannot depend on the batch"));
 }
 
 }  // namespace

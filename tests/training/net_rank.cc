@@ -79,9 +79,9 @@ std::vector<Metric> NetRank::Forward(const Net::SumStatistic& sum) {
   return metrics;
 }
 
-std::vector<int> NetRank::Backward() {
+std::vector<int> NetRank::Backward(const Net::SumStatistic& sum) {
   std::vector<int> buckets;
-  const absl::Status status = net().Backward(*stream_, [&](int bucket) {
+  const absl::Status status = net().Backward(*stream_, sum, [&](int bucket) {
     buckets.push_back(bucket);
     return absl::OkStatus();
   });

@@ -29,7 +29,7 @@ class NetRank {
   std::vector<Metric> Forward(const Net::SumStatistic& sum = LeaveStatistic);
   double Loss() { return TotalLoss(Forward()); }
   // The buckets, as they were finished.
-  std::vector<int> Backward();
+  std::vector<int> Backward(const Net::SumStatistic& sum = LeaveStatistic);
 
   std::vector<std::byte> GradientBytes(size_t parameter);
   std::vector<double> Gradient(size_t parameter);  // of F64
@@ -72,7 +72,6 @@ inline constexpr char kConvNet[] = R"(
 
 // Two heads on one trunk, one of them through another layer, and three losses.
 inline constexpr char kForkedNet[] = R"(
-  layer { name: "flat" flatten {} }
   layer { name: "trunk" dense { outputs: 6 } }
   layer { name: "relu" relu { negative_slope: 0.2 } }
   layer { name: "a" input: "relu" dense { outputs: 4 } }
@@ -84,5 +83,42 @@ inline constexpr char kForkedNet[] = R"(
   layer { name: "loss_c" input: "c" input: "label"
           softmax_cross_entropy { loss_weight: 2 ignore_label: 1 } }
   layer { name: "loss_a2" input: "a" input: "label" softmax_cross_entropy { loss_weight: 0.5 } })";
+
+// Parts of sequences, as views where samples lie along axis 1 (K x 5 x 4 doubles are whole lines of
+// memory): one that nobody reads, one with two readers, a part of a part; and one copied.
+inline constexpr char kPartedNet[] = R"(
+  layer { name: "flat" flatten {} }
+  layer { name: "fc" dense { outputs: 60 } }
+  layer { name: "rows" reshape { dims: [15, 4] } }
+  layer { name: "sequence" transpose { axes: [1, 0, 2] } }
+  layer { name: "parts" split { axis: 0 sizes: [2, 4, 9] } }
+  layer { name: "relu" input: "parts" relu { negative_slope: 0.2 } }
+  layer { name: "inner" input: "parts:2" slice { axis: 0 begin: 2 end: 8 } }
+  layer { name: "both" input: "relu" input: "inner" input: "parts:2" concat { axis: 0 } }
+  layer { name: "back" transpose { axes: [1, 0, 2] } }
+  layer { name: "wide" slice { axis: 2 begin: 1 } }
+  layer { name: "flat2" flatten {} }
+  layer { name: "out" dense { outputs: 4 } }
+  layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} })";
+
+// One weight for three layers, two of them on one path.
+inline constexpr char kSharedNet[] = R"(
+  layer { name: "flat" flatten {} }
+  layer { name: "fc" dense { outputs: 6 } }
+  layer { name: "a" dense { outputs: 6 weight { name: "w" } } }
+  layer { name: "b" dense { outputs: 6 weight { name: "w" } bias { name: "c" } } }
+  layer { name: "d" input: "fc" dense { outputs: 6 weight { name: "w" } bias { name: "c" } } }
+  layer { name: "sum" input: "b" input: "d" add {} }
+  layer { name: "out" dense { outputs: 4 } }
+  layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} })";
+
+// Statistics over ranks in forward and in backward.
+inline constexpr char kNormNet[] = R"(
+  layer { name: "conv" conv2d { filters: 3 kernel: 3 use_bias: false } }
+  layer { name: "norm" batch_norm { synchronised: true } }
+  layer { name: "relu" relu {} }
+  layer { name: "flat" flatten {} }
+  layer { name: "out" dense { outputs: 4 } }
+  layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} })";
 
 }  // namespace gyre

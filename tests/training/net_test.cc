@@ -46,7 +46,6 @@ TEST(NetTest, WorksInPlaceOnlyWhereNobodyReadsTheInputAgain) {
       {kForkedNet, "relu", "trunk", false},
       // Nobody writes into an input of the net.
       {R"(layer { name: "relu" input: "image" relu {} }
-          layer { name: "flat" flatten {} }
           layer { name: "fc" dense { outputs: 4 } }
           layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })",
        "relu", "image", false},
@@ -85,7 +84,6 @@ TEST(NetTest, AProducerAppliesTheReluAfterIt) {
   const std::string layers = R"(
     layer { name: "conv" conv2d { filters: 3 kernel: 3 } }
     layer { name: "relu1" RELU }
-    layer { name: "flat" flatten {} }
     layer { name: "fc1" dense { outputs: 6 } }
     layer { name: "relu2" RELU }
     layer { name: "fc2" dense { outputs: 4 } }
@@ -110,21 +108,17 @@ TEST(NetTest, AReluComesAfterAMaxPoolThatReadsItAlone) {
     layer { name: "pool2" pool2d { kind: AVERAGE kernel: 2 stride: 1 } }
     layer { name: "relu3" input: "conv" RELU }
     layer { name: "pool3" pool2d { kind: MAX kernel: 2 } }
-    layer { name: "flat1" input: "pool2" flatten {} }
-    layer { name: "fc1" dense { outputs: 4 } }
+    layer { name: "fc1" input: "pool2" dense { outputs: 4 } }
     layer { name: "loss1" input: "fc1" input: "label" softmax_cross_entropy {} }
-    layer { name: "flat2" input: "pool3" flatten {} }
-    layer { name: "fc2" dense { outputs: 4 } }
+    layer { name: "fc2" input: "pool3" dense { outputs: 4 } }
     layer { name: "loss2" input: "fc2" input: "label" softmax_cross_entropy {} }
-    layer { name: "flat3" input: "relu3" flatten {} }
-    layer { name: "fc3" dense { outputs: 4 } }
+    layer { name: "fc3" input: "relu3" dense { outputs: 4 } }
     layer { name: "loss3" input: "fc3" input: "label" softmax_cross_entropy {} })";
   NetRank moved(Fused(layers)), plain(Plain(layers));
   const NetSpec& net = moved.spec();
   EXPECT_EQ(ValueNamed(net, "relu1").shape, ValueNamed(net, "pool1").shape);
   EXPECT_NE(ValueNamed(net, "relu2").shape, ValueNamed(net, "pool2").shape);  // an average
-  EXPECT_NE(ValueNamed(net, "relu3").shape,
-            ValueNamed(net, "pool3").shape);  // "flat3" reads it too
+  EXPECT_NE(ValueNamed(net, "relu3").shape, ValueNamed(net, "pool3").shape);  // "fc3" reads it too
   ExpectSameStep(moved, plain);
 }
 
@@ -135,7 +129,6 @@ TEST(NetTest, NaNWeightsMakeTheLossNaN) {
       layer { name: "conv1" conv2d { filters: 3 kernel: 3 } }
       layer { name: "pool1" pool2d { kernel: 2 } }
       layer { name: "relu1" relu {} }
-      layer { name: "flat" flatten {} }
       layer { name: "fc" dense { outputs: 4 } }
       layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })",
                  dtype);
@@ -173,9 +166,9 @@ TEST(NetTest, SimGivesTheBitsOfCpu) {
 
 // The sum over ranks of losses and gradients is that of one rank, with labels to ignore as well: a
 // rank may even have nothing but ignored ones.
-TEST(NetTest, RanksAddUpToOneRank) {
+void ExpectRanksAddUp(const char* layers) {
   constexpr int64_t kBatch = 7;
-  NetRank one(kForkedNet, DType::kF64, kBatch);
+  NetRank one(layers, DType::kF64, kBatch);
   const std::vector<Metric> expected = one.Forward();
   one.Backward();
   for (int ranks : {2, 3, 7}) {
@@ -190,11 +183,12 @@ TEST(NetTest, RanksAddUpToOneRank) {
               return std::move(communicators[static_cast<size_t>(r)]);
             },
             "ring");
-        NetRank rank(kForkedNet, DType::kF64, kBatch, NewCpuDevice({}), r, ranks);
+        NetRank rank(layers, DType::kF64, kBatch, NewCpuDevice({}), r, ranks);
         metrics[r] = rank.Forward(StatisticSummer(*communication));
-        rank.Backward();
+        rank.Backward(StatisticSummer(*communication));
         for (size_t p = 0; p < rank.parameters().size(); ++p) {
-          gradients[r].push_back(rank.Gradient(p));
+          const bool trained = rank.parameters()[p].trained();
+          gradients[r].push_back(trained ? rank.Gradient(p) : std::vector<double>());
         }
       });
     }
@@ -209,6 +203,7 @@ TEST(NetTest, RanksAddUpToOneRank) {
       EXPECT_EQ(count, expected[m].count);
     }
     for (size_t p = 0; p < one.parameters().size(); ++p) {
+      if (!one.parameters()[p].trained()) continue;
       const std::vector<double> all = one.Gradient(p);
       for (size_t i = 0; i < all.size(); ++i) {
         double sum = 0;
@@ -217,6 +212,54 @@ TEST(NetTest, RanksAddUpToOneRank) {
       }
     }
   }
+}
+
+TEST(NetTest, RanksAddUpToOneRank) {
+  for (const char* layers : {kForkedNet, kPartedNet, kSharedNet, kNormNet})
+    ExpectRanksAddUp(layers);
+}
+
+TEST(NetTest, PartsAreViewsAndSoAreTheirGradients) {
+  NetRank rank(kPartedNet);
+  const NetPlan& plan = rank.net().plan();
+  const auto index = [&](const std::string& name) {
+    return &ValueNamed(plan.spec, name) - plan.spec.values.data();
+  };
+  const struct {
+    const char *part, *whole;
+    size_t offset;  // in rows of 5 samples of 4 doubles
+  } cases[] = {{"parts", "sequence", 0}, {"parts:2", "sequence", 6}, {"inner", "sequence", 8}};
+  for (const auto& c : cases) {
+    const size_t bytes = c.offset * 5 * 4 * sizeof(double);
+    const auto place = [&](const std::vector<int>& states, const char* name) {
+      return plan.memory.placements[states[index(name)]].offset;
+    };
+    EXPECT_EQ(place(plan.trace.values, c.part) - place(plan.trace.values, c.whole), bytes)
+        << c.part;
+  }
+  const auto gradient = [&](const char* name) {
+    return plan.memory.placements[plan.trace.value_gradients[index(name)]].offset;
+  };
+  EXPECT_EQ(gradient("parts"), gradient("sequence"));
+  EXPECT_EQ(gradient("parts:2") - gradient("sequence"), 6 * 5 * 4 * sizeof(double));
+  EXPECT_EQ(plan.trace.value_gradients[index("parts:1")], -1);
+}
+
+TEST(NetTest, SharedParametersAreOne) {
+  NetRank rank(kSharedNet);
+  std::vector<std::string> names;
+  for (const Parameter& parameter : rank.parameters()) names.push_back(parameter.name());
+  EXPECT_EQ(names, (std::vector<std::string>{"fc.weight", "fc.bias", "w", "a.bias", "c",
+                                             "out.weight", "out.bias"}));
+}
+
+// Running statistics are kept beside the parameters, and are not trained.
+TEST(NetTest, BuffersPersist) {
+  NetRank rank(kNormNet);
+  rank.Forward();
+  ASSERT_EQ(rank.parameters()[3].name(), "norm.running_mean");
+  EXPECT_FALSE(rank.parameters()[3].trained());
+  EXPECT_NE(rank.parameter(3).as<double>()[0], 0);
 }
 
 TEST(NetTest, StatisticsAreSummedOnlyWhereDeclared) {
@@ -232,24 +275,52 @@ TEST(NetTest, ErrorsNameTheLayerAndThePlace) {
       {"\nlayer { name: \"fc\" dense { outputs: 4 } }",
        "test.textproto: the net has no loss to train with; add a layer such as "
        "softmax_cross_entropy"},
-      {R"(layer { name: "flat" flatten {} }
+      {R"(
 layer { name: "fc" dense { outputs: 4 weight { learning_rate_multiplier: 0 } use_bias: false } }
 layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })",
        "test.textproto: the net has no parameter to train: add a layer such as dense, or give one "
        "a "
        "learning_rate_multiplier above 0"},
-      {R"(layer { name: "flat" flatten {} }
+      {R"(
 layer { name: "fc" dense { outputs: 4 } }
 layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
   layer { name: "lost" input: "fc" dense { outputs: 4 } })",
        "test.textproto:4:3: layer \"lost\": has parameters that no loss depends on; feed it to a "
        "loss or remove it"},
-      {R"(layer { name: "flat" flatten {} }
+      {R"(
 layer { name: "fc" dense { outputs: 4 } }
 layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
 layer { name: "extra" input: "fc" phase: TEST dense { outputs: 4 } })",
        "test.textproto:4:1: layer \"extra\": has the parameter \"weight\", which the training net "
        "lacks; remove `phase: TEST` or the layer"},
+      {R"(
+layer { name: "flat" flatten {} }
+layer { name: "parts" split { parts: 3 } }
+layer { name: "out" input: "parts:3" dense { outputs: 4 } })",
+       "test.textproto:4:21: layer \"out\": input \"parts:3\": \"parts\" has 3 outputs, numbered "
+       "from 0"},
+      {R"(
+layer { name: "flat" flatten {} }
+layer { name: "out" input: "flat:1" dense { outputs: 4 } })",
+       "test.textproto:3:21: layer \"out\": input \"flat:1\": \"flat\" has 1 output, numbered "
+       "from 0"},
+      {R"(
+layer { name: "flat" flatten {} }
+layer { name: "a" dense { outputs: 6 weight { name: "w" } } }
+layer { name: "b" dense { outputs: 4 weight { name: "w" } } })",
+       "test.textproto:4:1: layer \"b\": weight is \"w\", as is weight of layer \"a\"; parameters "
+       "of one name are one, but its shape is [4, 6] and the other's [6, 60]"},
+      {R"(
+layer { name: "flat" flatten {} }
+layer { name: "a" dense { outputs: 60 weight { name: "w" } } }
+layer { name: "b" dense { outputs: 60 weight { name: "w" decay_multiplier: 0 } } })",
+       "test.textproto:4:1: layer \"b\": weight is \"w\", as is weight of layer \"a\"; parameters "
+       "of one name are one, but its decay_multiplier is 0 and the other's 1"},
+      {R"(
+layer { name: "flat" flatten {} }
+layer { name: "a" batch_norm { scale { name: "w" } bias { name: "w" } } })",
+       "test.textproto:3:1: layer \"a\": scale and bias are both \"w\"; a layer's own parameters "
+       "cannot be one"},
   };
   for (const auto& c : kCases) {
     const Parsed<NetConfig> net = ParseLayers(c.layers);

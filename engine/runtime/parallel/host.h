@@ -54,6 +54,27 @@ void HostForEach(int64_t n, const F& f) {
   RunOnTeam(n, n >= kGrain, ForEachBody<F>{f});
 }
 
+template <typename F>
+struct ForEachCellBody {
+  F f;
+  int64_t columns;
+  void operator()(int64_t begin, int64_t end) const {  // cells, row by row
+    for (int64_t i = begin; i < end;) {
+      const int64_t row = i / columns, first = i - row * columns;
+      const int64_t last = std::min(columns, first + end - i);
+#pragma omp simd
+      for (int64_t column = first; column < last; ++column) f(row, column);
+      i += last - first;
+    }
+  }
+};
+
+template <typename F>
+void HostForEachCell(int64_t rows, int64_t columns, const F& f) {
+  const int64_t n = rows * columns;
+  RunOnTeam(n, n >= kGrain, ForEachCellBody<F>{f, columns});
+}
+
 // Over the parts laid end to end.
 template <typename F>
 void HostForEachPart(std::span<const Part<F>> parts) {

@@ -49,7 +49,25 @@ absl::Status ForEach(Stream& stream, int64_t n, F f) {
   });
 }
 
-// The same on host memory and the calling thread's team, at once: for work before there is a
+// Calls f(row, column) for each of rows x columns cells, as ForEach does.  Enqueues on stream.
+template <typename F>
+absl::Status ForEachCell(Stream& stream, int64_t rows, int64_t columns, F f) {
+#if defined(__CUDACC__)
+  if (stream.kind() == DeviceKind::kCuda) {
+    using namespace parallel_internal;
+    const int64_t n = rows * columns;
+    if (n == 0) return absl::OkStatus();
+    return Launch("ForEachCell", stream, CeilDiv<int64_t>(n, kThreads), ForEachCellKernel<F>, n,
+                  columns, f);
+  }
+#endif
+  return stream.Call([rows, columns, f] {
+    parallel_internal::HostForEachCell(rows, columns, f);
+    return absl::OkStatus();
+  });
+}
+
+// ForEach on host memory and the calling thread's team, at once: for work before there is a
 // stream.
 template <typename F>
 void ForEachOnHost(int64_t n, const F& f) {

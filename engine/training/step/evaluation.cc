@@ -1,5 +1,6 @@
 #include "engine/training/step/evaluation.h"
 
+#include "engine/training/net_kernels.h"
 #include "engine/training/step/input_upload.h"
 #include "engine/training/step/step_buffer.h"
 
@@ -52,12 +53,29 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
   return absl::OkStatus();
 }
 
+// Buffers may differ between ranks, where each has statistics of its own samples; the first rank's
+// are those of a checkpoint, and all test with them.  They are no part of what training computes.
+absl::Status ShareBuffers(const Model& model, Stream& stream, CommunicationThread& communication) {
+  if (communication.size() == 1) return absl::OkStatus();
+  const Net::SumStatistic sum = StatisticSummer(communication);
+  const ParameterSet& parameters = model.plan().parameters;
+  for (size_t i = 0; i < parameters.all().size(); ++i) {
+    const Parameter& parameter = parameters.all()[i];
+    if (parameter.spec.kind != StateKind::kBuffer) continue;
+    const Tensor buffer = model.test().front()->parameter(static_cast<int>(i), parameters);
+    if (communication.rank() != 0) RETURN_IF_ERROR(Fill(stream, 0, buffer));
+    RETURN_IF_ERROR(sum(stream, parameter.name(), buffer));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& dataset,
                                              Device& device, Stream& stream,
                                              CommunicationThread& communication,
                                              const std::function<void(int64_t)>& progress) {
+  RETURN_IF_ERROR(ShareBuffers(model, stream, communication));
   std::vector<Metric> totals = MetricsOf(model.test().front()->plan().spec);
   int64_t position = 0;
   for (const auto& net : model.test()) {

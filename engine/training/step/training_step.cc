@@ -65,13 +65,14 @@ absl::Status TrainingStep::Enqueue(int index, const StepGraph::Between& between)
   const StepBuffer& buffer = lanes_[index].buffer;
   RETURN_IF_ERROR(buffer.Upload(stream_));
   RETURN_IF_ERROR(upload_.Deliver(index, stream_));
-  RETURN_IF_ERROR(net.Forward(stream_, [&](Stream&, absl::string_view label, Tensor statistic) {
+  const auto sum = [&](Stream&, absl::string_view label, Tensor statistic) {
     if (sync_->on_stream()) return absl::OkStatus();  // one rank
     return between([this, label = std::string(label), statistic] {
       return sum_statistic_(stream_, label, statistic);
     });
-  }));
-  RETURN_IF_ERROR(net.Backward(stream_, [&](int bucket) {
+  };
+  RETURN_IF_ERROR(net.Forward(stream_, sum));
+  RETURN_IF_ERROR(net.Backward(stream_, sum, [&](int bucket) {
     if (sync_->on_stream()) return sync_->Start(bucket, stream_);
     return between([this, bucket] { return sync_->Start(bucket, stream_); });
   }));

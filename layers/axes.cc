@@ -1,0 +1,301 @@
+// concat, slice, split: values side by side along one axis, and parts of them.
+//
+// A tensor is rows of the axes before that one, each of (extent of the axis) x (the axes after it)
+// elements that lie together.  Where there is one row, parts are views; else they are copied.
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "layers/cells.h"
+#include "layers/infer.h"
+
+namespace gyre {
+namespace {
+
+// As wide as vector registers like their operands; vendors' libraries on GPUs want 16.
+constexpr size_t kViewAlignment = 64;
+
+// The axis that a config means, negative ones from the end.  Errors: out of range; the samples'
+// own.
+absl::StatusOr<int> FindAxis(int64_t axis, const InferInput& input) {
+  const Shape& shape = input.inputs[0];
+  const int64_t found = axis < 0 ? axis + shape.rank() : axis;
+  if (found < 0 || found >= shape.rank()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("axis: expected %d to %d for inputs %s, got %d", -shape.rank(),
+                        shape.rank() - 1, shape.ToString(), axis));
+  }
+  if (found == BatchAxis(input, 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("axis: expected another than that of the samples, got %d for inputs %s",
+                        axis, shape.ToString()));
+  }
+  return static_cast<int>(found);
+}
+
+absl::Status CheckAny(const InferInput& input, size_t least, size_t most, const char* expected) {
+  if (input.inputs.size() < least || input.inputs.size() > most) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects %s, got %d", expected, input.inputs.size()));
+  }
+  for (size_t i = 0; i < input.inputs.size(); ++i) {
+    const int axis = BatchAxis(input, static_cast<int>(i));
+    RETURN_IF_ERROR(SampleElements(input.inputs[i], axis).status());
+  }
+  return absl::OkStatus();
+}
+
+// The parts of a tensor along an axis, and where they lie in its rows.
+struct Parts {
+  DType dtype = DType::kF32;
+  int64_t rows = 0, stride = 0;
+  std::vector<int64_t> offset, columns;  // of a part, in elements
+
+  static Parts Of(const Shape& whole, DType dtype, int axis) {
+    return {.dtype = dtype,
+            .rows = whole.elements(0, axis),
+            .stride = whole.elements(axis, whole.rank()),
+            .offset = {},
+            .columns = {}};
+  }
+  void Add(int64_t begin, int64_t extent, int64_t inner) {
+    offset.push_back(begin * inner);
+    columns.push_back(extent * inner);
+  }
+  size_t OffsetBytes(size_t part) const {
+    return static_cast<size_t>(offset[part]) * SizeOf(dtype);
+  }
+  bool AreViews() const {
+    bool aligned = rows == 1;
+    for (size_t p = 0; p < offset.size(); ++p) {
+      aligned = aligned && OffsetBytes(p) % kViewAlignment == 0;
+    }
+    return aligned;
+  }
+  Cells In(const Tensor& whole, int64_t at) const {
+    return {static_cast<std::byte*>(whole.data) + static_cast<size_t>(at) * SizeOf(dtype), stride};
+  }
+  Cells Alone(const Tensor& part, size_t p) const { return {part.data, columns[p]}; }
+};
+
+// Input p is part p of the output.
+class Concat : public Layer {
+ public:
+  explicit Concat(const ConcatConfig& config) : config_(config) {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    constexpr size_t kMost = 64;
+    RETURN_IF_ERROR(CheckAny(input, 2, kMost, "2 to 64 inputs"));
+    ASSIGN_OR_RETURN(const int axis, FindAxis(config_.axis(), input));
+    const Shape& first = input.inputs[0];
+    int64_t extent = 0;
+    LayerSpec spec;
+    for (size_t p = 0; p < input.inputs.size(); ++p) {
+      const Shape& shape = input.inputs[p];
+      if (shape.rank() != first.rank() || !(shape.With(axis, first[axis]) == first) ||
+          input.dtypes[p] != input.compute ||
+          BatchAxis(input, static_cast<int>(p)) != BatchAxis(input, 0)) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "expects inputs of type %s that differ along axis %d alone, got %s %s and %s %s",
+            DTypeName(input.compute), axis, first.ToString(), DTypeName(input.dtypes[0]),
+            shape.ToString(), DTypeName(input.dtypes[p])));
+      }
+      spec.states.push_back(MakeState(absl::StrFormat("input%d", p), StateKind::kInput, shape,
+                                      input.compute, kRead, kNone));
+      extent += shape[axis];
+    }
+    const Shape whole = first.With(axis, extent);
+    RETURN_IF_ERROR(CheckExtent("extent along the axis", extent));
+    parts_ = Parts::Of(whole, input.compute, axis);
+    int64_t begin = 0;
+    for (const Shape& shape : input.inputs) {
+      parts_.Add(begin, shape[axis], shape.elements(axis + 1, shape.rank()));
+      begin += shape[axis];
+    }
+    spec.states.push_back(
+        MakeState("output", StateKind::kOutput, whole, input.compute, kWrite, kNone));
+    spec.states.back().batch_axis = BatchAxis(input, 0);
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    const size_t count = parts_.offset.size();
+    const Tensor& y = context.states[count];
+    for (size_t p = 0; p < count; ++p) {
+      RETURN_IF_ERROR(CopyCells(context.stream, parts_.dtype, parts_.rows, parts_.columns[p],
+                                parts_.Alone(context.states[p], p),
+                                parts_.In(y, parts_.offset[p])));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    const size_t count = parts_.offset.size();
+    const Tensor& dy = context.gradients[count];
+    for (size_t p = 0; p < count; ++p) {
+      const Tensor& dx = context.gradients[p];
+      if (!dx) continue;
+      RETURN_IF_ERROR(CopyCells(context.stream, parts_.dtype, parts_.rows, parts_.columns[p],
+                                parts_.In(dy, parts_.offset[p]), parts_.Alone(dx, p)));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const ConcatConfig config_;
+  Parts parts_;
+};
+
+// Output p is part p of the input; what lies before and behind them is left out.
+class Split : public Layer {
+ public:
+  // Begins and ends along the axis.
+  using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    RETURN_IF_ERROR(CheckAny(input, 1, 1, "1 input"));
+    ASSIGN_OR_RETURN(const int axis, FindAxis(ConfiguredAxis(), input));
+    const Shape& whole = input.inputs[0];
+    ASSIGN_OR_RETURN(const Ranges ranges, RangesOf(whole[axis]));
+    const DType dtype = input.dtypes[0];
+    parts_ = Parts::Of(whole, dtype, axis);
+    for (const auto& [begin, end] : ranges) {
+      parts_.Add(begin, end - begin, whole.elements(axis + 1, whole.rank()));
+    }
+    are_views_ = parts_.AreViews();
+    LayerSpec spec;
+    spec.states = {MakeState("input", StateKind::kInput, whole, dtype, kRead, kNone)};
+    for (size_t p = 0; p < ranges.size(); ++p) {
+      const int64_t extent = ranges[p].second - ranges[p].first;
+      spec.states.push_back(MakeState(absl::StrFormat("output%d", p), StateKind::kOutput,
+                                      whole.With(axis, extent), dtype, kWrite, kNone));
+      spec.states.back().batch_axis = BatchAxis(input, 0);
+      if (!are_views_) continue;
+      spec.aliases.push_back({.output = static_cast<int>(p) + 1,
+                              .input = 0,
+                              .must = true,
+                              .offset_bytes = parts_.OffsetBytes(p)});
+    }
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    if (are_views_) return absl::OkStatus();
+    for (size_t p = 0; p < parts_.offset.size(); ++p) {
+      RETURN_IF_ERROR(CopyCells(context.stream, parts_.dtype, parts_.rows, parts_.columns[p],
+                                parts_.In(context.states[0], parts_.offset[p]),
+                                parts_.Alone(context.states[p + 1], p)));
+    }
+    return absl::OkStatus();
+  }
+
+  // Views' gradients lie in dx already.
+  absl::Status Backward(const LayerContext& context) const override {
+    const Tensor& dx = context.gradients[0];
+    if (!dx) return absl::OkStatus();
+    int64_t done = 0;
+    const auto zero_to = [&](int64_t end) {
+      const int64_t begin = std::exchange(done, end);
+      return ZeroCells(context.stream, parts_.dtype, parts_.rows, end - begin,
+                       parts_.In(dx, begin));
+    };
+    for (size_t p = 0; p < parts_.offset.size(); ++p) {
+      const Tensor& dy = context.gradients[p + 1];
+      if (!dy) continue;  // stands for 0
+      if (done < parts_.offset[p]) RETURN_IF_ERROR(zero_to(parts_.offset[p]));
+      done += parts_.columns[p];
+      if (are_views_) continue;
+      RETURN_IF_ERROR(CopyCells(context.stream, parts_.dtype, parts_.rows, parts_.columns[p],
+                                parts_.Alone(dy, p), parts_.In(dx, parts_.offset[p])));
+    }
+    return done < parts_.stride ? zero_to(parts_.stride) : absl::OkStatus();
+  }
+
+ private:
+  virtual int64_t ConfiguredAxis() const = 0;
+  // Ascending and disjoint, within [0, extent].
+  virtual absl::StatusOr<Ranges> RangesOf(int64_t extent) const = 0;
+
+  Parts parts_;
+  bool are_views_ = false;
+};
+
+class SliceOne : public Split {
+ public:
+  explicit SliceOne(const SliceConfig& config) : config_(config) {}
+
+ private:
+  int64_t ConfiguredAxis() const override { return config_.axis(); }
+  absl::StatusOr<Ranges> RangesOf(int64_t extent) const override {
+    const auto from_end = [&](int64_t at) { return at < 0 ? at + extent : at; };
+    const int64_t begin = from_end(config_.begin());
+    const int64_t end = config_.has_end() ? from_end(config_.end()) : extent;
+    if (begin < 0 || begin >= end || end > extent) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("begin, end: expected 0 <= begin < end <= %d along axis %d, got %d, %d",
+                          extent, config_.axis(), begin, end));
+    }
+    return Ranges{{begin, end}};
+  }
+
+  const SliceConfig config_;
+};
+
+class SplitAll : public Split {
+ public:
+  explicit SplitAll(const SplitConfig& config) : config_(config) {}
+
+ private:
+  int64_t ConfiguredAxis() const override { return config_.axis(); }
+  absl::StatusOr<Ranges> RangesOf(int64_t extent) const override {
+    std::vector<int64_t> sizes(config_.sizes().begin(), config_.sizes().end());
+    if (sizes.empty()) {
+      if (extent % config_.parts() != 0) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("parts: expected a divisor of the %d elements along axis %d, got %d",
+                            extent, config_.axis(), config_.parts()));
+      }
+      sizes.assign(config_.parts(), extent / config_.parts());
+    }
+    Ranges ranges;
+    int64_t begin = 0;
+    for (const int64_t size : sizes) {
+      ranges.emplace_back(begin, begin + size);
+      begin += size;
+    }
+    if (begin != extent) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("sizes: expected a sum of %d, the extent of axis %d, got %d", extent,
+                          config_.axis(), begin));
+    }
+    return ranges;
+  }
+
+  const SplitConfig config_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateConcat(const ConcatConfig& config) {
+  return std::make_unique<Concat>(config);
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateSlice(const SliceConfig& config) {
+  return std::make_unique<SliceOne>(config);
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateSplit(const SplitConfig& config) {
+  constexpr int64_t kMostParts = 64;
+  if (config.has_parts() == (config.sizes_size() > 0)) {
+    return absl::InvalidArgumentError("parts: expected either parts or sizes");
+  }
+  const int64_t parts = config.has_parts() ? config.parts() : config.sizes_size();
+  if (parts < 1 || parts > kMostParts) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("parts: expected 1 to %d, got %d", kMostParts, parts));
+  }
+  for (const int64_t size : config.sizes()) RETURN_IF_ERROR(CheckExtent("sizes", size));
+  return std::make_unique<SplitAll>(config);
+}
+
+}  // namespace gyre

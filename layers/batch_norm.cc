@@ -1,0 +1,335 @@
+// batch_norm: each channel to mean 0 and variance 1, times scale, plus bias.
+//
+// x, y: [..., C]; with M elements a channel, m and v their mean and variance over the batch, and
+// h = (x - m) / sqrt(v + epsilon):  y = scale h + bias,
+//   dscale = sum dy h,  dbias = sum dy,  dx = scale / sqrt(v + epsilon) (dy - dbias / M - h dscale
+//   / M).
+// Both y and dx are, a channel, linear in x and dy, so that a pass over them has few operations.
+// Sums are F64: the variance is the mean of squares less the square of the mean.
+// Source: Ioffe & Szegedy 2015, arXiv:1502.03167.  The running variance is the unbiased one, as in
+// other frameworks.
+
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "engine/runtime/parallel/parallel.h"
+#include "layers/infer.h"
+
+namespace gyre {
+namespace {
+
+constexpr int kX = 0, kY = 1, kScale = 2, kBias = 3, kRunningMean = 4, kRunningVariance = 5,
+              kCoefficients = 6;  // states; in training also:
+constexpr int kMean = 7, kInverse = 8, kSums = 9, kGradientSums = 10;
+
+struct TwoSums {
+  double first = 0, second = 0;
+  HOST_DEVICE TwoSums operator+(TwoSums other) const {
+    return {first + other.first, second + other.second};
+  }
+};
+
+// sums: [2, C].
+template <typename T>
+struct SumValues : Sum<TwoSums> {
+  int64_t channels;
+  const T* x;
+  double* sums;
+  HOST_DEVICE TwoSums Load(int64_t row, int64_t c) const {
+    const double v = static_cast<AccumulateType<T>>(x[row * channels + c]);
+    return {v, v * v};
+  }
+  HOST_DEVICE void Store(int64_t c, TwoSums v) const {
+    sums[c] = v.first;
+    sums[channels + c] = v.second;
+  }
+};
+
+// y = by x + plus.
+template <typename A>
+struct Coefficients {
+  A* by;
+  A* plus;
+};
+
+template <typename T, typename A>
+struct NormaliseByBatch {
+  int64_t channels;
+  double count, epsilon, momentum;
+  const double* sums;
+  const T *scale, *bias;
+  A *mean, *inverse;                   // saved
+  A *running_mean, *running_variance;  // null: not to be written
+  Coefficients<A> to;
+  HOST_DEVICE void operator()(int64_t c) const {
+    const double m = count > 0 ? sums[c] / count : 0;
+    const double square = count > 0 ? sums[channels + c] / count - m * m : 0;
+    const double v = square < 0 ? 0 : square;
+    const double by = 1 / std::sqrt(v + epsilon);
+    mean[c] = static_cast<A>(m);
+    inverse[c] = static_cast<A>(by);
+    const double s = static_cast<A>(scale[c]);
+    to.by[c] = static_cast<A>(s * by);
+    to.plus[c] = static_cast<A>(static_cast<A>(bias[c]) - s * by * m);
+    if (running_mean == nullptr || count == 0) return;
+    const double unbiased = count > 1 ? v * count / (count - 1) : v;
+    running_mean[c] = static_cast<A>((1 - momentum) * running_mean[c] + momentum * m);
+    running_variance[c] =
+        static_cast<A>((1 - momentum) * running_variance[c] + momentum * unbiased);
+  }
+};
+
+template <typename T, typename A>
+struct NormaliseByRunning {
+  double epsilon;
+  const T *scale, *bias;
+  const A *running_mean, *running_variance;
+  Coefficients<A> to;
+  HOST_DEVICE void operator()(int64_t c) const {
+    const double by =
+        static_cast<A>(scale[c]) / std::sqrt(static_cast<double>(running_variance[c]) + epsilon);
+    to.by[c] = static_cast<A>(by);
+    to.plus[c] = static_cast<A>(static_cast<A>(bias[c]) - by * running_mean[c]);
+  }
+};
+
+template <typename T, typename A, bool kRelu>
+struct Apply {
+  int64_t channels;
+  Coefficients<A> with;
+  const T* x;
+  T* y;
+  HOST_DEVICE void operator()(int64_t row, int64_t c) const {
+    const int64_t i = row * channels + c;
+    const A v = with.by[c] * static_cast<A>(x[i]) + with.plus[c];
+    y[i] = static_cast<T>(kRelu && v < 0 ? A{0} : v);  // a NaN stays
+  }
+};
+
+// dbias and dscale over this rank's samples.
+template <typename T, typename A>
+struct SumGradients : Sum<TwoSums> {
+  int64_t channels;
+  const T *x, *dy;
+  const A *mean, *inverse;
+  double* sums;
+  T *dscale, *dbias;  // null: not wanted
+  HOST_DEVICE TwoSums Load(int64_t row, int64_t c) const {
+    const int64_t i = row * channels + c;
+    const A g = static_cast<A>(dy[i]);
+    const A h = (static_cast<A>(x[i]) - mean[c]) * inverse[c];
+    return {static_cast<double>(g), static_cast<double>(g * h)};
+  }
+  HOST_DEVICE void Store(int64_t c, TwoSums v) const {
+    sums[c] = v.first;
+    sums[channels + c] = v.second;
+    if (dbias != nullptr) dbias[c] = static_cast<T>(static_cast<A>(v.first));
+    if (dscale != nullptr) dscale[c] = static_cast<T>(static_cast<A>(v.second));
+  }
+};
+
+// dx = by dy + by_x x + plus.
+template <typename T, typename A>
+struct FindDataGradient {
+  int64_t channels;
+  double count;
+  const double* sums;
+  const T* scale;
+  const A *mean, *inverse;
+  A *by, *by_x, *plus;
+  HOST_DEVICE void operator()(int64_t c) const {
+    const double g = static_cast<double>(static_cast<A>(scale[c])) * inverse[c];
+    const double of_x = count > 0 ? -g * inverse[c] * sums[channels + c] / count : 0;
+    by[c] = static_cast<A>(g);
+    by_x[c] = static_cast<A>(of_x);
+    plus[c] = static_cast<A>((count > 0 ? -g * sums[c] / count : 0) - of_x * mean[c]);
+  }
+};
+
+template <typename T, typename A>
+struct ApplyBackward {
+  int64_t channels;
+  const A *by, *by_x, *plus;
+  const T *x, *dy;
+  T* dx;
+  HOST_DEVICE void operator()(int64_t row, int64_t c) const {
+    const int64_t i = row * channels + c;
+    dx[i] =
+        static_cast<T>(by[c] * static_cast<A>(dy[i]) + by_x[c] * static_cast<A>(x[i]) + plus[c]);
+  }
+};
+
+class BatchNorm : public Layer {
+ public:
+  explicit BatchNorm(const BatchNormConfig& config) : config_(config) {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
+    const Shape& x = input.inputs[0];
+    RETURN_IF_ERROR(SampleElements(x, BatchAxis(input, kX)).status());
+    if (x.rank() < 2 || BatchAxis(input, kX) == x.rank() - 1) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("expects inputs [N, ..., channels], got %s", x.ToString()));
+    }
+    compute_ = input.compute;
+    train_ = input.train;
+    relu_ = input.output_activation == Activation::kRelu;
+    channels_ = x[x.rank() - 1];
+    rows_ = x.elements(0, x.rank() - 1);
+    phases_ = train_ && config_.synchronised() ? 2 : 1;
+    if (config_.synchronised()) {
+      // Of one sample; there may be none here.
+      const double rows =
+          static_cast<double>(x.With(BatchAxis(input, kX), 1).elements(0, x.rank() - 1));
+      count_ = rows * static_cast<double>(input.global_batch);
+    } else {
+      count_ = static_cast<double>(rows_);
+    }
+    return Declare(input, x);
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    return VisitReal(compute_, [&]<typename T>() { return ForwardAs<T>(context); });
+  }
+  absl::Status Backward(const LayerContext& context) const override {
+    return VisitReal(compute_, [&]<typename T>() { return BackwardAs<T>(context); });
+  }
+
+ private:
+  absl::StatusOr<LayerSpec> Declare(const InferInput& input, const Shape& x) {
+    const DType accumulate = compute_ == DType::kF64 ? DType::kF64 : DType::kF32;
+    const Shape per_channel{channels_}, two{2, channels_};
+    const uint8_t both = kRead | kWrite, in_backward = InBackward(input, kRead);
+    const uint8_t buffer = train_ ? both : uint8_t{kRead};
+    ASSIGN_OR_RETURN(
+        StateSpec scale,
+        MakeParameter("scale", per_channel, config_.scale(),
+                      {.value = 1, .fan_in = channels_, .fan_out = channels_}, input, in_backward));
+    ASSIGN_OR_RETURN(StateSpec bias,
+                     MakeParameter("bias", per_channel, config_.bias(),
+                                   {.fan_in = channels_, .fan_out = channels_}, input, kNone));
+    LayerSpec spec;
+    spec.states = {MakeState("input", StateKind::kInput, x, compute_, kRead, in_backward),
+                   MakeState("output", StateKind::kOutput, x, compute_, kWrite, kNone),
+                   scale,
+                   bias,
+                   MakeBuffer("running_mean", per_channel, accumulate, 0, buffer),
+                   MakeBuffer("running_variance", per_channel, accumulate, 1, buffer),
+                   MakeState("coefficients", StateKind::kScratch, Shape{3, channels_}, accumulate,
+                             both, InBackward(input, both))};
+    spec.states[kY].batch_axis = BatchAxis(input, kX);
+    spec.applied_activation = true;
+    const auto elements = static_cast<double>(x.elements());
+    spec.forward_flops = (train_ ? 5 : 2) * elements;
+    spec.backward_flops = 9 * elements;
+    if (!train_) return spec;
+    spec.states.push_back(
+        MakeState("mean", StateKind::kSaved, per_channel, accumulate, both, kRead));
+    spec.states.push_back(
+        MakeState("inverse_deviation", StateKind::kSaved, per_channel, accumulate, both, kRead));
+    spec.states.push_back(MakeState("sums", StateKind::kStatistic, two, DType::kF64, both, kNone));
+    spec.states.push_back(
+        MakeState("gradient_sums", StateKind::kStatistic, two, DType::kF64, kNone, both));
+    spec.forward_phases = spec.backward_phases = phases_;
+    if (config_.synchronised()) {
+      spec.states[kSums].summed_after = 0;
+      spec.states[kGradientSums].summed_after_backward = 0;
+    }
+    return spec;
+  }
+
+  template <typename T>
+  absl::Status ForwardAs(const LayerContext& context) const {
+    using A = AccumulateType<T>;
+    Stream& stream = context.stream;
+    const std::span<const Tensor> states = context.states;
+    if (train_ && context.phase == 0 && !context.recompute) {
+      RETURN_IF_ERROR(ReduceColumns(
+          stream, rows_, channels_,
+          SumValues<T>{{}, channels_, states[kX].as<T>(), states[kSums].as<double>()}));
+    }
+    if (context.phase + 1 < phases_) return absl::OkStatus();
+    A* const coefficients = states[kCoefficients].as<A>();
+    const Coefficients<A> to{coefficients, coefficients + channels_};
+    if (train_) {
+      A* const none = nullptr;
+      RETURN_IF_ERROR(ForEach(
+          stream, channels_,
+          NormaliseByBatch<T, A>{
+              channels_, count_, config_.epsilon(), config_.momentum(), states[kSums].as<double>(),
+              states[kScale].as<T>(), states[kBias].as<T>(), states[kMean].as<A>(),
+              states[kInverse].as<A>(), context.recompute ? none : states[kRunningMean].as<A>(),
+              context.recompute ? none : states[kRunningVariance].as<A>(), to}));
+    } else {
+      RETURN_IF_ERROR(
+          ForEach(stream, channels_,
+                  NormaliseByRunning<T, A>{config_.epsilon(), states[kScale].as<T>(),
+                                           states[kBias].as<T>(), states[kRunningMean].as<A>(),
+                                           states[kRunningVariance].as<A>(), to}));
+    }
+    const T* const x = states[kX].as<T>();
+    T* const y = states[kY].as<T>();
+    return relu_ ? ForEachCell(stream, rows_, channels_, Apply<T, A, true>{channels_, to, x, y})
+                 : ForEachCell(stream, rows_, channels_, Apply<T, A, false>{channels_, to, x, y});
+  }
+
+  template <typename T>
+  static T* Wanted(const Tensor& gradient) {
+    return gradient ? gradient.as<T>() : nullptr;
+  }
+
+  template <typename T>
+  absl::Status BackwardAs(const LayerContext& context) const {
+    using A = AccumulateType<T>;
+    Stream& stream = context.stream;
+    const std::span<const Tensor> states = context.states, gradients = context.gradients;
+    const T* const x = states[kX].as<T>();
+    const T* const dy = gradients[kY].as<T>();
+    const A *mean = states[kMean].as<A>(), *inverse = states[kInverse].as<A>();
+    double* const sums = states[kGradientSums].as<double>();
+    if (context.phase == 0) {
+      RETURN_IF_ERROR(ReduceColumns(stream, rows_, channels_,
+                                    SumGradients<T, A>{{},
+                                                       channels_,
+                                                       x,
+                                                       dy,
+                                                       mean,
+                                                       inverse,
+                                                       sums,
+                                                       Wanted<T>(gradients[kScale]),
+                                                       Wanted<T>(gradients[kBias])}));
+    }
+    if (context.phase + 1 < phases_ || !gradients[kX]) return absl::OkStatus();
+    A* const by = states[kCoefficients].as<A>();
+    A *by_x = by + channels_, *plus = by_x + channels_;
+    RETURN_IF_ERROR(ForEach(stream, channels_,
+                            FindDataGradient<T, A>{channels_, count_, sums, states[kScale].as<T>(),
+                                                   mean, inverse, by, by_x, plus}));
+    return ForEachCell(
+        stream, rows_, channels_,
+        ApplyBackward<T, A>{channels_, by, by_x, plus, x, dy, gradients[kX].as<T>()});
+  }
+
+  const BatchNormConfig config_;
+  DType compute_ = DType::kF32;
+  bool train_ = true, relu_ = false;
+  int phases_ = 1;
+  int64_t rows_ = 0, channels_ = 0;
+  double count_ = 0;  // elements of a channel, over the batch that it is normalised by
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateBatchNorm(const BatchNormConfig& config) {
+  if (!(config.momentum() >= 0 && config.momentum() <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("momentum: expected 0 to 1, got %g", config.momentum()));
+  }
+  if (!(config.epsilon() > 0 && std::isfinite(config.epsilon()))) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("epsilon: expected more than 0, got %g", config.epsilon()));
+  }
+  return std::make_unique<BatchNorm>(config);
+}
+
+}  // namespace gyre

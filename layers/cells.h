@@ -1,0 +1,66 @@
+// cells.h: copies of boxes of cells, for layers that move values and compute nothing.  Bits are
+// copied, so any type of that size will do.
+#pragma once
+
+#include "engine/runtime/parallel/parallel.h"
+
+namespace gyre {
+
+// A box of `columns` neighbouring elements of each row; rows lie `stride` elements apart.
+struct Cells {
+  void* first = nullptr;
+  int64_t stride = 0;
+};
+
+template <typename Bits>
+struct CopyCell {
+  const Bits* from;
+  int64_t from_stride;
+  Bits* to;
+  int64_t to_stride;
+  HOST_DEVICE void operator()(int64_t row, int64_t column) const {
+    to[row * to_stride + column] = from[row * from_stride + column];
+  }
+};
+
+template <typename Bits>
+struct ZeroCell {
+  Bits* to;
+  int64_t stride;
+  HOST_DEVICE void operator()(int64_t row, int64_t column) const { to[row * stride + column] = 0; }
+};
+
+// f<Bits>() for the unsigned integer as large as dtype: a real type or I32.
+template <typename F>
+auto VisitBits(DType dtype, const F& f) {
+  switch (SizeOf(dtype)) {
+    case 2:
+      return f.template operator()<uint16_t>();
+    case 4:
+      return f.template operator()<uint32_t>();
+    default:
+      GYRE_CHECK(SizeOf(dtype) == 8);
+      return f.template operator()<uint64_t>();
+  }
+}
+
+// to <- from.  Enqueues on stream.
+inline absl::Status CopyCells(Stream& stream, DType dtype, int64_t rows, int64_t columns,
+                              Cells from, Cells to) {
+  return VisitBits(dtype, [&]<typename Bits>() {
+    return ForEachCell(stream, rows, columns,
+                       CopyCell<Bits>{static_cast<const Bits*>(from.first), from.stride,
+                                      static_cast<Bits*>(to.first), to.stride});
+  });
+}
+
+// to <- 0.  Enqueues on stream.
+inline absl::Status ZeroCells(Stream& stream, DType dtype, int64_t rows, int64_t columns,
+                              Cells to) {
+  return VisitBits(dtype, [&]<typename Bits>() {
+    return ForEachCell(stream, rows, columns,
+                       ZeroCell<Bits>{static_cast<Bits*>(to.first), to.stride});
+  });
+}
+
+}  // namespace gyre

@@ -1,0 +1,134 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "tests/layers/layer_contract.h"
+
+namespace gyre {
+namespace {
+
+// x = 1, 3 and 0, 4: means 2, variances 1 and 4; with dy = 1, 0 the gradient of x is
+// scale / deviation (dy - 1/2 + h / 2), h = -1, 1: nothing.
+TEST(BatchNorm, HandComputed) {
+  for (const DType compute : kRealTypes) {
+    LayerCase layer{"batch_norm { epsilon: 1e-12 }", {Real({2, 2}, {1, 0, 3, 4})}};
+    layer.parameters = {{2, 1}, {0, -1}};
+    layer.output_gradient = {1, 0, 0, 2};
+    layer.buffers = {{1, 2}, {2, 4}};
+    const auto result = RunLayer(layer, {.compute = compute});
+    ASSERT_TRUE(result.ok()) << result.status();
+    const auto near = [&](const Doubles& got, const Doubles& expected) {
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6);
+    };
+    near(result->output, {-2, -2, 2, 0});
+    near(result->parameter_gradients[0], {-1, 2});
+    near(result->parameter_gradients[1], {1, 2});
+    near(result->input_gradients[0], {0, 0, 0, 0});
+    // Nine tenths of the old ones and a tenth of the batch's; its unbiased variances are 2 and 8.
+    near(result->buffers[0], {1.1, 2});
+    near(result->buffers[1], {2, 4.4});
+  }
+}
+
+TEST(BatchNorm, TestsUseTheRunningStatistics) {
+  LayerCase layer{"batch_norm { epsilon: 1 }", {Real({2, 1}, {7, 1})}};
+  layer.parameters = {{2}, {10}};
+  layer.buffers = {{3}, {3}};
+  const auto result = RunLayer(layer, {.train = false});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->output, (Doubles{14, 8}));
+  EXPECT_EQ(result->buffers, layer.buffers);
+}
+
+// A channel far from 0 keeps its variance's digits in F32.
+TEST(BatchNorm, LargeMeans) {
+  LayerCase layer{"batch_norm { epsilon: 1e-12 }", {Real({2, 1}, {4096, 4098})}};
+  layer.parameters = {{1}, {0}};
+  const auto result = RunLayer(layer, {.compute = DType::kF32});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NEAR(result->output[0], -1, 1e-3);
+  EXPECT_NEAR(result->output[1], 1, 1e-3);
+}
+
+TEST(BatchNorm, OneElementAChannel) {
+  LayerCase layer{"batch_norm {}", {Real({1, 2}, {5, -7})}};
+  layer.parameters = {{1, 1}, {0.5, 2}};
+  const auto result = RunLayer(layer);
+  ASSERT_TRUE(result.ok()) << result.status();
+  for (const auto& [got, expected] : {std::pair(result->output[0], 0.5), {result->output[1], 2}}) {
+    EXPECT_NEAR(got, expected, 1e-12);
+  }
+  for (const double variance : result->buffers[1]) EXPECT_DOUBLE_EQ(variance, 0.9);
+}
+
+TEST(BatchNorm, NaNPasses) {
+  for (const Activation activation : {Activation::kNone, Activation::kRelu}) {
+    const auto result = RunLayer({"batch_norm {}", {Real({3, 1}, {1, std::nan(""), 2})}},
+                                 {.output_activation = activation});
+    ASSERT_TRUE(result.ok()) << result.status();
+    for (const double y : result->output) EXPECT_TRUE(std::isnan(y));
+  }
+}
+
+TEST(BatchNorm, Frozen) {
+  for (const auto& [frozen, index] : {std::pair("scale", size_t{0}), {"bias", size_t{1}}}) {
+    const LayerCase layer{
+        std::string("batch_norm { ") + frozen + " { learning_rate_multiplier: 0 } }",
+        {Distinct({5, 3}, 1)}};
+    const LayerCase trained{"batch_norm {}", {Distinct({5, 3}, 1)}};
+    const auto a = RunLayer(layer), b = RunLayer(trained);
+    ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
+    EXPECT_TRUE(a->parameter_gradients[index].empty());
+    EXPECT_EQ(a->parameter_gradients[1 - index], b->parameter_gradients[1 - index]);
+    EXPECT_EQ(a->input_gradients, b->input_gradients);
+  }
+}
+
+// Over the global batch: the same for any number of ranks.
+TEST(BatchNorm, SynchronisedContract) {
+  const std::string layer = "batch_norm { synchronised: true }";
+  CheckContract({layer, {Distinct({3, 2, 3, 5}, 1)}});
+  TestInput sequences = Distinct({4, 3, 5}, 2);
+  sequences.batch_axis = 1;
+  CheckContract({layer, {sequences}});
+}
+
+// Over a rank's own samples, so ranks differ from one.
+TEST(BatchNorm, LocalContract) {
+  CheckContract({"batch_norm {}", {Distinct({3, 2, 3, 5}, 1)}}, {.ranks_agree = false});
+}
+
+TEST(BatchNorm, LocalRanksUseTheirOwnSamples) {
+  const LayerCase layer{"batch_norm {}", {Distinct({4, 3, 2}, 1)}};
+  const auto two = RunLayer(layer, {.ranks = 2}), first = RunLayer(Slice(layer, 0, 2));
+  ASSERT_TRUE(two.ok() && first.ok()) << two.status() << first.status();
+  const Doubles half(two->output.begin(), two->output.begin() + two->output.size() / 2);
+  EXPECT_EQ(half, first->output);
+  EXPECT_EQ(two->buffers, first->buffers);
+}
+
+TEST(BatchNorm, Errors) {
+  const TestInput x = Distinct({2, 3}, 1);
+  TestInput last = x;
+  last.batch_axis = 1;
+  const struct {
+    LayerCase layer;
+    const char* error;
+  } cases[] = {
+      {{"batch_norm {}", {}}, "expects 1 input (x), got 0"},
+      {{"batch_norm {}", {Labels({1})}}, "expects x of type F64, got I32"},
+      {{"batch_norm {}", {Distinct({2}, 1)}}, "expects inputs [N, ..., channels], got [2]"},
+      {{"batch_norm {}", {last}}, "expects inputs [N, ..., channels], got [2, 3]"},
+      {{"batch_norm { momentum: 1.5 }", {x}}, "momentum: expected 0 to 1, got 1.5"},
+      {{"batch_norm { momentum: nan }", {x}}, "momentum: expected 0 to 1, got nan"},
+      {{"batch_norm { epsilon: 0 }", {x}}, "epsilon: expected more than 0, got 0"},
+      {{"batch_norm { scale { decay_multiplier: -1 } }", {x}},
+       "scale.decay_multiplier: expected 0 or more, got -1"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(Refusal(c.layer), c.error) << c.layer.config;
+}
+
+}  // namespace
+}  // namespace gyre
