@@ -1,8 +1,8 @@
-// accuracy: the share of samples whose label is among the top_k highest scores.
+// accuracy: the share of labels that are among the top_k highest scores of their row.
 //
-// x: [N, C] scores; t: [N] labels; y: scalar, this rank's share.  Of equal scores the lower class
-// ranks higher, and a score that is not a number ranks above those that are, so that a net which
-// has gone wrong never looks right.  There is no gradient.
+// x: [..., C] scores; t: [...] labels; y: scalar, this rank's share.  Of equal scores the lower
+// class ranks higher, and a score that is not a number ranks above those that are, so that a net
+// which has gone wrong never looks right.  There is no gradient.
 
 #include "absl/strings/str_format.h"
 #include "layers/mean_over_labels.h"
@@ -47,9 +47,9 @@ class Accuracy : public Layer {
     }
     for (StateSpec& state : spec.states) state.backward = kNone;
     rank_ = static_cast<int>(spec.states.size());
-    spec.states.push_back(MakeState("rank", StateKind::kScratch, Shape{mean_.samples()},
-                                    DType::kI32, kRead | kWrite, kNone));
-    spec.forward_flops = 2.0 * static_cast<double>(mean_.samples() * mean_.classes());
+    spec.states.push_back(MakeState("rank", StateKind::kScratch, Shape{mean_.rows()}, DType::kI32,
+                                    kRead | kWrite, kNone));
+    spec.forward_flops = 2.0 * static_cast<double>(mean_.rows() * mean_.classes());
     return spec;
   }
 
@@ -57,7 +57,7 @@ class Accuracy : public Layer {
     if (context.phase == 0) {
       int32_t* rank = context.states[rank_].as<int32_t>();
       RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() {
-        return ForEachRow(context.stream, mean_.samples(), mean_.classes(),
+        return ForEachRow(context.stream, mean_.rows(), mean_.classes(),
                           RankOfLabel<T>{{},
                                          mean_.LabelsOf(context),
                                          mean_.classes(),

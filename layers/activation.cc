@@ -119,14 +119,14 @@ class ActivationLayer : public Layer {
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
     const Shape& shape = input.inputs[0];
-    RETURN_IF_ERROR(SampleElements(shape).status());
+    RETURN_IF_ERROR(SampleElements(input).status());
     compute_ = input.compute;
     elements_ = shape.elements();
     LayerSpec spec;
     const auto read = [&](bool it) { return it ? InBackward(input, kRead) : uint8_t{kNone}; };
     spec.states = {
         MakeState("input", StateKind::kInput, shape, compute_, kRead, read(!Formula::kOfOutput)),
-        MakeState("output", StateKind::kOutput, shape, compute_, kWrite, read(Formula::kOfOutput))};
+        MakeOutput(input, shape, read(Formula::kOfOutput))};
     if (Formula::kOfOutput) spec.aliases = {{.output = kY, .input = kX, .must = false}};
     // Counted as one operation an element, as other frameworks' counters do.
     spec.forward_flops = static_cast<double>(elements_);

@@ -39,8 +39,7 @@ absl::Status CheckAny(const InferInput& input, size_t least, size_t most, const 
         absl::StrFormat("expects %s, got %d", expected, input.inputs.size()));
   }
   for (size_t i = 0; i < input.inputs.size(); ++i) {
-    const int axis = BatchAxis(input, static_cast<int>(i));
-    RETURN_IF_ERROR(SampleElements(input.inputs[i], axis).status());
+    RETURN_IF_ERROR(SampleElements(input, static_cast<int>(i)).status());
   }
   return absl::OkStatus();
 }

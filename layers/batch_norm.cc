@@ -166,7 +166,7 @@ class BatchNorm : public Layer {
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
     const Shape& x = input.inputs[0];
-    RETURN_IF_ERROR(SampleElements(x, BatchAxis(input, kX)).status());
+    RETURN_IF_ERROR(SampleElements(input).status());
     if (x.rank() < 2 || BatchAxis(input, kX) == x.rank() - 1) {
       return absl::InvalidArgumentError(
           absl::StrFormat("expects inputs [N, ..., channels], got %s", x.ToString()));

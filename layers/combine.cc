@@ -68,7 +68,7 @@ class Combine : public Layer {
           absl::StrFormat("expects 2 to %d inputs, got %d", kMost, count_));
     }
     const Shape& shape = input.inputs[0];
-    RETURN_IF_ERROR(SampleElements(shape).status());
+    RETURN_IF_ERROR(SampleElements(input).status());
     LayerSpec spec;
     for (int k = 0; k < count_; ++k) {
       const std::string name = absl::StrFormat("input%d", k);
@@ -84,9 +84,10 @@ class Combine : public Layer {
       spec.states.push_back(MakeState(name, StateKind::kInput, shape, input.compute, kRead,
                                       InBackward(input, multiplies_ ? kRead : kNone)));
     }
+    RETURN_IF_ERROR(CommonBatchAxis(input).status());
     compute_ = input.compute;
     elements_ = shape.elements();
-    spec.states.push_back(MakeState("output", StateKind::kOutput, shape, compute_, kWrite, kNone));
+    spec.states.push_back(MakeOutput(input, shape, kNone));
     if (!multiplies_) spec.aliases = {{.output = count_, .input = 0, .must = false}};
     spec.forward_flops = static_cast<double>(elements_) * (count_ - 1);
     if (multiplies_) spec.backward_flops = spec.forward_flops * count_;

@@ -19,6 +19,7 @@ class Conv2dLayer : public Layer {
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     RETURN_IF_ERROR(CheckInputs(input, {{"images", input.compute}}));
+    RETURN_IF_ERROR(CheckBatchFirst(input));
     const Shape& x = input.inputs[0];
     ASSIGN_OR_RETURN(Conv2dSpec conv, MakeSpec(input));
     ASSIGN_OR_RETURN(conv_, input.primitives->Prepare(conv));

@@ -1,7 +1,7 @@
-// dense: y = x W^T + b over all axes but the first.
+// dense: y = x W^T + b over the last axis.
 //
-// x: [N, ...], seen as [N, I]; W: [O, I]; b: [O]; y: [N, O].  By the chain rule
-//   dx = dy W,  dW = dy^T x,  db = the sum of dy over N.
+// x: [..., I], seen as [R, I]; W: [O, I]; b: [O]; y: [..., O].  By the chain rule
+//   dx = dy W,  dW = dy^T x,  db = the sum of dy over R.
 
 #include <algorithm>
 
@@ -20,10 +20,11 @@ class Dense : public Layer {
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
     const Shape& x = input.inputs[0];
-    ASSIGN_OR_RETURN(const int64_t inputs, SampleElements(x));
-    RETURN_IF_ERROR(CheckExtent("elements of a sample", inputs));
+    ASSIGN_OR_RETURN(const Rows rows, RowsOf(input, "x", "inputs"));
+    RETURN_IF_ERROR(CheckExtent("rows of x", rows.count, /*least=*/0));
+    const int64_t inputs = rows.columns;
     compute_ = input.compute;
-    samples_ = x[0];
+    rows_ = rows.count;
     outputs_ = config_.outputs();
 
     const bool data_gradient = NeedsGradient(input, kX);
@@ -33,11 +34,9 @@ class Dense : public Layer {
                                    input, data_gradient ? kRead : kNone));
     RETURN_IF_ERROR(Prepare(input, inputs, weight.trained()));
     LayerSpec spec;
-    spec.states = {
-        MakeState("input", StateKind::kInput, x, compute_, kRead,
-                  InBackward(input, weight.trained() ? kRead : kNone)),
-        MakeState("output", StateKind::kOutput, Shape{samples_, outputs_}, compute_, kWrite, kNone),
-        weight};
+    spec.states = {MakeState("input", StateKind::kInput, x, compute_, kRead,
+                             InBackward(input, weight.trained() ? kRead : kNone)),
+                   MakeOutput(input, x.With(x.rank() - 1, outputs_), kNone), weight};
     if (config_.use_bias()) {
       Initializer zeros{.fan_in = inputs, .fan_out = outputs_};
       ASSIGN_OR_RETURN(StateSpec bias,
@@ -51,10 +50,10 @@ class Dense : public Layer {
           MakeBytes("scratch", StateKind::kScratch, bytes, access, InBackward(input, access)));
     }
     spec.applied_activation = true;
-    const double products = 2.0 * static_cast<double>(samples_) * static_cast<double>(inputs) *
+    const double products = 2.0 * static_cast<double>(rows_) * static_cast<double>(inputs) *
                             static_cast<double>(outputs_);
     spec.forward_flops =
-        products + (config_.use_bias() ? static_cast<double>(samples_ * outputs_) : 0);
+        products + (config_.use_bias() ? static_cast<double>(rows_ * outputs_) : 0);
     spec.backward_flops = (data_gradient + weight.trained()) * spec.forward_flops;
     return spec;
   }
@@ -81,19 +80,19 @@ class Dense : public Layer {
 
  private:
   absl::Status Prepare(const InferInput& input, int64_t inputs, bool weight_gradient) {
-    GemmSpec forward{.dtype = compute_, .m = samples_, .n = outputs_, .k = inputs};
+    GemmSpec forward{.dtype = compute_, .m = rows_, .n = outputs_, .k = inputs};
     forward.transpose_b = true;
     forward.bias = config_.use_bias();
     forward.activation = input.output_activation;
     ASSIGN_OR_RETURN(forward_, input.primitives->Prepare(forward));
     if (!input.train) return absl::OkStatus();
     if (weight_gradient) {
-      GemmSpec weight{.dtype = compute_, .m = outputs_, .n = inputs, .k = samples_};
+      GemmSpec weight{.dtype = compute_, .m = outputs_, .n = inputs, .k = rows_};
       weight.transpose_a = true;
       ASSIGN_OR_RETURN(backward_weight_, input.primitives->Prepare(weight));
     }
     if (!NeedsGradient(input, kX)) return absl::OkStatus();
-    const GemmSpec data{.dtype = compute_, .m = samples_, .n = inputs, .k = outputs_};
+    const GemmSpec data{.dtype = compute_, .m = rows_, .n = inputs, .k = outputs_};
     ASSIGN_OR_RETURN(backward_data_, input.primitives->Prepare(data));
     return absl::OkStatus();
   }
@@ -114,7 +113,7 @@ class Dense : public Layer {
   absl::Status BackwardBias(const LayerContext& context) const {
     return VisitReal(compute_, [&]<typename T>() {
       return ReduceColumns(
-          context.stream, samples_, outputs_,
+          context.stream, rows_, outputs_,
           ColumnSum<T>{
               {}, outputs_, context.gradients[kY].as<T>(), context.gradients[kBias].as<T>()});
     });
@@ -122,7 +121,7 @@ class Dense : public Layer {
 
   const DenseConfig config_;
   DType compute_ = DType::kF32;
-  int64_t samples_ = 0, outputs_ = 0;
+  int64_t rows_ = 0, outputs_ = 0;
   int scratch_ = -1;  // state
   std::unique_ptr<Gemm> forward_, backward_data_, backward_weight_;
 };

@@ -1,5 +1,5 @@
 // dropout: in training, zeroes each element with probability `rate` and scales the others by
-// 1 / (1 - rate); otherwise the identity, as a view.  x and y: any shape [N, ...].
+// 1 / (1 - rate); otherwise the identity, as a view.  x and y: any shape, samples along any axis.
 //
 // No mask is kept: backward computes it again.  An element's bits depend on (key of the layer,
 // step, position of its sample in the endless sample order, element), so they are the same for
@@ -18,15 +18,16 @@ namespace {
 constexpr int kX = 0, kY = 1;  // states
 constexpr int kWords = 4;      // elements that one Philox call serves
 
-// Masks `from` into `to`, both [N, sample_elements], one group of kWords elements of a sample at a
-// time.  Forward and backward are the same function: of x, and of dy.  kWhole: kWords divides
+// Masks `from` into `to`, both [outer, N, inner], one group of kWords elements of a sample at a
+// time, where element e of a sample is element e % inner of outer part e / inner.  Forward and
+// backward are the same function: of x, and of dy.  kWhole: outer is 1 and kWords divides
 // sample_elements, so that groups lie end to end and a loop over them is vectorised.
 template <typename T, bool kWhole>
 struct Mask {
   uint64_t key;
   uint32_t drop_below;
   AccumulateType<T> scale;
-  int64_t sample_elements, sample_groups;
+  int64_t sample_elements, sample_groups, samples, inner;
   const StepScalars* step;
   const T* from;
   T* to;
@@ -42,9 +43,10 @@ struct Mask {
       Put(bits.v[2], at + 2);
       Put(bits.v[3], at + 3);
     } else {
-      const int64_t begin = i % sample_groups * kWords, row = i / sample_groups * sample_elements;
+      const int64_t begin = i % sample_groups * kWords, sample = i / sample_groups;
       for (int word = 0; word < kWords && begin + word < sample_elements; ++word) {
-        Put(bits.v[word], row + begin + word);
+        const int64_t e = begin + word;
+        Put(bits.v[word], (e / inner * samples + sample) * inner + e % inner);
       }
     }
   }
@@ -62,14 +64,16 @@ class Dropout : public Layer {
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
     const Shape& shape = input.inputs[0];
-    ASSIGN_OR_RETURN(sample_elements_, SampleElements(shape));
+    ASSIGN_OR_RETURN(sample_elements_, SampleElements(input));
+    const int axis = BatchAxis(input, 0);
     compute_ = input.compute;
-    samples_ = shape[0];
+    samples_ = shape[axis];
+    inner_ = shape.elements(axis + 1, shape.rank());
     key_ = input.random_key;
     identity_ = !input.train || rate_ == 0;
     LayerSpec spec;
     spec.states = {MakeState("input", StateKind::kInput, shape, compute_, kRead, kNone),
-                   MakeState("output", StateKind::kOutput, shape, compute_, kWrite, kNone)};
+                   MakeOutput(input, shape, kNone)};
     spec.aliases = {{.output = kY, .input = kX, .must = identity_}};
     if (!identity_) {
       spec.forward_flops = static_cast<double>(shape.elements());
@@ -90,7 +94,7 @@ class Dropout : public Layer {
  private:
   absl::Status Apply(const LayerContext& context, const Tensor& from, const Tensor& to) const {
     if (identity_) return absl::OkStatus();
-    const bool whole = sample_elements_ % kWords == 0;
+    const bool whole = inner_ == sample_elements_ && sample_elements_ % kWords == 0;
     return VisitReal(compute_, [&]<typename T>() {
       return whole ? Apply<T, true>(context, from, to) : Apply<T, false>(context, from, to);
     });
@@ -104,12 +108,13 @@ class Dropout : public Layer {
     return ForEach(
         context.stream, samples_ * groups,
         Mask<T, kWhole>{key_, drop_below, static_cast<AccumulateType<T>>(1 / (1 - rate_)),
-                        sample_elements_, groups, context.step, from.as<T>(), to.as<T>()});
+                        sample_elements_, groups, samples_, inner_, context.step, from.as<T>(),
+                        to.as<T>()});
   }
 
   const double rate_;
   DType compute_ = DType::kF32;
-  int64_t samples_ = 0, sample_elements_ = 1;
+  int64_t samples_ = 0, sample_elements_ = 1, inner_ = 1;
   uint64_t key_ = 0;
   bool identity_ = false;
 };

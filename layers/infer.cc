@@ -62,18 +62,56 @@ absl::Status CheckBatchFirst(const InferInput& input) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> SampleElements(const Shape& shape, int batch_axis) {
-  if (shape.rank() <= batch_axis) {
+absl::StatusOr<int> CommonBatchAxis(const InferInput& input) {
+  const int first = BatchAxis(input, 0);
+  for (size_t i = 1; i < input.inputs.size(); ++i) {
+    const int axis = BatchAxis(input, static_cast<int>(i));
+    if (axis == first) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "expects samples along one axis, but those of input 0, %s, are along axis %d and those of "
+        "input %d, %s, along axis %d; transpose one",
+        input.inputs[0].ToString(), first, i, input.inputs[i].ToString(), axis));
+  }
+  return first;
+}
+
+absl::StatusOr<int64_t> SampleElements(const InferInput& input, int index) {
+  const Shape& shape = input.inputs[index];
+  const int axis = BatchAxis(input, index);
+  if (shape.rank() < 1) {
     return absl::InvalidArgumentError(
         absl::StrFormat("expects inputs [N, ...], got %s", shape.ToString()));
   }
-  const int64_t elements =
-      shape.elements(0, batch_axis) * shape.elements(batch_axis + 1, shape.rank());
+  const int64_t elements = shape.elements(0, axis) * shape.elements(axis + 1, shape.rank());
   if (elements < 1) {
     return absl::InvalidArgumentError(
         absl::StrFormat("expects samples of one element or more, got %s", shape.ToString()));
   }
   return elements;
+}
+
+absl::StatusOr<Rows> RowsOf(const InferInput& input, std::string_view name,
+                            std::string_view columns) {
+  const Shape& shape = input.inputs[0];
+  const int last = shape.rank() - 1;
+  if (last < 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "expects %s [..., %s] of two axes or more, got %s", name, columns, shape.ToString()));
+  }
+  if (BatchAxis(input, 0) == last) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects %s [..., %s], but the samples of %s are along its last axis; "
+                        "transpose it",
+                        name, columns, shape.ToString()));
+  }
+  RETURN_IF_ERROR(CheckExtent(columns, shape[last]));
+  return Rows{.count = shape.elements(0, last), .columns = shape[last]};
+}
+
+absl::Status CheckLossWeight(double weight) {
+  if (std::isfinite(weight) && weight >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("loss_weight: expected 0 or more, got %g", weight));
 }
 
 bool NeedsGradient(const InferInput& input, int index) {
@@ -90,6 +128,12 @@ StateSpec MakeState(std::string name, StateKind kind, const Shape& shape, DType 
   state.dtype = dtype;
   state.forward = forward;
   state.backward = backward;
+  return state;
+}
+
+StateSpec MakeOutput(const InferInput& input, const Shape& shape, uint8_t backward) {
+  StateSpec state = MakeState("output", StateKind::kOutput, shape, input.compute, kWrite, backward);
+  state.batch_axis = BatchAxis(input, 0);
   return state;
 }
 

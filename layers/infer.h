@@ -33,9 +33,22 @@ absl::Status CheckCountable(std::string_view what, const Shape& shape);
 int BatchAxis(const InferInput& input, int index);
 absl::Status CheckBatchFirst(const InferInput& input);
 
-// The elements of one sample of `shape`, whose samples lie along that axis.  Errors: no such axis;
-// no elements.
-absl::StatusOr<int64_t> SampleElements(const Shape& shape, int batch_axis = 0);
+// The axis of the samples, where all inputs have it in the same place.  Errors: they do not.
+absl::StatusOr<int> CommonBatchAxis(const InferInput& input);
+
+// The elements of one sample of an input [N, ...].  Errors: no batch axis; no elements.
+absl::StatusOr<int64_t> SampleElements(const InferInput& input, int index = 0);
+
+// The first input as rows of its last axis, which messages call `columns`.  Errors: fewer than two
+// axes; columns beyond CheckExtent; samples along the last axis.
+struct Rows {
+  int64_t count = 0, columns = 0;
+};
+absl::StatusOr<Rows> RowsOf(const InferInput& input, std::string_view name,
+                            std::string_view columns);
+
+// What a loss weighs in the run's: finite and not negative.
+absl::Status CheckLossWeight(double weight);
 
 bool NeedsGradient(const InferInput& input, int index);
 
@@ -46,6 +59,9 @@ inline uint8_t InBackward(const InferInput& input, uint8_t access) {
 
 StateSpec MakeState(std::string name, StateKind kind, const Shape& shape, DType dtype,
                     uint8_t forward, uint8_t backward);
+
+// The output of a layer that keeps the axis of the samples where its first input has it.
+StateSpec MakeOutput(const InferInput& input, const Shape& shape, uint8_t backward);
 
 // Opaque bytes.
 StateSpec MakeBytes(std::string name, StateKind kind, size_t bytes, uint8_t forward,

@@ -17,9 +17,14 @@ FAMILIES = {
     "conv2d": ["conv2d"],
     "dense": ["dense"],
     "dropout": ["dropout"],
+    "hinge": ["hinge"],
+    "layer_norm": ["layer_norm"],
+    "lrn": ["lrn"],
+    "mean_over_elements": ["mean_squared_error", "sigmoid_cross_entropy"],
     "pool2d": ["pool2d"],
     "relu": ["relu"],
     "reshape": ["flatten", "reshape", "transpose"],
+    "softmax": ["softmax"],
     "softmax_cross_entropy": ["softmax_cross_entropy"],
 }
 
@@ -30,6 +35,7 @@ _DEPS = [
     ":infer",
     ":layer",
     ":mean_over_labels",
+    ":row_by_row",
     ":window",
     "//engine/runtime:elementary",
     "//engine/runtime:math",

@@ -8,20 +8,19 @@ absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
                                                 std::optional<int32_t> ignored) {
   RETURN_IF_ERROR(CheckInputs(input, {{"scores", input.compute}, {"labels", DType::kI32}}));
   const Shape &scores = input.inputs[kScores], &labels = input.inputs[kLabels];
-  if (scores.rank() != 2) {
+  ASSIGN_OR_RETURN(rows_, RowsOf(input, "scores", "classes"));
+  const Shape leading(scores.dims().first(scores.rank() - 1));
+  if (!(labels == leading)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("expects scores [N, classes], got %s", scores.ToString()));
+        absl::StrFormat("expects labels %s, one for each row of scores %s, got %s",
+                        leading.ToString(), scores.ToString(), labels.ToString()));
   }
-  RETURN_IF_ERROR(CheckExtent("classes", scores[1]));
-  if (!(labels == Shape{scores[0]})) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("expects labels [%d], one for each row of scores %s, got %s", scores[0],
-                        scores.ToString(), labels.ToString()));
-  }
+  ASSIGN_OR_RETURN(const int axis, CommonBatchAxis(input));
   compute_ = input.compute;
-  samples_ = scores[0];
-  classes_ = scores[1];
-  global_batch_ = input.global_batch;
+  samples_ = labels[axis];
+  inner_ = labels.elements(axis + 1, labels.rank());
+  global_labels_ = static_cast<double>(input.global_batch) *
+                   static_cast<double>(labels.elements(0, axis) * inner_);
   ignored_ = ignored;
 
   LayerSpec spec;
@@ -42,13 +41,16 @@ absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
 }
 
 Labels MeanOverLabels::LabelsOf(const LayerContext& context) const {
-  return {context.states[kLabels].as<int32_t>(), static_cast<int32_t>(classes_),
-          ignored_.has_value(), ignored_.value_or(0)};
+  return {context.states[kLabels].as<int32_t>(),
+          static_cast<int32_t>(classes()),
+          ignored_.has_value(),
+          ignored_.value_or(0),
+          samples_,
+          inner_};
 }
 
 Normaliser MeanOverLabels::NormaliserOf(const LayerContext& context) const {
-  return {static_cast<double>(global_batch_),
-          count_ < 0 ? nullptr : context.states[count_].as<double>()};
+  return {global_labels_, count_ < 0 ? nullptr : context.states[count_].as<double>()};
 }
 
 }  // namespace gyre

@@ -1,9 +1,10 @@
-// mean_over_labels.h: the mean, over the samples of the global batch, of a number that depends on a
-// sample's label.  It is what the loss and the accuracy are, apart from the number.
+// mean_over_labels.h: the mean, over the labels of the global batch, of a number that depends on a
+// label and its row of scores.  It is what a loss or the accuracy is, apart from the number.  A
+// sample has one label, or as many as its other axes have places.
 //
 // Each rank puts out its local sum over the global count, so that the ranks' outputs add up to the
-// mean.  The count is the global batch, or, where a label is ignored, a statistic that the net sums
-// over ranks between phase 0 and phase 1.  A mean over no samples is 0.
+// mean.  The count is that of all labels, or, where a label is ignored, a statistic that the net
+// sums over ranks between phase 0 and phase 1.  A mean over no labels is 0.
 #pragma once
 
 #include <optional>
@@ -13,18 +14,20 @@
 
 namespace gyre {
 
-// What one sample's label says.  It is bad if out of range; then the sample counts for nothing.
+// What label n says.  It is bad if out of range; then it counts for nothing.
 struct Labels {
-  const int32_t* labels;  // [N]
+  const int32_t* labels;  // [outer, samples, inner]
   int32_t classes;
   bool has_ignored;
   int32_t ignored;
+  int64_t samples, inner;
 
   HOST_DEVICE bool Ignored(int64_t n) const { return has_ignored && labels[n] == ignored; }
   HOST_DEVICE bool Counts(int64_t n) const {
     return !Ignored(n) && labels[n] >= 0 && labels[n] < classes;
   }
   HOST_DEVICE bool Bad(int64_t n) const { return !Ignored(n) && !Counts(n); }
+  HOST_DEVICE int64_t SampleOf(int64_t n) const { return n / inner % samples; }
 };
 
 struct SumAndCount {
@@ -35,7 +38,7 @@ struct SumAndCount {
   }
 };
 
-// One row whose columns are the samples.  Score has double operator()(int64_t n, int32_t label).
+// One row whose columns are the labels.  Score has double operator()(int64_t n, int32_t label).
 template <typename Score>
 struct SumOverLabels : Sum<SumAndCount> {
   Labels labels;
@@ -46,7 +49,7 @@ struct SumOverLabels : Sum<SumAndCount> {
   int layer;
 
   HOST_DEVICE SumAndCount Load(int64_t, int64_t n) const {
-    if (labels.Bad(n)) RaiseFault(fault, layer, FaultCode::kLabelOutOfRange, n);
+    if (labels.Bad(n)) RaiseFault(fault, layer, FaultCode::kLabelOutOfRange, labels.SampleOf(n));
     if (!labels.Counts(n)) return {0, 0};
     return {score(n, labels.labels[n]), 1};
   }
@@ -59,9 +62,9 @@ struct SumOverLabels : Sum<SumAndCount> {
 
 // The global count, when a kernel runs.
 struct Normaliser {
-  double global_batch;
-  const double* count;  // null: global_batch
-  HOST_DEVICE double operator()() const { return count != nullptr ? count[0] : global_batch; }
+  double all;
+  const double* count;  // null: all
+  HOST_DEVICE double operator()() const { return count != nullptr ? count[0] : all; }
 };
 
 template <typename T>
@@ -79,11 +82,11 @@ class MeanOverLabels {
   static constexpr int kScores = 0, kLabels = 1, kMean = 2, kMetric = 3;  // states
 
   // The states above, and the count if a label is ignored, with phases and metric.  Errors: inputs
-  // other than scores [N, classes] and labels [N].
+  // other than scores [..., classes] and labels [...].
   absl::StatusOr<LayerSpec> Infer(const InferInput& input, std::optional<int32_t> ignored);
 
-  int64_t samples() const { return samples_; }
-  int64_t classes() const { return classes_; }
+  int64_t rows() const { return rows_.count; }  // of scores: a label each
+  int64_t classes() const { return rows_.columns; }
   DType compute() const { return compute_; }
 
   Labels LabelsOf(const LayerContext& context) const;
@@ -94,7 +97,7 @@ class MeanOverLabels {
   absl::Status Sum(const LayerContext& context, Score score) const {
     if (context.recompute) return absl::OkStatus();
     double* count = count_ < 0 ? nullptr : context.states[count_].as<double>();
-    return ForEachRow(context.stream, 1, samples_,
+    return ForEachRow(context.stream, 1, rows(),
                       SumOverLabels<Score>{{},
                                            LabelsOf(context),
                                            score,
@@ -118,7 +121,9 @@ class MeanOverLabels {
   int phases() const { return count_ < 0 ? 1 : 2; }
 
   DType compute_ = DType::kF32;
-  int64_t samples_ = 0, classes_ = 0, global_batch_ = 0;
+  Rows rows_;
+  int64_t samples_ = 0, inner_ = 0;  // of labels
+  double global_labels_ = 0;
   std::optional<int32_t> ignored_;
   int count_ = -1;  // state
 };

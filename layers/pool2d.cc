@@ -1,6 +1,6 @@
 // pool2d: the maximum or the average of each window of images x: [N, H, W, C]; y: [N, H', W', C].
-// An average leaves padding out.  Windows that would cross the padded border are left out.  The
-// primitive does the arithmetic.
+// An average leaves padding out.  A global one has the whole image for its window.  Windows that
+// would cross the padded border are left out.  The primitive does the arithmetic.
 
 #include <algorithm>
 
@@ -19,6 +19,7 @@ class Pool2dLayer : public Layer {
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     RETURN_IF_ERROR(CheckInputs(input, {{"images", input.compute}}));
+    RETURN_IF_ERROR(CheckBatchFirst(input));
     const Shape& x = input.inputs[0];
     ASSIGN_OR_RETURN(const Pool2dSpec pool, MakeSpec(input));
     ASSIGN_OR_RETURN(pool_, input.primitives->Prepare(pool));
@@ -54,7 +55,10 @@ class Pool2dLayer : public Layer {
   absl::StatusOr<Pool2dSpec> MakeSpec(const InferInput& input) const {
     const Shape& x = input.inputs[0];
     RETURN_IF_ERROR(CheckImages(x));
-    ASSIGN_OR_RETURN(const Window2d window, ReadWindow(config_));
+    Window2d window{.kernel_h = x[1], .kernel_w = x[2]};
+    if (!config_.global()) {
+      ASSIGN_OR_RETURN(window, ReadWindow(config_));
+    }
     // A window that lies in padding alone would have no maximum and no average.
     RETURN_IF_ERROR(CheckPadding(window.padding_top, window.padding_bottom, window.kernel_h));
     RETURN_IF_ERROR(CheckPadding(window.padding_left, window.padding_right, window.kernel_w));
@@ -91,6 +95,11 @@ class Pool2dLayer : public Layer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Layer>> CreatePool2d(const Pool2dConfig& config) {
+  if (config.global() &&
+      (config.kernel_size() > 0 || config.stride_size() > 0 || config.padding_size() > 0)) {
+    return absl::InvalidArgumentError(
+        "global: its window is the whole image; remove kernel, stride and padding, or global");
+  }
   return std::make_unique<Pool2dLayer>(config);
 }
 

@@ -43,14 +43,12 @@ class Relu : public Layer {
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
     const Shape& shape = input.inputs[0];
-    RETURN_IF_ERROR(SampleElements(shape).status());
+    RETURN_IF_ERROR(SampleElements(input).status());
     compute_ = input.compute;
     elements_ = shape.elements();
     LayerSpec spec;
-    spec.states = {
-        MakeState("input", StateKind::kInput, shape, compute_, kRead, kNone),
-        MakeState("output", StateKind::kOutput, shape, compute_, kWrite, InBackward(input, kRead))};
-    spec.states[kY].batch_axis = BatchAxis(input, kX);
+    spec.states = {MakeState("input", StateKind::kInput, shape, compute_, kRead, kNone),
+                   MakeOutput(input, shape, InBackward(input, kRead))};
     spec.aliases = {{.output = kY, .input = kX, .must = false}};
     spec.forward_flops = static_cast<double>(elements_);
     spec.backward_flops = static_cast<double>(elements_);

@@ -17,7 +17,7 @@ absl::Status CheckOne(const InferInput& input) {
     return absl::InvalidArgumentError(
         absl::StrFormat("expects 1 input, got %d", input.inputs.size()));
   }
-  return SampleElements(input.inputs[0], BatchAxis(input, 0)).status();
+  return SampleElements(input).status();
 }
 
 class Reshape : public Layer {
@@ -28,7 +28,7 @@ class Reshape : public Layer {
     RETURN_IF_ERROR(CheckOne(input));
     RETURN_IF_ERROR(CheckBatchFirst(input));
     const Shape& shape = input.inputs[0];
-    ASSIGN_OR_RETURN(const int64_t elements, SampleElements(shape));
+    ASSIGN_OR_RETURN(const int64_t elements, SampleElements(input));
     std::vector<int64_t> dims = {shape[0]};
     int64_t known = 1;
     for (const int64_t dim : dims_) {

@@ -1,8 +1,10 @@
-// softmax_cross_entropy: the mean over the global batch of l_n = -log softmax(x_n)[t_n].
+// softmax_cross_entropy: the mean over the global batch of l_n = -sum_c q[n, c] log p[n, c], where
+// p = softmax(x) and, with a smoothing s, q[n, c] = (1 - s) [c == t_n] + s / C.
 //
-// x: [N, C] scores; t: [N] labels; y: scalar, this rank's share of the mean.  With p = softmax(x)
-// and M the global count, dx[n, c] = dy (p[n, c] - [c == t_n]) / M, where l_n counts.  Forward
-// saves log p, since exp(log p) costs less than a second pass over the scores.
+// x: [..., C] scores; t: [...] labels; y: scalar, this rank's share of the mean.  With M the global
+// count, dx[n, c] = dy (p[n, c] - q[n, c]) / M, where l_n counts.  Forward saves log p, since
+// exp(log p) costs less than a second pass over the scores.
+// Smoothing: Szegedy et al. 2016, arXiv:1512.00567, section 7.
 
 #include <cmath>
 
@@ -12,12 +14,28 @@
 namespace gyre {
 namespace {
 
+// sums[n] = the sum over c of log p[n, c].
+template <typename T>
+struct SumOfLogs : Sum<double> {
+  const T* log_p;
+  int64_t classes;
+  double* sums;
+  HOST_DEVICE double Load(int64_t n, int64_t c) const {
+    return static_cast<double>(log_p[n * classes + c]);
+  }
+  HOST_DEVICE void Store(int64_t n, double sum) const { sums[n] = sum; }
+};
+
 template <typename T>
 struct NegativeLogLikelihood {
   const T* log_p;
   int64_t classes;
+  double smoothing;
+  const double* sums;  // null without smoothing
   HOST_DEVICE double operator()(int64_t n, int32_t label) const {
-    return -static_cast<double>(log_p[n * classes + label]);
+    const double own = -static_cast<double>(log_p[n * classes + label]);
+    if (sums == nullptr) return own;
+    return (1 - smoothing) * own - smoothing * sums[n] / static_cast<double>(classes);
   }
 };
 
@@ -26,6 +44,7 @@ struct ScoresGradient {
   Labels labels;
   Normaliser normaliser;
   int64_t classes;
+  AccumulateType<T> smoothing;
   const T* log_p;
   const T* dy;
   T* dx;
@@ -36,7 +55,8 @@ struct ScoresGradient {
       dx[i] = static_cast<T>(0);
       return;
     }
-    const A scale = dy[0], log = log_p[i], target = c == labels.labels[n] ? 1 : 0;
+    const A scale = dy[0], log = log_p[i], one_hot = c == labels.labels[n] ? 1 : 0;
+    const A target = (1 - smoothing) * one_hot + smoothing / static_cast<A>(classes);
     dx[i] = static_cast<T>(scale * (std::exp(log) - target) / static_cast<A>(normaliser()));
   }
 };
@@ -52,17 +72,22 @@ class SoftmaxCrossEntropy : public Layer {
     ASSIGN_OR_RETURN(
         log_softmax_,
         input.primitives->Prepare(LogSoftmaxSpec{
-            .dtype = mean_.compute(), .rows = mean_.samples(), .columns = mean_.classes()}));
+            .dtype = mean_.compute(), .rows = mean_.rows(), .columns = mean_.classes()}));
     log_p_ = static_cast<int>(spec.states.size());
     spec.states.push_back(MakeState("log_softmax", StateKind::kSaved,
-                                    Shape{mean_.samples(), mean_.classes()}, mean_.compute(),
+                                    Shape{mean_.rows(), mean_.classes()}, mean_.compute(),
                                     kRead | kWrite, InBackward(input, kRead)));
+    if (config_.label_smoothing() > 0) {
+      sums_ = static_cast<int>(spec.states.size());
+      spec.states.push_back(MakeState("sums", StateKind::kScratch, Shape{mean_.rows()}, DType::kF64,
+                                      kRead | kWrite, kNone));
+    }
     spec.loss_output = MeanOverLabels::kMean;
     spec.loss_weight = config_.loss_weight();
     // Maximum, subtraction, exponential, sum, subtraction; exponential, subtraction, product,
-    // quotient.
-    const double elements = static_cast<double>(mean_.samples() * mean_.classes());
-    spec.forward_flops = 5 * elements;
+    // quotient.  A smoothing adds the sum of the logarithms.
+    const double elements = static_cast<double>(mean_.rows() * mean_.classes());
+    spec.forward_flops = (sums_ < 0 ? 5 : 6) * elements;
     spec.backward_flops = 4 * elements;
     return spec;
   }
@@ -72,8 +97,14 @@ class SoftmaxCrossEntropy : public Layer {
       const Tensor& log_p = context.states[log_p_];
       RETURN_IF_ERROR(log_softmax_->Forward(
           context.stream, context.states[MeanOverLabels::kScores].data, log_p.data));
-      RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() {
-        return mean_.Sum(context, NegativeLogLikelihood<T>{log_p.as<T>(), mean_.classes()});
+      RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() -> absl::Status {
+        double* const sums = sums_ < 0 ? nullptr : context.states[sums_].as<double>();
+        if (sums != nullptr) {
+          RETURN_IF_ERROR(ForEachRow(context.stream, mean_.rows(), mean_.classes(),
+                                     SumOfLogs<T>{{}, log_p.as<T>(), mean_.classes(), sums}));
+        }
+        return mean_.Sum(context, NegativeLogLikelihood<T>{log_p.as<T>(), mean_.classes(),
+                                                           config_.label_smoothing(), sums});
       }));
     }
     return mean_.Finish(context);
@@ -84,8 +115,9 @@ class SoftmaxCrossEntropy : public Layer {
     if (!dx) return absl::OkStatus();
     return VisitReal(mean_.compute(), [&]<typename T>() {
       return ForEach(
-          context.stream, mean_.samples() * mean_.classes(),
+          context.stream, mean_.rows() * mean_.classes(),
           ScoresGradient<T>{mean_.LabelsOf(context), mean_.NormaliserOf(context), mean_.classes(),
+                            static_cast<AccumulateType<T>>(config_.label_smoothing()),
                             context.states[log_p_].as<T>(),
                             context.gradients[MeanOverLabels::kMean].as<T>(), dx.as<T>()});
     });
@@ -94,7 +126,7 @@ class SoftmaxCrossEntropy : public Layer {
  private:
   const SoftmaxCrossEntropyConfig config_;
   MeanOverLabels mean_;
-  int log_p_ = -1;  // state
+  int log_p_ = -1, sums_ = -1;  // states
   std::unique_ptr<LogSoftmax> log_softmax_;
 };
 
@@ -102,10 +134,11 @@ class SoftmaxCrossEntropy : public Layer {
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateSoftmaxCrossEntropy(
     const SoftmaxCrossEntropyConfig& config) {
-  const double weight = config.loss_weight();
-  if (!std::isfinite(weight) || weight < 0) {
+  RETURN_IF_ERROR(CheckLossWeight(config.loss_weight()));
+  const double smoothing = config.label_smoothing();
+  if (!(smoothing >= 0 && smoothing < 1)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("loss_weight: expected 0 or more, got %g", weight));
+        absl::StrFormat("label_smoothing: expected at least 0 and below 1, got %g", smoothing));
   }
   return std::make_unique<SoftmaxCrossEntropy>(config);
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
 #include "engine/training/learning_rate_schedule.h"
+#include "engine/training/lint.h"
 
 namespace gyre {
 namespace {
@@ -44,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
   }
   std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
   RETURN_IF_ERROR(run->Plan(net, primitives));
+  run->warnings_ = Lint(trainer, net, *run->plan_);
   RETURN_IF_ERROR(run->Agree(net, primitives, options));
   run->asked_to_stop_ = options.stop;
   run->asked_to_save_ = options.save;
@@ -130,6 +132,7 @@ std::string Trainer::DescribePlan() const {
                          communication_.size()),
       config_.distributed().allreduce(), plan_->device_bytes(), plan_->communication_bytes(),
       plan_->allreduce_bytes(), kBatches * batch_bytes, kBatches);
+  for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
 }
 

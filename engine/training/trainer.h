@@ -28,7 +28,7 @@ class Trainer {
                                                           CommunicationThread& communication,
                                                           TrainingOptions options);
 
-  // For people: layers, memory, steps, bytes communicated a step.
+  // For people: layers, memory, steps, bytes communicated a step; what is likely a mistake.
   std::string DescribePlan() const;
 
   // Errors: those of Prepare's parts; Internal for a loss or gradient that is not finite; Cancelled
@@ -67,7 +67,8 @@ class Trainer {
   const std::unique_ptr<Optimizer> optimizer_;
   const int64_t total_steps_;
   int64_t test_every_ = 0, save_every_ = 0;
-  std::optional<ModelPlan> plan_;  // until the model is made of it
+  std::optional<ModelPlan> plan_;      // until the model is made of it
+  std::vector<std::string> warnings_;  // of Lint
   std::optional<RunState> state_;
 
   std::unique_ptr<Stream> stream_;

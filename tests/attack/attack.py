@@ -28,6 +28,7 @@ layer { name: "conv" conv2d { filters: 4 kernel: 3 padding: 1 } }
 layer { name: "relu" relu {} }
 layer { name: "pool" pool2d { kind: MAX kernel: 2 } }
 layer { name: "drop" dropout { rate: 0.25 } }
+layer { name: "flat" flatten {} }
 layer { name: "fc" dense { outputs: 5 weight { decay_multiplier: 0.5 } } }
 layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
 layer { name: "accuracy" input: "fc" input: "label" accuracy { top_k: 1 } }

@@ -346,5 +346,17 @@ TEST(Train, HelpTeaches) {
   }
 }
 
+TEST(Plan, EndsWithWhatIsLikelyAMistake) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const ToolResult result = RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--plan",
+                                              "--set=learning_rate.base=20"});
+  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  EXPECT_TRUE(result.out.ends_with(
+      "\nwarning: --set learning_rate.base=20: learning_rate.base: with sgd rates are usually "
+      "1e-07 to 10, got 20\n"))
+      << result.out;
+}
+
 }  // namespace
 }  // namespace gyre

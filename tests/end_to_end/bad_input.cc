@@ -22,7 +22,7 @@ constexpr char kNet[] =
     "name: \"tiny\"\n"
     "input { name: \"image\" dims: [8, 8, 1] }\n"
     "input { name: \"label\" type: LABEL }\n"
-    "layer { name: \"conv\" conv2d { filters: 4 kernel: 3 } }\n"
+    "layer { name: \"conv\" conv2d { filters: 4 kernel: 3 } } layer { name: \"flat\" flatten {} }\n"
     "layer { name: \"fc\" dense { outputs: 3 } }\n"
     "layer { name: \"loss\" input: \"fc\" input: \"label\" softmax_cross_entropy {} }\n";
 

@@ -64,7 +64,8 @@ const BadInput kNetTexts[] = {
     {.name = "NothingToTrain",
      .message = "@/net.textproto: the net has no parameter to train: add a layer such as dense, or "
                 "give one a learning_rate_multiplier above 0",
-     .net = {"conv2d { filters: 4 kernel: 3 } }\nlayer { name: \"fc\" dense { outputs: 3 } }",
+     .net = {"conv2d { filters: 4 kernel: 3 } } layer { name: \"flat\" flatten {} }\n"
+             "layer { name: \"fc\" dense { outputs: 3 } }",
              "flatten {} }\nlayer { name: \"fc\" relu {} }"}},
     {.name = "LayerBeyondAllExtents",
      .message = "@/net.textproto:5:1: layer \"fc\": outputs: expected 1 to 2147483647, got "

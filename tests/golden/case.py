@@ -82,6 +82,10 @@ def numbers_of(config, field, default, count=2):
     return values * count if len(values) == 1 else [v for v in values for _ in range(2)]
 
 
+LOSSES = ("softmax_cross_entropy", "hinge", "mean_squared_error", "sigmoid_cross_entropy")
+SCALARS = LOSSES + ("accuracy",)
+
+
 @dataclasses.dataclass
 class Layer:
     name: str
@@ -104,7 +108,9 @@ def layers_of(net):
         inputs = text.get("input", [before])
         x = shapes[inputs[0]]
         shape, parameters = x, {}
-        if kind in ("conv2d", "pool2d"):
+        if config.get("global") == ["true"]:
+            shape = [1, 1, x[2]]
+        elif kind in ("conv2d", "pool2d"):
             kernel = numbers_of(config, "kernel", [])
             stride = numbers_of(config, "stride", kernel if kind == "pool2d" else [1])
             dilation = numbers_of(config, "dilation", [1])
@@ -120,17 +126,20 @@ def layers_of(net):
             weight = [filters, x[2] // groups] + kernel
             parameters["weight"] = (weight, math.prod(weight[1:]))
         elif kind == "dense":
-            shape = [int(config["outputs"][0])]
-            parameters["weight"] = (shape + [math.prod(x)], math.prod(x))
+            outputs = int(config["outputs"][0])
+            shape = x[:-1] + [outputs]
+            parameters["weight"] = ([outputs, x[-1]], x[-1])
+        elif kind == "layer_norm":
+            parameters = {"scale": (x[-1:], 1), "bias": (x[-1:], x[-1])}
         elif kind == "flatten":
             shape = [math.prod(x)]
-        elif kind in ("softmax_cross_entropy", "accuracy"):
+        elif kind in SCALARS:
             shape = None
-        if parameters and config.get("use_bias", ["true"])[0] == "true":
+        if "weight" in parameters and config.get("use_bias", ["true"])[0] == "true":
             parameters["bias"] = ([shape[-1]], parameters["weight"][1])
         name = text["name"][0]
         shapes[name] = shape
-        if kind not in ("softmax_cross_entropy", "accuracy"):
+        if kind not in SCALARS:
             before = name
         layers.append(Layer(name, kind, config, inputs, text.get("phase", ["ALWAYS"])[0], shape,
                             parameters))

@@ -16,7 +16,7 @@ def golden_cases(paths):
         with open(path) as file:
             net = file.read()
         texts = parse(net)
-        classes = [layer.shape[0] for layer in layers_of(texts) if layer.kind == "dense"][-1]
+        classes = [layer.shape[-1] for layer in layers_of(texts) if layer.kind == "dense"][-1]
         shape = [int(d) for d in texts["input"][0]["dims"]]
         for name, (optimizer, rate) in OPTIMIZERS.items():
             numbers = Numbers(1)

@@ -10,7 +10,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from case import first_weights, layers_of, numbers_of, parse
+from case import LOSSES, SCALARS, first_weights, layers_of, numbers_of, parse
 
 _M32 = 0xFFFFFFFF
 
@@ -62,8 +62,12 @@ def window(config, x, pool):
     return kernel, stride, pad, x.permute(0, 3, 1, 2)
 
 
-def apply(layer, x, weights, train, key, step, first):
-    config = layer.config
+def number_of(config, field, default):
+    return float(config.get(field, [default])[0])
+
+
+def apply(layer, inputs, weights, train, key, step, first):
+    config, x = layer.config, inputs[0]
     weight, bias = (weights.get(f"{layer.name}.{s}") for s in ("weight", "bias"))
     if layer.kind == "conv2d":
         _, stride, pad, x = window(config, x, pool=False)
@@ -71,6 +75,9 @@ def apply(layer, x, weights, train, key, step, first):
                      int(config.get("groups", ["1"])[0]))
         return y.permute(0, 2, 3, 1)
     if layer.kind == "pool2d":
+        if config.get("global") == ["true"]:
+            return (x.amax((1, 2), True) if config.get("kind", ["MAX"])[0] == "MAX" else
+                    x.mean((1, 2), True))
         kernel, stride, pad, x = window(config, x, pool=True)
         if config.get("kind", ["MAX"])[0] == "MAX":
             y = F.max_pool2d(pad(x, -math.inf), kernel, stride)
@@ -79,9 +86,27 @@ def apply(layer, x, weights, train, key, step, first):
             y = F.avg_pool2d(pad(x, 0), kernel, stride) / count
         return y.permute(0, 2, 3, 1)
     if layer.kind == "dense":
-        return F.linear(x.flatten(1), weight, bias)
+        return F.linear(x, weight, bias)
     if layer.kind == "relu":
-        return F.leaky_relu(x, float(config.get("negative_slope", ["0"])[0]))
+        return F.leaky_relu(x, number_of(config, "negative_slope", 0))
+    if layer.kind == "gelu":
+        return F.gelu(x, approximate=config.get("approximate", ["NONE"])[0].lower())
+    if layer.kind in ("sigmoid", "tanh", "silu"):
+        return getattr(F, layer.kind)(x)
+    if layer.kind == "softmax":
+        return F.softmax(x, -1)
+    if layer.kind in ("add", "multiply"):
+        y = x
+        for other in inputs[1:]:
+            y = y + other if layer.kind == "add" else y * other
+        return y
+    if layer.kind == "layer_norm":
+        return F.layer_norm(x, x.shape[-1:], weights[layer.name + ".scale"], bias,
+                            number_of(config, "epsilon", 1e-5))
+    if layer.kind == "lrn":
+        numbers = [number_of(config, f, d) for f, d in (("alpha", 1e-4), ("beta", 0.75), ("k", 1))]
+        rows = x.reshape(-1, x.shape[-1], 1)
+        return F.local_response_norm(rows, int(number_of(config, "size", 5)), *numbers).reshape(x.shape)
     if layer.kind == "dropout":
         rate = float(config.get("rate", ["0.5"])[0])
         if not train or rate == 0:
@@ -93,13 +118,21 @@ def apply(layer, x, weights, train, key, step, first):
 
 
 def measure(layer, scores, labels):
+    if layer.kind == "mean_squared_error":
+        return F.mse_loss(scores, labels)
+    if layer.kind == "sigmoid_cross_entropy":
+        return F.binary_cross_entropy_with_logits(scores, labels)
     ignored = layer.config.get("ignore_label")
     counts = labels != int(ignored[0]) if ignored else torch.ones_like(labels, dtype=torch.bool)
     scores, labels = scores[counts], labels[counts]
     if len(labels) == 0:
         return scores.sum()  # 0, and so is its gradient
     if layer.kind == "softmax_cross_entropy":
-        return F.cross_entropy(scores, labels)
+        return F.cross_entropy(scores, labels,
+                               label_smoothing=number_of(layer.config, "label_smoothing", 0))
+    if layer.kind == "hinge":
+        return F.multi_margin_loss(scores, labels, p=1 + (layer.config.get("norm") == ["L2"]),
+                                   margin=number_of(layer.config, "margin", 1))
     own = scores.gather(1, labels[:, None])
     lower = torch.arange(scores.shape[1]) < labels[:, None]
     above = ((scores > own) | (scores == own) & lower).sum(1)
@@ -112,14 +145,14 @@ def run(layers, images, labels, weights, train, seed=0, step=0, first=0):
     for layer in layers:
         if layer.phase == ("TEST" if train else "TRAIN"):
             continue
-        if layer.kind in ("softmax_cross_entropy", "accuracy"):
-            value = measure(layer, values[layer.inputs[0]], values[layer.inputs[1]])
+        inputs = [values[name] for name in layer.inputs]
+        if layer.kind in SCALARS:
+            value = measure(layer, *inputs)
             metrics[layer.name] = value.item()
-            if layer.kind != "accuracy":
-                total = total + float(layer.config.get("loss_weight", ["1"])[0]) * value
+            if layer.kind in LOSSES:
+                total = total + number_of(layer.config, "loss_weight", 1) * value
         else:
-            values[layer.name] = apply(layer, values[layer.inputs[0]], weights, train, seed, step,
-                                       first)
+            values[layer.name] = apply(layer, inputs, weights, train, seed, step, first)
     return total, metrics
 
 

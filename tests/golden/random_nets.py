@@ -17,14 +17,19 @@ class Net:
         self.uses = {"image": 0}
         self.heads = 0
 
-    def add(self, kind, fields, x, labels=False, phase=""):
+    def add(self, kind, fields, x, labels=False, phase="", others=()):
         name = f"{kind[:4]}{len(self.shapes)}"
-        inputs = f'input: "{x}" ' + ('input: "label" ' if labels else "")
+        inputs = "".join(f'input: "{i}" ' for i in [x, *others] + ["label"] * labels)
         self.text += f'layer {{ name: "{name}" {inputs}{phase}{kind} {{ {fields} }} }}\n'
         self.shapes[name] = layers_of(parse(self.text))[-1].shape
-        self.uses[x] += 1
+        for i in [x, *others]:
+            self.uses[i] += 1
         self.uses[name] = 0
         return name
+
+    def alike(self, x):
+        """A value of x's shape, perhaps x."""
+        return self.numbers.pick([n for n, s in self.shapes.items() if s == self.shapes[x]])
 
     def parameter(self, name):
         fields = ""
@@ -64,9 +69,15 @@ class Net:
         """A layer on x, an image or a row."""
         numbers = self.numbers
         image = len(self.shapes[x]) == 3
-        kind = numbers.pick(["conv2d", "conv2d", "pool2d", "relu", "relu", "dropout", "dense",
-                             "flatten"] if image else ["dense", "relu", "relu", "dropout", "flatten"])
-        if kind in ("conv2d", "pool2d"):
+        kinds = ["dense", "relu", "relu", "dropout", "flatten", "softmax", "lrn", "add", "multiply",
+                 numbers.pick(["sigmoid", "tanh", "gelu", "silu"])]
+        if self.shapes[x][-1] > 1:  # the gradient of one channel's scale is 0, but for rounding
+            kinds.append("layer_norm")
+        kind = numbers.pick(kinds + ["conv2d", "conv2d", "conv2d", "pool2d", "pool2d"] * image)
+        others = ()
+        if kind == "pool2d" and numbers.chance(20):
+            fields = f"global: true kind: {numbers.pick(['MAX', 'AVERAGE'])} "
+        elif kind in ("conv2d", "pool2d"):
             fields = self.window(x, kind)
             if fields is None:
                 return None
@@ -83,9 +94,18 @@ class Net:
             fields = f"rate: {numbers.pick(['0.25', '0.5', '0'])}"
         elif kind == "dense":
             fields = f"outputs: {numbers.between(1, 9)} " + self.trained()
+        elif kind == "gelu":
+            fields = numbers.pick(["", "approximate: TANH"])
+        elif kind == "layer_norm":
+            fields = (numbers.pick(["", "epsilon: 0.125 "]) + self.parameter("scale")
+                      + self.parameter("bias"))
+        elif kind == "lrn":
+            fields = numbers.pick(["alpha: 0.5", "size: 3 beta: 0.5", "alpha: 2 k: 2 beta: 1"])
         else:
             fields = ""
-        return self.add(kind, fields, x)
+            if kind in ("add", "multiply"):
+                others = [self.alike(x) for _ in range(numbers.between(1, 2))]
+        return self.add(kind, fields, x, others=others)
 
     def label_fields(self):
         ignored = self.ignored
@@ -94,11 +114,22 @@ class Net:
         return f"ignore_label: {ignored} " if ignored is not None else ""
 
     def head(self, x):
-        """Scores, their loss, and perhaps an accuracy."""
+        """Scores, their loss, perhaps an accuracy, and a loss of two values alike."""
         numbers = self.numbers
+        if numbers.chance(15):
+            kind = numbers.pick(["mean_squared_error", "sigmoid_cross_entropy"])
+            self.add(kind, "loss_weight: 0.125 ", x, others=[self.alike(x)])
+        if len(self.shapes[x]) > 1:
+            x = self.add("flatten", "", x)
         scores = self.add("dense", f"outputs: {self.classes} " + self.trained(), x)
         weight = numbers.pick(["", "", "loss_weight: 0.5 ", "loss_weight: 2 "])
-        self.add("softmax_cross_entropy", weight + self.label_fields(), scores, labels=True)
+        if numbers.chance(25):
+            norm = numbers.pick(["", "norm: L2 ", "margin: 0.5 "])
+            self.add("hinge", norm + weight + self.label_fields(), scores, labels=True)
+        else:
+            smoothing = numbers.pick(["", "", "label_smoothing: 0.125 "])
+            self.add("softmax_cross_entropy", smoothing + weight + self.label_fields(), scores,
+                     labels=True)
         if numbers.chance(60):
             phase = "phase: TEST " if numbers.chance(20) else ""
             top = f"top_k: {numbers.between(1, self.classes)} "

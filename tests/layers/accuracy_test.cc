@@ -69,6 +69,17 @@ TEST(Accuracy, Contract) {
                 options);
 }
 
+TEST(Accuracy, LabelsWithSeveralAxes) {
+  const ContractOptions options{.differentiable = false};
+  const TestInput scores = Real({2, 2, 3}, {1, 3, 2, 5, 4, 4, 0, 0, 1, 7, 8, 9});
+  for (const int axis : {0, 1}) {
+    const LayerCase layer{"accuracy {}",
+                          {Along(axis, scores), Along(axis, Labels({2, 2}, {1, 1, 2, 0}))}};
+    EXPECT_EQ(Metric(layer), (Doubles{2, 4}));
+    CheckContract(layer, options);
+  }
+}
+
 TEST(Accuracy, HasNoGradientAndNoLoss) {
   const auto result =
       RunLayer({"accuracy {}", {Distinct({2, 3}, 1), Labels({0, 1})}}, {.backward = false});

@@ -83,6 +83,7 @@ TEST(Activation, Contract) {
     CheckContract({layer, {Distinct({5, 7}, 1)}});
     CheckContract({layer, {Distinct({3, 2, 5, 1}, 2)}});
     CheckContract({layer, {Distinct({3}, 3)}});
+    CheckContract({layer, {Along(1, Distinct({2, 3, 4}, 4))}});
   }
 }
 

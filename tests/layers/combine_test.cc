@@ -63,6 +63,8 @@ TEST(Combine, Contract) {
       CheckContract(CaseOf(layer, {5, 7}, inputs), {.rounds_once = true});
     }
     CheckContract(CaseOf(layer, {3, 2, 5, 1}, 2), {.rounds_once = true});
+    CheckContract({layer, {Along(1, Distinct({2, 3, 4}, 1)), Along(1, Distinct({2, 3, 4}, 2))}},
+                  {.rounds_once = true});
   }
 }
 
@@ -72,6 +74,9 @@ TEST(Combine, Errors) {
     EXPECT_EQ(Refusal(CaseOf(layer, {3, 2}, 9)), "expects 2 to 8 inputs, got 9");
     EXPECT_EQ(Refusal({layer, {Distinct({2, 3}, 1), Distinct({2, 4}, 2)}}),
               "expects inputs of one shape, got [2, 3] and [2, 4]");
+    EXPECT_EQ(Refusal({layer, {Distinct({3, 3}, 1), Along(1, Distinct({3, 3}, 2))}}),
+              "expects samples along one axis, but those of input 0, [3, 3], are along axis 0 and "
+              "those of input 1, [3, 3], along axis 1; transpose one");
     EXPECT_EQ(Refusal({layer, {Distinct({2}, 1), Labels({0, 1})}}),
               "expects input1 of type F64, got I32");
     EXPECT_EQ(Refusal(CaseOf(layer, {}, 2)), "expects inputs [N, ...], got []");

@@ -155,6 +155,9 @@ TEST(Conv2d, Frozen) {
 
 TEST(Conv2d, Errors) {
   const TestInput x = Distinct({2, 3, 4, 4}, 1);
+  EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 1 }", {Along(1, x)}}),
+            "expects samples along axis 0, but those of input 0, [2, 3, 4, 4], are along axis 1; "
+            "transpose it");
   EXPECT_EQ(Refusal({"conv2d { kernel: 2 }", {x}}), "filters: expected 1 to 2147483647, got 0");
   EXPECT_EQ(Refusal({"conv2d { filters: 2 }", {x}}),
             "kernel: expected one value, or height and width, got 0 values");

@@ -25,12 +25,13 @@ TEST(Dense, HandComputed) {
   }
 }
 
-TEST(Dense, SeesImagesAsVectors) {
+TEST(Dense, KeepsTheOtherAxes) {
   const LayerCase images{"dense { outputs: 4 }", {Distinct({3, 2, 1, 5}, 1)}};
   LayerCase vectors = images;
-  vectors.inputs[0].shape = Shape{3, 10};
+  vectors.inputs[0].shape = Shape{6, 5};
   const auto a = RunLayer(images), b = RunLayer(vectors);
   ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
+  EXPECT_EQ(a->output_shape, (Shape{3, 2, 1, 4}));
   EXPECT_EQ(a->output, b->output);
   EXPECT_EQ(a->parameter_gradients, b->parameter_gradients);
   EXPECT_EQ(a->input_gradients, b->input_gradients);
@@ -39,7 +40,8 @@ TEST(Dense, SeesImagesAsVectors) {
 TEST(Dense, Contract) {
   CheckContract({"dense { outputs: 5 }", {Distinct({5, 7}, 1)}});
   CheckContract({"dense { outputs: 3 use_bias: false }", {Distinct({3, 2, 3, 1}, 2)}});
-  CheckContract({"dense { outputs: 1 }", {Distinct({3}, 3)}});
+  CheckContract({"dense { outputs: 1 }", {Distinct({3, 1}, 3)}});
+  CheckContract({"dense { outputs: 3 }", {Along(1, Distinct({2, 3, 4}, 4))}});
 }
 
 // Many samples: the bias gradient is summed in pieces.
@@ -127,7 +129,14 @@ TEST(Dense, Errors) {
   EXPECT_EQ(Refusal({"dense { outputs: 2 }", {x}}, {.compute = DType::kI32}),
             "computes in F64, F32, F16 or BF16, got I32");
   EXPECT_EQ(Refusal({"dense { outputs: 2 }", {Distinct({}, 1)}}),
-            "expects inputs [N, ...], got []");
+            "expects x [..., inputs] of two axes or more, got []");
+  EXPECT_EQ(Refusal({"dense { outputs: 2 }", {Distinct({3}, 1)}}),
+            "expects x [..., inputs] of two axes or more, got [3]");
+  EXPECT_EQ(Refusal({"dense { outputs: 2 }", {Real({3, 0}, {})}}),
+            "inputs: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"dense { outputs: 2 }", {Along(1, Distinct({2, 3}, 1))}}),
+            "expects x [..., inputs], but the samples of [2, 3] are along its last axis; transpose "
+            "it");
   EXPECT_EQ(Refusal({"dense { outputs: 2 weight { learning_rate_multiplier: -1 } }", {x}}),
             "weight.learning_rate_multiplier: expected 0 or more, got -1");
   EXPECT_EQ(Refusal({"dense { outputs: 2 bias { decay_multiplier: inf } }", {x}}),

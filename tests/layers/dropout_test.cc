@@ -72,6 +72,25 @@ TEST(Dropout, FollowsTheSample) {
   EXPECT_EQ(Doubles(mask.begin() + 3 * 33, mask.end()), later);
 }
 
+// [T, N, C] has the mask of [N, T, C].
+TEST(Dropout, FollowsTheSampleAlongAnyAxis) {
+  for (const int64_t channels : {3, 4}) {
+    const int64_t times = 5, samples = 6;
+    const Doubles rows = Output(Ones({samples, times, channels}));
+    LayerCase layer = Ones({times, samples, channels});
+    layer.inputs[0] = Along(1, layer.inputs[0]);
+    const Doubles columns = Output(layer);
+    for (int64_t t = 0; t < times; ++t) {
+      for (int64_t n = 0; n < samples; ++n) {
+        for (int64_t c = 0; c < channels; ++c) {
+          ASSERT_EQ(columns[(t * samples + n) * channels + c],
+                    rows[(n * times + t) * channels + c]);
+        }
+      }
+    }
+  }
+}
+
 TEST(Dropout, PrecisionDoesNotChangeTheMask) {
   const Doubles f64 = Output(Ones({8, 33}));
   for (const DType compute : {DType::kF32, DType::kF16, DType::kBF16}) {
@@ -98,6 +117,8 @@ TEST(Dropout, Contract) {
   CheckContract({"dropout { rate: 0.7 }", {Distinct({3, 2, 2, 3}, 2)}}, options);
   CheckContract({"dropout { rate: 0 }", {Distinct({3, 4}, 3)}}, options);
   CheckContract({"dropout {}", {Distinct({7}, 4)}}, options);
+  CheckContract({"dropout {}", {Along(1, Distinct({3, 5, 4}, 5))}}, options);
+  CheckContract({"dropout {}", {Along(2, Distinct({2, 3, 5, 1}, 6))}}, options);
 }
 
 TEST(Dropout, Errors) {

@@ -38,6 +38,26 @@ TEST(Infer, ShapesEndWhereBytesCannotBeCounted) {
   EXPECT_FALSE(MakeParameter("weight", Shape{kMaxExtent, kMaxExtent}, {}, {}, {}, kRead).ok());
 }
 
+TEST(Infer, SamplesOfAllInputsAreAlongOneAxis) {
+  const Shape shapes[] = {{3, 4}, {3, 4}};
+  const int same[] = {1, 1}, other[] = {0, 1};
+  InferInput input;
+  input.inputs = shapes;
+  EXPECT_EQ(CommonBatchAxis(input).value(), 0);
+  input.batch_axes = same;
+  EXPECT_EQ(CommonBatchAxis(input).value(), 1);
+  EXPECT_EQ(SampleElements(input).value(), 3);
+  EXPECT_EQ(MakeOutput(input, shapes[0], kNone).batch_axis, 1);
+  EXPECT_EQ(CheckBatchFirst(input),
+            absl::InvalidArgumentError("expects samples along axis 0, but those of input 0, [3, "
+                                       "4], are along axis 1; transpose it"));
+  input.batch_axes = other;
+  EXPECT_EQ(CommonBatchAxis(input).status(),
+            absl::InvalidArgumentError(
+                "expects samples along one axis, but those of input 0, [3, 4], are along axis 0 "
+                "and those of input 1, [3, 4], along axis 1; transpose one"));
+}
+
 class Plain : public Layer {
  public:
   absl::StatusOr<LayerSpec> Infer(const InferInput&) override { return LayerSpec{}; }

@@ -386,7 +386,12 @@ TestInput Real(const Shape& shape, Doubles values) {
 }
 
 TestInput Labels(const std::vector<int32_t>& labels) {
-  return {Shape{static_cast<int64_t>(labels.size())}, true, Doubles(labels.begin(), labels.end())};
+  return Labels(Shape{static_cast<int64_t>(labels.size())}, labels);
+}
+
+TestInput Labels(const Shape& shape, const std::vector<int32_t>& labels) {
+  GYRE_CHECK(static_cast<int64_t>(labels.size()) == shape.elements());
+  return {shape, true, Doubles(labels.begin(), labels.end())};
 }
 
 TestInput Distinct(const Shape& shape, uint64_t seed, double scale) {
@@ -409,6 +414,11 @@ LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end) {
     input.values = std::move(cut.values);
   }
   return part;
+}
+
+TestInput Along(int batch_axis, TestInput input) {
+  input.batch_axis = batch_axis;
+  return input;
 }
 
 double RandomCotangent(int64_t i) {

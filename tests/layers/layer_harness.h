@@ -20,7 +20,9 @@ struct TestInput {
   Shape shape;
   bool is_label = false;  // I32; otherwise of the compute type
   Doubles values;         // shape.elements()
-  int batch_axis = 0;
+  int batch_axis = 0;     // of the samples
+
+  int64_t samples() const { return shape[batch_axis]; }
 };
 
 // What layers compute in.
@@ -28,6 +30,7 @@ inline constexpr DType kRealTypes[] = {DType::kF64, DType::kF32, DType::kF16, DT
 
 TestInput Real(const Shape& shape, Doubles values);
 TestInput Labels(const std::vector<int32_t>& labels);
+TestInput Labels(const Shape& shape, const std::vector<int32_t>& labels);
 // Distinct values within [-scale, scale], in random order, none of them 0 and no two closer than
 // scale / elements: safe for central differences around kinks and maxima.
 TestInput Distinct(const Shape& shape, uint64_t seed, double scale = 2);
@@ -42,8 +45,11 @@ struct LayerCase {
   // Values of each buffer, in order; empty: its first ones.
   std::vector<Doubles> buffers = {};
 
-  int64_t samples() const { return inputs[0].shape[inputs[0].batch_axis]; }
+  int64_t samples() const { return inputs[0].samples(); }
 };
+
+// The input with its samples along that axis; its values stay where they are.
+TestInput Along(int batch_axis, TestInput input);
 
 // The case of samples [begin, end) alone.  Preconditions: random output gradients.
 LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end);

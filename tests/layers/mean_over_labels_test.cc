@@ -12,8 +12,8 @@ namespace {
 
 TEST(Labels, CountIgnoreOrAreBad) {
   const int32_t labels[] = {0, 2, 3, -1, 255};
-  const Labels plain{labels, 3, false, 0};
-  const Labels ignoring{labels, 3, true, -1};
+  const Labels plain{labels, 3, false, 0, 5, 1};
+  const Labels ignoring{labels, 3, true, -1, 5, 1};
   const bool counts[] = {true, true, false, false, false};
   for (int64_t n = 0; n < 5; ++n) {
     EXPECT_EQ(plain.Counts(n), counts[n]);
@@ -26,9 +26,19 @@ TEST(Labels, CountIgnoreOrAreBad) {
 // A label that is within range may be ignored, too.
 TEST(Labels, IgnoredWithinRange) {
   const int32_t labels[] = {1};
-  const Labels ignoring{labels, 3, true, 1};
+  const Labels ignoring{labels, 3, true, 1, 1, 1};
   EXPECT_FALSE(ignoring.Counts(0));
   EXPECT_FALSE(ignoring.Bad(0));
+}
+
+// Three samples of two labels each, along the first axis and along the second.
+TEST(Labels, KnowTheirSample) {
+  const Labels first{nullptr, 3, false, 0, 3, 2}, second{nullptr, 3, false, 0, 3, 1};
+  const int64_t of_first[] = {0, 0, 1, 1, 2, 2}, of_second[] = {0, 1, 2, 0, 1, 2};
+  for (int64_t n = 0; n < 6; ++n) {
+    EXPECT_EQ(first.SampleOf(n), of_first[n]);
+    EXPECT_EQ(second.SampleOf(n), of_second[n]);
+  }
 }
 
 TEST(Normaliser, CountIfThereIsOne) {
@@ -47,7 +57,8 @@ TEST(SumOverLabels, IsAMonoid) {
   std::vector<int32_t> labels;
   for (int32_t n = 0; n < 37; ++n) labels.push_back(n * n % 7 - 1);
   Fault fault;
-  const SumOverLabels<Third> sum{{}, {labels.data(), 5, true, 3}, {}, nullptr, nullptr, &fault, 2};
+  const SumOverLabels<Third> sum{
+      {}, {labels.data(), 5, true, 3, 37, 1}, {}, nullptr, nullptr, &fault, 2};
   EXPECT_TRUE(IsMonoid(sum, 1, 37, [](const SumAndCount& a, const SumAndCount& b) {
     return a.count == b.count && std::abs(a.sum - b.sum) <= 1e-12 * std::abs(b.sum);
   }));

@@ -30,10 +30,11 @@ layers/dropout.cc|dropout|Apply(context, context.gradients[kY], context.gradient
 layers/dense.cc|dense|weight.trained() ? kRead : kNone|kNone
 layers/conv2d.cc|conv2d|} else if (bias_ >= 0 && gradients[bias_]) {|} else if (false) {
 layers/mean_over_labels.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
-layers/dropout.cc|dropout|0 : scale * from[at]|0 : 1 * from[at]
-layers/dropout.cc|dropout|0 : scale * from[at]|0 : static_cast<T>(scale) * from[at]
-layers/dropout.cc|dropout|Philox(key, step->step, counter)|Philox(key, step->step + (from == to), counter)
-layers/dropout.cc|dropout|step->first_sample + |
+layers/dropout.cc|dropout|kept = scale * from[at]|kept = 1 * from[at]
+layers/dropout.cc|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) * from[at]
+layers/dropout.cc|dropout|Philox(key, step->step, first|Philox(key, step->step + (from == to), first
+layers/dropout.cc|dropout|step->first_sample * |0 * 
+layers/dropout.cc|dropout|(e / inner * samples + sample) * inner + e % inner|sample * sample_elements + e
 layers/flatten.cc|flatten|.must = true|.must = false
 engine/runtime/parallel/column_sum.h|dense|from[row * columns + column]|from[row * columns + 0 * column]
 engine/runtime/parallel/parallel.h|dense|return a + b|return a
@@ -55,6 +56,21 @@ layers/softmax_cross_entropy.cc|softmax_cross_entropy|scale * (|(1 + 0 * scale) 
 layers/softmax_cross_entropy.cc|softmax_cross_entropy| / static_cast<A>(normaliser())|
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|if (!labels.Counts(n))|if (labels.Bad(n))
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|c == labels.labels[n]|c + 1 == labels.labels[n]
+layers/softmax_cross_entropy.cc|softmax_cross_entropy|(1 - smoothing) * one_hot|one_hot
+layers/mean_over_labels.cc|softmax_cross_entropy|labels.elements(0, axis) * inner_|1
+layers/mean_over_elements.cc|mean_over_elements|return 2 * (x - t);|return x - t;
+layers/mean_over_elements.cc|mean_over_elements|return 2 * (t - x);|return 2 * (x - t);
+layers/mean_over_elements.cc|mean_over_elements|return Logistic(x) - t;|return Logistic(x);
+layers/mean_over_elements.cc|mean_over_elements|static_cast<double>(sample_elements)|1
+layers/hinge.cc|hinge|? -sum :|? sum :
+layers/hinge.cc|hinge|squared ? 2 * z|squared ? z
+layers/hinge.cc|hinge|scale * slope / static_cast<A>(normaliser())|scale * slope
+layers/softmax.cc|softmax|(static_cast<A>(dy[i]) - sum)|static_cast<A>(dy[i])
+layers/layer_norm.cc|layer_norm| - n * means.second|
+layers/layer_norm.cc|layer_norm|return {g * norm.Normalised(row, column), g};|return {g, g};
+layers/layer_norm.cc|layer_norm|data_gradient ? kRead : kNone|kNone
+layers/lrn.cc|lrn|scale * static_cast<A>(x[i]) * others|scale * others
+layers/lrn.cc|lrn|2 * config_.alpha() * config_.beta()|2 * config_.alpha()
 layers/mean_over_labels.h|softmax_cross_entropy|count != nullptr ? count[0] :|
 layers/mean_over_labels.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|i * group_channels_ * taps_|i * taps_

@@ -95,6 +95,21 @@ TEST(Pool2d, Contract) {
   CheckContract({"pool2d { kind: AVERAGE kernel: 4 kernel: 1 }", {Distinct({3, 4, 3, 1}, 7)}});
 }
 
+// The window is the image; the stride does not matter.
+TEST(Pool2d, Global) {
+  for (const char* kind : {"MAX", "AVERAGE"}) {
+    const std::string pool = std::string("pool2d { kind: ") + kind;
+    const TestInput x = Distinct({3, 4, 5, 2}, 1);
+    const auto global = RunLayer({pool + " global: true }", {x}});
+    const auto windowed = RunLayer({pool + " kernel: 4 kernel: 5 }", {x}});
+    ASSERT_TRUE(global.ok() && windowed.ok()) << global.status() << windowed.status();
+    EXPECT_EQ(global->output_shape, (Shape{3, 1, 1, 2}));
+    EXPECT_EQ(global->output, windowed->output);
+    EXPECT_EQ(global->input_gradients, windowed->input_gradients);
+    CheckContract({pool + " global: true }", {x}});
+  }
+}
+
 // The plan frees both: an average saves nothing, a maximum its positions.
 TEST(Pool2d, BackwardReadsNeitherInputNorOutput) {
   for (const char* config : {"pool2d { kernel: 2 }", "pool2d { kind: AVERAGE kernel: 2 }"}) {
@@ -126,6 +141,14 @@ TEST(Pool2d, Errors) {
             "expects images [N, H, W, C], got [64, 10]");
   EXPECT_EQ(Refusal({"pool2d { kernel: 2 padding: 1 }", {Real({2, 0, 3, 1}, {})}}),
             "expects images of one pixel and channel or more, got [2, 0, 3, 1]");
+  for (const std::string field : {"kernel", "stride", "padding"}) {
+    EXPECT_EQ(Refusal({"pool2d { global: true " + field + ": 1 }", {x}}),
+              "global: its window is the whole image; remove kernel, stride and padding, or "
+              "global");
+  }
+  EXPECT_EQ(Refusal({"pool2d { global: true }", {Along(1, x)}}),
+            "expects samples along axis 0, but those of input 0, [2, 3, 4, 1], are along axis 1; "
+            "transpose it");
   EXPECT_EQ(Refusal({"pool2d { kernel: 2 }", {x, x}}), "expects 1 input (images), got 2");
   EXPECT_EQ(Refusal({"pool2d { kernel: 2 }", {Labels({1})}}),
             "expects images of type F64, got I32");

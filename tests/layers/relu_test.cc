@@ -53,6 +53,7 @@ TEST(Relu, Contract) {
   CheckContract({"relu {}", {Distinct({5, 7}, 1)}}, options);
   CheckContract({"relu { negative_slope: 0.1 }", {Distinct({3, 2, 5, 1}, 2)}}, options);
   CheckContract({"relu {}", {Distinct({3}, 3)}}, options);
+  CheckContract({"relu {}", {Along(1, Distinct({2, 3, 4}, 4))}}, options);
 }
 
 TEST(Relu, MayWorkInPlace) {

@@ -143,6 +143,31 @@ TEST_P(AnyDeviceTest, DepthwiseConv) {
   });
 }
 
+// Few channels and filters, kernels of several columns: around the widths of vectors, of runs and
+// of tiles, with more images than pieces of a sum, and one of more pixels than a band.
+TEST_P(AnyDeviceTest, NarrowConv) {
+  if (GetParam().library != Of::kBest || dtype() != DType::kF32) return;
+  for (const int64_t c : {1, 3, 17, 20}) {
+    for (const int64_t filters : {1, 20, 50}) {
+      for (const int64_t n : {0, 1, 11}) {
+        Conv2dSpec spec{.dtype = dtype(), .n = n, .h = 7, .w = 13, .c = c, .filters = filters};
+        spec.window = {.kernel_h = 3, .kernel_w = 5};
+        if (n == 1) {
+          spec.h = 12;
+          spec.window = {.kernel_h = 4, .kernel_w = 2, .stride_h = 2, .stride_w = 3};
+          spec.window.dilation_h = 3;
+          spec.bias = true;
+          spec.activation = Activation::kRelu;
+        }
+        oracle_.CheckConv<float>(random_, spec, tolerance());
+      }
+    }
+  }
+  Conv2dSpec large{.dtype = dtype(), .n = 1, .h = 75, .w = 35, .c = 1, .filters = 3, .bias = true};
+  large.window = {.kernel_h = 2, .kernel_w = 3, .stride_h = 2};
+  oracle_.CheckConv<float>(random_, large, tolerance());
+}
+
 // As AlexNet's first two, on smaller images: what a vendor's library is made for.
 TEST_P(AnyDeviceTest, LargerConv) {
   const Conv2dSpec spec{.dtype = dtype(),
@@ -203,7 +228,9 @@ TEST_P(AnyDeviceTest, ReluHandsNaNOn) {
       conv.activation = Activation::kRelu;
       Conv2dSpec depthwise = conv;
       depthwise.c = depthwise.groups = conv.filters;
-      for (const Conv2dSpec& spec : {conv, depthwise}) {
+      Conv2dSpec narrow = conv;
+      narrow.c = 3, narrow.filters = 20;
+      for (const Conv2dSpec& spec : {conv, depthwise, narrow}) {
         ConvInputs<T> in = RandomConvInputs<T>(random_, spec);
         in.x = with_nan(in.x, spec.h * spec.w * spec.c);
         const auto y = RunConv(rig_, *library_, spec, in).y;

@@ -20,6 +20,7 @@ constexpr char kNet[] = R"(
   layer { name: "conv" conv2d { filters: 3 kernel: 3 padding: 1 } }
   layer { name: "relu" relu {} }
   layer { name: "pool" pool2d { kind: AVERAGE kernel: 2 } }
+  layer { name: "flat" flatten {} }
   layer { name: "fc" dense { outputs: 4 } }
   layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
   layer { name: "acc" input: "fc" input: "label" accuracy {} })";
@@ -118,7 +119,7 @@ TEST(Model, FrozenLayersCostNoBackward) {
       {"weight,bias", "weight", {"fc1", "fc2", "loss"}, {"fc2.weight", "fc2.bias", "fc1.bias"}},
       {"weight",
        "weight,bias",
-       {"conv", "pool", "fc1", "fc2", "loss"},
+       {"conv", "pool", "flat", "fc1", "fc2", "loss"},
        {"fc2.weight", "fc2.bias", "conv.bias"}}};
   const Primitives primitives(DeviceKind::kCpu, 1);
   for (const auto& c : cases) {
@@ -127,6 +128,7 @@ TEST(Model, FrozenLayersCostNoBackward) {
                         input { name: "label" type: LABEL }
                         layer { name: "conv" conv2d { filters: 3 kernel: 3 )",
                      frozen(c.conv), R"(} } layer { name: "pool" pool2d { kernel: 2 } }
+                        layer { name: "flat" flatten {} }
                         layer { name: "fc1" dense { outputs: 6 )",
                      frozen(c.fc1), R"(} } layer { name: "fc2" dense { outputs: 4 } }
                         layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy {} }

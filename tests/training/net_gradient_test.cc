@@ -49,6 +49,7 @@ TEST(NetGradient, OfNets) {
   ExpectGradients(R"(
     layer { name: "a" conv2d { filters: 3 kernel: 3 weight { learning_rate_multiplier: 0 } } }
     layer { name: "b" relu { negative_slope: 0.1 } }
+    layer { name: "flat" flatten {} }
     layer { name: "c" dense { outputs: 6 weight { learning_rate_multiplier: 0 }
                               bias { learning_rate_multiplier: 0 } } }
     layer { name: "d" dense { outputs: 4 bias { learning_rate_multiplier: 0 } } }

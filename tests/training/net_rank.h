@@ -72,6 +72,7 @@ inline constexpr char kConvNet[] = R"(
 
 // Two heads on one trunk, one of them through another layer, and three losses.
 inline constexpr char kForkedNet[] = R"(
+  layer { name: "flat" flatten {} }
   layer { name: "trunk" dense { outputs: 6 } }
   layer { name: "relu" relu { negative_slope: 0.2 } }
   layer { name: "a" input: "relu" dense { outputs: 4 } }

@@ -46,6 +46,7 @@ TEST(NetTest, WorksInPlaceOnlyWhereNobodyReadsTheInputAgain) {
       {kForkedNet, "relu", "trunk", false},
       // Nobody writes into an input of the net.
       {R"(layer { name: "relu" input: "image" relu {} }
+          layer { name: "flat" flatten {} }
           layer { name: "fc" dense { outputs: 4 } }
           layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })",
        "relu", "image", false},
@@ -84,6 +85,7 @@ TEST(NetTest, AProducerAppliesTheReluAfterIt) {
   const std::string layers = R"(
     layer { name: "conv" conv2d { filters: 3 kernel: 3 } }
     layer { name: "relu1" RELU }
+    layer { name: "flat" flatten {} }
     layer { name: "fc1" dense { outputs: 6 } }
     layer { name: "relu2" RELU }
     layer { name: "fc2" dense { outputs: 4 } }
@@ -108,17 +110,21 @@ TEST(NetTest, AReluComesAfterAMaxPoolThatReadsItAlone) {
     layer { name: "pool2" pool2d { kind: AVERAGE kernel: 2 stride: 1 } }
     layer { name: "relu3" input: "conv" RELU }
     layer { name: "pool3" pool2d { kind: MAX kernel: 2 } }
-    layer { name: "fc1" input: "pool2" dense { outputs: 4 } }
+    layer { name: "flat1" input: "pool2" flatten {} }
+    layer { name: "fc1" dense { outputs: 4 } }
     layer { name: "loss1" input: "fc1" input: "label" softmax_cross_entropy {} }
-    layer { name: "fc2" input: "pool3" dense { outputs: 4 } }
+    layer { name: "flat2" input: "pool3" flatten {} }
+    layer { name: "fc2" dense { outputs: 4 } }
     layer { name: "loss2" input: "fc2" input: "label" softmax_cross_entropy {} }
-    layer { name: "fc3" input: "relu3" dense { outputs: 4 } }
+    layer { name: "flat3" input: "relu3" flatten {} }
+    layer { name: "fc3" dense { outputs: 4 } }
     layer { name: "loss3" input: "fc3" input: "label" softmax_cross_entropy {} })";
   NetRank moved(Fused(layers)), plain(Plain(layers));
   const NetSpec& net = moved.spec();
   EXPECT_EQ(ValueNamed(net, "relu1").shape, ValueNamed(net, "pool1").shape);
   EXPECT_NE(ValueNamed(net, "relu2").shape, ValueNamed(net, "pool2").shape);  // an average
-  EXPECT_NE(ValueNamed(net, "relu3").shape, ValueNamed(net, "pool3").shape);  // "fc3" reads it too
+  EXPECT_NE(ValueNamed(net, "relu3").shape,
+            ValueNamed(net, "pool3").shape);  // "flat3" reads it too
   ExpectSameStep(moved, plain);
 }
 
@@ -129,6 +135,7 @@ TEST(NetTest, NaNWeightsMakeTheLossNaN) {
       layer { name: "conv1" conv2d { filters: 3 kernel: 3 } }
       layer { name: "pool1" pool2d { kernel: 2 } }
       layer { name: "relu1" relu {} }
+      layer { name: "flat" flatten {} }
       layer { name: "fc" dense { outputs: 4 } }
       layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })",
                  dtype);
@@ -275,19 +282,19 @@ TEST(NetTest, ErrorsNameTheLayerAndThePlace) {
       {"\nlayer { name: \"fc\" dense { outputs: 4 } }",
        "test.textproto: the net has no loss to train with; add a layer such as "
        "softmax_cross_entropy"},
-      {R"(
+      {R"(layer { name: "flat" flatten {} }
 layer { name: "fc" dense { outputs: 4 weight { learning_rate_multiplier: 0 } use_bias: false } }
 layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })",
        "test.textproto: the net has no parameter to train: add a layer such as dense, or give one "
        "a "
        "learning_rate_multiplier above 0"},
-      {R"(
+      {R"(layer { name: "flat" flatten {} }
 layer { name: "fc" dense { outputs: 4 } }
 layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
   layer { name: "lost" input: "fc" dense { outputs: 4 } })",
        "test.textproto:4:3: layer \"lost\": has parameters that no loss depends on; feed it to a "
        "loss or remove it"},
-      {R"(
+      {R"(layer { name: "flat" flatten {} }
 layer { name: "fc" dense { outputs: 4 } }
 layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
 layer { name: "extra" input: "fc" phase: TEST dense { outputs: 4 } })",

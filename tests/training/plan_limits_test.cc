@@ -18,6 +18,7 @@ constexpr char kInputs[] =
     "input { name: \"image\" dims: [8, 8, 3] }\n"
     "input { name: \"label\" type: LABEL }\n";
 constexpr char kHead[] =
+    "layer { name: \"flat\" flatten {} }\n"
     "layer { name: \"head\" dense { outputs: 2 } }\n"
     "layer { name: \"loss\" input: \"head\" input: \"label\" softmax_cross_entropy {} }\n";
 

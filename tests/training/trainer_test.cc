@@ -44,6 +44,7 @@ constexpr char kNet[] = R"(
   name: "t"
   input { name: "image" dims: [3, 3, 1] }
   input { name: "label" type: LABEL }
+  layer { name: "flat" flatten {} }
   layer { name: "fc" dense { outputs: 2 } }
   layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })";
 

@@ -23,6 +23,7 @@ constexpr char kNet[] = R"(
   layer { name: "relu" relu {} }
   layer { name: "pool" pool2d { kernel: 2 } }
   layer { name: "drop" dropout { rate: 0.2 } }
+  layer { name: "flat" flatten {} }
   layer { name: "fc1" dense { outputs: 7 } }
   layer { name: "fc2" dense { outputs: 4 } }
   layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy { ignore_label: 3 } })";

@@ -1,0 +1,140 @@
+// Convolution of few channels to few filters.  Of 20 channels a vector of 16 leaves 12 lanes of its
+// second empty; but what a row of the kernel covers of an image, 5 pixels of 20 channels, lies as
+// one run of 100.  The passes are products of such runs, read where they lie.  Weights are stored
+// [rows of the kernel, filters, runs].
+#include "engine/runtime/primitives/blocked/narrow.h"
+
+#include "engine/runtime/primitives/blocked/channels.h"
+#include "engine/runtime/primitives/blocked/narrow_passes.h"
+
+namespace gyre {
+namespace {
+
+constexpr std::string_view kLayout = "rows,filters,runs";
+
+class Narrow : public Conv2d {
+ public:
+  explicit Narrow(const Conv2dSpec& spec)
+      : spec_(spec),
+        extents_(spec),
+        sums_(extents_),
+        layout_{.bytes = static_cast<size_t>(spec.weights()) * sizeof(float),
+                .tag = std::string(kLayout)} {}
+
+  const WeightLayout& weight_layout() const override { return layout_; }
+  size_t scratch_bytes() const override {
+    const size_t sums = static_cast<size_t>(sums_.pieces * sums_.of_piece) * sizeof(float);
+    return spec_.train ? std::max(sums, layout_.bytes) : layout_.bytes;
+  }
+
+  absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
+                       void* y, void* scratch) const override {
+    RETURN_IF_ERROR(Turn(stream, weights, scratch));
+    return OnTeam(
+        stream, extents_.n * extents_.out_h,
+        narrow::RowsOfOutput{extents_, static_cast<const float*>(x),
+                             static_cast<const float*>(weights), static_cast<const float*>(scratch),
+                             spec_.bias ? static_cast<const float*>(bias) : nullptr,
+                             spec_.activation, static_cast<float*>(y)});
+  }
+
+  absl::Status BackwardData(Stream& stream, const void* dy, const void* weights, void* dx,
+                            void* scratch) const override {
+    RETURN_IF_ERROR(Turn(stream, weights, scratch));
+    return OnTeam(stream, extents_.n * extents_.h,
+                  narrow::RowsOfInput{extents_, static_cast<const float*>(dy),
+                                      static_cast<const float*>(weights),
+                                      static_cast<const float*>(scratch), static_cast<float*>(dx)});
+  }
+
+  absl::Status BackwardWeights(Stream& stream, const void* x, const void* dy, void* dweights,
+                               void* dbias, void* scratch) const override {
+    float* const sums = static_cast<float*>(scratch);
+    RETURN_IF_ERROR(OnTeam(stream, sums_.pieces * extents_.kernel_h,
+                           narrow::SumPieces{extents_, sums_, static_cast<const float*>(x),
+                                             static_cast<const float*>(dy), sums}));
+    RETURN_IF_ERROR(
+        OnTeam(stream, extents_.kernel_h * extents_.filters,
+               narrow::AddPieces{extents_, sums_, sums, static_cast<float*>(dweights)}));
+    if (!spec_.bias) return absl::OkStatus();
+    return OnTeam(stream, extents_.filters,
+                  narrow::AddPiecesOfBias{extents_, sums_, sums, static_cast<float*>(dbias)});
+  }
+
+  absl::Status Pack(const void* canonical, void* opaque) const override {
+    ForEachWeight(
+        [from = static_cast<const float*>(canonical), to = static_cast<float*>(opaque)](
+            int64_t of_canonical, int64_t of_opaque) { to[of_opaque] = from[of_canonical]; });
+    return absl::OkStatus();
+  }
+  absl::Status Unpack(const void* opaque, void* canonical) const override {
+    ForEachWeight(
+        [from = static_cast<const float*>(opaque), to = static_cast<float*>(canonical)](
+            int64_t of_canonical, int64_t of_opaque) { to[of_canonical] = from[of_opaque]; });
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Turn(Stream& stream, const void* weights, void* scratch) const {
+    return OnTeam(
+        stream, extents_.kernel_h,
+        narrow::TurnWeights{extents_.run, extents_.filters, static_cast<const float*>(weights),
+                            static_cast<float*>(scratch)});
+  }
+
+  // visit(index in [F, channel, R, column], index in [R, F, column, channel]).
+  template <typename Visit>
+  void ForEachWeight(const Visit& visit) const {
+    const int64_t columns = spec_.window.kernel_w;
+    for (int64_t i = 0; i < spec_.weights(); ++i) {
+      const int64_t column = i % columns, r = i / columns % extents_.kernel_h;
+      const int64_t channel = i / columns / extents_.kernel_h % spec_.c;
+      const int64_t filter = i / columns / extents_.kernel_h / spec_.c;
+      visit(i, ((r * spec_.filters + filter) * columns + column) * spec_.c + channel);
+    }
+  }
+
+  const Conv2dSpec spec_;
+  const narrow::Extents extents_;
+  const narrow::Sums sums_;
+  const WeightLayout layout_;
+};
+
+class NarrowLibrary : public PrimitiveLibrary {
+ public:
+  std::string_view name() const override { return "narrow"; }
+
+  // Its sums are fused and in an order of their own.
+  std::string choices() const override { return HasAvx512() ? "narrow avx512\n" : ""; }
+
+  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
+    const bool layout = spec.weight_layout.empty() || spec.weight_layout == kLayout;
+    if (!HasAvx512() || !Narrows(spec) || !layout) return LeaveToOthers(spec);
+    RETURN_IF_ERROR(Validate(spec));
+    return std::make_unique<Narrow>(spec);
+  }
+
+ private:
+  static bool HasAvx512() { return CurrentInstructionSet() == InstructionSet::kAvx512; }
+
+  // Both ends fill a quarter of their last vector at most, of two and four vectors, and the kernel
+  // has several columns and takes no zeros round the image.  With fuller vectors oneDNN is as fast.
+  static bool Narrows(const Conv2dSpec& spec) {
+    const Window2d& w = spec.window;
+    const auto fills_badly = [](int64_t channels, int64_t most) {
+      const int64_t last = channels % narrow::kLanes;
+      return 0 < last && last <= narrow::kLanes / 4 && channels < most;
+    };
+    const bool kernel =
+        1 < w.kernel_w && std::max(w.kernel_w, w.kernel_h) <= narrow::kLanes && w.dilation_w == 1 &&
+        std::max({w.padding_top, w.padding_bottom, w.padding_left, w.padding_right}) == 0;
+    return spec.dtype == DType::kF32 && spec.groups == 1 && kernel &&
+           fills_badly(spec.c, 2 * narrow::kLanes) && fills_badly(spec.filters, 4 * narrow::kLanes);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<PrimitiveLibrary> NewNarrowLibrary() { return std::make_unique<NarrowLibrary>(); }
+
+}  // namespace gyre

@@ -1,0 +1,176 @@
+// A tile of c stays in registers: 8 rows of 3 vectors are 24 of 32, and a product needs 3 vectors
+// of b and one element of a.  Along k, where an element of c is a vector of partial sums, 8 x 2.
+#include "engine/runtime/primitives/blocked/products.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/runtime/check.h"
+#include "engine/runtime/math.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace gyre {
+
+#if defined(__x86_64__)
+namespace {
+
+constexpr int64_t kLanes = 16;
+constexpr int kMostVectors = kProductColumns / kLanes;
+constexpr int kMostDots = 2;  // columns of a tile along k
+
+// The lanes that are used of the last of the vectors that hold n elements.
+__mmask16 LastLanes(int64_t n) {
+  return static_cast<__mmask16>(0xFFFF >> (RoundUp(n, kLanes) - n));
+}
+
+[[gnu::target("avx512f"), gnu::always_inline]] inline __m512 Load(const float* from, bool is_last,
+                                                                  __mmask16 last) {
+  return is_last ? _mm512_maskz_loadu_ps(last, from) : _mm512_loadu_ps(from);
+}
+
+// The intrinsic for it makes g++ 12 warn.
+[[gnu::target("avx512f"), gnu::always_inline]] inline float AddLanes(__m512 v) {
+  const __m256 eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                       __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m128 four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) +
+                      __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+// p.rows and p.columns fill kRows and kVectors.
+template <int kRows, int kVectors>
+[[gnu::target("avx512f")]] void ColumnsTile(const Products& p) {
+  const __mmask16 last = LastLanes(p.columns);
+  __m512 sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 3
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = _mm512_setzero_ps();
+  }
+  for (int64_t o = 0; o < p.outer; ++o) {
+    const float* a = p.a + o * p.a_outer;
+    const float* b = p.b + o * p.b_outer;
+    for (int64_t k = 0; k < p.inner; ++k) {
+      __m512 row[kVectors];
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v) row[v] = Load(b + v * kLanes, v + 1 == kVectors, last);
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) {
+        const __m512 element = _mm512_set1_ps(a[i * p.a_row]);
+#pragma GCC unroll 3
+        for (int v = 0; v < kVectors; ++v) sum[i][v] = _mm512_fmadd_ps(element, row[v], sum[i][v]);
+      }
+      a += p.a_inner;
+      b += p.b_inner;
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 3
+    for (int v = 0; v < kVectors; ++v) {
+      if (p.start != nullptr) {
+        const float* start = p.start + i * p.start_row + v * kLanes;
+        sum[i][v] = _mm512_add_ps(Load(start, v + 1 == kVectors, last), sum[i][v]);
+      }
+      _mm512_mask_storeu_ps(p.c + i * p.c_row + v * kLanes, v + 1 < kVectors ? 0xFFFF : last,
+                            sum[i][v]);
+    }
+  }
+}
+
+// p.rows and p.columns are kRows and kColumns.
+template <int kRows, int kColumns>
+[[gnu::target("avx512f")]] void InnerTile(const Products& p) {
+  __m512 sum[kRows][kColumns];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kColumns; ++j) sum[i][j] = _mm512_setzero_ps();
+  }
+  for (int64_t o = 0; o < p.outer; ++o) {
+    for (int64_t k = 0; k < p.inner; k += kLanes) {
+      const __mmask16 lanes = LastLanes(std::min(p.inner - k, kLanes));
+      const float* a = p.a + o * p.a_outer + k;
+      const float* b = p.b + o * p.b_outer + k;
+      __m512 column[kColumns];
+#pragma GCC unroll 2
+      for (int j = 0; j < kColumns; ++j) {
+        column[j] = _mm512_maskz_loadu_ps(lanes, b + j * p.b_column);
+      }
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) {
+        const __m512 row = _mm512_maskz_loadu_ps(lanes, a + i * p.a_row);
+#pragma GCC unroll 2
+        for (int j = 0; j < kColumns; ++j) sum[i][j] = _mm512_fmadd_ps(row, column[j], sum[i][j]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kColumns; ++j) {
+      const float start = p.start == nullptr ? 0 : p.start[i * p.start_row + j];
+      p.c[i * p.c_row + j] = start + AddLanes(sum[i][j]);
+    }
+  }
+}
+
+using Tile = void (*)(const Products&);
+
+// Of each number of rows and of vectors or columns, from 1 on.
+template <size_t... kIndex>
+constexpr auto ColumnsTiles(std::index_sequence<kIndex...>) {
+  return std::array<Tile, sizeof...(kIndex)>{
+      ColumnsTile<kIndex / kMostVectors + 1, kIndex % kMostVectors + 1>...};
+}
+template <size_t... kIndex>
+constexpr auto InnerTiles(std::index_sequence<kIndex...>) {
+  return std::array<Tile, sizeof...(kIndex)>{
+      InnerTile<kIndex / kMostDots + 1, kIndex % kMostDots + 1>...};
+}
+
+// Cut into tiles of kProductRows by `columns`, run(tile) each.
+template <typename Run>
+void ForEachTile(const Products& products, int64_t columns, const Run& run) {
+  for (int64_t column = 0; column < products.columns; column += columns) {
+    for (int64_t row = 0; row < products.rows; row += kProductRows) {
+      Products tile = products;
+      tile.rows = std::min(kProductRows, products.rows - row);
+      tile.columns = std::min(columns, products.columns - column);
+      tile.a += row * products.a_row;
+      tile.b += column * products.b_column;
+      if (tile.start != nullptr) tile.start += row * products.start_row + column;
+      tile.c += row * products.c_row + column;
+      run(tile);
+    }
+  }
+}
+
+}  // namespace
+
+void MultiplyAlongColumns(const Products& products) {
+  static constexpr auto kTiles =
+      ColumnsTiles(std::make_index_sequence<kProductRows * kMostVectors>());
+  ForEachTile(products, kProductColumns, [](const Products& tile) {
+    kTiles[(tile.rows - 1) * kMostVectors + CeilDiv(tile.columns, kLanes) - 1](tile);
+  });
+}
+
+void MultiplyAlongInner(const Products& products) {
+  static constexpr auto kTiles = InnerTiles(std::make_index_sequence<kProductRows * kMostDots>());
+  ForEachTile(products, kMostDots, [](const Products& tile) {
+    kTiles[(tile.rows - 1) * kMostDots + tile.columns - 1](tile);
+  });
+}
+
+#else
+
+void MultiplyAlongColumns(const Products&) { GYRE_CHECK(false); }
+void MultiplyAlongInner(const Products&) { GYRE_CHECK(false); }
+
+#endif
+
+}  // namespace gyre

@@ -1,0 +1,32 @@
+// products.h: small matrix products whose operands lie anywhere in larger arrays, by AVX-512;
+// inside the library only.
+#pragma once
+
+#include <cstdint>
+
+namespace gyre {
+
+// c[i][j] = start[i][j] + the sum over o < outer and k < inner of a[i][o][k] * b[o][k][j], for
+// i < rows and j < columns; start[i] may be start[0], c[i] not.
+struct Products {
+  int64_t rows = 0, columns = 0, outer = 1, inner = 0;
+  const float* a = nullptr;
+  int64_t a_row = 0, a_outer = 0, a_inner = 1;  // strides
+  const float* b = nullptr;
+  int64_t b_outer = 0, b_inner = 1, b_column = 1;
+  const float* start = nullptr;  // null: zeros
+  int64_t start_row = 0;
+  float* c = nullptr;
+  int64_t c_row = 0;
+};
+
+// Both work on the calling thread, by fused multiply-adds, in an order of sums that depends on
+// outer and inner alone, and touch nothing beyond what is named.  Precondition: AVX-512.
+//
+// Along the columns: many of them.  Precondition: b_column is 1.
+inline constexpr int64_t kProductRows = 8, kProductColumns = 48;  // of a tile
+void MultiplyAlongColumns(const Products& products);
+// Along k: few columns, and many k.  Precondition: a_inner and b_inner are 1.
+void MultiplyAlongInner(const Products& products);
+
+}  // namespace gyre

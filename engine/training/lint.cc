@@ -1,0 +1,131 @@
+#include "engine/training/lint.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/substitute.h"
+#include "models/schema/graph.h"
+
+namespace gyre {
+namespace {
+
+struct UsualRates {
+  absl::string_view optimizer;
+  double least, most;
+};
+constexpr UsualRates kUsualRates[] = {{"sgd", 1e-7, 10}, {"adam", 1e-7, 0.1}, {"adamw", 1e-7, 0.1}};
+
+// A layer and the one that feeds its first input.
+struct Pair {
+  const LayerConfig& above;
+  const LayerConfig& layer;
+  bool loss;
+};
+
+struct PairRule {
+  bool (*applies)(const Pair& pair);
+  const char* text;  // about the layer above; $0: the layer's name
+};
+constexpr PairRule kPairRules[] = {
+    {[](const Pair& pair) { return pair.above.has_dropout() && pair.loss; },
+     "it zeroes what the loss \"$0\" measures; put it before the last layer with weights"},
+};
+
+// What is known of a layer, over all phases that it takes part in.
+struct Facts {
+  const LayerSpec* spec = nullptr;
+  std::vector<std::set<const LayerConfig*>> readers;  // of each output
+};
+
+class Linter {
+ public:
+  Linter(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net, const ModelPlan& plan)
+      : trainer_(trainer), net_(net) {
+    // As the texts have them: a plan may have moved layers.
+    const NetGraph train = Add(LayerConfig::TRAIN, *plan.train);
+    if (!plan.test.empty()) Add(LayerConfig::TEST, *plan.test.front());
+    CheckRate();
+    for (const Node& node : train.nodes) CheckPair(train, node);
+    for (const LayerConfig& layer : net.message->layer()) CheckOutputs(layer);
+  }
+  std::vector<std::string> warnings() { return std::move(warnings_); }
+
+ private:
+  NetGraph Add(LayerConfig::Phase phase, const NetPlan& plan) {
+    for (const NetNode& node : plan.spec.nodes) {
+      Facts& facts = facts_[node.config];
+      facts.spec = &node.spec;
+      facts.readers.resize(
+          std::ranges::count(node.spec.states, StateKind::kOutput, &StateSpec::kind));
+    }
+    absl::StatusOr<NetGraph> graph = BuildGraph(net_, phase);
+    GYRE_CHECK(graph.ok());  // the plan was made of it
+    for (const Node& node : graph->nodes) {
+      for (const Source& source : node.inputs) {
+        if (source.is_net_input) continue;
+        facts_[graph->nodes[source.index].config].readers[0].insert(node.config);
+      }
+    }
+    return *std::move(graph);
+  }
+
+  void Warn(const LayerConfig& layer, absl::string_view text) {
+    warnings_.push_back(
+        absl::StrFormat("%s: layer \"%s\": %s", net_.source->Where(layer), layer.name(), text));
+  }
+
+  void CheckRate() {
+    const OptimizerConfig& optimizer = trainer_.message->optimizer();
+    const std::string kind =
+        optimizer.GetReflection()
+            ->GetOneofFieldDescriptor(optimizer, optimizer.GetDescriptor()->FindOneofByName("kind"))
+            ->name();
+    const LearningRateConfig& rate = trainer_.message->learning_rate();
+    for (const auto& [name, least, most] : kUsualRates) {
+      if (name != kind || (rate.base() >= least && rate.base() <= most)) continue;
+      warnings_.push_back(
+          absl::StrFormat("%s: learning_rate.base: with %s rates are usually %g to %g, got %g",
+                          trainer_.source->Where(rate, "base"), name, least, most, rate.base()));
+    }
+  }
+
+  void CheckPair(const NetGraph& graph, const Node& node) {
+    if (node.inputs.front().is_net_input) return;
+    const LayerConfig& above = *graph.nodes[node.inputs.front().index].config;
+    const Pair pair{
+        .above = above, .layer = *node.config, .loss = facts_[node.config].spec->loss_output >= 0};
+    for (const PairRule& rule : kPairRules) {
+      if (rule.applies(pair)) Warn(above, absl::Substitute(rule.text, node.config->name()));
+    }
+  }
+
+  void CheckOutputs(const LayerConfig& layer) {
+    const auto found = facts_.find(&layer);
+    if (found == facts_.end()) return;  // only in tests, and there are none
+    const auto& [spec, readers] = found->second;
+    if (spec->loss_output >= 0 || spec->metric >= 0) return;
+    for (size_t k = 0; k < readers.size(); ++k) {
+      if (!readers[k].empty()) continue;
+      const std::string number = readers.size() == 1 ? "" : absl::StrCat(" ", k);
+      Warn(layer, absl::StrCat("nobody reads its output", number,
+                               ", and it is no loss or metric; name it as an input, or remove it"));
+    }
+  }
+
+  const Parsed<TrainerConfig>& trainer_;
+  const Parsed<NetConfig>& net_;
+  std::map<const LayerConfig*, Facts> facts_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace
+
+std::vector<std::string> Lint(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
+                              const ModelPlan& plan) {
+  return Linter(trainer, net, plan).warnings();
+}
+
+}  // namespace gyre

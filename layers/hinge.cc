@@ -1,0 +1,148 @@
+// hinge: the mean over the global batch of l_n = sum_{c != t_n} z[n, c]^p / C, where
+// z[n, c] = max(0, margin - x[n, t_n] + x[n, c]) and p is 1 or 2: the multi-class machine of Weston
+// and Watkins 1999, "Support vector machines for multi-class pattern recognition", ESANN.
+//
+// x: [..., C] scores; t: [...] labels; y: scalar, this rank's share of the mean.  With M the global
+// count, dx[n, c] = dy p z[n, c]^(p - 1) / (C M) where z[n, c] > 0, and dx[n, t_n] is minus the sum
+// of the others of its row.
+
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "layers/mean_over_labels.h"
+
+namespace gyre {
+namespace {
+
+template <typename T>
+struct Excess {
+  using A = AccumulateType<T>;
+  Labels labels;
+  int64_t classes;
+  A margin;
+  bool squared;
+  const T* scores;
+
+  // z[n, c]; 0 for the label and where it does not count.  A NaN passes.
+  HOST_DEVICE A Of(int64_t n, int64_t c) const {
+    if (!labels.Counts(n) || c == labels.labels[n]) return 0;
+    const A own = scores[n * classes + labels.labels[n]], other = scores[n * classes + c];
+    const A z = margin - own + other;
+    return z <= 0 ? 0 : z;
+  }
+  HOST_DEVICE A Value(int64_t n, int64_t c) const {
+    const A z = Of(n, c);
+    return squared ? z * z : z;
+  }
+  HOST_DEVICE A Slope(int64_t n, int64_t c) const {
+    const A z = Of(n, c);
+    return squared ? 2 * z : z == 0 ? 0 : 1;
+  }
+};
+
+// losses[n] = l_n.
+template <typename T>
+struct LossOfRow : Sum<double> {
+  Excess<T> excess;
+  double* losses;
+  HOST_DEVICE double Load(int64_t n, int64_t c) const {
+    return static_cast<double>(excess.Value(n, c));
+  }
+  HOST_DEVICE void Store(int64_t n, double sum) const {
+    losses[n] = sum / static_cast<double>(excess.classes);
+  }
+};
+
+struct LossOf {
+  const double* losses;
+  HOST_DEVICE double operator()(int64_t n, int32_t) const { return losses[n]; }
+};
+
+template <typename T>
+struct ScoresGradient : Sum<AccumulateType<T>> {
+  using A = AccumulateType<T>;
+  Excess<T> excess;
+  Normaliser normaliser;
+  const T* dy;
+  T* dx;
+  HOST_DEVICE A Load(int64_t n, int64_t c) const { return excess.Slope(n, c); }
+  HOST_DEVICE A Finish(A sum) const { return sum; }
+  HOST_DEVICE void Apply(int64_t n, int64_t c, A sum) const {
+    const A slope = c == excess.labels.labels[n] ? -sum : excess.Slope(n, c);
+    const A scale = static_cast<A>(dy[0]) / static_cast<A>(excess.classes);
+    const bool counts = excess.labels.Counts(n);
+    dx[n * excess.classes + c] =
+        static_cast<T>(counts ? scale * slope / static_cast<A>(normaliser()) : 0);
+  }
+};
+
+class Hinge : public Layer {
+ public:
+  explicit Hinge(const HingeConfig& config) : config_(config) {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    std::optional<int32_t> ignored;
+    if (config_.has_ignore_label()) ignored = config_.ignore_label();
+    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, ignored));
+    spec.states[MeanOverLabels::kScores].backward = InBackward(input, kRead);
+    losses_ = static_cast<int>(spec.states.size());
+    spec.states.push_back(MakeState("losses", StateKind::kScratch, Shape{mean_.rows()}, DType::kF64,
+                                    kRead | kWrite, kNone));
+    spec.loss_output = MeanOverLabels::kMean;
+    spec.loss_weight = config_.loss_weight();
+    // Two differences, the maximum, the power and the sum.
+    spec.forward_flops = 5.0 * static_cast<double>(mean_.rows() * mean_.classes());
+    spec.backward_flops = spec.forward_flops;
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    if (context.phase == 0) {
+      double* const losses = context.states[losses_].as<double>();
+      RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() {
+        return ForEachRow(context.stream, mean_.rows(), mean_.classes(),
+                          LossOfRow<T>{{}, ExcessOf<T>(context), losses});
+      }));
+      RETURN_IF_ERROR(mean_.Sum(context, LossOf{losses}));
+    }
+    return mean_.Finish(context);
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    const Tensor& dx = context.gradients[MeanOverLabels::kScores];
+    if (!dx) return absl::OkStatus();
+    return VisitReal(mean_.compute(), [&]<typename T>() {
+      return TransformRows(context.stream, mean_.rows(), mean_.classes(),
+                           ScoresGradient<T>{{},
+                                             ExcessOf<T>(context),
+                                             mean_.NormaliserOf(context),
+                                             context.gradients[MeanOverLabels::kMean].as<T>(),
+                                             dx.as<T>()});
+    });
+  }
+
+ private:
+  template <typename T>
+  Excess<T> ExcessOf(const LayerContext& context) const {
+    return {mean_.LabelsOf(context), mean_.classes(),
+            static_cast<AccumulateType<T>>(config_.margin()), config_.norm() == HingeConfig::L2,
+            context.states[MeanOverLabels::kScores].as<T>()};
+  }
+
+  const HingeConfig config_;
+  MeanOverLabels mean_;
+  int losses_ = -1;  // state
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateHinge(const HingeConfig& config) {
+  RETURN_IF_ERROR(CheckLossWeight(config.loss_weight()));
+  if (!std::isfinite(config.margin()) || config.margin() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("margin: expected 0 or more, got %g", config.margin()));
+  }
+  return std::make_unique<Hinge>(config);
+}
+
+}  // namespace gyre

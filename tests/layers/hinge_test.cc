@@ -1,0 +1,86 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/layers/layer_contract.h"
+
+namespace gyre {
+namespace {
+
+// The others exceed the label's score less the margin by 0.5 and not at all; by 3 and 2.
+const TestInput kScores = Real({2, 3}, {1, 0.5, -2, 2, 0, 1});
+
+TEST(Hinge, HandComputed) {
+  const struct {
+    const char* layer;
+    double sum;        // of the losses of both rows, times the classes
+    Doubles gradient;  // with dy = 6, which is samples times classes
+  } cases[] = {
+      {"hinge {}", 0.5 + 3 + 2, {-1, 1, 0, 1, -2, 1}},
+      {"hinge { norm: L2 }", 0.25 + 9 + 4, {-1, 1, 0, 6, -10, 4}},
+      {"hinge { margin: 4 }", 3.5 + 1 + 6 + 5, {-2, 1, 1, 1, -2, 1}},
+      {"hinge { margin: 0 }", 2 + 1, {0, 0, 0, 1, -2, 1}},
+  };
+  for (const auto& c : cases) {
+    for (const DType compute : kRealTypes) {
+      LayerCase layer{c.layer, {kScores, Labels({0, 1})}};
+      layer.output_gradient = {6};
+      const auto result = RunLayer(layer, {.compute = compute});
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_EQ(result->output_shape, Shape{});
+      const double y = RoundedTo(compute, {c.sum / 6})[0];
+      EXPECT_NEAR(result->output[0], y, 1e-15) << c.layer;
+      EXPECT_NEAR(result->metric[0], c.sum / 3, 1e-15) << c.layer;
+      EXPECT_EQ(result->metric[1], 2);
+      EXPECT_EQ(result->input_gradients[0], c.gradient) << c.layer;
+    }
+  }
+}
+
+TEST(Hinge, IgnoredAndBadLabels) {
+  LayerCase layer{"hinge { ignore_label: 2 }", {kScores, Labels({2, 1})}};
+  layer.output_gradient = {3};
+  const auto ignored = RunLayer(layer);
+  ASSERT_TRUE(ignored.ok()) << ignored.status();
+  EXPECT_DOUBLE_EQ(ignored->output[0], 5.0 / 3);
+  EXPECT_EQ(ignored->metric[1], 1);
+  EXPECT_EQ(ignored->input_gradients[0], (Doubles{0, 0, 0, 1, -2, 1}));
+  const auto bad = RunLayer({"hinge {}", {kScores, Labels({0, 3})}});
+  ASSERT_TRUE(bad.ok()) << bad.status();
+  EXPECT_EQ(bad->fault.index(), 1);
+  EXPECT_EQ(bad->metric[1], 1);
+  const auto nothing = RunLayer({"hinge { ignore_label: 2 }", {kScores, Labels({2, 2})}});
+  ASSERT_TRUE(nothing.ok()) << nothing.status();
+  EXPECT_EQ(nothing->output, Doubles{0});
+  EXPECT_EQ(nothing->input_gradients[0], Doubles(6, 0));
+}
+
+TEST(Hinge, NaNPasses) {
+  const auto result = RunLayer({"hinge {}", {Real({1, 2}, {0, std::nan("")}), Labels({0})}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(std::isnan(result->output[0]));
+}
+
+TEST(Hinge, Contract) {
+  for (const char* layer :
+       {"hinge {}", "hinge { norm: L2 margin: 0.7 }", "hinge { ignore_label: 3 norm: L2 }"}) {
+    CheckContract({layer, {Distinct({5, 7}, 1), Labels({0, 6, 3, 3, 1})}});
+    CheckContract({layer, {Distinct({3, 1}, 2), Labels({0, 0, 0})}});
+    CheckContract(
+        {layer, {Along(1, Distinct({2, 3, 4}, 3)), Along(1, Labels({2, 3}, {0, 3, 1, 2, 2, 3}))}});
+  }
+}
+
+TEST(Hinge, Errors) {
+  const TestInput labels = Labels({0, 1});
+  EXPECT_EQ(Refusal({"hinge {}", {kScores}}), "expects 2 inputs (scores, labels), got 1");
+  EXPECT_EQ(Refusal({"hinge {}", {kScores, Labels({1})}}),
+            "expects labels [2], one for each row of scores [2, 3], got [1]");
+  EXPECT_EQ(Refusal({"hinge { margin: -1 }", {kScores, labels}}),
+            "margin: expected 0 or more, got -1");
+  EXPECT_EQ(Refusal({"hinge { loss_weight: -1 }", {kScores, labels}}),
+            "loss_weight: expected 0 or more, got -1");
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "tests/layers/layer_contract.h"
+
+namespace gyre {
+namespace {
+
+// d = 2, 3, 2; y / d = 1/4, 0, 1/4, of which the windows hold 1/4, 1/2, 1/4.
+TEST(Lrn, HandComputed) {
+  for (const DType compute : kRealTypes) {
+    const double tolerance = compute == DType::kF64 ? 1e-15 : compute == DType::kF32 ? 1e-6 : 1e-2;
+    LayerCase layer{"lrn { size: 3 alpha: 3 beta: 1 }", {Real({1, 1, 1, 3}, {1, 0, 1})}};
+    layer.output_gradient = {1, 1, 1};
+    const auto result = RunLayer(layer, {.compute = compute});
+    ASSERT_TRUE(result.ok()) << result.status();
+    const Doubles y = {0.5, 0, 0.5}, dx = {0, 1.0 / 3, 0};
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(result->output[i], y[i], tolerance);
+      EXPECT_NEAR(result->input_gradients[0][i], dx[i], tolerance);
+    }
+  }
+}
+
+// By PyTorch 2.15 in double: torch.nn.functional.local_response_norm.
+TEST(Lrn, ValuesOfPyTorch) {
+  const TestInput x = Real({1, 6}, {1, -2, 3, 0.5, -1.5, 2});
+  const struct {
+    const char* layer;
+    Doubles y;
+  } cases[] = {{"lrn {}",
+                {0.999790051436798, -1.99957260657997, 2.99925771433204, 0.499853799889977,
+                 -1.49965134457156, 1.99980502217861}},
+               {"lrn { alpha: 2 k: 2 }",
+                {0.218468992456898, -0.432675148877561, 0.59737551273156, 0.0902714560537297,
+                 -0.309550043777308, 0.636739250516224}},
+               {"lrn { size: 3 alpha: 1 beta: 0.6 k: 0.5 }",
+                {0.628817672626472, -0.74662706616462, 1.15376881246542, 0.207432473366108,
+                 -0.832741138096095, 1.13167501319077}}};
+  for (const auto& c : cases) {
+    const auto result = RunLayer({c.layer, {x}});
+    ASSERT_TRUE(result.ok()) << result.status();
+    for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(result->output[i], c.y[i], 1e-13) << c.layer;
+  }
+}
+
+TEST(Lrn, Contract) {
+  // The common window, which has a loop of its own, and others; fewer channels than it reaches.
+  for (const char* layer : {"lrn { alpha: 2 }", "lrn { alpha: 2 k: 0.5 beta: 0.5 }",
+                            "lrn { size: 3 alpha: 1 }", "lrn { size: 1 alpha: 0.5 beta: 0 }"}) {
+    CheckContract({layer, {Distinct({3, 2, 2, 7}, 1)}});
+    CheckContract({layer, {Distinct({3, 1, 1, 2}, 2)}});
+    CheckContract({layer, {Along(1, Distinct({2, 3, 35}, 3))}});
+  }
+}
+
+TEST(Lrn, SavesNothingWhereThereIsNoGradient) {
+  const auto result = RunLayer({"lrn {}", {Distinct({2, 3}, 1)}}, {.input_gradients = false});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->spec.states.size(), 2u);
+}
+
+TEST(Lrn, Errors) {
+  const TestInput x = Distinct({2, 3}, 1);
+  const struct {
+    const char *field, *error;
+  } cases[] = {
+      {"size: 0", "size: expected 1 to 2147483647, got 0"},
+      {"size: 4", "size: expected an odd number, got 4"},
+      {"alpha: -1", "alpha: expected 0 or more, got -1"},
+      {"beta: nan", "beta: expected 0 or more, got nan"},
+      {"k: 0", "k: expected above 0, got 0"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(Refusal({std::string("lrn { ") + c.field + " }", {x}}), c.error);
+  }
+  EXPECT_EQ(Refusal({"lrn {}", {x, x}}), "expects 1 input (x), got 2");
+  EXPECT_EQ(Refusal({"lrn {}", {Distinct({2}, 1)}}),
+            "expects x [..., channels] of two axes or more, got [2]");
+}
+
+}  // namespace
+}  // namespace gyre

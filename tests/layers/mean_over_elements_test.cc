@@ -1,0 +1,115 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "tests/layers/layer_contract.h"
+
+namespace gyre {
+namespace {
+
+const std::string kLayers[] = {"mean_squared_error", "sigmoid_cross_entropy"};
+
+TEST(MeanOverElements, HandComputed) {
+  const double log3 = std::log(3), log2 = std::log(2), log4_3 = std::log(4.0 / 3);
+  const struct {
+    std::string layer;
+    Doubles x, t, losses;
+    std::vector<Doubles> gradients;  // with dy = 4: the slopes
+  } cases[] = {
+      {"mean_squared_error {}",
+       {1, 2, 3, 5},
+       {1, 4, 3, 2},
+       {0, 4, 0, 9},
+       {{0, -4, 0, 6}, {0, 4, 0, -6}}},
+      // sigmoid(log 3) = 3/4, sigmoid(-log 3) = 1/4.
+      {"sigmoid_cross_entropy {}",
+       {0, log3, -log3, 0},
+       {1, 1, 0, 0.25},
+       {log2, log4_3, log4_3, log2},
+       {{-0.5, -0.25, 0.25, 0.25}, {0, -log3, log3, 0}}},
+  };
+  for (const auto& c : cases) {
+    for (const DType compute : kRealTypes) {
+      const double tolerance = compute == DType::kF64   ? 1e-15
+                               : compute == DType::kF32 ? 1e-6
+                                                        : 1e-2;
+      LayerCase layer{c.layer, {Real({2, 2}, c.x), Real({2, 2}, c.t)}};
+      layer.output_gradient = {4};
+      const auto result = RunLayer(layer, {.compute = compute});
+      ASSERT_TRUE(result.ok()) << result.status();
+      double sum = 0;
+      for (const double loss : c.losses) sum += loss;
+      EXPECT_EQ(result->output_shape, Shape{});
+      EXPECT_NEAR(result->output[0], sum / 4, tolerance) << c.layer;
+      EXPECT_NEAR(result->metric[0], sum, 4 * tolerance) << c.layer;
+      EXPECT_EQ(result->metric[1], 4);
+      for (size_t k = 0; k < 2; ++k) {
+        for (size_t i = 0; i < 4; ++i) {
+          EXPECT_NEAR(result->input_gradients[k][i], c.gradients[k][i], 4 * tolerance) << c.layer;
+        }
+      }
+    }
+  }
+}
+
+// e^x would overflow.
+TEST(MeanOverElements, LargeScores) {
+  for (const DType compute : kRealTypes) {
+    const auto result = RunLayer({"sigmoid_cross_entropy {}",
+                                  {Real({4}, {8192, 8192, -8192, -8192}), Real({4}, {0, 1, 0, 1})}},
+                                 {.compute = compute});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->output[0], 4096);
+    for (const double dx : result->input_gradients[0]) EXPECT_TRUE(std::isfinite(dx));
+  }
+}
+
+TEST(MeanOverElements, NaNPasses) {
+  for (const std::string& layer : kLayers) {
+    const auto result =
+        RunLayer({layer + " {}", {Real({2}, {std::nan(""), 1}), Real({2}, {0, 1})}});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(std::isnan(result->output[0])) << layer;
+  }
+}
+
+TEST(MeanOverElements, Contract) {
+  for (const std::string& layer : kLayers) {
+    CheckContract({layer + " {}", {Distinct({5, 7}, 1), Distinct({5, 7}, 2)}});
+    CheckContract({layer + " {}", {Distinct({3}, 3), Distinct({3}, 4)}});
+    CheckContract(
+        {layer + " {}", {Along(1, Distinct({2, 3, 4}, 5)), Along(1, Distinct({2, 3, 4}, 6))}});
+  }
+}
+
+TEST(MeanOverElements, DeclaresALoss) {
+  for (const std::string& layer : kLayers) {
+    const auto result =
+        RunLayer({layer + " { loss_weight: 0.25 }", {Distinct({2, 3}, 1), Distinct({2, 3}, 2)}});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->spec.loss_output, 2);
+    EXPECT_EQ(result->spec.loss_weight, 0.25);
+    EXPECT_EQ(result->spec.states[static_cast<size_t>(result->spec.metric)].shape, Shape{2});
+  }
+}
+
+TEST(MeanOverElements, Errors) {
+  const TestInput x = Distinct({2, 3}, 1);
+  for (const std::string& layer : kLayers) {
+    EXPECT_EQ(Refusal({layer + " {}", {x}}), "expects 2 inputs (prediction, target), got 1");
+    EXPECT_EQ(Refusal({layer + " {}", {x, Labels({0, 1})}}), "expects target of type F64, got I32");
+    EXPECT_EQ(Refusal({layer + " {}", {x, Distinct({2, 4}, 1)}}),
+              "expects a target of the prediction's shape [2, 3], got [2, 4]");
+    EXPECT_EQ(Refusal({layer + " {}", {Distinct({}, 1), Distinct({}, 1)}}),
+              "expects inputs [N, ...], got []");
+    EXPECT_EQ(Refusal({layer + " {}", {Along(1, x), x}}),
+              "expects samples along one axis, but those of input 0, [2, 3], are along axis 1 and "
+              "those of input 1, [2, 3], along axis 0; transpose one");
+    EXPECT_EQ(Refusal({layer + " { loss_weight: inf }", {x, x}}),
+              "loss_weight: expected 0 or more, got inf");
+  }
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,118 @@
+// What --plan warns about: each suspicion with its place, and texts that deserve none.
+#include "engine/training/lint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// The net begins at line 3 of its file.
+std::vector<std::string> Warnings(const std::string& layers, bool test = true,
+                                  const std::string& optimizer = "sgd {}",
+                                  const std::string& rate = "base: 0.1") {
+  const auto net = ParseNetText(absl::StrCat("name: 't' input { name: 'image' dims: [6, 6, 2] }\n"
+                                             "input { name: 'label' type: LABEL }\n",
+                                             layers),
+                                "n");
+  EXPECT_TRUE(net.ok()) << net.status();
+  const auto trainer = ParseTrainerText(
+      absl::StrCat("net: 'n' data { train { idx { images: 'a' labels: 'b' } } }\noptimizer { ",
+                   optimizer, " }\nlearning_rate { ", rate, " }\nbatch: 4 steps: 1"),
+      "t");
+  EXPECT_TRUE(trainer.ok()) << trainer.status();
+  const Primitives primitives(DeviceKind::kCpu, 1);
+  const auto plan = PlanModel(*net, {.shape = {.global = 4},
+                                     .test_batch = test ? 4 : 0,
+                                     .test_samples = test ? 4 : 0,
+                                     .primitives = &primitives});
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? Lint(*trainer, *net, *plan) : std::vector<std::string>();
+}
+
+constexpr char kLoss[] = "layer { name: 'loss' input: ['fc', 'label'] softmax_cross_entropy {} }\n";
+
+std::string Net(const std::string& before, const std::string& after = "") {
+  return absl::StrCat(
+      before, "layer { name: 'flat' flatten {} } layer { name: 'fc' dense { outputs: 3 } }\n",
+      kLoss, after);
+}
+
+TEST(Lint, KeepsSilentAboutWhatIsUsual) {
+  EXPECT_THAT(
+      Warnings(Net("layer { name: 'conv' conv2d { filters: 3 kernel: 3 } }\n"
+                   "layer { name: 'relu' relu {} }\n"
+                   "layer { name: 'pool' pool2d { kernel: 2 } }\n"
+                   "layer { name: 'drop' dropout {} }\n",
+                   "layer { name: 'prob' input: 'fc' sigmoid {} }\n"
+                   "layer { name: 'top' phase: TEST input: ['prob', 'label'] accuracy {} }")),
+      IsEmpty());
+}
+
+TEST(Lint, AnOutputThatNobodyReads) {
+  const std::string why = ", and it is no loss or metric; name it as an input, or remove it";
+  // A plan exchanges a ReLU and the pooling after it; the warning is about the text.
+  EXPECT_THAT(Warnings(Net("",
+                           "layer { name: 'conv' input: 'image' relu {} }\n"
+                           "layer { name: 'pool' pool2d { kernel: 2 } }")),
+              ElementsAre("n:6:1: layer \"pool\": nobody reads its output" + why));
+  const std::string tested = Net("",
+                                 "layer { name: 'prob' input: 'fc' sigmoid {} }\n"
+                                 "layer { name: 'top' phase: TEST input: ['prob', 'label'] "
+                                 "accuracy {} }");
+  EXPECT_THAT(Warnings(tested), IsEmpty());
+  EXPECT_THAT(Warnings(tested, /*test=*/false),
+              ElementsAre("n:5:1: layer \"prob\": nobody reads its output" + why));
+}
+
+TEST(Lint, OneLayerBeforeAnother) {
+  EXPECT_THAT(
+      Warnings("layer { name: 'flat' flatten {} } layer { name: 'scores' dense { outputs: 3 } }\n"
+               "layer { name: 'fc' dropout {} }\n" +
+               std::string(kLoss)),
+      ElementsAre("n:4:1: layer \"fc\": it zeroes what the loss \"loss\" measures; put it "
+                  "before the last layer with weights"));
+}
+
+TEST(Lint, BlocksNameBothPlaces) {
+  const std::string why =
+      ": nobody reads its output, and it is no loss or metric; name it as an input, or remove it";
+  EXPECT_THAT(Warnings(Net("block { name: 'cell'\n"
+                           "  layer { name: 'conv' conv2d { filters: 3 kernel: 1 } }\n"
+                           "  layer { name: 'tap' relu {} }\n"
+                           "  layer { name: 'out' input: 'conv' tanh {} } }\n"
+                           "layer { name: 'body' use { block: 'cell' repeat: 2 } }\n")),
+              ElementsAre("n:5:3, used at n:7:1: layer \"body-1-tap\"" + why,
+                          "n:5:3, used at n:7:1: layer \"body-2-tap\"" + why));
+}
+
+TEST(Lint, LearningRatesFarFromUsual) {
+  const struct {
+    const char *optimizer, *rate, *warning;
+  } cases[] = {
+      {"sgd {}", "base: 10", ""},
+      {"sgd {}", "base: 1e-7", ""},
+      {"sgd {}", "constant {} base: 10.5",
+       "t:3:29: learning_rate.base: with sgd rates are usually 1e-07 to 10, got 10.5"},
+      {"sgd {}", "base: 0",
+       "t:3:17: learning_rate.base: with sgd rates are usually 1e-07 to 10, got 0"},
+      {"adam {}", "base: 0.1", ""},
+      {"adam {}", "base: 0.2",
+       "t:3:17: learning_rate.base: with adam rates are usually 1e-07 to 0.1, got 0.2"},
+      {"adamw {}", "base: 1e-8",
+       "t:3:17: learning_rate.base: with adamw rates are usually 1e-07 to 0.1, got 1e-08"},
+  };
+  for (const auto& c : cases) {
+    const std::vector<std::string> warnings = Warnings(Net(""), true, c.optimizer, c.rate);
+    EXPECT_EQ(warnings.empty() ? "" : warnings.front(), c.warning) << c.optimizer << c.rate;
+  }
+}
+
+}  // namespace
+}  // namespace gyre
