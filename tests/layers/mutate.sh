@@ -60,13 +60,13 @@ layers/softmax_cross_entropy.cc|softmax_cross_entropy|(1 - smoothing) * one_hot|
 layers/mean_over_labels.cc|softmax_cross_entropy|labels.elements(0, axis) * inner_|1
 layers/mean_over_elements.cc|mean_over_elements|return 2 * (x - t);|return x - t;
 layers/mean_over_elements.cc|mean_over_elements|return 2 * (t - x);|return 2 * (x - t);
-layers/mean_over_elements.cc|mean_over_elements|return Logistic(x) - t;|return Logistic(x);
-layers/mean_over_elements.cc|mean_over_elements|static_cast<double>(sample_elements)|1
+layers/mean_over_elements.cc|mean_over_elements|return Logistic(x) - t;|return Logistic(x) + t;
+layers/mean_over_elements.cc|mean_over_elements|static_cast<double>(sample_elements)|2 * static_cast<double>(sample_elements)
 layers/hinge.cc|hinge|? -sum :|? sum :
 layers/hinge.cc|hinge|squared ? 2 * z|squared ? z
 layers/hinge.cc|hinge|scale * slope / static_cast<A>(normaliser())|scale * slope
-layers/softmax.cc|softmax|(static_cast<A>(dy[i]) - sum)|static_cast<A>(dy[i])
-layers/layer_norm.cc|layer_norm| - n * means.second|
+layers/softmax.cc|softmax|(static_cast<A>(dy[i]) - sum)|(static_cast<A>(dy[i]) + sum)
+layers/layer_norm.cc|layer_norm| - n * means.second| + n * means.second
 layers/layer_norm.cc|layer_norm|return {g * norm.Normalised(row, column), g};|return {g, g};
 layers/layer_norm.cc|layer_norm|data_gradient ? kRead : kNone|kNone
 layers/lrn.cc|lrn|scale * static_cast<A>(x[i]) * others|scale * others
