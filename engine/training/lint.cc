@@ -18,18 +18,31 @@ struct UsualRates {
 };
 constexpr UsualRates kUsualRates[] = {{"sgd", 1e-7, 10}, {"adam", 1e-7, 0.1}, {"adamw", 1e-7, 0.1}};
 
+std::string TypeOf(const LayerConfig& layer) {
+  return LayerConfig::descriptor()->FindFieldByNumber(layer.type_case())->name();
+}
+
 // A layer and the one that feeds its first input.
 struct Pair {
   const LayerConfig& above;
   const LayerConfig& layer;
+  bool sole_reader;  // of the one above
   bool loss;
 };
 
 struct PairRule {
   bool (*applies)(const Pair& pair);
-  const char* text;  // about the layer above; $0: the layer's name
+  const char* text;  // about the layer above; $0: the layer's name; $1: the type above
 };
 constexpr PairRule kPairRules[] = {
+    {[](const Pair& pair) {
+       const bool bias = (pair.above.has_dense() && pair.above.dense().use_bias()) ||
+                         (pair.above.has_conv2d() && pair.above.conv2d().use_bias());
+       return bias && pair.sole_reader && pair.layer.has_batch_norm();
+     },
+     "its bias has no effect, because \"$0\" subtracts each channel's mean; write use_bias: false"},
+    {[](const Pair& pair) { return TypeOf(pair.layer) == TypeOf(pair.above) + "_cross_entropy"; },
+     "the loss \"$0\" applies $1 itself; feed it what this layer takes"},
     {[](const Pair& pair) { return pair.above.has_dropout() && pair.loss; },
      "it zeroes what the loss \"$0\" measures; put it before the last layer with weights"},
 };
@@ -66,7 +79,7 @@ class Linter {
     for (const Node& node : graph->nodes) {
       for (const Source& source : node.inputs) {
         if (source.is_net_input) continue;
-        facts_[graph->nodes[source.index].config].readers[0].insert(node.config);
+        facts_[graph->nodes[source.index].config].readers[source.output].insert(node.config);
       }
     }
     return *std::move(graph);
@@ -95,10 +108,14 @@ class Linter {
   void CheckPair(const NetGraph& graph, const Node& node) {
     if (node.inputs.front().is_net_input) return;
     const LayerConfig& above = *graph.nodes[node.inputs.front().index].config;
-    const Pair pair{
-        .above = above, .layer = *node.config, .loss = facts_[node.config].spec->loss_output >= 0};
+    const auto& readers = facts_[&above].readers;
+    const Pair pair{.above = above,
+                    .layer = *node.config,
+                    .sole_reader = readers.size() == 1 && readers[0].size() == 1,
+                    .loss = facts_[node.config].spec->loss_output >= 0};
     for (const PairRule& rule : kPairRules) {
-      if (rule.applies(pair)) Warn(above, absl::Substitute(rule.text, node.config->name()));
+      if (rule.applies(pair))
+        Warn(above, absl::Substitute(rule.text, node.config->name(), TypeOf(above)));
     }
   }
 

@@ -46,11 +46,12 @@ std::string Net(const std::string& before, const std::string& after = "") {
 
 TEST(Lint, KeepsSilentAboutWhatIsUsual) {
   EXPECT_THAT(
-      Warnings(Net("layer { name: 'conv' conv2d { filters: 3 kernel: 3 } }\n"
+      Warnings(Net("layer { name: 'conv' conv2d { filters: 3 kernel: 3 use_bias: false } }\n"
+                   "layer { name: 'norm' batch_norm {} }\n"
                    "layer { name: 'relu' relu {} }\n"
                    "layer { name: 'pool' pool2d { kernel: 2 } }\n"
                    "layer { name: 'drop' dropout {} }\n",
-                   "layer { name: 'prob' input: 'fc' sigmoid {} }\n"
+                   "layer { name: 'prob' input: 'fc' softmax {} }\n"
                    "layer { name: 'top' phase: TEST input: ['prob', 'label'] accuracy {} }")),
       IsEmpty());
 }
@@ -62,8 +63,10 @@ TEST(Lint, AnOutputThatNobodyReads) {
                            "layer { name: 'conv' input: 'image' relu {} }\n"
                            "layer { name: 'pool' pool2d { kernel: 2 } }")),
               ElementsAre("n:6:1: layer \"pool\": nobody reads its output" + why));
+  EXPECT_THAT(Warnings(Net("layer { name: 'cut' split { parts: 2 } }\n")),
+              ElementsAre("n:3:1: layer \"cut\": nobody reads its output 1" + why));
   const std::string tested = Net("",
-                                 "layer { name: 'prob' input: 'fc' sigmoid {} }\n"
+                                 "layer { name: 'prob' input: 'fc' softmax {} }\n"
                                  "layer { name: 'top' phase: TEST input: ['prob', 'label'] "
                                  "accuracy {} }");
   EXPECT_THAT(Warnings(tested), IsEmpty());
@@ -72,24 +75,51 @@ TEST(Lint, AnOutputThatNobodyReads) {
 }
 
 TEST(Lint, OneLayerBeforeAnother) {
-  EXPECT_THAT(
-      Warnings("layer { name: 'flat' flatten {} } layer { name: 'scores' dense { outputs: 3 } }\n"
-               "layer { name: 'fc' dropout {} }\n" +
-               std::string(kLoss)),
-      ElementsAre("n:4:1: layer \"fc\": it zeroes what the loss \"loss\" measures; put it "
-                  "before the last layer with weights"));
+  const std::string bias =
+      "its bias has no effect, because \"norm\" subtracts each channel's mean; write use_bias: "
+      "false";
+  const struct {
+    std::string layers, warning;
+  } cases[] = {
+      {Net("layer { name: 'conv' conv2d { filters: 3 kernel: 3 } }\n"
+           "layer { name: 'norm' batch_norm {} }\n"),
+       "n:3:1: layer \"conv\": " + bias},
+      {Net("layer { name: 'rows' flatten {} }\n"
+           "layer { name: 'hidden' dense { outputs: 3 } }\n"
+           "layer { name: 'norm' batch_norm {} }\n"),
+       "n:4:1: layer \"hidden\": " + bias},
+      {Net("",
+           "layer { name: 'prob' input: 'fc' softmax {} }\n"
+           "layer { name: 'twice' input: ['prob', 'label'] softmax_cross_entropy {} }"),
+       "n:5:1: layer \"prob\": the loss \"twice\" applies softmax itself; feed it what this layer "
+       "takes"},
+      {"layer { name: 'flat' flatten {} } layer { name: 'scores' dense { outputs: 3 } }\n"
+       "layer { name: 'fc' dropout {} }\n" +
+           std::string(kLoss),
+       "n:4:1: layer \"fc\": it zeroes what the loss \"loss\" measures; put it before the last "
+       "layer with weights"},
+  };
+  for (const auto& c : cases) EXPECT_THAT(Warnings(c.layers), ElementsAre(c.warning));
+  // Another reader sees the bias.
+  EXPECT_THAT(Warnings(Net("layer { name: 'conv' conv2d { filters: 3 kernel: 3 } }\n"
+                           "layer { name: 'norm' batch_norm {} }\n"
+                           "layer { name: 'sum' input: ['conv', 'norm'] add {} }\n")),
+              IsEmpty());
 }
 
 TEST(Lint, BlocksNameBothPlaces) {
-  const std::string why =
-      ": nobody reads its output, and it is no loss or metric; name it as an input, or remove it";
-  EXPECT_THAT(Warnings(Net("block { name: 'cell'\n"
-                           "  layer { name: 'conv' conv2d { filters: 3 kernel: 1 } }\n"
-                           "  layer { name: 'tap' relu {} }\n"
-                           "  layer { name: 'out' input: 'conv' tanh {} } }\n"
-                           "layer { name: 'body' use { block: 'cell' repeat: 2 } }\n")),
-              ElementsAre("n:5:3, used at n:7:1: layer \"body-1-tap\"" + why,
-                          "n:5:3, used at n:7:1: layer \"body-2-tap\"" + why));
+  const std::string why = "-norm\" subtracts each channel's mean; write use_bias: false";
+  EXPECT_THAT(
+      Warnings(Net("block { name: 'cell'\n"
+                   "  layer { name: 'conv' conv2d { filters: 3 kernel: 1 } }\n"
+                   "  layer { name: 'norm' batch_norm {} } }\n"
+                   "layer { name: 'body' use { block: 'cell' repeat: 2 } }\n")),
+      ElementsAre("n:4:3, used at n:6:1: layer \"body-1-conv\": its bias has no effect, because "
+                  "\"body-1" +
+                      why,
+                  "n:4:3, used at n:6:1: layer \"body-2-conv\": its bias has no effect, because "
+                  "\"body-2" +
+                      why));
 }
 
 TEST(Lint, LearningRatesFarFromUsual) {
