@@ -39,15 +39,14 @@ absl::Status EvaluateFiles(const Files& files, const std::string& weights_path,
         absl::StrCat(files.trainer.source->Where(config, "data"), ": has no test data"));
   }
   ASSIGN_OR_RETURN(const auto weights, ReadWeights(weights_path));
-  ASSIGN_OR_RETURN(const auto data, OpenSamples(files.trainer, /*train=*/false));
-  ASSIGN_OR_RETURN(const Feed feed, FeedOf(files.net, config.data(), *data));
+  ASSIGN_OR_RETURN(const RunData data, OpenData(files.trainer, files.net, /*train=*/false));
   ASSIGN_OR_RETURN(
       ModelPlan plan,
       PlanModel(files.net, {.train = false,
                             .shape = ShapeOf(config, communication.rank(), communication.size()),
-                            .test_batch = TestBatchOf(config, data->size()),
-                            .test_samples = data->size(),
-                            .feed = FeedOn(choice.device->kind(), feed),
+                            .test_batch = TestBatchOf(config, data.test->size()),
+                            .test_samples = data.test->size(),
+                            .feed = FeedOn(choice.device->kind(), data.feed),
                             .capacity_bytes = choice.device->capacity_bytes(),
                             .primitives = choice.primitives.get()}));
   ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
@@ -60,7 +59,7 @@ absl::Status EvaluateFiles(const Files& files, const std::string& weights_path,
     std::fprintf(stderr, "warning: %s: %s\n", weights.path.c_str(), unknown.c_str());
   }
   ASSIGN_OR_RETURN(const std::vector<Metric> metrics,
-                   Evaluate(*model, *data, *choice.device, *stream, communication, nullptr));
+                   Evaluate(*model, *data.test, *choice.device, *stream, communication, nullptr));
   if (metrics.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(files.net.source->file(),

@@ -39,20 +39,6 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-absl::StatusOr<Feed> ImageAndLabel(const NetConfig& net) {
-  Feed map;
-  for (int i = 0; i < net.input_size(); ++i) {
-    int& index = net.input(i).type() == InputConfig::LABEL ? map.label : map.image;
-    if (index >= 0) map.image = map.label = net.input_size();
-    index = i;
-  }
-  if (net.input_size() != 2 || map.image < 0 || map.label < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "net \"", net.name(), "\": expected one input of images and one of labels to feed"));
-  }
-  return map;
-}
-
 void FillBytes(const Tensor& to) {
   for (int64_t i = 0; i < to.elements(); ++i) {
     to.as<uint8_t>()[i] = static_cast<uint8_t>(Philox(/*key=*/1, 0, static_cast<uint64_t>(i)).v[0]);
@@ -95,14 +81,13 @@ absl::Status StepBench::CreateModel(CommunicationThread& communication) {
   OptimizerConfig optimizer;
   optimizer.mutable_sgd()->set_momentum(0.9f);
   optimizer_ = NewOptimizer(optimizer);
-  ASSIGN_OR_RETURN(const Feed feed, ImageAndLabel(*net_.message));
   ResetPeak();
   const size_t before = StatusBytes("VmRSS");
   ASSIGN_OR_RETURN(
       ModelPlan plan,
       PlanModel(net_, {.shape = {.global = options_.batch, .compute = options_.compute},
                        .slots = optimizer_->slot_names(),
-                       .feed = FeedOn(device.kind(), feed),
+                       .feed = FeedOn(device.kind(), FeedOfBytes(*net_.message)),
                        .capacity_bytes = device.capacity_bytes(),
                        .primitives = choice_.primitives.get()}));
   for (const NetNode& node : plan.train->spec.nodes) {
@@ -125,24 +110,23 @@ absl::Status StepBench::CreateModel(CommunicationThread& communication) {
 }
 
 absl::Status StepBench::CreateBatch(const NetPlan& plan) {
-  const Value& image = plan.spec.values[plan.feed.image];
-  const DType dtype = plan.feed.images(image.dtype);
-  ASSIGN_OR_RETURN(batch_memory_, Buffer::Allocate(*choice_.device, MemoryKind::kPinnedHost,
-                                                   BatchBytes(image.shape, dtype)));
-  batch_ = BatchAt(batch_memory_.data(), image.shape, dtype);
-  batch_.pixel_values = &pixel_values_;
-  for (size_t p = 0; p < pixel_values_.size(); ++p) {
-    pixel_values_[p] = static_cast<double>(p) / 127.5 - 1;
-  }
-  if (dtype == DType::kU8) {
-    FillBytes(batch_.images);
-  } else {
-    FillUniform(batch_.images);
-  }
-  const auto classes = static_cast<uint32_t>(Classes(plan.spec, plan.feed.label));
-  for (int64_t i = 0; i < options_.batch; ++i) {
-    const RandomBits bits = Philox(/*key=*/2, 0, static_cast<uint64_t>(i));
-    batch_.labels.as<int32_t>()[i] = static_cast<int32_t>(bits.v[0] % classes);
+  std::vector<Tensor> arrays = BatchArrays(plan);
+  ASSIGN_OR_RETURN(batch_memory_,
+                   Buffer::Allocate(*choice_.device, MemoryKind::kPinnedHost, BatchBytes(arrays)));
+  batch_ = BatchAt(batch_memory_.data(), std::move(arrays));
+  for (size_t i = 0; i < batch_.arrays.size(); ++i) {
+    const Tensor& array = batch_.arrays[i];
+    if (array.dtype == DType::kI32) {
+      const auto classes = static_cast<uint32_t>(Classes(plan.spec, static_cast<int>(i)));
+      for (int64_t k = 0; k < array.elements(); ++k) {
+        const RandomBits bits = Philox(/*key=*/2, 0, static_cast<uint64_t>(k));
+        array.as<int32_t>()[k] = static_cast<int32_t>(bits.v[0] % classes);
+      }
+    } else if (array.dtype == DType::kU8) {
+      FillBytes(array);
+    } else {
+      FillUniform(array);
+    }
   }
   batch_.samples.resize(static_cast<size_t>(options_.batch));
   std::iota(batch_.samples.begin(), batch_.samples.end(), 0);

@@ -1,4 +1,4 @@
-// step_bench.h: one net on one device, its training steps timed on random images and labels beside
+// step_bench.h: one net on one device, its training steps timed on random numbers and labels beside
 // the device's peaks.  Used by one thread, which several may share in turn.
 #pragma once
 
@@ -22,7 +22,7 @@ struct StepBenchOptions {
 class StepBench {
  public:
   // The net and communication, of one rank, must outlive the result.  Errors: those of opening the
-  // device and planning; InvalidArgument for a net that wants other than images and labels.
+  // device and planning.
   static absl::StatusOr<std::unique_ptr<StepBench>> Create(const Parsed<NetConfig>& net,
                                                            const StepBenchOptions& options,
                                                            CommunicationThread& communication);
@@ -51,7 +51,6 @@ class StepBench {
   DeviceChoice choice_;
   std::unique_ptr<Stream> stream_, turn_;
   Buffer batch_memory_;
-  PixelValues pixel_values_;
   Batch batch_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Model> model_;

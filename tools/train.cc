@@ -139,7 +139,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
                    CommunicationThread& communication, const DeviceChoice& choice) {
   options.choices["threads"] = absl::StrCat(choice.threads);
   options.choices["ranks"] = absl::StrCat(communication.size());
-  ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(files.trainer, files.net));
+  ASSIGN_OR_RETURN(RunData data, OpenData(files.trainer, files.net, /*train=*/true));
   ASSIGN_OR_RETURN(const auto run,
                    Trainer::Prepare(files.trainer, files.net, std::move(data), *choice.device,
                                     *choice.primitives, communication, options));

@@ -19,17 +19,20 @@ namespace gyre {
 class BatchLoader::Impl {
  public:
   Impl(const Dataset& dataset, SampleOrder order, const BatchLoaderOptions& options,
-       const Shape& images, Buffer memory)
+       const std::vector<Tensor>& arrays, Buffer memory)
       : dataset_(dataset),
         order_(std::move(order)),
         options_(options),
         memory_(std::move(memory)),
         slots_(static_cast<size_t>(options.depth)) {
-    const size_t slot_bytes = BatchBytes(images, options.dtype);
+    const size_t slot_bytes = BatchBytes(arrays);
     for (size_t i = 0; i < slots_.size(); ++i) {
-      slots_[i] = BatchAt(memory_.data() + i * slot_bytes, images, options.dtype);
-      if (options.dtype == DType::kU8) slots_[i].pixel_values = &dataset.pixel_values();
+      slots_[i] = BatchAt(memory_.data() + i * slot_bytes, arrays);
       free_.push_back(&slots_[i]);
+    }
+    for (const LoadedArray& loaded : options.arrays) {
+      decoders_.emplace_back(dataset.arrays()[loaded.array].dtype, loaded.dtype,
+                             loaded.normalization);
     }
     thread_ = std::thread([this] { DecodeAll(); });
   }
@@ -57,7 +60,7 @@ class BatchLoader::Impl {
   void Release(const Batch& batch) {
     Batch* slot = nullptr;
     for (Batch& candidate : slots_) {
-      if (candidate.images.data == batch.images.data) slot = &candidate;
+      if (candidate.arrays[0].data == batch.arrays[0].data) slot = &candidate;
     }
     GYRE_CHECK(slot != nullptr);
     {
@@ -97,14 +100,18 @@ class BatchLoader::Impl {
 
   absl::Status Decode(int64_t position, Batch* batch) {
     batch->first_position = position;
-    const Shape& sample = dataset_.sample_shape();
-    Tensor image = {batch->images.data, sample, options_.dtype};
-    int32_t* labels = batch->labels.as<int32_t>();
     batch->samples.resize(static_cast<size_t>(options_.count));
     for (int64_t i = 0; i < options_.count; ++i) {
-      batch->samples[i] = order_.At(position + i);
-      RETURN_IF_ERROR(dataset_.Read(batch->samples[i], image, &labels[i]));
-      image.data = static_cast<std::byte*>(image.data) + image.bytes();
+      const int64_t sample = order_.At(position + i);
+      const Move move = MoveAt(options_.augmentation, options_.seed, position + i);
+      batch->samples[i] = sample;
+      for (size_t k = 0; k < options_.arrays.size(); ++k) {
+        const LoadedArray& loaded = options_.arrays[k];
+        ASSIGN_OR_RETURN(const Tensor stored, dataset_.Read(sample, loaded.array));
+        Tensor to{batch->arrays[k].data, stored.shape, loaded.dtype};
+        to.data = static_cast<std::byte*>(to.data) + static_cast<size_t>(i) * to.bytes();
+        decoders_[k].Decode(stored, loaded.augmented ? move : Move{}, to);
+      }
     }
     return absl::OkStatus();
   }
@@ -114,6 +121,7 @@ class BatchLoader::Impl {
   const BatchLoaderOptions options_;
   Buffer memory_;
   std::vector<Batch> slots_;
+  std::vector<Decoder> decoders_;  // by array
 
   std::mutex mutex_;  // guards everything below
   std::condition_variable slot_freed_, batch_ready_;
@@ -127,31 +135,41 @@ class BatchLoader::Impl {
 
 absl::StatusOr<std::unique_ptr<BatchLoader>> BatchLoader::Create(
     const Dataset& dataset, SampleOrder order, Device& device, const BatchLoaderOptions& options) {
-  if ((!IsComputeType(options.dtype) && options.dtype != DType::kU8) ||
-      options.first_position < 0 || options.count < 0 || options.advance < 0 || options.depth < 2) {
+  if (options.arrays.empty() || options.first_position < 0 || options.count < 0 ||
+      options.advance < 0 || options.depth < 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a batch loader wants F32, F64 or U8, first position, count and advance >= 0 "
-                     "and depth >= 2, "
-                     "got ",
-                     std::string(DTypeName(options.dtype)), ", ", options.first_position, ", ",
-                     options.count, ", ", options.advance, " and ", options.depth));
+        absl::StrCat("a batch loader wants an array, first position, count and advance >= 0 and "
+                     "depth >= 2, got ",
+                     options.arrays.size(), ", ", options.first_position, ", ", options.count, ", ",
+                     options.advance, " and ", options.depth));
   }
   using Wide = unsigned __int128;  // a count is a user's number: the products may exceed 64 bits
-  const Shape& sample = dataset.sample_shape();
-  const auto depth = static_cast<Wide>(options.depth);
-  const Wide sample_bytes = static_cast<Wide>(sample.elements()) * SizeOf(options.dtype);
-  // More than a batch has, padding to cache lines included.
-  const Wide most_bytes =
-      (sample_bytes + 2 * sizeof(int32_t)) * static_cast<Wide>(options.count) + 2 * 64;
-  if (most_bytes * depth > static_cast<Wide>(std::numeric_limits<int64_t>::max())) {
-    return absl::InvalidArgumentError(absl::StrCat("batches of ", options.count, " samples of ",
-                                                   sample.ToString(), " exceed the address space"));
+  const auto count = static_cast<Wide>(options.count);
+  Wide most_bytes = 0;  // more than a batch has, padding to cache lines included
+  std::vector<Tensor> arrays;
+  for (const LoadedArray& loaded : options.arrays) {
+    const DataArray& array = dataset.arrays()[loaded.array];
+    if (!Decoder::CanDecode(array.dtype, loaded.dtype)) {
+      return absl::InvalidArgumentError(absl::StrCat(array.file, ": cannot make ",
+                                                     std::string(DTypeName(loaded.dtype)), " of ",
+                                                     std::string(DTypeName(array.dtype))));
+    }
+    const Wide sample_bytes = static_cast<Wide>(array.shape.elements()) * SizeOf(loaded.dtype);
+    most_bytes += sample_bytes * count + 64;
+    if (most_bytes * static_cast<Wide>(options.depth) >
+        static_cast<Wide>(std::numeric_limits<int64_t>::max())) {
+      return absl::InvalidArgumentError(absl::StrCat("batches of ", options.count, " samples of ",
+                                                     array.shape.ToString(),
+                                                     " exceed the address space"));
+    }
+    std::vector<int64_t> dims = {options.count};
+    dims.insert(dims.end(), array.shape.dims().begin(), array.shape.dims().end());
+    arrays.push_back({nullptr, Shape(std::span<const int64_t>(dims)), loaded.dtype});
   }
-  const Shape images{options.count, sample[0], sample[1], sample[2]};
-  const size_t bytes = BatchBytes(images, options.dtype) * static_cast<size_t>(options.depth);
+  const size_t bytes = BatchBytes(arrays) * static_cast<size_t>(options.depth);
   ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(device, MemoryKind::kPinnedHost, bytes));
   return std::unique_ptr<BatchLoader>(new BatchLoader(
-      std::make_unique<Impl>(dataset, std::move(order), options, images, std::move(memory))));
+      std::make_unique<Impl>(dataset, std::move(order), options, arrays, std::move(memory))));
 }
 
 BatchLoader::BatchLoader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

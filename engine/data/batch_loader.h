@@ -4,17 +4,29 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/data/batch.h"
 #include "engine/data/dataset.h"
+#include "engine/data/decoder.h"
 #include "engine/data/sample_order.h"
 #include "engine/runtime/device/device.h"
 
 namespace gyre {
 
+// An array of each batch.
+struct LoadedArray {
+  size_t array = 0;  // of the data set's
+  DType dtype = DType::kF32;
+  Normalization normalization = {};
+  bool augmented = false;  // moved; of shape [H, W, C]
+};
+
 struct BatchLoaderOptions {
-  DType dtype = DType::kF32;   // of the images: F32, F64, or U8 for pixels
+  std::vector<LoadedArray> arrays;  // at least one
+  Augmentation augmentation = {};
+  uint64_t seed = 1;           // of augmentation
   int64_t first_position = 0;  // of this rank's first sample in the endless order
   int64_t count = 0;           // samples a batch on this rank; 0 is legal
   int64_t advance = 0;         // positions from one batch to the next: the global batch
@@ -24,8 +36,8 @@ struct BatchLoaderOptions {
 class BatchLoader {
  public:
   // Takes pinned memory for `depth` batches (BatchBytes), and never more.  dataset and device must
-  // outlive the loader.  Errors: InvalidArgument for options out of range
-  // or samples too large to address; those of Device::Allocate.
+  // outlive the loader.  Errors: InvalidArgument for options out of range, types that no Decoder
+  // makes, or samples too large to address; those of Device::Allocate.
   static absl::StatusOr<std::unique_ptr<BatchLoader>> Create(const Dataset& dataset,
                                                              SampleOrder order, Device& device,
                                                              const BatchLoaderOptions& options);

@@ -10,16 +10,252 @@
 #include "engine/runtime/check.h"
 
 namespace gyre {
+namespace {
 
-absl::StatusOr<std::unique_ptr<Dataset>> OpenSamples(const Parsed<TrainerConfig>& trainer,
-                                                     bool train) {
+// The data set's array for an input; null: there is none.
+const DataArray* ArrayFor(const Dataset& dataset, const std::string& input) {
+  const auto found = std::ranges::find(dataset.arrays(), input, &DataArray::input);
+  return found == dataset.arrays().end() ? nullptr : &*found;
+}
+
+std::string QuotedInputs(const Dataset& dataset) {
+  return absl::StrJoin(dataset.arrays(), ", ", [](std::string* text, const DataArray& array) {
+    absl::StrAppend(text, "\"", array.input, "\"");
+  });
+}
+
+// The feed being made of a net and a trainer.
+class FeedMaker {
+ public:
+  FeedMaker(const Parsed<NetConfig>& net, const Parsed<TrainerConfig>& trainer)
+      : net_(net), trainer_(trainer), data_(trainer.message->data()) {
+    for (const InputConfig& input : net.message->input()) {
+      feed_.inputs.push_back({.name = input.name(), .label = input.type() == InputConfig::LABEL});
+    }
+  }
+
+  // Each input is fed, and no array is left over, but of `idx`, which has both.
+  absl::Status Match(const Dataset& dataset, const DatasetConfig& config, const char* field) {
+    for (const InputConfig& input : net_.message->input()) {
+      const DataArray* array = ArrayFor(dataset, input.name());
+      const absl::Status status =
+          array == nullptr
+              ? absl::InvalidArgumentError(absl::StrFormat(
+                    "nothing feeds it; data.%s feeds %s%s", field, QuotedInputs(dataset),
+                    config.has_idx() ? " (data.image_input and data.label_input)" : ""))
+              : CheckArray(input, *array);
+      if (!status.ok()) {
+        return Annotate(
+            status, absl::StrFormat("%s: input \"%s\"", net_.source->Where(input), input.name()));
+      }
+    }
+    // Bytes may come as such where they do in each data set.
+    for (FedInput& fed : feed_.inputs) {
+      const bool bytes = !fed.label && ArrayFor(dataset, fed.name)->dtype == DType::kU8;
+      if (bytes && !matched_) fed.pixel_values = PixelValues(fed.normalization);
+      if (!bytes) fed.pixel_values.clear();
+    }
+    matched_ = true;
+    for (const ArrayConfig& array : config.arrays().array()) {
+      RETURN_IF_ERROR(Find(array.input(), array, "input", absl::StrCat("data.", field)).status());
+    }
+    return absl::OkStatus();
+  }
+
+  // Once all data sets are matched.
+  absl::Status Normalize() {
+    for (const NormalizationConfig& config : data_.normalization()) {
+      const std::string name = config.has_input() ? config.input() : data_.image_input();
+      ASSIGN_OR_RETURN(const size_t input, Find(name, config, "input", "data.normalization"));
+      FedInput& fed = feed_.inputs[input];
+      if (fed.label) {
+        return Error(config, "input",
+                     absl::StrFormat("data.normalization: input \"%s\" takes labels", name));
+      }
+      ASSIGN_OR_RETURN(fed.normalization.mean, PerChannel(config, "mean", config.mean(), 0, input));
+      ASSIGN_OR_RETURN(fed.normalization.std, PerChannel(config, "std", config.std(), 1, input));
+      const size_t values = std::max(fed.normalization.mean.size(), fed.normalization.std.size());
+      fed.normalization.mean.resize(values, fed.normalization.mean[0]);
+      fed.normalization.std.resize(values, fed.normalization.std[0]);
+    }
+    for (FedInput& fed : feed_.inputs) {
+      if (!fed.pixel_values.empty()) fed.pixel_values = PixelValues(fed.normalization);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Augment() {
+    const AugmentationConfig& config = data_.augmentation();
+    feed_.augmentation = {.flip = config.flip(), .shift = config.shift()};
+    if (!config.flip() && config.shift() == 0) return absl::OkStatus();
+    std::vector<std::string> names(config.input().begin(), config.input().end());
+    if (names.empty()) names = {data_.image_input()};
+    for (const std::string& name : names) {
+      ASSIGN_OR_RETURN(const size_t input, Find(name, config, "input", "data.augmentation"));
+      feed_.inputs[input].augmented = true;
+      const auto& dims = net_.message->input(static_cast<int>(input)).dims();
+      if (dims.size() != 3) {
+        return Error(config, "input",
+                     absl::StrFormat("data.augmentation: expected an input of dims [height, width, "
+                                     "channels], but \"%s\" has [%s]",
+                                     name, absl::StrJoin(dims, ", ")));
+      }
+      if (config.shift() < std::min(dims[0], dims[1])) continue;
+      return Error(config, "shift",
+                   absl::StrFormat("data.augmentation.shift must be less than the height and width "
+                                   "of input \"%s\", %d and %d, got %d",
+                                   name, dims[0], dims[1], config.shift()));
+    }
+    return absl::OkStatus();
+  }
+
+  Feed feed() { return std::move(feed_); }
+
+ private:
+  absl::Status Error(const google::protobuf::Message& at, const char* field,
+                     const std::string& what) const {
+    return absl::InvalidArgumentError(absl::StrCat(trainer_.source->Where(at, field), ": ", what));
+  }
+
+  absl::StatusOr<size_t> Find(const std::string& name, const google::protobuf::Message& at,
+                              const char* field, const std::string& who) const {
+    const auto found = std::ranges::find(feed_.inputs, name, &FedInput::name);
+    if (found != feed_.inputs.end()) return static_cast<size_t>(found - feed_.inputs.begin());
+    std::vector<std::string> names;
+    for (const FedInput& fed : feed_.inputs) names.push_back(fed.name);
+    return Error(at, field,
+                 absl::StrFormat("%s: the net has no input \"%s\"; it has \"%s\"", who, name,
+                                 absl::StrJoin(names, "\", \"")));
+  }
+
+  static absl::Status CheckArray(const InputConfig& input, const DataArray& array) {
+    if (!std::ranges::equal(input.dims(), array.shape.dims())) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("has dims [%s], but the samples of %s are %s",
+                          absl::StrJoin(input.dims(), ", "), array.file, array.shape.ToString()));
+    }
+    const bool label = input.type() == InputConfig::LABEL;
+    if (Decoder::CanDecode(array.dtype, label ? DType::kI32 : DType::kF64)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "is of type %s, which takes %s, but %s holds %s", label ? "LABEL" : "REAL",
+        label ? "integers" : "bytes and reals", array.file, std::string(DTypeName(array.dtype))));
+  }
+
+  // The values, or `otherwise` if there are none.
+  absl::StatusOr<std::vector<double>> PerChannel(
+      const NormalizationConfig& config, const char* field,
+      const google::protobuf::RepeatedField<double>& values, double otherwise, size_t input) const {
+    if (values.empty()) return std::vector<double>{otherwise};
+    const auto& dims = net_.message->input(static_cast<int>(input)).dims();
+    const int64_t channels = dims.empty() ? 1 : dims[dims.size() - 1];
+    if (values.size() == 1 || values.size() == channels) {
+      return std::vector<double>(values.begin(), values.end());
+    }
+    return Error(
+        config, field,
+        absl::StrFormat("data.normalization.%s of input \"%s\": expected 1 value or %d, one "
+                        "a channel, got %d",
+                        field, feed_.inputs[input].name, channels, values.size()));
+  }
+
+  const Parsed<NetConfig>& net_;
+  const Parsed<TrainerConfig>& trainer_;
+  const DataConfig& data_;
+  bool matched_ = false;  // with a data set
+  Feed feed_;
+};
+
+}  // namespace
+
+absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerConfig>& trainer,
+                            const Dataset* train, const Dataset* test) {
   const DataConfig& data = trainer.message->data();
-  const char* field = train ? "train" : "test";
-  auto dataset =
-      OpenDataset(train ? data.train() : data.test(), data.normalization(), trainer.source->file());
-  if (dataset.ok()) return dataset;
-  return Annotate(dataset.status(),
-                  absl::StrCat(trainer.source->Where(data, field), ": data.", field));
+  FeedMaker maker(net, trainer);
+  if (train != nullptr) {
+    RETURN_IF_ERROR(maker.Match(*train, data.train(), "train"));
+  }
+  if (test != nullptr) {
+    RETURN_IF_ERROR(maker.Match(*test, data.test(), "test"));
+  }
+  RETURN_IF_ERROR(maker.Normalize());
+  RETURN_IF_ERROR(maker.Augment());
+  return maker.feed();
+}
+
+Feed FeedOfBytes(const NetConfig& net) {
+  Feed feed;
+  for (const InputConfig& input : net.input()) {
+    FedInput& fed = feed.inputs.emplace_back();
+    fed.name = input.name();
+    fed.label = input.type() == InputConfig::LABEL;
+    if (fed.label) continue;
+    fed.normalization = {.mean = {0.5}, .std = {0.5}};
+    fed.pixel_values = PixelValues(fed.normalization);
+  }
+  return feed;
+}
+
+Feed FeedOn(DeviceKind device, Feed feed) {
+  feed.ahead = device != DeviceKind::kCpu;
+  return feed;
+}
+
+absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
+                                 bool train) {
+  const DataConfig& config = trainer.message->data();
+  const auto open = [&](bool training) {
+    auto dataset = OpenDataset(config, training, trainer.source->file());
+    const char* field = training ? "train" : "test";
+    if (dataset.ok()) return dataset;
+    return absl::StatusOr<std::unique_ptr<Dataset>>(Annotate(
+        dataset.status(), absl::StrCat(trainer.source->Where(config, field), ": data.", field)));
+  };
+  RunData data;
+  if (train) {
+    ASSIGN_OR_RETURN(data.train, open(true));
+    // First what the net makes of it: the test data may be of the same kind.
+    RETURN_IF_ERROR(FeedOf(net, trainer, data.train.get(), nullptr).status());
+  }
+  if (config.has_test()) {
+    ASSIGN_OR_RETURN(data.test, open(false));
+  }
+  ASSIGN_OR_RETURN(data.feed, FeedOf(net, trainer, data.train.get(), data.test.get()));
+  return data;
+}
+
+std::string DigestOf(const Dataset& dataset, const Feed& feed) {
+  constexpr int64_t kSamples = 64;
+  std::string bytes = absl::StrCat(dataset.size());
+  for (const FedInput& fed : feed.inputs) {
+    const Shape& shape = ArrayFor(dataset, fed.name)->shape;
+    if (!fed.label || shape.rank() > 0) absl::StrAppend(&bytes, " ", shape.ToString());
+  }
+  for (int64_t i = 0; i < std::min(kSamples, dataset.size()); ++i) {
+    const int64_t sample = i * dataset.size() / std::min(kSamples, dataset.size());
+    std::string labels, values;
+    bool readable = true;
+    for (const FedInput& fed : feed.inputs) {
+      const DataArray* array = ArrayFor(dataset, fed.name);
+      const absl::StatusOr<Tensor> stored =
+          dataset.Read(sample, static_cast<size_t>(array - dataset.arrays().data()));
+      // One that cannot be read is met again in training, if it counts.
+      readable = readable && stored.ok();
+      if (!stored.ok()) continue;
+      const DType dtype = fed.label ? DType::kI32 : DType::kF32;
+      std::vector<std::byte> memory(static_cast<size_t>(array->shape.elements()) * SizeOf(dtype));
+      const Tensor decoded{memory.data(), array->shape, dtype};
+      Decoder(array->dtype, dtype, fed.normalization).Decode(*stored, {}, decoded);
+      if (fed.label) {
+        const int32_t* first = decoded.as<int32_t>();
+        absl::StrAppend(&labels, absl::StrJoin(first, first + decoded.elements(), ","));
+      } else {
+        values.append(reinterpret_cast<const char*>(memory.data()), memory.size());
+      }
+    }
+    absl::StrAppend(&bytes, " ", sample, readable ? ":" : "?", labels);
+    bytes += values;
+  }
+  return Sha256(bytes).substr(0, 16);
 }
 
 RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks) {
@@ -34,83 +270,28 @@ int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples) {
   return std::min(config.has_test_batch() ? config.test_batch() : config.batch(), test_samples);
 }
 
-absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const DataConfig& data,
-                            const Dataset& dataset) {
-  Feed feed;
-  for (int i = 0; i < net.message->input_size(); ++i) {
-    const InputConfig& input = net.message->input(i);
-    const auto error = [&](absl::string_view what) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s: input \"%s\": %s", net.source->Where(input), input.name(), what));
-    };
-    if (input.name() == data.image_input()) {
-      feed.image = i;
-      const Shape& samples = dataset.sample_shape();
-      if (!std::ranges::equal(input.dims(), samples.dims())) {
-        return error(absl::StrFormat("has dims [%s], but the data set's samples are %s",
-                                     absl::StrJoin(input.dims(), ", "), samples.ToString()));
-      }
-      if (input.type() != InputConfig::REAL) return error("is fed by images; expected type REAL");
-    } else if (input.name() == data.label_input()) {
-      feed.label = i;
-      if (input.type() != InputConfig::LABEL || input.dims_size() != 0) {
-        return error("is fed by labels; expected type LABEL and no dims");
-      }
-    } else {
-      return error(absl::StrFormat(
-          "nothing feeds it; the data set feeds \"%s\" (data.image_input) and \"%s\" "
-          "(data.label_input)",
-          data.image_input(), data.label_input()));
-    }
-  }
-  return feed;
-}
-
-Feed FeedOn(DeviceKind device, Feed feed) {
-  feed.ahead = device != DeviceKind::kCpu;
-  return feed;
-}
-
-absl::StatusOr<TrainingData> OpenTrainingData(const Parsed<TrainerConfig>& trainer,
-                                              const Parsed<NetConfig>& net) {
-  const DataConfig& config = trainer.message->data();
-  TrainingData data;
-  ASSIGN_OR_RETURN(data.train, OpenSamples(trainer, /*train=*/true));
-  ASSIGN_OR_RETURN(data.feed, FeedOf(net, config, *data.train));
-  if (!config.has_test()) return data;
-  ASSIGN_OR_RETURN(data.test, OpenSamples(trainer, /*train=*/false));
-  RETURN_IF_ERROR(FeedOf(net, config, *data.test).status());
-  return data;
-}
-
-std::string DigestOf(const Dataset& dataset) {
-  constexpr int64_t kSamples = 64;
-  std::string bytes = absl::StrCat(dataset.size(), " ", dataset.sample_shape().ToString());
-  std::vector<float> image(static_cast<size_t>(dataset.sample_shape().elements()));
-  for (int64_t i = 0; i < std::min(kSamples, dataset.size()); ++i) {
-    const int64_t sample = i * dataset.size() / std::min(kSamples, dataset.size());
-    int32_t label = 0;
-    const absl::Status status =
-        dataset.Read(sample, {image.data(), dataset.sample_shape(), DType::kF32}, &label);
-    // One that cannot be read is met again in training, if it counts.
-    absl::StrAppend(&bytes, " ", sample, status.ok() ? ":" : "?", label);
-    if (!status.ok()) continue;
-    bytes.append(reinterpret_cast<const char*>(image.data()), image.size() * sizeof(float));
-  }
-  return Sha256(bytes).substr(0, 16);
-}
-
-absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, bool shuffle,
+absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, bool train,
                                                        const RunShape& shape, const Feed& feed,
                                                        int64_t position, int depth,
                                                        Device& device) {
   const Share share = ShareOf(shape.global, shape.rank, shape.ranks);
-  return BatchLoader::Create(dataset, SampleOrder(dataset.size(), shape.seed, shuffle), device,
-                             {.dtype = feed.images(shape.compute),
-                              .first_position = position + share.first,
-                              .count = share.count,
-                              .advance = shape.global,
-                              .depth = depth});
+  BatchLoaderOptions options{.arrays = {},
+                             .augmentation = feed.augmentation,
+                             .seed = shape.seed,
+                             .first_position = position + share.first,
+                             .count = share.count,
+                             .advance = shape.global,
+                             .depth = depth};
+  for (size_t i = 0; i < feed.inputs.size(); ++i) {
+    const FedInput& fed = feed.inputs[i];
+    options.arrays.push_back(
+        {.array = static_cast<size_t>(ArrayFor(dataset, fed.name) - dataset.arrays().data()),
+         .dtype = feed.type(i, shape.compute),
+         .normalization = fed.normalization,
+         .augmented = train && fed.augmented});
+  }
+  return BatchLoader::Create(dataset, SampleOrder(dataset.size(), shape.seed, train), device,
+                             options);
 }
 
 }  // namespace gyre

@@ -1,4 +1,4 @@
-// data_feed.h: a trainer's data as a net takes it: which data feed which input, and this rank's
+// data_feed.h: a trainer's data as a net takes it: which arrays feed which input, and this rank's
 // batches of them.
 #pragma once
 
@@ -11,26 +11,30 @@
 
 namespace gyre {
 
-// The trainer's training or test set.  Errors: those of OpenDataset, with the field's position.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenSamples(const Parsed<TrainerConfig>& trainer,
-                                                     bool train);
-// Errors: InvalidArgument with the position in the net's file, if a net input is fed by nothing or
-// the samples' shape is not the input's.
-absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const DataConfig& data,
-                            const Dataset& dataset);
+// All that a run reads, and how it reaches the net.
+struct RunData {
+  std::unique_ptr<Dataset> train, test;  // null: there is none, or it is not wanted
+  Feed feed;
+};
+// Opens data.test and, if the run trains, data.train.
+// Errors: those of OpenDataset and FeedOf, with the position in the trainer's file.
+absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
+                                 bool train);
+
+// Either data set may be null.
+// Errors: InvalidArgument with the position in the net's or the trainer's file, if a net input is
+// fed by nothing, an array of `arrays` feeds no input, shape or type is not the input's, or
+// normalization or augmentation do not fit it.
+absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerConfig>& trainer,
+                            const Dataset* train, const Dataset* test);
+// Of a net that takes made-up data: each input by its name, those that are real by bytes,
+// which stand for -1 to 1.
+Feed FeedOfBytes(const NetConfig& net);
 // The same, as suits a device.
 Feed FeedOn(DeviceKind device, Feed feed);
 
-// All that a training run reads.
-struct TrainingData {
-  std::unique_ptr<Dataset> train, test;  // test null: there is none
-  Feed feed;
-};
-absl::StatusOr<TrainingData> OpenTrainingData(const Parsed<TrainerConfig>& trainer,
-                                              const Parsed<NetConfig>& net);
-
-// What tells one data set from another: its sizes, and up to 64 samples spread over it.
-std::string DigestOf(const Dataset& dataset);
+// What tells one data set from another: its sizes, and up to 64 samples spread over it, as values.
+std::string DigestOf(const Dataset& dataset, const Feed& feed);
 
 // What a trainer's file says, as the engine says it; `local` is the planner's to find.
 RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks);
@@ -38,8 +42,8 @@ RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks);
 int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples);
 
 // Batches of this rank's share of shape.global samples each, from `position` of the order on, as
-// `feed` wants them.  dataset and device must outlive them.
-absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, bool shuffle,
+// `feed` wants them; shuffled and augmented to train.  dataset and device must outlive them.
+absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, bool train,
                                                        const RunShape& shape, const Feed& feed,
                                                        int64_t position, int depth, Device& device);
 

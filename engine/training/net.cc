@@ -147,12 +147,14 @@ Tensor Net::bucket(int index) const {
           plan_.spec.shape.compute};
 }
 
-Tensor Net::pixel_values() const {
-  const int state = plan_.trace.pixel_values;
+Tensor Net::pixel_values(int input) const {
+  const int state = plan_.trace.pixel_values[input];
   const DType dtype = plan_.spec.shape.compute;
   const size_t values = plan_.trace.trace.states[state].bytes / SizeOf(dtype);
   return {Address(state), Shape({static_cast<int64_t>(values)}), dtype};
 }
+
+std::byte* Net::step() const { return Address(plan_.trace.step); }
 
 StepBlock* Net::step_block() const {
   return reinterpret_cast<StepBlock*>(Address(plan_.trace.step_block));
@@ -179,17 +181,9 @@ Tensor Net::whole_ahead(int lane) const {
           DType::kU8};
 }
 
-Tensor Net::Ahead(int state, int input, DType dtype) const {
-  if (state < 0) return {};
-  return {Address(state), plan_.spec.values[input].shape, dtype};
-}
-
-Tensor Net::images_ahead(int lane) const {
-  return Ahead(plan_.trace.ahead[lane].images, plan_.feed.image, DType::kU8);
-}
-
-Tensor Net::labels_ahead(int lane) const {
-  return Ahead(plan_.trace.ahead[lane].labels, plan_.feed.label, DType::kI32);
+Tensor Net::ahead(int lane, int input) const {
+  return {Address(plan_.trace.ahead[lane].inputs[input]), plan_.spec.values[input].shape,
+          plan_.feed.type(input, plan_.spec.shape.compute)};
 }
 
 }  // namespace gyre

@@ -35,15 +35,15 @@ class Net {
   Tensor parameter(int index, const ParameterSet& set) const;
   Tensor slot(int index, int slot, const ParameterSet& set) const;
   Tensor gradient(int index, const ParameterSet& set) const;
-  Tensor bucket(int index) const;       // all its gradients and the padding between
-  Tensor pixel_values() const;          // [256], or [0] if batches come as values
-  StepBlock* step_block() const;        // right behind them
-  Tensor metrics() const;               // behind the block; F64 {sum, count} of each of MetricsOf
-  Tensor sums() const;                  // F64, one a bucket: the sum of its gradients' squares
-  void* sums_scratch() const;           // kSumSquaresScratchBytes
-  Tensor whole_ahead(int lane) const;   // U8: all bytes of a batch
-  Tensor images_ahead(int lane) const;  // of it; unbound where there is no such input
-  Tensor labels_ahead(int lane) const;
+  Tensor bucket(int index) const;        // all its gradients and the padding between
+  Tensor pixel_values(int input) const;  // [256 a channel or in all]; [0] if values come
+  std::byte* step() const;               // the first of them, or the block
+  StepBlock* step_block() const;         // right behind them
+  Tensor metrics() const;                // behind the block; F64 {sum, count} of each of MetricsOf
+  Tensor sums() const;                   // F64, one a bucket: the sum of its gradients' squares
+  void* sums_scratch() const;            // kSumSquaresScratchBytes
+  Tensor whole_ahead(int lane) const;    // U8: all bytes of a batch
+  Tensor ahead(int lane, int input) const;  // an array of it
 
  private:
   struct Bound {
@@ -51,7 +51,6 @@ class Net {
   };
   std::byte* Address(int state) const;
   Tensor Flat(int state, const Parameter& parameter) const;
-  Tensor Ahead(int state, int input, DType dtype) const;
   absl::Status RunLayer(Stream& stream, int node, bool backward, const SumStatistic& sum) const;
   absl::Status SumPartialGradients(Stream& stream, int value) const;
   absl::Status SumSharedGradients(Stream& stream, int parameter) const;

@@ -12,12 +12,17 @@ struct FillWith {
   HOST_DEVICE void operator()(int64_t i) const { to[i] = value; }
 };
 
+constexpr int64_t kPixelValues = 256;
+
 template <typename T>
 struct LookUpPixel {
   const uint8_t* pixels;
   const T* values;
+  int64_t tables;
   T* to;
-  HOST_DEVICE void operator()(int64_t i) const { to[i] = values[pixels[i]]; }
+  HOST_DEVICE void operator()(int64_t i) const {
+    to[i] = values[(tables == 1 ? 0 : i % tables * kPixelValues) + pixels[i]];
+  }
 };
 
 // What a kernel's arguments hold of pointers; a value has seldom more than two consumers.
@@ -45,9 +50,10 @@ absl::Status Fill(Stream& stream, double value, Tensor to) {
 
 absl::Status LookUp(Stream& stream, Tensor pixels, Tensor values, Tensor to) {
   GYRE_CHECK(pixels.elements() == to.elements());
+  const int64_t tables = values.elements() / kPixelValues;
   return VisitReal(to.dtype, [&]<typename T>() {
     return ForEach(stream, to.elements(),
-                   LookUpPixel<T>{pixels.as<uint8_t>(), values.as<T>(), to.as<T>()});
+                   LookUpPixel<T>{pixels.as<uint8_t>(), values.as<T>(), tables, to.as<T>()});
   });
 }
 

@@ -9,7 +9,8 @@ namespace gyre {
 
 // to <- value, elementwise.  Enqueues on stream.
 absl::Status Fill(Stream& stream, double value, Tensor to);
-// to[i] <- values[pixels[i]].  pixels: U8; values: [256], of to's type.  Enqueues on stream.
+// to[i] <- values[i mod C, pixels[i]].  pixels: U8; values: [C * 256], of to's type.  Enqueues on
+// stream.
 absl::Status LookUp(Stream& stream, Tensor pixels, Tensor values, Tensor to);
 // to <- the sum of `terms` in order, elementwise, rounded once (once in 32 terms); equal lengths.
 // `to` may be the first term.  Enqueues on stream.

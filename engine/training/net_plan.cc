@@ -19,6 +19,15 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   return plan;
 }
 
+std::vector<Tensor> BatchArrays(const NetPlan& plan) {
+  std::vector<Tensor> arrays;
+  for (size_t i = 0; i < plan.feed.inputs.size(); ++i) {
+    arrays.push_back(
+        {nullptr, plan.spec.values[i].shape, plan.feed.type(i, plan.spec.shape.compute)});
+  }
+  return arrays;
+}
+
 int64_t BucketElements(const NetPlan& plan, int bucket) {
   const GradientBucket& gradients = plan.order.buckets[bucket];
   const auto state = [&](int g) { return plan.trace.gradients[plan.order.gradients[g].parameter]; };

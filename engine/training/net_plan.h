@@ -27,6 +27,9 @@ struct NetPlanOptions {
 absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
                                 ParameterSet& parameters);
 
+// The arrays of a batch as the net takes it, unbound.
+std::vector<Tensor> BatchArrays(const NetPlan& plan);
+
 // Elements from a bucket's first gradient to its last, the padding between them included.
 int64_t BucketElements(const NetPlan& plan, int bucket);
 

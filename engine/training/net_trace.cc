@@ -115,21 +115,17 @@ class Tracer {
       NetTrace::Ahead& ahead = t_.ahead.emplace_back();
       ahead.whole =
           AddState({.name = absl::StrCat("batch ahead ", lane), .persistent = net_.train});
-      const auto part = [&](const char* name, size_t offset, size_t bytes) {
+      size_t offset = 0;
+      for (size_t input = 0; input < feed_.inputs.size(); ++input) {
+        const Value& value = net_.values[input];
+        const size_t bytes = static_cast<size_t>(value.shape.elements()) *
+                             SizeOf(feed_.type(input, net_.shape.compute));
         t_.trace.states[ahead.whole].bytes = offset + bytes;
-        return AddState({.name = absl::StrCat(name, " ahead ", lane),
-                         .bytes = bytes,
-                         .view_of = ahead.whole,
-                         .view_offset = offset});
-      };
-      size_t labels = 0;
-      if (feed_.image >= 0) {
-        const auto pixels = static_cast<size_t>(net_.values[feed_.image].shape.elements());
-        ahead.images = part("images", 0, pixels);
-        labels = LabelsOffset(pixels);
-      }
-      if (feed_.label >= 0) {
-        ahead.labels = part("labels", labels, Bytes(net_.values[feed_.label]));
+        ahead.inputs.push_back(AddState({.name = absl::StrCat(value.name, " ahead ", lane),
+                                         .bytes = bytes,
+                                         .view_of = ahead.whole,
+                                         .view_offset = offset}));
+        offset = AfterArray(offset, bytes);
       }
     }
   }
@@ -144,8 +140,11 @@ class Tracer {
       return AddState(
           {.name = std::move(name), .bytes = bytes, .view_of = t_.step, .view_offset = offset});
     };
-    const size_t values = feed_.ahead ? std::tuple_size_v<PixelValues> : 0;
-    t_.pixel_values = part("pixel values", values * SizeOf(net_.shape.compute));
+    for (const FedInput& input : feed_.inputs) {
+      const size_t values = feed_.ahead ? input.pixel_values.size() : 0;
+      t_.pixel_values.push_back(
+          part(absl::StrCat("pixel values of ", input.name), values * SizeOf(net_.shape.compute)));
+    }
     t_.step_block = part("step block", sizeof(StepBlock));
     for (const NetNode& node : net_.nodes) {
       const int metric = node.spec.metric;

@@ -27,14 +27,15 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
 struct NetTrace {
   AccessTrace trace;
   // Indices into trace.states; -1: there is no such state.
-  // "step", whose views lie in this order: what pixels stand for, in the compute type, if batches
-  // come ahead; the StepBlock; the metrics, by node; the sums of squares
+  // "step", whose views lie in this order: what pixels stand for, in the compute type, for each
+  // input that they come ahead for; the StepBlock; the metrics, by node; the sums of squares
   // of each bucket's gradients; scratch to compute them with.
-  int step = -1, pixel_values = -1, step_block = -1, sums = -1, scratch = -1;
-  std::vector<int> metrics;
+  int step = -1, step_block = -1, sums = -1, scratch = -1;
+  std::vector<int> pixel_values, metrics;
   // A batch on its way, as it lies in host memory (engine/data/batch.h); views of one state.
   struct Ahead {
-    int whole = -1, images = -1, labels = -1;
+    int whole = -1;
+    std::vector<int> inputs;  // by net input
   };
   std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight
   std::vector<int> parameters;          // by parameter

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "engine/data/decoder.h"
 #include "engine/runtime/dtype.h"
 
 namespace gyre {
@@ -15,16 +18,29 @@ struct RunShape {
   uint64_t seed = 1;  // all random numbers follow from it
 };
 
-// How batches reach a net's inputs.
+// How an array of a data set reaches the net's input of its name.
+struct FedInput {
+  std::string name;
+  bool label = false;  // I32; else of the compute type
+  Normalization normalization = {};
+  std::vector<double> pixel_values = {};  // of an array of bytes: PixelValues of it; else none
+  bool augmented = false;                 // in training
+};
+
+// How batches reach a net's inputs: array i of a batch is for input i.
 struct Feed {
-  int image = -1, label = -1;  // the inputs that images and labels are for; -1: there is none
-  // As pixels, on a stream of their own into device memory of their own, while the step before
+  std::vector<FedInput> inputs;
+  Augmentation augmentation = {};  // of those that are augmented, together
+  // Bytes as such, on a stream of their own into device memory of their own, while the step before
   // computes, and from there normalised into the inputs; else as values, straight into the inputs,
   // which is best where the device has the host's memory.
   bool ahead = false;
 
-  // The type of a batch's images.
-  DType images(DType compute) const { return ahead ? DType::kU8 : compute; }
+  // The type of a batch's array.
+  DType type(size_t input, DType compute) const {
+    if (inputs[input].label) return DType::kI32;
+    return ahead && !inputs[input].pixel_values.empty() ? DType::kU8 : compute;
+  }
 };
 
 // Training steps that may be started and not finished; each has a batch ahead of its own.

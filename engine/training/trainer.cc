@@ -26,7 +26,7 @@ int64_t StepsOf(const TrainerConfig& config, int64_t samples) {
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerConfig>& trainer,
                                                           const Parsed<NetConfig>& net,
-                                                          TrainingData data, Device& device,
+                                                          RunData data, Device& device,
                                                           const Primitives& primitives,
                                                           CommunicationThread& communication,
                                                           TrainingOptions options) {
@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
 }
 
 Trainer::Trainer(const TrainerConfig& config, Device& device, CommunicationThread& communication,
-                 TrainingData data)
+                 RunData data)
     : config_(config),
       device_(device),
       communication_(communication),
@@ -98,9 +98,9 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   RETURN_IF_ERROR(check("--threads", options.choices["threads"]));
   RETURN_IF_ERROR(check("the trainer file with its overrides", config_.DebugString()));
   RETURN_IF_ERROR(check("the net file with its overrides", net.message->DebugString()));
-  const std::string train = DigestOf(*data_.train);
+  const std::string train = DigestOf(*data_.train, data_.feed);
   RETURN_IF_ERROR(check("the training data", train));
-  RETURN_IF_ERROR(check("the test data", data_.test ? DigestOf(*data_.test) : ""));
+  RETURN_IF_ERROR(check("the test data", data_.test ? DigestOf(*data_.test, data_.feed) : ""));
   options.choices["training data"] = train;
   const std::string fingerprint = plan_->Fingerprint();
   RETURN_IF_ERROR(check("the weights' layouts and buckets", fingerprint));
@@ -117,9 +117,6 @@ std::string Trainer::DescribePlan() const {
   size_t gradients = 0;
   for (const GradientBucket& bucket : plan_->train->order.buckets) gradients += bucket.bytes;
   const RunShape& shape = plan_->train->spec.shape;
-  const Shape& sample = data_.train->sample_shape();
-  const size_t batch_bytes = BatchBytes(Shape{shape.local, sample[0], sample[1], sample[2]},
-                                        plan_->train->feed.images(shape.compute));
   absl::StrAppendFormat(
       &text,
       "%d steps of %d samples over %d ranks (%d on this one)\n"
@@ -131,7 +128,7 @@ std::string Trainer::DescribePlan() const {
       AllreduceBytesSent(config_.distributed().allreduce(), static_cast<double>(gradients),
                          communication_.size()),
       config_.distributed().allreduce(), plan_->device_bytes(), plan_->communication_bytes(),
-      plan_->allreduce_bytes(), kBatches * batch_bytes, kBatches);
+      plan_->allreduce_bytes(), kBatches * BatchBytes(BatchArrays(*plan_->train)), kBatches);
   for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
 }
@@ -163,7 +160,7 @@ absl::Status Trainer::CreateModel() {
 
 absl::Status Trainer::Loop() {
   ASSIGN_OR_RETURN(loader_,
-                   NewLoader(*data_.train, /*shuffle=*/true, model_->plan().options.shape,
+                   NewLoader(*data_.train, /*train=*/true, model_->plan().options.shape,
                              model_->plan().options.feed, state_->position(), kBatches, device_));
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());

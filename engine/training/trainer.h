@@ -23,7 +23,7 @@ class Trainer {
   // Errors: those of the files, the data, and the plan.
   static absl::StatusOr<std::unique_ptr<Trainer>> Prepare(const Parsed<TrainerConfig>& trainer,
                                                           const Parsed<NetConfig>& net,
-                                                          TrainingData data, Device& device,
+                                                          RunData data, Device& device,
                                                           const Primitives& primitives,
                                                           CommunicationThread& communication,
                                                           TrainingOptions options);
@@ -37,7 +37,7 @@ class Trainer {
 
  private:
   Trainer(const TrainerConfig& config, Device& device, CommunicationThread& communication,
-          TrainingData data);
+          RunData data);
 
   struct InFlight {
     Batch batch;
@@ -63,7 +63,7 @@ class Trainer {
   const TrainerConfig& config_;
   Device& device_;
   CommunicationThread& communication_;
-  const TrainingData data_;
+  const RunData data_;
   const std::unique_ptr<Optimizer> optimizer_;
   const int64_t total_steps_;
   int64_t test_every_ = 0, save_every_ = 0;

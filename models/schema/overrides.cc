@@ -116,7 +116,17 @@ absl::StatusOr<Message*> FindElement(Message& message, const FieldDescriptor* fi
     return absl::InvalidArgumentError(
         absl::StrCat("no ", field->name(), " ", key, "; there are ", count, ", counted from 0"));
   }
+  if (name == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(field->name(), " is a list of ", count,
+                                                   "; go on with the index of one of them"));
+  }
   return absl::InvalidArgumentError(Unknown(field->name(), key, names));
+}
+
+// Of a list of one, or of none, whose first it then makes, `key` may be a field.
+bool IsFieldOfOnly(const Message& message, const FieldDescriptor* field, const std::string& key) {
+  return message.GetReflection()->FieldSize(message, field) <= 1 &&
+         field->message_type()->FindFieldByName(key) != nullptr;
 }
 
 std::string GoOn(absl::string_view name, const Descriptor& fields) {
@@ -153,6 +163,13 @@ absl::Status Set(Message& root, absl::string_view path, absl::string_view value,
       if (last) {
         return absl::InvalidArgumentError(absl::StrCat(
             field->name(), " is a list; go on with the name or the index of one of them"));
+      }
+      if (IsFieldOfOnly(*message, field, segments[i + 1])) {
+        const bool made = reflection.FieldSize(*message, field) == 0;
+        message = made ? reflection.AddMessage(message, field)
+                       : reflection.MutableRepeatedMessage(message, field, 0);
+        if (made) touch(*message, "");
+        continue;
       }
       absl::StatusOr<Message*> element = FindElement(*message, field, segments[++i]);
       if (!element.ok()) return element.status();

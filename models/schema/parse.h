@@ -45,7 +45,8 @@ absl::StatusOr<Parsed<TrainerConfig>> ParseTrainerText(std::string_view text,
                                                        std::span<const std::string> overrides = {});
 
 // Sets one field of a message by reflection: "learning_rate.base", "0.1".  A repeated message is
-// addressed by its name field or index: "layer.conv1.conv2d.filters", "32".  Setting a repeated
+// addressed by its name field or index: "layer.conv1.conv2d.filters", "32"; where there is one, or
+// none yet, neither need be said: "data.normalization.mean", "0.3".  Setting a repeated
 // scalar replaces it: "kernel", "3,5".  Sub-messages that are absent are made, which switches a
 // oneof; the value "{}" makes one empty: "learning_rate.constant", "{}".
 // Errors: InvalidArgument naming the path, the segment that does not exist, the choices there or

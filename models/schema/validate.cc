@@ -1,5 +1,5 @@
-// validate.cc: two tables for the trainer (what is required, what is in range), one pass over the
-// names of a net, and one over every number of either.
+// validate.cc: two tables for the trainer (what is required, what is in range), its lists, one pass
+// over the names of a net, and one over every number of either.
 #include "models/schema/validate.h"
 
 #include <algorithm>
@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -156,7 +158,7 @@ struct Range {
 
 // Of the fields that are set; the defaults are in range.  Integers end at kMostInteger.
 constexpr Range kRanges[] = {
-    {"data.normalization.std", Range::kAbove, 0},
+    {"data.augmentation.shift", Range::kAtLeast, 0},
     {"optimizer.sgd.momentum", Range::kAtLeast, 0, 1},
     {"optimizer.adam.beta1", Range::kAtLeast, 0, 1},
     {"optimizer.adam.beta2", Range::kAtLeast, 0, 1},
@@ -206,6 +208,49 @@ absl::Status Check(const Range& range, const Message& root, const SourceMap& sou
                               : NumberText(value);
   return Error(source.Where(*message, last), "",
                absl::StrCat(range.path, " must be ", must, ", got ", got));
+}
+
+// A data set of arrays: what each needs, and that no two feed one input.
+absl::Status Validate(const DatasetConfig& data, absl::string_view label, const SourceMap& source) {
+  if (!data.has_arrays()) return absl::OkStatus();
+  const ArraysConfig& arrays = data.arrays();
+  const auto missing = [&](const Message& message, absl::string_view what) {
+    return Error(source.Where(message), "",
+                 absl::StrCat("missing ", label, ".arrays.", what,
+                              "; write array { input: \"image\" file: \"images.npy\" }"));
+  };
+  if (arrays.array_size() == 0) return missing(arrays, "array");
+  std::set<std::string> inputs;
+  for (const ArrayConfig& array : arrays.array()) {
+    if (array.input().empty()) return missing(array, "array.input");
+    if (array.file().empty()) return missing(array, "array.file");
+    if (inputs.insert(array.input()).second) continue;
+    return Error(source.Where(array, "input"), "",
+                 absl::StrCat(label, ".arrays: two arrays feed \"", array.input(), "\""));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const DataConfig& data, const SourceMap& source) {
+  for (const auto& [set, label] :
+       {std::pair(&data.train(), "data.train"), std::pair(&data.test(), "data.test")}) {
+    if (absl::Status status = Validate(*set, label, source); !status.ok()) return status;
+  }
+  std::set<std::string> inputs;
+  for (const NormalizationConfig& normalization : data.normalization()) {
+    for (int i = 0; i < normalization.std_size(); ++i) {
+      if (normalization.std(i) > 0) continue;
+      return Error(source.Where(normalization, "std", i), "",
+                   absl::StrCat("data.normalization.std must be > 0, got ",
+                                NumberText(normalization.std(i))));
+    }
+    const std::string input =
+        normalization.has_input() ? normalization.input() : data.image_input();
+    if (inputs.insert(input).second) continue;
+    return Error(source.Where(normalization), "",
+                 absl::StrCat("data.normalization: there are two of \"", input, "\""));
+  }
+  return absl::OkStatus();
 }
 
 // `where` of each name taken so far, with what it names.
@@ -304,7 +349,7 @@ absl::Status Validate(const TrainerConfig& trainer, const SourceMap& source) {
   for (const Range& range : kRanges) {
     if (absl::Status status = Check(range, trainer, source); !status.ok()) return status;
   }
-  return absl::OkStatus();
+  return Validate(trainer.data(), source);
 }
 
 }  // namespace gyre

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Changes files that the tools read and runs them:  mutations.py TOOLS FIRST COUNT
 
-Net, trainer, data, weights, each file of a checkpoint, metrics.  No change may crash or hang a tool;
+Net, trainer, data (IDX, npy and npz), weights, each file of a checkpoint, metrics.  No change may crash or hang a tool;
 none of a checkpoint may go unnoticed; none of weights may, but in what is no tensor's: another
 metadatum, another digest's name.
 """
@@ -16,6 +16,8 @@ import os
 import random
 import re
 import shutil
+import struct
+import zipfile
 
 from attack import digest_of, main
 
@@ -131,6 +133,31 @@ def of_data(victim, numbers, folder):
     return victim.run("train", ["--steps=8", f"--out={folder}/new"], trainer=folder), False
 
 
+def npy(descr, shape, data):
+    header = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }\n" % (descr, shape)
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + data
+
+
+def of_arrays(victim, numbers, folder):
+    """The same data as .npy and .npz, by name."""
+    text = read(f"{folder}/trainer.textproto").decode()
+    text = text.replace('train { idx { images: "train-images.idx" labels: "train-labels.idx" } }',
+                        'train { arrays { array { input: "image" file: "x.npy" } '
+                        'array { input: "label" file: "y.npz" entry: "y" } } } '
+                        'augmentation { flip: true shift: 2 }')
+    images, labels = read(f"{folder}/train-images.idx")[16:], read(f"{folder}/train-labels.idx")[8:]
+    write(f"{folder}/x.npy", npy("|u1", (len(labels), 7, 6, 1), images))
+    with zipfile.ZipFile(f"{folder}/y.npz", "w", numbers.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as zipped:
+        zipped.writestr("y.npy", npy("<i8", (len(labels),), struct.pack(f"<{len(labels)}q", *labels)))
+    name = numbers.choice(["x.npy", "x.npy", "y.npz", "trainer.textproto"])
+    write(f"{folder}/trainer.textproto", text.encode())
+    if name == "trainer.textproto":
+        write(f"{folder}/{name}", change_text(numbers, text).encode())
+    else:
+        write(f"{folder}/{name}", change_bytes(numbers, read(f"{folder}/{name}")))
+    return victim.run("train", ["--steps=8", f"--out={folder}/new"], trainer=folder), False
+
+
 def of_weights(victim, numbers, folder):
     path = f"{folder}/weights.safetensors"
     write(path, change_bytes(numbers, read(path)))
@@ -166,7 +193,7 @@ def trial(victim, number):
         if name.endswith((".textproto", ".idx", ".safetensors")):
             shutil.copy(f"{victim.folder}/{name}", folder)
     shutil.copytree(f"{victim.folder}/half", f"{folder}/half")
-    attack = numbers.choice([of_text, of_text, of_data, of_weights, of_checkpoint, of_checkpoint, of_metrics])
+    attack = numbers.choice([of_text, of_text, of_data, of_arrays, of_weights, of_checkpoint, of_checkpoint, of_metrics])
     outcome, unnoticed = attack(victim, numbers, folder)
     faults = [outcome.crash() or outcome.refusal()]
     if unnoticed:

@@ -78,7 +78,7 @@ class Rank {
         {.shape = {.global = kBatch, .rank = communication.rank(), .ranks = communication.size()},
          .slots = optimizer_->slot_names(),
          .bucket_bytes = 64,
-         .feed = FeedOn(device_->kind(), {.image = 0, .label = 1}),
+         .feed = FeedOn(device_->kind(), FeedOfBytes(*net_.message)),
          .capacity_bytes = device_->capacity_bytes(),
          .primitives = primitives_.get()});
     stream_ = device_->NewStream().value();
@@ -86,13 +86,11 @@ class Rank {
     EXPECT_TRUE(model_->Initialize(*stream_).ok());
     step_ = TrainingStep::Create(*model_, *optimizer_, clip_norm, *device_, *stream_, communication)
                 .value();
-    const Tensor image = model_->train().input(0);
-    batch_memory_ =
-        *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, BatchBytes(image.shape, DType::kU8));
+    std::vector<Tensor> arrays = BatchArrays(model_->train().plan());
+    batch_memory_ = *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, BatchBytes(arrays));
     std::memset(batch_memory_.data(), 0, batch_memory_.bytes());
-    batch_ = BatchAt(batch_memory_.data(), image.shape, DType::kU8);
-    batch_.pixel_values = &pixel_values_;
-    batch_.samples.resize(static_cast<size_t>(image.shape[0]));
+    batch_ = BatchAt(batch_memory_.data(), std::move(arrays));
+    batch_.samples.resize(static_cast<size_t>(batch_.arrays[0].shape[0]));
   }
 
   absl::Status Start() {
@@ -112,7 +110,6 @@ class Rank {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
   Buffer batch_memory_;
-  const PixelValues pixel_values_ = {};
   Batch batch_;
   std::unique_ptr<TrainingStep> step_;
   uint64_t steps_ = 0;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -18,39 +19,55 @@ constexpr int64_t kPixels = 6;
 // Pixel i of sample s is 100 * s + i, its label is s; one sample may fail.
 class FakeDataset : public Dataset {
  public:
-  explicit FakeDataset(int64_t size, int64_t broken = -1) : size_(size), broken_(broken) {}
+  explicit FakeDataset(int64_t size, int64_t broken = -1, DType dtype = DType::kF64)
+      : size_(size),
+        broken_(broken),
+        arrays_{{.input = "image", .file = "images", .shape = {2, 3, 1}, .dtype = dtype},
+                {.input = "label", .file = "labels", .shape = {}, .dtype = DType::kI32}} {
+    for (int64_t s = 0; s < size; ++s) {
+      labels_.push_back(static_cast<int32_t>(s));
+      for (int64_t i = 0; i < kPixels; ++i) {
+        values_.push_back(static_cast<double>(100 * s + i));
+        bytes_.push_back(static_cast<uint8_t>(100 * s + i));
+      }
+    }
+  }
   int64_t size() const override { return size_; }
-  const Shape& sample_shape() const override { return shape_; }
-  const PixelValues& pixel_values() const override { return pixel_values_; }
-  absl::Status Read(int64_t index, Tensor image, int32_t* label) const override {
+  const std::vector<DataArray>& arrays() const override { return arrays_; }
+  absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override {
+    Tensor sample{&labels_[static_cast<size_t>(index)], arrays_[array].shape, arrays_[array].dtype};
+    if (array == 1) return sample;
     ++reads;
     if (index == broken_) return absl::DataLossError("sample is broken");
-    for (int64_t i = 0; i < kPixels; ++i) {
-      if (image.dtype == DType::kF64)
-        image.as<double>()[i] = 100.0 * static_cast<double>(index) + static_cast<double>(i);
-      if (image.dtype == DType::kU8) image.as<uint8_t>()[i] = static_cast<uint8_t>(100 * index + i);
-      if (image.dtype == DType::kF32) image.as<float>()[i] = static_cast<float>(100 * index + i);
-    }
-    *label = static_cast<int32_t>(index);
-    return absl::OkStatus();
+    const auto first = static_cast<size_t>(index * kPixels);
+    sample.data = &values_[first];
+    if (sample.dtype == DType::kU8) sample.data = &bytes_[first];
+    return sample;
   }
 
   mutable std::atomic<int64_t> reads = 0;
 
  private:
   const int64_t size_, broken_;
-  const Shape shape_{2, 3, 1};
-  const PixelValues pixel_values_ = {};
+  const std::vector<DataArray> arrays_;
+  mutable std::vector<double> values_;
+  mutable std::vector<uint8_t> bytes_;
+  mutable std::vector<int32_t> labels_;
 };
+
+// Options for its images and labels.
+BatchLoaderOptions Options(DType images = DType::kF32) {
+  return {.arrays = {{.array = 0, .dtype = images}, {.array = 1, .dtype = DType::kI32}}};
+}
 
 template <typename T>
 void ExpectSamples(const Batch& batch, SampleOrder& order) {
-  for (int64_t i = 0; i < batch.labels.elements(); ++i) {
+  for (int64_t i = 0; i < batch.arrays[1].elements(); ++i) {
     const int64_t sample = order.At(batch.first_position + i);
-    ASSERT_EQ(batch.labels.as<int32_t>()[i], sample);
+    ASSERT_EQ(batch.arrays[1].as<int32_t>()[i], sample);
     ASSERT_EQ(batch.samples[i], sample);
     for (int64_t j = 0; j < kPixels; ++j) {
-      ASSERT_EQ(batch.images.as<T>()[i * kPixels + j], static_cast<T>(100 * sample + j));
+      ASSERT_EQ(batch.arrays[0].as<T>()[i * kPixels + j], static_cast<T>(100 * sample + j));
     }
   }
 }
@@ -79,9 +96,10 @@ TEST_P(BatchLoaderTest, GivesTheSamplesOfEachPosition) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    const FakeDataset dataset(1 + static_cast<int64_t>(random() % 50));
-    BatchLoaderOptions options;
-    options.dtype = std::array{DType::kF32, DType::kF64, DType::kU8}[random() % 3];
+    const DType dtype = std::array{DType::kF32, DType::kF64, DType::kU8}[random() % 3];
+    const FakeDataset dataset(1 + static_cast<int64_t>(random() % 50), /*broken=*/-1,
+                              dtype == DType::kU8 ? dtype : DType::kF64);
+    BatchLoaderOptions options = Options(dtype);
     options.count = static_cast<int64_t>(random() % 9);
     options.advance = options.count + static_cast<int64_t>(random() % 20);
     options.first_position = static_cast<int64_t>(random() % 1000);
@@ -93,17 +111,15 @@ TEST_P(BatchLoaderTest, GivesTheSamplesOfEachPosition) {
       const absl::StatusOr<Batch> batch = loader->Next();
       ASSERT_TRUE(batch.ok()) << batch.status();
       EXPECT_EQ(batch->first_position, options.first_position + step * options.advance);
-      EXPECT_EQ(batch->images.shape, (Shape{options.count, 2, 3, 1}));
-      EXPECT_EQ(batch->images.dtype, options.dtype);
-      EXPECT_EQ(batch->labels.shape, Shape{options.count});
+      EXPECT_EQ(batch->arrays[0].shape, (Shape{options.count, 2, 3, 1}));
+      EXPECT_EQ(batch->arrays[0].dtype, dtype);
+      EXPECT_EQ(batch->arrays[1].shape, Shape{options.count});
       held.push_back(*batch);
       while (static_cast<int>(held.size()) > options.depth - 2 || (!held.empty() && random() % 2)) {
         const size_t which = random() % held.size();
-        if (options.dtype == DType::kF32) ExpectSamples<float>(held[which], order);
-        if (options.dtype == DType::kF64) ExpectSamples<double>(held[which], order);
-        if (options.dtype == DType::kU8) ExpectSamples<uint8_t>(held[which], order);
-        EXPECT_EQ(held[which].pixel_values,
-                  options.dtype == DType::kU8 ? &dataset.pixel_values() : nullptr);
+        if (dtype == DType::kF32) ExpectSamples<float>(held[which], order);
+        if (dtype == DType::kF64) ExpectSamples<double>(held[which], order);
+        if (dtype == DType::kU8) ExpectSamples<uint8_t>(held[which], order);
         loader->Release(held[which]);
         held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
       }
@@ -120,7 +136,7 @@ TEST_P(BatchLoaderTest, RanksShareTheGlobalBatch) {
     std::vector<std::unique_ptr<BatchLoader>> loaders;
     for (int rank = 0; rank < ranks; ++rank) {
       const Share share = ShareOf(kBatch, rank, ranks);
-      BatchLoaderOptions options;
+      BatchLoaderOptions options = Options();
       options.first_position = share.first;
       options.count = share.count;
       options.advance = kBatch;
@@ -130,8 +146,8 @@ TEST_P(BatchLoaderTest, RanksShareTheGlobalBatch) {
       std::vector<int32_t> got, expected;
       for (const auto& loader : loaders) {
         const Batch batch = loader->Next().value();
-        const int32_t* labels = batch.labels.as<int32_t>();
-        got.insert(got.end(), labels, labels + batch.labels.elements());
+        const int32_t* labels = batch.arrays[1].as<int32_t>();
+        got.insert(got.end(), labels, labels + batch.arrays[1].elements());
         loader->Release(batch);
       }
       for (int64_t i = 0; i < kBatch; ++i) {
@@ -142,17 +158,57 @@ TEST_P(BatchLoaderTest, RanksShareTheGlobalBatch) {
   }
 }
 
+// A sample is moved as its position says, whoever reads it and wherever the run began.
+TEST_P(BatchLoaderTest, AugmentationFollowsThePosition) {
+  const FakeDataset dataset(5, /*broken=*/-1, DType::kU8);
+  const Augmentation augmentation{.flip = true, .shift = 1};
+  constexpr uint64_t kSeed = 9;
+  constexpr int64_t kBatch = 4, kSteps = 12;
+  int moved = 0;
+  for (const int64_t first_step : {0, 7}) {
+    for (const int ranks : {1, 2, 3}) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Share share = ShareOf(kBatch, rank, ranks);
+        BatchLoaderOptions options = Options(DType::kU8);
+        options.arrays[0].augmented = true;
+        options.augmentation = augmentation;
+        options.seed = kSeed;
+        options.first_position = first_step * kBatch + share.first;
+        options.count = share.count;
+        options.advance = kBatch;
+        const auto loader = Load(dataset, options);
+        for (int64_t step = first_step; step < kSteps; ++step) {
+          const Batch batch = loader->Next().value();
+          for (int64_t i = 0; i < share.count; ++i) {
+            const int64_t position = step * kBatch + share.first + i;
+            const Tensor stored = dataset.Read(batch.samples[i], 0).value();
+            std::array<uint8_t, kPixels> expected;
+            Decoder(DType::kU8, DType::kU8, {})
+                .Decode(stored, MoveAt(augmentation, kSeed, position),
+                        {expected.data(), stored.shape, DType::kU8});
+            const uint8_t* got = batch.arrays[0].as<uint8_t>() + i * kPixels;
+            ASSERT_TRUE(std::equal(expected.begin(), expected.end(), got));
+            moved += std::equal(got, got + kPixels, stored.as<uint8_t>()) ? 0 : 1;
+          }
+          loader->Release(batch);
+        }
+      }
+    }
+  }
+  EXPECT_GT(moved, 100);
+}
+
 TEST_P(BatchLoaderTest, AnEmptyShareGivesEmptyBatches) {
   const FakeDataset dataset(3);
-  BatchLoaderOptions options;
+  BatchLoaderOptions options = Options();
   options.advance = 2;
   const auto loader = Load(dataset, options);
   for (int64_t step = 0; step < 10; ++step) {
     const Batch batch = loader->Next().value();
-    EXPECT_EQ(batch.images.shape, (Shape{0, 2, 3, 1}));
-    EXPECT_EQ(batch.labels.shape, Shape{0});
-    EXPECT_TRUE(batch.images);
-    EXPECT_TRUE(batch.labels);
+    EXPECT_EQ(batch.arrays[0].shape, (Shape{0, 2, 3, 1}));
+    EXPECT_EQ(batch.arrays[1].shape, Shape{0});
+    EXPECT_TRUE(batch.arrays[0]);
+    EXPECT_TRUE(batch.arrays[1]);
     EXPECT_EQ(batch.first_position, step * 2);
     loader->Release(batch);
   }
@@ -165,7 +221,7 @@ TEST_P(BatchLoaderTest, AnErrorSurfacesAtItsBatchAndStays) {
     SampleOrder order(12, 3, true);
     int64_t position = 0;
     while (order.At(position) != broken) ++position;
-    BatchLoaderOptions options;
+    BatchLoaderOptions options = Options();
     options.count = options.advance = 2;
     const auto loader = Load(dataset, options);
     for (int64_t step = 0; step < position / 2; ++step) {
@@ -182,7 +238,7 @@ TEST_P(BatchLoaderTest, AnErrorSurfacesAtItsBatchAndStays) {
 
 TEST_P(BatchLoaderTest, ReadsAheadAndNoFurther) {
   const FakeDataset dataset(100);
-  BatchLoaderOptions options;
+  BatchLoaderOptions options = Options();
   options.count = options.advance = 5;
   options.depth = 4;
   const auto loader = Load(dataset, options);
@@ -197,7 +253,7 @@ TEST_P(BatchLoaderTest, ReadsAheadAndNoFurther) {
 TEST_P(BatchLoaderTest, MayBeDestroyedAtAnyMoment) {
   for (int moment = 0; moment < 60; ++moment) {
     const FakeDataset dataset(10, moment % 3 == 0 ? 4 : -1);
-    BatchLoaderOptions options;
+    BatchLoaderOptions options = Options();
     options.count = options.advance = 3;
     const auto loader = Load(dataset, options);
     if (moment % 4 == 1) {  // the thread waits for a slot, or has stopped at the broken sample
@@ -214,17 +270,20 @@ TEST_P(BatchLoaderTest, RefusesWhatItCannotDo) {
         .status()
         .code();
   };
-  BatchLoaderOptions options;
+  BatchLoaderOptions options = Options();
   options.depth = 1;
   EXPECT_EQ(code(options), absl::StatusCode::kInvalidArgument);
-  options = {};
+  options = Options();
   options.count = -1;
   EXPECT_EQ(code(options), absl::StatusCode::kInvalidArgument);
-  options = {};
-  options.dtype = DType::kI32;
+  options = Options();
+  options.arrays[0].dtype = DType::kI32;
+  EXPECT_EQ(code(options), absl::StatusCode::kInvalidArgument);
+  options = Options();
+  options.arrays.clear();
   EXPECT_EQ(code(options), absl::StatusCode::kInvalidArgument);
   for (int64_t count : {int64_t{1} << 61, std::numeric_limits<int64_t>::max()}) {
-    options = {};
+    options = Options();
     options.count = count;
     EXPECT_EQ(code(options), absl::StatusCode::kInvalidArgument);
   }
@@ -234,7 +293,7 @@ TEST(BatchLoaderDeathTest, HoldingTooManyIsABug) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   const FakeDataset dataset(10);
   const auto device = NewCpuDevice({});
-  BatchLoaderOptions options;
+  BatchLoaderOptions options = Options();
   options.depth = 2;
   options.count = options.advance = 1;
   EXPECT_DEATH(

@@ -1,58 +1,25 @@
 #include "engine/data/dataset.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <zlib.h>
 
 #include <array>
-#include <cmath>
 #include <filesystem>
 #include <limits>
-#include <random>
+#include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "engine/runtime/machine.h"
+#include "tests/data/array_bytes.h"
 #include "tests/data/temp_folder.h"
 
 namespace gyre {
 namespace {
 
 using testing::HasSubstr;
-
-std::string BigEndian(uint32_t value) {
-  std::string bytes;
-  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
-  return bytes;
-}
-
-// An IDX file of bytes with these extents and elements.
-std::string Idx(const std::vector<uint32_t>& dims, const std::string& elements) {
-  std::string bytes = BigEndian(0x0800 | static_cast<uint32_t>(dims.size()));
-  for (uint32_t extent : dims) bytes += BigEndian(extent);
-  return bytes + elements;
-}
-
-std::string RandomBytes(size_t size, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::string bytes(size, '\0');
-  for (char& byte : bytes) byte = static_cast<char>(random());
-  return bytes;
-}
-
-std::string Gzip(const std::string& bytes) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string packed(deflateBound(&stream, bytes.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
 
 class DatasetTest : public testing::Test {
  protected:
@@ -64,10 +31,10 @@ class DatasetTest : public testing::Test {
     return Open();
   }
   absl::StatusOr<std::unique_ptr<Dataset>> Open() {
-    DatasetConfig config;
-    config.mutable_idx()->set_images("images");
-    config.mutable_idx()->set_labels("labels");
-    return OpenDataset(config, normalization_, folder_ / "trainer.textproto");
+    DataConfig config;
+    config.mutable_train()->mutable_idx()->set_images("images");
+    config.mutable_train()->mutable_idx()->set_labels("labels");
+    return OpenDataset(config, /*train=*/true, folder_ / "trainer.textproto");
   }
   void ExpectError(const std::string& images, const std::string& labels, absl::StatusCode code,
                    const std::vector<std::string>& words) {
@@ -79,36 +46,23 @@ class DatasetTest : public testing::Test {
   }
 
   TempFolder folder_;
-  NormalizationConfig normalization_;
 };
 
 constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 
-template <typename T>
-void ExpectSamples(const Dataset& dataset, const std::string& pixels, const std::string& labels,
-                   double mean, double std) {
-  const auto size = static_cast<size_t>(dataset.sample_shape().elements());
-  std::vector<T> image(size + 1);
+void ExpectSamples(const Dataset& dataset, const std::string& pixels, const std::string& labels) {
+  const auto size = static_cast<size_t>(dataset.arrays()[0].shape.elements());
   for (int64_t index = dataset.size() - 1; index >= 0; --index) {
-    image[size] = 77;  // the element after the image is not the data set's
-    int32_t label = -1;
-    ASSERT_TRUE(
-        dataset.Read(index, {image.data(), dataset.sample_shape(), kDTypeOf<T>}, &label).ok());
-    for (size_t i = 0; i < size; ++i) {
-      const double pixel = static_cast<uint8_t>(pixels[static_cast<size_t>(index) * size + i]);
-      const double value = (pixel / 255 - mean) / std;
-      ASSERT_EQ(image[i], static_cast<T>(kDTypeOf<T> == DType::kU8 ? pixel : value));
-      ASSERT_EQ(dataset.pixel_values()[static_cast<size_t>(pixel)], value);
-    }
-    ASSERT_EQ(image[size], 77);
-    ASSERT_EQ(label, static_cast<uint8_t>(labels[static_cast<size_t>(index)]));
+    const absl::StatusOr<Tensor> image = dataset.Read(index, 0), label = dataset.Read(index, 1);
+    ASSERT_TRUE(image.ok() && label.ok());
+    ASSERT_EQ(std::string(static_cast<const char*>(image->data), size),
+              pixels.substr(static_cast<size_t>(index) * size, size));
+    ASSERT_EQ(*label->as<uint8_t>(), static_cast<uint8_t>(labels[static_cast<size_t>(index)]));
   }
 }
 
 TEST_F(DatasetTest, ReadsImagesOfAnySizePlainAndPacked) {
-  normalization_.set_mean(0.2860f);
-  normalization_.set_std(0.3530f);
   for (const std::vector<uint32_t>& dims :
        {std::vector<uint32_t>{1, 1, 1}, {3, 2, 5}, {257, 28, 28}, {5, 3, 7, 3}, {2, 1, 1, 1}}) {
     size_t elements = 1;
@@ -121,37 +75,22 @@ TEST_F(DatasetTest, ReadsImagesOfAnySizePlainAndPacked) {
           Open(gzip ? Gzip(images_file) : images_file, gzip ? Gzip(labels_file) : labels_file);
       ASSERT_TRUE(dataset.ok()) << dataset.status();
       EXPECT_EQ((*dataset)->size(), dims[0]);
-      EXPECT_EQ((*dataset)->sample_shape(),
-                (Shape{dims[1], dims[2], dims.size() == 4 ? dims[3] : 1}));
-      ExpectSamples<float>(**dataset, pixels, labels, 0.2860f, 0.3530f);
-      ExpectSamples<double>(**dataset, pixels, labels, 0.2860f, 0.3530f);
-      ExpectSamples<uint8_t>(**dataset, pixels, labels, 0.2860f, 0.3530f);
+      ASSERT_EQ((*dataset)->arrays().size(), 2u);
+      const DataArray &image = (*dataset)->arrays()[0], &label = (*dataset)->arrays()[1];
+      EXPECT_EQ(image.input, "image");
+      EXPECT_EQ(image.shape, (Shape{dims[1], dims[2], dims.size() == 4 ? dims[3] : 1}));
+      EXPECT_EQ(label.input, "label");
+      EXPECT_EQ(label.shape, Shape{});
+      ExpectSamples(**dataset, pixels, labels);
     }
   }
-}
-
-TEST_F(DatasetTest, NormalisesByHand) {
-  normalization_.set_mean(0.5f);
-  normalization_.set_std(0.25f);
-  const auto dataset = Open(Idx({1, 1, 3}, std::string("\x00\xff\x33", 3)), Idx({1}, "\x09"));
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  std::array<double, 3> image;
-  int32_t label = 0;
-  ASSERT_TRUE((*dataset)->Read(0, {image.data(), Shape{1, 3, 1}, DType::kF64}, &label).ok());
-  EXPECT_EQ(image[0], -2);
-  EXPECT_EQ(image[1], 2);
-  EXPECT_DOUBLE_EQ(image[2], -1.2);  // 51 / 255 = 0.2
-  EXPECT_EQ(label, 9);
 }
 
 TEST_F(DatasetTest, SamplesOutsideAreErrors) {
   const auto dataset = Open(Idx({2, 1, 1}, "ab"), Idx({2}, "cd"));
   ASSERT_TRUE(dataset.ok());
-  float pixel;
-  int32_t label;
   for (int64_t index : {int64_t{-1}, int64_t{2}, std::numeric_limits<int64_t>::max()}) {
-    const absl::Status status =
-        (*dataset)->Read(index, {&pixel, Shape{1, 1, 1}, DType::kF32}, &label);
+    const absl::Status status = (*dataset)->Read(index, 0).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
     EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "images"));
   }
@@ -162,8 +101,7 @@ TEST_F(DatasetTest, AFileMayHaveSeveralGzipMembers) {
   const auto dataset =
       Open(Gzip(images.substr(0, 5)) + Gzip("") + Gzip(images.substr(5)), Gzip(labels));
   ASSERT_TRUE(dataset.ok()) << dataset.status();
-  normalization_.Clear();
-  ExpectSamples<double>(**dataset, "abcdefghijkl", "xyz", 0, 1);
+  ExpectSamples(**dataset, "abcdefghijkl", "xyz");
 }
 
 TEST_F(DatasetTest, EveryTruncationIsFound) {
@@ -233,7 +171,7 @@ TEST_F(DatasetTest, SaysWhatIsWrong) {
               {folder_ / "images", "[3, 2, 2] make 28 bytes", "2 more follow"});
   ExpectError(images, labels + "m", kDataLoss, {folder_ / "labels", "1 more follow"});
   ExpectError(images, Idx({2}, "xy"), kInvalid,
-              {folder_ / "images", "3 images", folder_ / "labels", "2 labels"});
+              {folder_ / "images", "3 samples", folder_ / "labels", "holds 2"});
   ExpectError(labels, labels, kInvalid,
               {folder_ / "images", "expected IDX magic 0x00000803 or 0x00000804", "0x00000801"});
   ExpectError(images, images, kInvalid, {folder_ / "labels", "0x00000801", "got 0x00000803"});
@@ -242,7 +180,7 @@ TEST_F(DatasetTest, SaysWhatIsWrong) {
   floats[2] = 0x0d;
   ExpectError(floats, labels, kInvalid, {folder_ / "images", "got 0x00000d03"});
   ExpectError(Idx({0, 2, 2}, ""), Idx({0}, ""), kInvalid, {folder_ / "images", "no samples"});
-  ExpectError(Idx({3, 0, 2}, ""), labels, kInvalid, {folder_ / "images", "without pixels"});
+  ExpectError(Idx({3, 0, 2}, ""), labels, kInvalid, {folder_ / "images", "without elements"});
   ExpectError(Idx({~0u, ~0u, ~0u, ~0u}, "x"), labels, kDataLoss,
               {folder_ / "images", "more than 2^64"});
   ExpectError(Idx({~0u, ~0u, 1}, "x"), labels, kDataLoss, {"[4294967295, 4294967295, 1]"});
@@ -255,62 +193,68 @@ TEST_F(DatasetTest, NamesTheFileThatIsMissing) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "labels"));
   EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("apt-get")));
 
-  DatasetConfig config;
-  config.mutable_idx()->set_images("/usr/share/datasets/fashion-mnist/none.gz");
-  config.mutable_idx()->set_labels("labels");
-  const absl::Status package =
-      OpenDataset(config, normalization_, folder_ / "trainer.textproto").status();
+  DataConfig config;
+  config.mutable_train()->mutable_idx()->set_images("/usr/share/datasets/fashion-mnist/none.gz");
+  config.mutable_train()->mutable_idx()->set_labels("labels");
+  const absl::Status package = OpenDataset(config, /*train=*/true, "").status();
   EXPECT_EQ(package.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(package.message()), HasSubstr("apt-get install dataset-fashion-mnist"));
 }
 
-TEST_F(DatasetTest, ChecksItsConfiguration) {
-  const auto message = [&](const DatasetConfig& config) {
-    const absl::Status status = OpenDataset(config, normalization_, "a/b.textproto").status();
-    EXPECT_EQ(status.code(), kInvalid) << status;
-    return std::string(status.message());
-  };
-  DatasetConfig config;
-  EXPECT_THAT(message(config), HasSubstr("a/b.textproto: a data set wants a source"));
-  config.mutable_idx()->set_labels("x");
-  EXPECT_THAT(message(config), HasSubstr("`images` is not set"));
-  config.mutable_idx()->set_images("x");
-  config.mutable_idx()->clear_labels();
-  EXPECT_THAT(message(config), HasSubstr("`labels` is not set"));
-  config.mutable_idx()->set_labels("x");
-  for (float std : {0.0f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
-    normalization_.set_std(std);
-    EXPECT_THAT(message(config), HasSubstr("std"));
-  }
-  normalization_.set_std(1);
-  normalization_.set_mean(std::nanf(""));
-  EXPECT_THAT(message(config), HasSubstr("mean"));
+// Arrays of any number and type, each to the input that it names.
+TEST_F(DatasetTest, OpensNamedArrays) {
+  const std::string bytes = RandomBytes(2 * 3 * 2, 1);
+  WriteBytes(folder_ / "bytes.npy", Npy("|u1", "(2, 3, 2)", bytes));
+  WriteBytes(
+      folder_ / "ids.npy",
+      Npy("<i8", "(2,)", std::string("\7\0\0\0\0\0\0\0\376\377\377\377\377\377\377\377", 16)));
+  WriteBytes(folder_ / "idx.gz", Gzip(Idx({2, 4}, "abcdefgh")));
+  DataConfig config;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "test { arrays { array { input: 'a' file: 'idx.gz' } array { input: 'b' file: 'ids.npy' } "
+      "array { input: 'c' file: 'bytes.npy' } } }",
+      &config));
+  auto dataset = OpenDataset(config, /*train=*/false, folder_ / "t");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->size(), 2);
+  const std::vector<DataArray>& arrays = (*dataset)->arrays();
+  ASSERT_EQ(arrays.size(), 3u);
+  EXPECT_EQ(arrays[0].shape, Shape{4});
+  EXPECT_EQ(arrays[0].dtype, DType::kU8);
+  EXPECT_EQ(arrays[1].shape, Shape{});
+  EXPECT_EQ(*(*dataset)->Read(0, 1)->as<int32_t>(), 7);
+  EXPECT_EQ(*(*dataset)->Read(1, 1)->as<int32_t>(), -2);
+  EXPECT_EQ(arrays[2].input, "c");
+  EXPECT_EQ(arrays[2].shape, (Shape{3, 2}));
+  EXPECT_EQ(std::string(static_cast<char*>((*dataset)->Read(1, 2)->data), 6), bytes.substr(6));
+  WriteBytes(folder_ / "bytes.npy", Npy("|u1", "(3, 2, 2)", bytes));
+  EXPECT_EQ(OpenDataset(config, false, folder_ / "t").status().message(),
+            absl::StrCat(folder_ / "idx.gz", " holds 2 samples, but ", folder_ / "bytes.npy",
+                         " holds 3"));
 }
 
 // Debian's package, as the models read it: all classes equally often.
 TEST_F(DatasetTest, ReadsFashionMnist) {
   for (const auto& [name, size] : {std::pair<std::string, int>{"train", 60000}, {"t10k", 10000}}) {
-    DatasetConfig config;
+    DataConfig config;
     const std::string stem = "/usr/share/datasets/fashion-mnist/" + name;
-    config.mutable_idx()->set_images(stem + "-images-idx3-ubyte.gz");
-    config.mutable_idx()->set_labels(stem + "-labels-idx1-ubyte.gz");
-    const auto dataset = OpenDataset(config, normalization_, "");
+    config.mutable_test()->mutable_idx()->set_images(stem + "-images-idx3-ubyte.gz");
+    config.mutable_test()->mutable_idx()->set_labels(stem + "-labels-idx1-ubyte.gz");
+    const auto dataset = OpenDataset(config, /*train=*/false, "");
     ASSERT_TRUE(dataset.ok()) << dataset.status();
     EXPECT_EQ((*dataset)->size(), size);
-    EXPECT_EQ((*dataset)->sample_shape(), (Shape{28, 28, 1}));
+    EXPECT_EQ((*dataset)->arrays()[0].shape, (Shape{28, 28, 1}));
     std::array<int, 10> counts{};
-    std::vector<float> image(28 * 28);
     double sum = 0;
     for (int i = 0; i < size; ++i) {
-      int32_t label = -1;
-      ASSERT_TRUE((*dataset)->Read(i, {image.data(), Shape{28, 28, 1}, DType::kF32}, &label).ok());
-      ASSERT_GE(label, 0);
+      const uint8_t label = *(*dataset)->Read(i, 1)->as<uint8_t>();
       ASSERT_LT(label, 10);
-      ++counts[static_cast<size_t>(label)];
-      for (float pixel : image) sum += pixel;
+      ++counts[label];
+      const auto* image = (*dataset)->Read(i, 0)->as<uint8_t>();
+      sum += std::accumulate(image, image + 784, 0);
     }
     EXPECT_THAT(counts, testing::Each(size / 10));
-    EXPECT_NEAR(sum / (size * 784.0), 0.2863, 0.001);  // the published mean of its pixels
+    EXPECT_NEAR(sum / (size * 784.0 * 255), 0.2863, 0.001);  // the published mean of its pixels
   }
 }
 

@@ -42,16 +42,16 @@ const BadInput kNetTexts[] = {
      .message = "@/net.textproto:6:1: layer \"loss\": expects scores of type F32, got I32",
      .net = {"input: \"fc\" input: \"label\"", "input: \"label\" input: \"fc\""}},
     {.name = "ShapeMismatch",
-     .message = "@/net.textproto:2:1: input \"image\": has dims [28, 28, 1], but the data set's "
-                "samples are [8, 8, 1]",
+     .message = "@/net.textproto:2:1: input \"image\": has dims [28, 28, 1], but the samples "
+                "of @/train-images.idx are [8, 8, 1]",
      .net = {"[8, 8, 1]", "[28, 28, 1]"}},
     {.name = "TooManyDims",
      .message = "@/net.textproto:2:1: input \"image\": has dims [8, 8, 1, 1, 1, 1, 1], but the "
-                "data set's samples are [8, 8, 1]",
+                "samples of @/train-images.idx are [8, 8, 1]",
      .net = {"[8, 8, 1]", "[8, 8, 1, 1, 1, 1, 1]"}},
     {.name = "InputFedByNothing",
-     .message = "@/net.textproto:2:1: input \"img\": nothing feeds it; the data set feeds "
-                "\"image\" (data.image_input) and \"label\" (data.label_input)",
+     .message = "@/net.textproto:2:1: input \"img\": nothing feeds it; data.train feeds "
+                "\"image\", \"label\" (data.image_input and data.label_input)",
      .net = {"\"image\"", "\"img\""}},
     {.name = "KernelLargerThanInput",
      .message = "@/net.textproto:4:1: layer \"conv\": kernel 9 exceeds padded input 8 (height)",
@@ -185,8 +185,8 @@ const BadInput kData[] = {
            WriteIdx(folder, "train", {.samples = 0, .height = 8, .width = 8});
          }},
     {.name = "CountsDiffer",
-     .message = "@/trainer.textproto:3:3: data.train: @/train-images.idx holds 20 images, but "
-                "@/test-labels.idx holds 10 labels",
+     .message = "@/trainer.textproto:3:3: data.train: @/train-images.idx holds 20 samples, but "
+                "@/test-labels.idx holds 10",
      .trainer = {"train-labels.idx", "test-labels.idx"}},
     {.name = "ImagesForLabels",
      .message = "@/trainer.textproto:3:3: data.train: @/test-images.idx: expected IDX magic "

@@ -90,6 +90,22 @@ TEST(SetField, ElementsByNameThenIndex) {
             "}");
 }
 
+TEST(SetField, OfOneElementNeitherNameNorIndexNeedBeSaid) {
+  const std::string before = "optimizer { sgd { momentum: 0.5 } } batch: 64";
+  const auto set = [](const std::string& data, const std::string& path, const std::string& value) {
+    return Result<DataConfig>(data, path, value);
+  };
+  EXPECT_EQ(Trainer("data.normalization.std", "2,3"),
+            "data { normalization { std: 2 std: 3 } } " + before);
+  EXPECT_EQ(set("normalization { mean: 1 std: 1 }", "normalization.mean", "0.5"),
+            "normalization { mean: 0.5 std: 1 }");
+  EXPECT_EQ(set("normalization { mean: 1 } normalization { mean: 2 }", "normalization.1.mean", "3"),
+            "normalization { mean: 1 } normalization { mean: 3 }");
+  EXPECT_EQ(
+      set("normalization { mean: 1 } normalization { mean: 2 }", "normalization.mean", "3"),
+      "normalization.mean=3: normalization is a list of 2; go on with the index of one of them");
+}
+
 TEST(SetField, EachKindOfScalarAndElement) {
   // The descriptors of protobuf itself hold the kinds that our messages do not use.
   google::protobuf::UninterpretedOption option;

@@ -58,16 +58,29 @@ TEST(TrainerText, Missing) {
        "t:2:1: missing data.train; write data { train { idx { images: \"...\" labels: "
        "\"...\" } } }"},
       {1, "data { train { } }",
-       "t:2:8: missing one of idx; write data { train { idx { images: \"...\" labels: \"...\" } } "
+       "t:2:8: missing one of idx, arrays; write data { train { idx { images: \"...\" labels: "
+       "\"...\" } } "
        "}"},
       {1, "data { train { idx { labels: 'l' } } }",
        "t:2:16: missing data.train.idx.images; write images: \"train-images-idx3-ubyte.gz\""},
       {1, "data { train { idx { images: 'i' labels: '' } } }",
        "t:2:34: data.train.idx.labels is empty; write labels: \"train-labels-idx1-ubyte.gz\""},
       {1, "data { train { idx { images: 'i' labels: 'l' } } test { } }",
-       "t:2:50: missing one of idx; write test { idx { images: \"...\" labels: \"...\" } }"},
+       "t:2:50: missing one of idx, arrays; write test { idx { images: \"...\" labels: \"...\" } "
+       "}"},
       {1, "data { train { idx { images: 'i' labels: 'l' } } test { idx { images: 'i' } } }",
        "t:2:57: missing data.test.idx.labels; write labels: \"t10k-labels-idx1-ubyte.gz\""},
+      {1, "data { train { arrays { } } }",
+       "t:2:16: missing data.train.arrays.array; write array { input: \"image\" file: "
+       "\"images.npy\" }"},
+      {1, "data { train { arrays { array { file: 'x' } } } }",
+       "t:2:25: missing data.train.arrays.array.input; write array { input: \"image\" file: "
+       "\"images.npy\" }"},
+      {1,
+       "data { train { idx { images: 'i' labels: 'l' } } test { arrays { array { input: 'x' } } } "
+       "}",
+       "t:2:66: missing data.test.arrays.array.file; write array { input: \"image\" file: "
+       "\"images.npy\" }"},
       {2, "", "t:1:1: missing optimizer; write optimizer { sgd { momentum: 0.9 } }"},
       {2, "optimizer { weight_decay: 1e-4 }",
        "t:3:1: missing one of sgd, adam, adamw; write optimizer { sgd { momentum: 0.9 } }"},
@@ -100,6 +113,19 @@ TEST(TrainerText, OutOfRange) {
        "t:6:24: distributed.bucket_bytes must be >= 1, got 0"},
       {1, "data { normalization { std: 0 } train { idx { images: 'i' labels: 'l' } } }",
        "t:2:24: data.normalization.std must be > 0, got 0"},
+      {1, "data { normalization { std: [1, -1] } train { idx { images: 'i' labels: 'l' } } }",
+       "t:2:24: data.normalization.std must be > 0, got -1"},
+      {1,
+       "data { normalization { } normalization { input: 'image' } train { idx { images: 'i' "
+       "labels: "
+       "'l' } } }",
+       "t:2:26: data.normalization: there are two of \"image\""},
+      {1, "data { augmentation { shift: -1 } train { idx { images: 'i' labels: 'l' } } }",
+       "t:2:23: data.augmentation.shift must be >= 0, got -1"},
+      {1,
+       "data { train { arrays { array { input: 'x' file: 'y' } array { input: 'x' file: 'z' } } } "
+       "}",
+       "t:2:64: data.train.arrays: two arrays feed \"x\""},
       {2, "optimizer { sgd { momentum: 1 } }",
        "t:3:19: optimizer.sgd.momentum must be >= 0 and < 1, got 1"},
       {2, "optimizer { sgd { momentum: 1e99 } }",

@@ -103,7 +103,7 @@ void Train(CommunicationThread& communication, const Meet& meet) {
       *net, {.shape = {.global = 16, .rank = communication.rank(), .ranks = communication.size()},
              .slots = optimizer->slot_names(),
              .bucket_bytes = 1 << 18,  // several
-             .feed = {.image = 0, .label = 1},
+             .feed = FeedOfBytes(*net->message),
              .primitives = &primitives});
   ASSERT_TRUE(plan.ok()) << plan.status();
   const auto stream = *device->NewStream();
@@ -114,8 +114,8 @@ void Train(CommunicationThread& communication, const Meet& meet) {
   const Tensor input = model->train().input(0);
   std::vector<float> images(static_cast<size_t>(input.elements()), 0.5f);
   std::vector<int32_t> labels(static_cast<size_t>(input.shape[0]), 3);
-  Batch batch{.images = {images.data(), input.shape, DType::kF32},
-              .labels = {labels.data(), Shape({input.shape[0]}), DType::kI32}};
+  Batch batch{.arrays = {{images.data(), input.shape, DType::kF32},
+                         {labels.data(), Shape({input.shape[0]}), DType::kI32}}};
   batch.samples.resize(labels.size());
   const auto run = [&](uint64_t first, uint64_t last) {
     for (uint64_t s = first; s < last; ++s) {

@@ -41,6 +41,21 @@ TYPED_TEST(NetKernels, LookUpReadsPixels) {
   EXPECT_EQ(to, Stored<TypeParam>({510, 0, 256, 510}));
 }
 
+// A table for each of three channels.
+TYPED_TEST(NetKernels, LookUpKnowsChannels) {
+  std::vector<uint8_t> pixels = {1, 1, 1, 0, 255, 2};
+  std::vector<TypeParam> values(3 * 256, TypeParam{}), to(6);
+  for (size_t c = 0; c < 3; ++c) {
+    for (size_t p = 0; p < 3; ++p) {
+      values[c * 256 + p] = static_cast<TypeParam>(static_cast<float>(10 * c + p));
+    }
+  }
+  values[256 + 255] = static_cast<TypeParam>(7.0F);
+  ASSERT_TRUE(LookUp(*this->stream_, View(pixels), View(values), View(to)).ok());
+  ASSERT_TRUE(this->stream_->Synchronize().ok());
+  EXPECT_EQ(to, Stored<TypeParam>({1, 11, 21, 0, 7, 22}));
+}
+
 TYPED_TEST(NetKernels, FillRounds) {
   std::vector<TypeParam> to(3);
   ASSERT_TRUE(Fill(*this->stream_, 1.0 / 3, View(to)).ok());

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <random>
 
+#include "engine/training/data_feed.h"
+
 namespace gyre {
 
 Parsed<NetConfig> ParseLayers(const std::string& layers) {
@@ -28,7 +30,7 @@ NetRank::NetRank(const std::string& layers, DType dtype, int64_t batch,
       {.shape = {.global = batch, .rank = rank, .ranks = ranks, .compute = dtype, .seed = 7},
        .slots = {"momentum"},
        .bucket_bytes = 64,
-       .feed = {.image = 0, .label = 1},
+       .feed = FeedOfBytes(*config_.message),
        .primitives = &primitives_});
   EXPECT_TRUE(plan.ok()) << plan.status();
   stream_ = *device_->NewStream();
@@ -57,8 +59,8 @@ void NetRank::MakeBatch(DType dtype) {
     }
     labels_[static_cast<size_t>(i)] = static_cast<int32_t>(random() % kNetClasses);
   }
-  batch_ = {.images = {images_.data(), input.shape, dtype},
-            .labels = {labels_.data(), Shape({share_.count}), DType::kI32},
+  batch_ = {.arrays = {{images_.data(), input.shape, dtype},
+                       {labels_.data(), Shape({share_.count}), DType::kI32}},
             .first_position = share_.first};
 }
 
@@ -66,7 +68,7 @@ std::vector<Metric> NetRank::Forward(const Net::SumStatistic& sum) {
   StepScalars scalars;
   scalars.step = 3;
   scalars.first_sample = static_cast<uint64_t>(share_.first);
-  buffer_->Set(scalars, batch_);
+  buffer_->Set(scalars);
   EXPECT_TRUE(buffer_->Upload(*stream_).ok());
   EXPECT_TRUE(upload_->Start(/*lane=*/0, batch_, *stream_).ok());
   const absl::Status status = net().Forward(*stream_, sum);

@@ -51,21 +51,24 @@ constexpr char kNet[] = R"(
 // Samples that can be read so many times.
 class Samples : public Dataset {
  public:
-  explicit Samples(int64_t reads) : reads_left_(reads) {}
+  explicit Samples(int64_t reads) : reads_left_(reads) {
+    for (int i = 0; i < 7; ++i) std::ranges::fill(images_[i], static_cast<float>(i));
+  }
   int64_t size() const override { return 1000; }
-  const Shape& sample_shape() const override { return shape_; }
-  const PixelValues& pixel_values() const override { return pixel_values_; }
-  absl::Status Read(int64_t index, Tensor image, int32_t* label) const override {
+  const std::vector<DataArray>& arrays() const override { return arrays_; }
+  absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override {
+    if (array == 1) return Tensor{&labels_[index % 2], arrays_[1].shape, DType::kI32};
     if (--reads_left_ < 0) return absl::DataLossError("it cannot be decoded");
-    std::fill_n(image.as<float>(), image.elements(), static_cast<float>(index % 7));
-    *label = static_cast<int32_t>(index % 2);
-    return absl::OkStatus();
+    return Tensor{images_[index % 7], arrays_[0].shape, DType::kF32};
   }
 
  private:
   mutable std::atomic<int64_t> reads_left_;
-  const Shape shape_{3, 3, 1};
-  const PixelValues pixel_values_ = {};
+  const std::vector<DataArray> arrays_ = {
+      {.input = "image", .file = "i", .shape = {3, 3, 1}, .dtype = DType::kF32},
+      {.input = "label", .file = "l", .shape = {}, .dtype = DType::kI32}};
+  mutable int32_t labels_[2] = {0, 1};
+  mutable float images_[7][9];
 };
 
 class TrainerTest : public testing::Test {
@@ -85,7 +88,8 @@ class TrainerTest : public testing::Test {
     EXPECT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
     const auto device = NewCpuDevice({.threads = 1});
     const Primitives primitives(device->kind(), 1);
-    TrainingData data{std::make_unique<Samples>(reads), nullptr, {.image = 0, .label = 1}};
+    RunData data{std::make_unique<Samples>(reads), nullptr, {}};
+    data.feed = *FeedOf(*net, *trainer, data.train.get(), nullptr);
     auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives, communication,
                                 options);
     EXPECT_TRUE(run.ok()) << run.status();

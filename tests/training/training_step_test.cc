@@ -36,13 +36,26 @@ OptimizerConfig Momentum() {
   return config;
 }
 
+constexpr uint8_t kNaN = 255;
+
+// Pixels stand for random numbers, and one for none.
+Feed RandomValues(const NetConfig& net) {
+  Feed feed = FeedOfBytes(net);
+  std::mt19937 random(7);
+  for (double& value : feed.inputs[0].pixel_values) {
+    value = std::normal_distribution<double>()(random);
+  }
+  feed.inputs[0].pixel_values[kNaN] = std::numeric_limits<double>::quiet_NaN();
+  return feed;
+}
+
 absl::StatusOr<ModelPlan> Plan(const Parsed<NetConfig>& net, DeviceKind device, int rank, int ranks,
                                DType dtype, const Primitives& primitives) {
   return PlanModel(
       net, {.shape = {.global = kBatch, .rank = rank, .ranks = ranks, .compute = dtype, .seed = 3},
             .slots = NewOptimizer(Momentum())->slot_names(),
             .bucket_bytes = 64,
-            .feed = FeedOn(device, {.image = 0, .label = 1}),
+            .feed = FeedOn(device, RandomValues(*net.message)),
             .primitives = &primitives});
 }
 
@@ -69,31 +82,26 @@ Outcome Train(CommunicationThread& communication, Device* device, const Primitiv
 
   const Share share = ShareOf(kBatch, communication.rank(), communication.size());
   const Tensor input = model->train().input(0);
-  PixelValues values;
-  std::mt19937 random_values(7);
-  for (double& value : values) value = std::normal_distribution<double>()(random_values);
-  constexpr uint8_t kNaN = 255;
-  values[kNaN] = std::numeric_limits<double>::quiet_NaN();
   std::vector<uint8_t> images(static_cast<size_t>(input.elements()));
-  const DType fed = device->kind() == DeviceKind::kCpu ? dtype : DType::kU8;
-  const Buffer memory =
-      *Buffer::Allocate(*device, MemoryKind::kPinnedHost, BatchBytes(input.shape, fed));
-  Batch batch = BatchAt(memory.data(), input.shape, fed);
-  batch.pixel_values = &values;
+  std::vector<Tensor> arrays = BatchArrays(model->train().plan());
+  const Buffer memory = *Buffer::Allocate(*device, MemoryKind::kPinnedHost, BatchBytes(arrays));
+  Batch batch = BatchAt(memory.data(), std::move(arrays));
   const int64_t pixels = input.elements() / share.count;
   for (int64_t i = 0; i < share.count; ++i) {
     std::mt19937 random(static_cast<unsigned>(share.first + i));
     for (int64_t k = 0; k < pixels; ++k) {
       images[i * pixels + k] = static_cast<uint8_t>(random() % kNaN);
     }
-    batch.labels.as<int32_t>()[i] = static_cast<int32_t>(random() % 4);
+    batch.arrays[1].as<int32_t>()[i] = static_cast<int32_t>(random() % 4);
     batch.samples.push_back(share.first + i);
   }
   if (poison) images[35] = kNaN;
+  const Tensor to = batch.arrays[0];
+  const std::vector<double>& values = model->plan().options.feed.inputs[0].pixel_values;
   const auto value = [&](uint8_t pixel) { return values[pixel]; };
-  if (fed == DType::kU8) std::ranges::copy(images, batch.images.as<uint8_t>());
-  if (fed == DType::kF64) std::ranges::transform(images, batch.images.as<double>(), value);
-  if (fed == DType::kF32) std::ranges::transform(images, batch.images.as<float>(), value);
+  if (to.dtype == DType::kU8) std::ranges::copy(images, to.as<uint8_t>());
+  if (to.dtype == DType::kF64) std::ranges::transform(images, to.as<double>(), value);
+  if (to.dtype == DType::kF32) std::ranges::transform(images, to.as<float>(), value);
   batch.first_position = share.first;
   // After the batch: steps in flight end before its memory does.
   const auto step =

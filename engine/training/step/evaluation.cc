@@ -29,7 +29,7 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
                           Device& device, Stream& stream, CommunicationThread& communication,
                           const std::function<void(int64_t)>& progress,
                           std::vector<Metric>& totals) {
-  ASSIGN_OR_RETURN(const auto loader, NewLoader(dataset, /*shuffle=*/false, net.plan().spec.shape,
+  ASSIGN_OR_RETURN(const auto loader, NewLoader(dataset, /*train=*/false, net.plan().spec.shape,
                                                 net.plan().feed, first, kBatchesAhead, device));
   ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
@@ -38,7 +38,7 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
     ASSIGN_OR_RETURN(const Batch batch, loader->Next());
     StepScalars scalars;
     scalars.first_sample = static_cast<uint64_t>(batch.first_position);
-    buffer.Set(scalars, batch);
+    buffer.Set(scalars);
     RETURN_IF_ERROR(buffer.Upload(stream));
     RETURN_IF_ERROR(upload.Start(/*lane=*/0, batch, stream));
     RETURN_IF_ERROR(upload.Deliver(/*lane=*/0, stream));

@@ -5,10 +5,7 @@
 namespace gyre {
 namespace {
 
-// From a tensor of a batch to the input that it is for; -1: there is none.
-absl::Status CopyInput(Stream& stream, const Net& net, int input, const Tensor& from) {
-  if (input < 0) return absl::OkStatus();
-  const Tensor to = net.input(input);
+absl::Status CopyInput(Stream& stream, const Tensor& from, const Tensor& to) {
   GYRE_CHECK(to.bytes() == from.bytes() && to.dtype == from.dtype);
   return stream.Copy(to.data, from.data, to.bytes());
 }
@@ -26,22 +23,24 @@ absl::StatusOr<InputUpload> InputUpload::Create(Device& device, const Net& net) 
 }
 
 absl::Status InputUpload::Start(int lane, const Batch& batch, Stream& compute) {
+  const auto fed = static_cast<int>(net_->plan().feed.inputs.size());
   if (copies_ == nullptr) {
-    RETURN_IF_ERROR(CopyInput(compute, *net_, net_->plan().feed.image, batch.images));
-    return CopyInput(compute, *net_, net_->plan().feed.label, batch.labels);
+    for (int i = 0; i < fed; ++i) {
+      RETURN_IF_ERROR(CopyInput(compute, batch.arrays[i], net_->input(i)));
+    }
+    return absl::OkStatus();
   }
-  const Tensor to = net_->whole_ahead(lane), images = net_->images_ahead(lane),
-               labels = net_->labels_ahead(lane);
-  const auto check = [&](const Tensor& at, const Tensor& from, const void* first) {
+  if (fed == 0) return absl::OkStatus();
+  const Tensor to = net_->whole_ahead(lane);
+  const void* first = batch.arrays[0].data;
+  for (int i = 0; i < fed; ++i) {
+    const Tensor &from = batch.arrays[i], at = net_->ahead(lane, i);
     const auto offset = [](const void* begin, const void* end) {
       return static_cast<const std::byte*>(end) - static_cast<const std::byte*>(begin);
     };
-    GYRE_CHECK(!at || (at.bytes() == from.bytes() && at.dtype == from.dtype &&
-                       offset(to.data, at.data) == offset(first, from.data)));
-  };
-  const void* first = images ? batch.images.data : batch.labels.data;
-  check(images, batch.images, first);
-  check(labels, batch.labels, first);
+    GYRE_CHECK(at.bytes() == from.bytes() && at.dtype == from.dtype &&
+               offset(to.data, at.data) == offset(first, from.data));
+  }
   RETURN_IF_ERROR(copies_->Copy(to.data, first, to.bytes()));
   RETURN_IF_ERROR(copies_->Record(*uploaded_[lane]));
   return compute.Wait(*uploaded_[lane]);
@@ -49,11 +48,13 @@ absl::Status InputUpload::Start(int lane, const Batch& batch, Stream& compute) {
 
 absl::Status InputUpload::Deliver(int lane, Stream& compute) const {
   if (copies_ == nullptr) return absl::OkStatus();
-  if (const Tensor images = net_->images_ahead(lane)) {
-    RETURN_IF_ERROR(
-        LookUp(compute, images, net_->pixel_values(), net_->input(net_->plan().feed.image)));
+  for (int i = 0; i < static_cast<int>(net_->plan().feed.inputs.size()); ++i) {
+    const Tensor from = net_->ahead(lane, i), to = net_->input(i);
+    const Tensor pixel_values = net_->pixel_values(i);
+    RETURN_IF_ERROR(pixel_values.elements() > 0 ? LookUp(compute, from, pixel_values, to)
+                                                : CopyInput(compute, from, to));
   }
-  return CopyInput(compute, *net_, net_->plan().feed.label, net_->labels_ahead(lane));
+  return absl::OkStatus();
 }
 
 }  // namespace gyre

@@ -21,7 +21,7 @@ class InputUpload {
   // Starts the upload, one copy; what comes after on `compute` finds it finished.  The step that
   // used the lane before must be over.  The batch must stay until this one is.
   absl::Status Start(int lane, const Batch& batch, Stream& compute);
-  // Enqueues what brings the lane's batch into the net's inputs, looking its pixels up in the net's
+  // Enqueues what brings the lane's batch into the net's inputs, looking pixels up in the net's
   // pixel_values; with the same arguments each time.
   absl::Status Deliver(int lane, Stream& compute) const;
 

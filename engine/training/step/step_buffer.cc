@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace gyre {
@@ -26,28 +27,30 @@ size_t BlockBytes(const Net& net) {
 absl::StatusOr<StepBuffer> StepBuffer::Create(Device& device, const Net& net) {
   StepBuffer buffer;
   buffer.net_ = &net;
-  const size_t up = net.pixel_values().bytes() + sizeof(StepBlock);
+  buffer.block_at_ = BytesBetween(net.step(), net.step_block());
   ASSIGN_OR_RETURN(buffer.memory_,
-                   Buffer::Allocate(device, MemoryKind::kPinnedHost, up + BlockBytes(net)));
+                   Buffer::Allocate(device, MemoryKind::kPinnedHost,
+                                    buffer.block_at_ + sizeof(StepBlock) + BlockBytes(net)));
   new (buffer.down()) StepBlock();
+  const std::vector<FedInput>& inputs = net.plan().feed.inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Tensor values = net.pixel_values(static_cast<int>(i));
+    if (values.elements() == 0) continue;
+    values.data = buffer.memory_.data() + BytesBetween(net.step(), values.data);
+    VisitReal(values.dtype, [&]<typename T>() {
+      std::ranges::transform(inputs[i].pixel_values, values.as<T>(),
+                             [](double value) { return static_cast<T>(value); });
+    });
+  }
   return buffer;
 }
 
-void StepBuffer::Set(const StepScalars& scalars, const Batch& batch) {
+void StepBuffer::Set(const StepScalars& scalars) {
   new (up()) StepBlock{.scalars = scalars, .fault = {}, .gate = {}};
-  Tensor values = net_->pixel_values();
-  if (values.elements() == 0) return;
-  GYRE_CHECK(batch.pixel_values != nullptr);
-  values.data = memory_.data();
-  VisitReal(values.dtype, [&]<typename T>() {
-    std::ranges::transform(*batch.pixel_values, values.as<T>(),
-                           [](double value) { return static_cast<T>(value); });
-  });
 }
 
 absl::Status StepBuffer::Upload(Stream& stream) const {
-  const Tensor values = net_->pixel_values();
-  return stream.Copy(values.data, memory_.data(), values.bytes() + sizeof(StepBlock));
+  return stream.Copy(net_->step(), memory_.data(), block_at_ + sizeof(StepBlock));
 }
 
 absl::Status StepBuffer::Download(Stream& stream) const {
@@ -71,13 +74,20 @@ absl::Status StepBuffer::CheckFault(const Batch& batch) const {
   if (fault.word == Fault::kNone) return absl::OkStatus();
   const NetNode& node = net_->plan().spec.nodes[fault.layer()];
   // The only fault there is; a second one gets a switch.
-  const Shape& scores = net_->plan().spec.values[node.inputs[0]].shape;
+  const NetSpec& net = net_->plan().spec;
+  const Shape& scores = net.values[node.inputs[0]].shape;
   const int64_t classes = scores[scores.rank() - 1];
+  const auto samples = static_cast<int64_t>(batch.samples.size());
+  const auto input = static_cast<size_t>(net.values[node.inputs[1]].memory);  // it is, or views
+  std::string label = "a label beyond them";  // of several, or computed
+  if (input < batch.arrays.size() && batch.arrays[input].elements() == samples) {
+    label = absl::StrCat("label ", batch.arrays[input].as<int32_t>()[fault.index()]);
+  }
   return absl::InvalidArgumentError(absl::StrFormat(
-      "sample %d (the first is 0) has label %d, but layer \"%s\" has %d classes and takes labels "
-      "from 0 to %d; correct the label, or the outputs of the layer that makes the scores",
-      batch.samples[fault.index()], batch.labels.as<int32_t>()[fault.index()], node.config->name(),
-      classes, classes - 1));
+      "sample %d (the first is 0) has %s, but layer \"%s\" has %d classes and takes labels from 0 "
+      "to "
+      "%d; correct the label, or the outputs of the layer that makes the scores",
+      batch.samples[fault.index()], label, node.config->name(), classes, classes - 1));
 }
 
 }  // namespace gyre

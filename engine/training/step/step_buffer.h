@@ -15,8 +15,8 @@ class StepBuffer {
   static absl::StatusOr<StepBuffer> Create(Device& device, const Net& net);
 
   // What Upload will copy.  The step that used the buffer before must be over.
-  void Set(const StepScalars& scalars, const Batch& batch);
-  // Enqueues the upload of the scalars, the batch's pixel values, and a cleared fault and report.
+  void Set(const StepScalars& scalars);
+  // Enqueues the upload of the scalars, what pixels stand for, and a cleared fault and report.
   absl::Status Upload(Stream& stream) const;
   // Enqueues the download of fault, report and metrics.
   absl::Status Download(Stream& stream) const;
@@ -33,9 +33,8 @@ class StepBuffer {
   // Pinned: pixel values and block as they go up; behind them the block as it comes down, with
   // metrics.
   Buffer memory_;
-  StepBlock* up() const {
-    return reinterpret_cast<StepBlock*>(memory_.data() + net_->pixel_values().bytes());
-  }
+  size_t block_at_ = 0;  // behind the pixel values
+  StepBlock* up() const { return reinterpret_cast<StepBlock*>(memory_.data() + block_at_); }
   StepBlock* down() const { return up() + 1; }
 };
 

@@ -37,7 +37,7 @@ absl::Status TrainingStep::Start(const Batch& batch, StepScalars scalars) {
   GYRE_CHECK(in_flight_ < kMostStepsInFlight);
   Lane& lane = lanes_[next_];
   optimizer_.Prepare(scalars);
-  lane.buffer.Set(scalars, batch);
+  lane.buffer.Set(scalars);
   lane.batch = batch;
   RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
   RETURN_IF_ERROR(lane.work->Run());

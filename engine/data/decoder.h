@@ -1,0 +1,51 @@
+// decoder.h: from a stored sample to what a net's input takes: moved as augmentation says, of the
+// input's type, normalised.  Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/runtime/tensor.h"
+
+namespace gyre {
+
+// x -> (x - mean) / std, computed in double and rounded once; of bytes, x is byte / 255.
+struct Normalization {
+  std::vector<double> mean = {0}, std = {1};  // equally many: one, or one a channel, the last axis
+};
+
+// What each value of a byte stands for: 256 for each of a normalization's values.
+std::vector<double> PixelValues(const Normalization& normalization);
+
+struct Augmentation {
+  bool flip = false;  // left to right, one sample in two
+  int64_t shift = 0;  // by up to so many pixels each way, both ways
+};
+
+// How a sample [H, W, C] is moved.  Pixel (y, x) of the result is that at (y + down, x' + right) of
+// the sample, where x' is x, or W - 1 - x if it is flipped; 0 if there is none.
+struct Move {
+  bool flip = false;
+  int64_t down = 0, right = 0;
+};
+// The move of the sample at a position of the endless order: the same however the positions are
+// shared among ranks, and wherever a run began.
+Move MoveAt(const Augmentation& augmentation, uint64_t seed, int64_t position);
+
+class Decoder {
+ public:
+  // U8 to U8 and I32, I32 to I32, as they are; U8, F32 and F64 to F32 and F64, normalised.
+  static bool CanDecode(DType from, DType to);
+  // Precondition: CanDecode(from, to).
+  Decoder(DType from, DType to, const Normalization& normalization);
+
+  // Equal shapes.  Preconditions: both of the constructor's types; [H, W, C] if it is moved.
+  void Decode(const Tensor& from, const Move& move, const Tensor& to) const;
+
+ private:
+  Normalization normalization_;
+  std::vector<double> values64_;
+  std::vector<float> values32_;  // the same, rounded
+};
+
+}  // namespace gyre

@@ -1,0 +1,162 @@
+// Which arrays feed which inputs, and everything that may be wrong between a net's text, a
+// trainer's, and files of arrays.
+#include "engine/training/data_feed.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/data/array_bytes.h"
+#include "tests/data/temp_folder.h"
+
+namespace gyre {
+namespace {
+
+class DataFeed : public testing::Test {
+ protected:
+  DataFeed() {
+    WriteBytes(folder_ / "bytes.npy", Npy("|u1", "(4, 3, 5, 2)", RandomBytes(120, 1)));
+    WriteBytes(folder_ / "reals.npy", Npy("<f4", "(4, 3, 5, 2)", std::string(480, '\0')));
+    WriteBytes(folder_ / "flat.npy", Npy("<f8", "(4, 7)", std::string(224, '\0')));
+    WriteBytes(folder_ / "labels.npy", Npy("<i4", "(4,)", std::string(16, '\0')));
+    WriteBytes(folder_ / "ids.npy", Npy("<i8", "(4, 6)", std::string(192, '\0')));
+  }
+
+  // Of a net "n" with these inputs, a line each, and a trainer "t" with this data on its second.
+  absl::StatusOr<RunData> Open(const std::string& inputs, const std::string& data) {
+    auto net = ParseNetText(inputs + "\nlayer { name: \"fc\" dense { outputs: 2 } }", "n");
+    EXPECT_TRUE(net.ok()) << net.status();
+    auto trainer = ParseTrainerText(
+        absl::StrCat("net: 'n' batch: 1 steps: 1 optimizer { sgd {} } learning_rate { base: 1 }\n",
+                     "data { ", data, " }"),
+        folder_ / "t");
+    EXPECT_TRUE(trainer.ok()) << trainer.status();
+    if (!net.ok() || !trainer.ok()) return absl::UnknownError("");
+    return OpenData(*trainer, *net, /*train=*/true);
+  }
+  std::string Error(const std::string& inputs, const std::string& data) {
+    return absl::StrReplaceAll(std::string(Open(inputs, data).status().message()),
+                               {{folder_.path(), "@"}});
+  }
+
+  TempFolder folder_;
+};
+
+constexpr char kInputs[] =
+    "input { name: \"image\" dims: [3, 5, 2] }\n"
+    "input { name: \"label\" type: LABEL }";
+
+// Data that trains on these files, one an input, then says `more`.
+std::string Data(const std::string& image, const std::string& label, const std::string& more = "") {
+  return absl::StrCat("train { arrays { array { input: 'image' file: '", image,
+                      "' } array { input: 'label' file: '", label, "' } } } ", more);
+}
+
+TEST_F(DataFeed, AnyNumberOfInputsOfAnyType) {
+  const auto data = Open(
+      "input { name: \"a\" dims: [7] }\ninput { name: \"b\" dims: [6] type: LABEL }\n"
+      "input { name: \"c\" type: LABEL }\ninput { name: \"d\" dims: [3, 5, 2] }\n"
+      "input { name: \"e\" dims: [3, 5, 2] }\ninput { name: \"f\" dims: [3, 5, 2] type: LABEL }",
+      "train { arrays { array { input: 'f' file: 'bytes.npy' } array { input: 'e' file: "
+      "'reals.npy' } array { input: 'd' file: 'bytes.npy' } array { input: 'c' file: 'labels.npy' "
+      "} array { input: 'b' file: 'ids.npy' } array { input: 'a' file: 'flat.npy' } } } "
+      "normalization { input: 'd' mean: [1, 2] } normalization { input: 'e' std: 3 } "
+      "augmentation { input: ['d', 'e'] flip: true shift: 2 }");
+  ASSERT_TRUE(data.ok()) << data.status();
+  const std::vector<FedInput>& inputs = data->feed.inputs;
+  ASSERT_EQ(inputs.size(), 6u);
+  const DType expected[] = {DType::kF64, DType::kI32, DType::kI32,
+                            DType::kU8,  DType::kF64, DType::kI32};
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(inputs[i].name, std::string(1, static_cast<char>('a' + i)));
+    EXPECT_EQ(FeedOn(DeviceKind::kSim, data->feed).type(i, DType::kF64), expected[i]) << i;
+    EXPECT_EQ(inputs[i].augmented, i == 3 || i == 4);
+  }
+  EXPECT_EQ(inputs[3].normalization.mean, (std::vector<double>{1, 2}));
+  EXPECT_EQ(inputs[3].normalization.std, (std::vector<double>{1, 1}));
+  EXPECT_EQ(inputs[3].pixel_values.size(), 512u);
+  EXPECT_EQ(inputs[4].normalization.mean, (std::vector<double>{0}));
+  EXPECT_EQ(inputs[4].normalization.std, (std::vector<double>{3}));
+  EXPECT_EQ(data->feed.augmentation.shift, 2);
+
+  const auto device = NewCpuDevice({});
+  const auto loader =
+      *NewLoader(*data->train, /*train=*/true, {.global = 3}, data->feed, 0, 2, *device);
+  const Batch batch = *loader->Next();
+  ASSERT_EQ(batch.arrays.size(), 6u);
+  EXPECT_EQ(batch.arrays[0].shape, (Shape{3, 7}));
+  EXPECT_EQ(batch.arrays[1].shape, (Shape{3, 6}));
+  EXPECT_EQ(batch.arrays[2].shape, Shape{3});
+  EXPECT_EQ(batch.arrays[5].shape, (Shape{3, 3, 5, 2}));
+  EXPECT_EQ(batch.arrays[5].dtype, DType::kI32);
+}
+
+// The digest changes with a value of any array, and with what it stands for; not with augmentation.
+TEST_F(DataFeed, TheDigestSeesAllArrays) {
+  const auto digest = [&](const std::string& more) {
+    const auto data = Open(kInputs, Data("reals.npy", "labels.npy", more));
+    EXPECT_TRUE(data.ok()) << data.status();
+    return DigestOf(*data->train, data->feed);
+  };
+  const std::string first = digest("");
+  EXPECT_EQ(digest("augmentation { flip: true }"), first);
+  EXPECT_NE(digest("normalization { mean: 1 }"), first);
+  std::string elements(16, '\0');
+  elements[12] = 1;
+  WriteBytes(folder_ / "labels.npy", Npy("<i4", "(4,)", elements));
+  const std::string second = digest("");
+  EXPECT_NE(second, first);
+  elements = std::string(480, '\0');
+  elements[478] = 1;
+  WriteBytes(folder_ / "reals.npy", Npy("<f4", "(4, 3, 5, 2)", elements));
+  EXPECT_NE(digest(""), second);
+}
+
+TEST_F(DataFeed, SaysWhatIsWrong) {
+  const std::string good = Data("bytes.npy", "labels.npy");
+  ASSERT_EQ(Error(kInputs, good), "");
+  const struct {
+    std::string inputs, data, error;
+  } cases[] = {
+      {absl::StrCat(kInputs, "\ninput { name: \"mask\" dims: 2 }"), good,
+       "n:3:1: input \"mask\": nothing feeds it; data.train feeds \"image\", \"label\""},
+      {"input { name: \"image\" dims: [3, 5, 2] }", good,
+       "@/t:2:76: data.train: the net has no input \"label\"; it has \"image\""},
+      {kInputs, Data("flat.npy", "labels.npy"),
+       "n:1:1: input \"image\": has dims [3, 5, 2], but the samples of @/flat.npy are [7]"},
+      {kInputs, Data("bytes.npy", "ids.npy"),
+       "n:2:1: input \"label\": has dims [], but the samples of @/ids.npy are [6]"},
+      {"input { name: \"image\" }\ninput { name: \"label\" type: LABEL }",
+       Data("labels.npy", "labels.npy"),
+       "n:1:1: input \"image\": is of type REAL, which takes bytes and reals, but @/labels.npy "
+       "holds I32"},
+      {"input { name: \"image\" dims: [3, 5, 2] type: LABEL }\ninput { name: \"label\" type: LABEL "
+       "}",
+       Data("reals.npy", "labels.npy"),
+       "n:1:1: input \"image\": is of type LABEL, which takes integers, but @/reals.npy holds F32"},
+      {kInputs, Data("none.npy", "labels.npy"),
+       "@/t:2:8: data.train: cannot open @/none.npy: No such file or directory"},
+      {kInputs,
+       absl::StrCat(good, "test { arrays { array { input: 'image' file: 'reals.npy' } } }"),
+       "n:2:1: input \"label\": nothing feeds it; data.test feeds \"image\""},
+      {kInputs, Data("bytes.npy", "labels.npy", "normalization { mean: [1, 2, 3] }"),
+       "@/t:2:132: data.normalization.mean of input \"image\": expected 1 value or 2, one a "
+       "channel, got 3"},
+      {kInputs, Data("bytes.npy", "labels.npy", "normalization { input: 'label' mean: 1 }"),
+       "@/t:2:132: data.normalization: input \"label\" takes labels"},
+      {kInputs, Data("bytes.npy", "labels.npy", "normalization { input: 'x' mean: 1 }"),
+       "@/t:2:132: data.normalization: the net has no input \"x\"; it has \"image\", \"label\""},
+      {kInputs, Data("bytes.npy", "labels.npy", "augmentation { shift: 3 }"),
+       "@/t:2:131: data.augmentation.shift must be less than the height and width of input "
+       "\"image\", 3 and 5, got 3"},
+      {kInputs, Data("bytes.npy", "labels.npy", "augmentation { flip: true input: 'label' }"),
+       "@/t:2:142: data.augmentation: expected an input of dims [height, width, channels], but "
+       "\"label\" has []"},
+      {kInputs, Data("bytes.npy", "labels.npy", "augmentation { flip: true input: 'x' }"),
+       "@/t:2:142: data.augmentation: the net has no input \"x\"; it has \"image\", \"label\""},
+  };
+  for (const auto& c : cases) EXPECT_EQ(Error(c.inputs, c.data), c.error);
+}
+
+}  // namespace
+}  // namespace gyre
