@@ -10,7 +10,10 @@
 
 namespace gyre {
 
-enum class FaultCode : uint8_t { kLabelOutOfRange = 0 };
+enum class FaultCode : uint8_t {
+  kLabelOutOfRange = 0,
+  kIndexOutOfRange = 1,  // an embedding's index, a length
+};
 
 // One word packs layer (bits 48..63), code (44..47) and sample index (0..43), so that the smallest
 // wins by one atomic minimum and the report does not depend on timing.

@@ -11,12 +11,14 @@ load("//third_party:cuda.bzl", "device_cc_library")
 FAMILIES = {
     "accuracy": ["accuracy"],
     "activation": ["sigmoid", "tanh", "gelu", "silu"],
+    "attention": ["attention"],
     "axes": ["concat", "slice", "split"],
     "batch_norm": ["batch_norm"],
     "combine": ["add", "multiply"],
     "conv2d": ["conv2d"],
     "dense": ["dense"],
     "dropout": ["dropout"],
+    "embedding": ["embedding", "positional_embedding"],
     "hinge": ["hinge"],
     "layer_norm": ["layer_norm"],
     "lrn": ["lrn"],
@@ -31,6 +33,7 @@ FAMILIES = {
 _LAYERS = [layer for layers in FAMILIES.values() for layer in layers]
 
 _DEPS = [
+    ":attention_rows",
     ":cells",
     ":infer",
     ":layer",

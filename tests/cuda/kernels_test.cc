@@ -38,6 +38,7 @@ struct LayerCase {
   std::vector<Shape> inputs;
   bool has_labels = false;  // as its last input
   bool is_large = false;    // too much for the fake libraries, which compute
+  int batch_axis = 0;
 };
 
 // Between them they reach every kernel of every layer.
@@ -86,6 +87,11 @@ const std::vector<LayerCase>& LayerCases() {
       {"reshape", "reshape { dims: [2, 3] }", {{4, 6}}},
       {"transpose", "transpose { axes: [1, 0] }", {{4, 6}}},
       {"batch_norm", "batch_norm {}", {{4, 6}}},
+      {"embedding", "embedding { vocabulary: 7 width: 5 }", {{4, 3}}, true},
+      {"positional_embedding", "positional_embedding { length: 4 }", {{2, 3, 5}}},
+      {"positional_embedding", "positional_embedding { length: 4 }", {{3, 2, 5}}, false, false, 1},
+      {"attention", "attention { heads: 2 causal: true }", {{2, 3, 6}, {2, 3, 6}, {2, 3, 6}}},
+      {"attention", "attention {}", {{2, 3, 4}, {2, 5, 4}, {2, 5, 4}, {2}}, true},
       {"gelu", "gelu {}", {{4, 6}}},
       {"gelu", "gelu { approximate: TANH }", {{4, 6}}},
       {"silu", "silu {}", {{4, 6}}},
@@ -147,6 +153,8 @@ class KernelsTest : public CudaDeviceTest {
     InferInput input;
     input.inputs = c.inputs;
     input.dtypes = dtypes;
+    const std::vector<int> batch_axes(c.inputs.size(), c.batch_axis);
+    input.batch_axes = batch_axes;
     input.compute = compute;
     input.train = train;
     input.needs_gradient = needs_gradient;

@@ -24,6 +24,20 @@ layers/activation.cc|activation|return s + x * s * (1 - s);|return s + x * s;
 layers/activation.cc|activation|return NormalCdf(x) + x * kDensity|return NormalCdf(x) + kDensity
 layers/activation.cc|activation|A{0.5} * x * (1 - t * t) * slope;|A{0.5} * x * (1 - t) * slope;
 layers/activation.cc|activation|read(!Formula::kOfOutput)|kNone
+layers/attention_rows.h|attention|scale * p[at] * (dp[at] - v)|scale * p[at] * dp[at]
+layers/attention_rows.h|attention|scale * p[at] * (dp[at] - v)|p[at] * (dp[at] - v)
+layers/attention_rows.h|attention|causal ? t + 1 : keys|causal ? t + 2 : keys
+layers/attention_rows.h|attention|queries == keys && t >= length|false
+layers/attention_rows.h|attention_rows|b.sum + a.sum * shrink|a.sum + b.sum * shrink
+layers/attention.cc|attention|sum.accumulate = !first|sum.accumulate = false
+layers/attention.cc|attention|g.q + at, nullptr, g.dk|g.y + at, nullptr, g.dk
+layers/attention.cc|attention|g.dscores, g.k, nullptr, g.dq|g.dscores, g.v, nullptr, g.dq
+layers/attention.cc|attention|(block + width_blocks_) * block_rows_|block * block_rows_ + 1
+layers/embedding.cc|embedding|sum[row * width + column] +=|sum[row * width + column] =
+layers/embedding.cc|embedding|ClearSums<A>{sum}|ClearSums<A>{sum + 1}
+layers/embedding.cc|embedding|row < vocabulary ? row : -1|row
+layers/embedding.cc|embedding|if (i >= times * width) return 0;|
+layers/embedding.cc|embedding|(i / width * samples + n)|(n * times + i / width)
 layers/combine.cc|combine|if (k != of)|if (k == of)
 layers/combine.cc|combine|InBackward(input, multiplies_ ? kRead : kNone)|kNone
 layers/dropout.cc|dropout|Apply(context, context.gradients[kY], context.gradients[kX])|Apply(context, context.gradients[kX], context.gradients[kX])
@@ -35,7 +49,7 @@ layers/dropout.cc|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) *
 layers/dropout.cc|dropout|Philox(key, step->step, first|Philox(key, step->step + (from == to), first
 layers/dropout.cc|dropout|step->first_sample * |0 * 
 layers/dropout.cc|dropout|(e / inner * samples + sample) * inner + e % inner|sample * sample_elements + e
-layers/flatten.cc|flatten|.must = true|.must = false
+layers/reshape.cc|flatten|.must = true|.must = false
 engine/runtime/parallel/column_sum.h|dense|from[row * columns + column]|from[row * columns + 0 * column]
 engine/runtime/parallel/parallel.h|dense|return a + b|return a
 layers/dense.cc|dense|weight.transpose_a = true|weight.transpose_b = true

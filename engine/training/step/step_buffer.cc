@@ -73,7 +73,14 @@ absl::Status StepBuffer::CheckFault(const Batch& batch) const {
   const Fault fault = down()->fault;
   if (fault.word == Fault::kNone) return absl::OkStatus();
   const NetNode& node = net_->plan().spec.nodes[fault.layer()];
-  // The only fault there is; a second one gets a switch.
+  if (fault.code() == FaultCode::kIndexOutOfRange) {
+    const bool is_index = node.config->has_embedding();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "sample %d (the first is 0) has %s that layer \"%s\" does not take: expected 0 to %d",
+        batch.samples[fault.index()], is_index ? "an index" : "a length", node.config->name(),
+        is_index ? node.config->embedding().vocabulary() - 1
+                 : node.spec.states[1].shape[1 - node.spec.states[4].batch_axis]));
+  }
   const NetSpec& net = net_->plan().spec;
   const Shape& scores = net.values[node.inputs[0]].shape;
   const int64_t classes = scores[scores.rank() - 1];

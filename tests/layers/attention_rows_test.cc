@@ -1,0 +1,57 @@
+#include "layers/attention_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/runtime/monoid_check.h"
+
+namespace gyre {
+namespace {
+
+// Any order and bracketing gives one maximum, and one sum but for rounding; keys that a row does
+// not see change nothing, whatever is there.
+TEST(AttentionRows, SoftmaxIsAMonoid) {
+  constexpr int64_t kRows = 4, kKeys = 4;
+  double scores[kRows * kKeys] = {1, NAN, NAN, NAN, -700, 700, NAN, NAN, 0, 0, 0, NAN, 3, -2, 5, 1};
+  const SoftmaxOfSeen<double, false> softmax{.visible = {.rows = kRows,
+                                                         .heads = 1,
+                                                         .first_row = 0,
+                                                         .queries = kRows,
+                                                         .keys = kKeys,
+                                                         .causal = true,
+                                                         .lengths = nullptr},
+                                             .stride = kKeys,
+                                             .scale = 1,
+                                             .scores = scores};
+  const auto near = [](const MaxAndSum<double>& a, const MaxAndSum<double>& b) {
+    return a.max == b.max && std::abs(a.sum - b.sum) <= 1e-15 * std::abs(a.sum);
+  };
+  EXPECT_TRUE(IsMonoid(softmax, kRows, kKeys, near));
+}
+
+TEST(AttentionRows, KeysThatARowSees) {
+  const int32_t lengths[] = {3, 0, 4, -1, 5};
+  Visible<true> visible{.rows = 2,
+                        .heads = 1,
+                        .first_row = 2,
+                        .queries = 4,
+                        .keys = 4,
+                        .causal = false,
+                        .lengths = lengths};
+  // Rows 2 and 3 of each sample.  Lengths that are out of range count as 0.
+  const int64_t all[] = {3, 0, 0, 0, 4, 4, 0, 0, 0, 0}, causal[] = {3, 0, 0, 0, 3, 4, 0, 0, 0, 0},
+                cross[] = {3, 3, 0, 0, 4, 4, 0, 0, 0, 0};
+  for (int64_t row = 0; row < 10; ++row) {
+    EXPECT_EQ(visible(row), all[row]);
+    visible.causal = true;
+    EXPECT_EQ(visible(row), causal[row]);
+    visible.causal = false;
+    visible.queries = 5;
+    EXPECT_EQ(visible(row), cross[row]);
+    visible.queries = 4;
+  }
+}
+
+}  // namespace
+}  // namespace gyre

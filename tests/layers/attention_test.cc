@@ -1,0 +1,311 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/layers/layer_contract.h"
+
+namespace gyre {
+namespace {
+
+// Query length T, key length S; lengths: none, or one for each of N samples.
+struct Problem {
+  int64_t heads, n, t, s, c;
+  bool causal = false;
+  std::vector<int32_t> lengths = {};
+
+  std::string config() const {
+    return "attention { heads: " + std::to_string(heads) + (causal ? " causal: true }" : " }");
+  }
+};
+
+struct Answer {
+  Doubles y, dq, dk, dv;
+};
+
+// By the definition, in double; everything [N, ., C].
+Answer ByDefinition(const Problem& p, const Doubles& q, const Doubles& k, const Doubles& v,
+                    const Doubles& dy) {
+  Answer a{Doubles(q.size()), Doubles(q.size()), Doubles(k.size()), Doubles(k.size())};
+  const int64_t d = p.c / p.heads;
+  const double scale = 1 / std::sqrt(static_cast<double>(d));
+  Doubles prob(p.s), dprob(p.s);
+  for (int64_t n = 0; n < p.n; ++n) {
+    const int64_t length = p.lengths.empty() ? p.s : p.lengths[n];
+    for (int64_t h = 0; h < p.heads; ++h) {
+      for (int64_t t = 0; t < p.t; ++t) {
+        int64_t seen = std::min(length, p.causal ? t + 1 : p.s);
+        if (!p.lengths.empty() && p.t == p.s && t >= length) seen = 0;
+        const int64_t row = (n * p.t + t) * p.c + h * d;
+        const auto key = [&](int64_t j) { return (n * p.s + j) * p.c + h * d; };
+        double sum = 0, delta = 0;
+        for (int64_t j = 0; j < seen; ++j) {
+          double score = 0, product = 0;
+          for (int64_t i = 0; i < d; ++i) {
+            score += q[row + i] * k[key(j) + i];
+            product += dy[row + i] * v[key(j) + i];
+          }
+          sum += prob[j] = std::exp(scale * score);
+          dprob[j] = product;
+        }
+        for (int64_t j = 0; j < seen; ++j) delta += (prob[j] /= sum) * dprob[j];
+        for (int64_t j = 0; j < seen; ++j) {
+          const double ds = scale * prob[j] * (dprob[j] - delta);
+          for (int64_t i = 0; i < d; ++i) {
+            a.y[row + i] += prob[j] * v[key(j) + i];
+            a.dv[key(j) + i] += prob[j] * dy[row + i];
+            a.dq[row + i] += ds * k[key(j) + i];
+            a.dk[key(j) + i] += ds * q[row + i];
+          }
+        }
+      }
+    }
+  }
+  return a;
+}
+
+// [a, b, c] to [b, a, c].
+Doubles Swapped(const Doubles& x, int64_t a, int64_t b, int64_t c) {
+  Doubles y(x.size());
+  for (int64_t i = 0; i < a; ++i) {
+    for (int64_t j = 0; j < b; ++j) {
+      std::copy_n(x.begin() + (i * b + j) * c, c, y.begin() + (j * a + i) * c);
+    }
+  }
+  return y;
+}
+
+void ExpectNear(const char* what, const Doubles& got, const Doubles& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  double largest = 0;
+  for (const double x : want) largest = std::max(largest, std::abs(x));
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], tolerance * largest) << what << "[" << i << "]";
+  }
+}
+
+TestInput Lengths(const std::vector<int32_t>& lengths) { return Labels(lengths); }
+
+// In every type, samples first and times first.
+void ExpectByDefinition(const Problem& p) {
+  for (const DType compute : kRealTypes) {
+    const auto random = [&](int64_t length, uint64_t seed) {
+      return RoundedTo(compute, Distinct({p.n, length, p.c}, seed).values);
+    };
+    const Doubles q = random(p.t, 1), k = random(p.s, 2), v = random(p.s, 3), dy = random(p.t, 4);
+    const Answer want = ByDefinition(p, q, k, v, dy);
+    for (const int axis : {0, 1}) {
+      SCOPED_TRACE(p.config() + " " + std::string(DTypeName(compute)) + " axis " +
+                   std::to_string(axis));
+      const auto place = [&](const Doubles& x, int64_t length) {
+        TestInput input = axis == 0 ? Real({p.n, length, p.c}, x)
+                                    : Real({length, p.n, p.c}, Swapped(x, p.n, length, p.c));
+        input.batch_axis = axis;
+        return input;
+      };
+      const auto home = [&](const Doubles& x, int64_t length) {
+        return axis == 0 ? x : Swapped(x, length, p.n, p.c);
+      };
+      LayerCase layer{p.config(), {place(q, p.t), place(k, p.s), place(v, p.s)}};
+      if (!p.lengths.empty()) layer.inputs.push_back(Lengths(p.lengths));
+      layer.output_gradient = place(dy, p.t).values;
+      const auto result = RunLayer(layer, {.threads = 2, .compute = compute});
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_EQ(result->spec.states[layer.inputs.size()].batch_axis, axis);
+      const double tolerance = compute == DType::kF64   ? 1e-13
+                               : compute == DType::kF32 ? 3e-6
+                               : compute == DType::kF16 ? 0x1p-11 + 3e-6
+                                                        : 0x1p-8 + 3e-6;
+      ExpectNear("y", home(result->output, p.t), want.y, tolerance);
+      ExpectNear("dq", home(result->input_gradients[0], p.t), want.dq, tolerance);
+      ExpectNear("dk", home(result->input_gradients[1], p.s), want.dk, tolerance);
+      ExpectNear("dv", home(result->input_gradients[2], p.s), want.dv, tolerance);
+    }
+  }
+}
+
+// Scores 0 and ln 3, so p = 1/4, 3/4; dP = v dy = 4, 8; dS = p (dP - 7).
+TEST(Attention, HandComputed) {
+  const double ln3 = std::log(3);
+  LayerCase layer{"attention {}",
+                  {Real({1, 1, 1}, {1}), Real({1, 2, 1}, {0, ln3}), Real({1, 2, 1}, {4, 8})}};
+  layer.output_gradient = {1};
+  const auto result = RunLayer(layer);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NEAR(result->output[0], 7, 1e-14);
+  ExpectNear("dq", result->input_gradients[0], {0.75 * ln3}, 1e-14);
+  ExpectNear("dk", result->input_gradients[1], {-0.75, 0.75}, 1e-14);
+  ExpectNear("dv", result->input_gradients[2], {0.25, 0.75}, 1e-14);
+}
+
+// By PyTorch 2.15's scaled_dot_product_attention in double, causal, two heads of two columns.
+TEST(Attention, ValuesOfPyTorch) {
+  const auto numbers = [](int step, int modulus) {
+    Doubles x;
+    for (int i = 0; i < 12; ++i) x.push_back(i * step % modulus / 4.0 - 1);
+    return x;
+  };
+  const Shape shape{1, 3, 4};
+  LayerCase layer{
+      "attention { heads: 2 causal: true }",
+      {Real(shape, numbers(5, 9)), Real(shape, numbers(7, 11)), Real(shape, numbers(4, 7))}};
+  layer.output_gradient = numbers(3, 8);
+  const auto result = RunLayer(layer);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ExpectNear("y", result->output,
+             {-1, 0, -0.75, 0.25, -0.8836602578139718, 0.1163397421860281, -0.6296685411133722,
+              -0.0508286472165696, -0.5190257982479147, 0.1365973047122272, -0.05338914899181398,
+              -0.5689639770343036},
+             1e-14);
+  ExpectNear("dq", result->input_gradients[0],
+             {0, 0, 0, 0, 0.07101374750215121, -0.05917812291845934, -0.1090291370985909,
+              0.0908576142488257, -0.07658423856946374, 0.04485449296534797, 0.09017579163215733,
+              -0.1605490968361814},
+             1e-14);
+  ExpectNear("dk", result->input_gradients[1],
+             {0.02367124916738374, -0.1210461343292729, -0.04096469452870503, 0.1410656064358802,
+              -0.02367124916738374, 0.07966641249100712, 0.03164804684040864, -0.113115663370991, 0,
+              0.04137972183826573, 0.009316647688296389, -0.02794994306488917},
+             1e-14);
+  ExpectNear("dv", result->input_gradients[2],
+             {-1.23483839480432, 0.2667807880198779, 0.1873100794459165, -0.6606336602822469,
+              -0.5683748068871899, 0.03241591155724466, 0.04910044898660872, -0.1939821323665409,
+              -0.1967867983084903, -0.04919669957712258, 0.2635894715674747, -0.395384207351212},
+             1e-14);
+}
+
+TEST(Attention, ByDefinition) {
+  ExpectByDefinition({.heads = 2, .n = 3, .t = 5, .s = 7, .c = 8});
+  ExpectByDefinition({.heads = 1, .n = 2, .t = 17, .s = 17, .c = 3, .causal = true});
+  ExpectByDefinition({.heads = 2, .n = 3, .t = 4, .s = 6, .c = 8, .lengths = {6, 0, 3}});
+  ExpectByDefinition({.heads = 2, .n = 3, .t = 6, .s = 6, .c = 2, .lengths = {5, 0, 6}});
+  ExpectByDefinition(
+      {.heads = 4, .n = 2, .t = 20, .s = 20, .c = 16, .causal = true, .lengths = {20, 7}});
+}
+
+// Several groups of samples, and of heads; several blocks of rows; blocks that share a width.
+TEST(Attention, InPieces) {
+  ExpectByDefinition({.heads = 2, .n = 17, .t = 128, .s = 128, .c = 8, .causal = true});
+  ExpectByDefinition({.heads = 6, .n = 2, .t = 140, .s = 700, .c = 24, .lengths = {650, 1}});
+  ExpectByDefinition(
+      {.heads = 1, .n = 1, .t = 1300, .s = 1300, .c = 4, .causal = true, .lengths = {1111}});
+}
+
+TEST(Attention, Contract) {
+  const ContractOptions once{.rounds_once = true};
+  const TestInput x = Distinct({3, 3, 4}, 1), y = Distinct({3, 3, 4}, 2),
+                  z = Distinct({3, 3, 4}, 3), longer = Distinct({3, 5, 4}, 4);
+  CheckContract({"attention { heads: 2 }", {x, longer, longer}}, once);
+  CheckContract({"attention { heads: 2 causal: true }", {x, y, z}}, once);
+  CheckContract({"attention { heads: 4 }", {x, y, z, Lengths({3, 0, 2})}}, once);
+  CheckContract({"attention { causal: true }", {x, y, z, Lengths({1, 3, 2})}}, once);
+}
+
+// A NaN or an infinity in a row of query is one's own.
+TEST(Attention, NaNStaysInItsRow) {
+  for (const double bad : {std::nan(""), static_cast<double>(INFINITY)}) {
+    const auto result = RunLayer(
+        {"attention {}",
+         {Real({1, 3, 1}, {1, bad, 2}), Real({1, 2, 1}, {1, 2}), Real({1, 2, 1}, {3, 4})}});
+    ASSERT_TRUE(result.ok()) << result.status();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(std::isnan(result->output[i]), i == 1) << bad;
+  }
+}
+
+TEST(Attention, LengthOutOfRangeIsAFault) {
+  const TestInput x = Distinct({3, 2, 1}, 1);
+  for (const auto& [lengths, bad] :
+       {std::pair<std::vector<int32_t>, int>{{2, 3, -1}, 1}, {{0, 2, -1}, 2}}) {
+    const auto result = RunLayer({"attention {}", {x, x, x, Lengths(lengths)}});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->fault.code(), FaultCode::kIndexOutOfRange);
+    EXPECT_EQ(result->fault.index(), bad);
+    EXPECT_EQ(result->output[2 * bad], 0);
+  }
+}
+
+// What only one gradient needs is not declared.
+TEST(Attention, ReadsInBackwardOnlyWhatItNeeds) {
+  const TestInput x = Distinct({2, 3, 2}, 1);
+  const auto none = RunLayer({"attention {}", {x, x, x}}, {.input_gradients = false});
+  ASSERT_TRUE(none.ok()) << none.status();
+  for (const StateSpec& state : none->spec.states) EXPECT_EQ(state.backward, kNone) << state.name;
+  EXPECT_EQ(none->spec.backward_flops, 0);
+  const auto all = RunLayer({"attention { causal: true }", {x, x, x}});
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(all->spec.states[3].backward, kNone);  // the output
+  EXPECT_EQ(all->spec.forward_flops, 2 * 6 * (2 * 2 * 2 + 5));
+  EXPECT_EQ(all->spec.backward_flops, 2 * 6 * (5 * 2 * 2 + 9));
+}
+
+// Two blocks of 64 rows by 8192 keys, of one head, where a head's T x T scores are 256 MB.  Each
+// row's probabilities add up to 1, so dV adds up to what dY does.
+TEST(Attention, LongSequence) {
+  const Shape shape{1, 8192, 16};
+  LayerCase layer{"attention { heads: 4 causal: true }",
+                  {Distinct(shape, 1), Distinct(shape, 2), Distinct(shape, 3)}};
+  layer.output_gradient = Distinct(shape, 4).values;
+  for (double& x : layer.output_gradient) x += 3;
+  const auto result = RunLayer(layer, {.threads = 2, .compute = DType::kF32});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->spec.states.back().size_bytes(), 2 * 64 * 8192 * sizeof(float));
+  for (size_t c = 0; c < 16; ++c) {
+    double dv = 0, dy = 0;
+    for (size_t i = c; i < layer.output_gradient.size(); i += 16) {
+      dv += result->input_gradients[2][i];
+      dy += layer.output_gradient[i];
+    }
+    EXPECT_NEAR(dv, dy, 1e-5 * dy) << c;
+  }
+}
+
+// Of types that are copied, also seven arrays of the eight heads of two samples that one block
+// holds.
+TEST(Attention, ScratchOfCopies) {
+  const TestInput x = Distinct({2, 128, 32}, 1);
+  const auto result = RunLayer({"attention { heads: 4 }", {x, x, x}}, {.compute = DType::kBF16});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->spec.states.back().size_bytes(),
+            (2 * 8 * 128 * 128 + 7 * 8 * 128 * 8) * sizeof(float));
+}
+
+TEST(Attention, Errors) {
+  const TestInput x = Distinct({2, 3, 4}, 1);
+  const std::string plain = "attention {}";
+  EXPECT_EQ(Refusal({"attention { heads: 0 }", {x, x, x}}),
+            "heads: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"attention { heads: 3 }", {x, x, x}}),
+            "heads: expected a divisor of the 4 columns of query, got 3");
+  EXPECT_EQ(Refusal({plain, {x, x}}), "expects 3 inputs (query, key, value), got 2");
+  EXPECT_EQ(Refusal({plain, {x, x, x, x}}), "expects lengths of type I32, got F64");
+  EXPECT_EQ(Refusal({plain, {x, x, x, Lengths({3})}}),
+            "expects lengths [2], one for each sample, got [1]");
+  EXPECT_EQ(Refusal({plain, {x, Labels({1}), x}}), "expects key of type F64, got I32");
+  const TestInput flat = Distinct({2, 12}, 1);
+  EXPECT_EQ(Refusal({plain, {flat, x, x}}),
+            "expects a query [N, T, C] or [T, N, C], got [2, 12] with samples along axis 0");
+  const TestInput empty = Distinct({2, 0, 4}, 1), narrow = Distinct({2, 3, 0}, 1);
+  const std::string none = "expects sequences and columns of one or more, got ";
+  EXPECT_EQ(Refusal({plain, {empty, x, x}}), none + "query [2, 0, 4] and key [2, 3, 4]");
+  EXPECT_EQ(Refusal({plain, {x, empty, empty}}), none + "query [2, 3, 4] and key [2, 0, 4]");
+  EXPECT_EQ(Refusal({plain, {narrow, narrow, narrow}}), none + "query [2, 3, 0] and key [2, 3, 0]");
+  const std::string unlike =
+      "expects key and value of one shape, and of query's but for the length, got query [2, 3, "
+      "4], ";
+  EXPECT_EQ(Refusal({plain, {x, flat, x}}), unlike + "key [2, 12] and value [2, 3, 4]");
+  EXPECT_EQ(Refusal({plain, {x, Distinct({1, 3, 4}, 1), x}}),
+            unlike + "key [1, 3, 4] and value [2, 3, 4]");
+  EXPECT_EQ(Refusal({plain, {x, x, Distinct({2, 4, 4}, 1)}}),
+            unlike + "key [2, 3, 4] and value [2, 4, 4]");
+  EXPECT_EQ(
+      Refusal({"attention { causal: true }", {x, Distinct({2, 4, 4}, 1), Distinct({2, 4, 4}, 1)}}),
+      "causal: expects as many keys as queries, got query [2, 3, 4] and key [2, 4, 4]");
+  TestInput time_first = x;
+  time_first.batch_axis = 1;
+  EXPECT_EQ(Refusal({plain, {x, x, time_first}}),
+            "expects samples along axis 0, as in query, but those of input 2, [2, 3, 4], are along "
+            "axis 1; transpose it");
+}
+
+}  // namespace
+}  // namespace gyre
