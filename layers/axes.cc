@@ -4,6 +4,7 @@
 // elements that lie together.  Where there is one row, parts are views; else they are copied.
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "layers/cells.h"

@@ -6,6 +6,7 @@
 // Source: Krizhevsky, Sutskever, Hinton 2012, "ImageNet classification with deep convolutional
 // neural networks", section 3.3; alpha is divided by the size as Caffe and PyTorch have it.
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_format.h"
@@ -154,7 +155,8 @@ class Lrn : public Layer {
 
   template <typename T, bool kCommon>
   LrnRows<T, kCommon> Window() const {
-    return {{}, rows_.columns, config_.size() / 2, static_cast<AccumulateType<T>>(config_.beta())};
+    const int64_t reach = std::min(config_.size() / 2, rows_.columns);
+    return {{}, rows_.columns, reach, static_cast<AccumulateType<T>>(config_.beta())};
   }
 
   const LrnConfig config_;

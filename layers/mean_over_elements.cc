@@ -121,13 +121,15 @@ class MeanOverElements : public Layer {
   absl::Status Forward(const LayerContext& context) const override {
     double* const metric = context.states[kMetric].as<double>();
     return VisitReal(compute_, [&]<typename T>() -> absl::Status {
-      RETURN_IF_ERROR(ForEachRow(context.stream, 1, elements_,
-                                 SumOverElements<T, Formula>{{},
-                                                             {},
-                                                             context.states[kX].as<T>(),
-                                                             context.states[kT].as<T>(),
-                                                             static_cast<double>(elements_),
-                                                             metric}));
+      if (!context.recompute) {
+        RETURN_IF_ERROR(ForEachRow(context.stream, 1, elements_,
+                                   SumOverElements<T, Formula>{{},
+                                                               {},
+                                                               context.states[kX].as<T>(),
+                                                               context.states[kT].as<T>(),
+                                                               static_cast<double>(elements_),
+                                                               metric}));
+      }
       return ForEach(
           context.stream, 1,
           DivideByCount<T>{metric, {global_elements_, nullptr}, context.states[kMean].as<T>()});

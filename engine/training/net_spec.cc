@@ -280,7 +280,13 @@ class Inference {
                           state.name, first.shape.ToString(), DTypeName(first.dtype),
                           state.shape.ToString(), DTypeName(state.dtype)));
     }
-    GYRE_CHECK(first.layout == state.layout);
+    if (state.layout != first.layout || state.parts[0].shape != first.parts[0].shape) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s is \"%s\" of the training net, but has the shape %s and storage \"%s\" there, %s and "
+          "\"%s\" here; give it the same in both phases",
+          state.name, state.shared_name, first.parts[0].shape.ToString(), first.layout,
+          state.parts[0].shape.ToString(), state.layout));
+    }
     return absl::OkStatus();
   }
 
@@ -337,7 +343,10 @@ class Inference {
       for (const Alias& alias : node.spec.aliases) {
         const Value& input = net_.values[node.value_of(alias.input)];
         const int memory = input.memory, output = node.value_of(alias.output);
-        if (!alias.must && (uses[memory].kept || uses[memory].last_consumer > i)) continue;
+        if (!alias.must && (uses[memory].kept || uses[memory].last_consumer > i ||
+                            ReadsAnotherPart(node, input))) {
+          continue;
+        }
         net_.values[output].memory = memory;
         net_.values[output].memory_offset = input.memory_offset + alias.offset_bytes;
         uses[memory].kept |= uses[output].kept;
@@ -347,6 +356,15 @@ class Inference {
       GYRE_CHECK(!node.applied_by_producer ||
                  net_.values[node.outputs[0]].memory == net_.values[node.inputs[0]].memory);
     }
+  }
+
+  // Whether the node reads the memory of its input from elsewhere as well, where its output would
+  // overwrite what it has yet to read.
+  bool ReadsAnotherPart(const NetNode& node, const Value& input) const {
+    return std::ranges::any_of(node.inputs, [&](int v) {
+      return net_.values[v].memory == input.memory &&
+             net_.values[v].memory_offset != input.memory_offset;
+    });
   }
 
   struct Use {

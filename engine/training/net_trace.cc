@@ -211,7 +211,9 @@ class Tracer {
   int SharedGradient(const NetNode& node, int v, bool also_in_place) const {
     for (const Alias& alias : node.spec.aliases) {
       if (node.value_of(alias.input) != v || !(alias.must || also_in_place)) continue;
-      if (!IsPart(node, alias)) return Base(t_.value_gradients[node.value_of(alias.output)]);
+      // A part of nothing is as large as all of it, and may have no gradient.
+      const int of = t_.value_gradients[node.value_of(alias.output)];
+      if (of >= 0 && !IsPart(node, alias)) return Base(of);
     }
     return -1;
   }

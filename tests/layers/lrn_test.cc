@@ -62,6 +62,15 @@ TEST(Lrn, SavesNothingWhereThereIsNoGradient) {
   EXPECT_EQ(result->spec.states.size(), 2u);
 }
 
+// A window beyond all channels takes no longer than they are.
+TEST(Lrn, TheLargestWindow) {
+  const TestInput x = Distinct({2, 3}, 1);
+  const auto all = RunLayer({"lrn { size: 5 alpha: 0 beta: 1 }", {x}});
+  const auto largest = RunLayer({"lrn { size: 2147483647 alpha: 0 beta: 1 }", {x}});
+  ASSERT_TRUE(all.ok() && largest.ok()) << all.status() << largest.status();
+  EXPECT_EQ(all->output, largest->output);
+}
+
 TEST(Lrn, Errors) {
   const TestInput x = Distinct({2, 3}, 1);
   const struct {

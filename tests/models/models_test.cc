@@ -9,22 +9,20 @@ namespace {
 struct Expected {
   const char* model;
   int64_t parameters, layers;
-  double gmacs;  // multiply-adds of convolutions and dense layers an image, in 10^9; 0: not published
+  double gmacs;  // 10^9 multiply-adds of convolutions and dense layers an image; 0: not published
 };
 
 class ModelsTest : public testing::TestWithParam<Expected> {};
 
 // Parameters and multiply-adds as torchvision's documentation has them.
-INSTANTIATE_TEST_SUITE_P(, ModelsTest,
-                         testing::Values(Expected{"alexnet", 61100840, 8, 0.71},
-                                         Expected{"fashion_resnet", 272186, 22, 0},
-                                         Expected{"lenet", 431080, 4, 0},
-                                         Expected{"mlp", 235146, 3, 0},
-                                         Expected{"resnet18", 11689512, 21, 1.81},
-                                         Expected{"resnet50", 25557032, 54, 4.09},
-                                         Expected{"vgg", 132863336, 11, 7.61},
-                                         Expected{"vgg19", 143667240, 19, 19.63}),
-                         [](const auto& info) { return std::string(info.param.model); });
+INSTANTIATE_TEST_SUITE_P(
+    , ModelsTest,
+    testing::Values(Expected{"alexnet", 61100840, 8, 0.71},
+                    Expected{"fashion_resnet", 272186, 22, 0}, Expected{"lenet", 431080, 4, 0},
+                    Expected{"mlp", 235146, 3, 0}, Expected{"resnet18", 11689512, 21, 1.81},
+                    Expected{"resnet50", 25557032, 54, 4.09}, Expected{"vgg", 132863336, 11, 7.61},
+                    Expected{"vgg19", 143667240, 19, 19.63}),
+    [](const auto& info) { return std::string(info.param.model); });
 
 TEST_P(ModelsTest, HasTheParametersOfItsSource) {
   const auto net = ParseNet("models/" + std::string(GetParam().model) + "/net.textproto");

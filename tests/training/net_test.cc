@@ -252,6 +252,37 @@ TEST(NetTest, PartsAreViewsAndSoAreTheirGradients) {
   EXPECT_EQ(plan.trace.value_gradients[index("parts:1")], -1);
 }
 
+// An output put over one input must not spoil another that overlaps it.
+TEST(NetTest, OverlappingPartsAreNotWorkedOnInPlace) {
+  for (const char* order :
+       {"input: \"late\" input: \"early\"", "input: \"early\" input: \"late\""}) {
+    NetRank rank(std::string(R"(
+      layer { name: "flat" flatten {} }
+      layer { name: "fc" dense { outputs: 60 } }
+      layer { name: "rows" reshape { dims: [15, 4] } }
+      layer { name: "sequence" transpose { axes: [1, 0, 2] } }
+      layer { name: "late" input: "sequence" slice { axis: 0 begin: 2 } }
+      layer { name: "early" input: "sequence" slice { axis: 0 end: -2 } }
+      layer { name: "sum" )") +
+                 order + R"( add {} }
+      layer { name: "back" transpose { axes: [1, 0, 2] } }
+      layer { name: "flat2" flatten {} }
+      layer { name: "out" dense { outputs: 4 } }
+      layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} })");
+    const Value& sum = ValueNamed(rank.spec(), "sum");
+    EXPECT_NE(sum.memory, ValueNamed(rank.spec(), "late").memory) << order;
+    EXPECT_EQ(ValueNamed(rank.spec(), "late").memory, ValueNamed(rank.spec(), "early").memory);
+  }
+}
+
+// A rank without samples, where every part is as large as the whole.
+TEST(NetTest, PartsOfNoSamples) {
+  NetRank rank(kPartedNet, DType::kF64, /*batch=*/1, NewCpuDevice({}), /*rank=*/1, /*ranks=*/2);
+  rank.Forward();
+  rank.Backward();
+  for (const double g : rank.Gradient(0)) EXPECT_EQ(g, 0);
+}
+
 TEST(NetTest, SharedParametersAreOne) {
   NetRank rank(kSharedNet);
   std::vector<std::string> names;
@@ -300,6 +331,16 @@ layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} }
 layer { name: "extra" input: "fc" phase: TEST dense { outputs: 4 } })",
        "test.textproto:4:1: layer \"extra\": has the parameter \"weight\", which the training net "
        "lacks; remove `phase: TEST` or the layer"},
+      {R"(
+layer { name: "flat" flatten {} }
+layer { name: "a" dense { outputs: 12 use_bias: false weight { name: "w" } } }
+layer { name: "out" dense { outputs: 4 } }
+layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} }
+layer { name: "short" input: "flat" slice { end: 12 } phase: TEST }
+layer { name: "b" input: "short" phase: TEST dense { outputs: 60 use_bias: false weight { name: "w" } } })",
+       "test.textproto:7:1: layer \"b\": weight is \"w\" of the training net, but has the shape "
+       "[12, "
+       "60] and storage \"\" there, [60, 12] and \"\" here; give it the same in both phases"},
       {R"(
 layer { name: "flat" flatten {} }
 layer { name: "parts" split { parts: 3 } }
