@@ -36,11 +36,11 @@ find "$staging" -type f -exec ldd {} + | awk '$2 == "=>" && $3 ~ /^\// { print $
 glibc=$(find "$staging" -type f -exec objdump -T {} + | grep -o 'GLIBC_[0-9.]*' | sort -Vu |
   tail -n 1)
 
-# A dictionary longer than a program, so that what programs have in common is stored once.
+# A dictionary longer than two programs, so that what they have in common is stored once.
 python3 - "$staging" "$out/programs.tar.xz" <<'EOF'
 import lzma, os, sys, tarfile
 os.chdir(sys.argv[1])
-filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 16 << 20}]
+filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 64 << 20}]
 with lzma.open(sys.argv[2], "w", filters=filters) as file, tarfile.open(fileobj=file, mode="w") as archive:
     for folder in sorted(os.listdir(".")):
         archive.add(folder)

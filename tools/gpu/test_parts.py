@@ -8,7 +8,7 @@ from results import FAILED, OK, SKIPPED
 
 _MOST_NAMES = 3  # of failed tests, in a row
 # Short and telling first, by name or beginning of a name; what is not here comes between.
-_FIRST = ("runtime/", "training/update_gate", "training/optimizer", "layers/relu", "layers/flatten",
+_FIRST = ("runtime/", "training/update_gate", "training/optimizer", "layers/relu", "layers/reshape",
           "layers/accuracy", "layers/dropout")
 _LAST = ("training/training_step", "layers/conv2d", "primitives/")
 # The rest of it is the CPU's.
