@@ -1,6 +1,8 @@
 """The nets with golden values: ten steps of each with four optimizers."""
 
-from case import Case, Numbers, layers_of, parse, random_samples
+from case import Case, random_samples
+from random_numbers import Numbers
+from texts import parse
 
 OPTIMIZERS = {
     "momentum": ("sgd { momentum: 0.875 }", "0.00390625"),
@@ -16,13 +18,10 @@ def golden_cases(paths):
         with open(path) as file:
             net = file.read()
         texts = parse(net)
-        classes = [layer.shape[-1] for layer in layers_of(texts) if layer.kind == "dense"][-1]
-        shape = [int(d) for d in texts["input"][0]["dims"]]
         for name, (optimizer, rate) in OPTIMIZERS.items():
             numbers = Numbers(1)
             trainer = (f"optimizer {{ {optimizer} weight_decay: 0.0009765625 }}\n"
                        f"learning_rate {{ base: {rate} }}\n"
                        "batch: 16 steps: 10 evaluate_every: 10 seed: 7\n")
             yield Case(f"{texts['name'][0]} {name}", net, trainer,
-                       random_samples(numbers, [40] + shape, range(classes)),
-                       random_samples(numbers, [21] + shape, range(classes)))
+                       random_samples(numbers, texts, 40), random_samples(numbers, texts, 21))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares training with values that PyTorch computed in F64 (write_golden.py).
 
-golden_test.py TRAIN GOLDEN NET...     the nets of golden_nets.py
+golden_test.py TRAIN GOLDEN NET...     the nets of golden_nets.py, in which every layer occurs
 golden_test.py TRAIN GOLDEN            random nets, in the ways that their seeds choose
 """
 
@@ -13,10 +13,12 @@ import json
 import os
 import tempfile
 
-from case import Numbers
+from case import layers_of
 from golden_nets import golden_cases
 from gyre import Gyre, compare
-from random_nets import random_case
+from layers import KINDS
+from random_nets import random_case, way_of
+from texts import parse
 
 # F64: sums of a few hundred terms in another order.  F32: likewise, over ten steps; Adam divides by
 # the root of what may be rounding alone, so of its run the losses count.
@@ -40,18 +42,25 @@ def of_nets(gyre, case, want):
 
 
 def of_random_nets(gyre, case, want):
-    seed = int(case.name.split()[1])
-    numbers = Numbers(seed + 2**32)
     case.write(gyre.folder)
-    device, how = [f"--device={numbers.pick(['cpu', 'sim'])}"], {"ranks": numbers.between(1, 3)}
-    gyre.run_interrupted("out", device, numbers.between(1, 4), **how)
+    device, step, how = way_of(case, int(case.name.split()[1]))
+    gyre.run_interrupted("out", device, step, **how)
     got = gyre.result("out")
     got["gradients"] = gyre.gradients(device, **how)
     yield f"{device} {how}", compare(got, want, TOLERANCE["F64"])
 
 
+def unused_layers(nets):
+    """The layers of layers.py that no net has."""
+    texts = [parse(open(net).read()) for net in nets]
+    used = {layer.kind for text in texts for layer in layers_of(text)}
+    return [kind for kind in KINDS if kind not in used]
+
+
 def main():
     train, golden, *nets = sys.argv[1:]
+    if nets and (unused := unused_layers(nets)):
+        sys.exit(f"in no golden net: {unused}")
     with open(golden) as file:
         wanted = {line.pop("case"): line for line in map(json.loads, file)}
     cases = golden_cases(nets) if nets else (random_case(int(n.split()[1])) for n in wanted)

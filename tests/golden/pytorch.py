@@ -1,158 +1,42 @@
 """The judge: trains a Case in PyTorch, in F64, and says what must come out.
 
-What PyTorch lacks stands here: Philox (Salmon et al. 2011) for the order of samples and dropout's
-masks, an average that leaves padding out where it is not symmetric, clipping without an epsilon,
-and a batch whose labels are all ignored, whose loss is 0.
+What PyTorch lacks stands here, as clipping without an epsilon, and in layers.py.
 """
 
+import dataclasses
 import math
 
 import torch
-import torch.nn.functional as F
 
-from case import LOSSES, SCALARS, first_weights, layers_of, numbers_of, parse
-
-_M32 = 0xFFFFFFFF
-
-
-def philox(key, high, low):
-    k0, k1 = key & _M32, key >> 32
-    c0, c1, c2, c3 = low & _M32, low >> 32, high & _M32, high >> 32
-    for _ in range(10):
-        p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
-        c0, c1, c2, c3 = p1 >> 32 ^ c1 ^ k0, p1 & _M32, p0 >> 32 ^ c3 ^ k1, p0 & _M32
-        k0, k1 = k0 + 0x9E3779B9 & _M32, k1 + 0xBB67AE85 & _M32
-    return c0, c1, c2, c3
+from case import first_weights, layers_of, output_names
+from layers import KINDS
+from random_numbers import sample_order
+from texts import number_of, parse
 
 
-def random_key(seed, purpose):
-    code = 0xCBF29CE484222325
-    for byte in purpose.encode():
-        code = (code ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    words = philox(seed, len(purpose), code)
-    # The mixed key is words 1 and 0; see RandomKey in engine/runtime/random.h.
-    return words[1] << 32 | words[0]
+@dataclasses.dataclass
+class Pass:
+    train: bool
+    seed: int = 0
+    step: int = 0
+    first: int = 0  # sample's position
 
 
-def sample_order(size, seed, count):
-    key, order = random_key(seed, "sample order"), []
-    for epoch in range(-(-count // size)):
-        permutation = list(range(size))
-        for i in range(size - 1, 0, -1):
-            words = philox(key, epoch, i)
-            j = (words[0] << 32 | words[1]) * (i + 1) >> 64
-            permutation[i], permutation[j] = permutation[j], permutation[i]
-        order += permutation
-    return order[:count]
-
-
-def dropout_mask(x, rate, key, step, first):
-    size = x[0].numel()
-    groups, below = -(-size // 4), int(rate * 2**32)
-    mask = [w >= below for sample in range(first, first + len(x))
-            for w in [w for g in range(groups) for w in philox(key, step, sample * groups + g)][:size]]
-    return torch.tensor(mask).double().reshape(x.shape) / (1 - rate)
-
-
-def window(config, x, pool):
-    kernel = numbers_of(config, "kernel", [])
-    stride = numbers_of(config, "stride", kernel if pool else [1])
-    top, bottom, left, right = numbers_of(config, "padding", [0], 4)
-    pad = lambda t, value: F.pad(t, (left, right, top, bottom), value=value)
-    return kernel, stride, pad, x.permute(0, 3, 1, 2)
-
-
-def number_of(config, field, default):
-    return float(config.get(field, [default])[0])
-
-
-def apply(layer, inputs, weights, train, key, step, first):
-    config, x = layer.config, inputs[0]
-    weight, bias = (weights.get(f"{layer.name}.{s}") for s in ("weight", "bias"))
-    if layer.kind == "conv2d":
-        _, stride, pad, x = window(config, x, pool=False)
-        y = F.conv2d(pad(x, 0), weight, bias, stride, 0, numbers_of(config, "dilation", [1]),
-                     int(config.get("groups", ["1"])[0]))
-        return y.permute(0, 2, 3, 1)
-    if layer.kind == "pool2d":
-        if config.get("global") == ["true"]:
-            return (x.amax((1, 2), True) if config.get("kind", ["MAX"])[0] == "MAX" else
-                    x.mean((1, 2), True))
-        kernel, stride, pad, x = window(config, x, pool=True)
-        if config.get("kind", ["MAX"])[0] == "MAX":
-            y = F.max_pool2d(pad(x, -math.inf), kernel, stride)
-        else:
-            count = F.avg_pool2d(pad(torch.ones_like(x), 0), kernel, stride)
-            y = F.avg_pool2d(pad(x, 0), kernel, stride) / count
-        return y.permute(0, 2, 3, 1)
-    if layer.kind == "dense":
-        return F.linear(x, weight, bias)
-    if layer.kind == "relu":
-        return F.leaky_relu(x, number_of(config, "negative_slope", 0))
-    if layer.kind == "gelu":
-        return F.gelu(x, approximate=config.get("approximate", ["NONE"])[0].lower())
-    if layer.kind in ("sigmoid", "tanh", "silu"):
-        return getattr(F, layer.kind)(x)
-    if layer.kind == "softmax":
-        return F.softmax(x, -1)
-    if layer.kind in ("add", "multiply"):
-        y = x
-        for other in inputs[1:]:
-            y = y + other if layer.kind == "add" else y * other
-        return y
-    if layer.kind == "layer_norm":
-        return F.layer_norm(x, x.shape[-1:], weights[layer.name + ".scale"], bias,
-                            number_of(config, "epsilon", 1e-5))
-    if layer.kind == "lrn":
-        numbers = [number_of(config, f, d) for f, d in (("alpha", 1e-4), ("beta", 0.75), ("k", 1))]
-        rows = x.reshape(-1, x.shape[-1], 1)
-        return F.local_response_norm(rows, int(number_of(config, "size", 5)), *numbers).reshape(x.shape)
-    if layer.kind == "dropout":
-        rate = float(config.get("rate", ["0.5"])[0])
-        if not train or rate == 0:
-            return x
-        # Elements count in the order N, H, W, C, and so does reshape.
-        return x * dropout_mask(x.contiguous(), rate, random_key(key, layer.name), step, first)
-    assert layer.kind == "flatten", layer.kind
-    return x.flatten(1)
-
-
-def measure(layer, scores, labels):
-    if layer.kind == "mean_squared_error":
-        return F.mse_loss(scores, labels)
-    if layer.kind == "sigmoid_cross_entropy":
-        return F.binary_cross_entropy_with_logits(scores, labels)
-    ignored = layer.config.get("ignore_label")
-    counts = labels != int(ignored[0]) if ignored else torch.ones_like(labels, dtype=torch.bool)
-    scores, labels = scores[counts], labels[counts]
-    if len(labels) == 0:
-        return scores.sum()  # 0, and so is its gradient
-    if layer.kind == "softmax_cross_entropy":
-        return F.cross_entropy(scores, labels,
-                               label_smoothing=number_of(layer.config, "label_smoothing", 0))
-    if layer.kind == "hinge":
-        return F.multi_margin_loss(scores, labels, p=1 + (layer.config.get("norm") == ["L2"]),
-                                   margin=number_of(layer.config, "margin", 1))
-    own = scores.gather(1, labels[:, None])
-    lower = torch.arange(scores.shape[1]) < labels[:, None]
-    above = ((scores > own) | (scores == own) & lower).sum(1)
-    return (above < int(layer.config.get("top_k", ["1"])[0])).double().mean()
-
-
-def run(layers, images, labels, weights, train, seed=0, step=0, first=0):
+def run(layers, inputs, weights, when):
     """The weighted loss, and each loss and metric by name."""
-    values, total, metrics = {"image": images, "label": labels}, 0, {}
+    values, total, metrics = dict(inputs), 0, {}
     for layer in layers:
-        if layer.phase == ("TEST" if train else "TRAIN"):
+        if layer.phase == ("TEST" if when.train else "TRAIN"):
             continue
-        inputs = [values[name] for name in layer.inputs]
-        if layer.kind in SCALARS:
-            value = measure(layer, *inputs)
-            metrics[layer.name] = value.item()
-            if layer.kind in LOSSES:
-                total = total + number_of(layer.config, "loss_weight", 1) * value
-        else:
-            values[layer.name] = apply(layer, inputs, weights, train, seed, step, first)
+        own = {state: weights[name] for state, (name, *_) in layer.parameters.items()}
+        own |= {name.split(".")[1]: weights[name] for name in layer.buffers}
+        kind = KINDS[layer.kind]
+        y = kind.compute(layer, *(values[name] for name in layer.inputs), w=own, when=when)
+        values.update(zip(output_names(layer), y if isinstance(y, tuple) else [y]))
+        if layer.shapes == [[]]:
+            metrics[layer.name] = y.item()
+        if kind.loss:
+            total = total + number_of(layer.config, "loss_weight", 1) * y
     return total, metrics
 
 
@@ -171,14 +55,15 @@ def learning_rate(config, step, steps):
 
 
 def new_optimizer(config, layers, weights):
-    decay, groups = float(config.get("weight_decay", ["0"])[0]), []
+    decay, groups = number_of(config, "weight_decay", 0), {}
     for layer in layers:
-        for state in layer.parameters:
+        for state, (name, *_) in layer.parameters.items():
             text = layer.config.get(state, [{}])[0]
-            groups.append({
-                "params": [weights[f"{layer.name}.{state}"]],
-                "multiplier": float(text.get("learning_rate_multiplier", ["1"])[0]),
-                "weight_decay": decay * float(text.get("decay_multiplier", ["1"])[0])})
+            groups[name] = {
+                "params": [weights[name]],
+                "multiplier": number_of(text, "learning_rate_multiplier", 1),
+                "weight_decay": decay * number_of(text, "decay_multiplier", 1)}
+    groups = list(groups.values())
     # A parameter that is not trained has no gradient, and so no share in the norm that is clipped.
     for group in groups:
         group["params"][0].requires_grad_(group["multiplier"] != 0)
@@ -200,18 +85,23 @@ def judge(case):
     layers, trainer = layers_of(parse(case.net)), parse(case.trainer)
     batch, steps = int(trainer["batch"][0]), int(trainer["steps"][0])
     seed, every = int(trainer["seed"][0]), int(trainer["evaluate_every"][0])
-    tensors = lambda samples: (
-        (torch.frombuffer(bytearray(samples.pixels), dtype=torch.uint8).double() / 255 - 0.25)
-        .div(0.5).reshape(samples.shape), torch.tensor(list(samples.labels)))
-    images, labels = tensors(case.train)
-    test = tensors(case.test)
-    order = sample_order(len(labels), seed, batch * steps)
-    weights = {n: torch.tensor(v, dtype=torch.float64).reshape(s) for n, (s, v) in first_weights(case.net).items()}
+    real = {i["name"][0] for i in parse(case.net)["input"] if i.get("type") != ["LABEL"]}
+    tensors = lambda samples: {
+        name: (torch.tensor(list(values)).double().div(255).sub(0.25).div(0.5) if name in real else
+               torch.tensor(list(values))).reshape(shape)
+        for name, (shape, values) in samples.items()}
+    train, test = tensors(case.train), tensors(case.test)
+    order = sample_order(next(iter(case.train.values()))[0][0], seed, batch * steps)
+    weights = {n: torch.tensor(v, dtype=torch.float64).reshape(s)
+               for n, (s, v) in first_weights(case.net).items()}
+    buffers = {n: torch.full(s, v, dtype=torch.float64)
+               for layer in layers for n, (s, v) in layer.buffers.items()}
     optimizer = new_optimizer(trainer["optimizer"][0], layers, weights)
     result = {"steps": [], "tests": []}
     for step in range(steps):
         at = order[step * batch:(step + 1) * batch]
-        loss, metrics = run(layers, images[at], labels[at], weights, True, seed, step, step * batch)
+        loss, metrics = run(layers, {n: v[at] for n, v in train.items()}, weights | buffers,
+                            Pass(True, seed, step, step * batch))
         result["steps"].append({"loss": loss.item(), **metrics})
         optimizer.zero_grad()
         if loss.requires_grad:
@@ -232,7 +122,7 @@ def judge(case):
         optimizer.step()
         if (step + 1) % every == 0 or step + 1 == steps:
             with torch.no_grad():
-                loss, metrics = run(layers, *test, weights, False)
+                loss, metrics = run(layers, test, weights | buffers, Pass(False))
             result["tests"].append({"loss": float(loss), **metrics})
-    result["weights"] = {n: w.detach().flatten().tolist() for n, w in weights.items()}
+    result["weights"] = {n: w.detach().flatten().tolist() for n, w in (weights | buffers).items()}
     return result

@@ -3,114 +3,121 @@
 Numbers of the texts are exact in F32, so that no reader of them rounds.
 """
 
-import math
-
-from case import Case, Numbers, layers_of, parse, random_samples
-
+from case import Case, layers_of, output_names, random_samples
+from layers import KINDS, N, bounded, replaced, sizes
+from random_numbers import Numbers
+from texts import parse
 
 class Net:
-    def __init__(self, numbers, shape, classes, ignored):
-        self.numbers, self.classes, self.ignored = numbers, classes, ignored
-        self.text = ('name: "net"\n'
-                     f'input {{ name: "image" dims: {shape} }}\ninput {{ name: "label" type: LABEL }}\n')
-        self.shapes = {"image": shape}
-        self.uses = {"image": 0}
-        self.heads = 0
+    def __init__(self, numbers):
+        self.numbers, self.ignored = numbers, numbers.pick([None, None, 255])
+        self.inputs, self.layers = "", ""
+        self.labels = {}  # LABEL inputs: (kind, dims, values) -> name
+        self.shapes, self.kinds, self.uses = {}, {}, {}  # of values that are real
+        self.shared = {}  # shape -> what is said of parameters of one name
 
-    def add(self, kind, fields, x, labels=False, phase="", others=()):
-        name = f"{kind[:4]}{len(self.shapes)}"
-        inputs = "".join(f'input: "{i}" ' for i in [x, *others] + ["label"] * labels)
-        self.text += f'layer {{ name: "{name}" {inputs}{phase}{kind} {{ {fields} }} }}\n'
-        self.shapes[name] = layers_of(parse(self.text))[-1].shape
-        for i in [x, *others]:
-            self.uses[i] += 1
-        self.uses[name] = 0
+    def text(self):
+        return f'name: "net"\n{self.inputs}{self.layers}'
+
+    def input(self, name, dims, values=0):
+        """One of `values` labels, or, for 0, of pixels."""
+        key = (name, tuple(dims), values)
+        if key in self.labels:
+            return self.labels[key]
+        name += str(len(self.labels)) if values else ""
+        kind = " type: LABEL" if values else ""
+        self.inputs += f'input {{ name: "{name}" dims: {dims}{kind} }}\n'.replace(" dims: []", "")
+        if values:
+            self.labels[key] = name
+        else:
+            self.know(name, [N] + dims, "input")
         return name
 
-    def alike(self, x):
-        """A value of x's shape, perhaps x."""
-        return self.numbers.pick([n for n, s in self.shapes.items() if s == self.shapes[x]])
+    def know(self, name, shape, kind):
+        self.shapes[name], self.kinds[name], self.uses[name] = shape, kind, 0
 
-    def parameter(self, name):
-        fields = ""
-        if self.numbers.chance(25):
-            fields += f"learning_rate_multiplier: {self.numbers.pick(['0.5', '2', '0.25', '0'])} "
-        if self.numbers.chance(25):
-            fields += f"decay_multiplier: {self.numbers.pick(['0', '0.5', '4'])} "
-        return f"{name} {{ {fields}}} " if fields else ""
+    def add(self, kind, fields, *inputs, phase=""):
+        name = f"{kind[:4]}{self.layers.count('layer {')}"
+        names = "".join(f'input: "{i}" ' for i in inputs)
+        self.layers += f'layer {{ name: "{name}" {names}{phase}{kind} {{ {fields} }} }}\n'
+        layer = layers_of(parse(self.text()))[-1]
+        for i in inputs:
+            if i in self.uses:
+                self.uses[i] += 1
+        for output, shape in zip(output_names(layer), layer.shapes):
+            if all(i in self.labels.values() for i in inputs) and kind == "transpose":
+                self.labels[output] = output
+            elif shape:
+                self.know(output, shape, kind)
+        return name
 
-    def trained(self):
-        bias = "use_bias: false " if self.numbers.chance(20) else ""
-        return bias + self.parameter("weight") + ("" if bias else self.parameter("bias"))
+    def pick_like(self, x, but_for=None):
+        """A value of x's shape, but for the extent of an axis; perhaps x."""
+        like = lambda s: s if but_for is None else replaced(s, but_for, 0)
+        shape = self.shapes[x]
+        return self.numbers.pick([n for n, s in self.shapes.items() if len(s) == len(shape)
+                                  and (but_for is None or s[but_for] != N)
+                                  and like(s) == like(shape)])
 
-    def window(self, x, kind):
-        """Kernel, stride and padding (and dilation) that fit; None where none does."""
-        numbers = self.numbers
-        kernel, stride = ([numbers.between(1, most), numbers.between(1, most)] for most in (4, 3))
-        dilation = [numbers.between(1, 2), numbers.between(1, 2)] if kind == "conv2d" else [1, 1]
-        most = 2 if kind == "conv2d" else min(kernel) - 1
-        padding = [numbers.between(0, most) for _ in range(4)]
-        for i in range(2):
-            if self.shapes[x][i] + sum(padding[2 * i:2 * i + 2]) < dilation[i] * (kernel[i] - 1) + 1:
-                return None
-        short = {1: kernel[0] == kernel[1], 2: stride[0] == stride[1]}
-        fields = f"kernel: {kernel[0] if short[1] else kernel} "
-        if kind == "pool2d" and stride == kernel or stride == [1, 1] and kind == "conv2d":
-            pass
-        else:
-            fields += f"stride: {stride[0] if short[2] else stride} "
-        if any(padding):
-            fields += f"padding: {padding} "
-        if dilation != [1, 1]:
-            fields += f"dilation: {dilation} "
-        return fields
+    def parameters(self, **shapes):
+        """What is said of parameters, by state; those of one shape may be one."""
+        text, taken = "", []
+        for state, shape in shapes.items():
+            one = self.shared.get(tuple(shape))
+            if one and one not in taken and self.numbers.chance(60):
+                taken.append(one)
+                text += f"{state} {{ {one}}} "
+                continue
+            fields = ""
+            if self.numbers.chance(20):
+                fields += f"learning_rate_multiplier: {self.numbers.pick(['0.5', '2', '0.25', '0'])} "
+            if self.numbers.chance(20):
+                fields += f"decay_multiplier: {self.numbers.pick(['0', '0.5', '4'])} "
+            if not one and self.numbers.chance(40):
+                fields += f'name: "shared{len(self.shared)}" '
+                self.shared[tuple(shape)] = fields
+                taken.append(fields)
+            text += f"{state} {{ {fields}}} " if fields else ""
+        return text
+
+    def trained(self, weight):
+        if self.numbers.chance(20):
+            return "use_bias: false " + self.parameters(weight=weight)
+        return self.parameters(weight=weight, bias=weight[:1])
+
+    def outputs_for(self, inputs, least=1):
+        """Of a dense layer that can share its weight; None where none can."""
+        rows = [s[0] for s in self.shared if len(s) == 2 and s[1] == inputs and s[0] >= least]
+        return self.numbers.pick(rows) if rows and self.numbers.chance(70) else None
 
     def grow(self, x):
-        """A layer on x, an image or a row."""
-        numbers = self.numbers
-        image = len(self.shapes[x]) == 3
-        kinds = ["dense", "relu", "relu", "dropout", "flatten", "softmax", "lrn", "add", "multiply",
-                 numbers.pick(["sigmoid", "tanh", "gelu", "silu"])]
-        if self.shapes[x][-1] > 1:  # the gradient of one channel's scale is 0, but for rounding
-            kinds.append("layer_norm")
-        kind = numbers.pick(kinds + ["conv2d", "conv2d", "conv2d", "pool2d", "pool2d"] * image)
-        others = ()
-        if kind == "pool2d" and numbers.chance(20):
-            fields = f"global: true kind: {numbers.pick(['MAX', 'AVERAGE'])} "
-        elif kind in ("conv2d", "pool2d"):
-            fields = self.window(x, kind)
-            if fields is None:
-                return None
-            if kind == "conv2d":
-                channels = self.shapes[x][2]
-                groups = numbers.pick([g for g in range(1, channels + 1) if channels % g == 0])
-                fields += f"filters: {groups * numbers.between(1, 4)} "
-                fields += (f"groups: {groups} " if groups > 1 else "") + self.trained()
-            else:
-                fields += f"kind: {numbers.pick(['MAX', 'AVERAGE'])} "
-        elif kind == "relu":
-            fields = numbers.pick(["", "", "negative_slope: 0.25"])
-        elif kind == "dropout":
-            fields = f"rate: {numbers.pick(['0.25', '0.5', '0'])}"
-        elif kind == "dense":
-            fields = f"outputs: {numbers.between(1, 9)} " + self.trained()
-        elif kind == "gelu":
-            fields = numbers.pick(["", "approximate: TANH"])
-        elif kind == "layer_norm":
-            fields = (numbers.pick(["", "epsilon: 0.125 "]) + self.parameter("scale")
-                      + self.parameter("bias"))
-        elif kind == "lrn":
-            fields = numbers.pick(["alpha: 0.5", "size: 3 beta: 0.5", "alpha: 2 k: 2 beta: 1"])
-        else:
-            fields = ""
-            if kind in ("add", "multiply"):
-                others = [self.alike(x) for _ in range(numbers.between(1, 2))]
-        return self.add(kind, fields, x, others=others)
+        """A layer on x."""
+        shape = self.shapes[x]
+        kinds = [k for k in KINDS if KINDS[k].takes(shape)]
+        special = [k for k in kinds if not KINDS[k].takes([N, 8])]
+        kind = self.numbers.pick(special if special and self.numbers.chance(40) else kinds)
+        written = KINDS[kind].write(self, x, shape)
+        if written is not None:
+            fields, others = (written, []) if isinstance(written, str) else written
+            self.add(kind, fields, x, *others)
 
-    def label_fields(self):
+    def sequence(self):
+        """Rows of a table for random tokens, perhaps with time before the samples."""
+        dims = [self.numbers.between(1, 6) for _ in range(self.numbers.pick([0, 1, 1, 1, 1, 2]))]
+        fields = KINDS["embedding"].write(self, None, None)
+        tokens = self.input("tokens", dims, int(fields.split()[1]))
+        if dims and self.numbers.chance(25):
+            axes = [1, 0] + list(range(2, len(dims) + 1))
+            tokens = self.add("transpose", f"axes: {axes}", tokens)
+        x = self.add("embedding", fields, tokens)
+        if KINDS["positional_embedding"].takes(self.shapes[x]) and self.numbers.chance(50):
+            self.add("positional_embedding",
+                     KINDS["positional_embedding"].write(self, x, self.shapes[x]), x)
+
+    def ignore(self, classes):
         ignored = self.ignored
         if ignored is None and self.numbers.chance(20):
-            ignored = self.numbers.below(self.classes)
+            ignored = self.numbers.below(classes)
         return f"ignore_label: {ignored} " if ignored is not None else ""
 
     def head(self, x):
@@ -118,27 +125,36 @@ class Net:
         numbers = self.numbers
         if numbers.chance(15):
             kind = numbers.pick(["mean_squared_error", "sigmoid_cross_entropy"])
-            self.add(kind, "loss_weight: 0.125 ", x, others=[self.alike(x)])
-        if len(self.shapes[x]) > 1:
-            x = self.add("flatten", "", x)
-        scores = self.add("dense", f"outputs: {self.classes} " + self.trained(), x)
+            self.add(kind, "loss_weight: 0.125 ", x, bounded(self, x))
+        rank, at = len(self.shapes[x]), self.shapes[x].index(N)
+        if rank < 3 or numbers.chance(50):  # a label a sample
+            if at > 0:
+                x = self.add("transpose", f"axes: {[at] + [a for a in range(rank) if a != at]}", x)
+            x = x if rank == 2 else self.add("flatten", "", x) if rank > 2 else self.add(
+                "reshape", "dims: 1", x)
+        shape = self.shapes[x]
+        classes = self.outputs_for(shape[-1], 2) or numbers.between(2, 6)
+        scores = self.add("dense", f"outputs: {classes} " + self.trained([classes, shape[-1]]), x)
+        labels = self.input("label", sizes(shape[:-1]), classes)
+        at = shape.index(N)
+        if at > 0:
+            axes = list(range(1, len(shape) - 1))
+            labels = self.add("transpose", f"axes: {axes[:at] + [0] + axes[at:]}", labels)
         weight = numbers.pick(["", "", "loss_weight: 0.5 ", "loss_weight: 2 "])
+        kind, fields = "softmax_cross_entropy", numbers.pick(["", "", "label_smoothing: 0.125 "])
         if numbers.chance(25):
-            norm = numbers.pick(["", "norm: L2 ", "margin: 0.5 "])
-            self.add("hinge", norm + weight + self.label_fields(), scores, labels=True)
-        else:
-            smoothing = numbers.pick(["", "", "label_smoothing: 0.125 "])
-            self.add("softmax_cross_entropy", smoothing + weight + self.label_fields(), scores,
-                     labels=True)
+            kind, fields = "hinge", numbers.pick(["", "norm: L2 ", "margin: 0.5 "])
+        self.add(kind, fields + weight + self.ignore(classes), scores, labels)
         if numbers.chance(60):
             phase = "phase: TEST " if numbers.chance(20) else ""
-            top = f"top_k: {numbers.between(1, self.classes)} "
-            self.add("accuracy", top + self.label_fields(), scores, labels=True, phase=phase)
+            top = f"top_k: {numbers.between(1, classes)} "
+            self.add("accuracy", top + self.ignore(classes), scores, labels, phase=phase)
 
 
 def optimizer(numbers):
     text = numbers.pick(["sgd {}", "sgd { momentum: 0.875 }", "sgd { momentum: 0.5 nesterov: true }",
-                         "adam { beta1: 0.875 beta2: 0.96875 epsilon: 0.0009765625 }"])
+                         "adam { beta1: 0.875 beta2: 0.96875 epsilon: 0.0009765625 }",
+                         "adamw { beta1: 0.875 beta2: 0.96875 epsilon: 0.0009765625 }"])
     if numbers.chance(50):
         text += f" weight_decay: {numbers.pick(['0.0625', '0.0009765625'])}"
     if numbers.chance(40):
@@ -156,26 +172,40 @@ def learning_rate(numbers):
 
 def random_case(seed):
     numbers = Numbers(seed)
-    shape = [numbers.between(3, 13), numbers.between(3, 13), numbers.between(1, 4)]
-    classes = numbers.between(2, 6)
-    ignored = numbers.pick([None, None, 255])
-    net = Net(numbers, shape, classes, ignored)
-    for _ in range(numbers.between(1, 9)):
-        names = [n for n in net.shapes if math.prod(net.shapes[n]) > 0]
-        net.grow(names[-1] if numbers.chance(75) else numbers.pick(names))
-    # Every layer leads to a loss; some values feed one beside the layers that use them.
+    net = Net(numbers)
+    first = numbers.pick(["image", "image", "sequence", "both"])
+    if first != "sequence":
+        net.input("image", [numbers.between(3, 11), numbers.between(3, 11), numbers.between(1, 4)])
+    if first != "image":
+        net.sequence()
+    for _ in range(numbers.between(1, 14)):
+        values = list(net.shapes)
+        net.grow(values[-1] if numbers.chance(75) else numbers.pick(values))
+    # Every layer leads to a loss, but perhaps not by each of its outputs; some values feed one beside
+    # the layers that use them.
     for name in list(net.shapes):
-        if net.uses[name] == 0 or name != "image" and numbers.chance(15):
+        unread = net.uses[name] == 0 and not (":" in name and numbers.chance(50))
+        if unread or net.kinds[name] != "input" and numbers.chance(10):
             net.head(name)
     if numbers.chance(15):  # nobody uses it
-        net.add("relu", "", numbers.pick([n for n in net.shapes if net.shapes[n]]))
+        net.add("relu", "", numbers.pick(list(net.shapes)))
 
-    labels = list(range(classes)) * 3 + ([255] if ignored else [])
     batch = numbers.between(3, 9)
     trainer = (f"optimizer {{ {optimizer(numbers)} }}\nlearning_rate {{ {learning_rate(numbers)} }}\n"
                f"batch: {batch} steps: 5 test_batch: {numbers.between(1, 9)}\nevaluate_every: 2\n"
                f"seed: {numbers.bits()}\n"
                f"distributed {{ bucket_bytes: {numbers.pick([1, 64, 4096, 1048576])} }}\n")
-    return Case(f"seed {seed}", net.text, trainer,
-                random_samples(numbers, [max(batch, numbers.between(5, 23))] + shape, labels),
-                random_samples(numbers, [numbers.between(1, 11)] + shape, labels))
+    texts = parse(net.text())
+    return Case(f"seed {seed}", net.text(), trainer,
+                random_samples(numbers, texts, max(batch, numbers.between(5, 23))),
+                random_samples(numbers, texts, numbers.between(1, 11)))
+
+
+def way_of(case, seed):
+    """Where such a case trains: arguments, the step to be killed after, and ranks."""
+    numbers = Numbers(seed + 2**32)
+    # More ranks would each normalise by their own samples.
+    local = any(layer.kind == "batch_norm" and "synchronised" not in layer.config
+                for layer in layers_of(parse(case.net)))
+    return ([f"--device={numbers.pick(['cpu', 'sim'])}"], numbers.between(1, 4),
+            {"ranks": 1 if local else numbers.between(1, 3)})

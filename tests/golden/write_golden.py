@@ -1,4 +1,4 @@
-"""Writes the golden files beside it by PyTorch:  write_golden.py NET...  (net texts, as BUILD has them)."""
+"""Writes the golden files beside it by PyTorch:  write_golden.py NET...  (texts, as BUILD has them)"""
 
 import json
 import os
