@@ -1,5 +1,5 @@
 // reduction.h: the loops over elements that allreduce algorithms share, and the measure of a sum
-// that the update gate needs: its sum of squares, added in double.  That is not finite if an
+// that clipping needs: its sum of squares, added in double.  That is not finite if an
 // element is not, or if it is an F64 beyond 1e154.
 //
 // The order of additions depends on the length alone, never on alignment or on the width of the

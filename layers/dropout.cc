@@ -28,14 +28,14 @@ struct Mask {
   uint32_t drop_below;
   AccumulateType<T> scale;
   int64_t sample_elements, sample_groups, samples, inner;
-  const StepScalars* step;
+  const BatchPosition* position;
   const T* from;
   T* to;
 
   HOST_DEVICE void operator()(int64_t i) const {
     // Groups are counted through all samples.
-    const uint64_t first = step->first_sample * static_cast<uint64_t>(sample_groups);
-    const RandomBits bits = Philox(key, step->step, first + static_cast<uint64_t>(i));
+    const uint64_t first = position->first_sample * static_cast<uint64_t>(sample_groups);
+    const RandomBits bits = Philox(key, position->step, first + static_cast<uint64_t>(i));
     if constexpr (kWhole) {
       const int64_t at = i * kWords;
       Put(bits.v[0], at);
@@ -108,7 +108,7 @@ class Dropout : public Layer {
     return ForEach(
         context.stream, samples_ * groups,
         Mask<T, kWhole>{key_, drop_below, static_cast<AccumulateType<T>>(1 / (1 - rate_)),
-                        sample_elements_, groups, samples_, inner_, context.step, from.as<T>(),
+                        sample_elements_, groups, samples_, inner_, context.position, from.as<T>(),
                         to.as<T>()});
   }
 

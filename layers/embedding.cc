@@ -122,6 +122,7 @@ class Embedding : public Layer {
                              InBackward(input, weight.trained() ? kRead : kNone)),
                    MakeState("output", StateKind::kOutput, y, compute_, kWrite, kNone), weight};
     spec.states[kY].batch_axis = axis;
+    spec.states[kWeight].touched_rows = kX;
     if (SizeOf(compute_) == 2) {
       spec.states.push_back(MakeState(
           "sum", StateKind::kScratch, weight.shape, DType::kF32, kNone,

@@ -51,6 +51,9 @@ struct StateSpec {
   // kStatistic: the phase of forward, and of backward, after which ranks sum it; -1: never.
   int summed_after = -1, summed_after_backward = -1;
   int batch_axis = 0;  // kOutput: the axis of the samples; a scalar has none
+  // kParameter: the state of I32 whose elements name the only rows of the gradient, along the first
+  // axis, that are not 0; -1: any may be.
+  int touched_rows = -1;
 
   // A parameter whose multiplier is 0 is frozen: it has no gradient.
   bool trained() const { return kind == StateKind::kParameter && learning_rate_multiplier != 0; }
@@ -100,13 +103,10 @@ struct InferInput {
   const Primitives* primitives = nullptr;  // outlives the layer
 };
 
-// Scalars that change each step; in device memory, so that a replayed graph sees new values.
-struct StepScalars {
+// Where in a run a batch stands; in device memory, so that a replayed graph sees new values.
+struct BatchPosition {
   uint64_t step = 0;
   uint64_t first_sample = 0;  // position of this rank's first sample in the endless sample order
-  double learning_rate = 0;
-  double gradient_scale = 1;     // from clipping; optimizers multiply each gradient by it
-  double optimizer[2] = {0, 0};  // the optimizer's own (Adam: its bias corrections)
 };
 
 struct LayerContext {
@@ -115,10 +115,10 @@ struct LayerContext {
   // where the pass must read (outputs) or assign (inputs, trained parameters) a gradient, which has
   // the state's shape, dtype and layout.  Layers assign; sums are the net's own steps.
   std::span<const Tensor> states, gradients;
-  const StepScalars* step;  // device memory
-  Fault* fault;             // device memory
-  int layer;                // this layer's index in the net, for Fault
-  int phase;                // of the pass, from 0
+  const BatchPosition* position;  // device memory
+  Fault* fault;                   // device memory
+  int layer;                      // this layer's index in the net, for Fault
+  int phase;                      // of the pass, from 0
   // Forward once more, for outputs and saved states that were not kept: the same bits, while
   // buffers and statistics hold what they held and must not be written.
   bool recompute = false;

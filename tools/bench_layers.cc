@@ -7,7 +7,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "engine/training/net_spec.h"
+#include "engine/training/net/shape_inference.h"
 #include "tools/command_line.h"
 #include "tools/device_peaks.h"
 
@@ -61,7 +61,7 @@ class LayerBench {
       }
       gradients_.push_back(view);
     }
-    ASSIGN_OR_RETURN(scalars_, NewZeros(sizeof(StepScalars)));
+    ASSIGN_OR_RETURN(position_, NewZeros(sizeof(BatchPosition)));
     ASSIGN_OR_RETURN(fault_, NewZeros(sizeof(Fault)));
     return absl::OkStatus();
   }
@@ -118,7 +118,7 @@ class LayerBench {
       const LayerContext context{.stream = stream_,
                                  .states = states_,
                                  .gradients = gradients_,
-                                 .step = reinterpret_cast<const StepScalars*>(scalars_),
+                                 .position = reinterpret_cast<const BatchPosition*>(position_),
                                  .fault = reinterpret_cast<Fault*>(fault_),
                                  .layer = 0,
                                  .phase = phase};
@@ -133,7 +133,7 @@ class LayerBench {
   Stream& stream_;
   std::vector<Buffer> buffers_;
   std::vector<Tensor> states_, gradients_;
-  std::byte *scalars_ = nullptr, *fault_ = nullptr;
+  std::byte *position_ = nullptr, *fault_ = nullptr;
 };
 
 absl::StatusOr<DType> ReadPrecision(const std::string& name) {

@@ -4,6 +4,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "engine/training/fold_batch_norm.h"
 #include "engine/training/step/evaluation.h"
 #include "tools/command_line.h"
 #include "tools/process.h"
@@ -31,14 +32,19 @@ constexpr char kUsage[] =
     "Prints a line `test METRIC VALUE` for each loss and metric of the net.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
-absl::Status EvaluateFiles(const Files& files, const std::string& weights_path,
-                           CommunicationThread& communication, const DeviceChoice& choice) {
+// folded: what `files` no longer holds of the net that the weights are of.
+absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& folded,
+                           const std::string& weights_path, CommunicationThread& communication,
+                           const DeviceChoice& choice) {
   const TrainerConfig& config = *files.trainer.message;
   if (!config.data().has_test()) {
     return absl::InvalidArgumentError(
         absl::StrCat(files.trainer.source->Where(config, "data"), ": has no test data"));
   }
-  ASSIGN_OR_RETURN(const auto weights, ReadWeights(weights_path));
+  ASSIGN_OR_RETURN(auto weights, ReadWeights(weights_path));
+  auto tensors = FoldTensors(folded, weights.tensors);
+  if (!tensors.ok()) return Annotate(tensors.status(), weights.path);
+  weights.tensors = *std::move(tensors);
   ASSIGN_OR_RETURN(const RunData data, OpenData(files.trainer, files.net, /*train=*/false));
   ASSIGN_OR_RETURN(
       ModelPlan plan,
@@ -81,11 +87,13 @@ int Main(int argc, char** argv) {
   if (const std::string precision = absl::GetFlag(FLAGS_precision); !precision.empty()) {
     overrides.push_back(absl::StrCat("precision=", precision));
   }
-  const auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides);
+  auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides);
   auto ranks = JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring",
                          absl::GetFlag(FLAGS_ranks));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
+  const auto folded = FoldBatchNorms(files->net);
+  if (!folded.ok()) Fail(ranks->front().get(), folded.status());
   const std::string weights_path = absl::GetFlag(FLAGS_weights);
   const absl::Status status =
       RunRanks(*std::move(ranks),
@@ -94,7 +102,7 @@ int Main(int argc, char** argv) {
                 .threads = absl::GetFlag(FLAGS_threads),
                 .tf32 = files->trainer.message->tf32()},
                [&](CommunicationThread& communication, const DeviceChoice& choice) {
-                 return EvaluateFiles(*files, weights_path, communication, choice);
+                 return EvaluateFiles(*files, *folded, weights_path, communication, choice);
                });
   return FinishOutput(status.ok() ? 0 : kExitFailed);
 }

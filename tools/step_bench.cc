@@ -134,10 +134,8 @@ absl::Status StepBench::CreateBatch(const NetPlan& plan) {
 }
 
 absl::Status StepBench::Step() {
-  StepScalars scalars;
-  scalars.step = steps_++;
-  scalars.learning_rate = 1e-4;  // small: the same batch again and again must not diverge
-  RETURN_IF_ERROR(step_->Start(batch_, scalars));
+  // A small rate: the same batch again and again must not diverge.
+  RETURN_IF_ERROR(step_->Start(batch_, steps_++, /*learning_rate=*/1e-4));
   return step_->in_flight() == kMostStepsInFlight ? step_->Finish().status() : absl::OkStatus();
 }
 

@@ -57,7 +57,7 @@ class StepBench {
   std::unique_ptr<TrainingStep> step_;
   std::unique_ptr<DevicePeaks> peaks_;
   double flops_ = 0;  // of a step
-  uint64_t steps_ = 0;
+  int64_t steps_ = 0;
   double initialize_seconds_ = 0;
   size_t resident_growth_ = 0;
   size_t state_bytes_ = 0;  // of parameters, gradients and the optimizer

@@ -10,7 +10,7 @@ namespace {
 
 template <typename T>
 struct AdamStep {
-  const StepScalars* step;
+  const UpdateScalars* update;
   double rate_multiplier;
   T decay;        // of Adam: added to the gradient
   T own_decay;    // of AdamW: of the value itself
@@ -22,10 +22,10 @@ struct AdamStep {
   T* first_moment;
   T* second_moment;
   HOST_DEVICE void operator()(int64_t i) const {
-    const T rate = static_cast<T>(step->learning_rate * rate_multiplier);
-    const T scale = static_cast<T>(step->gradient_scale);
-    const T correction1 = static_cast<T>(step->optimizer[0]);
-    const T correction2 = static_cast<T>(step->optimizer[1]);
+    const T rate = static_cast<T>(update->learning_rate * rate_multiplier);
+    const T scale = static_cast<T>(update->gradient_scale);
+    const T correction1 = static_cast<T>(update->correction[0]);
+    const T correction2 = static_cast<T>(update->correction[1]);
     const T g = gradient[i] * scale + decay * value[i];
     const T m = beta1 * first_moment[i] + own1 * g;
     const T v = beta2 * second_moment[i] + own2 * g * g;
@@ -47,18 +47,18 @@ class Adam : public Optimizer {
 
   std::vector<std::string> slot_names() const override { return {"first_moment", "second_moment"}; }
 
-  void Prepare(StepScalars& scalars) const override {
-    const double t = static_cast<double>(scalars.step) + 1;  // the source counts from 1
-    scalars.optimizer[0] = 1 - std::pow(beta1_, t);
-    scalars.optimizer[1] = 1 - std::pow(beta2_, t);
+  void Prepare(uint64_t step, UpdateScalars& scalars) const override {
+    const double t = static_cast<double>(step) + 1;  // the source counts from 1
+    scalars.correction[0] = 1 - std::pow(beta1_, t);
+    scalars.correction[1] = 1 - std::pow(beta2_, t);
   }
 
-  absl::Status Update(Stream& stream, const StepScalars* step,
+  absl::Status Update(Stream& stream, const UpdateScalars* update,
                       std::span<const ParameterViews> parameters) const override {
     if (parameters.empty()) return absl::OkStatus();
     return VisitComputeType(parameters[0].value.dtype, [&]<typename T>() {
       return UpdateEach(stream, parameters, /*slots=*/2, [&](const ParameterViews& p) {
-        return AdamStep<T>{.step = step,
+        return AdamStep<T>{.update = update,
                            .rate_multiplier = p.learning_rate_multiplier,
                            .decay = static_cast<T>(decay_ * p.decay_multiplier),
                            .own_decay = static_cast<T>(own_decay_ * p.decay_multiplier),

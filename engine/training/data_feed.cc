@@ -258,10 +258,13 @@ std::string DigestOf(const Dataset& dataset, const Feed& feed) {
   return Sha256(bytes).substr(0, 16);
 }
 
+int64_t SamplesAStep(const TrainerConfig& config) { return config.batch() * config.accumulate(); }
+
 RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks) {
   return {.global = config.batch(),
           .rank = rank,
           .ranks = ranks,
+          .accumulate = config.accumulate(),
           .compute = config.precision() == TrainerConfig::F64 ? DType::kF64 : DType::kF32,
           .seed = config.seed()};
 }

@@ -36,6 +36,8 @@ Feed FeedOn(DeviceKind device, Feed feed);
 // What tells one data set from another: its sizes, and up to 64 samples spread over it, as values.
 std::string DigestOf(const Dataset& dataset, const Feed& feed);
 
+// Over all ranks: a batch, or as many as its gradients are accumulated over.
+int64_t SamplesAStep(const TrainerConfig& config);
 // What a trainer's file says, as the engine says it; `local` is the planner's to find.
 RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks);
 // Samples a testing batch, over all ranks: no more than there are.

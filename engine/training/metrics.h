@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/training/net_spec.h"
+#include "engine/training/net/net_spec.h"
 
 namespace gyre {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "distributed/allreduce.h"
-#include "engine/training/net_kernels.h"
+#include "engine/training/net/net_kernels.h"
 
 namespace gyre {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "engine/data/sample_order.h"
 #include "engine/runtime/device/buffer.h"
-#include "engine/training/net.h"
+#include "engine/training/net/net.h"
 
 namespace gyre {
 

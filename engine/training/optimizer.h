@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "layers/layer.h"
+#include "engine/training/step_block.h"
 #include "models/schema/trainer.pb.h"
 
 namespace gyre {
@@ -24,13 +24,13 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual std::vector<std::string> slot_names() const = 0;  // "momentum"
-  // Fills scalars.optimizer from scalars.step.  Host, before the step.
-  virtual void Prepare(StepScalars& scalars) const = 0;
-  // value <- value - update(gradient * step->gradient_scale + decay * value), for each parameter;
-  // all are of one dtype, F32 or F64.  step: device memory; it is read when the stream gets there.
+  // The corrections of update number `step`, from 0.  Host, before the step.
+  virtual void Prepare(uint64_t step, UpdateScalars& scalars) const = 0;
+  // value <- value - change(gradient * update->gradient_scale + decay * value), for each parameter;
+  // all are of one dtype, F32 or F64.  update: device memory; read when the stream gets there.
   // Numbers are rounded to the parameters' dtype once.  Errors: those of ForEachPart.  Enqueues on
   // stream; every tensor must outlive it.
-  virtual absl::Status Update(Stream& stream, const StepScalars* step,
+  virtual absl::Status Update(Stream& stream, const UpdateScalars* update,
                               std::span<const ParameterViews> parameters) const = 0;
 };
 

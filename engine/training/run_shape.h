@@ -14,6 +14,7 @@ namespace gyre {
 struct RunShape {
   int64_t local = 0, global = 0;  // samples a batch: this rank's, and over all ranks
   int rank = 0, ranks = 1;
+  int64_t accumulate = 1;  // batches a step: their gradients' mean is one update's
   DType compute = DType::kF32;
   uint64_t seed = 1;  // all random numbers follow from it
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "engine/training/data_feed.h"
 #include "engine/training/weights_match.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -15,7 +16,7 @@ namespace gyre {
 
 void RunState::Advance() {
   ++step_;
-  position_ += config_.batch();
+  position_ += SamplesAStep(config_);
 }
 
 absl::Status RunState::Restore(Model& model, Stream& stream) {
@@ -126,8 +127,8 @@ absl::Status RunState::OpenOutput(bool test_again) {
     ASSIGN_OR_RETURN(const std::string kept, KeepEarlierMetrics(options_.out));
     if (!kept.empty()) Say(absl::StrCat("the metrics of an earlier run are now in ", kept));
   }
-  ASSIGN_OR_RETURN(log_,
-                   RunLog::Open(options_.out, step_, test_again, total_steps_, config_.batch()));
+  ASSIGN_OR_RETURN(
+      log_, RunLog::Open(options_.out, step_, test_again, total_steps_, SamplesAStep(config_)));
   return absl::OkStatus();
 }
 

@@ -7,21 +7,21 @@ namespace {
 
 template <typename T>
 struct PlainStep {
-  const StepScalars* step;
+  const UpdateScalars* update;
   double rate_multiplier;
   T decay;
   const T* gradient;
   T* value;
   HOST_DEVICE void operator()(int64_t i) const {
-    const T rate = static_cast<T>(step->learning_rate * rate_multiplier);
-    const T scale = static_cast<T>(step->gradient_scale);
+    const T rate = static_cast<T>(update->learning_rate * rate_multiplier);
+    const T scale = static_cast<T>(update->gradient_scale);
     value[i] -= rate * (gradient[i] * scale + decay * value[i]);
   }
 };
 
 template <typename T>
 struct MomentumStep {
-  const StepScalars* step;
+  const UpdateScalars* update;
   double rate_multiplier;
   T decay, momentum;
   // Nesterov moves by g + momentum * m, plain momentum by m: both by own * g + kept * m.
@@ -30,8 +30,8 @@ struct MomentumStep {
   T* value;
   T* velocity;
   HOST_DEVICE void operator()(int64_t i) const {
-    const T rate = static_cast<T>(step->learning_rate * rate_multiplier);
-    const T scale = static_cast<T>(step->gradient_scale);
+    const T rate = static_cast<T>(update->learning_rate * rate_multiplier);
+    const T scale = static_cast<T>(update->gradient_scale);
     const T g = gradient[i] * scale + decay * value[i];
     const T m = momentum * velocity[i] + g;
     velocity[i] = m;
@@ -49,9 +49,9 @@ class Sgd : public Optimizer {
     return {"momentum"};
   }
 
-  void Prepare(StepScalars&) const override {}
+  void Prepare(uint64_t, UpdateScalars&) const override {}
 
-  absl::Status Update(Stream& stream, const StepScalars* step,
+  absl::Status Update(Stream& stream, const UpdateScalars* update,
                       std::span<const ParameterViews> parameters) const override {
     if (parameters.empty()) return absl::OkStatus();
     return VisitComputeType(parameters[0].value.dtype, [&]<typename T>() {
@@ -60,13 +60,13 @@ class Sgd : public Optimizer {
       };
       if (momentum_ == 0) {
         return UpdateEach(stream, parameters, /*slots=*/0, [&](const ParameterViews& p) {
-          return PlainStep<T>{step, p.learning_rate_multiplier, decay(p), p.gradient.as<T>(),
+          return PlainStep<T>{update, p.learning_rate_multiplier, decay(p), p.gradient.as<T>(),
                               p.value.as<T>()};
         });
       }
       const T momentum = static_cast<T>(momentum_);
       return UpdateEach(stream, parameters, /*slots=*/1, [&](const ParameterViews& p) {
-        return MomentumStep<T>{step,
+        return MomentumStep<T>{update,
                                p.learning_rate_multiplier,
                                decay(p),
                                momentum,

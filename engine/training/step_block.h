@@ -1,22 +1,30 @@
 // step_block.h: what a step keeps on the device beside tensors: scalars that go in, and what is
-// found on the way.  It lies in the net's arena as the plan's state "step" (net_trace.h), in front
-// of the metrics, so that one copy brings it up and one takes fault, gate and metrics down.
+// found on the way.  It lies in the net's arena as the plan's state "step" (net/net_trace.h), in
+// front of the metrics, so that one copy brings it up and one takes fault, report and metrics down.
 #pragma once
 
 #include "layers/layer.h"
 
 namespace gyre {
 
-// What the update gate found.
-struct GateReport {
+// What an optimizer needs of a step.
+struct UpdateScalars {
+  double learning_rate = 0;
+  double gradient_scale = 1;      // from clipping; optimizers multiply each gradient by it
+  double correction[2] = {0, 0};  // the optimizer's own (Adam: of its moments' bias)
+};
+
+// What clipping found.
+struct GradientReport {
   double norm = 0;          // of all gradients together, before clipping
   int64_t bad_bucket = -1;  // the first whose sum of squares is not finite
 };
 
 struct StepBlock {
-  StepScalars scalars;
+  BatchPosition position;
+  UpdateScalars update;
   Fault fault;
-  GateReport gate;
+  GradientReport gradients;
 };
 
 // Scratch that suffices to measure gradients of any length; SumSquares checks it.

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
+#include "engine/runtime/math.h"
 #include "engine/training/learning_rate_schedule.h"
 #include "engine/training/lint.h"
 
@@ -18,7 +21,7 @@ constexpr int kBatches = kMostStepsInFlight + 2;
 int64_t StepsOf(const TrainerConfig& config, int64_t samples) {
   if (config.has_steps()) return config.steps();
   const double steps = std::ceil(config.epochs() * static_cast<double>(samples) /
-                                 static_cast<double>(config.batch()));
+                                 static_cast<double>(SamplesAStep(config)));
   return std::max<int64_t>(1, static_cast<int64_t>(steps));
 }
 
@@ -43,6 +46,13 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
         trainer.source->Where(config, "batch"), config.batch(), data.train->size(),
         data.train->size()));
   }
+  if (config.accumulate() > data.train->size() / config.batch()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: %d batches of %d samples are more than the %d of data.train; lower accumulate to %d "
+        "or less",
+        trainer.source->Where(config, "accumulate"), config.accumulate(), config.batch(),
+        data.train->size(), data.train->size() / config.batch()));
+  }
   std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
   RETURN_IF_ERROR(run->Plan(net, primitives));
   run->warnings_ = Lint(trainer, net, *run->plan_);
@@ -61,7 +71,7 @@ Trainer::Trainer(const TrainerConfig& config, Device& device, CommunicationThrea
       data_(std::move(data)),
       optimizer_(NewOptimizer(config.optimizer())),
       total_steps_(StepsOf(config, data_.train->size())) {
-  const int64_t epoch = (data_.train->size() + config.batch() - 1) / config.batch();
+  const int64_t epoch = CeilDiv(data_.train->size(), SamplesAStep(config));
   test_every_ = config.has_evaluate_every() ? config.evaluate_every() : epoch;
   save_every_ = config.has_checkpoint_every() ? config.checkpoint_every() : epoch;
 }
@@ -123,7 +133,7 @@ std::string Trainer::DescribePlan() const {
       "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s allreduce)\n"
       "device memory: %d bytes for all nets, %d for gradients, %d for their allreduce\n"
       "host memory: %d bytes, pinned, for %d batches\n",
-      total_steps_, config_.batch(), communication_.size(), shape.local,
+      total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
       plan_->train->order.buckets.size(), gradients,
       AllreduceBytesSent(config_.distributed().allreduce(), static_cast<double>(gradients),
                          communication_.size()),
@@ -165,9 +175,7 @@ absl::Status Trainer::Loop() {
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
   while (state_->step() < total_steps_ && !stop_) {
-    if (const absl::Status status = StartStep(); !status.ok()) return FirstError(status);
-    // The step before it, which the device has been busy with meanwhile.
-    if (training_step_->in_flight() > 1) RETURN_IF_ERROR(FinishStep());
+    RETURN_IF_ERROR(RunStep());
     // First, so that what the test finds wrong costs no work.
     if (save_ || Due(save_every_)) RETURN_IF_ERROR(Save());
     // A run that stops has no time for it; the one that goes on makes up for it.
@@ -187,42 +195,60 @@ bool Trainer::Due(int64_t every) const {
   return state_->step() == total_steps_ || state_->step() % every == 0;
 }
 
-absl::Status Trainer::StartStep() {
-  ASSIGN_OR_RETURN(const Batch batch, loader_->Next());
-  StepScalars scalars;
-  scalars.step = static_cast<uint64_t>(state_->step());
-  scalars.first_sample = static_cast<uint64_t>(batch.first_position);
-  scalars.learning_rate = LearningRateAt(config_.learning_rate(), state_->step(), total_steps_);
-  state_->Advance();
-  in_flight_.push_back({batch, scalars.learning_rate, state_->step()});
-  const absl::Status started = training_step_->Start(batch, scalars);
-  if (const size_t nodes = training_step_->graph_nodes(); nodes > 0 && !told_) {
-    told_ = true;
-    state_->Say(absl::StrFormat("steps are replayed: graphs of %d nodes", nodes));
+absl::Status Trainer::RunStep() {
+  for (int64_t left = model_->plan().options.shape.accumulate; left > 0; --left) {
+    const absl::Status started = StartIteration(/*update=*/left == 1);
+    if (!started.ok()) return FirstError(started);
+    // The one before it, which the device has been busy with meanwhile.
+    if (training_step_->in_flight() > 1) RETURN_IF_ERROR(FinishIteration());
   }
-  if (!training_step_->refusal().ok() && !told_) {
-    told_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::StartIteration(bool update) {
+  ASSIGN_OR_RETURN(const Batch batch, loader_->Next());
+  const int64_t step = state_->step();
+  std::optional<double> learning_rate;
+  if (update) {
+    learning_rate = LearningRateAt(config_.learning_rate(), step, total_steps_);
+    state_->Advance();
+  }
+  in_flight_.push_back({batch, learning_rate, step + 1});
+  const absl::Status started = training_step_->Start(batch, step, learning_rate);
+  TellHowStepsRun();
+  return Annotate(started, absl::StrCat("step ", step + 1));
+}
+
+void Trainer::TellHowStepsRun() {
+  if (told_) return;
+  const size_t nodes = training_step_->graph_nodes();
+  const absl::Status& refusal = training_step_->refusal();
+  told_ = nodes > 0 || !refusal.ok();
+  if (nodes > 0) state_->Say(absl::StrFormat("steps are replayed: graphs of %d nodes", nodes));
+  if (!refusal.ok()) {
     state_->Say(
         absl::StrCat("warning: steps are launched piece by piece, which is slower, because the "
                      "device could not capture them: ",
-                     std::string(training_step_->refusal().message())));
+                     std::string(refusal.message())));
   }
-  return Annotate(started, absl::StrCat("step ", state_->step()));
 }
 
-absl::Status Trainer::FinishStep() {
-  const InFlight step = std::move(in_flight_.front());
+absl::Status Trainer::FinishIteration() {
+  const InFlight iteration = std::move(in_flight_.front());
   in_flight_.pop_front();
   RETURN_IF_ERROR(CollectReport());  // first: an error of this step must not hide that one
   const absl::StatusOr<Tensor> metrics = training_step_->Finish();
-  if (!metrics.ok()) return Annotate(metrics.status(), absl::StrCat("step ", step.step));
-  loader_->Release(step.batch);
-  SubmitReport(*metrics, step);
+  if (!metrics.ok()) return Annotate(metrics.status(), absl::StrCat("step ", iteration.step));
+  loader_->Release(iteration.batch);
+  metrics_.resize(static_cast<size_t>(metrics->elements()));
+  std::ranges::transform(metrics_, std::span(metrics->as<double>(), metrics_.size()),
+                         metrics_.begin(), std::plus());
+  if (iteration.learning_rate) SubmitReport(iteration);
   return absl::OkStatus();
 }
 
 absl::Status Trainer::FinishAll() {
-  while (training_step_->in_flight() > 0) RETURN_IF_ERROR(FinishStep());
+  while (training_step_->in_flight() > 0) RETURN_IF_ERROR(FinishIteration());
   return CollectReport();
 }
 
@@ -242,14 +268,13 @@ absl::Status Trainer::FirstError(const absl::Status& status) {
   return earlier.ok() ? status : earlier;
 }
 
-void Trainer::SubmitReport(const Tensor& metrics, const InFlight& step) {
+void Trainer::SubmitReport(const InFlight& last) {
   Report& report = report_.emplace();
-  const double* values = metrics.as<double>();
-  report.sums.assign(values, values + metrics.elements());
+  report.sums = std::exchange(metrics_, {});
   report.sums.push_back(asked_to_stop_ != nullptr && asked_to_stop_->load() ? 1 : 0);
   report.sums.push_back(asked_to_save_ != nullptr && asked_to_save_->exchange(false) ? 1 : 0);
-  report.learning_rate = step.learning_rate;
-  report.step = step.step;
+  report.learning_rate = *last.learning_rate;
+  report.step = last.step;
   report.ticket = communication_.Submit(
       "step metrics",
       {report.sums.data(), Shape({static_cast<int64_t>(report.sums.size())}), DType::kF64},

@@ -39,10 +39,11 @@ class Trainer {
   Trainer(const TrainerConfig& config, Device& device, CommunicationThread& communication,
           RunData data);
 
+  // An iteration.
   struct InFlight {
     Batch batch;
-    double learning_rate = 0;
-    int64_t step = 0;  // the number of steps done with it
+    std::optional<double> learning_rate;  // none: another batch of its step follows
+    int64_t step = 0;                     // the number of steps done with it
   };
 
   absl::Status Plan(const Parsed<NetConfig>& net, const Primitives& primitives);
@@ -50,11 +51,13 @@ class Trainer {
                      TrainingOptions& options);
   absl::Status CreateModel();
   absl::Status Loop();
-  absl::Status StartStep();
-  absl::Status FinishStep();
+  absl::Status RunStep();
+  absl::Status StartIteration(bool update);
+  absl::Status FinishIteration();
+  void TellHowStepsRun();
   absl::Status FinishAll();
   absl::Status FirstError(const absl::Status& status);
-  void SubmitReport(const Tensor& metrics, const InFlight& step);
+  void SubmitReport(const InFlight& last);
   absl::Status CollectReport();
   absl::Status Test();
   absl::Status Save();
@@ -81,6 +84,7 @@ class Trainer {
   bool stop_ = false, save_ = false;  // some rank was asked to
   bool told_ = false;                 // whether steps are replayed
   std::deque<InFlight> in_flight_;    // as training_step_ has them
+  std::vector<double> metrics_;       // {sum, count} each, of a step's iterations that are finished
   // The report of the latest step finished travels while the next one runs.
   struct Report {
     std::vector<double>

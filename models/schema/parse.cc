@@ -19,7 +19,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 #include "models/schema/blocks.h"
-#include "models/schema/diagnose.h"
+#include "models/schema/syntax_error.h"
 #include "models/schema/overrides.h"
 #include "models/schema/validate.h"
 
@@ -154,7 +154,7 @@ absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::strin
   parser.RecordErrorsTo(&error);
   google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
   if (!parser.Parse(&input, message.get())) {
-    absl::Status status = Diagnose(text, file, *Config::descriptor());
+    absl::Status status = FindSyntaxError(text, file, *Config::descriptor());
     return status.ok() ? error.status() : status;
   }
 

@@ -175,6 +175,7 @@ constexpr Range kRanges[] = {
     {"learning_rate.cosine.final", Range::kAtLeast, 0},
     {"batch", Range::kAtLeast, 1},
     {"test_batch", Range::kAtLeast, 1},
+    {"accumulate", Range::kAtLeast, 1},
     {"epochs", Range::kAbove, 0, 1e9},  // times the samples of any data set: less than 2^63
     {"steps", Range::kAtLeast, 1},
     {"evaluate_every", Range::kAtLeast, 1},

@@ -15,9 +15,9 @@
 #include "distributed/device_reduction.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/primitives/cuda/library.h"
-#include "engine/training/net_kernels.h"
+#include "engine/training/net/net_kernels.h"
 #include "engine/training/optimizer.h"
-#include "engine/training/step/update_gate.h"
+#include "engine/training/step/gradient_clipping.h"
 #include "layers/factory.h"
 #include "tests/cuda/cuda_device_fixture.h"
 #include "tests/cuda/fake_cublaslt.h"
@@ -169,14 +169,14 @@ class KernelsTest : public CudaDeviceTest {
       gradients.push_back(
           {frozen ? nullptr : Memory(state.size_bytes()), state.shape, state.dtype});
     }
-    const auto* step = static_cast<const StepScalars*>(Memory(sizeof(StepScalars)));
+    const auto* position = static_cast<const BatchPosition*>(Memory(sizeof(BatchPosition)));
     auto* fault = static_cast<Fault*>(Memory(sizeof(Fault)));
     for (int phase = 0; phase < spec.forward_phases; ++phase) {
-      RETURN_IF_ERROR(layer->Forward({*stream_, states, {}, step, fault, /*layer=*/0, phase}));
+      RETURN_IF_ERROR(layer->Forward({*stream_, states, {}, position, fault, /*layer=*/0, phase}));
     }
     if (!train) return absl::OkStatus();
     for (int phase = 0; phase < spec.backward_phases; ++phase) {
-      RETURN_IF_ERROR(layer->Backward({*stream_, states, gradients, step, fault, 0, phase}));
+      RETURN_IF_ERROR(layer->Backward({*stream_, states, gradients, position, fault, 0, phase}));
     }
     return absl::OkStatus();
   }
@@ -207,7 +207,8 @@ class KernelsTest : public CudaDeviceTest {
     const ParameterViews parameter = {.value = MakeTensor(shape, dtype),
                                       .gradient = MakeTensor(shape, gradient_dtype),
                                       .slots = slots};
-    return optimizer.Update(*stream_, static_cast<const StepScalars*>(Memory(sizeof(StepScalars))),
+    return optimizer.Update(*stream_,
+                            static_cast<const UpdateScalars*>(Memory(sizeof(UpdateScalars))),
                             {&parameter, 1});
   }
 
@@ -243,9 +244,9 @@ class KernelsTest : public CudaDeviceTest {
                                  static_cast<DeviceMeasure*>(Memory(sizeof(DeviceMeasure))))
                       .ok());
     }
-    EXPECT_TRUE(OpenGate(*stream_, static_cast<double*>(Memory(8)), 1, 2.0,
-                         static_cast<StepScalars*>(Memory(sizeof(StepScalars))),
-                         static_cast<GateReport*>(Memory(sizeof(GateReport))))
+    EXPECT_TRUE(ClipGradients(*stream_, static_cast<double*>(Memory(8)), 1, 2.0,
+                              static_cast<UpdateScalars*>(Memory(sizeof(UpdateScalars))),
+                              static_cast<GradientReport*>(Memory(sizeof(GradientReport))))
                     .ok());
   }
 

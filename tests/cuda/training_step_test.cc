@@ -93,11 +93,7 @@ class Rank {
     batch_.samples.resize(static_cast<size_t>(batch_.arrays[0].shape[0]));
   }
 
-  absl::Status Start() {
-    StepScalars scalars;
-    scalars.step = steps_++;
-    return step_->Start(batch_, scalars);
-  }
+  absl::Status Start() { return step_->Start(batch_, steps_++, /*learning_rate=*/0); }
   absl::Status Finish() { return step_->Finish().status(); }
   const TrainingStep& step() const { return *step_; }
   int buckets() const { return static_cast<int>(model_->plan().train->order.buckets.size()); }
@@ -112,7 +108,7 @@ class Rank {
   Buffer batch_memory_;
   Batch batch_;
   std::unique_ptr<TrainingStep> step_;
-  uint64_t steps_ = 0;
+  int64_t steps_ = 0;
 };
 
 std::unique_ptr<CommunicationThread> Communication(std::unique_ptr<Communicator> communicator) {

@@ -23,13 +23,15 @@ struct Case {
   const char* name;
   std::string (*net)(const SyntheticData&);
   const char* optimizer;
+  const char* more = "";
 };
 
 class Determinism : public testing::TestWithParam<Case> {
  protected:
   Determinism() {
-    WriteTrainer(folder_ / "", GetParam().net(kData),
-                 {.optimizer = GetParam().optimizer, .rest = kLength});
+    WriteTrainer(
+        folder_ / "", GetParam().net(kData),
+        {.optimizer = GetParam().optimizer, .rest = absl::StrCat(kLength, GetParam().more)});
   }
   TrainingFolder folder_{kData, kTestSamples};
 };
@@ -39,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"ConvSgd", ConvNetText, "sgd { momentum: 0.9 } weight_decay: 0.001"},
                     Case{"ConvAdam", ConvNetText, "adam {} clip_norm: 0.5"},
                     Case{"MlpNesterov", MlpNetText, "sgd { momentum: 0.8 nesterov: true }"},
-                    Case{"MlpAdam", MlpNetText, "adam {}"}),
+                    Case{"MlpAdamAccumulated", MlpNetText, "adam {}", " accumulate: 3"}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(Determinism, SameCommandSameBits) {

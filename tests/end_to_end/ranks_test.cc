@@ -81,6 +81,33 @@ TEST_P(Ranks, IgnoredLabels) {
       20, kF64Bound);
 }
 
+// Several batches make the step of one as large, and a resumed run the bits of a straight one.
+TEST(Accumulate, EqualsTheLargerBatch) {
+  const TrainingFolder folder(kData, kTestSamples);
+  WriteTrainer(folder / "", ConvNetText(kData),
+               {.optimizer = "adam {} clip_norm: 0.5",
+                .rest = "batch: 18 test_batch: 7 evaluate_every: 10 precision: F64 "
+                        "distributed { bucket_bytes: 300 }"});
+  folder.Digest("large", {"--steps=50"});
+  for (const int ranks : {1, 2, 3}) {
+    const std::string out = absl::StrCat(ranks), parts = absl::StrCat("parts", ranks);
+    const std::vector<std::string> small = {"--batch=6", "--set=accumulate=3"};
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.end(), small.begin(), small.end());
+      return more;
+    };
+    const std::string straight = folder.Digest(out, with({"--steps=50"}), {.ranks = ranks});
+    for (const char* key : {"loss", "learning_rate", "test_loss", "test_accuracy"}) {
+      EXPECT_LE(LargestRelativeDifference(folder.Metrics(out, key), folder.Metrics("large", key)),
+                kF64Bound)
+          << key << " on " << ranks << " ranks";
+    }
+    folder.Digest(parts, with({"--steps=23"}), {.ranks = ranks});
+    EXPECT_EQ(folder.Digest(parts, with({"--steps=50", "--resume=latest"}), {.ranks = ranks}),
+              straight);
+  }
+}
+
 // Clipping must be at work where the other tests rely on it.
 TEST(Clipping, ChangesWeights) {
   const TrainingFolder folder(kData, kTestSamples);

@@ -50,6 +50,30 @@ TEST_F(Weights, EvaluateAlikeFromEveryPlace) {
                                                  folder_.Metrics("out", "test_accuracy").back())));
 }
 
+// evaluate makes batch_norm part of the layers ahead of it.
+TEST(Folded, EvaluatesAsTrainingSaw) {
+  const TrainingFolder folder(kData);
+  WriteTrainer(folder / "", R"(
+    name: "folded"
+    input { name: "image" dims: [12, 12, 1] }
+    input { name: "label" type: LABEL }
+    layer { name: "conv" conv2d { filters: 4 kernel: 3 use_bias: false } }
+    layer { name: "norm" batch_norm {} }
+    layer { name: "relu" relu {} }
+    layer { name: "twice" conv2d { filters: 4 kernel: 3 padding: 1 } }
+    layer { name: "norm2" batch_norm {} }
+    layer { name: "sum" input: ["norm2", "relu"] add {} }
+    layer { name: "norm3" batch_norm {} }
+    layer { name: "flat" flatten {} }
+    layer { name: "fc" dense { outputs: 10 } }
+    layer { name: "norm4" batch_norm {} }
+    layer { name: "loss" input: ["norm4", "label"] softmax_cross_entropy {} })",
+               {.rest = "batch: 8 test_batch: 10 evaluate_every: 20 steps: 20 precision: F64"});
+  folder.Digest("out");
+  EXPECT_EQ(folder.Evaluate(folder / "out"),
+            absl::StrFormat("test loss %.6f\n", folder.Metrics("out", "test_loss").back()));
+}
+
 TEST_F(Weights, ExportIsDeterministicAndComplete) {
   const std::string path = Export("out", "a.safetensors");
   EXPECT_EQ(ReadBytes(path), ReadBytes(Export("out", "b.safetensors")));

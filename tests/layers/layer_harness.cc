@@ -75,12 +75,10 @@ class Rank {
       RETURN_IF_ERROR(states_[i].Allocate(device_, *stream_, spec_.states[i].size_bytes()));
       RETURN_IF_ERROR(gradients_[i].Allocate(device_, *stream_, spec_.states[i].size_bytes()));
     }
-    RETURN_IF_ERROR(step_.Allocate(device_, *stream_, sizeof(StepScalars)));
-    StepScalars scalars;
-    scalars.step = options_.step;
-    scalars.first_sample = first_sample;
-    std::memcpy(step_.host(), &scalars, sizeof(scalars));
-    RETURN_IF_ERROR(step_.Upload());
+    RETURN_IF_ERROR(position_.Allocate(device_, *stream_, sizeof(BatchPosition)));
+    const BatchPosition position{options_.step, first_sample};
+    std::memcpy(position_.host(), &position, sizeof(position));
+    RETURN_IF_ERROR(position_.Upload());
     RETURN_IF_ERROR(fault_.Allocate(device_, *stream_, sizeof(Fault)));  // poison is kNone
     for (size_t i = 0; i < inputs_; ++i) {
       RETURN_IF_ERROR(State(i).Write(ToBytes(local.inputs[i].values, spec_.states[i].dtype)));
@@ -267,7 +265,7 @@ class Rank {
       ASSIGN_OR_RETURN(gradient_before[i], gradients_[i].Read());
     }
     RETURN_IF_ERROR(run(LayerContext{
-        *stream_, states, bound_gradients, static_cast<const StepScalars*>(step_.device()),
+        *stream_, states, bound_gradients, static_cast<const BatchPosition*>(position_.device()),
         static_cast<Fault*>(fault_.device()), /*layer=*/7, phase, recompute}));
     RETURN_IF_ERROR(stream_->Synchronize());
     for (size_t i = 0; i < count; ++i) {
@@ -283,6 +281,31 @@ class Rank {
         return absl::InternalError("the gradient of " + spec_.states[i].name + " was written");
       }
     }
+    const bool complete = gradients && phase + 1 == spec_.backward_phases;
+    for (size_t i = 0; complete && i < count; ++i) {
+      if (HasGradient(i)) RETURN_IF_ERROR(CheckUntouchedRows(i));
+    }
+    return absl::OkStatus();
+  }
+
+  // The rows of a gradient that the layer says it does not touch are 0, to the bit.
+  absl::Status CheckUntouchedRows(size_t i) {
+    const StateSpec& state = spec_.states[i];
+    if (state.touched_rows < 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, Gradient(i).Read());
+    ASSIGN_OR_RETURN(const std::vector<std::byte> touched,
+                     State(static_cast<size_t>(state.touched_rows)).Read());
+    const size_t row_bytes = bytes.size() / static_cast<size_t>(state.shape[0]);
+    for (int64_t row = 0; row < state.shape[0]; ++row) {
+      const std::span<const int32_t> rows(reinterpret_cast<const int32_t*>(touched.data()),
+                                          touched.size() / sizeof(int32_t));
+      const auto at = std::span(bytes).subspan(static_cast<size_t>(row) * row_bytes, row_bytes);
+      const bool zero = std::ranges::all_of(at, [](std::byte b) { return b == std::byte{0}; });
+      if (!zero && std::ranges::count(rows, static_cast<int32_t>(row)) == 0) {
+        return absl::InternalError(
+            absl::StrCat("row ", row, " of the gradient of ", state.name, " is not 0"));
+      }
+    }
     return absl::OkStatus();
   }
 
@@ -296,7 +319,7 @@ class Rank {
   std::vector<size_t> owner_;   // for each state, the one whose memory it shares
   std::vector<size_t> offset_;  // and from which byte on
   std::vector<Slot> states_, gradients_;
-  Slot step_, fault_;
+  Slot position_, fault_;
 };
 
 using Ranks = std::vector<std::unique_ptr<Rank>>;

@@ -117,12 +117,9 @@ void Train(CommunicationThread& communication, const Meet& meet) {
   Batch batch{.arrays = {{images.data(), input.shape, DType::kF32},
                          {labels.data(), Shape({input.shape[0]}), DType::kI32}}};
   batch.samples.resize(labels.size());
-  const auto run = [&](uint64_t first, uint64_t last) {
-    for (uint64_t s = first; s < last; ++s) {
-      StepScalars scalars;
-      scalars.step = s;
-      scalars.learning_rate = 1e-3;
-      ASSERT_TRUE(step->Start(batch, scalars).ok());
+  const auto run = [&](int64_t first, int64_t last) {
+    for (int64_t s = first; s < last; ++s) {
+      ASSERT_TRUE(step->Start(batch, s, /*learning_rate=*/1e-3).ok());
       ASSERT_TRUE(step->Finish().ok());
     }
   };

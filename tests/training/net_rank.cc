@@ -65,10 +65,7 @@ void NetRank::MakeBatch(DType dtype) {
 }
 
 std::vector<Metric> NetRank::Forward(const Net::SumStatistic& sum) {
-  StepScalars scalars;
-  scalars.step = 3;
-  scalars.first_sample = static_cast<uint64_t>(share_.first);
-  buffer_->Set(scalars);
+  buffer_->Set({.step = 3, .first_sample = static_cast<uint64_t>(share_.first)}, {});
   EXPECT_TRUE(buffer_->Upload(*stream_).ok());
   EXPECT_TRUE(upload_->Start(/*lane=*/0, batch_, *stream_).ok());
   const absl::Status status = net().Forward(*stream_, sum);

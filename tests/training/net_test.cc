@@ -1,6 +1,6 @@
 // Whole nets: memory shared between values, work that one layer does for another, sums over several
 // consumers, statistics over ranks, and the same bits on a device with memory of its own.
-#include "engine/training/net.h"
+#include "engine/training/net/net.h"
 
 #include <gtest/gtest.h>
 
@@ -245,11 +245,11 @@ TEST(NetTest, PartsAreViewsAndSoAreTheirGradients) {
         << c.part;
   }
   const auto gradient = [&](const char* name) {
-    return plan.memory.placements[plan.trace.value_gradients[index(name)]].offset;
+    return plan.memory.placements[plan.trace.gradients.values[index(name)]].offset;
   };
   EXPECT_EQ(gradient("parts"), gradient("sequence"));
   EXPECT_EQ(gradient("parts:2") - gradient("sequence"), 6 * 5 * 4 * sizeof(double));
-  EXPECT_EQ(plan.trace.value_gradients[index("parts:1")], -1);
+  EXPECT_EQ(plan.trace.gradients.values[index("parts:1")], -1);
 }
 
 // An output put over one input must not spoil another that overlaps it.

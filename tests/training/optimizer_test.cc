@@ -40,7 +40,7 @@ class Parameter {
         elements_(value.size()),
         multipliers_(multipliers),
         stream_(*device.NewStream()),
-        scalars_(NewBuffer(device, sizeof(StepScalars))),
+        scalars_(NewBuffer(device, sizeof(UpdateScalars))),
         value_(NewBuffer(device, elements_ * sizeof(T))),
         gradient_(NewBuffer(device, elements_ * sizeof(T))) {
     Upload(value_, value);
@@ -56,11 +56,9 @@ class Parameter {
   static void ApplyTogether(const std::vector<Parameter*>& parameters,
                             const std::vector<std::vector<double>>& gradients, const Step& step) {
     Parameter& first = *parameters[0];
-    StepScalars scalars;
-    scalars.step = first.steps_++;
-    scalars.learning_rate = step.learning_rate;
-    scalars.gradient_scale = step.gradient_scale;
-    first.optimizer_.Prepare(scalars);
+    UpdateScalars scalars{.learning_rate = step.learning_rate,
+                          .gradient_scale = step.gradient_scale};
+    first.optimizer_.Prepare(first.steps_++, scalars);
     ASSERT_TRUE(first.stream_->Copy(first.scalars_.data(), &scalars, sizeof(scalars)).ok());
     std::vector<std::vector<Tensor>> slots(parameters.size());
     std::vector<ParameterViews> views;
@@ -72,7 +70,7 @@ class Parameter {
                        p.multipliers_.learning_rate, p.multipliers_.decay});
     }
     const absl::Status status = first.optimizer_.Update(
-        *first.stream_, reinterpret_cast<const StepScalars*>(first.scalars_.data()), views);
+        *first.stream_, reinterpret_cast<const UpdateScalars*>(first.scalars_.data()), views);
     ASSERT_TRUE(status.ok()) << status;
     ASSERT_TRUE(first.stream_->Synchronize().ok());
   }
@@ -371,17 +369,14 @@ TEST(Optimizer, SlotNames) {
 
 TEST(Optimizer, AdamPreparesItsBiasCorrections) {
   const std::unique_ptr<Optimizer> adam = NewOptimizer(Config("adam { beta1: 0.5 beta2: 0 }"));
-  StepScalars scalars;
-  scalars.learning_rate = 3;
-  adam->Prepare(scalars);
-  EXPECT_EQ(scalars.optimizer[0], 0.5);
-  EXPECT_EQ(scalars.optimizer[1], 1);
-  scalars.step = 2;
-  adam->Prepare(scalars);
-  EXPECT_EQ(scalars.optimizer[0], 0.875);
-  scalars.step = uint64_t{1} << 40;
-  adam->Prepare(scalars);
-  EXPECT_EQ(scalars.optimizer[0], 1);
+  UpdateScalars scalars{.learning_rate = 3};
+  adam->Prepare(0, scalars);
+  EXPECT_EQ(scalars.correction[0], 0.5);
+  EXPECT_EQ(scalars.correction[1], 1);
+  adam->Prepare(2, scalars);
+  EXPECT_EQ(scalars.correction[0], 0.875);
+  adam->Prepare(uint64_t{1} << 40, scalars);
+  EXPECT_EQ(scalars.correction[0], 1);
   EXPECT_EQ(scalars.learning_rate, 3);
 }
 

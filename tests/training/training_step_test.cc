@@ -1,5 +1,5 @@
 // Training steps on a device that reports late: random delays in every stream change no bit, with
-// the update gate open and shut, on one rank and on ranks as threads.
+// and without clipping, on one rank and on ranks as threads.
 #include "engine/training/step/training_step.h"
 
 #include <gtest/gtest.h>
@@ -50,13 +50,17 @@ Feed RandomValues(const NetConfig& net) {
 }
 
 absl::StatusOr<ModelPlan> Plan(const Parsed<NetConfig>& net, DeviceKind device, int rank, int ranks,
-                               DType dtype, const Primitives& primitives) {
-  return PlanModel(
-      net, {.shape = {.global = kBatch, .rank = rank, .ranks = ranks, .compute = dtype, .seed = 3},
-            .slots = NewOptimizer(Momentum())->slot_names(),
-            .bucket_bytes = 64,
-            .feed = FeedOn(device, RandomValues(*net.message)),
-            .primitives = &primitives});
+                               DType dtype, const Primitives& primitives, int64_t accumulate = 1) {
+  return PlanModel(net, {.shape = {.global = kBatch,
+                                   .rank = rank,
+                                   .ranks = ranks,
+                                   .accumulate = accumulate,
+                                   .compute = dtype,
+                                   .seed = 3},
+                         .slots = NewOptimizer(Momentum())->slot_names(),
+                         .bucket_bytes = 64,
+                         .feed = FeedOn(device, RandomValues(*net.message)),
+                         .primitives = &primitives});
 }
 
 struct Outcome {
@@ -68,13 +72,14 @@ struct Outcome {
 // Trains a few steps on one rank of `communication`; `poison` puts a NaN where the last of a window
 // is its maximum.
 Outcome Train(CommunicationThread& communication, Device* device, const Primitives& primitives,
-              DType dtype, std::optional<double> clip_norm, bool poison = false) {
+              DType dtype, std::optional<double> clip_norm, bool poison = false,
+              int64_t accumulate = 1) {
   Outcome outcome;
   const auto net = ParseNetText(kNet, "test.textproto");
   EXPECT_TRUE(net.ok()) << net.status();
   const auto optimizer = NewOptimizer(Momentum());
-  auto plan =
-      Plan(*net, device->kind(), communication.rank(), communication.size(), dtype, primitives);
+  auto plan = Plan(*net, device->kind(), communication.rank(), communication.size(), dtype,
+                   primitives, accumulate);
   EXPECT_TRUE(plan.ok()) << plan.status();
   const auto stream = *device->NewStream();
   const auto model = *Model::Create(*std::move(plan), *device, *stream);
@@ -102,17 +107,15 @@ Outcome Train(CommunicationThread& communication, Device* device, const Primitiv
   if (to.dtype == DType::kU8) std::ranges::copy(images, to.as<uint8_t>());
   if (to.dtype == DType::kF64) std::ranges::transform(images, to.as<double>(), value);
   if (to.dtype == DType::kF32) std::ranges::transform(images, to.as<float>(), value);
-  batch.first_position = share.first;
   // After the batch: steps in flight end before its memory does.
   const auto step =
       *TrainingStep::Create(*model, *optimizer, clip_norm, *device, *stream, communication);
-  for (int s = 0; s < kSteps; ++s) {
-    StepScalars scalars;
-    scalars.step = static_cast<uint64_t>(s);
-    scalars.first_sample = static_cast<uint64_t>(s * kBatch + share.first);
-    scalars.learning_rate = 0.1;
-    EXPECT_TRUE(step->Start(batch, scalars).ok());
-    const bool last = s + 1 == kSteps;
+  for (int64_t i = 0; i < kSteps * accumulate; ++i) {
+    batch.first_position = i * kBatch + share.first;
+    const bool update = (i + 1) % accumulate == 0;
+    EXPECT_TRUE(
+        step->Start(batch, i / accumulate, update ? std::optional(0.1) : std::nullopt).ok());
+    const bool last = i + 1 == kSteps * accumulate;
     while (step->in_flight() == kMostStepsInFlight || (last && step->in_flight() > 0)) {
       const absl::StatusOr<Tensor> metrics = step->Finish();
       outcome.status = metrics.status();
@@ -133,7 +136,7 @@ using MakeDevice = std::function<std::unique_ptr<Device>(int rank)>;
 // in_place: gradients are summed in device memory instead of through pinned copies.
 std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
                                 std::optional<double> clip_norm, int poisoned_rank = -1,
-                                bool in_place = false) {
+                                bool in_place = false, int64_t accumulate = 1) {
   auto communicators = NewThreadCommunicators(ranks, 20'000);
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
@@ -149,7 +152,7 @@ std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
         EXPECT_TRUE(communication->UseDevice(*device).ok());
       }
       outcomes[r] = Train(*communication, device.get(), Primitives(device->kind(), 1), dtype,
-                          clip_norm, r == poisoned_rank);
+                          clip_norm, r == poisoned_rank, accumulate);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -200,6 +203,21 @@ TEST(TrainingStep, DelaysInStreamsChangeNoBits) {
         EXPECT_EQ(outcome.digest, expected.digest) << "seed " << seed;
         EXPECT_EQ(outcome.loss, expected.loss);
       }
+    }
+  }
+}
+
+// The gradients lie in device memory from one batch to the next, and each lane has two graphs.
+TEST(TrainingStep, DelaysChangeNoBitsOfASumOverBatches) {
+  const auto train = [](int ranks, const MakeDevice& make) {
+    return TrainRanks(ranks, make, DType::kF32, /*clip_norm=*/0.5, /*poisoned_rank=*/-1,
+                      /*in_place=*/false, /*accumulate=*/3)[0];
+  };
+  for (const int ranks : {1, 2}) {
+    const Outcome expected = train(ranks, Cpu);
+    ASSERT_TRUE(expected.status.ok()) << expected.status;
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+      EXPECT_EQ(train(ranks, Sim(seed)).digest, expected.digest) << ranks << " ranks, " << seed;
     }
   }
 }

@@ -1,6 +1,6 @@
 #include "engine/training/step/evaluation.h"
 
-#include "engine/training/net_kernels.h"
+#include "engine/training/net/net_kernels.h"
 #include "engine/training/step/input_upload.h"
 #include "engine/training/step/step_buffer.h"
 
@@ -36,9 +36,7 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
   const Net::SumStatistic sum = StatisticSummer(communication);
   for (int64_t b = 0; b < batches; ++b) {
     ASSIGN_OR_RETURN(const Batch batch, loader->Next());
-    StepScalars scalars;
-    scalars.first_sample = static_cast<uint64_t>(batch.first_position);
-    buffer.Set(scalars);
+    buffer.Set({.first_sample = static_cast<uint64_t>(batch.first_position)}, {});
     RETURN_IF_ERROR(buffer.Upload(stream));
     RETURN_IF_ERROR(upload.Start(/*lane=*/0, batch, stream));
     RETURN_IF_ERROR(upload.Deliver(/*lane=*/0, stream));

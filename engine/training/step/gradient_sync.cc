@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/training/step/update_gate.h"
+#include "engine/training/step/gradient_clipping.h"
 
 namespace gyre {
 namespace {

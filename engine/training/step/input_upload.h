@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/data/batch.h"
-#include "engine/training/net.h"
+#include "engine/training/net/net.h"
 
 namespace gyre {
 

@@ -45,8 +45,8 @@ absl::StatusOr<StepBuffer> StepBuffer::Create(Device& device, const Net& net) {
   return buffer;
 }
 
-void StepBuffer::Set(const StepScalars& scalars) {
-  new (up()) StepBlock{.scalars = scalars, .fault = {}, .gate = {}};
+void StepBuffer::Set(const BatchPosition& position, const UpdateScalars& update) {
+  new (up()) StepBlock{.position = position, .update = update, .fault = {}, .gradients = {}};
 }
 
 absl::Status StepBuffer::Upload(Stream& stream) const {
@@ -58,7 +58,7 @@ absl::Status StepBuffer::Download(Stream& stream) const {
   return stream.Copy(&down()->fault, &net_->step_block()->fault, BlockBytes(*net_) - first);
 }
 
-GateReport StepBuffer::gate() const { return down()->gate; }
+GradientReport StepBuffer::gradients() const { return down()->gradients; }
 
 Tensor StepBuffer::metrics() const {
   Tensor metrics = net_->metrics();

@@ -1,10 +1,10 @@
 // step_buffer.h: the host's side of a step's block: scalars, and what pixels stand for, that go in;
-// fault, the gate's report and metrics that come out.
+// fault, clipping's report and metrics that come out.
 #pragma once
 
 #include "engine/data/batch.h"
 #include "engine/runtime/device/buffer.h"
-#include "engine/training/net.h"
+#include "engine/training/net/net.h"
 
 namespace gyre {
 
@@ -15,7 +15,7 @@ class StepBuffer {
   static absl::StatusOr<StepBuffer> Create(Device& device, const Net& net);
 
   // What Upload will copy.  The step that used the buffer before must be over.
-  void Set(const StepScalars& scalars);
+  void Set(const BatchPosition& position, const UpdateScalars& update);
   // Enqueues the upload of the scalars, what pixels stand for, and a cleared fault and report.
   absl::Status Upload(Stream& stream) const;
   // Enqueues the download of fault, report and metrics.
@@ -23,7 +23,7 @@ class StepBuffer {
 
   // After the stream has passed Download: F64 {sum, count} for each of MetricsOf.
   Tensor metrics() const;
-  GateReport gate() const;
+  GradientReport gradients() const;
   // Errors: InvalidArgument naming layer, sample of the data set and cause, if a kernel raised a
   // fault.  `batch` is the one that was uploaded.
   absl::Status CheckFault(const Batch& batch) const;

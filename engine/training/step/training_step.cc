@@ -1,7 +1,8 @@
 #include "engine/training/step/training_step.h"
 
 #include "absl/strings/str_cat.h"
-#include "engine/training/step/update_gate.h"
+#include "engine/training/net/net_kernels.h"
+#include "engine/training/step/gradient_clipping.h"
 
 namespace gyre {
 
@@ -20,27 +21,35 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
                                                      net.sums(), net.sums_scratch()));
   for (int index = 0; index < kMostStepsInFlight; ++index) {
     ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
-    Lane& lane =
-        step->lanes_.emplace_back(Lane{.buffer = std::move(buffer), .done = {}, .work = {}});
+    Lane& lane = step->lanes_.emplace_back(
+        Lane{.buffer = std::move(buffer), .done = {}, .accumulate = {}, .update = {}});
     ASSIGN_OR_RETURN(lane.done, device.NewEvent());
-    lane.work = std::make_unique<StepGraph>(
-        stream,
-        [self = step.get(), index](const StepGraph::Between& between) {
-          return self->Enqueue(index, between);
-        },
-        replay);
+    const auto graph = [&, self = step.get()](bool update) {
+      return std::make_unique<StepGraph>(
+          stream,
+          [self, index, update](const StepGraph::Between& between) {
+            return self->Enqueue(index, update, between);
+          },
+          replay);
+    };
+    lane.accumulate = graph(false);
+    lane.update = graph(true);
   }
   return step;
 }
 
-absl::Status TrainingStep::Start(const Batch& batch, StepScalars scalars) {
+absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
+                                 std::optional<double> learning_rate) {
   GYRE_CHECK(in_flight_ < kMostStepsInFlight);
+  GYRE_CHECK(learning_rate.has_value() || model_.plan().options.shape.accumulate > 1);
   Lane& lane = lanes_[next_];
-  optimizer_.Prepare(scalars);
-  lane.buffer.Set(scalars);
+  const auto number = static_cast<uint64_t>(step);
+  UpdateScalars update{.learning_rate = learning_rate.value_or(0)};
+  optimizer_.Prepare(number, update);
+  lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, update);
   lane.batch = batch;
   RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
-  RETURN_IF_ERROR(lane.work->Run());
+  RETURN_IF_ERROR((learning_rate ? lane.update : lane.accumulate)->Run());
   RETURN_IF_ERROR(stream_.Record(*lane.done));
   next_ = (next_ + 1) % kMostStepsInFlight;
   ++in_flight_;
@@ -54,13 +63,13 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
   RETURN_IF_ERROR(lane.done->Synchronize());
   // A bad label explains a bad gradient, so it is looked at first.
   RETURN_IF_ERROR(Annotate(lane.buffer.CheckFault(lane.batch), "training data"));
-  const GateReport gate = lane.buffer.gate();
-  if (gate.bad_bucket >= 0) return NotFinite(gate.bad_bucket);
+  const GradientReport report = lane.buffer.gradients();
+  if (report.bad_bucket >= 0) return NotFinite(report.bad_bucket);
   return lane.buffer.metrics();
 }
 
-// Everything of a step that is the same each time.
-absl::Status TrainingStep::Enqueue(int index, const StepGraph::Between& between) {
+// Everything of an iteration that is the same each time.
+absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Between& between) {
   const Net& net = model_.train();
   const StepBuffer& buffer = lanes_[index].buffer;
   RETURN_IF_ERROR(buffer.Upload(stream_));
@@ -73,15 +82,16 @@ absl::Status TrainingStep::Enqueue(int index, const StepGraph::Between& between)
   };
   RETURN_IF_ERROR(net.Forward(stream_, sum));
   RETURN_IF_ERROR(net.Backward(stream_, sum, [&](int bucket) {
+    if (!update) return absl::OkStatus();
     if (sync_->on_stream()) return sync_->Start(bucket, stream_);
     return between([this, bucket] { return sync_->Start(bucket, stream_); });
   }));
-  RETURN_IF_ERROR(Update(between));
+  if (update) RETURN_IF_ERROR(Update(between));
   return buffer.Download(stream_);
 }
 
-// The update gate: without clipping each bucket is updated as soon as its sum arrives; with it, the
-// norm needs them all first.
+// Without clipping each bucket is updated as soon as its sum arrives; with it, the norm needs them
+// all first.
 absl::Status TrainingStep::Update(const StepGraph::Between& between) {
   StepBlock* const block = model_.train().step_block();
   for (int b = 0; b < sync_->buckets(); ++b) {
@@ -90,8 +100,8 @@ absl::Status TrainingStep::Update(const StepGraph::Between& between) {
     }
     if (!clip_norm_.has_value()) RETURN_IF_ERROR(UpdateBucket(b));
   }
-  RETURN_IF_ERROR(OpenGate(stream_, sync_->sums(), sync_->buckets(), clip_norm_, &block->scalars,
-                           &block->gate));
+  RETURN_IF_ERROR(ClipGradients(stream_, sync_->sums(), sync_->buckets(), clip_norm_,
+                                &block->update, &block->gradients));
   if (!clip_norm_.has_value()) return absl::OkStatus();
   for (int b = 0; b < sync_->buckets(); ++b) RETURN_IF_ERROR(UpdateBucket(b));
   return absl::OkStatus();
@@ -119,7 +129,10 @@ absl::Status TrainingStep::UpdateBucket(int bucket) {
                      .learning_rate_multiplier = spec.learning_rate_multiplier,
                      .decay_multiplier = spec.decay_multiplier});
   }
-  return optimizer_.Update(stream_, &net.step_block()->scalars, views);
+  RETURN_IF_ERROR(optimizer_.Update(stream_, &net.step_block()->update, views));
+  // The next step's batches add to it.
+  const bool accumulates = model_.plan().options.shape.accumulate > 1;
+  return accumulates ? Fill(stream_, 0, net.bucket(bucket)) : absl::OkStatus();
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {

@@ -1,9 +1,11 @@
 // training_step.h: one iteration of training, as the data travels: upload, forward, backward with
-// each bucket's reduction under the rest of it, the update gate, the optimizer.
+// each bucket's reduction under the rest of it, clipping, the optimizer.
 //
-// A step is enqueued whole, and its result is looked at later, so that a device never waits for the
-// host; from the third step of a lane on it is replayed.  Steps take turns between two lanes, each
-// with memory of its own for what comes in and goes out.  Used by the thread that made it.
+// An iteration is enqueued whole, and its result is looked at later, so that a device never waits
+// for the host; from the third of a lane on it is replayed.  They take turns between two lanes,
+// each with memory of its own for what comes in and goes out.  A step is one iteration, or as many
+// as RunShape::accumulate says: all add to the gradients, and the last of them sums these over the
+// ranks and updates.  Used by the thread that made it.
 #pragma once
 
 #include <memory>
@@ -32,18 +34,18 @@ class TrainingStep {
       Device& device, Stream& stream, CommunicationThread& communication, bool replay = true);
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
-  // Enqueues a step; with several ranks it returns once all buckets' sums have come.  The batch's
-  // memory must stay until the step is finished.  `scalars` lacks only what the optimizer prepares.
-  // Precondition: fewer than kMostStepsInFlight steps in flight.  Errors: those of layers and
-  // ranks.
-  absl::Status Start(const Batch& batch, StepScalars scalars);
+  // Enqueues an iteration of step number `step`, from 0; with several ranks one that updates
+  // returns once all buckets' sums have come.  learning_rate: none where another batch of the step
+  // follows. The batch's memory must stay until the iteration is finished.  Precondition: fewer
+  // than kMostStepsInFlight in flight.  Errors: those of layers and ranks.
+  absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate);
   int in_flight() const { return in_flight_; }
   // Of the graphs that replay a step on a GPU; 0: none do.
-  size_t graph_nodes() const { return lanes_[0].work->nodes(); }
+  size_t graph_nodes() const { return lanes_[0].update->nodes(); }
   // Why steps are not replayed, if the device could not capture them; else OK.
-  const absl::Status& refusal() const { return lanes_[0].work->refusal(); }
+  const absl::Status& refusal() const { return lanes_[0].update->refusal(); }
 
-  // Waits for the earliest step in flight.  Returns its metrics on this rank, F64 {sum, count} for
+  // Waits for the earliest one in flight.  Returns its metrics on this rank, F64 {sum, count} for
   // each of MetricsOf, valid until the next Start.  Parameters are updated even where it fails.
   // Errors: InvalidArgument for bad data, naming layer and sample; Internal for a gradient that is
   // not finite, naming the parameters of its bucket.
@@ -53,7 +55,7 @@ class TrainingStep {
   struct Lane {
     StepBuffer buffer;
     std::unique_ptr<Event> done;
-    std::unique_ptr<StepGraph> work;
+    std::unique_ptr<StepGraph> accumulate, update;
     Batch batch = {};
   };
 
@@ -66,7 +68,7 @@ class TrainingStep {
         sum_statistic_(StatisticSummer(communication)),
         upload_(std::move(upload)) {}
 
-  absl::Status Enqueue(int lane, const StepGraph::Between& between);
+  absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between);
   absl::Status Update(const StepGraph::Between& between);
   absl::Status UpdateBucket(int bucket);
   absl::Status NotFinite(int64_t bucket) const;

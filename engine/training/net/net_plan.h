@@ -2,7 +2,8 @@
 // gradients, the access trace, and the memory plan.
 #pragma once
 
-#include "engine/training/net_trace.h"
+#include "engine/training/net/net_trace.h"
+#include "engine/training/net/shape_inference.h"
 #include "memory/memory_plan.h"
 
 namespace gyre {

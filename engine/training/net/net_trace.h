@@ -4,25 +4,11 @@
 
 #include <vector>
 
-#include "distributed/gradient_bucket.h"
-#include "engine/training/net_spec.h"
+#include "engine/training/net/gradient_sums.h"
+#include "engine/training/net/net_spec.h"
 #include "memory/access_trace.h"
 
 namespace gyre {
-
-// A trained parameter's gradient and the bucket it travels in, in the order backward finishes them.
-struct BucketedGradient {
-  int parameter = 0;  // index into the ParameterSet
-  int node = 0;       // after whose backward it is complete
-};
-
-// The gradients of a training net in completion order, and their buckets.
-struct GradientOrder {
-  std::vector<BucketedGradient> gradients;
-  std::vector<GradientBucket> buckets;
-};
-GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
-                             size_t bucket_bytes);
 
 struct NetTrace {
   AccessTrace trace;
@@ -40,17 +26,12 @@ struct NetTrace {
   std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight
   std::vector<int> parameters;          // by parameter
   std::vector<std::vector<int>> slots;  // by parameter, then optimizer slot
-  std::vector<int> gradients;           // by parameter
   std::vector<int> values;              // by value
-  std::vector<int> value_gradients;     // by value
+  GradientStates gradients;
   // By node, then state: where the layer finds it in forward (inputs, outputs and parameters
   // resolve to the above) and in backward (the same, but scratch, which keeps nothing between the
-  // two), and the gradient it reads or assigns (a partial one where a value has several consumers).
-  std::vector<std::vector<int>> forward_states, backward_states, node_gradients;
-  // By value: the partial gradients to sum into value_gradients before the producer's backward.
-  std::vector<std::vector<int>> partial_gradients;
-  // By parameter: those of its other users, to add to `gradients` after the last of them ran.
-  std::vector<std::vector<int>> shared_gradients;
+  // two).
+  std::vector<std::vector<int>> forward_states, backward_states;
 };
 
 // `order` is empty for a net that does not train; `slots` is the optimizer's slots a parameter.

@@ -1,6 +1,6 @@
-// diagnose.cc: a recursive descent over protobuf's text format: fields `name: value`, messages
+// syntax_error.cc: a recursive descent over protobuf's text format: fields `name: value`, messages
 // `name { ... }`, lists `name: [ ... ]`, commas or semicolons between fields.
-#include "models/schema/diagnose.h"
+#include "models/schema/syntax_error.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -288,7 +288,7 @@ class Reader {
 
 }  // namespace
 
-absl::Status Diagnose(std::string_view text, const std::string& file, const Descriptor& message) {
+absl::Status FindSyntaxError(std::string_view text, const std::string& file, const Descriptor& message) {
   return Reader(text, file).Read(message);
 }
 

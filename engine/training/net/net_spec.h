@@ -1,6 +1,5 @@
 // net_spec.h: a net inferred for one batch size: each layer with its declared states, how values
-// share memory, and which gradients exist.  No memory is allocated and nothing has run; --plan
-// prints from here.
+// share memory, and which gradients exist.  Plain data, filled by shape_inference.h.
 #pragma once
 
 #include <memory>
@@ -25,6 +24,8 @@ struct Value {
   int memory = -1;                  // the value whose memory it shares (itself if it has its own)
   size_t memory_offset = 0;         // bytes, into that value
   bool needs_gradient = false;      // some parameter above it, and a loss below it
+
+  size_t bytes() const { return static_cast<size_t>(shape.elements()) * SizeOf(dtype); }
 };
 
 struct NetNode {
@@ -38,6 +39,8 @@ struct NetNode {
   bool applied_by_producer = false;           // such a layer: forward has nothing left to do
   std::vector<int> parameters;                // for each state: index into the ParameterSet, or -1
 
+  // Whether training changes some state of it.
+  bool trained() const;
   // The value that an input or output state stands for.
   int value_of(int state) const {
     const auto s = static_cast<size_t>(state);
@@ -55,19 +58,8 @@ struct NetSpec {
   bool IsLoss(int value) const;
 };
 
-struct InferNetOptions {
-  bool train = true;
-  RunShape shape;
-  const Primitives* primitives = nullptr;  // outlives the result
-  // A net whose parameters, and their layouts, this one uses; null: this net makes the parameters.
-  const NetSpec* same_parameters_as = nullptr;
-};
-
-// Errors: InvalidArgument with file:line:column and the layer's name: those of the layers; no loss
-// in a training net, or no trained parameter; one that no loss depends on; a layer with parameters
-// that the training net lacks.  `parameters` is filled if options.same_parameters_as is null, else
-// searched.
-absl::StatusOr<NetSpec> InferNet(const Parsed<NetConfig>& config, const InferNetOptions& options,
-                                 ParameterSet& parameters);
+// The error of a layer, with file:line:column and its name.
+absl::Status AtLayer(const Parsed<NetConfig>& net, const LayerConfig& layer,
+                     const absl::Status& status);
 
 }  // namespace gyre

@@ -5,8 +5,9 @@
 #pragma once
 
 #include <functional>
+#include <span>
 
-#include "engine/training/net_plan.h"
+#include "engine/training/net/net_plan.h"
 #include "engine/training/step_block.h"
 
 namespace gyre {
@@ -52,8 +53,7 @@ class Net {
   std::byte* Address(int state) const;
   Tensor Flat(int state, const Parameter& parameter) const;
   absl::Status RunLayer(Stream& stream, int node, bool backward, const SumStatistic& sum) const;
-  absl::Status SumPartialGradients(Stream& stream, int value) const;
-  absl::Status SumSharedGradients(Stream& stream, int parameter) const;
+  absl::Status Sum(Stream& stream, std::span<const GradientSum> sums) const;
   absl::Status SeedLosses(Stream& stream) const;
 
   const NetPlan& plan_;

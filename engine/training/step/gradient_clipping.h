@@ -1,6 +1,6 @@
-// update_gate.h: what must be known of all gradients before or beside the update: whether they are
-// finite, and their norm.  Computed and used in device memory, so that a step needs no answer from
-// the device before it is enqueued whole.
+// gradient_clipping.h: what must be known of all gradients before or beside the update: whether
+// they are finite, and their norm.  Computed and used in device memory, so that a step needs no
+// answer from the device before it is enqueued whole.
 #pragma once
 
 #include <optional>
@@ -15,9 +15,10 @@ namespace gyre {
 // kSumSquaresScratchBytes.  All device memory.  Enqueues on stream.
 absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* sum);
 
-// From the buckets' sums of squares to the report, and, with clip_norm, to step->gradient_scale:
+// From the buckets' sums of squares to the report, and, with clip_norm, to update->gradient_scale:
 // clip_norm / norm where the norm exceeds it.  All device memory.  Enqueues on stream.
-absl::Status OpenGate(Stream& stream, const double* sums, int buckets,
-                      std::optional<double> clip_norm, StepScalars* step, GateReport* report);
+absl::Status ClipGradients(Stream& stream, const double* sums, int buckets,
+                           std::optional<double> clip_norm, UpdateScalars* update,
+                           GradientReport* report);
 
 }  // namespace gyre

@@ -1,6 +1,4 @@
-#include "engine/training/net_trace.h"
-
-#include <algorithm>
+#include "engine/training/net/net_trace.h"
 
 #include "absl/strings/str_cat.h"
 #include "engine/data/batch.h"
@@ -8,63 +6,20 @@
 #include "engine/training/step_block.h"
 
 namespace gyre {
-
-namespace {
-
-// The nodes that use a parameter, by position; backward comes to the first of them last.
-struct Users {
-  int first = -1, last = -1;
-};
-
-std::vector<Users> UsersOfParameters(const NetSpec& net, size_t parameters) {
-  std::vector<Users> users(parameters);
-  for (int n = 0; n < static_cast<int>(net.nodes.size()); ++n) {
-    for (int p : net.nodes[n].parameters) {
-      if (p < 0) continue;
-      if (users[p].first < 0) users[p].first = n;
-      users[p].last = n;
-    }
-  }
-  return users;
-}
-
-}  // namespace
-
-GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
-                             size_t bucket_bytes) {
-  GradientOrder order;
-  std::vector<size_t> bytes;
-  const std::vector<Users> users = UsersOfParameters(net, parameters.all().size());
-  for (int n = static_cast<int>(net.nodes.size()) - 1; n >= 0; --n) {
-    for (int p : net.nodes[n].parameters) {
-      if (p < 0 || users[p].first != n || !parameters.all()[p].trained()) continue;
-      order.gradients.push_back({.parameter = p, .node = n});
-      bytes.push_back(parameters.all()[p].spec.size_bytes());
-    }
-  }
-  order.buckets = AssignBuckets(bytes, bucket_bytes);
-  return order;
-}
-
 namespace {
 
 class Tracer {
  public:
   Tracer(const NetSpec& net, const ParameterSet& parameters, int slots, const GradientOrder& order,
          const Feed& feed)
-      : net_(net),
-        parameters_(parameters),
-        slots_(slots),
-        order_(order),
-        feed_(feed),
-        users_(UsersOfParameters(net, parameters.all().size())) {}
+      : net_(net), parameters_(parameters), slots_(slots), order_(order), feed_(feed) {}
 
   NetTrace Run() {
     AddPersistent();
     AddAhead();
     AddStepBlock();
-    AddParameterGradients();
     AddValues();
+    t_.gradients = AddGradients(net_, parameters_, order_, t_.trace);
     AddNodeStates();
     AddUpload();
     for (size_t n = 0; n < net_.nodes.size(); ++n) AddForward(n);
@@ -158,105 +113,14 @@ class Tracer {
     t_.scratch = part("scratch of sums of squares", kSumSquaresScratchBytes);
   }
 
-  void AddParameterGradients() {
-    t_.gradients.assign(parameters_.all().size(), -1);
-    t_.shared_gradients.resize(parameters_.all().size());
-    for (size_t b = 0; b < order_.buckets.size(); ++b) {
-      for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
-        const int p = order_.gradients[g].parameter;
-        t_.gradients[p] =
-            AddState({.name = absl::StrCat("gradient of ", parameters_.all()[p].name()),
-                      .bytes = parameters_.all()[p].spec.size_bytes(),
-                      .arena = Arena::kCommunication,
-                      .contiguous_group = static_cast<int>(b)});
-      }
-    }
-  }
-
-  size_t Bytes(const Value& value) const {
-    return static_cast<size_t>(value.shape.elements()) * SizeOf(value.dtype);
-  }
-
-  // The node, if there is just one, whose backward assigns the gradient of `value`.
-  std::vector<int> GradientWriters(const Value& value) const {
-    std::vector<int> writers;
-    for (int consumer : value.consumers) {
-      if (net_.nodes[consumer].backward) writers.push_back(consumer);
-    }
-    return writers;
-  }
-
   void AddValues() {
     for (const Value& value : net_.values) {
       const int root = value.memory;
       const int self = static_cast<int>(t_.values.size());
       t_.values.push_back(AddState({.name = value.name,
-                                    .bytes = Bytes(value),
+                                    .bytes = value.bytes(),
                                     .view_of = root == self ? -1 : t_.values[root],
                                     .view_offset = value.memory_offset}));
-    }
-    t_.value_gradients.assign(net_.values.size(), -1);
-    t_.partial_gradients.resize(net_.values.size());
-    // Consumers first: a layer that passes a gradient through gives its input a view of it.
-    for (int v = static_cast<int>(net_.values.size()) - 1; v >= 0; --v) AddValueGradient(v);
-  }
-
-  bool IsPart(const NetNode& node, const Alias& alias) const {
-    return Bytes(net_.values[node.value_of(alias.output)]) <
-           Bytes(net_.values[node.value_of(alias.input)]);
-  }
-
-  // The gradient that a node's backward gives to value v may share the memory of the gradient it
-  // reads: it must for a view, which assigns nothing.  -1: it has memory of its own.
-  int SharedGradient(const NetNode& node, int v, bool also_in_place) const {
-    for (const Alias& alias : node.spec.aliases) {
-      if (node.value_of(alias.input) != v || !(alias.must || also_in_place)) continue;
-      // A part of nothing is as large as all of it, and may have no gradient.
-      const int of = t_.value_gradients[node.value_of(alias.output)];
-      if (of >= 0 && !IsPart(node, alias)) return Base(of);
-    }
-    return -1;
-  }
-
-  // The other way round where an output is a part of v: its gradient lies in v's, which is `state`.
-  void PlaceParts(const NetNode& node, int v, int state) {
-    for (const Alias& alias : node.spec.aliases) {
-      const int part = t_.value_gradients[node.value_of(alias.output)];
-      if (node.value_of(alias.input) != v || !IsPart(node, alias) || part < 0) continue;
-      // What shares the part's gradient shares all of it.
-      TraceState& whole_part = t_.trace.states[Base(part)];
-      whole_part.view_of = state;
-      whole_part.view_offset = alias.offset_bytes;
-    }
-  }
-
-  int Base(int state) const {
-    while (t_.trace.states[state].view_of >= 0) state = t_.trace.states[state].view_of;
-    return state;
-  }
-
-  void AddValueGradient(int v) {
-    const Value& value = net_.values[v];
-    if (!value.needs_gradient) return;
-    const std::vector<int> writers = GradientWriters(value);
-    const std::string name = absl::StrCat("gradient of ", value.name);
-    const bool one_source = writers.size() + (net_.IsLoss(v) ? 1 : 0) == 1;
-    int view_of = -1;
-    if (one_source && !writers.empty()) {
-      view_of = SharedGradient(net_.nodes[writers[0]], v, /*also_in_place=*/true);
-    }
-    t_.value_gradients[v] = AddState({.name = name, .bytes = Bytes(value), .view_of = view_of});
-    if (one_source) {
-      if (!writers.empty()) PlaceParts(net_.nodes[writers[0]], v, t_.value_gradients[v]);
-      return;
-    }
-    // Only views share here: another consumer's gradient must not be overwritten before the sum.
-    for (int writer : writers) {
-      t_.partial_gradients[v].push_back(
-          AddState({.name = absl::StrCat(name, " from ", net_.nodes[writer].config->name()),
-                    .bytes = Bytes(value),
-                    .view_of = SharedGradient(net_.nodes[writer], v, /*also_in_place=*/false)}));
-      PlaceParts(net_.nodes[writer], v, t_.partial_gradients[v].back());
     }
   }
 
@@ -264,14 +128,12 @@ class Tracer {
     for (const NetNode& node : net_.nodes) {
       auto& forward = t_.forward_states.emplace_back();
       auto& backward = t_.backward_states.emplace_back();
-      auto& gradients = t_.node_gradients.emplace_back();
       const int self = static_cast<int>(t_.forward_states.size()) - 1;
       for (size_t s = 0; s < node.spec.states.size(); ++s) {
         const bool metric = static_cast<int>(s) == node.spec.metric;
         forward.push_back(metric ? t_.metrics[self] : StateOf(node, s));
         const bool scratch = node.spec.states[s].kind == StateKind::kScratch;
         backward.push_back(scratch && node.backward ? StateOf(node, s) : forward.back());
-        gradients.push_back(node.backward ? GradientOf(node, self, s) : -1);
       }
     }
   }
@@ -292,31 +154,6 @@ class Tracer {
                          .bytes = spec.size_bytes()});
     }
     return -1;
-  }
-
-  int GradientOf(const NetNode& node, int self, size_t s) {
-    const StateSpec& spec = node.spec.states[s];
-    if (spec.kind == StateKind::kParameter) return ParameterGradientOf(node.parameters[s], self);
-    if (spec.kind != StateKind::kInput && spec.kind != StateKind::kOutput) return -1;
-    const int v = node.value_of(static_cast<int>(s));
-    if (spec.kind == StateKind::kOutput) return t_.value_gradients[v];
-    if (t_.partial_gradients[v].empty()) return t_.value_gradients[v];
-    // A node that uses a value twice has one writer entry, hence one partial, for each use.
-    const std::vector<int> writers = GradientWriters(net_.values[v]);
-    size_t index = std::find(writers.begin(), writers.end(), self) - writers.begin();
-    for (size_t k = 0; k < s; ++k) index += node.inputs[k] == v ? 1 : 0;
-    return t_.partial_gradients[v][index];
-  }
-
-  // Of its users the one that backward comes to first assigns the gradient; what the others find is
-  // added to it.
-  int ParameterGradientOf(int p, int self) {
-    if (t_.gradients[p] < 0 || users_[p].last == self) return t_.gradients[p];
-    const int partial = AddState({.name = absl::StrCat("gradient of ", parameters_.all()[p].name(),
-                                                       " from ", net_.nodes[self].config->name()),
-                                  .bytes = parameters_.all()[p].spec.size_bytes()});
-    t_.shared_gradients[p].push_back(partial);
-    return partial;
   }
 
   void AddUpload() {
@@ -341,29 +178,27 @@ class Tracer {
     TraceStep& step = AddStep("loss gradients");
     for (int v = 0; v < static_cast<int>(net_.values.size()); ++v) {
       // Without parameters above it a loss has no gradient.
-      const int gradient = t_.value_gradients[v];
+      const int gradient = t_.gradients.values[v];
       if (gradient >= 0 && net_.IsLoss(v)) Write(step, gradient);
     }
+  }
+
+  void AddSum(const GradientSum& sum) {
+    TraceStep& step = AddStep(sum.name);
+    for (int term : sum.terms) Read(step, term);
+    Write(step, sum.total);
   }
 
   void AddBackward(int n) {
     const NetNode& node = net_.nodes[n];
     if (!node.backward) return;
-    for (int v : node.outputs) {
-      const std::vector<int>& partials = t_.partial_gradients[v];
-      if (partials.empty()) continue;
-      TraceStep& sum = AddStep(absl::StrCat("sum gradients of ", net_.values[v].name));
-      for (int partial : partials) Read(sum, partial);
-      // A loss that other layers read adds their gradients to its own.
-      if (net_.IsLoss(v)) Read(sum, t_.value_gradients[v]);
-      Write(sum, t_.value_gradients[v]);
-    }
+    for (const GradientSum& sum : t_.gradients.before[n]) AddSum(sum);
     TraceStep& step = AddStep(absl::StrCat("backward ", node.config->name()));
     Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       const StateSpec& spec = node.spec.states[s];
       if (spec.backward != kNone) Touch(step, t_.backward_states[n][s], spec.backward);
-      const int gradient = t_.node_gradients[n][s];
+      const int gradient = t_.gradients.nodes[n][s];
       if (gradient < 0) continue;
       if (spec.kind == StateKind::kOutput) {
         Read(step, gradient);
@@ -371,12 +206,7 @@ class Tracer {
         Write(step, gradient);
       }
     }
-    for (int p : node.parameters) {
-      if (p < 0 || users_[p].first != n || t_.shared_gradients[p].empty()) continue;
-      TraceStep& sum = AddStep(absl::StrCat("sum gradients of ", parameters_.all()[p].name()));
-      for (int partial : t_.shared_gradients[p]) Read(sum, partial);
-      Touch(sum, t_.gradients[p], kRead | kWrite);
-    }
+    for (const GradientSum& sum : t_.gradients.after[n]) AddSum(sum);
   }
 
   void AddUpdates() {
@@ -385,7 +215,8 @@ class Tracer {
       Read(step, t_.step);
       for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
         const int p = order_.gradients[g].parameter;
-        Read(step, t_.gradients[p]);
+        // Read, and cleared where batches add to it.
+        Touch(step, t_.gradients.parameters[p], net_.shape.accumulate > 1 ? kRead | kWrite : kRead);
         Touch(step, t_.parameters[p], kRead | kWrite);
         for (int slot : t_.slots[p]) Touch(step, slot, kRead | kWrite);
       }
@@ -399,7 +230,6 @@ class Tracer {
   const int slots_;
   const GradientOrder& order_;
   const Feed& feed_;
-  const std::vector<Users> users_;
   NetTrace t_;
 };
 

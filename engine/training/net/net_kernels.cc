@@ -1,4 +1,4 @@
-#include "engine/training/net_kernels.h"
+#include "engine/training/net/net_kernels.h"
 
 #include "engine/runtime/parallel/parallel.h"
 

@@ -1,6 +1,6 @@
-// Sums of squares against plain sums, over types and lengths around the pieces' ends; the gate's
-// decisions.  Runs on cpu and sim; with GYRE_TEST_DEVICE=cuda, on the GPU.
-#include "engine/training/step/update_gate.h"
+// Sums of squares against plain sums, over types and lengths around the pieces' ends; what clipping
+// decides.  Runs on cpu and sim; with GYRE_TEST_DEVICE=cuda, on the GPU.
+#include "engine/training/step/gradient_clipping.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
+class GradientClippingTest : public testing::TestWithParam<DeviceKind> {
  protected:
   void SetUp() override {
     device_ = OpenTestDevice(GetParam()).device;
@@ -77,49 +77,49 @@ class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
   }
 
   struct Opened {
-    StepScalars step;
-    GateReport report;
+    UpdateScalars update;
+    GradientReport report;
   };
   Opened Open(const std::vector<double>& sums, std::optional<double> clip_norm) {
-    const StepScalars scalars;
-    const GateReport fresh{.norm = kNaN, .bad_bucket = 77};
+    const UpdateScalars scalars;
+    const GradientReport fresh{.norm = kNaN, .bad_bucket = 77};
     const Buffer device_sums = Upload(sums.data(), sums.size() * sizeof(double));
     const Buffer step = Upload(&scalars, sizeof(scalars)), report = Upload(&fresh, sizeof(fresh));
-    EXPECT_TRUE(OpenGate(*stream_, reinterpret_cast<const double*>(device_sums.data()),
-                         static_cast<int>(sums.size()), clip_norm,
-                         reinterpret_cast<StepScalars*>(step.data()),
-                         reinterpret_cast<GateReport*>(report.data()))
+    EXPECT_TRUE(ClipGradients(*stream_, reinterpret_cast<const double*>(device_sums.data()),
+                              static_cast<int>(sums.size()), clip_norm,
+                              reinterpret_cast<UpdateScalars*>(step.data()),
+                              reinterpret_cast<GradientReport*>(report.data()))
                     .ok());
-    return {Download<StepScalars>(step), Download<GateReport>(report)};
+    return {Download<UpdateScalars>(step), Download<GradientReport>(report)};
   }
 
   std::shared_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
 };
 
-INSTANTIATE_TEST_SUITE_P(, UpdateGateTest, testing::ValuesIn(DevicesToTest()), DeviceName);
+INSTANTIATE_TEST_SUITE_P(, GradientClippingTest, testing::ValuesIn(DevicesToTest()), DeviceName);
 
-TEST_P(UpdateGateTest, SumsSquaresOfEveryType) {
+TEST_P(GradientClippingTest, SumsSquaresOfEveryType) {
   CheckType<double>(1e-13);
   CheckType<float>(1e-13);
   CheckType<Half>(1e-13);
   CheckType<BFloat16>(1e-13);
 }
 
-TEST_P(UpdateGateTest, SquaresBeyondFloatAreFinite) {
+TEST_P(GradientClippingTest, SquaresBeyondFloatAreFinite) {
   EXPECT_EQ(Sum(std::vector<float>{1e30f}), 1e30f * static_cast<double>(1e30f));
 }
 
-TEST_P(UpdateGateTest, ClipsOnlyWhatExceedsTheNorm) {
-  EXPECT_EQ(Open({9, 16}, std::nullopt).step.gradient_scale, 1);
+TEST_P(GradientClippingTest, ClipsOnlyWhatExceedsTheNorm) {
+  EXPECT_EQ(Open({9, 16}, std::nullopt).update.gradient_scale, 1);
   EXPECT_EQ(Open({9, 16}, std::nullopt).report.norm, 5);
-  EXPECT_EQ(Open({9, 16}, 5).step.gradient_scale, 1);
-  EXPECT_EQ(Open({9, 16}, 2).step.gradient_scale, 2.0 / 5);
-  EXPECT_EQ(Open({0, 0}, 1).step.gradient_scale, 1);
+  EXPECT_EQ(Open({9, 16}, 5).update.gradient_scale, 1);
+  EXPECT_EQ(Open({9, 16}, 2).update.gradient_scale, 2.0 / 5);
+  EXPECT_EQ(Open({0, 0}, 1).update.gradient_scale, 1);
   EXPECT_EQ(Open({9, 16}, 2).report.bad_bucket, -1);
 }
 
-TEST_P(UpdateGateTest, NamesTheFirstBucketThatIsNotFinite) {
+TEST_P(GradientClippingTest, NamesTheFirstBucketThatIsNotFinite) {
   EXPECT_EQ(Open({1, kNaN, kInf, 2}, std::nullopt).report.bad_bucket, 1);
   EXPECT_EQ(Open({kInf, 1}, 1).report.bad_bucket, 0);
   EXPECT_EQ(Open({}, std::nullopt).report.bad_bucket, -1);

@@ -1,4 +1,4 @@
-#include "engine/training/net_plan.h"
+#include "engine/training/net/net_plan.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -30,7 +30,9 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan) {
 
 int64_t BucketElements(const NetPlan& plan, int bucket) {
   const GradientBucket& gradients = plan.order.buckets[bucket];
-  const auto state = [&](int g) { return plan.trace.gradients[plan.order.gradients[g].parameter]; };
+  const auto state = [&](int g) {
+    return plan.trace.gradients.parameters[plan.order.gradients[g].parameter];
+  };
   const int first = state(gradients.first), last = state(gradients.last - 1);
   const size_t end = plan.memory.placements[last].offset + plan.trace.trace.states[last].bytes;
   const size_t bytes = end - plan.memory.placements[first].offset;

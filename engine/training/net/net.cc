@@ -1,9 +1,9 @@
-#include "engine/training/net.h"
+#include "engine/training/net/net.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/training/net_kernels.h"
+#include "engine/training/net/net_kernels.h"
 
 namespace gyre {
 
@@ -20,7 +20,7 @@ Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_
       bound.forward.push_back(view(plan.trace.forward_states[n][s], spec.forward != kNone));
       bound.backward.push_back(
           view(plan.trace.backward_states[n][s], node.backward && spec.backward != kNone));
-      bound.gradients.push_back(view(plan.trace.node_gradients[n][s], node.backward));
+      bound.gradients.push_back(view(plan.trace.gradients.nodes[n][s], node.backward));
     }
   }
 }
@@ -47,7 +47,7 @@ absl::Status Net::RunLayer(Stream& stream, int n, bool backward, const SumStatis
                                .states = states,
                                .gradients = backward ? std::span<const Tensor>(nodes_[n].gradients)
                                                      : std::span<const Tensor>(),
-                               .step = &step_block()->scalars,
+                               .position = &step_block()->position,
                                .fault = &step_block()->fault,
                                .layer = n,
                                .phase = phase};
@@ -67,33 +67,23 @@ absl::Status Net::SeedLosses(Stream& stream) const {
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const NetNode& node = plan_.spec.nodes[n];
     if (node.spec.loss_output < 0 || !node.backward) continue;
-    RETURN_IF_ERROR(
-        Fill(stream, node.spec.loss_weight, nodes_[n].gradients[node.spec.loss_output]));
+    RETURN_IF_ERROR(Fill(stream,
+                         node.spec.loss_weight / static_cast<double>(plan_.spec.shape.accumulate),
+                         nodes_[n].gradients[node.spec.loss_output]));
   }
   return absl::OkStatus();
 }
 
-absl::Status Net::SumPartialGradients(Stream& stream, int value) const {
-  if (plan_.trace.partial_gradients[value].empty()) return absl::OkStatus();
-  const Value& spec = plan_.spec.values[value];
-  const auto tensor = [&](int state) { return Tensor{Address(state), spec.shape, spec.dtype}; };
-  const Tensor total = tensor(plan_.trace.value_gradients[value]);
-  std::vector<Tensor> terms;
-  if (plan_.spec.IsLoss(value)) terms.push_back(total);
-  for (int partial : plan_.trace.partial_gradients[value]) terms.push_back(tensor(partial));
-  return SumOf(stream, terms, total);
-}
-
-absl::Status Net::SumSharedGradients(Stream& stream, int parameter) const {
-  const std::vector<int>& partials = plan_.trace.shared_gradients[parameter];
-  if (partials.empty()) return absl::OkStatus();
-  const int state = plan_.trace.gradients[parameter];
+absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums) const {
   const DType dtype = plan_.spec.shape.compute;
-  const auto bytes = plan_.trace.trace.states[state].bytes;
-  const Shape flat({static_cast<int64_t>(bytes / SizeOf(dtype))});
-  std::vector<Tensor> terms = {{Address(state), flat, dtype}};
-  for (int partial : partials) terms.push_back({Address(partial), flat, dtype});
-  return SumOf(stream, terms, terms[0]);
+  for (const GradientSum& sum : sums) {
+    const size_t bytes = plan_.trace.trace.states[sum.total].bytes;
+    const Shape flat({static_cast<int64_t>(bytes / SizeOf(dtype))});
+    std::vector<Tensor> terms;
+    for (int term : sum.terms) terms.push_back({Address(term), flat, dtype});
+    RETURN_IF_ERROR(SumOf(stream, terms, {Address(sum.total), flat, dtype}));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Net::Backward(Stream& stream, const SumStatistic& sum,
@@ -105,11 +95,10 @@ absl::Status Net::Backward(Stream& stream, const SumStatistic& sum,
   for (int n = static_cast<int>(nodes_.size()) - 1; n >= 0; --n) {
     const NetNode& node = plan_.spec.nodes[n];
     if (!node.backward) continue;
-    for (int output : node.outputs) RETURN_IF_ERROR(SumPartialGradients(stream, output));
+    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.before[n]));
     RETURN_IF_ERROR(RunLayer(stream, n, /*backward=*/true, sum));
-    for (; finished < order.gradients.size() && order.gradients[finished].node == n; ++finished) {
-      RETURN_IF_ERROR(SumSharedGradients(stream, order.gradients[finished].parameter));
-    }
+    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n]));
+    while (finished < order.gradients.size() && order.gradients[finished].node == n) ++finished;
     for (;
          bucket < order.buckets.size() && order.buckets[bucket].last <= static_cast<int>(finished);
          ++bucket) {
@@ -138,12 +127,12 @@ Tensor Net::slot(int index, int slot, const ParameterSet& set) const {
 }
 
 Tensor Net::gradient(int index, const ParameterSet& set) const {
-  return Flat(plan_.trace.gradients[index], set.all()[index]);
+  return Flat(plan_.trace.gradients.parameters[index], set.all()[index]);
 }
 
 Tensor Net::bucket(int index) const {
   const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
-  return {Address(plan_.trace.gradients[first]), Shape({BucketElements(plan_, index)}),
+  return {Address(plan_.trace.gradients.parameters[first]), Shape({BucketElements(plan_, index)}),
           plan_.spec.shape.compute};
 }
 

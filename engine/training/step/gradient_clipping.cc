@@ -1,4 +1,4 @@
-#include "engine/training/step/update_gate.h"
+#include "engine/training/step/gradient_clipping.h"
 
 #include <cmath>
 
@@ -18,13 +18,13 @@ struct Squares : Sum<double> {
   HOST_DEVICE void Store(int64_t, double total) const { *sum = total; }
 };
 
-struct Gate {
+struct Clip {
   const double* sums;
   int buckets;
   bool clips;
   double clip_norm;
-  StepScalars* step;
-  GateReport* report;
+  UpdateScalars* update;
+  GradientReport* report;
   HOST_DEVICE void operator()(int64_t) const {
     double total = 0;
     int64_t bad = -1;
@@ -33,7 +33,7 @@ struct Gate {
       if (bad < 0 && !(sums[b] - sums[b] == 0)) bad = b;
     }
     const double norm = sqrt(total);
-    if (clips && norm > clip_norm) step->gradient_scale = clip_norm / norm;
+    if (clips && norm > clip_norm) update->gradient_scale = clip_norm / norm;
     report->norm = norm;
     report->bad_bucket = bad;
   }
@@ -49,10 +49,11 @@ absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* 
   });
 }
 
-absl::Status OpenGate(Stream& stream, const double* sums, int buckets,
-                      std::optional<double> clip_norm, StepScalars* step, GateReport* report) {
+absl::Status ClipGradients(Stream& stream, const double* sums, int buckets,
+                           std::optional<double> clip_norm, UpdateScalars* update,
+                           GradientReport* report) {
   return ForEach(stream, 1,
-                 Gate{sums, buckets, clip_norm.has_value(), clip_norm.value_or(0), step, report});
+                 Clip{sums, buckets, clip_norm.has_value(), clip_norm.value_or(0), update, report});
 }
 
 }  // namespace gyre

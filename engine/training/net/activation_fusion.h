@@ -1,0 +1,20 @@
+// activation_fusion.h: where a net's activations are computed: what another order of layers saves,
+// and what the layer ahead applies as it stores its output.
+#pragma once
+
+#include <vector>
+
+#include "layers/layer.h"
+#include "models/schema/graph.h"
+
+namespace gyre {
+
+// Moves each ReLU whose only reader is a max-pooling behind that.  The two commute, exactly: the
+// largest x has the largest max(x, 0), and where that is 0, so is the gradient.  After the pooling
+// it has fewer elements to look at, and the unpooled ones need not be kept for backward.
+void MoveReluPastMaxPool(NetGraph& graph);
+
+// By node, what it may apply to its output: the activation of the only layer that reads it.
+std::vector<Activation> ActivationsAfter(const NetGraph& graph);
+
+}  // namespace gyre

@@ -1,0 +1,198 @@
+#include "engine/training/net/gradient_sums.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace gyre {
+namespace {
+
+class Gradients {
+ public:
+  Gradients(const NetSpec& net, const ParameterSet& parameters, const GradientOrder& order,
+            AccessTrace& trace)
+      : net_(net),
+        parameters_(parameters),
+        order_(order),
+        users_(UsersOfParameters(net, parameters.all().size())),
+        trace_(trace) {}
+
+  GradientStates Run() {
+    g_.before.resize(net_.nodes.size());
+    g_.after.resize(net_.nodes.size());
+    AddBuckets();
+    g_.values.assign(net_.values.size(), -1);
+    partials_.resize(net_.values.size());
+    // Consumers first: a layer that passes a gradient through gives its input a view of it.
+    for (int v = static_cast<int>(net_.values.size()) - 1; v >= 0; --v) AddOfValue(v);
+    for (int n = 0; n < static_cast<int>(net_.nodes.size()); ++n) AddOfNode(n);
+    return std::move(g_);
+  }
+
+ private:
+  int AddState(TraceState state) {
+    trace_.states.push_back(std::move(state));
+    return static_cast<int>(trace_.states.size()) - 1;
+  }
+
+  // Where a step has several batches, the sum over them stays from one to the next.
+  bool accumulates() const { return net_.shape.accumulate > 1; }
+
+  void AddBuckets() {
+    g_.parameters.assign(parameters_.all().size(), -1);
+    for (size_t b = 0; b < order_.buckets.size(); ++b) {
+      for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
+        const Parameter& parameter = parameters_.all()[order_.gradients[g].parameter];
+        const int total = AddState({.name = absl::StrCat("gradient of ", parameter.name()),
+                                    .bytes = parameter.spec.size_bytes(),
+                                    .arena = Arena::kCommunication,
+                                    .persistent = accumulates(),
+                                    .contiguous_group = static_cast<int>(b)});
+        g_.parameters[order_.gradients[g].parameter] = total;
+      }
+    }
+  }
+
+  void AddOfValue(int v) {
+    const Value& value = net_.values[v];
+    if (!value.needs_gradient) return;
+    const std::string name = absl::StrCat("gradient of ", value.name);
+    const std::vector<int> writers = WritersOf(value);
+    const bool one_source = writers.size() + (net_.IsLoss(v) ? 1 : 0) == 1;
+    int view_of = -1;
+    if (one_source && !writers.empty()) {
+      view_of = SharedBy(net_.nodes[writers[0]], v, /*also_in_place=*/true);
+    }
+    const int total = g_.values[v] =
+        AddState({.name = name, .bytes = value.bytes(), .view_of = view_of});
+    if (one_source) {
+      if (!writers.empty()) PlaceParts(net_.nodes[writers[0]], v, total);
+      return;
+    }
+    // Only views share here: another consumer's gradient must not be overwritten before the sum.
+    for (int writer : writers) {
+      partials_[v].push_back(
+          AddState({.name = absl::StrCat(name, " from ", net_.nodes[writer].config->name()),
+                    .bytes = value.bytes(),
+                    .view_of = SharedBy(net_.nodes[writer], v, /*also_in_place=*/false)}));
+      PlaceParts(net_.nodes[writer], v, partials_[v].back());
+    }
+    if (partials_[v].empty()) return;
+    // A loss that other layers read adds their gradients to its own.
+    std::vector<int> terms = partials_[v];
+    if (net_.IsLoss(v)) terms.insert(terms.begin(), total);
+    g_.before[value.producer].push_back(
+        {absl::StrCat("sum gradients of ", value.name), total, std::move(terms)});
+  }
+
+  // The nodes whose backward assigns the gradient of `value`, once for each use.
+  std::vector<int> WritersOf(const Value& value) const {
+    std::vector<int> writers;
+    for (int consumer : value.consumers) {
+      if (net_.nodes[consumer].backward) writers.push_back(consumer);
+    }
+    return writers;
+  }
+
+  bool IsPart(const NetNode& node, const Alias& alias) const {
+    return net_.values[node.value_of(alias.output)].bytes() <
+           net_.values[node.value_of(alias.input)].bytes();
+  }
+
+  // The gradient that a node's backward gives to value v may share the memory of the gradient it
+  // reads: it must for a view, which assigns nothing.  -1: it has memory of its own.
+  int SharedBy(const NetNode& node, int v, bool also_in_place) const {
+    for (const Alias& alias : node.spec.aliases) {
+      if (node.value_of(alias.input) != v || !(alias.must || also_in_place)) continue;
+      // A part of nothing is as large as all of it, and may have no gradient.
+      const int of = g_.values[node.value_of(alias.output)];
+      if (of >= 0 && !IsPart(node, alias)) return Base(of);
+    }
+    return -1;
+  }
+
+  // The other way round where an output is a part of v: its gradient lies in v's, which is `state`.
+  void PlaceParts(const NetNode& node, int v, int state) {
+    for (const Alias& alias : node.spec.aliases) {
+      const int part = g_.values[node.value_of(alias.output)];
+      if (node.value_of(alias.input) != v || !IsPart(node, alias) || part < 0) continue;
+      // What shares the part's gradient shares all of it.
+      TraceState& whole_part = trace_.states[Base(part)];
+      whole_part.view_of = state;
+      whole_part.view_offset = alias.offset_bytes;
+    }
+  }
+
+  int Base(int state) const {
+    while (trace_.states[state].view_of >= 0) state = trace_.states[state].view_of;
+    return state;
+  }
+
+  void AddOfNode(int n) {
+    const NetNode& node = net_.nodes[n];
+    std::vector<int>& states = g_.nodes.emplace_back(node.spec.states.size(), -1);
+    for (size_t s = 0; node.backward && s < states.size(); ++s) {
+      switch (node.spec.states[s].kind) {
+        case StateKind::kParameter:
+          states[s] = OfParameter(node.parameters[s], n);
+          break;
+        case StateKind::kInput:
+          states[s] = OfInput(n, s);
+          break;
+        case StateKind::kOutput:
+          states[s] = g_.values[node.value_of(static_cast<int>(s))];
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  int OfInput(int n, size_t s) const {
+    const NetNode& node = net_.nodes[n];
+    const int v = node.inputs[s];
+    if (partials_[v].empty()) return g_.values[v];
+    // A node that uses a value twice has one writer entry, hence one partial, for each use.
+    const std::vector<int> writers = WritersOf(net_.values[v]);
+    size_t index = std::ranges::find(writers, n) - writers.begin();
+    for (size_t k = 0; k < s; ++k) index += node.inputs[k] == v ? 1 : 0;
+    return partials_[v][index];
+  }
+
+  // Of a parameter's users the one that backward comes to first assigns the gradient; what the
+  // others find is added to it.  To a sum over batches, all add.
+  int OfParameter(int p, int n) {
+    const int total = g_.parameters[p];
+    if (total < 0 || (users_[p].last == n && !accumulates())) return total;
+    const Parameter& parameter = parameters_.all()[p];
+    const int partial = AddState({.name = absl::StrCat("gradient of ", parameter.name(), " from ",
+                                                       net_.nodes[n].config->name()),
+                                  .bytes = parameter.spec.size_bytes()});
+    // Users come in the net's order: the first makes the sum, which is due after its backward.
+    std::vector<GradientSum>& sums = g_.after[users_[p].first];
+    auto sum = std::ranges::find(sums, total, &GradientSum::total);
+    if (sum == sums.end()) {
+      sum = sums.insert(sum, {absl::StrCat("sum gradients of ", parameter.name()), total, {total}});
+    }
+    sum->terms.push_back(partial);
+    return partial;
+  }
+
+  const NetSpec& net_;
+  const ParameterSet& parameters_;
+  const GradientOrder& order_;
+  const std::vector<ParameterUsers> users_;
+  AccessTrace& trace_;
+  std::vector<std::vector<int>> partials_;  // by value, if it has several sources
+  GradientStates g_;
+};
+
+}  // namespace
+
+GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
+                            const GradientOrder& order, AccessTrace& trace) {
+  return Gradients(net, parameters, order, trace).Run();
+}
+
+}  // namespace gyre

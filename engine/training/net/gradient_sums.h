@@ -1,0 +1,35 @@
+// gradient_sums.h: where the gradients of a net lie, and what the net adds up to make them: of a
+// value that several nodes read, of a parameter that several use, of the batches of one step.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/training/net/gradient_order.h"
+#include "memory/access_trace.h"
+
+namespace gyre {
+
+// total <- the sum of the terms in order, elementwise; the total may be the first of them.
+struct GradientSum {
+  std::string name;  // for people
+  int total = -1;
+  std::vector<int> terms;
+};
+
+// Indices into the trace's states; -1: there is none.
+struct GradientStates {
+  std::vector<int> parameters;  // by parameter: what ranks sum and the optimizer reads
+  std::vector<int> values;      // by value
+  // By node, then state: what its backward reads (outputs) or assigns, a term of a sum or the
+  // whole.
+  std::vector<std::vector<int>> nodes;
+  // By node: those due before its backward, of its outputs, and after it, of its parameters.
+  std::vector<std::vector<GradientSum>> before, after;
+};
+
+// Adds the states of the gradients of a training net to `trace`.
+GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
+                            const GradientOrder& order, AccessTrace& trace);
+
+}  // namespace gyre

@@ -1,0 +1,26 @@
+#include "engine/training/net/net_spec.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+namespace gyre {
+
+bool NetNode::trained() const {
+  return std::ranges::any_of(spec.states, [](const StateSpec& state) { return state.trained(); });
+}
+
+bool NetSpec::IsLoss(int value) const {
+  const int producer = values[value].producer;
+  if (producer < 0 || nodes[producer].spec.loss_output < 0) return false;
+  return nodes[producer].value_of(nodes[producer].spec.loss_output) == value;
+}
+
+absl::Status AtLayer(const Parsed<NetConfig>& net, const LayerConfig& layer,
+                     const absl::Status& status) {
+  return absl::Status(
+      status.code(), absl::StrFormat("%s: layer \"%s\": %s", net.source->Where(layer), layer.name(),
+                                     status.message()));
+}
+
+}  // namespace gyre

@@ -1,0 +1,91 @@
+#include "engine/training/net/parameter_sharing.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace gyre {
+namespace {
+
+// Two of one name.
+absl::Status CheckShared(const NetNode& node, const Parameter& mine, const Parameter& first) {
+  const auto refuse = [&](absl::string_view what, const std::string& here,
+                          const std::string& there) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s is \"%s\", as is %s of layer \"%s\"; parameters of one name are one, but its %s is "
+        "%s and the other's %s",
+        mine.spec.name, mine.spec.shared_name, first.spec.name, first.layer, what, here, there));
+  };
+  const StateSpec &a = mine.spec, &b = first.spec;
+  if (first.owner == node.layer) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s and %s are both \"%s\"; a layer's own parameters cannot be one", b.name,
+                        a.name, a.shared_name));
+  }
+  const std::string shapes[] = {a.parts[0].shape.ToString(), b.parts[0].shape.ToString()};
+  if (shapes[0] != shapes[1]) return refuse("shape", shapes[0], shapes[1]);
+  if (a.layout != b.layout || a.size_bytes() != b.size_bytes()) {
+    return refuse("storage", a.layout.empty() ? "plain" : a.layout,
+                  b.layout.empty() ? "plain" : b.layout);
+  }
+  const std::pair<const char*, double StateSpec::*> multipliers[] = {
+      {"learning_rate_multiplier", &StateSpec::learning_rate_multiplier},
+      {"decay_multiplier", &StateSpec::decay_multiplier}};
+  for (const auto& [what, field] : multipliers) {
+    if (a.*field != b.*field) return refuse(what, absl::StrCat(a.*field), absl::StrCat(b.*field));
+  }
+  return absl::OkStatus();
+}
+
+// A state and that of the net which made it.
+absl::Status CheckSameSize(const StateSpec& state, const StateSpec& first) {
+  if (first.dtype != state.dtype || first.size_bytes() != state.size_bytes()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is %s %s in the training net, but would be %s %s here; nets of other "
+                        "batch sizes share it, so it cannot depend on the batch",
+                        state.name, first.shape.ToString(), DTypeName(first.dtype),
+                        state.shape.ToString(), DTypeName(state.dtype)));
+  }
+  if (state.layout != first.layout || state.parts[0].shape != first.parts[0].shape) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s is \"%s\" of the training net, but has the shape %s and storage \"%s\" there, %s and "
+        "\"%s\" here; give it the same in both phases",
+        state.name, state.shared_name, first.parts[0].shape.ToString(), first.layout,
+        state.parts[0].shape.ToString(), state.layout));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status BindParameters(bool makes_them, NetNode& node, ParameterSet& parameters) {
+  node.parameters.assign(node.spec.states.size(), -1);
+  for (int i = 0; i < static_cast<int>(node.spec.states.size()); ++i) {
+    const StateSpec& state = node.spec.states[i];
+    if (state.kind != StateKind::kParameter && state.kind != StateKind::kBuffer) continue;
+    const Parameter mine{
+        .layer = node.config->name(), .spec = state, .state = i, .owner = node.layer};
+    int index = parameters.Find(mine.name());
+    if (index >= 0) {
+      const Parameter& first = parameters.all()[index];
+      if (absl::Status same =
+              makes_them ? CheckShared(node, mine, first) : CheckSameSize(state, first.spec);
+          !same.ok()) {
+        return same;
+      }
+    } else if (makes_them) {
+      index = static_cast<int>(parameters.all().size());
+      parameters.Add(mine);
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("has the parameter \"%s\", which the training net lacks; remove `phase: "
+                          "TEST` or the layer",
+                          state.name));
+    }
+    node.parameters[i] = index;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gyre
