@@ -45,12 +45,15 @@ void FillBytes(const Tensor& to) {
   }
 }
 
-// The fewest classes that a layer with labels tells apart.
+// The fewest classes that a layer with labels, or an embedding, tells apart.
 int64_t Classes(const NetSpec& net, int label) {
   int64_t classes = std::numeric_limits<int32_t>::max();
   for (const int consumer : net.values[label].consumers) {
-    const Shape& scores = net.values[net.nodes[consumer].inputs[0]].shape;
-    classes = std::min(classes, scores[scores.rank() - 1]);
+    const NetNode& node = net.nodes[consumer];
+    const Shape& scores = net.values[node.inputs[0]].shape;
+    const int64_t of_it = node.config->has_embedding() ? node.config->embedding().vocabulary()
+                                                       : scores[scores.rank() - 1];
+    classes = std::min(classes, of_it);
   }
   return classes;
 }

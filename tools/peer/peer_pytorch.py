@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Training steps of LeNet, an MLP, AlexNet and VGG-11 in PyTorch, as bench_net measures Gyre's.
+"""Training steps of the nets of peer_nets.py in PyTorch, as bench_net measures Gyre's.
 
-The same layers, loss, optimizer (SGD, momentum 0.9) and batch; random images and labels that are on the
+The same layers, loss, optimizer (SGD, momentum 0.9) and batch; random samples and labels that are on the
 device already.  Unlike Gyre, PyTorch may take algorithms whose sums are not always the same bits, and
 computes no accuracy.  Prints a JSON line for each mode: medians over rounds in which the modes take
 turns.  A mode's name is one of
@@ -26,58 +26,13 @@ import time
 
 try:
     import torch
-    from torch import nn
+    import peer_nets
 except ImportError as error:
     sys.exit("error: PyTorch is missing: %s" % error)
 
 MODES = {
     "cpu": "eager,eager:contiguous,compile,compile:contiguous",
     "cuda": "eager,graph,compile,compile-graph,max-autotune",
-}
-
-
-def lenet():
-    return nn.Sequential(
-        nn.Conv2d(1, 20, 5), nn.MaxPool2d(2, 2),
-        nn.Conv2d(20, 50, 5), nn.MaxPool2d(2, 2),
-        nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10))
-
-
-def mlp():
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Dropout(0.2),
-        nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
-
-
-def alexnet():
-    return nn.Sequential(
-        nn.Conv2d(3, 64, 11, stride=4, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
-        nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
-        nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(),
-        nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(),
-        nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2),
-        nn.Flatten(), nn.Dropout(0.5), nn.Linear(9216, 4096), nn.ReLU(),
-        nn.Dropout(0.5), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1000))
-
-
-def vgg11():
-    layers, channels = [], 3
-    for group in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
-        for filters in group:
-            layers += [nn.Conv2d(channels, filters, 3, padding=1), nn.ReLU()]
-            channels = filters
-        layers.append(nn.MaxPool2d(2, 2))
-    return nn.Sequential(
-        *layers, nn.Flatten(), nn.Linear(25088, 4096), nn.ReLU(), nn.Dropout(0.5),
-        nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4096, 1000))
-
-
-# Net -> (constructor, shape of an image, classes).
-NETS = {
-    "lenet": (lenet, (1, 28, 28), 10),
-    "mlp": (mlp, (1, 28, 28), 10),
-    "alexnet": (alexnet, (3, 224, 224), 1000),
-    "vgg11": (vgg11, (3, 224, 224), 1000),
 }
 
 
@@ -92,19 +47,18 @@ def make_optimizer(net):
 
 def make_step(mode, net_name, batch, device):
     """A function that enqueues one training step, and the bytes of parameters, gradients and momentum."""
-    create, shape, classes = NETS[net_name]
     mode, _, layout = mode.partition(":")
     memory_format = torch.contiguous_format if layout == "contiguous" else torch.channels_last
     torch.manual_seed(1)
-    net = create().to(device=device, memory_format=memory_format)
+    net = peer_nets.NETS[net_name][0]().to(device=device, memory_format=memory_format)
     state_bytes = 3 * sum(p.numel() * p.element_size() for p in net.parameters())
-    images = (2 * torch.rand(batch, *shape, device=device) - 1).to(memory_format=memory_format)
-    labels = torch.randint(classes, (batch,), device=device)
+    samples, labels = peer_nets.random_batch(net_name, batch, device)
+    if samples.dim() == 4:
+        samples = samples.to(memory_format=memory_format)
     optimizer = make_optimizer(net)
-    criterion = nn.CrossEntropyLoss()
 
     def loss_of(x, y):
-        return criterion(net(x), y)
+        return peer_nets.loss_of(net(x), y)
 
     forward = loss_of
     if mode.startswith("compile"):
@@ -114,7 +68,7 @@ def make_step(mode, net_name, batch, device):
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        forward(images, labels).backward()
+        forward(samples, labels).backward()
         optimizer.step()
 
     if not mode.endswith("graph"):
@@ -246,7 +200,7 @@ def measure(arguments, precision, device):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--net", choices=sorted(NETS), required=True)
+    parser.add_argument("--net", choices=sorted(peer_nets.NETS), required=True)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--precision", default="F32", help="F32, TF32, or both with a comma")
