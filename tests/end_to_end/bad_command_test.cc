@@ -21,7 +21,8 @@ const BadInput kFlags[] = {
     {.name = "UnknownFlag",
      .message = "unknown flag \"trainr\"; did you mean \"trainer\"? (see --help)",
      .arguments = {"--trainr=x"},
-     .exit_code = 2},
+     .exit_code = 2,
+     .ranks = {1, 2}},
     {.name = "FlagOfWrongType",
      .message = "--threads=many: expected an integer (see --help)",
      .arguments = {"--threads=many"},
@@ -29,13 +30,11 @@ const BadInput kFlags[] = {
     {.name = "FlagWithoutValue",
      .message = "--seed: expected a value after it (see --help)",
      .arguments = {"--seed"},
-     .exit_code = 2,
-     .ranks = {1}},
+     .exit_code = 2},
     {.name = "SwitchWithValue",
      .message = "--plan=perhaps: expected true or false (see --help)",
      .arguments = {"--plan=perhaps"},
-     .exit_code = 2,
-     .ranks = {1}},
+     .exit_code = 2},
     {.name = "NoFlag",
      .message = "unexpected argument \"trainer.textproto\"; flags begin with -- (see --help)",
      .arguments = {"trainer.textproto"},
@@ -48,21 +47,17 @@ const BadInput kFlags[] = {
      .arguments = {"--set", "batsh=3"}},
     {.name = "SetWithoutValue",
      .message = "--set batch: expected path=value, such as batch=64",
-     .arguments = {"--set=batch"},
-     .ranks = {1}},
+     .arguments = {"--set=batch"}},
     {.name = "SetUnknownLayer",
      .message = "--set net.layer.cnv.conv2d.filters=3: unknown layer \"cnv\"; did you mean "
                 "\"conv\"?",
-     .arguments = {"--set=net.layer.cnv.conv2d.filters=3"},
-     .ranks = {1}},
+     .arguments = {"--set=net.layer.cnv.conv2d.filters=3"}},
     {.name = "SetWrongType",
      .message = "--set seed=-3: expected for seed a 64-bit integer >= 0, got \"-3\"",
-     .arguments = {"--seed=-3"},
-     .ranks = {1}},
+     .arguments = {"--seed=-3"}},
     {.name = "EndlessEpochs",
      .message = "--set epochs=1e300: epochs must be > 0 and < 1e+09, got 1e+300",
-     .arguments = {"--epochs=1e300"},
-     .ranks = {1}},
+     .arguments = {"--epochs=1e300"}},
     {.name = "MoreRanksThanSamples",
      .message = "--set batch=1: batch 1 is smaller than the 2 ranks; each rank needs a sample: "
                 "raise batch or start fewer ranks",
@@ -71,67 +66,58 @@ const BadInput kFlags[] = {
     {.name = "BatchBeyondTheData",
      .message = "--set batch=2147483647: batch 2147483647 is more than the 20 samples of "
                 "data.train; lower batch to 20 or less",
-     .arguments = {"--batch=2147483647"}},
+     .arguments = {"--batch=2147483647"},
+     .ranks = {1, 2}},
     {.name = "PlanBeyondTheData",
      .message = "@/trainer.textproto:9:1: batch 21 is more than the 20 samples of data.train; "
                 "lower batch to 20 or less",
      .arguments = {"--plan"},
-     .trainer = {"batch: 4", "batch: 21"},
-     .ranks = {1}},
+     .trainer = {"batch: 4", "batch: 21"}},
     {.name = "BatchBeyondAllIntegers",
      .message = "--set batch=4294967296: batch must be <= 2147483647, got 4294967296",
-     .arguments = {"--batch=4294967296"},
-     .ranks = {1}},
+     .arguments = {"--batch=4294967296"}},
     {.name = "UnknownDevice",
      .message = "--device: unknown device \"gpu\"; expected cpu, sim or cuda",
      .arguments = {"--device=gpu"}},
     {.name = "BoundedCpu",
      .message = "--device_memory: the memory of --device=cpu has no bound; leave it out, or use "
                 "--device=sim",
-     .arguments = {"--device_memory=1M"},
-     .ranks = {1}},
+     .arguments = {"--device_memory=1M"}},
     {.name = "BadDeviceMemory",
      .message = "--device_memory=1X: expected bytes, such as 1048576, 64M or 1.5G",
-     .arguments = {"--device=sim", "--device_memory=1X"},
-     .ranks = {1}},
+     .arguments = {"--device=sim", "--device_memory=1X"}},
     {.name = "TooLittleDeviceMemory",
      .message = "device memory: the capacity is 19.5 KiB (20000 bytes); the smallest that would do "
                 "is ...",
-     .arguments = {"--device=sim", "--device_memory=20000"}},
+     .arguments = {"--device=sim", "--device_memory=20000"},
+     .ranks = {1, 2}},
     {.name = "TooManyThreads",
      .message = "--threads=1000000: expected 1 to 1024, or 0 for cores / ranks",
-     .arguments = {"--threads=1000000"},
-     .ranks = {1}},
+     .arguments = {"--threads=1000000"}},
     {.name = "TooManyThreadsOfAllRanks",
      .message = "--threads=1024: expected 1 to 16 for each of these ranks, or 0 for cores / ranks",
-     .arguments = {"--threads=1024", "--ranks=64"},
-     .ranks = {1}},
+     .arguments = {"--threads=1024", "--ranks=64"}},
     {.name = "ThreadsBeyondOpenMpsLimit",
      .message = "--threads=2: OMP_THREAD_LIMIT allows 1 in this environment; unset it, or ask for "
                 "fewer",
      .arguments = {"--threads=2"},
-     .ranks = {1},
      .env = {{"OMP_THREAD_LIMIT", "1"}}},
     {.name = "StartedBySrun",
      .message =
          "srun has started this process as one of several (SLURM_STEP_NUM_TASKS=8), and each "
          "would run alone; ranks come from Open MPI's mpirun, or from --ranks (for one "
          "process, unset SLURM_STEP_NUM_TASKS)",
-     .ranks = {1},
      .env = {{"SLURM_STEP_NUM_TASKS", "8"}}},
     {.name = "StartedByAnotherMpiexec",
      .message = "another mpiexec has started this process as one of several (PMI_SIZE=4), ...",
-     .ranks = {1},
      .env = {{"SLURM_STEP_NUM_TASKS", "1"}, {"PMI_SIZE", "4"}}},
     {.name = "StartedByPmix",
      .message = "PMIx has started this process as one of several (PMIX_RANK=0), ...",
-     .ranks = {1},
      .env = {{"PMIX_RANK", "0"}}},
     {.name = "MpiOfAnotherMpirun",
      .message =
          "MPI does not start: mpirun has announced 2 ranks, and MPI found 1; is it the mpirun "
          "of another MPI library?",
-     .ranks = {1},
      .env = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}},
     {.name = "NoRanks", .message = "--ranks=0: expected 1 to 256", .arguments = {"--ranks=0"}},
     {.name = "RanksTwice",
@@ -140,7 +126,8 @@ const BadInput kFlags[] = {
      .ranks = {2}},
     {.name = "UnwritableOut",
      .message = "cannot create @/train-images.idx/a/checkpoints: Not a directory",
-     .arguments = {"--out=@/train-images.idx/a"}},
+     .arguments = {"--out=@/train-images.idx/a"},
+     .ranks = {1, 2}},
 };
 
 // The good run's weights, one of which is not a number.
@@ -156,7 +143,8 @@ const BadInput kCheckpoints[] = {
     {.name = "OutHasCheckpoints",
      .message = "@/run already holds checkpoints; go on with --resume=latest, or choose another "
                 "--out",
-     .arguments = {"--out=@/run"}},
+     .arguments = {"--out=@/run"},
+     .ranks = {1, 2}},
     {.name = "OutHasBrokenCheckpoints",
      .message = "@/run already holds checkpoints; go on with --resume=latest, or choose another "
                 "--out",
@@ -166,12 +154,10 @@ const BadInput kCheckpoints[] = {
            for (const char* step : {"step_00000002", "step_00000004"}) {
              fs::remove(folder + "/run/checkpoints/" + step + "/state.pb");
            }
-         },
-     .ranks = {1}},
+         }},
     {.name = "ResumeWithoutOut",
      .message = "--resume=latest needs --out, the folder to resume in",
-     .arguments = {"--resume=latest", "--out="},
-     .ranks = {1}},
+     .arguments = {"--resume=latest", "--out="}},
     {.name = "ResumeWithoutCheckpoint",
      .message = "--resume=latest: no checkpoint in @/out/checkpoints; leave --resume out to start "
                 "anew",
@@ -179,16 +165,15 @@ const BadInput kCheckpoints[] = {
     {.name = "ResumeFromNoCheckpoint",
      .message = "--resume=@/run: @/run/state.pb: missing; give \"latest\", or the folder of one "
                 "checkpoint, such as runs/a/checkpoints/step_00000200",
-     .arguments = {"--resume=@/run"},
-     .ranks = {1}},
+     .arguments = {"--resume=@/run"}},
     {.name = "ResumeAndWeights",
      .message = "--weights starts a new run and --resume goes on with one that has weights; give "
                 "one",
-     .arguments = {"--out=@/run", "--resume=latest", "--weights=@/nowhere"},
-     .ranks = {1}},
+     .arguments = {"--out=@/run", "--resume=latest", "--weights=@/nowhere"}},
     {.name = "ResumeWithAnotherSeed",
      .message = "@/run/checkpoints/step_00000004: was made with seed 1, not 9; pass --seed=1",
-     .arguments = {"--out=@/run", "--resume=latest", "--seed=9"}},
+     .arguments = {"--out=@/run", "--resume=latest", "--seed=9"},
+     .ranks = {1, 2}},
     {.name = "ResumeAnotherNet",
      .message = "@/run/checkpoints/step_00000004: its tensor \"fc.weight\" is F32 [3, 144], the "
                 "net expects F32 [5, 144], so it belongs to another net or precision",
@@ -198,8 +183,7 @@ const BadInput kCheckpoints[] = {
      .message = "@/run/checkpoints/step_00000004: it holds no tensor \"conv.weight.first_moment\", "
                 "so it belongs to another net or optimizer",
      .arguments = {"--out=@/run", "--resume=latest"},
-     .trainer = {"sgd { momentum: 0.9 }", "adam {}"},
-     .ranks = {1}},
+     .trainer = {"sgd { momentum: 0.9 }", "adam {}"}},
     {.name = "AllCheckpointsBroken",
      .message = "--resume=latest: each of the 2 checkpoints in @/run/checkpoints is broken; the "
                 "newest: @/run/checkpoints/step_00000004/weights.safetensors: the file has sha256 "
@@ -210,11 +194,11 @@ const BadInput kCheckpoints[] = {
            for (const char* step : {"step_00000002", "step_00000004"}) {
              fs::resize_file(folder + "/run/checkpoints/" + step + "/weights.safetensors", 300);
            }
-         }},
+         },
+     .ranks = {1, 2}},
     {.name = "NoWeightsFile",
      .message = "--weights: cannot open @/nowhere: No such file or directory",
-     .arguments = {"--weights=@/nowhere"},
-     .ranks = {1}},
+     .arguments = {"--weights=@/nowhere"}},
     {.name = "CutWeightsFile",
      .message = "--weights: @/cut.safetensors: the tensors take 1900 bytes, but the file holds ...",
      .arguments = {"--weights=@/cut.safetensors"},
@@ -227,7 +211,8 @@ const BadInput kCheckpoints[] = {
     {.name = "WeightsNotFinite",
      .message = "@/nan.safetensors: \"fc.bias\" holds a value that is not finite",
      .arguments = {"--weights=@/nan.safetensors"},
-     .prepare = WriteNaN},
+     .prepare = WriteNaN,
+     .ranks = {1, 2}},
     {.name = "MetricsAreALink",
      .message = "@/run/metrics.jsonl: is a symbolic link, which is not followed; remove it",
      .arguments = {"--out=@/run", "--resume=latest"},
@@ -235,8 +220,7 @@ const BadInput kCheckpoints[] = {
          [](const std::string& folder) {
            fs::rename(folder + "/run/metrics.jsonl", folder + "/elsewhere");
            fs::create_symlink(folder + "/elsewhere", folder + "/run/metrics.jsonl");
-         },
-     .ranks = {1}},
+         }},
     {.name = "WeightsOfAnotherShape",
      .message =
          "@/run/checkpoints/step_00000004/weights.safetensors: its tensor \"fc.bias\" is F32 "
@@ -248,12 +232,10 @@ const BadInput kCheckpoints[] = {
      .message = "@/run/checkpoints/step_00000004/weights.safetensors: none of its tensors "
                 "(conv.bias, ...",
      .arguments = {"--weights=@/run/checkpoints/step_00000004/weights.safetensors",
-                   "--weights_map=conv=,fc="},
-     .ranks = {1}},
+                   "--weights_map=conv=,fc="}},
     {.name = "WeightsMapWithoutWeights",
      .message = "--weights_map renames the tensors of --weights; give that, too",
-     .arguments = {"--weights_map=fc=head"},
-     .ranks = {1}},
+     .arguments = {"--weights_map=fc=head"}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Flags, BadCommandTest, testing::ValuesIn(kFlags), NameOf);
@@ -266,12 +248,12 @@ const BadInput kOtherTools[] = {
                 "net expects F32 [5, 144], so it belongs to another net or precision",
      .arguments = {"--weights=@/run"},
      .net = {"outputs: 3", "outputs: 5"},
+     .ranks = {1, 2},
      .tool = "evaluate"},
     {.name = "EvaluateWithoutTestData",
      .message = "@/trainer.textproto:2:1: has no test data",
      .arguments = {"--weights=@/run"},
      .trainer = {"  test {", "# test {"},
-     .ranks = {1},
      .tool = "evaluate"},
     {.name = "EvaluateWeightsNotFinite",
      .message = "@/nan.safetensors: \"fc.bias\" holds a value that is not finite",
@@ -288,22 +270,20 @@ const BadInput kOtherTools[] = {
            std::ranges::fill_n(weights->Find("fc.weight")->as<float>(), 3 * 144, 3e38f);
            ASSERT_TRUE(WriteSafetensors(folder + "/huge.safetensors", weights->tensors()).ok());
          },
+     .ranks = {1, 2},
      .tool = "evaluate"},
     {.name = "ExportFromNoCheckpoint",
      .message = "--weights: @ holds neither checkpoints nor a checkpoint's state.pb; give a run's "
                 "folder, a checkpoint's folder, or a safetensors file",
      .arguments = {"--weights=@", "--to=@/a.npz"},
-     .ranks = {1},
      .tool = "export"},
     {.name = "ExportToUnknownFormat",
      .message = "--to=@/a.onnx: expected a name that ends in .safetensors or .npz",
      .arguments = {"--weights=@/run", "--to=@/a.onnx"},
-     .ranks = {1},
      .tool = "export"},
     {.name = "ExportToNoFolder",
      .message = "cannot create @/nowhere/a.npz: No such file or directory",
      .arguments = {"--weights=@/run", "--to=@/nowhere/a.npz"},
-     .ranks = {1},
      .tool = "export"},
 };
 
@@ -311,11 +291,9 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, BadCommandTest, testing::ValuesIn(kCheckpo
 INSTANTIATE_TEST_SUITE_P(OtherTools, BadCommandTest, testing::ValuesIn(kOtherTools), NameOf);
 
 TEST(Train, WithoutAnyFlag) {
-  for (const int ranks : {1, 2}) {
-    const ToolResult result = RunTool("train", {}, {.ranks = ranks});
-    EXPECT_EQ(result.exit_code, 1);
-    ExpectMessage(result, "--trainer is missing; see --help");
-  }
+  const ToolResult result = RunTool("train", {});
+  EXPECT_EQ(result.exit_code, 1);
+  ExpectMessage(result, "--trainer is missing; see --help");
 }
 
 // Whether the build has CUDA or not.

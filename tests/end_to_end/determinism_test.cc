@@ -105,9 +105,6 @@ TEST_P(Determinism, TheSmallestCapacityWillDo) {
 
 // Vendor libraries split large images over threads.
 TEST(Threads, SameCommandSameBits) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "TSan leaves one OpenMP thread: see tests/main.cc";
-#endif
   SyntheticData data{.samples = 40, .height = 28, .width = 28};
   const TrainingFolder folder(data);
   WriteTrainer(folder / "", ConvNetText(data), {.rest = "batch: 32 steps: 5"});

@@ -102,7 +102,8 @@ class Mutation : public testing::Test {
     ++refused_;
     const std::string message(result.status().message());
     EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_TRUE(std::regex_search(message, std::regex("^f:[1-9][0-9]*:[1-9][0-9]*: ")))
+    static const std::regex* const place = new std::regex("f:[1-9][0-9]*:[1-9][0-9]*: ");
+    EXPECT_TRUE(std::regex_search(message, *place, std::regex_constants::match_continuous))
         << message << "\n"
         << text;
     // protobuf's own messages speak of types by their full names.
