@@ -25,7 +25,8 @@ struct ContractOptions {
 //    element's error, divided by the largest magnitude in F64 of the same output, gradient or
 //    metric, is <= 3e-3 (F16), 2e-2 (BF16);
 //  - sim and cpu: the same bits; two runs: the same bits;
-//  - in place, where allowed, with gradients left unbound, and recomputed: the same bits;
+//  - in place, where allowed, with gradients left unbound, and recomputed: the same bits; no buffer
+//    or statistic is written when recomputed, be it with the bits that it held;
 //  - 2, 3 and more ranks than samples: the same outputs, and gradients and metrics that add up;
 //  - a ReLU that the net wants after it: applied to the output, or declined;
 //  - without training, and with one sample: the first shape's parameters and layouts; without

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
+#include <set>
 
-#include "engine/runtime/random.h"
 #include "layers/factory.h"
 #include "tests/layers/share.h"
 #include "tests/layers/slot.h"
@@ -90,34 +89,37 @@ class Rank {
   absl::Status Forward(int phase, bool recompute = false) {
     return Pass(
         [&](const StateSpec& state) {
-          const bool keeps = recompute && (state.kind == StateKind::kBuffer ||
-                                           state.kind == StateKind::kStatistic);
-          return static_cast<uint8_t>(keeps ? state.forward & ~kWrite : state.forward);
+          return static_cast<uint8_t>(recompute && Keeps(state) ? state.forward & ~kWrite
+                                                                : state.forward);
         },
         /*gradients=*/false, [&](const LayerContext& context) { return layer_->Forward(context); },
         phase, recompute);
   }
 
-  // Errors: Internal if forward does not write the same bits again.
+  // Errors: Internal if forward does not write the same bits again, or writes what it must keep.
   absl::Status Recompute() {
     std::vector<std::vector<std::byte>> before(spec_.states.size());
-    const auto again = [&](size_t i) {
-      const StateKind kind = spec_.states[i].kind;
-      return owner_[i] == i && (kind == StateKind::kOutput || kind == StateKind::kSaved);
-    };
     for (size_t i = 0; i < before.size(); ++i) {
-      if (!again(i)) continue;
+      if (owner_[i] != i) continue;
       ASSIGN_OR_RETURN(before[i], states_[i].Read());
-      RETURN_IF_ERROR(states_[i].Poison());
+      if (IsMadeAgain(spec_.states[i])) RETURN_IF_ERROR(states_[i].Poison());
     }
-    for (int phase = 0; phase < spec_.forward_phases; ++phase) {
-      RETURN_IF_ERROR(Annotate(Forward(phase, /*recompute=*/true), "recompute"));
-    }
+    RETURN_IF_ERROR(ForwardAgain());
     for (size_t i = 0; i < before.size(); ++i) {
-      if (!again(i)) continue;
+      if (owner_[i] != i || !IsMadeAgain(spec_.states[i])) continue;
       ASSIGN_OR_RETURN(const auto after, states_[i].Read());
       if (after == before[i]) continue;
       return absl::InternalError(spec_.states[i].name + " was recomputed to other bits");
+    }
+    // Once more with other numbers in what is kept: whoever wrote the old ones again now shows.
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (!Keeps(spec_.states[i])) continue;
+      const Doubles other(static_cast<size_t>(spec_.states[i].shape.elements()), 0.375);
+      RETURN_IF_ERROR(SetStateValues(i, other));
+    }
+    RETURN_IF_ERROR(ForwardAgain());
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (owner_[i] == i) RETURN_IF_ERROR(states_[i].Write(before[i]));
     }
     return absl::OkStatus();
   }
@@ -198,6 +200,20 @@ class Rank {
   }
 
  private:
+  // In recompute.
+  static bool Keeps(const StateSpec& state) {
+    return state.kind == StateKind::kBuffer || state.kind == StateKind::kStatistic;
+  }
+  static bool IsMadeAgain(const StateSpec& state) {
+    return state.kind == StateKind::kOutput || state.kind == StateKind::kSaved;
+  }
+  absl::Status ForwardAgain() {
+    for (int phase = 0; phase < spec_.forward_phases; ++phase) {
+      RETURN_IF_ERROR(Annotate(Forward(phase, /*recompute=*/true), "recompute"));
+    }
+    return absl::OkStatus();
+  }
+
   bool HasOutputGradient(size_t i) const {
     return i >= inputs_ && i < inputs_ + outputs_ &&
            static_cast<int>(i - inputs_) != options_.unbound_output;
@@ -340,6 +356,23 @@ absl::Status SumOverRanks(Ranks& ranks, size_t state) {
   return absl::OkStatus();
 }
 
+// `run` is one phase of one rank.  Errors: Internal if a statistic is summed twice.
+template <typename Run>
+absl::Status RunPass(Ranks& ranks, int phases, int StateSpec::*due_after, Run run) {
+  const LayerSpec& spec = ranks[0]->spec();
+  std::set<size_t> summed;
+  return RunPhases(
+      spec, phases, due_after,
+      [&](int phase) {
+        for (auto& rank : ranks) RETURN_IF_ERROR(run(*rank, phase));
+        return absl::OkStatus();
+      },
+      [&](size_t state) {
+        if (summed.insert(state).second) return SumOverRanks(ranks, state);
+        return absl::InternalError(spec.states[state].name + " was summed twice");
+      });
+}
+
 // Also says what each output is as a whole.
 absl::StatusOr<std::vector<Values>> CollectForward(Ranks& ranks, RunResult& result) {
   std::vector<Values> outputs;
@@ -403,52 +436,6 @@ void SetOutputGradients(const LayerCase& layer, std::vector<Values>& outputs) {
 
 }  // namespace
 
-TestInput Real(const Shape& shape, Doubles values) {
-  GYRE_CHECK(static_cast<int64_t>(values.size()) == shape.elements());
-  return {shape, false, std::move(values)};
-}
-
-TestInput Labels(const std::vector<int32_t>& labels) {
-  return Labels(Shape{static_cast<int64_t>(labels.size())}, labels);
-}
-
-TestInput Labels(const Shape& shape, const std::vector<int32_t>& labels) {
-  GYRE_CHECK(static_cast<int64_t>(labels.size()) == shape.elements());
-  return {shape, true, Doubles(labels.begin(), labels.end())};
-}
-
-TestInput Distinct(const Shape& shape, uint64_t seed, double scale) {
-  const auto n = static_cast<size_t>(shape.elements());
-  Doubles values(n);
-  // 0.3: an even or odd number of values, none falls on 0.
-  for (size_t i = 0; i < n; ++i) {
-    values[i] = scale * (2 * (static_cast<double>(i) + 0.3) / static_cast<double>(n) - 1);
-  }
-  std::mt19937_64 random(seed);
-  std::shuffle(values.begin(), values.end(), random);
-  return {shape, false, std::move(values)};
-}
-
-LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end) {
-  LayerCase part = whole;
-  for (TestInput& input : part.inputs) {
-    Values cut = Cut({input.shape, input.values}, input.batch_axis, begin, end);
-    input.shape = cut.shape;
-    input.values = std::move(cut.values);
-  }
-  return part;
-}
-
-TestInput Along(int batch_axis, TestInput input) {
-  input.batch_axis = batch_axis;
-  return input;
-}
-
-double RandomCotangent(int64_t i) {
-  const RandomBits bits = Philox(/*key=*/77, 0, static_cast<uint64_t>(i));
-  return 2 * UniformDouble(bits.v[0], bits.v[1]) - 1;
-}
-
 absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& options) {
   const TestDevice opened = OpenTestDevice(options.device, options.threads);
   const int64_t samples = layer.samples();
@@ -468,14 +455,8 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
     if (result.spec.states[i].kind != StateKind::kParameter) continue;
     ASSIGN_OR_RETURN(result.parameters.emplace_back(), ranks[0]->Parameter(i, /*gradient=*/false));
   }
-  const auto sum = [&](size_t state) { return SumOverRanks(ranks, state); };
-  RETURN_IF_ERROR(RunPhases(
-      result.spec, result.spec.forward_phases, &StateSpec::summed_after,
-      [&](int phase) {
-        for (auto& rank : ranks) RETURN_IF_ERROR(rank->Forward(phase));
-        return absl::OkStatus();
-      },
-      sum));
+  RETURN_IF_ERROR(RunPass(ranks, result.spec.forward_phases, &StateSpec::summed_after,
+                          [](Rank& rank, int phase) { return rank.Forward(phase); }));
   for (auto& rank : ranks) {
     if (options.recompute) RETURN_IF_ERROR(rank->Recompute());
   }
@@ -486,13 +467,8 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
   SetOutputGradients(layer, outputs);
   std::vector<int64_t> first(outputs.size());
   for (auto& rank : ranks) RETURN_IF_ERROR(rank->BeginBackward(outputs, first));
-  RETURN_IF_ERROR(RunPhases(
-      result.spec, result.spec.backward_phases, &StateSpec::summed_after_backward,
-      [&](int phase) {
-        for (auto& rank : ranks) RETURN_IF_ERROR(rank->Backward(phase));
-        return absl::OkStatus();
-      },
-      sum));
+  RETURN_IF_ERROR(RunPass(ranks, result.spec.backward_phases, &StateSpec::summed_after_backward,
+                          [](Rank& rank, int phase) { return rank.Backward(phase); }));
   RETURN_IF_ERROR(CollectBackward(layer, ranks, result));
   return result;
 }

@@ -3,7 +3,8 @@
 //
 // It is stricter than a net.  States that a pass does not declare are not bound, and states that it
 // does not declare to read hold NaNs; so do gradients before they are assigned.  What a pass does
-// not declare to write must keep its bytes, and nothing may be written beyond a state's end.
+// not declare to write must keep its bytes, and nothing may be written beyond a state's end.  In a
+// pass a statistic is summed once.
 #pragma once
 
 #include <cstdint>
@@ -11,48 +12,13 @@
 #include <vector>
 
 #include "layers/layer.h"
-#include "tests/layers/slot.h"
+#include "tests/layers/layer_case.h"
 #include "tests/test_device.h"
 
 namespace gyre {
 
-struct TestInput {
-  Shape shape;
-  bool is_label = false;  // I32; otherwise of the compute type
-  Doubles values;         // shape.elements()
-  int batch_axis = 0;     // of the samples
-
-  int64_t samples() const { return shape[batch_axis]; }
-};
-
 // What layers compute in.
 inline constexpr DType kRealTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
-
-TestInput Real(const Shape& shape, Doubles values);
-TestInput Labels(const std::vector<int32_t>& labels);
-TestInput Labels(const Shape& shape, const std::vector<int32_t>& labels);
-// Distinct values within [-scale, scale], in random order, none of them 0 and no two closer than
-// scale / elements: safe for central differences around kinks and maxima.
-TestInput Distinct(const Shape& shape, uint64_t seed, double scale = 2);
-
-struct LayerCase {
-  std::string config;  // LayerConfig as text
-  std::vector<TestInput> inputs;
-  // Canonical values of each parameter, in order; empty: random, the same in every run.
-  std::vector<Doubles> parameters = {};
-  // dL/doutput over all ranks, of all outputs one after another; empty: random.
-  Doubles output_gradient = {};
-  // Values of each buffer, in order; empty: its first ones.
-  std::vector<Doubles> buffers = {};
-
-  int64_t samples() const { return inputs[0].samples(); }
-};
-
-// The input with its samples along that axis; its values stay where they are.
-TestInput Along(int batch_axis, TestInput input);
-
-// The case of samples [begin, end) alone.  Preconditions: random output gradients.
-LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end);
 
 struct RunOptions {
   DeviceKind device = NamedDevice().value_or(DeviceKind::kCpu);
@@ -64,8 +30,8 @@ struct RunOptions {
   bool parameter_gradients = true;  // bind them
   bool in_place = false;            // where the layer allows it
   int unbound_output = -1;          // whose gradient is not bound, since no loss depends on it
-  // Forward runs once more, with what it wrote poisoned but for buffers and statistics, and must
-  // write the same bits.
+  // Forward runs twice more.  First with what it wrote poisoned but for buffers and statistics,
+  // when it must write the same bits; then with other numbers in those, which it must leave there.
   bool recompute = false;
   Activation output_activation = Activation::kNone;
   int ranks = 1;  // that share the samples, nearly equally
@@ -87,9 +53,6 @@ struct RunResult {
 
 // Errors: the layer's; Internal if the layer broke its contract with memory.
 absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& options = {});
-
-// dL/doutput[i] of a case that gives none; i counts over all ranks.
-double RandomCotangent(int64_t i);
 
 // The message with which Create or Infer refuses the case, or "" if they do not.
 std::string Refusal(const LayerCase& layer, const RunOptions& options = {});

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Puts one fault at a time into every backward formula, and into 16-bit arithmetic, and shows that
-# the layer's test fails: a test that cannot fail tests nothing.  Works on a copy of the tree.  Takes
-# minutes; not part of CI.
+# Puts one fault at a time into every backward formula, into 16-bit arithmetic, and into what layers
+# declare, and shows that the layer's test fails: a test that cannot fail tests nothing.  Works on a
+# copy of the tree.  Takes minutes; not part of CI.
 #
 #   tests/layers/mutate.sh [PATTERN]        only faults whose line in the table matches PATTERN
 #   BAZEL_STARTUP, BAZEL_FLAGS              extra options, such as --output_base=..., --disk_cache=...
@@ -49,7 +49,7 @@ layers/dropout.cc|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) *
 layers/dropout.cc|dropout|Philox(key, step->step, first|Philox(key, step->step + (from == to), first
 layers/dropout.cc|dropout|step->first_sample * |0 * 
 layers/dropout.cc|dropout|(e / inner * samples + sample) * inner + e % inner|sample * sample_elements + e
-layers/reshape.cc|flatten|.must = true|.must = false
+layers/reshape.cc|reshape|.must = true|.must = false
 engine/runtime/parallel/column_sum.h|dense|from[row * columns + column]|from[row * columns + 0 * column]
 engine/runtime/parallel/parallel.h|dense|return a + b|return a
 layers/dense.cc|dense|weight.transpose_a = true|weight.transpose_b = true
@@ -99,10 +99,18 @@ engine/runtime/primitives/reference/pool2d.cc|pool2d|sum[j] += static_cast<A>(gr
 engine/runtime/primitives/reference/pool2d.cc|pool2d|sum[j] += static_cast<A>(gradient.v[j]) / pixels|sum[j] += static_cast<A>(gradient.v[j]) * pixels
 engine/runtime/primitives/reference/pool2d.cc|pool2d|value != value|false
 engine/runtime/primitives/blocked/pool2d.cc|pool2d|(here[c] != here[c])|false
-engine/runtime/primitives/blocked/pool2d.cc|pool2d|sums[c] += at[c]|sums[c] = at[c]
-engine/runtime/primitives/blocked/pool2d.cc|pool2d|sums[c] += from[c] / pixels|sums[c] += from[c] * pixels
+engine/runtime/primitives/blocked/pool2d.cc|pool2d|to[c] += at[c] == here|to[c] = at[c] == here
+engine/runtime/primitives/blocked/pool2d.cc|pool2d|share[c] = from[c] / pixels|share[c] = from[c] * pixels
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
-engine/runtime/primitives/onednn/conv2d.cc|conv2d|WantedWeights(s, backward_data_, weights, scratch)|Memory(stored_, weights)
+engine/runtime/primitives/onednn/conv2d.cc|conv2d|WantedWeights(bound, backward_data_, weights, scratch)|Memory(stored_, weights)
+layers/layer.h|batch_norm|*due_after == phase|*due_after >= 0
+layers/mean_over_labels.cc|softmax_cross_entropy|spec.metric = kMetric;|spec.metric = kMetric, spec.states[kMetric].summed_after = ignored ? 0 : -1;
+layers/mean_over_labels.h|softmax_cross_entropy|if (context.recompute) return absl::OkStatus();|
+layers/mean_over_elements.cc|mean_over_elements|if (!context.recompute)|if (true)
+layers/batch_norm.cc|batch_norm|context.phase == 0 && !context.recompute|context.phase == 0
+layers/batch_norm.cc|batch_norm|context.recompute ? none : states[kRunningMean].as<A>()|states[kRunningMean].as<A>()
+layers/batch_norm.cc|batch_norm|MakeState("output", StateKind::kOutput, x, compute_, kWrite|MakeState("output", StateKind::kOutput, x, compute_, kRead
+layers/infer.cc|softmax|input.compute, kWrite, backward|input.compute, kRead, backward
 TABLE
 }
 
