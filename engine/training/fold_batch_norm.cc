@@ -45,9 +45,9 @@ std::vector<const LayerConfig*> LayersAhead(const NetGraph& graph) {
   return ahead;
 }
 
-absl::StatusOr<Tensor> Find(const TensorFile& weights, const std::string& layer, const char* state,
-                            int64_t channels, DType dtype) {
-  const std::string name = absl::StrCat(layer, ".", state);
+// A tensor that has the norm's channels along its first axis.
+absl::StatusOr<Tensor> Find(const TensorFile& weights, const std::string& name,
+                            const std::string& norm, int64_t channels, DType dtype) {
   const Tensor* tensor = weights.Find(name);
   if (tensor == nullptr) {
     return absl::NotFoundError(
@@ -56,7 +56,7 @@ absl::StatusOr<Tensor> Find(const TensorFile& weights, const std::string& layer,
   if (tensor->dtype != dtype || tensor->shape.rank() == 0 || tensor->shape[0] != channels) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "its tensor \"%s\" is %s %s, and \"%s.running_mean\" %s [%d], so it belongs to another net",
-        name, DTypeName(tensor->dtype), tensor->shape.ToString(), layer, DTypeName(dtype),
+        name, DTypeName(tensor->dtype), tensor->shape.ToString(), norm, DTypeName(dtype),
         channels));
   }
   return *tensor;
@@ -139,14 +139,14 @@ absl::StatusOr<TensorFile> FoldTensors(const std::vector<FoldedNorm>& folded,
     const int64_t channels = mean == nullptr ? 0 : mean->elements();
     const DType dtype = mean == nullptr ? DType::kF32 : mean->dtype;
     const auto find = [&](const std::string& layer, const char* state) {
-      return Find(weights, layer, state, channels, dtype);
+      return Find(weights, absl::StrCat(layer, ".", state), fold.norm, channels, dtype);
     };
     RETURN_IF_ERROR(find(fold.norm, "running_mean").status());
     ASSIGN_OR_RETURN(const Tensor variance, find(fold.norm, "running_variance"));
     ASSIGN_OR_RETURN(const Tensor scale, find(fold.norm, "scale"));
     ASSIGN_OR_RETURN(const Tensor bias, find(fold.norm, "bias"));
     ASSIGN_OR_RETURN(const Tensor weight, find(fold.into, "weight"));
-    Tensor own_bias;
+    Tensor own_bias{nullptr, Shape({channels}), dtype};
     if (fold.has_bias) {
       ASSIGN_OR_RETURN(own_bias, find(fold.into, "bias"));
     }
