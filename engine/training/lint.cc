@@ -59,6 +59,7 @@ class Linter {
       : trainer_(trainer), net_(net) {
     // As the texts have them: a plan may have moved layers.
     const NetGraph train = Add(LayerConfig::TRAIN, *plan.train);
+    for (const Node& node : train.nodes) CheckBatch(node);
     if (!plan.test.empty()) Add(LayerConfig::TEST, *plan.test.front());
     CheckRate();
     for (const Node& node : train.nodes) CheckPair(train, node);
@@ -117,6 +118,15 @@ class Linter {
       if (rule.applies(pair))
         Warn(above, absl::Substitute(rule.text, node.config->name(), TypeOf(above)));
     }
+  }
+
+  void CheckBatch(const Node& node) {
+    if (!node.config->has_batch_norm() || node.config->batch_norm().synchronised()) return;
+    const Shape& x = facts_[node.config].spec->states[0].shape;
+    if (x.elements(0, x.rank() - 1) > 1) return;
+    Warn(*node.config,
+         "a channel has one value in a rank's batch, which is its own mean; raise the batch, or "
+         "write synchronised: true");
   }
 
   void CheckOutputs(const LayerConfig& layer) {

@@ -15,7 +15,8 @@ const BadInput kNetTexts[] = {
     {.name = "UnknownField",
      .message = "@/net.textproto:4:31: layer \"conv\": unknown field \"filterz\"; did you mean "
                 "\"filters\"?",
-     .net = {"filters", "filterz"}},
+     .net = {"filters", "filterz"},
+     .ranks = {1, 2}},
     {.name = "WrongType",
      .message = "@/net.textproto:4:40: layer \"conv\": expected for filters a 64-bit integer, got "
                 "\"four\"",
@@ -44,7 +45,8 @@ const BadInput kNetTexts[] = {
     {.name = "ShapeMismatch",
      .message = "@/net.textproto:2:1: input \"image\": has dims [28, 28, 1], but the samples "
                 "of @/train-images.idx are [8, 8, 1]",
-     .net = {"[8, 8, 1]", "[28, 28, 1]"}},
+     .net = {"[8, 8, 1]", "[28, 28, 1]"},
+     .ranks = {1, 2}},
     {.name = "TooManyDims",
      .message = "@/net.textproto:2:1: input \"image\": has dims [8, 8, 1, 1, 1, 1, 1], but the "
                 "samples of @/train-images.idx are [8, 8, 1]",
@@ -55,7 +57,8 @@ const BadInput kNetTexts[] = {
      .net = {"\"image\"", "\"img\""}},
     {.name = "KernelLargerThanInput",
      .message = "@/net.textproto:4:1: layer \"conv\": kernel 9 exceeds padded input 8 (height)",
-     .net = {"kernel: 3", "kernel: 9"}},
+     .net = {"kernel: 3", "kernel: 9"},
+     .ranks = {1, 2}},
     {.name = "NoLoss",
      .message = "@/net.textproto: the net has no loss to train with; add a layer such as "
                 "softmax_cross_entropy",
@@ -74,29 +77,24 @@ const BadInput kNetTexts[] = {
     {.name = "LayerBeyondAllBytes",
      .message = "@/net.textproto:4:1: layer \"conv\": output [4, 4000000006, 4000000006, 4] has "
                 "more than 2^56 elements; make it smaller",
-     .net = {"kernel: 3", "kernel: 3 padding: 2000000000"},
-     .ranks = {1}},
+     .net = {"kernel: 3", "kernel: 3 padding: 2000000000"}},
     {.name = "FiltersBeyondMemory",
      .message = "device memory: the capacity is ...",
-     .net = {"filters: 4 kernel: 3", "filters: 2147483647 kernel: 8"},
-     .ranks = {1}},
+     .net = {"filters: 4 kernel: 3", "filters: 2147483647 kernel: 8"}},
     {.name = "PaddingBeyondMemory",
      .message = "device memory: the capacity is ...",
-     .net = {"filters: 4 kernel: 3", "filters: 1 kernel: [3, 8] padding: [1000000000, 0]"},
-     .ranks = {1}},
+     .net = {"filters: 4 kernel: 3", "filters: 1 kernel: [3, 8] padding: [1000000000, 0]"}},
     {.name = "NameBeyondItsFolder",
      .message =
          "@/net.textproto:1:1: net \"../../tiny\": a name has at most 100 characters, each an "
          "ASCII letter, a digit, \"_\" or \"-\"",
-     .net = {"\"tiny\"", "\"../../tiny\""},
-     .ranks = {1}},
+     .net = {"\"tiny\"", "\"../../tiny\""}},
     {.name = "ImplicitInputOfTheWrongType",
      .message =
          "@/net.textproto:4:1: layer \"conv\": expects images of type F32, got I32; it names "
          "no input, and so takes \"label\"",
      .net = {"input { name: \"image\" dims: [8, 8, 1] }\ninput { name: \"label\" type: LABEL }",
-             "input { name: \"label\" type: LABEL }\ninput { name: \"image\" dims: [8, 8, 1] }"},
-     .ranks = {1}},
+             "input { name: \"label\" type: LABEL }\ninput { name: \"image\" dims: [8, 8, 1] }"}},
     {.name = "LayerBeyondMemory",
      .message = "device memory: the capacity is 1.0 GiB (1073741824 bytes); the smallest that "
                 "would do is ...",
@@ -107,7 +105,8 @@ const BadInput kNetTexts[] = {
 const BadInput kTrainerTexts[] = {
     {.name = "FieldMissing",
      .message = "@/trainer.textproto:1:1: missing batch; write batch: 64",
-     .trainer = {"batch: 4", ""}},
+     .trainer = {"batch: 4", ""},
+     .ranks = {1, 2}},
     {.name = "OutOfRange",
      .message = "@/trainer.textproto:7:19: optimizer.sgd.momentum must be >= 0 and < 1, got 1.5",
      .trainer = {"0.9", "1.5"}},
@@ -132,8 +131,7 @@ const BadInput kTrainerTexts[] = {
     {.name = "NetIsADevice",
      .message =
          "@/trainer.textproto:1:1: net: /dev/zero: is a pipe or a device, not a model's file",
-     .trainer = {"net.textproto", "/dev/zero"},
-     .ranks = {1}},
+     .trainer = {"net.textproto", "/dev/zero"}},
     {.name = "NoTrainerFile",
      .message = "--trainer: @/nowhere: No such file or directory",
      .arguments = {"--trainer=@/nowhere"}},
@@ -150,11 +148,18 @@ const BadInput kTrainerTexts[] = {
      .prepare = [](const std::string& folder) { WriteBytes(folder + "/empty", ""); }},
 };
 
+// Of the first sample; the others' are from 0 to 2.
+void WriteLabel9(const std::string& folder) {
+  WriteIdx(folder, "train",
+           {.samples = 20, .height = 8, .width = 8, .classes = 3, .labels = {{0, 9}}});
+}
+
 const BadInput kData[] = {
     {.name = "NoDataFile",
      .message = "@/trainer.textproto:3:3: data.train: cannot open @/nowhere.idx: No such file or "
                 "directory",
-     .trainer = {"train-images.idx", "nowhere.idx"}},
+     .trainer = {"train-images.idx", "nowhere.idx"},
+     .ranks = {1, 2}},
     {.name = "TruncatedGzip",
      .message = "@/trainer.textproto:3:3: data.train: @/cut.idx.gz: the gzip data is truncated: "
                 "it ends after ...",
@@ -176,8 +181,7 @@ const BadInput kData[] = {
     {.name = "DataIsADevice",
      .message = "@/trainer.textproto:3:3: data.train: cannot read /dev/zero: it is a pipe or a "
                 "device, expected a file",
-     .trainer = {"train-images.idx", "/dev/zero"},
-     .ranks = {1}},
+     .trainer = {"train-images.idx", "/dev/zero"}},
     {.name = "EmptyDataSet",
      .message = "@/trainer.textproto:3:3: data.train: @/train-images.idx: no samples",
      .prepare =
@@ -197,11 +201,30 @@ const BadInput kData[] = {
                 "has 3 classes and takes labels from 0 to 2; correct the label, or the outputs of "
                 "the layer that makes the scores",
      .arguments = {"--steps=5"},
-     .prepare =
-         [](const std::string& folder) {
-           WriteIdx(folder, "train",
-                    {.samples = 20, .height = 8, .width = 8, .classes = 3, .labels = {{0, 9}}});
-         },
+     .prepare = WriteLabel9,
+     .begins = true,
+     .ranks = {1, 2}},
+    {.name = "IndexOutOfRange",
+     .message =
+         "step 5: training data: sample 0 (the first is 0) has an index that layer \"token\" "
+         "does not take: expected 0 to 2",
+     .arguments = {"--steps=5"},
+     .net = {"layer { name: \"fc\" dense { outputs: 3 } }",
+             "layer { name: \"token\" input: \"label\" embedding { vocabulary: 3 width: 144 } }\n"
+             "layer { name: \"sum\" input: \"flat\" input: \"token\" add {} }\n"
+             "layer { name: \"fc\" dense { outputs: 3 } }"},
+     .prepare = WriteLabel9,
+     .begins = true},
+    {.name = "LengthOutOfRange",
+     .message = "step 5: training data: sample 0 (the first is 0) has a length that layer \"mix\" "
+                "does not take: expected 0 to 4",
+     .arguments = {"--steps=5"},
+     .net =
+         {"layer { name: \"flat\" flatten {} }",
+          "layer { name: \"rows\" reshape { dims: [4, 36] } }\n"
+          "layer { name: \"mix\" input: [\"rows\", \"rows\", \"rows\", \"label\"] attention {} }\n"
+          "layer { name: \"flat\" flatten {} }"},
+     .prepare = WriteLabel9,
      .begins = true},
     {.name = "TestLabelOutOfRange",
      .message = "test data: sample 7 (the first is 0) has label 3, but layer \"loss\" has 3 "
@@ -212,24 +235,26 @@ const BadInput kData[] = {
            WriteIdx(folder, "test",
                     {.samples = 10, .height = 8, .width = 8, .classes = 3, .labels = {{7, 3}}});
          },
-     .begins = true},
+     .begins = true,
+     .ranks = {1, 2}},
     {.name = "TestLossNotFinite",
      .message = "step 1: test loss is not finite; lower learning_rate.base, warm up, or set "
                 "optimizer.clip_norm; the checkpoint of step 1 stands",
      .arguments = {"--steps=1"},
      .trainer = {"0.05", "3e38"},
-     .begins = true},
+     .begins = true,
+     .ranks = {1, 2}},
     {.name = "LossNotFinite",
      .message = "step 2: a gradient is not finite: one of fc.weight, fc.bias, conv.weight, "
                 "conv.bias; lower learning_rate.base, warm up, or set optimizer.clip_norm",
      .trainer = {"0.05", "1e30"},
-     .begins = true},
+     .begins = true,
+     .ranks = {1, 2}},
     {.name = "SquaresOverflow",
      .message = "step 2: a gradient is not finite, or beyond 1e154: one of fc.weight, ...",
      .arguments = {"--precision=F64"},
      .trainer = {"0.05", "1e200"},
-     .begins = true,
-     .ranks = {1}},
+     .begins = true},
 };
 
 INSTANTIATE_TEST_SUITE_P(Net, BadInputTest, testing::ValuesIn(kNetTexts), NameOf);

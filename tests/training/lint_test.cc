@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 // The net begins at line 3 of its file.
 std::vector<std::string> Warnings(const std::string& layers, bool test = true,
                                   const std::string& optimizer = "sgd {}",
-                                  const std::string& rate = "base: 0.1") {
+                                  const std::string& rate = "base: 0.1", int ranks = 1) {
   const auto net = ParseNetText(absl::StrCat("name: 't' input { name: 'image' dims: [6, 6, 2] }\n"
                                              "input { name: 'label' type: LABEL }\n",
                                              layers),
@@ -28,7 +28,7 @@ std::vector<std::string> Warnings(const std::string& layers, bool test = true,
       "t");
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto plan = PlanModel(*net, {.shape = {.global = 4},
+  const auto plan = PlanModel(*net, {.shape = {.global = 4, .ranks = ranks},
                                      .test_batch = test ? 4 : 0,
                                      .test_samples = test ? 4 : 0,
                                      .primitives = &primitives});
@@ -105,6 +105,19 @@ TEST(Lint, OneLayerBeforeAnother) {
                            "layer { name: 'norm' batch_norm {} }\n"
                            "layer { name: 'sum' input: ['conv', 'norm'] add {} }\n")),
               IsEmpty());
+}
+
+TEST(Lint, BatchNormOfOneValue) {
+  const auto warnings = [](const std::string& fields, int ranks) {
+    return Warnings("layer { name: 'flat' flatten {} } layer { name: 'fc' batch_norm { " + fields +
+                        " } }\n" + kLoss,
+                    /*test=*/true, "sgd {}", "base: 0.1", ranks);
+  };
+  EXPECT_THAT(warnings("", 2), IsEmpty());
+  EXPECT_THAT(warnings("synchronised: true", 4), IsEmpty());
+  EXPECT_THAT(warnings("", 4),
+              ElementsAre("n:3:35: layer \"fc\": a channel has one value in a rank's batch, which "
+                          "is its own mean; raise the batch, or write synchronised: true"));
 }
 
 TEST(Lint, BlocksNameBothPlaces) {

@@ -8,6 +8,33 @@
 namespace gyre {
 namespace {
 
+// Whether the layer's text gives the state an initializer: a layer's parameters are called as the
+// fields of its type.
+bool GivesInitializer(const LayerConfig& layer, const std::string& state) {
+  const auto* type = LayerConfig::descriptor()->FindFieldByNumber(layer.type_case());
+  const google::protobuf::Message& config = layer.GetReflection()->GetMessage(layer, type);
+  const auto* field = config.GetDescriptor()->FindFieldByName(state);
+  if (field == nullptr || field->message_type() != ParameterConfig::descriptor()) return false;
+  const auto& parameter =
+      static_cast<const ParameterConfig&>(config.GetReflection()->GetMessage(config, field));
+  return parameter.initializer().kind_case() != InitializerConfig::KIND_NOT_SET;
+}
+
+// As a net's text has it.
+std::string ToString(const Initializer& initializer) {
+  switch (initializer.kind) {
+    case Initializer::Kind::kConstant:
+      return absl::StrFormat("constant { value: %g }", initializer.value);
+    case Initializer::Kind::kGaussian:
+      return absl::StrFormat("gaussian { mean: %g std: %g }", initializer.mean, initializer.std);
+    case Initializer::Kind::kXavier:
+      return "xavier {}";
+    case Initializer::Kind::kMsra:
+      return "msra {}";
+  }
+  return "";
+}
+
 // Two of one name.
 absl::Status CheckShared(const NetNode& node, const Parameter& mine, const Parameter& first) {
   const auto refuse = [&](absl::string_view what, const std::string& here,
@@ -34,6 +61,10 @@ absl::Status CheckShared(const NetNode& node, const Parameter& mine, const Param
       {"decay_multiplier", &StateSpec::decay_multiplier}};
   for (const auto& [what, field] : multipliers) {
     if (a.*field != b.*field) return refuse(what, absl::StrCat(a.*field), absl::StrCat(b.*field));
+  }
+  const std::string initializers[] = {ToString(a.initializer), ToString(b.initializer)};
+  if (initializers[0] != initializers[1] && GivesInitializer(*node.config, a.name)) {
+    return refuse("initializer", initializers[0], initializers[1]);
   }
   return absl::OkStatus();
 }

@@ -1,0 +1,222 @@
+// Mistakes in a whole net's text: one error each, which says where, in which layer, what was
+// expected and what was found.
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "engine/training/model.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+namespace {
+
+// The first line; those of a case follow.
+constexpr char kInputs[] =
+    "input { name: 'image' dims: [4, 4, 6] } input { name: 'x' dims: [6, 4] } "
+    "input { name: 'tokens' dims: 6 type: LABEL } input { name: 'label' type: LABEL }\n";
+
+struct BadNet {
+  const char *text, *error;
+};
+
+std::string ErrorOf(const std::string& text) {
+  const auto net = ParseNetText(kInputs + text, "n");
+  if (!net.ok()) return std::string(net.status().message());
+  const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
+  const auto plan = PlanModel(
+      *net,
+      {.shape = {.global = 4}, .test_batch = 3, .test_samples = 4, .primitives = &primitives});
+  return std::string(plan.status().message());
+}
+
+void ExpectErrors(std::initializer_list<BadNet> nets) {
+  for (const BadNet& net : nets) EXPECT_EQ(ErrorOf(net.text), net.error) << net.text;
+}
+
+TEST(BadNet, Blocks) {
+  ExpectErrors({
+      {"block { name: 'b' layer { name: 'a' use { block: 'b' } } }\n"
+       "layer { name: 'u' use { block: 'b' } }",
+       "n:2:43, used at n:3:1: layer \"u-a\": block \"b\" uses itself: b -> b"},
+      {"block { name: 'b' layer { name: 'a' use { block: 'c' } } }\n"
+       "block { name: 'c' layer { name: 'a' use { block: 'd' } } }\n"
+       "block { name: 'd' layer { name: 'a' use { block: 'b' } } }\n"
+       "layer { name: 'u' use { block: 'd' } }",
+       "n:3:43, used at n:2:19, used at n:4:19, used at n:5:1: layer \"u-a-a-a\": block \"d\" uses "
+       "itself: d -> b -> c -> d"},
+      {"block { name: 'b' layer { name: 'a' relu {} } }\n"
+       "layer { name: 'u' use { block: 'b' repeat: -1 } }",
+       "n:3:36: layer \"u\": repeat must be >= 1 and <= 100000, got -1"},
+      {"block { name: 'b' layer { name: 'a' relu {} } }\n"
+       "layer { name: 'u' use { block: 'b' repeat: 9223372036854775807 } }",
+       "n:3:36: layer \"u\": repeat must be >= 1 and <= 100000, got 9223372036854775807"},
+      {"block { name: 'b' layer { name: 'a' relu {} } }\n"
+       "layer { name: 'u' use { block: 'b' set: 'width=3' } }",
+       "n:3:36: layer \"u\": unknown argument \"width\"; there is none"},
+      {"block { name: 'b' argument { name: 'k' sets: 'a.conv2d.kernel' }\n"
+       "layer { name: 'a' conv2d { filters: 2 } } }\n"
+       "layer { name: 'u' input: 'image' use { block: 'b' set: 'k=5' } }",
+       "n:3:1, used at n:4:1: layer \"u-a\": kernel 5 exceeds padded input 4 (height)"},
+      {"block { name: 'b' input: 'x' layer { name: 'a' input: ['x', 'y'] add {} } }\n"
+       "layer { name: 'u' input: 'image' use { block: 'b' } }",
+       "n:2:48, used at n:3:1: layer \"u-a\": unknown input \"y\"; choose from image, x, tokens, "
+       "label, u-a"},
+  });
+}
+
+TEST(BadNet, NamesOfInputs) {
+  const char* const kOutputs =
+      "layer { name: 'parts' input: 'x' split { parts: 2 } }\nlayer { name: 'a' input: '";
+  const struct {
+    const char *input, *error;
+  } cases[] = {
+      {"parts:7",
+       "n:3:19: layer \"a\": input \"parts:7\": \"parts\" has 2 outputs, numbered from 0"},
+      {"parts:-1",
+       "n:3:19: layer \"a\": input \"parts:-1\": expected NAME, or NAME:K with K the number of one "
+       "of its outputs"},
+      {"parts:one",
+       "n:3:19: layer \"a\": input \"parts:one\": expected NAME, or NAME:K with K the number of "
+       "one of its outputs"},
+      {"parts:",
+       "n:3:19: layer \"a\": input \"parts:\": expected NAME, or NAME:K with K the number of one "
+       "of its outputs"},
+      {"parts:99999999",
+       "n:3:19: layer \"a\": input \"parts:99999999\": expected NAME, or NAME:K with K the number "
+       "of one of its outputs"},
+      {"part:1", "n:3:19: layer \"a\": unknown input \"part\"; did you mean \"parts\"?"},
+      {":1",
+       "n:3:19: layer \"a\": unknown input \"\"; choose from image, x, tokens, label, parts, a"},
+      {"x:1",
+       "n:3:19: layer \"a\": input \"x:1\": \"x\" is an input of the net, not a layer with several "
+       "outputs"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(ErrorOf(absl::StrCat(kOutputs, c.input, "' relu {} }")), c.error) << c.input;
+  }
+}
+
+// Of layers by their place and name; tests/layers has each layer's own.
+TEST(BadNet, WhatLayersTake) {
+  ExpectErrors({
+      {"layer { name: 'a' input: ['x', 'image'] concat {} }",
+       "n:2:1: layer \"a\": expects inputs of type F32 that differ along axis 2 alone, got [4, 6, "
+       "4] F32 and [4, 4, 4, 6] F32"},
+      {"layer { name: 'a' input: ['x', 'x'] concat { axis: 3 } }",
+       "n:2:1: layer \"a\": axis: expected -3 to 2 for inputs [4, 6, 4], got 3"},
+      {"layer { name: 'a' input: ['x', 'x'] concat { axis: 0 } }",
+       "n:2:1: layer \"a\": axis: expected another than that of the samples, got 0 for inputs [4, "
+       "6, 4]"},
+      {"layer { name: 'a' input: 'x' slice { begin: 2 end: 1 } }",
+       "n:2:1: layer \"a\": begin, end: expected 0 <= begin < end <= 4 along axis -1, got 2, 1"},
+      {"layer { name: 'a' input: 'x' slice { axis: 1 end: 7 } }",
+       "n:2:1: layer \"a\": begin, end: expected 0 <= begin < end <= 6 along axis 1, got 0, 7"},
+      {"layer { name: 'a' input: 'x' split { parts: 3 } }",
+       "n:2:1: layer \"a\": parts: expected a divisor of the 4 elements along axis -1, got 3"},
+      {"layer { name: 'a' input: 'x' split { sizes: [1, 2] } }",
+       "n:2:1: layer \"a\": sizes: expected a sum of 4, the extent of axis -1, got 3"},
+      {"layer { name: 'a' input: 'x' reshape { dims: [5, 5] } }",
+       "n:2:1: layer \"a\": dims: expected the 24 elements of a sample of [4, 6, 4] in all, got "
+       "[5, 5]"},
+      {"layer { name: 'a' input: 'x' reshape { dims: [-1, -1] } }",
+       "n:2:1: layer \"a\": dims: expected one -1 at most, for what is left"},
+      {"layer { name: 'a' input: 'x' transpose { axes: [0, 1] } }",
+       "n:2:1: layer \"a\": axes: expected the 3 axes of [4, 6, 4] in another order, got [0, 1]"},
+      {"layer { name: 'a' input: 'x' transpose { axes: [1, 0, 2] } }\n"
+       "layer { name: 'b' input: ['a', 'x'] add {} }",
+       "n:3:1: layer \"b\": expects inputs of one shape, got [6, 4, 4] and [4, 6, 4]"},
+      {"layer { name: 'a' input: ['x', 'image'] multiply {} }",
+       "n:2:1: layer \"a\": expects inputs of one shape, got [4, 6, 4] and [4, 4, 4, 6]"},
+      {"layer { name: 'a' input: 'x' add {} }", "n:2:1: layer \"a\": expects 2 to 8 inputs, got 1"},
+      {"layer { name: 'a' input: ['x', 'x', 'x'] attention { heads: 3 } }",
+       "n:2:1: layer \"a\": heads: expected a divisor of the 4 columns of query, got 3"},
+      {"layer { name: 'a' input: ['x', 'x', 'x', 'tokens'] attention {} }",
+       "n:2:1: layer \"a\": expects lengths [4], one for each sample, got [4, 6]"},
+      {"layer { name: 'k' input: 'x' slice { axis: 1 end: 5 } }\n"
+       "layer { name: 'a' input: ['x', 'k', 'k'] attention { causal: true } }",
+       "n:3:1: layer \"a\": causal: expects as many keys as queries, got query [4, 6, 4] and key "
+       "[4, 5, 4]"},
+      {"layer { name: 'a' input: 'x' positional_embedding { length: 5 } }",
+       "n:2:1: layer \"a\": length: expected the 6 of the sequence or more, got 5"},
+      {"layer { name: 'a' input: 'x' embedding { vocabulary: 9 width: 4 } }",
+       "n:2:1: layer \"a\": expects indices of type I32, got F32"},
+      {"layer { name: 'a' input: 'tokens' embedding { width: 4 } }",
+       "n:2:1: layer \"a\": vocabulary: expected 1 to 2147483647, got 0"},
+      {"layer { name: 'a' input: 'tokens' dense { outputs: 4 } }",
+       "n:2:1: layer \"a\": expects x of type F32, got I32"},
+      {"layer { name: 'a' input: 'label' batch_norm {} }",
+       "n:2:1: layer \"a\": expects x of type F32, got I32"},
+      {"layer { name: 'a' input: 'x' batch_norm { momentum: 2 } }",
+       "n:2:1: layer \"a\": momentum: expected 0 to 1, got 2"},
+      {"layer { name: 'a' input: 'x' lrn { size: 4 } }",
+       "n:2:1: layer \"a\": size: expected an odd number, got 4"},
+      {"layer { name: 'a' input: 'x' dropout { rate: 1 } }",
+       "n:2:1: layer \"a\": rate: expected at least 0 and below 1, got 1"},
+      {"layer { name: 'a' input: 'image' conv2d { filters: 4 kernel: 3 groups: 4 } }",
+       "n:2:1: layer \"a\": groups 4 does not divide the input's 6 channels"},
+      {"layer { name: 'a' input: 'image' pool2d { global: true kernel: 2 } }",
+       "n:2:1: layer \"a\": global: its window is the whole image; remove kernel, stride and "
+       "padding, or global"},
+      {"layer { name: 'a' input: 'x' pool2d { kernel: 2 } }",
+       "n:2:1: layer \"a\": expects images [N, H, W, C], got [4, 6, 4]"},
+  });
+}
+
+TEST(BadNet, Losses) {
+  ExpectErrors({
+      {"layer { name: 'a' input: ['x', 'label'] softmax_cross_entropy {} }",
+       "n:2:1: layer \"a\": expects labels [4, 6], one for each row of scores [4, 6, 4], got [4]"},
+      {"layer { name: 'a' input: ['x', 'tokens'] softmax_cross_entropy { label_smoothing: 1 } }",
+       "n:2:1: layer \"a\": label_smoothing: expected at least 0 and below 1, got 1"},
+      {"layer { name: 'a' input: ['x', 'tokens'] softmax_cross_entropy { loss_weight: -1 } }",
+       "n:2:1: layer \"a\": loss_weight: expected 0 or more, got -1"},
+      {"layer { name: 'a' input: ['x', 'tokens'] accuracy { top_k: 5 } }",
+       "n:2:1: layer \"a\": top_k: expected at most the 4 classes, got 5"},
+      {"layer { name: 'a' input: ['x', 'tokens'] hinge { margin: -1 } }",
+       "n:2:1: layer \"a\": margin: expected 0 or more, got -1"},
+      {"layer { name: 'a' input: ['x', 'image'] mean_squared_error {} }",
+       "n:2:1: layer \"a\": expects a target of the prediction's shape [4, 6, 4], got [4, 4, 4, "
+       "6]"},
+      {"layer { name: 'a' input: ['x', 'tokens'] sigmoid_cross_entropy {} }",
+       "n:2:1: layer \"a\": expects target of type F32, got I32"},
+      {"layer { name: 'fc' input: 'x' dense { outputs: 3 } }\n"
+       "layer { name: 'a' phase: TEST input: ['fc', 'tokens'] softmax_cross_entropy {} }",
+       "n: the net has no loss to train with; add a layer such as softmax_cross_entropy"},
+      {"layer { name: 'fc' phase: TRAIN input: 'x' dense { outputs: 3 } }\n"
+       "layer { name: 'a' input: ['fc', 'tokens'] softmax_cross_entropy {} }",
+       "n:3:19: layer \"a\": input \"fc\" is a layer of phase TRAIN only and does not exist in "
+       "phase TEST"},
+  });
+}
+
+TEST(BadNet, SharedParameters) {
+  const std::string first =
+      "layer { name: 'a' input: 'x' dense { outputs: 4 weight { name: 'w' } } }\n";
+  const struct {
+    const char *second, *error;
+  } cases[] = {
+      {"dense { outputs: 5 weight { name: 'w' } }",
+       "n:3:1: layer \"b\": weight is \"w\", as is weight of layer \"a\"; parameters of one name "
+       "are one, but its shape is [5, 4] and the other's [4, 4]"},
+      {"dense { outputs: 4 weight { name: 'w' learning_rate_multiplier: 2 } }",
+       "n:3:1: layer \"b\": weight is \"w\", as is weight of layer \"a\"; parameters of one name "
+       "are one, but its learning_rate_multiplier is 2 and the other's 1"},
+      {"dense { outputs: 4 weight { name: 'w' initializer { msra {} } } }",
+       "n:3:1: layer \"b\": weight is \"w\", as is weight of layer \"a\"; parameters of one name "
+       "are one, but its initializer is msra {} and the other's xavier {}"},
+      {"dense { outputs: 4 weight { name: 'w' initializer { gaussian { std: 1 } } } }",
+       "n:3:1: layer \"b\": weight is \"w\", as is weight of layer \"a\"; parameters of one name "
+       "are one, but its initializer is gaussian { mean: 0 std: 1 } and the other's xavier {}"},
+      {"dense { outputs: 4 weight { name: 'a/w' } }",
+       "n:3:1: layer \"b\": weight.name: expected ASCII letters, digits, \"_\" and \"-\", got "
+       "\"a/w\""},
+      {"layer_norm { scale { name: 'w' } }",
+       "n:3:1: layer \"b\": scale is \"w\", as is weight of layer \"a\"; parameters of one name "
+       "are one, but its shape is [4] and the other's [4, 4]"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(ErrorOf(absl::StrCat(first, "layer { name: 'b' ", c.second, " }")), c.error);
+  }
+}
+
+}  // namespace
+}  // namespace gyre
