@@ -8,7 +8,8 @@ namespace gyre {
 
 // Fills node.parameters.  makes_them: what `parameters` lacks is added, else it is an error.
 // Errors: InvalidArgument for two of one name that differ in shape, storage or multipliers, or
-// belong to one layer, or of which the second gives another initializer; for a state whose size or storage is not that of the net which made it.
+// belong to one layer, or of which the second gives another initializer; for a state whose size or
+// storage is not that of the net which made it.
 absl::Status BindParameters(bool makes_them, NetNode& node, ParameterSet& parameters);
 
 }  // namespace gyre
