@@ -19,8 +19,8 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 #include "models/schema/blocks.h"
-#include "models/schema/syntax_error.h"
 #include "models/schema/overrides.h"
+#include "models/schema/syntax_error.h"
 #include "models/schema/validate.h"
 
 namespace gyre {

@@ -288,7 +288,8 @@ class Reader {
 
 }  // namespace
 
-absl::Status FindSyntaxError(std::string_view text, const std::string& file, const Descriptor& message) {
+absl::Status FindSyntaxError(std::string_view text, const std::string& file,
+                             const Descriptor& message) {
   return Reader(text, file).Read(message);
 }
 

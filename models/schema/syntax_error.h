@@ -14,6 +14,6 @@ namespace gyre {
 // InvalidArgument for the first mistake in `text`: `file:line:column: layer "conv1": ...`, the
 // layer's part if the mistake is inside one that has a name.  OK if this reading finds none.
 absl::Status FindSyntaxError(std::string_view text, const std::string& file,
-                      const google::protobuf::Descriptor& message);
+                             const google::protobuf::Descriptor& message);
 
 }  // namespace gyre
