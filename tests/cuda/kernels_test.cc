@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <set>
 #include <string>
@@ -230,7 +229,9 @@ class KernelsTest : public CudaDeviceTest {
       for (const int64_t elements : {35, 1 << 20}) {  // in one piece, and in several
         const Tensor a = MakeTensor({elements}, dtype), b = MakeTensor({elements}, dtype);
         EXPECT_TRUE(Fill(*stream_, 1, a).ok());
-        EXPECT_TRUE(SumOf(*stream_, std::array{b, a}, b).ok());
+        for (const size_t terms : {2, 3, 4}) {
+          EXPECT_TRUE(SumOf(*stream_, std::vector<Tensor>(terms, a), b).ok());
+        }
         EXPECT_TRUE(
             LookUp(*stream_, MakeTensor({elements}, DType::kU8), MakeTensor({256}, dtype), a).ok());
         EXPECT_TRUE(SumSquares(*stream_, a, Memory(kSumSquaresScratchBytes),

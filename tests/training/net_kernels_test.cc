@@ -76,7 +76,7 @@ TYPED_TEST(NetKernels, SumIsRoundedOnce) {
 }
 
 TYPED_TEST(NetKernels, SumOfManyTerms) {
-  for (const size_t count : {1, 31, 32, 33, 63, 64, 100}) {
+  for (const size_t count : {1, 2, 3, 4, 31, 32, 33, 63, 64, 100}) {
     auto one = Stored<TypeParam>({1, 2}), sum = Stored<TypeParam>({7, 7});
     const std::vector<Tensor> terms(count, View(one));
     ASSERT_TRUE(SumOf(*this->stream_, terms, View(sum)).ok());

@@ -29,16 +29,35 @@ struct LookUpPixel {
 constexpr int kMostTerms = 32;
 
 template <typename T>
-struct SumTerms {
-  const T* terms[kMostTerms];
+struct Terms {
+  const T* of[kMostTerms];
   int count;
+};
+
+// Count: of terms, or 0 where only `count` knows; few are so common that they get a loop of their
+// own, which is vectorised.
+template <typename T, int Count>
+struct SumTerms {
+  Terms<T> terms;
   T* to;
   HOST_DEVICE void operator()(int64_t i) const {
     AccumulateType<T> sum = 0;
-    for (int k = 0; k < count; ++k) sum += terms[k][i];
+    for (int k = 0; k < (Count > 0 ? Count : terms.count); ++k) sum += terms.of[k][i];
     to[i] = static_cast<T>(sum);
   }
 };
+
+template <typename T>
+absl::Status SumOnce(Stream& stream, int64_t elements, const Terms<T>& terms, T* to) {
+  switch (terms.count) {
+    case 2:
+      return ForEach(stream, elements, SumTerms<T, 2>{terms, to});
+    case 4:
+      return ForEach(stream, elements, SumTerms<T, 4>{terms, to});
+    default:
+      return ForEach(stream, elements, SumTerms<T, 0>{terms, to});
+  }
+}
 
 }  // namespace
 
@@ -59,13 +78,13 @@ absl::Status LookUp(Stream& stream, Tensor pixels, Tensor values, Tensor to) {
 
 absl::Status SumOf(Stream& stream, std::span<const Tensor> terms, Tensor to) {
   return VisitReal(to.dtype, [&]<typename T>() -> absl::Status {
-    SumTerms<T> sum{.terms = {}, .count = 0, .to = to.as<T>()};
+    Terms<T> sum{};
     for (size_t k = 0; k < terms.size(); ++k) {
       GYRE_CHECK(terms[k].elements() == to.elements());
-      sum.terms[sum.count++] = terms[k].as<T>();
+      sum.of[sum.count++] = terms[k].as<T>();
       if (sum.count < kMostTerms && k + 1 < terms.size()) continue;
-      RETURN_IF_ERROR(ForEach(stream, to.elements(), sum));
-      sum.terms[0] = sum.to;
+      RETURN_IF_ERROR(SumOnce(stream, to.elements(), sum, to.as<T>()));
+      sum.of[0] = to.as<T>();
       sum.count = 1;
     }
     return absl::OkStatus();
