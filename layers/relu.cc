@@ -1,7 +1,9 @@
-// relu: y = x where x > 0, else negative_slope * x; x and y of any shape [N, ...].  The sign of y
-// is the sign of x, so backward reads y and the layer may work in place.
+// relu: y = x where x > 0, else negative_slope * x, and at most max; x and y of any shape [N, ...].
+// The sign of y is the sign of x, and y is max where x is cut, so backward reads y and the layer
+// may work in place.
 
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
@@ -12,33 +14,34 @@ namespace {
 
 constexpr int kX = 0, kY = 1;  // states
 
-// !(x <= 0) lets a NaN through; a slope of 0 must not make one from an infinity.
+// !(x <= 0) lets a NaN through; a slope of 0 must not make one from an infinity.  max is a T, so
+// that y equals it; NaN, which nothing is more than, where there is none.
 template <typename T>
 struct ReluForward {
-  AccumulateType<T> slope;
+  AccumulateType<T> slope, max;
   const T* x;
   T* y;
   HOST_DEVICE void operator()(int64_t i) const {
     const AccumulateType<T> v = x[i];
-    y[i] = static_cast<T>(!(v <= 0) ? v : slope > 0 ? slope * v : 0);
+    y[i] = static_cast<T>(v > max ? max : !(v <= 0) ? v : slope > 0 ? slope * v : 0);
   }
 };
 
 template <typename T>
 struct ReluBackward {
-  AccumulateType<T> slope;
+  AccumulateType<T> slope, max;
   const T* y;
   const T* dy;
   T* dx;
   HOST_DEVICE void operator()(int64_t i) const {
     const AccumulateType<T> v = dy[i];
-    dx[i] = static_cast<T>(!(y[i] <= 0) ? v : slope > 0 ? slope * v : 0);
+    dx[i] = static_cast<T>(y[i] >= max ? 0 : !(y[i] <= 0) ? v : slope > 0 ? slope * v : 0);
   }
 };
 
 class Relu : public Layer {
  public:
-  explicit Relu(double slope) : slope_(slope) {}
+  Relu(double slope, double max) : slope_(slope), max_(max) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
@@ -58,7 +61,7 @@ class Relu : public Layer {
   absl::Status Forward(const LayerContext& context) const override {
     return VisitReal(compute_, [&]<typename T>() {
       return ForEach(context.stream, elements_,
-                     ReluForward<T>{static_cast<AccumulateType<T>>(slope_),
+                     ReluForward<T>{static_cast<AccumulateType<T>>(slope_), Max<T>(),
                                     context.states[kX].as<T>(), context.states[kY].as<T>()});
     });
   }
@@ -66,15 +69,20 @@ class Relu : public Layer {
   absl::Status Backward(const LayerContext& context) const override {
     if (!context.gradients[kX]) return absl::OkStatus();
     return VisitReal(compute_, [&]<typename T>() {
-      return ForEach(
-          context.stream, elements_,
-          ReluBackward<T>{static_cast<AccumulateType<T>>(slope_), context.states[kY].as<T>(),
-                          context.gradients[kY].as<T>(), context.gradients[kX].as<T>()});
+      return ForEach(context.stream, elements_,
+                     ReluBackward<T>{static_cast<AccumulateType<T>>(slope_), Max<T>(),
+                                     context.states[kY].as<T>(), context.gradients[kY].as<T>(),
+                                     context.gradients[kX].as<T>()});
     });
   }
 
  private:
-  const double slope_;
+  template <typename T>
+  AccumulateType<T> Max() const {
+    return static_cast<T>(static_cast<AccumulateType<T>>(max_));
+  }
+
+  const double slope_, max_;
   DType compute_ = DType::kF32;
   int64_t elements_ = 0;
 };
@@ -88,7 +96,11 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateRelu(const ReluConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrFormat("negative_slope: expected 0 or more, got %g", slope));
   }
-  return std::make_unique<Relu>(slope);
+  const double max = config.has_max() ? config.max() : std::numeric_limits<double>::quiet_NaN();
+  if (config.has_max() && !(max > 0 && std::isfinite(max))) {
+    return absl::InvalidArgumentError(absl::StrFormat("max: expected more than 0, got %g", max));
+  }
+  return std::make_unique<Relu>(slope, max);
 }
 
 }  // namespace gyre

@@ -73,7 +73,7 @@ const std::vector<LayerCase>& LayerCases() {
       {"mean_squared_error", "mean_squared_error {}", {{4, 3}, {4, 3}}},
       {"pool2d", "pool2d { kernel: 20 }", {{2, 20, 20, 3}}},
       {"pool2d", "pool2d { kind: AVERAGE kernel: 20 }", {{2, 20, 20, 3}}},
-      {"relu", "relu {}", {{4, 6}}},
+      {"relu", "relu { max: 6 }", {{4, 6}}},
       {"sigmoid", "sigmoid {}", {{4, 6}}},
       {"add", "add {}", {{4, 6}, {4, 6}}},
       {"add", "add {}", {{4, 6}, {4, 6}, {4, 6}}},

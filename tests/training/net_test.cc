@@ -89,13 +89,16 @@ TEST(NetTest, AProducerAppliesTheReluAfterIt) {
     layer { name: "fc1" dense { outputs: 6 } }
     layer { name: "relu2" RELU }
     layer { name: "fc2" dense { outputs: 4 } }
+    layer { name: "bounded" relu { max: 0.1 } }
+    layer { name: "fc3" dense { outputs: 4 } }
     layer { name: "relu3" RELU }
-    layer { name: "acc" input: "fc2" input: "label" accuracy {} }
+    layer { name: "acc" input: "fc3" input: "label" accuracy {} }
     layer { name: "loss" input: "relu3" input: "label" softmax_cross_entropy {} })";
   NetRank fused(Fused(layers)), plain(Plain(layers));
   EXPECT_TRUE(NodeNamed(fused.spec(), "relu1").applied_by_producer);
   EXPECT_TRUE(NodeNamed(fused.spec(), "relu2").applied_by_producer);
-  EXPECT_FALSE(NodeNamed(fused.spec(), "relu3").applied_by_producer);  // "acc" reads fc2 as well
+  EXPECT_FALSE(NodeNamed(fused.spec(), "bounded").applied_by_producer);
+  EXPECT_FALSE(NodeNamed(fused.spec(), "relu3").applied_by_producer);  // "acc" reads fc3 as well
   for (const NetNode& node : plain.spec().nodes) EXPECT_FALSE(node.applied_by_producer);
   ExpectSameStep(fused, plain);
 }

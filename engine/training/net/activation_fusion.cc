@@ -18,8 +18,10 @@ Readers ReadersIn(const NetGraph& graph) {
   return readers;
 }
 
+// As libraries have it.
 bool IsRelu(const Node& node) {
-  return node.config->has_relu() && node.config->relu().negative_slope() == 0;
+  const ReluConfig& relu = node.config->relu();
+  return node.config->has_relu() && relu.negative_slope() == 0 && !relu.has_max();
 }
 
 }  // namespace
