@@ -53,17 +53,18 @@ std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
   const NetSpec& net = plan.spec;
   std::string text = absl::StrFormat("%-20s %-22s %-20s %12s %14s\n", "layer", "type", "output",
                                      "parameters", "forward MFLOP");
-  int64_t all_parameters = 0;
+  const auto elements_of = [](const Parameter& parameter) {
+    int64_t elements = 0;
+    if (parameter.spec.kind != StateKind::kParameter) return elements;  // a buffer
+    for (const CanonicalPart& part : parameter.spec.parts) elements += part.shape.elements();
+    return elements;
+  };
+  int64_t all_parameters = 0;  // shared ones once
+  for (const Parameter& parameter : parameters.all()) all_parameters += elements_of(parameter);
   double forward = 0, backward = 0;
   for (const NetNode& node : net.nodes) {
     int64_t elements = 0;
-    for (int p : node.parameters) {
-      if (p < 0) continue;
-      for (const CanonicalPart& part : parameters.all()[p].spec.parts) {
-        elements += part.shape.elements();
-      }
-    }
-    all_parameters += elements;
+    for (int p : node.parameters) elements += p < 0 ? 0 : elements_of(parameters.all()[p]);
     forward += node.spec.forward_flops;
     if (node.backward) backward += node.spec.backward_flops;
     const std::string type =
