@@ -232,6 +232,11 @@ def bounded(net, x):
 
 # What PyTorch computes.  `l` is the case.Layer, `w` its parameters by state, `when` the Pass.
 
+def relu(config, x):
+    y, most = F.leaky_relu(x, number_of(config, "negative_slope", 0)), number_of(config, "max", math.inf)
+    return torch.where(y < most, y, most)
+
+
 def conv2d(l, x, w, when):
     _, stride, dilation, (top, bottom, left, right) = windows(l.config, l.input_shapes[0], False)
     x = F.pad(x.permute(0, 3, 1, 2), (left, right, top, bottom))
@@ -376,8 +381,7 @@ def function(compute, *texts, takes=always):
 
 
 KINDS = {
-    "relu": function(lambda c, x: F.leaky_relu(x, number_of(c, "negative_slope", 0)), "", "",
-                     "negative_slope: 0.25"),
+    "relu": function(relu, "", "max: 0.5", "negative_slope: 0.25"),
     "sigmoid": function(lambda c, x: x.sigmoid()),
     "tanh": function(lambda c, x: x.tanh()),
     "silu": function(lambda c, x: F.silu(x)),
