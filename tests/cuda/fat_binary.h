@@ -13,7 +13,7 @@ struct KernelImage {
   int architecture;  // 80 is sm_80, compute_80
   std::string_view bytes;
 
-  std::string name() const;  // "sm_80", "compute_90"
+  std::string name() const;  // "sm_80", "compute_80"
   // Whether it defines the kernel of this mangled name.
   bool Defines(std::string_view kernel) const;
 };

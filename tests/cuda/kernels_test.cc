@@ -285,7 +285,7 @@ TEST_F(KernelsTest, EachIsInTheProgramForEachArchitecture) {
     const std::vector<KernelImage> images = ImagesOf(module.fat_binary);
     std::vector<std::string> names;
     for (const KernelImage& image : images) names.push_back(image.name());
-    EXPECT_THAT(names, UnorderedElementsAre("sm_80", "sm_90", "compute_90"));
+    EXPECT_THAT(names, UnorderedElementsAre("sm_80", "sm_90", "compute_80"));
     for (const std::string& kernel : module.kernels) {
       for (const KernelImage& image : images) {
         EXPECT_TRUE(image.Defines(kernel)) << kernel << " is not in " << image.name();
