@@ -1,11 +1,14 @@
 #include "engine/training/fold_batch_norm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "google/protobuf/descriptor.h"
 #include "models/schema/graph.h"
 
 namespace gyre {
@@ -15,17 +18,37 @@ bool HasBias(const LayerConfig& layer) {
   return layer.has_conv2d() ? layer.conv2d().use_bias() : layer.dense().use_bias();
 }
 
-bool SharesParameters(const LayerConfig& layer) {
-  const auto shared = [](const auto& config) {
-    return config.weight().has_name() || config.bias().has_name();
-  };
-  if (layer.has_conv2d()) return shared(layer.conv2d());
-  if (layer.has_dense()) return shared(layer.dense());
-  return layer.batch_norm().scale().has_name() || layer.batch_norm().bias().has_name();
+// The names that a layer gives to its parameters.
+void AddNames(const google::protobuf::Message& message, std::set<std::string>& names) {
+  if (message.GetDescriptor() == ParameterConfig::descriptor()) {
+    const auto& parameter = static_cast<const ParameterConfig&>(message);
+    if (parameter.has_name()) names.insert(parameter.name());
+    return;
+  }
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const google::protobuf::FieldDescriptor* field : fields) {
+    if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE &&
+        !field->is_repeated()) {
+      AddNames(reflection.GetMessage(message, field), names);
+    }
+  }
+}
+
+// Whether it names one of its parameters, or another layer one by what this layer's are called.
+bool SharesParameters(const LayerConfig& layer, const std::set<std::string>& names) {
+  std::set<std::string> own;
+  AddNames(layer, own);
+  return !own.empty() || std::ranges::any_of(names, [&](const std::string& name) {
+    return absl::StartsWith(name, layer.name() + ".");
+  });
 }
 
 // By node: the layer that a batch_norm becomes part of; null if it stays.
 std::vector<const LayerConfig*> LayersAhead(const NetGraph& graph) {
+  std::set<std::string> names;
+  for (const Node& node : graph.nodes) AddNames(*node.config, names);
   std::vector<int> uses(graph.nodes.size());
   for (const Node& node : graph.nodes) {
     for (const Source& source : node.inputs) {
@@ -38,7 +61,7 @@ std::vector<const LayerConfig*> LayersAhead(const NetGraph& graph) {
     if (!node.config->has_batch_norm() || node.inputs[0].is_net_input) continue;
     const LayerConfig& before = *graph.nodes[node.inputs[0].index].config;
     if ((before.has_conv2d() || before.has_dense()) && uses[node.inputs[0].index] == 1 &&
-        !SharesParameters(before) && !SharesParameters(*node.config)) {
+        !SharesParameters(before, names) && !SharesParameters(*node.config, names)) {
       ahead.back() = &before;
     }
   }

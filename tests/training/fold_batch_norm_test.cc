@@ -65,7 +65,9 @@ TEST(FoldBatchNorms, LeavesOthersAlone) {
         R"(layer { name: "fc" dense { outputs: 2 weight { name: "w" } } }
               layer { name: "a" batch_norm {} })",
         R"(layer { name: "fc" dense { outputs: 2 } }
-              layer { name: "a" batch_norm { scale { name: "s" } } })"}) {
+              layer { name: "a" batch_norm { scale { name: "s" } } })",
+        R"(layer { name: "fc" dense { outputs: 2 } } layer { name: "a" batch_norm {} }
+              layer { name: "b" input: "x" dense { outputs: 2 weight { name: "fc.weight" } } })"}) {
     Parsed<NetConfig> net = Parse(layers);
     const std::string before = net.message->DebugString();
     EXPECT_TRUE(FoldBatchNorms(net)->empty()) << layers;
