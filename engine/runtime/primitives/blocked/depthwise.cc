@@ -15,9 +15,6 @@ namespace {
 
 constexpr std::string_view kLayout = "taps,channels";
 
-// Neighbouring pixels that one walk over the taps serves.
-constexpr int kPixels = 4;
-
 // to[pixel] = the sum over its taps of weights[tap] * from[other pixel]: forward, and with the
 // images exchanged the gradient of the data.
 template <typename T>
@@ -33,52 +30,37 @@ struct SumOverTaps {
     for (int64_t row = begin; row < end; ++row) {
       const T* first = from + walk.OtherPixel(row) * walk.c;
       const Reach rows = walk.rows[row % walk.h];
-      for (int64_t column = 0; column < walk.w;) {
+      for (int64_t column = 0; column < walk.w; ++column) {
         const Reach columns = walk.columns[column];
         T* here = to + (row * walk.w + column) * walk.c;
-        const bool several = columns.run >= kPixels;
         ForEachChunk(walk.c, [&]<int kCount>(int64_t c) {
-          if (several) {
-            Chunk<kCount, kPixels>(rows, columns, first + c, c, here + c);
-          } else {
-            Chunk<kCount, 1>(rows, columns, first + c, c, here + c);
-          }
+          Chunk<kCount>(rows, columns, first + c, c, here + c);
         });
-        column += several ? kPixels : 1;
       }
     }
   }
 
-  template <int kCount, int kOfPixels>
+  template <int kCount>
   void Chunk(const Reach& rows, const Reach& columns, const T* first, int64_t channel,
              T* here) const {
-    T sum[kOfPixels][kCount] = {};
+    T sum[kCount] = {};
     walk.ForEachTap(rows, columns, [&](int64_t weight, int64_t pixel) {
       const T *a = first + pixel, *b = weights + channel + weight;
-#pragma GCC unroll 4
-      for (int p = 0; p < kOfPixels; ++p, a += columns.advance * walk.c) {
 #pragma omp simd
-        for (int c = 0; c < kCount; ++c) sum[p][c] += a[c] * b[c];
-      }
+      for (int c = 0; c < kCount; ++c) sum[c] += a[c] * b[c];
     });
-#pragma GCC unroll 4
-    for (int p = 0; p < kOfPixels; ++p, here += walk.c) {
-      if (bias != nullptr) {
+    if (bias != nullptr) {
 #pragma omp simd
-        for (int c = 0; c < kCount; ++c) sum[p][c] += bias[channel + c];
-      }
-#pragma omp simd
-      for (int c = 0; c < kCount; ++c) here[c] = Activate(activation, sum[p][c]);
+      for (int c = 0; c < kCount; ++c) sum[c] += bias[channel + c];
     }
+#pragma omp simd
+    for (int c = 0; c < kCount; ++c) here[c] = Activate(activation, sum[c]);
   }
 };
 
 // Gradients of weights are summed over each row of outputs, then over pieces of so many rows, then
 // over the pieces: short sums, cut without regard to threads.
 constexpr int64_t kPieceRows = 16;
-// Of a row of the kernel, where most pixels have a loop of their own: that of the nets' depthwise
-// layers.
-constexpr int kTaps = 3;
 
 // Pieces of rows of outputs.  Sums are of [taps + 1, channels], the last row for the bias; a piece
 // has those of its current row and its own.
@@ -108,56 +90,13 @@ struct SumPieces {
   void SumRow(int64_t row, T* of_row) const {
     const T* first = x + walk.OtherPixel(row) * walk.c;
     const Reach rows_of = walk.rows[row % walk.h];
-    for (int64_t column = 0; column < walk.w;) {
+    for (int64_t column = 0; column < walk.w; ++column) {
       const Reach columns_of = walk.columns[column];
       const T* gradient = dy + (row * walk.w + column) * walk.c;
-      const bool several = columns_of.count == kTaps && columns_of.run > 1;
       ForEachChunk(walk.c, [&]<int kCount>(int64_t c) {
-        if (several) {
-          Run<kCount>(rows_of, columns_of, first + c, gradient + c, of_row + c);
-        } else {
-          Chunk<kCount>(rows_of, columns_of, first + c, gradient + c, of_row + c);
-        }
+        Chunk<kCount>(rows_of, columns_of, first + c, gradient + c, of_row + c);
       });
-      column += several ? columns_of.run : 1;
     }
-  }
-
-  // All pixels of a run, whose sums stay in registers; kTaps of a row of the kernel at a time.
-  template <int kCount>
-  void Run(const Reach& rows_of, const Reach& columns_of, const T* first, const T* gradient,
-           T* of_row) const {
-    int64_t weight = (rows_of.tap * walk.kernel_w + columns_of.tap) * walk.c;
-    const T* image = first + columns_of.other * walk.c;
-    for (int64_t row = 0; row < rows_of.count; ++row) {
-      T sum[kTaps][kCount] = {};
-      const T *a = image, *g = gradient;
-      for (int64_t i = 0; i < columns_of.run; ++i) {
-#pragma GCC unroll 3
-        for (int tap = 0; tap < kTaps; ++tap) {
-          const T* tapped = a + tap * columns_of.other_step * walk.c;
-#pragma omp simd
-          for (int c = 0; c < kCount; ++c) sum[tap][c] += tapped[c] * g[c];
-        }
-        a += columns_of.advance * walk.c;
-        g += walk.c;
-      }
-      for (int tap = 0; tap < kTaps; ++tap) {
-        T* const to = of_row + weight + tap * columns_of.tap_step * walk.c;
-#pragma omp simd
-        for (int c = 0; c < kCount; ++c) to[c] += sum[tap][c];
-      }
-      weight += rows_of.tap_step * walk.kernel_w * walk.c;
-      image += rows_of.other_step * walk.other_w * walk.c;
-    }
-    T sum[kCount] = {};
-    for (int64_t i = 0; i < columns_of.run; ++i) {
-#pragma omp simd
-      for (int c = 0; c < kCount; ++c) sum[c] += gradient[i * walk.c + c];
-    }
-    T* const to = of_row + sums - walk.c;
-#pragma omp simd
-    for (int c = 0; c < kCount; ++c) to[c] += sum[c];
   }
 
   template <int kCount>

@@ -14,14 +14,6 @@ namespace gyre {
 // both are at even distances.
 struct Reach {
   int64_t tap = 0, tap_step = 0, other = 0, other_step = 0, count = 0;
-  // So many positions from this one on are reached through the same taps, each `advance` further
-  // on.
-  int64_t run = 1, advance = 0;
-
-  bool SameTaps(const Reach& of) const {
-    return tap == of.tap && tap_step == of.tap_step && other_step == of.other_step &&
-           count == of.count;
-  }
 
   void Add(int64_t next_tap, int64_t next_other) {
     if (count == 0) tap = next_tap, other = next_other;
@@ -47,18 +39,6 @@ struct Axis {
           of_in[i].Add(tap, begin / stride);
         }
       }
-    }
-    FindRuns(of_out);
-    FindRuns(of_in);
-  }
-
-  static void FindRuns(std::vector<Reach>& reaches) {
-    for (size_t i = reaches.size(); i-- > 1;) {
-      const Reach& next = reaches[i];
-      Reach& reach = reaches[i - 1];
-      if (!reach.SameTaps(next)) continue;
-      reach.advance = next.other - reach.other;
-      reach.run = next.run == 1 || next.advance == reach.advance ? next.run + 1 : 2;
     }
   }
 
