@@ -24,10 +24,7 @@ bool IsRelu(const Node& node) {
   return node.config->has_relu() && relu.negative_slope() == 0 && !relu.has_max();
 }
 
-}  // namespace
-
-void MoveReluPastMaxPool(NetGraph& graph) {
-  const Readers readers = ReadersIn(graph);
+void MoveReluPastMaxPool(NetGraph& graph, const Readers& readers) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (!IsRelu(graph.nodes[n]) || readers[n].size() != 1) continue;
     Node& pool = graph.nodes[readers[n][0]];
@@ -36,8 +33,11 @@ void MoveReluPastMaxPool(NetGraph& graph) {
   }
 }
 
-std::vector<Activation> ActivationsAfter(const NetGraph& graph) {
+}  // namespace
+
+std::vector<Activation> FuseActivations(NetGraph& graph) {
   const Readers readers = ReadersIn(graph);
+  MoveReluPastMaxPool(graph, readers);
   std::vector<Activation> activations;
   for (const std::vector<int>& of : readers) {
     const bool relu = of.size() == 1 && IsRelu(graph.nodes[of[0]]);

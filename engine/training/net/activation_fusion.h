@@ -12,9 +12,7 @@ namespace gyre {
 // Moves each ReLU whose only reader is a max-pooling behind that.  The two commute, exactly: the
 // largest x has the largest max(x, 0), and where that is 0, so is the gradient.  After the pooling
 // it has fewer elements to look at, and the unpooled ones need not be kept for backward.
-void MoveReluPastMaxPool(NetGraph& graph);
-
-// By node, what it may apply to its output: the activation of the only layer that reads it.
-std::vector<Activation> ActivationsAfter(const NetGraph& graph);
+// Returns by node what it may apply to its output: the activation of the only layer that reads it.
+std::vector<Activation> FuseActivations(NetGraph& graph);
 
 }  // namespace gyre

@@ -35,8 +35,7 @@ class Inference {
     RETURN_IF_ERROR(AddInputs());
     ASSIGN_OR_RETURN(NetGraph graph,
                      BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST));
-    MoveReluPastMaxPool(graph);
-    const std::vector<Activation> activations = ActivationsAfter(graph);
+    const std::vector<Activation> activations = FuseActivations(graph);
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       RETURN_IF_ERROR(AddNode(graph.nodes[n], activations[n]));
     }
