@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
+#include "engine/runtime/parallel/two_sums.h"
 #include "layers/infer.h"
 #include "layers/row_by_row.h"
 
@@ -16,14 +17,6 @@ namespace gyre {
 namespace {
 
 constexpr int kX = 0, kY = 1, kScale = 2, kBias = 3, kMean = 4, kInverse = 5;  // states
-
-template <typename A>
-struct TwoSums {
-  A first = 0, second = 0;
-  HOST_DEVICE TwoSums operator+(TwoSums other) const {
-    return {first + other.first, second + other.second};
-  }
-};
 
 // What a layer norm is handed and keeps: a row's mean and 1 / sqrt(variance + epsilon).
 template <typename T>

@@ -40,6 +40,27 @@ Value* PartialValues(int64_t count) {
   return values.data();
 }
 
+// kCount values of a reduction.  Those of a Value with Parts lie in two arrays: structures in a row
+// would have to be taken apart for vectors.
+template <typename Value, int64_t kCount>
+struct Values {
+  Value all[kCount];
+  Value Get(int64_t i) const { return all[i]; }
+  void Set(int64_t i, Value value) { all[i] = value; }
+};
+
+template <typename Value, int64_t kCount>
+requires requires { typename Value::Part; }
+struct Values<Value, kCount> {
+  typename Value::Part first[kCount], second[kCount];
+  Value Get(int64_t i) const { return {first[i], second[i]}; }
+  void Set(int64_t i, Value value) {
+    const auto [a, b] = value;
+    first[i] = a;
+    second[i] = b;
+  }
+};
+
 template <typename F>
 struct ForEachBody {
   F f;
@@ -59,8 +80,8 @@ struct ForEachCellBody {
   F f;
   int64_t columns;
   void operator()(int64_t begin, int64_t end) const {  // cells, row by row
-    for (int64_t i = begin; i < end;) {
-      const int64_t row = i / columns, first = i - row * columns;
+    int64_t row = begin / columns, first = begin - row * columns;
+    for (int64_t i = begin; i < end; ++row, first = 0) {
       const int64_t last = std::min(columns, first + end - i);
 #pragma omp simd
       for (int64_t column = first; column < last; ++column) f(row, column);
@@ -95,29 +116,46 @@ void HostForEachPart(std::span<const Part<F>> parts) {
   }
 }
 
+// values[0] = all kCount of them combined, as a tree.
+template <int64_t kCount, typename R, int64_t kAll>
+void CombineLanes(const R& r, Values<typename R::Value, kAll>& values) {
+  if constexpr (kCount > 1) {
+    constexpr int64_t kHalf = kCount / 2;
+#pragma omp simd
+    for (int64_t lane = 0; lane < kHalf; ++lane) {
+      values.Set(lane, r.Combine(values.Get(lane), values.Get(lane + kHalf)));
+    }
+    CombineLanes<kHalf>(r, values);
+  }
+}
+
 // Columns [begin, end) of one row, combined.
 template <typename R>
 typename R::Value CombineRow(const R& r, int64_t row, int64_t begin, int64_t end) {
   if (begin == end) return r.Identity();
-  typename R::Value lanes[kLanes];
+  Values<typename R::Value, kLanes> lanes;
   const int64_t used = std::min(kLanes, end - begin);
-  for (int64_t lane = 0; lane < used; ++lane) lanes[lane] = r.Load(row, begin + lane);
+  for (int64_t lane = 0; lane < used; ++lane) lanes.Set(lane, r.Load(row, begin + lane));
   int64_t column = begin + used;
   for (; column + kLanes <= end; column += kLanes) {
 #pragma omp simd
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] = r.Combine(lanes[lane], r.Load(row, column + lane));
+      lanes.Set(lane, r.Combine(lanes.Get(lane), r.Load(row, column + lane)));
     }
   }
   for (int64_t lane = 0; column + lane < end; ++lane) {
-    lanes[lane] = r.Combine(lanes[lane], r.Load(row, column + lane));
+    lanes.Set(lane, r.Combine(lanes.Get(lane), r.Load(row, column + lane)));
+  }
+  if (used == kLanes) {
+    CombineLanes<kLanes>(r, lanes);
+    return lanes.Get(0);
   }
   for (int64_t width = kLanes / 2; width > 0; width /= 2) {
     for (int64_t lane = 0; lane < width && lane + width < used; ++lane) {
-      lanes[lane] = r.Combine(lanes[lane], lanes[lane + width]);
+      lanes.Set(lane, r.Combine(lanes.Get(lane), lanes.Get(lane + width)));
     }
   }
-  return lanes[0];
+  return lanes.Get(0);
 }
 
 template <typename R>
@@ -191,15 +229,15 @@ struct ColumnPieces {
       const int64_t piece = i / blocks, column = i % blocks * kColumnsPerBlock;
       const int64_t first = piece * kRowsPerPiece, last = std::min(rows, first + kRowsPerPiece);
       const int64_t count = std::min(kColumnsPerBlock, columns - column);
-      typename R::Value values[kColumnsPerBlock];
-      for (int64_t j = 0; j < count; ++j) values[j] = r.Load(first, column + j);
+      Values<typename R::Value, kColumnsPerBlock> values;
+      for (int64_t j = 0; j < count; ++j) values.Set(j, r.Load(first, column + j));
       for (int64_t row = first + 1; row < last; ++row) {
 #pragma omp simd
         for (int64_t j = 0; j < count; ++j) {
-          values[j] = r.Combine(values[j], r.Load(row, column + j));
+          values.Set(j, r.Combine(values.Get(j), r.Load(row, column + j)));
         }
       }
-      std::copy(values, values + count, partial + piece * columns + column);
+      for (int64_t j = 0; j < count; ++j) partial[piece * columns + column + j] = values.Get(j);
     }
   }
 };

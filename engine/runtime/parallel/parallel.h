@@ -96,7 +96,8 @@ absl::Status ForEachPart(Stream& stream, std::vector<Part<F>> parts) {
 //   Value Combine(Value a, Value b) const;          // associative and commutative up to rounding
 //   void Store(int64_t index, Value v) const
 // so an argmax breaks ties by the index that its Value carries (tests/runtime/monoid_check.h).
-// A sum inherits its laws from Sum.
+// A sum inherits its laws from Sum.  A Value that is two numbers of one type names that type, for a
+// CPU's vectors: using Part = ...;
 //
 // ForEachRow:    Store(row, Combine over columns of Load(row, column)) for each row.
 // ReduceColumns: Store(column, Combine over rows of Load(row, column)) for each column.
