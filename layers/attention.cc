@@ -384,9 +384,13 @@ class Attention : public Layer {
     const auto softmax = [&]<bool kHasLengths>() {
       const Visible<kHasLengths> visible{block.rows, group_heads_,     row,    queries_,
                                          keys_,      config_.causal(), lengths};
-      return TransformRows(context.stream, group_samples_ * group_heads_ * block.rows, block.keys,
-                           SoftmaxOfSeen<A, kHasLengths>{visible, RoundUp(block.keys, kAligned),
-                                                         Scale<A>(), g.scores});
+      const int64_t rows = group_samples_ * group_heads_ * block.rows;
+      const int64_t stride = RoundUp(block.keys, kAligned);
+      RETURN_IF_ERROR(
+          TransformRows(context.stream, rows, block.keys,
+                        ExpOfSeen<A, kHasLengths>{visible, stride, Scale<A>(), g.scores}));
+      return TransformRows(context.stream, rows, block.keys,
+                           ShareOfSeen<A, kHasLengths>{{}, visible, stride, g.scores});
     };
     return has_lengths_ ? softmax.template operator()<true>()
                         : softmax.template operator()<false>();

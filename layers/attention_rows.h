@@ -32,41 +32,43 @@ struct Visible {
   }
 };
 
-// Of some scores of a row: the largest, and the sum of exp(s - largest).
-template <typename A>
-struct MaxAndSum {
-  A max, sum;
-};
-
-// Scores, in place, become probabilities.  As the sum, also the maximum of a NaN or +inf makes its
-// row NaN.  Source: Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3.
+// Scores, in place, become exp(score - the largest that the row sees), and 0 where it sees none. As
+// the largest a NaN or +inf makes what the row sees NaN.
 template <typename A, bool kHasLengths>
-struct SoftmaxOfSeen {
-  using Value = MaxAndSum<A>;
+struct ExpOfSeen {
+  using Value = A;
   Visible<kHasLengths> visible;
   int64_t stride;
   A scale;
   A* scores;
 
-  HOST_DEVICE Value Identity() const { return {-static_cast<A>(INFINITY), 0}; }
-  HOST_DEVICE Value Load(int64_t row, int64_t column) const {
-    const bool seen = column < visible(row);
+  HOST_DEVICE A Identity() const { return -static_cast<A>(INFINITY); }
+  HOST_DEVICE A Load(int64_t row, int64_t column) const {
     const A score = scale * scores[row * stride + column];
-    return {seen ? score : -static_cast<A>(INFINITY), seen ? A{1} : A{0}};
+    return column < visible(row) ? score : Identity();
   }
-  HOST_DEVICE Value Combine(Value a, Value b) const {
-    const bool b_is_larger = a.max < b.max;
-    const A larger = b_is_larger ? b.max : a.max, smaller = b_is_larger ? a.max : b.max;
-    // Equal infinities have no difference.
-    const A shrink = larger == smaller ? A{1} : Exp(smaller - larger);
-    return {larger, b_is_larger ? b.sum + a.sum * shrink : a.sum + b.sum * shrink};
-  }
-  // The sum becomes its inverse.
-  HOST_DEVICE Value Finish(Value v) const { return {v.max, 1 / v.sum + (v.max - v.max)}; }
-  HOST_DEVICE void Apply(int64_t row, int64_t column, Value v) const {
+  HOST_DEVICE A Combine(A a, A b) const { return a < b || b != b ? b : a; }
+  HOST_DEVICE A Finish(A v) const { return v; }
+  HOST_DEVICE void Apply(int64_t row, int64_t column, A largest) const {
     A& at = scores[row * stride + column];
-    const A probability = Exp(scale * at - v.max) * v.sum;
-    at = column < visible(row) ? probability : A{0};
+    const A exp = Exp(scale * at - largest) + (largest - largest);
+    at = column < visible(row) ? exp : A{0};
+  }
+};
+
+// Which, in place, become probabilities: a row is divided by its sum.
+template <typename A, bool kHasLengths>
+struct ShareOfSeen : Sum<A> {
+  Visible<kHasLengths> visible;
+  int64_t stride;
+  A* exps;
+
+  HOST_DEVICE A Load(int64_t row, int64_t column) const { return exps[row * stride + column]; }
+  HOST_DEVICE A Finish(A sum) const { return 1 / sum; }
+  HOST_DEVICE void Apply(int64_t row, int64_t column, A factor) const {
+    A& at = exps[row * stride + column];
+    const A share = at * factor;
+    at = column < visible(row) ? share : A{0};
   }
 };
 

@@ -30,7 +30,7 @@ layers/attention_rows.h|attention|scale * p[at] * (dp[at] - v)|scale * p[at] * d
 layers/attention_rows.h|attention|scale * p[at] * (dp[at] - v)|p[at] * (dp[at] - v)
 layers/attention_rows.h|attention|causal ? t + 1 : keys|causal ? t + 2 : keys
 layers/attention_rows.h|attention|queries == keys && t >= length|false
-layers/attention_rows.h|attention_rows|b.sum + a.sum * shrink|a.sum + b.sum * shrink
+layers/attention_rows.h|attention_rows|a < b || b != b ? b : a|a < b ? b : a
 layers/attention.cc|attention|sum.accumulate = !first|sum.accumulate = false
 layers/attention.cc|attention|g.q + at, nullptr, g.dk|g.y + at, nullptr, g.dk
 layers/attention.cc|attention|g.dscores, g.k, nullptr, g.dq|g.dscores, g.v, nullptr, g.dq
