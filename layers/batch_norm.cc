@@ -13,33 +13,28 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
+#include "engine/runtime/parallel/two_sums.h"
 #include "layers/infer.h"
+#include "layers/output_relu.h"
 
 namespace gyre {
 namespace {
 
 constexpr int kX = 0, kY = 1, kScale = 2, kBias = 3, kRunningMean = 4, kRunningVariance = 5,
               kCoefficients = 6;  // states; in training also:
-constexpr int kMean = 7, kInverse = 8, kSums = 9, kGradientSums = 10;
-
-struct TwoSums {
-  double first = 0, second = 0;
-  HOST_DEVICE TwoSums operator+(TwoSums other) const {
-    return {first + other.first, second + other.second};
-  }
-};
+constexpr int kMean = 7, kInverse = 8, kSums = 9, kGradientSums = 10, kDataGradient = 11;
 
 // sums: [2, C].
 template <typename T>
-struct SumValues : Sum<TwoSums> {
+struct SumValues : Sum<TwoSums<double>> {
   int64_t channels;
   const T* x;
   double* sums;
-  HOST_DEVICE TwoSums Load(int64_t row, int64_t c) const {
+  HOST_DEVICE TwoSums<double> Load(int64_t row, int64_t c) const {
     const double v = static_cast<AccumulateType<T>>(x[row * channels + c]);
     return {v, v * v};
   }
-  HOST_DEVICE void Store(int64_t c, TwoSums v) const {
+  HOST_DEVICE void Store(int64_t c, TwoSums<double> v) const {
     sums[c] = v.first;
     sums[channels + c] = v.second;
   }
@@ -93,34 +88,47 @@ struct NormaliseByRunning {
   }
 };
 
-template <typename T, typename A, bool kRelu>
+template <typename T, typename A, typename Output>
 struct Apply {
   int64_t channels;
   Coefficients<A> with;
+  Output output;
   const T* x;
   T* y;
   HOST_DEVICE void operator()(int64_t row, int64_t c) const {
     const int64_t i = row * channels + c;
-    const A v = with.by[c] * static_cast<A>(x[i]) + with.plus[c];
-    y[i] = static_cast<T>(kRelu && v < 0 ? A{0} : v);  // a NaN stays
+    y[i] = static_cast<T>(output(with.by[c] * static_cast<A>(x[i]) + with.plus[c]));
+  }
+};
+
+// The gradient before the activation, which forward applied: y is found again, for less than it
+// would cost to read.
+template <typename T, typename A, typename Output>
+struct OutputGradient {
+  Coefficients<A> applied;
+  Output output;
+  const T *x, *dy;
+  HOST_DEVICE A operator()(int64_t i, int64_t c) const {
+    const A v = applied.by[c] * static_cast<A>(x[i]) + applied.plus[c];
+    return output.Passes(static_cast<T>(output(v))) ? static_cast<A>(dy[i]) : A{0};
   }
 };
 
 // dbias and dscale over this rank's samples.
-template <typename T, typename A>
-struct SumGradients : Sum<TwoSums> {
+template <typename T, typename A, typename Output>
+struct SumGradients : Sum<TwoSums<double>> {
   int64_t channels;
-  const T *x, *dy;
+  OutputGradient<T, A, Output> gradient;
   const A *mean, *inverse;
   double* sums;
   T *dscale, *dbias;  // null: not wanted
-  HOST_DEVICE TwoSums Load(int64_t row, int64_t c) const {
+  HOST_DEVICE TwoSums<double> Load(int64_t row, int64_t c) const {
     const int64_t i = row * channels + c;
-    const A g = static_cast<A>(dy[i]);
-    const A h = (static_cast<A>(x[i]) - mean[c]) * inverse[c];
+    const A g = gradient(i, c);
+    const A h = (static_cast<A>(gradient.x[i]) - mean[c]) * inverse[c];
     return {static_cast<double>(g), static_cast<double>(g * h)};
   }
-  HOST_DEVICE void Store(int64_t c, TwoSums v) const {
+  HOST_DEVICE void Store(int64_t c, TwoSums<double> v) const {
     sums[c] = v.first;
     sums[channels + c] = v.second;
     if (dbias != nullptr) dbias[c] = static_cast<T>(static_cast<A>(v.first));
@@ -146,16 +154,16 @@ struct FindDataGradient {
   }
 };
 
-template <typename T, typename A>
+template <typename T, typename A, typename Output>
 struct ApplyBackward {
   int64_t channels;
   const A *by, *by_x, *plus;
-  const T *x, *dy;
+  OutputGradient<T, A, Output> gradient;
   T* dx;
   HOST_DEVICE void operator()(int64_t row, int64_t c) const {
     const int64_t i = row * channels + c;
     dx[i] =
-        static_cast<T>(by[c] * static_cast<A>(dy[i]) + by_x[c] * static_cast<A>(x[i]) + plus[c]);
+        static_cast<T>(by[c] * gradient(i, c) + by_x[c] * static_cast<A>(gradient.x[i]) + plus[c]);
   }
 };
 
@@ -174,6 +182,7 @@ class BatchNorm : public Layer {
     compute_ = input.compute;
     train_ = input.train;
     relu_ = input.output_activation == Activation::kRelu;
+    max_ = input.output_max;
     channels_ = x[x.rank() - 1];
     rows_ = x.elements(0, x.rank() - 1);
     phases_ = train_ && config_.synchronised() ? 2 : 1;
@@ -215,10 +224,10 @@ class BatchNorm : public Layer {
                    bias,
                    MakeBuffer("running_mean", per_channel, accumulate, 0, buffer),
                    MakeBuffer("running_variance", per_channel, accumulate, 1, buffer),
-                   MakeState("coefficients", StateKind::kScratch, Shape{3, channels_}, accumulate,
-                             both, InBackward(input, both))};
+                   MakeState("coefficients", train_ ? StateKind::kSaved : StateKind::kScratch, two,
+                             accumulate, both, in_backward)};
     spec.states[kY].batch_axis = BatchAxis(input, kX);
-    spec.applied_activation = true;
+    spec.applied_activation = spec.applied_backward = true;
     const auto elements = static_cast<double>(x.elements());
     spec.forward_flops = (train_ ? 5 : 2) * elements;
     spec.backward_flops = 9 * elements;
@@ -230,6 +239,8 @@ class BatchNorm : public Layer {
     spec.states.push_back(MakeState("sums", StateKind::kStatistic, two, DType::kF64, both, kNone));
     spec.states.push_back(
         MakeState("gradient_sums", StateKind::kStatistic, two, DType::kF64, kNone, both));
+    spec.states.push_back(MakeState("data_gradient", StateKind::kScratch, Shape{3, channels_},
+                                    accumulate, kNone, both));
     spec.forward_phases = spec.backward_phases = phases_;
     if (config_.synchronised()) {
       spec.states[kSums].summed_after = 0;
@@ -249,8 +260,7 @@ class BatchNorm : public Layer {
           SumValues<T>{{}, channels_, states[kX].as<T>(), states[kSums].as<double>()}));
     }
     if (context.phase + 1 < phases_) return absl::OkStatus();
-    A* const coefficients = states[kCoefficients].as<A>();
-    const Coefficients<A> to{coefficients, coefficients + channels_};
+    const Coefficients<A> to = CoefficientsOf<A>(context);
     if (train_) {
       A* const none = nullptr;
       RETURN_IF_ERROR(ForEach(
@@ -269,8 +279,22 @@ class BatchNorm : public Layer {
     }
     const T* const x = states[kX].as<T>();
     T* const y = states[kY].as<T>();
-    return relu_ ? ForEachCell(stream, rows_, channels_, Apply<T, A, true>{channels_, to, x, y})
-                 : ForEachCell(stream, rows_, channels_, Apply<T, A, false>{channels_, to, x, y});
+    return VisitOutput<T>([&]<typename Output>(Output output) {
+      return ForEachCell(stream, rows_, channels_,
+                         Apply<T, A, Output>{channels_, to, output, x, y});
+    });
+  }
+
+  template <typename A>
+  Coefficients<A> CoefficientsOf(const LayerContext& context) const {
+    A* const coefficients = context.states[kCoefficients].as<A>();
+    return {coefficients, coefficients + channels_};
+  }
+
+  // f(the functor of what is done to the output).
+  template <typename T, typename F>
+  absl::Status VisitOutput(const F& f) const {
+    return relu_ ? f(OutputRelu<T>(max_)) : f(PlainOutput<T>{});
   }
 
   template <typename T>
@@ -280,39 +304,45 @@ class BatchNorm : public Layer {
 
   template <typename T>
   absl::Status BackwardAs(const LayerContext& context) const {
+    return VisitOutput<T>(
+        [&]<typename Output>(Output output) { return BackwardAs<T>(context, output); });
+  }
+
+  template <typename T, typename Output>
+  absl::Status BackwardAs(const LayerContext& context, Output output) const {
     using A = AccumulateType<T>;
     Stream& stream = context.stream;
     const std::span<const Tensor> states = context.states, gradients = context.gradients;
-    const T* const x = states[kX].as<T>();
-    const T* const dy = gradients[kY].as<T>();
+    const OutputGradient<T, A, Output> gradient{CoefficientsOf<A>(context), output,
+                                                states[kX].as<T>(), gradients[kY].as<T>()};
     const A *mean = states[kMean].as<A>(), *inverse = states[kInverse].as<A>();
     double* const sums = states[kGradientSums].as<double>();
     if (context.phase == 0) {
       RETURN_IF_ERROR(ReduceColumns(stream, rows_, channels_,
-                                    SumGradients<T, A>{{},
-                                                       channels_,
-                                                       x,
-                                                       dy,
-                                                       mean,
-                                                       inverse,
-                                                       sums,
-                                                       Wanted<T>(gradients[kScale]),
-                                                       Wanted<T>(gradients[kBias])}));
+                                    SumGradients<T, A, Output>{{},
+                                                               channels_,
+                                                               gradient,
+                                                               mean,
+                                                               inverse,
+                                                               sums,
+                                                               Wanted<T>(gradients[kScale]),
+                                                               Wanted<T>(gradients[kBias])}));
     }
     if (context.phase + 1 < phases_ || !gradients[kX]) return absl::OkStatus();
-    A* const by = states[kCoefficients].as<A>();
+    A* const by = states[kDataGradient].as<A>();
     A *by_x = by + channels_, *plus = by_x + channels_;
     RETURN_IF_ERROR(ForEach(stream, channels_,
                             FindDataGradient<T, A>{channels_, count_, sums, states[kScale].as<T>(),
                                                    mean, inverse, by, by_x, plus}));
     return ForEachCell(
         stream, rows_, channels_,
-        ApplyBackward<T, A>{channels_, by, by_x, plus, x, dy, gradients[kX].as<T>()});
+        ApplyBackward<T, A, Output>{channels_, by, by_x, plus, gradient, gradients[kX].as<T>()});
   }
 
   const BatchNormConfig config_;
   DType compute_ = DType::kF32;
   bool train_ = true, relu_ = false;
+  double max_ = 0;  // of the ReLU
   int phases_ = 1;
   int64_t rows_ = 0, channels_ = 0;
   double count_ = 0;  // elements of a channel, over the batch that it is normalised by

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "layers/infer.h"
+#include "layers/output_relu.h"
 
 namespace gyre {
 namespace {
@@ -19,14 +20,29 @@ struct Operands {
 
 // Count: of operands, or 0 where only `count` knows; two are so common that they get a loop of
 // their own, which is vectorised.
-template <typename T, int Count>
+template <typename T, int Count, typename Output>
 struct AddForward {
   Operands<T> in;
+  Output output;
   T* y;
   HOST_DEVICE void operator()(int64_t i) const {
     AccumulateType<T> sum = in.x[0][i];
     for (int k = 1; k < (Count > 0 ? Count : in.count); ++k) sum += in.x[k][i];
-    y[i] = static_cast<T>(sum);
+    y[i] = static_cast<T>(output(sum));
+  }
+};
+
+// Of a sum that a ReLU was applied to: one gradient for all operands.
+template <typename T, int Count>
+struct AddReluBackward {
+  OutputRelu<T> relu;
+  const T* y;
+  const T* dy;
+  T* dx[kMost];
+  int count;
+  HOST_DEVICE void operator()(int64_t i) const {
+    const T gradient = relu.Passes(y[i]) ? dy[i] : static_cast<T>(0);
+    for (int k = 0; k < (Count > 0 ? Count : count); ++k) dx[k][i] = gradient;
   }
 };
 
@@ -87,8 +103,11 @@ class Combine : public Layer {
     RETURN_IF_ERROR(CommonBatchAxis(input).status());
     compute_ = input.compute;
     elements_ = shape.elements();
-    spec.states.push_back(MakeOutput(input, shape, kNone));
+    relu_ = !multiplies_ && input.output_activation == Activation::kRelu;
+    max_ = input.output_max;
+    spec.states.push_back(MakeOutput(input, shape, InBackward(input, relu_ ? kRead : kNone)));
     if (!multiplies_) spec.aliases = {{.output = count_, .input = 0, .must = false}};
+    spec.applied_activation = spec.applied_backward = !multiplies_;
     spec.forward_flops = static_cast<double>(elements_) * (count_ - 1);
     if (multiplies_) spec.backward_flops = spec.forward_flops * count_;
     return spec;
@@ -96,15 +115,17 @@ class Combine : public Layer {
 
   absl::Status Forward(const LayerContext& context) const override {
     return Visit([&]<typename T, int Count>() {
+      const Operands<T> in = OperandsOf<T>(context);
       T* const y = context.states[count_].as<T>();
-      return multiplies_ ? ForEach(context.stream, elements_,
-                                   MultiplyForward<T, Count>{OperandsOf<T>(context), y})
-                         : ForEach(context.stream, elements_,
-                                   AddForward<T, Count>{OperandsOf<T>(context), y});
+      const auto run = [&](auto functor) { return ForEach(context.stream, elements_, functor); };
+      if (multiplies_) return run(MultiplyForward<T, Count>{in, y});
+      if (relu_) return run(AddForward<T, Count, OutputRelu<T>>{in, OutputRelu<T>(max_), y});
+      return run(AddForward<T, Count, PlainOutput<T>>{in, {}, y});
     });
   }
 
   absl::Status Backward(const LayerContext& context) const override {
+    if (relu_) return BackwardRelu(context);
     const Tensor& dy = context.gradients[count_];
     // The first last: it may share memory with dy.
     for (int k = count_ - 1; k >= 0; --k) {
@@ -124,6 +145,24 @@ class Combine : public Layer {
   }
 
  private:
+  absl::Status BackwardRelu(const LayerContext& context) const {
+    return Visit([&]<typename T, int Count>() {
+      AddReluBackward<T, Count> backward{OutputRelu<T>(max_),
+                                         context.states[count_].as<T>(),
+                                         context.gradients[count_].as<T>(),
+                                         {},
+                                         0};
+      const Tensor* some = nullptr;
+      for (const Tensor& dx : context.gradients.first(count_)) some = dx ? &dx : some;
+      if (some == nullptr) return absl::OkStatus();
+      // Where an operand has no gradient another one's takes its place.
+      for (const Tensor& dx : context.gradients.first(count_)) {
+        backward.dx[backward.count++] = (dx ? dx : *some).as<T>();
+      }
+      return ForEach(context.stream, elements_, backward);
+    });
+  }
+
   template <typename F>
   absl::Status Visit(const F& f) const {
     return VisitReal(compute_, [&]<typename T>() {
@@ -139,6 +178,8 @@ class Combine : public Layer {
   }
 
   const bool multiplies_;
+  bool relu_ = false;
+  double max_ = 0;  // of the ReLU
   int count_ = 0;
   DType compute_ = DType::kF32;
   int64_t elements_ = 0;

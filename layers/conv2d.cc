@@ -46,7 +46,7 @@ class Conv2dLayer : public Layer {
       spec.states.push_back(MakeBytes("scratch", StateKind::kScratch, conv_->scratch_bytes(),
                                       access, InBackward(input, access)));
     }
-    spec.applied_activation = true;
+    spec.applied_activation = !HasBound(input);
     spec.forward_flops = conv.forward_flops();
     spec.backward_flops = (data_gradient + weight_gradient) * spec.forward_flops;
     return spec;
@@ -106,7 +106,7 @@ class Conv2dLayer : public Layer {
                     .window = window,
                     .groups = config_.groups(),
                     .bias = config_.use_bias(),
-                    .activation = input.output_activation,
+                    .activation = HasBound(input) ? Activation::kNone : input.output_activation,
                     .weight_layout = {},
                     .train = input.train,
                     .data_gradient = NeedsGradient(input, kX)};

@@ -49,7 +49,7 @@ class Dense : public Layer {
       spec.states.push_back(
           MakeBytes("scratch", StateKind::kScratch, bytes, access, InBackward(input, access)));
     }
-    spec.applied_activation = true;
+    spec.applied_activation = !HasBound(input);
     const double products = 2.0 * static_cast<double>(rows_) * static_cast<double>(inputs) *
                             static_cast<double>(outputs_);
     spec.forward_flops =
@@ -83,7 +83,7 @@ class Dense : public Layer {
     GemmSpec forward{.dtype = compute_, .m = rows_, .n = outputs_, .k = inputs};
     forward.transpose_b = true;
     forward.bias = config_.use_bias();
-    forward.activation = input.output_activation;
+    forward.activation = HasBound(input) ? Activation::kNone : input.output_activation;
     ASSIGN_OR_RETURN(forward_, input.primitives->Prepare(forward));
     if (!input.train) return absl::OkStatus();
     if (weight_gradient) {

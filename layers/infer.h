@@ -3,6 +3,7 @@
 // layer's name in front.  Pure functions of their arguments.
 #pragma once
 
+#include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <string_view>
@@ -51,6 +52,9 @@ absl::StatusOr<Rows> RowsOf(const InferInput& input, std::string_view name,
 absl::Status CheckLossWeight(double weight);
 
 bool NeedsGradient(const InferInput& input, int index);
+
+// Whether the activation that the net would have applied is one that libraries do not have.
+inline bool HasBound(const InferInput& input) { return !std::isnan(input.output_max); }
 
 // `access` if the net trains, else none: without training there is no backward.
 inline uint8_t InBackward(const InferInput& input, uint8_t access) {

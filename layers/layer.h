@@ -5,6 +5,7 @@
 // from one thread at a time.  Forward and Backward enqueue work on the stream and return.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -81,6 +82,7 @@ struct LayerSpec {
   int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples
   double forward_flops = 0, backward_flops = 0;  // multiply and add are two
   bool applied_activation = false;               // whether the layer does what InferInput asked for
+  bool applied_backward = false;                 // and whether it does so backward
 };
 
 struct InferInput {
@@ -98,9 +100,11 @@ struct InferInput {
   // The net would have this applied to the output before it is stored.  A layer that does so says
   // it in LayerSpec::applied_activation; others ignore it.  Backward is the same either way: the
   // gradient of the output that it is handed is that before the activation, and it does not read
-  // the output.
+  // the output.  A layer that says applied_backward is handed that of what it stored instead, and
+  // may read it.
   Activation output_activation = Activation::kNone;
-  const Primitives* primitives = nullptr;  // outlives the layer
+  double output_max = std::numeric_limits<double>::quiet_NaN();  // of a ReLU; NaN: no bound
+  const Primitives* primitives = nullptr;                        // outlives the layer
 };
 
 // Where in a run a batch stands; in device memory, so that a replayed graph sees new values.

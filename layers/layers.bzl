@@ -38,6 +38,7 @@ _DEPS = [
     ":infer",
     ":layer",
     ":mean_over_labels",
+    ":output_relu",
     ":row_by_row",
     ":window",
     "//engine/runtime:elementary",

@@ -79,7 +79,8 @@ class LayerBench {
     }
   }
 
-  // That must be read or written: states as declared, and gradients.
+  // That must be read or written: states as declared, and gradients.  Of a batch norm twice what
+  // its sums are over: they must be known first.
   double Bytes(bool backward) const {
     double bytes = 0;
     for (size_t s = 0; s < states_.size(); ++s) {
@@ -87,7 +88,12 @@ class LayerBench {
       if (state.kind == StateKind::kScratch) continue;
       const bool used = (backward ? state.backward : state.forward) != kNone;
       const bool gradient = backward && gradients_[s];
-      bytes += static_cast<double>(state.size_bytes()) * (int{used} + int{gradient});
+      int times = int{used} + int{gradient};
+      if (node_.config->has_batch_norm()) {
+        times += int{state.kind == StateKind::kInput && used};
+        times += int{state.kind == StateKind::kOutput && gradient};
+      }
+      bytes += static_cast<double>(state.size_bytes()) * times;
     }
     return bytes;
   }
@@ -149,7 +155,9 @@ absl::Status BenchLayer(const NetSpec& net, const NetNode& node, const DeviceCho
   LayerBench bench(net, node, choice, stream);
   RETURN_IF_ERROR(bench.Allocate());
   for (const bool backward : {false, true}) {
-    if (backward ? !node.backward : node.applied_by_producer) continue;
+    const bool idle =
+        backward ? !node.backward || node.undone_by_producer : node.applied_by_producer;
+    if (idle) continue;
     RETURN_IF_ERROR(bench.Measure(false).status());  // backward reads what forward left
     const double flops = backward ? node.spec.backward_flops : node.spec.forward_flops;
     const double bytes = bench.Bytes(backward);

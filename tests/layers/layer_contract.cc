@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -237,7 +238,7 @@ class Contract {
                  CompareBits);
       CompareAll("input gradients unbound", once,
                  Run(layer, with([](auto& o) { o.input_gradients = false; })), CompareBits);
-      CompareRelu(plain, tolerance);
+      CompareRelu(plain, std::numeric_limits<double>::quiet_NaN(), tolerance);
       NoSamples(plain);
       const RunResult whole = Run(plain);
       for (const int ranks : {2, static_cast<int>(layer_.samples()) + 2}) {
@@ -313,7 +314,9 @@ class Contract {
     for (const DType compute : kRealTypes) {
       SCOPED_TRACE(DTypeName(compute));
       // Another kernel may be chosen, and add in another order.
-      CompareRelu({.compute = compute}, Tolerance(compute));
+      for (const double max : {std::numeric_limits<double>::quiet_NaN(), 0.5}) {
+        CompareRelu({.compute = compute}, max, Tolerance(compute));
+      }
     }
   }
 
@@ -337,12 +340,28 @@ class Contract {
   }
 
  private:
-  void CompareRelu(RunOptions run, double tolerance) const {
-    RunResult expected = Run(run);
+  // max: NaN: none.
+  void CompareRelu(const RunOptions& plain, double max, double tolerance) const {
+    RunResult expected = Run(plain);
+    RunOptions run = plain;
     run.output_activation = Activation::kRelu;
+    run.output_max = max;
     const RunResult relu = Run(run);
+    EXPECT_TRUE(relu.spec.applied_activation || !relu.spec.applied_backward);
+    if (relu.spec.applied_backward) {
+      LayerCase cut = layer_;
+      cut.output_gradient.resize(expected.output.size());
+      for (size_t i = 0; i < expected.output.size(); ++i) {
+        const bool passes = expected.output[i] > 0 && !(expected.output[i] >= max);
+        cut.output_gradient[i] = !passes ? 0
+                                 : layer_.output_gradient.empty()
+                                     ? RandomCotangent(static_cast<int64_t>(i))
+                                     : layer_.output_gradient[i];
+      }
+      expected = Run(cut, plain);
+    }
     if (relu.spec.applied_activation) {
-      for (double& y : expected.output) y = std::max(y, 0.0);
+      for (double& y : expected.output) y = y > max ? max : std::max(y, 0.0);
     }
     CompareAll("ReLU", expected, relu, Near(tolerance));
   }

@@ -45,6 +45,7 @@ class Rank {
     infer.global_batch = global_batch;
     infer.random_key = options_.random_key;
     infer.output_activation = options_.output_activation;
+    infer.output_max = options_.output_max;
     infer.primitives = &primitives_;
     infer.same_parameters_as = options_.same_parameters_as;
     ASSIGN_OR_RETURN(spec_, layer_->Infer(infer));

@@ -34,6 +34,7 @@ struct RunOptions {
   // when it must write the same bits; then with other numbers in those, which it must leave there.
   bool recompute = false;
   Activation output_activation = Activation::kNone;
+  double output_max = std::numeric_limits<double>::quiet_NaN();
   int ranks = 1;  // that share the samples, nearly equally
   const LayerSpec* same_parameters_as = nullptr;
   uint64_t step = 3, first_sample = 1000, random_key = 42;

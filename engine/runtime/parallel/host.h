@@ -80,6 +80,7 @@ struct ForEachCellBody {
   F f;
   int64_t columns;
   void operator()(int64_t begin, int64_t end) const {  // cells, row by row
+    if (begin == end) return;  // there may be no columns
     int64_t row = begin / columns, first = begin - row * columns;
     for (int64_t i = begin; i < end; ++row, first = 0) {
       const int64_t last = std::min(columns, first + end - i);

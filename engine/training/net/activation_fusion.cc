@@ -18,10 +18,8 @@ Readers ReadersIn(const NetGraph& graph) {
   return readers;
 }
 
-// As libraries have it.
 bool IsRelu(const Node& node) {
-  const ReluConfig& relu = node.config->relu();
-  return node.config->has_relu() && relu.negative_slope() == 0 && !relu.has_max();
+  return node.config->has_relu() && node.config->relu().negative_slope() == 0;
 }
 
 void MoveReluPastMaxPool(NetGraph& graph, const Readers& readers) {
@@ -35,13 +33,16 @@ void MoveReluPastMaxPool(NetGraph& graph, const Readers& readers) {
 
 }  // namespace
 
-std::vector<Activation> FuseActivations(NetGraph& graph) {
+std::vector<OutputActivation> FuseActivations(NetGraph& graph) {
   const Readers readers = ReadersIn(graph);
   MoveReluPastMaxPool(graph, readers);
-  std::vector<Activation> activations;
+  std::vector<OutputActivation> activations;
   for (const std::vector<int>& of : readers) {
-    const bool relu = of.size() == 1 && IsRelu(graph.nodes[of[0]]);
-    activations.push_back(relu ? Activation::kRelu : Activation::kNone);
+    OutputActivation& after = activations.emplace_back();
+    if (of.size() != 1 || !IsRelu(graph.nodes[of[0]])) continue;
+    after.kind = Activation::kRelu;
+    const ReluConfig& relu = graph.nodes[of[0]].config->relu();
+    if (relu.has_max()) after.max = relu.max();
   }
   return activations;
 }

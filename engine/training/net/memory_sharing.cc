@@ -50,8 +50,9 @@ void ShareMemory(NetSpec& net) {
     for (const Alias& alias : node.spec.aliases) {
       const Value& input = net.values[node.value_of(alias.input)];
       const int memory = input.memory, output = node.value_of(alias.output);
-      if (!alias.must && (uses[memory].kept || uses[memory].last_consumer > i ||
-                          ReadsAnotherPart(net, node, input))) {
+      const bool must = alias.must || node.applied_by_producer;
+      if (!must && (uses[memory].kept || uses[memory].last_consumer > i ||
+                    ReadsAnotherPart(net, node, input))) {
         continue;
       }
       net.values[output].memory = memory;

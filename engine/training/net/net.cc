@@ -22,6 +22,8 @@ Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_
           view(plan.trace.backward_states[n][s], node.backward && spec.backward != kNone));
       bound.gradients.push_back(view(plan.trace.gradients.nodes[n][s], node.backward));
     }
+    GYRE_CHECK(!node.undone_by_producer ||
+               bound.gradients[0].data == bound.gradients[node.inputs.size()].data);
   }
 }
 
@@ -96,7 +98,7 @@ absl::Status Net::Backward(Stream& stream, const SumStatistic& sum,
     const NetNode& node = plan_.spec.nodes[n];
     if (!node.backward) continue;
     RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.before[n]));
-    RETURN_IF_ERROR(RunLayer(stream, n, /*backward=*/true, sum));
+    if (!node.undone_by_producer) RETURN_IF_ERROR(RunLayer(stream, n, /*backward=*/true, sum));
     RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n]));
     while (finished < order.gradients.size() && order.gradients[finished].node == n) ++finished;
     for (;

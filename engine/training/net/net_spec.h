@@ -37,6 +37,7 @@ struct NetNode {
   bool backward = false;                      // takes part in the backward pass
   Activation activation = Activation::kNone;  // that forward applies for the layer after it
   bool applied_by_producer = false;           // such a layer: forward has nothing left to do
+  bool undone_by_producer = false;            // nor has backward
   std::vector<int> parameters;                // for each state: index into the ParameterSet, or -1
 
   // Whether training changes some state of it.

@@ -35,7 +35,7 @@ class Inference {
     RETURN_IF_ERROR(AddInputs());
     ASSIGN_OR_RETURN(NetGraph graph,
                      BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST));
-    const std::vector<Activation> activations = FuseActivations(graph);
+    const std::vector<OutputActivation> activations = FuseActivations(graph);
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       RETURN_IF_ERROR(AddNode(graph.nodes[n], activations[n]));
     }
@@ -66,7 +66,7 @@ class Inference {
     return absl::OkStatus();
   }
 
-  absl::Status AddNode(const Node& source, Activation activation) {
+  absl::Status AddNode(const Node& source, const OutputActivation& activation) {
     const int index = static_cast<int>(net_.nodes.size());
     NetNode node;
     node.config = source.config;
@@ -96,15 +96,21 @@ class Inference {
                            .same_parameters_as = FirstSpec(node.config->name()),
                            .global_batch = options_.shape.global,
                            .random_key = RandomKey(options_.shape.seed, node.config->name()),
-                           .output_activation = activation,
+                           .output_activation = activation.kind,
+                           .output_max = activation.max,
                            .primitives = options_.primitives});
     if (!spec.ok()) return AtLayer(config_, *node.config, WithImplicitInput(node, spec.status()));
     node.spec = *std::move(spec);
-    if (node.spec.applied_activation) node.activation = activation;
+    if (node.spec.applied_activation) node.activation = activation.kind;
     // No layer but a ReLU has a producer with an activation.
     const Source& first = source.inputs.front();
     node.applied_by_producer =
         !first.is_net_input && net_.nodes[first.index].activation != Activation::kNone;
+    node.undone_by_producer =
+        node.applied_by_producer && net_.nodes[first.index].spec.applied_backward;
+    if (node.undone_by_producer) {
+      for (StateSpec& state : node.spec.states) state.backward = kNone;
+    }
     for (const StateSpec& state : node.spec.states) {
       if (state.shape.IsCountable()) continue;
       return AtLayer(config_, *node.config,
