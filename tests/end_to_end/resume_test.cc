@@ -70,7 +70,7 @@ TEST_F(Resume, KilledAnywhere) {
     WriteTrainer(folder_ / "", ConvNetText(kData), trainer);
     const std::string name = optimizer;
     const std::string straight = folder_.Digest(name, {});
-    for (int64_t every : {1, 2, 3}) {
+    for (int64_t every : {1, 3}) {
       const std::string out = absl::StrCat(name, every);
       std::vector<std::string> arguments = {absl::StrCat("--checkpoint_every=", every)};
       int killed = 0;
@@ -238,7 +238,7 @@ TEST_F(Resume, ABrokenCheckpointGivesWayToTheOneBefore) {
     return bytes.substr(0, random_() % bytes.size());
   };
   const auto empty = [](std::string) { return std::string(); };
-  const std::function<std::string(std::string)> breaks[] = {flip, flip, truncate, empty};
+  const std::function<std::string(std::string)> breaks[] = {flip, truncate, empty};
   for (const char* file : kFiles) {
     for (size_t i = 0; i <= std::size(breaks); ++i) {
       const std::string out = absl::StrCat(file, i);
