@@ -74,6 +74,7 @@ class Attention : public Layer {
     if (has_lengths_) {
       spec.states.push_back(MakeState("lengths", StateKind::kInput, Shape{samples_}, DType::kI32,
                                       kRead, read_if(backward)));
+      spec.states.back().largest = keys_;
     }
     output_ = static_cast<int>(spec.states.size());
     spec.states.push_back(

@@ -121,7 +121,7 @@ struct CheckLengths {
   int layer;
   HOST_DEVICE void operator()(int64_t n) const {
     if (lengths[n] < 0 || lengths[n] > keys) {
-      RaiseFault(fault, layer, FaultCode::kIndexOutOfRange, n);
+      RaiseFault(fault, layer, n);
     }
   }
 };

@@ -59,7 +59,7 @@ struct TakeRows {
     const int64_t position = i / spans, begin = i % spans * kSpan;
     const int64_t row = indices(position);
     if (row < 0) {
-      RaiseFault(fault, layer, FaultCode::kIndexOutOfRange, position / sample_step % samples);
+      RaiseFault(fault, layer, position / sample_step % samples);
     }
     const int64_t end = begin + kSpan < width ? begin + kSpan : width;
     for (int64_t c = begin; c < end; ++c) {
@@ -118,9 +118,10 @@ class Embedding : public Layer {
     ASSIGN_OR_RETURN(const StateSpec weight,
                      MakeTable(config_.vocabulary(), config_.width(), config_.weight(), input));
     LayerSpec spec;
-    spec.states = {MakeState("input", StateKind::kInput, x, DType::kI32, kRead,
+    spec.states = {MakeState("indices", StateKind::kInput, x, DType::kI32, kRead,
                              InBackward(input, weight.trained() ? kRead : kNone)),
                    MakeState("output", StateKind::kOutput, y, compute_, kWrite, kNone), weight};
+    spec.states[kX].largest = config_.vocabulary() - 1;
     spec.states[kY].batch_axis = axis;
     spec.states[kWeight].touched_rows = kX;
     if (SizeOf(compute_) == 2) {

@@ -1,6 +1,6 @@
-// fault.h: how a kernel reports bad data (a label out of range): it marks one word in device
-// memory, which the trainer reads with the loss and turns into a Status that names the layer and
-// sample.
+// fault.h: how a kernel reports bad data (a label, an index or a length out of range): it marks one
+// word in device memory, which the trainer reads with the loss and turns into a Status that names
+// the layer and sample.
 #pragma once
 
 #include <atomic>
@@ -10,26 +10,20 @@
 
 namespace gyre {
 
-enum class FaultCode : uint8_t {
-  kLabelOutOfRange = 0,
-  kIndexOutOfRange = 1,  // an embedding's index, a length
-};
-
-// One word packs layer (bits 48..63), code (44..47) and sample index (0..43), so that the smallest
-// wins by one atomic minimum and the report does not depend on timing.
+// One word packs layer (bits 48..63) and sample index (0..47), so that the smallest wins by one
+// atomic minimum and the report does not depend on timing.
 struct Fault {
   static constexpr uint64_t kNone = ~uint64_t{0};
   uint64_t word = kNone;
 
   int layer() const { return static_cast<int>(word >> 48); }
-  FaultCode code() const { return static_cast<FaultCode>((word >> 44) & 0xF); }
-  int64_t index() const { return static_cast<int64_t>(word & ((uint64_t{1} << 44) - 1)); }
+  int64_t index() const { return static_cast<int64_t>(word & ((uint64_t{1} << 48) - 1)); }
 };
 
-// Records that sample `index` of the local batch is bad.  Any thread.
-HOST_DEVICE inline void RaiseFault(Fault* fault, int layer, FaultCode code, int64_t index) {
-  const uint64_t word = static_cast<uint64_t>(layer) << 48 | static_cast<uint64_t>(code) << 44 |
-                        static_cast<uint64_t>(index);
+// Records that sample `index` of the local batch is beyond the layer's StateSpec::largest.  Any
+// thread.
+HOST_DEVICE inline void RaiseFault(Fault* fault, int layer, int64_t index) {
+  const uint64_t word = static_cast<uint64_t>(layer) << 48 | static_cast<uint64_t>(index);
 #if defined(__CUDA_ARCH__)
   atomicMin(reinterpret_cast<unsigned long long*>(&fault->word), word);
 #else

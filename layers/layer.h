@@ -52,6 +52,8 @@ struct StateSpec {
   // kStatistic: the phase of forward, and of backward, after which ranks sum it; -1: never.
   int summed_after = -1, summed_after_backward = -1;
   int batch_axis = 0;  // kOutput: the axis of the samples; a scalar has none
+  // kInput: the elements are from 0 to this one, and a sample that has another is a Fault; -1: any.
+  int64_t largest = -1;
   // kParameter: the state of I32 whose elements name the only rows of the gradient, along the first
   // axis, that are not 0; -1: any may be.
   int touched_rows = -1;

@@ -29,6 +29,7 @@ absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
       MakeState("labels", StateKind::kInput, labels, DType::kI32, kRead, InBackward(input, kRead)),
       MakeState("output", StateKind::kOutput, Shape{}, compute_, kWrite, kNone),
       MakeState("metric", StateKind::kStatistic, Shape{2}, DType::kF64, kRead | kWrite, kNone)};
+  spec.states[kLabels].largest = classes() - 1;
   spec.metric = kMetric;
   if (ignored_) {
     count_ = static_cast<int>(spec.states.size());

@@ -49,7 +49,7 @@ struct SumOverLabels : Sum<SumAndCount> {
   int layer;
 
   HOST_DEVICE SumAndCount Load(int64_t, int64_t n) const {
-    if (labels.Bad(n)) RaiseFault(fault, layer, FaultCode::kLabelOutOfRange, labels.SampleOf(n));
+    if (labels.Bad(n)) RaiseFault(fault, layer, labels.SampleOf(n));
     if (!labels.Counts(n)) return {0, 0};
     return {score(n, labels.labels[n]), 1};
   }

@@ -197,17 +197,15 @@ const BadInput kData[] = {
                 "0x00000801 (unsigned bytes), got 0x00000803",
      .trainer = {"train-labels.idx", "test-images.idx"}},
     {.name = "LabelOutOfRange",
-     .message = "step 5: training data: sample 0 (the first is 0) has label 9, but layer \"loss\" "
-                "has 3 classes and takes labels from 0 to 2; correct the label, or the outputs of "
-                "the layer that makes the scores",
+     .message = "step 5: training data: sample 0 (the first is 0): layer \"loss\" takes labels "
+                "from 0 to 2, got 9; correct the data, or the layer",
      .arguments = {"--steps=5"},
      .prepare = WriteLabel9,
      .begins = true,
      .ranks = {1, 2}},
     {.name = "IndexOutOfRange",
-     .message =
-         "step 5: training data: sample 0 (the first is 0) has an index that layer \"token\" "
-         "does not take: expected 0 to 2",
+     .message = "step 5: training data: sample 0 (the first is 0): layer \"token\" takes indices "
+                "from 0 to 2, got 9; correct the data, or the layer",
      .arguments = {"--steps=5"},
      .net = {"layer { name: \"fc\" dense { outputs: 3 } }",
              "layer { name: \"token\" input: \"label\" embedding { vocabulary: 3 width: 144 } }\n"
@@ -216,8 +214,8 @@ const BadInput kData[] = {
      .prepare = WriteLabel9,
      .begins = true},
     {.name = "LengthOutOfRange",
-     .message = "step 5: training data: sample 0 (the first is 0) has a length that layer \"mix\" "
-                "does not take: expected 0 to 4",
+     .message = "step 5: training data: sample 0 (the first is 0): layer \"mix\" takes lengths "
+                "from 0 to 4, got 9; correct the data, or the layer",
      .arguments = {"--steps=5"},
      .net =
          {"layer { name: \"flat\" flatten {} }",
@@ -227,9 +225,9 @@ const BadInput kData[] = {
      .prepare = WriteLabel9,
      .begins = true},
     {.name = "TestLabelOutOfRange",
-     .message = "test data: sample 7 (the first is 0) has label 3, but layer \"loss\" has 3 "
-                "classes and takes labels from 0 to 2; correct the label, or the outputs of the "
-                "layer that makes the scores; the checkpoint of step 4 stands",
+     .message =
+         "test data: sample 7 (the first is 0): layer \"loss\" takes labels "
+         "from 0 to 2, got 3; correct the data, or the layer; the checkpoint of step 4 stands",
      .prepare =
          [](const std::string& folder) {
            WriteIdx(folder, "test",

@@ -148,7 +148,7 @@ TEST(Failure, OfOneRankEndsAllWithItsReason) {
       EXPECT_LE(result.seconds, 10);
       EXPECT_THAT(result.err, HasSubstr(absl::StrCat("error: rank ", failing, ": ")));
       EXPECT_THAT(result.err, HasSubstr(absl::StrCat("sample ", sample, " (")));
-      EXPECT_THAT(result.err, HasSubstr("label 200"));
+      EXPECT_THAT(result.err, HasSubstr("got 200"));
     }
   }
 }

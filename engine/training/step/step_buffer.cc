@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/runtime/check.h"
 
 namespace gyre {
 namespace {
@@ -73,28 +74,22 @@ absl::Status StepBuffer::CheckFault(const Batch& batch) const {
   const Fault fault = down()->fault;
   if (fault.word == Fault::kNone) return absl::OkStatus();
   const NetNode& node = net_->plan().spec.nodes[fault.layer()];
-  if (fault.code() == FaultCode::kIndexOutOfRange) {
-    const bool is_index = node.config->has_embedding();
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "sample %d (the first is 0) has %s that layer \"%s\" does not take: expected 0 to %d",
-        batch.samples[fault.index()], is_index ? "an index" : "a length", node.config->name(),
-        is_index ? node.config->embedding().vocabulary() - 1
-                 : node.spec.states[1].shape[1 - node.spec.states[4].batch_axis]));
-  }
-  const NetSpec& net = net_->plan().spec;
-  const Shape& scores = net.values[node.inputs[0]].shape;
-  const int64_t classes = scores[scores.rank() - 1];
-  const auto samples = static_cast<int64_t>(batch.samples.size());
-  const auto input = static_cast<size_t>(net.values[node.inputs[1]].memory);  // it is, or views
-  std::string label = "a label beyond them";  // of several, or computed
-  if (input < batch.arrays.size() && batch.arrays[input].elements() == samples) {
-    label = absl::StrCat("label ", batch.arrays[input].as<int32_t>()[fault.index()]);
+  const auto ranged =
+      std::ranges::find_if(node.spec.states, [](const StateSpec& s) { return s.largest >= 0; });
+  GYRE_CHECK(ranged != node.spec.states.end());
+  const int value = node.inputs[ranged - node.spec.states.begin()];
+  const auto input =
+      static_cast<size_t>(net_->plan().spec.values[value].memory);  // it is, or views
+  std::string got = "one beyond them";                              // of several, or computed
+  if (input < batch.arrays.size() &&
+      batch.arrays[input].elements() == static_cast<int64_t>(batch.samples.size())) {
+    got = absl::StrCat(batch.arrays[input].as<int32_t>()[fault.index()]);
   }
   return absl::InvalidArgumentError(absl::StrFormat(
-      "sample %d (the first is 0) has %s, but layer \"%s\" has %d classes and takes labels from 0 "
-      "to "
-      "%d; correct the label, or the outputs of the layer that makes the scores",
-      batch.samples[fault.index()], label, node.config->name(), classes, classes - 1));
+      "sample %d (the first is 0): layer \"%s\" takes %s from 0 to %d, got %s; correct the data, "
+      "or "
+      "the layer",
+      batch.samples[fault.index()], node.config->name(), ranged->name, ranged->largest, got));
 }
 
 }  // namespace gyre
