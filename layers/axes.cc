@@ -1,7 +1,8 @@
 // concat, slice, split: values side by side along one axis, and parts of them.
 //
 // A tensor is rows of the axes before that one, each of (extent of the axis) x (the axes after it)
-// elements that lie together.  Where there is one row, parts are views; else they are copied.
+// elements that lie together.  Where there is one row, parts are views, if the net can have them
+// so; else they are copied.
 
 #include <algorithm>
 #include <utility>
@@ -115,6 +116,14 @@ class Concat : public Layer {
     spec.states.push_back(
         MakeState("output", StateKind::kOutput, whole, input.compute, kWrite, kNone));
     spec.states.back().batch_axis = BatchAxis(input, 0);
+    const int count = static_cast<int>(input.inputs.size());
+    for (int p = 0; p < count && parts_.AreViews(); ++p) {
+      spec.aliases.push_back({.output = count,
+                              .input = p,
+                              .must = false,
+                              .offset_bytes = parts_.OffsetBytes(static_cast<size_t>(p)),
+                              .input_is_part = true});
+    }
     return spec;
   }
 
@@ -189,7 +198,6 @@ class Split : public Layer {
     return absl::OkStatus();
   }
 
-  // Views' gradients lie in dx already.
   absl::Status Backward(const LayerContext& context) const override {
     const Tensor& dx = context.gradients[0];
     if (!dx) return absl::OkStatus();
@@ -204,7 +212,6 @@ class Split : public Layer {
       if (!dy) continue;  // stands for 0
       if (done < parts_.offset[p]) RETURN_IF_ERROR(zero_to(parts_.offset[p]));
       done += parts_.columns[p];
-      if (are_views_) continue;
       RETURN_IF_ERROR(CopyCells(context.stream, parts_.dtype, parts_.rows, parts_.columns[p],
                                 parts_.Alone(dy, p), parts_.In(dx, parts_.offset[p])));
     }

@@ -67,12 +67,14 @@ struct StateSpec {
 };
 
 // Output and input share memory.  must: the output is a view of the input from `offset_bytes` on;
-// otherwise the layer allows working in place, and the net decides.  Gradients of the two may share
-// memory in the same way, and the net decides: a layer copies where addresses differ.
+// otherwise the layer allows working in place, and the net decides.  input_is_part: the input may
+// be a view of the output from `offset_bytes` on instead.  Gradients of the two may share memory in
+// the same way, and the net decides: a layer copies where addresses differ.
 struct Alias {
   int output, input;  // indices into LayerSpec::states
   bool must;
   size_t offset_bytes = 0;
+  bool input_is_part = false;
 };
 
 struct LayerSpec {

@@ -92,6 +92,7 @@ TEST(Axes, Contract) {
   CheckContract({"concat {}", {Distinct({3, 2, 2}, 1), Distinct({3, 2, 3}, 2)}}, once);
   CheckContract({"concat { axis: 1 }", {Distinct({3, 2, 2}, 1), Distinct({3, 1, 2}, 2)}}, once);
   CheckContract({"concat { axis: 0 }", {Sequences({2, 3, 2}, 1), Sequences({4, 3, 2}, 2)}}, once);
+  CheckContract({"concat { axis: 0 }", {Sequences({2, 1, 32}, 1), Sequences({1, 1, 32}, 2)}}, once);
   CheckContract({"split { sizes: [2, 1, 4] }", {Distinct({3, 2, 7}, 1)}}, once);
   CheckContract({"split { axis: 1 parts: 2 }", {Distinct({3, 4, 3}, 1)}}, once);
   CheckContract({"split { axis: 0 parts: 3 }", {Sequences({3, 5, 2}, 1)}}, once);

@@ -65,8 +65,9 @@ class Rank {
     for (size_t i = 0; i < count; ++i) owner_[i] = i;
     for (const Alias& alias : spec_.aliases) {
       if (!alias.must && !options_.in_place) continue;
-      owner_[alias.output] = owner_[alias.input];
-      offset_[alias.output] = alias.offset_bytes;
+      const int part = alias.input_is_part ? alias.input : alias.output;
+      owner_[part] = owner_[alias.input_is_part ? alias.output : alias.input];
+      offset_[part] = alias.offset_bytes;
     }
     states_.resize(count);
     gradients_.resize(count);
@@ -81,7 +82,7 @@ class Rank {
     RETURN_IF_ERROR(position_.Upload());
     RETURN_IF_ERROR(fault_.Allocate(device_, *stream_, sizeof(Fault)));  // poison is kNone
     for (size_t i = 0; i < inputs_; ++i) {
-      RETURN_IF_ERROR(State(i).Write(ToBytes(local.inputs[i].values, spec_.states[i].dtype)));
+      RETURN_IF_ERROR(SetStateValues(i, local.inputs[i].values));
     }
     RETURN_IF_ERROR(SetBuffers(local.buffers));
     return PackParameters(local.parameters);
@@ -168,12 +169,12 @@ class Rank {
     return ToDoubles(State(i).host() + offset_[i], spec_.states[i].shape, spec_.states[i].dtype);
   }
   absl::Status SetStateValues(size_t i, const Doubles& values) {
-    return State(i).Write(ToBytes(values, spec_.states[i].dtype));
+    return State(i).Write(ToBytes(values, spec_.states[i].dtype), offset_[i]);
   }
   absl::StatusOr<Values> InputGradient(size_t i) {
     RETURN_IF_ERROR(Gradient(i).Download());
     const Shape& shape = spec_.states[i].shape;
-    return Values{shape, ToDoubles(Gradient(i).host(), shape, spec_.states[i].dtype)};
+    return Values{shape, ToDoubles(Gradient(i).host() + offset_[i], shape, spec_.states[i].dtype)};
   }
   // Canonical.
   absl::StatusOr<Doubles> Parameter(size_t i, bool gradient) {

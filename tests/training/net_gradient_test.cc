@@ -43,6 +43,7 @@ TEST(NetGradient, OfNets) {
   ExpectGradients(kConvNet);
   ExpectGradients(kForkedNet);
   ExpectGradients(kPartedNet);
+  ExpectGradients(kJoinedNet);
   ExpectGradients(kSharedNet);
   ExpectGradients(kNormNet);
   // Through frozen layers.

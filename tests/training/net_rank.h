@@ -102,6 +102,27 @@ inline constexpr char kPartedNet[] = R"(
   layer { name: "out" dense { outputs: 4 } }
   layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} })";
 
+// Values side by side along axis 0, in lines of memory again: one that is worked on in place before
+// and comes twice, one that another reads as well, and parts that lie in something else already.
+inline constexpr char kJoinedNet[] = R"(
+  layer { name: "flat" flatten {} }
+  layer { name: "fc" dense { outputs: 24 } }
+  layer { name: "rows" reshape { dims: [3, 8] } }
+  layer { name: "sequence" transpose { axes: [1, 0, 2] } }
+  layer { name: "a" dense { outputs: 8 } }
+  layer { name: "relu" relu { negative_slope: 0.2 } }
+  layer { name: "b" input: "sequence" dense { outputs: 8 } }
+  layer { name: "joined" input: ["relu", "b", "relu"] concat { axis: 0 } }
+  layer { name: "parts" split { axis: 0 sizes: [4, 5] } }
+  layer { name: "swapped" input: "parts:1" input: "parts" concat { axis: 0 } }
+  layer { name: "low" dense { outputs: 8 } }
+  layer { name: "high" input: "b" dense { outputs: 8 } }
+  layer { name: "all" input: "low" input: "high" concat { axis: 0 } }
+  layer { name: "back" transpose { axes: [1, 0, 2] } }
+  layer { name: "flat2" flatten {} }
+  layer { name: "out" dense { outputs: 4 } }
+  layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} })";
+
 // One weight for three layers, two of them on one path.
 inline constexpr char kSharedNet[] = R"(
   layer { name: "flat" flatten {} }

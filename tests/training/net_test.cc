@@ -254,34 +254,59 @@ void ExpectRanksAddUp(const char* layers) {
 }
 
 TEST(NetTest, RanksAddUpToOneRank) {
-  for (const char* layers : {kForkedNet, kPartedNet, kSharedNet, kNormNet})
+  for (const char* layers : {kForkedNet, kPartedNet, kJoinedNet, kSharedNet, kNormNet})
     ExpectRanksAddUp(layers);
 }
 
+// Where values of a plan and their gradients lie, in bytes.
+class Placed {
+ public:
+  explicit Placed(const NetPlan& plan) : plan_(plan) {}
+  size_t Value(const std::string& name) const { return Of(plan_.trace.values, name); }
+  size_t Gradient(const std::string& name) const { return Of(plan_.trace.gradients.values, name); }
+  bool HasGradient(const std::string& name) const {
+    return plan_.trace.gradients.values[Index(name)] >= 0;
+  }
+
+ private:
+  size_t Index(const std::string& name) const {
+    return &ValueNamed(plan_.spec, name) - plan_.spec.values.data();
+  }
+  size_t Of(const std::vector<int>& states, const std::string& name) const {
+    return plan_.memory.placements[states[Index(name)]].offset;
+  }
+  const NetPlan& plan_;
+};
+
 TEST(NetTest, PartsAreViewsAndSoAreTheirGradients) {
   NetRank rank(kPartedNet);
-  const NetPlan& plan = rank.net().plan();
-  const auto index = [&](const std::string& name) {
-    return &ValueNamed(plan.spec, name) - plan.spec.values.data();
-  };
+  const Placed placed(rank.net().plan());
   const struct {
     const char *part, *whole;
     size_t offset;  // in rows of 5 samples of 4 doubles
   } cases[] = {{"parts", "sequence", 0}, {"parts:2", "sequence", 6}, {"inner", "sequence", 8}};
   for (const auto& c : cases) {
     const size_t bytes = c.offset * 5 * 4 * sizeof(double);
-    const auto place = [&](const std::vector<int>& states, const char* name) {
-      return plan.memory.placements[states[index(name)]].offset;
-    };
-    EXPECT_EQ(place(plan.trace.values, c.part) - place(plan.trace.values, c.whole), bytes)
-        << c.part;
+    EXPECT_EQ(placed.Value(c.part) - placed.Value(c.whole), bytes) << c.part;
   }
-  const auto gradient = [&](const char* name) {
-    return plan.memory.placements[plan.trace.gradients.values[index(name)]].offset;
-  };
-  EXPECT_EQ(gradient("parts"), gradient("sequence"));
-  EXPECT_EQ(gradient("parts:2") - gradient("sequence"), 6 * 5 * 4 * sizeof(double));
-  EXPECT_EQ(plan.trace.gradients.values[index("parts:1")], -1);
+  EXPECT_EQ(placed.Gradient("parts:2") - placed.Gradient("sequence"), 6 * 5 * 4 * sizeof(double));
+  EXPECT_EQ(placed.Gradient("parts"), placed.Gradient("both"));  // where it comes from
+  EXPECT_FALSE(placed.HasGradient("parts:1"));
+}
+
+// Those of a concatenation, where they have no other place: a net input, another concatenation.
+TEST(NetTest, PartsLieWhereTheyAreToBe) {
+  NetRank rank(kJoinedNet);
+  const Placed placed(rank.net().plan());
+  constexpr size_t kRow = 5 * 8 * sizeof(double);
+  EXPECT_EQ(placed.Value("a"), placed.Value("joined"));
+  EXPECT_EQ(placed.Value("relu"), placed.Value("joined"));
+  EXPECT_EQ(placed.Value("b") - placed.Value("joined"), 3 * kRow);
+  EXPECT_EQ(placed.Value("low"), placed.Value("all"));
+  EXPECT_EQ(placed.Value("high") - placed.Value("all"), 9 * kRow);
+  EXPECT_EQ(placed.Gradient("high") - placed.Gradient("all"), 9 * kRow);
+  EXPECT_EQ(placed.Gradient("parts:1"), placed.Gradient("swapped"));
+  EXPECT_EQ(placed.Gradient("parts") - placed.Gradient("swapped"), 5 * kRow);
 }
 
 // An output put over one input must not spoil another that overlaps it.

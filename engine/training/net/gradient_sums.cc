@@ -60,22 +60,21 @@ class Gradients {
     const std::string name = absl::StrCat("gradient of ", value.name);
     const std::vector<int> writers = WritersOf(value);
     const bool one_source = writers.size() + (net_.IsLoss(v) ? 1 : 0) == 1;
-    int view_of = -1;
+    TraceState state{.name = name, .bytes = value.bytes()};
     if (one_source && !writers.empty()) {
-      view_of = SharedBy(net_.nodes[writers[0]], v, /*also_in_place=*/true);
+      Share(net_.nodes[writers[0]], v, /*also_in_place=*/true, state);
     }
-    const int total = g_.values[v] =
-        AddState({.name = name, .bytes = value.bytes(), .view_of = view_of});
+    const int total = g_.values[v] = AddState(std::move(state));
     if (one_source) {
       if (!writers.empty()) PlaceParts(net_.nodes[writers[0]], v, total);
       return;
     }
     // Only views share here: another consumer's gradient must not be overwritten before the sum.
     for (int writer : writers) {
-      partials_[v].push_back(
-          AddState({.name = absl::StrCat(name, " from ", net_.nodes[writer].config->name()),
-                    .bytes = value.bytes(),
-                    .view_of = SharedBy(net_.nodes[writer], v, /*also_in_place=*/false)}));
+      TraceState partial{.name = absl::StrCat(name, " from ", net_.nodes[writer].config->name()),
+                         .bytes = value.bytes()};
+      Share(net_.nodes[writer], v, /*also_in_place=*/false, partial);
+      partials_[v].push_back(AddState(std::move(partial)));
       PlaceParts(net_.nodes[writer], v, partials_[v].back());
     }
     if (partials_[v].empty()) return;
@@ -100,25 +99,28 @@ class Gradients {
            net_.values[node.value_of(alias.input)].bytes();
   }
 
-  // The gradient that a node's backward gives to value v may share the memory of the gradient it
-  // reads: it must for a view, which assigns nothing.  -1: it has memory of its own.
-  int SharedBy(const NetNode& node, int v, bool also_in_place) const {
+  // The gradient that a node's backward gives to value v, `state`, may share the memory of the
+  // gradient it reads: it must for a view, which assigns nothing.
+  void Share(const NetNode& node, int v, bool also_in_place, TraceState& state) const {
     for (const Alias& alias : node.spec.aliases) {
       if (node.value_of(alias.input) != v || !(alias.must || also_in_place)) continue;
       // A part of nothing is as large as all of it, and may have no gradient.
       const int of = g_.values[node.value_of(alias.output)];
-      if (of >= 0 && !IsPart(node, alias)) return Base(of);
+      if (of < 0 || IsPart(node, alias)) continue;
+      state.view_of = of;
+      state.view_offset = alias.input_is_part ? alias.offset_bytes : 0;
+      return;
     }
-    return -1;
   }
 
-  // The other way round where an output is a part of v: its gradient lies in v's, which is `state`.
+  // The other way round where an output is a part of v: its gradient lies in v's, which is `state`,
+  // unless it lies in something larger already.
   void PlaceParts(const NetNode& node, int v, int state) {
     for (const Alias& alias : node.spec.aliases) {
       const int part = g_.values[node.value_of(alias.output)];
       if (node.value_of(alias.input) != v || !IsPart(node, alias) || part < 0) continue;
-      // What shares the part's gradient shares all of it.
       TraceState& whole_part = trace_.states[Base(part)];
+      if (whole_part.bytes > trace_.states[part].bytes) continue;
       whole_part.view_of = state;
       whole_part.view_offset = alias.offset_bytes;
     }

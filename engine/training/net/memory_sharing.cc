@@ -31,6 +31,11 @@ Use UseOf(const NetSpec& net, const Value& value) {
   return use;
 }
 
+void Merge(const Use& from, Use& to) {
+  to.kept |= from.kept;
+  to.last_consumer = std::max(to.last_consumer, from.last_consumer);
+}
+
 // Whether the node reads the memory of its input from elsewhere as well, where its output would
 // overwrite what it has yet to read.
 bool ReadsAnotherPart(const NetSpec& net, const NetNode& node, const Value& input) {
@@ -38,6 +43,23 @@ bool ReadsAnotherPart(const NetSpec& net, const NetNode& node, const Value& inpu
     return net.values[v].memory == input.memory &&
            net.values[v].memory_offset != input.memory_offset;
   });
+}
+
+// Moves an input into the output that it is a part of, with all that shares its memory, where that
+// memory is its own: neither a net input, nor a part of something else already.
+void PlaceInOutput(NetSpec& net, const Alias& alias, const NetNode& node, std::vector<Use>& uses) {
+  const int root = net.values[node.value_of(alias.input)].memory;
+  const int output = node.value_of(alias.output);
+  if (net.values[root].producer < 0 ||
+      net.values[root].bytes() != net.values[node.value_of(alias.input)].bytes()) {
+    return;
+  }
+  for (Value& value : net.values) {
+    if (value.memory != root) continue;
+    value.memory = output;
+    value.memory_offset += alias.offset_bytes;
+  }
+  Merge(uses[root], uses[output]);
 }
 
 }  // namespace
@@ -48,6 +70,10 @@ void ShareMemory(NetSpec& net) {
   for (int i = 0; i < static_cast<int>(net.nodes.size()); ++i) {
     NetNode& node = net.nodes[i];
     for (const Alias& alias : node.spec.aliases) {
+      if (alias.input_is_part) {
+        PlaceInOutput(net, alias, node, uses);
+        continue;
+      }
       const Value& input = net.values[node.value_of(alias.input)];
       const int memory = input.memory, output = node.value_of(alias.output);
       const bool must = alias.must || node.applied_by_producer;
@@ -57,8 +83,7 @@ void ShareMemory(NetSpec& net) {
       }
       net.values[output].memory = memory;
       net.values[output].memory_offset = input.memory_offset + alias.offset_bytes;
-      uses[memory].kept |= uses[output].kept;
-      uses[memory].last_consumer = std::max(uses[memory].last_consumer, uses[output].last_consumer);
+      Merge(uses[output], uses[memory]);
     }
     GYRE_CHECK(!node.applied_by_producer ||
                net.values[node.outputs[0]].memory == net.values[node.inputs[0]].memory);

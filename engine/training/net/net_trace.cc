@@ -114,12 +114,12 @@ class Tracer {
   }
 
   void AddValues() {
+    const int first = static_cast<int>(t_.trace.states.size());
     for (const Value& value : net_.values) {
-      const int root = value.memory;
       const int self = static_cast<int>(t_.values.size());
       t_.values.push_back(AddState({.name = value.name,
                                     .bytes = value.bytes(),
-                                    .view_of = root == self ? -1 : t_.values[root],
+                                    .view_of = value.memory == self ? -1 : first + value.memory,
                                     .view_offset = value.memory_offset}));
     }
   }
