@@ -6,11 +6,12 @@
 // length, and where T == S a row from the length on sees none.  A row that sees none is 0.  What
 // is not seen must be finite: it is multiplied by 0.
 //
-// No T x S array is stored: rows are taken kMostRows at a time, of as many heads and samples as fit
-// into kScores scores, and backward makes the probabilities of a block again; nothing is saved.
-// Each block has whole rows of scores, so that neither pass needs a running softmax (Dao et al.
-// 2022, arXiv:2205.14135, whose scheme this is otherwise).  dK and dV are sums over blocks from the
-// last to the first.  With R rows and B heads in a block, and A = AccumulateType, scratch is
+// No T x S array is stored: rows are taken kMostRows at a time, of as many heads and samples as have
+// kScores scores, and backward makes the probabilities of a block again, from its scores and two
+// numbers a row.  Each block has whole rows of scores, so that neither pass needs a running softmax
+// (Dao et al. 2022, arXiv:2205.14135, whose scheme this is otherwise).  dK and dV are sums over
+// blocks from the last to the first.  With R rows and B heads in a block, and A = AccumulateType,
+// scratch is
 //   forward B R S, backward 2 B R S elements of A (S rounded up to 16), and, for types that are
 //   not A or heads that are no multiple of 16 bytes, which are copied, B (2 T + 2 S) d, backward
 //   B (3 T + 4 S) d; and what the products want.
@@ -27,8 +28,9 @@ namespace {
 
 constexpr int kQuery = 0, kKey = 1, kValue = 2, kLengths = 3;  // states; output and scratch follow
 
-// 2 MB of float: with what it meets, a second-level cache's share of a block.
-constexpr int64_t kScores = int64_t{1} << 19;
+// Scores of a group at most: for a GPU, 2 MB of float; for a CPU, with their gradients, half of a
+// second-level cache.
+constexpr int64_t kScores = int64_t{1} << 19, kCpuScores = int64_t{1} << 17;
 // More would make the products no faster; fewer where rows are long.
 constexpr int64_t kMostRows = 128, kLeastRows = 16;
 // Of causal blocks, each skips the keys beyond it, but in so many steps: each is a product to
@@ -62,7 +64,7 @@ class Attention : public Layer {
     for (int i = kQuery; i <= kValue; ++i) gradient_[i] = NeedsGradient(input, i);
     const bool of_scores = gradient_[kQuery] || gradient_[kKey];
     const bool backward = of_scores || gradient_[kValue];
-    Divide();
+    Divide(input.primitives->device());
     RETURN_IF_ERROR(Prepare(input, backward));
     LayerSpec spec;
     const auto read_if = [](bool reads) { return reads ? uint8_t{kRead} : uint8_t{kNone}; };
@@ -81,6 +83,11 @@ class Attention : public Layer {
         MakeState("output", StateKind::kOutput, input.inputs[kQuery], compute_, kWrite, kNone));
     spec.states[output_].batch_axis = axis_;
     const uint8_t access = kRead | kWrite;
+    const DType wide = compute_ == DType::kF64 ? DType::kF64 : DType::kF32;
+    for (const char* name : {"largest", "factor"}) {
+      spec.states.push_back(MakeState(name, StateKind::kSaved, Shape{samples_, heads_, queries_},
+                                      wide, access, read_if(backward)));
+    }
     spec.states.push_back(MakeBytes("scratch", StateKind::kScratch,
                                     VisitReal(compute_,
                                               [&]<typename T>() {
@@ -123,6 +130,7 @@ class Attention : public Layer {
     A *scores, *dscores;  // [matrices, rows, keys]
     A *q, *k, *v, *y;     // y: backward its gradient
     A *dq, *dk, *dv;      // null: not wanted
+    A *largest, *factor;  // of rows; see SeenScores
     void* products;
   };
 
@@ -180,12 +188,13 @@ class Attention : public Layer {
   }
 
   // The rows of a block, the heads and samples of a group, and where they lie.
-  void Divide() {
+  void Divide(DeviceKind device) {
     width_ = columns_ / heads_;
-    const int64_t fitting = kScores / RoundUp(keys_, kAligned);
+    const int64_t row_scores = RoundUp(keys_, kAligned), fitting = kScores / row_scores;
     block_rows_ =
         std::min(queries_, std::clamp(fitting / kLeastRows * kLeastRows, kLeastRows, kMostRows));
-    const int64_t matrices = std::max<int64_t>(1, fitting / block_rows_);
+    const int64_t most = device == DeviceKind::kCuda ? kScores : kCpuScores;
+    const int64_t matrices = std::max<int64_t>(1, most / (block_rows_ * row_scores));
     group_heads_ = LargestDivisor(heads_, matrices);
     // A share of the batch that is empty prepares the same products as others do.
     group_samples_ = group_heads_ < heads_
@@ -222,14 +231,18 @@ class Attention : public Layer {
                             bool first) {
     const DType dtype = compute_ == DType::kF64 ? DType::kF64 : DType::kF32;
     const int64_t stride = RoundUp(keys, kAligned), matrix = rows * stride;
+    // Then the rows begin at 0: row t sees keys 0 .. t.
+    const bool lower = config_.causal() && rows == keys;
     GemmSpec scores{.dtype = dtype, .m = rows, .n = keys, .k = width_};
     scores.transpose_b = true;
+    scores.lower_c = lower;
     scores.lda = of_queries_.row;
     scores.ldb = of_keys_.row;
     scores.ldc = stride;
     scores.outer = {group_samples_, of_queries_.sample, of_keys_.sample, group_heads_ * matrix};
     scores.inner = {group_heads_, width_, width_, matrix};
     GemmSpec queries{.dtype = dtype, .m = rows, .n = width_, .k = keys};
+    queries.lower_a = lower;
     queries.lda = stride;
     queries.ldb = of_keys_.row;
     queries.ldc = of_queries_.row;
@@ -237,6 +250,7 @@ class Attention : public Layer {
     queries.inner = {group_heads_, matrix, width_, width_};
     GemmSpec sum{.dtype = dtype, .m = keys, .n = width_, .k = rows};
     sum.transpose_a = true;
+    sum.lower_a = lower;
     sum.lda = stride;
     sum.ldb = of_queries_.row;
     sum.ldc = of_keys_.row;
@@ -288,6 +302,17 @@ class Attention : public Layer {
     return bytes + products;
   }
 
+  template <typename A>
+  Arrays<A> GroupArrays(const LayerContext& context, bool backward, int64_t n,
+                        int64_t column) const {
+    Arrays<A> arrays;
+    LayOut(static_cast<std::byte*>(context.states[output_ + 3].data), backward, arrays);
+    const int64_t row = (n * heads_ + column / width_) * queries_;
+    arrays.largest = context.states[output_ + 1].as<A>() + row;
+    arrays.factor = context.states[output_ + 2].as<A>() + row;
+    return arrays;
+  }
+
   absl::Status EachGroup(const LayerContext& context, bool backward) const {
     return VisitReal(compute_, [&]<typename T>() {
       for (int64_t n = 0; n < samples_; n += group_samples_) {
@@ -305,15 +330,23 @@ class Attention : public Layer {
     using A = AccumulateType<T>;
     Stream& stream = context.stream;
     const std::span<const Tensor> states = context.states;
-    Arrays<A> g;
-    LayOut(static_cast<std::byte*>(states[output_ + 1].data), /*backward=*/false, g);
+    Arrays<A> g = GroupArrays<A>(context, /*backward=*/false, n, column);
     RETURN_IF_ERROR(Take<T>(stream, Part<T>(states[kQuery], whole_queries_, n, column), true, g.q));
     RETURN_IF_ERROR(Take<T>(stream, Part<T>(states[kKey], whole_keys_, n, column), false, g.k));
     RETURN_IF_ERROR(Take<T>(stream, Part<T>(states[kValue], whole_keys_, n, column), false, g.v));
     T* const y = Part<T>(states[output_], whole_queries_, n, column);
     if (!copies_) g.y = reinterpret_cast<A*>(y);
     RETURN_IF_ERROR(EachBlock([&](const Block& block, int64_t row) {
-      RETURN_IF_ERROR(Probabilities(context, block, n, row, g));
+      RETURN_IF_ERROR(Scores(stream, block, row, g));
+      RETURN_IF_ERROR(
+          Seen(context, block, n, row, g,
+               [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
+                 RETURN_IF_ERROR(
+                     ForEachRow(stream, rows, block.keys, LargestOfSeen<A, kHasLengths>{seen}));
+                 RETURN_IF_ERROR(
+                     ForEachRow(stream, rows, block.keys, FactorOfSeen<A, kHasLengths>{{}, seen}));
+                 return ForEachCell(stream, rows, block.keys, Probabilities<A, kHasLengths>{seen});
+               }));
       return block.queries->Run(stream, g.scores, g.v, nullptr, g.y + row * of_queries_.row,
                                 g.products);
     }));
@@ -325,8 +358,7 @@ class Attention : public Layer {
     using A = AccumulateType<T>;
     Stream& stream = context.stream;
     const std::span<const Tensor> states = context.states, gradients = context.gradients;
-    Arrays<A> g;
-    LayOut(static_cast<std::byte*>(states[output_ + 1].data), /*backward=*/true, g);
+    Arrays<A> g = GroupArrays<A>(context, /*backward=*/true, n, column);
     T* const dq = Part<T>(gradients[kQuery], whole_queries_, n, column);
     T* const dk = Part<T>(gradients[kKey], whole_keys_, n, column);
     T* const dv = Part<T>(gradients[kValue], whole_keys_, n, column);
@@ -344,15 +376,23 @@ class Attention : public Layer {
     }
     RETURN_IF_ERROR(EachBlock([&](const Block& block, int64_t row) {
       const int64_t at = row * of_queries_.row;
-      RETURN_IF_ERROR(Probabilities(context, block, n, row, g));
+      RETURN_IF_ERROR(Scores(stream, block, row, g));
+      RETURN_IF_ERROR(
+          Seen(context, block, n, row, g,
+               [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
+                 return ForEachCell(stream, rows, block.keys, Probabilities<A, kHasLengths>{seen});
+               }));
       if (dv != nullptr) {
         RETURN_IF_ERROR(block.keys_sum->Run(stream, g.scores, g.y + at, nullptr, g.dv, g.products));
       }
       if (dq == nullptr && dk == nullptr) return absl::OkStatus();
       RETURN_IF_ERROR(block.scores->Run(stream, g.y + at, g.v, nullptr, g.dscores, g.products));
-      RETURN_IF_ERROR(TransformRows(
-          stream, group_samples_ * group_heads_ * block.rows, block.keys,
-          SoftmaxGradient<A>{{}, RoundUp(block.keys, kAligned), Scale<A>(), g.scores, g.dscores}));
+      RETURN_IF_ERROR(
+          Seen(context, block, n, row, g,
+               [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
+                 return TransformRows(stream, rows, block.keys,
+                                      SoftmaxGradient<A, kHasLengths>{{}, seen, g.dscores});
+               }));
       if (dq != nullptr) {
         RETURN_IF_ERROR(block.queries->Run(stream, g.dscores, g.k, nullptr, g.dq + at, g.products));
       }
@@ -376,25 +416,25 @@ class Attention : public Layer {
 
   // Into g.scores, of the rows from `row` on.
   template <typename A>
-  absl::Status Probabilities(const LayerContext& context, const Block& block, int64_t sample,
-                             int64_t row, const Arrays<A>& g) const {
-    RETURN_IF_ERROR(block.scores->Run(context.stream, g.q + row * of_queries_.row, g.k, nullptr,
-                                      g.scores, g.products));
+  absl::Status Scores(Stream& stream, const Block& block, int64_t row, const Arrays<A>& g) const {
+    return block.scores->Run(stream, g.q + row * of_queries_.row, g.k, nullptr, g.scores,
+                             g.products);
+  }
+
+  // f(SeenScores, how many rows they are) of those.
+  template <typename A, typename F>
+  absl::Status Seen(const LayerContext& context, const Block& block, int64_t sample, int64_t row,
+                    const Arrays<A>& g, const F& f) const {
     const int32_t* lengths =
         has_lengths_ ? context.states[kLengths].as<int32_t>() + sample : nullptr;
-    const auto softmax = [&]<bool kHasLengths>() {
+    const auto with = [&]<bool kHasLengths>() {
       const Visible<kHasLengths> visible{block.rows, group_heads_,     row,    queries_,
                                          keys_,      config_.causal(), lengths};
-      const int64_t rows = group_samples_ * group_heads_ * block.rows;
-      const int64_t stride = RoundUp(block.keys, kAligned);
-      RETURN_IF_ERROR(
-          TransformRows(context.stream, rows, block.keys,
-                        ExpOfSeen<A, kHasLengths>{visible, stride, Scale<A>(), g.scores}));
-      return TransformRows(context.stream, rows, block.keys,
-                           ShareOfSeen<A, kHasLengths>{{}, visible, stride, g.scores});
+      return f(SeenScores<A, kHasLengths>{visible, RoundUp(block.keys, kAligned), Scale<A>(),
+                                          g.scores, g.largest, g.factor},
+               group_samples_ * group_heads_ * block.rows);
     };
-    return has_lengths_ ? softmax.template operator()<true>()
-                        : softmax.template operator()<false>();
+    return has_lengths_ ? with.template operator()<true>() : with.template operator()<false>();
   }
 
   template <typename A>

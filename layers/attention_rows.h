@@ -10,83 +10,106 @@
 
 namespace gyre {
 
-// Which keys a row of a block sees: those before Keys(row).  Rows are counted through the block's
-// matrices, sample by sample and head by head.
+// Which keys a row of a block sees: those before visible(row).  Rows are counted through the
+// block's matrices, sample by sample and head by head.
 template <bool kHasLengths>
 struct Visible {
   int64_t rows, heads;  // of the block
   int64_t first_row, queries, keys;
-  bool causal;
+  int64_t causal;          // 1 or 0: a branch on it would keep loops from being vectorised
   const int32_t* lengths;  // from the block's first sample on
 
   HOST_DEVICE int64_t operator()(int64_t row) const {
     const int64_t t = first_row + row % rows;
-    int64_t seen = causal ? t + 1 : keys;
+    const int64_t seen = causal * (t + 1) + (1 - causal) * keys;
     if constexpr (kHasLengths) {
-      int64_t length = lengths[row / rows / heads];
-      if (length < 0 || length > keys) length = 0;
-      if (length < seen) seen = length;
-      if (queries == keys && t >= length) seen = 0;
+      const int64_t given = lengths[row / rows / heads];
+      const int64_t length = given * ((given >= 0) & (given <= keys));
+      const int64_t has_row = (queries != keys) | (t < length);
+      return has_row * (length < seen ? length : seen);
     }
     return seen;
   }
+
+  // The row's index among all rows of these matrices.
+  HOST_DEVICE int64_t Whole(int64_t row) const {
+    return row / rows * queries + first_row + row % rows;
+  }
 };
 
-// Scores, in place, become exp(score - the largest that the row sees), and 0 where it sees none. As
-// the largest a NaN or +inf makes what the row sees NaN.
+// The scores of a block and, by Whole(row), what the softmax of a row is made of.  With m the
+// largest score that the row sees and f = 1 / the sum of exp(score - m) over what it sees, a
+// probability is exp(score - m) f.
 template <typename A, bool kHasLengths>
-struct ExpOfSeen {
-  using Value = A;
+struct SeenScores {
   Visible<kHasLengths> visible;
   int64_t stride;
   A scale;
   A* scores;
+  A* largest;
+  A* factor;
+
+  HOST_DEVICE A ExpAt(int64_t row, int64_t column) const {
+    return Exp(scale * scores[row * stride + column] - largest[visible.Whole(row)]);
+  }
+};
+
+template <typename A, bool kHasLengths>
+struct LargestOfSeen {
+  using Value = A;
+  SeenScores<A, kHasLengths> seen;
 
   HOST_DEVICE A Identity() const { return -static_cast<A>(INFINITY); }
   HOST_DEVICE A Load(int64_t row, int64_t column) const {
-    const A score = scale * scores[row * stride + column];
-    return column < visible(row) ? score : Identity();
+    const A score = seen.scale * seen.scores[row * seen.stride + column];
+    return column < seen.visible(row) ? score : Identity();
   }
   HOST_DEVICE A Combine(A a, A b) const { return a < b || b != b ? b : a; }
-  HOST_DEVICE A Finish(A v) const { return v; }
-  HOST_DEVICE void Apply(int64_t row, int64_t column, A largest) const {
-    A& at = scores[row * stride + column];
-    const A exp = Exp(scale * at - largest) + (largest - largest);
-    at = column < visible(row) ? exp : A{0};
-  }
+  HOST_DEVICE void Store(int64_t row, A v) const { seen.largest[seen.visible.Whole(row)] = v; }
 };
 
-// Which, in place, become probabilities: a row is divided by its sum.
+// A largest that is NaN or infinite makes all that the row sees NaN.
 template <typename A, bool kHasLengths>
-struct ShareOfSeen : Sum<A> {
-  Visible<kHasLengths> visible;
-  int64_t stride;
-  A* exps;
+struct FactorOfSeen : Sum<A> {
+  SeenScores<A, kHasLengths> seen;
 
-  HOST_DEVICE A Load(int64_t row, int64_t column) const { return exps[row * stride + column]; }
-  HOST_DEVICE A Finish(A sum) const { return 1 / sum; }
-  HOST_DEVICE void Apply(int64_t row, int64_t column, A factor) const {
-    A& at = exps[row * stride + column];
-    const A share = at * factor;
-    at = column < visible(row) ? share : A{0};
+  HOST_DEVICE A Load(int64_t row, int64_t column) const {
+    const A exp = seen.ExpAt(row, column);
+    return column < seen.visible(row) ? exp : A{0};
+  }
+  HOST_DEVICE void Store(int64_t row, A sum) const {
+    const int64_t whole = seen.visible.Whole(row);
+    seen.factor[whole] = 1 / sum + (seen.largest[whole] - seen.largest[whole]);
   }
 };
 
-// dP, in place, becomes dS.
-template <typename A>
+// Scores, in place, become probabilities, and 0 where the row does not see.
+template <typename A, bool kHasLengths>
+struct Probabilities {
+  SeenScores<A, kHasLengths> seen;
+
+  HOST_DEVICE void operator()(int64_t row, int64_t column) const {
+    const A share = seen.ExpAt(row, column) * seen.factor[seen.visible.Whole(row)];
+    seen.scores[row * seen.stride + column] = column < seen.visible(row) ? share : A{0};
+  }
+};
+
+// dP, in place, becomes dS; `seen` has the probabilities.  What a row does not see may be anything.
+template <typename A, bool kHasLengths>
 struct SoftmaxGradient : Sum<A> {
-  int64_t stride;
-  A scale;
-  const A* p;
+  SeenScores<A, kHasLengths> seen;
   A* dp;
 
   HOST_DEVICE A Load(int64_t row, int64_t column) const {
-    return p[row * stride + column] * dp[row * stride + column];
+    const int64_t at = row * seen.stride + column;
+    const A product = seen.scores[at] * dp[at];
+    return column < seen.visible(row) ? product : A{0};
   }
   HOST_DEVICE A Finish(A v) const { return v; }
   HOST_DEVICE void Apply(int64_t row, int64_t column, A v) const {
-    const int64_t at = row * stride + column;
-    dp[at] = scale * p[at] * (dp[at] - v);
+    const int64_t at = row * seen.stride + column;
+    const A ds = seen.scale * seen.scores[at] * (dp[at] - v);
+    dp[at] = column < seen.visible(row) ? ds : A{0};
   }
 };
 

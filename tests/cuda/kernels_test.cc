@@ -117,11 +117,11 @@ class KernelsTest : public CudaDeviceTest {
     cublaslt_.enqueue = cudnn_.enqueue = fake_cudart::Enqueue;
     std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
     libraries.push_back(NewReferenceLibrary());
-    fallback_ = std::make_unique<Primitives>(std::move(libraries));
+    fallback_ = std::make_unique<Primitives>(DeviceKind::kCuda, std::move(libraries));
     libraries.clear();
     libraries.push_back(std::move(NewCudaLibrary(cublaslt_.table(), cudnn_.table(), {})).value());
     libraries.push_back(NewReferenceLibrary());
-    vendor_ = std::make_unique<Primitives>(std::move(libraries));
+    vendor_ = std::make_unique<Primitives>(DeviceKind::kCuda, std::move(libraries));
   }
 
   void TearDown() override {

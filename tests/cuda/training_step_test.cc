@@ -46,7 +46,7 @@ class GpuPrimitives {
     if (!vendors) {
       std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
       libraries.push_back(NewReferenceLibrary());
-      primitives_ = std::make_unique<Primitives>(std::move(libraries));
+      primitives_ = std::make_unique<Primitives>(DeviceKind::kCuda, std::move(libraries));
       return;
     }
     FakeCublasLt& cublaslt = cublaslt_.emplace();

@@ -15,16 +15,19 @@ TEST(AttentionRows, TheLargestIsAMonoid) {
   constexpr int64_t kRows = 5, kKeys = 5;
   double scores[kRows * kKeys] = {1,   NAN, NAN, NAN, NAN, -700, 700, NAN, NAN, NAN, 0, 0, 0,
                                   NAN, NAN, 3,   -2,  5,   1,    NAN, 1,   2,   NAN, 3, 4};
-  const ExpOfSeen<double, false> softmax{.visible = {.rows = kRows,
-                                                     .heads = 1,
-                                                     .first_row = 0,
-                                                     .queries = kRows,
-                                                     .keys = kKeys,
-                                                     .causal = true,
-                                                     .lengths = nullptr},
-                                         .stride = kKeys,
-                                         .scale = 1,
-                                         .scores = scores};
+  double largest[kRows] = {};
+  const LargestOfSeen<double, false> softmax{{.visible = {.rows = kRows,
+                                                          .heads = 1,
+                                                          .first_row = 0,
+                                                          .queries = kRows,
+                                                          .keys = kKeys,
+                                                          .causal = true,
+                                                          .lengths = nullptr},
+                                              .stride = kKeys,
+                                              .scale = 1,
+                                              .scores = scores,
+                                              .largest = largest,
+                                              .factor = nullptr}};
   const auto same = [](double a, double b) { return a == b || (a != a && b != b); };
   EXPECT_TRUE(IsMonoid(softmax, kRows, kKeys, same));
 }

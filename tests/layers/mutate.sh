@@ -24,12 +24,14 @@ layers/activation.cc|activation|return y * (1 - y);|return y * (1 + y);
 layers/activation.cc|activation|return 1 - y * y;|return 1 - y;
 layers/activation.cc|activation|return s + x * s * (1 - s);|return s + x * s;
 layers/activation.cc|activation|return NormalCdf(x) + x * kDensity|return NormalCdf(x) + kDensity
-layers/activation.cc|activation|A{0.5} * x * (1 - t * t) * slope;|A{0.5} * x * (1 - t) * slope;
+layers/activation.cc|activation|x * s * (1 - s) * static_cast<A>(kScale)|x * s * static_cast<A>(kScale)
 layers/activation.cc|activation|read(!Formula::kOfOutput)|kNone
-layers/attention_rows.h|attention|scale * p[at] * (dp[at] - v)|scale * p[at] * dp[at]
-layers/attention_rows.h|attention|scale * p[at] * (dp[at] - v)|p[at] * (dp[at] - v)
-layers/attention_rows.h|attention|causal ? t + 1 : keys|causal ? t + 2 : keys
-layers/attention_rows.h|attention|queries == keys && t >= length|false
+layers/attention_rows.h|attention|seen.scale * seen.scores[at] * (dp[at] - v)|seen.scale * seen.scores[at] * dp[at]
+layers/attention_rows.h|attention|seen.scale * seen.scores[at] * (dp[at] - v)|seen.scores[at] * (dp[at] - v)
+layers/attention_rows.h|attention|row / rows * queries + first_row|row / rows * rows
+layers/attention_rows.h|attention|1 / sum + (seen.largest[whole] - seen.largest[whole])|1 / sum
+layers/attention_rows.h|attention|causal * (t + 1)|causal * (t + 2)
+layers/attention_rows.h|attention|(queries != keys) | (t < length)|1
 layers/attention_rows.h|attention_rows|a < b || b != b ? b : a|a < b ? b : a
 layers/attention.cc|attention|sum.accumulate = !first|sum.accumulate = false
 layers/attention.cc|attention|g.q + at, nullptr, g.dk|g.y + at, nullptr, g.dk

@@ -111,6 +111,35 @@ TEST_P(AnyDeviceTest, GemmOfParts) {
   });
 }
 
+// What a library leaves out for a hint is none of what is wanted.
+TEST_P(AnyDeviceTest, GemmOfTriangles) {
+  Rounds(RandomPartsSpec, [&]<typename T>(GemmSpec spec, int) {
+    spec.bias = false;
+    const GemmSpans spans(spec);
+    std::vector<T> a = RandomValues<T>(random_, spans.a);
+    const int64_t rows = spec.transpose_a ? spec.k : spec.m;
+    const int64_t columns = spec.transpose_a ? spec.m : spec.k;
+    ForEachProduct(spec, [&](int64_t at, int64_t, int64_t) {
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t j = r + 1; j < columns; ++j) a[at + r * spec.row_a() + j] = static_cast<T>(0);
+      }
+    });
+    const std::vector<T> b = RandomValues<T>(random_, spans.b);
+    const std::vector<T> before = RandomValues<T>(random_, spans.c);
+    const std::vector<T> whole = RunGemm<T>(rig_, *library_, spec, a, b, {}, before);
+    spec.lower_a = spec.lower_c = true;
+    const std::vector<T> part = RunGemm<T>(rig_, *library_, spec, a, b, {}, before);
+    ForEachProduct(spec, [&](int64_t, int64_t, int64_t at) {
+      for (int64_t i = 0; i < spec.m; ++i) {
+        for (int64_t j = 0; j <= std::min(i, spec.n - 1); ++j) {
+          const int64_t c = at + i * spec.row_c() + j;
+          ASSERT_EQ(static_cast<double>(part[c]), static_cast<double>(whole[c])) << ToString(spec);
+        }
+      }
+    });
+  });
+}
+
 TEST_P(AnyDeviceTest, Conv) {
   Rounds(RandomConvSpec, [&]<typename T>(Conv2dSpec spec, int round) {
     if (round % 20 == 0) spec.n = 0;

@@ -22,7 +22,7 @@ template <typename... Libraries>
 Primitives Of(Libraries... libraries) {
   std::vector<std::unique_ptr<PrimitiveLibrary>> list;
   (list.push_back(std::move(libraries)), ...);
-  return Primitives(std::move(list));
+  return Primitives(DeviceKind::kCpu, std::move(list));
 }
 
 std::unique_ptr<PrimitiveLibrary> Fake(absl::Status status) {

@@ -6,7 +6,7 @@
 
 namespace gyre {
 
-Primitives::Primitives(DeviceKind device, int threads) {
+Primitives::Primitives(DeviceKind device, int threads) : device_(device) {
   GYRE_CHECK(device != DeviceKind::kCuda);
   libraries_.push_back(NewDepthwiseLibrary());
   const PrimitiveLibrary* depthwise = libraries_.back().get();
@@ -20,8 +20,8 @@ Primitives::Primitives(DeviceKind device, int threads) {
   libraries_.push_back(NewReferenceLibrary());
 }
 
-Primitives::Primitives(std::vector<std::unique_ptr<PrimitiveLibrary>> libraries)
-    : libraries_(std::move(libraries)) {}
+Primitives::Primitives(DeviceKind device, std::vector<std::unique_ptr<PrimitiveLibrary>> libraries)
+    : device_(device), libraries_(std::move(libraries)) {}
 
 std::string Primitives::choices() const {
   std::string all;

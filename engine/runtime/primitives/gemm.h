@@ -30,6 +30,9 @@ struct GemmSpec {
   int64_t lda = 0, ldb = 0, ldc = 0;
   GemmBatch outer = {}, inner = {};  // outer.count x inner.count products; one bias for all
   bool accumulate = false;           // c is added to the sum; otherwise it is not read
+  // What causal attention lets a product leave out: c right of its diagonal, which may then hold
+  // anything; a, as it is stored, right of its, where it is 0.
+  bool lower_c = false, lower_a = false;
 
   int64_t row_a() const { return lda != 0 ? lda : transpose_a ? m : k; }
   int64_t row_b() const { return ldb != 0 ? ldb : transpose_b ? k : n; }

@@ -135,9 +135,10 @@ std::string ToString(const GemmSpec& spec) {
                       spec.transpose_a ? "^T" : "", spec.k, spec.n, spec.transpose_b ? "^T" : "",
                       spec.bias ? " + bias" : "", ActivationString(spec.activation));
   if (spec.IsPlain()) return text;
-  absl::StrAppendFormat(&text, ", rows %d, %d, %d, batch %s x %s%s", spec.row_a(), spec.row_b(),
+  absl::StrAppendFormat(&text, ", rows %d, %d, %d, batch %s x %s%s%s%s", spec.row_a(), spec.row_b(),
                         spec.row_c(), BatchString(spec.outer), BatchString(spec.inner),
-                        spec.accumulate ? ", added to c" : "");
+                        spec.accumulate ? ", added to c" : "", spec.lower_a ? ", lower a" : "",
+                        spec.lower_c ? ", lower c" : "");
   return text;
 }
 

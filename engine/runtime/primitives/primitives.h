@@ -75,7 +75,9 @@ class Primitives {
   // The libraries of cpu and sim, best first.  threads: those of their streams.  A GPU's are made
   // by primitives/cuda/cuda_primitives.h.
   Primitives(DeviceKind device, int threads);
-  explicit Primitives(std::vector<std::unique_ptr<PrimitiveLibrary>> libraries);
+  Primitives(DeviceKind device, std::vector<std::unique_ptr<PrimitiveLibrary>> libraries);
+
+  DeviceKind device() const { return device_; }
 
   // Errors: InvalidArgument as above; Unimplemented naming the operation if no library
   // takes it; any other error of a library is returned as it is.
@@ -93,6 +95,7 @@ class Primitives {
   std::string choices() const;
 
  private:
+  DeviceKind device_;
   std::vector<std::unique_ptr<PrimitiveLibrary>> libraries_;
 };
 

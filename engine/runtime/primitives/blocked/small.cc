@@ -2,6 +2,9 @@
 // for the caches, would take as long as the product.
 #include "engine/runtime/primitives/blocked/small.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/primitives/blocked/channels.h"
 #include "engine/runtime/primitives/blocked/products.h"
@@ -37,16 +40,59 @@ struct MultiplyEach {
     if (spec.accumulate) p.start = to, p.start_row = spec.row_c();
     p.c = to;
     p.c_row = spec.row_c();
-    MultiplyAlongColumns(p);
+    if (!spec.lower_a && !spec.lower_c) return MultiplyAlongColumns(p);
+    for (int64_t row = 0; row < p.rows; row += kProductRows) MultiplyAlongColumns(Strip(p, row));
+  }
+
+  // A tile's number of rows from `row` on, without what lies right of the diagonals.
+  Products Strip(Products p, int64_t row) const {
+    const int64_t end = std::min(row + kProductRows, p.rows);
+    p.rows = end - row;
+    p.a += row * p.a_row;
+    if (p.start != nullptr) p.start += row * p.start_row;
+    p.c += row * p.c_row;
+    if (spec.lower_c) p.columns = std::min(p.columns, end);
+    if (spec.lower_a && !spec.transpose_a) p.inner = std::min(p.inner, end);
+    if (spec.lower_a && spec.transpose_a) {  // op(a)[i, k] is 0 where k < i
+      const int64_t first = std::min(row, p.inner);
+      p.a += first * p.a_inner;
+      p.b += first * p.b_inner;
+      p.inner -= first;
+    }
+    return p;
   }
 
   // [k, n] from [n, k].
   const float* Turned(const float* from) const {
     float* const turned = parallel_internal::PartialValues<float>(spec.k * spec.n);
+    const int64_t whole_n = spec.n / 4 * 4, whole_k = spec.k / 4 * 4;
+    for (int64_t j = 0; j < whole_n; j += 4) {
+      for (int64_t l = 0; l < whole_k; l += 4) {
+        TurnFour(from + j * spec.row_b() + l, turned + l * spec.n + j);
+      }
+    }
     for (int64_t j = 0; j < spec.n; ++j) {
-      for (int64_t l = 0; l < spec.k; ++l) turned[l * spec.n + j] = from[j * spec.row_b() + l];
+      for (int64_t l = j < whole_n ? whole_k : 0; l < spec.k; ++l) {
+        turned[l * spec.n + j] = from[j * spec.row_b() + l];
+      }
     }
     return turned;
+  }
+
+  // 4 rows of 4 columns.
+  void TurnFour(const float* from, float* to) const {
+    typedef float Four __attribute__((vector_size(16)));
+    Four row[4];
+    for (int i = 0; i < 4; ++i) memcpy(&row[i], from + i * spec.row_b(), sizeof(Four));
+    const Four low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+    const Four low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+    const Four high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+    const Four high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+    const Four column[4] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
+                            __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+                            __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
+                            __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
+    for (int i = 0; i < 4; ++i) memcpy(to + i * spec.n, &column[i], sizeof(Four));
   }
 };
 

@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<Primitives>> NewCudaPrimitives(Device& device,
   std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
   ASSIGN_OR_RETURN(libraries.emplace_back(), NewCudaLibrary(cublaslt, cudnn, options));
   libraries.push_back(NewReferenceLibrary());
-  return std::make_unique<Primitives>(std::move(libraries));
+  return std::make_unique<Primitives>(DeviceKind::kCuda, std::move(libraries));
 }
 
 absl::StatusOr<std::unique_ptr<Primitives>> NewCudaPrimitives(Device& device,
