@@ -108,6 +108,7 @@ class Combine : public Layer {
     spec.states.push_back(MakeOutput(input, shape, InBackward(input, relu_ ? kRead : kNone)));
     if (!multiplies_) spec.aliases = {{.output = count_, .input = 0, .must = false}};
     spec.applied_activation = spec.applied_backward = !multiplies_;
+    spec.passes_gradient = !multiplies_ && !relu_;
     spec.forward_flops = static_cast<double>(elements_) * (count_ - 1);
     if (multiplies_) spec.backward_flops = spec.forward_flops * count_;
     return spec;

@@ -85,8 +85,14 @@ struct LayerSpec {
   double loss_weight = 1;  // its factor in the run's loss: what the net seeds its gradient with
   int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples
   double forward_flops = 0, backward_flops = 0;  // multiply and add are two
-  bool applied_activation = false;               // whether the layer does what InferInput asked for
-  bool applied_backward = false;                 // and whether it does so backward
+  // The gradient of each input is the output's as it is; where the two lie in one place backward
+  // does nothing.
+  bool passes_gradient = false;
+  // Forward takes little beside what reads its output: the net may run it again for backward rather
+  // than keep that.
+  bool cheap = false;
+  bool applied_activation = false;  // whether the layer does what InferInput asked for
+  bool applied_backward = false;    // and whether it does so backward
 };
 
 struct InferInput {

@@ -69,10 +69,13 @@ TEST(NetGradient, OfRandomNets) {
       const std::string name = absl::StrCat("l", l);
       const std::string input = flat[random() % flat.size()];
       const std::string kinds[] = {absl::StrCat("dense { outputs: ", 2 + random() % 5, " }"),
-                                   "relu { negative_slope: 0.3 }", "dropout { rate: 0.4 }",
-                                   "flatten {}"};
+                                   "relu { negative_slope: 0.3 }",
+                                   "dropout { rate: 0.4 }",
+                                   "flatten {}",
+                                   "gelu {}",
+                                   "layer_norm {}"};
       absl::StrAppend(&text, "layer { name: \"", name, "\" input: \"", input, "\" ",
-                      kinds[random() % 4], " } ");
+                      kinds[random() % std::size(kinds)], " } ");
       flat.push_back(name);
     }
     // Every value feeds a loss, so nothing is without one, and the early ones have many consumers.

@@ -332,6 +332,35 @@ TEST(NetTest, OverlappingPartsAreNotWorkedOnInPlace) {
   }
 }
 
+// What is cheap to make again is not kept for backward, where another keeps what it is made of and
+// nobody has its memory too.
+TEST(NetTest, CheapOutputsAreRecomputed) {
+  NetRank rank(R"(
+    layer { name: "flat" flatten {} }
+    layer { name: "fc" dense { outputs: 60 } }
+    layer { name: "norm" layer_norm {} }
+    layer { name: "gelu" gelu {} }
+    layer { name: "fc2" dense { outputs: 60 } }
+    layer { name: "gelu2" gelu {} }
+    layer { name: "relu" relu {} }
+    layer { name: "tanh" tanh {} }
+    layer { name: "out" dense { outputs: 4 } }
+    layer { name: "gelu3" gelu {} }
+    layer { name: "loss" input: "gelu3" input: "label" softmax_cross_entropy {} })");
+  std::vector<std::string> recomputed;
+  for (const NetNode& node : rank.spec().nodes) {
+    if (node.recomputed) recomputed.push_back(node.config->name());
+  }
+  // gelu's output is made of one that is not kept; relu works on gelu2's; tanh reads its own;
+  // nobody reads gelu3's in backward.
+  EXPECT_EQ(recomputed, std::vector<std::string>{"norm"});
+  const NetPlan& plan = rank.net().plan();
+  const auto value = &ValueNamed(plan.spec, "norm") - plan.spec.values.data();
+  const int forward = plan.trace.values[value];
+  const int again = plan.trace.recomputed[ValueNamed(plan.spec, "norm").producer];
+  EXPECT_LT(plan.memory.placements[forward].last_step, plan.memory.placements[again].first_step);
+}
+
 // A rank without samples, where every part is as large as the whole.
 TEST(NetTest, PartsOfNoSamples) {
   NetRank rank(kPartedNet, DType::kF64, /*batch=*/1, NewCpuDevice({}), /*rank=*/1, /*ranks=*/2);

@@ -1,6 +1,7 @@
 #include "engine/training/net/gradient_sums.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -69,7 +70,8 @@ class Gradients {
       if (!writers.empty()) PlaceParts(net_.nodes[writers[0]], v, total);
       return;
     }
-    // Only views share here: another consumer's gradient must not be overwritten before the sum.
+    // What is passed shares too, but nobody works in place: another consumer's gradient must not be
+    // overwritten before the sum.
     for (int writer : writers) {
       TraceState partial{.name = absl::StrCat(name, " from ", net_.nodes[writer].config->name()),
                          .bytes = value.bytes()};
@@ -101,12 +103,22 @@ class Gradients {
 
   // The gradient that a node's backward gives to value v, `state`, may share the memory of the
   // gradient it reads: it must for a view, which assigns nothing.
-  void Share(const NetNode& node, int v, bool also_in_place, TraceState& state) const {
+  void Share(const NetNode& node, int v, bool also_in_place, TraceState& state) {
+    if (node.spec.passes_gradient) {
+      const int of = g_.values[node.outputs[0]];
+      if (overwritten_.contains(Base(of))) return;
+      read_on_.insert(Base(of));
+      state.view_of = of;
+      return;
+    }
     for (const Alias& alias : node.spec.aliases) {
       if (node.value_of(alias.input) != v || !(alias.must || also_in_place)) continue;
       // A part of nothing is as large as all of it, and may have no gradient.
       const int of = g_.values[node.value_of(alias.output)];
       if (of < 0 || IsPart(node, alias)) continue;
+      const bool overwrites = !alias.must && !alias.input_is_part;
+      if (overwrites && read_on_.contains(Base(of))) continue;
+      if (overwrites) overwritten_.insert(Base(of));
       state.view_of = of;
       state.view_offset = alias.input_is_part ? alias.offset_bytes : 0;
       return;
@@ -121,6 +133,7 @@ class Gradients {
       if (node.value_of(alias.input) != v || !IsPart(node, alias) || part < 0) continue;
       TraceState& whole_part = trace_.states[Base(part)];
       if (whole_part.bytes > trace_.states[part].bytes) continue;
+      if (read_on_.contains(Base(part))) read_on_.insert(Base(state));
       whole_part.view_of = state;
       whole_part.view_offset = alias.offset_bytes;
     }
@@ -187,6 +200,8 @@ class Gradients {
   const std::vector<ParameterUsers> users_;
   AccessTrace& trace_;
   std::vector<std::vector<int>> partials_;  // by value, if it has several sources
+  // States that a layer's backward works on in place, and those that several inputs have as theirs.
+  std::unordered_set<int> overwritten_, read_on_;
   GradientStates g_;
 };
 

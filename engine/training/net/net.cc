@@ -20,6 +20,9 @@ Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_
       bound.forward.push_back(view(plan.trace.forward_states[n][s], spec.forward != kNone));
       bound.backward.push_back(
           view(plan.trace.backward_states[n][s], node.backward && spec.backward != kNone));
+      const int again = spec.kind == StateKind::kOutput ? plan.trace.recomputed[n]
+                                                        : plan.trace.forward_states[n][s];
+      bound.recompute.push_back(view(again, node.recomputed && spec.forward != kNone));
       bound.gradients.push_back(view(plan.trace.gradients.nodes[n][s], node.backward));
     }
     GYRE_CHECK(!node.undone_by_producer ||
@@ -36,14 +39,17 @@ std::byte* Net::Address(int state) const {
 absl::Status Net::Forward(Stream& stream, const SumStatistic& sum) const {
   for (size_t n = 0; n < nodes_.size(); ++n) {
     if (plan_.spec.nodes[n].applied_by_producer) continue;
-    RETURN_IF_ERROR(RunLayer(stream, static_cast<int>(n), /*backward=*/false, sum));
+    RETURN_IF_ERROR(RunLayer(stream, static_cast<int>(n), Pass::kForward, sum));
   }
   return absl::OkStatus();
 }
 
-absl::Status Net::RunLayer(Stream& stream, int n, bool backward, const SumStatistic& sum) const {
+absl::Status Net::RunLayer(Stream& stream, int n, Pass pass, const SumStatistic& sum) const {
   const NetNode& node = plan_.spec.nodes[n];
-  const std::vector<Tensor>& states = backward ? nodes_[n].backward : nodes_[n].forward;
+  const bool backward = pass == Pass::kBackward;
+  const std::vector<Tensor>& states = backward                 ? nodes_[n].backward
+                                      : pass == Pass::kForward ? nodes_[n].forward
+                                                               : nodes_[n].recompute;
   const auto run = [&](int phase) {
     const LayerContext context{.stream = stream,
                                .states = states,
@@ -52,7 +58,8 @@ absl::Status Net::RunLayer(Stream& stream, int n, bool backward, const SumStatis
                                .position = &step_block()->position,
                                .fault = &step_block()->fault,
                                .layer = n,
-                               .phase = phase};
+                               .phase = phase,
+                               .recompute = pass == Pass::kRecompute};
     return Annotate(backward ? node.layer->Backward(context) : node.layer->Forward(context),
                     absl::StrCat("layer ", node.config->name()));
   };
@@ -98,7 +105,10 @@ absl::Status Net::Backward(Stream& stream, const SumStatistic& sum,
     const NetNode& node = plan_.spec.nodes[n];
     if (!node.backward) continue;
     RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.before[n]));
-    if (!node.undone_by_producer) RETURN_IF_ERROR(RunLayer(stream, n, /*backward=*/true, sum));
+    for (int producer : plan_.trace.recomputed_before[n]) {
+      RETURN_IF_ERROR(RunLayer(stream, producer, Pass::kRecompute, sum));
+    }
+    if (!node.undone_by_producer) RETURN_IF_ERROR(RunLayer(stream, n, Pass::kBackward, sum));
     RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n]));
     while (finished < order.gradients.size() && order.gradients[finished].node == n) ++finished;
     for (;

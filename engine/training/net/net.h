@@ -48,11 +48,12 @@ class Net {
 
  private:
   struct Bound {
-    std::vector<Tensor> forward, backward, gradients;  // by state
+    std::vector<Tensor> forward, backward, recompute, gradients;  // by state
   };
+  enum class Pass { kForward, kBackward, kRecompute };
   std::byte* Address(int state) const;
   Tensor Flat(int state, const Parameter& parameter) const;
-  absl::Status RunLayer(Stream& stream, int node, bool backward, const SumStatistic& sum) const;
+  absl::Status RunLayer(Stream& stream, int node, Pass pass, const SumStatistic& sum) const;
   absl::Status Sum(Stream& stream, std::span<const GradientSum> sums) const;
   absl::Status SeedLosses(Stream& stream) const;
 

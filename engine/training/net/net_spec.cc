@@ -16,6 +16,18 @@ bool NetSpec::IsLoss(int value) const {
   return nodes[producer].value_of(nodes[producer].spec.loss_output) == value;
 }
 
+int LastReaderInBackward(const NetSpec& net, int value) {
+  int last = -1;
+  for (int consumer : net.values[value].consumers) {  // they ascend
+    const NetNode& reader = net.nodes[consumer];
+    for (size_t k = 0; k < reader.inputs.size(); ++k) {
+      const bool reads = reader.backward && (reader.spec.states[k].backward & kRead) != 0;
+      if (reads && reader.inputs[k] == value) last = consumer;
+    }
+  }
+  return last;
+}
+
 absl::Status AtLayer(const Parsed<NetConfig>& net, const LayerConfig& layer,
                      const absl::Status& status) {
   return absl::Status(

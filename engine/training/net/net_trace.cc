@@ -20,6 +20,7 @@ class Tracer {
     AddStepBlock();
     AddValues();
     t_.gradients = AddGradients(net_, parameters_, order_, t_.trace);
+    AddRecomputed();
     AddNodeStates();
     AddUpload();
     for (size_t n = 0; n < net_.nodes.size(); ++n) AddForward(n);
@@ -124,6 +125,25 @@ class Tracer {
     }
   }
 
+  void AddRecomputed() {
+    t_.recomputed_before.resize(net_.nodes.size());
+    for (size_t n = 0; n < net_.nodes.size(); ++n) {
+      t_.recomputed.push_back(-1);
+      if (!net_.nodes[n].recomputed) continue;
+      const int v = net_.nodes[n].outputs[0];
+      t_.recomputed[n] = AddState({.name = absl::StrCat(net_.values[v].name, " recomputed"),
+                                   .bytes = net_.values[v].bytes()});
+      t_.recomputed_before[LastReaderInBackward(net_, v)].push_back(static_cast<int>(n));
+    }
+  }
+
+  // Where backward finds an input.
+  int InputInBackward(const NetNode& node, size_t s) const {
+    const int producer = net_.values[node.inputs[s]].producer;
+    const int again = producer < 0 ? -1 : t_.recomputed[producer];
+    return again < 0 ? t_.values[node.inputs[s]] : again;
+  }
+
   void AddNodeStates() {
     for (const NetNode& node : net_.nodes) {
       auto& forward = t_.forward_states.emplace_back();
@@ -133,7 +153,9 @@ class Tracer {
         const bool metric = static_cast<int>(s) == node.spec.metric;
         forward.push_back(metric ? t_.metrics[self] : StateOf(node, s));
         const bool scratch = node.spec.states[s].kind == StateKind::kScratch;
-        backward.push_back(scratch && node.backward ? StateOf(node, s) : forward.back());
+        backward.push_back(scratch && node.backward ? StateOf(node, s)
+                           : s < node.inputs.size() ? InputInBackward(node, s)
+                                                    : forward.back());
       }
     }
   }
@@ -174,6 +196,17 @@ class Tracer {
     for (int output : node.outputs) Write(step, t_.values[output]);
   }
 
+  void AddRecompute(int n) {
+    const NetNode& node = net_.nodes[n];
+    TraceStep& step = AddStep(absl::StrCat("recompute ", node.config->name()));
+    Read(step, t_.step);
+    for (size_t s = 0; s < node.spec.states.size(); ++s) {
+      const StateSpec& spec = node.spec.states[s];
+      Touch(step, spec.kind == StateKind::kOutput ? t_.recomputed[n] : t_.forward_states[n][s],
+            spec.forward);
+    }
+  }
+
   void AddLossGradients() {
     TraceStep& step = AddStep("loss gradients");
     for (int v = 0; v < static_cast<int>(net_.values.size()); ++v) {
@@ -193,6 +226,7 @@ class Tracer {
     const NetNode& node = net_.nodes[n];
     if (!node.backward) return;
     for (const GradientSum& sum : t_.gradients.before[n]) AddSum(sum);
+    for (int producer : t_.recomputed_before[n]) AddRecompute(producer);
     TraceStep& step = AddStep(absl::StrCat("backward ", node.config->name()));
     Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {

@@ -32,6 +32,10 @@ struct NetTrace {
   // resolve to the above) and in backward (the same, but scratch, which keeps nothing between the
   // two).
   std::vector<std::vector<int>> forward_states, backward_states;
+  // By node, where NetNode::recomputed: where its output lies when it has been made again, from
+  // before the backward of the node that has it in the list of those it reads.
+  std::vector<int> recomputed;
+  std::vector<std::vector<int>> recomputed_before;
 };
 
 // `order` is empty for a net that does not train; `slots` is the optimizer's slots a parameter.

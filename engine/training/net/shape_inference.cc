@@ -13,6 +13,7 @@
 #include "engine/training/net/memory_sharing.h"
 #include "engine/training/net/needed_gradients.h"
 #include "engine/training/net/parameter_sharing.h"
+#include "engine/training/net/recomputation.h"
 #include "layers/factory.h"
 
 namespace gyre {
@@ -41,6 +42,7 @@ class Inference {
     }
     if (options_.train) RETURN_IF_ERROR(FindNeededGradients(config_, net_));
     ShareMemory(net_);
+    ChooseRecomputed(net_);
     return std::move(net_);
   }
 
