@@ -46,7 +46,7 @@ constexpr char kUsage[] =
     "square product of the same precision (2048, on a GPU 8192) in the same round.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
-absl::Status Bench(CommunicationThread& communication) {
+absl::Status Bench(ProcessGroup& communication) {
   if (communication.size() > 1) {
     return absl::InvalidArgumentError("bench_net measures one rank: start it without mpirun");
   }
@@ -97,7 +97,7 @@ int Main(int argc, char** argv) {
   ParseFlags(argc, argv, kUsage);
   const auto ranks = JoinRanks("ring");
   if (!ranks.ok()) Fail(nullptr, ranks.status());
-  CommunicationThread& communication = *ranks->front();
+  ProcessGroup& communication = *ranks->front();
   const absl::Status status = Bench(communication);
   if (!status.ok()) Fail(&communication, status);
   return 0;

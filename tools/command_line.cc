@@ -105,7 +105,7 @@ absl::Status OpenGpu(const DeviceFlags& flags, size_t memory, DeviceChoice& choi
                                                  .local_ranks = local.size,
                                                  .capacity_bytes = memory}));
   if (flags.autotune) {
-    CommunicationThread* const communication = flags.communication;
+    ProcessGroup* const communication = flags.communication;
     const int rank = communication == nullptr ? 0 : communication->rank();
     CudaTuner::Share share;
     if (communication != nullptr && communication->size() > 1) {
@@ -213,27 +213,26 @@ absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks) {
   RETURN_IF_ERROR(CheckLauncher());
   Ranks joined;
   if (ranks == 1 && StartedByMpirun()) {
-    ASSIGN_OR_RETURN(joined.emplace_back(),
-                     CommunicationThread::Start(
-                         [] { return NewMpiCommunicator(kSilentRankTimeoutMs); }, allreduce));
+    ASSIGN_OR_RETURN(
+        joined.emplace_back(),
+        ProcessGroup::Start([] { return NewMpiCommunicator(kSilentRankTimeoutMs); }, allreduce));
     return joined;
   }
   for (auto& communicator : NewThreadCommunicators(ranks, kSilentRankTimeoutMs)) {
     const auto make = [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
       return std::move(communicator);
     };
-    ASSIGN_OR_RETURN(joined.emplace_back(), CommunicationThread::Start(make, allreduce));
+    ASSIGN_OR_RETURN(joined.emplace_back(), ProcessGroup::Start(make, allreduce));
   }
   return joined;
 }
 
-absl::Status RunRanks(
-    Ranks ranks, const DeviceFlags& flags,
-    const std::function<absl::Status(CommunicationThread&, const DeviceChoice&)>& body) {
+absl::Status RunRanks(Ranks ranks, const DeviceFlags& flags,
+                      const std::function<absl::Status(ProcessGroup&, const DeviceChoice&)>& body) {
   const int count = static_cast<int>(ranks.size());
   const auto run = [&](int index) {
     absl::StatusOr<DeviceChoice> choice;  // before the communication, which may use the device
-    const std::unique_ptr<CommunicationThread> communication = std::move(ranks[index]);
+    const std::unique_ptr<ProcessGroup> communication = std::move(ranks[index]);
     DeviceFlags own = flags;
     own.in_process = {index, count};
     own.communication = communication.get();
@@ -262,7 +261,7 @@ void LetWaitingThreadsSleep(char** argv) {
   execv(self.c_str(), argv);  // where it returns, it could not, and threads wait as they always do
 }
 
-void Fail(CommunicationThread* communication, const absl::Status& status) {
+void Fail(ProcessGroup* communication, const absl::Status& status) {
   RankAndSize self = AnnouncedRank();
   if (communication != nullptr) self = {communication->rank(), communication->size()};
   std::signal(SIGTERM, SIG_DFL);  // mpirun's, after another rank's error

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/communication_thread.h"
+#include "distributed/process_group.h"
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/primitives.h"
@@ -46,7 +46,7 @@ struct DeviceFlags {
   int threads = 0;           // 0: cores / ranks on this host
   bool tf32 = false;         // as in CudaLibraryOptions
   bool autotune = false;     // on a GPU: measure what is prepared, with CudaTuner
-  CommunicationThread* communication = nullptr;  // of several ranks that tune alike
+  ProcessGroup* communication = nullptr;  // of several ranks that tune alike
   // Of the caller among the ranks that are threads of this process: they share its cores, and take
   // GPUs in this order.
   RankAndSize in_process = {};
@@ -60,7 +60,7 @@ struct DeviceChoice {
 absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags);
 
 // The ranks that live in this process: mpirun's one, or `ranks` that are threads.
-using Ranks = std::vector<std::unique_ptr<CommunicationThread>>;
+using Ranks = std::vector<std::unique_ptr<ProcessGroup>>;
 // Joins mpirun's ranks, or makes a world of `ranks`.
 // Errors: InvalidArgument for fewer than 1, or more than 1 beside several of mpirun's.
 absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks = 1);
@@ -68,12 +68,11 @@ absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks = 1);
 // Opens each rank's device and runs `body` there: one rank on the calling thread, several on a
 // thread each.  Returns what rank 0's body did: OK or Cancelled, because any other error, of any
 // rank, ends the job (Fail).
-absl::Status RunRanks(
-    Ranks ranks, const DeviceFlags& flags,
-    const std::function<absl::Status(CommunicationThread&, const DeviceChoice&)>& body);
+absl::Status RunRanks(Ranks ranks, const DeviceFlags& flags,
+                      const std::function<absl::Status(ProcessGroup&, const DeviceChoice&)>& body);
 
 // Prints "error: ..." and ends the job.  Other ranks give rank 0 a moment to print the same first;
 // of ranks that are threads one alone prints.
-[[noreturn]] void Fail(CommunicationThread* communication, const absl::Status& status);
+[[noreturn]] void Fail(ProcessGroup* communication, const absl::Status& status);
 
 }  // namespace gyre

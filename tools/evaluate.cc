@@ -34,7 +34,7 @@ constexpr char kUsage[] =
 
 // folded: what `files` no longer holds of the net that the weights are of.
 absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& folded,
-                           const std::string& weights_path, CommunicationThread& communication,
+                           const std::string& weights_path, ProcessGroup& communication,
                            const DeviceChoice& choice) {
   const TrainerConfig& config = *files.trainer.message;
   if (!config.data().has_test()) {
@@ -101,7 +101,7 @@ int Main(int argc, char** argv) {
                 .memory = absl::GetFlag(FLAGS_device_memory),
                 .threads = absl::GetFlag(FLAGS_threads),
                 .tf32 = files->trainer.message->tf32()},
-               [&](CommunicationThread& communication, const DeviceChoice& choice) {
+               [&](ProcessGroup& communication, const DeviceChoice& choice) {
                  return EvaluateFiles(*files, *folded, weights_path, communication, choice);
                });
   return FinishOutput(status.ok() ? 0 : kExitFailed);

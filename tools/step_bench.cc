@@ -62,7 +62,7 @@ int64_t Classes(const NetSpec& net, int label) {
 
 absl::StatusOr<std::unique_ptr<StepBench>> StepBench::Create(const Parsed<NetConfig>& net,
                                                              const StepBenchOptions& options,
-                                                             CommunicationThread& communication) {
+                                                             ProcessGroup& communication) {
   // The first use of libraries is nobody's memory: a net of one image comes and goes before.
   if (options.device.kind != "cuda" && options.batch > 1) {
     StepBenchOptions first = options;
@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<StepBench>> StepBench::Create(const Parsed<NetCon
   return bench;
 }
 
-absl::Status StepBench::CreateModel(CommunicationThread& communication) {
+absl::Status StepBench::CreateModel(ProcessGroup& communication) {
   Device& device = *choice_.device;
   OptimizerConfig optimizer;
   optimizer.mutable_sgd()->set_momentum(0.9f);

@@ -25,7 +25,7 @@ class StepBench {
   // device and planning.
   static absl::StatusOr<std::unique_ptr<StepBench>> Create(const Parsed<NetConfig>& net,
                                                            const StepBenchOptions& options,
-                                                           CommunicationThread& communication);
+                                                           ProcessGroup& communication);
 
   // Measures the peaks, then `steps` steps, all finished before the clock stops.
   absl::Status Round(int steps);
@@ -42,7 +42,7 @@ class StepBench {
 
   StepBench(const Parsed<NetConfig>& net, const StepBenchOptions& options)
       : net_(net), options_(options) {}
-  absl::Status CreateModel(CommunicationThread& communication);
+  absl::Status CreateModel(ProcessGroup& communication);
   absl::Status CreateBatch(const NetPlan& plan);
   absl::Status Step();
 

@@ -136,7 +136,7 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
 }
 
 absl::Status Train(const Files& files, TrainingOptions options, bool plan,
-                   CommunicationThread& communication, const DeviceChoice& choice) {
+                   ProcessGroup& communication, const DeviceChoice& choice) {
   options.choices["threads"] = absl::StrCat(choice.threads);
   options.choices["ranks"] = absl::StrCat(communication.size());
   ASSIGN_OR_RETURN(RunData data, OpenData(files.trainer, files.net, /*train=*/true));
@@ -191,7 +191,7 @@ int Main(int argc, char** argv) {
                 .threads = absl::GetFlag(FLAGS_threads),
                 .tf32 = files->trainer.message->tf32(),
                 .autotune = autotune == "on" && !plan},
-               [&](CommunicationThread& communication, const DeviceChoice& choice) {
+               [&](ProcessGroup& communication, const DeviceChoice& choice) {
                  return Train(*files, *options, plan, communication, choice);
                });
   return FinishOutput(status.ok() ? 0 : kExitStopped);

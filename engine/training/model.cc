@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "distributed/allreduce.h"
+#include "distributed/collectives/catalogue.h"
 #include "engine/training/net/net_kernels.h"
 
 namespace gyre {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "distributed/communication_thread.h"
+#include "distributed/process_group.h"
 #include "engine/data/folder_lock.h"
 #include "engine/training/checkpoint.h"
 #include "engine/training/model.h"
@@ -34,7 +34,7 @@ class RunState {
  public:
   // config and communication must outlive it.
   RunState(const TrainerConfig& config, const TrainingOptions& options, int64_t total_steps,
-           CommunicationThread& communication)
+           ProcessGroup& communication)
       : config_(config),
         options_(options),
         total_steps_(total_steps),
@@ -70,7 +70,7 @@ class RunState {
   const TrainerConfig& config_;
   const TrainingOptions options_;
   const int64_t total_steps_;
-  CommunicationThread& communication_;
+  ProcessGroup& communication_;
   int64_t step_ = 0, position_ = 0, saved_step_ = -1;
   bool continues_ = false;  // the run that options_.out holds
   // Of the leader:

@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
                                                           const Parsed<NetConfig>& net,
                                                           RunData data, Device& device,
                                                           const Primitives& primitives,
-                                                          CommunicationThread& communication,
+                                                          ProcessGroup& communication,
                                                           TrainingOptions options) {
   const TrainerConfig& config = *trainer.message;
   if (config.batch() < communication.size()) {
@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
   return run;
 }
 
-Trainer::Trainer(const TrainerConfig& config, Device& device, CommunicationThread& communication,
+Trainer::Trainer(const TrainerConfig& config, Device& device, ProcessGroup& communication,
                  RunData data)
     : config_(config),
       device_(device),

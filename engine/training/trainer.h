@@ -25,7 +25,7 @@ class Trainer {
                                                           const Parsed<NetConfig>& net,
                                                           RunData data, Device& device,
                                                           const Primitives& primitives,
-                                                          CommunicationThread& communication,
+                                                          ProcessGroup& communication,
                                                           TrainingOptions options);
 
   // For people: layers, memory, steps, bytes communicated a step; what is likely a mistake.
@@ -36,8 +36,7 @@ class Trainer {
   absl::StatusOr<std::string> Run();
 
  private:
-  Trainer(const TrainerConfig& config, Device& device, CommunicationThread& communication,
-          RunData data);
+  Trainer(const TrainerConfig& config, Device& device, ProcessGroup& communication, RunData data);
 
   // An iteration.
   struct InFlight {
@@ -65,7 +64,7 @@ class Trainer {
 
   const TrainerConfig& config_;
   Device& device_;
-  CommunicationThread& communication_;
+  ProcessGroup& communication_;
   const RunData data_;
   const std::unique_ptr<Optimizer> optimizer_;
   const int64_t total_steps_;
@@ -89,7 +88,7 @@ class Trainer {
   struct Report {
     std::vector<double>
         sums;  // {sum, count} a metric, then the numbers of ranks asked to stop, to save
-    CommunicationThread::Ticket ticket = 0;
+    ProcessGroup::Ticket ticket = 0;
     double learning_rate = 0;
     int64_t step = 0;  // the number of steps done with it
   };

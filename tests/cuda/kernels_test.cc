@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/device_reduction.h"
+#include "distributed/collectives/device_reduction.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/primitives/cuda/library.h"
 #include "engine/training/net/net_kernels.h"

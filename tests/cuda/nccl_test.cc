@@ -1,6 +1,8 @@
 // Sums by NCCL, over a fake of it: the numbers, the rules of its calls, its errors, and what ends a
 // sum that does not.  The measure runs on a sim device.
 
+#include "distributed/collectives/nccl.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +15,6 @@
 #include <thread>
 #include <vector>
 
-#include "distributed/nccl_allreduce.h"
 #include "engine/runtime/device/buffer.h"
 #include "tests/cuda/fake_nccl.h"
 #include "tests/distributed/rank_threads.h"
@@ -27,7 +28,8 @@ using testing::HasSubstr;
 struct Rank {
   Communicator& communicator;
   Device& device;
-  Allreduce& allreduce;
+  Collective& collective;
+  int64_t operations = 0;
 
   template <typename T>
   Buffer NewMemory(const std::vector<T>& values) {
@@ -37,15 +39,16 @@ struct Rank {
   }
 
   absl::Status Sum(Tensor inout, double* result) {
-    const absl::Status status = allreduce.Start(inout);
-    return status.ok() ? DriveToEnd([&] { return allreduce.Progress(result); }) : status;
+    const absl::Status status =
+        collective.Start(Claim::Of(operations++, "test"), Operation::kAllreduce, inout);
+    return status.ok() ? DriveToEnd([&] { return collective.Progress(result); }) : status;
   }
   // Of one element on each rank.
   absl::Status SumOne() {
     const Buffer memory = NewMemory(std::vector<float>{1});
     double result = 0;
     const absl::Status status = Sum({memory.data(), {1}, DType::kF32}, &result);
-    if (!status.ok()) allreduce.Abandon();  // before the memory goes
+    if (!status.ok()) collective.Abandon();  // before the memory goes
     return status;
   }
 };
@@ -58,7 +61,7 @@ class NcclTest : public testing::Test {
     RunRanks(NewThreadCommunicators(ranks, timeout_ms), [&](Communicator& communicator) {
       const auto device =
           NewSimDevice({.delay_seed = 3 + static_cast<uint64_t>(communicator.rank())});
-      const auto allreduce = NewNcclAllreduce(nccl_.table(), communicator, *device);
+      const auto allreduce = NewNccl(nccl_.table(), communicator, kFirstOperationTag, *device);
       ASSERT_TRUE(allreduce.ok()) << allreduce.status();
       Rank rank{communicator, *device, **allreduce};
       body(rank);
@@ -114,8 +117,11 @@ TEST_F(NcclTest, FindsWhatIsNotFinite) {
     double result = 0;
     ASSERT_TRUE(rank.Sum({memory.data(), {700}, DType::kF32}, &result).ok());
     EXPECT_FALSE(std::isfinite(result));
-    EXPECT_EQ(rank.allreduce.Start({memory.data(), {7}, DType::kI32}).code(),
-              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(
+        rank.collective
+            .Start(Claim::Of(9, "test"), Operation::kAllreduce, {memory.data(), {7}, DType::kI32})
+            .code(),
+        absl::StatusCode::kInvalidArgument);
   });
 }
 
@@ -193,18 +199,21 @@ TEST_F(NcclTest, TimeLimitEndsASumThatHangs) {
   });
 }
 
-// As the communication thread does when it is told to abort.
+// As the process group does when it is told to abort.
 TEST_F(NcclTest, AbandonEndsASumThatHangs) {
   nccl_.hang_sum = 1;
   RunNccl(3, kPatienceMs, [&](Rank& rank) {
     const Buffer memory = rank.NewMemory(std::vector<float>(1000));
-    ASSERT_TRUE(rank.allreduce.Start({memory.data(), {1000}, DType::kF32}).ok());
+    ASSERT_TRUE(rank.collective
+                    .Start(Claim::Of(9, "test"), Operation::kAllreduce,
+                           {memory.data(), {1000}, DType::kF32})
+                    .ok());
     double result = 0;
-    while (nccl_.Calls("ncclAllReduce") < 3) ASSERT_TRUE(rank.allreduce.Progress(&result).ok());
+    while (nccl_.Calls("ncclAllReduce") < 3) ASSERT_TRUE(rank.collective.Progress(&result).ok());
     for (int pass = 0; pass < 100; ++pass) {
-      EXPECT_EQ(*rank.allreduce.Progress(&result), Advance::kWaiting);
+      EXPECT_EQ(*rank.collective.Progress(&result), Advance::kWaiting);
     }
-    rank.allreduce.Abandon();
+    rank.collective.Abandon();
   });
   EXPECT_EQ(nccl_.Calls("ncclCommAbort"), 3);
 }

@@ -66,7 +66,7 @@ class GpuPrimitives {
 // One rank's step with its memory.
 class Rank {
  public:
-  Rank(CommunicationThread& communication, std::optional<double> clip_norm, bool vendors = true)
+  Rank(ProcessGroup& communication, std::optional<double> clip_norm, bool vendors = true)
       : device_(NewCudaDevice({}).value()),
         primitives_(*device_, vendors),
         net_(*ParseNetText(kNet, "test.textproto")) {
@@ -111,8 +111,8 @@ class Rank {
   int64_t steps_ = 0;
 };
 
-std::unique_ptr<CommunicationThread> Communication(std::unique_ptr<Communicator> communicator) {
-  return CommunicationThread::Start(
+std::unique_ptr<ProcessGroup> Communication(std::unique_ptr<Communicator> communicator) {
+  return ProcessGroup::Start(
              [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
                return std::move(communicator);
              },
@@ -181,7 +181,7 @@ TEST(TrainingStepOnCuda, RanksWaitForEachOtherAlone) {
   fake_cudart::Boot();
   auto communicators = NewThreadCommunicators(kRanks, 20'000);
   std::vector<std::thread> threads;
-  std::vector<std::unique_ptr<CommunicationThread>> communications;
+  std::vector<std::unique_ptr<ProcessGroup>> communications;
   std::vector<std::unique_ptr<Rank>> ranks;
   for (auto& communicator : communicators) {
     communications.push_back(Communication(std::move(communicator)));

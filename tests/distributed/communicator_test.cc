@@ -1,6 +1,6 @@
 // The communicator over threads: order, lengths, silence, aborts; and the barrier.
 
-#include "distributed/communicator.h"
+#include "distributed/transport/communicator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

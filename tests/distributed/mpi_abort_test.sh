@@ -36,6 +36,11 @@ for ranks in 2 3; do
   expect abort_elsewhere "$ranks" 'rank 1 lost its data'
 done
 expect hang 3 'sum of 1000000 F32 "step": rank 1 has been silent for 3000 ms'
+# Every rank says so, also the one that has no message from rank 1.
+said='ranks disagree: rank [01] is at sum of (99|100)000 F32 "fc", rank [123] at sum of (99|100)000 F32 "fc"'
+for ranks in 2 4; do
+  expect mismatch "$ranks" "$said"
+done
 expect late 2 'error: DEADLINE_EXCEEDED: MPI_Init has not returned on host [^ ]+ for 3000 ms'
 expect stays 2 'error: DEADLINE_EXCEEDED: MPI_Finalize has not returned on host [^ ]+ for 3000 ms'
 OMPI_MCA_coll=none_such expect start 2 ''  # Open MPI ends the ranks itself, often without a word

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "distributed/communication_thread.h"
+#include "distributed/process_group.h"
 
 namespace gyre {
 namespace {
@@ -43,34 +43,39 @@ int Run(const std::string& fault) {
   const bool is_rank_1 = AnnouncedRank().rank == 1;
   while (fault == "late" && is_rank_1) pause();
   auto started =
-      CommunicationThread::Start([] { return NewMpiCommunicator(kTimeoutMs); }, "ring", kTimeoutMs);
+      ProcessGroup::Start([] { return NewMpiCommunicator(kTimeoutMs); }, "ring", kTimeoutMs);
   if (!started.ok()) _exit(Fail(started.status()));
   if (fault == "stays") {
     while (is_rank_1) pause();
     _exit(Fail((*started)->Stop()));
   }
-  CommunicationThread& thread = **started;
+  ProcessGroup& group = **started;
   std::vector<float> data(1'000'000);
+  if (fault == "mismatch") {
+    const absl::Status status =
+        group.Sum("fc", {data.data(), {is_rank_1 ? 99'000 : 100'000}, DType::kF32});
+    _exit(status.ok() ? 0 : Fail(status));
+  }
   const Tensor tensor{data.data(), {static_cast<int64_t>(data.size())}, DType::kF32};
-  if (absl::Status status = thread.Sum("warm-up", tensor); !status.ok()) return Fail(status);
-  if (thread.rank() == 1) {
+  if (absl::Status status = group.Sum("warm-up", tensor); !status.ok()) return Fail(status);
+  if (group.rank() == 1) {
     if (fault == "kill") raise(SIGKILL);
     if (fault == "exit") _exit(3);
     while (fault == "hang") pause();
     if (fault == "abort_idle" || fault == "abort_busy") {
       Fail(kReason);
-      if (fault == "abort_busy") thread.Submit("step", tensor, nullptr);
-      thread.Abort(kReason);
+      if (fault == "abort_busy") group.Submit("step", tensor, nullptr);
+      group.Abort(kReason);
     }
     if (fault == "abort_elsewhere") {
       Fail(kReason);
-      std::thread([&] { thread.Abort(kReason); }).join();
+      std::thread([&] { group.Abort(kReason); }).join();
     }
   }
   for (;;) {
-    if (absl::Status status = thread.Sum("step", tensor); !status.ok()) {
+    if (absl::Status status = group.Sum("step", tensor); !status.ok()) {
       Fail(status);
-      thread.Abort(status);
+      group.Abort(status);
     }
   }
 }

@@ -15,8 +15,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "distributed/backoff.h"
-#include "distributed/communicator.h"
+#include "distributed/collectives/channel.h"
+#include "distributed/transport/backoff.h"
+#include "distributed/transport/communicator.h"
 
 namespace gyre {
 
@@ -55,6 +56,7 @@ class WrappedCommunicator : public Communicator {
   explicit WrappedCommunicator(Communicator& inner) : inner_(inner) {}
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
+  const std::vector<int>& hosts() const override { return inner_.hosts(); }
   int64_t timeout_ms() const override { return inner_.timeout_ms(); }
   bool moves_device_memory(DeviceKind kind) const override {
     return inner_.moves_device_memory(kind);
@@ -66,19 +68,20 @@ class WrappedCommunicator : public Communicator {
     return inner_.Receive(data, bytes, from, tag);
   }
   absl::StatusOr<bool> Test(Request request) override { return inner_.Test(request); }
-  void Poke() override { inner_.Poke(); }
+  absl::Status Poke() override { return inner_.Poke(); }
+  void Tell(const absl::Status& fault) override { inner_.Tell(fault); }
   void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
 
  private:
   Communicator& inner_;
 };
 
-// Counts the bytes that are sent.
+// Counts the bytes that are sent, without claims.
 class CountingCommunicator final : public WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;
   absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
-    bytes_sent_ += bytes;
+    if (bytes != sizeof(Claim)) bytes_sent_ += bytes;
     return WrappedCommunicator::Send(data, bytes, to, tag);
   }
   size_t bytes_sent() const { return bytes_sent_; }
@@ -139,21 +142,27 @@ class BufferingCommunicator final : public WrappedCommunicator {
  public:
   using WrappedCommunicator::WrappedCommunicator;
   absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
-    Poke();
+    HandOn();
     const char* const begin = static_cast<const char*>(data);
     kept_.push_back({std::string(begin, begin + bytes), to, tag});
     return kBuffered;
   }
   absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
-    Poke();
+    HandOn();
     return WrappedCommunicator::Receive(data, bytes, from, tag);
   }
   absl::StatusOr<bool> Test(Request request) override {
     if (request == kBuffered) return true;
-    Poke();
+    HandOn();
     return WrappedCommunicator::Test(request);
   }
-  void Poke() override {
+  absl::Status Poke() override {
+    HandOn();
+    return WrappedCommunicator::Poke();
+  }
+
+ private:
+  void HandOn() {
     for (; sent_ < kept_.size(); ++sent_) {
       const Kept& kept = kept_[sent_];
       EXPECT_TRUE(
@@ -161,7 +170,6 @@ class BufferingCommunicator final : public WrappedCommunicator {
     }
   }
 
- private:
   static constexpr Request kBuffered = -1;
   struct Kept {
     std::string bytes;

@@ -1,4 +1,4 @@
-#include "distributed/shared_memory_folder.h"
+#include "distributed/transport/shared_memory_folder.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -90,7 +90,7 @@ constexpr int kSteps = 10;
 // Trains on one rank and counts in the last steps, until the first rank is through; `meet` returns
 // once all ranks have called it.
 template <typename Meet>
-void Train(CommunicationThread& communication, const Meet& meet) {
+void Train(ProcessGroup& communication, const Meet& meet) {
   const auto net = ParseNetText(kNet, "test.textproto");
   ASSERT_TRUE(net.ok()) << net.status();
   const auto device = NewCpuDevice({.threads = 1});
@@ -174,7 +174,7 @@ void TrainOnThreads(int ranks) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto communication = *CommunicationThread::Start(
+      const auto communication = *ProcessGroup::Start(
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[rank]);
           },
@@ -192,7 +192,7 @@ TEST(Allocation, RanksAsThreads) { TrainOnThreads(2); }
 
 TEST(Allocation, RanksAsProcesses) {
   const auto communication =
-      CommunicationThread::Start([] { return NewMpiCommunicator(/*timeout_ms=*/20'000); }, "ring");
+      ProcessGroup::Start([] { return NewMpiCommunicator(/*timeout_ms=*/20'000); }, "ring");
   ASSERT_TRUE(communication.ok()) << communication.status();
   Train(**communication, [&] { ASSERT_TRUE((*communication)->Barrier().ok()); });
   Report();

@@ -50,7 +50,7 @@ struct Setting {
   bool on_device = false;  // sums in device memory
 };
 
-void RunRank(const Setting& setting, Device& device, CommunicationThread& communication) {
+void RunRank(const Setting& setting, Device& device, ProcessGroup& communication) {
   const int rank = communication.rank();
   if (setting.on_device) {
     EXPECT_TRUE(communication.UseDevice(device).ok());
@@ -125,7 +125,7 @@ void RunRanks(const Setting& setting) {
           setting.device == DeviceKind::kCpu
               ? NewCpuDevice({})
               : NewSimDevice({.delay_seed = 7 + static_cast<uint64_t>(r)});
-      const auto communication = *CommunicationThread::Start(
+      const auto communication = *ProcessGroup::Start(
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },

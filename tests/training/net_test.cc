@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "absl/strings/str_replace.h"
-#include "distributed/communication_thread.h"
+#include "distributed/process_group.h"
 #include "engine/training/step/evaluation.h"
 #include "tests/training/net_rank.h"
 
@@ -217,7 +217,7 @@ void ExpectRanksAddUp(const char* layers) {
     std::vector<std::thread> threads;
     for (int r = 0; r < ranks; ++r) {
       threads.emplace_back([&, r] {
-        auto communication = *CommunicationThread::Start(
+        auto communication = *ProcessGroup::Start(
             [&, r]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
               return std::move(communicators[static_cast<size_t>(r)]);
             },

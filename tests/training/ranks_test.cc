@@ -94,7 +94,7 @@ std::pair<Weights, Weights> Train(const std::string& layers, int ranks,
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      const auto communication = *CommunicationThread::Start(
+      const auto communication = *ProcessGroup::Start(
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },

@@ -81,7 +81,7 @@ class TrainerTest : public testing::Test {
   }
 
   // One rank's run.
-  absl::Status Run(CommunicationThread& communication, int64_t reads, TrainingOptions options,
+  absl::Status Run(ProcessGroup& communication, int64_t reads, TrainingOptions options,
                    const std::vector<std::string>& overrides = {}) {
     const auto trainer = ParseTrainer(folder_ / "trainer", overrides);
     const auto net = ParseNetText(kNet, "net");
@@ -104,7 +104,7 @@ class TrainerTest : public testing::Test {
     TrainingOptions options;
     options.out = out;
     options.stop = &stop;
-    const auto communication = *CommunicationThread::Start(
+    const auto communication = *ProcessGroup::Start(
         [] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, "ring");
     return Run(*communication, 1000, options, {"checkpoint_every=1"});
   }
@@ -121,7 +121,7 @@ TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
     std::vector<std::thread> threads;
     for (int r = 0; r < 2; ++r) {
       threads.emplace_back([&, r] {
-        const auto communication = *CommunicationThread::Start(
+        const auto communication = *ProcessGroup::Start(
             [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
               return std::move(communicators[static_cast<size_t>(r)]);
             },

@@ -72,7 +72,7 @@ struct Outcome {
 
 // Trains a few steps on one rank of `communication`; `poison` puts a NaN where the last of a window
 // is its maximum.
-Outcome Train(CommunicationThread& communication, Device* device, const Primitives& primitives,
+Outcome Train(ProcessGroup& communication, Device* device, const Primitives& primitives,
               DType dtype, std::optional<double> clip_norm, bool poison = false,
               int64_t accumulate = 1) {
   Outcome outcome;
@@ -144,7 +144,7 @@ std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       const std::unique_ptr<Device> device = make(r);
-      const auto communication = *CommunicationThread::Start(
+      const auto communication = *ProcessGroup::Start(
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },
@@ -170,7 +170,7 @@ MakeDevice Sim(uint64_t seed) {
 // On sim; with GYRE_TEST_DEVICE=cuda, on the GPU, where sums have another order.
 TEST(TrainingStep, AnyDeviceTrainsAsACpuDoes) {
   const TestDevice opened = OpenTestDevice(NamedDevice().value_or(DeviceKind::kSim));
-  const auto communication = *CommunicationThread::Start(
+  const auto communication = *ProcessGroup::Start(
       []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
         return std::move(NewThreadCommunicators(1, 20'000)[0]);
       },

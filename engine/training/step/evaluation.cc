@@ -6,7 +6,7 @@
 
 namespace gyre {
 
-Net::SumStatistic StatisticSummer(CommunicationThread& communication) {
+Net::SumStatistic StatisticSummer(ProcessGroup& communication) {
   return [&communication, bytes = std::vector<std::byte>()](Stream& stream, absl::string_view label,
                                                             Tensor statistic) mutable {
     if (communication.size() == 1) return absl::OkStatus();  // it is the sum
@@ -26,7 +26,7 @@ constexpr int kBatchesAhead = 3;
 
 // Runs `net` over `batches` batches of a data set from position `first` on; adds to `totals`.
 absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const Dataset& dataset,
-                          Device& device, Stream& stream, CommunicationThread& communication,
+                          Device& device, Stream& stream, ProcessGroup& communication,
                           const std::function<void(int64_t)>& progress,
                           std::vector<Metric>& totals) {
   ASSIGN_OR_RETURN(const auto loader, NewLoader(dataset, /*train=*/false, net.plan().spec.shape,
@@ -53,7 +53,7 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
 
 // Buffers may differ between ranks, where each has statistics of its own samples; the first rank's
 // are those of a checkpoint, and all test with them.  They are no part of what training computes.
-absl::Status ShareBuffers(const Model& model, Stream& stream, CommunicationThread& communication) {
+absl::Status ShareBuffers(const Model& model, Stream& stream, ProcessGroup& communication) {
   if (communication.size() == 1) return absl::OkStatus();
   const Net::SumStatistic sum = StatisticSummer(communication);
   const ParameterSet& parameters = model.plan().parameters;
@@ -71,7 +71,7 @@ absl::Status ShareBuffers(const Model& model, Stream& stream, CommunicationThrea
 
 absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& dataset,
                                              Device& device, Stream& stream,
-                                             CommunicationThread& communication,
+                                             ProcessGroup& communication,
                                              const std::function<void(int64_t)>& progress) {
   RETURN_IF_ERROR(ShareBuffers(model, stream, communication));
   std::vector<Metric> totals = MetricsOf(model.test().front()->plan().spec);

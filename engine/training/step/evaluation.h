@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "distributed/communication_thread.h"
+#include "distributed/process_group.h"
 #include "engine/training/data_feed.h"
 #include "engine/training/metrics.h"
 #include "engine/training/model.h"
@@ -12,13 +12,13 @@
 namespace gyre {
 
 // The net's callback that sums a statistic over ranks, through host memory.
-Net::SumStatistic StatisticSummer(CommunicationThread& communication);
+Net::SumStatistic StatisticSummer(ProcessGroup& communication);
 
 // Runs the model's testing nets over the whole data set, each rank its share.  All ranks get the
 // same metrics.  `progress` (may be null) is told the samples done.
 absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& dataset,
                                              Device& device, Stream& stream,
-                                             CommunicationThread& communication,
+                                             ProcessGroup& communication,
                                              const std::function<void(int64_t)>& progress);
 
 }  // namespace gyre

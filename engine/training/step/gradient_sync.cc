@@ -14,9 +14,10 @@ constexpr size_t kSegmentBytes = 4 << 20;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
-    Device& device, CommunicationThread& communication, std::vector<Tensor> buckets, Tensor sums,
-    void* scratch) {
+absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(Device& device,
+                                                                   ProcessGroup& communication,
+                                                                   std::vector<Tensor> buckets,
+                                                                   Tensor sums, void* scratch) {
   std::unique_ptr<GradientSync> sync(new GradientSync(communication, sums, scratch));
   size_t bytes = 0;
   for (const Tensor& bucket : buckets) bytes += bucket.bytes();

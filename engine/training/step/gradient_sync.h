@@ -1,7 +1,7 @@
 // gradient_sync.h: each bucket's sum over ranks, while backward goes on.
 //
 // One rank alone measures its gradients on the stream that made them.  Several ranks sum them on
-// the communication thread: in device memory where it can, else through pinned copies, segment by
+// the process group: in device memory where it can, else through pinned copies, segment by
 // segment, so that a long bucket's way out, its sum and its way back overlap.
 // Used by the thread that owns the compute stream.
 #pragma once
@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "distributed/communication_thread.h"
+#include "distributed/process_group.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/runtime/device/device.h"
 
@@ -21,7 +21,7 @@ class GradientSync {
   // outlives the result, as device and communication do.  An error of communication may leave a
   // copy or a sum running in that memory: then the process must end.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<GradientSync>> Create(Device& device,
-                                                              CommunicationThread& communication,
+                                                              ProcessGroup& communication,
                                                               std::vector<Tensor> buckets,
                                                               Tensor sums, void* scratch);
 
@@ -42,14 +42,14 @@ class GradientSync {
  private:
   enum class How : uint8_t {
     kAlone,   // nothing to sum
-    kDirect,  // the communication thread sums the bucket where it is
+    kDirect,  // the process group sums the bucket where it is
     kStaged,  // it sums pinned copies
   };
   struct Segment {
     std::string label;             // in errors
-    Tensor device, summed;         // where it is, and what the communication thread sums
+    Tensor device, summed;         // where it is, and what the process group sums
     std::unique_ptr<Event> ready;  // staged: the copy has come out
-    CommunicationThread::Ticket ticket = 0;
+    ProcessGroup::Ticket ticket = 0;
   };
   struct Bucket {
     Tensor whole;
@@ -58,11 +58,11 @@ class GradientSync {
     std::unique_ptr<Event> arrived;   // staged: the sums have come back
   };
 
-  GradientSync(CommunicationThread& communication, Tensor sums, void* scratch)
+  GradientSync(ProcessGroup& communication, Tensor sums, void* scratch)
       : communication_(communication), sums_(sums), scratch_(scratch) {}
   absl::Status AddBucket(Device& device, const Tensor& tensor, size_t offset);
 
-  CommunicationThread& communication_;
+  ProcessGroup& communication_;
   How how_ = How::kAlone;
   std::unique_ptr<Stream> out_, back_;  // staged: device to host, host to device
   Buffer staging_;                      // pinned

@@ -8,7 +8,7 @@ namespace gyre {
 
 absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm, Device& device,
-    Stream& stream, CommunicationThread& communication, bool replay) {
+    Stream& stream, ProcessGroup& communication, bool replay) {
   const Net& net = model.train();
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
   std::unique_ptr<TrainingStep> step(

@@ -31,7 +31,7 @@ class TrainingStep {
   // thread.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(
       const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm,
-      Device& device, Stream& stream, CommunicationThread& communication, bool replay = true);
+      Device& device, Stream& stream, ProcessGroup& communication, bool replay = true);
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
   // Enqueues an iteration of step number `step`, from 0; with several ranks one that updates
@@ -60,7 +60,7 @@ class TrainingStep {
   };
 
   TrainingStep(const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm,
-               Stream& stream, CommunicationThread& communication, InputUpload upload)
+               Stream& stream, ProcessGroup& communication, InputUpload upload)
       : model_(model),
         optimizer_(optimizer),
         clip_norm_(clip_norm),

@@ -1,0 +1,28 @@
+// algorithms.h: each algorithm's constructor.  What each does is in its own file; communicator,
+// arenas and device must outlive what is made.
+#pragma once
+
+#include <memory>
+
+#include "distributed/collectives/collective.h"
+
+namespace gyre {
+
+std::unique_ptr<Collective> NewRing(Communicator& communicator, int tag);
+std::unique_ptr<Collective> NewDirect(Communicator& communicator, int tag);
+std::unique_ptr<Collective> NewRecursiveDoubling(Communicator& communicator, int tag);
+std::unique_ptr<Collective> NewHalvingDoubling(Communicator& communicator, int tag);
+std::unique_ptr<Collective> NewNaive(Communicator& communicator, int tag);
+
+// Blocks until all ranks have come here; `direct`, of the same order of additions, where there is
+// no room for its memory.  Errors: InvalidArgument unless all ranks are on one host; the
+// communicator's.
+absl::StatusOr<std::unique_ptr<Collective>> NewShared(Communicator& communicator, int tag,
+                                                      const SharedArenas& arenas);
+
+// On device memory.  Errors: those of the device.
+absl::StatusOr<std::unique_ptr<Collective>> NewDeviceRing(Communicator& communicator, int tag,
+                                                          Device& device);
+size_t DeviceRingBytes(size_t bytes, int ranks);
+
+}  // namespace gyre

@@ -1,0 +1,132 @@
+// catalogue.cc: see catalogue.h.
+
+#include "distributed/collectives/catalogue.h"
+
+#include <array>
+#include <bit>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "distributed/collectives/algorithms.h"
+#include "distributed/collectives/nccl.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+using Made = absl::StatusOr<std::unique_ptr<Collective>>;
+using Create = Made (*)(Communicator&, int tag, const SharedArenas&);
+
+// Of S bytes over n ranks, by the rank that sends most.
+double Nothing(double, double) { return 0; }
+double BothHalves(double bytes, double ranks) { return 2 * (ranks - 1) / ranks * bytes; }
+double AndPartials(double bytes, double ranks) {
+  return BothHalves(bytes, ranks) + (ranks - 1) * sizeof(double);
+}
+double All(double bytes, double ranks) { return (ranks - 1) * (bytes + sizeof(double)); }
+// A rank with a partner beyond the largest power of two sends it the result, too.
+double EachRound(double bytes, double ranks) {
+  const auto whole = std::bit_floor(static_cast<unsigned>(ranks));
+  return (std::countr_zero(whole) + (whole < ranks ? 1 : 0)) * bytes;
+}
+double Halves(double bytes, double ranks) {
+  const double whole = std::bit_floor(static_cast<unsigned>(ranks));
+  return AndPartials(bytes, whole) + (whole < ranks ? bytes + whole * sizeof(double) : 0);
+}
+
+struct Algorithm {
+  std::string_view name;
+  Create create;
+  double (*bytes_sent)(double bytes, double ranks);
+};
+
+constexpr Algorithm kAlgorithms[] = {
+    {"ring", [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewRing(c, tag); },
+     AndPartials},
+    {"direct",
+     [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewDirect(c, tag); },
+     AndPartials},
+    {"halving_doubling",
+     [](Communicator& c, int tag, const SharedArenas&) -> Made {
+       return NewHalvingDoubling(c, tag);
+     },
+     Halves},
+    {"recursive_doubling",
+     [](Communicator& c, int tag, const SharedArenas&) -> Made {
+       return NewRecursiveDoubling(c, tag);
+     },
+     EachRound},
+    {"shared", NewShared, Nothing},
+    {"naive",
+     [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewNaive(c, tag); }, All},
+    {"nccl", [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewRing(c, tag); },
+     BothHalves},
+};
+
+const Algorithm* Find(std::string_view name) {
+  for (const Algorithm& algorithm : kAlgorithms) {
+    if (algorithm.name == name) return &algorithm;
+  }
+  return nullptr;
+}
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, std::size(kAlgorithms)> names;
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kAlgorithms[i].name;
+  return names;
+}();
+
+absl::Status NoSuch(std::string_view algorithm) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no allreduce algorithm \"", std::string(algorithm),
+      "\"; there are: ", absl::StrJoin(kNames, ", ", [](std::string* out, std::string_view name) {
+        out->append(name);
+      })));
+}
+
+}  // namespace
+
+std::span<const std::string_view> AllreduceNames() { return kNames; }
+
+absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algorithm,
+                                                          Communicator& communicator, int tag,
+                                                          const SharedArenas& arenas) {
+  const Algorithm* const found = Find(algorithm);
+  if (found == nullptr) return NoSuch(algorithm);
+  return found->create(communicator, tag, arenas);
+}
+
+absl::StatusOr<std::unique_ptr<Collective>> NewDeviceCollective(std::string_view algorithm,
+                                                                Communicator& communicator, int tag,
+                                                                Device& device) {
+  RETURN_IF_ERROR(CheckAllreduce(algorithm, device.kind()));
+  if (device.kind() == DeviceKind::kCpu) return nullptr;
+  if (algorithm == "nccl") return NewNccl(communicator, tag, device);
+  if (algorithm != "ring" || !communicator.moves_device_memory(device.kind())) return nullptr;
+  return NewDeviceRing(communicator, tag, device);
+}
+
+absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind> device) {
+  if (Find(algorithm) == nullptr) return NoSuch(algorithm);
+  if (algorithm == "nccl" && device && *device != DeviceKind::kCuda) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("allreduce \"nccl\" sums the memory of GPUs, and this is --device=",
+                     std::string(DeviceKindName(*device)), "; use \"ring\", or --device=cuda"));
+  }
+  return absl::OkStatus();
+}
+
+size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks) {
+  GYRE_CHECK(Find(algorithm) != nullptr);
+  if (algorithm == "nccl") return NcclDeviceBytes();
+  return algorithm == "ring" ? DeviceRingBytes(bytes, ranks) : 0;
+}
+
+double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks) {
+  const Algorithm* const found = Find(algorithm);
+  GYRE_CHECK(found != nullptr);
+  return found->bytes_sent(bytes, ranks);
+}
+
+}  // namespace gyre

@@ -1,0 +1,47 @@
+// catalogue.h: the algorithms by name; README.md has their table.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "distributed/collectives/collective.h"
+
+namespace gyre {
+
+// The algorithms by name, on host memory; README.md has the table.
+std::span<const std::string_view> AllreduceNames();
+
+// "nccl" is the ring on host memory.  arenas: may grow; must outlive the result, as the
+// communicator must.  Errors: InvalidArgument listing the names.
+absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algorithm,
+                                                          Communicator& communicator, int tag,
+                                                          const SharedArenas& arenas);
+
+// The same on memory of `device`; null for a cpu, whose memory is the host's, and where the
+// algorithm or the communicator cannot: then the sum goes through host memory.  Call it and the
+// result on the communication thread; the device must outlive the result.
+// ring: the order of additions, and so the bits, of the host's; the sum of squares is added up in
+//   another order.  Where the communicator moves that device's memory.
+// nccl: NVIDIA's library, which chooses the order.  GPUs only, one for each rank.
+// Errors: those of CheckAllreduce; Unavailable if NCCL is missing; those of the device.
+absl::StatusOr<std::unique_ptr<Collective>> NewDeviceCollective(std::string_view algorithm,
+                                                                Communicator& communicator, int tag,
+                                                                Device& device);
+
+// InvalidArgument unless `algorithm` is one, and one that can sum the gradients of such a device,
+// if there is one; for whoever reads its name, before ranks meet.
+absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind> device);
+
+// Device memory that NewDeviceCollective's object allocates to sum tensors of up to `bytes`; for
+// the plan.  NCCL takes more, unplanned, of its own.
+// Precondition: `algorithm` is one of the names.
+size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks);
+
+// Bytes sent to sum a tensor of `bytes` over `ranks`, by the rank that sends most; for the plan.
+// Where the ranks do not divide the length, ranks differ by an element: this is the mean.
+// Precondition: `algorithm` is one of the names.
+double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks);
+
+}  // namespace gyre

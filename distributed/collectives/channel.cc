@@ -1,0 +1,94 @@
+// channel.cc: see channel.h.
+
+#include "distributed/collectives/channel.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+
+uint64_t Hash(std::string_view bytes, uint64_t hash) {
+  for (const unsigned char byte : bytes) hash = (hash ^ byte) * 0x100000001b3;
+  return hash;
+}
+
+Claim Claim::Of(int64_t sequence, std::string_view what) {
+  Claim claim{.sequence = sequence, .hash = Hash(what)};
+  std::ranges::copy(what.substr(0, claim.what.size() - 1), claim.what.begin());
+  return claim;
+}
+
+absl::Status Compare(const Claim& mine, int rank, const Claim& theirs, int peer) {
+  if (mine.sequence == theirs.sequence && mine.hash == theirs.hash) return absl::OkStatus();
+  const bool first = rank < peer;
+  const Claim &low = first ? mine : theirs, &high = first ? theirs : mine;
+  const auto step = [&](const Claim& claim) {
+    return mine.sequence == theirs.sequence ? ""
+                                            : absl::StrCat(" (operation ", claim.sequence, ")");
+  };
+  return absl::FailedPreconditionError(absl::StrCat(
+      "ranks disagree: rank ", std::min(rank, peer), " is at ", low.what.data(), step(low),
+      ", rank ", std::max(rank, peer), " at ", high.what.data(), step(high)));
+}
+
+Channel::Channel(Communicator& communicator, int tag)
+    : communicator_(communicator), tag_(tag), peers_(communicator.size()) {
+  pending_.reserve(2 * peers_.size());
+}
+
+void Channel::Open(const Claim& claim) {
+  GYRE_CHECK(pending_.empty());
+  claim_ = claim;
+  for (Peer& peer : peers_) peer.claimed = peer.heard = false;
+}
+
+absl::StatusOr<Request> Channel::Send(const void* data, size_t bytes, int to) {
+  Peer& peer = peers_[to];
+  if (!peer.claimed) {
+    peer.claimed = true;
+    ASSIGN_OR_RETURN(const Request request, communicator_.Send(&claim_, sizeof(claim_), to, tag_));
+    pending_.push_back({request, -1});
+  }
+  return communicator_.Send(data, bytes, to, tag_);
+}
+
+absl::StatusOr<Request> Channel::Receive(void* data, size_t bytes, int from) {
+  Peer& peer = peers_[from];
+  if (!peer.heard) {
+    peer.heard = true;
+    ASSIGN_OR_RETURN(const Request request,
+                     communicator_.Receive(&peer.theirs, sizeof(Claim), from, tag_));
+    pending_.push_back({request, from});
+  }
+  return communicator_.Receive(data, bytes, from, tag_);
+}
+
+absl::StatusOr<bool> Channel::Test(Request request) {
+  if (!pending_.empty()) RETURN_IF_ERROR(Settled().status());
+  return communicator_.Test(request);
+}
+
+absl::StatusOr<bool> Channel::Settled() {
+  for (size_t i = 0; i < pending_.size();) {
+    ASSIGN_OR_RETURN(const bool done, communicator_.Test(pending_[i].request));
+    if (!done) {
+      ++i;
+      continue;
+    }
+    const int from = pending_[i].from;
+    pending_[i] = pending_.back();
+    pending_.pop_back();
+    if (from < 0) continue;
+    const absl::Status status = Compare(claim_, rank(), peers_[from].theirs, from);
+    if (!status.ok()) {
+      communicator_.Tell(status);
+      return status;
+    }
+  }
+  return pending_.empty();
+}
+
+}  // namespace gyre

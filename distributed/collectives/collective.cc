@@ -1,0 +1,80 @@
+// collective.cc: see collective.h.
+
+#include "distributed/collectives/collective.h"
+
+#include <algorithm>
+
+#include "engine/runtime/check.h"
+
+namespace gyre {
+
+Collective::Collective(Communicator& communicator, int tag)
+    : channel_(communicator, tag), ranks_(communicator.size()), rank_(communicator.rank()) {}
+
+absl::Status Collective::Start(const Claim& claim, Operation operation, Tensor inout) {
+  RETURN_IF_ERROR(CheckSummable(inout.dtype));
+  GYRE_CHECK(!running_);
+  channel_.Open(claim);
+  operation_ = operation;
+  tensor_ = inout;
+  size_ = static_cast<int64_t>(SizeOf(inout.dtype));
+  squares_ = 0;
+  running_ = true;
+  finished_ = false;
+  return Begin();
+}
+
+absl::StatusOr<Advance> Collective::Progress(double* sum_of_squares) {
+  GYRE_CHECK(running_);
+  if (!finished_) {
+    ASSIGN_OR_RETURN(const Advance advance, Step());
+    if (advance != Advance::kDone) return advance;
+    finished_ = true;
+  }
+  ASSIGN_OR_RETURN(const bool settled, channel_.Settled());
+  if (!settled) return Advance::kWaiting;
+  running_ = false;
+  *sum_of_squares = squares_;
+  return Advance::kDone;
+}
+
+absl::Status Collective::Send(const void* data, size_t bytes, int to) {
+  const auto* const from = static_cast<const std::byte*>(data);
+  for (size_t begin = 0; begin < bytes; begin += kSegmentBytes) {
+    ASSIGN_OR_RETURN(requests_.emplace_back(),
+                     channel_.Send(from + begin, std::min(kSegmentBytes, bytes - begin), to));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Collective::Receive(void* data, size_t bytes, int from) {
+  auto* const to = static_cast<std::byte*>(data);
+  for (size_t begin = 0; begin < bytes; begin += kSegmentBytes) {
+    ASSIGN_OR_RETURN(requests_.emplace_back(),
+                     channel_.Receive(to + begin, std::min(kSegmentBytes, bytes - begin), from));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Collective::Quiet() {
+  while (!requests_.empty()) {
+    ASSIGN_OR_RETURN(const bool done, channel_.Test(requests_.back()));
+    if (!done) return false;
+    requests_.pop_back();
+  }
+  return true;
+}
+
+std::byte* Collective::Staging(size_t bytes) {
+  if (staging_bytes_ < bytes) {
+    staging_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    staging_bytes_ = bytes;
+  }
+  return staging_.get();
+}
+
+absl::Status Collective::Lacks() const {
+  return absl::UnimplementedError("this algorithm sums whole tensors only");
+}
+
+}  // namespace gyre

@@ -1,0 +1,28 @@
+// device_reduction.h: the loops of reduction.h in device memory, on a stream.  The additions are
+// the same bits; squares are added up in another order, which depends on the length alone.
+#pragma once
+
+#include <cstdint>
+
+#include "distributed/collectives/reduction.h"
+#include "engine/runtime/device/device.h"
+
+namespace gyre {
+
+// Device memory that one measure works in.  A row is a block's work: enough of them for the
+// multiprocessors of any GPU (an H100 has 132).
+struct DeviceMeasure {
+  static constexpr int64_t kRows = 256;
+  double rows[kRows];
+  double total;
+};
+
+// All take `count` elements of a real dtype in device memory, and enqueue on stream.
+
+// sum[i] += addend[i].
+absl::Status EnqueueAdd(Stream& stream, DType dtype, void* sum, const void* addend, int64_t count);
+// measure->total is what Measure returns.  measure: device memory.
+absl::Status EnqueueMeasure(Stream& stream, DType dtype, const void* data, int64_t count,
+                            DeviceMeasure* measure);
+
+}  // namespace gyre

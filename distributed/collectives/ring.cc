@@ -1,0 +1,251 @@
+// ring.cc: the bandwidth-optimal sum: scatter-reduce round a ring, then allgather.
+//
+// Its steps are pipelined in segments: a segment is passed on as soon as it has been added, while
+// the next ones are on the wire.  Where the memory is, and what adds there, is RingArithmetic's
+// affair.
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "distributed/collectives/algorithms.h"
+#include "distributed/collectives/ring_arithmetic.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+// With n ranks the tensor is cut into n chunks, a chunk into m segments.  In step s of 2(n-1), rank
+// r sends chunk r-1-s (mod n) to rank r+1 and receives chunk r-2-s from rank r-1:
+//
+//   scatter-reduce  s <  n-1: what arrives is added.  After it rank r has all of chunk r summed.
+//   allgather       s >= n-1: what arrives is final.  After a chunk's segments comes its
+//                             sum of squares, so each rank can add up the same n numbers.
+//
+// What is sent in step s+1 is what arrived in step s, so both directions are one sequence of
+// messages, and the rule of the pipeline is: a message may go when its predecessor one step back
+// has arrived and been added.  A message's position in that sequence is s * (m+1) + segment, the
+// segment m being the sum of squares (positions of scatter-reduce that would have it are skipped).
+//
+// Cost: 2(n-1) steps of latency; 2(n-1)/n S + 8(n-1) bytes sent and received by a rank.
+// Chunk c is summed as ((x[c+1] + x[c+2]) + ...) + x[c], ranks counted mod n.
+// Source: Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of
+// workstations"; segments as in Gloo's allreduce.
+class Ring final : public Collective {
+ public:
+  // The communicator moves the memory that the arithmetic works in.
+  Ring(Communicator& communicator, int tag, std::unique_ptr<RingArithmetic> arithmetic)
+      : Collective(communicator, tag), arithmetic_(std::move(arithmetic)) {}
+
+  void Abandon() override { arithmetic_->Drain(); }
+
+ private:
+  absl::Status Begin() override;
+  absl::StatusOr<Advance> Step() override;
+
+  // Messages under way in each direction: one is moved, one is added, and the others keep the link
+  // busy across a late wake-up.
+  static constexpr int kWindow = RingArithmetic::kSlots;
+
+  // Where a message's bytes are.
+  struct Message {
+    int chunk;
+    ElementRange elements;  // of the tensor; unused by a sum of squares
+    bool is_partial;
+  };
+
+  bool InScatter(int64_t position) const { return position < gather_begin_; }
+  int64_t Next(int64_t position) const;
+  // Of the message that this rank sends at `position`, or that it receives (one chunk further).
+  Message MessageAt(int64_t position, bool is_send) const;
+  void* Address(const Message& message);
+  size_t Bytes(const Message& message) const;
+  bool MaySend() const;
+  bool MayReceive() const;
+  absl::Status PostSend();
+  absl::Status PostReceive();
+  // Each returns whether it did anything.
+  absl::StatusOr<bool> Communicate();
+  absl::StatusOr<bool> MeasureAlone();
+  absl::StatusOr<bool> FinishWork();
+
+  const std::unique_ptr<RingArithmetic> arithmetic_;
+  int64_t segment_elements_ = 0;        // of a full segment
+  int64_t segments_ = 0;                // m, of a chunk
+  int64_t gather_begin_ = 0, end_ = 0;  // positions
+  // Positions: the next to post, and the oldest under way; of what was received (received_ is the
+  // oldest that has not arrived), done means added.
+  int64_t send_posted_ = 0, send_done_ = 0;
+  int64_t receive_posted_ = 0, received_ = 0, receive_done_ = 0;
+  std::array<Request, kWindow> sends_{}, receives_{};  // by position % kWindow
+  std::vector<double> partials_;                       // by chunk
+  std::optional<size_t> slot_bytes_;                   // reserved
+};
+
+// Of the room that a message needs where tensors of up to `bytes` are summed.  The longest chunk
+// may be an element longer than the mean.  A multiple of the widest element, which keeps every
+// dtype aligned, and of what a GPU reads at once.
+size_t SlotBytes(size_t segment_bytes, size_t bytes, int ranks) {
+  if (ranks == 1) return 0;
+  const size_t longest_chunk = bytes / ranks + sizeof(double);
+  return (std::min(segment_bytes, longest_chunk) + 255) / 256 * 256;
+}
+
+absl::Status Ring::Begin() {
+  const int64_t longest_chunk = EqualPart(tensor_.elements(), ranks_, 0).count();
+  segment_elements_ = arithmetic_->segment_bytes() / size_;
+  segments_ = std::max<int64_t>(1, (longest_chunk + segment_elements_ - 1) / segment_elements_);
+  gather_begin_ = ranks_ > 1 ? (ranks_ - 1) * (segments_ + 1) : segments_;
+  const bool scatters = operation_ != Operation::kAllgather;
+  const bool gathers = operation_ != Operation::kReduceScatter && ranks_ > 1;
+  const int64_t begin = scatters ? 0 : gather_begin_;
+  end_ = gathers ? 2 * gather_begin_ : gather_begin_;
+  send_posted_ = send_done_ = receive_posted_ = received_ = receive_done_ = begin;
+  partials_.assign(ranks_, {});
+  const size_t needed = SlotBytes(arithmetic_->segment_bytes(), tensor_.bytes(), ranks_);
+  if (slot_bytes_ >= needed) return absl::OkStatus();
+  slot_bytes_ = needed;
+  return arithmetic_->Reserve(needed);
+}
+
+absl::StatusOr<Advance> Ring::Step() {
+  ASSIGN_OR_RETURN(const bool moved, ranks_ > 1 ? Communicate() : MeasureAlone());
+  ASSIGN_OR_RETURN(const bool finished, FinishWork());
+  if (receive_done_ < end_ || send_done_ < end_) {
+    return moved || finished ? Advance::kMoved : Advance::kWaiting;
+  }
+  for (const double partial : partials_) squares_ += partial;
+  return Advance::kDone;
+}
+
+absl::StatusOr<bool> Ring::Communicate() {
+  bool moved = false;
+  // Post first: while a segment is being added, the next ones travel.
+  while (MayReceive()) {
+    RETURN_IF_ERROR(PostReceive());
+    moved = true;
+  }
+  while (MaySend()) {
+    RETURN_IF_ERROR(PostSend());
+    moved = true;
+  }
+  while (send_done_ < send_posted_) {
+    ASSIGN_OR_RETURN(const bool done, channel_.Test(sends_[send_done_ % kWindow]));
+    if (!done) break;
+    send_done_ = Next(send_done_);
+    moved = true;
+  }
+  if (received_ == receive_posted_) return moved;
+  // One a pass, so that the thread stays ready to abort.
+  const int slot = static_cast<int>(received_ % kWindow);
+  ASSIGN_OR_RETURN(const bool arrived, channel_.Test(receives_[slot]));
+  if (!arrived) return moved;
+  if (InScatter(received_)) {
+    using Work = RingArithmetic::Work;
+    const Message message = MessageAt(received_, /*is_send=*/false);
+    const bool last_addition = message.chunk == rank_;
+    RETURN_IF_ERROR(arithmetic_->Start(slot, last_addition ? Work::kAddAndMeasure : Work::kAdd,
+                                       tensor_.dtype, Address(message), message.elements.count()));
+  }
+  received_ = Next(received_);
+  return true;
+}
+
+// One segment a pass; send_done_ keeps pace, because there is nobody to send to.
+absl::StatusOr<bool> Ring::MeasureAlone() {
+  if (received_ == end_ || received_ == receive_done_ + kWindow) return false;
+  const ElementRange range = FixedPart({0, tensor_.elements()}, segment_elements_, received_);
+  RETURN_IF_ERROR(arithmetic_->Start(static_cast<int>(received_ % kWindow),
+                                     RingArithmetic::Work::kMeasure, tensor_.dtype,
+                                     Address({0, range, /*is_partial=*/false}), range.count()));
+  send_done_ = ++received_;
+  return true;
+}
+
+// In the order of positions, so that what is measured is added up in that order.
+absl::StatusOr<bool> Ring::FinishWork() {
+  bool finished = false;
+  while (receive_done_ < received_) {
+    if (InScatter(receive_done_)) {
+      const int slot = static_cast<int>(receive_done_ % kWindow);
+      ASSIGN_OR_RETURN(const bool done, arithmetic_->Finish(slot, &partials_[rank_]));
+      if (!done) break;
+    }
+    receive_done_ = Next(receive_done_);
+    finished = true;
+  }
+  return finished;
+}
+
+int64_t Ring::Next(int64_t position) const {
+  ++position;
+  const bool skipped = InScatter(position) && position % (segments_ + 1) == segments_;
+  return skipped ? position + 1 : position;
+}
+
+Ring::Message Ring::MessageAt(int64_t position, bool is_send) const {
+  const int64_t step = position / (segments_ + 1), segment = position % (segments_ + 1);
+  const int64_t chunk = (rank_ - (is_send ? 1 : 2) - step + 3 * int64_t{ranks_}) % ranks_;
+  return {static_cast<int>(chunk),
+          FixedPart(EqualPart(tensor_.elements(), ranks_, chunk), segment_elements_, segment),
+          segment == segments_};
+}
+
+void* Ring::Address(const Message& message) {
+  if (message.is_partial) return &partials_[message.chunk];
+  return static_cast<std::byte*>(tensor_.data) + message.elements.begin * size_;
+}
+
+size_t Ring::Bytes(const Message& message) const {
+  if (message.is_partial) return sizeof(double);
+  return message.elements.count() * size_;
+}
+
+bool Ring::MaySend() const {
+  const bool arrived = receive_done_ > send_posted_ - (segments_ + 1);
+  return send_posted_ < end_ && arrived && send_posted_ < send_done_ + kWindow;
+}
+
+// In allgather a segment is received where it was sent from one round of the ring before.  It
+// cannot come before that send has reached the next rank, but the memory is MPI's until it says so.
+bool Ring::MayReceive() const {
+  const bool vacated = InScatter(receive_posted_) || send_done_ > receive_posted_ - gather_begin_;
+  return receive_posted_ < end_ && vacated && receive_posted_ < receive_done_ + kWindow;
+}
+
+absl::Status Ring::PostSend() {
+  const Message message = MessageAt(send_posted_, /*is_send=*/true);
+  ASSIGN_OR_RETURN(sends_[send_posted_ % kWindow],
+                   channel_.Send(Address(message), Bytes(message), (rank_ + 1) % ranks_));
+  send_posted_ = Next(send_posted_);
+  return absl::OkStatus();
+}
+
+absl::Status Ring::PostReceive() {
+  const Message message = MessageAt(receive_posted_, /*is_send=*/false);
+  const int slot = static_cast<int>(receive_posted_ % kWindow);
+  void* const to = InScatter(receive_posted_) ? arithmetic_->slot(slot) : Address(message);
+  ASSIGN_OR_RETURN(receives_[slot],
+                   channel_.Receive(to, Bytes(message), (rank_ + ranks_ - 1) % ranks_));
+  receive_posted_ = Next(receive_posted_);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<Collective> NewRing(Communicator& communicator, int tag) {
+  return std::make_unique<Ring>(communicator, tag, NewHostArithmetic());
+}
+
+absl::StatusOr<std::unique_ptr<Collective>> NewDeviceRing(Communicator& communicator, int tag,
+                                                          Device& device) {
+  ASSIGN_OR_RETURN(auto arithmetic, NewDeviceArithmetic(device));
+  return std::make_unique<Ring>(communicator, tag, std::move(arithmetic));
+}
+
+size_t DeviceRingBytes(size_t bytes, int ranks) {
+  return DeviceArithmeticBytes(SlotBytes(kDeviceSegmentBytes, bytes, ranks));
+}
+
+}  // namespace gyre

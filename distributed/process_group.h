@@ -1,0 +1,92 @@
+// process_group.h: the one thread that talks to other ranks.
+//
+// It makes the communicator and drives the submitted operations, several at once, the most urgent
+// first; it sleeps when there are none.  All ranks must submit the same operations in the same
+// order.  An operation's place in that order travels ahead of its first bytes, with a hash of what
+// it is: a mismatch is an error on all ranks that names both sides' labels, not a hang.  All but
+// Abort are called from one other thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "distributed/collectives/catalogue.h"
+#include "distributed/transport/communicator.h"
+#include "engine/runtime/device/device.h"
+
+namespace gyre {
+
+class ProcessGroup {
+ public:
+  using MakeCommunicator = std::function<absl::StatusOr<std::unique_ptr<Communicator>>()>;
+  using Ticket = int64_t;
+  // Between operations that could all go on.
+  enum class Urgency : uint8_t { kNow, kInOrder };
+
+  // How long ranks may take to find each other (MPI_Init), and to part (MPI_Finalize).
+  static constexpr int64_t kMeetingTimeoutMs = 120'000;
+
+  // Starts the thread; `make` runs on it.  Errors: those of `make` and of NewCollective;
+  // DeadlineExceeded if `make` does not return in time: its thread is left behind, and the process
+  // should end.
+  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Start(
+      MakeCommunicator make, std::string allreduce, int64_t meeting_timeout_ms = kMeetingTimeoutMs);
+  // Finishes what was submitted (without waiting for events after an error), then the communicator;
+  // nothing else may follow.  Errors: DeadlineExceeded, likewise, if the communicator does not end.
+  absl::Status Stop();
+  // Stops, if that was not done.
+  ~ProcessGroup();
+
+  int rank() const;
+  int size() const;
+
+  // Tells where device memory is, so that it may be summed where it lies, if that can be done.
+  // Blocks.  Once, on all ranks; the device must outlive this object.  Takes device memory in the
+  // first sum only (AllreduceDeviceBytes), but for nccl, which connects its ranks at once.
+  // Errors: those of NewDeviceCollective; FailedPrecondition on every rank if the ranks' devices
+  // differ.
+  absl::Status UseDevice(Device& device);
+  // Whether Submit takes memory of the device in use; false before UseDevice, constant after it.
+  // Always true of a cpu device, whose memory is the host's.
+  bool sums_device_memory() const;
+
+  // Sums `inout` over all ranks in place once *ready is done (null: at once).  memory: where it is;
+  // host memory is always taken, kDevice where sums_device_memory().  The label names the bucket in
+  // errors.  *ready and the memory must live until the ticket is done or has failed; after a
+  // device's own error until Abort or the end of this object, because messages may be under way.
+  // When the ticket is done, work enqueued on any stream finds the sum.
+  Ticket Submit(std::string_view label, Tensor inout, const Event* ready,
+                MemoryKind memory = MemoryKind::kPinnedHost, Urgency urgency = Urgency::kInOrder);
+  // Of a ticket that was not waited for.  Errors: those of the reduction, with its label; after the
+  // first error every ticket has it.
+  absl::StatusOr<bool> Done(Ticket ticket);
+  // Blocks.  The sum's own sum of squares; once a ticket: it is then forgotten.  Errors: as Done's.
+  absl::StatusOr<double> Wait(Ticket ticket);
+
+  // Submit and Wait, ahead of what is in order.
+  absl::Status Sum(std::string_view label, Tensor inout);
+  // All ranks give the same bytes.  Errors: FailedPrecondition on every rank, naming the first rank
+  // that differs from rank 0 and what `what` is.
+  absl::Status CheckEqual(std::string_view what, std::string_view bytes);
+  // Blocks until all ranks have come here.
+  absl::Status Barrier();
+  // Runs `work`, such as writing a checkpoint, on rank 0, while the others wait here, however long
+  // it takes: as long as it runs, rank 0 is not silent.  Errors: of `work`, on rank 0 alone, which
+  // is to Abort; those of Sum.
+  absl::Status LeaderDoes(const std::string& what, const std::function<absl::Status()>& work);
+
+  // Ends the job with this reason (Communicator::Abort) from any thread; prints nothing.  Where
+  // ranks are threads it returns, and every ticket of every rank fails with the reason.
+  void Abort(const absl::Status& reason);
+
+ private:
+  class Impl;
+  explicit ProcessGroup(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,38 @@
+// backoff.cc: see backoff.h.
+
+#include "distributed/transport/backoff.h"
+
+#include <sys/prctl.h>
+
+#include <chrono>
+#include <thread>
+
+namespace gyre {
+namespace {
+
+// A pass is one poll, 0.1 to 0.2 us: together some 30 us, in which another rank of the same host
+// moves and adds a segment.
+constexpr int kSpins = 200;
+// Then the shortest sleeps there are, 5 us each in truth.  Not sched_yield: it gives a whole time
+// slice of milliseconds to a thread that computes, where a sleeper is woken in front of it.
+constexpr int kShortSleeps = 64;
+constexpr std::chrono::microseconds kShortSleep{1};
+// Late by 50 us is little against a wait this long, and polling then costs some 2 % of a core.
+constexpr std::chrono::microseconds kLongSleep{50};
+
+}  // namespace
+
+void Backoff::Pause() {
+  if (passes_ < kSpins) {
+    ++passes_;
+  } else if (passes_ < kSpins + kShortSleeps) {
+    ++passes_;
+    std::this_thread::sleep_for(kShortSleep);
+  } else {
+    std::this_thread::sleep_for(kLongSleep);
+  }
+}
+
+void AllowShortSleeps() { prctl(PR_SET_TIMERSLACK, 1000UL /* ns */, 0UL, 0UL, 0UL); }
+
+}  // namespace gyre

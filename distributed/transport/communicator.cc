@@ -1,0 +1,85 @@
+// communicator.cc: what is the same over every transport.
+
+#include "distributed/transport/communicator.h"
+
+#include <cstdlib>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "distributed/transport/backoff.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+
+absl::Status WaitFor(Communicator& communicator, Request request) {
+  Backoff backoff;
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool done, communicator.Test(request));
+    if (done) return absl::OkStatus();
+    backoff.Pause();
+  }
+}
+
+// Dissemination: in the round of distance d = 1, 2, 4, ... each rank hears from rank - d, and so
+// from 2d ranks in all.  ceil(lg ranks) rounds of empty messages.
+// Source: Hensgen, Finkel & Manber 1988, "Two algorithms for barrier synchronization".
+absl::Status Barrier(Communicator& communicator) {
+  const int ranks = communicator.size(), rank = communicator.rank();
+  for (int distance = 1; distance < ranks; distance *= 2) {
+    ASSIGN_OR_RETURN(
+        const Request receive,
+        communicator.Receive(nullptr, 0, (rank + ranks - distance) % ranks, kBarrierTag));
+    ASSIGN_OR_RETURN(const Request send,
+                     communicator.Send(nullptr, 0, (rank + distance) % ranks, kBarrierTag));
+    RETURN_IF_ERROR(WaitFor(communicator, receive));
+    RETURN_IF_ERROR(WaitFor(communicator, send));
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+absl::Status StartedBy(const char* launcher, const char* variable) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(launcher, " has started this process as one of several (", variable, "=",
+                   std::getenv(variable),
+                   "), and each would run alone; ranks come from Open MPI's "
+                   "mpirun, or from --ranks (for one process, unset ",
+                   variable, ")"));
+}
+
+}  // namespace
+
+absl::Status CheckLauncher() {
+  if (StartedByMpirun()) return absl::OkStatus();
+  struct Launcher {
+    const char *name, *size;
+  };
+  bool alone = false;
+  for (const Launcher& launcher :
+       {Launcher{"srun", "SLURM_STEP_NUM_TASKS"}, Launcher{"another mpiexec", "PMI_SIZE"}}) {
+    const char* const text = std::getenv(launcher.size);
+    if (text == nullptr) continue;
+    int size = 0;
+    if (!absl::SimpleAtoi(text, &size) || size > 1) return StartedBy(launcher.name, launcher.size);
+    alone = true;
+  }
+  // PMIx does not say in the environment of how many.
+  if (!alone && std::getenv("PMIX_RANK") != nullptr) return StartedBy("PMIx", "PMIX_RANK");
+  return absl::OkStatus();
+}
+
+bool StartedByMpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
+
+RankAndSize AnnouncedRank() {
+  RankAndSize announced;
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
+  if (rank == nullptr || size == nullptr || !absl::SimpleAtoi(rank, &announced.rank) ||
+      !absl::SimpleAtoi(size, &announced.size)) {
+    return {};
+  }
+  return announced;
+}
+
+}  // namespace gyre

@@ -1,0 +1,102 @@
+// communicator.h: ranks, and bytes between them.
+//
+// Every call but Abort comes from one thread, the communication thread, which also starts and
+// finishes MPI.  Messages between a pair of ranks with the same tag arrive in order.  Nothing here
+// blocks but WaitFor and Barrier: collectives are state machines that one thread can drive, abort
+// and bound in time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/runtime/device/device.h"
+
+namespace gyre {
+
+using Request = int64_t;
+
+// One tag a protocol: a message of one can never be taken for another's.  Operations of a process
+// group have tags from kFirstOperationTag on.
+enum Tag : int { kBarrierTag, kFaultTag, kSharedMemoryTag, kFirstOperationTag };
+
+// More than an algorithm has under way at once on a few ranks: room for so many is made at the
+// start, because how many there are depends on timing.
+inline constexpr int kUsualRequests = 32;
+
+// What one pass of a non-blocking state machine did; tells its driver whether to back off.
+enum class Advance {
+  kWaiting,  // nothing: what it waits for has not arrived
+  kMoved,    // some work; more may be ready
+  kDone,
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // The host of each rank; hosts are numbered in order of their lowest ranks.  Ranks of a host can
+  // share memory (shared_memory.h).
+  virtual const std::vector<int>& hosts() const = 0;
+  // How long a silent rank is waited for.
+  virtual int64_t timeout_ms() const = 0;
+  // True if Send and Receive take device memory of such a device, too.
+  virtual bool moves_device_memory(DeviceKind kind) const = 0;
+
+  // Start moving bytes; the memory must stay untouched until Test says true.  bytes may be 0.
+  virtual absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) = 0;
+  virtual absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) = 0;
+  // True once, when the request is finished; the request is then gone.  Never blocks.
+  // Errors: Unavailable naming the silent rank after the communicator's time limit; Internal for a
+  // message of another length than was asked for.  After an error the communicator is of no more
+  // use but for Abort, and nothing is cancelled: the memory of its requests belongs to them until
+  // the job has ended.
+  virtual absl::StatusOr<bool> Test(Request request) = 0;
+  // To be called now and then by a thread that has no request to test: a send may be finished, and
+  // its bytes still wait in a buffer of the library's for the next call of any kind.
+  // Errors: what another rank has told.
+  virtual absl::Status Poke() = 0;
+
+  // Makes `fault` the error of every rank's later calls, within milliseconds where a rank tests:
+  // what one rank has found out, all end with.  The first that a rank hears of counts.
+  virtual void Tell(const absl::Status& fault) = 0;
+
+  // Ends every rank of the job with exit code 1, within seconds.  Any thread.  Prints nothing:
+  // `reason` is for the caller to print first.  Returns only on communicators whose ranks are
+  // threads; there every later call of any rank fails with `reason`.
+  virtual void Abort(const absl::Status& reason) = 0;
+};
+
+// Blocks until the request is done (spins, then sleeps).
+absl::Status WaitFor(Communicator& communicator, Request request);
+// Blocks until all ranks have come here.
+absl::Status Barrier(Communicator& communicator);
+
+// Ranks as threads of this process (`--ranks`, tests, a single rank): element r is for the thread
+// that plays rank r.  A send finishes when its receive is there, as a large one does in MPI.
+// hosts: what hosts() is to say (empty: one host).
+std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int64_t timeout_ms,
+                                                                  std::vector<int> hosts = {});
+
+// Starts MPI on the calling thread and finishes it when destroyed there; destroyed after an error,
+// it ends the job as Abort does, because finishing would wait for ranks that may never come.
+// Blocks as long as MPI does: until all ranks have come, or for ever.
+// Errors: Unavailable if MPI does not start, or has other ranks than mpirun announced.  Open MPI
+// itself ends the process where MPI_Init fails.
+absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicator(int64_t timeout_ms);
+
+// True if mpirun (Open MPI's) started this process.
+bool StartedByMpirun();
+// The rank and size mpirun announced in the environment; {0, 1} without it.  Callable before MPI
+// starts.
+struct RankAndSize {
+  int rank = 0, size = 1;
+};
+RankAndSize AnnouncedRank();
+// FailedPrecondition if something else than Open MPI's mpirun (srun, another library's mpiexec) has
+// started this process as one of several: each would take itself for the only one.
+absl::Status CheckLauncher();
+
+}  // namespace gyre

@@ -1,0 +1,334 @@
+// mpi_communicator.cc: ranks as processes under Open MPI's mpirun.
+//
+// MPI is asked for MPI_THREAD_FUNNELED only: one thread starts it, makes every call and finishes
+// it.  Nobody else in the program uses MPI, so MPI_COMM_WORLD needs no duplicate.
+//
+// A rank that fails leaves without a word to MPI, and mpirun ends the others: MPI_Abort in one rank
+// while another is in MPI_Finalize can deadlock mpirun itself (Open MPI 4.1, PMIx 4.2).
+
+#include <mpi.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "distributed/transport/communicator.h"
+#include "distributed/transport/shared_memory_folder.h"
+#include "engine/runtime/check.h"
+
+#if defined(OPEN_MPI)  // mpi.h says so, which has to come first
+#include <mpi-ext.h>
+#endif
+
+namespace gyre {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kAbortExitCode = 1;
+
+// How often a rank that waits listens for another's fault: for nothing beside what it waits for.
+constexpr std::chrono::milliseconds kBetweenLooks{1};
+// Beyond, the others learn from this rank's end.
+constexpr std::chrono::milliseconds kTellLimit{100};
+
+constexpr int kHostIdBytes = 384;
+
+// Where Open MPI puts shared memory unless told otherwise, and what tells it.  mpirun hands its own
+// --mca options to the ranks in such variables.
+constexpr char kSharedMemory[] = "/dev/shm";
+constexpr char kSharedMemoryVariable[] = "OMPI_MCA_btl_vader_backing_directory";
+
+absl::Status CheckMpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return absl::OkStatus();
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
+  return absl::InternalError(absl::StrCat(
+      call, ": ", std::string(text, static_cast<size_t>(length)), " (code ", code, ")"));
+}
+
+class MpiCommunicator final : public Communicator {
+ public:
+  explicit MpiCommunicator(int64_t timeout_ms) : timeout_(timeout_ms) {
+    pending_.reserve(kUsualRequests);
+    free_.reserve(kUsualRequests);
+  }
+
+  absl::Status Open() {
+    RETURN_IF_ERROR(KeepToItself());
+    int provided = 0;
+    RETURN_IF_ERROR(CheckMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
+                             "MPI_Init_thread"));
+    started_ = true;
+    if (provided < MPI_THREAD_FUNNELED) {
+      return absl::UnavailableError("this MPI library cannot run in a program with threads");
+    }
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+                             "MPI_Comm_set_errhandler"));
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank"));
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size"));
+    if (const int announced = AnnouncedRank().size; size_ != announced) {
+      return absl::UnavailableError(absl::StrCat("mpirun has announced ", announced,
+                                                 " ranks, and MPI found ", size_,
+                                                 "; is it the mpirun of another MPI library?"));
+    }
+    return FindHosts();
+  }
+
+  ~MpiCommunicator() override {
+    if (!started_) return;
+    if (failed_) EndJob();
+    MPI_Finalize();  // nobody is left to hear of an error
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  const std::vector<int>& hosts() const override { return hosts_; }
+  int64_t timeout_ms() const override { return timeout_.count(); }
+
+  // The library that runs is asked, whatever the one was that this was compiled with.
+  bool moves_device_memory(DeviceKind kind) const override {
+    if (kind != DeviceKind::kCuda) return true;
+#if defined(MPIX_CUDA_AWARE_SUPPORT)
+    return MPIX_Query_cuda_support() == 1;
+#else
+    return false;
+#endif
+  }
+
+  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
+    RETURN_IF_ERROR(fault_);
+    const Request request = NewRequest(bytes, to, /*is_send=*/true);
+    const Layout layout(bytes);
+    RETURN_IF_ERROR(Checked(MPI_Isend(data, layout.count(), layout.type(), to, tag, MPI_COMM_WORLD,
+                                      &pending_[request].request),
+                            "MPI_Isend", to));
+    return request;
+  }
+
+  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
+    RETURN_IF_ERROR(fault_);
+    const Request request = NewRequest(bytes, from, /*is_send=*/false);
+    const Layout layout(bytes);
+    RETURN_IF_ERROR(Checked(MPI_Irecv(data, layout.count(), layout.type(), from, tag,
+                                      MPI_COMM_WORLD, &pending_[request].request),
+                            "MPI_Irecv", from));
+    return request;
+  }
+
+  absl::StatusOr<bool> Test(Request request) override {
+    GYRE_CHECK(request >= 0 && request < static_cast<Request>(pending_.size()));
+    RETURN_IF_ERROR(fault_);
+    Pending& pending = pending_[request];
+    int done = 0;
+    MPI_Status status;
+    RETURN_IF_ERROR(Checked(MPI_Test(&pending.request, &done, &status), "MPI_Test", pending.peer));
+    if (!done) {
+      const Clock::time_point now = Clock::now();
+      if (now >= next_look_) {
+        next_look_ = now + kBetweenLooks;
+        RETURN_IF_ERROR(Listen());
+      }
+      if (now < pending.deadline) return false;
+      failed_ = true;
+      return absl::UnavailableError(
+          absl::StrCat("rank ", pending.peer, " has been silent for ", timeout_.count(), " ms"));
+    }
+    if (!pending.is_send) RETURN_IF_ERROR(CheckLength(status, pending));
+    free_.push_back(request);
+    return true;
+  }
+
+  absl::Status Poke() override {
+    RETURN_IF_ERROR(fault_);
+    return Listen();
+  }
+
+  void Tell(const absl::Status& fault) override {
+    if (!fault_.ok()) return;
+    fault_ = fault;
+    failed_ = true;
+    // Short enough to go without the receiver's doing; never freed, because it may still be read.
+    auto* const word = new Word{.code = static_cast<int>(fault.code())};
+    const absl::string_view text = fault.message();
+    text.copy(word->text, std::min(text.size(), sizeof(word->text) - 1));
+    std::vector<MPI_Request> requests;
+    for (int to = 0; to < size_; ++to) {
+      if (to == rank_) continue;
+      MPI_Isend(word, sizeof(Word), MPI_BYTE, to, kFaultTag, MPI_COMM_WORLD,
+                &requests.emplace_back());
+    }
+    // Errors are no news any more.
+    const Clock::time_point limit = Clock::now() + kTellLimit;
+    for (int done = 0; !done && Clock::now() < limit;) {
+      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+    }
+  }
+
+  void Abort(const absl::Status&) override { EndJob(); }
+
+ private:
+  struct Pending {
+    MPI_Request request = MPI_REQUEST_NULL;
+    size_t bytes = 0;
+    int peer = 0;
+    bool is_send = false;
+    Clock::time_point deadline;
+  };
+
+  // The library counts to 2^31 - 1: beyond, in blocks and a rest.
+  class Layout {
+   public:
+    explicit Layout(size_t bytes) : count_(static_cast<int>(bytes)) {
+      if (bytes <= static_cast<size_t>(std::numeric_limits<int>::max())) return;
+      constexpr size_t kBlock = 1 << 20;
+      MPI_Datatype block = MPI_BYTE;
+      MPI_Type_contiguous(kBlock, MPI_BYTE, &block);
+      const int counts[] = {static_cast<int>(bytes / kBlock), static_cast<int>(bytes % kBlock)};
+      const MPI_Aint places[] = {0, static_cast<MPI_Aint>(bytes / kBlock * kBlock)};
+      const MPI_Datatype types[] = {block, MPI_BYTE};
+      MPI_Type_create_struct(2, counts, places, types, &type_);
+      MPI_Type_commit(&type_);
+      MPI_Type_free(&block);
+      count_ = 1;
+    }
+    ~Layout() {
+      if (type_ != MPI_BYTE) MPI_Type_free(&type_);  // once what uses it is done
+    }
+    Layout(const Layout&) = delete;
+    Layout& operator=(const Layout&) = delete;
+    int count() const { return count_; }
+    MPI_Datatype type() const { return type_; }
+
+   private:
+    int count_;
+    MPI_Datatype type_ = MPI_BYTE;
+  };
+
+  // What Tell sends.
+  struct Word {
+    int code = 0;
+    char text[1020] = {};
+  };
+
+  absl::Status Listen() {
+    int heard = 0;
+    MPI_Status from;
+    RETURN_IF_ERROR(CheckMpi(MPI_Iprobe(MPI_ANY_SOURCE, kFaultTag, MPI_COMM_WORLD, &heard, &from),
+                             "MPI_Iprobe"));
+    if (!heard) return absl::OkStatus();
+    Word word;
+    RETURN_IF_ERROR(CheckMpi(MPI_Recv(&word, sizeof(word), MPI_BYTE, from.MPI_SOURCE, kFaultTag,
+                                      MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                             "MPI_Recv"));
+    failed_ = true;
+    return fault_ = absl::Status(static_cast<absl::StatusCode>(word.code), word.text);
+  }
+
+  // Ranks share memory if one kernel runs them under one name and shows them each other's
+  // processes: the name tells network namespaces apart that stand for hosts.
+  absl::Status FindHosts() {
+    char name[256] = {};
+    gethostname(name, sizeof(name) - 1);
+    std::string id = name, line;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), line);
+    std::error_code ignored;
+    absl::StrAppend(&id, " ", line, " ",
+                    std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string());
+    id.resize(kHostIdBytes);
+    std::vector<char> ids(static_cast<size_t>(size_) * kHostIdBytes);
+    RETURN_IF_ERROR(CheckMpi(MPI_Allgather(id.data(), kHostIdBytes, MPI_BYTE, ids.data(),
+                                           kHostIdBytes, MPI_BYTE, MPI_COMM_WORLD),
+                             "MPI_Allgather"));
+    std::map<std::string, int> numbers;
+    for (int rank = 0; rank < size_; ++rank) {
+      const std::string of(ids.data() + static_cast<size_t>(rank) * kHostIdBytes, kHostIdBytes);
+      hosts_.push_back(numbers.try_emplace(of, static_cast<int>(numbers.size())).first->second);
+    }
+    return absl::OkStatus();
+  }
+
+  // Before MPI starts, while this is the only thread that reads the environment.
+  absl::Status KeepToItself() {
+    if (getenv(kSharedMemoryVariable) != nullptr || access(kSharedMemory, W_OK) != 0) {
+      return absl::OkStatus();  // then Open MPI keeps to its session's folder
+    }
+    ASSIGN_OR_RETURN(folder_, SharedMemoryFolder::Create(kSharedMemory));
+    setenv(kSharedMemoryVariable, folder_->path().c_str(), 1);
+    return absl::OkStatus();
+  }
+
+  // Slots are used again, so that a steady state allocates nothing.
+  Request NewRequest(size_t bytes, int peer, bool is_send) {
+    if (free_.empty()) {
+      pending_.emplace_back();
+      free_.push_back(static_cast<Request>(pending_.size()) - 1);
+    }
+    const Request request = free_.back();
+    free_.pop_back();
+    pending_[request] = {MPI_REQUEST_NULL, bytes, peer, is_send, Clock::now() + timeout_};
+    return request;
+  }
+
+  absl::Status Checked(int code, const char* call, int peer) {
+    if (code == MPI_SUCCESS) return absl::OkStatus();
+    failed_ = true;
+    return Annotate(CheckMpi(code, call), absl::StrCat("rank ", rank_, " with rank ", peer));
+  }
+
+  // Too long a message is MPI_ERR_TRUNCATE already; too short a one is none of MPI's errors.
+  absl::Status CheckLength(const MPI_Status& status, const Pending& pending) {
+    MPI_Count received = 0;
+    RETURN_IF_ERROR(Checked(MPI_Get_elements_x(&status, MPI_BYTE, &received), "MPI_Get_elements_x",
+                            pending.peer));
+    if (static_cast<size_t>(received) == pending.bytes) return absl::OkStatus();
+    failed_ = true;
+    return absl::InternalError(absl::StrCat("rank ", pending.peer, " sent ", received,
+                                            " bytes, expected ", pending.bytes));
+  }
+
+  [[noreturn]] void EndJob() {
+    std::error_code ignored;
+    if (folder_) std::filesystem::remove_all(folder_->path(), ignored);
+    _exit(kAbortExitCode);
+  }
+
+  const std::chrono::milliseconds timeout_;
+  std::unique_ptr<SharedMemoryFolder> folder_;  // null: it is not ours to choose
+  bool started_ = false;
+  bool failed_ = false;
+  int rank_ = 0, size_ = 1;
+  std::vector<int> hosts_;
+  absl::Status fault_;  // told or heard
+  Clock::time_point next_look_;
+  std::vector<Pending> pending_;
+  std::vector<Request> free_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicator(int64_t timeout_ms) {
+  int started = 0;
+  if (absl::Status status = CheckMpi(MPI_Initialized(&started), "MPI_Initialized");
+      !status.ok() || started) {
+    return absl::UnavailableError("MPI was started before in this process");
+  }
+  auto communicator = std::make_unique<MpiCommunicator>(timeout_ms);
+  if (absl::Status status = communicator->Open(); !status.ok()) {
+    return absl::UnavailableError(absl::StrCat("MPI does not start: ", status.message()));
+  }
+  return communicator;
+}
+
+}  // namespace gyre

@@ -1,0 +1,158 @@
+// shared_memory.cc: see shared_memory.h.
+//
+// Each rank makes an anonymous file (memfd) and tells the others its process and descriptor; they
+// open it under /proc.  A number in the file shows that it is the right one.
+
+#include "distributed/transport/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
+#include "engine/runtime/machine.h"
+
+namespace gyre {
+namespace {
+
+// What a rank tells the others of its file; file -1: it has none.
+struct Offer {
+  int64_t process = 0;
+  int64_t file = -1;
+  uint64_t bytes = 0;
+  uint64_t mark = 0;  // the file's first bytes, until all have opened it
+};
+
+class File {
+ public:
+  explicit File(int file) : file_(file) {}
+  ~File() {
+    if (file_ >= 0) close(file_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int get() const { return file_; }
+
+ private:
+  const int file_;
+};
+
+absl::Status NoRoom(const std::string& what) {
+  return absl::ResourceExhaustedError(absl::StrCat(what, ": ", strerror(errno)));
+}
+
+// `mine` to every other rank of the host, and theirs; result by index.
+template <typename T>
+absl::StatusOr<std::vector<T>> Exchange(Communicator& communicator, const std::vector<int>& ranks,
+                                        const T& mine) {
+  std::vector<T> all(ranks.size(), mine);
+  std::vector<Request> requests;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] == communicator.rank()) continue;
+    ASSIGN_OR_RETURN(requests.emplace_back(),
+                     communicator.Receive(&all[i], sizeof(T), ranks[i], kSharedMemoryTag));
+    ASSIGN_OR_RETURN(requests.emplace_back(),
+                     communicator.Send(&mine, sizeof(T), ranks[i], kSharedMemoryTag));
+  }
+  for (const Request request : requests) RETURN_IF_ERROR(WaitFor(communicator, request));
+  return all;
+}
+
+absl::Status Fill(int file, Offer& offer) {
+  if (file < 0) return NoRoom("cannot make shared memory");
+  // Anonymous memory has no bound of its own: the kernel would end processes to find more.
+  if (offer.bytes > MemoryBytes() / 2) {
+    errno = ENOSPC;
+    return NoRoom(absl::StrCat("no room for ", offer.bytes, " bytes of shared memory"));
+  }
+  if (const int error = posix_fallocate(file, 0, static_cast<off_t>(offer.bytes)); error != 0) {
+    errno = error;
+    return NoRoom(absl::StrCat("no room for ", offer.bytes, " bytes of shared memory"));
+  }
+  if (getrandom(&offer.mark, sizeof(offer.mark), 0) != sizeof(offer.mark) ||
+      pwrite(file, &offer.mark, sizeof(offer.mark), 0) != sizeof(offer.mark)) {
+    return NoRoom("cannot mark shared memory");
+  }
+  offer.process = getpid();
+  offer.file = file;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<int> RanksOfHost(const Communicator& communicator) {
+  const std::vector<int>& hosts = communicator.hosts();
+  std::vector<int> ranks;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    if (hosts[rank] == hosts[communicator.rank()]) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+absl::Status SharedMemory::Map(int index, int file, size_t bytes) {
+  void* const data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+  if (data == MAP_FAILED) return NoRoom("cannot map shared memory");
+  views_[index] = {static_cast<std::byte*>(data), bytes};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(Communicator& communicator,
+                                                                   size_t bytes) {
+  GYRE_CHECK(bytes >= sizeof(Offer::mark));
+  const std::vector<int> ranks = RanksOfHost(communicator);
+  std::unique_ptr<SharedMemory> memory(new SharedMemory);
+  memory->views_.resize(ranks.size());
+  const File own(memfd_create("gyre", MFD_CLOEXEC));
+  Offer mine{.bytes = bytes};
+  absl::Status status = Fill(own.get(), mine);
+  if (!status.ok()) mine.file = -1;
+  ASSIGN_OR_RETURN(const std::vector<Offer> offers, Exchange(communicator, ranks, mine));
+  for (size_t i = 0; i < ranks.size() && status.ok(); ++i) {
+    const Offer& offer = offers[i];
+    const int index = static_cast<int>(i);
+    if (ranks[i] == communicator.rank()) {
+      memory->own_ = index;
+      status = memory->Map(index, own.get(), bytes);
+      continue;
+    }
+    const std::string path = absl::StrCat("/proc/", offer.process, "/fd/", offer.file);
+    const File file(offer.file < 0 ? -1 : open(path.c_str(), O_RDWR | O_CLOEXEC));
+    uint64_t mark = 0;
+    if (file.get() < 0 || pread(file.get(), &mark, sizeof(mark), 0) != sizeof(mark) ||
+        mark != offer.mark) {
+      status = absl::ResourceExhaustedError(
+          absl::StrCat("cannot open the shared memory of rank ", ranks[i]));
+      continue;
+    }
+    status = memory->Map(index, file.get(), offer.bytes);
+  }
+  // All have opened all, or none uses any.
+  ASSIGN_OR_RETURN(const auto succeeded, Exchange<char>(communicator, ranks, status.ok()));
+  for (size_t i = 0; i < ranks.size() && status.ok(); ++i) {
+    if (succeeded[i] == 0) {
+      status = absl::ResourceExhaustedError(
+          absl::StrCat("rank ", ranks[i], " has no shared memory with the others of its host"));
+    }
+  }
+  RETURN_IF_ERROR(status);
+  std::memset(memory->own(), 0, sizeof(Offer::mark));
+  // Nobody uses it before it is zero.
+  RETURN_IF_ERROR(Exchange<char>(communicator, ranks, 0).status());
+  return memory;
+}
+
+SharedMemory::~SharedMemory() {
+  for (const View& view : views_) {
+    if (view.data != nullptr) munmap(view.data, view.bytes);
+  }
+}
+
+}  // namespace gyre

@@ -1,0 +1,183 @@
+// thread_communicator.cc: ranks as threads of one process.
+//
+// The bytes are copied when both ends of a message are there, straight from one rank's memory to
+// the other's, so that an algorithm which touches memory of a pending request gives wrong sums in
+// tests.  One mutex guards everything: this transport is for truth, not for speed.
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "distributed/transport/communicator.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One end of a message.
+struct Transfer {
+  enum class State : uint8_t { kFree, kPosted, kDone };
+  State state = State::kFree;
+  bool is_send = false;
+  int owner = 0;  // the rank that posted it
+  int peer = 0, tag = 0;
+  void* data = nullptr;
+  size_t bytes = 0;
+  size_t peer_bytes = 0;  // set when done
+  Clock::time_point deadline = {};
+};
+
+bool BelongTogether(const Transfer& a, const Transfer& b) {
+  return a.owner == b.peer && a.peer == b.owner && a.tag == b.tag && a.is_send != b.is_send;
+}
+
+struct Job {
+  int ranks;
+  std::vector<int> hosts;
+  std::chrono::milliseconds timeout;
+  std::mutex mutex;
+  std::vector<Transfer*> posted;  // those that wait for their counterpart, oldest first
+  absl::Status aborted;
+};
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(std::shared_ptr<Job> job, int rank)
+      : job_(std::move(job)), rank_(rank), transfers_(kUsualRequests) {}
+  ~ThreadCommunicator() override {
+    std::lock_guard lock(job_->mutex);
+    Withdraw();
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return job_->ranks; }
+  const std::vector<int>& hosts() const override { return job_->hosts; }
+  int64_t timeout_ms() const override { return job_->timeout.count(); }
+  // A GPU's would need its own copies: ranks that are threads stage it through the host.
+  bool moves_device_memory(DeviceKind kind) const override { return kind != DeviceKind::kCuda; }
+
+  absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
+    // Only read from: is_send.
+    return Post(/*is_send=*/true, const_cast<void*>(data), bytes, to, tag);
+  }
+
+  absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
+    return Post(/*is_send=*/false, data, bytes, from, tag);
+  }
+
+  absl::StatusOr<bool> Test(Request request) override {
+    std::lock_guard lock(job_->mutex);
+    RETURN_IF_ERROR(CheckAborted());
+    GYRE_CHECK(request >= 0 && request < static_cast<Request>(transfers_.size()));
+    Transfer& transfer = transfers_[request];
+    GYRE_CHECK(transfer.state != Transfer::State::kFree);
+    if (transfer.state == Transfer::State::kPosted) {
+      if (Clock::now() < transfer.deadline) return false;
+      const int silent = transfer.peer;
+      Withdraw();
+      return absl::UnavailableError(
+          absl::StrCat("rank ", silent, " has been silent for ", job_->timeout.count(), " ms"));
+    }
+    if (!transfer.is_send && transfer.peer_bytes != transfer.bytes) {
+      auto error =
+          absl::InternalError(absl::StrCat("rank ", transfer.peer, " sent ", transfer.peer_bytes,
+                                           " bytes, expected ", transfer.bytes));
+      Withdraw();
+      return error;
+    }
+    transfer.state = Transfer::State::kFree;
+    return true;
+  }
+
+  absl::Status Poke() override {
+    std::lock_guard lock(job_->mutex);
+    return CheckAborted();
+  }
+
+  void Tell(const absl::Status& fault) override {
+    std::lock_guard lock(job_->mutex);
+    if (job_->aborted.ok()) job_->aborted = fault;
+  }
+
+  void Abort(const absl::Status& reason) override { Tell(reason); }
+
+ private:
+  absl::StatusOr<Request> Post(bool is_send, void* data, size_t bytes, int peer, int tag) {
+    GYRE_CHECK(peer >= 0 && peer < job_->ranks);
+    std::lock_guard lock(job_->mutex);
+    RETURN_IF_ERROR(CheckAborted());
+    // Places are taken again, so that a steady state allocates nothing.
+    auto place = std::ranges::find(transfers_, Transfer::State::kFree, &Transfer::state);
+    if (place == transfers_.end()) place = transfers_.emplace(place);
+    const Request request = place - transfers_.begin();
+    Transfer& mine = transfers_[request];
+    mine = {.state = Transfer::State::kPosted,
+            .is_send = is_send,
+            .owner = rank_,
+            .peer = peer,
+            .tag = tag,
+            .data = data,
+            .bytes = bytes,
+            .deadline = Clock::now() + job_->timeout};
+    const auto other = std::ranges::find_if(
+        job_->posted, [&](const Transfer* other) { return BelongTogether(mine, *other); });
+    if (other == job_->posted.end()) {
+      job_->posted.push_back(&mine);
+    } else {
+      Match(mine, **other);
+      job_->posted.erase(other);
+    }
+    return request;
+  }
+
+  static void Match(Transfer& a, Transfer& b) {
+    const Transfer& send = a.is_send ? a : b;
+    Transfer& receive = a.is_send ? b : a;
+    if (send.bytes == receive.bytes && send.bytes > 0) {
+      std::memcpy(receive.data, send.data, send.bytes);
+    }
+    a.peer_bytes = b.bytes;
+    b.peer_bytes = a.bytes;
+    a.state = b.state = Transfer::State::kDone;
+  }
+
+  absl::Status CheckAborted() {
+    if (!job_->aborted.ok()) Withdraw();
+    return job_->aborted;
+  }
+
+  // Takes back what this rank has posted, so that no other rank touches its memory any more.
+  void Withdraw() {
+    std::erase_if(job_->posted, [&](const Transfer* transfer) { return transfer->owner == rank_; });
+  }
+
+  const std::shared_ptr<Job> job_;
+  const int rank_;
+  std::deque<Transfer> transfers_;  // by request; where they are, they stay
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int64_t timeout_ms,
+                                                                  std::vector<int> hosts) {
+  GYRE_CHECK(ranks > 0 && (hosts.empty() || static_cast<int>(hosts.size()) == ranks));
+  auto job = std::make_shared<Job>();
+  job->ranks = ranks;
+  job->hosts = hosts.empty() ? std::vector<int>(ranks) : std::move(hosts);
+  job->timeout = std::chrono::milliseconds(timeout_ms);
+  job->posted.reserve(static_cast<size_t>(ranks) * kUsualRequests);
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (int rank = 0; rank < ranks; ++rank) {
+    communicators.push_back(std::make_unique<ThreadCommunicator>(job, rank));
+  }
+  return communicators;
+}
+
+}  // namespace gyre

@@ -1,0 +1,87 @@
+// The table of algorithms: which there are, where each works, and what it takes.
+
+#include "distributed/collectives/catalogue.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/distributed/rank_threads.h"
+
+namespace gyre {
+namespace {
+
+constexpr int kTag = kFirstOperationTag;
+
+TEST(NewCollective, NamesTheChoices) {
+  auto communicators = NewThreadCommunicators(1, kPatienceMs);
+  const SharedArenas none;
+  EXPECT_EQ(
+      NewCollective("rign", *communicators[0], kTag, none).status(),
+      absl::InvalidArgumentError("no allreduce algorithm \"rign\"; there are: ring, direct, "
+                                 "halving_doubling, recursive_doubling, shared, naive, nccl"));
+}
+
+TEST(Shared, RefusesSeveralHosts) {
+  RunRanks(NewThreadCommunicators(3, kPatienceMs, {0, 0, 1}), [](Communicator& communicator) {
+    const SharedArenas none;
+    EXPECT_EQ(NewCollective("shared", communicator, kTag, none).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  });
+}
+
+TEST(CheckAllreduce, KnowsWhereEachWorks) {
+  for (const std::string_view algorithm : AllreduceNames()) {
+    EXPECT_TRUE(CheckAllreduce(algorithm, std::nullopt).ok());
+    EXPECT_TRUE(CheckAllreduce(algorithm, DeviceKind::kCuda).ok());
+  }
+  EXPECT_TRUE(CheckAllreduce("ring", DeviceKind::kSim).ok());
+  EXPECT_EQ(
+      CheckAllreduce("nccl", DeviceKind::kSim).message(),
+      "allreduce \"nccl\" sums the memory of GPUs, and this is --device=sim; use \"ring\", or "
+      "--device=cuda");
+  EXPECT_EQ(CheckAllreduce("", DeviceKind::kCpu).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Which device memory a sum needs is known before it is allocated.
+TEST(DeviceRing, AllocatesWhatThePlanSays) {
+  for (const int ranks : {1, 3}) {
+    for (const int64_t count : {0, 1, 1000, 1'000'000}) {
+      const size_t bytes = AllreduceDeviceBytes("ring", count * sizeof(float), ranks);
+      for (const size_t missing : {0, 1}) {
+        RunRanks(ranks, [&](Communicator& communicator) {
+          std::vector<float> data(count);  // not the device's, to leave it the rest
+          const auto device = NewSimDevice({.capacity_bytes = bytes - missing});
+          auto ring = NewDeviceCollective("ring", communicator, kTag, *device);
+          absl::Status status = ring.status();
+          if (status.ok()) {
+            status = (*ring)->Start(Claim::Of(0, "test"), Operation::kAllreduce,
+                                    {data.data(), {count}, DType::kF32});
+          }
+          EXPECT_EQ(status.code(),
+                    missing == 0 ? absl::StatusCode::kOk : absl::StatusCode::kResourceExhausted)
+              << ranks << " ranks, " << count << " elements";
+        });
+      }
+    }
+  }
+}
+
+TEST(DeviceRing, OnlyWhereMessagesReachTheDevice) {
+  class HostOnly final : public WrappedCommunicator {
+   public:
+    using WrappedCommunicator::WrappedCommunicator;
+    bool moves_device_memory(DeviceKind) const override { return false; }
+  };
+  const auto communicators = NewThreadCommunicators(1, kPatienceMs);
+  HostOnly host_only(*communicators[0]);
+  const auto device = NewSimDevice({});
+  EXPECT_EQ(*NewDeviceCollective("ring", host_only, kTag, *device), nullptr);
+  EXPECT_EQ(*NewDeviceCollective("naive", *communicators[0], kTag, *device), nullptr);
+  EXPECT_TRUE(communicators[0]->moves_device_memory(DeviceKind::kSim));
+  EXPECT_FALSE(communicators[0]->moves_device_memory(DeviceKind::kCuda));
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,447 @@
+// Collectives over ranks that are threads: every algorithm, rank count, length and dtype against
+// the sum in the documented order, bit for bit, in host memory, in memory that the ranks share and
+// in that of a sim device.
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "distributed/collectives/catalogue.h"
+#include "engine/runtime/device/buffer.h"
+#include "tests/distributed/rank_threads.h"
+#include "tests/sanitized.h"
+
+namespace gyre {
+namespace {
+
+constexpr int kTag = kFirstOperationTag;
+
+// An algorithm where it works: "device_ring" is the ring in the memory of a sim device,
+// "shared_in_place" the sum in an arena.
+struct Subject {
+  std::unique_ptr<Device> device;
+  SharedArenas arenas;
+  std::unique_ptr<Collective> collective;
+  int64_t operations = 0;
+};
+
+constexpr size_t kArenaBytes = 4 << 20;
+
+// `delay_seed`: of the device's streams; 0: no delays.
+std::unique_ptr<Subject> NewSubject(const std::string& algorithm, Communicator& communicator,
+                                    uint64_t delay_seed = 0) {
+  auto subject = std::make_unique<Subject>();
+  absl::StatusOr<std::unique_ptr<Collective>> collective;
+  if (algorithm == "device_ring") {
+    subject->device = NewSimDevice({.delay_seed = delay_seed});
+    collective = NewDeviceCollective("ring", communicator, kTag, *subject->device);
+  } else {
+    subject->device = NewCpuDevice({});
+    const bool in_place = algorithm == "shared_in_place";
+    if (in_place) subject->arenas.push_back(*SharedMemory::Create(communicator, kArenaBytes));
+    collective =
+        NewCollective(in_place ? "shared" : algorithm, communicator, kTag, subject->arenas);
+  }
+  GYRE_CHECK(collective.ok() && *collective != nullptr);
+  subject->collective = *std::move(collective);
+  return subject;
+}
+
+// Device memory of both devices is the host's.
+class Memory {
+ public:
+  Memory(Subject& subject, size_t bytes)
+      : buffer_(*Buffer::Allocate(*subject.device, MemoryKind::kDevice, bytes)),
+        data_(buffer_.data()) {
+    if (subject.arenas.empty()) return;
+    GYRE_CHECK(bytes <= kArenaBytes);
+    data_ = subject.arenas[0]->own();
+  }
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  Buffer buffer_;
+  std::byte* data_;
+};
+
+absl::Status Operate(Subject& subject, Operation operation, Tensor inout, double* result) {
+  const Claim claim = Claim::Of(subject.operations++, "test");
+  RETURN_IF_ERROR(subject.collective->Start(claim, operation, inout));
+  return DriveToEnd([&] { return subject.collective->Progress(result); });
+}
+
+template <typename T>
+std::vector<std::vector<T>> RandomInputs(int ranks, int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::vector<T>> inputs(ranks, std::vector<T>(count));
+  for (auto& input : inputs) {
+    for (T& x : input) x = T(std::ldexp(static_cast<AccumulateType<T>>(random()), -63) - 1);
+  }
+  return inputs;
+}
+
+template <typename T>
+std::vector<T> Added(const std::vector<T>& a, const std::vector<T>& b) {
+  using A = AccumulateType<T>;
+  std::vector<T> sum(a.size());
+  for (size_t i = 0; i < a.size(); ++i) sum[i] = T(A(a[i]) + A(b[i]));
+  return sum;
+}
+
+// The sum over ranks in the order that the algorithm documents.
+template <typename T>
+std::vector<T> Expected(const std::string& algorithm, std::vector<std::vector<T>> inputs) {
+  using A = AccumulateType<T>;
+  const int ranks = static_cast<int>(inputs.size());
+  const int64_t count = static_cast<int64_t>(inputs[0].size());
+  if (algorithm.ends_with("doubling")) {
+    // What rank counts beyond a power of two hand over is added first; then neighbours, or those
+    // that are farthest apart.
+    const size_t whole = std::bit_floor(inputs.size());
+    for (size_t i = whole; i < inputs.size(); ++i) {
+      inputs[i - whole] = Added(inputs[i - whole], inputs[i]);
+    }
+    inputs.resize(whole);
+    for (size_t half; (half = inputs.size() / 2) > 0; inputs.resize(half)) {
+      for (size_t k = 0; k < half; ++k) {
+        inputs[k] = algorithm == "recursive_doubling" ? Added(inputs[2 * k], inputs[2 * k + 1])
+                                                      : Added(inputs[k], inputs[k + half]);
+      }
+    }
+    return inputs[0];
+  }
+  std::vector<T> sum(count);
+  for (int part = 0; part < ranks; ++part) {
+    // Part by part, from the rank after its owner; the others: in rank order, rounded once.
+    const ElementRange range = EqualPart(count, ranks, part);
+    const bool ring = algorithm == "ring" || algorithm == "device_ring";
+    const int first = ring ? (part + 1) % ranks : 0;
+    for (int64_t i = range.begin; i < range.end; ++i) {
+      A total = A(inputs[first][i]);
+      for (int k = 1; k < ranks; ++k) {
+        total += A(inputs[(first + k) % ranks][i]);
+        if (ring) total = A(T(total));
+      }
+      sum[i] = T(total);
+    }
+  }
+  return sum;
+}
+
+template <typename T>
+struct Outcome {
+  std::vector<std::vector<T>> sums;  // by rank
+  std::vector<double> results;
+  std::vector<size_t> bytes_sent;
+};
+
+// `delay_seed`: of messages and devices; 0: no delays.
+template <typename T>
+Outcome<T> Reduce(const std::string& algorithm, const std::vector<std::vector<T>>& inputs,
+                  uint64_t delay_seed = 0) {
+  constexpr int64_t kGuard = 16;
+  const T guard_value = T(-7.25f);
+  const int ranks = static_cast<int>(inputs.size());
+  Outcome<T> outcome{inputs, std::vector<double>(ranks), std::vector<size_t>(ranks)};
+  RunRanks(ranks, [&](Communicator& transport) {
+    DelayingCommunicator delaying(transport, delay_seed);
+    CheckingCommunicator checking(delay_seed == 0 ? transport
+                                                  : static_cast<Communicator&>(delaying));
+    CountingCommunicator communicator(checking);
+    const int rank = communicator.rank();
+    const int64_t count = static_cast<int64_t>(inputs[rank].size());
+    const auto subject = NewSubject(algorithm, communicator, delay_seed);
+    const size_t before = communicator.bytes_sent();
+    const Memory holder(*subject, (count + 2 * kGuard) * sizeof(T));
+    T* const memory = holder.as<T>();
+    T* const data = memory + kGuard;
+    std::fill(memory, data + count + kGuard, guard_value);
+    std::copy(inputs[rank].begin(), inputs[rank].end(), data);
+    const absl::Status status = Operate(*subject, Operation::kAllreduce,
+                                        {data, {count}, kDTypeOf<T>}, &outcome.results[rank]);
+    ASSERT_TRUE(status.ok()) << status;
+    outcome.sums[rank].assign(data, data + count);
+    outcome.bytes_sent[rank] = communicator.bytes_sent() - before;
+    for (int64_t i = 0; i < kGuard; ++i) {
+      ASSERT_EQ(memory[i], guard_value);
+      ASSERT_EQ(data[count + i], guard_value);
+    }
+  });
+  return outcome;
+}
+
+template <typename T>
+bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+template <typename T>
+void ExpectSums(const std::string& algorithm, int ranks, int64_t count, uint64_t delay_seed) {
+  SCOPED_TRACE(algorithm + ", " + std::to_string(ranks) + " ranks, " + std::to_string(count) +
+               " elements of " + std::to_string(sizeof(T)) + " bytes");
+  const auto inputs = RandomInputs<T>(ranks, count, 17 * ranks + count);
+  const std::vector<T> expected = Expected(algorithm, inputs);
+  long double exact_squares = 0;
+  for (const T x : expected) exact_squares += static_cast<long double>(x) * x;
+  const double squares = static_cast<double>(exact_squares);
+
+  const Outcome<T> outcome = Reduce(algorithm, inputs, delay_seed);
+  for (int rank = 0; rank < ranks; ++rank) {
+    EXPECT_TRUE(SameBits(outcome.sums[rank], expected)) << "rank " << rank;
+    EXPECT_NEAR(outcome.results[rank], squares, 1e-12 * squares);
+    EXPECT_EQ(outcome.results[rank], outcome.results[0]);
+  }
+
+  // No order of n - 1 additions strays further from the exact sum.
+  constexpr double kEpsilon = sizeof(T) == 8 ? 0x1p-52 : sizeof(T) == 4 ? 0x1p-23 : 0x1p-7;
+  for (int64_t i = 0; i < count; i += 1 + count / 1000) {
+    long double exact = 0, magnitude = 0;
+    for (const auto& input : inputs) {
+      exact += input[i];
+      magnitude += std::abs(static_cast<double>(input[i]));
+    }
+    EXPECT_LE(std::abs(expected[i] - exact), ranks * kEpsilon * magnitude);
+  }
+
+  const double bytes = static_cast<double>(count) * sizeof(T);
+  const auto& sent = outcome.bytes_sent;
+  const bool even = algorithm == "ring" || algorithm == "device_ring" || algorithm == "direct";
+  const double measured =
+      even ? static_cast<double>(std::accumulate(sent.begin(), sent.end(), size_t{0})) / ranks
+           : static_cast<double>(*std::max_element(sent.begin(), sent.end()));
+  const std::string name = algorithm.substr(algorithm.starts_with("device_") ? 7 : 0);
+  if (algorithm == "halving_doubling") return;  // parts differ by an element a round
+  EXPECT_NEAR(AllreduceBytesSent(name == "shared_in_place" ? "shared" : name, bytes, ranks),
+              measured, 1e-9 * measured);
+}
+
+class AllreduceTest : public testing::TestWithParam<std::tuple<std::string, int>> {
+ protected:
+  const std::string algorithm_ = std::get<0>(GetParam());
+  const int ranks_ = std::get<1>(GetParam());
+};
+
+TEST_P(AllreduceTest, SumsEveryLength) {
+  for (const int64_t count : {0, 1, ranks_ - 1, ranks_, ranks_ + 1, 37, 1001, 65536}) {
+    ExpectSums<float>(algorithm_, ranks_, count, 0);
+    ExpectSums<double>(algorithm_, ranks_, count, 0);
+    ExpectSums<Half>(algorithm_, ranks_, count, 0);
+    ExpectSums<BFloat16>(algorithm_, ranks_, count, 0);
+  }
+}
+
+// Several segments of 32768 F32 in each rank's part; the last one of some one element shorter, or
+// empty.
+TEST_P(AllreduceTest, SumsManySegments) {
+  for (const int64_t count : {ranks_ * 32768 + 1, ranks_ * 80'000 - 3}) {
+    ExpectSums<float>(algorithm_, ranks_, count, 0);
+  }
+  ExpectSums<double>(algorithm_, ranks_, ranks_ * 40'001 + 1, 0);
+  ExpectSums<Half>(algorithm_, ranks_, ranks_ * 66'000 + 1, 0);
+  // Those of a device have 131072 F64.
+  if (algorithm_ == "device_ring" && ranks_ <= 3) {
+    ExpectSums<double>(algorithm_, ranks_, ranks_ * 131'072 * 5 + 1, 0);
+  }
+}
+
+TEST_P(AllreduceTest, DelaysChangeNoBits) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    ExpectSums<float>(algorithm_, ranks_, 5 * seed, seed);
+    ExpectSums<float>(algorithm_, ranks_, ranks_ * 33'000 + static_cast<int64_t>(seed), seed);
+  }
+}
+
+// Sums a tensor whose result is known: element i is i * ranks + the sum of the ranks' numbers.
+template <typename T>
+void ExpectKnownSum(Subject& subject, const Communicator& communicator, int64_t count) {
+  const int ranks = communicator.size();
+  const Memory memory(subject, count * sizeof(T));
+  T* const data = memory.as<T>();
+  for (int64_t i = 0; i < count; ++i) data[i] = static_cast<T>(i + communicator.rank());
+  double result = 0;
+  ASSERT_TRUE(Operate(subject, Operation::kAllreduce, {data, {count}, kDTypeOf<T>}, &result).ok());
+  double squares = 0;
+  const T ranks_summed = static_cast<T>(ranks * (ranks - 1) / 2);
+  for (int64_t i = 0; i < count; ++i) {
+    ASSERT_EQ(data[i], static_cast<T>(i * ranks) + ranks_summed);
+    squares += double{data[i]} * data[i];
+  }
+  EXPECT_NEAR(result, squares, 1e-10 * squares);
+}
+
+// One object, operations of changing length and dtype, ranks not in step.
+TEST_P(AllreduceTest, OneObjectServesManyOperations) {
+  RunRanks(ranks_, [&](Communicator& transport) {
+    DelayingCommunicator communicator(transport, 5);
+    const auto subject = NewSubject(algorithm_, communicator, 5);
+    std::mt19937 lengths(3);  // the same on every rank
+    for (int operation = 0; operation < 24; ++operation) {
+      const int64_t count = operation % 8 == 0 ? lengths() % 100'000 : lengths() % 100;
+      ExpectKnownSum<float>(*subject, communicator, count);
+      ExpectKnownSum<double>(*subject, communicator, count / 2);
+    }
+  });
+}
+
+// An odd F32 chunk sizes the staging first; the F64 after it must still be aligned (seen by UBSan).
+TEST_P(AllreduceTest, StagingFitsAWiderType) {
+  RunRanks(ranks_, [&](Communicator& communicator) {
+    const auto subject = NewSubject(algorithm_, communicator);
+    ExpectKnownSum<float>(*subject, communicator, ranks_ * 75);
+    ExpectKnownSum<double>(*subject, communicator, ranks_ * 7);
+  });
+}
+
+TEST_P(AllreduceTest, FindsWhatIsNotFinite) {
+  std::mt19937_64 random(11);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {kNan, kInfinity, -kInfinity}) {
+    for (const int64_t count : {1, 37, 40'000}) {
+      auto inputs = RandomInputs<float>(ranks_, count, 1);
+      inputs[random() % ranks_][random() % count] = bad;
+      const Outcome<float> outcome = Reduce(algorithm_, inputs);
+      for (int rank = 0; rank < ranks_; ++rank) {
+        EXPECT_FALSE(std::isfinite(outcome.results[rank]));
+        EXPECT_TRUE(SameBits(outcome.sums[rank], outcome.sums[0]));
+      }
+    }
+  }
+}
+
+TEST_P(AllreduceTest, LargeIsNotInfinite) {
+  const std::vector<std::vector<double>> large(ranks_, std::vector<double>(9, 1e200));
+  for (const double result : Reduce(algorithm_, large).results) EXPECT_TRUE(std::isinf(result));
+  // The sum overflows, though no rank's own values do.
+  const std::vector<std::vector<float>> larger(ranks_, std::vector<float>(9, 3e38f));
+  for (const double result : Reduce(algorithm_, larger).results) {
+    EXPECT_EQ(std::isfinite(result), ranks_ == 1);
+  }
+}
+
+// Reduce-scatter leaves each rank its part of the sum, allgather then gives all of it to all.
+TEST_P(AllreduceTest, HalvesMakeTheWhole) {
+  if (algorithm_ == "naive" || algorithm_.ends_with("doubling")) {
+    GTEST_SKIP() << "sums whole tensors only";
+  }
+  for (const int64_t count : {0, 1, ranks_ - 1, 37, 5000, ranks_ * 90'000 - 1}) {
+    const auto inputs = RandomInputs<float>(ranks_, count, count);
+    const std::vector<float> expected = Expected(algorithm_, inputs);
+    RunRanks(ranks_, [&](Communicator& transport) {
+      DelayingCommunicator communicator(transport, count % 7);
+      const auto subject = NewSubject(algorithm_, communicator);
+      const Memory memory(*subject, count * sizeof(float));
+      float* const data = memory.as<float>();
+      const int rank = communicator.rank();
+      std::copy(inputs[rank].begin(), inputs[rank].end(), data);
+      const Tensor tensor{data, {count}, DType::kF32};
+      double squares = 0;
+      ASSERT_TRUE(Operate(*subject, Operation::kReduceScatter, tensor, &squares).ok());
+      const ElementRange part = EqualPart(count, ranks_, rank);
+      double exact = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        if (i < part.begin || i >= part.end) {
+          data[i] = -1;
+          continue;
+        }
+        ASSERT_EQ(data[i], expected[i]) << i;
+        exact += double{data[i]} * data[i];
+      }
+      EXPECT_NEAR(squares, exact, 1e-12 * exact);
+      ASSERT_TRUE(Operate(*subject, Operation::kAllgather, tensor, &squares).ok());
+      EXPECT_TRUE(SameBits(std::vector<float>(data, data + count), expected));
+    });
+  }
+}
+
+// A sanitizer sees all it can with three ranks.
+const auto kRankCounts =
+    testing::ValuesIn(kSanitized ? std::vector{1, 3} : std::vector{1, 2, 3, 5, 8});
+
+INSTANTIATE_TEST_SUITE_P(
+    All, AllreduceTest,
+    testing::Combine(testing::Values("ring", "direct", "halving_doubling", "recursive_doubling",
+                                     "shared", "shared_in_place", "naive", "device_ring"),
+                     kRankCounts),
+    [](const auto& info) {
+      return std::get<0>(info.param) + "_" + std::to_string(std::get<1>(info.param));
+    });
+
+// The error of halves on the wire does not grow with the ranks where each is rounded once.
+TEST(WireError, DoesNotGrowWithTheRanks) {
+  for (const int ranks : {2, 8}) {
+    const auto inputs = RandomInputs<float>(ranks, 4096, 1);
+    const auto error = [&]<typename T>(T) {
+      std::vector<std::vector<T>> narrow(ranks);
+      for (int r = 0; r < ranks; ++r) {
+        for (const float x : inputs[r]) narrow[r].push_back(T(x));
+      }
+      const std::vector<T> sum = Reduce("direct", narrow).sums[0];
+      double difference = 0, squares = 0;
+      for (size_t i = 0; i < sum.size(); ++i) {
+        double exact = 0;
+        for (const auto& input : inputs) exact += input[i];
+        difference += (sum[i] - exact) * (sum[i] - exact);
+        squares += exact * exact;
+      }
+      return std::sqrt(difference / squares);
+    };
+    EXPECT_LE(error(Half()), 3.5e-4) << ranks;
+    EXPECT_LE(error(BFloat16()), 2.8e-3) << ranks;
+  }
+}
+
+TEST(NewCollective, RefusesIntegers) {
+  auto communicators = NewThreadCommunicators(1, kPatienceMs);
+  int64_t data = 1;
+  for (const std::string_view algorithm : AllreduceNames()) {
+    const auto subject = NewSubject(std::string(algorithm), *communicators[0]);
+    double result = 0;
+    EXPECT_EQ(Operate(*subject, Operation::kAllreduce, {&data, {1}, DType::kI64}, &result).code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+// Ranks that mean different things: an error with both labels, on all ranks, by any algorithm.
+TEST(Claims, MismatchIsAnErrorOnAllRanks) {
+  for (const std::string_view name : AllreduceNames()) {
+    const std::string algorithm(name);
+    for (const int ranks : {2, 3, 5}) {
+      std::barrier made(ranks);  // before one tells the others of its fault
+      RunRanks(ranks, [&](Communicator& communicator) {
+        const auto subject = NewSubject(algorithm, communicator);
+        made.arrive_and_wait();
+        const bool odd = communicator.rank() == ranks - 1;
+        std::vector<float> data(odd ? 100'000 : 99'000, 1.0f);
+        const Tensor tensor{data.data(), {static_cast<int64_t>(data.size())}, DType::kF32};
+        absl::Status status = subject->collective->Start(Claim::Of(7, odd ? "much" : "little"),
+                                                         Operation::kAllreduce, tensor);
+        double result = 0;
+        if (status.ok()) {
+          status = DriveToEnd([&] { return subject->collective->Progress(&result); });
+        }
+        EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << algorithm << status;
+        EXPECT_NE(
+            status.message().find("is at little, rank " + std::to_string(ranks - 1) + " at much"),
+            absl::string_view::npos)
+            << status;
+        subject->collective->Abandon();
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,435 @@
+// The process group, its ranks being threads: order, events, mismatches, aborts.
+
+#include "distributed/process_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/runtime/device/buffer.h"
+#include "tests/distributed/rank_threads.h"
+
+namespace gyre {
+namespace {
+
+using testing::HasSubstr;
+
+class FakeEvent final : public Event {
+ public:
+  absl::StatusOr<bool> Done() const override {
+    polled_ = true;
+    if (failed_) return absl::DataLossError("kernel fault");
+    return done_.load();
+  }
+  absl::Status Synchronize() const override { return absl::UnimplementedError("only polled"); }
+  void Set() { done_ = true; }
+  void Fail() { failed_ = true; }
+  void WaitUntilPolled() const {
+    while (!polled_) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<bool> done_ = false, failed_ = false;
+  mutable std::atomic<bool> polled_ = false;
+};
+
+// Each rank has a thread of its own besides its group's.
+void RunRanksOn(const std::string& algorithm, int ranks, int64_t timeout_ms,
+                const std::function<void(ProcessGroup&)>& body) {
+  auto communicators = NewThreadCommunicators(ranks, timeout_ms);
+  std::vector<std::thread> threads;
+  for (auto& communicator : communicators) {
+    threads.emplace_back([&] {
+      auto group = ProcessGroup::Start(
+          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+            return std::move(communicator);
+          },
+          algorithm);
+      ASSERT_TRUE(group.ok()) << group.status();
+      body(**group);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+Tensor View(std::vector<float>& data) {
+  return {data.data(), {static_cast<int64_t>(data.size())}, DType::kF32};
+}
+
+TEST(ProcessGroup, SumsInOrderOfSubmission) {
+  for (const char* algorithm : {"ring", "naive"}) {
+    for (const int ranks : {1, 2, 3, 5}) {
+      RunRanksOn(algorithm, ranks, kPatienceMs, [&](ProcessGroup& group) {
+        EXPECT_EQ(group.size(), ranks);
+        constexpr int kBuckets = 20;
+        std::vector<std::vector<float>> buckets;
+        for (int i = 0; i < kBuckets; ++i) {
+          buckets.emplace_back(i * 97, static_cast<float>(group.rank() + 1));
+        }
+        std::vector<ProcessGroup::Ticket> tickets;
+        for (int i = 0; i < kBuckets; ++i) {
+          tickets.push_back(group.Submit("bucket " + std::to_string(i), View(buckets[i]), nullptr));
+        }
+        const float sum = static_cast<float>(ranks * (ranks + 1) / 2);
+        for (int i = kBuckets - 1; i >= 0; --i) {
+          auto result = group.Wait(tickets[i]);
+          ASSERT_TRUE(result.ok()) << result.status();
+          EXPECT_EQ(*result, double{sum} * sum * i * 97);
+          EXPECT_EQ(buckets[i], std::vector<float>(i * 97, sum));
+        }
+      });
+    }
+  }
+}
+
+TEST(ProcessGroup, WaitsForTheEvent) {
+  RunRanksOn("ring", 3, kPatienceMs, [](ProcessGroup& group) {
+    for (int round = 0; round < 30; ++round) {
+      std::vector<float> data(1000, -1e9f);
+      FakeEvent ready;
+      const auto ticket = group.Submit("late", View(data), &ready);
+      EXPECT_EQ(*group.Done(ticket), false);
+      for (float& x : data) x = static_cast<float>(group.rank());
+      ready.Set();
+      ASSERT_TRUE(group.Wait(ticket).ok());
+      EXPECT_EQ(data, std::vector<float>(1000, 3.0f));
+    }
+  });
+}
+
+TEST(ProcessGroup, SumsNothing) {
+  RunRanksOn("ring", 3, kPatienceMs, [](ProcessGroup& group) {
+    std::vector<float> some(1);
+    // A null pointer is as good as any other for no elements.
+    const Tensor empty{group.rank() == 1 ? nullptr : some.data(), {0}, DType::kF32};
+    EXPECT_TRUE(group.Sum("nothing", empty).ok());
+    EXPECT_TRUE(group.Sum("something", View(some)).ok());
+  });
+}
+
+TEST(ProcessGroup, MismatchIsAnErrorOnAllRanks) {
+  struct Case {
+    const char* label;
+    int64_t elements;
+    DType dtype;
+    const char* shown;
+  };
+  const Case usual = {"conv1", 100'000, DType::kF32, "sum of 100000 F32 \"conv1\""};
+  for (const Case& other : {Case{"conv2", 100'000, DType::kF32, "sum of 100000 F32 \"conv2\""},
+                            Case{"conv1", 99'999, DType::kF32, "sum of 99999 F32 \"conv1\""},
+                            Case{"conv1", 100'000, DType::kF64, "sum of 100000 F64 \"conv1\""}}) {
+    for (const int ranks : {2, 3, 5}) {
+      for (const int odd : {0, ranks - 1}) {
+        RunRanksOn("ring", ranks, kPatienceMs, [&](ProcessGroup& group) {
+          std::vector<double> memory(100'000);
+          const Case& mine = group.rank() == odd ? other : usual;
+          const absl::Status status =
+              group.Sum(mine.label, {memory.data(), {mine.elements}, mine.dtype});
+          EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+          EXPECT_THAT(std::string(status.message()), HasSubstr(usual.shown));
+          EXPECT_THAT(std::string(status.message()), HasSubstr(other.shown));
+          EXPECT_EQ(group.Barrier(), status);
+        });
+      }
+    }
+  }
+}
+
+TEST(ProcessGroup, OtherOperationIsAnErrorOnAllRanks) {
+  RunRanksOn("ring", 2, kPatienceMs, [&](ProcessGroup& group) {
+    std::vector<float> data(10);
+    const absl::Status status = group.rank() == 0 ? group.Barrier() : group.Sum("fc", View(data));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("rank 0 is at a barrier, rank 1 at sum of 10 F32 \"fc\""));
+  });
+}
+
+TEST(ProcessGroup, CheckEqualNamesTheFirstThatDiffers) {
+  RunRanksOn("ring", 5, kPatienceMs, [&](ProcessGroup& group) {
+    const std::string large(100'000, 'p');
+    EXPECT_TRUE(group.CheckEqual("plan", large).ok());
+    const absl::Status status =
+        group.CheckEqual("plan", group.rank() < 3 ? large : large + std::to_string(group.rank()));
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("rank 3 is the first whose plan differs from rank 0's"));
+  });
+}
+
+TEST(ProcessGroup, AfterAnErrorEveryTicketHasIt) {
+  RunRanksOn("ring", 2, kPatienceMs, [&](ProcessGroup& group) {
+    std::vector<float> first(100, 1.0f), second(100, 1.0f), third(100, 1.0f);
+    FakeEvent failing, never;
+    EXPECT_TRUE(group.Sum("first", View(first)).ok());
+    const auto bad = group.Submit("second", View(second), &failing);
+    const auto later = group.Submit("third", View(third), &never);
+    failing.Fail();
+    const absl::Status status = group.Wait(bad).status();
+    EXPECT_EQ(status, absl::DataLossError("sum of 100 F32 \"second\": kernel fault"));
+    EXPECT_EQ(group.Wait(later).status(), status);
+    EXPECT_EQ(group.Done(later).status(), status);
+    EXPECT_EQ(group.Barrier(), status);
+    EXPECT_EQ(third, std::vector<float>(100, 1.0f));
+    // ... and the destructor does not wait for the event that never comes.
+  });
+}
+
+// What a rank's last message waits for must not be its next operation: it may have none.
+TEST(ProcessGroup, AnIdleRankLetsGoOfWhatItHasSent) {
+  const auto transports = NewThreadCommunicators(3, 2000);
+  std::atomic<int> done = 0;
+  std::vector<std::thread> ranks;
+  for (const auto& transport : transports) {
+    ranks.emplace_back([&] {
+      auto group = ProcessGroup::Start(
+          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+            return std::make_unique<BufferingCommunicator>(*transport);
+          },
+          "naive");
+      ASSERT_TRUE(group.ok());
+      std::vector<float> data(10, 1);
+      EXPECT_TRUE((*group)->Sum("fc", View(data)).ok());
+      ++done;
+      while (done < 3) std::this_thread::yield();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(ProcessGroup, LeaderMayWorkLongerThanSilenceMayLast) {
+  constexpr int64_t kSilenceMs = 2000;
+  std::atomic<int> worked = 0;
+  const auto work = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * kSilenceMs));
+    ++worked;
+    return absl::OkStatus();
+  };
+  RunRanksOn("ring", 3, kSilenceMs, [&](ProcessGroup& group) {
+    EXPECT_TRUE(group.LeaderDoes("long work", work).ok());
+    EXPECT_EQ(worked, 1);
+    EXPECT_TRUE(group.Barrier().ok());
+  });
+}
+
+TEST(ProcessGroup, LeadersErrorIsItsOwn) {
+  RunRanksOn("ring", 3, kPatienceMs, [](ProcessGroup& group) {
+    const absl::Status full = absl::ResourceExhaustedError("disk full");
+    EXPECT_EQ(group.LeaderDoes("work", [&] { return full; }),
+              group.rank() == 0 ? full : absl::OkStatus());
+  });
+}
+
+TEST(ProcessGroup, HangingStartAndEndAreErrors) {
+  // The library that blocks for ever in one of the two.
+  struct Hanging final : WrappedCommunicator {
+    Hanging(Communicator& inner, std::future<void> end)
+        : WrappedCommunicator(inner), end_(std::move(end)) {}
+    ~Hanging() override { end_.wait(); }
+    std::future<void> end_;
+  };
+  // Outlive the threads that are left behind.
+  static auto* const inner = new auto(NewThreadCommunicators(1, kPatienceMs));
+  static auto* const never = new std::promise<void>[2];
+  const auto start = [] { return std::make_unique<Hanging>(*(*inner)[0], never[0].get_future()); };
+  auto group = ProcessGroup::Start(start, "ring", /*meeting_timeout_ms=*/50);
+  ASSERT_TRUE(group.ok());
+  const std::string end((*group)->Stop().message());
+  EXPECT_THAT(end, testing::StartsWith("MPI_Finalize has not returned on host "));
+  EXPECT_THAT(end, testing::EndsWith(" for 50 ms: another rank has not come to its end"));
+
+  const auto hang = []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    never[1].get_future().wait();
+    return absl::InternalError("never");
+  };
+  const absl::Status status = ProcessGroup::Start(hang, "ring", 50).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("MPI_Init has not returned on host "));
+}
+
+TEST(ProcessGroup, SilentRankIsNamed) {
+  std::atomic<int> waiting = 2;
+  RunRanksOn("ring", 3, 50, [&](ProcessGroup& group) {
+    std::vector<float> data(10);
+    if (group.rank() == 1) {
+      while (waiting > 0) std::this_thread::yield();
+      return;
+    }
+    const absl::Status status = group.Sum("fc", View(data));
+    --waiting;
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("has been silent for 50 ms"));
+    if (group.rank() == 2) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1"));
+    }
+  });
+}
+
+TEST(ProcessGroup, AbortEndsARankThatWaits) {
+  const absl::Status reason = absl::ResourceExhaustedError("out of paper");
+  for (const bool waits_for_event : {false, true}) {
+    RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
+      std::vector<float> data(10);
+      FakeEvent never;
+      const bool aborts = group.rank() == 1;
+      // Rank 1 keeps the others waiting, or has them wait for an event, and aborts from a thread of
+      // its own.
+      if (aborts && !waits_for_event) {
+        std::thread([&] { group.Abort(reason); }).join();
+        EXPECT_EQ(group.Barrier(), reason);
+        return;
+      }
+      const auto ticket = group.Submit("fc", View(data), aborts ? &never : nullptr);
+      if (aborts) {
+        never.WaitUntilPolled();
+        std::thread([&] { group.Abort(reason); }).join();
+      }
+      const absl::Status status = group.Wait(ticket).status();
+      EXPECT_EQ(status.code(), reason.code());
+      EXPECT_THAT(std::string(status.message()), HasSubstr("out of paper"));
+    });
+  }
+}
+
+// Gradients in device memory, made on a stream that is late, and metrics on the host between them.
+TEST(ProcessGroup, SumsDeviceMemoryBesideTheHosts) {
+  const auto cpu = [](int) { return NewCpuDevice({}); };
+  const auto sim = [](int rank) { return NewSimDevice({.delay_seed = 7 + uint64_t(rank)}); };
+  for (const std::function<std::unique_ptr<Device>(int)>& make : {std::function(cpu), {sim}}) {
+    for (const int ranks : {1, 2, 3}) {
+      std::vector<std::unique_ptr<Device>> devices;  // outlive the communication threads
+      for (int rank = 0; rank < ranks; ++rank) devices.push_back(make(rank));
+      RunRanksOn("ring", ranks, kPatienceMs, [&](ProcessGroup& group) {
+        Device& device = *devices[group.rank()];
+        EXPECT_FALSE(group.sums_device_memory());
+        ASSERT_TRUE(group.UseDevice(device).ok());
+        ASSERT_TRUE(group.sums_device_memory());
+        auto stream = *device.NewStream();
+        auto made = *device.NewEvent();
+        for (int64_t count : {0, 1, 1000, 20'000}) {
+          const Buffer memory =
+              *Buffer::Allocate(device, MemoryKind::kDevice, count * sizeof(float));
+          const std::vector<float> mine(count, static_cast<float>(group.rank() + 1));
+          ASSERT_TRUE(stream->Copy(memory.data(), mine.data(), memory.bytes()).ok());
+          ASSERT_TRUE(stream->Record(*made).ok());
+          const auto ticket = group.Submit("bucket", {memory.data(), {count}, DType::kF32},
+                                           made.get(), MemoryKind::kDevice);
+          std::vector<float> metrics = {1};
+          EXPECT_TRUE(group.Sum("metrics", View(metrics)).ok());
+          EXPECT_EQ(metrics[0], ranks);
+          const auto result = group.Wait(ticket);
+          ASSERT_TRUE(result.ok()) << result.status();
+          const float sum = static_cast<float>(ranks * (ranks + 1) / 2);
+          EXPECT_EQ(*result, double{sum} * sum * static_cast<double>(count));
+          std::vector<float> summed(count);
+          ASSERT_TRUE(stream->Copy(summed.data(), memory.data(), memory.bytes()).ok());
+          ASSERT_TRUE(stream->Synchronize().ok());
+          EXPECT_EQ(summed, std::vector<float>(count, sum));
+        }
+      });
+    }
+  }
+}
+
+TEST(ProcessGroup, LeavesDeviceMemoryToItsCaller) {
+  const auto device = NewSimDevice({});
+  RunRanksOn("naive", 1, kPatienceMs, [&](ProcessGroup& group) {
+    EXPECT_TRUE(group.UseDevice(*device).ok());
+    EXPECT_FALSE(group.sums_device_memory());
+  });
+}
+
+TEST(ProcessGroup, OtherDeviceIsAnErrorOnAllRanks) {
+  RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
+    const auto device = group.rank() == 2 ? NewSimDevice({}) : NewCpuDevice({});
+    EXPECT_THAT(std::string(group.UseDevice(*device).message()),
+                HasSubstr("is at the use of device cpu, rank 2 at the use of device sim"));
+    EXPECT_FALSE(group.sums_device_memory());
+  });
+  RunRanksOn("nccl", 2, kPatienceMs, [&](ProcessGroup& group) {
+    const auto device = NewCpuDevice({});
+    EXPECT_EQ(group.UseDevice(*device).code(), absl::StatusCode::kInvalidArgument);
+  });
+}
+
+// A rank goes away in the middle of sums in device memory; what the others then free must not be
+// worked on any more (seen by ASan).
+TEST(ProcessGroup, AfterAnAbortDeviceMemoryIsFree) {
+  const absl::Status reason = absl::ResourceExhaustedError("out of paper");
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int rank = 0; rank < 3; ++rank) {
+      devices.push_back(NewSimDevice({.copy_bytes_per_s = 1e9, .delay_seed = seed}));
+    }
+    RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
+      Device& device = *devices[group.rank()];
+      ASSERT_TRUE(group.UseDevice(device).ok());
+      constexpr int64_t kCount = 1'000'000;
+      const Buffer memory = *Buffer::Allocate(device, MemoryKind::kDevice, kCount * sizeof(float));
+      std::memset(memory.data(), 0, memory.bytes());
+      ProcessGroup::Ticket ticket = 0;
+      for (int i = 0; i < 50; ++i) {
+        ticket = group.Submit("bucket", {memory.data(), {kCount}, DType::kF32}, nullptr,
+                              MemoryKind::kDevice);
+        if (i == 0 && group.rank() == 1) {
+          ASSERT_TRUE(group.Wait(ticket).ok());
+        }
+      }
+      if (group.rank() == 1) group.Abort(reason);
+      EXPECT_EQ(group.Wait(ticket).status().code(), reason.code());
+    });
+  }
+}
+
+TEST(ProcessGroup, StartReportsErrors) {
+  const auto failing = []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    return absl::UnavailableError("no network");
+  };
+  EXPECT_EQ(ProcessGroup::Start(failing, "ring").status(), absl::UnavailableError("no network"));
+  const auto alone = []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    return std::move(NewThreadCommunicators(1, kPatienceMs)[0]);
+  };
+  EXPECT_EQ(ProcessGroup::Start(alone, "best").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Ranks out of step, every operation finished by the destructor.
+TEST(ProcessGroup, DestructorFinishesWhatWasSubmitted) {
+  constexpr int kBuckets = 9;
+  const std::vector<std::vector<float>> ones(kBuckets, std::vector<float>(5000, 1.0f));
+  std::vector data(3, ones);
+  RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
+    for (std::vector<float>& bucket : data[group.rank()]) {
+      group.Submit("bucket", View(bucket), nullptr);
+    }
+  });
+  for (const auto& rank : data) {
+    for (const auto& bucket : rank) EXPECT_EQ(bucket, std::vector<float>(5000, 3.0f));
+  }
+}
+
+// Operations overtake one that waits for its memory, and the urgent are driven first.
+TEST(ProcessGroup, OneThatWaitsHoldsUpNoOther) {
+  RunRanksOn("ring", 3, kPatienceMs, [](ProcessGroup& group) {
+    std::vector<float> late(1000, 1.0f), other(1000, 1.0f), metric(1, 1.0f);
+    FakeEvent ready;
+    const auto waiting = group.Submit("late", View(late), &ready);
+    const auto bucket = group.Submit("other", View(other), nullptr);
+    EXPECT_TRUE(group.Sum("metric", View(metric)).ok());
+    EXPECT_TRUE(group.Wait(bucket).ok());
+    EXPECT_EQ(*group.Done(waiting), false);
+    ready.Set();
+    EXPECT_TRUE(group.Wait(waiting).ok());
+    EXPECT_EQ(late, std::vector<float>(1000, 3.0f));
+    EXPECT_EQ(metric[0], 3.0f);
+  });
+}
+
+}  // namespace
+}  // namespace gyre

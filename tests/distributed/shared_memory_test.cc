@@ -1,0 +1,51 @@
+// Memory that the ranks of a host share: who sees whose, and what happens without room.
+
+#include "distributed/transport/shared_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tests/distributed/rank_threads.h"
+
+namespace gyre {
+namespace {
+
+TEST(SharedMemory, RanksOfAHostSeeEachOthers) {
+  const std::vector<int> hosts = {0, 1, 0, 0, 1};
+  RunRanks(NewThreadCommunicators(5, kPatienceMs, hosts), [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    const std::vector<int> ranks = RanksOfHost(communicator);
+    EXPECT_EQ(ranks, hosts[rank] == 0 ? (std::vector<int>{0, 2, 3}) : (std::vector<int>{1, 4}));
+    const auto memory = SharedMemory::Create(communicator, 1000 * (rank + 1));
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const int index = static_cast<int>(i);
+      EXPECT_EQ((*memory)->bytes(index), 1000u * (ranks[i] + 1));
+      EXPECT_EQ((*memory)->of(index) == (*memory)->own(), ranks[i] == rank);
+    }
+    for (size_t i = 0; i < 1000; ++i) ASSERT_EQ((*memory)->own()[i], std::byte{0});
+    ASSERT_TRUE(Barrier(communicator).ok());
+    std::memset((*memory)->own(), rank + 1, 1000 * (rank + 1));
+    ASSERT_TRUE(Barrier(communicator).ok());
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const std::byte* const theirs = (*memory)->of(static_cast<int>(i));
+      EXPECT_EQ(theirs[0], std::byte(ranks[i] + 1));
+      EXPECT_EQ(theirs[1000 * (ranks[i] + 1) - 1], std::byte(ranks[i] + 1));
+    }
+    ASSERT_TRUE(Barrier(communicator).ok());
+  });
+}
+
+TEST(SharedMemory, NoRoomIsAnErrorOnAllRanksOfTheHost) {
+  RunRanks(3, [](Communicator& communicator) {
+    const size_t bytes = communicator.rank() == 1 ? size_t{1} << 60 : 4096;
+    EXPECT_EQ(SharedMemory::Create(communicator, bytes).status().code(),
+              absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(SharedMemory::Create(communicator, 4096).ok());  // and nothing is lost
+  });
+}
+
+}  // namespace
+}  // namespace gyre

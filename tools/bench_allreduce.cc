@@ -1,0 +1,215 @@
+// bench_allreduce: every algorithm's sum over ranks beside MPI_Allreduce, in one run.
+//
+// Under mpirun; each rank drives its operations on the thread that owns MPI.  All sum the same
+// memory, which the ranks of a host share, in place and touched before.
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "distributed/collectives/catalogue.h"
+#include "engine/runtime/check.h"
+#include "tools/command_line.h"
+
+ABSL_FLAG(std::string, algorithms, "ring,direct,halving_doubling,recursive_doubling,shared",
+          "With commas.");
+ABSL_FLAG(std::string, bytes, "16,4096,65536,1048576,4194304,16777216,67108864", "With commas.");
+ABSL_FLAG(std::string, types, "F32", "With commas: F64, F32, F16, BF16.");
+ABSL_FLAG(int, rounds, 15, "Of which each row is the median.");
+ABSL_FLAG(std::string, label, "", "Of this launch, in each row.");
+
+namespace gyre {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kUsage[] =
+    "measures sums over ranks beside MPI_Allreduce.\n\n"
+    "  mpirun -np 2 bench_allreduce --bytes=4096,1048576 --types=F32,BF16\n\n"
+    "Prints a JSON line for each algorithm, type and size: the median over rounds of the time of "
+    "a\n"
+    "sum, the 10th and 90th percentiles, and the time of MPI_Allreduce over this one's, measured "
+    "in\n"
+    "turn (F64 and F32 alone: MPI has no halves).  Sums are checked before they are timed.\n"
+    "Exit codes: 0 done, 1 failed, or a sum is wrong, 2 wrong flags.";
+
+constexpr int64_t kTimeoutMs = 60'000;
+// Sums of a round are as many as fit in this, so that a clock's reading is nothing beside them.
+constexpr double kRoundSeconds = 2e-3;
+
+struct Way {
+  std::string name;
+  std::unique_ptr<Collective> collective;  // null: MPI_Allreduce
+  std::vector<double> seconds;
+};
+
+class Bench {
+ public:
+  static absl::StatusOr<std::unique_ptr<Bench>> Create(const std::vector<std::string>& algorithms,
+                                                       size_t most_bytes) {
+    std::unique_ptr<Bench> bench(new Bench);
+    ASSIGN_OR_RETURN(bench->communicator_, NewMpiCommunicator(kTimeoutMs));
+    Communicator& communicator = *bench->communicator_;
+    ASSIGN_OR_RETURN(bench->arenas_.emplace_back(),
+                     SharedMemory::Create(communicator, std::max<size_t>(most_bytes, 4096)));
+    bench->ways_.emplace_back().name = "MPI_Allreduce";
+    for (const std::string& name : algorithms) {
+      const int tag = kFirstOperationTag + static_cast<int>(bench->ways_.size());
+      Way& way = bench->ways_.emplace_back();
+      way.name = name;
+      ASSIGN_OR_RETURN(way.collective, NewCollective(name, communicator, tag, bench->arenas_));
+    }
+    return bench;
+  }
+
+  absl::Status Measure(DType dtype, size_t bytes, int rounds, const std::string& label) {
+    const auto count = static_cast<int64_t>(bytes / SizeOf(dtype));
+    const Tensor tensor{arenas_[0]->own(), Shape({count}), dtype};
+    double longest = 0;
+    for (Way& way : ways_) {
+      way.seconds.clear();
+      if (!Has(way, dtype)) continue;
+      RETURN_IF_ERROR(Check(way, tensor));
+      ASSIGN_OR_RETURN(const double seconds, Time(way, tensor, 3));
+      longest = std::max(longest, seconds);
+    }
+    // The same number on all ranks.
+    int sums = std::clamp(static_cast<int>(kRoundSeconds / longest), 1, 1000);
+    MPI_Bcast(&sums, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    for (int round = 0; round < rounds; ++round) {
+      for (Way& way : ways_) {
+        if (!Has(way, dtype)) continue;
+        ASSIGN_OR_RETURN(const double seconds, Time(way, tensor, sums));
+        way.seconds.push_back(seconds);
+      }
+    }
+    if (communicator_->rank() == 0) Print(dtype, bytes, label);
+    return absl::OkStatus();
+  }
+
+ private:
+  Bench() = default;
+
+  static bool Has(const Way& way, DType dtype) {
+    return way.collective != nullptr || IsComputeType(dtype);
+  }
+
+  absl::Status Sum(Way& way, Tensor tensor) {
+    if (way.collective == nullptr) {
+      const int code = MPI_Allreduce(MPI_IN_PLACE, tensor.data, static_cast<int>(tensor.elements()),
+                                     tensor.dtype == DType::kF64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM,
+                                     MPI_COMM_WORLD);
+      return code == MPI_SUCCESS ? absl::OkStatus() : absl::InternalError("MPI_Allreduce failed");
+    }
+    RETURN_IF_ERROR(
+        way.collective->Start(Claim::Of(operations_++, "sum"), Operation::kAllreduce, tensor));
+    double squares = 0;
+    for (Advance advance = Advance::kMoved; advance != Advance::kDone;) {
+      ASSIGN_OR_RETURN(advance, way.collective->Progress(&squares));
+    }
+    return absl::OkStatus();
+  }
+
+  // Element i of rank r is (i + r) mod 7: a sum that every type holds exactly.
+  absl::Status Check(Way& way, Tensor tensor) {
+    return VisitReal(tensor.dtype, [&]<typename T>() -> absl::Status {
+      using A = AccumulateType<T>;
+      T* const data = tensor.as<T>();
+      const int ranks = communicator_->size();
+      for (int64_t i = 0; i < tensor.elements(); ++i) {
+        data[i] = T(static_cast<A>((i + communicator_->rank()) % 7));
+      }
+      RETURN_IF_ERROR(Sum(way, tensor));
+      for (int64_t i = 0; i < tensor.elements(); ++i) {
+        int64_t expected = 0;
+        for (int rank = 0; rank < ranks; ++rank) expected += (i + rank) % 7;
+        if (A(data[i]) == static_cast<A>(expected)) continue;
+        return absl::InternalError(
+            absl::StrCat(way.name, ": element ", i, " is ", A(data[i]), ", expected ", expected));
+      }
+      std::fill(data, data + tensor.elements(), T(A(0)));
+      return absl::OkStatus();
+    });
+  }
+
+  absl::StatusOr<double> Time(Way& way, Tensor tensor, int sums) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < sums; ++i) RETURN_IF_ERROR(Sum(way, tensor));
+    return std::chrono::duration<double>(Clock::now() - begin).count() / sums;
+  }
+
+  void Print(DType dtype, size_t bytes, const std::string& label) {
+    const auto quantile = [](std::vector<double>& values, double q) {
+      std::ranges::sort(values);
+      return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+    };
+    for (Way& way : ways_) {
+      if (way.seconds.empty()) continue;
+      const double median = quantile(way.seconds, 0.5);
+      nlohmann::ordered_json row = {{"benchmark", "allreduce"},
+                                    {"algorithm", way.name},
+                                    {"ranks", communicator_->size()},
+                                    {"type", DTypeName(dtype)},
+                                    {"bytes", bytes},
+                                    {"median_us", median * 1e6},
+                                    {"p10_us", quantile(way.seconds, 0.1) * 1e6},
+                                    {"p90_us", quantile(way.seconds, 0.9) * 1e6}};
+      std::vector<double>& peer = ways_[0].seconds;
+      if (!peer.empty()) row["mpi_over_this"] = quantile(peer, 0.5) / median;
+      if (!label.empty()) row["label"] = label;
+      std::printf("%s\n", row.dump().c_str());
+    }
+    std::fflush(stdout);
+  }
+
+  std::unique_ptr<Communicator> communicator_;
+  SharedArenas arenas_;
+  std::vector<Way> ways_;
+  int64_t operations_ = 0;
+};
+
+absl::Status Run() {
+  std::vector<size_t> sizes;
+  for (absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_bytes), ',')) {
+    if (!absl::SimpleAtoi(text, &sizes.emplace_back())) {
+      return absl::InvalidArgumentError(absl::StrCat("--bytes: expected numbers, got ", text));
+    }
+  }
+  std::vector<DType> dtypes;
+  for (absl::string_view name : absl::StrSplit(absl::GetFlag(FLAGS_types), ',')) {
+    for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+      if (std::string(name) == DTypeName(dtype)) dtypes.push_back(dtype);
+    }
+  }
+  ASSIGN_OR_RETURN(const auto bench,
+                   Bench::Create(absl::StrSplit(absl::GetFlag(FLAGS_algorithms), ','),
+                                 *std::ranges::max_element(sizes)));
+  for (const DType dtype : dtypes) {
+    for (const size_t bytes : sizes) {
+      RETURN_IF_ERROR(
+          bench->Measure(dtype, bytes, absl::GetFlag(FLAGS_rounds), absl::GetFlag(FLAGS_label)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  ParseFlags(argc, argv, kUsage);
+  if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return gyre::Main(argc, argv); }
