@@ -6,6 +6,8 @@
 //   / M).
 // Both y and dx are, a channel, linear in x and dy, so that a pass over them has few operations.
 // Sums are F64: the variance is the mean of squares less the square of the mean.
+// Where dx is wanted and there is no ReLU to apply, which might not hand a NaN on, a library may
+// serve that has it for the statistics of one rank.
 // Source: Ioffe & Szegedy 2015, arXiv:1502.03167.  The running variance is the unbiased one, as in
 // other frameworks.
 
@@ -21,7 +23,7 @@ namespace gyre {
 namespace {
 
 constexpr int kX = 0, kY = 1, kScale = 2, kBias = 3, kRunningMean = 4, kRunningVariance = 5,
-              kCoefficients = 6;  // states; in training also:
+              kCoefficients = 6;  // states; of a library its scratch; in training also:
 constexpr int kMean = 7, kInverse = 8, kSums = 9, kGradientSums = 10, kDataGradient = 11;
 
 // sums: [2, C].
@@ -167,9 +169,9 @@ struct ApplyBackward {
   }
 };
 
-class BatchNorm : public Layer {
+class BatchNormLayer : public Layer {
  public:
-  explicit BatchNorm(const BatchNormConfig& config) : config_(config) {}
+  explicit BatchNormLayer(const BatchNormConfig& config) : config_(config) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     RETURN_IF_ERROR(CheckInputs(input, {{"x", input.compute}}));
@@ -194,17 +196,35 @@ class BatchNorm : public Layer {
     } else {
       count_ = static_cast<double>(rows_);
     }
+    RETURN_IF_ERROR(AskLibraries(input));
     return Declare(input, x);
   }
 
   absl::Status Forward(const LayerContext& context) const override {
+    if (library_ != nullptr) return ForwardByLibrary(context);
     return VisitReal(compute_, [&]<typename T>() { return ForwardAs<T>(context); });
   }
   absl::Status Backward(const LayerContext& context) const override {
+    if (library_ != nullptr) return BackwardByLibrary(context);
     return VisitReal(compute_, [&]<typename T>() { return BackwardAs<T>(context); });
   }
 
  private:
+  absl::Status AskLibraries(const InferInput& input) {
+    if (!train_ || config_.synchronised() || relu_ || !NeedsGradient(input, kX)) {
+      return absl::OkStatus();
+    }
+    auto prepared = input.primitives->Prepare(BatchNormSpec{.dtype = compute_,
+                                                            .rows = rows_,
+                                                            .channels = channels_,
+                                                            .epsilon = config_.epsilon(),
+                                                            .momentum = config_.momentum()});
+    if (absl::IsUnimplemented(prepared.status())) return absl::OkStatus();
+    RETURN_IF_ERROR(prepared.status());
+    library_ = *std::move(prepared);
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<LayerSpec> Declare(const InferInput& input, const Shape& x) {
     const DType accumulate = compute_ == DType::kF64 ? DType::kF64 : DType::kF32;
     const Shape per_channel{channels_}, two{2, channels_};
@@ -236,6 +256,11 @@ class BatchNorm : public Layer {
         MakeState("mean", StateKind::kSaved, per_channel, accumulate, both, kRead));
     spec.states.push_back(
         MakeState("inverse_deviation", StateKind::kSaved, per_channel, accumulate, both, kRead));
+    if (library_ != nullptr) {
+      spec.states[kCoefficients] =
+          MakeBytes("scratch", StateKind::kScratch, library_->scratch_bytes(), both, both);
+      return spec;
+    }
     spec.states.push_back(MakeState("sums", StateKind::kStatistic, two, DType::kF64, both, kNone));
     spec.states.push_back(
         MakeState("gradient_sums", StateKind::kStatistic, two, DType::kF64, kNone, both));
@@ -247,6 +272,25 @@ class BatchNorm : public Layer {
       spec.states[kGradientSums].summed_after_backward = 0;
     }
     return spec;
+  }
+
+  absl::Status ForwardByLibrary(const LayerContext& context) const {
+    const std::span<const Tensor> states = context.states;
+    const auto running = [&](int state) {
+      return context.recompute ? nullptr : states[state].data;
+    };
+    return library_->Forward(context.stream, states[kX].data, states[kScale].data,
+                             states[kBias].data, states[kY].data, states[kMean].data,
+                             states[kInverse].data, running(kRunningMean),
+                             running(kRunningVariance), states[kCoefficients].data);
+  }
+
+  absl::Status BackwardByLibrary(const LayerContext& context) const {
+    const std::span<const Tensor> states = context.states, gradients = context.gradients;
+    return library_->Backward(context.stream, states[kX].data, gradients[kY].data,
+                              states[kScale].data, states[kMean].data, states[kInverse].data,
+                              gradients[kX].data, gradients[kScale].data, gradients[kBias].data,
+                              states[kCoefficients].data);
   }
 
   template <typename T>
@@ -340,6 +384,7 @@ class BatchNorm : public Layer {
   }
 
   const BatchNormConfig config_;
+  std::shared_ptr<const BatchNorm> library_;  // null: the kernels here
   DType compute_ = DType::kF32;
   bool train_ = true, relu_ = false;
   double max_ = 0;  // of the ReLU
@@ -359,7 +404,7 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateBatchNorm(const BatchNormConfig& co
     return absl::InvalidArgumentError(
         absl::StrFormat("epsilon: expected more than 0, got %g", config.epsilon()));
   }
-  return std::make_unique<BatchNorm>(config);
+  return std::make_unique<BatchNormLayer>(config);
 }
 
 }  // namespace gyre

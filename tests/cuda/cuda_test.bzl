@@ -15,13 +15,13 @@ def cuda_test(name, srcs, deps = [], **kwargs):
         cuda_test_library(name = name + "_library", srcs = srcs, deps = deps + ["//third_party:gtest"])
         gyre_test(name = name, srcs = [], deps = [name + "_library"], **kwargs)
 
-def stub_library(name, define):
-    """stub_library.cc as the shared object NAME."""
+def stub_library(name, src = "stub_library.cc", **kwargs):
+    """The source as the shared object NAME."""
     if if_cuda([True]):
         cc_binary(
             name = name,
             testonly = True,
-            srcs = ["stub_library.cc"],
+            srcs = [src],
             linkshared = True,
-            local_defines = [define],
+            **kwargs
         )

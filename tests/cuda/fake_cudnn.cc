@@ -54,7 +54,41 @@ constexpr int64_t kMany = 100;
     descriptor, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA, CUDNN_TYPE_FLOAT, 1, 1             \
   }
 
+#define NORM_RULE(pass, name, required)                                                     \
+  {                                                                                         \
+    CUDNN_BACKEND_OPERATION_NORM_##pass##WARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_NORM_##name, \
+        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, required                                       \
+  }
+
 const Rule kRules[] = {
+    {CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_NORM_FWD_MODE,
+     CUDNN_TYPE_NORM_MODE, 1, 1},
+    {CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_NORM_FWD_PHASE,
+     CUDNN_TYPE_NORM_FWD_PHASE, 1, 1},
+    NORM_RULE(FOR, FWD_XDESC, true),
+    NORM_RULE(FOR, FWD_YDESC, true),
+    NORM_RULE(FOR, FWD_SCALE_DESC, true),
+    NORM_RULE(FOR, FWD_BIAS_DESC, true),
+    NORM_RULE(FOR, FWD_MEAN_DESC, true),
+    NORM_RULE(FOR, FWD_INV_VARIANCE_DESC, true),
+    NORM_RULE(FOR, FWD_EPSILON_DESC, true),
+    NORM_RULE(FOR, FWD_EXP_AVG_FACTOR_DESC, false),
+    NORM_RULE(FOR, FWD_INPUT_RUNNING_MEAN_DESC, false),
+    NORM_RULE(FOR, FWD_INPUT_RUNNING_VAR_DESC, false),
+    NORM_RULE(FOR, FWD_OUTPUT_RUNNING_MEAN_DESC, false),
+    NORM_RULE(FOR, FWD_OUTPUT_RUNNING_VAR_DESC, false),
+    {CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_NORM_BWD_MODE,
+     CUDNN_TYPE_NORM_MODE, 1, 1},
+    NORM_RULE(BACK, BWD_XDESC, true),
+    NORM_RULE(BACK, BWD_DYDESC, true),
+    NORM_RULE(BACK, BWD_SCALE_DESC, true),
+    NORM_RULE(BACK, BWD_MEAN_DESC, true),
+    NORM_RULE(BACK, BWD_INV_VARIANCE_DESC, true),
+    NORM_RULE(BACK, BWD_DSCALE_DESC, true),
+    NORM_RULE(BACK, BWD_DBIAS_DESC, true),
+    NORM_RULE(BACK, BWD_DXDESC, true),
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, 1,
+     false},
     {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, 1},
     {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1},
     {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 1, 8},
@@ -355,6 +389,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   std::map<int64_t, void*> pointers;
   const std::string error = fake_cudnn::Bind(*run, *pack, &pointers);
   if (!error.empty()) return Fail(CUDNN_STATUS_BAD_PARAM, error);
+  const auto numbers = fake_cudnn::TakeNumbers(*run, &pointers);
 
   fake->streams.push_back(with->stream);
   fake->runs.push_back(run->engine.index);
@@ -362,12 +397,12 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                               ? nullptr
                               : pack->Value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
   // The plan outlives the work, as Gyre's operations do.
-  const auto execute = [run, workspace, pointers, view = fake->host_view]() mutable {
+  const auto execute = [run, workspace, pointers, numbers, view = fake->host_view]() mutable {
     std::map<int64_t, void*> host;
     for (const auto& [id, pointer] : pointers) host[id] = view(pointer);
     // All that was declared is written to.
     if (workspace != nullptr) std::memset(view(workspace), 0xA5, run->engine.workspace_bytes);
-    fake_cudnn::Run(*run, host);
+    fake_cudnn::Run(*run, host, numbers);
   };
   const int failed =
       fake->Enqueue(with->stream, "cudnnBackendExecute", run->engine.launches, execute);

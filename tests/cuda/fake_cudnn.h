@@ -1,5 +1,5 @@
-// fake_cudnn.h: cuDNN's backend API without a GPU, for convolutions and what is fused to them; see
-// fake_library.h.
+// fake_cudnn.h: cuDNN's backend API without a GPU, for convolutions, what is fused to them, and
+// batch norm; see fake_library.h.
 #pragma once
 
 #include "tests/cuda/fake_library.h"

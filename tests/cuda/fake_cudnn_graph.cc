@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "tests/cuda/fake_cudnn_norm.h"
+
 namespace gyre::fake_cudnn {
 namespace {
 
@@ -15,10 +17,12 @@ std::vector<int64_t> Extents(const Descriptor& tensor) {
   return tensor.Values<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
 }
 
-bool IsVirtual(const Descriptor& tensor) {
-  const auto values = tensor.Values<unsigned char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+bool IsSet(const Descriptor& tensor, int attribute) {
+  const auto values = tensor.Values<unsigned char>(attribute);
   return !values.empty() && values[0] != 0;
 }
+
+bool IsVirtual(const Descriptor& tensor) { return IsSet(tensor, CUDNN_ATTR_TENSOR_IS_VIRTUAL); }
 
 cudnnDataType_t DataTypeOf(const Descriptor& tensor) {
   return tensor.Value<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
@@ -151,24 +155,30 @@ std::string CheckPointwise(const Descriptor& operation) {
   return "";
 }
 
-const Descriptor* ResultOf(const Descriptor& operation) {
-  if (IsPointwise(operation)) return operation.Child(CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
+// The tensors that an operation assigns.
+std::vector<const Descriptor*> ResultsOf(const Descriptor& operation) {
+  if (IsNorm(operation)) return ResultsOfNorm(operation);
+  if (IsPointwise(operation)) {
+    return {operation.Child(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)};
+  }
   const Operands operands = OperandsOf(operation);
   switch (operation.type) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
-      return operands.x;
+      return {operands.x};
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
-      return operands.w;
+      return {operands.w};
     default:
-      return operands.y;
+      return {operands.y};
   }
 }
 
 // The tensors that an operation reads.
 std::vector<const Descriptor*> SourcesOf(const Descriptor& operation) {
+  const auto results = ResultsOf(operation);
   std::vector<const Descriptor*> sources;
   for (const Descriptor* child : operation.AllChildren()) {
-    if (child->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR && child != ResultOf(operation)) {
+    if (child->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR &&
+        std::find(results.begin(), results.end(), child) == results.end()) {
       sources.push_back(child);
     }
   }
@@ -187,9 +197,10 @@ std::string CheckGraph(const Descriptor& graph) {
         return "a virtual tensor is read that no operation before has computed";
       }
     }
-    const Descriptor* const result = ResultOf(*operation);
-    if (!tensors.emplace(Id(*result), result).second) return "two tensors have one id";
-    computed.insert(result);
+    for (const Descriptor* result : ResultsOf(*operation)) {
+      if (!tensors.emplace(Id(*result), result).second) return "two tensors have one id";
+      computed.insert(result);
+    }
   }
   return "";
 }
@@ -254,7 +265,7 @@ void ForEachProduct(const Operands& operands, const F& f) {
 
 Values Convolve(const Descriptor& operation, const std::map<int64_t, Values>& known) {
   const Operands operands = OperandsOf(operation);
-  Values result(static_cast<size_t>(Elements(*ResultOf(operation))));
+  Values result(static_cast<size_t>(Elements(*ResultsOf(operation)[0])));
   const auto values = [&](const Descriptor* tensor) { return known.at(Id(*tensor)).data(); };
   switch (operation.type) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR: {
@@ -318,7 +329,12 @@ std::vector<const Descriptor*> Descriptor::AllChildren() const {
     const bool is_of_convolution =
         attribute >= CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC &&
         attribute <= CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY && bytes.size() == 8;
-    if (is_tensor_of_pointwise || is_of_convolution || attribute == CUDNN_ATTR_OPERATIONGRAPH_OPS ||
+    const bool is_of_norm = (attribute >= CUDNN_ATTR_OPERATION_NORM_FWD_XDESC &&
+                             attribute <= CUDNN_ATTR_OPERATION_NORM_FWD_YDESC) ||
+                            (attribute >= CUDNN_ATTR_OPERATION_NORM_BWD_XDESC &&
+                             attribute <= CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC);
+    if (is_tensor_of_pointwise || is_of_convolution || is_of_norm ||
+        attribute == CUDNN_ATTR_OPERATIONGRAPH_OPS ||
         attribute == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH ||
         attribute == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) {
       for (const Descriptor* child : Children(attribute)) all.push_back(child);
@@ -326,6 +342,8 @@ std::vector<const Descriptor*> Descriptor::AllChildren() const {
   }
   return all;
 }
+
+bool IsByValue(const Descriptor& tensor) { return IsSet(tensor, CUDNN_ATTR_TENSOR_IS_BY_VALUE); }
 
 std::string Check(const Descriptor& descriptor) {
   switch (descriptor.type) {
@@ -339,6 +357,9 @@ std::string Check(const Descriptor& descriptor) {
       return CheckConvolution(descriptor);
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
       return CheckPointwise(descriptor);
+    case CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR:
+      return CheckNorm(descriptor);
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
       return CheckGraph(descriptor);
     case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR:
@@ -356,7 +377,7 @@ std::string Bind(const Descriptor& plan, const Descriptor& pack,
   std::set<int64_t> wanted;
   for (const Descriptor* operation : plan.graph->Children(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
     std::vector<const Descriptor*> tensors = SourcesOf(*operation);
-    tensors.push_back(ResultOf(*operation));
+    for (const Descriptor* result : ResultsOf(*operation)) tensors.push_back(result);
     for (const Descriptor* tensor : tensors) {
       const std::string name = "tensor " + std::to_string(Id(*tensor));
       if (IsVirtual(*tensor)) {
@@ -384,8 +405,21 @@ std::string Bind(const Descriptor& plan, const Descriptor& pack,
   return "";
 }
 
-void Run(const Descriptor& plan, const std::map<int64_t, void*>& pointers) {
-  std::map<int64_t, Values> known;
+std::map<int64_t, std::vector<double>> TakeNumbers(const Descriptor& plan,
+                                                   std::map<int64_t, void*>* pointers) {
+  std::map<int64_t, Values> numbers;
+  for (const Descriptor* operation : plan.graph->Children(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
+    for (const Descriptor* source : SourcesOf(*operation)) {
+      if (!IsByValue(*source)) continue;
+      numbers[Id(*source)] = {LoadElement(TypeOf(*source), pointers->at(Id(*source)), 0)};
+      pointers->erase(Id(*source));
+    }
+  }
+  return numbers;
+}
+
+void Run(const Descriptor& plan, const std::map<int64_t, void*>& pointers,
+         std::map<int64_t, std::vector<double>> known) {
   for (const Descriptor* operation : plan.graph->Children(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
     for (const Descriptor* source : SourcesOf(*operation)) {
       if (known.count(Id(*source)) > 0) continue;
@@ -394,17 +428,21 @@ void Run(const Descriptor& plan, const std::map<int64_t, void*>& pointers) {
         values.push_back(LoadElement(TypeOf(*source), pointers.at(Id(*source)), offset));
       }
     }
-    const Descriptor& result = *ResultOf(*operation);
-    Values values = IsPointwise(*operation)
-                        ? ComputePointwise(*operation, known, plan.engine.swallows_nan)
-                        : Convolve(*operation, known);
-    if (!IsVirtual(result)) {
-      const std::vector<int64_t> offsets = Offsets(result);
+    if (IsNorm(*operation)) {
+      ComputeNorm(*operation, known);
+    } else {
+      known[Id(*ResultsOf(*operation)[0])] =
+          IsPointwise(*operation) ? ComputePointwise(*operation, known, plan.engine.swallows_nan)
+                                  : Convolve(*operation, known);
+    }
+    for (const Descriptor* result : ResultsOf(*operation)) {
+      if (IsVirtual(*result)) continue;
+      const std::vector<int64_t> offsets = Offsets(*result);
       for (size_t i = 0; i < offsets.size(); ++i) {
-        StoreElement(TypeOf(result), pointers.at(Id(result)), offsets[i], values[i]);
+        StoreElement(TypeOf(*result), pointers.at(Id(*result)), offsets[i],
+                     known.at(Id(*result))[i]);
       }
     }
-    known[Id(result)] = std::move(values);
   }
 }
 

@@ -39,6 +39,9 @@ struct Descriptor : FakeLibrary::Object {
   std::vector<const Descriptor*> AllChildren() const;
 };
 
+// Whether a tensor is a number in host memory.
+bool IsByValue(const Descriptor& tensor);
+
 // Why a descriptor with all its attributes cannot be finalized; empty if it can.
 std::string Check(const Descriptor& descriptor);
 
@@ -46,7 +49,12 @@ std::string Check(const Descriptor& descriptor);
 std::string Bind(const Descriptor& plan, const Descriptor& pack,
                  std::map<int64_t, void*>* pointers);
 
-// Computes a plan's graph in double, rounding where a tensor is stored.
-void Run(const Descriptor& plan, const std::map<int64_t, void*>& pointers);
+// Reads what a plan wants by value, whose pointers it takes out.
+std::map<int64_t, std::vector<double>> TakeNumbers(const Descriptor& plan,
+                                                   std::map<int64_t, void*>* pointers);
+
+// Computes a plan's graph in double, rounding where a tensor is stored.  numbers: as above.
+void Run(const Descriptor& plan, const std::map<int64_t, void*>& pointers,
+         std::map<int64_t, std::vector<double>> numbers);
 
 }  // namespace gyre::fake_cudnn

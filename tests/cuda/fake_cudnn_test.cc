@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <functional>
 
 #include "engine/runtime/device/cuda_libraries.h"
@@ -22,6 +21,13 @@ struct Description {
   cudnnBackendAttributeType_t id_type = CUDNN_TYPE_INT64;
   bool products_virtual = true, has_bias_operand = true, finalize_w = true, set_x_type = true;
   bool set_after_finalize = false, get_before_finalize = false;
+};
+
+// What a case may spoil of a batch norm of [2, 4, 5, 6].
+struct NormDescription {
+  std::vector<int64_t> y = {2, 4, 5, 6};
+  int64_t scale = 4, bias = 4, mean = 4, running = 4;  // channels
+  bool has_mean = true, has_epsilon = true, epsilon_by_value = true, has_next_variance = true;
 };
 
 // Makes the graph; the first error, and what it was of.
@@ -73,16 +79,67 @@ class Maker {
     SetChild(add, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
     Finalize(add);
 
-    const auto graph = New(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    Set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle_);
-    const std::array<cudnnBackendDescriptor_t, 2> operations = {convolve, add};
-    Check(cudnn_.cudnnBackendSetAttribute(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS,
-                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, 2, operations.data()));
-    Finalize(graph);
+    MakeGraph({convolve, add});
+    return first_;
+  }
+
+  cudnnStatus_t Make(const NormDescription& d) {
+    Check(cudnn_.cudnnCreate(&handle_));
+    const std::vector<int64_t> extents = {2, 4, 5, 6};
+    const auto channels = [&](int64_t id, int64_t count) {
+      const std::vector<int64_t> per_channel = {1, count, 1, 1};
+      return Tensor(id, per_channel, Dense(per_channel), CUDNN_DATA_FLOAT, false, {});
+    };
+    const auto number = [&](int64_t id, bool by_value) {
+      const auto tensor =
+          Tensor(id, {1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, false, {}, true, false);
+      Set(tensor, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, by_value);
+      Finalize(tensor);
+      return tensor;
+    };
+    const auto norm = New(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR);
+    Set(norm, CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_TYPE_NORM_MODE, CUDNN_BATCH_NORM);
+    Set(norm, CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_TYPE_NORM_FWD_PHASE,
+        CUDNN_NORM_FWD_TRAINING);
+    SetChild(norm, CUDNN_ATTR_OPERATION_NORM_FWD_XDESC,
+             Tensor(1, extents, Dense(extents), CUDNN_DATA_FLOAT, false, {}));
+    SetChild(norm, CUDNN_ATTR_OPERATION_NORM_FWD_YDESC,
+             Tensor(2, d.y, Dense(d.y), CUDNN_DATA_FLOAT, false, {}));
+    SetChild(norm, CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, channels(3, d.scale));
+    SetChild(norm, CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, channels(4, d.bias));
+    if (d.has_mean) {
+      SetChild(norm, CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, channels(5, d.mean));
+    }
+    SetChild(norm, CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, channels(6, 4));
+    if (d.has_epsilon) {
+      SetChild(norm, CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, number(7, d.epsilon_by_value));
+    }
+    SetChild(norm, CUDNN_ATTR_OPERATION_NORM_FWD_EXP_AVG_FACTOR_DESC, number(8, true));
+    int64_t id = 9;
+    for (const auto attribute : {CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_MEAN_DESC,
+                                 CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_VAR_DESC,
+                                 CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC}) {
+      SetChild(norm, attribute, channels(id++, d.running));
+    }
+    if (d.has_next_variance) {
+      SetChild(norm, CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC,
+               channels(id, d.running));
+    }
+    Finalize(norm);
+    MakeGraph({norm});
     return first_;
   }
 
  private:
+  void MakeGraph(const std::vector<cudnnBackendDescriptor_t>& operations) {
+    const auto graph = New(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    Set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle_);
+    Check(cudnn_.cudnnBackendSetAttribute(
+        graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+        static_cast<int64_t>(operations.size()), operations.data()));
+    Finalize(graph);
+  }
+
   // Channels innermost.
   static std::vector<int64_t> Dense(const std::vector<int64_t>& e) {
     return {e[1] * e[2] * e[3], 1, e[1] * e[3], e[1]};
@@ -216,9 +273,26 @@ std::vector<Case> SpoiltCases() {
   };
 }
 
+const struct NormCase {
+  const char* name;
+  NormDescription description;
+  bool real_refuses = true;
+} kSpoiltNorms[] = {
+    {"y's extents", {.y = {2, 4, 5, 7}}},
+    {"scale's channels", {.scale = 3}},
+    {"bias's channels", {.bias = 3}},
+    {"mean's channels", {.mean = 3}},
+    {"running statistics' channels", {.running = 3}},
+    {"no mean", {.has_mean = false}},
+    {"no epsilon", {.has_epsilon = false}},
+    {"an epsilon in memory", {.epsilon_by_value = false}},
+    {"three running statistics of four", {.has_next_variance = false}, false},
+};
+
 TEST(FakeCudnnTest, TakesWhatIsWell) {
   FakeCudnn fake;
-  EXPECT_EQ(Maker(fake.table()).Make({}), CUDNN_STATUS_SUCCESS) << fake.complaint;
+  EXPECT_EQ(Maker(fake.table()).Make(Description{}), CUDNN_STATUS_SUCCESS) << fake.complaint;
+  EXPECT_EQ(Maker(fake.table()).Make(NormDescription{}), CUDNN_STATUS_SUCCESS) << fake.complaint;
 }
 
 TEST(FakeCudnnTest, RefusesWhatIsSpoilt) {
@@ -228,17 +302,25 @@ TEST(FakeCudnnTest, RefusesWhatIsSpoilt) {
     spoilt.spoil(description);
     EXPECT_NE(Maker(fake.table()).Make(description), CUDNN_STATUS_SUCCESS) << spoilt.name;
   }
+  for (const NormCase& spoilt : kSpoiltNorms) {
+    EXPECT_NE(Maker(fake.table()).Make(spoilt.description), CUDNN_STATUS_SUCCESS) << spoilt.name;
+  }
 }
 
 // The fake makes up none of its rules but those that are marked so.
 TEST(FakeCudnnTest, RealOneRefusesTheSame) {
   const auto real = LoadDescribedCudnn();
   if (!real.ok()) GTEST_SKIP() << real.status();
-  EXPECT_EQ(Maker(**real).Make({}), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(Maker(**real).Make(Description{}), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(Maker(**real).Make(NormDescription{}), CUDNN_STATUS_SUCCESS);
   for (const Case& spoilt : SpoiltCases()) {
     Description description;
     spoilt.spoil(description);
     EXPECT_EQ(Maker(**real).Make(description) != CUDNN_STATUS_SUCCESS, spoilt.real_refuses)
+        << spoilt.name;
+  }
+  for (const NormCase& spoilt : kSpoiltNorms) {
+    EXPECT_EQ(Maker(**real).Make(spoilt.description) != CUDNN_STATUS_SUCCESS, spoilt.real_refuses)
         << spoilt.name;
   }
 }

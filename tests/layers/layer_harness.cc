@@ -444,7 +444,9 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int r = 0; r < options.ranks; ++r) {
     const int64_t begin = samples * r / options.ranks, end = samples * (r + 1) / options.ranks;
-    ranks.push_back(std::make_unique<Rank>(*opened.device, *opened.primitives, options));
+    const Primitives& primitives =
+        options.primitives != nullptr ? *options.primitives : *opened.primitives;
+    ranks.push_back(std::make_unique<Rank>(*opened.device, primitives, options));
     const LayerCase local = options.ranks == 1 ? layer : Slice(layer, begin, end);
     RETURN_IF_ERROR(ranks.back()->Make(local, samples));
     RETURN_IF_ERROR(

@@ -37,6 +37,7 @@ struct RunOptions {
   double output_max = std::numeric_limits<double>::quiet_NaN();
   int ranks = 1;  // that share the samples, nearly equally
   const LayerSpec* same_parameters_as = nullptr;
+  const Primitives* primitives = nullptr;  // null: the device's
   uint64_t step = 3, first_sample = 1000, random_key = 42;
 };
 

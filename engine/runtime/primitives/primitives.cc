@@ -129,6 +129,12 @@ absl::Status Validate(const LogSoftmaxSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status Validate(const BatchNormSpec& spec) {
+  if (std::min(spec.rows, spec.channels) < 0) return Invalid(spec, "extents must not be negative");
+  if (!(spec.epsilon > 0)) return Invalid(spec, "epsilon must be more than 0");
+  return absl::OkStatus();
+}
+
 std::string ToString(const GemmSpec& spec) {
   std::string text =
       absl::StrFormat("gemm %s [%d, %d]%s x [%d, %d]%s%s%s", DTypeName(spec.dtype), spec.m, spec.k,
@@ -157,6 +163,10 @@ std::string ToString(const Pool2dSpec& spec) {
 
 std::string ToString(const LogSoftmaxSpec& spec) {
   return absl::StrFormat("log_softmax %s [%d, %d]", DTypeName(spec.dtype), spec.rows, spec.columns);
+}
+
+std::string ToString(const BatchNormSpec& spec) {
+  return absl::StrFormat("batch_norm %s [%d, %d]", DTypeName(spec.dtype), spec.rows, spec.channels);
 }
 
 }  // namespace gyre

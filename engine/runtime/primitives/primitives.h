@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/runtime/primitives/batch_norm.h"
 #include "engine/runtime/primitives/conv2d.h"
 #include "engine/runtime/primitives/gemm.h"
 #include "engine/runtime/primitives/log_softmax.h"
@@ -47,6 +48,11 @@ class PrimitiveLibrary {
   virtual absl::StatusOr<std::unique_ptr<LogSoftmax>> Prepare(const LogSoftmaxSpec& spec) const {
     return LeaveToOthers(spec);
   }
+  // Equal specs may share what is prepared.
+  virtual absl::StatusOr<std::shared_ptr<const BatchNorm>> Prepare(
+      const BatchNormSpec& spec) const {
+    return LeaveToOthers(spec);
+  }
 
  protected:
   template <typename Spec>
@@ -59,8 +65,8 @@ class PrimitiveLibrary {
 // Gemm and Conv2d by products of blocks, Pool2d by blocks of channels, on the host.  F32 and F64,
 // cpu and sim; the bits do not depend on the thread count.
 std::unique_ptr<PrimitiveLibrary> NewBlockedLibrary();
-// The reference: plain functors on the skeletons of parallel.h, every operation, real dtype and
-// device.  The oracle of the other libraries, and what serves where they do not.
+// The reference: plain functors on the skeletons of parallel.h, every operation but BatchNorm, real
+// dtype and device.  The oracle of the other libraries, and what serves where they do not.
 std::unique_ptr<PrimitiveLibrary> NewReferenceLibrary();
 // Gemm and Conv2d of F16 and BF16 by converting operands to F32 in scratch, running one of `inner`
 // (best first) and converting the result.  cpu and sim.  `inner` must outlive the library.

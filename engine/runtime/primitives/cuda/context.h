@@ -50,6 +50,8 @@ class CudaContext {
   }
   // The way to take, which is recorded.  Precondition: there are any.
   absl::StatusOr<size_t> Select(const CudaTrial& trial);
+  // Of what was not selected.
+  void Record(const std::string& what, const std::string& choice);
   // See PrimitiveLibrary::choices.
   std::string choices() const;
 
@@ -75,5 +77,7 @@ absl::StatusOr<std::unique_ptr<Gemm>> PrepareCudaGemm(std::shared_ptr<CudaContex
                                                       const GemmSpec& spec);
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareCudaConv2d(std::shared_ptr<CudaContext> context,
                                                           const Conv2dSpec& spec);
+absl::StatusOr<std::shared_ptr<const BatchNorm>> PrepareCudaBatchNorm(
+    std::shared_ptr<CudaContext> context, const BatchNormSpec& spec);
 
 }  // namespace gyre

@@ -30,36 +30,6 @@ struct Zero {
   HOST_DEVICE void operator()(int64_t i) const { to[i] = static_cast<T>(0.0f); }
 };
 
-cudnnDataType_t DataType(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-      return CUDNN_DATA_HALF;
-    case DType::kBF16:
-      return CUDNN_DATA_BFLOAT16;
-    default:
-      return CUDNN_DATA_FLOAT;
-  }
-}
-
-// Same seed, same bits: nothing nondeterministic.  Errors are bounded element by element, relative
-// to the sum of an element's absolute products: a transform (FFT, Winograd) errs relative to the
-// largest element of its tile, so it cannot keep any such bound; nor can sums or factors of fewer
-// bits than the contract's.  Without TF32, F32 must leave out tensor cores, which round its factors
-// to 10 bits of fraction; the half types lose nothing there.
-std::vector<cudnnBackendNumericalNote_t> ForbiddenNotes(DType dtype, bool tf32) {
-  std::vector<cudnnBackendNumericalNote_t> notes = {
-      CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
-      CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
-      CUDNN_NUMERICAL_NOTE_FFT,
-      CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
-      CUDNN_NUMERICAL_NOTE_WINOGRAD,
-      CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4,
-      CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6,
-      CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13};
-  if (dtype == DType::kF32 && !tf32) notes.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
-  return notes;
-}
-
 class CudnnConv2d : public Conv2d {
  public:
   CudnnConv2d(std::shared_ptr<CudaContext> context, const Conv2dSpec& spec)
@@ -168,7 +138,7 @@ class CudnnConv2d : public Conv2d {
   Operand Dense(int64_t id, const std::array<int64_t, 4>& extents) const {
     const auto [n, c, h, w] = extents;
     return {.id = id,
-            .type = DataType(spec_.dtype),
+            .type = CudnnDataType(spec_.dtype),
             .extents = extents,
             .strides = {h * w * c, 1, w * c, c}};
   }

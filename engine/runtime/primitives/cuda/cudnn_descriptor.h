@@ -36,6 +36,10 @@ constexpr cudnnBackendAttributeType_t CudnnTypeOf() {
     return CUDNN_TYPE_HEUR_MODE;
   } else if constexpr (std::is_same_v<T, cudnnBackendKnobType_t>) {
     return CUDNN_TYPE_KNOB_TYPE;
+  } else if constexpr (std::is_same_v<T, cudnnBackendNormMode_t>) {
+    return CUDNN_TYPE_NORM_MODE;
+  } else if constexpr (std::is_same_v<T, cudnnBackendNormFwdPhase_t>) {
+    return CUDNN_TYPE_NORM_FWD_PHASE;
   } else {
     static_assert(std::is_same_v<T, cudnnBackendNumericalNote_t>);
     return CUDNN_TYPE_NUMERICAL_NOTE;

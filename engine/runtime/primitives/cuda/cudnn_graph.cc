@@ -28,6 +28,31 @@ absl::StatusOr<std::string> ToString(const CudnnDescriptor& configuration,
 
 }  // namespace
 
+cudnnDataType_t CudnnDataType(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return CUDNN_DATA_HALF;
+    case DType::kBF16:
+      return CUDNN_DATA_BFLOAT16;
+    default:
+      return CUDNN_DATA_FLOAT;
+  }
+}
+
+std::vector<cudnnBackendNumericalNote_t> ForbiddenNotes(DType dtype, bool tf32) {
+  std::vector<cudnnBackendNumericalNote_t> notes = {
+      CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
+      CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+      CUDNN_NUMERICAL_NOTE_FFT,
+      CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+      CUDNN_NUMERICAL_NOTE_WINOGRAD,
+      CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4,
+      CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6,
+      CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13};
+  if (dtype == DType::kF32 && !tf32) notes.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+  return notes;
+}
+
 size_t CudnnPlan::scratch_bytes() const { return ScratchFor(workspace_bytes_); }
 
 absl::Status CudnnPlan::Execute(const CudaContext& context, Stream& stream,
@@ -99,6 +124,42 @@ void CudnnGraph::Add(const Tensor& x, const Tensor& b, const Tensor& y) {
 
 void CudnnGraph::Relu(const Tensor& x, const Tensor& y) {
   Pointwise(CUDNN_POINTWISE_RELU_FWD, x, nullptr, y);
+}
+
+void CudnnGraph::BatchNorm(const Tensor& x, const Norm& norm, const Tensor& bias,
+                           const Tensor& epsilon, const Tensor& momentum, const Running& from,
+                           const Running& to, const Tensor& y) {
+  CudnnDescriptor operation(context_.cudnn, CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR);
+  operation.Set(CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_BATCH_NORM)
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_NORM_FWD_TRAINING)
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, Describe(x))
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, Describe(norm.scale))
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, Describe(bias))
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, Describe(epsilon))
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_EXP_AVG_FACTOR_DESC, Describe(momentum))
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_MEAN_DESC, Describe(from.mean))
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_VAR_DESC, Describe(from.variance))
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC, Describe(to.mean))
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC, Describe(to.variance))
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, Describe(norm.mean))
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, Describe(norm.inverse))
+      .Set(CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, Describe(y));
+  AddOperation(std::move(operation));
+}
+
+void CudnnGraph::BatchNormBackward(const Tensor& x, const Tensor& dy, const Norm& norm,
+                                   const Tensor& dscale, const Tensor& dbias, const Tensor& dx) {
+  CudnnDescriptor operation(context_.cudnn, CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR);
+  operation.Set(CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_BATCH_NORM)
+      .Set(CUDNN_ATTR_OPERATION_NORM_BWD_XDESC, Describe(x))
+      .Set(CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC, Describe(dy))
+      .Set(CUDNN_ATTR_OPERATION_NORM_BWD_SCALE_DESC, Describe(norm.scale))
+      .Set(CUDNN_ATTR_OPERATION_NORM_BWD_MEAN_DESC, Describe(norm.mean))
+      .Set(CUDNN_ATTR_OPERATION_NORM_BWD_INV_VARIANCE_DESC, Describe(norm.inverse))
+      .Set(CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC, Describe(dscale))
+      .Set(CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, Describe(dbias))
+      .Set(CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC, Describe(dx));
+  AddOperation(std::move(operation));
 }
 
 absl::StatusOr<std::vector<CudnnPlan>> CudnnGraph::Plans(const CudnnPolicy& policy, size_t most) {
@@ -193,7 +254,8 @@ const CudnnDescriptor& CudnnGraph::Describe(const Tensor& tensor) {
       .SetAll(CUDNN_ATTR_TENSOR_DIMENSIONS, tensor.extents)
       .SetAll(CUDNN_ATTR_TENSOR_STRIDES, tensor.strides)
       .Set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kOperandAlignment)
-      .Set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, tensor.is_virtual);
+      .Set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, tensor.is_virtual)
+      .Set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, tensor.by_value);
   Finalize(descriptor);
   tensors_[tensor.id] = &descriptor;
   return descriptor;

@@ -19,6 +19,16 @@
 
 namespace gyre {
 
+// Of F32, F16 or BF16.
+cudnnDataType_t CudnnDataType(DType dtype);
+
+// Same seed, same bits: nothing nondeterministic.  Errors are bounded element by element, relative
+// to the sum of an element's absolute products: a transform (FFT, Winograd) errs relative to the
+// largest element of its tile, so it cannot keep any such bound; nor can sums or factors of fewer
+// bits than the contract's.  Without TF32, F32 must leave out tensor cores, which round its factors
+// to 10 bits of fraction; the half types lose nothing there.
+std::vector<cudnnBackendNumericalNote_t> ForbiddenNotes(DType dtype, bool tf32);
+
 // Which engines may be chosen.
 struct CudnnPolicy {
   std::vector<cudnnBackendNumericalNote_t> forbidden;
@@ -66,6 +76,7 @@ class CudnnGraph {
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
     std::array<int64_t, 4> extents = {}, strides = {};
     bool is_virtual = false;  // from one operation to the next, never in memory
+    bool by_value = false;    // a number in host memory, read by Execute
   };
   struct Convolution {
     std::array<int64_t, 2> padding_before = {}, padding_after = {}, stride = {}, dilation = {};
@@ -81,6 +92,21 @@ class CudnnGraph {
   // y = x + b; b is broadcast along its extents of 1.
   void Add(const Tensor& x, const Tensor& b, const Tensor& y);
   void Relu(const Tensor& x, const Tensor& y);
+
+  // Of float, a value for each channel; inverse: 1 / the standard deviation.
+  struct Norm {
+    Tensor scale, mean, inverse;
+  };
+  struct Running {
+    Tensor mean, variance;
+  };
+  // Assigns norm's mean and inverse of the batch, y = scale (x - mean) inverse + bias, and
+  // to = (1 - momentum) from + momentum times the batch's, unbiased.  epsilon, momentum: by value.
+  void BatchNorm(const Tensor& x, const Norm& norm, const Tensor& bias, const Tensor& epsilon,
+                 const Tensor& momentum, const Running& from, const Running& to, const Tensor& y);
+  // Assigns dscale, dbias and dx.
+  void BatchNormBackward(const Tensor& x, const Tensor& dy, const Norm& norm, const Tensor& dscale,
+                         const Tensor& dbias, const Tensor& dx);
 
   // The first engines, `most` of them, of cuDNN's heuristics that the policy lets pass and that
   // take the graph.  Errors: Unimplemented with cuDNN's reason if there is none; Internal if cuDNN

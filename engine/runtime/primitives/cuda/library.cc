@@ -1,10 +1,11 @@
-// The CUDA library: its handles, and the door to the GEMM and the convolution beside it.
+// The CUDA library: its handles, and the door to the operations beside it.
 //
-// Batch norm and LSTM will come as further operations on the same handles: a graph of cuDNN's for
-// the one (cudnn_graph.h), its RNN functions, added to the table, for the other.
+// LSTM will come as a further one on the same handles: by cuDNN's RNN functions, added to the
+// table.
 #include "engine/runtime/primitives/cuda/library.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/parallel/parallel.h"
@@ -60,6 +61,20 @@ class CudaLibrary : public PrimitiveLibrary {
     return PrepareCudaConv2d(context_, spec);
   }
 
+  absl::StatusOr<std::shared_ptr<const BatchNorm>> Prepare(
+      const BatchNormSpec& spec) const override {
+    if (!IsReal(spec.dtype) || spec.dtype == DType::kF64 ||
+        std::min(spec.rows, spec.channels) == 0) {
+      return LeaveToOthers(spec);
+    }
+    RETURN_IF_ERROR(Validate(spec));
+    std::shared_ptr<const BatchNorm>& prepared = batch_norms_[spec];
+    if (prepared == nullptr) {
+      ASSIGN_OR_RETURN(prepared, PrepareCudaBatchNorm(context_, spec));
+    }
+    return prepared;
+  }
+
  private:
   // An epilogue apart is for whole arrays, and a product of the outer batch begins where the
   // algorithm may load from.
@@ -72,6 +87,8 @@ class CudaLibrary : public PrimitiveLibrary {
   }
 
   const std::shared_ptr<CudaContext> context_;
+  // cuDNN takes most of a second to compile each of them.
+  mutable std::map<BatchNormSpec, std::shared_ptr<const BatchNorm>> batch_norms_;
 };
 
 }  // namespace
@@ -93,8 +110,12 @@ absl::StatusOr<size_t> CudaContext::Select(const CudaTrial& trial) {
     ASSIGN_OR_RETURN(index, options.selector->Select(trial));
   }
   GYRE_CHECK(index < trial.ways.size());
-  choices_.insert(absl::StrCat(trial.what, ": ", trial.ways[index].choice));
+  Record(trial.what, trial.ways[index].choice);
   return index;
+}
+
+void CudaContext::Record(const std::string& what, const std::string& choice) {
+  choices_.insert(absl::StrCat(what, ": ", choice));
 }
 
 std::string CudaContext::choices() const {

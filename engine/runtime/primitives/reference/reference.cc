@@ -87,6 +87,7 @@ class ReferenceLogSoftmax : public LogSoftmax {
 
 class ReferenceLibrary : public PrimitiveLibrary {
  public:
+  using PrimitiveLibrary::Prepare;  // of what layers have kernels for
   std::string_view name() const override { return "reference"; }
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {

@@ -1,0 +1,376 @@
+// Batch norm by cuDNN, on a fake that computes from what it is told, and on cuDNN itself as far as
+// it goes without a GPU.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "engine/runtime/primitives/cuda/library.h"
+#include "tests/cuda/described_gpu.h"
+#include "tests/cuda/fake_cublaslt.h"
+#include "tests/cuda/fake_cudnn.h"
+#include "tests/layers/layer_harness.h"
+#include "tests/primitives/operations.h"
+
+namespace gyre {
+namespace {
+
+// Of numbers of about 1: one rounding to T, and those of mean and inverse to float.
+template <typename T>
+constexpr double kTolerance = 2e-6;
+template <>
+constexpr double kTolerance<Half> = 0x1p-10;
+template <>
+constexpr double kTolerance<BFloat16> = 0x1p-7;
+
+constexpr BatchNormSpec kSmall{.rows = 12, .channels = 8, .epsilon = 1e-3, .momentum = 0.25};
+
+template <typename T>
+struct Inputs {
+  std::vector<T> x, dy, scale, bias;
+  std::vector<float> running_mean, running_variance;
+};
+
+template <typename T>
+struct Results {
+  std::vector<T> y, dx, dscale, dbias;
+  std::vector<float> mean, inverse, running_mean, running_variance;
+};
+
+template <typename T>
+Inputs<T> RandomInputs(Random& random, const BatchNormSpec& spec) {
+  const int64_t elements = spec.rows * spec.channels;
+  return {RandomValues<T>(random, elements),          RandomValues<T>(random, elements),
+          RandomValues<T>(random, spec.channels),     RandomValues<T>(random, spec.channels),
+          RandomValues<float>(random, spec.channels), RandomValues<float>(random, spec.channels)};
+}
+
+// What batch_norm.h says, in double.
+template <typename T>
+Results<double> Expected(const BatchNormSpec& spec, const Inputs<T>& in) {
+  const auto rows = static_cast<size_t>(spec.rows), channels = static_cast<size_t>(spec.channels);
+  const auto count = static_cast<double>(rows);
+  Results<double> out;
+  out.y.resize(rows * channels);
+  out.dx.resize(rows * channels);
+  for (size_t c = 0; c < channels; ++c) {
+    const auto x = [&](size_t row) { return static_cast<double>(in.x[row * channels + c]); };
+    double mean = 0, variance = 0, dscale = 0, dbias = 0;
+    for (size_t row = 0; row < rows; ++row) mean += x(row) / count;
+    for (size_t row = 0; row < rows; ++row) variance += (x(row) - mean) * (x(row) - mean) / count;
+    const double inverse = 1 / std::sqrt(variance + spec.epsilon);
+    const double scale = static_cast<double>(in.scale[c]);
+    for (size_t row = 0; row < rows; ++row) {
+      const double normalised = (x(row) - mean) * inverse;
+      const auto dy = static_cast<double>(in.dy[row * channels + c]);
+      out.y[row * channels + c] = scale * normalised + static_cast<double>(in.bias[c]);
+      dscale += dy * normalised;
+      dbias += dy;
+    }
+    for (size_t row = 0; row < rows; ++row) {
+      const auto dy = static_cast<double>(in.dy[row * channels + c]);
+      out.dx[row * channels + c] =
+          scale * inverse * (dy - dbias / count - (x(row) - mean) * inverse * dscale / count);
+    }
+    out.dscale.push_back(dscale);
+    out.dbias.push_back(dbias);
+    const auto running = [&](float from, double to) {
+      return static_cast<float>((1 - spec.momentum) * static_cast<double>(from) +
+                                spec.momentum * to);
+    };
+    out.mean.push_back(static_cast<float>(mean));
+    out.inverse.push_back(static_cast<float>(inverse));
+    out.running_mean.push_back(running(in.running_mean[c], mean));
+    const double unbiased = rows > 1 ? variance * count / (count - 1) : variance;
+    out.running_variance.push_back(running(in.running_variance[c], unbiased));
+  }
+  return out;
+}
+
+// keeps_running, trained: without either, null is handed.
+template <typename T>
+Results<T> RunNorm(Rig& rig, const BatchNorm& norm, const Inputs<T>& in, bool keeps_running,
+                   bool trained) {
+  const size_t per_channel = in.scale.size() * sizeof(T);
+  const Rig::Bytes x(rig, in.x), dy(rig, in.dy), scale(rig, in.scale), bias(rig, in.bias);
+  const Rig::Bytes running_mean(rig, in.running_mean), running_variance(rig, in.running_variance);
+  const Rig::Bytes y(rig, in.x.size() * sizeof(T)), dx(rig, in.x.size() * sizeof(T));
+  const Rig::Bytes dscale(rig, per_channel), dbias(rig, per_channel);
+  const Rig::Bytes mean(rig, in.scale.size() * sizeof(float)),
+      inverse(rig, in.scale.size() * sizeof(float));
+  const Rig::Bytes scratch(rig, norm.scratch_bytes()), again(rig, norm.scratch_bytes());
+  Check(norm.Forward(rig.stream(), x.data(), scale.data(), bias.data(), y.data(), mean.data(),
+                     inverse.data(), keeps_running ? running_mean.data() : nullptr,
+                     keeps_running ? running_variance.data() : nullptr, scratch.data()));
+  Check(norm.Backward(rig.stream(), x.data(), dy.data(), scale.data(), mean.data(), inverse.data(),
+                      dx.data(), trained ? dscale.data() : nullptr,
+                      trained ? dbias.data() : nullptr, again.data()));
+  return {y.Read<T>(),
+          dx.Read<T>(),
+          dscale.Read<T>(),
+          dbias.Read<T>(),
+          mean.Read<float>(),
+          inverse.Read<float>(),
+          running_mean.Read<float>(),
+          running_variance.Read<float>()};
+}
+
+class CudaBatchNormTest : public testing::Test {
+ protected:
+  std::unique_ptr<PrimitiveLibrary> NewLibrary(const CudaLibraryOptions& options = {}) {
+    return Get(NewCudaLibrary(cublaslt_.table(), cudnn_.table(), options));
+  }
+
+  template <typename A, typename B>
+  static void ExpectNear(const std::vector<A>& got, const std::vector<B>& expected,
+                         double tolerance, const char* what) {
+    ASSERT_EQ(got.size(), expected.size()) << what;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const auto want = static_cast<double>(expected[i]);
+      ASSERT_NEAR(static_cast<double>(got[i]), want, tolerance * (1 + std::abs(want)))
+          << what << " " << i;
+    }
+  }
+
+  template <typename T>
+  void ExpectRandomAsSaid(const PrimitiveLibrary& library) {
+    for (int round = 0; round < 20 && !HasFatalFailure(); ++round) {
+      BatchNormSpec spec = kSmall;
+      spec.dtype = kDTypeOf<T>;
+      spec.rows = Pick(random_, {1, 2, 7, 40});
+      spec.channels = Pick(random_, {1, 3, 8, 33});
+      SCOPED_TRACE(ToString(spec));
+      const auto in = RandomInputs<T>(random_, spec);
+      const auto norm = Get(library.Prepare(spec));
+      const auto got = RunNorm<T>(rig_, *norm, in, true, true);
+      const auto expected = Expected(spec, in);
+      // A sum, and dx with it, is as many roundings of mean and inverse.
+      const double sums = kTolerance<T> + static_cast<double>(spec.rows) * 1e-6;
+      ExpectNear(got.y, expected.y, kTolerance<T> * 20, "y");
+      ExpectNear(got.mean, expected.mean, 1e-6, "mean");
+      ExpectNear(got.inverse, expected.inverse, 1e-6, "inverse");
+      ExpectNear(got.running_mean, expected.running_mean, 1e-6, "running_mean");
+      ExpectNear(got.running_variance, expected.running_variance, 1e-6, "running_variance");
+      ExpectNear(got.dscale, expected.dscale, sums * 20, "dscale");
+      ExpectNear(got.dbias, expected.dbias, sums, "dbias");
+      ExpectNear(got.dx, expected.dx, sums * 20, "dx");
+      // Forward again, which leaves the running statistics, and backward of what is frozen.
+      const auto again = RunNorm<T>(rig_, *norm, in, false, false);
+      EXPECT_EQ(again.y, got.y);
+      EXPECT_EQ(again.mean, got.mean);
+      EXPECT_EQ(again.inverse, got.inverse);
+      EXPECT_EQ(again.dx, got.dx);
+      EXPECT_EQ(again.running_mean, in.running_mean);
+      EXPECT_EQ(again.running_variance, in.running_variance);
+    }
+  }
+
+  std::string Refusal(const PrimitiveLibrary& library, const BatchNormSpec& spec) {
+    const absl::Status status = library.Prepare(spec).status();
+    EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+    return std::string(status.message());
+  }
+
+  FakeCublasLt cublaslt_;
+  FakeCudnn cudnn_;
+  Rig rig_{1};
+  Random random_{20241122};
+};
+
+TEST_F(CudaBatchNormTest, RandomOnesAsSaid) {
+  const auto library = NewLibrary();
+  ExpectRandomAsSaid<float>(*library);
+  ExpectRandomAsSaid<Half>(*library);
+  ExpectRandomAsSaid<BFloat16>(*library);
+}
+
+TEST_F(CudaBatchNormTest, LeavesToTheKernels) {
+  const auto library = NewLibrary();
+  for (int i = 0; i < 4; ++i) {
+    BatchNormSpec spec = kSmall;
+    if (i == 0) spec.dtype = DType::kF64;
+    if (i == 1) spec.dtype = DType::kI32;
+    if (i == 2) spec.rows = 0;
+    if (i == 3) spec.channels = 0;
+    Refusal(*library, spec);
+  }
+  EXPECT_TRUE(cudnn_.runs.empty());
+  for (int i = 0; i < 2; ++i) {
+    BatchNormSpec spec = kSmall;
+    if (i == 0) spec.rows = -1;
+    if (i == 1) spec.epsilon = 0;
+    EXPECT_TRUE(absl::IsInvalidArgument(library->Prepare(spec).status())) << i;
+  }
+  // Nothing is recorded of a pass where the other is refused.
+  for (auto* engines : {&cudnn_.engines, &cudnn_.fallback_engines}) {
+    for (auto& engine : *engines) engine.notes = {4};
+  }
+  EXPECT_NE(Refusal(*library, kSmall).find("batch_norm F32 [12, 8]: none of the 7 engines"),
+            std::string::npos)
+      << Refusal(*library, kSmall);
+  EXPECT_EQ(library->choices(), "");
+}
+
+TEST_F(CudaBatchNormTest, EqualSpecsShare) {
+  const auto library = NewLibrary();
+  BatchNormSpec other = kSmall;
+  other.momentum = 0.5;
+  const auto first = Get(library->Prepare(kSmall));
+  EXPECT_EQ(Get(library->Prepare(kSmall)), first);
+  EXPECT_NE(Get(library->Prepare(other)), first);
+}
+
+TEST_F(CudaBatchNormTest, ChoicesNameBothPasses) {
+  const auto library = NewLibrary();
+  BatchNormSpec half = kSmall;
+  half.dtype = DType::kF16;
+  Get(library->Prepare(half));
+  EXPECT_EQ(library->choices(),
+            "batch_norm F16 [12, 8], backward: cudnn 91900, engine 2, knobs 2=102\n"
+            "batch_norm F16 [12, 8], forward: cudnn 91900, engine 2, knobs 2=102\n");
+}
+
+TEST_F(CudaBatchNormTest, MisalignedOperandsAreNamed) {
+  const auto norm = Get(NewLibrary()->Prepare(kSmall));
+  const Rig::Bytes memory(rig_, 1 << 16);
+  std::byte* const good = static_cast<std::byte*>(memory.data());
+  const char* const forward[] = {
+      "x", "scale", "bias", "y", "mean", "inverse", "running_mean", "running_variance", "scratch"};
+  const char* const backward[] = {"x",  "dy",     "scale", "mean",   "inverse",
+                                  "dx", "dscale", "dbias", "scratch"};
+  const auto expect_named = [&](const char* name, const absl::Status& status) {
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find(std::string("operand ") + name + " "), std::string::npos)
+        << status;
+  };
+  for (size_t bad = 0; bad < std::size(forward); ++bad) {
+    const auto at = [&](size_t i) { return i == bad ? good + 8 : good; };
+    expect_named(forward[bad], norm->Forward(rig_.stream(), at(0), at(1), at(2), at(3), at(4),
+                                             at(5), at(6), at(7), at(8)));
+  }
+  for (size_t bad = 0; bad < std::size(backward); ++bad) {
+    const auto at = [&](size_t i) { return i == bad ? good + 8 : good; };
+    expect_named(backward[bad], norm->Backward(rig_.stream(), at(0), at(1), at(2), at(3), at(4),
+                                               at(5), at(6), at(7), at(8)));
+  }
+  EXPECT_TRUE(cudnn_.runs.empty());
+}
+
+// The layer by cuDNN gives what its own kernels do, which serve what is not cuDNN's.
+TEST_F(CudaBatchNormTest, TheLayerAsByItsOwnKernels) {
+  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+  libraries.push_back(NewLibrary());
+  const Primitives primitives(DeviceKind::kCpu, std::move(libraries));
+  const struct {
+    const char* config;
+    RunOptions options;
+    size_t runs;  // of cuDNN, but for F64
+  } cases[] = {
+      {"batch_norm {}", {}, 2},
+      {"batch_norm {}", {.recompute = true}, 4},
+      {"batch_norm { scale { learning_rate_multiplier: 0 } }", {}, 2},
+      {"batch_norm { bias { learning_rate_multiplier: 0 } }", {}, 2},
+      {"batch_norm { synchronised: true }", {}, 0},
+      {"batch_norm {}", {.train = false}, 0},
+      {"batch_norm {}", {.input_gradients = false}, 0},
+      {"batch_norm {}", {.output_activation = Activation::kRelu}, 0},
+  };
+  for (const auto& c : cases) {
+    for (const DType dtype : kRealTypes) {
+      SCOPED_TRACE(std::string(c.config) + " " + std::string(DTypeName(dtype)));
+      LayerCase layer{c.config, {Distinct({4, 3, 2, 8}, 1)}};
+      RunOptions options = c.options;
+      options.device = DeviceKind::kCpu;
+      options.compute = dtype;
+      const RunResult own = Get(RunLayer(layer, options));
+      cudnn_.runs.clear();
+      options.primitives = &primitives;
+      const RunResult got = Get(RunLayer(layer, options));
+      EXPECT_EQ(cudnn_.runs.size(), dtype == DType::kF64 ? 0 : c.runs);
+      // A rounding to the type of numbers of a few units.
+      const double tolerance = dtype == DType::kF16    ? 0x1p-9
+                               : dtype == DType::kBF16 ? 0x1p-6
+                                                       : 1e-5;
+      ExpectNear(got.output, own.output, tolerance, "output");
+      ASSERT_EQ(got.buffers.size(), own.buffers.size());
+      for (size_t i = 0; i < own.buffers.size(); ++i) {
+        ExpectNear(got.buffers[i], own.buffers[i], 1e-6, "buffer");
+      }
+      ASSERT_EQ(got.parameter_gradients.size(), own.parameter_gradients.size());
+      for (size_t i = 0; i < own.parameter_gradients.size(); ++i) {
+        ExpectNear(got.parameter_gradients[i], own.parameter_gradients[i], tolerance, "parameter");
+      }
+      ASSERT_EQ(got.input_gradients.size(), own.input_gradients.size());
+      for (size_t i = 0; i < own.input_gradients.size(); ++i) {
+        ExpectNear(got.input_gradients[i], own.input_gradients[i], tolerance, "input");
+      }
+    }
+  }
+}
+
+// Each call in turn fails: an error that names the call, or another engine; nothing is left behind.
+TEST_F(CudaBatchNormTest, EveryFailureIsReported) {
+  const auto library = NewLibrary();
+  const int alive = cudnn_.Alive();
+  std::map<std::string, int> failures;
+  for (int nth = 1;; ++nth) {
+    cudnn_.fail_call = nth;
+    const auto norm = library->Prepare(kSmall);
+    if (cudnn_.fail_call > 0) break;  // there were no more calls
+    if (norm.ok()) continue;
+    ++failures[cudnn_.failed_call];
+    const std::string message(norm.status().message());
+    EXPECT_TRUE(absl::IsInternal(norm.status())) << message;
+    EXPECT_NE(message.find(cudnn_.failed_call), std::string::npos) << message;
+    EXPECT_NE(message.find("CUDNN_BACKEND_"), std::string::npos) << message;
+    if (cudnn_.failed_call.ends_with("Attribute")) {
+      EXPECT_NE(message.find("CUDNN_ATTR_"), std::string::npos) << message;
+    }
+    EXPECT_EQ(message.find("batch_norm F32"), 0u) << message;
+    EXPECT_EQ(cudnn_.Alive(), alive) << message;
+  }
+  EXPECT_GT(failures["cudnnBackendSetAttribute"], 60);
+  EXPECT_GT(failures["cudnnBackendFinalize"], 10);
+}
+
+// cuDNN compiles kernels for batch norm as a plan is made, and wants a driver to load them.
+class RealCudnnBatchNormTest : public CudaBatchNormTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NE(dlopen("tests/cuda/libcuda_stub.so", RTLD_NOW), nullptr) << dlerror();
+    const auto cudnn = LoadDescribedCudnn();
+    if (!cudnn.ok()) GTEST_SKIP() << cudnn.status();
+    real_ = *cudnn;
+  }
+  const Cudnn* real_ = nullptr;
+};
+
+// Batch norms of ResNet-50, the first and the last ones, for 32 samples.
+TEST_F(RealCudnnBatchNormTest, HasEnginesForResNet50) {
+  const auto library = Get(NewCudaLibrary(cublaslt_.table(), *real_, {}));
+  for (const auto& [dtype, rows, channels] : {std::tuple(DType::kF32, 32 * 112 * 112, 64),
+                                              {DType::kF32, 32 * 7 * 7, 2048},
+                                              {DType::kF16, 32 * 56 * 56, 256}}) {
+    const auto norm = library->Prepare(BatchNormSpec{
+        .dtype = dtype, .rows = rows, .channels = channels, .epsilon = 1e-5, .momentum = 0.1});
+    ASSERT_TRUE(norm.ok()) << norm.status();
+    EXPECT_GT((*norm)->scratch_bytes(), 0u);
+  }
+}
+
+// It may decline, but not complain.
+TEST_F(RealCudnnBatchNormTest, TakesTheDescriptions) {
+  const auto library = Get(NewCudaLibrary(cublaslt_.table(), *real_, {}));
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int64_t channels : {3, 33}) {
+      BatchNormSpec spec = kSmall;
+      spec.dtype = dtype;
+      spec.channels = channels;
+      Refusal(*library, spec);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gyre
