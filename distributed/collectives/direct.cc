@@ -124,8 +124,7 @@ class Direct final : public Collective {
     for (int from = 0; from < ranks_; ++from) {
       inputs_.push_back(from == rank_ ? output : Slot(segment, from));
     }
-    partials_[rank_] +=
-        AddAll(tensor_.dtype, inputs_, {&output, 1}, mine.count(), /*stream=*/false);
+    partials_[rank_] += AddAll(tensor_.dtype, inputs_, {&output, 1}, mine.count());
   }
 
   absl::StatusOr<bool> AllDone(std::vector<Request>& requests) {

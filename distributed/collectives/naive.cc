@@ -65,7 +65,7 @@ class Naive final : public Collective {
     inputs_.assign(1, At(begin_));
     for (int from = 1; from < ranks_; ++from) inputs_.push_back(Slot(from));
     void* const output = At(begin_);
-    squares_ += AddAll(tensor_.dtype, inputs_, {&output, 1}, count, /*stream=*/false);
+    squares_ += AddAll(tensor_.dtype, inputs_, {&output, 1}, count);
   }
 
   absl::Status Return(void* data, size_t bytes) {

@@ -8,9 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/parallel/instruction_set.h"
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 namespace gyre {
 namespace {
@@ -87,27 +84,11 @@ struct Pass {
   }
 };
 
-// `from` is aligned to 64 bytes, `to` to 16 where `stream`.
-inline void Store(void* to, const void* from, size_t bytes, bool stream) {
-#if defined(__SSE2__)
-  if (stream) {
-    const auto* source = static_cast<const __m128i*>(from);
-    auto* target = static_cast<__m128i*>(to);
-    const size_t whole = bytes / sizeof(__m128i);
-    for (size_t i = 0; i < whole; ++i) _mm_stream_si128(target + i, _mm_load_si128(source + i));
-    std::memcpy(target + whole, source + whole, bytes % sizeof(__m128i));
-    return;
-  }
-#endif
-  std::memcpy(to, from, bytes);
-}
-
 template <typename T>
 struct AllInputs {
   std::span<const void* const> inputs;
   std::span<void* const> outputs;
   int64_t count;
-  bool stream;
 
   // A block of a page and less stays in the L1 cache between the passes over it.
   static constexpr int64_t kBlock = 512;
@@ -140,9 +121,7 @@ struct AllInputs {
         lanes[i - whole] += x * x;
       }
       for (void* const output : outputs) {
-        T* const to = static_cast<T*>(output) + begin;
-        const bool aligned = reinterpret_cast<uintptr_t>(to) % 16 == 0;
-        Store(to, result, length * sizeof(T), stream && aligned);
+        std::memcpy(static_cast<T*>(output) + begin, result, length * sizeof(T));
       }
     }
     double total = 0;
@@ -196,14 +175,8 @@ double Measure(DType dtype, const void* data, int64_t count) {
 }
 
 double AddAll(DType dtype, std::span<const void* const> inputs, std::span<void* const> outputs,
-              int64_t count, bool stream) {
-  const double squares = VisitReal(dtype, [&]<typename T>() {
-    return Run(AllInputs<T>{inputs, outputs, count, stream});
-  });
-#if defined(__SSE2__)
-  if (stream) _mm_sfence();  // before this rank says that it has written
-#endif
-  return squares;
+              int64_t count) {
+  return VisitReal(dtype, [&]<typename T>() { return Run(AllInputs<T>{inputs, outputs, count}); });
 }
 
 }  // namespace gyre

@@ -26,9 +26,9 @@ void AddTo(DType dtype, void* sum, const void* addend, int64_t count);
 double AddToAndMeasure(DType dtype, void* sum, const void* addend, int64_t count);
 double Measure(DType dtype, const void* data, int64_t count);
 // Each output[i] = the sum of all inputs[i], added in their order and rounded once; measures it.
-// An output may be an input.  stream: outputs are written past the cache.
+// An output may be an input.
 double AddAll(DType dtype, std::span<const void* const> inputs, std::span<void* const> outputs,
-              int64_t count, bool stream);
+              int64_t count);
 
 // A contiguous range of elements of a tensor.
 struct ElementRange {

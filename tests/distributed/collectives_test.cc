@@ -234,7 +234,7 @@ class AllreduceTest : public testing::TestWithParam<std::tuple<std::string, int>
 };
 
 TEST_P(AllreduceTest, SumsEveryLength) {
-  for (const int64_t count : {0, 1, ranks_ - 1, ranks_, ranks_ + 1, 37, 1001, 65536}) {
+  for (const int64_t count : {0, 1, ranks_ - 1, ranks_, ranks_ + 1, 37, 20'000}) {
     ExpectSums<float>(algorithm_, ranks_, count, 0);
     ExpectSums<double>(algorithm_, ranks_, count, 0);
     ExpectSums<Half>(algorithm_, ranks_, count, 0);
@@ -245,10 +245,8 @@ TEST_P(AllreduceTest, SumsEveryLength) {
 // Several segments of 32768 F32 in each rank's part; the last one of some one element shorter, or
 // empty.
 TEST_P(AllreduceTest, SumsManySegments) {
-  for (const int64_t count : {ranks_ * 32768 + 1, ranks_ * 80'000 - 3}) {
-    ExpectSums<float>(algorithm_, ranks_, count, 0);
-  }
-  ExpectSums<double>(algorithm_, ranks_, ranks_ * 40'001 + 1, 0);
+  ExpectSums<float>(algorithm_, ranks_, ranks_ * 80'000 - 3, 0);
+  ExpectSums<double>(algorithm_, ranks_, ranks_ * 16'384 + 1, 0);
   ExpectSums<Half>(algorithm_, ranks_, ranks_ * 66'000 + 1, 0);
   // Those of a device have 131072 F64.
   if (algorithm_ == "device_ring" && ranks_ <= 3) {
@@ -257,7 +255,7 @@ TEST_P(AllreduceTest, SumsManySegments) {
 }
 
 TEST_P(AllreduceTest, DelaysChangeNoBits) {
-  for (uint64_t seed = 1; seed <= 3; ++seed) {
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
     ExpectSums<float>(algorithm_, ranks_, 5 * seed, seed);
     ExpectSums<float>(algorithm_, ranks_, ranks_ * 33'000 + static_cast<int64_t>(seed), seed);
   }
@@ -309,7 +307,7 @@ TEST_P(AllreduceTest, FindsWhatIsNotFinite) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float bad : {kNan, kInfinity, -kInfinity}) {
-    for (const int64_t count : {1, 37, 40'000}) {
+    for (const int64_t count : {1, 10'000}) {
       auto inputs = RandomInputs<float>(ranks_, count, 1);
       inputs[random() % ranks_][random() % count] = bad;
       const Outcome<float> outcome = Reduce(algorithm_, inputs);
