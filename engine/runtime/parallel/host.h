@@ -80,7 +80,7 @@ struct ForEachCellBody {
   F f;
   int64_t columns;
   void operator()(int64_t begin, int64_t end) const {  // cells, row by row
-    if (begin == end) return;  // there may be no columns
+    if (begin == end) return;                          // there may be no columns
     int64_t row = begin / columns, first = begin - row * columns;
     for (int64_t i = begin; i < end; ++row, first = 0) {
       const int64_t last = std::min(columns, first + end - i);
@@ -136,7 +136,12 @@ typename R::Value CombineRow(const R& r, int64_t row, int64_t begin, int64_t end
   if (begin == end) return r.Identity();
   Values<typename R::Value, kLanes> lanes;
   const int64_t used = std::min(kLanes, end - begin);
-  for (int64_t lane = 0; lane < used; ++lane) lanes.Set(lane, r.Load(row, begin + lane));
+  if (used == kLanes) {
+#pragma omp simd
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes.Set(lane, r.Load(row, begin + lane));
+  } else {
+    for (int64_t lane = 0; lane < used; ++lane) lanes.Set(lane, r.Load(row, begin + lane));
+  }
   int64_t column = begin + used;
   for (; column + kLanes <= end; column += kLanes) {
 #pragma omp simd
