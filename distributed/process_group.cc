@@ -459,8 +459,8 @@ absl::Status ProcessGroup::CheckEqual(std::string_view what, std::string_view by
     if (std::equal(hashes.begin(), hashes.begin() + kHalves, hashes.begin() + rank * kHalves)) {
       continue;
     }
-    return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " is the first whose ",
-                                                      std::string(what), " differs from rank 0's"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(std::string(what), ": rank ", rank, " is the first that differs from rank 0"));
   }
   return absl::OkStatus();
 }

@@ -113,7 +113,7 @@ absl::StatusOr<std::vector<OpSpec>> OpsOf(const Parsed<NetConfig>& net, int64_t 
   std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
   libraries.push_back(std::make_unique<Recorder>(&ops));
   libraries.push_back(NewReferenceLibrary());
-  const Primitives primitives(std::move(libraries));
+  const Primitives primitives(DeviceKind::kCuda, std::move(libraries));
   ASSIGN_OR_RETURN(const ModelPlan plan,
                    PlanModel(net, {.shape = {.global = batch}, .primitives = &primitives}));
   AddReductions(*plan.train, &ops);

@@ -160,7 +160,7 @@ TEST(ProcessGroup, CheckEqualNamesTheFirstThatDiffers) {
         group.CheckEqual("plan", group.rank() < 3 ? large : large + std::to_string(group.rank()));
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("rank 3 is the first whose plan differs from rank 0's"));
+                HasSubstr("plan: rank 3 is the first that differs from rank 0"));
   });
 }
 

@@ -64,7 +64,7 @@ TEST(Model, RanksWithUnequalSharesAskLibrariesForTheSame) {
   for (int rank = 0; rank < 3; ++rank) {
     std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
     libraries.push_back(std::make_unique<RecordingLibrary>());
-    const Primitives primitives(std::move(libraries));
+    const Primitives primitives(DeviceKind::kCpu, std::move(libraries));
     const auto plan = PlanModel(net, {.shape = {.global = 7, .rank = rank, .ranks = 3},
                                       .test_batch = 5,
                                       .test_samples = 12,
