@@ -6,12 +6,12 @@
 // length, and where T == S a row from the length on sees none.  A row that sees none is 0.  What
 // is not seen must be finite: it is multiplied by 0.
 //
-// No T x S array is stored: rows are taken kMostRows at a time, of as many heads and samples as have
-// kScores scores, and backward makes the probabilities of a block again, from its scores and two
-// numbers a row.  Each block has whole rows of scores, so that neither pass needs a running softmax
-// (Dao et al. 2022, arXiv:2205.14135, whose scheme this is otherwise).  dK and dV are sums over
-// blocks from the last to the first.  With R rows and B heads in a block, and A = AccumulateType,
-// scratch is
+// No T x S array is stored: rows are taken kMostRows at a time, of as many heads and samples as
+// have kScores scores, and backward makes the probabilities of a block again, from its scores and
+// two numbers a row.  Each block has whole rows of scores, so that neither pass needs a running
+// softmax (Dao et al. 2022, arXiv:2205.14135, whose scheme this is otherwise).  dK and dV are sums
+// over blocks from the last to the first.  With R rows and B heads in a block, and A =
+// AccumulateType, scratch is
 //   forward B R S, backward 2 B R S elements of A (S rounded up to 16), and, for types that are
 //   not A or heads that are no multiple of 16 bytes, which are copied, B (2 T + 2 S) d, backward
 //   B (3 T + 4 S) d; and what the products want.
