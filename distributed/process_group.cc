@@ -1,5 +1,3 @@
-// process_group.cc: see process_group.h.
-
 #include "distributed/process_group.h"
 
 #include <unistd.h>
@@ -24,10 +22,10 @@
 namespace gyre {
 namespace {
 
-// Operation k goes through lane k mod kLanes, in which it has tag and staging for itself: so many
-// can be under way, and on all ranks the same meet in a lane.  As many as buckets become ready
-// while one of a few MB is summed.
-constexpr int kLanes = 4;
+// Operations in order go through these lanes in turn, and have tag and staging in each for
+// themselves: so many can be under way, and on all ranks the same meet.  As many as buckets become
+// ready while one of a few MB is summed.  Urgent ones have a lane of their own, one after another.
+constexpr int kLanesInOrder = 4, kUrgentLane = kLanesInOrder, kLanes = kUrgentLane + 1;
 constexpr int kDeviceTag = kFirstOperationTag + kLanes;
 
 // How often an idle thread looks after what it has sent: first soon, because the next rank may wait
@@ -53,6 +51,7 @@ class ProcessGroup::Impl {
     const Event* ready = nullptr;
     Device* device = nullptr;  // to use from now on; nothing to sum
     Ticket ticket = 0;
+    int64_t lane = 0, turn = 0;  // in that lane
     double result = 0;
     Collective* by = nullptr;  // under way
   };
@@ -99,7 +98,7 @@ class ProcessGroup::Impl {
   SharedArenas arenas_;
   std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // of host memory
   std::unique_ptr<Collective> device_;                     // null: there is none
-  std::array<Ticket, kLanes> lane_next_ = {};              // the ticket whose turn it is
+  std::array<int64_t, kLanes> left_ = {};                  // how many have left each
   Queue active_;                                           // taken from queue_, most urgent first
   bool sums_device_memory_ = false;                        // written before UseDevice returns
 
@@ -111,7 +110,8 @@ class ProcessGroup::Impl {
   Queue queue_;    // not yet seen by the communication thread
   Queue results_;  // finished, not waited for
   Queue spare_;    // to be used again: a steady step allocates nothing
-  Ticket submitted_ = 0;
+  Ticket submitted_ = 0, in_order_ = 0;
+  std::array<int64_t, kLanes> entered_ = {};
   absl::Status opened_;  // the start's error
   absl::Status status_;  // the first error; written by the communication thread alone
   absl::Status abort_reason_;
@@ -180,7 +180,6 @@ absl::Status ProcessGroup::Impl::Open(const MakeCommunicator& make, const std::s
 
 absl::Status ProcessGroup::Impl::MakeLanes() {
   for (int lane = 0; lane < kLanes; ++lane) {
-    lane_next_[lane] = lane;
     ASSIGN_OR_RETURN(lanes_[lane],
                      NewCollective(algorithm_, *communicator_, kFirstOperationTag + lane, arenas_));
   }
@@ -199,6 +198,9 @@ ProcessGroup::Ticket ProcessGroup::Impl::Submit(const Describe& describe) {
     work = {.what = std::move(what), .inout = {}};
     describe(work);
     work.ticket = ticket = submitted_++;
+    const bool urgent = work.urgency == Urgency::kNow;
+    work.lane = urgent ? kUrgentLane : in_order_++ % kLanesInOrder;
+    work.turn = entered_[work.lane]++;
     queue_.splice(queue_.end(), spare_, spare_.begin());
     arriving_ = true;
   }
@@ -314,8 +316,7 @@ absl::StatusOr<Advance> ProcessGroup::Impl::Drive(Work& work) {
 
 // False: it is not its turn, or its memory is not ready.
 absl::StatusOr<bool> ProcessGroup::Impl::Begin(Work& work) {
-  const auto lane = static_cast<size_t>(work.ticket % kLanes);
-  if (lane_next_[lane] != work.ticket) return false;
+  if (left_[work.lane] != work.turn) return false;
   const bool on_device = work.memory == MemoryKind::kDevice && device_ != nullptr;
   if (on_device && !IsFirstOnDevice(work)) return false;
   if (work.ready != nullptr) {
@@ -326,7 +327,7 @@ absl::StatusOr<bool> ProcessGroup::Impl::Begin(Work& work) {
     RETURN_IF_ERROR(Use(*work.device));
     return true;
   }
-  work.by = on_device ? device_.get() : lanes_[lane].get();
+  work.by = on_device ? device_.get() : lanes_[work.lane].get();
   RETURN_IF_ERROR(
       work.by->Start(Claim::Of(work.ticket, work.what), Operation::kAllreduce, work.inout));
   return true;
@@ -346,7 +347,7 @@ absl::Status ProcessGroup::Impl::Use(Device& device) {
 }
 
 void ProcessGroup::Impl::Finish(Queue::iterator work) {
-  lane_next_[static_cast<size_t>(work->ticket % kLanes)] = work->ticket + kLanes;
+  ++left_[work->lane];
   {
     std::lock_guard lock(mutex_);
     results_.splice(results_.end(), active_, work);
@@ -414,9 +415,8 @@ absl::Status ProcessGroup::UseDevice(Device& device) {
       CheckEqual("a device whose memory can be summed", sums_device_memory() ? "yes" : "no"));
   if (!impl_->connects()) return absl::OkStatus();
   // It connects in its first sum: now, while an error is one of the start.
-  return Wait(
-             Submit("connection", {nullptr, Shape({0}), DType::kF64}, nullptr, MemoryKind::kDevice))
-      .status();
+  const Tensor nothing{nullptr, Shape({0}), DType::kF64};
+  return Wait(Submit("connection", nothing, nullptr, MemoryKind::kDevice)).status();
 }
 
 bool ProcessGroup::sums_device_memory() const { return impl_->sums_device_memory(); }

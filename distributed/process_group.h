@@ -30,7 +30,7 @@ class ProcessGroup {
   // How long ranks may take to find each other (MPI_Init), and to part (MPI_Finalize).
   static constexpr int64_t kMeetingTimeoutMs = 120'000;
 
-  // Starts the thread; `make` runs on it.  Errors: those of `make` and of NewCollective;
+  // Starts the thread; `make` runs on it.  Errors: those of `make`; InvalidArgument listing the names of algorithms;
   // DeadlineExceeded if `make` does not return in time: its thread is left behind, and the process
   // should end.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Start(

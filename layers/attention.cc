@@ -28,8 +28,8 @@ namespace {
 
 constexpr int kQuery = 0, kKey = 1, kValue = 2, kLengths = 3;  // states; output and scratch follow
 
-// Scores of a group at most: for a GPU, 2 MB of float; for a CPU, with their gradients, half of a
-// second-level cache.
+// Scores of a group at most, unless one matrix has more: for a GPU, 2 MB of float; for a CPU, with
+// their gradients, half of a second-level cache.
 constexpr int64_t kScores = int64_t{1} << 19, kCpuScores = int64_t{1} << 17;
 // More would make the products no faster; fewer where rows are long.
 constexpr int64_t kMostRows = 128, kLeastRows = 16;

@@ -224,8 +224,10 @@ absl::StatusOr<bool> Shared::AllHave(std::atomic<int64_t> Place::*reached) {
   const Clock::time_point now = Clock::now();
   if (passes_ == kPassesBetweenLooks) deadline_ = now + timeout_;
   if (now < deadline_) return false;
-  return absl::UnavailableError(
+  const absl::Status silent = absl::UnavailableError(
       absl::StrCat("rank ", waiting_for_, " has been silent for ", timeout_.count(), " ms"));
+  channel_.communicator().Tell(silent);
+  return silent;
 }
 
 void Shared::AddInline() {

@@ -238,8 +238,6 @@ class KernelsTest : public CudaDeviceTest {
                                static_cast<double*>(Memory(sizeof(double))))
                         .ok());
       }
-    }
-    for (const DType dtype : kComputeTypes) {
       EXPECT_TRUE(EnqueueAdd(*stream_, dtype, Memory(280), Memory(280), 35).ok());
       EXPECT_TRUE(EnqueueMeasure(*stream_, dtype, Memory(280), 35,
                                  static_cast<DeviceMeasure*>(Memory(sizeof(DeviceMeasure))))

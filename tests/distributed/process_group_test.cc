@@ -414,7 +414,7 @@ TEST(ProcessGroup, DestructorFinishesWhatWasSubmitted) {
   }
 }
 
-// Operations overtake one that waits for its memory, and the urgent are driven first.
+// Operations overtake one that waits for its memory, and the urgent overtake any number.
 TEST(ProcessGroup, OneThatWaitsHoldsUpNoOther) {
   RunRanksOn("ring", 3, kPatienceMs, [](ProcessGroup& group) {
     std::vector<float> late(1000, 1.0f), other(1000, 1.0f), metric(1, 1.0f);
@@ -428,6 +428,15 @@ TEST(ProcessGroup, OneThatWaitsHoldsUpNoOther) {
     EXPECT_TRUE(group.Wait(waiting).ok());
     EXPECT_EQ(late, std::vector<float>(1000, 3.0f));
     EXPECT_EQ(metric[0], 3.0f);
+
+    std::vector<std::vector<float>> many(9, std::vector<float>(10, 1.0f));
+    FakeEvent all_ready;
+    std::vector<ProcessGroup::Ticket> tickets;
+    for (auto& one : many) tickets.push_back(group.Submit("one of many", View(one), &all_ready));
+    EXPECT_TRUE(group.Sum("metric", View(metric)).ok());
+    all_ready.Set();
+    for (const auto ticket : tickets) EXPECT_TRUE(group.Wait(ticket).ok());
+    for (const auto& one : many) EXPECT_EQ(one, std::vector<float>(10, 3.0f));
   });
 }
 

@@ -105,7 +105,7 @@ TEST(NetTest, AProducerAppliesTheReluAfterIt) {
 }
 
 // batch_norm and add do a ReLU's backward too, also where several read what it puts out, or the
-// layer after it works in place.
+// layer after it works in place or passes its gradient on.
 TEST(NetTest, AProducerUndoesTheReluAfterIt) {
   const std::string layers = R"(
     layer { name: "conv" conv2d { filters: 2 kernel: 3 padding: 1 } }
@@ -117,6 +117,7 @@ TEST(NetTest, AProducerUndoesTheReluAfterIt) {
     layer { name: "relu2" RELU }
     layer { name: "sum2" input: "relu2" input: "image" add {} }
     layer { name: "relu3" RELU }
+    layer { name: "sum3" input: "relu3" input: "image" add {} }
     layer { name: "tanh" tanh {} }
     layer { name: "flat" flatten {} }
     layer { name: "fc" dense { outputs: 4 } }

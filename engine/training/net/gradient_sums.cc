@@ -116,7 +116,7 @@ class Gradients {
       // A part of nothing is as large as all of it, and may have no gradient.
       const int of = g_.values[node.value_of(alias.output)];
       if (of < 0 || IsPart(node, alias)) continue;
-      const bool overwrites = !alias.must && !alias.input_is_part;
+      const bool overwrites = !alias.must && !alias.input_is_part && !node.undone_by_producer;
       if (overwrites && read_on_.contains(Base(of))) continue;
       if (overwrites) overwritten_.insert(Base(of));
       state.view_of = of;
