@@ -30,9 +30,9 @@ class ProcessGroup {
   // How long ranks may take to find each other (MPI_Init), and to part (MPI_Finalize).
   static constexpr int64_t kMeetingTimeoutMs = 120'000;
 
-  // Starts the thread; `make` runs on it.  Errors: those of `make`; InvalidArgument listing the names of algorithms;
-  // DeadlineExceeded if `make` does not return in time: its thread is left behind, and the process
-  // should end.
+  // Starts the thread; `make` runs on it.  Errors: those of `make`; InvalidArgument listing the
+  // names of algorithms; DeadlineExceeded if `make` does not return in time: its thread is left
+  // behind, and the process should end.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Start(
       MakeCommunicator make, std::string allreduce, int64_t meeting_timeout_ms = kMeetingTimeoutMs);
   // Finishes what was submitted (without waiting for events after an error), then the communicator;
