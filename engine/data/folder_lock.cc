@@ -5,17 +5,31 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 
 namespace gyre {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The ranks of a run that was killed may outlive mpirun by a moment.
+constexpr std::chrono::seconds kEndOfAKilledRun(2);
+
+}  // namespace
 
 absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
   FolderLock lock;
   lock.file_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock.file_ >= 0 && flock(lock.file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        folder, ": another run is writing there; wait for it, or choose another --out"));
+  const Clock::time_point deadline = Clock::now() + kEndOfAKilledRun;
+  while (lock.file_ >= 0 && flock(lock.file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (Clock::now() > deadline) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          folder, ": another run is writing there; wait for it, or choose another --out"));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return lock;
 }

@@ -12,8 +12,8 @@ namespace gyre {
 class FolderLock {
  public:
   FolderLock() = default;  // of nothing
-  // Errors: AlreadyExists if another process (or lock) holds the folder.  A file system without
-  // locks gives none.
+  // Errors: AlreadyExists if another process (or lock) holds the folder for two seconds.  A file
+  // system without locks gives none.
   static absl::StatusOr<FolderLock> Take(const std::string& folder);
   FolderLock(FolderLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
   FolderLock& operator=(FolderLock&& other) noexcept {

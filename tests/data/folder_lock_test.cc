@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "tests/data/temp_folder.h"
 
 namespace gyre {
@@ -20,6 +23,19 @@ TEST(FolderLock, KeepsASecondWriterOut) {
         folder.path() + ": another run is writing there; wait for it, or choose another --out");
   }
   EXPECT_TRUE(FolderLock::Take(folder.path()).ok());
+}
+
+TEST(FolderLock, WaitsForOneThatEnds) {
+  const TempFolder folder;
+  auto first = FolderLock::Take(folder.path());
+  ASSERT_TRUE(first.ok()) << first.status();
+  // Most likely while the second waits; if not, it need not wait.
+  std::thread ending([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    *first = FolderLock();
+  });
+  EXPECT_TRUE(FolderLock::Take(folder.path()).ok());
+  ending.join();
 }
 
 TEST(FolderLock, MovesWithItsOwner) {
