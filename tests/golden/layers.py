@@ -195,7 +195,7 @@ def write_slice(net, x, s):
 def write_split(net, x, s):
     axis, fields = write_axis(net, s)
     if net.numbers.chance(50):
-        return fields + f"parts: {net.numbers.pick(divisors(s[axis])[:3])}"
+        return fields + f"parts: {net.numbers.pick([d for d in divisors(s[axis])[:3] if d <= 64])}"
     first = net.numbers.between(1, s[axis])
     left = s[axis] - first
     return fields + f"sizes: {[first] + [left] * (left > 0)}"

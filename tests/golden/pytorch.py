@@ -77,10 +77,11 @@ def new_optimizer(config, layers, weights):
                            nesterov=sgd.get("nesterov", ["false"])[0] == "true")
 
 
-def judge(case):
+def judge(case, nudge=0):
     """What training must give: {"steps": [metrics], "tests": [metrics], "gradients", "weights"}.
 
-    The gradients are those of the first step, before clipping and decay.
+    The gradients are those of the first step, before clipping and decay.  The first weights are moved
+    by up to `nudge` of their value.
     """
     layers, trainer = layers_of(parse(case.net)), parse(case.trainer)
     batch, steps = int(trainer["batch"][0]), int(trainer["steps"][0])
@@ -92,7 +93,9 @@ def judge(case):
         for name, (shape, values) in samples.items()}
     train, test = tensors(case.train), tensors(case.test)
     order = sample_order(next(iter(case.train.values()))[0][0], seed, batch * steps)
-    weights = {n: torch.tensor(v, dtype=torch.float64).reshape(s)
+    numbers = torch.Generator().manual_seed(0)
+    weights = {n: torch.tensor(v, dtype=torch.float64).reshape(s) *
+                  (1 + nudge * torch.rand(s, generator=numbers, dtype=torch.float64))
                for n, (s, v) in first_weights(case.net).items()}
     buffers = {n: torch.full(s, v, dtype=torch.float64)
                for layer in layers for n, (s, v) in layer.buffers.items()}
