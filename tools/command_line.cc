@@ -1,6 +1,7 @@
 #include "tools/command_line.h"
 
 #include <omp.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/runtime/device/cuda_device.h"
 #include "engine/runtime/machine.h"
+#include "engine/runtime/math.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/cuda/tuner.h"
 
@@ -37,13 +39,20 @@ constexpr int kMostRanks = 256;
 constexpr char kSpins[] = "6000";
 constexpr int64_t kSilentRankTimeoutMs = 300'000;
 
-// A rank's share of the host's cores.  Where mpirun has bound the process to cores, those are it.
+// A rank's share of the host's cores, or of those that mpirun has bound it to: a core of its own,
+// or a socket, which it shares with as many ranks as the socket has of the cores that mpirun has.
 int DefaultThreads(int ranks_in_process) {
   const bool bound = std::getenv("OMPI_MCA_orte_bound_at_launch") != nullptr;
   const char* local_ranks = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  int sharers = 1;
-  if (bound || local_ranks == nullptr || !absl::SimpleAtoi(local_ranks, &sharers)) sharers = 1;
-  return std::max(1, Cores() / std::max(1, sharers) / ranks_in_process);
+  const int cores = Cores();
+  int64_t sharers = 1;
+  if (local_ranks == nullptr || !absl::SimpleAtoi(local_ranks, &sharers)) sharers = 1;
+  cpu_set_t launcher;
+  if (bound && sched_getaffinity(getppid(), sizeof(launcher), &launcher) == 0) {
+    sharers = CeilDiv<int64_t>(sharers * cores, std::max(cores, CPU_COUNT(&launcher)));
+  }
+  return static_cast<int>(
+      std::max<int64_t>(1, cores / std::max<int64_t>(1, sharers) / ranks_in_process));
 }
 
 absl::StatusOr<int> Threads(const DeviceFlags& flags) {

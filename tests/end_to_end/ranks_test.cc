@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "engine/data/sample_order.h"
+#include "engine/runtime/machine.h"
 #include "tests/end_to_end/training_folder.h"
 
 namespace gyre {
@@ -129,6 +132,18 @@ TEST(Evaluate, EqualOnAnyNumberOfRanksInBatchesOfAnySize) {
     EXPECT_EQ(folder.Evaluate(folder / "out", arguments, {.ranks = ranks}), expected)
         << ranks << " ranks, test_batch " << test_batch;
   }
+}
+
+// Ranks that mpirun has bound to one socket share its cores.
+TEST(Threads, AreARanksShareOfTheCoresThatItIsBoundTo) {
+  const TrainingFolder folder(kData, kTestSamples);
+  WriteTrainer(folder / "", ConvNetText(kData), {.rest = kSizes});
+  const ToolResult result =
+      folder.Train("out", {"--threads=0", "--steps=1"},
+                   {.ranks = 2, .env = {{"OMPI_MCA_orte_bound_at_launch", "1"}}});
+  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  EXPECT_THAT(result.out,
+              HasSubstr(absl::StrCat("2 ranks, ", std::max(1, Cores() / 2), " threads each")));
 }
 
 // A sample that one rank alone reads has an impossible label: that rank's reason ends all of them.
