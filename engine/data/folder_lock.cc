@@ -11,19 +11,13 @@
 #include "absl/strings/str_cat.h"
 
 namespace gyre {
-namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// The ranks of a run that was killed may outlive mpirun by a moment.
-constexpr std::chrono::seconds kEndOfAKilledRun(2);
-
-}  // namespace
-
-absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
+absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder,
+                                            std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
   FolderLock lock;
   lock.file_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const Clock::time_point deadline = Clock::now() + kEndOfAKilledRun;
+  const Clock::time_point deadline = Clock::now() + patience;
   while (lock.file_ >= 0 && flock(lock.file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     if (Clock::now() > deadline) {
       return absl::AlreadyExistsError(absl::StrCat(

@@ -2,6 +2,7 @@
 // The kernel drops the lock with the process, however that ends.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -12,9 +13,11 @@ namespace gyre {
 class FolderLock {
  public:
   FolderLock() = default;  // of nothing
-  // Errors: AlreadyExists if another process (or lock) holds the folder for two seconds.  A file
-  // system without locks gives none.
-  static absl::StatusOr<FolderLock> Take(const std::string& folder);
+  // Errors: AlreadyExists if another process (or lock) holds the folder for longer than `patience`:
+  // the ranks of a run that was killed outlive mpirun by seconds.  A file system without locks
+  // gives none.
+  static absl::StatusOr<FolderLock> Take(
+      const std::string& folder, std::chrono::milliseconds patience = std::chrono::seconds(10));
   FolderLock(FolderLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
   FolderLock& operator=(FolderLock&& other) noexcept {
     std::swap(file_, other.file_);

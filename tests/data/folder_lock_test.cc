@@ -11,12 +11,14 @@
 namespace gyre {
 namespace {
 
+constexpr std::chrono::milliseconds kNone(0);
+
 TEST(FolderLock, KeepsASecondWriterOut) {
   const TempFolder folder;
   {
     const auto first = FolderLock::Take(folder.path());
     ASSERT_TRUE(first.ok()) << first.status();
-    const auto second = FolderLock::Take(folder.path());
+    const auto second = FolderLock::Take(folder.path(), kNone);
     EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
     EXPECT_EQ(
         second.status().message(),
@@ -42,7 +44,7 @@ TEST(FolderLock, MovesWithItsOwner) {
   const TempFolder folder;
   FolderLock kept;
   kept = *FolderLock::Take(folder.path());
-  EXPECT_FALSE(FolderLock::Take(folder.path()).ok());
+  EXPECT_FALSE(FolderLock::Take(folder.path(), kNone).ok());
   kept = FolderLock();
   EXPECT_TRUE(FolderLock::Take(folder.path()).ok());
 }
