@@ -73,6 +73,23 @@ TEST_F(OneDnnTest, NetsLayersAsReference) {
   }
 }
 
+// Of fewer channels than a vector has lanes.
+TEST_F(OneDnnTest, StridedPointwiseAsReference) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (const int64_t n : {1, 3, 5, 8}) {
+    for (const int64_t c : {8, 9, 15, 24}) {
+      ExpectAsReference(rig, *library,
+                        {.n = n,
+                         .h = 28,
+                         .w = 28,
+                         .c = c,
+                         .filters = 16,
+                         .window = {.stride_h = 1 + c % 2, .stride_w = 2}});
+    }
+  }
+}
+
 // Few rows by a matrix of long ones: summed in panels of k.
 TEST_F(OneDnnTest, FewRowsByLongOnesAsReference) {
   Rig rig(kManyThreads);

@@ -3,6 +3,7 @@
 // have one layout.
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -71,6 +72,21 @@ struct Pass {
   }
 };
 
+// oneDNN 2.6's pointwise kernels gather a strided image's channels 16 at a time, also where it has
+// fewer, and then write past their scratchpad: another implementation takes such a convolution.
+template <typename Description>
+Description WithoutGathering(Description description, const Conv2dSpec& spec) {
+  const Window2d& w = spec.window;
+  const bool strided = w.stride_h > 1 || w.stride_w > 1;
+  if (w.kernel_h != 1 || w.kernel_w != 1 || !strided || spec.c / spec.groups % 16 == 0) {
+    return description;
+  }
+  while (std::string_view(description.impl_info_str()).find("1x1") != std::string_view::npos) {
+    if (!description.next_impl()) throw dnnl::error(dnnl_unimplemented, "no other implementation");
+  }
+  return description;
+}
+
 class OneDnnConv2d : public Conv2d {
  public:
   // Throws dnnl::error.  Precondition: a layout that the spec binds is a tag of ours.
@@ -93,15 +109,19 @@ class OneDnnConv2d : public Conv2d {
     if (!spec.train) return;
 
     if (spec.data_gradient) {
-      const dnnl::convolution_backward_data::primitive_desc data(
-          {direct, o.x, o.any, o.y, o.strides, o.dilations, o.before, o.after}, attributes,
-          context.engine, forward);
+      const auto data =
+          WithoutGathering(dnnl::convolution_backward_data::primitive_desc(
+                               {direct, o.x, o.any, o.y, o.strides, o.dilations, o.before, o.after},
+                               attributes, context.engine, forward),
+                           spec);
       backward_data_ = MakePass(dnnl::convolution_backward_data(data), data.weights_desc(),
                                 data.scratchpad_desc(), Direction::kReadsWeights);
     }
-    const dnnl::convolution_backward_weights::primitive_desc weights(
-        {direct, o.x, o.any, o.bias, o.y, o.strides, o.dilations, o.before, o.after}, attributes,
-        context.engine, forward);
+    const auto weights = WithoutGathering(
+        dnnl::convolution_backward_weights::primitive_desc(
+            {direct, o.x, o.any, o.bias, o.y, o.strides, o.dilations, o.before, o.after},
+            attributes, context.engine, forward),
+        spec);
     backward_weights_ =
         MakePass(dnnl::convolution_backward_weights(weights), weights.diff_weights_desc(),
                  weights.scratchpad_desc(), Direction::kWritesWeights);
@@ -190,11 +210,13 @@ class OneDnnConv2d : public Conv2d {
   };
 
   dnnl::convolution_forward::primitive_desc DescribeForward(const Operands& o) const {
-    return {{spec_.train ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
+    return WithoutGathering(
+        dnnl::convolution_forward::primitive_desc(
+            {spec_.train ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
              dnnl::algorithm::convolution_direct, o.x, o.any, o.bias, o.y, o.strides, o.dilations,
              o.before, o.after},
-            OneDnnAttributes(),
-            context_.engine};
+            OneDnnAttributes(), context_.engine),
+        spec_);
   }
 
   // The spec's layout if it binds one, else what forward wants, else (never seen: a layout without
