@@ -127,7 +127,7 @@ class ActivationLayer : public Layer {
     spec.states = {
         MakeState("input", StateKind::kInput, shape, compute_, kRead, read(!Formula::kOfOutput)),
         MakeOutput(input, shape, read(Formula::kOfOutput))};
-    if (Formula::kOfOutput) spec.aliases = {{.output = kY, .input = kX, .must = false}};
+    spec.aliases = {{.output = kY, .input = kX, .must = false}};
     // Counted as one operation an element, as other frameworks' counters do.
     spec.forward_flops = static_cast<double>(elements_);
     spec.backward_flops = static_cast<double>(elements_);

@@ -247,7 +247,8 @@ class BatchNormLayer : public Layer {
                    MakeState("coefficients", train_ ? StateKind::kSaved : StateKind::kScratch, two,
                              accumulate, both, in_backward)};
     spec.states[kY].batch_axis = BatchAxis(input, kX);
-    spec.applied_activation = spec.applied_backward = true;
+    spec.applied_activation = spec.applied_backward = spec.cheap = true;
+    if (library_ == nullptr) spec.aliases = {{.output = kY, .input = kX, .must = false}};
     const auto elements = static_cast<double>(x.elements());
     spec.forward_flops = (train_ ? 5 : 2) * elements;
     spec.backward_flops = 9 * elements;

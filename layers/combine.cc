@@ -1,6 +1,8 @@
 // add, multiply: y = x_0 + x_1 + ..., y = x_0 x_1 ..., element by element; two to kMost inputs and
 // y of one shape [N, ...].
 
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "layers/infer.h"
@@ -32,17 +34,23 @@ struct AddForward {
   }
 };
 
-// Of a sum that a ReLU was applied to: one gradient for all operands.
+// Where the gradients of operands lie: each place once, but one alone twice.
+template <typename T>
+struct Places {
+  T* dx[kMost];
+  int count;
+};
+
+// Of a sum that a ReLU was applied to: one gradient for all operands.  Count: of places, or 0.
 template <typename T, int Count>
 struct AddReluBackward {
   OutputRelu<T> relu;
   const T* y;
   const T* dy;
-  T* dx[kMost];
-  int count;
+  Places<T> to;
   HOST_DEVICE void operator()(int64_t i) const {
     const T gradient = relu.Passes(y[i]) ? dy[i] : static_cast<T>(0);
-    for (int k = 0; k < (Count > 0 ? Count : count); ++k) dx[k][i] = gradient;
+    for (int k = 0; k < (Count > 0 ? Count : to.count); ++k) to.dx[k][i] = gradient;
   }
 };
 
@@ -108,7 +116,7 @@ class Combine : public Layer {
     spec.states.push_back(MakeOutput(input, shape, InBackward(input, relu_ ? kRead : kNone)));
     if (!multiplies_) spec.aliases = {{.output = count_, .input = 0, .must = false}};
     spec.applied_activation = spec.applied_backward = !multiplies_;
-    spec.passes_gradient = !multiplies_ && !relu_;
+    spec.passes_gradient = spec.cheap = !multiplies_;
     spec.forward_flops = static_cast<double>(elements_) * (count_ - 1);
     if (multiplies_) spec.backward_flops = spec.forward_flops * count_;
     return spec;
@@ -147,20 +155,23 @@ class Combine : public Layer {
 
  private:
   absl::Status BackwardRelu(const LayerContext& context) const {
-    return Visit([&]<typename T, int Count>() {
-      AddReluBackward<T, Count> backward{OutputRelu<T>(max_),
-                                         context.states[count_].as<T>(),
-                                         context.gradients[count_].as<T>(),
-                                         {},
-                                         0};
-      const Tensor* some = nullptr;
-      for (const Tensor& dx : context.gradients.first(count_)) some = dx ? &dx : some;
-      if (some == nullptr) return absl::OkStatus();
-      // Where an operand has no gradient another one's takes its place.
+    return VisitReal(compute_, [&]<typename T>() -> absl::Status {
+      Places<T> to{{}, 0};
       for (const Tensor& dx : context.gradients.first(count_)) {
-        backward.dx[backward.count++] = (dx ? dx : *some).as<T>();
+        T* const place = dx ? dx.as<T>() : nullptr;
+        if (place != nullptr && std::find(to.dx, to.dx + to.count, place) == to.dx + to.count) {
+          to.dx[to.count++] = place;
+        }
       }
-      return ForEach(context.stream, elements_, backward);
+      if (to.count == 0) return absl::OkStatus();
+      if (to.count == 1) to.dx[to.count++] = to.dx[0];
+      const auto run = [&]<int Count>() {
+        return ForEach(
+            context.stream, elements_,
+            AddReluBackward<T, Count>{OutputRelu<T>(max_), context.states[count_].as<T>(),
+                                      context.gradients[count_].as<T>(), to});
+      };
+      return to.count == 2 ? run.template operator()<2>() : run.template operator()<0>();
     });
   }
 

@@ -67,9 +67,10 @@ struct StateSpec {
 };
 
 // Output and input share memory.  must: the output is a view of the input from `offset_bytes` on;
-// otherwise the layer allows working in place, and the net decides.  input_is_part: the input may
-// be a view of the output from `offset_bytes` on instead.  Gradients of the two may share memory in
-// the same way, and the net decides: a layer copies where addresses differ.
+// otherwise the layer allows working in place, and the net decides; not where backward reads the
+// input.  input_is_part: the input may be a view of the output from `offset_bytes` on instead.
+// Gradients of the two may share memory in the same way, whatever backward reads, and the net
+// decides: a layer copies where addresses differ.
 struct Alias {
   int output, input;  // indices into LayerSpec::states
   bool must;
@@ -85,11 +86,11 @@ struct LayerSpec {
   double loss_weight = 1;  // its factor in the run's loss: what the net seeds its gradient with
   int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples
   double forward_flops = 0, backward_flops = 0;  // multiply and add are two
-  // The gradient of each input is the output's as it is; where the two lie in one place backward
-  // does nothing.
+  // The inputs have one gradient: the output's, or what applied_backward leaves of it.  Some or all
+  // of them may lie in the output's place, where backward then works.
   bool passes_gradient = false;
-  // Forward takes little beside what reads its output: the net may run it again for backward rather
-  // than keep that.
+  // Forward does little more than read and write: the net may run it again for backward rather than
+  // keep its output.
   bool cheap = false;
   bool applied_activation = false;  // whether the layer does what InferInput asked for
   bool applied_backward = false;    // and whether it does so backward

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <set>
 
 #include "layers/factory.h"
@@ -61,20 +62,25 @@ class Rank {
     ASSIGN_OR_RETURN(stream_, device_.NewStream());
     const size_t count = spec_.states.size();
     owner_.resize(count);
+    std::iota(owner_.begin(), owner_.end(), 0);
+    gradient_owner_ = owner_;
     offset_.resize(count);
-    for (size_t i = 0; i < count; ++i) owner_[i] = i;
     for (const Alias& alias : spec_.aliases) {
       if (!alias.must && !options_.in_place) continue;
       const int part = alias.input_is_part ? alias.input : alias.output;
-      owner_[part] = owner_[alias.input_is_part ? alias.output : alias.input];
+      const int whole = alias.input_is_part ? alias.output : alias.input;
+      gradient_owner_[part] = gradient_owner_[whole];
+      const bool kept = (spec_.states[alias.input].backward & kRead) != 0;
+      if (alias.must || !kept) owner_[part] = owner_[whole];
       offset_[part] = alias.offset_bytes;
     }
     states_.resize(count);
     gradients_.resize(count);
     for (size_t i = 0; i < count; ++i) {
-      if (owner_[i] != i) continue;
-      RETURN_IF_ERROR(states_[i].Allocate(device_, *stream_, spec_.states[i].size_bytes()));
-      RETURN_IF_ERROR(gradients_[i].Allocate(device_, *stream_, spec_.states[i].size_bytes()));
+      const size_t bytes = spec_.states[i].size_bytes();
+      if (owner_[i] == i) RETURN_IF_ERROR(states_[i].Allocate(device_, *stream_, bytes));
+      if (gradient_owner_[i] != i) continue;
+      RETURN_IF_ERROR(gradients_[i].Allocate(device_, *stream_, bytes));
     }
     RETURN_IF_ERROR(position_.Allocate(device_, *stream_, sizeof(BatchPosition)));
     const BatchPosition position{options_.step, first_sample};
@@ -221,7 +227,7 @@ class Rank {
            static_cast<int>(i - inputs_) != options_.unbound_output;
   }
   Slot& State(size_t i) { return states_[owner_[i]]; }
-  Slot& Gradient(size_t i) { return gradients_[owner_[i]]; }
+  Slot& Gradient(size_t i) { return gradients_[gradient_owner_[i]]; }
 
   absl::Status SetBuffers(const std::vector<Doubles>& given) {
     size_t buffer = 0;
@@ -275,24 +281,29 @@ class Rank {
       if (gradients && (HasOutputGradient(i) || HasGradient(i))) {
         bound_gradients[i] = view(Gradient(i));
       }
-      if (HasGradient(i)) gradient_written[owner_[i]] = true;
+      if (HasGradient(i)) gradient_written[gradient_owner_[i]] = true;
     }
     for (size_t i = 0; i < count; ++i) {
-      if (owner_[i] != i) continue;
-      ASSIGN_OR_RETURN(before[i], states_[i].Read());
-      ASSIGN_OR_RETURN(gradient_before[i], gradients_[i].Read());
+      if (owner_[i] == i) {
+        ASSIGN_OR_RETURN(before[i], states_[i].Read());
+      }
+      if (gradient_owner_[i] == i) {
+        ASSIGN_OR_RETURN(gradient_before[i], gradients_[i].Read());
+      }
     }
     RETURN_IF_ERROR(run(LayerContext{
         *stream_, states, bound_gradients, static_cast<const BatchPosition*>(position_.device()),
         static_cast<Fault*>(fault_.device()), /*layer=*/7, phase, recompute}));
     RETURN_IF_ERROR(stream_->Synchronize());
     for (size_t i = 0; i < count; ++i) {
-      if (owner_[i] != i) continue;
-      auto after = states_[i].Read();
-      if (!after.ok()) return Annotate(after.status(), spec_.states[i].name);
-      if (!written[i] && *after != before[i]) {
-        return absl::InternalError(spec_.states[i].name + " was written, but not declared to be");
+      if (owner_[i] == i) {
+        auto after = states_[i].Read();
+        if (!after.ok()) return Annotate(after.status(), spec_.states[i].name);
+        if (!written[i] && *after != before[i]) {
+          return absl::InternalError(spec_.states[i].name + " was written, but not declared to be");
+        }
       }
+      if (gradient_owner_[i] != i) continue;
       auto gradient_after = gradients_[i].Read();
       if (!gradient_after.ok()) return Annotate(gradient_after.status(), spec_.states[i].name);
       if (!gradient_written[i] && *gradient_after != gradient_before[i]) {
@@ -334,8 +345,8 @@ class Rank {
   LayerSpec spec_;
   size_t inputs_ = 0, outputs_ = 0;
   std::unique_ptr<Stream> stream_;
-  std::vector<size_t> owner_;   // for each state, the one whose memory it shares
-  std::vector<size_t> offset_;  // and from which byte on
+  // For each state, the one whose memory it, and its gradient, shares; and from which byte on.
+  std::vector<size_t> owner_, gradient_owner_, offset_;
   std::vector<Slot> states_, gradients_;
   Slot position_, fault_;
 };

@@ -46,6 +46,23 @@ TEST(NetGradient, OfNets) {
   ExpectGradients(kJoinedNet);
   ExpectGradients(kSharedNet);
   ExpectGradients(kNormNet);
+  // Gradients that sums pass on to a layer that reads them after another has made its own: that of
+  // "relu" must not be cut off in their place, nor y's added there.
+  ExpectGradients(R"(
+    layer { name: "flat" flatten {} }
+    layer { name: "a" input: "flat" dense { outputs: 6 } }
+    layer { name: "b" input: "flat" dense { outputs: 6 } }
+    layer { name: "c" input: "flat" dense { outputs: 6 } }
+    layer { name: "d" input: "flat" dense { outputs: 6 } }
+    layer { name: "inner" input: "c" input: "d" add {} }
+    layer { name: "relu" relu {} }
+    layer { name: "sum" input: "a" input: "relu" add {} }
+    layer { name: "x" dense { outputs: 6 } }
+    layer { name: "sum2" input: "b" input: "x" add {} }
+    layer { name: "y" input: "x" dense { outputs: 6 } }
+    layer { name: "sum3" input: "sum2" input: "y" add {} }
+    layer { name: "out" dense { outputs: 4 } }
+    layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} })");
   // Through frozen layers.
   ExpectGradients(R"(
     layer { name: "a" conv2d { filters: 3 kernel: 3 weight { learning_rate_multiplier: 0 } } }

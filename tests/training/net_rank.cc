@@ -19,6 +19,22 @@ Parsed<NetConfig> ParseLayers(const std::string& layers) {
   return *std::move(net);
 }
 
+const Value& ValueNamed(const NetSpec& net, const std::string& name) {
+  for (const Value& value : net.values) {
+    if (value.name == name) return value;
+  }
+  ADD_FAILURE() << name;
+  return net.values[0];
+}
+
+const NetNode& NodeNamed(const NetSpec& net, const std::string& name) {
+  for (const NetNode& node : net.nodes) {
+    if (node.config->name() == name) return node;
+  }
+  ADD_FAILURE() << name;
+  return net.nodes[0];
+}
+
 NetRank::NetRank(const std::string& layers, DType dtype, int64_t batch,
                  std::unique_ptr<Device> device, int rank, int ranks)
     : config_(ParseLayers(layers)),

@@ -18,6 +18,10 @@ namespace gyre {
 inline constexpr int kNetClasses = 4;
 Parsed<NetConfig> ParseLayers(const std::string& layers);
 
+// Those of this name, which must be there.
+const Value& ValueNamed(const NetSpec& net, const std::string& name);
+const NetNode& NodeNamed(const NetSpec& net, const std::string& name);
+
 class NetRank {
  public:
   // Sample i of the global batch is the same however the batch is split.

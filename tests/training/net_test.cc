@@ -1,5 +1,5 @@
-// Whole nets: memory shared between values, work that one layer does for another, sums over several
-// consumers, statistics over ranks, and the same bits on a device with memory of its own.
+// Whole nets: work that one layer does for another, sums over several consumers, statistics over
+// ranks, and the same bits on a device with memory of its own.
 #include "engine/training/net/net.h"
 
 #include <gtest/gtest.h>
@@ -16,48 +16,6 @@
 
 namespace gyre {
 namespace {
-
-const Value& ValueNamed(const NetSpec& net, const std::string& name) {
-  for (const Value& value : net.values) {
-    if (value.name == name) return value;
-  }
-  ADD_FAILURE() << name;
-  return net.values[0];
-}
-
-const NetNode& NodeNamed(const NetSpec& net, const std::string& name) {
-  for (const NetNode& node : net.nodes) {
-    if (node.config->name() == name) return node;
-  }
-  ADD_FAILURE() << name;
-  return net.nodes[0];
-}
-
-TEST(NetTest, WorksInPlaceOnlyWhereNobodyReadsTheInputAgain) {
-  const struct {
-    const char *layers, *output, *input;
-    bool in_place;
-  } kCases[] = {
-      {kConvNet, "relu", "conv", true},
-      // relu's backward reads its output, so the dropout after it needs memory of its own.
-      {kConvNet, "drop", "relu", false},
-      {kConvNet, "flat", "pool", true},
-      // "c" reads the trunk's output after relu has run.
-      {kForkedNet, "relu", "trunk", false},
-      // Nobody writes into an input of the net.
-      {R"(layer { name: "relu" input: "image" relu {} }
-          layer { name: "flat" flatten {} }
-          layer { name: "fc" dense { outputs: 4 } }
-          layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })",
-       "relu", "image", false},
-  };
-  for (const auto& c : kCases) {
-    NetRank rank(c.layers, DType::kF32, 2);
-    EXPECT_EQ(ValueNamed(rank.spec(), c.output).memory == ValueNamed(rank.spec(), c.input).memory,
-              c.in_place)
-        << c.output << " on " << c.input;
-  }
-}
 
 // Losses and gradients are the same up to roundings.
 void ExpectSameStep(NetRank& one, NetRank& other) {
@@ -257,117 +215,6 @@ void ExpectRanksAddUp(const char* layers) {
 TEST(NetTest, RanksAddUpToOneRank) {
   for (const char* layers : {kForkedNet, kPartedNet, kJoinedNet, kSharedNet, kNormNet})
     ExpectRanksAddUp(layers);
-}
-
-// Where values of a plan and their gradients lie, in bytes.
-class Placed {
- public:
-  explicit Placed(const NetPlan& plan) : plan_(plan) {}
-  size_t Value(const std::string& name) const { return Of(plan_.trace.values, name); }
-  size_t Gradient(const std::string& name) const { return Of(plan_.trace.gradients.values, name); }
-  bool HasGradient(const std::string& name) const {
-    return plan_.trace.gradients.values[Index(name)] >= 0;
-  }
-
- private:
-  size_t Index(const std::string& name) const {
-    return &ValueNamed(plan_.spec, name) - plan_.spec.values.data();
-  }
-  size_t Of(const std::vector<int>& states, const std::string& name) const {
-    return plan_.memory.placements[states[Index(name)]].offset;
-  }
-  const NetPlan& plan_;
-};
-
-TEST(NetTest, PartsAreViewsAndSoAreTheirGradients) {
-  NetRank rank(kPartedNet);
-  const Placed placed(rank.net().plan());
-  const struct {
-    const char *part, *whole;
-    size_t offset;  // in rows of 5 samples of 4 doubles
-  } cases[] = {{"parts", "sequence", 0}, {"parts:2", "sequence", 6}, {"inner", "sequence", 8}};
-  for (const auto& c : cases) {
-    const size_t bytes = c.offset * 5 * 4 * sizeof(double);
-    EXPECT_EQ(placed.Value(c.part) - placed.Value(c.whole), bytes) << c.part;
-  }
-  EXPECT_EQ(placed.Gradient("parts:2") - placed.Gradient("sequence"), 6 * 5 * 4 * sizeof(double));
-  EXPECT_EQ(placed.Gradient("parts"), placed.Gradient("both"));  // where it comes from
-  EXPECT_FALSE(placed.HasGradient("parts:1"));
-}
-
-// Those of a concatenation, where they have no other place: a net input, another concatenation.
-TEST(NetTest, PartsLieWhereTheyAreToBe) {
-  NetRank rank(kJoinedNet);
-  const Placed placed(rank.net().plan());
-  constexpr size_t kRow = 5 * 8 * sizeof(double);
-  EXPECT_EQ(placed.Value("a"), placed.Value("joined"));
-  EXPECT_EQ(placed.Value("relu"), placed.Value("joined"));
-  EXPECT_EQ(placed.Value("b") - placed.Value("joined"), 3 * kRow);
-  EXPECT_EQ(placed.Value("low"), placed.Value("all"));
-  EXPECT_EQ(placed.Value("high") - placed.Value("all"), 9 * kRow);
-  EXPECT_EQ(placed.Gradient("high") - placed.Gradient("all"), 9 * kRow);
-  EXPECT_EQ(placed.Gradient("parts:1"), placed.Gradient("swapped"));
-  EXPECT_EQ(placed.Gradient("parts") - placed.Gradient("swapped"), 5 * kRow);
-}
-
-// An output put over one input must not spoil another that overlaps it.
-TEST(NetTest, OverlappingPartsAreNotWorkedOnInPlace) {
-  for (const char* order :
-       {"input: \"late\" input: \"early\"", "input: \"early\" input: \"late\""}) {
-    NetRank rank(std::string(R"(
-      layer { name: "flat" flatten {} }
-      layer { name: "fc" dense { outputs: 60 } }
-      layer { name: "rows" reshape { dims: [15, 4] } }
-      layer { name: "sequence" transpose { axes: [1, 0, 2] } }
-      layer { name: "late" input: "sequence" slice { axis: 0 begin: 2 } }
-      layer { name: "early" input: "sequence" slice { axis: 0 end: -2 } }
-      layer { name: "sum" )") +
-                 order + R"( add {} }
-      layer { name: "back" transpose { axes: [1, 0, 2] } }
-      layer { name: "flat2" flatten {} }
-      layer { name: "out" dense { outputs: 4 } }
-      layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} })");
-    const Value& sum = ValueNamed(rank.spec(), "sum");
-    EXPECT_NE(sum.memory, ValueNamed(rank.spec(), "late").memory) << order;
-    EXPECT_EQ(ValueNamed(rank.spec(), "late").memory, ValueNamed(rank.spec(), "early").memory);
-  }
-}
-
-// What is cheap to make again is not kept for backward, where another keeps what it is made of and
-// nobody has its memory too.
-TEST(NetTest, CheapOutputsAreRecomputed) {
-  NetRank rank(R"(
-    layer { name: "flat" flatten {} }
-    layer { name: "fc" dense { outputs: 60 } }
-    layer { name: "norm" layer_norm {} }
-    layer { name: "gelu" gelu {} }
-    layer { name: "fc2" dense { outputs: 60 } }
-    layer { name: "gelu2" gelu {} }
-    layer { name: "relu" relu {} }
-    layer { name: "tanh" tanh {} }
-    layer { name: "out" dense { outputs: 4 } }
-    layer { name: "gelu3" gelu {} }
-    layer { name: "loss" input: "gelu3" input: "label" softmax_cross_entropy {} })");
-  std::vector<std::string> recomputed;
-  for (const NetNode& node : rank.spec().nodes) {
-    if (node.recomputed) recomputed.push_back(node.config->name());
-  }
-  // gelu's output is made of one that is not kept; relu works on gelu2's; tanh reads its own;
-  // nobody reads gelu3's in backward.
-  EXPECT_EQ(recomputed, std::vector<std::string>{"norm"});
-  const NetPlan& plan = rank.net().plan();
-  const auto value = &ValueNamed(plan.spec, "norm") - plan.spec.values.data();
-  const int forward = plan.trace.values[value];
-  const int again = plan.trace.recomputed[ValueNamed(plan.spec, "norm").producer];
-  EXPECT_LT(plan.memory.placements[forward].last_step, plan.memory.placements[again].first_step);
-}
-
-// A rank without samples, where every part is as large as the whole.
-TEST(NetTest, PartsOfNoSamples) {
-  NetRank rank(kPartedNet, DType::kF64, /*batch=*/1, NewCpuDevice({}), /*rank=*/1, /*ranks=*/2);
-  rank.Forward();
-  rank.Backward();
-  for (const double g : rank.Gradient(0)) EXPECT_EQ(g, 0);
 }
 
 TEST(NetTest, SharedParametersAreOne) {

@@ -80,9 +80,14 @@ class Gradients {
       PlaceParts(net_.nodes[writer], v, partials_[v].back());
     }
     if (partials_[v].empty()) return;
-    // A loss that other layers read adds their gradients to its own.
     std::vector<int> terms = partials_[v];
-    if (net_.IsLoss(v)) terms.insert(terms.begin(), total);
+    const int first = terms.front();
+    if (net_.IsLoss(v)) {
+      // A loss that other layers read adds their gradients to its own.
+      terms.insert(terms.begin(), total);
+    } else if (trace_.states[first].view_of < 0 && !read_on_.contains(first)) {
+      trace_.states[total].view_of = first;
+    }
     g_.before[value.producer].push_back(
         {absl::StrCat("sum gradients of ", value.name), total, std::move(terms)});
   }
@@ -106,7 +111,9 @@ class Gradients {
   void Share(const NetNode& node, int v, bool also_in_place, TraceState& state) {
     if (node.spec.passes_gradient) {
       const int of = g_.values[node.outputs[0]];
-      if (overwritten_.contains(Base(of))) return;
+      const bool overwrites = node.activation != Activation::kNone;
+      if (overwrites && read_on_.contains(Base(of)) && !passed_.contains(of)) return;
+      passed_.insert(of);
       read_on_.insert(Base(of));
       state.view_of = of;
       return;
@@ -118,7 +125,6 @@ class Gradients {
       if (of < 0 || IsPart(node, alias)) continue;
       const bool overwrites = !alias.must && !alias.input_is_part && !node.undone_by_producer;
       if (overwrites && read_on_.contains(Base(of))) continue;
-      if (overwrites) overwritten_.insert(Base(of));
       state.view_of = of;
       state.view_offset = alias.input_is_part ? alias.offset_bytes : 0;
       return;
@@ -200,8 +206,9 @@ class Gradients {
   const std::vector<ParameterUsers> users_;
   AccessTrace& trace_;
   std::vector<std::vector<int>> partials_;  // by value, if it has several sources
-  // States that a layer's backward works on in place, and those that several inputs have as theirs.
-  std::unordered_set<int> overwritten_, read_on_;
+  // Gradients of outputs that inputs have as theirs, and the states that those lie in: where
+  // several read one, nobody else works on it in place.
+  std::unordered_set<int> passed_, read_on_;
   GradientStates g_;
 };
 

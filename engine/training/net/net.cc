@@ -20,9 +20,8 @@ Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_
       bound.forward.push_back(view(plan.trace.forward_states[n][s], spec.forward != kNone));
       bound.backward.push_back(
           view(plan.trace.backward_states[n][s], node.backward && spec.backward != kNone));
-      const int again = spec.kind == StateKind::kOutput ? plan.trace.recomputed[n]
-                                                        : plan.trace.forward_states[n][s];
-      bound.recompute.push_back(view(again, node.recomputed && spec.forward != kNone));
+      bound.recompute.push_back(
+          view(plan.trace.recompute_states[n][s], node.recomputed && spec.forward != kNone));
       bound.gradients.push_back(view(plan.trace.gradients.nodes[n][s], node.backward));
     }
     GYRE_CHECK(!node.undone_by_producer ||
@@ -64,6 +63,7 @@ absl::Status Net::RunLayer(Stream& stream, int n, Pass pass, const SumStatistic&
                     absl::StrCat("layer ", node.config->name()));
   };
   const auto sum_over_ranks = [&](size_t s) {
+    if (pass == Pass::kRecompute) return absl::OkStatus();  // it is kept
     return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name), states[s]);
   };
   return backward ? RunPhases(node.spec, node.spec.backward_phases,

@@ -16,14 +16,17 @@ bool NetSpec::IsLoss(int value) const {
   return nodes[producer].value_of(nodes[producer].spec.loss_output) == value;
 }
 
+bool ReadsInBackward(const NetNode& node, int value) {
+  for (size_t k = 0; node.backward && k < node.inputs.size(); ++k) {
+    if (node.inputs[k] == value && (node.spec.states[k].backward & kRead) != 0) return true;
+  }
+  return false;
+}
+
 int LastReaderInBackward(const NetSpec& net, int value) {
   int last = -1;
   for (int consumer : net.values[value].consumers) {  // they ascend
-    const NetNode& reader = net.nodes[consumer];
-    for (size_t k = 0; k < reader.inputs.size(); ++k) {
-      const bool reads = reader.backward && (reader.spec.states[k].backward & kRead) != 0;
-      if (reads && reader.inputs[k] == value) last = consumer;
-    }
+    if (ReadsInBackward(net.nodes[consumer], value)) last = consumer;
   }
   return last;
 }

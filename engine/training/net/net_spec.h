@@ -38,7 +38,7 @@ struct NetNode {
   Activation activation = Activation::kNone;  // that forward applies for the layer after it
   bool applied_by_producer = false;           // such a layer: forward has nothing left to do
   bool undone_by_producer = false;            // nor has backward
-  bool recomputed = false;                    // its output is not kept, but made again for backward
+  bool recomputed = false;                    // forward runs again in backward, for its output
   std::vector<int> parameters;                // for each state: index into the ParameterSet, or -1
 
   // Whether training changes some state of it.
@@ -59,6 +59,9 @@ struct NetSpec {
 
   bool IsLoss(int value) const;
 };
+
+// Whether backward of the node reads the value, one of its inputs.
+bool ReadsInBackward(const NetNode& node, int value);
 
 // The node that reads the value in backward before all others do, the last one; -1: none does.
 int LastReaderInBackward(const NetSpec& net, int value);

@@ -1,5 +1,7 @@
 #include "engine/training/net/net_trace.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "engine/data/batch.h"
 #include "engine/runtime/math.h"
@@ -126,37 +128,53 @@ class Tracer {
   }
 
   void AddRecomputed() {
+    t_.recomputed.assign(net_.values.size(), -1);
     t_.recomputed_before.resize(net_.nodes.size());
-    for (size_t n = 0; n < net_.nodes.size(); ++n) {
-      t_.recomputed.push_back(-1);
-      if (!net_.nodes[n].recomputed) continue;
-      const int v = net_.nodes[n].outputs[0];
-      t_.recomputed[n] = AddState({.name = absl::StrCat(net_.values[v].name, " recomputed"),
-                                   .bytes = net_.values[v].bytes()});
-      t_.recomputed_before[LastReaderInBackward(net_, v)].push_back(static_cast<int>(n));
+    std::vector<int> reader(net_.values.size(), -1);  // by memory: the first in backward
+    for (size_t v = 0; v < net_.values.size(); ++v) {
+      int& last = reader[net_.values[v].memory];
+      last = std::max(last, LastReaderInBackward(net_, static_cast<int>(v)));
     }
-  }
-
-  // Where backward finds an input.
-  int InputInBackward(const NetNode& node, size_t s) const {
-    const int producer = net_.values[node.inputs[s]].producer;
-    const int again = producer < 0 ? -1 : t_.recomputed[producer];
-    return again < 0 ? t_.values[node.inputs[s]] : again;
+    for (size_t n = 0; n < net_.nodes.size(); ++n) {
+      if (!net_.nodes[n].recomputed) continue;
+      const int memory = net_.values[net_.nodes[n].outputs[0]].memory;
+      t_.recomputed_before[reader[memory]].push_back(static_cast<int>(n));
+      if (t_.recomputed[memory] >= 0) continue;
+      t_.recomputed[memory] =
+          AddState({.name = absl::StrCat(net_.values[memory].name, " recomputed"),
+                    .bytes = net_.values[memory].bytes()});
+    }
+    for (size_t v = 0; v < net_.values.size(); ++v) {
+      t_.recomputed[v] = t_.recomputed[net_.values[v].memory];
+    }
   }
 
   void AddNodeStates() {
     for (const NetNode& node : net_.nodes) {
       auto& forward = t_.forward_states.emplace_back();
       auto& backward = t_.backward_states.emplace_back();
+      auto& again = t_.recompute_states.emplace_back();
       const int self = static_cast<int>(t_.forward_states.size()) - 1;
       for (size_t s = 0; s < node.spec.states.size(); ++s) {
         const bool metric = static_cast<int>(s) == node.spec.metric;
         forward.push_back(metric ? t_.metrics[self] : StateOf(node, s));
-        const bool scratch = node.spec.states[s].kind == StateKind::kScratch;
-        backward.push_back(scratch && node.backward ? StateOf(node, s)
-                           : s < node.inputs.size() ? InputInBackward(node, s)
-                                                    : forward.back());
+        backward.push_back(node.backward ? LaterStateOf(node, s, forward[s]) : forward[s]);
+        again.push_back(node.recomputed ? LaterStateOf(node, s, forward[s]) : forward[s]);
       }
+    }
+  }
+
+  int LaterStateOf(const NetNode& node, size_t s, int forward) {
+    switch (node.spec.states[s].kind) {
+      case StateKind::kScratch:
+        return StateOf(node, s);
+      case StateKind::kInput:
+      case StateKind::kOutput: {
+        const int again = t_.recomputed[node.value_of(static_cast<int>(s))];
+        return again < 0 ? forward : again;
+      }
+      default:
+        return forward;
     }
   }
 
@@ -201,9 +219,7 @@ class Tracer {
     TraceStep& step = AddStep(absl::StrCat("recompute ", node.config->name()));
     Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
-      const StateSpec& spec = node.spec.states[s];
-      Touch(step, spec.kind == StateKind::kOutput ? t_.recomputed[n] : t_.forward_states[n][s],
-            spec.forward);
+      Touch(step, t_.recompute_states[n][s], node.spec.states[s].forward);
     }
   }
 

@@ -29,12 +29,11 @@ struct NetTrace {
   std::vector<int> values;              // by value
   GradientStates gradients;
   // By node, then state: where the layer finds it in forward (inputs, outputs and parameters
-  // resolve to the above) and in backward (the same, but scratch, which keeps nothing between the
-  // two).
-  std::vector<std::vector<int>> forward_states, backward_states;
-  // By node, where NetNode::recomputed: where its output lies when it has been made again, from
-  // before the backward of the node that has it in the list of those it reads.
-  std::vector<int> recomputed;
+  // resolve to the above), in backward and, where NetNode::recomputed, when it runs again: the
+  // same, but for scratch, which keeps nothing between them, and for values that are made again.
+  std::vector<std::vector<int>> forward_states, backward_states, recompute_states;
+  std::vector<int> recomputed;  // by value: where it lies when it has been made again
+  // By node: those that run forward again before its backward, which reads what they make.
   std::vector<std::vector<int>> recomputed_before;
 };
 

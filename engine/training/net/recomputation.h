@@ -5,9 +5,9 @@
 
 namespace gyre {
 
-// Sets NetNode::recomputed of layers that say they are cheap, where the memory of their one output
-// is its alone, somebody reads it in backward, and all that makes it is kept for the layer's own
-// backward anyway.  After ShareMemory.
+// Sets NetNode::recomputed of layers that say they are cheap: of all whose outputs lie in one
+// memory, where somebody reads that in backward with much more work than it takes to make it again,
+// and what it is made of is kept anyway.  After ShareMemory.
 void ChooseRecomputed(NetSpec& net);
 
 }  // namespace gyre
