@@ -20,12 +20,12 @@
 
 namespace gyre {
 
+class CommunicationThread;
+
 class ProcessGroup {
  public:
   using MakeCommunicator = std::function<absl::StatusOr<std::unique_ptr<Communicator>>()>;
   using Ticket = int64_t;
-  // Between operations that could all go on.
-  enum class Urgency : uint8_t { kNow, kInOrder };
 
   // How long ranks may take to find each other (MPI_Init), and to part (MPI_Finalize).
   static constexpr int64_t kMeetingTimeoutMs = 120'000;
@@ -60,7 +60,7 @@ class ProcessGroup {
   // device's own error until Abort or the end of this object, because messages may be under way.
   // When the ticket is done, work enqueued on any stream finds the sum.
   Ticket Submit(std::string_view label, Tensor inout, const Event* ready,
-                MemoryKind memory = MemoryKind::kPinnedHost, Urgency urgency = Urgency::kInOrder);
+                MemoryKind memory = MemoryKind::kPinnedHost);
   // Of a ticket that was not waited for.  Errors: those of the reduction, with its label; after the
   // first error every ticket has it.
   absl::StatusOr<bool> Done(Ticket ticket);
@@ -84,9 +84,10 @@ class ProcessGroup {
   void Abort(const absl::Status& reason);
 
  private:
-  class Impl;
-  explicit ProcessGroup(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit ProcessGroup(std::unique_ptr<CommunicationThread> thread);
+  Ticket Submit(std::string_view label, Tensor inout, const Event* ready, MemoryKind memory,
+                bool urgent);
+  std::unique_ptr<CommunicationThread> thread_;
 };
 
 }  // namespace gyre

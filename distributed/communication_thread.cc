@@ -1,0 +1,163 @@
+// communication_thread.cc: see communication_thread.h.
+
+#include "distributed/communication_thread.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "distributed/transport/backoff.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+// How often an idle thread looks after what it has sent: first soon, because the next rank may wait
+// for it; then so rarely that it costs nothing.
+constexpr std::chrono::milliseconds kFirstPoke{1}, kLaterPokes{64};
+
+absl::Status Hangs(const char* call, int64_t timeout_ms, const char* why) {
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return absl::DeadlineExceededError(
+      absl::StrCat(call, " has not returned on host ", host, " for ", timeout_ms, " ms: ", why));
+}
+
+}  // namespace
+
+absl::Status CommunicationThread::Start(MakeCommunicator make, std::string algorithm) {
+  thread_ = std::thread([this, make = std::move(make), algorithm = std::move(algorithm)] {
+    AllowShortSleeps();
+    const absl::Status status = Open(make, algorithm);
+    if (!status.ok()) queue_.Fail(status);
+    {
+      std::lock_guard lock(mutex_);
+      opened_ = status;
+    }
+    EnterPhase(Phase::kOpen);
+    if (status.ok()) {
+      // Ranks may have to come together for it, and one thread may start all of them.
+      const absl::Status made = lanes_->Open();
+      if (!made.ok()) Fail(made);
+      Run();
+    }
+    EnterPhase(Phase::kClosing);
+    // On the thread that made it, as MPI demands; and first, so that no rank writes into memory
+    // that the others free.
+    communicator_.reset();
+    lanes_.reset();
+    EnterPhase(Phase::kClosed);
+  });
+  std::unique_lock lock(mutex_);
+  if (phase_changed_.wait_for(lock, meeting_timeout_, [&] { return phase_ != Phase::kOpening; })) {
+    return opened_;
+  }
+  thread_.detach();
+  return Hangs("MPI_Init", meeting_timeout_.count(),
+               "a rank has not started, or hosts do not reach each other");
+}
+
+absl::Status CommunicationThread::Stop() {
+  queue_.Close();
+  std::unique_lock lock(mutex_);
+  phase_changed_.wait(lock, [&] { return phase_ >= Phase::kClosing; });
+  if (!phase_changed_.wait_for(lock, meeting_timeout_, [&] { return phase_ == Phase::kClosed; })) {
+    thread_.detach();
+    return Hangs("MPI_Finalize", meeting_timeout_.count(), "another rank has not come to its end");
+  }
+  lock.unlock();
+  thread_.join();
+  return absl::OkStatus();
+}
+
+void CommunicationThread::EnterPhase(Phase phase) {
+  std::lock_guard lock(mutex_);
+  phase_ = phase;
+  phase_changed_.notify_all();
+}
+
+absl::Status CommunicationThread::Open(const MakeCommunicator& make, const std::string& algorithm) {
+  ASSIGN_OR_RETURN(communicator_, make());
+  lanes_.emplace(*communicator_, algorithm);
+  return CheckAllreduce(algorithm, std::nullopt);
+}
+
+absl::Status CommunicationThread::Call(std::string_view what,
+                                       const std::function<absl::Status()>& call) {
+  return queue_
+      .Wait(queue_.Submit([&](Work& work) {
+        work.what = what;
+        work.call = &call;
+      }))
+      .status();
+}
+
+absl::Status CommunicationThread::SumNow(std::string_view what, Tensor inout) {
+  return queue_
+      .Wait(queue_.Submit([&](Work& work) {
+        work.what = what;
+        work.inout = inout;
+        work.urgent = true;
+      }))
+      .status();
+}
+
+void CommunicationThread::Abort(const absl::Status& reason) {
+  queue_.Abort(reason);
+  communicator_->Abort(reason);
+}
+
+void CommunicationThread::Run() {
+  Works active;
+  Backoff backoff;
+  auto patience = kFirstPoke;
+  for (;;) {
+    if (!queue_.Take(active, patience)) {
+      patience = std::min(2 * patience, kLaterPokes);
+      if (queue_.failed()) continue;  // the communicator is of no more use
+      const absl::Status status = communicator_->Poke();
+      if (!status.ok()) Fail(status);
+      continue;
+    }
+    patience = kFirstPoke;
+    if (active.empty() && queue_.closed()) return;
+    absl::StatusOr<Advance> advance = Pass(active);
+    if (!advance.ok()) {
+      Fail(advance.status());
+    } else if (*advance == Advance::kWaiting) {
+      backoff.Pause();
+    } else {
+      backoff.Reset();
+    }
+  }
+}
+
+// Until the most urgent operation that can go on has done so.
+absl::StatusOr<Advance> CommunicationThread::Pass(Works& active) {
+  if (queue_.failed()) {
+    while (!active.empty()) queue_.Finish(active, active.begin());
+    return Advance::kMoved;
+  }
+  RETURN_IF_ERROR(queue_.aborted());
+  for (auto work = active.begin(); work != active.end(); ++work) {
+    absl::StatusOr<Advance> advance = lanes_->Drive(*work, active);
+    if (!advance.ok()) return Annotate(advance.status(), work->what);
+    if (*advance == Advance::kDone) {
+      lanes_->Leave(*work);
+      queue_.Finish(active, work);
+    }
+    if (*advance != Advance::kWaiting) return Advance::kMoved;
+  }
+  return Advance::kWaiting;
+}
+
+void CommunicationThread::Fail(const absl::Status& status) {
+  const absl::Status reason = queue_.aborted();
+  if (!reason.ok()) communicator_->Abort(reason);  // on the thread that may call MPI
+  lanes_->Abandon();
+  queue_.Fail(status);
+}
+
+}  // namespace gyre

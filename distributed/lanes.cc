@@ -1,0 +1,63 @@
+// lanes.cc: see lanes.h.
+
+#include "distributed/lanes.h"
+
+#include <algorithm>
+
+#include "engine/runtime/check.h"
+
+namespace gyre {
+
+absl::Status Lanes::Open() {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    ASSIGN_OR_RETURN(lanes_[lane],
+                     NewCollective(algorithm_, communicator_, kFirstOperationTag + lane, arenas_));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Advance> Lanes::Drive(Work& work, const Works& active) {
+  if (work.by == nullptr) {
+    ASSIGN_OR_RETURN(const bool begun, Begin(work, active));
+    if (!begun) return Advance::kWaiting;
+    if (work.by == nullptr) return Advance::kDone;
+  }
+  return work.by->Progress(&work.result);
+}
+
+// False: it is not its turn, or its memory is not ready.
+absl::StatusOr<bool> Lanes::Begin(Work& work, const Works& active) {
+  if (left_[work.lane] != work.turn) return false;
+  const auto precedes = [&](const Work& other) { return other.ticket < work.ticket; };
+  if (work.call != nullptr) {
+    if (std::ranges::any_of(active, precedes)) return false;
+    RETURN_IF_ERROR((*work.call)());
+    return true;
+  }
+  const bool on_device = work.memory == MemoryKind::kDevice && device_ != nullptr;
+  // One at a time, in the same order on all ranks, whenever their memory is ready.
+  const auto is_before_on_device = [&](const Work& other) {
+    return other.memory == MemoryKind::kDevice && precedes(other);
+  };
+  if (on_device && std::ranges::any_of(active, is_before_on_device)) return false;
+  if (work.ready != nullptr) {
+    ASSIGN_OR_RETURN(const bool ready, work.ready->Done());
+    if (!ready) return false;
+  }
+  work.by = on_device ? device_.get() : lanes_[work.lane].get();
+  RETURN_IF_ERROR(
+      work.by->Start(Claim::Of(work.ticket, work.what), Operation::kAllreduce, work.inout));
+  return true;
+}
+
+void Lanes::Abandon() {
+  if (device_ != nullptr) device_->Abandon();
+}
+
+absl::Status Lanes::UseDevice(Device& device) {
+  ASSIGN_OR_RETURN(device_, NewDeviceCollective(algorithm_, communicator_, kDeviceTag, device));
+  sums_device_memory_ = device.kind() == DeviceKind::kCpu || device_ != nullptr;
+  return absl::OkStatus();
+}
+
+}  // namespace gyre

@@ -1,0 +1,50 @@
+// lanes.h: the algorithms that do the communication thread's work, several operations at once.
+//
+// In a lane one follows the other; across lanes none waits for another.  Device memory has a place
+// of its own.  Used by the communication thread.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "distributed/collectives/catalogue.h"
+#include "distributed/work_queue.h"
+
+namespace gyre {
+
+class Lanes {
+ public:
+  // The communicator must outlive this but for its end.
+  Lanes(Communicator& communicator, std::string algorithm)
+      : communicator_(communicator), algorithm_(std::move(algorithm)) {}
+
+  // Blocks until all ranks have come here, where the algorithm needs it.  Errors: NewCollective's.
+  absl::Status Open();
+  // Begins or advances one of `active`.  kDone: it is to be told to Leave.  Errors: of its event,
+  // its call or its algorithm.
+  absl::StatusOr<Advance> Drive(Work& work, const Works& active);
+  void Leave(const Work& work) { ++left_[work.lane]; }
+  // Blocks until no device works on the memory of an operation; nothing else may follow.
+  void Abandon();
+
+  // ProcessGroup's promises.
+  absl::Status UseDevice(Device& device);
+  bool sums_device_memory() const { return sums_device_memory_; }
+  bool connects() const { return algorithm_ == "nccl"; }
+
+ private:
+  static constexpr int kDeviceTag = kFirstOperationTag + kLanes;
+
+  absl::StatusOr<bool> Begin(Work& work, const Works& active);
+
+  Communicator& communicator_;
+  const std::string algorithm_;
+  SharedArenas arenas_;
+  std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // of host memory
+  std::unique_ptr<Collective> device_;                     // null: there is none
+  std::array<int64_t, kLanes> left_ = {};                  // how many have left each
+  bool sums_device_memory_ = false;                        // written before UseDevice returns
+};
+
+}  // namespace gyre

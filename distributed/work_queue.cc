@@ -1,0 +1,92 @@
+// work_queue.cc: see work_queue.h.
+
+#include "distributed/work_queue.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "engine/runtime/check.h"
+
+namespace gyre {
+
+absl::StatusOr<bool> WorkQueue::Done(int64_t ticket) {
+  std::lock_guard lock(mutex_);
+  GYRE_CHECK(ticket >= 0 && ticket < submitted_);
+  RETURN_IF_ERROR(status_);
+  return std::ranges::find(results_, ticket, &Work::ticket) != results_.end();
+}
+
+absl::StatusOr<double> WorkQueue::Wait(int64_t ticket) {
+  std::unique_lock lock(mutex_);
+  GYRE_CHECK(ticket >= 0 && ticket < submitted_);
+  auto found = results_.end();
+  progress_.wait(lock, [&] {
+    found = std::ranges::find(results_, ticket, &Work::ticket);
+    return !status_.ok() || found != results_.end();
+  });
+  RETURN_IF_ERROR(status_);
+  spare_.splice(spare_.begin(), results_, found);
+  return found->result;
+}
+
+void WorkQueue::Close() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  work_.notify_all();
+}
+
+void WorkQueue::Abort(const absl::Status& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (abort_reason_.ok()) abort_reason_ = reason;
+    aborting_ = true;
+  }
+  work_.notify_all();
+}
+
+bool WorkQueue::Take(Works& active, std::chrono::milliseconds patience) {
+  if (!active.empty() && !arriving_) return true;
+  std::unique_lock lock(mutex_);
+  const bool came = work_.wait_for(lock, patience, [&] {
+    return closed_ || !queue_.empty() || !active.empty() || (aborting_ && status_.ok());
+  });
+  while (!queue_.empty()) {
+    const auto first = queue_.begin();
+    auto place = active.end();
+    while (first->urgent && place != active.begin() && !std::prev(place)->urgent) --place;
+    active.splice(place, queue_, first);
+  }
+  arriving_ = false;
+  return came;
+}
+
+bool WorkQueue::closed() {
+  std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+absl::Status WorkQueue::aborted() {
+  if (!aborting_) return absl::OkStatus();
+  std::lock_guard lock(mutex_);
+  return abort_reason_;
+}
+
+void WorkQueue::Finish(Works& active, Works::iterator work) {
+  {
+    std::lock_guard lock(mutex_);
+    results_.splice(results_.end(), active, work);
+  }
+  progress_.notify_all();
+}
+
+void WorkQueue::Fail(const absl::Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (status_.ok()) status_ = status;
+  }
+  progress_.notify_all();
+}
+
+}  // namespace gyre

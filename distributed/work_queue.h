@@ -1,0 +1,105 @@
+// work_queue.h: what is to be done by the communication thread, between the thread that submits it
+// and waits for it, and the one that does it.
+//
+// All ranks submit the same in the same order.  Work that is submitted, done and waited for again
+// and again takes no new memory.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "distributed/collectives/collective.h"
+
+namespace gyre {
+
+// Work in order goes through these lanes in turn, and has tag and staging in each for itself: so
+// much can be under way, and on all ranks the same meet.  As many as buckets become ready while one
+// of a few MB is summed.  Urgent work has a lane of its own, one after another.
+inline constexpr int kLanesInOrder = 4, kUrgentLane = kLanesInOrder, kLanes = kUrgentLane + 1;
+
+struct Work {
+  std::string what;  // the same on all ranks
+  Tensor inout;
+  MemoryKind memory = MemoryKind::kPinnedHost;
+  bool urgent = false;
+  const Event* ready = nullptr;
+  // In place of a sum, once all work before it is done; may wait for other ranks.
+  const std::function<absl::Status()>* call = nullptr;
+  int64_t ticket = 0;          // its place in the order
+  int64_t lane = 0, turn = 0;  // in that lane
+  double result = 0;
+  Collective* by = nullptr;  // under way
+};
+
+using Works = std::list<Work>;
+
+class WorkQueue {
+ public:
+  // The submitting thread's.  describe(Work&) fills in what it is; `what` is empty but has room.
+  template <typename Describe>
+  int64_t Submit(const Describe& describe);
+  // Errors: the first of any work; every ticket has it from then on.
+  absl::StatusOr<bool> Done(int64_t ticket);
+  absl::StatusOr<double> Wait(int64_t ticket);
+  // Nothing follows.
+  void Close();
+
+  // Any thread's: the work in hand is to fail with this reason, if it is the first.
+  void Abort(const absl::Status& reason);
+
+  // What follows is the working thread's.
+
+  // Moves what was submitted to `active`, the urgent to its front.  With nothing active it waits
+  // for work, the end or an abort; false if none came within `patience`.
+  bool Take(Works& active, std::chrono::milliseconds patience);
+  bool closed();
+  // OK: nobody has aborted.
+  absl::Status aborted();
+  void Finish(Works& active, Works::iterator work);
+  void Fail(const absl::Status& status);
+  bool failed() const { return !status_.ok(); }
+
+ private:
+  std::atomic<bool> arriving_ = false, aborting_ = false;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable work_, progress_;
+  bool closed_ = false;
+  Works queue_;    // not yet taken
+  Works results_;  // finished, not waited for
+  Works spare_;    // to be used again
+  int64_t submitted_ = 0, in_order_ = 0;
+  std::array<int64_t, kLanes> entered_ = {};
+  absl::Status status_;  // the first error; written by the working thread alone
+  absl::Status abort_reason_;
+};
+
+template <typename Describe>
+int64_t WorkQueue::Submit(const Describe& describe) {
+  int64_t ticket;
+  {
+    std::lock_guard lock(mutex_);
+    if (spare_.empty()) spare_.emplace_back();
+    Work& work = spare_.front();
+    std::string what = std::move(work.what);
+    what.clear();
+    work = {.what = std::move(what), .inout = {}};
+    describe(work);
+    work.ticket = ticket = submitted_++;
+    work.lane = work.urgent ? kUrgentLane : in_order_++ % kLanesInOrder;
+    work.turn = entered_[work.lane]++;
+    queue_.splice(queue_.end(), spare_, spare_.begin());
+    arriving_ = true;
+  }
+  work_.notify_all();
+  return ticket;
+}
+
+}  // namespace gyre
