@@ -7,6 +7,11 @@
 #include "engine/runtime/check.h"
 
 namespace gyre {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+
+}  // namespace
 
 absl::Status Lanes::Open() {
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -58,6 +63,13 @@ absl::Status Lanes::UseDevice(Device& device) {
   ASSIGN_OR_RETURN(device_, NewDeviceCollective(algorithm_, communicator_, kDeviceTag, device));
   sums_device_memory_ = device.kind() == DeviceKind::kCpu || device_ != nullptr;
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::byte*> Lanes::Share(size_t bytes) {
+  auto arena = SharedMemory::Create(communicator_, std::max(bytes, kPageBytes));
+  if (absl::IsResourceExhausted(arena.status())) return nullptr;
+  RETURN_IF_ERROR(arena.status());
+  return arenas_.emplace_back(*std::move(arena))->own();
 }
 
 }  // namespace gyre

@@ -1,7 +1,7 @@
 // lanes.h: the algorithms that do the communication thread's work, several operations at once.
 //
 // In a lane one follows the other; across lanes none waits for another.  Device memory has a place
-// of its own.  Used by the communication thread.
+// of its own, and memory that ranks share lies here.  Used by the communication thread.
 #pragma once
 
 #include <array>
@@ -32,6 +32,8 @@ class Lanes {
   absl::Status UseDevice(Device& device);
   bool sums_device_memory() const { return sums_device_memory_; }
   bool connects() const { return algorithm_ == "nccl"; }
+  bool sums_in_arenas() const { return SumsInArenas(algorithm_); }
+  absl::StatusOr<std::byte*> Share(size_t bytes);
 
  private:
   static constexpr int kDeviceTag = kFirstOperationTag + kLanes;

@@ -58,6 +58,18 @@ absl::Status ProcessGroup::UseDevice(Device& device) {
 
 bool ProcessGroup::sums_device_memory() const { return thread_->lanes().sums_device_memory(); }
 
+absl::StatusOr<std::byte*> ProcessGroup::Share(size_t bytes) {
+  if (size() == 1 || !thread_->lanes().sums_in_arenas()) return nullptr;
+  constexpr char kWhat[] = "the memory that ranks share";
+  RETURN_IF_ERROR(CheckEqual(kWhat, absl::StrCat(bytes)));
+  std::byte* memory = nullptr;
+  RETURN_IF_ERROR(thread_->Call(kWhat, [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(memory, thread_->lanes().Share(bytes));
+    return absl::OkStatus();
+  }));
+  return memory;
+}
+
 ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, const Event* ready,
                                           MemoryKind memory) {
   return Submit(label, inout, ready, memory, /*urgent=*/false);

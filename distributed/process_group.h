@@ -54,6 +54,12 @@ class ProcessGroup {
   // Always true of a cpu device, whose memory is the host's.
   bool sums_device_memory() const;
 
+  // Host memory of zeros, aligned to pages, in which sums are made where they lie; null where the
+  // algorithm has no use for it (one rank is alone, too), or the host no room.  It lives as long as
+  // this object.  Blocks until all ranks have called it with the same `bytes`, and what was
+  // submitted before is done.  Errors: those of Sum.
+  absl::StatusOr<std::byte*> Share(size_t bytes);
+
   // Sums `inout` over all ranks in place once *ready is done (null: at once).  memory: where it is;
   // host memory is always taken, kDevice where sums_device_memory().  The label names the bucket in
   // errors.  *ready and the memory must live until the ticket is done or has failed; after a

@@ -39,6 +39,7 @@ struct Algorithm {
   std::string_view name;
   Create create;
   double (*bytes_sent)(double bytes, double ranks);
+  bool sums_in_arenas = false;
 };
 
 constexpr Algorithm kAlgorithms[] = {
@@ -57,7 +58,7 @@ constexpr Algorithm kAlgorithms[] = {
        return NewRecursiveDoubling(c, tag);
      },
      EachRound},
-    {"shared", NewShared, Nothing},
+    {"shared", NewShared, Nothing, /*sums_in_arenas=*/true},
     {"naive",
      [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewNaive(c, tag); }, All},
     {"nccl", [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewRing(c, tag); },
@@ -121,6 +122,12 @@ size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks)
   GYRE_CHECK(Find(algorithm) != nullptr);
   if (algorithm == "nccl") return NcclDeviceBytes();
   return algorithm == "ring" ? DeviceRingBytes(bytes, ranks) : 0;
+}
+
+bool SumsInArenas(std::string_view algorithm) {
+  const Algorithm* const found = Find(algorithm);
+  GYRE_CHECK(found != nullptr);
+  return found->sums_in_arenas;
 }
 
 double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks) {

@@ -39,6 +39,10 @@ absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind
 // Precondition: `algorithm` is one of the names.
 size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks);
 
+// True if it sums a tensor that lies in a SharedArena there.
+// Precondition: `algorithm` is one of the names.
+bool SumsInArenas(std::string_view algorithm);
+
 // Bytes sent to sum a tensor of `bytes` over `ranks`, by the rank that sends most; for the plan.
 // Where the ranks do not divide the length, ranks differ by an element: this is the mean.
 // Precondition: `algorithm` is one of the names.

@@ -65,10 +65,11 @@ absl::StatusOr<std::vector<T>> Exchange(Communicator& communicator, const std::v
   return all;
 }
 
-absl::Status Fill(int file, Offer& offer) {
+// ranks: of the host, each of which takes as much.
+absl::Status Fill(int file, size_t ranks, Offer& offer) {
   if (file < 0) return NoRoom("cannot make shared memory");
   // Anonymous memory has no bound of its own: the kernel would end processes to find more.
-  if (offer.bytes > MemoryBytes() / 2) {
+  if (offer.bytes > MemoryBytes() / 2 / ranks) {
     errno = ENOSPC;
     return NoRoom(absl::StrCat("no room for ", offer.bytes, " bytes of shared memory"));
   }
@@ -112,7 +113,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(Communicator&
   memory->views_.resize(ranks.size());
   const File own(memfd_create("gyre", MFD_CLOEXEC));
   Offer mine{.bytes = bytes};
-  absl::Status status = Fill(own.get(), mine);
+  absl::Status status = Fill(own.get(), ranks.size(), mine);
   if (!status.ok()) mine.file = -1;
   ASSIGN_OR_RETURN(const std::vector<Offer> offers, Exchange(communicator, ranks, mine));
   for (size_t i = 0; i < ranks.size() && status.ok(); ++i) {

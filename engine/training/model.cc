@@ -150,20 +150,25 @@ std::string ModelPlan::Fingerprint() const {
   return text;
 }
 
-absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& device,
-                                                     Stream& stream) {
+absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& device, Stream& stream,
+                                                     ProcessGroup* communication) {
   std::unique_ptr<Model> model(new Model(std::move(plan)));
   const ModelPlan& p = model->plan_;
   ASSIGN_OR_RETURN(model->device_arena_,
                    Buffer::Allocate(device, MemoryKind::kDevice, p.device_bytes()));
-  ASSIGN_OR_RETURN(model->communication_arena_,
-                   Buffer::Allocate(device, MemoryKind::kDevice, p.communication_bytes()));
+  std::byte* gradients = nullptr;
+  if (communication != nullptr && device.kind() == DeviceKind::kCpu && p.train) {
+    ASSIGN_OR_RETURN(gradients, communication->Share(p.communication_bytes()));
+  }
+  if (gradients == nullptr) {
+    ASSIGN_OR_RETURN(model->communication_arena_,
+                     Buffer::Allocate(device, MemoryKind::kDevice, p.communication_bytes()));
+    gradients = model->communication_arena_.data();
+  }
   const auto elements = static_cast<int64_t>(p.communication_bytes() / sizeof(float));
-  RETURN_IF_ERROR(
-      Fill(stream, 0, {model->communication_arena_.data(), Shape({elements}), DType::kF32}));
+  RETURN_IF_ERROR(Fill(stream, 0, {gradients, Shape({elements}), DType::kF32}));
   if (p.train) {
-    model->train_ = std::make_unique<Net>(*p.train, model->device_arena_.data(),
-                                          model->communication_arena_.data());
+    model->train_ = std::make_unique<Net>(*p.train, model->device_arena_.data(), gradients);
   }
   for (const auto& test : p.test) {
     model->test_.push_back(std::make_unique<Net>(*test, model->device_arena_.data(), nullptr));

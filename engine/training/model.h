@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "distributed/process_group.h"
 #include "engine/data/sample_order.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/net/net.h"
@@ -48,9 +49,12 @@ absl::Status CheckFinite(std::span<const NamedTensor> tensors);
 
 class Model {
  public:
-  // Allocates both arenas and clears the gradients' one.  Errors: those of Device::Allocate.
+  // Allocates both arenas and clears the gradients' one; that one through `communication`, where
+  // it outlives the model and the device's memory is the host's: ranks that share it sum it where
+  // it lies.  Errors: those of Device::Allocate and ProcessGroup::Share.
   static absl::StatusOr<std::unique_ptr<Model>> Create(ModelPlan plan, Device& device,
-                                                       Stream& stream);
+                                                       Stream& stream,
+                                                       ProcessGroup* communication = nullptr);
 
   const ModelPlan& plan() const { return plan_; }
   const Net& train() const { return *train_; }
@@ -80,7 +84,7 @@ class Model {
   absl::StatusOr<std::vector<std::byte>> Download(Stream& stream, Tensor from) const;
 
   ModelPlan plan_;
-  Buffer device_arena_, communication_arena_;
+  Buffer device_arena_, communication_arena_;  // the latter empty if ranks share it
   std::unique_ptr<Net> train_;
   std::vector<std::unique_ptr<Net>> test_;
 };

@@ -159,7 +159,7 @@ absl::StatusOr<std::string> Trainer::Run() {
 
 absl::Status Trainer::CreateModel() {
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
-  ASSIGN_OR_RETURN(model_, Model::Create(*std::move(plan_), device_, *stream_));
+  ASSIGN_OR_RETURN(model_, Model::Create(*std::move(plan_), device_, *stream_, &communication_));
   plan_.reset();
   std::optional<double> clip_norm;
   if (config_.optimizer().has_clip_norm()) clip_norm = config_.optimizer().clip_norm();

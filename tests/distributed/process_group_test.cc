@@ -1,12 +1,9 @@
 // The process group, its ranks being threads: order, events, mismatches, aborts.
 
-#include "distributed/process_group.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstring>
 #include <functional>
 #include <future>
 #include <memory>
@@ -14,55 +11,12 @@
 #include <thread>
 #include <vector>
 
-#include "engine/runtime/device/buffer.h"
-#include "tests/distributed/rank_threads.h"
+#include "tests/distributed/process_group_ranks.h"
 
 namespace gyre {
 namespace {
 
 using testing::HasSubstr;
-
-class FakeEvent final : public Event {
- public:
-  absl::StatusOr<bool> Done() const override {
-    polled_ = true;
-    if (failed_) return absl::DataLossError("kernel fault");
-    return done_.load();
-  }
-  absl::Status Synchronize() const override { return absl::UnimplementedError("only polled"); }
-  void Set() { done_ = true; }
-  void Fail() { failed_ = true; }
-  void WaitUntilPolled() const {
-    while (!polled_) std::this_thread::yield();
-  }
-
- private:
-  std::atomic<bool> done_ = false, failed_ = false;
-  mutable std::atomic<bool> polled_ = false;
-};
-
-// Each rank has a thread of its own besides its group's.
-void RunRanksOn(const std::string& algorithm, int ranks, int64_t timeout_ms,
-                const std::function<void(ProcessGroup&)>& body) {
-  auto communicators = NewThreadCommunicators(ranks, timeout_ms);
-  std::vector<std::thread> threads;
-  for (auto& communicator : communicators) {
-    threads.emplace_back([&] {
-      auto group = ProcessGroup::Start(
-          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-            return std::move(communicator);
-          },
-          algorithm);
-      ASSERT_TRUE(group.ok()) << group.status();
-      body(**group);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-Tensor View(std::vector<float>& data) {
-  return {data.data(), {static_cast<int64_t>(data.size())}, DType::kF32};
-}
 
 TEST(ProcessGroup, SumsInOrderOfSubmission) {
   for (const char* algorithm : {"ring", "naive"}) {
@@ -294,96 +248,6 @@ TEST(ProcessGroup, AbortEndsARankThatWaits) {
       const absl::Status status = group.Wait(ticket).status();
       EXPECT_EQ(status.code(), reason.code());
       EXPECT_THAT(std::string(status.message()), HasSubstr("out of paper"));
-    });
-  }
-}
-
-// Gradients in device memory, made on a stream that is late, and metrics on the host between them.
-TEST(ProcessGroup, SumsDeviceMemoryBesideTheHosts) {
-  const auto cpu = [](int) { return NewCpuDevice({}); };
-  const auto sim = [](int rank) { return NewSimDevice({.delay_seed = 7 + uint64_t(rank)}); };
-  for (const std::function<std::unique_ptr<Device>(int)>& make : {std::function(cpu), {sim}}) {
-    for (const int ranks : {1, 2, 3}) {
-      std::vector<std::unique_ptr<Device>> devices;  // outlive the communication threads
-      for (int rank = 0; rank < ranks; ++rank) devices.push_back(make(rank));
-      RunRanksOn("ring", ranks, kPatienceMs, [&](ProcessGroup& group) {
-        Device& device = *devices[group.rank()];
-        EXPECT_FALSE(group.sums_device_memory());
-        ASSERT_TRUE(group.UseDevice(device).ok());
-        ASSERT_TRUE(group.sums_device_memory());
-        auto stream = *device.NewStream();
-        auto made = *device.NewEvent();
-        for (int64_t count : {0, 1, 1000, 20'000}) {
-          const Buffer memory =
-              *Buffer::Allocate(device, MemoryKind::kDevice, count * sizeof(float));
-          const std::vector<float> mine(count, static_cast<float>(group.rank() + 1));
-          ASSERT_TRUE(stream->Copy(memory.data(), mine.data(), memory.bytes()).ok());
-          ASSERT_TRUE(stream->Record(*made).ok());
-          const auto ticket = group.Submit("bucket", {memory.data(), {count}, DType::kF32},
-                                           made.get(), MemoryKind::kDevice);
-          std::vector<float> metrics = {1};
-          EXPECT_TRUE(group.Sum("metrics", View(metrics)).ok());
-          EXPECT_EQ(metrics[0], ranks);
-          const auto result = group.Wait(ticket);
-          ASSERT_TRUE(result.ok()) << result.status();
-          const float sum = static_cast<float>(ranks * (ranks + 1) / 2);
-          EXPECT_EQ(*result, double{sum} * sum * static_cast<double>(count));
-          std::vector<float> summed(count);
-          ASSERT_TRUE(stream->Copy(summed.data(), memory.data(), memory.bytes()).ok());
-          ASSERT_TRUE(stream->Synchronize().ok());
-          EXPECT_EQ(summed, std::vector<float>(count, sum));
-        }
-      });
-    }
-  }
-}
-
-TEST(ProcessGroup, LeavesDeviceMemoryToItsCaller) {
-  const auto device = NewSimDevice({});
-  RunRanksOn("naive", 1, kPatienceMs, [&](ProcessGroup& group) {
-    EXPECT_TRUE(group.UseDevice(*device).ok());
-    EXPECT_FALSE(group.sums_device_memory());
-  });
-}
-
-TEST(ProcessGroup, OtherDeviceIsAnErrorOnAllRanks) {
-  RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
-    const auto device = group.rank() == 2 ? NewSimDevice({}) : NewCpuDevice({});
-    EXPECT_THAT(std::string(group.UseDevice(*device).message()),
-                HasSubstr("is at the use of device cpu, rank 2 at the use of device sim"));
-    EXPECT_FALSE(group.sums_device_memory());
-  });
-  RunRanksOn("nccl", 2, kPatienceMs, [&](ProcessGroup& group) {
-    const auto device = NewCpuDevice({});
-    EXPECT_EQ(group.UseDevice(*device).code(), absl::StatusCode::kInvalidArgument);
-  });
-}
-
-// A rank goes away in the middle of sums in device memory; what the others then free must not be
-// worked on any more (seen by ASan).
-TEST(ProcessGroup, AfterAnAbortDeviceMemoryIsFree) {
-  const absl::Status reason = absl::ResourceExhaustedError("out of paper");
-  for (uint64_t seed = 1; seed <= 5; ++seed) {
-    std::vector<std::unique_ptr<Device>> devices;
-    for (int rank = 0; rank < 3; ++rank) {
-      devices.push_back(NewSimDevice({.copy_bytes_per_s = 1e9, .delay_seed = seed}));
-    }
-    RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
-      Device& device = *devices[group.rank()];
-      ASSERT_TRUE(group.UseDevice(device).ok());
-      constexpr int64_t kCount = 1'000'000;
-      const Buffer memory = *Buffer::Allocate(device, MemoryKind::kDevice, kCount * sizeof(float));
-      std::memset(memory.data(), 0, memory.bytes());
-      ProcessGroup::Ticket ticket = 0;
-      for (int i = 0; i < 50; ++i) {
-        ticket = group.Submit("bucket", {memory.data(), {kCount}, DType::kF32}, nullptr,
-                              MemoryKind::kDevice);
-        if (i == 0 && group.rank() == 1) {
-          ASSERT_TRUE(group.Wait(ticket).ok());
-        }
-      }
-      if (group.rank() == 1) group.Abort(reason);
-      EXPECT_EQ(group.Wait(ticket).status().code(), reason.code());
     });
   }
 }

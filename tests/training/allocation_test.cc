@@ -107,7 +107,7 @@ void Train(ProcessGroup& communication, const Meet& meet) {
              .primitives = &primitives});
   ASSERT_TRUE(plan.ok()) << plan.status();
   const auto stream = *device->NewStream();
-  const auto model = *Model::Create(*std::move(plan), *device, *stream);
+  const auto model = *Model::Create(*std::move(plan), *device, *stream, &communication);
   ASSERT_TRUE(model->Initialize(*stream).ok());
   const auto step = *TrainingStep::Create(*model, *optimizer, /*clip_norm=*/std::nullopt, *device,
                                           *stream, communication);
@@ -168,7 +168,7 @@ void Report() {
   made = 0;
 }
 
-void TrainOnThreads(int ranks) {
+void TrainOnThreads(int ranks, const char* allreduce) {
   auto communicators = NewThreadCommunicators(ranks, /*timeout_ms=*/20'000);
   std::barrier all(ranks);
   std::vector<std::thread> threads;
@@ -178,7 +178,7 @@ void TrainOnThreads(int ranks) {
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[rank]);
           },
-          "ring");
+          allreduce);
       Train(*communication, [&] { all.arrive_and_wait(); });
     });
   }
@@ -186,9 +186,12 @@ void TrainOnThreads(int ranks) {
   Report();
 }
 
-TEST(Allocation, OneRank) { TrainOnThreads(1); }
+TEST(Allocation, OneRank) { TrainOnThreads(1, "ring"); }
 
-TEST(Allocation, RanksAsThreads) { TrainOnThreads(2); }
+TEST(Allocation, RanksAsThreads) {
+  TrainOnThreads(2, "ring");
+  TrainOnThreads(2, "shared");
+}
 
 TEST(Allocation, RanksAsProcesses) {
   const auto communication =

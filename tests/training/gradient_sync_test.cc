@@ -48,6 +48,7 @@ struct Setting {
   int ranks;
   int poisoned_step = -1;  // a NaN at the end of the last bucket of the last rank
   bool on_device = false;  // sums in device memory
+  const char* allreduce = "ring";
 };
 
 void RunRank(const Setting& setting, Device& device, ProcessGroup& communication) {
@@ -129,7 +130,7 @@ void RunRanks(const Setting& setting) {
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },
-          "ring");
+          setting.allreduce);
       RunRank(setting, *device, *communication);
     });
   }
@@ -151,6 +152,11 @@ TEST(GradientSync, RanksSumInDeviceMemory) {
 TEST(GradientSync, RanksSumThroughPinnedSegments) {
   RunRanks({DeviceKind::kSim, 2});
   RunRanks({DeviceKind::kSim, 3, 1});
+}
+
+TEST(GradientSync, RanksSumInSegmentsThatTheyShare) {
+  RunRanks({DeviceKind::kSim, 2, -1, /*on_device=*/false, "shared"});
+  RunRanks({DeviceKind::kSim, 3, 1, /*on_device=*/false, "shared"});
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ Outcome Train(ProcessGroup& communication, Device* device, const Primitives& pri
                    primitives, accumulate);
   EXPECT_TRUE(plan.ok()) << plan.status();
   const auto stream = *device->NewStream();
-  const auto model = *Model::Create(*std::move(plan), *device, *stream);
+  const auto model = *Model::Create(*std::move(plan), *device, *stream, &communication);
   EXPECT_TRUE(model->Initialize(*stream).ok());
 
   const Share share = ShareOf(kBatch, communication.rank(), communication.size());
@@ -137,7 +137,8 @@ using MakeDevice = std::function<std::unique_ptr<Device>(int rank)>;
 // in_place: gradients are summed in device memory instead of through pinned copies.
 std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
                                 std::optional<double> clip_norm, int poisoned_rank = -1,
-                                bool in_place = false, int64_t accumulate = 1) {
+                                bool in_place = false, int64_t accumulate = 1,
+                                const char* allreduce = "ring") {
   auto communicators = NewThreadCommunicators(ranks, 20'000);
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
@@ -148,7 +149,7 @@ std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },
-          "ring");
+          allreduce);
       if (in_place) {
         EXPECT_TRUE(communication->UseDevice(*device).ok());
       }
@@ -245,6 +246,24 @@ TEST(TrainingStep, RanksAgreeToTheBitWhateverTheDelays) {
            TrainRanks(ranks, Sim(seed), DType::kF32, 0.5, /*poisoned_rank=*/-1, in_place)) {
         ASSERT_TRUE(outcome.status.ok()) << outcome.status;
         EXPECT_EQ(outcome.digest, expected[0].digest);
+      }
+    }
+  }
+}
+
+// Where gradients lie changes nothing: "naive" adds in the same order, in memory of each rank's
+// own.
+TEST(TrainingStep, RanksMayShareTheirGradientsMemory) {
+  const auto train = [](int ranks, const MakeDevice& make, const char* allreduce) {
+    return TrainRanks(ranks, make, DType::kF32, std::nullopt, /*poisoned_rank=*/-1,
+                      /*in_place=*/false, /*accumulate=*/2, allreduce);
+  };
+  for (const int ranks : {2, 3}) {
+    const std::string expected = train(ranks, Cpu, "naive")[0].digest;
+    for (const MakeDevice& make : {MakeDevice(Cpu), Sim(1), Sim(2)}) {
+      for (const Outcome& outcome : train(ranks, make, "shared")) {
+        ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+        EXPECT_EQ(outcome.digest, expected);
       }
     }
   }

@@ -28,20 +28,27 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(Device& devic
   if (communication.size() > 1) {
     sync->how_ = communication.sums_device_memory() ? How::kDirect : How::kStaged;
   }
+  std::byte* staged = nullptr;
   if (sync->how_ == How::kStaged) {
     ASSIGN_OR_RETURN(sync->out_, device.NewStream());
     ASSIGN_OR_RETURN(sync->back_, device.NewStream());
-    ASSIGN_OR_RETURN(sync->staging_, allocate(bytes));
+    // A GPU copies to pinned memory alone without the host's help.
+    if (device.kind() != DeviceKind::kCuda) {
+      ASSIGN_OR_RETURN(staged, communication.Share(bytes));
+    }
+    if (staged == nullptr) {
+      ASSIGN_OR_RETURN(sync->staging_, allocate(bytes));
+      staged = sync->staging_.data();
+    }
   }
-  size_t offset = 0;
   for (const Tensor& bucket : buckets) {
-    RETURN_IF_ERROR(sync->AddBucket(device, bucket, offset));
-    offset += bucket.bytes();
+    RETURN_IF_ERROR(sync->AddBucket(device, bucket, staged));
+    if (staged != nullptr) staged += bucket.bytes();
   }
   return sync;
 }
 
-absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, size_t offset) {
+absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, std::byte* staged) {
   Bucket& bucket = buckets_.emplace_back();
   bucket.whole = tensor;
   if (how_ == How::kAlone) return absl::OkStatus();
@@ -61,7 +68,7 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, size_
                       tensor.dtype};
     segment.summed = segment.device;
     if (how_ != How::kStaged) continue;
-    segment.summed.data = staging_.data() + offset + first * size;
+    segment.summed.data = staged + first * size;
     ASSIGN_OR_RETURN(segment.ready, device.NewEvent());
   }
   return absl::OkStatus();

@@ -1,8 +1,9 @@
 // gradient_sync.h: each bucket's sum over ranks, while backward goes on.
 //
 // One rank alone measures its gradients on the stream that made them.  Several ranks sum them on
-// the process group: in device memory where it can, else through pinned copies, segment by
-// segment, so that a long bucket's way out, its sum and its way back overlap.
+// the process group: in device memory where it can, else through copies in pinned memory, or in
+// memory that the ranks share, segment by segment, so that a long bucket's way out, its sum and its
+// way back overlap.
 // Used by the thread that owns the compute stream.
 #pragma once
 
@@ -43,7 +44,7 @@ class GradientSync {
   enum class How : uint8_t {
     kAlone,   // nothing to sum
     kDirect,  // the process group sums the bucket where it is
-    kStaged,  // it sums pinned copies
+    kStaged,  // it sums copies
   };
   struct Segment {
     std::string label;             // in errors
@@ -60,12 +61,13 @@ class GradientSync {
 
   GradientSync(ProcessGroup& communication, Tensor sums, void* scratch)
       : communication_(communication), sums_(sums), scratch_(scratch) {}
-  absl::Status AddBucket(Device& device, const Tensor& tensor, size_t offset);
+  // staged: where its copies come.
+  absl::Status AddBucket(Device& device, const Tensor& tensor, std::byte* staged);
 
   ProcessGroup& communication_;
   How how_ = How::kAlone;
   std::unique_ptr<Stream> out_, back_;  // staged: device to host, host to device
-  Buffer staging_;                      // pinned
+  Buffer staging_;                      // pinned; empty if ranks share the copies' memory
   const Tensor sums_;
   void* const scratch_;
   Buffer host_sums_;  // pinned

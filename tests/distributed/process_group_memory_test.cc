@@ -1,0 +1,182 @@
+// Where a process group sums: in device memory, and in memory that its ranks share.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/device/buffer.h"
+#include "tests/distributed/process_group_ranks.h"
+
+namespace gyre {
+namespace {
+
+using testing::HasSubstr;
+
+// Gradients in device memory, made on a stream that is late, and metrics on the host between them.
+TEST(ProcessGroupMemory, SumsDeviceMemoryBesideTheHosts) {
+  const auto cpu = [](int) { return NewCpuDevice({}); };
+  const auto sim = [](int rank) { return NewSimDevice({.delay_seed = 7 + uint64_t(rank)}); };
+  for (const std::function<std::unique_ptr<Device>(int)>& make : {std::function(cpu), {sim}}) {
+    for (const int ranks : {1, 2, 3}) {
+      std::vector<std::unique_ptr<Device>> devices;  // outlive the communication threads
+      for (int rank = 0; rank < ranks; ++rank) devices.push_back(make(rank));
+      RunRanksOn("ring", ranks, kPatienceMs, [&](ProcessGroup& group) {
+        Device& device = *devices[group.rank()];
+        EXPECT_FALSE(group.sums_device_memory());
+        ASSERT_TRUE(group.UseDevice(device).ok());
+        ASSERT_TRUE(group.sums_device_memory());
+        auto stream = *device.NewStream();
+        auto made = *device.NewEvent();
+        for (int64_t count : {0, 1, 1000, 20'000}) {
+          const Buffer memory =
+              *Buffer::Allocate(device, MemoryKind::kDevice, count * sizeof(float));
+          const std::vector<float> mine(count, static_cast<float>(group.rank() + 1));
+          ASSERT_TRUE(stream->Copy(memory.data(), mine.data(), memory.bytes()).ok());
+          ASSERT_TRUE(stream->Record(*made).ok());
+          const auto ticket = group.Submit("bucket", {memory.data(), {count}, DType::kF32},
+                                           made.get(), MemoryKind::kDevice);
+          std::vector<float> metrics = {1};
+          EXPECT_TRUE(group.Sum("metrics", View(metrics)).ok());
+          EXPECT_EQ(metrics[0], ranks);
+          const auto result = group.Wait(ticket);
+          ASSERT_TRUE(result.ok()) << result.status();
+          const float sum = static_cast<float>(ranks * (ranks + 1) / 2);
+          EXPECT_EQ(*result, double{sum} * sum * static_cast<double>(count));
+          std::vector<float> summed(count);
+          ASSERT_TRUE(stream->Copy(summed.data(), memory.data(), memory.bytes()).ok());
+          ASSERT_TRUE(stream->Synchronize().ok());
+          EXPECT_EQ(summed, std::vector<float>(count, sum));
+        }
+      });
+    }
+  }
+}
+
+TEST(ProcessGroupMemory, LeavesDeviceMemoryToItsCaller) {
+  const auto device = NewSimDevice({});
+  RunRanksOn("naive", 1, kPatienceMs, [&](ProcessGroup& group) {
+    EXPECT_TRUE(group.UseDevice(*device).ok());
+    EXPECT_FALSE(group.sums_device_memory());
+  });
+}
+
+TEST(ProcessGroupMemory, OtherDeviceIsAnErrorOnAllRanks) {
+  RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
+    const auto device = group.rank() == 2 ? NewSimDevice({}) : NewCpuDevice({});
+    EXPECT_THAT(std::string(group.UseDevice(*device).message()),
+                HasSubstr("is at the use of device cpu, rank 2 at the use of device sim"));
+    EXPECT_FALSE(group.sums_device_memory());
+  });
+  RunRanksOn("nccl", 2, kPatienceMs, [&](ProcessGroup& group) {
+    const auto device = NewCpuDevice({});
+    EXPECT_EQ(group.UseDevice(*device).code(), absl::StatusCode::kInvalidArgument);
+  });
+}
+
+// A rank goes away in the middle of sums in device memory; what the others then free must not be
+// worked on any more (seen by ASan).
+TEST(ProcessGroupMemory, AfterAnAbortDeviceMemoryIsFree) {
+  const absl::Status reason = absl::ResourceExhaustedError("out of paper");
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int rank = 0; rank < 3; ++rank) {
+      devices.push_back(NewSimDevice({.copy_bytes_per_s = 1e9, .delay_seed = seed}));
+    }
+    RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
+      Device& device = *devices[group.rank()];
+      ASSERT_TRUE(group.UseDevice(device).ok());
+      constexpr int64_t kCount = 1'000'000;
+      const Buffer memory = *Buffer::Allocate(device, MemoryKind::kDevice, kCount * sizeof(float));
+      std::memset(memory.data(), 0, memory.bytes());
+      ProcessGroup::Ticket ticket = 0;
+      for (int i = 0; i < 50; ++i) {
+        ticket = group.Submit("bucket", {memory.data(), {kCount}, DType::kF32}, nullptr,
+                              MemoryKind::kDevice);
+        if (i == 0 && group.rank() == 1) {
+          ASSERT_TRUE(group.Wait(ticket).ok());
+        }
+      }
+      if (group.rank() == 1) group.Abort(reason);
+      EXPECT_EQ(group.Wait(ticket).status().code(), reason.code());
+    });
+  }
+}
+
+TEST(ProcessGroupMemory, SumsInMemoryThatRanksShare) {
+  for (const int ranks : {2, 3}) {
+    RunRanksOn("shared", ranks, kPatienceMs, [&](ProcessGroup& group) {
+      std::vector<float*> arenas;
+      constexpr int64_t kCount = 100'000;
+      for (int i = 0; i < 2; ++i) {
+        const auto memory = group.Share(kCount * sizeof(float));
+        ASSERT_TRUE(memory.ok()) << memory.status();
+        ASSERT_NE(*memory, nullptr);
+        arenas.push_back(reinterpret_cast<float*>(*memory));
+        EXPECT_EQ(std::count(arenas[i], arenas[i] + kCount, 0.0f), kCount);
+      }
+      for (int step = 0; step < 5; ++step) {
+        for (float* const arena : arenas) {
+          std::fill(arena, arena + kCount, static_cast<float>(group.rank() + step));
+          ASSERT_TRUE(
+              group.Wait(group.Submit("bucket", {arena + 5, {kCount - 9}, DType::kF32}, nullptr))
+                  .ok());
+          const auto sum = static_cast<float>(ranks * step + ranks * (ranks - 1) / 2);
+          EXPECT_EQ(std::count(arena + 5, arena + kCount - 4, sum), kCount - 9);
+          EXPECT_EQ(arena[4], static_cast<float>(group.rank() + step));
+        }
+      }
+      // Where it lies on one rank alone cannot be summed there.
+      std::vector<float> other(kCount);
+      float* const data = group.rank() == 0 ? arenas[1] : other.data();
+      const auto sum = group.Wait(group.Submit("odd", {data, {kCount}, DType::kF32}, nullptr));
+      EXPECT_THAT(std::string(sum.status().message()), HasSubstr("is shared on rank 0 and not on"));
+    });
+  }
+}
+
+TEST(ProcessGroupMemory, SharesNoMemoryWithoutUseOrRoom) {
+  for (const char* algorithm : {"ring", "shared"}) {
+    for (const int ranks : {1, 2}) {
+      RunRanksOn(algorithm, ranks, kPatienceMs, [&](ProcessGroup& group) {
+        constexpr size_t kTooMuch = size_t{1} << 50;
+        EXPECT_EQ(*group.Share(kTooMuch), nullptr);
+        const bool useful = ranks > 1 && std::string_view(algorithm) == "shared";
+        EXPECT_EQ(*group.Share(4) != nullptr, useful);
+      });
+    }
+  }
+  RunRanksOn("shared", 2, kPatienceMs, [](ProcessGroup& group) {
+    EXPECT_EQ(group.Share(group.rank() == 0 ? 8 : 16).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  });
+}
+
+// Ranks come together for it with nothing left of theirs that another may wait for.
+TEST(ProcessGroupMemory, SharesMemoryOnceWhatCameBeforeIsDone) {
+  // Far more polls than there are passes until the ranks have agreed on the memory's size.
+  class Late final : public Event {
+   public:
+    absl::StatusOr<bool> Done() const override { return ++polls_ > 3000; }
+    absl::Status Synchronize() const override { return absl::UnimplementedError("only polled"); }
+
+   private:
+    mutable int polls_ = 0;
+  };
+  RunRanksOn("shared", 3, kPatienceMs, [](ProcessGroup& group) {
+    std::vector<float> data(1000, 1.0f);
+    const Late late;
+    const auto ticket = group.Submit("late", View(data), &late);
+    EXPECT_NE(*group.Share(4096), nullptr);
+    EXPECT_EQ(*group.Done(ticket), true);
+    EXPECT_TRUE(group.Wait(ticket).ok());
+  });
+}
+
+}  // namespace
+}  // namespace gyre
