@@ -41,6 +41,7 @@ absl::Status ProcessGroup::Stop() {
 
 int ProcessGroup::rank() const { return thread_->communicator().rank(); }
 int ProcessGroup::size() const { return thread_->communicator().size(); }
+int ProcessGroup::hosts() const { return std::ranges::max(thread_->communicator().hosts()) + 1; }
 
 absl::Status ProcessGroup::UseDevice(Device& device) {
   const std::string what =

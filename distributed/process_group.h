@@ -43,6 +43,7 @@ class ProcessGroup {
 
   int rank() const;
   int size() const;
+  int hosts() const;  // how many
 
   // Tells where device memory is, so that it may be summed where it lies, if that can be done.
   // Blocks.  Once, on all ranks; the device must outlive this object.  Takes device memory in the

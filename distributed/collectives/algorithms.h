@@ -20,6 +20,14 @@ std::unique_ptr<Collective> NewNaive(Communicator& communicator, int tag);
 absl::StatusOr<std::unique_ptr<Collective>> NewShared(Communicator& communicator, int tag,
                                                       const SharedArenas& arenas);
 
+// The same, of the ranks of each host.  Errors: those of NewShared.
+absl::StatusOr<std::unique_ptr<Collective>> NewHierarchical(Communicator& communicator, int tag,
+                                                            const SharedArenas& arenas);
+
+// Blocks until all ranks have come here, which are processes of MPI's.  Errors: InvalidArgument if
+// they are not; the library's.
+absl::StatusOr<std::unique_ptr<Collective>> NewMpi(Communicator& communicator, int tag);
+
 // On device memory.  Errors: those of the device.
 absl::StatusOr<std::unique_ptr<Collective>> NewDeviceRing(Communicator& communicator, int tag,
                                                           Device& device);

@@ -18,27 +18,30 @@ namespace {
 using Made = absl::StatusOr<std::unique_ptr<Collective>>;
 using Create = Made (*)(Communicator&, int tag, const SharedArenas&);
 
-// Of S bytes over n ranks, by the rank that sends most.
-double Nothing(double, double) { return 0; }
-double BothHalves(double bytes, double ranks) { return 2 * (ranks - 1) / ranks * bytes; }
-double AndPartials(double bytes, double ranks) {
-  return BothHalves(bytes, ranks) + (ranks - 1) * sizeof(double);
+// Of S bytes over n ranks on H hosts, by the rank that sends most.
+double Nothing(double, double, double) { return 0; }
+double BothHalves(double bytes, double ranks, double) { return 2 * (ranks - 1) / ranks * bytes; }
+double AndPartials(double bytes, double ranks, double hosts) {
+  return BothHalves(bytes, ranks, hosts) + (ranks - 1) * sizeof(double);
 }
-double All(double bytes, double ranks) { return (ranks - 1) * (bytes + sizeof(double)); }
+double OfAPart(double bytes, double ranks, double hosts) {
+  return AndPartials(bytes * hosts / ranks, hosts, hosts);
+}
+double All(double bytes, double ranks, double) { return (ranks - 1) * (bytes + sizeof(double)); }
 // A rank with a partner beyond the largest power of two sends it the result, too.
-double EachRound(double bytes, double ranks) {
+double EachRound(double bytes, double ranks, double) {
   const auto whole = std::bit_floor(static_cast<unsigned>(ranks));
   return (std::countr_zero(whole) + (whole < ranks ? 1 : 0)) * bytes;
 }
-double Halves(double bytes, double ranks) {
+double Halves(double bytes, double ranks, double hosts) {
   const double whole = std::bit_floor(static_cast<unsigned>(ranks));
-  return AndPartials(bytes, whole) + (whole < ranks ? bytes + whole * sizeof(double) : 0);
+  return AndPartials(bytes, whole, hosts) + (whole < ranks ? bytes + whole * sizeof(double) : 0);
 }
 
 struct Algorithm {
   std::string_view name;
   Create create;
-  double (*bytes_sent)(double bytes, double ranks);
+  double (*bytes_sent)(double bytes, double ranks, double hosts);
   bool sums_in_arenas = false;
 };
 
@@ -59,6 +62,9 @@ constexpr Algorithm kAlgorithms[] = {
      },
      EachRound},
     {"shared", NewShared, Nothing, /*sums_in_arenas=*/true},
+    {"hierarchical", NewHierarchical, OfAPart, /*sums_in_arenas=*/true},
+    {"mpi", [](Communicator& c, int tag, const SharedArenas&) { return NewMpi(c, tag); },
+     BothHalves},
     {"naive",
      [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewNaive(c, tag); }, All},
     {"nccl", [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewRing(c, tag); },
@@ -130,10 +136,10 @@ bool SumsInArenas(std::string_view algorithm) {
   return found->sums_in_arenas;
 }
 
-double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks) {
+double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks, int hosts) {
   const Algorithm* const found = Find(algorithm);
   GYRE_CHECK(found != nullptr);
-  return found->bytes_sent(bytes, ranks);
+  return found->bytes_sent(bytes, ranks, hosts);
 }
 
 }  // namespace gyre

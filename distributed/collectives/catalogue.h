@@ -44,8 +44,9 @@ size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks)
 bool SumsInArenas(std::string_view algorithm);
 
 // Bytes sent to sum a tensor of `bytes` over `ranks`, by the rank that sends most; for the plan.
-// Where the ranks do not divide the length, ranks differ by an element: this is the mean.
+// Where the ranks do not divide the length, ranks differ by an element: this is the mean; hosts are
+// taken to have equally many.  Of what MPI does, the least that it can.
 // Precondition: `algorithm` is one of the names.
-double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks);
+double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks, int hosts);
 
 }  // namespace gyre

@@ -45,24 +45,37 @@ void Channel::Open(const Claim& claim) {
   for (Peer& peer : peers_) peer.claimed = peer.heard = false;
 }
 
+absl::Status Channel::ClaimTo(int to) {
+  if (peers_[to].claimed) return absl::OkStatus();
+  peers_[to].claimed = true;
+  ASSIGN_OR_RETURN(const Request request, communicator_.Send(&claim_, sizeof(claim_), to, tag_));
+  pending_.push_back({request, -1});
+  return absl::OkStatus();
+}
+
+absl::Status Channel::HearFrom(int from) {
+  Peer& peer = peers_[from];
+  if (peer.heard) return absl::OkStatus();
+  peer.heard = true;
+  ASSIGN_OR_RETURN(const Request request,
+                   communicator_.Receive(&peer.theirs, sizeof(Claim), from, tag_));
+  pending_.push_back({request, from});
+  return absl::OkStatus();
+}
+
+absl::Status Channel::Announce() {
+  if (size() == 1) return absl::OkStatus();
+  RETURN_IF_ERROR(ClaimTo((rank() + 1) % size()));
+  return HearFrom((rank() + size() - 1) % size());
+}
+
 absl::StatusOr<Request> Channel::Send(const void* data, size_t bytes, int to) {
-  Peer& peer = peers_[to];
-  if (!peer.claimed) {
-    peer.claimed = true;
-    ASSIGN_OR_RETURN(const Request request, communicator_.Send(&claim_, sizeof(claim_), to, tag_));
-    pending_.push_back({request, -1});
-  }
+  RETURN_IF_ERROR(ClaimTo(to));
   return communicator_.Send(data, bytes, to, tag_);
 }
 
 absl::StatusOr<Request> Channel::Receive(void* data, size_t bytes, int from) {
-  Peer& peer = peers_[from];
-  if (!peer.heard) {
-    peer.heard = true;
-    ASSIGN_OR_RETURN(const Request request,
-                     communicator_.Receive(&peer.theirs, sizeof(Claim), from, tag_));
-    pending_.push_back({request, from});
-  }
+  RETURN_IF_ERROR(HearFrom(from));
   return communicator_.Receive(data, bytes, from, tag_);
 }
 
@@ -84,7 +97,8 @@ absl::StatusOr<bool> Channel::Settled() {
     pending_[i] = pending_.back();
     pending_.pop_back();
     if (from < 0) continue;
-    const absl::Status status = Compare(claim_, rank(), peers_[from].theirs, from);
+    const absl::Status status = Compare(claim_, communicator_.in_job(rank()), peers_[from].theirs,
+                                        communicator_.in_job(from));
     if (!status.ok()) {
       communicator_.Tell(status);
       return status;

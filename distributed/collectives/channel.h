@@ -44,6 +44,9 @@ class Channel {
   // Begins an operation.  Precondition: the one before is settled.
   void Open(const Claim& claim);
 
+  // Sends the claim to the next rank and asks for that of the one before, round all of them: for
+  // algorithms without messages between ranks that may differ.
+  absl::Status Announce();
   // As the communicator's.  Test's errors: also Compare's, told to all ranks.
   absl::StatusOr<Request> Send(const void* data, size_t bytes, int to);
   absl::StatusOr<Request> Receive(void* data, size_t bytes, int from);
@@ -60,6 +63,9 @@ class Channel {
     Request request;
     int from;  // -1: a send
   };
+
+  absl::Status ClaimTo(int to);
+  absl::Status HearFrom(int from);
 
   Communicator& communicator_;
   const int tag_;

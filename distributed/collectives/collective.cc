@@ -9,7 +9,10 @@
 namespace gyre {
 
 Collective::Collective(Communicator& communicator, int tag)
-    : channel_(communicator, tag), ranks_(communicator.size()), rank_(communicator.rank()) {}
+    : channel_(communicator, tag),
+      ranks_(communicator.size()),
+      rank_(communicator.rank()),
+      owners_(ranks_) {}
 
 absl::Status Collective::Start(const Claim& claim, Operation operation, Tensor inout) {
   RETURN_IF_ERROR(CheckSummable(inout.dtype));

@@ -17,7 +17,7 @@
 
 namespace gyre {
 
-// Rank r's part of a tensor is EqualPart(elements, ranks, r).
+// Rank r's part of a tensor is EqualPart(elements, ranks, r), unless CutAmong says otherwise.
 enum class Operation : uint8_t {
   kAllreduce,      // all have the sum
   kReduceScatter,  // each has its part of the sum; the rest of its tensor is undefined
@@ -29,6 +29,10 @@ class Collective {
   // Its messages have a tag of their own.  The communicator must outlive this.
   Collective(Communicator& communicator, int tag);
   virtual ~Collective() = default;
+
+  // The halves of the sum give parts to the first `owners` ranks alone; before the first operation.
+  // `direct` and `shared` can.
+  void CutAmong(int owners) { owners_ = owners; }
 
   // Begins an operation on memory of a real dtype; any length, 0 included, equal on all ranks.
   // What wrote the memory has finished; it belongs to the operation until that is done or, after an
@@ -53,7 +57,11 @@ class Collective {
   std::byte* At(int64_t element) const {
     return static_cast<std::byte*>(tensor_.data) + element * size_;
   }
-  ElementRange Part(int rank) const { return EqualPart(tensor_.elements(), ranks_, rank); }
+  ElementRange Part(int rank) const {
+    const int64_t elements = tensor_.elements();
+    if (rank >= owners_) return {elements, elements};
+    return EqualPart(elements, owners_, rank);
+  }
   absl::Status Lacks() const;  // Unimplemented: this half
 
   // For algorithms that go on when all they have begun is done: begin moving `bytes`, in messages
@@ -70,6 +78,7 @@ class Collective {
 
   Channel channel_;
   const int ranks_, rank_;
+  int owners_;
   Operation operation_ = Operation::kAllreduce;
   Tensor tensor_;
   int64_t size_ = 1;  // of an element

@@ -37,7 +37,7 @@ class Direct final : public Collective {
   }
 
   absl::Status Begin() override {
-    const int64_t longest = EqualPart(tensor_.elements(), ranks_, 0).count();
+    const int64_t longest = Part(0).count();
     piece_ = static_cast<int64_t>(kPieceBytes) / size_;
     segments_ = (longest + piece_ - 1) / piece_;
     slot_bytes_ = (std::min<size_t>(kPieceBytes, longest * size_) + 63) / 64 * 64;

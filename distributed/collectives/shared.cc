@@ -146,7 +146,7 @@ void Shared::BeginRound() {
 
 ElementRange Shared::Mine(int rank) const {
   const int64_t elements = tensor_.elements();
-  if (operation_ != Operation::kAllreduce) return EqualPart(elements, ranks_, rank);
+  if (operation_ != Operation::kAllreduce) return Part(rank);
   const int64_t line = static_cast<int64_t>(kLine) / size_;
   const ElementRange lines = EqualPart((elements + line - 1) / line, ranks_, rank);
   return {std::min(lines.begin * line, elements), std::min(lines.end * line, elements)};
@@ -198,16 +198,18 @@ void Shared::CopyOut() {
 
 absl::Status Shared::CheckClaim(int rank) {
   const Place& place = PlaceOf(rank);
+  Communicator& communicator = channel_.communicator();
   const Claim& mine = channel_.claim();
   absl::Status status;
   if (place.sequence != mine.sequence || place.hash != mine.hash) {
-    status = Compare(mine, rank_, place.claim, rank);
+    status = Compare(mine, communicator.in_job(rank_), place.claim, communicator.in_job(rank));
   } else if (place.arena != arena_) {
-    status = absl::FailedPreconditionError(absl::StrCat(
-        "ranks disagree: the memory of ", mine.what.data(), " is shared on rank ",
-        place.arena < 0 ? rank_ : rank, " and not on rank ", place.arena < 0 ? rank : rank_));
+    status = absl::FailedPreconditionError(
+        absl::StrCat("ranks disagree: the memory of ", mine.what.data(), " is shared on rank ",
+                     communicator.in_job(place.arena < 0 ? rank_ : rank), " and not on rank ",
+                     communicator.in_job(place.arena < 0 ? rank : rank_)));
   }
-  if (!status.ok()) channel_.communicator().Tell(status);
+  if (!status.ok()) communicator.Tell(status);
   return status;
 }
 
@@ -224,8 +226,9 @@ absl::StatusOr<bool> Shared::AllHave(std::atomic<int64_t> Place::*reached) {
   const Clock::time_point now = Clock::now();
   if (passes_ == kPassesBetweenLooks) deadline_ = now + timeout_;
   if (now < deadline_) return false;
-  const absl::Status silent = absl::UnavailableError(
-      absl::StrCat("rank ", waiting_for_, " has been silent for ", timeout_.count(), " ms"));
+  const absl::Status silent =
+      absl::UnavailableError(absl::StrCat("rank ", channel_.communicator().in_job(waiting_for_),
+                                          " has been silent for ", timeout_.count(), " ms"));
   channel_.communicator().Tell(silent);
   return silent;
 }

@@ -37,9 +37,13 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // The number by which people know a rank: that of the whole job.
+  virtual int in_job(int rank) const { return rank; }
   // The host of each rank; hosts are numbered in order of their lowest ranks.  Ranks of a host can
   // share memory (shared_memory.h).
   virtual const std::vector<int>& hosts() const = 0;
+  // An MPI_Comm* of these ranks; null where they are no processes of MPI's.
+  virtual const void* native() const { return nullptr; }
   // How long a silent rank is waited for.
   virtual int64_t timeout_ms() const = 0;
   // True if Send and Receive take device memory of such a device, too.

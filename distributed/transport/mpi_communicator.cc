@@ -1,7 +1,7 @@
 // mpi_communicator.cc: ranks as processes under Open MPI's mpirun.
 //
 // MPI is asked for MPI_THREAD_FUNNELED only: one thread starts it, makes every call and finishes
-// it.  Nobody else in the program uses MPI, so MPI_COMM_WORLD needs no duplicate.
+// it.  Nobody else sends messages in the program, so MPI_COMM_WORLD needs no duplicate.
 //
 // A rank that fails leaves without a word to MPI, and mpirun ends the others: MPI_Abort in one rank
 // while another is in MPI_Finalize can deadlock mpirun itself (Open MPI 4.1, PMIx 4.2).
@@ -95,6 +95,7 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   const std::vector<int>& hosts() const override { return hosts_; }
+  const void* native() const override { return &all_; }
   int64_t timeout_ms() const override { return timeout_.count(); }
 
   // The library that runs is asked, whatever the one was that this was compiled with.
@@ -306,6 +307,7 @@ class MpiCommunicator final : public Communicator {
 
   const std::chrono::milliseconds timeout_;
   std::unique_ptr<SharedMemoryFolder> folder_;  // null: it is not ours to choose
+  const MPI_Comm all_ = MPI_COMM_WORLD;
   bool started_ = false;
   bool failed_ = false;
   int rank_ = 0, size_ = 1;

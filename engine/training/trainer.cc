@@ -136,7 +136,7 @@ std::string Trainer::DescribePlan() const {
       total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
       plan_->train->order.buckets.size(), gradients,
       AllreduceBytesSent(config_.distributed().allreduce(), static_cast<double>(gradients),
-                         communication_.size()),
+                         communication_.size(), communication_.hosts()),
       config_.distributed().allreduce(), plan_->device_bytes(), plan_->communication_bytes(),
       plan_->allreduce_bytes(), kBatches * BatchBytes(BatchArrays(*plan_->train)), kBatches);
   for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");

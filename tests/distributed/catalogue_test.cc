@@ -20,7 +20,8 @@ TEST(NewCollective, NamesTheChoices) {
   EXPECT_EQ(
       NewCollective("rign", *communicators[0], kTag, none).status(),
       absl::InvalidArgumentError("no allreduce algorithm \"rign\"; there are: ring, direct, "
-                                 "halving_doubling, recursive_doubling, shared, naive, nccl"));
+                                 "halving_doubling, recursive_doubling, shared, hierarchical, mpi, "
+                                 "naive, nccl"));
 }
 
 TEST(Shared, RefusesSeveralHosts) {
@@ -29,6 +30,20 @@ TEST(Shared, RefusesSeveralHosts) {
     EXPECT_EQ(NewCollective("shared", communicator, kTag, none).status().code(),
               absl::StatusCode::kInvalidArgument);
   });
+}
+
+TEST(Mpi, RefusesRanksThatAreThreads) {
+  const auto communicators = NewThreadCommunicators(2, kPatienceMs);
+  const SharedArenas none;
+  EXPECT_EQ(NewCollective("mpi", *communicators[0], kTag, none).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// 2 hosts of 4 ranks: each sends half of its quarter to the other's, twice, and a partial.
+TEST(AllreduceBytesSent, CountsHosts) {
+  EXPECT_EQ(AllreduceBytesSent("hierarchical", 800, 8, 2), 2 * 100 + 8);
+  EXPECT_EQ(AllreduceBytesSent("hierarchical", 800, 4, 1), 0);
+  EXPECT_EQ(AllreduceBytesSent("ring", 800, 4, 2), 1200 + 24);
 }
 
 TEST(CheckAllreduce, KnowsWhereEachWorks) {

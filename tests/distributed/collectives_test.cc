@@ -26,6 +26,23 @@ constexpr int kTag = kFirstOperationTag;
 
 // An algorithm where it works: "device_ring" is the ring in the memory of a sim device,
 // "shared_in_place" the sum in an arena.
+std::string Base(const std::string& algorithm) {
+  if (algorithm == "device_ring") return "ring";
+  return algorithm.substr(0, algorithm.find("_in_place"));
+}
+
+// "hierarchical": of two ranks, and of those that are left; the others: one.
+std::vector<int> HostsOf(const std::string& algorithm, int ranks) {
+  std::vector<int> hosts(ranks);
+  for (int r = 0; r < ranks && algorithm.starts_with("hierarchical"); ++r) hosts[r] = r / 2;
+  return hosts;
+}
+
+void RunRanksOf(const std::string& algorithm, int ranks,
+                const std::function<void(Communicator&)>& body) {
+  RunRanks(NewThreadCommunicators(ranks, kPatienceMs, HostsOf(algorithm, ranks)), body);
+}
+
 struct Subject {
   std::unique_ptr<Device> device;
   SharedArenas arenas;
@@ -45,10 +62,10 @@ std::unique_ptr<Subject> NewSubject(const std::string& algorithm, Communicator& 
     collective = NewDeviceCollective("ring", communicator, kTag, *subject->device);
   } else {
     subject->device = NewCpuDevice({});
-    const bool in_place = algorithm == "shared_in_place";
-    if (in_place) subject->arenas.push_back(*SharedMemory::Create(communicator, kArenaBytes));
-    collective =
-        NewCollective(in_place ? "shared" : algorithm, communicator, kTag, subject->arenas);
+    if (algorithm.ends_with("_in_place")) {
+      subject->arenas.push_back(*SharedMemory::Create(communicator, kArenaBytes));
+    }
+    collective = NewCollective(Base(algorithm), communicator, kTag, subject->arenas);
   }
   GYRE_CHECK(collective.ok() && *collective != nullptr);
   subject->collective = *std::move(collective);
@@ -121,6 +138,17 @@ std::vector<T> Expected(const std::string& algorithm, std::vector<std::vector<T>
     }
     return inputs[0];
   }
+  if (algorithm.starts_with("hierarchical")) {
+    // In each host, rounded; then the hosts.
+    const std::vector<int> hosts = HostsOf(algorithm, ranks);
+    std::vector<std::vector<T>> sums;
+    for (int r = 0; r < ranks;) {
+      std::vector<std::vector<T>> host;
+      for (const int h = hosts[r]; r < ranks && hosts[r] == h; ++r) host.push_back(inputs[r]);
+      sums.push_back(Expected("shared", std::move(host)));
+    }
+    return Expected("shared", std::move(sums));
+  }
   std::vector<T> sum(count);
   for (int part = 0; part < ranks; ++part) {
     // Part by part, from the rank after its owner; the others: in rank order, rounded once.
@@ -154,7 +182,7 @@ Outcome<T> Reduce(const std::string& algorithm, const std::vector<std::vector<T>
   const T guard_value = T(-7.25f);
   const int ranks = static_cast<int>(inputs.size());
   Outcome<T> outcome{inputs, std::vector<double>(ranks), std::vector<size_t>(ranks)};
-  RunRanks(ranks, [&](Communicator& transport) {
+  RunRanksOf(algorithm, ranks, [&](Communicator& transport) {
     DelayingCommunicator delaying(transport, delay_seed);
     CheckingCommunicator checking(delay_seed == 0 ? transport
                                                   : static_cast<Communicator&>(delaying));
@@ -221,10 +249,10 @@ void ExpectSums(const std::string& algorithm, int ranks, int64_t count, uint64_t
   const double measured =
       even ? static_cast<double>(std::accumulate(sent.begin(), sent.end(), size_t{0})) / ranks
            : static_cast<double>(*std::max_element(sent.begin(), sent.end()));
-  const std::string name = algorithm.substr(algorithm.starts_with("device_") ? 7 : 0);
-  if (algorithm == "halving_doubling") return;  // parts differ by an element a round
-  EXPECT_NEAR(AllreduceBytesSent(name == "shared_in_place" ? "shared" : name, bytes, ranks),
-              measured, 1e-9 * measured);
+  if (algorithm == "halving_doubling") return;        // parts differ by an element a round
+  if (algorithm.starts_with("hierarchical")) return;  // and hosts by a rank
+  EXPECT_NEAR(AllreduceBytesSent(Base(algorithm), bytes, ranks, /*hosts=*/1), measured,
+              1e-9 * measured);
 }
 
 class AllreduceTest : public testing::TestWithParam<std::tuple<std::string, int>> {
@@ -281,7 +309,7 @@ void ExpectKnownSum(Subject& subject, const Communicator& communicator, int64_t 
 
 // One object, operations of changing length and dtype, ranks not in step.
 TEST_P(AllreduceTest, OneObjectServesManyOperations) {
-  RunRanks(ranks_, [&](Communicator& transport) {
+  RunRanksOf(algorithm_, ranks_, [&](Communicator& transport) {
     DelayingCommunicator communicator(transport, 5);
     const auto subject = NewSubject(algorithm_, communicator, 5);
     std::mt19937 lengths(3);  // the same on every rank
@@ -295,7 +323,7 @@ TEST_P(AllreduceTest, OneObjectServesManyOperations) {
 
 // An odd F32 chunk sizes the staging first; the F64 after it must still be aligned (seen by UBSan).
 TEST_P(AllreduceTest, StagingFitsAWiderType) {
-  RunRanks(ranks_, [&](Communicator& communicator) {
+  RunRanksOf(algorithm_, ranks_, [&](Communicator& communicator) {
     const auto subject = NewSubject(algorithm_, communicator);
     ExpectKnownSum<float>(*subject, communicator, ranks_ * 75);
     ExpectKnownSum<double>(*subject, communicator, ranks_ * 7);
@@ -331,7 +359,8 @@ TEST_P(AllreduceTest, LargeIsNotInfinite) {
 
 // Reduce-scatter leaves each rank its part of the sum, allgather then gives all of it to all.
 TEST_P(AllreduceTest, HalvesMakeTheWhole) {
-  if (algorithm_ == "naive" || algorithm_.ends_with("doubling")) {
+  if (algorithm_ == "naive" || algorithm_.ends_with("doubling") ||
+      algorithm_.starts_with("hierarchical")) {
     GTEST_SKIP() << "sums whole tensors only";
   }
   for (const int64_t count : {0, 1, ranks_ - 1, 37, 5000, ranks_ * 90'000 - 1}) {
@@ -371,7 +400,8 @@ const auto kRankCounts =
 INSTANTIATE_TEST_SUITE_P(
     All, AllreduceTest,
     testing::Combine(testing::Values("ring", "direct", "halving_doubling", "recursive_doubling",
-                                     "shared", "shared_in_place", "naive", "device_ring"),
+                                     "shared", "shared_in_place", "hierarchical",
+                                     "hierarchical_in_place", "naive", "device_ring"),
                      kRankCounts),
     [](const auto& info) {
       return std::get<0>(info.param) + "_" + std::to_string(std::get<1>(info.param));
@@ -416,9 +446,10 @@ TEST(NewCollective, RefusesIntegers) {
 TEST(Claims, MismatchIsAnErrorOnAllRanks) {
   for (const std::string_view name : AllreduceNames()) {
     const std::string algorithm(name);
+    if (algorithm == "mpi") continue;  // has no threads
     for (const int ranks : {2, 3, 5}) {
       std::barrier made(ranks);  // before one tells the others of its fault
-      RunRanks(ranks, [&](Communicator& communicator) {
+      RunRanksOf(algorithm, ranks, [&](Communicator& communicator) {
         const auto subject = NewSubject(algorithm, communicator);
         made.arrive_and_wait();
         const bool odd = communicator.rank() == ranks - 1;

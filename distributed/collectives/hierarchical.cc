@@ -1,0 +1,117 @@
+// hierarchical.cc: the ranks of a host add in memory that they share, and each part of that sum is
+// then summed over the hosts.
+//
+// H hosts; p, the fewest ranks that one of them has, own a part each: rank l < p of every host adds
+// up part l of its host, then sums it with the ranks l of the others, and all ranks of the host
+// copy it.  2(H-1)/H S/p bytes sent by an owner, so 2(H-1)/H S by a host, whatever its ranks: where
+// they share one link, a ring over all n ranks sends 2(n-1)/n S through it.
+//
+// Within a host `shared`, between hosts `direct`: an element is added in rank order within each
+// host and rounded, then in host order and rounded.
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "distributed/collectives/algorithms.h"
+#include "distributed/transport/subset_communicator.h"
+
+namespace gyre {
+namespace {
+
+class Hierarchical final : public Collective {
+ public:
+  struct Level {
+    std::unique_ptr<Communicator> ranks;
+    std::unique_ptr<Collective> sums;
+  };
+
+  // between: null on a rank that owns no part.
+  Hierarchical(Communicator& communicator, int tag, int owners, Level within, Level between)
+      : Collective(communicator, tag),
+        within_(std::move(within)),
+        between_(std::move(between)),
+        owner_(within_.ranks->rank()),
+        partials_(owners) {}
+
+ private:
+  enum class Stage { kScatter, kBetween, kSquares, kGather };
+
+  absl::Status Begin() override {
+    if (operation_ != Operation::kAllreduce) return Lacks();
+    std::ranges::fill(partials_, 0);
+    stage_ = Stage::kScatter;
+    return Start(*within_.sums, Operation::kReduceScatter, tensor_);
+  }
+
+  absl::StatusOr<Advance> Step() override {
+    const bool between = stage_ == Stage::kBetween;
+    double ignored = 0;
+    Collective& sums = between ? *between_.sums : *within_.sums;
+    ASSIGN_OR_RETURN(const Advance advance, sums.Progress(between ? &partials_[owner_] : &ignored));
+    if (advance != Advance::kDone) return advance;
+    switch (stage_) {
+      case Stage::kScatter:
+        if (between_.sums != nullptr) {
+          stage_ = Stage::kBetween;
+          const ElementRange part = EqualPart(tensor_.elements(), owners(), owner_);
+          RETURN_IF_ERROR(Start(*between_.sums, Operation::kAllreduce,
+                                {At(part.begin), Shape({part.count()}), tensor_.dtype}));
+          return Advance::kMoved;
+        }
+        [[fallthrough]];
+      case Stage::kBetween:
+        stage_ = Stage::kSquares;
+        // Each has one that is not 0.
+        RETURN_IF_ERROR(Start(*within_.sums, Operation::kAllreduce,
+                              {partials_.data(), Shape({owners()}), DType::kF64}));
+        return Advance::kMoved;
+      case Stage::kSquares:
+        stage_ = Stage::kGather;
+        RETURN_IF_ERROR(Start(*within_.sums, Operation::kAllgather, tensor_));
+        return Advance::kMoved;
+      case Stage::kGather:
+        break;
+    }
+    squares_ = std::accumulate(partials_.begin(), partials_.end(), 0.0);
+    return Advance::kDone;
+  }
+
+  absl::Status Start(Collective& sums, Operation operation, Tensor tensor) {
+    return sums.Start(channel_.claim(), operation, tensor);
+  }
+  int64_t owners() const { return static_cast<int64_t>(partials_.size()); }
+
+  const Level within_, between_;
+  const int owner_;  // the part that this rank owns, if there is one
+  Stage stage_ = Stage::kScatter;
+  std::vector<double> partials_;  // by part
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Collective>> NewHierarchical(Communicator& communicator, int tag,
+                                                            const SharedArenas& arenas) {
+  std::vector<std::vector<int>> hosts;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    const auto host = static_cast<size_t>(communicator.hosts()[rank]);
+    hosts.resize(std::max(hosts.size(), host + 1));
+    hosts[host].push_back(rank);
+  }
+  const size_t owners = std::ranges::min(hosts, {}, &std::vector<int>::size).size();
+  Hierarchical::Level within, between;
+  within.ranks = NewSubsetCommunicator(communicator, RanksOfHost(communicator));
+  ASSIGN_OR_RETURN(within.sums, NewShared(*within.ranks, tag, arenas));
+  within.sums->CutAmong(static_cast<int>(owners));
+  const auto owner = static_cast<size_t>(within.ranks->rank());
+  if (owner < owners) {
+    std::vector<int> peers;
+    for (const std::vector<int>& host : hosts) peers.push_back(host[owner]);
+    between.ranks = NewSubsetCommunicator(communicator, std::move(peers));
+    between.sums = NewDirect(*between.ranks, tag);
+  }
+  return std::make_unique<Hierarchical>(communicator, tag, static_cast<int>(owners),
+                                        std::move(within), std::move(between));
+}
+
+}  // namespace gyre
