@@ -27,10 +27,12 @@ absl::Status Hangs(const char* call, int64_t timeout_ms, const char* why) {
 
 }  // namespace
 
-absl::Status CommunicationThread::Start(MakeCommunicator make, std::string algorithm) {
-  thread_ = std::thread([this, make = std::move(make), algorithm = std::move(algorithm)] {
+absl::Status CommunicationThread::Start(MakeCommunicator make, std::string algorithm,
+                                        std::string calibration) {
+  thread_ = std::thread([this, make = std::move(make), algorithm = std::move(algorithm),
+                         calibration = std::move(calibration)] {
     AllowShortSleeps();
-    const absl::Status status = Open(make, algorithm);
+    const absl::Status status = Open(make, algorithm, calibration);
     if (!status.ok()) queue_.Fail(status);
     {
       std::lock_guard lock(mutex_);
@@ -78,10 +80,13 @@ void CommunicationThread::EnterPhase(Phase phase) {
   phase_changed_.notify_all();
 }
 
-absl::Status CommunicationThread::Open(const MakeCommunicator& make, const std::string& algorithm) {
+absl::Status CommunicationThread::Open(const MakeCommunicator& make, const std::string& algorithm,
+                                       const std::string& calibration) {
   ASSIGN_OR_RETURN(communicator_, make());
-  lanes_.emplace(*communicator_, algorithm);
-  return CheckAllreduce(algorithm, std::nullopt);
+  RETURN_IF_ERROR(CheckAllreduce(algorithm, std::nullopt));
+  ASSIGN_OR_RETURN(Selector selector, Selector::Calibrated(calibration, ShapeOf(*communicator_)));
+  lanes_.emplace(*communicator_, algorithm, std::move(selector));
+  return absl::OkStatus();
 }
 
 absl::Status CommunicationThread::Call(std::string_view what,

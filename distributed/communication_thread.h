@@ -23,7 +23,7 @@ class CommunicationThread {
   explicit CommunicationThread(int64_t meeting_timeout_ms) : meeting_timeout_(meeting_timeout_ms) {}
 
   // As ProcessGroup's; after DeadlineExceeded this must never be destroyed.
-  absl::Status Start(MakeCommunicator make, std::string algorithm);
+  absl::Status Start(MakeCommunicator make, std::string algorithm, std::string calibration);
   absl::Status Stop();
   void Abort(const absl::Status& reason);
 
@@ -40,7 +40,8 @@ class CommunicationThread {
   enum class Phase { kOpening, kOpen, kClosing, kClosed };
 
   void EnterPhase(Phase phase);
-  absl::Status Open(const MakeCommunicator& make, const std::string& algorithm);
+  absl::Status Open(const MakeCommunicator& make, const std::string& algorithm,
+                    const std::string& calibration);
   void Run();
   absl::StatusOr<Advance> Pass(Works& active);
   void Fail(const absl::Status& status);

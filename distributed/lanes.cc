@@ -15,8 +15,8 @@ constexpr size_t kPageBytes = 4096;
 
 absl::Status Lanes::Open() {
   for (int lane = 0; lane < kLanes; ++lane) {
-    ASSIGN_OR_RETURN(lanes_[lane],
-                     NewCollective(algorithm_, communicator_, kFirstOperationTag + lane, arenas_));
+    ASSIGN_OR_RETURN(lanes_[lane], NewCollective(algorithm_, communicator_,
+                                                 kFirstOperationTag + lane, arenas_, selector_));
   }
   return absl::OkStatus();
 }
@@ -63,6 +63,14 @@ absl::Status Lanes::UseDevice(Device& device) {
   ASSIGN_OR_RETURN(device_, NewDeviceCollective(algorithm_, communicator_, kDeviceTag, device));
   sums_device_memory_ = device.kind() == DeviceKind::kCpu || device_ != nullptr;
   return absl::OkStatus();
+}
+
+std::string_view Lanes::AlgorithmOf(size_t bytes) const {
+  return algorithm_ == "auto" ? selector_.Choose(bytes) : algorithm_;
+}
+
+std::string Lanes::Describe() const {
+  return algorithm_ == "auto" ? "auto: " + selector_.Describe() : algorithm_;
 }
 
 absl::StatusOr<std::byte*> Lanes::Share(size_t bytes) {

@@ -16,8 +16,11 @@ namespace gyre {
 class Lanes {
  public:
   // The communicator must outlive this but for its end.
-  Lanes(Communicator& communicator, std::string algorithm)
-      : communicator_(communicator), algorithm_(std::move(algorithm)) {}
+  // selector: what "auto" chooses.
+  Lanes(Communicator& communicator, std::string algorithm, Selector selector)
+      : communicator_(communicator),
+        algorithm_(std::move(algorithm)),
+        selector_(std::move(selector)) {}
 
   // Blocks until all ranks have come here, where the algorithm needs it.  Errors: NewCollective's.
   absl::Status Open();
@@ -31,6 +34,8 @@ class Lanes {
   // ProcessGroup's promises.
   absl::Status UseDevice(Device& device);
   bool sums_device_memory() const { return sums_device_memory_; }
+  std::string_view AlgorithmOf(size_t bytes) const;
+  std::string Describe() const;
   bool connects() const { return algorithm_ == "nccl"; }
   bool sums_in_arenas() const { return SumsInArenas(algorithm_); }
   absl::StatusOr<std::byte*> Share(size_t bytes);
@@ -42,6 +47,7 @@ class Lanes {
 
   Communicator& communicator_;
   const std::string algorithm_;
+  const Selector selector_;
   SharedArenas arenas_;
   std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // of host memory
   std::unique_ptr<Collective> device_;                     // null: there is none

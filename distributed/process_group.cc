@@ -15,9 +15,11 @@ namespace gyre {
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Start(MakeCommunicator make,
                                                                   std::string allreduce,
+                                                                  std::string calibration,
                                                                   int64_t meeting_timeout_ms) {
   auto thread = std::make_unique<CommunicationThread>(meeting_timeout_ms);
-  absl::Status status = thread->Start(std::move(make), std::move(allreduce));
+  absl::Status status =
+      thread->Start(std::move(make), std::move(allreduce), std::move(calibration));
   std::unique_ptr<ProcessGroup> group(new ProcessGroup(std::move(thread)));
   if (absl::IsDeadlineExceeded(status)) {
     static_cast<void>(group->thread_.release());  // its thread uses it, if it ever goes on
@@ -42,6 +44,12 @@ absl::Status ProcessGroup::Stop() {
 int ProcessGroup::rank() const { return thread_->communicator().rank(); }
 int ProcessGroup::size() const { return thread_->communicator().size(); }
 int ProcessGroup::hosts() const { return std::ranges::max(thread_->communicator().hosts()) + 1; }
+
+std::string_view ProcessGroup::AllreduceOf(size_t bytes) const {
+  return thread_->lanes().AlgorithmOf(bytes);
+}
+
+std::string ProcessGroup::DescribeAllreduce() const { return thread_->lanes().Describe(); }
 
 absl::Status ProcessGroup::UseDevice(Device& device) {
   const std::string what =

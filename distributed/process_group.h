@@ -30,11 +30,14 @@ class ProcessGroup {
   // How long ranks may take to find each other (MPI_Init), and to part (MPI_Finalize).
   static constexpr int64_t kMeetingTimeoutMs = 120'000;
 
-  // Starts the thread; `make` runs on it.  Errors: those of `make`; InvalidArgument listing the
-  // names of algorithms; DeadlineExceeded if `make` does not return in time: its thread is left
-  // behind, and the process should end.
+  // Starts the thread; `make` runs on it.  calibration: the text of what `bench_allreduce
+  // --calibrate` has written, for "auto"; "": a model decides.  The same on all ranks, which is for
+  // the caller to compare (DescribeAllreduce).  Errors: those of `make`; InvalidArgument listing
+  // the names of algorithms, or saying what is wrong with the calibration; DeadlineExceeded if
+  // `make` does not return in time: its thread is left behind, and the process should end.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Start(
-      MakeCommunicator make, std::string allreduce, int64_t meeting_timeout_ms = kMeetingTimeoutMs);
+      MakeCommunicator make, std::string allreduce, std::string calibration = {},
+      int64_t meeting_timeout_ms = kMeetingTimeoutMs);
   // Finishes what was submitted (without waiting for events after an error), then the communicator;
   // nothing else may follow.  Errors: DeadlineExceeded, likewise, if the communicator does not end.
   absl::Status Stop();
@@ -44,6 +47,11 @@ class ProcessGroup {
   int rank() const;
   int size() const;
   int hosts() const;  // how many
+
+  // The algorithm that sums so many bytes of host memory: Start's, or what "auto" chooses.
+  std::string_view AllreduceOf(size_t bytes) const;
+  // All that it may be, for people and to be compared.
+  std::string DescribeAllreduce() const;
 
   // Tells where device memory is, so that it may be summed where it lies, if that can be done.
   // Blocks.  Once, on all ranks; the device must outlive this object.  Takes device memory in the

@@ -9,6 +9,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -17,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "distributed/collectives/catalogue.h"
+#include "engine/data/atomic_file.h"
 #include "engine/runtime/check.h"
 #include "tools/command_line.h"
 
@@ -25,6 +29,9 @@ ABSL_FLAG(std::string, algorithms, "ring,direct,halving_doubling,recursive_doubl
 ABSL_FLAG(std::string, bytes, "16,4096,65536,1048576,4194304,16777216,67108864", "With commas.");
 ABSL_FLAG(std::string, types, "F32", "With commas: F64, F32, F16, BF16.");
 ABSL_FLAG(int, rounds, 15, "Of which each row is the median.");
+ABSL_FLAG(std::string, calibrate, "",
+          "A file: what is fastest here, of those that \"auto\" chooses between, is written there, "
+          "for so many ranks and hosts; what it says of others stays.");
 ABSL_FLAG(std::string, label, "", "Of this launch, in each row.");
 
 namespace gyre {
@@ -40,6 +47,8 @@ constexpr char kUsage[] =
     "sum, the 10th and 90th percentiles, and the time of MPI_Allreduce over this one's, measured "
     "in\n"
     "turn (F64 and F32 alone: MPI has no halves).  Sums are checked before they are timed.\n"
+    "\n"
+    "  mpirun -np 4 bench_allreduce --calibrate=cluster.json  # for distributed.calibration\n\n"
     "Exit codes: 0 done, 1 failed, or a sum is wrong, 2 wrong flags.";
 
 constexpr int64_t kTimeoutMs = 60'000;
@@ -62,13 +71,27 @@ class Bench {
     ASSIGN_OR_RETURN(bench->arenas_.emplace_back(),
                      SharedMemory::Create(communicator, std::max<size_t>(most_bytes, 4096)));
     bench->ways_.emplace_back().name = "MPI_Allreduce";
-    for (const std::string& name : algorithms) {
-      const int tag = kFirstOperationTag + static_cast<int>(bench->ways_.size());
-      Way& way = bench->ways_.emplace_back();
-      way.name = name;
-      ASSIGN_OR_RETURN(way.collective, NewCollective(name, communicator, tag, bench->arenas_));
-    }
+    for (const std::string& name : algorithms) RETURN_IF_ERROR(bench->Add(name));
     return bench;
+  }
+
+  absl::Status Add(const std::string& algorithm) {
+    const int tag = kFirstOperationTag + static_cast<int>(ways_.size());
+    Way& way = ways_.emplace_back();
+    way.name = algorithm;
+    ASSIGN_OR_RETURN(way.collective, NewCollective(algorithm, *communicator_, tag, arenas_));
+    return absl::OkStatus();
+  }
+
+  const Communicator& communicator() const { return *communicator_; }
+
+  // Of what was measured last, by the medians.
+  const std::string& Fastest() {
+    const auto seconds = [](Way& way) {
+      return IsSelectable(way.name) ? Quantile(way.seconds, 0.5)
+                                    : std::numeric_limits<double>::infinity();
+    };
+    return std::ranges::min_element(ways_, {}, seconds)->name;
   }
 
   absl::Status Measure(DType dtype, size_t bytes, int rounds, const std::string& label) {
@@ -98,6 +121,11 @@ class Bench {
 
  private:
   Bench() = default;
+
+  static double Quantile(std::vector<double>& values, double q) {
+    std::ranges::sort(values);
+    return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+  }
 
   static bool Has(const Way& way, DType dtype) {
     return way.collective != nullptr || IsComputeType(dtype);
@@ -149,23 +177,19 @@ class Bench {
   }
 
   void Print(DType dtype, size_t bytes, const std::string& label) {
-    const auto quantile = [](std::vector<double>& values, double q) {
-      std::ranges::sort(values);
-      return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
-    };
     for (Way& way : ways_) {
       if (way.seconds.empty()) continue;
-      const double median = quantile(way.seconds, 0.5);
+      const double median = Quantile(way.seconds, 0.5);
       nlohmann::ordered_json row = {{"benchmark", "allreduce"},
                                     {"algorithm", way.name},
                                     {"ranks", communicator_->size()},
                                     {"type", DTypeName(dtype)},
                                     {"bytes", bytes},
                                     {"median_us", median * 1e6},
-                                    {"p10_us", quantile(way.seconds, 0.1) * 1e6},
-                                    {"p90_us", quantile(way.seconds, 0.9) * 1e6}};
+                                    {"p10_us", Quantile(way.seconds, 0.1) * 1e6},
+                                    {"p90_us", Quantile(way.seconds, 0.9) * 1e6}};
       std::vector<double>& peer = ways_[0].seconds;
-      if (!peer.empty()) row["mpi_over_this"] = quantile(peer, 0.5) / median;
+      if (!peer.empty()) row["mpi_over_this"] = Quantile(peer, 0.5) / median;
       if (!label.empty()) row["label"] = label;
       std::printf("%s\n", row.dump().c_str());
     }
@@ -178,7 +202,37 @@ class Bench {
   int64_t operations_ = 0;
 };
 
+// What is fastest at 64 B, 256 B, ..., 64 MB; between two of them the bound is their mean.
+absl::Status Calibrate(const std::string& path) {
+  constexpr size_t kFirst = 64, kLast = 64 << 20;
+  ASSIGN_OR_RETURN(const auto bench, Bench::Create({}, kLast));
+  const ClusterShape shape = ShapeOf(bench->communicator());
+  // All but what refuses such a cluster, or is another with detours.
+  for (const std::string_view name : AllreduceNames()) {
+    if (IsSelectable(name) && name != (shape.hosts == 1 ? "hierarchical" : "shared")) {
+      RETURN_IF_ERROR(bench->Add(std::string(name)));
+    }
+  }
+  std::vector<Selector::Choice> choices;
+  for (size_t bytes = kFirst; bytes <= kLast; bytes *= 4) {
+    RETURN_IF_ERROR(bench->Measure(DType::kF32, bytes, absl::GetFlag(FLAGS_rounds),
+                                   absl::GetFlag(FLAGS_label)));
+    const std::string& fastest = bench->Fastest();
+    if (!choices.empty() && choices.back().algorithm == fastest) continue;
+    choices.push_back({choices.empty() ? 0 : bytes / 2, fastest});
+  }
+  if (bench->communicator().rank() != 0) return absl::OkStatus();
+  std::ifstream file(path);
+  const std::string before(std::istreambuf_iterator<char>(file), {});
+  ASSIGN_OR_RETURN(const std::string text,
+                   WriteCalibration(before, shape, Selector(std::move(choices))));
+  return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(text); });
+}
+
 absl::Status Run() {
+  if (const std::string path = absl::GetFlag(FLAGS_calibrate); !path.empty()) {
+    return Calibrate(path);
+  }
   std::vector<size_t> sizes;
   for (absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_bytes), ',')) {
     if (!absl::SimpleAtoi(text, &sizes.emplace_back())) {

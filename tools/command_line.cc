@@ -19,6 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "distributed/collectives/selector.h"
+#include "engine/data/atomic_file.h"
 #include "engine/runtime/device/cuda_device.h"
 #include "engine/runtime/machine.h"
 #include "engine/runtime/math.h"
@@ -177,6 +179,16 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
   RETURN_IF_ERROR(Annotate(CheckAllreduce(config.distributed().allreduce(),
                                           kind.ok() ? *kind : std::optional<DeviceKind>()),
                            source.Where(config.distributed(), "allreduce")));
+  if (config.distributed().has_calibration()) {
+    const std::string path = RelativeTo(trainer_path, config.distributed().calibration());
+    const auto text = ReadFile(path);
+    absl::Status status = text.status();
+    if (status.ok()) {
+      files.calibration = *text;
+      status = Annotate(Selector::Calibrated(*text, {}).status(), path);
+    }
+    RETURN_IF_ERROR(Annotate(status, source.Where(config.distributed(), "calibration")));
+  }
   return files;
 }
 
@@ -209,7 +221,8 @@ absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
   return choice;
 }
 
-absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks) {
+absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks,
+                                const std::string& calibration) {
   if (ranks < 1 || ranks > kMostRanks) {
     return absl::InvalidArgumentError(
         absl::StrFormat("--ranks=%d: expected 1 to %d", ranks, kMostRanks));
@@ -222,16 +235,16 @@ absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks) {
   RETURN_IF_ERROR(CheckLauncher());
   Ranks joined;
   if (ranks == 1 && StartedByMpirun()) {
-    ASSIGN_OR_RETURN(
-        joined.emplace_back(),
-        ProcessGroup::Start([] { return NewMpiCommunicator(kSilentRankTimeoutMs); }, allreduce));
+    ASSIGN_OR_RETURN(joined.emplace_back(),
+                     ProcessGroup::Start([] { return NewMpiCommunicator(kSilentRankTimeoutMs); },
+                                         allreduce, calibration));
     return joined;
   }
   for (auto& communicator : NewThreadCommunicators(ranks, kSilentRankTimeoutMs)) {
     const auto make = [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
       return std::move(communicator);
     };
-    ASSIGN_OR_RETURN(joined.emplace_back(), ProcessGroup::Start(make, allreduce));
+    ASSIGN_OR_RETURN(joined.emplace_back(), ProcessGroup::Start(make, allreduce, calibration));
   }
   return joined;
 }

@@ -89,7 +89,7 @@ int Main(int argc, char** argv) {
   }
   auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides);
   auto ranks = JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring",
-                         absl::GetFlag(FLAGS_ranks));
+                         absl::GetFlag(FLAGS_ranks), files.ok() ? files->calibration : "");
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
   const auto folded = FoldBatchNorms(files->net);

@@ -123,16 +123,14 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
   if (absl::GetFlag(FLAGS_resume) == "latest" && absl::GetFlag(FLAGS_out).empty()) {
     return absl::InvalidArgumentError("--resume=latest needs --out, the folder to resume in");
   }
-  return TrainingOptions{
-      .out = OutFolder(*files.net.message),
-      .resume = absl::GetFlag(FLAGS_resume),
-      .weights = absl::GetFlag(FLAGS_weights),
-      .weights_map = absl::GetFlag(FLAGS_weights_map),
-      .net_text = files.net.message->DebugString(),
-      .trainer_text = files.trainer.message->DebugString(),
-      .choices = {{"allreduce", files.trainer.message->distributed().allreduce()}},
-      .stop = &stop_requested,
-      .save = &save_requested};
+  return TrainingOptions{.out = OutFolder(*files.net.message),
+                         .resume = absl::GetFlag(FLAGS_resume),
+                         .weights = absl::GetFlag(FLAGS_weights),
+                         .weights_map = absl::GetFlag(FLAGS_weights_map),
+                         .net_text = files.net.message->DebugString(),
+                         .trainer_text = files.trainer.message->DebugString(),
+                         .stop = &stop_requested,
+                         .save = &save_requested};
 }
 
 absl::Status Train(const Files& files, TrainingOptions options, bool plan,
@@ -152,6 +150,9 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
     std::printf("training %s: %d ranks, %d threads each, output in %s\n",
                 files.net.message->name().c_str(), communication.size(), choice.threads,
                 options.out.c_str());
+  }
+  if (leader && files.trainer.message->distributed().allreduce() == "auto") {
+    std::printf("allreduce %s\n", communication.DescribeAllreduce().c_str());
   }
   training = true;
   const absl::StatusOr<std::string> digest = run->Run();
@@ -173,7 +174,7 @@ int Main(int argc, char** argv) {
   const auto files =
       ReadFiles(absl::GetFlag(FLAGS_trainer), Overrides(), absl::GetFlag(FLAGS_device));
   auto ranks = JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring",
-                         absl::GetFlag(FLAGS_ranks));
+                         absl::GetFlag(FLAGS_ranks), files.ok() ? files->calibration : "");
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
   const std::string autotune = absl::GetFlag(FLAGS_autotune);

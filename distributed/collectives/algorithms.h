@@ -3,8 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "distributed/collectives/collective.h"
+#include "distributed/collectives/selector.h"
 
 namespace gyre {
 
@@ -27,6 +30,15 @@ absl::StatusOr<std::unique_ptr<Collective>> NewHierarchical(Communicator& commun
 // Blocks until all ranks have come here, which are processes of MPI's.  Errors: InvalidArgument if
 // they are not; the library's.
 absl::StatusOr<std::unique_ptr<Collective>> NewMpi(Communicator& communicator, int tag);
+
+// One of those that a selector chooses between.
+struct Member {
+  std::string algorithm;
+  std::unique_ptr<Collective> sums;  // with the tag of them all
+};
+// Precondition: the selector's choices are among the members.
+std::unique_ptr<Collective> NewAuto(Communicator& communicator, int tag, Selector selector,
+                                    std::vector<Member> members);
 
 // On device memory.  Errors: those of the device.
 absl::StatusOr<std::unique_ptr<Collective>> NewDeviceRing(Communicator& communicator, int tag,

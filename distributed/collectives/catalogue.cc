@@ -2,6 +2,7 @@
 
 #include "distributed/collectives/catalogue.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string>
@@ -38,6 +39,11 @@ double Halves(double bytes, double ranks, double hosts) {
   return AndPartials(bytes, whole, hosts) + (whole < ranks ? bytes + whole * sizeof(double) : 0);
 }
 
+double NotItself(double, double, double) {
+  GYRE_CHECK(false);
+  return 0;
+}
+
 struct Algorithm {
   std::string_view name;
   Create create;
@@ -65,6 +71,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"hierarchical", NewHierarchical, OfAPart, /*sums_in_arenas=*/true},
     {"mpi", [](Communicator& c, int tag, const SharedArenas&) { return NewMpi(c, tag); },
      BothHalves},
+    {"auto", nullptr, NotItself, /*sums_in_arenas=*/true},
     {"naive",
      [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewNaive(c, tag); }, All},
     {"nccl", [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewRing(c, tag); },
@@ -98,10 +105,26 @@ std::span<const std::string_view> AllreduceNames() { return kNames; }
 
 absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algorithm,
                                                           Communicator& communicator, int tag,
-                                                          const SharedArenas& arenas) {
+                                                          const SharedArenas& arenas,
+                                                          const Selector& selector) {
   const Algorithm* const found = Find(algorithm);
   if (found == nullptr) return NoSuch(algorithm);
-  return found->create(communicator, tag, arenas);
+  if (found->create != nullptr) return found->create(communicator, tag, arenas);
+  std::vector<Member> members;
+  for (const Selector::Choice& choice : selector.choices()) {
+    const std::string& name = choice.algorithm;
+    if (std::ranges::find(members, name, &Member::algorithm) != members.end()) continue;
+    ASSIGN_OR_RETURN(auto sums, Find(name)->create(communicator, tag, arenas));
+    members.push_back({name, std::move(sums)});
+  }
+  return NewAuto(communicator, tag, selector, std::move(members));
+}
+
+absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algorithm,
+                                                          Communicator& communicator, int tag,
+                                                          const SharedArenas& arenas) {
+  return NewCollective(algorithm, communicator, tag, arenas,
+                       Selector::Modelled(ShapeOf(communicator)));
 }
 
 absl::StatusOr<std::unique_ptr<Collective>> NewDeviceCollective(std::string_view algorithm,

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "distributed/collectives/collective.h"
+#include "distributed/collectives/selector.h"
 
 namespace gyre {
 
@@ -14,7 +15,13 @@ namespace gyre {
 std::span<const std::string_view> AllreduceNames();
 
 // "nccl" is the ring on host memory.  arenas: may grow; must outlive the result, as the
-// communicator must.  Errors: InvalidArgument listing the names.
+// communicator must.  selector: what "auto" chooses; the same on all ranks.  Errors:
+// InvalidArgument listing the names, or saying where the algorithm does not work.
+absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algorithm,
+                                                          Communicator& communicator, int tag,
+                                                          const SharedArenas& arenas,
+                                                          const Selector& selector);
+// The same with the selector's model.
 absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algorithm,
                                                           Communicator& communicator, int tag,
                                                           const SharedArenas& arenas);
@@ -45,7 +52,8 @@ bool SumsInArenas(std::string_view algorithm);
 
 // Bytes sent to sum a tensor of `bytes` over `ranks`, by the rank that sends most; for the plan.
 // Where the ranks do not divide the length, ranks differ by an element: this is the mean; hosts are
-// taken to have equally many.  Of what MPI does, the least that it can.
+// taken to have equally many.  Of what MPI does, the least that it can.  Not of "auto", but of
+// what it chooses.
 // Precondition: `algorithm` is one of the names.
 double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks, int hosts);
 

@@ -21,6 +21,17 @@ Claim Claim::Of(int64_t sequence, std::string_view what) {
   return claim;
 }
 
+Claim Claim::By(std::string_view how) const {
+  Claim claim = *this;
+  claim.hash = Hash(how, hash);
+  auto end = std::ranges::find(claim.what, '\0');
+  for (const std::string_view part : {std::string_view(" by "), how}) {
+    const auto room = static_cast<size_t>(claim.what.end() - 1 - end);
+    end = std::ranges::copy(part.substr(0, room), end).out;
+  }
+  return claim;
+}
+
 absl::Status Compare(const Claim& mine, int rank, const Claim& theirs, int peer) {
   if (mine.sequence == theirs.sequence && mine.hash == theirs.hash) return absl::OkStatus();
   const bool first = rank < peer;

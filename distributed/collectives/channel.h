@@ -23,6 +23,8 @@ struct Claim {
   std::array<char, 112> what = {};  // for people, cut to fit
 
   static Claim Of(int64_t sequence, std::string_view what);
+  // The same, done in this way.
+  Claim By(std::string_view how) const;
 };
 
 // OK if the claims of two ranks are the same; else FailedPrecondition with both labels.

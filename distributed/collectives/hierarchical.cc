@@ -41,7 +41,7 @@ class Hierarchical final : public Collective {
     if (operation_ != Operation::kAllreduce) return Lacks();
     std::ranges::fill(partials_, 0);
     stage_ = Stage::kScatter;
-    return Start(*within_.sums, Operation::kReduceScatter, tensor_);
+    return StartOn(*within_.sums, Operation::kReduceScatter, tensor_);
   }
 
   absl::StatusOr<Advance> Step() override {
@@ -55,20 +55,20 @@ class Hierarchical final : public Collective {
         if (between_.sums != nullptr) {
           stage_ = Stage::kBetween;
           const ElementRange part = EqualPart(tensor_.elements(), owners(), owner_);
-          RETURN_IF_ERROR(Start(*between_.sums, Operation::kAllreduce,
-                                {At(part.begin), Shape({part.count()}), tensor_.dtype}));
+          RETURN_IF_ERROR(StartOn(*between_.sums, Operation::kAllreduce,
+                                  {At(part.begin), Shape({part.count()}), tensor_.dtype}));
           return Advance::kMoved;
         }
         [[fallthrough]];
       case Stage::kBetween:
         stage_ = Stage::kSquares;
         // Each has one that is not 0.
-        RETURN_IF_ERROR(Start(*within_.sums, Operation::kAllreduce,
-                              {partials_.data(), Shape({owners()}), DType::kF64}));
+        RETURN_IF_ERROR(StartOn(*within_.sums, Operation::kAllreduce,
+                                {partials_.data(), Shape({owners()}), DType::kF64}));
         return Advance::kMoved;
       case Stage::kSquares:
         stage_ = Stage::kGather;
-        RETURN_IF_ERROR(Start(*within_.sums, Operation::kAllgather, tensor_));
+        RETURN_IF_ERROR(StartOn(*within_.sums, Operation::kAllgather, tensor_));
         return Advance::kMoved;
       case Stage::kGather:
         break;
@@ -77,7 +77,7 @@ class Hierarchical final : public Collective {
     return Advance::kDone;
   }
 
-  absl::Status Start(Collective& sums, Operation operation, Tensor tensor) {
+  absl::Status StartOn(Collective& sums, Operation operation, Tensor tensor) {
     return sums.Start(channel_.claim(), operation, tensor);
   }
   int64_t owners() const { return static_cast<int64_t>(partials_.size()); }
@@ -98,7 +98,8 @@ absl::StatusOr<std::unique_ptr<Collective>> NewHierarchical(Communicator& commun
     hosts.resize(std::max(hosts.size(), host + 1));
     hosts[host].push_back(rank);
   }
-  const size_t owners = std::ranges::min(hosts, {}, &std::vector<int>::size).size();
+  const size_t owners =
+      std::ranges::min(hosts, {}, [](const auto& host) { return host.size(); }).size();
   Hierarchical::Level within, between;
   within.ranks = NewSubsetCommunicator(communicator, RanksOfHost(communicator));
   ASSIGN_OR_RETURN(within.sums, NewShared(*within.ranks, tag, arenas));

@@ -106,6 +106,8 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
     return communication_.CheckEqual(what, value);
   };
   RETURN_IF_ERROR(check("--threads", options.choices["threads"]));
+  options.choices["allreduce"] = communication_.DescribeAllreduce();
+  RETURN_IF_ERROR(check("the allreduce with its calibration", options.choices["allreduce"]));
   RETURN_IF_ERROR(check("the trainer file with its overrides", config_.DebugString()));
   RETURN_IF_ERROR(check("the net file with its overrides", net.message->DebugString()));
   const std::string train = DigestOf(*data_.train, data_.feed);
@@ -125,7 +127,13 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
 std::string Trainer::DescribePlan() const {
   std::string text = Describe(*plan_->train, plan_->parameters);
   size_t gradients = 0;
-  for (const GradientBucket& bucket : plan_->train->order.buckets) gradients += bucket.bytes;
+  double sent = 0;
+  for (const GradientBucket& bucket : plan_->train->order.buckets) {
+    gradients += bucket.bytes;
+    sent += AllreduceBytesSent(communication_.AllreduceOf(bucket.bytes),
+                               static_cast<double>(bucket.bytes), communication_.size(),
+                               communication_.hosts());
+  }
   const RunShape& shape = plan_->train->spec.shape;
   absl::StrAppendFormat(
       &text,
@@ -134,11 +142,9 @@ std::string Trainer::DescribePlan() const {
       "device memory: %d bytes for all nets, %d for gradients, %d for their allreduce\n"
       "host memory: %d bytes, pinned, for %d batches\n",
       total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
-      plan_->train->order.buckets.size(), gradients,
-      AllreduceBytesSent(config_.distributed().allreduce(), static_cast<double>(gradients),
-                         communication_.size(), communication_.hosts()),
-      config_.distributed().allreduce(), plan_->device_bytes(), plan_->communication_bytes(),
-      plan_->allreduce_bytes(), kBatches * BatchBytes(BatchArrays(*plan_->train)), kBatches);
+      plan_->train->order.buckets.size(), gradients, sent, communication_.DescribeAllreduce(),
+      plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(),
+      kBatches * BatchBytes(BatchArrays(*plan_->train)), kBatches);
   for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
 }

@@ -21,7 +21,7 @@ TEST(NewCollective, NamesTheChoices) {
       NewCollective("rign", *communicators[0], kTag, none).status(),
       absl::InvalidArgumentError("no allreduce algorithm \"rign\"; there are: ring, direct, "
                                  "halving_doubling, recursive_doubling, shared, hierarchical, mpi, "
-                                 "naive, nccl"));
+                                 "auto, naive, nccl"));
 }
 
 TEST(Shared, RefusesSeveralHosts) {

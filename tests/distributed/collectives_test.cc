@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <barrier>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -14,63 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "distributed/collectives/catalogue.h"
 #include "engine/runtime/device/buffer.h"
-#include "tests/distributed/rank_threads.h"
+#include "tests/distributed/subject.h"
 #include "tests/sanitized.h"
 
 namespace gyre {
 namespace {
-
-constexpr int kTag = kFirstOperationTag;
-
-// An algorithm where it works: "device_ring" is the ring in the memory of a sim device,
-// "shared_in_place" the sum in an arena.
-std::string Base(const std::string& algorithm) {
-  if (algorithm == "device_ring") return "ring";
-  return algorithm.substr(0, algorithm.find("_in_place"));
-}
-
-// "hierarchical": of two ranks, and of those that are left; the others: one.
-std::vector<int> HostsOf(const std::string& algorithm, int ranks) {
-  std::vector<int> hosts(ranks);
-  for (int r = 0; r < ranks && algorithm.starts_with("hierarchical"); ++r) hosts[r] = r / 2;
-  return hosts;
-}
-
-void RunRanksOf(const std::string& algorithm, int ranks,
-                const std::function<void(Communicator&)>& body) {
-  RunRanks(NewThreadCommunicators(ranks, kPatienceMs, HostsOf(algorithm, ranks)), body);
-}
-
-struct Subject {
-  std::unique_ptr<Device> device;
-  SharedArenas arenas;
-  std::unique_ptr<Collective> collective;
-  int64_t operations = 0;
-};
-
-constexpr size_t kArenaBytes = 4 << 20;
-
-// `delay_seed`: of the device's streams; 0: no delays.
-std::unique_ptr<Subject> NewSubject(const std::string& algorithm, Communicator& communicator,
-                                    uint64_t delay_seed = 0) {
-  auto subject = std::make_unique<Subject>();
-  absl::StatusOr<std::unique_ptr<Collective>> collective;
-  if (algorithm == "device_ring") {
-    subject->device = NewSimDevice({.delay_seed = delay_seed});
-    collective = NewDeviceCollective("ring", communicator, kTag, *subject->device);
-  } else {
-    subject->device = NewCpuDevice({});
-    if (algorithm.ends_with("_in_place")) {
-      subject->arenas.push_back(*SharedMemory::Create(communicator, kArenaBytes));
-    }
-    collective = NewCollective(Base(algorithm), communicator, kTag, subject->arenas);
-  }
-  GYRE_CHECK(collective.ok() && *collective != nullptr);
-  subject->collective = *std::move(collective);
-  return subject;
-}
 
 // Device memory of both devices is the host's.
 class Memory {
@@ -91,12 +39,6 @@ class Memory {
   Buffer buffer_;
   std::byte* data_;
 };
-
-absl::Status Operate(Subject& subject, Operation operation, Tensor inout, double* result) {
-  const Claim claim = Claim::Of(subject.operations++, "test");
-  RETURN_IF_ERROR(subject.collective->Start(claim, operation, inout));
-  return DriveToEnd([&] { return subject.collective->Progress(result); });
-}
 
 template <typename T>
 std::vector<std::vector<T>> RandomInputs(int ranks, int64_t count, uint64_t seed) {
@@ -137,6 +79,9 @@ std::vector<T> Expected(const std::string& algorithm, std::vector<std::vector<T>
       }
     }
     return inputs[0];
+  }
+  if (algorithm == "auto") {
+    return Expected(Choices().Choose(static_cast<size_t>(count) * sizeof(T)), std::move(inputs));
   }
   if (algorithm.starts_with("hierarchical")) {
     // In each host, rounded; then the hosts.
@@ -251,6 +196,7 @@ void ExpectSums(const std::string& algorithm, int ranks, int64_t count, uint64_t
            : static_cast<double>(*std::max_element(sent.begin(), sent.end()));
   if (algorithm == "halving_doubling") return;        // parts differ by an element a round
   if (algorithm.starts_with("hierarchical")) return;  // and hosts by a rank
+  if (algorithm == "auto") return;                    // has none of its own
   EXPECT_NEAR(AllreduceBytesSent(Base(algorithm), bytes, ranks, /*hosts=*/1), measured,
               1e-9 * measured);
 }
@@ -359,7 +305,7 @@ TEST_P(AllreduceTest, LargeIsNotInfinite) {
 
 // Reduce-scatter leaves each rank its part of the sum, allgather then gives all of it to all.
 TEST_P(AllreduceTest, HalvesMakeTheWhole) {
-  if (algorithm_ == "naive" || algorithm_.ends_with("doubling") ||
+  if (algorithm_ == "naive" || algorithm_ == "auto" || algorithm_.ends_with("doubling") ||
       algorithm_.starts_with("hierarchical")) {
     GTEST_SKIP() << "sums whole tensors only";
   }
@@ -401,7 +347,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, AllreduceTest,
     testing::Combine(testing::Values("ring", "direct", "halving_doubling", "recursive_doubling",
                                      "shared", "shared_in_place", "hierarchical",
-                                     "hierarchical_in_place", "naive", "device_ring"),
+                                     "hierarchical_in_place", "auto", "naive", "device_ring"),
                      kRankCounts),
     [](const auto& info) {
       return std::get<0>(info.param) + "_" + std::to_string(std::get<1>(info.param));
@@ -428,47 +374,6 @@ TEST(WireError, DoesNotGrowWithTheRanks) {
     };
     EXPECT_LE(error(Half()), 3.5e-4) << ranks;
     EXPECT_LE(error(BFloat16()), 2.8e-3) << ranks;
-  }
-}
-
-TEST(NewCollective, RefusesIntegers) {
-  auto communicators = NewThreadCommunicators(1, kPatienceMs);
-  int64_t data = 1;
-  for (const std::string_view algorithm : AllreduceNames()) {
-    const auto subject = NewSubject(std::string(algorithm), *communicators[0]);
-    double result = 0;
-    EXPECT_EQ(Operate(*subject, Operation::kAllreduce, {&data, {1}, DType::kI64}, &result).code(),
-              absl::StatusCode::kInvalidArgument);
-  }
-}
-
-// Ranks that mean different things: an error with both labels, on all ranks, by any algorithm.
-TEST(Claims, MismatchIsAnErrorOnAllRanks) {
-  for (const std::string_view name : AllreduceNames()) {
-    const std::string algorithm(name);
-    if (algorithm == "mpi") continue;  // has no threads
-    for (const int ranks : {2, 3, 5}) {
-      std::barrier made(ranks);  // before one tells the others of its fault
-      RunRanksOf(algorithm, ranks, [&](Communicator& communicator) {
-        const auto subject = NewSubject(algorithm, communicator);
-        made.arrive_and_wait();
-        const bool odd = communicator.rank() == ranks - 1;
-        std::vector<float> data(odd ? 100'000 : 99'000, 1.0f);
-        const Tensor tensor{data.data(), {static_cast<int64_t>(data.size())}, DType::kF32};
-        absl::Status status = subject->collective->Start(Claim::Of(7, odd ? "much" : "little"),
-                                                         Operation::kAllreduce, tensor);
-        double result = 0;
-        if (status.ok()) {
-          status = DriveToEnd([&] { return subject->collective->Progress(&result); });
-        }
-        EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << algorithm << status;
-        EXPECT_NE(
-            status.message().find("is at little, rank " + std::to_string(ranks - 1) + " at much"),
-            absl::string_view::npos)
-            << status;
-        subject->collective->Abandon();
-      });
-    }
   }
 }
 

@@ -42,8 +42,8 @@ int Run(const std::string& fault) {
   if (fault == "longer" || fault == "shorter") return RunUnequalLengths(fault == "longer");
   const bool is_rank_1 = AnnouncedRank().rank == 1;
   while (fault == "late" && is_rank_1) pause();
-  auto started =
-      ProcessGroup::Start([] { return NewMpiCommunicator(kTimeoutMs); }, "ring", kTimeoutMs);
+  auto started = ProcessGroup::Start([] { return NewMpiCommunicator(kTimeoutMs); }, "ring",
+                                     /*calibration=*/"", kTimeoutMs);
   if (!started.ok()) _exit(Fail(started.status()));
   if (fault == "stays") {
     while (is_rank_1) pause();

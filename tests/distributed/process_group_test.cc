@@ -193,7 +193,7 @@ TEST(ProcessGroup, HangingStartAndEndAreErrors) {
   static auto* const inner = new auto(NewThreadCommunicators(1, kPatienceMs));
   static auto* const never = new std::promise<void>[2];
   const auto start = [] { return std::make_unique<Hanging>(*(*inner)[0], never[0].get_future()); };
-  auto group = ProcessGroup::Start(start, "ring", /*meeting_timeout_ms=*/50);
+  auto group = ProcessGroup::Start(start, "ring", /*calibration=*/"", /*meeting_timeout_ms=*/50);
   ASSERT_TRUE(group.ok());
   const std::string end((*group)->Stop().message());
   EXPECT_THAT(end, testing::StartsWith("MPI_Finalize has not returned on host "));
@@ -203,7 +203,7 @@ TEST(ProcessGroup, HangingStartAndEndAreErrors) {
     never[1].get_future().wait();
     return absl::InternalError("never");
   };
-  const absl::Status status = ProcessGroup::Start(hang, "ring", 50).status();
+  const absl::Status status = ProcessGroup::Start(hang, "ring", "", 50).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("MPI_Init has not returned on host "));
 }

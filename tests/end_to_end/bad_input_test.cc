@@ -115,9 +115,9 @@ const BadInput kTrainerTexts[] = {
                 "keep one",
      .trainer = {"steps: 4", "steps: 4 epochs: 2"}},
     {.name = "UnknownAllreduce",
-     .message =
-         "@/trainer.textproto:9:33: no allreduce algorithm \"rinng\"; there are: ring, "
-         "direct, halving_doubling, recursive_doubling, shared, hierarchical, mpi, naive, nccl",
+     .message = "@/trainer.textproto:9:33: no allreduce algorithm \"rinng\"; there are: ring, "
+                "direct, halving_doubling, recursive_doubling, shared, hierarchical, mpi, auto, "
+                "naive, nccl",
      .trainer = {"steps: 4", "steps: 4 distributed { allreduce: \"rinng\" }"}},
     {.name = "NcclWithoutAGpu",
      .message = "@/trainer.textproto:9:33: allreduce \"nccl\" sums the memory of GPUs, and this is "

@@ -189,8 +189,7 @@ void TrainOnThreads(int ranks, const char* allreduce) {
 TEST(Allocation, OneRank) { TrainOnThreads(1, "ring"); }
 
 TEST(Allocation, RanksAsThreads) {
-  TrainOnThreads(2, "ring");
-  TrainOnThreads(2, "shared");
+  for (const char* allreduce : {"ring", "shared", "auto"}) TrainOnThreads(2, allreduce);
 }
 
 TEST(Allocation, RanksAsProcesses) {

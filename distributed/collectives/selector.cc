@@ -1,0 +1,201 @@
+// selector.cc: see selector.h.
+
+#include "distributed/collectives/selector.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Seconds to start a message, and for each of its bytes, between two ranks of a host and between
+// two hosts; of a wait for the ranks of a host, and for a byte that they add in shared memory.
+// Within a host as docs/benchmarks/ranks.md has them; between hosts TCP over 10 Gbit/s.
+constexpr double kStart = 2.5e-6, kByte = 0.5e-9;
+constexpr double kStartBetween = 30e-6, kByteBetween = 0.85e-9;
+constexpr double kWait = 0.5e-6, kSharedByte = 0.15e-9;
+// What each message of a rank that sends many at once adds.
+constexpr double kEach = 1e-6;
+
+constexpr size_t kModelledTo = size_t{1} << 30;
+
+// The sum of S bytes over n ranks on H hosts, p on each, which share its link.
+struct Sum {
+  double S, n, H;
+  double p() const { return n / H; }
+};
+
+double Ring(const Sum& s) {
+  const double steps = 2 * (s.n - 1);
+  if (s.H == 1) return steps * kStart + steps / s.n * s.S * kByte;
+  return steps * kStartBetween + steps / s.n * s.S * kByteBetween;
+}
+double Direct(const Sum& s) {
+  const double messages = 2 * (s.n - 1) * kEach;
+  if (s.H == 1) return 2 * kStart + messages + 2 * (s.n - 1) / s.n * s.S * kByte;
+  return 2 * kStartBetween + messages + 2 * s.p() * (s.n - s.p()) / s.n * s.S * kByteBetween;
+}
+double RecursiveDoubling(const Sum& s) {
+  return std::ceil(std::log2(s.p())) * (kStart + s.S * kByte) +
+         std::ceil(std::log2(s.H)) * (kStartBetween + s.p() * s.S * kByteBetween);
+}
+double HalvingDoubling(const Sum& s) {
+  return 2 * std::ceil(std::log2(s.p())) * kStart + 2 * std::ceil(std::log2(s.H)) * kStartBetween +
+         2 * (s.p() - 1) / s.p() * s.S / s.H * kByte +
+         2 * (s.H - 1) / s.H * s.p() * s.S * kByteBetween;
+}
+double Shared(const Sum& s) {
+  return s.H == 1 ? 2 * kWait + s.S * kSharedByte : std::numeric_limits<double>::infinity();
+}
+double Hierarchical(const Sum& s) {
+  if (s.H == 1) return std::numeric_limits<double>::infinity();  // `shared` with detours
+  return 5 * kWait + 2 * s.S * kSharedByte + 2 * kStartBetween + 2 * (s.H - 1) * kEach +
+         2 * (s.H - 1) / s.H * s.S * kByteBetween;
+}
+
+// Of two that are as good, the first.
+constexpr struct {
+  const char* name;
+  double (*seconds)(const Sum&);
+} kModels[] = {{"shared", Shared},
+               {"hierarchical", Hierarchical},
+               {"direct", Direct},
+               {"recursive_doubling", RecursiveDoubling},
+               {"halving_doubling", HalvingDoubling},
+               {"ring", Ring}};
+
+constexpr char kClusters[] = "allreduce", kRanks[] = "ranks", kHosts[] = "hosts";
+constexpr char kFastest[] = "fastest", kFrom[] = "from_bytes", kAlgorithm[] = "algorithm";
+
+absl::Status Invalid(const std::string& what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("not what bench_allreduce --calibrate writes: ", what));
+}
+
+// A member that is a whole number of at least `least`.
+absl::StatusOr<int64_t> Integer(const Json& object, const char* key, int64_t least) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_integer() || found->get<int64_t>() < least) {
+    return Invalid(absl::StrCat(key, ": expected an integer of ", least, " or more"));
+  }
+  return found->get<int64_t>();
+}
+
+absl::StatusOr<const Json*> Array(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_array()) {
+    return Invalid(absl::StrCat(key, ": expected an array"));
+  }
+  return &*found;
+}
+
+absl::StatusOr<Selector> Read(const Json& cluster) {
+  ASSIGN_OR_RETURN(const Json* const fastest, Array(cluster, kFastest));
+  std::vector<Selector::Choice> choices;
+  for (const Json& entry : *fastest) {
+    ASSIGN_OR_RETURN(const int64_t from, Integer(entry, kFrom, 0));
+    const auto name = entry.find(kAlgorithm);
+    if (name == entry.end() || !name->is_string() || !IsSelectable(name->get<std::string>())) {
+      return Invalid(absl::StrCat(kAlgorithm, ": not one that is chosen between"));
+    }
+    const auto from_bytes = static_cast<size_t>(from);
+    if (choices.empty() ? from != 0 : from_bytes <= choices.back().from_bytes) {
+      return Invalid(absl::StrCat(kFrom, ": expected 0, then more and more, got ", from));
+    }
+    choices.push_back({from_bytes, name->get<std::string>()});
+  }
+  if (choices.empty()) return Invalid(absl::StrCat(kFastest, ": expected some"));
+  return Selector(std::move(choices));
+}
+
+// Of the text; each has ranks and hosts.
+absl::Status ParseClusters(std::string_view text, Json& clusters) {
+  clusters = Json::array();
+  if (text.empty()) return absl::OkStatus();
+  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (file.is_discarded()) return Invalid("no JSON");
+  ASSIGN_OR_RETURN(const Json* const array, Array(file, kClusters));
+  for (const Json& cluster : *array) {
+    RETURN_IF_ERROR(Integer(cluster, kRanks, 1).status());
+    RETURN_IF_ERROR(Integer(cluster, kHosts, 1).status());
+  }
+  clusters = *array;
+  return absl::OkStatus();
+}
+
+bool IsOf(const Json& cluster, ClusterShape shape) {
+  return cluster[kRanks] == shape.ranks && cluster[kHosts] == shape.hosts;
+}
+
+}  // namespace
+
+ClusterShape ShapeOf(const Communicator& communicator) {
+  return {communicator.size(), std::ranges::max(communicator.hosts()) + 1};
+}
+
+bool IsSelectable(std::string_view algorithm) {
+  return std::ranges::any_of(kModels, [&](const auto& model) { return algorithm == model.name; });
+}
+
+Selector Selector::Modelled(ClusterShape shape) {
+  std::vector<Choice> choices;
+  for (size_t bytes = 64; bytes <= kModelledTo; bytes *= 2) {
+    const Sum sum{static_cast<double>(bytes), static_cast<double>(shape.ranks),
+                  static_cast<double>(shape.hosts)};
+    const auto best = std::ranges::min_element(
+        kModels, {}, [&](const auto& model) { return model.seconds(sum); });
+    if (choices.empty() || choices.back().algorithm != best->name) {
+      choices.push_back({choices.empty() ? 0 : bytes, best->name});
+    }
+  }
+  return Selector(std::move(choices));
+}
+
+absl::StatusOr<Selector> Selector::Calibrated(std::string_view text, ClusterShape shape) {
+  Json clusters;
+  RETURN_IF_ERROR(ParseClusters(text, clusters));
+  for (const Json& cluster : clusters) {
+    if (IsOf(cluster, shape)) return Read(cluster);
+  }
+  return Modelled(shape);
+}
+
+const std::string& Selector::Choose(size_t bytes) const {
+  const auto beyond = std::ranges::upper_bound(choices_, bytes, {}, &Choice::from_bytes);
+  return std::prev(beyond)->algorithm;
+}
+
+std::string Selector::Describe() const {
+  std::string text = choices_.front().algorithm;
+  for (size_t i = 1; i < choices_.size(); ++i) {
+    absl::StrAppend(&text, ", from ", choices_[i].from_bytes, " bytes on ", choices_[i].algorithm);
+  }
+  return text;
+}
+
+absl::StatusOr<std::string> WriteCalibration(std::string_view text, ClusterShape shape,
+                                             const Selector& selector) {
+  Json before, clusters = Json::array();
+  RETURN_IF_ERROR(ParseClusters(text, before));
+  for (const Json& cluster : before) {
+    if (!IsOf(cluster, shape)) clusters.push_back(cluster);
+  }
+  Json fastest = Json::array();
+  for (const Selector::Choice& choice : selector.choices()) {
+    fastest.push_back({{kFrom, choice.from_bytes}, {kAlgorithm, choice.algorithm}});
+  }
+  clusters.push_back({{kRanks, shape.ranks}, {kHosts, shape.hosts}, {kFastest, fastest}});
+  Json file = Json::object();
+  file[kClusters] = std::move(clusters);
+  return file.dump(1) + "\n";
+}
+
+}  // namespace gyre

@@ -1,0 +1,56 @@
+// selector.h: which algorithm is expected to sum a tensor soonest, by its bytes and the shape of
+// the cluster.  A function of the two and of a calibration's text alone, so ranks agree without
+// talking, and a run's choices can be written down.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "distributed/transport/communicator.h"
+
+namespace gyre {
+
+struct ClusterShape {
+  int ranks = 1, hosts = 1;
+};
+ClusterShape ShapeOf(const Communicator& communicator);
+
+class Selector {
+ public:
+  // From these bytes on, to the next one's.
+  struct Choice {
+    size_t from_bytes = 0;
+    std::string algorithm;
+  };
+
+  // What a model of messages expects: no measurement.
+  static Selector Modelled(ClusterShape shape);
+  // What was measured on a cluster of this shape, according to the text that WriteCalibration
+  // makes; Modelled if there is none of it.  Errors: InvalidArgument saying what is wrong with the
+  // text.
+  static absl::StatusOr<Selector> Calibrated(std::string_view text, ClusterShape shape);
+
+  // Precondition: the first is from 0 bytes on, and each begins beyond the one before.
+  explicit Selector(std::vector<Choice> choices) : choices_(std::move(choices)) {}
+
+  const std::string& Choose(size_t bytes) const;
+  const std::vector<Choice>& choices() const { return choices_; }
+  // Such as "recursive_doubling, from 8192 bytes on hierarchical".
+  std::string Describe() const;
+
+ private:
+  std::vector<Choice> choices_;
+};
+
+// The names it may choose: those whose order of additions is promised, and that are not for tests.
+bool IsSelectable(std::string_view algorithm);
+
+// `text` (a calibration, or "") with the choices for this shape put in place of what it had.
+// Errors: Calibrated's.
+absl::StatusOr<std::string> WriteCalibration(std::string_view text, ClusterShape shape,
+                                             const Selector& selector);
+
+}  // namespace gyre
