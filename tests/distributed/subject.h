@@ -40,8 +40,6 @@ struct Subject {
   int64_t operations = 0;
 };
 
-inline constexpr size_t kArenaBytes = 4 << 20;
-
 // Of "auto": algorithms that add in different orders, each for some of the tests' lengths.
 inline const Selector& Choices() {
   static const auto* const choices = new Selector({{0, "recursive_doubling"},
@@ -51,9 +49,9 @@ inline const Selector& Choices() {
   return *choices;
 }
 
-// `delay_seed`: of the device's streams; 0: no delays.
+// `delay_seed`: of the device's streams; 0: no delays.  arena_bytes: of the arena, if there is one.
 inline std::unique_ptr<Subject> NewSubject(const std::string& algorithm, Communicator& communicator,
-                                           uint64_t delay_seed = 0) {
+                                           uint64_t delay_seed = 0, size_t arena_bytes = 1 << 20) {
   auto subject = std::make_unique<Subject>();
   absl::StatusOr<std::unique_ptr<Collective>> collective;
   if (algorithm == "device_ring") {
@@ -62,7 +60,7 @@ inline std::unique_ptr<Subject> NewSubject(const std::string& algorithm, Communi
   } else {
     subject->device = NewCpuDevice({});
     if (algorithm.ends_with("_in_place")) {
-      subject->arenas.push_back(*SharedMemory::Create(communicator, kArenaBytes));
+      subject->arenas.push_back(*SharedMemory::Create(communicator, arena_bytes));
     }
     collective = NewCollective(Base(algorithm), communicator, kTag, subject->arenas, Choices());
   }
