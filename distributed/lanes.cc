@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -14,11 +15,25 @@ constexpr size_t kPageBytes = 4096;
 }  // namespace
 
 absl::Status Lanes::Open() {
+  RETURN_IF_ERROR(Agree());
   for (int lane = 0; lane < kLanes; ++lane) {
     ASSIGN_OR_RETURN(lanes_[lane], NewCollective(algorithm_, communicator_,
                                                  kFirstOperationTag + lane, arenas_, selector_));
   }
   return absl::OkStatus();
+}
+
+// Ranks that have chosen otherwise would wait for each other until one is called silent: a sum of
+// nothing, in the first lane's place, carries what each has chosen round all of them.
+absl::Status Lanes::Agree() {
+  ASSIGN_OR_RETURN(lanes_[0], NewCollective("ring", communicator_, kFirstOperationTag, arenas_));
+  RETURN_IF_ERROR(lanes_[0]->Start(Claim::Of(0, "allreduce " + Describe()), Operation::kAllreduce,
+                                   {nullptr, Shape({0}), DType::kF64}));
+  double ignored = 0;
+  for (Backoff backoff;; backoff.Pause()) {
+    ASSIGN_OR_RETURN(const Advance advance, lanes_[0]->Progress(&ignored));
+    if (advance == Advance::kDone) return absl::OkStatus();
+  }
 }
 
 absl::StatusOr<Advance> Lanes::Drive(Work& work, const Works& active) {

@@ -22,7 +22,8 @@ class Lanes {
         algorithm_(std::move(algorithm)),
         selector_(std::move(selector)) {}
 
-  // Blocks until all ranks have come here, where the algorithm needs it.  Errors: NewCollective's.
+  // Blocks until all ranks have come here.  Errors: NewCollective's; FailedPrecondition on every
+  // rank if one has another algorithm or another selector.
   absl::Status Open();
   // Begins or advances one of `active`.  kDone: it is to be told to Leave.  Errors: of its event,
   // its call or its algorithm.
@@ -43,6 +44,7 @@ class Lanes {
  private:
   static constexpr int kDeviceTag = kFirstOperationTag + kLanes;
 
+  absl::Status Agree();
   absl::StatusOr<bool> Begin(Work& work, const Works& active);
 
   Communicator& communicator_;

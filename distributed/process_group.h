@@ -31,10 +31,11 @@ class ProcessGroup {
   static constexpr int64_t kMeetingTimeoutMs = 120'000;
 
   // Starts the thread; `make` runs on it.  calibration: the text of what `bench_allreduce
-  // --calibrate` has written, for "auto"; "": a model decides.  The same on all ranks, which is for
-  // the caller to compare (DescribeAllreduce).  Errors: those of `make`; InvalidArgument listing
-  // the names of algorithms, or saying what is wrong with the calibration; DeadlineExceeded if
-  // `make` does not return in time: its thread is left behind, and the process should end.
+  // --calibrate` has written, for "auto"; "": a model decides.  Both must choose the same on all
+  // ranks: if not, FailedPrecondition is every ticket's error.  Errors: those of `make`;
+  // InvalidArgument listing the names of algorithms, or saying what is wrong with the calibration;
+  // DeadlineExceeded if `make` does not return in time: its thread is left behind, and the process
+  // should end.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Start(
       MakeCommunicator make, std::string allreduce, std::string calibration = {},
       int64_t meeting_timeout_ms = kMeetingTimeoutMs);
@@ -50,7 +51,7 @@ class ProcessGroup {
 
   // The algorithm that sums so many bytes of host memory: Start's, or what "auto" chooses.
   std::string_view AllreduceOf(size_t bytes) const;
-  // All that it may be, for people and to be compared.
+  // All that it may be, for people.
   std::string DescribeAllreduce() const;
 
   // Tells where device memory is, so that it may be summed where it lies, if that can be done.

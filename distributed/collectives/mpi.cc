@@ -140,7 +140,10 @@ absl::StatusOr<std::unique_ptr<Collective>> NewMpi(Communicator& communicator, i
         "mpirun");
   }
   auto mpi = std::make_unique<Mpi>(communicator, tag);
-  RETURN_IF_ERROR(mpi->Open(all));
+  if (absl::Status status = mpi->Open(all); !status.ok()) {
+    static_cast<void>(mpi.release());  // the library may still write to it
+    return status;
+  }
   return mpi;
 }
 

@@ -116,7 +116,7 @@ absl::StatusOr<Selector> Read(const Json& cluster) {
   return Selector(std::move(choices));
 }
 
-// Of the text; each has ranks and hosts.
+// Of the text; each has ranks and hosts, and can be read.
 absl::Status ParseClusters(std::string_view text, Json& clusters) {
   clusters = Json::array();
   if (text.empty()) return absl::OkStatus();
@@ -126,6 +126,7 @@ absl::Status ParseClusters(std::string_view text, Json& clusters) {
   for (const Json& cluster : *array) {
     RETURN_IF_ERROR(Integer(cluster, kRanks, 1).status());
     RETURN_IF_ERROR(Integer(cluster, kHosts, 1).status());
+    RETURN_IF_ERROR(Read(cluster).status());
   }
   clusters = *array;
   return absl::OkStatus();

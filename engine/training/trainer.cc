@@ -107,7 +107,6 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   };
   RETURN_IF_ERROR(check("--threads", options.choices["threads"]));
   options.choices["allreduce"] = communication_.DescribeAllreduce();
-  RETURN_IF_ERROR(check("the allreduce with its calibration", options.choices["allreduce"]));
   RETURN_IF_ERROR(check("the trainer file with its overrides", config_.DebugString()));
   RETURN_IF_ERROR(check("the net file with its overrides", net.message->DebugString()));
   const std::string train = DigestOf(*data_.train, data_.feed);

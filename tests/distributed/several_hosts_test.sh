@@ -3,7 +3,7 @@
 # several_hosts_test.sh NAMESPACES BENCH_ALLREDUCE.  Skipped, with the reason, where hosts cannot be made.
 set -euo pipefail
 
-algorithms=ring,direct,halving_doubling,recursive_doubling
+algorithms=ring,direct,halving_doubling,recursive_doubling,hierarchical,mpi,auto
 status=0
 output=$("$1" --hosts=3 --ranks=2 --rate=10gbit "$2" --bytes=16,1000000 --types=F32,BF16 \
   --algorithms=$algorithms --rounds=1 2>&1) || status=$?

@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "tests/distributed/rank_threads.h"
@@ -45,6 +48,29 @@ TEST(SharedMemory, NoRoomIsAnErrorOnAllRanksOfTheHost) {
               absl::StatusCode::kResourceExhausted);
     EXPECT_TRUE(SharedMemory::Create(communicator, 4096).ok());  // and nothing is lost
   });
+}
+
+// What a communicator may still read and write stays (seen by ASan).
+TEST(SharedMemory, MessagesUnderWayKeepTheirMemory) {
+  struct Failing final : WrappedCommunicator {
+    using WrappedCommunicator::WrappedCommunicator;
+    absl::StatusOr<Request> Send(const void* data, size_t bytes, int, int) override {
+      sent = {static_cast<const char*>(data), bytes};
+      return 0;
+    }
+    absl::StatusOr<Request> Receive(void* data, size_t bytes, int, int) override {
+      received = {static_cast<char*>(data), bytes};
+      return 0;
+    }
+    absl::StatusOr<bool> Test(Request) override { return absl::UnavailableError("silent"); }
+    std::string_view sent;
+    std::span<char> received;
+  };
+  const auto communicators = NewThreadCommunicators(2, kPatienceMs);
+  Failing failing(*communicators[0]);
+  EXPECT_EQ(SharedMemory::Create(failing, 4096).status(), absl::UnavailableError("silent"));
+  ASSERT_EQ(failing.sent.size(), failing.received.size());
+  std::ranges::copy(failing.sent, failing.received.begin());
 }
 
 }  // namespace

@@ -123,6 +123,13 @@ const BadInput kTrainerTexts[] = {
      .message = "@/trainer.textproto:9:33: allreduce \"nccl\" sums the memory of GPUs, and this is "
                 "--device=cpu; use \"ring\", or --device=cuda",
      .trainer = {"steps: 4", "steps: 4 distributed { allreduce: \"nccl\" }"}},
+    {.name = "NoCalibration",
+     .message = "@/trainer.textproto:9:33: cannot open @/none: No such file or directory",
+     .trainer = {"steps: 4", "steps: 4 distributed { calibration: \"none\" }"}},
+    {.name = "CalibrationOfAnotherKind",
+     .message = "@/trainer.textproto:9:33: @/net.textproto: not what bench_allreduce --calibrate "
+                "writes: no JSON",
+     .trainer = {"steps: 4", "steps: 4 distributed { calibration: \"net.textproto\" }"}},
     {.name = "NoNetFile",
      .message = "@/trainer.textproto:1:1: net: @/wrong.textproto: No such file or directory",
      .trainer = {"net.textproto", "wrong.textproto"}},

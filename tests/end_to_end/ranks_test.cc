@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
                           "--set=net.layer.accuracy.accuracy.ignore_label=3"}},
                     Case{"NaiveClippedManyBuckets",
                          "sgd { momentum: 0.9 } weight_decay: 0.001 clip_norm: 0.5", "naive", 300},
-                    Case{"SharedAdam", "adam {}", "shared", 4000}),
+                    Case{"AutoAdam", "adam {}", "auto", 4000}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(Ranks, FirstLossesInF32) { ExpectAgreement({"--steps=5"}, 5, kF32Bound); }
