@@ -17,6 +17,9 @@ std::unique_ptr<Collective> NewRecursiveDoubling(Communicator& communicator, int
 std::unique_ptr<Collective> NewHalvingDoubling(Communicator& communicator, int tag);
 std::unique_ptr<Collective> NewNaive(Communicator& communicator, int tag);
 
+// Has no sum.
+std::unique_ptr<Collective> NewBroadcast(Communicator& communicator, int tag);
+
 // Blocks until all ranks have come here; `direct`, of the same order of additions, where there is
 // no room for its memory.  Errors: InvalidArgument unless all ranks are on one host; the
 // communicator's.
@@ -36,7 +39,7 @@ struct Member {
   std::string algorithm;
   std::unique_ptr<Collective> sums;  // with the tag of them all
 };
-// Precondition: the selector's choices are among the members.
+// Precondition: the selector's choices, "direct" and "broadcast" are among the members.
 std::unique_ptr<Collective> NewAuto(Communicator& communicator, int tag, Selector selector,
                                     std::vector<Member> members);
 

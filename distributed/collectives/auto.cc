@@ -1,7 +1,8 @@
-// auto.cc: each sum by the algorithm that a selector expects to be the fastest.
+// auto.cc: each sum by the algorithm that a selector expects to be the fastest, and the other
+// operations by those that have them.
 //
-// Claims go round a ring of all ranks beside the sum, with the choice in them: ranks that mean
-// different things may have chosen algorithms of which neither sends the other a message.
+// Claims go round a ring of all ranks beside the operation, with the choice in them: ranks that
+// mean different things may have chosen algorithms of which neither sends the other a message.
 
 #include <algorithm>
 #include <utility>
@@ -22,14 +23,25 @@ class Auto final : public Collective {
 
  private:
   absl::Status Begin() override {
-    const std::string& name = selector_.Choose(tensor_.bytes());
-    const auto member = std::ranges::find(members_, name, &Member::algorithm);
-    GYRE_CHECK(member != members_.end());
-    chosen_ = member->sums.get();
+    const std::string& name = Choice();
+    chosen_ = Find(name);
+    GYRE_CHECK(chosen_ != nullptr);
     const Claim claim = channel_.claim();
     channel_.Open(claim.By(name));
     RETURN_IF_ERROR(channel_.Announce());
-    return chosen_->Start(claim, operation_, tensor_);
+    return chosen_->Start(claim, operation_, tensor_, root_);
+  }
+
+  const std::string& Choice() const {
+    static const std::string kShared = "shared", kDirect = "direct", kBroadcast = "broadcast";
+    if (operation_ == Operation::kAllreduce) return selector_.Choose(tensor_.bytes());
+    if (operation_ == Operation::kBroadcast) return kBroadcast;
+    return Find(kShared) != nullptr ? kShared : kDirect;  // they add in the same order
+  }
+
+  Collective* Find(const std::string& name) const {
+    const auto member = std::ranges::find(members_, name, &Member::algorithm);
+    return member == members_.end() ? nullptr : member->sums.get();
   }
 
   absl::StatusOr<Advance> Step() override {

@@ -110,13 +110,16 @@ absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algor
   const Algorithm* const found = Find(algorithm);
   if (found == nullptr) return NoSuch(algorithm);
   if (found->create != nullptr) return found->create(communicator, tag, arenas);
+  std::vector<Selector::Choice> choices = selector.choices();
+  choices.push_back({.algorithm = "direct"});  // for the halves of the sum
   std::vector<Member> members;
-  for (const Selector::Choice& choice : selector.choices()) {
+  for (const Selector::Choice& choice : choices) {
     const std::string& name = choice.algorithm;
     if (std::ranges::find(members, name, &Member::algorithm) != members.end()) continue;
     ASSIGN_OR_RETURN(auto sums, Find(name)->create(communicator, tag, arenas));
     members.push_back({name, std::move(sums)});
   }
+  members.push_back({"broadcast", NewBroadcast(communicator, tag)});
   return NewAuto(communicator, tag, selector, std::move(members));
 }
 

@@ -14,11 +14,13 @@ Collective::Collective(Communicator& communicator, int tag)
       rank_(communicator.rank()),
       owners_(ranks_) {}
 
-absl::Status Collective::Start(const Claim& claim, Operation operation, Tensor inout) {
-  RETURN_IF_ERROR(CheckSummable(inout.dtype));
-  GYRE_CHECK(!running_);
+absl::Status Collective::Start(const Claim& claim, Operation operation, Tensor inout, int root) {
+  const bool sums = operation == Operation::kAllreduce || operation == Operation::kReduceScatter;
+  if (sums) RETURN_IF_ERROR(CheckSummable(inout.dtype));
+  GYRE_CHECK(!running_ && root >= 0 && root < ranks_);
   channel_.Open(claim);
   operation_ = operation;
+  root_ = root;
   tensor_ = inout;
   size_ = static_cast<int64_t>(SizeOf(inout.dtype));
   squares_ = 0;
@@ -77,7 +79,7 @@ std::byte* Collective::Staging(size_t bytes) {
 }
 
 absl::Status Collective::Lacks() const {
-  return absl::UnimplementedError("this algorithm sums whole tensors only");
+  return absl::UnimplementedError("this algorithm does not have this operation");
 }
 
 }  // namespace gyre

@@ -22,6 +22,7 @@ enum class Operation : uint8_t {
   kAllreduce,      // all have the sum
   kReduceScatter,  // each has its part of the sum; the rest of its tensor is undefined
   kAllgather,      // all have every rank's part
+  kBroadcast,      // all have what the root had
 };
 
 class Collective {
@@ -34,13 +35,14 @@ class Collective {
   // `direct` and `shared` can.
   void CutAmong(int owners) { owners_ = owners; }
 
-  // Begins an operation on memory of a real dtype; any length, 0 included, equal on all ranks.
-  // What wrote the memory has finished; it belongs to the operation until that is done or, after an
-  // error, the job has ended.  Errors: InvalidArgument for another dtype; Unimplemented for a half
-  // that the algorithm does not have; those of allocation.
-  absl::Status Start(const Claim& claim, Operation operation, Tensor inout);
+  // Begins an operation on memory of any length, 0 included, equal on all ranks; of a real dtype if
+  // it sums.  root: of a broadcast.  What wrote the memory has finished; it belongs to the
+  // operation until that is done or, after an error, the job has ended.  Errors: InvalidArgument
+  // for another dtype; Unimplemented for an operation that the algorithm does not have; those of
+  // allocation.
+  absl::Status Start(const Claim& claim, Operation operation, Tensor inout, int root = 0);
   // Advances; never blocks, and adds at most one segment.  When done, *sum_of_squares of the
-  // result (of this rank's part after kReduceScatter; 0 after kAllgather) is set, not finite
+  // result (of this rank's part after kReduceScatter; 0 of what is no sum) is set, not finite
   // if an element is not, and work enqueued on any stream from now on finds the result.  Errors:
   // the channel's and the device's; afterwards the object is of no more use.
   absl::StatusOr<Advance> Progress(double* sum_of_squares);
@@ -62,7 +64,7 @@ class Collective {
     if (rank >= owners_) return {elements, elements};
     return EqualPart(elements, owners_, rank);
   }
-  absl::Status Lacks() const;  // Unimplemented: this half
+  absl::Status Lacks() const;  // Unimplemented: this operation
 
   // For algorithms that go on when all they have begun is done: begin moving `bytes`, in messages
   // of at most kSegmentBytes.
@@ -80,6 +82,7 @@ class Collective {
   const int ranks_, rank_;
   int owners_;
   Operation operation_ = Operation::kAllreduce;
+  int root_ = 0;
   Tensor tensor_;
   int64_t size_ = 1;  // of an element
   double squares_ = 0;

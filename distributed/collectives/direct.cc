@@ -37,6 +37,7 @@ class Direct final : public Collective {
   }
 
   absl::Status Begin() override {
+    if (operation_ == Operation::kBroadcast) return Lacks();
     const int64_t longest = Part(0).count();
     piece_ = static_cast<int64_t>(kPieceBytes) / size_;
     segments_ = (longest + piece_ - 1) / piece_;

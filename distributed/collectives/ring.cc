@@ -93,6 +93,7 @@ size_t SlotBytes(size_t segment_bytes, size_t bytes, int ranks) {
 }
 
 absl::Status Ring::Begin() {
+  if (operation_ == Operation::kBroadcast) return Lacks();
   const int64_t longest_chunk = EqualPart(tensor_.elements(), ranks_, 0).count();
   segment_elements_ = arithmetic_->segment_bytes() / size_;
   segments_ = std::max<int64_t>(1, (longest_chunk + segment_elements_ - 1) / segment_elements_);

@@ -111,6 +111,7 @@ class Shared final : public Collective {
 };
 
 absl::Status Shared::Begin() {
+  if (operation_ == Operation::kBroadcast) return Lacks();
   arena_ = -1;
   offset_ = 0;
   const auto* const data = static_cast<const std::byte*>(tensor_.data);

@@ -307,13 +307,14 @@ TEST_P(AllreduceTest, LargeIsNotInfinite) {
 
 // Reduce-scatter leaves each rank its part of the sum, allgather then gives all of it to all.
 TEST_P(AllreduceTest, HalvesMakeTheWhole) {
-  if (algorithm_ == "naive" || algorithm_ == "auto" || algorithm_.ends_with("doubling") ||
+  if (algorithm_ == "naive" || algorithm_.ends_with("doubling") ||
       algorithm_.starts_with("hierarchical")) {
     GTEST_SKIP() << "sums whole tensors only";
   }
   for (const int64_t count : {0, 1, ranks_ - 1, 37, 5000, ranks_ * 90'000 - 1}) {
     const auto inputs = RandomInputs<float>(ranks_, count, count);
-    const std::vector<float> expected = Expected(algorithm_, inputs);
+    const std::vector<float> expected =
+        Expected(algorithm_ == "auto" ? "direct" : algorithm_, inputs);
     RunRanks(ranks_, [&](Communicator& transport) {
       DelayingCommunicator communicator(transport, count % 7);
       const auto subject = NewSubject(algorithm_, communicator, 0, (count + 1) * sizeof(double));
@@ -354,6 +355,46 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) {
       return std::get<0>(info.param) + "_" + std::to_string(std::get<1>(info.param));
     });
+
+// Both trees, in segments of 256 KB: long tensors go down a chain, where nobody sends two copies.
+TEST(Broadcast, GivesAllWhatTheRootHas) {
+  constexpr int64_t kSegment = 256 << 10;
+  for (const int ranks : kSanitized ? std::vector{1, 3} : std::vector{1, 2, 3, 5, 8}) {
+    const int copies = std::bit_width(static_cast<unsigned>(ranks - 1));
+    const int chained = ranks == 8 ? 4 : 2;  // segments
+    for (const int segments : {0, 1, 3, 6}) {
+      const int64_t bytes = segments * kSegment - segments % 2;
+      const auto content = [&](int rank) {
+        std::string text(bytes + 1, '#');
+        for (int64_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(i % 251 + 31 * rank);
+        return text;
+      };
+      for (const int root : {0, ranks - 1}) {
+        SCOPED_TRACE(testing::Message() << ranks << " ranks, " << bytes << " bytes from " << root);
+        std::vector<size_t> sent(ranks);
+        RunRanks(ranks, [&](Communicator& transport) {
+          DelayingCommunicator delaying(transport, bytes + root);
+          CheckingCommunicator checking(delaying);
+          CountingCommunicator communicator(checking);
+          const int rank = communicator.rank();
+          const auto subject = NewSubject("auto", communicator);
+          const size_t before = communicator.bytes_sent();
+          std::string data = content(rank);
+          double squares = 1;
+          const absl::Status status = Operate(*subject, Operation::kBroadcast,
+                                              {data.data(), {bytes}, DType::kU8}, &squares, root);
+          ASSERT_TRUE(status.ok()) << status;
+          EXPECT_TRUE(data == content(root));
+          EXPECT_EQ(squares, 0);
+          sent[rank] = communicator.bytes_sent() - before;
+        });
+        EXPECT_EQ(std::accumulate(sent.begin(), sent.end(), int64_t{0}), (ranks - 1) * bytes);
+        EXPECT_EQ(*std::max_element(sent.begin(), sent.end()),
+                  (segments >= chained ? std::min(copies, 1) : copies) * bytes);
+      }
+    }
+  }
+}
 
 // The error of halves on the wire does not grow with the ranks where each is rounded once.
 TEST(WireError, DoesNotGrowWithTheRanks) {

@@ -69,9 +69,10 @@ inline std::unique_ptr<Subject> NewSubject(const std::string& algorithm, Communi
   return subject;
 }
 
-inline absl::Status Operate(Subject& subject, Operation operation, Tensor inout, double* result) {
+inline absl::Status Operate(Subject& subject, Operation operation, Tensor inout, double* result,
+                            int root = 0) {
   const Claim claim = Claim::Of(subject.operations++, "test");
-  RETURN_IF_ERROR(subject.collective->Start(claim, operation, inout));
+  RETURN_IF_ERROR(subject.collective->Start(claim, operation, inout, root));
   return DriveToEnd([&] { return subject.collective->Progress(result); });
 }
 
