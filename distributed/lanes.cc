@@ -66,7 +66,7 @@ absl::StatusOr<bool> Lanes::Begin(Work& work, const Works& active) {
   }
   work.by = on_device ? device_.get() : lanes_[work.lane].get();
   RETURN_IF_ERROR(
-      work.by->Start(Claim::Of(work.ticket, work.what), Operation::kAllreduce, work.inout));
+      work.by->Start(Claim::Of(work.ticket, work.what), work.operation, work.inout, work.root));
   return true;
 }
 

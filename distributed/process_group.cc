@@ -99,6 +99,27 @@ ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, 
   });
 }
 
+ProcessGroup::Ticket ProcessGroup::Submit(std::string_view what, Operation operation, int root,
+                                          Tensor inout, const Event* ready) {
+  return thread_->queue().Submit([&](Work& work) {
+    work.what = what;
+    work.operation = operation;
+    work.root = root;
+    work.inout = inout;
+    work.ready = ready;
+  });
+}
+
+absl::Status ProcessGroup::Refuse(std::string_view what, const absl::Status& reason) {
+  return thread_->Call(what, [&] {
+    const std::string where = absl::StrCat("rank ", rank(), ": ", std::string(what));
+    thread_->communicator().Tell(Annotate(reason, where));
+    return reason;
+  });
+}
+
+absl::Status ProcessGroup::status() { return thread_->queue().status(); }
+
 absl::StatusOr<bool> ProcessGroup::Done(Ticket ticket) { return thread_->queue().Done(ticket); }
 
 absl::StatusOr<double> ProcessGroup::Wait(Ticket ticket) { return thread_->queue().Wait(ticket); }

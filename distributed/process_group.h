@@ -77,6 +77,15 @@ class ProcessGroup {
   // When the ticket is done, work enqueued on any stream finds the sum.
   Ticket Submit(std::string_view label, Tensor inout, const Event* ready,
                 MemoryKind memory = MemoryKind::kPinnedHost);
+  // Likewise, any operation on host memory that the algorithm has ("auto" has all).  what: says all
+  // that is the same on all ranks; names it in errors.  root: of a broadcast.
+  Ticket Submit(std::string_view what, Operation operation, int root, Tensor inout,
+                const Event* ready);
+  // In place of an operation that this rank cannot submit.  Blocks until those before it are done,
+  // and makes `reason` the error of every rank.  Errors: reason, named by `what`.
+  absl::Status Refuse(std::string_view what, const absl::Status& reason);
+  // The first error so far.
+  absl::Status status();
   // Of a ticket that was not waited for.  Errors: those of the reduction, with its label; after the
   // first error every ticket has it.
   absl::StatusOr<bool> Done(Ticket ticket);

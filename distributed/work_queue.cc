@@ -37,6 +37,11 @@ void WorkQueue::Close() {
   work_.notify_all();
 }
 
+absl::Status WorkQueue::status() {
+  std::lock_guard lock(mutex_);
+  return status_;
+}
+
 void WorkQueue::Abort(const absl::Status& reason) {
   {
     std::lock_guard lock(mutex_);

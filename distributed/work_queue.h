@@ -27,11 +27,13 @@ inline constexpr int kLanesInOrder = 4, kUrgentLane = kLanesInOrder, kLanes = kU
 
 struct Work {
   std::string what;  // the same on all ranks
+  Operation operation = Operation::kAllreduce;
+  int root = 0;
   Tensor inout;
   MemoryKind memory = MemoryKind::kPinnedHost;
   bool urgent = false;
   const Event* ready = nullptr;
-  // In place of a sum, once all work before it is done; may wait for other ranks.
+  // In place of an operation, once all work before it is done; may wait for other ranks.
   const std::function<absl::Status()>* call = nullptr;
   int64_t ticket = 0;          // its place in the order
   int64_t lane = 0, turn = 0;  // in that lane
@@ -51,6 +53,8 @@ class WorkQueue {
   absl::StatusOr<double> Wait(int64_t ticket);
   // Nothing follows.
   void Close();
+  // The first error so far.
+  absl::Status status();
 
   // Any thread's: the work in hand is to fail with this reason, if it is the first.
   void Abort(const absl::Status& reason);

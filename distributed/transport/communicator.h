@@ -91,6 +91,14 @@ std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int
 // itself ends the process where MPI_Init fails.
 absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicator(int64_t timeout_ms);
 
+// Over an MPI that the program has started.  comm: an MPI_Comm*, which is duplicated.  Blocks until
+// all its ranks have come here.  Used and destroyed on the calling thread, before MPI_Finalize;
+// after an error the duplicate is left as it is.
+// Errors: FailedPrecondition unless MPI runs with MPI_THREAD_MULTIPLE; InvalidArgument if comm is
+// MPI_COMM_NULL or between two groups; the library's.
+absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicatorOver(const void* comm,
+                                                                     int64_t timeout_ms);
+
 // True if mpirun (Open MPI's) started this process.
 bool StartedByMpirun();
 // The rank and size mpirun announced in the environment; {0, 1} without it.  Callable before MPI

@@ -1,7 +1,9 @@
 // mpi_communicator.cc: ranks as processes under Open MPI's mpirun.
 //
-// MPI is asked for MPI_THREAD_FUNNELED only: one thread starts it, makes every call and finishes
-// it.  Nobody else sends messages in the program, so MPI_COMM_WORLD needs no duplicate.
+// Where MPI is started here, it is asked for MPI_THREAD_FUNNELED only: one thread starts it, makes
+// every call and finishes it.  Nobody else sends messages in the program, so MPI_COMM_WORLD needs
+// no duplicate.  Where the program has started it, a duplicate of its communicator keeps the
+// messages apart, and MPI_THREAD_MULTIPLE the threads.
 //
 // A rank that fails leaves without a word to MPI, and mpirun ends the others: MPI_Abort in one rank
 // while another is in MPI_Finalize can deadlock mpirun itself (Open MPI 4.1, PMIx 4.2).
@@ -58,6 +60,12 @@ absl::Status CheckMpi(int code, const char* call) {
       call, ": ", std::string(text, static_cast<size_t>(length)), " (code ", code, ")"));
 }
 
+// Of one below MPI_THREAD_MULTIPLE.
+const char* LevelName(int level) {
+  if (level == MPI_THREAD_SINGLE) return "MPI_THREAD_SINGLE";
+  return level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SERIALIZED";
+}
+
 class MpiCommunicator final : public Communicator {
  public:
   explicit MpiCommunicator(int64_t timeout_ms) : timeout_(timeout_ms) {
@@ -65,7 +73,7 @@ class MpiCommunicator final : public Communicator {
     free_.reserve(kUsualRequests);
   }
 
-  absl::Status Open() {
+  absl::Status StartMpi() {
     RETURN_IF_ERROR(KeepToItself());
     int provided = 0;
     RETURN_IF_ERROR(CheckMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
@@ -74,22 +82,29 @@ class MpiCommunicator final : public Communicator {
     if (provided < MPI_THREAD_FUNNELED) {
       return absl::UnavailableError("this MPI library cannot run in a program with threads");
     }
-    RETURN_IF_ERROR(CheckMpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
-                             "MPI_Comm_set_errhandler"));
-    RETURN_IF_ERROR(CheckMpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank"));
-    RETURN_IF_ERROR(CheckMpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size"));
+    all_ = MPI_COMM_WORLD;
+    RETURN_IF_ERROR(Open());
     if (const int announced = AnnouncedRank().size; size_ != announced) {
       return absl::UnavailableError(absl::StrCat("mpirun has announced ", announced,
                                                  " ranks, and MPI found ", size_,
                                                  "; is it the mpirun of another MPI library?"));
     }
-    return FindHosts();
+    return absl::OkStatus();
   }
 
+  absl::Status Duplicate(MPI_Comm comm) {
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_dup(comm, &all_), "MPI_Comm_dup"));
+    return Open();
+  }
+
+  // Nobody is left to hear of an error.
   ~MpiCommunicator() override {
-    if (!started_) return;
-    if (failed_) EndJob();
-    MPI_Finalize();  // nobody is left to hear of an error
+    if (started_) {
+      if (failed_) EndJob();
+      MPI_Finalize();
+    } else if (all_ != MPI_COMM_NULL && !failed_) {
+      MPI_Comm_free(&all_);
+    }
   }
 
   int rank() const override { return rank_; }
@@ -112,9 +127,9 @@ class MpiCommunicator final : public Communicator {
     RETURN_IF_ERROR(fault_);
     const Request request = NewRequest(bytes, to, /*is_send=*/true);
     const Layout layout(bytes);
-    RETURN_IF_ERROR(Checked(MPI_Isend(data, layout.count(), layout.type(), to, tag, MPI_COMM_WORLD,
-                                      &pending_[request].request),
-                            "MPI_Isend", to));
+    RETURN_IF_ERROR(Checked(
+        MPI_Isend(data, layout.count(), layout.type(), to, tag, all_, &pending_[request].request),
+        "MPI_Isend", to));
     return request;
   }
 
@@ -122,9 +137,9 @@ class MpiCommunicator final : public Communicator {
     RETURN_IF_ERROR(fault_);
     const Request request = NewRequest(bytes, from, /*is_send=*/false);
     const Layout layout(bytes);
-    RETURN_IF_ERROR(Checked(MPI_Irecv(data, layout.count(), layout.type(), from, tag,
-                                      MPI_COMM_WORLD, &pending_[request].request),
-                            "MPI_Irecv", from));
+    RETURN_IF_ERROR(Checked(
+        MPI_Irecv(data, layout.count(), layout.type(), from, tag, all_, &pending_[request].request),
+        "MPI_Irecv", from));
     return request;
   }
 
@@ -167,8 +182,7 @@ class MpiCommunicator final : public Communicator {
     std::vector<MPI_Request> requests;
     for (int to = 0; to < size_; ++to) {
       if (to == rank_) continue;
-      MPI_Isend(word, sizeof(Word), MPI_BYTE, to, kFaultTag, MPI_COMM_WORLD,
-                &requests.emplace_back());
+      MPI_Isend(word, sizeof(Word), MPI_BYTE, to, kFaultTag, all_, &requests.emplace_back());
     }
     // Errors are no news any more.
     const Clock::time_point limit = Clock::now() + kTellLimit;
@@ -180,6 +194,14 @@ class MpiCommunicator final : public Communicator {
   void Abort(const absl::Status&) override { EndJob(); }
 
  private:
+  absl::Status Open() {
+    RETURN_IF_ERROR(
+        CheckMpi(MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_rank(all_, &rank_), "MPI_Comm_rank"));
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_size(all_, &size_), "MPI_Comm_size"));
+    return FindHosts();
+  }
+
   struct Pending {
     MPI_Request request = MPI_REQUEST_NULL;
     size_t bytes = 0;
@@ -226,12 +248,12 @@ class MpiCommunicator final : public Communicator {
   absl::Status Listen() {
     int heard = 0;
     MPI_Status from;
-    RETURN_IF_ERROR(CheckMpi(MPI_Iprobe(MPI_ANY_SOURCE, kFaultTag, MPI_COMM_WORLD, &heard, &from),
-                             "MPI_Iprobe"));
+    RETURN_IF_ERROR(
+        CheckMpi(MPI_Iprobe(MPI_ANY_SOURCE, kFaultTag, all_, &heard, &from), "MPI_Iprobe"));
     if (!heard) return absl::OkStatus();
     Word word;
     RETURN_IF_ERROR(CheckMpi(MPI_Recv(&word, sizeof(word), MPI_BYTE, from.MPI_SOURCE, kFaultTag,
-                                      MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                                      all_, MPI_STATUS_IGNORE),
                              "MPI_Recv"));
     failed_ = true;
     return fault_ = absl::Status(static_cast<absl::StatusCode>(word.code), word.text);
@@ -249,9 +271,9 @@ class MpiCommunicator final : public Communicator {
                     std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string());
     id.resize(kHostIdBytes);
     std::vector<char> ids(static_cast<size_t>(size_) * kHostIdBytes);
-    RETURN_IF_ERROR(CheckMpi(MPI_Allgather(id.data(), kHostIdBytes, MPI_BYTE, ids.data(),
-                                           kHostIdBytes, MPI_BYTE, MPI_COMM_WORLD),
-                             "MPI_Allgather"));
+    RETURN_IF_ERROR(CheckMpi(
+        MPI_Allgather(id.data(), kHostIdBytes, MPI_BYTE, ids.data(), kHostIdBytes, MPI_BYTE, all_),
+        "MPI_Allgather"));
     std::map<std::string, int> numbers;
     for (int rank = 0; rank < size_; ++rank) {
       const std::string of(ids.data() + static_cast<size_t>(rank) * kHostIdBytes, kHostIdBytes);
@@ -307,8 +329,8 @@ class MpiCommunicator final : public Communicator {
 
   const std::chrono::milliseconds timeout_;
   std::unique_ptr<SharedMemoryFolder> folder_;  // null: it is not ours to choose
-  const MPI_Comm all_ = MPI_COMM_WORLD;
-  bool started_ = false;
+  MPI_Comm all_ = MPI_COMM_NULL;
+  bool started_ = false;  // MPI, here
   bool failed_ = false;
   int rank_ = 0, size_ = 1;
   std::vector<int> hosts_;
@@ -327,9 +349,41 @@ absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicator(int64_t timeout
     return absl::UnavailableError("MPI was started before in this process");
   }
   auto communicator = std::make_unique<MpiCommunicator>(timeout_ms);
-  if (absl::Status status = communicator->Open(); !status.ok()) {
+  if (absl::Status status = communicator->StartMpi(); !status.ok()) {
     return absl::UnavailableError(absl::StrCat("MPI does not start: ", status.message()));
   }
+  return communicator;
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicatorOver(const void* comm,
+                                                                     int64_t timeout_ms) {
+  // These three may be asked at any time, on any thread.
+  int started = 0, finished = 0, level = MPI_THREAD_SINGLE;
+  RETURN_IF_ERROR(CheckMpi(MPI_Initialized(&started), "MPI_Initialized"));
+  RETURN_IF_ERROR(CheckMpi(MPI_Finalized(&finished), "MPI_Finalized"));
+  if (!started || finished) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "MPI ", started ? "has been finalized" : "has not been started", " in this program"));
+  }
+  RETURN_IF_ERROR(CheckMpi(MPI_Query_thread(&level), "MPI_Query_thread"));
+  if (level < MPI_THREAD_MULTIPLE) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("MPI was started with ", LevelName(level),
+                     ", and a thread beside the program's calls it, too: expected "
+                     "MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided)"));
+  }
+  const MPI_Comm given = *static_cast<const MPI_Comm*>(comm);
+  int between_groups = 0;
+  if (given != MPI_COMM_NULL) {
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_test_inter(given, &between_groups), "MPI_Comm_test_inter"));
+  }
+  if (given == MPI_COMM_NULL || between_groups) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a communicator of one group, got ",
+                     between_groups ? "an intercommunicator" : "MPI_COMM_NULL"));
+  }
+  auto communicator = std::make_unique<MpiCommunicator>(timeout_ms);
+  RETURN_IF_ERROR(communicator->Duplicate(given));
   return communicator;
 }
 
