@@ -40,10 +40,20 @@ __mmask16 LastLanes(int64_t n) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// p.rows and p.columns fill kRows and kVectors.
+// Where a tile begins, and its columns.  Apart from the products, of which a copy would have to
+// wait until what was just stored in them has left the processor.
+struct Tile {
+  const float* a;
+  const float* b;
+  const float* start;  // or null
+  float* c;
+  int64_t columns;
+};
+
+// tile.columns fill kVectors.
 template <int kRows, int kVectors>
-[[gnu::target("avx512f")]] void ColumnsTile(const Products& p) {
-  const __mmask16 last = LastLanes(p.columns);
+[[gnu::target("avx512f")]] void ColumnsTile(const Products& p, const Tile& tile) {
+  const __mmask16 last = LastLanes(tile.columns);
   __m512 sum[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
@@ -51,8 +61,8 @@ template <int kRows, int kVectors>
     for (int v = 0; v < kVectors; ++v) sum[i][v] = _mm512_setzero_ps();
   }
   for (int64_t o = 0; o < p.outer; ++o) {
-    const float* a = p.a + o * p.a_outer;
-    const float* b = p.b + o * p.b_outer;
+    const float* a = tile.a + o * p.a_outer;
+    const float* b = tile.b + o * p.b_outer;
     for (int64_t k = 0; k < p.inner; ++k) {
       __m512 row[kVectors];
 #pragma GCC unroll 3
@@ -71,19 +81,19 @@ template <int kRows, int kVectors>
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 3
     for (int v = 0; v < kVectors; ++v) {
-      if (p.start != nullptr) {
-        const float* start = p.start + i * p.start_row + v * kLanes;
+      if (tile.start != nullptr) {
+        const float* start = tile.start + i * p.start_row + v * kLanes;
         sum[i][v] = _mm512_add_ps(Load(start, v + 1 == kVectors, last), sum[i][v]);
       }
-      _mm512_mask_storeu_ps(p.c + i * p.c_row + v * kLanes, v + 1 < kVectors ? 0xFFFF : last,
+      _mm512_mask_storeu_ps(tile.c + i * p.c_row + v * kLanes, v + 1 < kVectors ? 0xFFFF : last,
                             sum[i][v]);
     }
   }
 }
 
-// p.rows and p.columns are kRows and kColumns.
+// tile.columns are kColumns.
 template <int kRows, int kColumns>
-[[gnu::target("avx512f")]] void InnerTile(const Products& p) {
+[[gnu::target("avx512f")]] void InnerTile(const Products& p, const Tile& tile) {
   __m512 sum[kRows][kColumns];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
@@ -93,8 +103,8 @@ template <int kRows, int kColumns>
   for (int64_t o = 0; o < p.outer; ++o) {
     for (int64_t k = 0; k < p.inner; k += kLanes) {
       const __mmask16 lanes = LastLanes(std::min(p.inner - k, kLanes));
-      const float* a = p.a + o * p.a_outer + k;
-      const float* b = p.b + o * p.b_outer + k;
+      const float* a = tile.a + o * p.a_outer + k;
+      const float* b = tile.b + o * p.b_outer + k;
       __m512 column[kColumns];
 #pragma GCC unroll 2
       for (int j = 0; j < kColumns; ++j) {
@@ -112,39 +122,35 @@ template <int kRows, int kColumns>
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 2
     for (int j = 0; j < kColumns; ++j) {
-      const float start = p.start == nullptr ? 0 : p.start[i * p.start_row + j];
-      p.c[i * p.c_row + j] = start + AddLanes(sum[i][j]);
+      const float start = tile.start == nullptr ? 0 : tile.start[i * p.start_row + j];
+      tile.c[i * p.c_row + j] = start + AddLanes(sum[i][j]);
     }
   }
 }
 
-using Tile = void (*)(const Products&);
+using Multiply = void (*)(const Products&, const Tile&);
 
 // Of each number of rows and of vectors or columns, from 1 on.
 template <size_t... kIndex>
 constexpr auto ColumnsTiles(std::index_sequence<kIndex...>) {
-  return std::array<Tile, sizeof...(kIndex)>{
+  return std::array<Multiply, sizeof...(kIndex)>{
       ColumnsTile<kIndex / kMostVectors + 1, kIndex % kMostVectors + 1>...};
 }
 template <size_t... kIndex>
 constexpr auto InnerTiles(std::index_sequence<kIndex...>) {
-  return std::array<Tile, sizeof...(kIndex)>{
+  return std::array<Multiply, sizeof...(kIndex)>{
       InnerTile<kIndex / kMostDots + 1, kIndex % kMostDots + 1>...};
 }
 
-// Cut into tiles of kProductRows by `columns`, run(tile) each.
-template <typename Run>
-void ForEachTile(const Products& products, int64_t columns, const Run& run) {
-  for (int64_t column = 0; column < products.columns; column += columns) {
-    for (int64_t row = 0; row < products.rows; row += kProductRows) {
-      Products tile = products;
-      tile.rows = std::min(kProductRows, products.rows - row);
-      tile.columns = std::min(columns, products.columns - column);
-      tile.a += row * products.a_row;
-      tile.b += column * products.b_column;
-      if (tile.start != nullptr) tile.start += row * products.start_row + column;
-      tile.c += row * products.c_row + column;
-      run(tile);
+// Cut into tiles of kProductRows by `columns`, of(rows, columns)(p, tile) each.
+template <typename Of>
+void ForEachTile(const Products& p, int64_t columns, const Of& of) {
+  for (int64_t column = 0; column < p.columns; column += columns) {
+    for (int64_t row = 0; row < p.rows; row += kProductRows) {
+      const Tile tile{p.a + row * p.a_row, p.b + column * p.b_column,
+                      p.start == nullptr ? nullptr : p.start + row * p.start_row + column,
+                      p.c + row * p.c_row + column, std::min(columns, p.columns - column)};
+      of(std::min(kProductRows, p.rows - row), tile.columns)(p, tile);
     }
   }
 }
@@ -154,15 +160,15 @@ void ForEachTile(const Products& products, int64_t columns, const Run& run) {
 void MultiplyAlongColumns(const Products& products) {
   static constexpr auto kTiles =
       ColumnsTiles(std::make_index_sequence<kProductRows * kMostVectors>());
-  ForEachTile(products, kProductColumns, [](const Products& tile) {
-    kTiles[(tile.rows - 1) * kMostVectors + CeilDiv(tile.columns, kLanes) - 1](tile);
+  ForEachTile(products, kProductColumns, [](int64_t rows, int64_t columns) {
+    return kTiles[(rows - 1) * kMostVectors + CeilDiv(columns, kLanes) - 1];
   });
 }
 
 void MultiplyAlongInner(const Products& products) {
   static constexpr auto kTiles = InnerTiles(std::make_index_sequence<kProductRows * kMostDots>());
-  ForEachTile(products, kMostDots, [](const Products& tile) {
-    kTiles[(tile.rows - 1) * kMostDots + tile.columns - 1](tile);
+  ForEachTile(products, kMostDots, [](int64_t rows, int64_t columns) {
+    return kTiles[(rows - 1) * kMostDots + columns - 1];
   });
 }
 

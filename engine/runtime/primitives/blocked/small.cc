@@ -41,7 +41,10 @@ struct MultiplyEach {
     p.c = to;
     p.c_row = spec.row_c();
     if (!spec.lower_a && !spec.lower_c) return MultiplyAlongColumns(p);
-    for (int64_t row = 0; row < p.rows; row += kProductRows) MultiplyAlongColumns(Strip(p, row));
+    for (int64_t row = 0; row < p.rows; row += kProductRows) {
+      if (!spec.transpose_a) Prefetch(from_a, row + kProductRows, spec.m, spec.row_a(), spec.k);
+      MultiplyAlongColumns(Strip(p, row));
+    }
   }
 
   // A tile's number of rows from `row` on, without what lies right of the diagonals.
@@ -62,11 +65,23 @@ struct MultiplyEach {
     return p;
   }
 
+  // Of a matrix of so many rows, kProductRows from `first` on, or what there is.  Rows of a head
+  // lie far apart, and no processor guesses where the next one is.
+  static void Prefetch(const float* from, int64_t first, int64_t rows, int64_t stride,
+                       int64_t columns) {
+    constexpr int64_t kLine = 64 / sizeof(float);
+    for (int64_t row = first; row < std::min(first + kProductRows, rows); ++row) {
+      for (int64_t l = 0; l < columns; l += kLine) __builtin_prefetch(from + row * stride + l);
+    }
+  }
+
   // [k, n] from [n, k].
   const float* Turned(const float* from) const {
     float* const turned = parallel_internal::PartialValues<float>(spec.k * spec.n);
     const int64_t whole_n = spec.n / 4 * 4, whole_k = spec.k / 4 * 4;
+    constexpr int64_t kAhead = 2 * kProductRows;
     for (int64_t j = 0; j < whole_n; j += 4) {
+      if (j % kProductRows == 0) Prefetch(from, j + kAhead, spec.n, spec.row_b(), spec.k);
       for (int64_t l = 0; l < whole_k; l += 4) {
         TurnFour(from + j * spec.row_b() + l, turned + l * spec.n + j);
       }
@@ -83,6 +98,7 @@ struct MultiplyEach {
   void TurnFour(const float* from, float* to) const {
     typedef float Four __attribute__((vector_size(16)));
     Four row[4];
+#pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) memcpy(&row[i], from + i * spec.row_b(), sizeof(Four));
     const Four low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
     const Four low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
@@ -92,6 +108,7 @@ struct MultiplyEach {
                             __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
                             __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
                             __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
+#pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) memcpy(to + i * spec.n, &column[i], sizeof(Four));
   }
 };
