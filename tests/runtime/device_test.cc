@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -70,6 +72,28 @@ TEST_P(DeviceTest, MemoryIsAlignedAndWritable) {
       EXPECT_EQ(reinterpret_cast<uintptr_t>(buffers.back().data()) % 4096, 0u);
       std::memset(buffers.back().data(), 1, bytes);
     }
+  }
+}
+
+// The flags of the mapping that holds an address, as Linux tells them.
+std::string MappingFlags(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  bool holds = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) holds = begin <= at && at < end;
+    if (holds && line.starts_with("VmFlags:")) return line + " ";
+  }
+  return "";
+}
+
+TEST_P(DeviceTest, MegabytesMayLieInHugePages) {
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled")) GTEST_SKIP();
+  for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost}) {
+    const Buffer buffer = Make(size_t{8} << 20, kind);
+    const auto* bytes = static_cast<const std::byte*>(buffer.data());
+    EXPECT_THAT(MappingFlags(bytes + (size_t{4} << 20)), HasSubstr(" hg "));
   }
 }
 

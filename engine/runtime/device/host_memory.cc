@@ -1,5 +1,7 @@
 #include "engine/runtime/device/host_memory.h"
 
+#include <sys/mman.h>
+
 #include <cstring>
 #include <functional>
 #include <new>
@@ -10,6 +12,8 @@ namespace gyre {
 namespace {
 
 constexpr std::align_val_t kAlignment{4096};  // promised by Device::Allocate
+// The least that holds a huge page wherever it begins.
+constexpr size_t kLeastForHugePages = size_t{4} << 20;
 
 std::string_view Name(MemoryKind kind) {
   return kind == MemoryKind::kDevice ? "device" : "pinned host";
@@ -36,6 +40,9 @@ absl::StatusOr<void*> HostMemory::Allocate(MemoryKind kind, size_t bytes) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%s: the system has no %d bytes of %s memory", device_, bytes, Name(kind)));
   }
+  // A pass over an array of megabytes meets a page every few hundred elements otherwise, at which
+  // processors stop to fetch ahead.  A system without huge pages refuses, and nothing is lost.
+  if (bytes >= kLeastForHugePages) madvise(data, bytes, MADV_HUGEPAGE);
   if (fill_) std::memset(data, *fill_, bytes);
   ranges_.emplace(static_cast<const std::byte*>(data), Range{bytes, kind});
   if (counted) in_use_bytes_ += bytes;
