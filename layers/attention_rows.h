@@ -68,14 +68,17 @@ struct LargestOfSeen {
   HOST_DEVICE void Store(int64_t row, A v) const { seen.largest[seen.visible.Whole(row)] = v; }
 };
 
-// A largest that is NaN or infinite makes all that the row sees NaN.
+// Load, which a skeleton calls once for a score, leaves what it adds in the score's place: the
+// first step to what Probabilities makes of it.  A largest that is NaN or infinite makes all that
+// the row sees NaN.
 template <typename A, bool kHasLengths>
 struct FactorOfSeen : Sum<A> {
   SeenScores<A, kHasLengths> seen;
 
   HOST_DEVICE A Load(int64_t row, int64_t column) const {
-    const A exp = seen.ExpAt(row, column);
-    return column < seen.visible(row) ? exp : A{0};
+    const A exp = seen.ExpAt(row, column), share = column < seen.visible(row) ? exp : A{0};
+    seen.scores[row * seen.stride + column] = share;
+    return share;
   }
   HOST_DEVICE void Store(int64_t row, A sum) const {
     const int64_t whole = seen.visible.Whole(row);
@@ -83,13 +86,15 @@ struct FactorOfSeen : Sum<A> {
   }
 };
 
-// Scores, in place, become probabilities, and 0 where the row does not see.
-template <typename A, bool kHasLengths>
+// Scores, or, if kAreExps, what FactorOfSeen made of them, in place become probabilities, and 0
+// where the row does not see.
+template <typename A, bool kHasLengths, bool kAreExps>
 struct Probabilities {
   SeenScores<A, kHasLengths> seen;
 
   HOST_DEVICE void operator()(int64_t row, int64_t column) const {
-    const A share = seen.ExpAt(row, column) * seen.factor[seen.visible.Whole(row)];
+    const A exp = kAreExps ? seen.scores[row * seen.stride + column] : seen.ExpAt(row, column);
+    const A share = exp * seen.factor[seen.visible.Whole(row)];
     seen.scores[row * seen.stride + column] = column < seen.visible(row) ? share : A{0};
   }
 };

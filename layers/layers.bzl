@@ -33,6 +33,7 @@ FAMILIES = {
 _LAYERS = [layer for layers in FAMILIES.values() for layer in layers]
 
 _DEPS = [
+    ":attention_plan",
     ":attention_rows",
     ":cells",
     ":infer",

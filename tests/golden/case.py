@@ -65,7 +65,7 @@ def labels_in(layers, name):
     if layer.kind == "embedding":
         return range(whole(layer.config, "vocabulary"))
     if layer.kind == "attention":  # lengths
-        return range(sizes(layer.input_shapes[1])[0] + 1)
+        return range(sizes(layer.input_shapes[-2])[0] + 1)
     classes = layer.input_shapes[0][-1]
     ignored = whole(layer.config, "ignore_label", 0)
     return list(range(classes)) + [ignored] * (ignored >= classes)

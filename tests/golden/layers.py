@@ -160,6 +160,11 @@ def write_positional_embedding(net, x, s):
 
 def write_attention(net, x, s):
     time = 1 - s.index(N)
+    if s[-1] % 3 == 0 and net.numbers.chance(50):
+        fields = f"heads: {net.numbers.pick(divisors(s[-1] // 3))} "
+        fields += "causal: true " if net.numbers.chance(50) else ""
+        lengths = net.numbers.chance(40)
+        return fields, [net.input("lengths", [], s[time] + 1)] if lengths else []
     keys = net.pick_like(x, time)
     others = [keys, net.pick_like(keys)]
     length = net.shapes[keys][time]
@@ -222,6 +227,11 @@ def write_transpose(net, x, s):
 
 def divisors(number):
     return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def is_packed(inputs):
+    """Whether attention's query, key and value are one."""
+    return len(inputs) < 3
 
 
 def bounded(net, x):
@@ -291,7 +301,9 @@ def positional_embedding(l, x, w, when):
     return x + (table[:, None] if time_first else table)
 
 
-def attention(l, query, key, value, *lengths, w, when):
+def attention(l, *inputs, w, when):
+    query, key, value = inputs[0].chunk(3, -1) if is_packed(inputs) else inputs[:3]
+    lengths = inputs[-1:] if len(inputs) % 2 == 0 else []
     axis, heads = l.input_shapes[0].index(N), whole(l.config, "heads", 1)
     split = lambda x: x.movedim(axis, 0).unflatten(-1, (heads, -1)).transpose(1, 2)
     q, k, v = split(query), split(key), split(value)
@@ -411,7 +423,8 @@ KINDS = {
     "positional_embedding": Kind(
         positional_embedding, write_positional_embedding, is_sequence,
         parameters=lambda c, s: {"weight": ([whole(c, "length"), s[-1]], 4)}),
-    "attention": Kind(attention, write_attention, is_sequence),
+    "attention": Kind(attention, write_attention, is_sequence,
+                      lambda c, *s: [s[0][:-1] + [s[0][-1] // 3] if is_packed(s) else s[0]]),
     "add": Kind(lambda l, *x, w, when: sum(x[1:], x[0]),
                 lambda net, x, s: ("", [net.pick_like(x) for _ in range(net.numbers.between(1, 2))])),
     "multiply": Kind(lambda l, *x, w, when: math.prod(x[1:], start=x[0]),

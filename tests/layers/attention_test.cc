@@ -76,6 +76,25 @@ Doubles Swapped(const Doubles& x, int64_t a, int64_t b, int64_t c) {
   return y;
 }
 
+// Rows of 3 c columns: c of q, of k and of v.  And those of one of the three again.
+Doubles Packed(const Doubles& q, const Doubles& k, const Doubles& v, int64_t c) {
+  Doubles packed;
+  for (size_t row = 0; row < q.size(); row += c) {
+    for (const Doubles* x : {&q, &k, &v}) {
+      packed.insert(packed.end(), x->begin() + row, x->begin() + row + c);
+    }
+  }
+  return packed;
+}
+
+Doubles PartOf(const Doubles& packed, int64_t c, int part) {
+  Doubles x;
+  for (size_t row = part * c; row < packed.size(); row += 3 * c) {
+    x.insert(x.end(), packed.begin() + row, packed.begin() + row + c);
+  }
+  return x;
+}
+
 void ExpectNear(const char* what, const Doubles& got, const Doubles& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size()) << what;
   double largest = 0;
@@ -87,7 +106,7 @@ void ExpectNear(const char* what, const Doubles& got, const Doubles& want, doubl
 
 TestInput Lengths(const std::vector<int32_t>& lengths) { return Labels(lengths); }
 
-// In every type, samples first and times first.
+// In every type, samples first and times first, of three inputs and of one, where it can be.
 void ExpectByDefinition(const Problem& p) {
   for (const DType compute : kRealTypes) {
     const auto random = [&](int64_t length, uint64_t seed) {
@@ -95,32 +114,38 @@ void ExpectByDefinition(const Problem& p) {
     };
     const Doubles q = random(p.t, 1), k = random(p.s, 2), v = random(p.s, 3), dy = random(p.t, 4);
     const Answer want = ByDefinition(p, q, k, v, dy);
-    for (const int axis : {0, 1}) {
+    for (const auto& [axis, packed] : {std::pair{0, false}, {1, false}, {0, true}, {1, true}}) {
+      if (packed && p.t != p.s) continue;
       SCOPED_TRACE(p.config() + " " + std::string(DTypeName(compute)) + " axis " +
-                   std::to_string(axis));
-      const auto place = [&](const Doubles& x, int64_t length) {
-        TestInput input = axis == 0 ? Real({p.n, length, p.c}, x)
-                                    : Real({length, p.n, p.c}, Swapped(x, p.n, length, p.c));
+                   std::to_string(axis) + (packed ? " packed" : ""));
+      const auto place = [&, axis = axis](const Doubles& x, int64_t length, int64_t c) {
+        TestInput input = axis == 0 ? Real({p.n, length, c}, x)
+                                    : Real({length, p.n, c}, Swapped(x, p.n, length, c));
         input.batch_axis = axis;
         return input;
       };
-      const auto home = [&](const Doubles& x, int64_t length) {
+      const auto home = [&, axis = axis](const Doubles& x, int64_t length) {
         return axis == 0 ? x : Swapped(x, length, p.n, p.c);
       };
-      LayerCase layer{p.config(), {place(q, p.t), place(k, p.s), place(v, p.s)}};
+      LayerCase layer{p.config(), {place(q, p.t, p.c), place(k, p.s, p.c), place(v, p.s, p.c)}};
+      if (packed) layer.inputs = {place(Packed(q, k, v, p.c), p.t, 3 * p.c)};
       if (!p.lengths.empty()) layer.inputs.push_back(Lengths(p.lengths));
-      layer.output_gradient = place(dy, p.t).values;
+      layer.output_gradient = place(dy, p.t, p.c).values;
       const auto result = RunLayer(layer, {.threads = 2, .compute = compute});
       ASSERT_TRUE(result.ok()) << result.status();
       EXPECT_EQ(result->spec.states[layer.inputs.size()].batch_axis, axis);
+      const auto gradient = [&, packed = packed](int part) {
+        const auto& of = result->input_gradients;
+        return packed ? PartOf(of[0], p.c, part) : of[part];
+      };
       const double tolerance = compute == DType::kF64   ? 1e-13
                                : compute == DType::kF32 ? 3e-6
                                : compute == DType::kF16 ? 0x1p-11 + 3e-6
                                                         : 0x1p-8 + 3e-6;
       ExpectNear("y", home(result->output, p.t), want.y, tolerance);
-      ExpectNear("dq", home(result->input_gradients[0], p.t), want.dq, tolerance);
-      ExpectNear("dk", home(result->input_gradients[1], p.s), want.dk, tolerance);
-      ExpectNear("dv", home(result->input_gradients[2], p.s), want.dv, tolerance);
+      ExpectNear("dq", home(gradient(0), p.t), want.dq, tolerance);
+      ExpectNear("dk", home(gradient(1), p.s), want.dk, tolerance);
+      ExpectNear("dv", home(gradient(2), p.s), want.dv, tolerance);
     }
   }
 }
@@ -200,6 +225,9 @@ TEST(Attention, Contract) {
   CheckContract({"attention { heads: 2 causal: true }", {x, y, z}}, once);
   CheckContract({"attention { heads: 4 }", {x, y, z, Lengths({3, 0, 2})}}, once);
   CheckContract({"attention { causal: true }", {x, y, z, Lengths({1, 3, 2})}}, once);
+  const TestInput packed = Distinct({3, 3, 12}, 1);
+  CheckContract({"attention { heads: 2 causal: true }", {packed}}, once);
+  CheckContract({"attention { heads: 4 }", {packed, Lengths({3, 0, 2})}}, once);
 }
 
 // A NaN or an infinity in a row of query is one's own.
@@ -227,15 +255,17 @@ TEST(Attention, LengthOutOfRangeIsAFault) {
 // What only one gradient needs is not declared.
 TEST(Attention, ReadsInBackwardOnlyWhatItNeeds) {
   const TestInput x = Distinct({2, 3, 2}, 1);
-  const auto none = RunLayer({"attention {}", {x, x, x}}, {.input_gradients = false});
-  ASSERT_TRUE(none.ok()) << none.status();
-  for (const StateSpec& state : none->spec.states) EXPECT_EQ(state.backward, kNone) << state.name;
-  EXPECT_EQ(none->spec.backward_flops, 0);
-  const auto all = RunLayer({"attention { causal: true }", {x, x, x}});
-  ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_EQ(all->spec.states[3].backward, kNone);  // the output
-  EXPECT_EQ(all->spec.forward_flops, 2 * 6 * (2 * 2 * 2 + 5));
-  EXPECT_EQ(all->spec.backward_flops, 2 * 6 * (5 * 2 * 2 + 9));
+  for (const auto& inputs : {std::vector{x, x, x}, {Distinct({2, 3, 6}, 1)}}) {
+    const auto none = RunLayer({"attention {}", inputs}, {.input_gradients = false});
+    ASSERT_TRUE(none.ok()) << none.status();
+    for (const StateSpec& state : none->spec.states) EXPECT_EQ(state.backward, kNone) << state.name;
+    EXPECT_EQ(none->spec.backward_flops, 0);
+    const auto all = RunLayer({"attention { causal: true }", inputs});
+    ASSERT_TRUE(all.ok()) << all.status();
+    EXPECT_EQ(all->spec.states[inputs.size()].backward, kNone);  // the output
+    EXPECT_EQ(all->spec.forward_flops, 2 * 6 * (2 * 2 * 2 + 5));
+    EXPECT_EQ(all->spec.backward_flops, 2 * 6 * (5 * 2 * 2 + 9));
+  }
 }
 
 // Two blocks of 2^19 scores, 64 rows of one head, which has 2^26.  Each row's probabilities add up
@@ -277,7 +307,8 @@ TEST(Attention, Errors) {
             "heads: expected 1 to 2147483647, got 0");
   EXPECT_EQ(Refusal({"attention { heads: 3 }", {x, x, x}}),
             "heads: expected a divisor of the 4 columns of query, got 3");
-  EXPECT_EQ(Refusal({plain, {x, x}}), "expects 3 inputs (query, key, value), got 2");
+  EXPECT_EQ(Refusal({plain, {x, x}}), "expects lengths of type I32, got F64");
+  EXPECT_EQ(Refusal({plain, {x, x, x, x, x}}), "expects 3 inputs (query, key, value), got 5");
   EXPECT_EQ(Refusal({plain, {x, x, x, x}}), "expects lengths of type I32, got F64");
   EXPECT_EQ(Refusal({plain, {x, x, x, Lengths({3})}}),
             "expects lengths [2], one for each sample, got [1]");
@@ -285,6 +316,16 @@ TEST(Attention, Errors) {
   const TestInput flat = Distinct({2, 12}, 1);
   EXPECT_EQ(Refusal({plain, {flat, x, x}}),
             "expects a query [N, T, C] or [T, N, C], got [2, 12] with samples along axis 0");
+  EXPECT_EQ(Refusal({plain, {Labels({1, 2})}}), "expects packed of type F64, got I32");
+  EXPECT_EQ(Refusal({plain, {flat}}),
+            "expects query, key and value packed, [N, T, 3 C] or [T, N, 3 C], got [2, 12] with "
+            "samples along axis 0");
+  const std::string packed = " columns of query, key and value packed, got ";
+  EXPECT_EQ(Refusal({plain, {x}}), "heads: expected 3 x heads to divide the 4" + packed + "1");
+  EXPECT_EQ(Refusal({"attention { heads: 4 }", {Distinct({2, 3, 6}, 1)}}),
+            "heads: expected 3 x heads to divide the 6" + packed + "4");
+  EXPECT_EQ(Refusal({plain, {Distinct({2, 3, 6}, 1), Labels({1, 2, 3})}}),
+            "expects lengths [2], one for each sample, got [3]");
   const TestInput empty = Distinct({2, 0, 4}, 1), narrow = Distinct({2, 3, 0}, 1);
   const std::string none = "expects sequences and columns of one or more, got ";
   EXPECT_EQ(Refusal({plain, {empty, x, x}}), none + "query [2, 0, 4] and key [2, 3, 4]");

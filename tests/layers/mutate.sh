@@ -33,10 +33,12 @@ layers/attention_rows.h|attention|1 / sum + (seen.largest[whole] - seen.largest[
 layers/attention_rows.h|attention|causal * (t + 1)|causal * (t + 2)
 layers/attention_rows.h|attention|(queries != keys) | (t < length)|1
 layers/attention_rows.h|attention_rows|a < b || b != b ? b : a|a < b ? b : a
-layers/attention.cc|attention|sum.accumulate = !first|sum.accumulate = false
-layers/attention.cc|attention|g.q + at, nullptr, g.dk|g.y + at, nullptr, g.dk
-layers/attention.cc|attention|g.dscores, g.k, nullptr, g.dq|g.dscores, g.v, nullptr, g.dq
-layers/attention.cc|attention|(block + width_blocks_) * block_rows_|block * block_rows_ + 1
+layers/attention_plan.cc|attention|spec.accumulate = !first|spec.accumulate = false
+layers/attention_plan.cc|attention|(block + plan.width_blocks) * rows|block * rows + 1
+layers/attention_plan.cc|attention|is_part ? part * plan.columns : 0|is_part * 0
+layers/attention_plan.cc|attention|is_part ? 3 * plan.columns : plan.columns|plan.columns
+layers/attention.cc|attention|g.dscores, q, nullptr, g.gradient|g.dscores, dy, nullptr, g.gradient
+layers/attention.cc|attention|g.dscores, k, nullptr|g.dscores, v, nullptr
 layers/embedding.cc|embedding|sum[row * width + column] +=|sum[row * width + column] =
 layers/embedding.cc|embedding|ClearSums<A>{sum}|ClearSums<A>{sum + 1}
 layers/embedding.cc|embedding|row < vocabulary ? row : -1|row

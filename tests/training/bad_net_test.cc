@@ -129,6 +129,11 @@ TEST(BadNet, WhatLayersTake) {
       {"layer { name: 'a' input: 'x' add {} }", "n:2:1: layer \"a\": expects 2 to 8 inputs, got 1"},
       {"layer { name: 'a' input: ['x', 'x', 'x'] attention { heads: 3 } }",
        "n:2:1: layer \"a\": heads: expected a divisor of the 4 columns of query, got 3"},
+      {"layer { name: 'a' input: 'x' attention {} }",
+       "n:2:1: layer \"a\": heads: expected 3 x heads to divide the 4 columns of query, key and "
+       "value packed, got 1"},
+      {"layer { name: 'a' input: 'tokens' attention {} }",
+       "n:2:1: layer \"a\": expects packed of type F32, got I32"},
       {"layer { name: 'a' input: ['x', 'x', 'x', 'tokens'] attention {} }",
        "n:2:1: layer \"a\": expects lengths [4], one for each sample, got [4, 6]"},
       {"layer { name: 'k' input: 'x' slice { axis: 1 end: 5 } }\n"

@@ -1,0 +1,257 @@
+#include "layers/attention_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "engine/runtime/math.h"
+
+namespace gyre {
+namespace {
+
+using Plan = AttentionPlan;
+
+// Scores of a group at most, unless one matrix has more: for a GPU, 2 MB of float; for a CPU, with
+// their gradients, half of a second-level cache.
+constexpr int64_t kScores = int64_t{1} << 19, kCpuScores = int64_t{1} << 17;
+// More would make the products no faster; fewer where rows are long.
+constexpr int64_t kMostRows = 128, kLeastRows = 16;
+// Of causal blocks, each skips the keys beyond it, but in so many steps: each is a product to
+// prepare.
+constexpr int64_t kMostWidths = 8;
+// What a GPU's products want of the begin of an operand; see primitives.h.
+constexpr int64_t kOperandBytes = 16;
+
+int64_t LargestDivisor(int64_t of, int64_t most) {
+  int64_t divisor = std::min(of, most);
+  while (of % divisor != 0) --divisor;
+  return divisor;
+}
+
+absl::Status CheckTypes(const InferInput& input, const Plan& plan) {
+  const ExpectedInput packed{"packed", input.compute}, query{"query", input.compute},
+      key{"key", input.compute}, value{"value", input.compute}, lengths{"lengths", DType::kI32};
+  if (plan.is_packed) {
+    return plan.has_lengths ? CheckInputs(input, {packed, lengths}) : CheckInputs(input, {packed});
+  }
+  return plan.has_lengths ? CheckInputs(input, {query, key, value, lengths})
+                          : CheckInputs(input, {query, key, value});
+}
+
+// Of query, key and value.
+absl::Status FindShapes(const InferInput& input, const Plan& plan, Shape (&shapes)[3]) {
+  const Shape& first = input.inputs[0];
+  if (first.rank() != 3 || plan.axis > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects %s, got %s with samples along axis %d",
+                        plan.is_packed ? "query, key and value packed, [N, T, 3 C] or [T, N, 3 C]"
+                                       : "a query [N, T, C] or [T, N, C]",
+                        first.ToString(), plan.axis));
+  }
+  if (plan.is_packed) {
+    if (first[2] % (3 * plan.heads) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("heads: expected 3 x heads to divide the %d columns of query, key and "
+                          "value packed, got %d",
+                          first[2], plan.heads));
+    }
+    std::fill_n(shapes, 3, first.With(2, first[2] / 3));
+    return absl::OkStatus();
+  }
+  std::copy_n(input.inputs.begin(), 3, shapes);
+  for (const int i : {Plan::kKey, Plan::kValue}) {
+    if (BatchAxis(input, i) == plan.axis) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects samples along axis %d, as in query, but those of input %d, %s, "
+                        "are along axis %d; transpose it",
+                        plan.axis, i, shapes[i].ToString(), BatchAxis(input, i)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckShapes(const InferInput& input, Plan& plan) {
+  Shape shapes[3];
+  RETURN_IF_ERROR(FindShapes(input, plan, shapes));
+  const auto& [q, k, v] = shapes;
+  const int time = 1 - plan.axis;
+  if (k.rank() != 3 || !(k == q.With(time, k[time])) || !(v == k)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects key and value of one shape, and of query's but for the length, "
+                        "got query %s, key %s and value %s",
+                        q.ToString(), k.ToString(), v.ToString()));
+  }
+  if (q[time] < 1 || k[time] < 1 || q[2] < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects sequences and columns of one or more, got query %s and key %s",
+                        q.ToString(), k.ToString()));
+  }
+  plan.samples = q[plan.axis];
+  plan.queries = q[time];
+  plan.keys = k[time];
+  plan.columns = q[2];
+  if (plan.columns % plan.heads != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "heads: expected a divisor of the %d columns of query, got %d", plan.columns, plan.heads));
+  }
+  plan.width = plan.columns / plan.heads;
+  if (plan.causal && plan.queries != plan.keys) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("causal: expects as many keys as queries, got query %s and key %s",
+                        q.ToString(), k.ToString()));
+  }
+  if (plan.has_lengths && !(input.inputs[plan.lengths()] == Shape{plan.samples})) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects lengths [%d], one for each sample, got %s", plan.samples,
+                        input.inputs[plan.lengths()].ToString()));
+  }
+  return absl::OkStatus();
+}
+
+Plan::Place FindPlace(const Plan& plan, Plan::Part part) {
+  const bool is_part = plan.is_packed && part != Plan::kOutput;
+  const bool of_keys = part == Plan::kKey || part == Plan::kValue;
+  Plan::Place place;
+  place.state = part == Plan::kOutput ? plan.output() : plan.is_packed ? 0 : part;
+  place.column = is_part ? part * plan.columns : 0;
+  place.rows = of_keys ? plan.keys : plan.queries;
+  const int64_t columns = is_part ? 3 * plan.columns : plan.columns;
+  place.whole = plan.axis == 1 ? RowStrides{std::max<int64_t>(1, plan.samples) * columns, columns}
+                               : RowStrides{columns, place.rows * columns};
+  const int64_t copied = plan.group_heads * plan.width;
+  place.of_group = plan.copies ? RowStrides{copied, RoundUp(place.rows * copied, kAttentionAligned)}
+                               : place.whole;
+  return place;
+}
+
+// The rows of a block, the heads and samples of a group, and where they lie.
+void Divide(DeviceKind device, Plan& plan) {
+  const int64_t row_scores = RoundUp(plan.keys, kAttentionAligned), fitting = kScores / row_scores;
+  plan.block_rows =
+      std::min(plan.queries, std::clamp(fitting / kLeastRows * kLeastRows, kLeastRows, kMostRows));
+  const int64_t most = device == DeviceKind::kCuda ? kScores : kCpuScores;
+  const int64_t matrices = std::max<int64_t>(1, most / (plan.block_rows * row_scores));
+  plan.group_heads = LargestDivisor(plan.heads, matrices);
+  // A share of the batch that is empty prepares the same products as others do.
+  plan.group_samples =
+      plan.group_heads < plan.heads
+          ? 1
+          : LargestDivisor(std::max<int64_t>(1, plan.samples), matrices / plan.heads);
+  const int64_t size = static_cast<int64_t>(SizeOf(plan.compute));
+  plan.copies = size == 2 || plan.width * size % kOperandBytes != 0;
+  for (const Plan::Part part : {Plan::kQuery, Plan::kKey, Plan::kValue, Plan::kOutput}) {
+    plan.places[part] = FindPlace(plan, part);
+  }
+}
+
+absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, bool first,
+                          Plan& plan) {
+  const int64_t stride = RoundUp(keys, kAttentionAligned), matrix = rows * stride;
+  const int64_t heads = plan.group_heads, samples = plan.group_samples, width = plan.width;
+  const DType dtype = plan.compute == DType::kF64 ? DType::kF64 : DType::kF32;
+  // Then the rows begin at 0: row t sees keys 0 .. t.
+  const bool lower = plan.causal && rows == keys;
+  // [rows, width] [keys, width]^T -> [rows, keys].
+  const auto to_scores = [&](const Plan::Place& a, const Plan::Place& b) {
+    GemmSpec spec{.dtype = dtype, .m = rows, .n = keys, .k = width};
+    spec.transpose_b = true;
+    spec.lower_c = lower;
+    spec.lda = a.of_group.row;
+    spec.ldb = b.of_group.row;
+    spec.ldc = stride;
+    spec.outer = {samples, a.of_group.sample, b.of_group.sample, heads * matrix};
+    spec.inner = {heads, width, width, matrix};
+    return input.primitives->Prepare(spec);
+  };
+  const auto from_scores = [&](const Plan::Place& b, const Plan::Place& c) {
+    GemmSpec spec{.dtype = dtype};
+    spec.n = width;
+    spec.lower_a = lower;
+    spec.lda = stride;
+    spec.ldb = b.of_group.row;
+    spec.ldc = c.of_group.row;
+    spec.outer = {samples, heads * matrix, b.of_group.sample, c.of_group.sample};
+    spec.inner = {heads, matrix, width, width};
+    return spec;
+  };
+  // [rows, keys] [keys, width] -> [rows, width].
+  const auto to_rows = [&](const Plan::Place& b, const Plan::Place& c) {
+    GemmSpec spec = from_scores(b, c);
+    spec.m = rows;
+    spec.k = keys;
+    return input.primitives->Prepare(spec);
+  };
+  // [rows, keys]^T [rows, width] -> [keys, width], summed over blocks.
+  const auto to_keys = [&](const Plan::Place& b, const Plan::Place& c) {
+    GemmSpec spec = from_scores(b, c);
+    spec.m = keys;
+    spec.k = rows;
+    spec.transpose_a = true;
+    spec.accumulate = !first;
+    return input.primitives->Prepare(spec);
+  };
+  const auto& [q, k, v, y] = plan.places;
+  AttentionBlock& block = plan.blocks.emplace_back();
+  block.rows = rows;
+  block.keys = keys;
+  ASSIGN_OR_RETURN(block.scores, to_scores(q, k));
+  ASSIGN_OR_RETURN(block.output, to_rows(v, y));
+  if (plan.of_scores()) {
+    ASSIGN_OR_RETURN(block.dscores, to_scores(y, v));
+  }
+  if (plan.gradient[Plan::kQuery]) {
+    ASSIGN_OR_RETURN(block.dquery, to_rows(k, q));
+  }
+  if (plan.gradient[Plan::kKey]) {
+    ASSIGN_OR_RETURN(block.dkey, to_keys(q, k));
+  }
+  if (plan.gradient[Plan::kValue]) {
+    ASSIGN_OR_RETURN(block.dvalue, to_keys(y, v));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PrepareBlocks(const InferInput& input, Plan& plan) {
+  const int64_t rows = plan.block_rows, blocks = CeilDiv(plan.queries, rows);
+  RETURN_IF_ERROR(PrepareBlock(input, plan.queries - (blocks - 1) * rows, plan.keys,
+                               /*first=*/true, plan));
+  if (blocks == 1) return absl::OkStatus();
+  plan.width_blocks = plan.causal ? CeilDiv(blocks - 1, kMostWidths) : blocks - 1;
+  for (int64_t block = 0; block < blocks - 1; block += plan.width_blocks) {
+    const int64_t end = plan.causal ? (block + plan.width_blocks) * rows : plan.keys;
+    RETURN_IF_ERROR(PrepareBlock(input, rows, std::min(plan.keys, end), /*first=*/false, plan));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+size_t AttentionPlan::product_scratch() const {
+  size_t bytes = 0;
+  for (const AttentionBlock& block : blocks) {
+    for (const auto* gemm : {&block.scores, &block.output, &block.dscores, &block.dquery,
+                             &block.dvalue, &block.dkey}) {
+      if (*gemm) bytes = std::max(bytes, (*gemm)->scratch_bytes());
+    }
+  }
+  return bytes;
+}
+
+absl::StatusOr<AttentionPlan> PlanAttention(const AttentionConfig& config,
+                                            const InferInput& input) {
+  AttentionPlan plan;
+  plan.compute = input.compute;
+  plan.is_packed = input.inputs.size() <= 2;
+  plan.has_lengths = input.inputs.size() % 2 == 0;
+  plan.causal = config.causal();
+  plan.heads = config.heads();
+  plan.axis = BatchAxis(input, 0);
+  RETURN_IF_ERROR(CheckTypes(input, plan));
+  RETURN_IF_ERROR(CheckShapes(input, plan));
+  for (const int part : {Plan::kQuery, Plan::kKey, Plan::kValue}) {
+    plan.gradient[part] = NeedsGradient(input, plan.is_packed ? 0 : part);
+  }
+  Divide(input.primitives->device(), plan);
+  RETURN_IF_ERROR(PrepareBlocks(input, plan));
+  return plan;
+}
+
+}  // namespace gyre
