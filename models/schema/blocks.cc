@@ -93,6 +93,19 @@ class Expander {
       if (!layer.name().empty()) continue;
       return Error(layer, "name", 0, label + "a layer without a name; write name: \"conv1\"");
     }
+    std::vector<std::string> taken = names;
+    for (int i = 0; i < block.input_size(); ++i) {
+      const std::string& input = block.input(i);
+      if (input.empty()) {
+        return Error(block, "input", i, label + "an input without a name; write input: \"x\"");
+      }
+      if (std::ranges::count(taken, input) > 0) {
+        return Error(block, "input", i,
+                     absl::StrCat(label, "input \"", input,
+                                  "\": the name is already that of another input or of a layer"));
+      }
+      taken.push_back(input);
+    }
     for (const ArgumentConfig& argument : block.argument()) {
       if (std::ranges::count(arguments, argument.name()) > 0) {
         return Error(argument, "name", 0,

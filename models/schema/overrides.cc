@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "models/schema/describe.h"
+#include "models/schema/net.pb.h"
 #include "models/schema/parse.h"
 
 namespace gyre {
@@ -129,6 +130,19 @@ bool IsFieldOfOnly(const Message& message, const FieldDescriptor* field, const s
          field->message_type()->FindFieldByName(key) != nullptr;
 }
 
+// A layer keeps its type: a field of another says something of a layer that is not there.
+absl::Status CheckType(const Message& message, const FieldDescriptor* field) {
+  const auto* layer = dynamic_cast<const LayerConfig*>(&message);
+  if (layer == nullptr || field->containing_oneof() == nullptr ||
+      layer->type_case() == LayerConfig::TYPE_NOT_SET || layer->type_case() == field->number()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("layer \"", layer->name(), "\" is of type ",
+                   LayerConfig::descriptor()->FindFieldByNumber(layer->type_case())->name(),
+                   ", not ", field->name()));
+}
+
 std::string GoOn(absl::string_view name, const Descriptor& fields) {
   return absl::StrCat(name, " has fields of its own; go on with one of ",
                       Listed(FieldNames(fields)));
@@ -183,6 +197,7 @@ absl::Status Set(Message& root, absl::string_view path, absl::string_view value,
     if (last && value != "{}") {
       return absl::InvalidArgumentError(GoOn(segments[i], *field->message_type()));
     }
+    if (absl::Status status = CheckType(*message, field); !status.ok()) return status;
     if (last) reflection.ClearField(message, field);
     const bool made = !reflection.HasField(*message, field);
     if (made) touch(*message, field->name());

@@ -48,9 +48,11 @@ absl::StatusOr<Parsed<TrainerConfig>> ParseTrainerText(std::string_view text,
 // addressed by its name field or index: "layer.conv1.conv2d.filters", "32"; where there is one, or
 // none yet, neither need be said: "data.normalization.mean", "0.3".  Setting a repeated
 // scalar replaces it: "kernel", "3,5".  Sub-messages that are absent are made, which switches a
-// oneof; the value "{}" makes one empty: "learning_rate.constant", "{}".
+// oneof, but for a layer's type, which stays; the value "{}" makes one empty:
+// "learning_rate.constant", "{}".
 // Errors: InvalidArgument naming the path, the segment that does not exist, the choices there or
-// "did you mean"; or the value and the type expected.  The message is then of no use.
+// "did you mean"; the value and the type expected; or a layer's type.  The message is then of no
+// use.
 absl::Status SetField(google::protobuf::Message& message, std::string_view path,
                       std::string_view value);
 

@@ -234,6 +234,16 @@ TEST(Blocks, Errors) {
       {"block { name: 'b' layer { name: 'a' input: 'imag' relu {} } }\n"
        "layer { name: 'u' use { block: 'b' } }",
        "n:2:37, used at n:3:1: layer \"u-a\": unknown input \"imag\"; did you mean \"image\"?"},
+      {"block { name: 'b' argument { name: 'w' sets: 'a.dense.outputs' }\n"
+       "layer { name: 'a' relu {} } } layer { name: 'u' use { block: 'b' set: 'w=10' } }",
+       "n:3:66: layer \"u\": argument \"w\" of block \"b\", which sets a.dense.outputs: layer "
+       "\"a\" is of type relu, not dense"},
+      {"block { name: 'b' input: ['x', 'x'] layer { name: 'a' input: 'x' relu {} } }",
+       "n:2:19: block \"b\": input \"x\": the name is already that of another input or of a layer"},
+      {"block { name: 'b' input: 'x' input: '' layer { name: 'a' input: 'x' relu {} } }",
+       "n:2:30: block \"b\": an input without a name; write input: \"x\""},
+      {"block { name: 'b' input: 'a' layer { name: 'a' input: 'a' relu {} } }",
+       "n:2:19: block \"b\": input \"a\": the name is already that of another input or of a layer"},
       {"block { name: 'b' layer { relu {} } }",
        "n:2:19: block \"b\": a layer without a name; write name: \"conv1\""},
       {"block { name: 'b' argument { name: 'w' sets: 'a.dense.outputs' }\n"

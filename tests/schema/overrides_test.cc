@@ -165,6 +165,8 @@ TEST(SetField, Refuses) {
       {"input.image.dims", "1", "unknown input \"image\"; there is none"},
       {"layer.c.conv2d.kernel", "", "expected for kernel a 64-bit integer, got \"\""},
       {"layer.c.conv2d.kernel", "3,", "expected for kernel a 64-bit integer, got \"\""},
+      {"layer.c.dense.outputs", "5", "layer \"c\" is of type conv2d, not dense"},
+      {"layer.c.relu", "{}", "layer \"c\" is of type conv2d, not relu"},
   };
   for (const auto& c : net_cases) {
     EXPECT_EQ(Net(c.path, c.value), c.path + "=" + c.value + ": " + c.error);
@@ -229,10 +231,10 @@ TEST(Overrides, ThoseOfTheNetShowTheirPrefix) {
 }
 
 TEST(Overrides, PositionsOfTheRestStay) {
-  const auto net = ParseNetText(kNet, "n",
-                                std::vector<std::string>{"layer.conv1.conv2d.kernel=3,5",
-                                                         "layer.fc.dense.weight.decay_multiplier=0",
-                                                         "layer.0.relu.negative_slope=0.5"});
+  const auto net = ParseNetText(
+      kNet, "n",
+      std::vector<std::string>{"layer.conv1.conv2d.kernel=3,5",
+                               "layer.fc.dense.weight.decay_multiplier=0", "layer.0.pool2d={}"});
   ASSERT_TRUE(net.ok()) << net.status();
   const SourceMap& source = *net->source;
   const LayerConfig& conv = net->message->layer(0);
@@ -243,10 +245,9 @@ TEST(Overrides, PositionsOfTheRestStay) {
               "--set net.layer.conv1.conv2d.kernel=3,5");
   }
   const LayerConfig& pool = net->message->layer(1);
-  ASSERT_TRUE(pool.has_relu());
   EXPECT_EQ(source.Where(pool), "n:3:1");
-  EXPECT_EQ(source.Where(pool.relu()), "--set net.layer.0.relu.negative_slope=0.5");
-  EXPECT_EQ(source.Where(pool, "relu"), "--set net.layer.0.relu.negative_slope=0.5");
+  EXPECT_EQ(source.Where(pool.pool2d()), "--set net.layer.0.pool2d={}");
+  EXPECT_EQ(source.Where(pool, "pool2d"), "--set net.layer.0.pool2d={}");
   const DenseConfig& dense = net->message->layer(2).dense();
   EXPECT_EQ(source.Where(dense), "n:4:20");
   EXPECT_EQ(source.Where(dense.weight(), "learning_rate_multiplier"),
