@@ -31,8 +31,9 @@ ABSL_FLAG(
     "A safetensors file to start from: its tensors replace the first values of the parameters "
     "of the same names, the others keep theirs.");
 ABSL_FLAG(std::string, weights_map, "",
-          "OLD=NEW,...: the tensor OLD of --weights, and each whose name begins with \"OLD.\" (a "
-          "layer's), gets NEW in that place; OLD= leaves them out; the longer OLD counts.");
+          "OLD=NEW,...: the tensor OLD of --weights, and each whose name begins with \"OLD.\" or "
+          "\"OLD-\" (a layer's, a block's), gets NEW in that place; OLD= leaves them out; the "
+          "longer OLD counts.");
 ABSL_FLAG(std::string, checkpoint_every, "", "Steps from one checkpoint to the next.");
 ABSL_FLAG(std::string, steps, "", "Length of the run in steps.");
 ABSL_FLAG(std::string, epochs, "", "Length of the run in passes over the training data.");

@@ -31,11 +31,11 @@ absl::StatusOr<Renaming> ParseMap(const std::string& map) {
   return renaming;
 }
 
-// `name` and what it lies in: "fc.weight", "fc".
+// `name` and what it lies in: "b-1-fc.weight", the layer "b-1-fc", the blocks "b-1" and "b".
 std::vector<std::string> Prefixes(std::string name) {
   std::vector<std::string> prefixes = {name};
-  for (size_t dot = name.rfind('.'); dot != std::string::npos; dot = name.rfind('.')) {
-    name.resize(dot);
+  for (size_t end; (end = name.find_last_of(".-")) != std::string::npos;) {
+    name.resize(end);
     prefixes.push_back(name);
   }
   return prefixes;
@@ -47,7 +47,7 @@ absl::Status CheckKnown(const std::set<std::string>& known, const std::string& w
   if (known.contains(word)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(kFlag, ": ",
-                   Unknown(absl::StrCat("tensor or layer of the ", whose), word,
+                   Unknown(absl::StrCat("tensor, layer or block of the ", whose), word,
                            std::vector<std::string>(known.begin(), known.end()))));
 }
 
@@ -90,6 +90,11 @@ absl::StatusOr<std::vector<std::string>> Rename(const TensorFile& file, const Re
     }
     names.push_back(name);
     if (name.empty()) continue;
+    if (name != tensor.name && !expected.contains(name)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: \"%s\" becomes \"%s\", which the net lacks; leave it out with %s=%s=", kFlag,
+          tensor.name, name, kFlag, tensor.name));
+    }
     const auto [other, alone] = old_of.emplace(name, tensor.name);
     if (alone) continue;
     return absl::InvalidArgumentError(absl::StrFormat(

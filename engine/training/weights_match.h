@@ -15,11 +15,12 @@ struct WeightsMatch {
   std::vector<std::string> unused;   // the file's that the net does not take
 };
 
-// map: "OLD=NEW,OLD=,...": the tensor OLD, and each whose name begins with "OLD.", gets NEW in that
-// place; it is left out where NEW is empty.  Where two OLDs fit, the longer one counts.
-// Errors: InvalidArgument for a map of another form, an OLD that the file lacks, a NEW that the net
-// lacks, two tensors that get one name, a tensor of another shape or dtype than the net's of its
-// name, and where nothing matches.
+// map: "OLD=NEW,OLD=,...": the tensor OLD, and each whose name begins with "OLD." or "OLD-" (those
+// of a layer, of a block), gets NEW in that place; it is left out where NEW is empty.  Where two
+// OLDs fit, the longer one counts.
+// Errors: InvalidArgument for a map of another form, an OLD that the file lacks, a new name that
+// the net lacks, two tensors that get one name, a tensor of another shape or dtype than the net's
+// of its name, and where nothing matches.
 absl::StatusOr<WeightsMatch> MatchWeights(const TensorFile& file, const std::string& map,
                                           const ParameterSet& parameters);
 

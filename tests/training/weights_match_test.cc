@@ -13,6 +13,7 @@ const std::map<std::string, Shape> kShapes = {
     {"conv.weight", Shape({4, 1, 3, 3})}, {"conv.bias", Shape({4})},
     {"fc.weight", Shape({5, 8})},         {"fc.bias", Shape({5})},
     {"old.weight", Shape({3, 8})},        {"stage.0.weight", Shape({5, 8})},
+    {"b-1-fc.weight", Shape({5, 8})},     {"b-2-fc.weight", Shape({5, 8})},
 };
 
 ParameterSet Net(const std::vector<std::string>& layers) {
@@ -43,8 +44,9 @@ TensorFile File(const std::vector<std::string>& names, DType dtype = DType::kF32
 }
 
 // "conv.bias<conv.bias head.weight<fc.weight" and the report; or the error.
-std::string Summary(const TensorFile& file, const std::string& map) {
-  const auto match = MatchWeights(file, map, Net({"conv", "head"}));
+std::string Summary(const TensorFile& file, const std::string& map,
+                    const std::vector<std::string>& layers = {"conv", "head"}) {
+  const auto match = MatchWeights(file, map, Net(layers));
   if (!match.ok()) return std::string(match.status().message());
   std::string summary;
   for (const NamedTensor& taken : match->tensors.tensors()) {
@@ -82,6 +84,16 @@ TEST(WeightsMatch, TakesWhatHasTheNameOfOneOfTheNets) {
             "weights initial [\"conv.bias\",\"conv.weight\",\"head.bias\"]\nweights unused []");
 }
 
+TEST(WeightsMatch, RenamesBlocks) {
+  const TensorFile file = File({"b-1-fc.weight", "b-2-fc.weight"});
+  const std::vector<std::string> net = {"c-2-fc"};
+  const std::string second =
+      "c-2-fc.weight<b-2-fc.weight \nweights matched 1\nweights initial [\"c-2-fc.bias\"]\n"
+      "weights unused [\"b-1-fc.weight\"]";
+  EXPECT_EQ(Summary(file, "b-2=c-2", net), second);
+  EXPECT_EQ(Summary(file, "b=c,b-1=", net), second);
+}
+
 TEST(WeightsMatch, Errors) {
   const TensorFile file = File({"conv.bias", "conv.weight", "fc.bias", "fc.weight", "old.weight"});
   const struct {
@@ -92,11 +104,14 @@ TEST(WeightsMatch, Errors) {
       {"fc=a=b", "--weights_map: expected OLD=NEW or OLD=, separated by commas, got \"fc=a=b\""},
       {"fc=head,fc=", "--weights_map: \"fc\" is there twice"},
       {"cnv=conv",
-       "--weights_map: unknown tensor or layer of the file \"cnv\"; did you mean \"conv\"?"},
+       "--weights_map: unknown tensor, layer or block of the file \"cnv\"; did you mean \"conv\"?"},
       {"fcc=head",
-       "--weights_map: unknown tensor or layer of the file \"fcc\"; did you mean \"fc\"?"},
+       "--weights_map: unknown tensor, layer or block of the file \"fcc\"; did you mean \"fc\"?"},
       {"fc=haed",
-       "--weights_map: unknown tensor or layer of the net \"haed\"; did you mean \"head\"?"},
+       "--weights_map: unknown tensor, layer or block of the net \"haed\"; did you mean \"head\"?"},
+      {"fc.weight=head",
+       "--weights_map: \"fc.weight\" becomes \"head\", which the net lacks; leave it out with "
+       "--weights_map=fc.weight="},
       {"fc=conv",
        "--weights_map: \"conv.bias\" and \"fc.bias\" both become \"conv.bias\"; leave one out, as "
        "with --weights_map=fc.bias="},
