@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -18,12 +19,20 @@ namespace {
 using testing::HasSubstr;
 using Memory = Collectives::Memory;
 
+// Before MPI starts: keeps its shared memory apart from that of other jobs, which Bazel's sandboxes
+// give the same process ids (shared_memory_folder.h).  mpirun_test.sh gives each job a TMPDIR.
+void KeepToItself() {
+  const char* const folder = std::getenv("TMPDIR");
+  if (folder != nullptr) setenv("OMPI_MCA_btl_vader_backing_directory", folder, 1);
+}
+
 // MPI as a program starts it.
 class CallersMpi : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     EXPECT_EQ(Collectives::Start(MPI_COMM_WORLD).status(),
               absl::FailedPreconditionError("MPI has not been started in this program"));
+    KeepToItself();
     int provided = 0;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
     ASSERT_EQ(provided, MPI_THREAD_MULTIPLE);
@@ -274,6 +283,7 @@ TEST(OwnMpi, StartsAndFinishesIt) {
 }
 
 TEST(ThreadLevel, MustBeMultiple) {
+  KeepToItself();
   MPI_Init(nullptr, nullptr);
   EXPECT_EQ(Collectives::Start(MPI_COMM_WORLD).status(),
             absl::FailedPreconditionError(
