@@ -194,7 +194,7 @@ absl::StatusOr<HostArray> ReadArray(const ArrayFile& file) {
   ASSIGN_OR_RETURN(opened.header_bytes, opened.source.Read(magic.data(), magic.size()));
   if (opened.header_bytes < magic.size()) {
     return opened.Broken(
-        absl::StrCat("an IDX file has at least 4 bytes, got ", opened.header_bytes));
+        absl::StrCat("expected an IDX or a .npy file, got ", opened.header_bytes, " bytes"));
   }
   if (magic == kZipMagic) {
     return absl::InvalidArgumentError(absl::StrCat(

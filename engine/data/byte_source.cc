@@ -136,6 +136,13 @@ class ZipEntry : public ByteSource {
       return absl::NotFoundError(
           absl::StrCat(path_, ": holds no \"", entry, "\"; it holds ", Entries()));
     }
+    // Of two, libzip takes one and says nothing.
+    const auto count = static_cast<zip_uint64_t>(zip_get_num_entries(archive_.get(), 0));
+    for (zip_uint64_t i = 0; i < count; ++i) {
+      const char* name = zip_get_name(archive_.get(), i, 0);
+      if (i == stat.index || name == nullptr || name != entry) continue;
+      return Broken(path_, absl::StrCat("holds two entries \"", entry, "\""));
+    }
     if ((stat.valid & ZIP_STAT_SIZE) != 0) size_ = stat.size;
     entry_.reset(zip_fopen_index(archive_.get(), stat.index, 0));
     if (entry_ == nullptr) return Broken(path_, zip_strerror(archive_.get()));

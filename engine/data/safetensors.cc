@@ -88,8 +88,9 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(FileReader& file) {
   const uint64_t rest = file.size() - kLengthBytes;
   if (length > kMaxHeaderBytes || length > rest) {
     return absl::DataLossError(
-        absl::StrCat("the header would take ", length, " bytes, ",
-                     length > rest ? absl::StrCat("but ", rest, " follow its length")
+        absl::StrCat("expected a safetensors file; its first ", kLengthBytes,
+                     " bytes say that a header of ", length, " bytes follows, ",
+                     length > rest ? absl::StrCat("but ", rest, " do")
                                    : absl::StrCat("at most ", kMaxHeaderBytes, " are allowed")));
   }
   std::string text(length, '\0');

@@ -62,6 +62,12 @@ class FeedMaker {
     return absl::OkStatus();
   }
 
+  // What says which input is meant says one that there is.
+  absl::Status CheckNames() const {
+    if (!data_.has_image_input()) return absl::OkStatus();
+    return Find(data_.image_input(), data_, "image_input", "data.image_input").status();
+  }
+
   // Once all data sets are matched.
   absl::Status Normalize() {
     for (const NormalizationConfig& config : data_.normalization()) {
@@ -87,12 +93,12 @@ class FeedMaker {
   absl::Status Augment() {
     const AugmentationConfig& config = data_.augmentation();
     feed_.augmentation = {.flip = config.flip(), .shift = config.shift()};
-    if (!config.flip() && config.shift() == 0) return absl::OkStatus();
+    const bool varies = config.flip() || config.shift() > 0;
     std::vector<std::string> names(config.input().begin(), config.input().end());
-    if (names.empty()) names = {data_.image_input()};
+    if (names.empty() && varies) names = {data_.image_input()};
     for (const std::string& name : names) {
       ASSIGN_OR_RETURN(const size_t input, Find(name, config, "input", "data.augmentation"));
-      feed_.inputs[input].augmented = true;
+      feed_.inputs[input].augmented = varies;
       const auto& dims = net_.message->input(static_cast<int>(input)).dims();
       if (dims.size() != 3) {
         return Error(config, "input",
@@ -177,6 +183,7 @@ absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerCo
   if (test != nullptr) {
     RETURN_IF_ERROR(maker.Match(*test, data.test(), "test"));
   }
+  RETURN_IF_ERROR(maker.CheckNames());
   RETURN_IF_ERROR(maker.Normalize());
   RETURN_IF_ERROR(maker.Augment());
   return maker.feed();

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "engine/data/tensor_file.h"
 #include "tests/data/array_bytes.h"
 #include "tests/data/temp_folder.h"
@@ -32,13 +33,17 @@ class ArrayFileTest : public testing::Test {
     EXPECT_TRUE(absl::StartsWith(message, name)) << status;
     return message.substr(std::min(name.size(), message.size()));
   }
-  // An archive with one packed entry.
-  std::string Zip(const std::string& name, const std::string& bytes) {
+  // An archive with one packed entry, or two of the same bytes.
+  std::string Zip(const std::string& name, const std::string& bytes,
+                  const std::string& other = "") {
     const std::string path = folder_ / "zip";
     zip_t* archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
-    EXPECT_GE(zip_file_add(archive, name.c_str(),
-                           zip_source_buffer(archive, bytes.data(), bytes.size(), 0), 0),
-              0);
+    for (const std::string& entry : {name, other}) {
+      if (entry.empty()) continue;
+      EXPECT_GE(zip_file_add(archive, entry.c_str(),
+                             zip_source_buffer(archive, bytes.data(), bytes.size(), 0), 0),
+                0);
+    }
     EXPECT_EQ(zip_close(archive), 0);
     return ReadBytes(path);
   }
@@ -150,12 +155,17 @@ TEST_F(ArrayFileTest, SaysWhatIsWrong) {
   EXPECT_EQ(Error("GIF89a.."),
             "expected IDX magic 0x00000801 to 0x00000806 (unsigned bytes), or a .npy file, got "
             "0x47494638");
+  EXPECT_EQ(Error(""), "expected an IDX or a .npy file, got 0 bytes");
   EXPECT_EQ(Error("\x93NUMPY\x9z"), "expected a .npy file of version 1 to 3, got 9");
   const std::string zip = Zip("x.npy", Npy("<f4", "(6,)", floats));
   EXPECT_EQ(Error(zip), "an .npz may hold several arrays; say which with entry: \"...\"");
   EXPECT_EQ(Error(zip, "y"), "holds no \"y.npy\"; it holds \"x.npy\"");
   EXPECT_EQ(Error(Zip("x.npy", Npy("<f4", "(7,)", floats)), "x").substr(0, 20),
             "x: extents [7] make ");
+  EXPECT_EQ(Error(absl::StrReplaceAll(Zip("x.npy", Npy("<f4", "(6,)", floats), "y.npy"),
+                                      {{"y.npy", "x.npy"}}),
+                  "x"),
+            "holds two entries \"x.npy\"");
   EXPECT_THAT(Error(floats, "x"), HasSubstr("no .npz: "));
   EXPECT_EQ(ReadArray({.path = folder_ / "none", .entry = "x"}).status().code(),
             absl::StatusCode::kNotFound);

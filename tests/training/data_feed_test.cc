@@ -154,6 +154,10 @@ TEST_F(DataFeed, SaysWhatIsWrong) {
        "\"label\" has []"},
       {kInputs, Data("bytes.npy", "labels.npy", "augmentation { flip: true input: 'x' }"),
        "@/t:2:142: data.augmentation: the net has no input \"x\"; it has \"image\", \"label\""},
+      {kInputs, Data("bytes.npy", "labels.npy", "augmentation { shift: 0 input: 'x' }"),
+       "@/t:2:140: data.augmentation: the net has no input \"x\"; it has \"image\", \"label\""},
+      {kInputs, Data("bytes.npy", "labels.npy", "image_input: 'x'"),
+       "@/t:2:116: data.image_input: the net has no input \"x\"; it has \"image\", \"label\""},
   };
   for (const auto& c : cases) EXPECT_EQ(Error(c.inputs, c.data), c.error);
 }
