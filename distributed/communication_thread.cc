@@ -28,11 +28,11 @@ absl::Status Hangs(const char* call, int64_t timeout_ms, const char* why) {
 }  // namespace
 
 absl::Status CommunicationThread::Start(MakeCommunicator make, std::string algorithm,
-                                        std::string calibration) {
+                                        std::string calibration, DType wire) {
   thread_ = std::thread([this, make = std::move(make), algorithm = std::move(algorithm),
-                         calibration = std::move(calibration)] {
+                         calibration = std::move(calibration), wire] {
     AllowShortSleeps();
-    const absl::Status status = Open(make, algorithm, calibration);
+    const absl::Status status = Open(make, algorithm, calibration, wire);
     if (!status.ok()) queue_.Fail(status);
     {
       std::lock_guard lock(mutex_);
@@ -81,11 +81,12 @@ void CommunicationThread::EnterPhase(Phase phase) {
 }
 
 absl::Status CommunicationThread::Open(const MakeCommunicator& make, const std::string& algorithm,
-                                       const std::string& calibration) {
+                                       const std::string& calibration, DType wire) {
   ASSIGN_OR_RETURN(communicator_, make());
   RETURN_IF_ERROR(CheckAllreduce(algorithm, std::nullopt));
+  RETURN_IF_ERROR(CheckWire(algorithm, wire));
   ASSIGN_OR_RETURN(Selector selector, Selector::Calibrated(calibration, ShapeOf(*communicator_)));
-  lanes_.emplace(*communicator_, algorithm, std::move(selector));
+  lanes_.emplace(*communicator_, algorithm, std::move(selector), wire);
   return absl::OkStatus();
 }
 

@@ -23,7 +23,8 @@ class CommunicationThread {
   explicit CommunicationThread(int64_t meeting_timeout_ms) : meeting_timeout_(meeting_timeout_ms) {}
 
   // As ProcessGroup's; after DeadlineExceeded this must never be destroyed.
-  absl::Status Start(MakeCommunicator make, std::string algorithm, std::string calibration);
+  absl::Status Start(MakeCommunicator make, std::string algorithm, std::string calibration,
+                     DType wire);
   absl::Status Stop();
   void Abort(const absl::Status& reason);
 
@@ -41,7 +42,7 @@ class CommunicationThread {
 
   void EnterPhase(Phase phase);
   absl::Status Open(const MakeCommunicator& make, const std::string& algorithm,
-                    const std::string& calibration);
+                    const std::string& calibration, DType wire);
   void Run();
   absl::StatusOr<Advance> Pass(Works& active);
   void Fail(const absl::Status& status);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
 
@@ -19,6 +20,7 @@ absl::Status Lanes::Open() {
   for (int lane = 0; lane < kLanes; ++lane) {
     ASSIGN_OR_RETURN(lanes_[lane], NewCollective(algorithm_, communicator_,
                                                  kFirstOperationTag + lane, arenas_, selector_));
+    if (lane != kUrgentLane && wire_ != DType::kF32) lanes_[lane]->CarryAs(wire_);
   }
   return absl::OkStatus();
 }
@@ -80,12 +82,17 @@ absl::Status Lanes::UseDevice(Device& device) {
   return absl::OkStatus();
 }
 
-std::string_view Lanes::AlgorithmOf(size_t bytes) const {
-  return algorithm_ == "auto" ? selector_.Choose(bytes) : algorithm_;
+double Lanes::BytesSent(size_t bytes) const {
+  const ClusterShape shape = ShapeOf(communicator_);
+  const size_t sent = bytes / SizeOf(DType::kF32) * SizeOf(wire_);
+  return AllreduceBytesSent(algorithm_ == "auto" ? selector_.Choose(bytes) : algorithm_,
+                            static_cast<double>(sent), shape.ranks, shape.hosts);
 }
 
 std::string Lanes::Describe() const {
-  return algorithm_ == "auto" ? "auto: " + selector_.Describe() : algorithm_;
+  if (algorithm_ == "auto") return "auto: " + selector_.Describe();
+  if (wire_ == DType::kF32) return algorithm_;
+  return absl::StrCat(algorithm_, ", as ", std::string(DTypeName(wire_)));
 }
 
 absl::StatusOr<std::byte*> Lanes::Share(size_t bytes) {

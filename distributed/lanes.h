@@ -16,11 +16,12 @@ namespace gyre {
 class Lanes {
  public:
   // The communicator must outlive this but for its end.
-  // selector: what "auto" chooses.
-  Lanes(Communicator& communicator, std::string algorithm, Selector selector)
+  // selector: what "auto" chooses.  wire: as what sums of F32 travel that are in order.
+  Lanes(Communicator& communicator, std::string algorithm, Selector selector, DType wire)
       : communicator_(communicator),
         algorithm_(std::move(algorithm)),
-        selector_(std::move(selector)) {}
+        selector_(std::move(selector)),
+        wire_(wire) {}
 
   // Blocks until all ranks have come here.  Errors: NewCollective's; FailedPrecondition on every
   // rank if one has another algorithm or another selector.
@@ -35,7 +36,7 @@ class Lanes {
   // ProcessGroup's promises.
   absl::Status UseDevice(Device& device);
   bool sums_device_memory() const { return sums_device_memory_; }
-  std::string_view AlgorithmOf(size_t bytes) const;
+  double BytesSent(size_t bytes) const;
   std::string Describe() const;
   bool connects() const { return algorithm_ == "nccl"; }
   bool sums_in_arenas() const { return SumsInArenas(algorithm_); }
@@ -50,6 +51,7 @@ class Lanes {
   Communicator& communicator_;
   const std::string algorithm_;
   const Selector selector_;
+  const DType wire_;
   SharedArenas arenas_;
   std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // of host memory
   std::unique_ptr<Collective> device_;                     // null: there is none

@@ -16,10 +16,11 @@ namespace gyre {
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Start(MakeCommunicator make,
                                                                   std::string allreduce,
                                                                   std::string calibration,
+                                                                  DType wire,
                                                                   int64_t meeting_timeout_ms) {
   auto thread = std::make_unique<CommunicationThread>(meeting_timeout_ms);
   absl::Status status =
-      thread->Start(std::move(make), std::move(allreduce), std::move(calibration));
+      thread->Start(std::move(make), std::move(allreduce), std::move(calibration), wire);
   std::unique_ptr<ProcessGroup> group(new ProcessGroup(std::move(thread)));
   if (absl::IsDeadlineExceeded(status)) {
     static_cast<void>(group->thread_.release());  // its thread uses it, if it ever goes on
@@ -43,11 +44,8 @@ absl::Status ProcessGroup::Stop() {
 
 int ProcessGroup::rank() const { return thread_->communicator().rank(); }
 int ProcessGroup::size() const { return thread_->communicator().size(); }
-int ProcessGroup::hosts() const { return std::ranges::max(thread_->communicator().hosts()) + 1; }
 
-std::string_view ProcessGroup::AllreduceOf(size_t bytes) const {
-  return thread_->lanes().AlgorithmOf(bytes);
-}
+double ProcessGroup::BytesSent(size_t bytes) const { return thread_->lanes().BytesSent(bytes); }
 
 std::string ProcessGroup::DescribeAllreduce() const { return thread_->lanes().Describe(); }
 

@@ -31,14 +31,15 @@ class ProcessGroup {
   static constexpr int64_t kMeetingTimeoutMs = 120'000;
 
   // Starts the thread; `make` runs on it.  calibration: the text of what `bench_allreduce
-  // --calibrate` has written, for "auto"; "": a model decides.  Both must choose the same on all
-  // ranks: if not, FailedPrecondition is every ticket's error.  Errors: those of `make`;
-  // InvalidArgument listing the names of algorithms, or saying what is wrong with the calibration;
+  // --calibrate` has written, for "auto"; "": a model decides.  wire: as what F32 that Submit is
+  // given travels (CheckWire).  All three must mean the same on all ranks: if not,
+  // FailedPrecondition is every ticket's error.  Errors: those of `make`; InvalidArgument listing
+  // the names of algorithms, or saying what is wrong with the calibration or the wire;
   // DeadlineExceeded if `make` does not return in time: its thread is left behind, and the process
   // should end.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Start(
       MakeCommunicator make, std::string allreduce, std::string calibration = {},
-      int64_t meeting_timeout_ms = kMeetingTimeoutMs);
+      DType wire = DType::kF32, int64_t meeting_timeout_ms = kMeetingTimeoutMs);
   // Finishes what was submitted (without waiting for events after an error), then the communicator;
   // nothing else may follow.  Errors: DeadlineExceeded, likewise, if the communicator does not end.
   absl::Status Stop();
@@ -47,10 +48,9 @@ class ProcessGroup {
 
   int rank() const;
   int size() const;
-  int hosts() const;  // how many
 
-  // The algorithm that sums so many bytes of host memory: Start's, or what "auto" chooses.
-  std::string_view AllreduceOf(size_t bytes) const;
+  // By the rank that sends most, to sum so many bytes of F32 in host memory.
+  double BytesSent(size_t bytes) const;
   // All that it may be, for people.
   std::string DescribeAllreduce() const;
 

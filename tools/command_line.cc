@@ -179,6 +179,14 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
   RETURN_IF_ERROR(Annotate(CheckAllreduce(config.distributed().allreduce(),
                                           kind.ok() ? *kind : std::optional<DeviceKind>()),
                            source.Where(config.distributed(), "allreduce")));
+  if (config.distributed().wire() == DistributedConfig::F16) files.wire = DType::kF16;
+  if (config.distributed().wire() == DistributedConfig::BF16) files.wire = DType::kBF16;
+  absl::Status wire = CheckWire(config.distributed().allreduce(), files.wire);
+  if (files.wire != DType::kF32 && config.precision() != TrainerConfig::F32) {
+    wire =
+        absl::InvalidArgumentError("carries gradients of F32, and precision is F64; leave one out");
+  }
+  RETURN_IF_ERROR(Annotate(wire, source.Where(config.distributed(), "wire")));
   if (config.distributed().has_calibration()) {
     const std::string path = RelativeTo(trainer_path, config.distributed().calibration());
     const auto text = ReadFile(path);
@@ -222,7 +230,7 @@ absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
 }
 
 absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks,
-                                const std::string& calibration) {
+                                const std::string& calibration, DType wire) {
   if (ranks < 1 || ranks > kMostRanks) {
     return absl::InvalidArgumentError(
         absl::StrFormat("--ranks=%d: expected 1 to %d", ranks, kMostRanks));
@@ -237,14 +245,15 @@ absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks,
   if (ranks == 1 && StartedByMpirun()) {
     ASSIGN_OR_RETURN(joined.emplace_back(),
                      ProcessGroup::Start([] { return NewMpiCommunicator(kSilentRankTimeoutMs); },
-                                         allreduce, calibration));
+                                         allreduce, calibration, wire));
     return joined;
   }
   for (auto& communicator : NewThreadCommunicators(ranks, kSilentRankTimeoutMs)) {
     const auto make = [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
       return std::move(communicator);
     };
-    ASSIGN_OR_RETURN(joined.emplace_back(), ProcessGroup::Start(make, allreduce, calibration));
+    ASSIGN_OR_RETURN(joined.emplace_back(),
+                     ProcessGroup::Start(make, allreduce, calibration, wire));
   }
   return joined;
 }

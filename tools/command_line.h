@@ -34,7 +34,8 @@ std::vector<std::string> SplitSet(absl::string_view flag);
 struct Files {
   Parsed<TrainerConfig> trainer;
   Parsed<NetConfig> net;
-  std::string calibration;  // the text of distributed.calibration
+  std::string calibration;   // the text of distributed.calibration
+  DType wire = DType::kF32;  // distributed.wire
 };
 // device: where gradients will be summed, as --device has it; "" if none are.
 absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
@@ -65,7 +66,7 @@ using Ranks = std::vector<std::unique_ptr<ProcessGroup>>;
 // Joins mpirun's ranks, or makes a world of `ranks`.
 // Errors: InvalidArgument for fewer than 1, or more than 1 beside several of mpirun's.
 absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks = 1,
-                                const std::string& calibration = "");
+                                const std::string& calibration = "", DType wire = DType::kF32);
 
 // Opens each rank's device and runs `body` there: one rank on the calling thread, several on a
 // thread each.  Returns what rank 0's body did: OK or Cancelled, because any other error, of any

@@ -23,6 +23,7 @@ ABSL_FLAG(std::string, autotune, "on",
           "its libraries recommend.");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
 ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's.");
+ABSL_FLAG(std::string, wire, "", "F32, F16 or BF16: as what gradients travel between ranks.");
 ABSL_FLAG(std::string, out, "",
           "Folder for metrics.jsonl and checkpoints/; default: runs/NET-TIME.");
 ABSL_FLAG(std::string, resume, "", "\"latest\" of --out, or a checkpoint's folder.");
@@ -104,6 +105,7 @@ std::vector<std::string> Overrides() {
     if (!value.empty()) overrides.push_back(absl::StrCat(field, "=", value));
   };
   add("precision", absl::GetFlag(FLAGS_precision));
+  add("distributed.wire", absl::GetFlag(FLAGS_wire));
   add("checkpoint_every", absl::GetFlag(FLAGS_checkpoint_every));
   add("epochs", absl::GetFlag(FLAGS_epochs));
   add("steps", absl::GetFlag(FLAGS_steps));
@@ -175,7 +177,8 @@ int Main(int argc, char** argv) {
   const auto files =
       ReadFiles(absl::GetFlag(FLAGS_trainer), Overrides(), absl::GetFlag(FLAGS_device));
   auto ranks = JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring",
-                         absl::GetFlag(FLAGS_ranks), files.ok() ? files->calibration : "");
+                         absl::GetFlag(FLAGS_ranks), files.ok() ? files->calibration : "",
+                         files.ok() ? files->wire : DType::kF32);
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
   const std::string autotune = absl::GetFlag(FLAGS_autotune);

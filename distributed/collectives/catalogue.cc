@@ -150,6 +150,14 @@ absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind
   return absl::OkStatus();
 }
 
+absl::Status CheckWire(std::string_view algorithm, DType wire) {
+  if (wire == DType::kF32 || algorithm == "direct") return absl::OkStatus();
+  const std::string name(DTypeName(wire));
+  return absl::InvalidArgumentError(absl::StrCat("allreduce \"", std::string(algorithm),
+                                                 "\" cannot carry F32 as ", name,
+                                                 "; use \"direct\", which rounds each sum once"));
+}
+
 size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks) {
   GYRE_CHECK(Find(algorithm) != nullptr);
   if (algorithm == "nccl") return NcclDeviceBytes();

@@ -41,6 +41,10 @@ absl::StatusOr<std::unique_ptr<Collective>> NewDeviceCollective(std::string_view
 // if there is one; for whoever reads its name, before ranks meet.
 absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind> device);
 
+// InvalidArgument unless whole sums of F32 by `algorithm` can travel as `wire`
+// (Collective::CarryAs): F32, or a half.
+absl::Status CheckWire(std::string_view algorithm, DType wire);
+
 // Device memory that NewDeviceCollective's object allocates to sum tensors of up to `bytes`; for
 // the plan.  NCCL takes more, unplanned, of its own.
 // Precondition: `algorithm` is one of the names.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -34,6 +35,11 @@ class Collective {
   // The halves of the sum give parts to the first `owners` ranks alone; before the first operation.
   // `direct` and `shared` can.
   void CutAmong(int owners) { owners_ = owners; }
+
+  // Whole sums of F32 travel as `wire`, a half: what each rank has is rounded, added in F32 in rank
+  // order, and the sum is rounded once, so that the error does not grow with the ranks.  Before the
+  // first operation.  `direct` can (CheckWire); one rank alone rounds nothing.
+  void CarryAs(DType wire) { wire_ = wire; }
 
   // Begins an operation on memory of any length, 0 included, equal on all ranks; of a real dtype if
   // it sums.  root: of a broadcast.  What wrote the memory has finished; it belongs to the
@@ -81,6 +87,7 @@ class Collective {
   Channel channel_;
   const int ranks_, rank_;
   int owners_;
+  std::optional<DType> wire_;
   Operation operation_ = Operation::kAllreduce;
   int root_ = 0;
   Tensor tensor_;

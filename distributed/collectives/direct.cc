@@ -4,6 +4,8 @@
 // An element is summed once, in rank order, halves in F32 and rounded once: the error of F16 on the
 // wire does not grow with the ranks.  2(n-1) messages a segment, 2(n-1)/n S bytes; 2 latencies.
 //
+// F32 may travel as halves: what is sent is rounded into staging, and a sum is widened from there.
+//
 // A part travels in segments.  Between each pair of ranks their order is
 //   scatter 0 ... scatter w-1, gather 0, scatter w, gather 1, scatter w+1, ...
 // with a window of w segments under way; both ends post in that order.
@@ -30,19 +32,28 @@ class Direct final : public Collective {
   ElementRange Piece(int rank, int64_t segment) const {
     return FixedPart(Part(rank), piece_, segment);
   }
-  size_t Bytes(ElementRange range) const { return range.count() * size_; }
-  // Where rank `from`'s share of this rank's part arrives.
-  std::byte* Slot(int64_t segment, int from) {
-    return Staging(0) + (segment % kWindow * ranks_ + from) * slot_bytes_;
+  // Whether F32 travels as halves.
+  bool narrow() const { return sent_as_ != tensor_.dtype; }
+  size_t Bytes(ElementRange range) const { return range.count() * SizeOf(sent_as_); }
+  std::byte* Slot(int area, int64_t segment, int rank) {
+    return Staging(0) + ((area * kWindow + segment % kWindow) * ranks_ + rank) * slot_bytes_;
   }
+  // Where rank `from`'s share of this rank's part arrives.
+  std::byte* Share(int64_t segment, int from) { return Slot(0, segment, from); }
+  // Of halves: a share for rank `to`, in this rank's own place its part; where `of`'s sum arrives.
+  std::byte* Narrowed(int64_t segment, int to) { return Slot(1, segment, to); }
+  std::byte* Sum(int64_t segment, int of) { return Slot(2, segment, of); }
 
   absl::Status Begin() override {
     if (operation_ == Operation::kBroadcast) return Lacks();
     const int64_t longest = Part(0).count();
-    piece_ = static_cast<int64_t>(kPieceBytes) / size_;
+    const bool narrows =
+        wire_ && tensor_.dtype == DType::kF32 && ranks_ > 1 && operation_ == Operation::kAllreduce;
+    sent_as_ = narrows ? *wire_ : tensor_.dtype;
+    piece_ = static_cast<int64_t>(kPieceBytes / SizeOf(sent_as_));
     segments_ = (longest + piece_ - 1) / piece_;
-    slot_bytes_ = (std::min<size_t>(kPieceBytes, longest * size_) + 63) / 64 * 64;
-    if (scatters()) Staging(kWindow * ranks_ * slot_bytes_);
+    slot_bytes_ = (std::min<size_t>(kPieceBytes, longest * SizeOf(sent_as_)) + 63) / 64 * 64;
+    if (scatters()) Staging((narrow() ? 3 : 1) * kWindow * ranks_ * slot_bytes_);
     summed_ = gathered_ = 0;
     partials_.assign(ranks_, 0);
     swaps_partials_ = operation_ == Operation::kAllreduce;
@@ -57,6 +68,10 @@ class Direct final : public Collective {
     while (gathered_ < summed_) {
       ASSIGN_OR_RETURN(const bool done, AllDone(gathering_[gathered_ % kWindow]));
       if (!done) break;
+      for (int rank = 0; narrow() && rank < ranks_; ++rank) {
+        const bool own = rank == rank_;
+        WidenFrom(own ? Narrowed(gathered_, rank) : Sum(gathered_, rank), Piece(rank, gathered_));
+      }
       ++gathered_;
       moved = true;
     }
@@ -99,9 +114,13 @@ class Direct final : public Collective {
     return ForEachPeer([&](int peer) -> absl::Status {
       const ElementRange mine = Piece(rank_, segment), theirs = Piece(peer, segment);
       ASSIGN_OR_RETURN(requests.emplace_back(),
-                       channel_.Receive(Slot(segment, peer), Bytes(mine), peer));
-      ASSIGN_OR_RETURN(requests.emplace_back(),
-                       channel_.Send(At(theirs.begin), Bytes(theirs), peer));
+                       channel_.Receive(Share(segment, peer), Bytes(mine), peer));
+      const std::byte* from = At(theirs.begin);
+      if (narrow()) {
+        RoundTo(Narrowed(segment, peer), theirs);
+        from = Narrowed(segment, peer);
+      }
+      ASSIGN_OR_RETURN(requests.emplace_back(), channel_.Send(from, Bytes(theirs), peer));
       return absl::OkStatus();
     });
   }
@@ -111,21 +130,30 @@ class Direct final : public Collective {
     auto& requests = gathering_[segment % kWindow];
     return ForEachPeer([&](int peer) -> absl::Status {
       const ElementRange mine = Piece(rank_, segment), theirs = Piece(peer, segment);
-      ASSIGN_OR_RETURN(requests.emplace_back(),
-                       channel_.Receive(At(theirs.begin), Bytes(theirs), peer));
-      ASSIGN_OR_RETURN(requests.emplace_back(), channel_.Send(At(mine.begin), Bytes(mine), peer));
+      std::byte* const to = narrow() ? Sum(segment, peer) : At(theirs.begin);
+      const std::byte* const from = narrow() ? Narrowed(segment, rank_) : At(mine.begin);
+      ASSIGN_OR_RETURN(requests.emplace_back(), channel_.Receive(to, Bytes(theirs), peer));
+      ASSIGN_OR_RETURN(requests.emplace_back(), channel_.Send(from, Bytes(mine), peer));
       return absl::OkStatus();
     });
   }
 
+  void RoundTo(std::byte* to, ElementRange range) {
+    RoundFloats(sent_as_, reinterpret_cast<const float*>(At(range.begin)), to, range.count());
+  }
+  void WidenFrom(const std::byte* from, ElementRange range) {
+    WidenToFloats(sent_as_, from, reinterpret_cast<float*>(At(range.begin)), range.count());
+  }
+
   void Add(int64_t segment) {
     const ElementRange mine = Piece(rank_, segment);
-    void* const output = At(mine.begin);
+    if (narrow()) RoundTo(Narrowed(segment, rank_), mine);
+    void* const output = narrow() ? Narrowed(segment, rank_) : At(mine.begin);
     inputs_.clear();
     for (int from = 0; from < ranks_; ++from) {
-      inputs_.push_back(from == rank_ ? output : Slot(segment, from));
+      inputs_.push_back(from == rank_ ? output : Share(segment, from));
     }
-    partials_[rank_] += AddAll(tensor_.dtype, inputs_, {&output, 1}, mine.count());
+    partials_[rank_] += AddAll(sent_as_, inputs_, {&output, 1}, mine.count());
   }
 
   absl::StatusOr<bool> AllDone(std::vector<Request>& requests) {
@@ -137,6 +165,7 @@ class Direct final : public Collective {
     return true;
   }
 
+  DType sent_as_ = DType::kF32;
   int64_t piece_ = 0;  // elements of a segment
   int64_t segments_ = 0;
   size_t slot_bytes_ = 0;

@@ -148,6 +148,19 @@ struct AllInputs {
   }
 };
 
+template <typename From, typename To>
+struct Conversion {
+  const From* from;
+  To* to;
+  int64_t count;
+
+  double operator()() const {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) to[i] = To(static_cast<float>(from[i]));
+    return 0;
+  }
+};
+
 }  // namespace
 
 absl::Status CheckSummable(DType dtype) {
@@ -177,6 +190,18 @@ double Measure(DType dtype, const void* data, int64_t count) {
 double AddAll(DType dtype, std::span<const void* const> inputs, std::span<void* const> outputs,
               int64_t count) {
   return VisitReal(dtype, [&]<typename T>() { return Run(AllInputs<T>{inputs, outputs, count}); });
+}
+
+void RoundFloats(DType to_type, const float* from, void* to, int64_t count) {
+  VisitReal(to_type, [&]<typename T>() {
+    Run(Conversion<float, T>{from, static_cast<T*>(to), count});
+  });
+}
+
+void WidenToFloats(DType from_type, const void* from, float* to, int64_t count) {
+  VisitReal(from_type, [&]<typename T>() {
+    Run(Conversion<T, float>{static_cast<const T*>(from), to, count});
+  });
 }
 
 }  // namespace gyre

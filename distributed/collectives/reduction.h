@@ -30,6 +30,10 @@ double Measure(DType dtype, const void* data, int64_t count);
 double AddAll(DType dtype, std::span<const void* const> inputs, std::span<void* const> outputs,
               int64_t count);
 
+// F32 rounded to a half, and a half as F32.
+void RoundFloats(DType to_type, const float* from, void* to, int64_t count);
+void WidenToFloats(DType from_type, const void* from, float* to, int64_t count);
+
 // A contiguous range of elements of a tensor.
 struct ElementRange {
   int64_t begin = 0, end = 0;

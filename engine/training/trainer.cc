@@ -129,9 +129,7 @@ std::string Trainer::DescribePlan() const {
   double sent = 0;
   for (const GradientBucket& bucket : plan_->train->order.buckets) {
     gradients += bucket.bytes;
-    sent += AllreduceBytesSent(communication_.AllreduceOf(bucket.bytes),
-                               static_cast<double>(bucket.bytes), communication_.size(),
-                               communication_.hosts());
+    sent += communication_.BytesSent(bucket.bytes);
   }
   const RunShape& shape = plan_->train->spec.shape;
   absl::StrAppendFormat(

@@ -46,6 +46,16 @@ TEST(AllreduceBytesSent, CountsHosts) {
   EXPECT_EQ(AllreduceBytesSent("ring", 800, 4, 2), 1200 + 24);
 }
 
+TEST(CheckWire, NamesTheOneThatCan) {
+  for (const std::string_view algorithm : AllreduceNames()) {
+    EXPECT_TRUE(CheckWire(algorithm, DType::kF32).ok());
+    EXPECT_EQ(CheckWire(algorithm, DType::kBF16).ok(), algorithm == "direct");
+  }
+  EXPECT_EQ(CheckWire("ring", DType::kF16),
+            absl::InvalidArgumentError("allreduce \"ring\" cannot carry F32 as F16; use "
+                                       "\"direct\", which rounds each sum once"));
+}
+
 TEST(CheckAllreduce, KnowsWhereEachWorks) {
   for (const std::string_view algorithm : AllreduceNames()) {
     EXPECT_TRUE(CheckAllreduce(algorithm, std::nullopt).ok());

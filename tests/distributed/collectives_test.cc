@@ -420,5 +420,53 @@ TEST(WireError, DoesNotGrowWithTheRanks) {
   }
 }
 
+// F32 that travels as halves: each input is rounded once, and so is the sum.
+TEST(WireError, OfF32IsThatOfTwoRoundings) {
+  const struct {
+    DType wire;
+    double bound;
+  } cases[] = {{DType::kF16, 3.5e-4}, {DType::kBF16, 2.8e-3}};
+  for (const auto& c : cases) {
+    for (const int ranks : kSanitized ? std::vector{1, 3} : std::vector{1, 2, 3, 8, 64}) {
+      // The last of 3 ranks: more segments of 65536 halves than are under way at once.
+      for (const int64_t count : {ranks - 1, 4096, ranks == 3 ? 3 * 65'536 * 5 + 1 : 37}) {
+        const auto inputs = RandomInputs<float>(ranks, count, 1);
+        std::vector<std::vector<float>> sums(ranks);
+        std::vector<double> results(ranks);
+        RunRanks(ranks, [&](Communicator& transport) {
+          CheckingCommunicator checking(transport);
+          CountingCommunicator communicator(checking);
+          const auto subject = NewSubject("direct", communicator);
+          subject->collective->CarryAs(c.wire);
+          const int rank = communicator.rank();
+          std::vector<float> data = inputs[rank];
+          ASSERT_TRUE(Operate(*subject, Operation::kAllreduce, {data.data(), {count}, DType::kF32},
+                              &results[rank])
+                          .ok());
+          sums[rank] = data;
+          // Half of F32's, but for the partials; parts differ by an element.
+          EXPECT_LE(static_cast<double>(communicator.bytes_sent()),
+                    static_cast<double>((ranks - 1) * (2 * (count / ranks + 1) * 2 + 8)));
+        });
+        double difference = 0, exact_squares = 0, squares = 0;
+        for (int64_t i = 0; i < count; ++i) {
+          double exact = 0;
+          for (const auto& input : inputs) exact += input[i];
+          difference += (sums[0][i] - exact) * (sums[0][i] - exact);
+          exact_squares += exact * exact;
+          squares += double{sums[0][i]} * sums[0][i];
+        }
+        if (count >= 1000) {
+          EXPECT_LE(std::sqrt(difference / exact_squares), c.bound) << ranks;
+        }
+        for (int rank = 0; rank < ranks; ++rank) {
+          EXPECT_TRUE(SameBits(sums[rank], sums[0])) << "rank " << rank;
+          EXPECT_NEAR(results[rank], squares, 1e-12 * squares);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gyre

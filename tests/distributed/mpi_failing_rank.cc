@@ -43,7 +43,7 @@ int Run(const std::string& fault) {
   const bool is_rank_1 = AnnouncedRank().rank == 1;
   while (fault == "late" && is_rank_1) pause();
   auto started = ProcessGroup::Start([] { return NewMpiCommunicator(kTimeoutMs); }, "ring",
-                                     /*calibration=*/"", kTimeoutMs);
+                                     /*calibration=*/"", DType::kF32, kTimeoutMs);
   if (!started.ok()) _exit(Fail(started.status()));
   if (fault == "stays") {
     while (is_rank_1) pause();

@@ -106,6 +106,34 @@ TEST(ProcessGroup, OtherOperationIsAnErrorOnAllRanks) {
   });
 }
 
+// Gradients alone: what is urgent stays exact.
+TEST(ProcessGroup, CarriesWhatIsInOrderAsHalves) {
+  auto communicators = NewThreadCommunicators(2, kPatienceMs);
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    groups.push_back(*ProcessGroup::Start([&] { return std::move(communicators[rank]); }, "direct",
+                                          /*calibration=*/"", DType::kF16));
+    EXPECT_EQ(groups[rank]->DescribeAllreduce(), "direct, as F16");
+    EXPECT_EQ(groups[rank]->BytesSent(400), 200 + 8);
+  }
+  constexpr double kOdd = 1 + 0x1p-12, kEven = 1;  // as F16
+  std::vector<std::thread> ranks;
+  for (const auto& group : groups) {
+    ranks.emplace_back([&] {
+      std::vector<float> gradients(10, kOdd), statistics(10, kOdd);
+      std::vector<double> wide(10, kOdd);
+      const Tensor doubles{wide.data(), {10}, DType::kF64};
+      EXPECT_EQ(*group->Wait(group->Submit("bucket", View(gradients), nullptr)), 10 * 4.0);
+      EXPECT_TRUE(group->Wait(group->Submit("metrics", doubles, nullptr)).ok());
+      EXPECT_TRUE(group->Sum("statistics", View(statistics)).ok());
+      EXPECT_EQ(gradients, std::vector<float>(10, 2 * kEven));
+      EXPECT_EQ(wide, std::vector<double>(10, 2 * kOdd));
+      EXPECT_EQ(statistics, std::vector<float>(10, 2 * kOdd));
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
 // Before one waits for the others in a way of its own.
 TEST(ProcessGroup, OtherAllreduceIsAnErrorOnAllRanks) {
   constexpr char kCalibration[] =
@@ -218,7 +246,8 @@ TEST(ProcessGroup, HangingStartAndEndAreErrors) {
   static auto* const inner = new auto(NewThreadCommunicators(1, kPatienceMs));
   static auto* const never = new std::promise<void>[2];
   const auto start = [] { return std::make_unique<Hanging>(*(*inner)[0], never[0].get_future()); };
-  auto group = ProcessGroup::Start(start, "ring", /*calibration=*/"", /*meeting_timeout_ms=*/50);
+  auto group = ProcessGroup::Start(start, "ring", /*calibration=*/"", DType::kF32,
+                                   /*meeting_timeout_ms=*/50);
   ASSERT_TRUE(group.ok());
   const std::string end((*group)->Stop().message());
   EXPECT_THAT(end, testing::StartsWith("MPI_Finalize has not returned on host "));
@@ -228,7 +257,7 @@ TEST(ProcessGroup, HangingStartAndEndAreErrors) {
     never[1].get_future().wait();
     return absl::InternalError("never");
   };
-  const absl::Status status = ProcessGroup::Start(hang, "ring", "", 50).status();
+  const absl::Status status = ProcessGroup::Start(hang, "ring", "", DType::kF32, 50).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("MPI_Init has not returned on host "));
 }
@@ -287,6 +316,8 @@ TEST(ProcessGroup, StartReportsErrors) {
     return std::move(NewThreadCommunicators(1, kPatienceMs)[0]);
   };
   EXPECT_EQ(ProcessGroup::Start(alone, "best").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ProcessGroup::Start(alone, "ring", "", DType::kF16).status(),
+            CheckWire("ring", DType::kF16));
 }
 
 // Ranks out of step, every operation finished by the destructor.

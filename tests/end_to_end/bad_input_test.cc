@@ -130,6 +130,14 @@ const BadInput kTrainerTexts[] = {
      .message = "@/trainer.textproto:9:33: @/net.textproto: not what bench_allreduce --calibrate "
                 "writes: no JSON",
      .trainer = {"steps: 4", "steps: 4 distributed { calibration: \"net.textproto\" }"}},
+    {.name = "WireOfTheRing",
+     .message = "@/trainer.textproto:9:33: allreduce \"ring\" cannot carry F32 as F16; use "
+                "\"direct\", which rounds each sum once",
+     .trainer = {"steps: 4", "steps: 4 distributed { wire: F16 }"}},
+    {.name = "WireOfF64",
+     .message = "--set distributed.wire=BF16: carries gradients of F32, and precision is F64; "
+                "leave one out",
+     .arguments = {"--wire=BF16", "--precision=F64", "--set=distributed.allreduce=direct"}},
     {.name = "NoNetFile",
      .message = "@/trainer.textproto:1:1: net: @/wrong.textproto: No such file or directory",
      .trainer = {"net.textproto", "wrong.textproto"}},

@@ -109,6 +109,26 @@ TEST(Accumulate, EqualsTheLargerBatch) {
   EXPECT_EQ(digest("parts", {"--steps=50", "--resume=latest"}), straight);
 }
 
+// Gradients that travel as halves: almost the same losses, and the same bits again.
+TEST(Wire, TrainsAlmostAsF32Does) {
+  const TrainingFolder folder(kData, kTestSamples);
+  WriteTrainer(folder / "", ConvNetText(kData),
+               {.rest = absl::StrCat(kSizes, " distributed { allreduce: \"direct\" }")});
+  const auto digest = [&](const std::string& out, const std::string& wire) {
+    return folder.Digest(out, {"--steps=10", "--wire=" + wire}, {.ranks = 2});
+  };
+  const std::string exact = digest("F32", "F32");
+  for (const std::string wire : {"F16", "BF16"}) {
+    const std::string rounded = digest(wire, wire);
+    EXPECT_NE(rounded, exact);
+    EXPECT_EQ(digest(wire + "again", wire), rounded);
+    EXPECT_LE(
+        LargestRelativeDifference(folder.Metrics(wire, "loss"), folder.Metrics("F32", "loss")),
+        0.05)
+        << wire;
+  }
+}
+
 // Clipping must be at work where the other tests rely on it.
 TEST(Clipping, ChangesWeights) {
   const TrainingFolder folder(kData, kTestSamples);
