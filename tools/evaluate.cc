@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "engine/training/fold_batch_norm.h"
 #include "engine/training/step/evaluation.h"
+#include "engine/training/weights.h"
 #include "tools/command_line.h"
 #include "tools/process.h"
-#include "tools/weights.h"
 
 ABSL_FLAG(std::string, trainer, "", "The trainer's text file; it names the net and the data.");
 ABSL_FLAG(std::string, weights, "",

@@ -5,9 +5,9 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/training/weights.h"
 #include "tools/command_line.h"
 #include "tools/process.h"
-#include "tools/weights.h"
 
 ABSL_FLAG(std::string, weights, "",
           "A checkpoint's folder, a run's --out folder (its newest whole checkpoint), or a "

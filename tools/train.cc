@@ -29,8 +29,8 @@ ABSL_FLAG(std::string, out, "",
 ABSL_FLAG(std::string, resume, "", "\"latest\" of --out, or a checkpoint's folder.");
 ABSL_FLAG(
     std::string, weights, "",
-    "A safetensors file to start from: its tensors replace the first values of the parameters "
-    "of the same names, the others keep theirs.");
+    "A run's folder, a checkpoint's, or a safetensors file to start from: its tensors replace the "
+    "first values of the parameters of the same names, the others keep theirs.");
 ABSL_FLAG(std::string, weights_map, "",
           "OLD=NEW,...: the tensor OLD of --weights, and each whose name begins with \"OLD.\" or "
           "\"OLD-\" (a layer's, a block's), gets NEW in that place; OLD= leaves them out; the "

@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "engine/training/data_feed.h"
+#include "engine/training/weights.h"
 #include "engine/training/weights_match.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -37,11 +38,10 @@ absl::Status RunState::SetWeights(Model& model, Stream& stream) {
   if (options_.resume.empty()) {
     RETURN_IF_ERROR(model.Initialize(stream));
     if (options_.weights.empty()) return absl::OkStatus();
-    const auto weights = TensorFile::Read(options_.weights);
-    if (!weights.ok()) return Annotate(weights.status(), "--weights");
-    const auto match = MatchWeights(*weights, options_.weights_map, model.plan().parameters);
-    if (!match.ok()) return Annotate(match.status(), options_.weights);
-    RETURN_IF_ERROR(Annotate(model.LoadSome(stream, match->tensors), options_.weights));
+    ASSIGN_OR_RETURN(const Weights weights, ReadWeights(options_.weights));
+    const auto match = MatchWeights(weights.tensors, options_.weights_map, model.plan().parameters);
+    if (!match.ok()) return Annotate(match.status(), weights.path);
+    RETURN_IF_ERROR(Annotate(model.LoadSome(stream, match->tensors), weights.path));
     Say(ToString(*match));
     return absl::OkStatus();
   }
@@ -73,7 +73,7 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
   if (state.net() != options_.net_text) {
     return absl::InvalidArgumentError(
         "was made with another net (its layers' settings differ); to start a new run from its "
-        "weights, give its weights.safetensors to --weights");
+        "weights, give it to --weights");
   }
   step_ = state.step();
   position_ = state.position();

@@ -22,7 +22,7 @@ namespace gyre {
 struct TrainingOptions {
   std::string out;                                  // folder for metrics.jsonl and checkpoints/
   std::string resume;                               // "", "latest", or a checkpoint's folder
-  std::string weights;                              // "", or a safetensors file to start from
+  std::string weights;                              // "", or what to start from, for ReadWeights
   std::string weights_map;                          // as MatchWeights takes it
   std::string net_text, trainer_text;               // as parsed, for checkpoints
   std::map<std::string, std::string> choices = {};  // what changes bits: threads, ranks, ...

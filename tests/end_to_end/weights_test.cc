@@ -107,7 +107,8 @@ TEST_F(Weights, FineTuneAnotherNet) {
                                                              {"\"fc1\"", "\"hidden\""},
                                                              {"\"scores\"", "\"head\""}});
   WriteTrainer(folder_ / "", net, {.rest = "batch: 8 test_batch: 10 evaluate_every: 5 steps: 20"});
-  const std::vector<std::string> flags = {"--weights=" + weights, "--weights_map=fc1=hidden"};
+  const std::vector<std::string> flags = {"--weights=" + folder_ / "out",
+                                          "--weights_map=fc1=hidden"};
   const ToolResult tuned = folder_.Train("tuned", flags);
   const std::string digest = DigestOf(tuned);
   EXPECT_THAT(tuned.out, HasSubstr("\nweights matched 6\n"
@@ -131,10 +132,11 @@ TEST_F(Weights, FineTuneAnotherNet) {
   }
   EXPECT_FALSE(same("fc1.weight", "hidden.weight"));
   // It has begun with fc1's.
-  EXPECT_EQ(
-      folder_.Train("still", {flags[0], flags[1], "--steps=1", "--set=learning_rate.base=1e-30"})
-          .exit_code,
-      0);
+  EXPECT_EQ(folder_
+                .Train("still", {"--weights=" + weights, flags[1], "--steps=1",
+                                 "--set=learning_rate.base=1e-30"})
+                .exit_code,
+            0);
   const auto still = TensorFile::Read(Export("still", "still.safetensors"));
   ASSERT_TRUE(still.ok());
   const Tensor &fc1 = *before->Find("fc1.weight"), &hidden = *still->Find("hidden.weight");

@@ -1,4 +1,4 @@
-#include "tools/weights.h"
+#include "engine/training/weights.h"
 
 #include <cstdio>
 #include <filesystem>
