@@ -3,9 +3,9 @@
 //   dV = P^T dY,  dS = P (dP - sum_j P dP) / sqrt(d) with dP = dY V^T,  dQ = dS K,  dK = dS^T Q.
 // query and y: [N, T, C]; key and value: [N, S, C]; or, of T = S, the three side by side in one
 // input, [N, T, 3 C]; or all with T before N where the samples lie along axis 1.  causal: row t
-// sees keys 0 .. t.  lengths: [N]; row t sees the keys before its sample's length, and where T == S
-// a row from the length on sees none.  A row that sees none is 0.  What is not seen must be finite:
-// it is multiplied by 0.
+// sees keys 0 .. t.  lengths: [N]; each row, those from the length on too, sees the keys before its
+// sample's length.  A row that sees none is 0.  What is not seen must be finite: it is multiplied
+// by 0.
 //
 // No T x S array is stored: rows are taken a block at a time, of a group of heads and samples (see
 // attention_plan.h), and backward makes the probabilities of a block again, from its scores and two

@@ -25,8 +25,7 @@ struct Visible {
     if constexpr (kHasLengths) {
       const int64_t given = lengths[row / rows / heads];
       const int64_t length = given * ((given >= 0) & (given <= keys));
-      const int64_t has_row = (queries != keys) | (t < length);
-      return has_row * (length < seen ? length : seen);
+      return length < seen ? length : seen;
     }
     return seen;
   }

@@ -315,8 +315,6 @@ def attention(l, *inputs, w, when):
     if lengths:
         length = lengths[0][:, None, None, None]
         sees = sees & (torch.arange(keys) < length)
-        if rows == keys:
-            sees = sees & (torch.arange(rows)[:, None] < length)
     shares = scores.masked_fill(~sees, -1e300).softmax(-1) * sees
     return (shares @ v).transpose(1, 2).flatten(2).movedim(0, axis)
 

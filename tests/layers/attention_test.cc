@@ -36,7 +36,6 @@ Answer ByDefinition(const Problem& p, const Doubles& q, const Doubles& k, const 
     for (int64_t h = 0; h < p.heads; ++h) {
       for (int64_t t = 0; t < p.t; ++t) {
         int64_t seen = std::min(length, p.causal ? t + 1 : p.s);
-        if (!p.lengths.empty() && p.t == p.s && t >= length) seen = 0;
         const int64_t row = (n * p.t + t) * p.c + h * d;
         const auto key = [&](int64_t j) { return (n * p.s + j) * p.c + h * d; };
         double sum = 0, delta = 0;
