@@ -29,7 +29,8 @@ constexpr char kUsage[] =
     "measures a trained net on the whole test set.\n\n"
     "  evaluate --trainer=models/lenet/trainer.textproto --weights=runs/a\n"
     "  mpirun -np 2 evaluate --trainer=... --weights=model.safetensors\n\n"
-    "Prints a line `test METRIC VALUE` for each loss and metric of the net.\n"
+    "Prints `test loss TOTAL`, of all losses times their weights, and a line `test METRIC VALUE`\n"
+    "for each loss and metric of another name.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 // folded: what `files` no longer holds of the net that the weights are of.
@@ -74,8 +75,8 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
   }
   RETURN_IF_ERROR(Annotate(CheckFinite(metrics), "test"));
   if (communication.rank() != 0) return absl::OkStatus();
-  for (const Metric& metric : metrics) {
-    std::printf("test %s %.6f\n", metric.name.c_str(), metric.value());
+  for (const auto& [name, value] : NamedValues(metrics)) {
+    std::printf("test %s %.6f\n", name.c_str(), value);
   }
   return absl::OkStatus();
 }

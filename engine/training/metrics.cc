@@ -31,6 +31,16 @@ double TotalLoss(const std::vector<Metric>& metrics) {
   return total;
 }
 
+std::vector<std::pair<std::string, double>> NamedValues(const std::vector<Metric>& metrics) {
+  std::vector<std::pair<std::string, double>> values;
+  const bool has_total = HasLoss(metrics);
+  if (has_total) values.emplace_back("loss", TotalLoss(metrics));
+  for (const Metric& metric : metrics) {
+    if (!has_total || metric.name != "loss") values.emplace_back(metric.name, metric.value());
+  }
+  return values;
+}
+
 absl::Status CheckFinite(const std::vector<Metric>& metrics) {
   for (const Metric& metric : metrics) {
     if (std::isfinite(metric.value())) continue;

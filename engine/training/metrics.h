@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/training/net/net_spec.h"
@@ -22,6 +23,9 @@ std::vector<Metric> MetricsOf(const NetSpec& net);
 bool HasLoss(const std::vector<Metric>& metrics);
 // The weighted sum of the losses' values.
 double TotalLoss(const std::vector<Metric>& metrics);
+// What is told by name: the total as "loss", if there is a loss, then each value, unweighted; one
+// of a layer "loss" gives way to the total.
+std::vector<std::pair<std::string, double>> NamedValues(const std::vector<Metric>& metrics);
 // Errors: Internal naming the first that is not finite.
 absl::Status CheckFinite(const std::vector<Metric>& metrics);
 // Adds {sum, count} of each metric.

@@ -128,8 +128,8 @@ absl::Status RunLog::Step(int64_t step, const std::vector<Metric>& metrics, doub
     rate_step_ = step;
     rate_time_ = now;
   }
-  nlohmann::ordered_json json = {{"step", step}, {"loss", TotalLoss(metrics)}};
-  for (const Metric& metric : metrics) json.emplace(metric.name, metric.value());
+  nlohmann::ordered_json json = {{"step", step}};
+  for (const auto& [name, value] : NamedValues(metrics)) json.emplace(name, value);
   json["learning_rate"] = learning_rate;
   json["samples_per_second"] = std::round(rate_);
   RETURN_IF_ERROR(Write(json.dump()));
@@ -161,9 +161,8 @@ void RunLog::Progress(int64_t step, const std::vector<Metric>& metrics) {
 absl::Status RunLog::Test(int64_t step, const std::vector<Metric>& metrics) {
   if (metrics.empty()) return absl::OkStatus();  // the net has nothing to say in the test phase
   nlohmann::ordered_json json = {{"step", step}};
-  if (HasLoss(metrics)) json["test_loss"] = TotalLoss(metrics);
-  for (const Metric& metric : metrics) {
-    json.emplace(absl::StrCat("test_", metric.name), metric.value());
+  for (const auto& [name, value] : NamedValues(metrics)) {
+    json.emplace(absl::StrCat("test_", name), value);
   }
   RETURN_IF_ERROR(Write(json.dump()));
   RETURN_IF_ERROR(Flush());

@@ -50,7 +50,7 @@ TEST_F(Weights, EvaluateAlikeFromEveryPlace) {
                                                  folder_.Metrics("out", "test_accuracy").back())));
 }
 
-// evaluate makes batch_norm part of the layers ahead of it.
+// evaluate makes batch_norm part of the layers ahead of it.  Its "loss" is the total, too.
 TEST(Folded, EvaluatesAsTrainingSaw) {
   const TrainingFolder folder(kData);
   WriteTrainer(folder / "", R"(
@@ -67,11 +67,14 @@ TEST(Folded, EvaluatesAsTrainingSaw) {
     layer { name: "flat" flatten {} }
     layer { name: "fc" dense { outputs: 10 } }
     layer { name: "norm4" batch_norm {} }
+    layer { name: "side" input: ["norm4", "label"] softmax_cross_entropy { loss_weight: 0.3 } }
     layer { name: "loss" input: ["norm4", "label"] softmax_cross_entropy {} })",
                {.rest = "batch: 8 test_batch: 10 evaluate_every: 20 steps: 20 precision: F64"});
   folder.Digest("out");
-  EXPECT_EQ(folder.Evaluate(folder / "out"),
-            absl::StrFormat("test loss %.6f\n", folder.Metrics("out", "test_loss").back()));
+  EXPECT_EQ(
+      folder.Evaluate(folder / "out"),
+      absl::StrFormat("test loss %.6f\ntest side %.6f\n", folder.Metrics("out", "test_loss").back(),
+                      folder.Metrics("out", "test_side").back()));
 }
 
 TEST_F(Weights, ExportIsDeterministicAndComplete) {
