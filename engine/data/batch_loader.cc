@@ -110,7 +110,13 @@ class BatchLoader::Impl {
         ASSIGN_OR_RETURN(const Tensor stored, dataset_.Read(sample, loaded.array));
         Tensor to{batch->arrays[k].data, stored.shape, loaded.dtype};
         to.data = static_cast<std::byte*>(to.data) + static_cast<size_t>(i) * to.bytes();
-        decoders_[k].Decode(stored, loaded.augmented ? move : Move{}, to);
+        const absl::Status decoded =
+            decoders_[k].Decode(stored, loaded.augmented ? move : Move{}, to);
+        if (!decoded.ok()) {
+          return absl::InvalidArgumentError(absl::StrCat(dataset_.arrays()[loaded.array].file,
+                                                         ": sample ", sample, " (the first is 0) ",
+                                                         decoded.message()));
+        }
       }
     }
     return absl::OkStatus();

@@ -44,8 +44,9 @@ class BatchLoader {
   ~BatchLoader();  // joins the thread; never hangs
 
   // The next batch; blocks until it is decoded.  It stays valid until Release, called once its
-  // copy is done.  At most `depth` - 1 batches may be held.  Errors: those of Dataset::Read, at the
-  // batch that they hit and at every later call.
+  // copy is done.  At most `depth` - 1 batches may be held.  Errors: those of Dataset::Read
+  // and Decoder::Decode, the latter with the file and the sample, at the batch that they hit and at
+  // every later call.
   absl::StatusOr<Batch> Next();
   void Release(const Batch& batch);
 

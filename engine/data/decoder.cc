@@ -1,6 +1,9 @@
 #include "engine/data/decoder.h"
 
+#include <cmath>
 #include <type_traits>
+
+#include "absl/strings/str_format.h"
 
 namespace gyre {
 namespace {
@@ -63,17 +66,21 @@ Decoder::Decoder(DType from, DType to, const Normalization& normalization)
   values32_.assign(values64_.begin(), values64_.end());
 }
 
-void Decoder::Decode(const Tensor& from, const Move& move, const Tensor& to) const {
+absl::Status Decoder::Decode(const Tensor& from, const Move& move, const Tensor& to) const {
   GYRE_CHECK(from.shape == to.shape);
   if (to.dtype == DType::kU8) {
-    return Place<uint8_t, uint8_t>(from, move, to, [](uint8_t x, int64_t) { return x; });
+    Place<uint8_t, uint8_t>(from, move, to, [](uint8_t x, int64_t) { return x; });
+    return absl::OkStatus();
   }
   if (to.dtype == DType::kI32) {
     const auto widen = [](auto x, int64_t) { return int32_t{x}; };
-    return from.dtype == DType::kU8 ? Place<uint8_t, int32_t>(from, move, to, widen)
-                                    : Place<int32_t, int32_t>(from, move, to, widen);
+    from.dtype == DType::kU8 ? Place<uint8_t, int32_t>(from, move, to, widen)
+                             : Place<int32_t, int32_t>(from, move, to, widen);
+    return absl::OkStatus();
   }
   const size_t step = normalization_.mean.size() > 1 ? 1 : 0;  // from channel to channel
+  bool finite = true;
+  double bad = 0;
   VisitComputeType(to.dtype, [&]<typename To>() {
     if (from.dtype == DType::kU8) {
       const To* values = nullptr;
@@ -89,11 +96,21 @@ void Decoder::Decode(const Tensor& from, const Move& move, const Tensor& to) con
       VisitComputeType(from.dtype, [&]<typename From>() {
         Place<From, To>(from, move, to, [&](From x, int64_t channel) {
           const size_t c = static_cast<size_t>(channel) * step;
-          return static_cast<To>((double{x} - normalization_.mean[c]) / normalization_.std[c]);
+          const auto y =
+              static_cast<To>((double{x} - normalization_.mean[c]) / normalization_.std[c]);
+          if (!std::isfinite(y)) [[unlikely]] {
+            finite = false;
+            bad = x;
+          }
+          return y;
         });
       });
     }
   });
+  if (finite) return absl::OkStatus();
+  if (!std::isfinite(bad)) return absl::InvalidArgumentError(absl::StrFormat("holds %g", bad));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("holds %g, which normalised is beyond %s", bad, DTypeName(to.dtype)));
 }
 
 }  // namespace gyre

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/data/augmentation.h"
 #include "engine/runtime/tensor.h"
 
@@ -26,7 +27,8 @@ class Decoder {
   Decoder(DType from, DType to, const Normalization& normalization);
 
   // Equal shapes.  Preconditions: both of the constructor's types; [H, W, C] if it is moved.
-  void Decode(const Tensor& from, const Move& move, const Tensor& to) const;
+  // Errors: InvalidArgument "holds NAN", for a real that is not finite, or not once it is decoded.
+  absl::Status Decode(const Tensor& from, const Move& move, const Tensor& to) const;
 
  private:
   Normalization normalization_;

@@ -1,6 +1,7 @@
 #include "engine/training/data_feed.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -83,6 +84,7 @@ class FeedMaker {
       const size_t values = std::max(fed.normalization.mean.size(), fed.normalization.std.size());
       fed.normalization.mean.resize(values, fed.normalization.mean[0]);
       fed.normalization.std.resize(values, fed.normalization.std[0]);
+      RETURN_IF_ERROR(CheckPixels(config, fed));
     }
     for (FedInput& fed : feed_.inputs) {
       if (!fed.pixel_values.empty()) fed.pixel_values = PixelValues(fed.normalization);
@@ -121,6 +123,21 @@ class FeedMaker {
   absl::Status Error(const google::protobuf::Message& at, const char* field,
                      const std::string& what) const {
     return absl::InvalidArgumentError(absl::StrCat(trainer_.source->Where(at, field), ": ", what));
+  }
+
+  // What 0, which augmentation moves in, and bytes become.
+  absl::Status CheckPixels(const NormalizationConfig& config, const FedInput& fed) const {
+    const auto& [mean, std] = fed.normalization;
+    for (size_t c = 0; c < std.size(); ++c) {
+      for (const double x : {0.0, 1.0}) {
+        if (std::isfinite(static_cast<float>((x - mean[c]) / std[c]))) continue;
+        return Error(config, "std",
+                     absl::StrFormat("data.normalization of input \"%s\": (%g - %g) / %g is beyond "
+                                     "F32; raise std",
+                                     fed.name, x, mean[c], std[c]));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<size_t> Find(const std::string& name, const google::protobuf::Message& at,
@@ -251,7 +268,8 @@ std::string DigestOf(const Dataset& dataset, const Feed& feed) {
       const DType dtype = fed.label ? DType::kI32 : DType::kF32;
       std::vector<std::byte> memory(static_cast<size_t>(array->shape.elements()) * SizeOf(dtype));
       const Tensor decoded{memory.data(), array->shape, dtype};
-      Decoder(array->dtype, dtype, fed.normalization).Decode(*stored, {}, decoded);
+      // Nor is what cannot be trained on told here.
+      Decoder(array->dtype, dtype, fed.normalization).Decode(*stored, {}, decoded).IgnoreError();
       if (fed.label) {
         const int32_t* first = decoded.as<int32_t>();
         absl::StrAppend(&labels, absl::StrJoin(first, first + decoded.elements(), ","));

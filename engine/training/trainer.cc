@@ -209,15 +209,18 @@ absl::Status Trainer::RunStep() {
 }
 
 absl::Status Trainer::StartIteration(bool update) {
-  ASSIGN_OR_RETURN(const Batch batch, loader_->Next());
   const int64_t step = state_->step();
+  const absl::StatusOr<Batch> batch = loader_->Next();
+  if (!batch.ok()) {
+    return Annotate(batch.status(), absl::StrCat("step ", step + 1, ": training data"));
+  }
   std::optional<double> learning_rate;
   if (update) {
     learning_rate = LearningRateAt(config_.learning_rate(), step, total_steps_);
     state_->Advance();
   }
-  in_flight_.push_back({batch, learning_rate, step + 1});
-  const absl::Status started = training_step_->Start(batch, step, learning_rate);
+  in_flight_.push_back({*batch, learning_rate, step + 1});
+  const absl::Status started = training_step_->Start(*batch, step, learning_rate);
   TellHowStepsRun();
   return Annotate(started, absl::StrCat("step ", step + 1));
 }

@@ -183,7 +183,7 @@ TEST_P(BatchLoaderTest, AugmentationFollowsThePosition) {
             const int64_t position = step * kBatch + share.first + i;
             const Tensor stored = dataset.Read(batch.samples[i], 0).value();
             std::array<uint8_t, kPixels> expected;
-            Decoder(DType::kU8, DType::kU8, {})
+            (void)Decoder(DType::kU8, DType::kU8, {})
                 .Decode(stored, MoveAt(augmentation, kSeed, position),
                         {expected.data(), stored.shape, DType::kU8});
             const uint8_t* got = batch.arrays[0].as<uint8_t>() + i * kPixels;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -12,8 +14,10 @@ template <typename From, typename To>
 std::vector<To> Decoded(std::vector<From> from, const Shape& shape, const Move& move = {},
                         const Normalization& normalization = {}) {
   std::vector<To> to(from.size() + 1, 77);  // the element after the sample is another's
-  Decoder(kDTypeOf<From>, kDTypeOf<To>, normalization)
-      .Decode({from.data(), shape, kDTypeOf<From>}, move, {to.data(), shape, kDTypeOf<To>});
+  const absl::Status decoded =
+      Decoder(kDTypeOf<From>, kDTypeOf<To>, normalization)
+          .Decode({from.data(), shape, kDTypeOf<From>}, move, {to.data(), shape, kDTypeOf<To>});
+  EXPECT_EQ(decoded.message(), "");
   EXPECT_EQ(to.back(), 77);
   to.pop_back();
   return to;
@@ -52,6 +56,29 @@ TEST(Decoder, KeepsIntegersAndBytes) {
   EXPECT_FALSE(Decoder::CanDecode(DType::kI32, DType::kF32));
   EXPECT_FALSE(Decoder::CanDecode(DType::kF32, DType::kI32));
   EXPECT_FALSE(Decoder::CanDecode(DType::kF32, DType::kU8));
+}
+
+TEST(Decoder, RefusesWhatIsNotFinite) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const struct {
+    double x, std;
+    DType to;
+    const char* error;
+  } cases[] = {
+      {std::nan(""), 1, DType::kF32, "holds nan"},
+      {-kInf, 1, DType::kF64, "holds -inf"},
+      {3.5e38, 1, DType::kF32, "holds 3.5e+38, which normalised is beyond F32"},
+      {3.5e38, 1, DType::kF64, ""},
+      {3.5e38, 2, DType::kF32, ""},
+      {-1e200, 1e-200, DType::kF64, "holds -1e+200, which normalised is beyond F64"},
+  };
+  for (const auto& c : cases) {
+    double from[] = {0, c.x, 1}, to[3];
+    EXPECT_EQ(Decoder(DType::kF64, c.to, {.mean = {0}, .std = {c.std}})
+                  .Decode({from, {3}, DType::kF64}, {}, {to, {3}, c.to})
+                  .message(),
+              c.error);
+  }
 }
 
 // [2, 3, 2]: rows of three pixels, each a number and its tenfold.

@@ -2,7 +2,10 @@
 
 #include "tests/end_to_end/bad_input.h"
 
+#include <cmath>
 #include <filesystem>
+
+#include "tests/data/array_bytes.h"
 
 namespace gyre {
 namespace {
@@ -170,6 +173,24 @@ void WriteLabel9(const std::string& folder) {
            {.samples = 20, .height = 8, .width = 8, .classes = 3, .labels = {{0, 9}}});
 }
 
+// Reals in place of a set's images.
+Edit RealImages(const std::string& set) {
+  const std::string labels = set + "-labels.idx\"";
+  return {"idx { images: \"" + set + "-images.idx\" labels: \"" + labels,
+          "arrays { array { input: \"image\" file: \"reals.npy\" } array { input: \"label\" "
+          "file: \"" +
+              labels + " }"};
+}
+
+// The first sample's first value is no number.
+void WriteNan(const std::string& folder, int samples) {
+  std::vector<float> reals(static_cast<size_t>(samples) * 64);
+  reals[0] = std::nanf("");
+  const auto* bytes = reinterpret_cast<const char*>(reals.data());
+  WriteBytes(folder + "/reals.npy", Npy("<f4", "(" + std::to_string(samples) + ", 8, 8, 1)",
+                                        {bytes, reals.size() * sizeof(float)}));
+}
+
 const BadInput kData[] = {
     {.name = "NoDataFile",
      .message = "@/trainer.textproto:3:3: data.train: cannot open @/nowhere.idx: No such file or "
@@ -251,6 +272,19 @@ const BadInput kData[] = {
          },
      .begins = true,
      .ranks = {1, 2}},
+    {.name = "NanInTheData",
+     .message = "step 5: training data: @/reals.npy: sample 0 (the first is 0) holds nan",
+     .arguments = {"--steps=5"},
+     .trainer = RealImages("train"),
+     .prepare = [](const std::string& folder) { WriteNan(folder, 20); },
+     .begins = true,
+     .ranks = {1, 2}},
+    {.name = "NanInTheTestData",
+     .message = "test data: @/reals.npy: sample 0 (the first is 0) holds nan; the checkpoint of "
+                "step 4 stands",
+     .trainer = RealImages("test"),
+     .prepare = [](const std::string& folder) { WriteNan(folder, 10); },
+     .begins = true},
     {.name = "TestLossNotFinite",
      .message = "step 1: test loss is not finite; lower learning_rate.base, warm up, or set "
                 "optimizer.clip_norm; the checkpoint of step 1 stands",

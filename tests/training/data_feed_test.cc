@@ -146,6 +146,12 @@ TEST_F(DataFeed, SaysWhatIsWrong) {
        "@/t:2:132: data.normalization: input \"label\" takes labels"},
       {kInputs, Data("bytes.npy", "labels.npy", "normalization { input: 'x' mean: 1 }"),
        "@/t:2:132: data.normalization: the net has no input \"x\"; it has \"image\", \"label\""},
+      {kInputs, Data("bytes.npy", "labels.npy", "normalization { std: [1, 1e-320] }"),
+       "@/t:2:132: data.normalization of input \"image\": (1 - 0) / 9.99989e-321 is beyond F32; "
+       "raise std"},
+      {kInputs, Data("reals.npy", "labels.npy", "normalization { mean: 1e39 }"),
+       "@/t:2:116: data.normalization of input \"image\": (0 - 1e+39) / 1 is beyond F32; raise "
+       "std"},
       {kInputs, Data("bytes.npy", "labels.npy", "augmentation { shift: 3 }"),
        "@/t:2:131: data.augmentation.shift must be less than the height and width of input "
        "\"image\", 3 and 5, got 3"},

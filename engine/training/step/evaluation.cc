@@ -35,7 +35,9 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
   const Net::SumStatistic sum = StatisticSummer(communication);
   for (int64_t b = 0; b < batches; ++b) {
-    ASSIGN_OR_RETURN(const Batch batch, loader->Next());
+    const absl::StatusOr<Batch> next = loader->Next();
+    if (!next.ok()) return Annotate(next.status(), "test data");
+    const Batch& batch = *next;
     buffer.Set({.first_sample = static_cast<uint64_t>(batch.first_position)}, {});
     RETURN_IF_ERROR(buffer.Upload(stream));
     RETURN_IF_ERROR(upload.Start(/*lane=*/0, batch, stream));
