@@ -36,14 +36,20 @@ struct PairRule {
 };
 constexpr PairRule kPairRules[] = {
     {[](const Pair& pair) {
-       const bool bias = (pair.above.has_dense() && pair.above.dense().use_bias()) ||
-                         (pair.above.has_conv2d() && pair.above.conv2d().use_bias());
+       // One that has a name may be another layer's, too.
+       const auto own_bias = [](const auto& config) {
+         return config.use_bias() && config.bias().name().empty();
+       };
+       const bool bias = (pair.above.has_dense() && own_bias(pair.above.dense())) ||
+                         (pair.above.has_conv2d() && own_bias(pair.above.conv2d()));
        return bias && pair.sole_reader && pair.layer.has_batch_norm();
      },
      "its bias has no effect, because \"$0\" subtracts each channel's mean; write use_bias: false"},
     {[](const Pair& pair) { return TypeOf(pair.layer) == TypeOf(pair.above) + "_cross_entropy"; },
      "the loss \"$0\" applies $1 itself; feed it what this layer takes"},
-    {[](const Pair& pair) { return pair.above.has_dropout() && pair.loss; },
+    {[](const Pair& pair) {
+       return pair.above.has_dropout() && pair.above.dropout().rate() > 0 && pair.loss;
+     },
      "it zeroes what the loss \"$0\" measures; put it before the last layer with weights"},
 };
 
@@ -59,7 +65,7 @@ class Linter {
       : trainer_(trainer), net_(net) {
     // As the texts have them: a plan may have moved layers.
     const NetGraph train = Add(LayerConfig::TRAIN, *plan.train);
-    for (const Node& node : train.nodes) CheckBatch(node);
+    for (const Node& node : train.nodes) CheckBatch(node, plan.train->spec.shape);
     if (!plan.test.empty()) Add(LayerConfig::TEST, *plan.test.front());
     CheckRate();
     for (const Node& node : train.nodes) CheckPair(train, node);
@@ -120,13 +126,18 @@ class Linter {
     }
   }
 
-  void CheckBatch(const Node& node) {
-    if (!node.config->has_batch_norm() || node.config->batch_norm().synchronised()) return;
+  void CheckBatch(const Node& node, const RunShape& shape) {
+    if (!node.config->has_batch_norm()) return;
     const Shape& x = facts_[node.config].spec->states[0].shape;
-    if (x.elements(0, x.rank() - 1) > 1) return;
-    Warn(*node.config,
-         "a channel has one value in a rank's batch, which is its own mean; raise the batch, or "
-         "write synchronised: true");
+    const int64_t of_a_sample = x.elements(0, x.rank() - 1) / shape.local;
+    const bool together = node.config->batch_norm().synchronised() || shape.ranks == 1;
+    // Not this rank's: the smallest.
+    const int64_t samples = together ? shape.global : shape.global / shape.ranks;
+    if (of_a_sample * samples > 1) return;
+    Warn(*node.config, absl::StrFormat("a channel has one value in %s batch, which is its own "
+                                       "mean; raise the batch%s",
+                                       together ? "the" : "a rank's",
+                                       together ? "" : ", or write synchronised: true"));
   }
 
   void CheckOutputs(const LayerConfig& layer) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "models/schema/parse.h"
 
 namespace gyre {
@@ -16,7 +17,8 @@ using ::testing::IsEmpty;
 // The net begins at line 3 of its file.
 std::vector<std::string> Warnings(const std::string& layers, bool test = true,
                                   const std::string& optimizer = "sgd {}",
-                                  const std::string& rate = "base: 0.1", int ranks = 1) {
+                                  const std::string& rate = "base: 0.1", int ranks = 1,
+                                  int64_t batch = 4) {
   const auto net = ParseNetText(absl::StrCat("name: 't' input { name: 'image' dims: [6, 6, 2] }\n"
                                              "input { name: 'label' type: LABEL }\n",
                                              layers),
@@ -28,7 +30,7 @@ std::vector<std::string> Warnings(const std::string& layers, bool test = true,
       "t");
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   const Primitives primitives(DeviceKind::kCpu, 1);
-  const auto plan = PlanModel(*net, {.shape = {.global = 4, .ranks = ranks},
+  const auto plan = PlanModel(*net, {.shape = {.global = batch, .ranks = ranks},
                                      .test_batch = test ? 4 : 0,
                                      .test_samples = test ? 4 : 0,
                                      .primitives = &primitives});
@@ -105,19 +107,47 @@ TEST(Lint, OneLayerBeforeAnother) {
                            "layer { name: 'norm' batch_norm {} }\n"
                            "layer { name: 'sum' input: ['conv', 'norm'] add {} }\n")),
               IsEmpty());
+  // And another layer uses it.
+  EXPECT_THAT(Warnings("layer { name: 'flat' flatten {} }\n"
+                       "layer { name: 'hidden' dense { outputs: 3 bias { name: 'b' } } }\n"
+                       "layer { name: 'norm' batch_norm {} }\n"
+                       "layer { name: 'fc' dense { outputs: 3 bias { name: 'b' } } }\n" +
+                       std::string(kLoss)),
+              IsEmpty());
+  EXPECT_THAT(
+      Warnings("layer { name: 'flat' flatten {} } layer { name: 'scores' dense { outputs: 3 "
+               "} }\nlayer { name: 'fc' dropout { rate: 0 } }\n" +
+               std::string(kLoss)),
+      IsEmpty());
 }
 
 TEST(Lint, BatchNormOfOneValue) {
-  const auto warnings = [](const std::string& fields, int ranks) {
-    return Warnings("layer { name: 'flat' flatten {} } layer { name: 'fc' batch_norm { " + fields +
-                        " } }\n" + kLoss,
-                    /*test=*/true, "sgd {}", "base: 0.1", ranks);
+  const std::string in_all =
+      "n:3:35: layer \"fc\": a channel has one value in the batch, which is its own mean; raise "
+      "the batch";
+  const std::string on_a_rank =
+      "n:3:35: layer \"fc\": a channel has one value in a rank's batch, which is its own mean; "
+      "raise the batch, or write synchronised: true";
+  const struct {
+    std::string fields;
+    int64_t batch;
+    int ranks;
+    std::string warning;
+  } cases[] = {
+      {"", 4, 2, ""},
+      {"", 4, 4, on_a_rank},
+      {"", 3, 2, on_a_rank},  // of the second
+      {"", 1, 1, in_all},
+      {"synchronised: true", 4, 4, ""},
+      {"synchronised: true", 1, 1, in_all},
   };
-  EXPECT_THAT(warnings("", 2), IsEmpty());
-  EXPECT_THAT(warnings("synchronised: true", 4), IsEmpty());
-  EXPECT_THAT(warnings("", 4),
-              ElementsAre("n:3:35: layer \"fc\": a channel has one value in a rank's batch, which "
-                          "is its own mean; raise the batch, or write synchronised: true"));
+  for (const auto& c : cases) {
+    const std::vector<std::string> warnings =
+        Warnings("layer { name: 'flat' flatten {} } layer { name: 'fc' batch_norm { " + c.fields +
+                     " } }\n" + kLoss,
+                 /*test=*/true, "sgd {}", "base: 0.1", c.ranks, c.batch);
+    EXPECT_EQ(absl::StrJoin(warnings, "; "), c.warning) << c.fields << c.batch << c.ranks;
+  }
 }
 
 TEST(Lint, BlocksNameBothPlaces) {
