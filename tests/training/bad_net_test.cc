@@ -161,6 +161,11 @@ TEST(BadNet, WhatLayersTake) {
       {"layer { name: 'a' input: 'image' pool2d { global: true kernel: 2 } }",
        "n:2:1: layer \"a\": global: its window is the whole image; remove kernel, stride and "
        "padding, or global"},
+      // Fused, it takes what the ReLU takes; that is not what the text says.
+      {"layer { name: 'd' input: 'x' dense { outputs: 3 } }\nlayer { name: 'r' relu {} }\n"
+       "layer { name: 'a' pool2d { kernel: 2 } }",
+       "n:4:1: layer \"a\": expects images [N, H, W, C], got [4, 6, 3]; it names no input, and so "
+       "takes \"r\""},
       {"layer { name: 'a' input: 'x' pool2d { kernel: 2 } }",
        "n:2:1: layer \"a\": expects images [N, H, W, C], got [4, 6, 4]"},
   });

@@ -34,8 +34,7 @@ class Inference {
     net_.train = options_.train;
     net_.shape = options_.shape;
     RETURN_IF_ERROR(AddInputs());
-    ASSIGN_OR_RETURN(NetGraph graph,
-                     BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST));
+    ASSIGN_OR_RETURN(NetGraph graph, Graph());
     const std::vector<OutputActivation> activations = FuseActivations(graph);
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       RETURN_IF_ERROR(AddNode(graph.nodes[n], activations[n]));
@@ -101,7 +100,9 @@ class Inference {
                            .output_activation = activation.kind,
                            .output_max = activation.max,
                            .primitives = options_.primitives});
-    if (!spec.ok()) return AtLayer(config_, *node.config, WithImplicitInput(node, spec.status()));
+    if (!spec.ok()) {
+      return AtLayer(config_, *node.config, WithImplicitInput(*node.config, spec.status()));
+    }
     node.spec = *std::move(spec);
     if (node.spec.applied_activation) node.activation = activation.kind;
     // No layer but a ReLU has a producer with an activation.
@@ -162,14 +163,21 @@ class Inference {
         producer.outputs.size(), producer.outputs.size() == 1 ? "" : "s"));
   }
 
-  // A complaint about what a layer is fed names what it takes where its text does not.
-  absl::Status WithImplicitInput(const NetNode& node, const absl::Status& status) const {
-    if (node.config->input_size() > 0 || !absl::StartsWith(status.message(), "expects ")) {
-      return status;
-    }
-    return absl::Status(status.code(),
-                        absl::StrFormat("%s; it names no input, and so takes \"%s\"",
-                                        status.message(), net_.values[node.inputs[0]].name));
+  absl::StatusOr<NetGraph> Graph() const {
+    return BuildGraph(config_, options_.train ? LayerConfig::TRAIN : LayerConfig::TEST);
+  }
+
+  // A complaint about what a layer is fed names what it takes where its text does not: by the text,
+  // which has layers in the order before their fusion.
+  absl::Status WithImplicitInput(const LayerConfig& layer, const absl::Status& status) const {
+    if (layer.input_size() > 0 || !absl::StartsWith(status.message(), "expects ")) return status;
+    const NetGraph graph = *Graph();
+    const Source& source = std::ranges::find(graph.nodes, &layer, &Node::config)->inputs[0];
+    return absl::Status(
+        status.code(),
+        absl::StrFormat("%s; it names no input, and so takes \"%s\"", status.message(),
+                        source.is_net_input ? config_.message->input(source.index).name()
+                                            : graph.nodes[source.index].config->name()));
   }
 
   const LayerSpec* FirstSpec(std::string_view name) const {
