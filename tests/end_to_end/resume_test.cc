@@ -200,6 +200,16 @@ TEST_F(Resume, ChangedDataIsNoticed) {
   EXPECT_THAT(result.out, HasSubstr("warning: resumed with training data "));
 }
 
+TEST_F(Resume, AChangedTrainerIsNoticed) {
+  folder_.Digest("out", {"--steps=10"});
+  const ToolResult result =
+      folder_.Train("out", {"--steps=12", "--resume=latest", "--batch=4", "--set=accumulate=2"});
+  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  EXPECT_THAT(result.out, HasSubstr("warning: the trainer has changed since the checkpoint: "
+                                    "modified: batch: 8 -> 4; modified: steps: 10 -> 12; added: "
+                                    "accumulate: 2\n"));
+}
+
 // A run that is killed after a checkpoint and before the test that follows it.
 TEST_F(Resume, TheTestAfterACheckpointIsMadeUpFor) {
   folder_.Digest("out", {"--checkpoint_every=7", "--steps=14"});

@@ -6,7 +6,9 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "models/schema/parse.h"
 
@@ -155,6 +157,29 @@ TEST(Model, FrozenLayersCostNoBackward) {
       EXPECT_EQ(plan->train->trace.gradients.parameters[p] >= 0, trained);
     }
   }
+}
+
+// So that the rows add up to the total.
+TEST(Plan, CountsASharedParameterAtItsFirstLayer) {
+  const auto net = ParseNetText(R"(
+    input { name: "image" dims: 5 }
+    input { name: "label" type: LABEL }
+    layer { name: "a" dense { outputs: 5 weight { name: "w" } } }
+    layer { name: "b" dense { outputs: 5 weight { name: "w" } } }
+    layer { name: "loss" input: ["b", "label"] softmax_cross_entropy {} })",
+                                "n");
+  ASSERT_TRUE(net.ok()) << net.status();
+  const Primitives primitives(DeviceKind::kCpu, /*threads=*/1);
+  const auto plan = PlanModel(*net, {.shape = {.global = 4}, .primitives = &primitives});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::string text = Describe(*plan->train, plan->parameters);
+  const auto row = [](const char* layer, int parameters) {
+    return absl::StrFormat("\n%-20s dense                  [4, 5]               %12d ", layer,
+                           parameters);
+  };
+  EXPECT_TRUE(absl::StrContains(text, row("a", 30))) << text;
+  EXPECT_TRUE(absl::StrContains(text, row("b", 5))) << text;
+  EXPECT_TRUE(absl::StrContains(text, "\nparameters 35; ")) << text;
 }
 
 }  // namespace

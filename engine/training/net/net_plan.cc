@@ -59,12 +59,15 @@ std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
     for (const CanonicalPart& part : parameter.spec.parts) elements += part.shape.elements();
     return elements;
   };
-  int64_t all_parameters = 0;  // shared ones once
-  for (const Parameter& parameter : parameters.all()) all_parameters += elements_of(parameter);
+  int64_t all_parameters = 0;
   double forward = 0, backward = 0;
   for (const NetNode& node : net.nodes) {
     int64_t elements = 0;
-    for (int p : node.parameters) elements += p < 0 ? 0 : elements_of(parameters.all()[p]);
+    for (int p : node.parameters) {
+      if (p < 0 || parameters.all()[p].layer != node.config->name()) continue;  // another's, too
+      elements += elements_of(parameters.all()[p]);
+    }
+    all_parameters += elements;
     forward += node.spec.forward_flops;
     if (node.backward) backward += node.spec.backward_flops;
     const std::string type =

@@ -34,7 +34,8 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan);
 // Elements from a bucket's first gradient to its last, the padding between them included.
 int64_t BucketElements(const NetPlan& plan, int bucket);
 
-// For people: each layer with output shape, parameters and FLOPs; then memory.
+// For people: each layer with output shape, parameters (shared ones at the first) and FLOPs; then
+// memory.
 std::string Describe(const NetPlan& plan, const ParameterSet& parameters);
 
 }  // namespace gyre
