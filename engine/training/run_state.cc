@@ -47,9 +47,10 @@ absl::Status RunState::SetWeights(Model& model, Stream& stream) {
   }
   std::vector<std::string> skipped;
   const bool latest = options_.resume == "latest";
+  CheckpointStore store(absl::StrCat(options_.out, "/checkpoints"));
+  ASSIGN_OR_RETURN(newest_at_restore_, store.NewestStep());
   const absl::StatusOr<Checkpoint> checkpoint =
-      latest ? CheckpointStore(absl::StrCat(options_.out, "/checkpoints")).LoadLatest(&skipped)
-             : LoadCheckpoint(options_.resume);
+      latest ? store.LoadLatest(&skipped) : LoadCheckpoint(options_.resume);
   for (const std::string& line : skipped) Say(absl::StrCat("warning: skipped ", line));
   if (!checkpoint.ok()) {
     return absl::Status(
@@ -108,6 +109,8 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
 absl::Status RunState::OpenOutput(bool test_again) {
   if (!leader()) return absl::OkStatus();
   checkpoints_.emplace(absl::StrCat(options_.out, "/checkpoints"));
+  RETURN_IF_ERROR(checkpoints_->ProbeWritable());
+  ASSIGN_OR_RETURN(lock_, FolderLock::Take(options_.out));
   ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
   if (newest >= 0 && options_.resume.empty()) {
     return absl::AlreadyExistsError(
@@ -121,8 +124,12 @@ absl::Status RunState::OpenOutput(bool test_again) {
         "--resume=latest would take; choose another --out, or delete what is newer",
         options_.out, newest, step_));
   }
-  RETURN_IF_ERROR(checkpoints_->ProbeWritable());
-  ASSIGN_OR_RETURN(lock_, FolderLock::Take(options_.out));
+  if (newest > newest_at_restore_ && options_.resume == "latest") {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("%s: another run has just saved step %d there; start once more to go on "
+                        "from it",
+                        options_.out, newest));
+  }
   if (!continues_) {
     ASSIGN_OR_RETURN(const std::string kept, KeepEarlierMetrics(options_.out));
     if (!kept.empty()) Say(absl::StrCat("the metrics of an earlier run are now in ", kept));

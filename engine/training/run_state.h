@@ -72,7 +72,8 @@ class RunState {
   const int64_t total_steps_;
   ProcessGroup& communication_;
   int64_t step_ = 0, position_ = 0, saved_step_ = -1;
-  bool continues_ = false;  // the run that options_.out holds
+  int64_t newest_at_restore_ = -1;  // checkpoint in options_.out
+  bool continues_ = false;          // the run that options_.out holds
   // Of the leader:
   std::optional<CheckpointStore> checkpoints_;
   FolderLock lock_;  // of options_.out

@@ -8,11 +8,14 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <random>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/data/folder_lock.h"
 #include "tests/end_to_end/training_folder.h"
 
 namespace gyre {
@@ -87,6 +90,33 @@ TEST_F(Resume, KilledAnywhere) {
       EXPECT_EQ(folder_.Digest(out, arguments), straight);
       ExpectStraight(out, name);
     }
+  }
+}
+
+// What a run saves in its last moments is seen by the one that waits for it.
+TEST_F(Resume, WaitsForARunThatEndsAndSeesItsCheckpoint) {
+  folder_.Digest("ended", {"--steps=10"});
+  folder_.Digest("older", {"--steps=5"});
+  for (const bool resumes : {false, true}) {
+    const std::string out = resumes ? "resumed" : "new";
+    fs::create_directories(folder_ / out);
+    if (resumes) fs::copy(folder_ / "older", folder_ / out, fs::copy_options::recursive);
+    std::optional lock = *FolderLock::Take(folder_ / out);
+    Tool tool("train",
+              folder_.TrainArguments(out, {resumes ? "--resume=latest" : "--checkpoint_every=9"}));
+    // By then it has looked for what to resume from, and is about to wait.
+    while (resumes ? !absl::StrContains(tool.Out(), "resumed at step 5")
+                   : !fs::exists(folder_ / (out + "/checkpoints"))) {
+      ASSERT_TRUE(tool.Running()) << tool.Wait().ToString();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const std::string last = "/checkpoints/" + StepName(10);
+    fs::copy(folder_ / ("ended" + last), folder_ / (out + last));
+    lock.reset();
+    const ToolResult result = tool.Wait();
+    EXPECT_EQ(result.exit_code, 1) << result.ToString();
+    EXPECT_THAT(result.err, HasSubstr(resumes ? "another run has just saved step 10 there"
+                                              : "already holds checkpoints"));
   }
 }
 
