@@ -28,8 +28,9 @@ int64_t LargestDivisor(int64_t of, int64_t most) {
 }
 
 absl::Status CheckTypes(const InferInput& input, const Plan& plan) {
-  const ExpectedInput packed{"packed", input.compute}, query{"query", input.compute},
-      key{"key", input.compute}, value{"value", input.compute}, lengths{"lengths", DType::kI32};
+  const ExpectedInput packed{"query, key and value packed", input.compute},
+      query{"query", input.compute}, key{"key", input.compute}, value{"value", input.compute},
+      lengths{"lengths", DType::kI32};
   if (plan.is_packed) {
     return plan.has_lengths ? CheckInputs(input, {packed, lengths}) : CheckInputs(input, {packed});
   }
@@ -48,6 +49,11 @@ absl::Status FindShapes(const InferInput& input, const Plan& plan, Shape (&shape
                         first.ToString(), plan.axis));
   }
   if (plan.is_packed) {
+    if (first[2] % 3 != 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "expects query, key and value packed, of 3 C columns, or three inputs, got %s",
+          first.ToString()));
+    }
     if (first[2] % (3 * plan.heads) != 0) {
       return absl::InvalidArgumentError(
           absl::StrFormat("heads: expected 3 x heads to divide the %d columns of query, key and "
@@ -239,8 +245,9 @@ absl::StatusOr<AttentionPlan> PlanAttention(const AttentionConfig& config,
                                             const InferInput& input) {
   AttentionPlan plan;
   plan.compute = input.compute;
-  plan.is_packed = input.inputs.size() <= 2;
-  plan.has_lengths = input.inputs.size() % 2 == 0;
+  const size_t inputs = input.inputs.size();
+  plan.is_packed = inputs == 1 || (inputs == 2 && input.dtypes[1] == DType::kI32);
+  plan.has_lengths = inputs == 4 || (inputs == 2 && plan.is_packed);
   plan.causal = config.causal();
   plan.heads = config.heads();
   plan.axis = BatchAxis(input, 0);

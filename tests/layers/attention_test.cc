@@ -306,7 +306,7 @@ TEST(Attention, Errors) {
             "heads: expected 1 to 2147483647, got 0");
   EXPECT_EQ(Refusal({"attention { heads: 3 }", {x, x, x}}),
             "heads: expected a divisor of the 4 columns of query, got 3");
-  EXPECT_EQ(Refusal({plain, {x, x}}), "expects lengths of type I32, got F64");
+  EXPECT_EQ(Refusal({plain, {x, x}}), "expects 3 inputs (query, key, value), got 2");
   EXPECT_EQ(Refusal({plain, {x, x, x, x, x}}), "expects 3 inputs (query, key, value), got 5");
   EXPECT_EQ(Refusal({plain, {x, x, x, x}}), "expects lengths of type I32, got F64");
   EXPECT_EQ(Refusal({plain, {x, x, x, Lengths({3})}}),
@@ -315,12 +315,14 @@ TEST(Attention, Errors) {
   const TestInput flat = Distinct({2, 12}, 1);
   EXPECT_EQ(Refusal({plain, {flat, x, x}}),
             "expects a query [N, T, C] or [T, N, C], got [2, 12] with samples along axis 0");
-  EXPECT_EQ(Refusal({plain, {Labels({1, 2})}}), "expects packed of type F64, got I32");
+  EXPECT_EQ(Refusal({plain, {Labels({1, 2})}}),
+            "expects query, key and value packed of type F64, got I32");
   EXPECT_EQ(Refusal({plain, {flat}}),
             "expects query, key and value packed, [N, T, 3 C] or [T, N, 3 C], got [2, 12] with "
             "samples along axis 0");
   const std::string packed = " columns of query, key and value packed, got ";
-  EXPECT_EQ(Refusal({plain, {x}}), "heads: expected 3 x heads to divide the 4" + packed + "1");
+  EXPECT_EQ(Refusal({plain, {x}}),
+            "expects query, key and value packed, of 3 C columns, or three inputs, got [2, 3, 4]");
   EXPECT_EQ(Refusal({"attention { heads: 4 }", {Distinct({2, 3, 6}, 1)}}),
             "heads: expected 3 x heads to divide the 6" + packed + "4");
   EXPECT_EQ(Refusal({plain, {Distinct({2, 3, 6}, 1), Labels({1, 2, 3})}}),

@@ -31,7 +31,7 @@ layers/attention_rows.h|attention|seen.scale * seen.scores[at] * (dp[at] - v)|se
 layers/attention_rows.h|attention|row / rows * queries + first_row|row / rows * rows
 layers/attention_rows.h|attention|1 / sum + (seen.largest[whole] - seen.largest[whole])|1 / sum
 layers/attention_rows.h|attention|causal * (t + 1)|causal * (t + 2)
-layers/attention_rows.h|attention|(queries != keys) | (t < length)|1
+layers/attention_rows.h|attention|length < seen ? length : seen|seen
 layers/attention_rows.h|attention_rows|a < b || b != b ? b : a|a < b ? b : a
 layers/attention_plan.cc|attention|spec.accumulate = !first|spec.accumulate = false
 layers/attention_plan.cc|attention|(block + plan.width_blocks) * rows|block * rows + 1

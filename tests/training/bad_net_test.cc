@@ -130,10 +130,10 @@ TEST(BadNet, WhatLayersTake) {
       {"layer { name: 'a' input: ['x', 'x', 'x'] attention { heads: 3 } }",
        "n:2:1: layer \"a\": heads: expected a divisor of the 4 columns of query, got 3"},
       {"layer { name: 'a' input: 'x' attention {} }",
-       "n:2:1: layer \"a\": heads: expected 3 x heads to divide the 4 columns of query, key and "
-       "value packed, got 1"},
+       "n:2:1: layer \"a\": expects query, key and value packed, of 3 C columns, or three inputs, "
+       "got [4, 6, 4]"},
       {"layer { name: 'a' input: 'tokens' attention {} }",
-       "n:2:1: layer \"a\": expects packed of type F32, got I32"},
+       "n:2:1: layer \"a\": expects query, key and value packed of type F32, got I32"},
       {"layer { name: 'a' input: ['x', 'x', 'x', 'tokens'] attention {} }",
        "n:2:1: layer \"a\": expects lengths [4], one for each sample, got [4, 6]"},
       {"layer { name: 'k' input: 'x' slice { axis: 1 end: 5 } }\n"
