@@ -6,6 +6,7 @@ of its weights into as large a difference in PyTorch itself (a batch_norm of wha
 is counted apart: of it no more can be said.
 """
 
+import math
 import sys
 import tempfile
 
@@ -30,12 +31,12 @@ def check(train, seed, folder):
     got = gyre.result("out")
     got["gradients"] = gyre.gradients(device, **how)
     lines, worst = compare(got, want, F64)
-    if lines:
-        _, moved = compare(judge(case, nudge=2**-52), want, F64)
-        if worst < 4 * moved:
-            return None, moved
     gyre.run("F32", ["--steps=1"], precision="F32")
     in_f32, _ = compare({"steps": gyre.result("F32")["steps"]}, {"steps": want["steps"][:1]}, F32)
+    if lines and not in_f32:
+        _, moved = compare(judge(case, nudge=2**-52), want, F64)
+        if math.isfinite(moved) and worst < 4 * moved:
+            return None, moved
     return [f"{device} {how}: {line}" for line in lines] + [f"F32: {line}" for line in in_f32], worst
 
 
@@ -59,7 +60,7 @@ def main():
             print(f"seed {seed}: {fault}", flush=True)
     print(f"{last - first + 1} seeds, {bad} with faults, {unstable} that roundings move; "
           f"of the others the largest difference is {worst:.2g}")
-    sys.exit(bad > 0)
+    sys.exit(bad > 0 or unstable > (last - first + 1) / 50 + 1)
 
 
 if __name__ == "__main__":
