@@ -24,8 +24,8 @@
 #include "engine/runtime/check.h"
 #include "tools/command_line.h"
 
-ABSL_FLAG(std::string, algorithms, "ring,direct,halving_doubling,recursive_doubling,shared",
-          "With commas.");
+ABSL_FLAG(std::string, algorithms, "",
+          "With commas. Default: those that \"auto\" chooses between on such a cluster.");
 ABSL_FLAG(std::string, bytes, "16,4096,65536,1048576,4194304,16777216,67108864", "With commas.");
 ABSL_FLAG(std::string, types, "F32", "With commas: F64, F32, F16, BF16.");
 ABSL_FLAG(int, rounds, 15, "Of which each row is the median.");
@@ -63,16 +63,23 @@ struct Way {
 
 class Bench {
  public:
-  static absl::StatusOr<std::unique_ptr<Bench>> Create(const std::vector<std::string>& algorithms,
-                                                       size_t most_bytes) {
-    std::unique_ptr<Bench> bench(new Bench);
-    ASSIGN_OR_RETURN(bench->communicator_, NewMpiCommunicator(kTimeoutMs));
-    Communicator& communicator = *bench->communicator_;
-    ASSIGN_OR_RETURN(bench->arenas_.emplace_back(),
-                     SharedMemory::Create(communicator, std::max<size_t>(most_bytes, 4096)));
-    bench->ways_.emplace_back().name = "MPI_Allreduce";
-    for (const std::string& name : algorithms) RETURN_IF_ERROR(bench->Add(name));
-    return bench;
+  // algorithms: none for those that "auto" chooses between here.
+  absl::Status Open(std::vector<std::string> algorithms, size_t most_bytes) {
+    ASSIGN_OR_RETURN(communicator_, NewMpiCommunicator(kTimeoutMs));
+    ASSIGN_OR_RETURN(arenas_.emplace_back(),
+                     SharedMemory::Create(*communicator_, std::max<size_t>(most_bytes, 4096)));
+    ways_.emplace_back().name = "MPI_Allreduce";
+    if (algorithms.empty()) {
+      // All but what refuses such a cluster, or is another with detours.
+      const bool one_host = ShapeOf(*communicator_).hosts == 1;
+      for (const std::string_view name : AllreduceNames()) {
+        if (IsSelectable(name) && name != (one_host ? "hierarchical" : "shared")) {
+          algorithms.emplace_back(name);
+        }
+      }
+    }
+    for (const std::string& name : algorithms) RETURN_IF_ERROR(Add(name));
+    return absl::OkStatus();
   }
 
   absl::Status Add(const std::string& algorithm) {
@@ -120,8 +127,6 @@ class Bench {
   }
 
  private:
-  Bench() = default;
-
   static double Quantile(std::vector<double>& values, double q) {
     std::ranges::sort(values);
     return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
@@ -203,35 +208,32 @@ class Bench {
 };
 
 // What is fastest at 64 B, 256 B, ..., 64 MB; between two of them the bound is their mean.
-absl::Status Calibrate(const std::string& path) {
+absl::Status Calibrate(const std::string& path, Bench& bench) {
   constexpr size_t kFirst = 64, kLast = 64 << 20;
-  ASSIGN_OR_RETURN(const auto bench, Bench::Create({}, kLast));
-  const ClusterShape shape = ShapeOf(bench->communicator());
-  // All but what refuses such a cluster, or is another with detours.
-  for (const std::string_view name : AllreduceNames()) {
-    if (IsSelectable(name) && name != (shape.hosts == 1 ? "hierarchical" : "shared")) {
-      RETURN_IF_ERROR(bench->Add(std::string(name)));
-    }
-  }
+  RETURN_IF_ERROR(bench.Open({}, kLast));
   std::vector<Selector::Choice> choices;
   for (size_t bytes = kFirst; bytes <= kLast; bytes *= 4) {
-    RETURN_IF_ERROR(bench->Measure(DType::kF32, bytes, absl::GetFlag(FLAGS_rounds),
-                                   absl::GetFlag(FLAGS_label)));
-    const std::string& fastest = bench->Fastest();
+    RETURN_IF_ERROR(
+        bench.Measure(DType::kF32, bytes, absl::GetFlag(FLAGS_rounds), absl::GetFlag(FLAGS_label)));
+    const std::string& fastest = bench.Fastest();
     if (!choices.empty() && choices.back().algorithm == fastest) continue;
     choices.push_back({choices.empty() ? 0 : bytes / 2, fastest});
   }
-  if (bench->communicator().rank() != 0) return absl::OkStatus();
+  if (bench.communicator().rank() != 0) return absl::OkStatus();
   std::ifstream file(path);
   const std::string before(std::istreambuf_iterator<char>(file), {});
-  ASSIGN_OR_RETURN(const std::string text,
-                   WriteCalibration(before, shape, Selector(std::move(choices))));
+  ASSIGN_OR_RETURN(const std::string text, WriteCalibration(before, ShapeOf(bench.communicator()),
+                                                            Selector(std::move(choices))));
   return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(text); });
 }
 
-absl::Status Run() {
+absl::Status Run(Bench& bench) {
+  if (absl::GetFlag(FLAGS_rounds) < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rounds: expected 1 or more, got ", absl::GetFlag(FLAGS_rounds)));
+  }
   if (const std::string path = absl::GetFlag(FLAGS_calibrate); !path.empty()) {
-    return Calibrate(path);
+    return Calibrate(path, bench);
   }
   std::vector<size_t> sizes;
   for (absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_bytes), ',')) {
@@ -245,13 +247,13 @@ absl::Status Run() {
       if (std::string(name) == DTypeName(dtype)) dtypes.push_back(dtype);
     }
   }
-  ASSIGN_OR_RETURN(const auto bench,
-                   Bench::Create(absl::StrSplit(absl::GetFlag(FLAGS_algorithms), ','),
-                                 *std::ranges::max_element(sizes)));
+  RETURN_IF_ERROR(
+      bench.Open(absl::StrSplit(absl::GetFlag(FLAGS_algorithms), ',', absl::SkipEmpty()),
+                 *std::ranges::max_element(sizes)));
   for (const DType dtype : dtypes) {
     for (const size_t bytes : sizes) {
       RETURN_IF_ERROR(
-          bench->Measure(dtype, bytes, absl::GetFlag(FLAGS_rounds), absl::GetFlag(FLAGS_label)));
+          bench.Measure(dtype, bytes, absl::GetFlag(FLAGS_rounds), absl::GetFlag(FLAGS_label)));
     }
   }
   return absl::OkStatus();
@@ -259,7 +261,8 @@ absl::Status Run() {
 
 int Main(int argc, char** argv) {
   ParseFlags(argc, argv, kUsage);
-  if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
+  Bench bench;  // which ends the job where something has failed: after the reason is told
+  if (const absl::Status status = Run(bench); !status.ok()) Fail(nullptr, status);
   return 0;
 }
 

@@ -46,15 +46,17 @@ constexpr int64_t kSilentRankTimeoutMs = 300'000;
 int DefaultThreads(int ranks_in_process) {
   const bool bound = std::getenv("OMPI_MCA_orte_bound_at_launch") != nullptr;
   const char* local_ranks = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  const int cores = Cores();
-  int64_t sharers = 1;
-  if (local_ranks == nullptr || !absl::SimpleAtoi(local_ranks, &sharers)) sharers = 1;
-  cpu_set_t launcher;
-  if (bound && sched_getaffinity(getppid(), sizeof(launcher), &launcher) == 0) {
-    sharers = CeilDiv<int64_t>(sharers * cores, std::max(cores, CPU_COUNT(&launcher)));
+  int64_t ranks = 1;
+  if (local_ranks == nullptr || !absl::SimpleAtoi(local_ranks, &ranks) || ranks < 1) ranks = 1;
+  int64_t share = Cores() / ranks;
+  cpu_set_t own, launcher;
+  if (bound && sched_getaffinity(0, sizeof(own), &own) == 0 &&
+      sched_getaffinity(getppid(), sizeof(launcher), &launcher) == 0) {
+    const int64_t cores = CPU_COUNT(&own), all = std::max(CPU_COUNT(&launcher), CPU_COUNT(&own));
+    // Fewer by a control group's quota: that is all ranks' together.
+    if (Cores() == cores) share = cores / CeilDiv(ranks * cores, all);
   }
-  return static_cast<int>(
-      std::max<int64_t>(1, cores / std::max<int64_t>(1, sharers) / ranks_in_process));
+  return static_cast<int>(std::max<int64_t>(1, share / ranks_in_process));
 }
 
 absl::StatusOr<int> Threads(const DeviceFlags& flags) {
