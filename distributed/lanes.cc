@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
 
@@ -90,7 +91,13 @@ double Lanes::BytesSent(size_t bytes) const {
 }
 
 std::string Lanes::Describe() const {
-  if (algorithm_ == "auto") return "auto: " + selector_.Describe();
+  // On one host nothing depends on where a rank is.
+  const std::string hosts =
+      ShapeOf(communicator_).hosts == 1
+          ? ""
+          : absl::StrCat(", ranks on hosts ", absl::StrJoin(communicator_.hosts(), " "));
+  if (algorithm_ == "auto") return absl::StrCat("auto: ", selector_.Describe(), hosts);
+  if (algorithm_ == "hierarchical") return algorithm_ + hosts;
   if (wire_ == DType::kF32) return algorithm_;
   return absl::StrCat(algorithm_, ", as ", std::string(DTypeName(wire_)));
 }

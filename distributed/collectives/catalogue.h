@@ -50,7 +50,7 @@ absl::Status CheckWire(std::string_view algorithm, DType wire);
 // Precondition: `algorithm` is one of the names.
 size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks);
 
-// True if it sums a tensor that lies in a SharedArena there.
+// True if it sums a tensor that lies in SharedMemory there.
 // Precondition: `algorithm` is one of the names.
 bool SumsInArenas(std::string_view algorithm);
 

@@ -1,8 +1,9 @@
 // collective.h: operations over tensors of equal length on all ranks, in place, as state machines.
 //
-// The order of additions is a function of (algorithm, element, ranks), never of timing; all ranks
-// end with the same bits.  One operation at a time in an object, several objects on one thread, the
-// communication thread.  Staging is kept between operations.
+// The order of additions is a function of (algorithm, element, ranks), hierarchical's also of which
+// ranks share a host, never of timing; all ranks end with the same bits.  One operation at a time
+// in an object, several objects on one thread, the communication thread.  Staging is kept between
+// operations.
 #pragma once
 
 #include <memory>

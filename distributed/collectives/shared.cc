@@ -1,6 +1,6 @@
 // shared.cc: the ranks of a host add where their tensors lie, in memory that all of them see.
 //
-// In place (the tensor lies in a SharedArena): each rank says that its values are there, waits for
+// In place (the tensor lies in SharedMemory): each rank says that its values are there, waits for
 // the others, adds its part of all tensors, writes it into all of them, says so, and waits again:
 // two waits, and S bytes read and written by a rank, whatever n.
 // Staged (anywhere else): the same in pieces of kStageBytes, copied into shared memory and back.
