@@ -226,6 +226,13 @@ TEST(BadNet, SharedParameters) {
   for (const auto& c : cases) {
     EXPECT_EQ(ErrorOf(absl::StrCat(first, "layer { name: 'b' ", c.second, " }")), c.error);
   }
+  // Nets of both phases and of every batch have one.
+  EXPECT_EQ(
+      ErrorOf(
+          "layer { name: 'a' phase: TRAIN input: 'x' dense { outputs: 4 weight { name: 'w' } } }\n"
+          "layer { name: 'b' phase: TEST input: 'x' dense { outputs: 5 weight { name: 'w' } } }\n"
+          "layer { name: 'c' phase: TRAIN input: ['a', 'x'] mean_squared_error {} }"),
+      "");
 }
 
 }  // namespace
