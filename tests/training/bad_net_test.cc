@@ -232,7 +232,8 @@ TEST(BadNet, SharedParameters) {
           "layer { name: 'a' phase: TRAIN input: 'x' dense { outputs: 4 weight { name: 'w' } } }\n"
           "layer { name: 'b' phase: TEST input: 'x' dense { outputs: 5 weight { name: 'w' } } }\n"
           "layer { name: 'c' phase: TRAIN input: ['a', 'x'] mean_squared_error {} }"),
-      "");
+      "n:3:1: layer \"b\": weight is [4, 4] F32 in the training net, but would be [5, 4] F32 here; "
+      "nets of other batch sizes share it, so it cannot depend on the batch");
 }
 
 }  // namespace
