@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "distributed/collectives/algorithms.h"
 #include "distributed/transport/backoff.h"
+#include "distributed/transport/mpi_error.h"
 
 namespace gyre {
 namespace {
@@ -23,11 +24,6 @@ constexpr int64_t kMostElements = 1 << 28;
 // How often a waiting rank, which hears of nothing but the sum, looks at the clock and hears
 // others.
 constexpr int kPassesBetweenLooks = 64;
-
-absl::Status CheckMpi(int code, const char* call) {
-  if (code == MPI_SUCCESS) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(call, " failed (code ", code, ")"));
-}
 
 template <DType dtype>
 void AddHalves(void* addend, void* sum, int* count, MPI_Datatype*) {

@@ -25,6 +25,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "distributed/transport/communicator.h"
+#include "distributed/transport/mpi_error.h"
 #include "distributed/transport/shared_memory_folder.h"
 #include "engine/runtime/check.h"
 
@@ -50,15 +51,6 @@ constexpr int kHostIdBytes = 384;
 // --mca options to the ranks in such variables.
 constexpr char kSharedMemory[] = "/dev/shm";
 constexpr char kSharedMemoryVariable[] = "OMPI_MCA_btl_vader_backing_directory";
-
-absl::Status CheckMpi(int code, const char* call) {
-  if (code == MPI_SUCCESS) return absl::OkStatus();
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
-  return absl::InternalError(absl::StrCat(
-      call, ": ", std::string(text, static_cast<size_t>(length)), " (code ", code, ")"));
-}
 
 // Of one below MPI_THREAD_MULTIPLE.
 const char* LevelName(int level) {
