@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,14 @@
 
 namespace gyre {
 namespace {
+
+// One rank at a time where ranks are threads: under a sanitizer, whose own allocator the program
+// uses, this is the first call of glibc's, and two of them would both set it up.
+void GiveBackFreeMemory() {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  malloc_trim(0);
+}
 
 // A batch of this size is planned whatever the capacity, for the plan's error says what would do.
 constexpr size_t kPlannedBytes = size_t{64} << 20;
@@ -205,7 +214,7 @@ absl::Status Model::Initialize(Stream& stream) {
   }
   RETURN_IF_ERROR(ClearSlots(stream));
   RETURN_IF_ERROR(stream.Synchronize());
-  malloc_trim(0);  // or what packing took of memory stays with the process
+  GiveBackFreeMemory();  // or what packing took of it stays with the process
   return absl::OkStatus();
 }
 
