@@ -67,10 +67,21 @@ absl::StatusOr<bool> Lanes::Begin(Work& work, const Works& active) {
     ASSIGN_OR_RETURN(const bool ready, work.ready->Done());
     if (!ready) return false;
   }
+  if (Timeline::on()) work.begun = Timeline::Now();
   work.by = on_device ? device_.get() : lanes_[work.lane].get();
   RETURN_IF_ERROR(
       work.by->Start(Claim::Of(work.ticket, work.what), work.operation, work.inout, work.root));
   return true;
+}
+
+void Lanes::Leave(const Work& work) {
+  ++left_[work.lane];
+  if (work.begun == 0) return;
+  TimelineRow& row = rows_[work.lane];
+  if (row.rank < 0) {
+    row = Timeline::NewRow(communicator_.rank(), absl::StrCat("communication ", work.lane));
+  }
+  Timeline::Add(row, TimelineKind::kCommunication, work.what, work.begun, Timeline::Now());
 }
 
 void Lanes::Abandon() {

@@ -10,6 +10,7 @@
 
 #include "distributed/collectives/catalogue.h"
 #include "distributed/work_queue.h"
+#include "engine/runtime/timeline.h"
 
 namespace gyre {
 
@@ -29,7 +30,7 @@ class Lanes {
   // Begins or advances one of `active`.  kDone: it is to be told to Leave.  Errors: of its event,
   // its call or its algorithm.
   absl::StatusOr<Advance> Drive(Work& work, const Works& active);
-  void Leave(const Work& work) { ++left_[work.lane]; }
+  void Leave(const Work& work);
   // Blocks until no device works on the memory of an operation; nothing else may follow.
   void Abandon();
 
@@ -56,7 +57,8 @@ class Lanes {
   std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // of host memory
   std::unique_ptr<Collective> device_;                     // null: there is none
   std::array<int64_t, kLanes> left_ = {};                  // how many have left each
-  bool sums_device_memory_ = false;                        // written before UseDevice returns
+  std::array<TimelineRow, kLanes> rows_;
+  bool sums_device_memory_ = false;  // written before UseDevice returns
 };
 
 }  // namespace gyre

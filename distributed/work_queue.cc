@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "engine/runtime/check.h"
+#include "engine/runtime/timeline.h"
 
 namespace gyre {
 
@@ -17,6 +18,7 @@ absl::StatusOr<bool> WorkQueue::Done(int64_t ticket) {
 }
 
 absl::StatusOr<double> WorkQueue::Wait(int64_t ticket) {
+  const double begin = Timeline::on() ? Timeline::Now() : 0;
   std::unique_lock lock(mutex_);
   GYRE_CHECK(ticket >= 0 && ticket < submitted_);
   auto found = results_.end();
@@ -25,6 +27,9 @@ absl::StatusOr<double> WorkQueue::Wait(int64_t ticket) {
     return !status_.ok() || found != results_.end();
   });
   RETURN_IF_ERROR(status_);
+  if (begin > 0) {
+    Timeline::Add(Timeline::row(), TimelineKind::kWaiting, found->what, begin, Timeline::Now());
+  }
   spare_.splice(spare_.begin(), results_, found);
   return found->result;
 }

@@ -39,6 +39,7 @@ struct Work {
   int64_t lane = 0, turn = 0;  // in that lane
   double result = 0;
   Collective* by = nullptr;  // under way
+  double begun = 0;          // as Timeline::Now, where it is on
 };
 
 using Works = std::list<Work>;

@@ -6,11 +6,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/runtime/timeline.h"
 #include "engine/training/trainer.h"
 #include "tools/command_line.h"
 #include "tools/process.h"
@@ -42,6 +44,10 @@ ABSL_FLAG(std::string, batch, "", "Samples a step, over all ranks.");
 ABSL_FLAG(std::string, seed, "", "All random numbers follow from it.");
 ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's.");
 ABSL_FLAG(int, threads, 0, "Threads of each rank; 0: cores / ranks on this host.");
+ABSL_FLAG(std::string, timeline, "",
+          "A file, such as timeline.json, for what each rank computed, sent and waited for, and "
+          "when: a Chrome trace, for ui.perfetto.dev.  Under mpirun one a rank: "
+          "timeline.rank0.json.");
 ABSL_FLAG(bool, plan, false,
           "Print layers, shapes, FLOPs, memory and communication; train nothing.");
 ABSL_FLAG(std::string, set, "",
@@ -136,8 +142,20 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
                          .save = &save_requested};
 }
 
+absl::Status OpenTimeline() {
+  std::filesystem::path path = absl::GetFlag(FLAGS_timeline);
+  if (path.empty()) return absl::OkStatus();
+  const RankAndSize self = AnnouncedRank();
+  if (self.size > 1) {
+    const std::string extension = path.extension();
+    path.replace_extension(absl::StrCat("rank", self.rank, extension));
+  }
+  return Timeline::Open(path);
+}
+
 absl::Status Train(const Files& files, TrainingOptions options, bool plan,
                    ProcessGroup& communication, const DeviceChoice& choice) {
+  Timeline::SetRow(Timeline::NewRow(communication.rank(), "training"));
   options.choices["threads"] = absl::StrCat(choice.threads);
   options.choices["ranks"] = absl::StrCat(communication.size());
   ASSIGN_OR_RETURN(RunData data, OpenData(files.trainer, files.net, /*train=*/true));
@@ -181,6 +199,9 @@ int Main(int argc, char** argv) {
                          files.ok() ? files->wire : DType::kF32);
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
+  if (const absl::Status status = OpenTimeline(); !status.ok()) {
+    Fail(ranks->front().get(), status);
+  }
   const std::string autotune = absl::GetFlag(FLAGS_autotune);
   if (autotune != "on" && autotune != "off") {
     Fail(ranks->front().get(),
@@ -199,6 +220,7 @@ int Main(int argc, char** argv) {
                [&](ProcessGroup& communication, const DeviceChoice& choice) {
                  return Train(*files, *options, plan, communication, choice);
                });
+  if (const absl::Status end = Timeline::Close(); !end.ok()) Fail(nullptr, end);
   return FinishOutput(status.ok() ? 0 : kExitStopped);
 }
 

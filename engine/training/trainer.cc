@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
 #include "engine/runtime/math.h"
+#include "engine/runtime/timeline.h"
 #include "engine/training/learning_rate_schedule.h"
 #include "engine/training/lint.h"
 
@@ -210,7 +211,10 @@ absl::Status Trainer::RunStep() {
 
 absl::Status Trainer::StartIteration(bool update) {
   const int64_t step = state_->step();
-  const absl::StatusOr<Batch> batch = loader_->Next();
+  const absl::StatusOr<Batch> batch = [&] {
+    const TimelineSpan span(TimelineKind::kInput, "the next batch");
+    return loader_->Next();
+  }();
   if (!batch.ok()) {
     return Annotate(batch.status(), absl::StrCat("step ", step + 1, ": training data"));
   }

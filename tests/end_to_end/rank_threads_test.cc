@@ -7,16 +7,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "engine/data/atomic_file.h"
 #include "engine/data/sample_order.h"
 #include "tests/end_to_end/training_folder.h"
 
 namespace gyre {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 
 // No rank count but 1 divides the batches.
 const SyntheticData kData{.samples = 50};
@@ -58,6 +63,48 @@ TEST_F(RankThreads, OneOutput) {
   EXPECT_THAT(result.out, HasSubstr("3 ranks, 1 threads each"));
   EXPECT_EQ(result.out.find("training "), result.out.rfind("training "));
   EXPECT_EQ(result.out.find("weights sha256"), result.out.rfind("weights sha256"));
+}
+
+// Names every layer's two passes, the update and what the ranks sum, wait for and read: as many in
+// the steps that are replayed, with the same bits as without.
+TEST_F(RankThreads, Timeline) {
+  for (const std::string device : {"cpu", "sim"}) {
+    SCOPED_TRACE(device);
+    const std::string path = folder_ / "timeline.json";
+    EXPECT_EQ(
+        folder_.Digest("t" + device, {"--device=" + device, RanksFlag(2), "--timeline=" + path}),
+        folder_.Digest("u" + device, {"--device=" + device, RanksFlag(2)}));
+    std::map<std::pair<int, std::string>, std::set<std::string>> names;
+    std::map<std::string, int> times;
+    for (const nlohmann::json& event : nlohmann::json::parse(*ReadFile(path))) {
+      if (event.value("ph", "") != "X") continue;
+      names[{event["pid"], event["cat"]}].insert(event["name"]);
+      ++times[event["name"]];
+    }
+    for (const int rank : {0, 1}) {
+      const auto of = [&, rank = rank](const char* kind) { return names[{rank, kind}]; };
+      EXPECT_THAT(of("compute"), IsSupersetOf({"conv1 forward", "conv1 backward", "fc1 forward",
+                                               "fc1 backward", "update"}));
+      EXPECT_THAT(of("communication"), Contains(HasSubstr("gradient bucket")));
+      EXPECT_THAT(of("waiting"), Contains(HasSubstr("step metrics")));
+      EXPECT_THAT(of("input"), Contains("the next batch"));
+    }
+    EXPECT_GE(times["conv1 backward"], 2 * 15);
+  }
+}
+
+TEST_F(RankThreads, TimelinesOfProcessesAreFilesOfTheirOwn) {
+  folder_.Digest("out", {"--timeline=" + (folder_ / "t.json")}, {.ranks = 2});
+  for (const int rank : {0, 1}) {
+    const auto text = ReadFile(folder_ / absl::StrCat("t.rank", rank, ".json"));
+    ASSERT_TRUE(text.ok()) << text.status();
+    for (const nlohmann::json& event : nlohmann::json::parse(*text)) {
+      EXPECT_EQ(event.value("pid", rank), rank);
+    }
+  }
+  const ToolResult result = folder_.Train("out", {"--timeline=none/t.json"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("--timeline: none/t.json: No such file"));
 }
 
 // One thread of two ranks is stuck in a sum when the other fails.

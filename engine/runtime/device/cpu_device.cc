@@ -12,6 +12,7 @@
 #include "engine/runtime/device/host_event.h"
 #include "engine/runtime/device/host_memory.h"
 #include "engine/runtime/machine.h"
+#include "engine/runtime/timeline.h"
 
 namespace gyre {
 namespace {
@@ -25,7 +26,7 @@ class CpuStream : public Stream {
       if (bytes > 0) std::memcpy(to, from, bytes);
       return absl::OkStatus();
     };
-    if (capture_.active()) return Call(copy);
+    if (capture_.active() || Timeline::on()) return Call(copy);
     return status_.ok() ? copy() : status_;  // without a std::function, which would allocate
   }
 
@@ -43,6 +44,7 @@ class CpuStream : public Stream {
   }
 
   absl::Status Call(std::function<absl::Status()> work) override {
+    work = Timeline::Labelled(std::move(work));
     if (capture_.active()) {
       capture_.Add(std::move(work));
     } else if (status_.ok()) {

@@ -19,6 +19,7 @@
 #include "engine/runtime/device/host_event.h"
 #include "engine/runtime/device/host_memory.h"
 #include "engine/runtime/random.h"
+#include "engine/runtime/timeline.h"
 
 namespace gyre {
 namespace {
@@ -33,7 +34,11 @@ class SimStream : public Stream {
  public:
   // The memory must outlive the stream.  delay_key: 0 for no delays.
   SimStream(const SimOptions& options, const HostMemory& memory, uint64_t delay_key)
-      : options_(options), memory_(memory), delay_key_(delay_key), worker_([this] { Work(); }) {}
+      : options_(options),
+        memory_(memory),
+        delay_key_(delay_key),
+        row_(Timeline::NewRow(Timeline::row().rank, "stream")),
+        worker_([this] { Work(); }) {}
 
   ~SimStream() override {
     {
@@ -73,6 +78,7 @@ class SimStream : public Stream {
   }
 
   absl::Status Call(std::function<absl::Status()> work) override {
+    work = Timeline::Labelled(std::move(work));
     if (!capture_.active()) return Enqueue(std::move(work));
     capture_.Add(std::move(work));
     return FirstError();
@@ -113,6 +119,7 @@ class SimStream : public Stream {
   // The worker.  A task leaves the queue once it is done, so an empty queue means an idle stream.
   void Work() {
     omp_set_num_threads(options_.threads);
+    Timeline::SetRow(row_);
     absl::Status status;
     for (uint64_t count = 0;; ++count) {
       Task task;
@@ -144,8 +151,9 @@ class SimStream : public Stream {
   const SimOptions options_;
   const HostMemory& memory_;
   const uint64_t delay_key_;
-  HostCapture capture_;  // the owning thread's
-  std::mutex mutex_;     // of all below but the thread
+  const TimelineRow row_;  // of the rank whose thread made it
+  HostCapture capture_;    // the owning thread's
+  std::mutex mutex_;       // of all below but the thread
   std::condition_variable changed_;
   std::deque<Task> queue_;
   bool stopping_ = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/timeline.h"
 #include "engine/training/net/net_kernels.h"
 
 namespace gyre {
@@ -49,6 +50,9 @@ absl::Status Net::RunLayer(Stream& stream, int n, Pass pass, const SumStatistic&
   const std::vector<Tensor>& states = backward                 ? nodes_[n].backward
                                       : pass == Pass::kForward ? nodes_[n].forward
                                                                : nodes_[n].recompute;
+  const TimelineLabel label(node.config->name(), backward                 ? "backward"
+                                                 : pass == Pass::kForward ? "forward"
+                                                                          : "forward again");
   const auto run = [&](int phase) {
     const LayerContext context{.stream = stream,
                                .states = states,
@@ -85,6 +89,7 @@ absl::Status Net::SeedLosses(Stream& stream) const {
 
 absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums) const {
   const DType dtype = plan_.spec.shape.compute;
+  const TimelineLabel label("sums of gradients");
   for (const GradientSum& sum : sums) {
     const size_t bytes = plan_.trace.trace.states[sum.total].bytes;
     const Shape flat({static_cast<int64_t>(bytes / SizeOf(dtype))});

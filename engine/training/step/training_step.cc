@@ -1,6 +1,7 @@
 #include "engine/training/step/training_step.h"
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/timeline.h"
 #include "engine/training/net/net_kernels.h"
 #include "engine/training/step/gradient_clipping.h"
 
@@ -72,6 +73,7 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
 absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Between& between) {
   const Net& net = model_.train();
   const StepBuffer& buffer = lanes_[index].buffer;
+  const TimelineLabel label("step");
   RETURN_IF_ERROR(buffer.Upload(stream_));
   RETURN_IF_ERROR(upload_.Deliver(index, stream_));
   const auto sum = [&](Stream&, absl::string_view label, Tensor statistic) {
@@ -108,6 +110,7 @@ absl::Status TrainingStep::Update(const StepGraph::Between& between) {
 }
 
 absl::Status TrainingStep::UpdateBucket(int bucket) {
+  const TimelineLabel label("update");
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
   const GradientOrder& order = net.plan().order;

@@ -1,0 +1,10 @@
+// nvtx.h: named ranges of the calling thread, which Nsight Systems shows beside a GPU's work;
+// nothing without CUDA.
+#pragma once
+
+namespace gyre {
+
+void PushNvtxRange(const char* name);
+void PopNvtxRange();
+
+}  // namespace gyre
