@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -240,14 +241,24 @@ std::string Sha256(std::string_view bytes) {
   return digest.Hex();
 }
 
-absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
+uint32_t Crc32(std::string_view bytes, uint32_t first) {
+  if (bytes.empty()) return first;  // the library takes null for a question
+  return static_cast<uint32_t>(
+      crc32_z(first, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+absl::StatusOr<uint32_t> Crc32OfFile(const std::string& path) {
   ASSIGN_OR_RETURN(FileReader file, FileReader::Open(path));
-  Sha256Digest digest;
+  uint32_t crc = 0;
   RETURN_IF_ERROR(ReadPieces(file, [&](std::string_view piece) {
-    digest.Add(piece);
+    crc = Crc32(piece, crc);
     return absl::OkStatus();
   }));
-  return digest.Hex();
+  return crc;
+}
+
+uint32_t JoinCrc32(uint32_t first, uint32_t second, uint64_t second_bytes) {
+  return static_cast<uint32_t>(crc32_combine(first, second, static_cast<z_off_t>(second_bytes)));
 }
 
 }  // namespace gyre

@@ -56,8 +56,13 @@ class Sha256Digest {
   std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
 };
 
-// Lower-case hex SHA-256.  Errors of a file: those of FileReader.
+// Lower-case hex SHA-256.
 std::string Sha256(std::string_view bytes);
-absl::StatusOr<std::string> Sha256OfFile(const std::string& path);
+
+// CRC-32, as gzip has it.  first: of the bytes ahead.  Errors of a file: those of FileReader.
+uint32_t Crc32(std::string_view bytes, uint32_t first = 0);
+absl::StatusOr<uint32_t> Crc32OfFile(const std::string& path);
+// Of two pieces, of their CRCs and the length of the second.
+uint32_t JoinCrc32(uint32_t first, uint32_t second, uint64_t second_bytes);
 
 }  // namespace gyre

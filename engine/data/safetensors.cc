@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
 #include "engine/data/file_reader.h"
 #include "engine/data/safetensors_header.h"
@@ -22,39 +23,39 @@ static_assert(std::endian::native == std::endian::little, "elements are written 
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
-constexpr char kDigest[] = "gyre.sha256";          // the metadata's key
+constexpr char kChecksum[] = "gyre.crc32";         // the metadata's key
 constexpr uint64_t kAlignBytes = 8;  // the widest element: of the data in a file, of each in memory
 
 uint64_t RoundUp(uint64_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
 
-// Of names, types, shapes and elements, in name order: what a file means, however it is laid out.
-std::string DigestOf(const std::vector<const NamedTensor*>& by_name) {
-  Sha256Digest digest;
-  for (const NamedTensor* named : by_name) {
-    digest.Add(absl::StrCat(named->name, " ", std::string(DTypeName(named->tensor.dtype)), " ",
-                            named->tensor.shape.ToString(), "\n"));
-    digest.Add(BytesOf(named->tensor));
+// What the data are, a line a tensor in name order, and then the data, of this CRC.
+std::string ChecksumOf(std::vector<SafetensorsEntry> entries, uint32_t data) {
+  std::ranges::sort(entries, {}, &SafetensorsEntry::name);
+  uint32_t lines = 0;
+  uint64_t data_bytes = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    lines = Crc32(absl::StrCat(entry.name, " ", std::string(DTypeName(entry.dtype)), " ",
+                               entry.shape.ToString(), " ", entry.first, "\n"),
+                  lines);
+    data_bytes += entry.last - entry.first;
   }
-  return digest.Hex();
+  return absl::StrFormat("%08x", JoinCrc32(lines, data, data_bytes));
 }
 
 // The length and the header, padded with spaces so that the data after it is aligned.
 absl::StatusOr<std::string> HeaderOf(const std::string& path,
-                                     const std::vector<const NamedTensor*>& tensors,
+                                     const std::vector<SafetensorsEntry>& entries,
                                      const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   header[kSafetensorsMetadata] = metadata;
-  uint64_t first = 0;
-  for (const NamedTensor* named : tensors) {
-    if (named->name == kSafetensorsMetadata) {
+  for (const SafetensorsEntry& entry : entries) {
+    if (entry.name == kSafetensorsMetadata) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": the name ", kSafetensorsMetadata, " is reserved"));
     }
-    const uint64_t last = first + named->tensor.bytes();
-    header[named->name] = {{"dtype", DTypeName(named->tensor.dtype)},
-                           {"shape", named->tensor.shape.dims()},
-                           {"data_offsets", {first, last}}};
-    first = last;
+    header[entry.name] = {{"dtype", DTypeName(entry.dtype)},
+                          {"shape", entry.shape.dims()},
+                          {"data_offsets", {entry.first, entry.last}}};
   }
   std::string text;
   try {
@@ -98,30 +99,38 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(FileReader& file) {
   return ParseSafetensorsHeader(text, rest - length);
 }
 
-// Takes the digest out of the metadata, if there is one, and compares.
-absl::Status CheckDigest(const std::vector<NamedTensor>& by_name,
-                         std::map<std::string, std::string>& metadata) {
-  const auto stated = metadata.extract(kDigest);
+// Takes the checksum out of the metadata, if there is one, and compares.
+absl::Status Check(SafetensorsHeader& header, uint32_t data) {
+  const auto stated = header.metadata.extract(kChecksum);
   if (stated.empty()) return absl::OkStatus();  // of another writer
-  std::vector<const NamedTensor*> tensors;
-  for (const NamedTensor& named : by_name) tensors.push_back(&named);
-  const std::string got = DigestOf(tensors);
+  const std::string got = ChecksumOf(header.entries, data);
   if (got == stated.mapped()) return absl::OkStatus();
   return absl::DataLossError(
-      absl::StrCat("damaged: its tensors have sha256 ", got, ", but it states ", stated.mapped()));
+      absl::StrCat("damaged: its tensors have crc32 ", got, ", but it states ", stated.mapped()));
 }
 
 }  // namespace
 
 absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTensor> tensors,
-                              const std::map<std::string, std::string>& metadata) {
+                              const std::map<std::string, std::string>& metadata,
+                              uint32_t* crc32_of_file) {
   ASSIGN_OR_RETURN(std::vector<const NamedTensor*> sorted, SortByName(path, tensors));
-  std::map<std::string, std::string> with_digest = metadata;
-  with_digest[kDigest] = DigestOf(sorted);
   std::stable_sort(sorted.begin(), sorted.end(), [](const NamedTensor* a, const NamedTensor* b) {
     return SizeOf(a->tensor.dtype) > SizeOf(b->tensor.dtype);
   });
-  ASSIGN_OR_RETURN(const std::string header, HeaderOf(path, sorted, with_digest));
+  std::vector<SafetensorsEntry> entries;
+  uint64_t end = 0;
+  uint32_t data = 0;
+  for (const NamedTensor* named : sorted) {
+    const Tensor& tensor = named->tensor;
+    entries.push_back({named->name, tensor.dtype, tensor.shape, end, end + tensor.bytes()});
+    end += tensor.bytes();
+    data = Crc32(BytesOf(tensor), data);
+  }
+  std::map<std::string, std::string> with_checksum = metadata;
+  with_checksum[kChecksum] = ChecksumOf(entries, data);
+  ASSIGN_OR_RETURN(const std::string header, HeaderOf(path, entries, with_checksum));
+  if (crc32_of_file != nullptr) *crc32_of_file = JoinCrc32(Crc32(header), data, end);
   return WriteFileAtomically(path, [&](const FileSink& sink) {
     RETURN_IF_ERROR(sink(header));
     for (const NamedTensor* named : sorted) RETURN_IF_ERROR(sink(BytesOf(named->tensor)));
@@ -143,17 +152,19 @@ absl::StatusOr<TensorFile> TensorFile::Read(const std::string& path) {
   // One byte more gives an empty tensor at the end an address of its own.
   result.bytes_ = std::make_shared<std::vector<std::byte>>(total_bytes + 1);
   std::byte* to = result.bytes_->data();
-  for (SafetensorsEntry& entry : header->entries) {
+  uint32_t data = 0;
+  for (const SafetensorsEntry& entry : header->entries) {
     const uint64_t bytes = entry.last - entry.first;
     const absl::Status status = ReadExactly(file, to, bytes);
     if (!status.ok()) return Annotate(status, path);
-    result.tensors_.push_back({std::move(entry.name), {to, entry.shape, entry.dtype}});
+    result.tensors_.push_back({entry.name, {to, entry.shape, entry.dtype}});
+    data = Crc32(BytesOf(result.tensors_.back().tensor), data);
     to += RoundUp(bytes);
   }
   std::sort(result.tensors_.begin(), result.tensors_.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  RETURN_IF_ERROR(Annotate(Check(*header, data), path));
   result.metadata_ = std::move(header->metadata);
-  RETURN_IF_ERROR(Annotate(CheckDigest(result.tensors_, result.metadata_), path));
   return result;
 }
 

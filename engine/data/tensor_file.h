@@ -2,6 +2,7 @@
 // Both are little-endian; layouts are canonical and row-major.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -19,13 +20,14 @@ struct NamedTensor {
 };
 
 // Writes the tensors, wider elements first, then in name order, so that each is aligned to its
-// element in the file, and their digest into the metadata, as "gyre.sha256".  The same tensors give
-// the same bytes, in whatever order they come.
-// Errors: InvalidArgument for a name that is repeated, reserved or not UTF-8; those of
-// WriteFileAtomically.
-// Source: https://github.com/huggingface/safetensors, "Format".
+// element in the file, and their checksum into the metadata, as "gyre.crc32".  The same tensors
+// give the same bytes, in whatever order they come.  crc32_of_file, if not null, is set to that of
+// all bytes of the file, which costs no second pass. Errors: InvalidArgument for a name that is
+// repeated, reserved or not UTF-8; those of WriteFileAtomically. Source:
+// https://github.com/huggingface/safetensors, "Format".
 absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTensor> tensors,
-                              const std::map<std::string, std::string>& metadata = {});
+                              const std::map<std::string, std::string>& metadata = {},
+                              uint32_t* crc32_of_file = nullptr);
 // A zip archive of .npy files (format 1.0), stored, as numpy.load reads it; deterministic likewise.
 // Errors: InvalidArgument for a repeated name or BF16, which numpy lacks; those of
 // WriteFileAtomically.
@@ -36,11 +38,11 @@ class TensorFile {
  public:
   // Errors: NotFound, or DataLoss saying what is broken (length, header, repeated names, offsets
   // that overlap, overrun or leave gaps, a shape that does not fit them, a dtype of unknown name, a
-  // digest in the metadata that differs); ResourceExhausted for more than the machine's memory.
+  // checksum in the metadata that differs); ResourceExhausted for more than the machine's memory.
   static absl::StatusOr<TensorFile> Read(const std::string& path);
 
   const std::vector<NamedTensor>& tensors() const { return tensors_; }  // in name order
-  // Without the digest.
+  // Without the checksum.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const Tensor* Find(std::string_view name) const;  // null if absent
   // The same file with these tensors, of distinct names, in place of its own.

@@ -46,12 +46,16 @@ std::string Serialize(const google::protobuf::MessageLite& message) {
   return bytes;
 }
 
-absl::Status WriteState(const fs::path& folder, const CheckpointState& state) {
+absl::Status WriteFiles(const fs::path& folder, const CheckpointState& state,
+                        std::span<const NamedTensor> weights,
+                        std::span<const NamedTensor> optimizer) {
   CheckpointFile file;
   file.set_state(Serialize(state));
   file.set_state_sha256(Sha256(file.state()));
-  for (const char* name : {kWeights, kOptimizer}) {
-    ASSIGN_OR_RETURN((*file.mutable_sha256_of_file())[name], Sha256OfFile(folder / name));
+  for (const auto& [name, tensors] : {std::pair(kWeights, weights), {kOptimizer, optimizer}}) {
+    uint32_t crc32 = 0;
+    RETURN_IF_ERROR(WriteSafetensors(folder / name, tensors, {}, &crc32));
+    (*file.mutable_crc32_of_file())[name] = crc32;
   }
   return WriteFileAtomically(folder / kState,
                              [&](const FileSink& sink) { return sink(Serialize(file)); });
@@ -70,7 +74,7 @@ absl::StatusOr<CheckpointFile> ReadState(const fs::path& folder) {
   CheckpointFile known;
   known.set_state(file.state());
   known.set_state_sha256(file.state_sha256());
-  *known.mutable_sha256_of_file() = file.sha256_of_file();
+  *known.mutable_crc32_of_file() = file.crc32_of_file();
   if (known.ByteSizeLong() != bytes->size()) {
     return Broken(path, absl::StrCat("has ", bytes->size(), " bytes, of which ",
                                      known.ByteSizeLong(), " are a checkpoint's state"));
@@ -87,16 +91,16 @@ absl::StatusOr<CheckpointFile> ReadState(const fs::path& folder) {
 absl::StatusOr<TensorFile> ReadTensors(const fs::path& folder, const char* name,
                                        const CheckpointFile& file) {
   const fs::path path = folder / name;
-  const auto expected = file.sha256_of_file().find(name);
-  if (expected == file.sha256_of_file().end()) {
-    return Broken(folder / kState, absl::StrCat("no sha256 of ", name));
+  const auto expected = file.crc32_of_file().find(name);
+  if (expected == file.crc32_of_file().end()) {
+    return Broken(folder / kState, absl::StrCat("no crc32 of ", name));
   }
-  absl::StatusOr<std::string> got = Sha256OfFile(path);
+  absl::StatusOr<uint32_t> got = Crc32OfFile(path);
   if (absl::IsNotFound(got.status())) return Broken(path, "missing");
   if (!got.ok()) return got.status();
   if (*got != expected->second) {
-    return Broken(path,
-                  absl::StrCat("the file has sha256 ", *got, ", expected ", expected->second));
+    return Broken(
+        path, absl::StrFormat("the file has crc32 %08x, expected %08x", *got, expected->second));
   }
   return TensorFile::Read(path);
 }
@@ -169,10 +173,8 @@ absl::Status CheckpointStore::Save(const CheckpointState& state,
   RETURN_IF_ERROR(MakeFolders(folder_));
   RemoveTemporaries(folder_).IgnoreError();  // of dead writers: where they stay they harm nobody
   const fs::path path = fs::path(folder_) / absl::StrFormat("%s%08d", kStepPrefix, state.step());
-  return WriteFolderAtomically(path, [&](const std::string& temporary) -> absl::Status {
-    RETURN_IF_ERROR(WriteSafetensors(fs::path(temporary) / kWeights, weights));
-    RETURN_IF_ERROR(WriteSafetensors(fs::path(temporary) / kOptimizer, optimizer));
-    return WriteState(temporary, state);
+  return WriteFolderAtomically(path, [&](const std::string& temporary) {
+    return WriteFiles(temporary, state, weights, optimizer);
   });
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "distributed/collectives/catalogue.h"
+#include "engine/runtime/math.h"
 #include "engine/training/net/net_kernels.h"
 
 namespace gyre {
@@ -24,6 +25,8 @@ void GiveBackFreeMemory() {
   malloc_trim(0);
 }
 
+// Of what is copied for a checkpoint: a cache line, and so every element.
+constexpr size_t kCopyAlignBytes = 64;
 // A batch of this size is planned whatever the capacity, for the plan's error says what would do.
 constexpr size_t kPlannedBytes = size_t{64} << 20;
 
@@ -191,13 +194,6 @@ absl::Status Model::Upload(Stream& stream, std::span<const std::byte> bytes, Ten
   return stream.Synchronize();
 }
 
-absl::StatusOr<std::vector<std::byte>> Model::Download(Stream& stream, Tensor from) const {
-  std::vector<std::byte> bytes(from.bytes());
-  RETURN_IF_ERROR(stream.Copy(bytes.data(), from.data, bytes.size()));
-  RETURN_IF_ERROR(stream.Synchronize());
-  return bytes;
-}
-
 absl::Status Model::Initialize(Stream& stream) {
   const std::span<const Parameter> all = plan_.parameters.all();
   const uint64_t seed = plan_.options.shape.seed;
@@ -294,34 +290,59 @@ absl::Status Model::Load(Stream& stream, const TensorFile& weights, const Tensor
   return absl::OkStatus();
 }
 
-absl::StatusOr<HostTensors> Model::Weights(Stream& stream) const {
-  HostTensors tensors;
+absl::Status Model::ForEachKept(const std::function<absl::Status(size_t, int)>& use) const {
   const std::span<const Parameter> all = plan_.parameters.all();
+  const int slots = static_cast<int>(plan_.options.slots.size());
   for (size_t i = 0; i < all.size(); ++i) {
-    ASSIGN_OR_RETURN(std::vector<std::byte> storage,
-                     Download(stream, any().parameter(i, plan_.parameters)));
-    RETURN_IF_ERROR(UnpackParameter(all[i], storage, "", tensors));
-  }
-  return tensors;
-}
-
-absl::StatusOr<HostTensors> Model::OptimizerState(Stream& stream) const {
-  HostTensors tensors;
-  const std::span<const Parameter> all = plan_.parameters.all();
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!all[i].trained()) continue;
-    for (size_t s = 0; s < plan_.options.slots.size(); ++s) {
-      ASSIGN_OR_RETURN(std::vector<std::byte> storage,
-                       Download(stream, any().slot(i, s, plan_.parameters)));
-      RETURN_IF_ERROR(
-          UnpackParameter(all[i], storage, absl::StrCat(".", plan_.options.slots[s]), tensors));
+    for (int slot = -1; slot < (all[i].trained() ? slots : 0); ++slot) {
+      RETURN_IF_ERROR(use(i, slot));
     }
   }
-  return tensors;
+  return absl::OkStatus();
+}
+
+absl::Status Model::CopyState(Stream& stream, std::vector<std::byte>& copy) const {
+  const std::span<const Parameter> all = plan_.parameters.all();
+  size_t bytes = 0;
+  RETURN_IF_ERROR(ForEachKept([&](size_t i, int) {
+    bytes += RoundUp(all[i].spec.size_bytes(), kCopyAlignBytes);
+    return absl::OkStatus();
+  }));
+  copy.resize(bytes);
+  std::byte* to = copy.data();
+  RETURN_IF_ERROR(ForEachKept([&](size_t i, int slot) {
+    const Tensor from = slot < 0 ? any().parameter(i, plan_.parameters)
+                                 : any().slot(i, static_cast<size_t>(slot), plan_.parameters);
+    std::byte* const place = to;
+    to += RoundUp(from.bytes(), kCopyAlignBytes);
+    return stream.Copy(place, from.data, from.bytes());
+  }));
+  return stream.Synchronize();
+}
+
+absl::Status Model::UnpackState(std::span<std::byte> copy, HostTensors& weights,
+                                HostTensors& optimizer) const {
+  return ForEachKept([&](size_t i, int slot) {
+    const Parameter& parameter = plan_.parameters.all()[i];
+    const size_t bytes = parameter.spec.size_bytes();
+    const std::span<std::byte> storage = copy.first(bytes);
+    copy = copy.subspan(RoundUp(bytes, kCopyAlignBytes));
+    if (slot < 0) return UnpackParameter(parameter, storage, "", weights);
+    return UnpackParameter(parameter, storage, absl::StrCat(".", plan_.options.slots[slot]),
+                           optimizer);
+  });
 }
 
 absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
-  ASSIGN_OR_RETURN(const HostTensors weights, Weights(stream));
+  HostTensors weights;
+  const std::span<const Parameter> all = plan_.parameters.all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Tensor from = any().parameter(i, plan_.parameters);
+    std::vector<std::byte>& storage = weights.memory.emplace_back(from.bytes());
+    RETURN_IF_ERROR(stream.Copy(storage.data(), from.data, from.bytes()));
+    RETURN_IF_ERROR(stream.Synchronize());
+    RETURN_IF_ERROR(UnpackParameter(all[i], std::span(storage), "", weights));
+  }
   return WeightsSha256(weights.tensors);
 }
 

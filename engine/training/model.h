@@ -3,6 +3,7 @@
 // one thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -60,7 +61,7 @@ class Model {
   const Net& train() const { return *train_; }
   const std::vector<std::unique_ptr<Net>>& test() const { return test_; }
 
-  // Values from options.seed; optimizer slots zero.  These five wait for the stream.
+  // Values from options.seed; optimizer slots zero.  What takes a stream waits for it.
   absl::Status Initialize(Stream& stream);
   // Values from a file, as far as it has them; the other parameters keep theirs.  Errors: as Load.
   absl::Status LoadSome(Stream& stream, const TensorFile& weights);
@@ -69,9 +70,12 @@ class Model {
   absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer);
   // What a file holds that no parameter takes, for people; "" if there is nothing.
   std::string Unknown(const TensorFile& weights) const;
-  // Canonical copies: trained parameters and buffers; optimizer slots.
-  absl::StatusOr<HostTensors> Weights(Stream& stream) const;
-  absl::StatusOr<HostTensors> OptimizerState(Stream& stream) const;
+  // Copies what a checkpoint keeps, as it is stored, and makes `copy` as large as that takes.
+  absl::Status CopyState(Stream& stream, std::vector<std::byte>& copy) const;
+  // What CopyState has copied, in canonical form: parameters and buffers; optimizer slots.  They
+  // may lie in the copy.  Any thread, also while the model is in use.
+  absl::Status UnpackState(std::span<std::byte> copy, HostTensors& weights,
+                           HostTensors& optimizer) const;
   // The digest `train` prints.
   absl::StatusOr<std::string> Sha256OfWeights(Stream& stream) const;
 
@@ -81,7 +85,8 @@ class Model {
   absl::Status LoadParameter(Stream& stream, size_t index, const TensorFile& weights);
   absl::Status Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to);
   absl::Status ClearSlots(Stream& stream);
-  absl::StatusOr<std::vector<std::byte>> Download(Stream& stream, Tensor from) const;
+  // Of each parameter, by index, its value (slot -1), then its slots.
+  absl::Status ForEachKept(const std::function<absl::Status(size_t index, int slot)>& use) const;
 
   ModelPlan plan_;
   Buffer device_arena_, communication_arena_;  // the latter empty if ranks share it

@@ -16,6 +16,10 @@ std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
 
 namespace {
 
+bool StoredCanonically(const Parameter& parameter) {
+  return parameter.spec.layout.empty() && parameter.spec.parts.size() == 1;
+}
+
 Tensor StorageTensor(const Parameter& parameter, std::span<std::byte> storage) {
   return {storage.data(), Shape({parameter.storage_elements()}), parameter.spec.dtype};
 }
@@ -46,8 +50,7 @@ absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* st
   const auto set = [&](const CanonicalPart& part, Tensor to) {
     Initialize(spec.initializer, RandomKey(seed, CanonicalName(parameter, part, "")), to);
   };
-  const bool canonical = spec.layout.empty() && spec.parts.size() == 1;
-  if (canonical) {
+  if (StoredCanonically(parameter)) {
     const Tensor whole{storage, spec.parts[0].shape, spec.dtype};
     GYRE_CHECK(whole.bytes() == spec.size_bytes());
     set(spec.parts[0], whole);
@@ -65,6 +68,12 @@ absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* st
 
 absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,
                              absl::string_view suffix, HostTensors& to) {
+  if (StoredCanonically(parameter)) {
+    const CanonicalPart& whole = parameter.spec.parts[0];
+    to.tensors.push_back({CanonicalName(parameter, whole, suffix),
+                          {storage.data(), whole.shape, parameter.spec.dtype}});
+    return absl::OkStatus();
+  }
   std::vector<Tensor> parts;
   for (const CanonicalPart& part : parameter.spec.parts) {
     parts.push_back(

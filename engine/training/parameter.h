@@ -58,7 +58,8 @@ class ParameterSet {
 // on (seed, names) alone.
 absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* storage);
 
-// Storage bytes <-> canonical tensors; `suffix` is appended to each name (".momentum").
+// Storage bytes <-> canonical tensors; `suffix` is appended to each name (".momentum").  Where the
+// storage is canonical the tensor lies in it.
 absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,
                              absl::string_view suffix, HostTensors& to);
 // Errors: NotFound for a missing tensor, InvalidArgument for a shape or dtype that differs; both

@@ -1,7 +1,9 @@
 #include "engine/training/run_state.h"
 
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -139,19 +141,48 @@ absl::Status RunState::OpenOutput(bool test_again) {
   return absl::OkStatus();
 }
 
-absl::Status RunState::Save(const Model& model, Stream& stream) {
-  // Nobody goes on, perhaps into an error that ends all, before it is written.
-  RETURN_IF_ERROR(
-      communication_.LeaderDoes("writing a checkpoint", [&] { return Write(model, stream); }));
-  saved_step_ = step_;
+absl::Status RunState::Save(const Model& model, Stream& stream, bool tell) {
+  RETURN_IF_ERROR(FinishSaving());
+  copied_step_ = step_;
+  saving_ = true;
+  if (!leader()) return absl::OkStatus();
+  RETURN_IF_ERROR(model.CopyState(stream, copy_));
+  tell_ = tell;
+  writing_ = std::async(std::launch::async,
+                        [this, &model, state = State()] { return Write(model, state); });
   return absl::OkStatus();
 }
 
-absl::Status RunState::Write(const Model& model, Stream& stream) {
-  ASSIGN_OR_RETURN(const HostTensors weights, model.Weights(stream));
+absl::Status RunState::FinishSaving() {
+  if (!std::exchange(saving_, false)) return absl::OkStatus();
   RETURN_IF_ERROR(
-      Annotate(CheckFinite(weights.tensors), absl::StrFormat("step %d: the weights", step_)));
-  ASSIGN_OR_RETURN(const HostTensors optimizer, model.OptimizerState(stream));
+      communication_.LeaderDoes("writing a checkpoint", [this] { return AwaitSaving(); }));
+  saved_step_ = copied_step_;
+  return absl::OkStatus();
+}
+
+absl::Status RunState::CheckSaving() {
+  using std::chrono::seconds;
+  if (!writing_.valid() || writing_.wait_for(seconds(0)) != std::future_status::ready) {
+    return absl::OkStatus();
+  }
+  return AwaitSaving();
+}
+
+absl::Status RunState::AwaitSaving() {
+  if (!writing_.valid()) return absl::OkStatus();
+  const Written written = writing_.get();
+  if (written.whole) saved_step_ = copied_step_;
+  if (!written.deleted.ok()) {
+    Say(absl::StrCat("warning: an old checkpoint stays: ", std::string(written.deleted.message())));
+  }
+  if (written.status.ok() && std::exchange(tell_, false)) {
+    Say(absl::StrFormat("checkpoint of step %d written", copied_step_));
+  }
+  return written.status;
+}
+
+CheckpointState RunState::State() const {
   CheckpointState state;
   state.set_step(step_);
   state.set_position(position_);
@@ -160,15 +191,26 @@ absl::Status RunState::Write(const Model& model, Stream& stream) {
   state.set_net(options_.net_text);
   state.set_trainer(options_.trainer_text);
   state.mutable_choices()->insert(options_.choices.begin(), options_.choices.end());
+  return state;
+}
+
+RunState::Written RunState::Write(const Model& model, const CheckpointState& state) {
+  HostTensors weights, optimizer;
+  Written written;
+  written.status = model.UnpackState(copy_, weights, optimizer);
+  if (written.status.ok()) {
+    written.status = Annotate(CheckFinite(weights.tensors),
+                              absl::StrFormat("step %d: the weights", state.step()));
+  }
+  if (!written.status.ok()) return written;
   // First, so that a resumed run finds the lines of all steps before the checkpoint.
   const absl::Status logged = log_->Sync();
-  RETURN_IF_ERROR(checkpoints_->Save(state, weights.tensors, optimizer.tensors));
-  saved_step_ = step_;  // as Save does on all ranks, unless an error of the log is still to be told
-  const absl::Status deleted = checkpoints_->DeleteOlder(step_, config_.keep_checkpoints());
-  if (!deleted.ok()) {
-    Say(absl::StrCat("warning: an old checkpoint stays: ", std::string(deleted.message())));
-  }
-  return logged;
+  written.status = checkpoints_->Save(state, weights.tensors, optimizer.tensors);
+  if (!written.status.ok()) return written;
+  written.whole = true;
+  written.deleted = checkpoints_->DeleteOlder(state.step(), config_.keep_checkpoints());
+  written.status = logged;
+  return written;
 }
 
 void RunState::Say(const std::string& line) const {

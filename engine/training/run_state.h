@@ -1,14 +1,17 @@
 // run_state.h: a training run besides its nets: how far it has come, and the folder that keeps it.
-// Restored from random numbers, a file of weights or a checkpoint; saved as a checkpoint.
+// Restored from random numbers, a file of weights or a checkpoint; saved as a checkpoint, which a
+// thread of its own writes from a copy while training goes on.
 //
 // Every rank has one and makes the same calls; rank 0 alone writes and speaks.  One thread.
 #pragma once
 
 #include <atomic>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "distributed/process_group.h"
 #include "engine/data/folder_lock.h"
@@ -40,9 +43,10 @@ class RunState {
         total_steps_(total_steps),
         communication_(communication) {}
 
-  int64_t step() const { return step_; }              // steps started
-  int64_t position() const { return position_; }      // samples consumed
-  int64_t saved_step() const { return saved_step_; }  // -1: none
+  int64_t step() const { return step_; }                // steps started
+  int64_t position() const { return position_; }        // samples consumed
+  int64_t copied_step() const { return copied_step_; }  // of the last Save; -1: none
+  int64_t saved_step() const { return saved_step_; }    // that is known to be written; -1: none
   const std::string& out() const { return options_.out; }
   // A step more has been started.
   void Advance();
@@ -52,8 +56,15 @@ class RunState {
   // Last before training, so that a run which cannot begin leaves no folder behind.
   // test_again: the step restored is about to be tested (again).
   absl::Status OpenOutput(bool test_again);
-  // A checkpoint of the steps started, which must be finished.  It is there on all ranks' return.
-  absl::Status Save(const Model& model, Stream& stream);
+  // Begins a checkpoint of the steps started, which must be finished, once that before is written.
+  // The model must live until it is; it may change.  tell: people want to know when.
+  absl::Status Save(const Model& model, Stream& stream, bool tell);
+  // What Save has begun is there on all ranks' return, however long it takes.  Errors of writing
+  // are rank 0's.
+  absl::Status FinishSaving();
+  // Without a word to the other ranks: if it is written, or (Await) once it is.
+  absl::Status CheckSaving();
+  absl::Status AwaitSaving();
 
   // What the log holds to the disk.  Errors: those of RunLog::Sync.
   absl::Status Flush() { return log_ ? log_->Sync() : absl::OkStatus(); }
@@ -63,7 +74,12 @@ class RunState {
 
  private:
   absl::Status SetWeights(Model& model, Stream& stream);
-  absl::Status Write(const Model& model, Stream& stream);
+  struct Written {
+    absl::Status status, deleted;
+    bool whole = false;  // the checkpoint is there
+  };
+  CheckpointState State() const;
+  Written Write(const Model& model, const CheckpointState& state);  // on a thread of its own
   absl::Status RestoreFrom(const Checkpoint& checkpoint, Model& model, Stream& stream);
   bool leader() const { return communication_.rank() == 0; }
 
@@ -71,13 +87,17 @@ class RunState {
   const TrainingOptions options_;
   const int64_t total_steps_;
   ProcessGroup& communication_;
-  int64_t step_ = 0, position_ = 0, saved_step_ = -1;
+  int64_t step_ = 0, position_ = 0, copied_step_ = -1, saved_step_ = -1;
   int64_t newest_at_restore_ = -1;  // checkpoint in options_.out
   bool continues_ = false;          // the run that options_.out holds
+  bool saving_ = false;             // not all ranks know yet that the last copy is written
   // Of the leader:
   std::optional<CheckpointStore> checkpoints_;
   FolderLock lock_;  // of options_.out
   std::unique_ptr<RunLog> log_;
+  std::vector<std::byte> copy_;   // by Model::CopyState
+  bool tell_ = false;             // people, once it is written
+  std::future<Written> writing_;  // last: its end waits for the thread, which uses all of this
 };
 
 }  // namespace gyre

@@ -152,6 +152,9 @@ absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_)));
   if (const absl::Status status = Loop(); !status.ok()) {
+    // Whatever happened: what is being written is worth having.
+    const absl::Status saved = state_->AwaitSaving();
+    if (!saved.ok()) state_->Say(absl::StrCat("warning: ", std::string(saved.message())));
     if (state_->saved_step() < 0 || absl::IsCancelled(status)) return status;
     return absl::Status(status.code(), absl::StrFormat("%s; the checkpoint of step %d stands",
                                                        status.message(), state_->saved_step()));
@@ -180,6 +183,7 @@ absl::Status Trainer::Loop() {
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
   while (state_->step() < total_steps_ && !stop_) {
     RETURN_IF_ERROR(RunStep());
+    RETURN_IF_ERROR(state_->CheckSaving());
     // First, so that what the test finds wrong costs no work.
     if (save_ || Due(save_every_)) RETURN_IF_ERROR(Save());
     // A run that stops has no time for it; the one that goes on makes up for it.
@@ -188,11 +192,12 @@ absl::Status Trainer::Loop() {
   RETURN_IF_ERROR(FinishAll());
   if (stop_ && state_->step() < total_steps_) {
     RETURN_IF_ERROR(Save());
+    RETURN_IF_ERROR(state_->FinishSaving());
     return absl::CancelledError(
         absl::StrFormat("stopped after step %d; go on with --resume=latest --out=%s",
                         state_->step(), state_->out()));
   }
-  return absl::OkStatus();
+  return state_->FinishSaving();
 }
 
 bool Trainer::Due(int64_t every) const {
@@ -325,10 +330,8 @@ absl::Status Trainer::Test() {
 absl::Status Trainer::Save() {
   RETURN_IF_ERROR(FinishAll());
   const bool asked = std::exchange(save_, false);
-  if (state_->saved_step() == state_->step()) return absl::OkStatus();
-  RETURN_IF_ERROR(state_->Save(*model_, *stream_));
-  if (asked) state_->Say(absl::StrFormat("checkpoint of step %d written", state_->step()));
-  return absl::OkStatus();
+  if (state_->copied_step() == state_->step()) return absl::OkStatus();
+  return state_->Save(*model_, *stream_, /*tell=*/asked);
 }
 
 }  // namespace gyre

@@ -71,12 +71,12 @@ class Trainer {
   int64_t test_every_ = 0, save_every_ = 0;
   std::optional<ModelPlan> plan_;      // until the model is made of it
   std::vector<std::string> warnings_;  // of Lint
-  std::optional<RunState> state_;
 
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<BatchLoader> loader_;
   std::unique_ptr<TrainingStep> training_step_;  // after what its steps touch
+  std::optional<RunState> state_;                // after the model, which it may be writing
 
   const std::atomic<bool>* asked_to_stop_ = nullptr;
   std::atomic<bool>* asked_to_save_ = nullptr;

@@ -263,7 +263,7 @@ TEST(ReadFileTest, NamesWhatIsMissing) {
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Message(status), HasSubstr(folder / "none"));
   EXPECT_THAT(Message(ReadFile(folder.path()).status()), HasSubstr("Is a directory"));
-  EXPECT_FALSE(Sha256OfFile(folder / "none").ok());
+  EXPECT_FALSE(Crc32OfFile(folder / "none").ok());
   EXPECT_THAT(ReadFile("/proc/self/stat").value(), testing::Not(IsEmpty()));  // of size 0, it says
 }
 
@@ -283,11 +283,20 @@ TEST(ReadFileTest, ReadsNoMoreThanAllowed) {
 TEST(Sha256Test, KnownAnswers) {
   EXPECT_EQ(Sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(Sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  const std::string million(1000000, 'a');
+  EXPECT_EQ(Sha256(million), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+// The check value of CRC-32/ISO-HDLC in the catalogue of parametrised CRC algorithms.
+TEST(Crc32Test, KnownAnswers) {
+  EXPECT_EQ(Crc32(""), 0u);
+  EXPECT_EQ(Crc32("123456789"), 0xCBF43926u);
+  EXPECT_EQ(Crc32("56789", Crc32({}, Crc32("1234"))), 0xCBF43926u);
+  EXPECT_EQ(JoinCrc32(Crc32("1234"), Crc32("56789"), 5), 0xCBF43926u);
   TempFolder folder;
   const std::string million(1000000, 'a');
-  WriteBytes(folder / "x", million + million);
-  EXPECT_EQ(Sha256(million), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-  EXPECT_EQ(Sha256OfFile(folder / "x").value(), Sha256(million + million));
+  WriteBytes(folder / "x", million);
+  EXPECT_EQ(Crc32OfFile(folder / "x").value(), Crc32(million));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
 #include "tests/data/random_tensors.h"
 #include "tests/data/temp_folder.h"
@@ -74,13 +75,16 @@ TEST(SafetensorsTest, WritesTheFormat) {
   TempFolder folder;
   uint8_t narrow[3] = {1, 2, 3};
   float wide[1] = {1};
+  uint32_t crc32_of_file = 0;
   ASSERT_TRUE(WriteSafetensors(folder / "x",
                                std::vector<NamedTensor>{{"a", {narrow, Shape{3, 1}, DType::kU8}},
                                                         {"b", {wide, Shape{}, DType::kF32}}},
-                               {{"k", "v"}})
+                               {{"k", "v"}}, &crc32_of_file)
                   .ok());
-  const std::string digest = Sha256(std::string("a U8 [3, 1]\n\1\2\3b F32 []\n\0\0\x80\x3f", 28));
-  std::string header = R"({"__metadata__":{"gyre.sha256":")" + digest + R"(","k":"v"},)" +
+  EXPECT_EQ(crc32_of_file, Crc32OfFile(folder / "x").value());
+  const std::string checksum = absl::StrFormat(
+      "%08x", Crc32(std::string("a U8 [3, 1] 4\nb F32 [] 0\n\0\0\x80\x3f\1\2\3", 32)));
+  std::string header = R"({"__metadata__":{"gyre.crc32":")" + checksum + R"(","k":"v"},)" +
                        R"("a":{"data_offsets":[4,7],"dtype":"U8","shape":[3,1]},)" +
                        R"("b":{"data_offsets":[0,4],"dtype":"F32","shape":[]}})";
   while (header.size() % 8 != 0) header += ' ';

@@ -186,7 +186,7 @@ const BadInput kCheckpoints[] = {
      .trainer = {"sgd { momentum: 0.9 }", "adam {}"}},
     {.name = "AllCheckpointsBroken",
      .message = "--resume=latest: each of the 2 checkpoints in @/run/checkpoints is broken; the "
-                "newest: @/run/checkpoints/step_00000004/weights.safetensors: the file has sha256 "
+                "newest: @/run/checkpoints/step_00000004/weights.safetensors: the file has crc32 "
                 "...",
      .arguments = {"--out=@/run", "--resume=latest"},
      .prepare =

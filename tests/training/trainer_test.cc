@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -22,15 +24,20 @@ namespace {
 
 std::mutex synced_mutex;
 std::vector<std::string> synced;  // in order
+// What becomes of the checkpoint's weights; null: they are brought to the disk.
+std::function<int()> sync_weights;
+std::atomic<int64_t> images_read = 0;
 
 }  // namespace
 
 // In place of the C library's, so that the test sees what is brought to the disk.
 extern "C" int fsync(int fd) {
+  const std::string path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd));
   {
     std::lock_guard lock(synced_mutex);
-    synced.push_back(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd)));
+    synced.push_back(path);
   }
+  if (sync_weights && absl::StrContains(path, "weights.safetensors")) return sync_weights();
   return static_cast<int>(syscall(SYS_fsync, fd));
 }
 
@@ -58,6 +65,7 @@ class Samples : public Dataset {
   const std::vector<DataArray>& arrays() const override { return arrays_; }
   absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override {
     if (array == 1) return Tensor{&labels_[index % 2], arrays_[1].shape, DType::kI32};
+    ++images_read;
     if (--reads_left_ < 0) return absl::DataLossError("it cannot be decoded");
     return Tensor{images_[index % 7], arrays_[0].shape, DType::kF32};
   }
@@ -155,6 +163,33 @@ TEST_F(TrainerTest, AStepIsSavedOnce) {
     at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
   }
   EXPECT_THAT(written, ElementsAre(".probe", "step_00000001"));
+}
+
+// Training goes on while a checkpoint is written; what goes wrong then ends a step, not the run's
+// million of them.
+TEST_F(TrainerTest, ACheckpointIsWrittenBesideTraining) {
+  bool went_on = false;
+  sync_weights = [&] {  // returns once more samples have been read than are read ahead
+    const int64_t enough = images_read + 100;
+    for (int ms = 0; ms < 20'000 && images_read < enough; ++ms) usleep(1000);
+    went_on = images_read >= enough;
+    errno = EIO;
+    return -1;
+  };
+  std::atomic<bool> save = true;
+  TrainingOptions options;
+  options.out = folder_ / "out";
+  options.save = &save;
+  const auto communication =
+      *ProcessGroup::Start([] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, "ring");
+  const absl::Status status = Run(*communication, 1'000'000'000, options);
+  sync_weights = nullptr;
+  EXPECT_TRUE(went_on);
+  EXPECT_TRUE(absl::StartsWith(status.message(), "cannot sync " + folder_ / "out/checkpoints/"))
+      << status;
+  EXPECT_TRUE(absl::EndsWith(status.message(), "weights.safetensors: Input/output error"))
+      << status;
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "out/checkpoints"));
 }
 
 // The folders that a run makes are entries of those above them, and its lines come before the
