@@ -28,6 +28,8 @@ ABSL_FLAG(std::string, algorithms, "",
           "With commas. Default: those that \"auto\" chooses between on such a cluster.");
 ABSL_FLAG(std::string, bytes, "16,4096,65536,1048576,4194304,16777216,67108864", "With commas.");
 ABSL_FLAG(std::string, types, "F32", "With commas: F64, F32, F16, BF16.");
+ABSL_FLAG(std::string, wire, "F32",
+          "F32, F16 or BF16: as what F32 travels between ranks, where an algorithm can.");
 ABSL_FLAG(int, rounds, 15, "Of which each row is the median.");
 ABSL_FLAG(std::string, calibrate, "",
           "A file: what is fastest here, of those that \"auto\" chooses between, is written there, "
@@ -61,6 +63,14 @@ struct Way {
   std::vector<double> seconds;
 };
 
+absl::StatusOr<DType> TypeOf(absl::string_view name) {
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    if (std::string(name) == DTypeName(dtype)) return dtype;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--types, --wire: expected F64, F32, F16 or BF16, got ", name));
+}
+
 class Bench {
  public:
   // algorithms: none for those that "auto" chooses between here.
@@ -87,6 +97,10 @@ class Bench {
     Way& way = ways_.emplace_back();
     way.name = algorithm;
     ASSIGN_OR_RETURN(way.collective, NewCollective(algorithm, *communicator_, tag, arenas_));
+    ASSIGN_OR_RETURN(const DType wire, TypeOf(absl::GetFlag(FLAGS_wire)));
+    if (wire == DType::kF32 || !CheckWire(algorithm, wire).ok()) return absl::OkStatus();
+    way.collective->CarryAs(wire);
+    absl::StrAppend(&way.name, " as ", std::string(DTypeName(wire)));
     return absl::OkStatus();
   }
 
@@ -243,9 +257,7 @@ absl::Status Run(Bench& bench) {
   }
   std::vector<DType> dtypes;
   for (absl::string_view name : absl::StrSplit(absl::GetFlag(FLAGS_types), ',')) {
-    for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
-      if (std::string(name) == DTypeName(dtype)) dtypes.push_back(dtype);
-    }
+    ASSIGN_OR_RETURN(dtypes.emplace_back(), TypeOf(name));
   }
   RETURN_IF_ERROR(
       bench.Open(absl::StrSplit(absl::GetFlag(FLAGS_algorithms), ',', absl::SkipEmpty()),
