@@ -10,6 +10,12 @@
 
 namespace gyre {
 
+// Several, each with room for what a step's work is called: how much is under way at once, and
+// which of them is used for what, depends on timing.
+void WorkQueue::AddSpare() {
+  for (int i = 0; i < 16; ++i) spare_.emplace_back().what.reserve(96);
+}
+
 absl::StatusOr<bool> WorkQueue::Done(int64_t ticket) {
   std::lock_guard lock(mutex_);
   GYRE_CHECK(ticket >= 0 && ticket < submitted_);

@@ -2,7 +2,7 @@
 // and waits for it, and the one that does it.
 //
 // All ranks submit the same in the same order.  Work that is submitted, done and waited for again
-// and again takes no new memory.
+// and again takes no new memory, unless more than ever is under way at once.
 #pragma once
 
 #include <array>
@@ -73,6 +73,8 @@ class WorkQueue {
   bool failed() const { return !status_.ok(); }
 
  private:
+  void AddSpare();
+
   std::atomic<bool> arriving_ = false, aborting_ = false;
   std::mutex mutex_;  // guards what follows
   std::condition_variable work_, progress_;
@@ -91,7 +93,7 @@ int64_t WorkQueue::Submit(const Describe& describe) {
   int64_t ticket;
   {
     std::lock_guard lock(mutex_);
-    if (spare_.empty()) spare_.emplace_back();
+    if (spare_.empty()) AddSpare();
     Work& work = spare_.front();
     std::string what = std::move(work.what);
     what.clear();

@@ -44,7 +44,4 @@ struct Feed {
   }
 };
 
-// Training steps that may be started and not finished; each has a batch ahead of its own.
-inline constexpr int kMostStepsInFlight = 2;
-
 }  // namespace gyre

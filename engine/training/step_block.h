@@ -3,9 +3,15 @@
 // front of the metrics, so that one copy brings it up and one takes fault, report and metrics down.
 #pragma once
 
+#include <array>
+
 #include "layers/layer.h"
 
 namespace gyre {
+
+// Training iterations that may be started and not finished; they take turns between as many lanes,
+// each with memory of its own for what comes in and goes out.
+inline constexpr int kMostStepsInFlight = 2;
 
 // What an optimizer needs of a step.
 struct UpdateScalars {
@@ -22,7 +28,7 @@ struct GradientReport {
 
 struct StepBlock {
   BatchPosition position;
-  UpdateScalars update;
+  std::array<UpdateScalars, kMostStepsInFlight> updates;  // by lane: the other's may be under way
   Fault fault;
   GradientReport gradients;
 };

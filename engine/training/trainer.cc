@@ -277,7 +277,9 @@ absl::Status Trainer::FirstError(const absl::Status& status) {
     // The others may be in a sum of the step that fails here alone: nothing more can be agreed on.
     earlier = CollectReport();
     while (earlier.ok() && training_step_->in_flight() > 0) {
-      earlier = training_step_->Finish().status();
+      earlier = Annotate(training_step_->Finish().status(),
+                         absl::StrCat("step ", in_flight_.front().step));
+      in_flight_.pop_front();
     }
   }
   return earlier.ok() ? status : earlier;

@@ -84,8 +84,19 @@ void RunRank(const Setting& setting, Device& device, ProcessGroup& communication
                       .ok());
       EXPECT_TRUE(sync->Start(static_cast<int>(b), *stream).ok());
     }
-    for (size_t b = 0; b < buckets.size(); ++b) {
-      EXPECT_TRUE(sync->Finish(static_cast<int>(b), *stream).ok());
+    // In the order of their start, and as the next forward needs them.
+    for (size_t i = 0; setting.ranks > 1 && i < buckets.size(); ++i) {
+      const auto b = static_cast<int>(step % 2 == 0 ? i : buckets.size() - 1 - i);
+      EXPECT_TRUE(sync->under_way(b));
+      if (step == 0) {
+        while (!*sync->Arrived(b)) std::this_thread::yield();
+      }
+      const absl::StatusOr<double> squares = sync->Finish(b, *stream);
+      ASSERT_TRUE(squares.ok()) << squares.status();
+      EXPECT_FALSE(sync->under_way(b));
+    }
+    if (setting.ranks > 1) {
+      EXPECT_TRUE(sync->UploadSums(*stream).ok());
     }
     for (size_t b = 0; b < buckets.size(); ++b) {
       std::vector<float> got(static_cast<size_t>(kElements[b]));

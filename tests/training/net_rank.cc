@@ -77,14 +77,16 @@ void NetRank::MakeBatch(DType dtype) {
   }
   batch_ = {.arrays = {{images_.data(), input.shape, dtype},
                        {labels_.data(), Shape({share_.count}), DType::kI32}},
-            .first_position = share_.first};
+            .first_position = share_.first,
+            .samples = std::vector<int64_t>(static_cast<size_t>(share_.count))};
 }
 
-std::vector<Metric> NetRank::Forward(const Net::SumStatistic& sum) {
+std::vector<Metric> NetRank::Forward(const Net::SumStatistic& sum,
+                                     const Net::BucketNeeded& bucket_needed) {
   buffer_->Set({.step = 3, .first_sample = static_cast<uint64_t>(share_.first)}, {});
   EXPECT_TRUE(buffer_->Upload(*stream_).ok());
   EXPECT_TRUE(upload_->Start(/*lane=*/0, batch_, *stream_).ok());
-  const absl::Status status = net().Forward(*stream_, sum);
+  const absl::Status status = net().Forward(*stream_, sum, bucket_needed);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(buffer_->Download(*stream_).ok());
   EXPECT_TRUE(stream_->Synchronize().ok());
@@ -94,11 +96,12 @@ std::vector<Metric> NetRank::Forward(const Net::SumStatistic& sum) {
   return metrics;
 }
 
-std::vector<int> NetRank::Backward(const Net::SumStatistic& sum) {
+std::vector<int> NetRank::Backward(const Net::SumStatistic& sum,
+                                   const Net::BucketReady& bucket_ready) {
   std::vector<int> buckets;
   const absl::Status status = net().Backward(*stream_, sum, [&](int bucket) {
     buckets.push_back(bucket);
-    return absl::OkStatus();
+    return bucket_ready ? bucket_ready(bucket) : absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(stream_->Synchronize().ok());

@@ -30,14 +30,20 @@ class NetRank {
 
   // The local sums of losses and metrics after one forward pass.  A statistic is what the one rank
   // has of it, where nobody sums it.
-  std::vector<Metric> Forward(const Net::SumStatistic& sum = LeaveStatistic);
+  std::vector<Metric> Forward(const Net::SumStatistic& sum = LeaveStatistic,
+                              const Net::BucketNeeded& bucket_needed = nullptr);
   double Loss() { return TotalLoss(Forward()); }
   // The buckets, as they were finished.
-  std::vector<int> Backward(const Net::SumStatistic& sum = LeaveStatistic);
+  std::vector<int> Backward(const Net::SumStatistic& sum = LeaveStatistic,
+                            const Net::BucketReady& bucket_ready = nullptr);
 
   std::vector<std::byte> GradientBytes(size_t parameter);
   std::vector<double> Gradient(size_t parameter);  // of F64
 
+  Device& device() { return *device_; }
+  Stream& stream() { return *stream_; }
+  const Model& model() { return *model_; }
+  const Batch& batch() { return batch_; }
   const Net& net() { return model_->train(); }
   const NetSpec& spec() { return net().plan().spec; }
   std::span<const Parameter> parameters() { return model_->plan().parameters.all(); }

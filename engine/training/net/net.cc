@@ -36,11 +36,23 @@ std::byte* Net::Address(int state) const {
          placement.offset;
 }
 
-absl::Status Net::Forward(Stream& stream, const SumStatistic& sum) const {
+absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
+                          const BucketNeeded& bucket_needed) const {
+  const GradientOrder& order = plan_.order;
+  size_t bucket = bucket_needed == nullptr ? 0 : order.buckets.size();
+  // A gradient is complete after backward of its parameter's first user, who is the first to read
+  // it here: of a bucket, the one that was complete last.
+  const auto first_user = [&](size_t b) {
+    return static_cast<size_t>(order.gradients[order.buckets[b].last - 1].node);
+  };
   for (size_t n = 0; n < nodes_.size(); ++n) {
+    while (bucket > 0 && first_user(bucket - 1) == n) {
+      RETURN_IF_ERROR(bucket_needed(static_cast<int>(--bucket)));
+    }
     if (plan_.spec.nodes[n].applied_by_producer) continue;
     RETURN_IF_ERROR(RunLayer(stream, static_cast<int>(n), Pass::kForward, sum));
   }
+  GYRE_CHECK(bucket == 0);
   return absl::OkStatus();
 }
 

@@ -22,10 +22,14 @@ class Net {
 
   // Sums a statistic (device memory) over all ranks; what it enqueues precedes what comes after.
   using SumStatistic = std::function<absl::Status(Stream&, absl::string_view label, Tensor)>;
-  // Errors: those of the layers, with the layer's name.
-  absl::Status Forward(Stream& stream, const SumStatistic& sum) const;
+  // Calls bucket_needed(b), the last bucket first, before work that reads a parameter of bucket b
+  // is enqueued.  Errors: those of the layers, with the layer's name.
+  using BucketNeeded = std::function<absl::Status(int bucket)>;
+  absl::Status Forward(Stream& stream, const SumStatistic& sum,
+                       const BucketNeeded& bucket_needed = nullptr) const;
 
-  // Calls bucket_ready(b) once the work that finishes bucket b's gradients is on the stream.
+  // Calls bucket_ready(b) once the work that finishes bucket b's gradients is on the stream.  No
+  // later work of this pass reads its parameters.
   using BucketReady = std::function<absl::Status(int bucket)>;
   absl::Status Backward(Stream& stream, const SumStatistic& sum,
                         const BucketReady& bucket_ready) const;

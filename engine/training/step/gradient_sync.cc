@@ -92,28 +92,50 @@ absl::Status GradientSync::Start(int index, Stream& compute) {
         communication_.Submit(segment.label, segment.summed, ready,
                               how_ == How::kStaged ? MemoryKind::kPinnedHost : MemoryKind::kDevice);
   }
+  bucket.under_way = true;
   return absl::OkStatus();
 }
 
-absl::Status GradientSync::Finish(int index, Stream& compute) {
-  if (how_ == How::kAlone) return absl::OkStatus();
+GradientSync::~GradientSync() {
+  // An error is every ticket's from then on, so this ends.
+  for (const Bucket& bucket : buckets_) {
+    if (!bucket.under_way) continue;
+    for (const Segment& segment : bucket.segments) {
+      if (!communication_.Wait(segment.ticket).ok()) return;
+    }
+  }
+}
+
+absl::StatusOr<bool> GradientSync::Arrived(int index) {
+  for (const Segment& segment : buckets_[index].segments) {
+    ASSIGN_OR_RETURN(const bool done, communication_.Done(segment.ticket));
+    if (!done) return false;
+  }
+  return true;
+}
+
+absl::StatusOr<double> GradientSync::Finish(int index, Stream& compute) {
   Bucket& bucket = buckets_[index];
-  Stream& back = how_ == How::kStaged ? *back_ : compute;
+  GYRE_CHECK(bucket.under_way);
+  bucket.under_way = false;
   double sum = 0;
   for (Segment& segment : bucket.segments) {
     ASSIGN_OR_RETURN(const double squares, communication_.Wait(segment.ticket));
     sum += squares;  // not finite if an element is not
     if (how_ != How::kStaged) continue;
-    RETURN_IF_ERROR(back.Copy(segment.device.data, segment.summed.data, segment.summed.bytes()));
+    RETURN_IF_ERROR(back_->Copy(segment.device.data, segment.summed.data, segment.summed.bytes()));
   }
-  // The copy of the step before is over: this step's work came after it.
+  // The upload of the step before is over: this bucket's gradients came after it.
   reinterpret_cast<double*>(host_sums_.data())[index] = sum;
-  if (index + 1 == buckets()) {
-    RETURN_IF_ERROR(back.Copy(sums_.data, host_sums_.data(), sums_.bytes()));
+  if (how_ == How::kStaged) {
+    RETURN_IF_ERROR(back_->Record(*bucket.arrived));
+    RETURN_IF_ERROR(compute.Wait(*bucket.arrived));
   }
-  if (how_ != How::kStaged) return absl::OkStatus();
-  RETURN_IF_ERROR(back.Record(*bucket.arrived));
-  return compute.Wait(*bucket.arrived);
+  return sum;
+}
+
+absl::Status GradientSync::UploadSums(Stream& compute) const {
+  return compute.Copy(sums_.data, host_sums_.data(), sums_.bytes());
 }
 
 }  // namespace gyre

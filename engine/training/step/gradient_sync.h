@@ -31,12 +31,22 @@ class GradientSync {
 
   // The gradients of `bucket` are on `compute`: starts its sum.
   absl::Status Start(int bucket, Stream& compute);
-  // What comes after on `compute` finds the bucket summed over all ranks and, after the last of
-  // them, the sum of squares of each bucket's summed gradients, not finite if one of them is not.
-  // In order of the buckets.  Blocks until the ranks' sum is there, unless on_stream().  Errors:
-  // those of the reduction.
-  absl::Status Finish(int bucket, Stream& compute);
 
+  // What follows is for several ranks.
+  ~GradientSync();  // waits for sums under way
+
+  // Whether the bucket was started and not finished.
+  bool under_way(int bucket) const { return buckets_[bucket].under_way; }
+  // Whether Finish of a bucket under way would return at once.  Errors: those of the reduction.
+  absl::StatusOr<bool> Arrived(int bucket);
+  // Of a bucket under way, in any order: what comes after on `compute` finds it summed over all
+  // ranks.  Blocks until the ranks' sum is there.  Returns the sum of squares of the summed
+  // gradients, not finite if one of them is not.  Errors: those of the reduction.
+  absl::StatusOr<double> Finish(int bucket, Stream& compute);
+  // Enqueues, the same each time, the upload of what Finish has returned for all buckets.
+  absl::Status UploadSums(Stream& compute) const;
+
+  // F64, of device memory: one rank's since Start, several ranks' since UploadSums.
   const double* sums() const { return sums_.as<double>(); }
   int buckets() const { return static_cast<int>(buckets_.size()); }
 
@@ -57,6 +67,7 @@ class GradientSync {
     std::vector<Segment> segments;
     std::unique_ptr<Event> computed;  // its gradients are all there
     std::unique_ptr<Event> arrived;   // staged: the sums have come back
+    bool under_way = false;
   };
 
   GradientSync(ProcessGroup& communication, Tensor sums, void* scratch)

@@ -46,8 +46,9 @@ absl::StatusOr<StepBuffer> StepBuffer::Create(Device& device, const Net& net) {
   return buffer;
 }
 
-void StepBuffer::Set(const BatchPosition& position, const UpdateScalars& update) {
-  new (up()) StepBlock{.position = position, .update = update, .fault = {}, .gradients = {}};
+void StepBuffer::Set(const BatchPosition& position,
+                     const std::array<UpdateScalars, kMostStepsInFlight>& updates) {
+  new (up()) StepBlock{.position = position, .updates = updates, .fault = {}, .gradients = {}};
 }
 
 absl::Status StepBuffer::Upload(Stream& stream) const {

@@ -15,7 +15,8 @@ class StepBuffer {
   static absl::StatusOr<StepBuffer> Create(Device& device, const Net& net);
 
   // What Upload will copy.  The step that used the buffer before must be over.
-  void Set(const BatchPosition& position, const UpdateScalars& update);
+  void Set(const BatchPosition& position,
+           const std::array<UpdateScalars, kMostStepsInFlight>& updates);
   // Enqueues the upload of the scalars, what pixels stand for, and a cleared fault and report.
   absl::Status Upload(Stream& stream) const;
   // Enqueues the download of fault, report and metrics.

@@ -1,5 +1,8 @@
 #include "engine/training/step/training_step.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/timeline.h"
 #include "engine/training/net/net_kernels.h"
@@ -22,21 +25,33 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
                                                      net.sums(), net.sums_scratch()));
   for (int index = 0; index < kMostStepsInFlight; ++index) {
     ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
-    Lane& lane = step->lanes_.emplace_back(
-        Lane{.buffer = std::move(buffer), .done = {}, .accumulate = {}, .update = {}});
+    Lane& lane = step->lanes_.emplace_back(Lane{
+        .buffer = std::move(buffer), .done = {}, .accumulate = {}, .update = {}, .updates = {}});
     ASSIGN_OR_RETURN(lane.done, device.NewEvent());
-    const auto graph = [&, self = step.get()](bool update) {
-      return std::make_unique<StepGraph>(
-          stream,
-          [self, index, update](const StepGraph::Between& between) {
-            return self->Enqueue(index, update, between);
-          },
-          replay);
+    const auto graph = [&](StepGraph::Work work) {
+      return std::make_unique<StepGraph>(stream, std::move(work), replay);
     };
-    lane.accumulate = graph(false);
-    lane.update = graph(true);
+    using Between = StepGraph::Between;
+    TrainingStep* const self = step.get();
+    const auto iteration = [&](bool update) {
+      return graph([self, index, update](const Between& between) {
+        return self->Enqueue(index, update, between);
+      });
+    };
+    lane.accumulate = iteration(false);
+    lane.update = iteration(true);
+    for (int b = 0; self->updates_on_arrival() && b < self->sync_->buckets(); ++b) {
+      lane.updates.push_back(
+          graph([self, index, b](const Between&) { return self->UpdateBucket(index, b); }));
+    }
   }
   return step;
+}
+
+size_t TrainingStep::graph_nodes() const {
+  size_t nodes = lanes_[0].update->nodes();
+  for (const auto& update : lanes_[0].updates) nodes += update->nodes();
+  return nodes;
 }
 
 absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
@@ -45,9 +60,10 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   GYRE_CHECK(learning_rate.has_value() || model_.plan().options.shape.accumulate > 1);
   Lane& lane = lanes_[next_];
   const auto number = static_cast<uint64_t>(step);
-  UpdateScalars update{.learning_rate = learning_rate.value_or(0)};
-  optimizer_.Prepare(number, update);
-  lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, update);
+  updates_[next_] = {.learning_rate = learning_rate.value_or(0)};
+  optimizer_.Prepare(number, updates_[next_]);
+  lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_);
+  lane.bad_bucket.reset();
   lane.batch = batch;
   RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
   RETURN_IF_ERROR((learning_rate ? lane.update : lane.accumulate)->Run());
@@ -59,13 +75,17 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
 
 absl::StatusOr<Tensor> TrainingStep::Finish() {
   GYRE_CHECK(in_flight_ > 0);
-  const Lane& lane = lanes_[(next_ + kMostStepsInFlight - in_flight_) % kMostStepsInFlight];
+  const int index = (next_ + kMostStepsInFlight - in_flight_) % kMostStepsInFlight;
+  const Lane& lane = lanes_[index];
   --in_flight_;
   RETURN_IF_ERROR(lane.done->Synchronize());
   // A bad label explains a bad gradient, so it is looked at first.
   RETURN_IF_ERROR(Annotate(lane.buffer.CheckFault(lane.batch), "training data"));
-  const GradientReport report = lane.buffer.gradients();
-  if (report.bad_bucket >= 0) return NotFinite(report.bad_bucket);
+  for (int b = sync_->buckets() - 1; summing_ == index && b >= 0; --b) {
+    RETURN_IF_ERROR(FinishSum(b));
+  }
+  const int64_t bad_bucket = lane.bad_bucket.value_or(lane.buffer.gradients().bad_bucket);
+  if (bad_bucket >= 0) return NotFinite(bad_bucket);
   return lane.buffer.metrics();
 }
 
@@ -82,34 +102,55 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
       return sum_statistic_(stream_, label, statistic);
     });
   };
-  RETURN_IF_ERROR(net.Forward(stream_, sum));
+  RETURN_IF_ERROR(net.Forward(stream_, sum, [&](int bucket) {
+    if (!updates_on_arrival()) return absl::OkStatus();
+    return between([this, bucket] { return FinishSum(bucket); });
+  }));
   RETURN_IF_ERROR(net.Backward(stream_, sum, [&](int bucket) {
     if (!update) return absl::OkStatus();
     if (sync_->on_stream()) return sync_->Start(bucket, stream_);
-    return between([this, bucket] { return sync_->Start(bucket, stream_); });
+    return between([this, index, bucket] { return StartSum(index, bucket); });
   }));
-  if (update) RETURN_IF_ERROR(Update(between));
+  if (update && !updates_on_arrival()) RETURN_IF_ERROR(Update(index, between));
   return buffer.Download(stream_);
 }
 
-// Without clipping each bucket is updated as soon as its sum arrives; with it, the norm needs them
-// all first.
-absl::Status TrainingStep::Update(const StepGraph::Between& between) {
-  StepBlock* const block = model_.train().step_block();
-  for (int b = 0; b < sync_->buckets(); ++b) {
-    if (!sync_->on_stream()) {
-      RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_); }));
-    }
-    if (!clip_norm_.has_value()) RETURN_IF_ERROR(UpdateBucket(b));
+absl::Status TrainingStep::StartSum(int lane, int bucket) {
+  RETURN_IF_ERROR(sync_->Start(bucket, stream_));
+  summing_ = lane;
+  for (int b = 0; updates_on_arrival() && b < bucket; ++b) {
+    if (!sync_->under_way(b)) continue;
+    ASSIGN_OR_RETURN(const bool arrived, sync_->Arrived(b));
+    if (arrived) RETURN_IF_ERROR(FinishSum(b));
   }
-  RETURN_IF_ERROR(ClipGradients(stream_, sync_->sums(), sync_->buckets(), clip_norm_,
-                                &block->update, &block->gradients));
-  if (!clip_norm_.has_value()) return absl::OkStatus();
-  for (int b = 0; b < sync_->buckets(); ++b) RETURN_IF_ERROR(UpdateBucket(b));
   return absl::OkStatus();
 }
 
-absl::Status TrainingStep::UpdateBucket(int bucket) {
+// And updates, unless that was done.
+absl::Status TrainingStep::FinishSum(int bucket) {
+  if (!sync_->under_way(bucket)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const double squares, sync_->Finish(bucket, stream_));
+  Lane& lane = lanes_[summing_];
+  if (!std::isfinite(squares)) lane.bad_bucket = std::min(bucket, lane.bad_bucket.value_or(bucket));
+  return lane.updates[bucket]->Run();
+}
+
+// Of all buckets at once.
+absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between) {
+  StepBlock* const block = model_.train().step_block();
+  if (!sync_->on_stream()) {
+    for (int b = 0; b < sync_->buckets(); ++b) {
+      RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_).status(); }));
+    }
+    RETURN_IF_ERROR(sync_->UploadSums(stream_));
+  }
+  RETURN_IF_ERROR(ClipGradients(stream_, sync_->sums(), sync_->buckets(), clip_norm_,
+                                &block->updates[lane], &block->gradients));
+  for (int b = 0; b < sync_->buckets(); ++b) RETURN_IF_ERROR(UpdateBucket(lane, b));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
   const TimelineLabel label("update");
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
@@ -132,7 +173,7 @@ absl::Status TrainingStep::UpdateBucket(int bucket) {
                      .learning_rate_multiplier = spec.learning_rate_multiplier,
                      .decay_multiplier = spec.decay_multiplier});
   }
-  RETURN_IF_ERROR(optimizer_.Update(stream_, &net.step_block()->update, views));
+  RETURN_IF_ERROR(optimizer_.Update(stream_, &net.step_block()->updates[lane], views));
   // The next step's batches add to it.
   const bool accumulates = model_.plan().options.shape.accumulate > 1;
   return accumulates ? Fill(stream_, 0, net.bucket(bucket)) : absl::OkStatus();

@@ -6,6 +6,10 @@
 // each with memory of its own for what comes in and goes out.  A step is one iteration, or as many
 // as RunShape::accumulate says: all add to the gradients, and the last of them sums these over the
 // ranks and updates.  Used by the thread that made it.
+//
+// One rank updates at the end of the iteration, and so do several that clip, for the norm needs all
+// sums.  Else each bucket is updated when its sum is found to have come: as the next buckets are
+// started, before the next iteration's forward first reads its parameters, or in Finish.
 #pragma once
 
 #include <memory>
@@ -34,21 +38,23 @@ class TrainingStep {
       Device& device, Stream& stream, ProcessGroup& communication, bool replay = true);
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
-  // Enqueues an iteration of step number `step`, from 0; with several ranks one that updates
-  // returns once all buckets' sums have come.  learning_rate: none where another batch of the step
-  // follows. The batch's memory must stay until the iteration is finished.  Precondition: fewer
-  // than kMostStepsInFlight in flight.  Errors: those of layers and ranks.
+  // Enqueues an iteration of step number `step`, from 0.  Waits for sums of the iteration before,
+  // as its parameters are needed, and with clip_norm for all of its own.  learning_rate: none where
+  // another batch of the step follows. The batch's memory must stay until the iteration is
+  // finished.  Precondition: fewer than kMostStepsInFlight in flight.  Errors: those of layers and
+  // ranks.
   absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate);
   int in_flight() const { return in_flight_; }
   // Of the graphs that replay a step on a GPU; 0: none do.
-  size_t graph_nodes() const { return lanes_[0].update->nodes(); }
+  size_t graph_nodes() const;
   // Why steps are not replayed, if the device could not capture them; else OK.
   const absl::Status& refusal() const { return lanes_[0].update->refusal(); }
 
-  // Waits for the earliest one in flight.  Returns its metrics on this rank, F64 {sum, count} for
-  // each of MetricsOf, valid until the next Start.  Parameters are updated even where it fails.
-  // Errors: InvalidArgument for bad data, naming layer and sample; Internal for a gradient that is
-  // not finite, naming the parameters of its bucket.
+  // Waits for the earliest one in flight, its sums included.  Returns its metrics on this rank, F64
+  // {sum, count} for each of MetricsOf, valid until the next Start.  The stream has its updates,
+  // even where a gradient is not finite.  Errors: those of ranks; InvalidArgument for bad data,
+  // naming layer and sample; Internal for a gradient that is not finite, naming the parameters of
+  // its bucket.
   absl::StatusOr<Tensor> Finish();
 
  private:
@@ -56,6 +62,8 @@ class TrainingStep {
     StepBuffer buffer;
     std::unique_ptr<Event> done;
     std::unique_ptr<StepGraph> accumulate, update;
+    std::vector<std::unique_ptr<StepGraph>> updates;  // on arrival: by bucket
+    std::optional<int> bad_bucket = {};               // likewise: the first
     Batch batch = {};
   };
 
@@ -68,9 +76,12 @@ class TrainingStep {
         sum_statistic_(StatisticSummer(communication)),
         upload_(std::move(upload)) {}
 
+  bool updates_on_arrival() const { return !sync_->on_stream() && !clip_norm_.has_value(); }
   absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between);
-  absl::Status Update(const StepGraph::Between& between);
-  absl::Status UpdateBucket(int bucket);
+  absl::Status Update(int lane, const StepGraph::Between& between);
+  absl::Status UpdateBucket(int lane, int bucket);
+  absl::Status StartSum(int lane, int bucket);
+  absl::Status FinishSum(int bucket);
   absl::Status NotFinite(int64_t bucket) const;
 
   const Model& model_;
@@ -81,7 +92,9 @@ class TrainingStep {
   InputUpload upload_;
   std::unique_ptr<GradientSync> sync_;
   std::vector<Lane> lanes_;
-  int next_ = 0;  // lane
+  std::array<UpdateScalars, kMostStepsInFlight> updates_;  // by lane
+  int summing_ = 0;                                        // the lane whose sums are under way
+  int next_ = 0;                                           // lane
   int in_flight_ = 0;
 };
 

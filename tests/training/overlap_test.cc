@@ -1,0 +1,140 @@
+// When parameters are read and when they are updated: a pass reads those of a bucket only between
+// what it says of them, and a step's sums go on under the next step's forward.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <future>
+#include <limits>
+#include <thread>
+
+#include "engine/training/step/training_step.h"
+#include "tests/training/net_rank.h"
+
+namespace gyre {
+namespace {
+
+// Each bucket's parameters are NaNs but from what forward needs of it to what backward has done
+// with it.
+void ExpectReadInTime(const std::string& layers) {
+  NetRank expected(layers), rank(layers);
+  const GradientOrder& order = rank.net().plan().order;
+  std::vector<std::vector<double>> values;
+  std::vector<int> needed;
+  const auto parameters = [&](int bucket, const auto& each) {
+    for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
+      each(static_cast<size_t>(order.gradients[g].parameter));
+    }
+    return absl::OkStatus();
+  };
+  const auto set = [&](size_t p, const std::vector<double>& to) {
+    const Tensor parameter = rank.parameter(p);
+    return rank.stream().Copy(parameter.data, to.data(), parameter.bytes()).ok();
+  };
+  const auto hide = [&](int bucket) {
+    return parameters(bucket, [&](size_t p) {
+      const double none = std::numeric_limits<double>::quiet_NaN();
+      EXPECT_TRUE(set(p, std::vector<double>(values[p].size(), none)));
+    });
+  };
+  for (size_t p = 0; p < rank.parameters().size(); ++p) {
+    const Tensor parameter = rank.parameter(p);
+    values.emplace_back(static_cast<size_t>(parameter.elements()));
+    ASSERT_TRUE(rank.stream().Copy(values[p].data(), parameter.data, parameter.bytes()).ok());
+  }
+  for (int b = 0; b < static_cast<int>(order.buckets.size()); ++b) ASSERT_TRUE(hide(b).ok());
+
+  const auto leave = [](Stream&, absl::string_view, Tensor) { return absl::OkStatus(); };
+  const double loss = TotalLoss(rank.Forward(leave, [&](int bucket) {
+    needed.push_back(bucket);
+    return parameters(bucket, [&](size_t p) { EXPECT_TRUE(set(p, values[p])); });
+  }));
+  EXPECT_EQ(loss, expected.Loss());
+  std::vector<int> ready = rank.Backward(leave, hide);
+  std::ranges::reverse(ready);
+  EXPECT_EQ(needed, ready);
+  EXPECT_EQ(needed.size(), order.buckets.size());
+  expected.Backward();
+  for (const BucketedGradient& gradient : order.gradients) {
+    const auto p = static_cast<size_t>(gradient.parameter);
+    EXPECT_EQ(rank.GradientBytes(p), expected.GradientBytes(p)) << rank.parameters()[p].name();
+  }
+}
+
+TEST(Overlap, ParametersAreReadBetweenNeededAndReady) {
+  for (const char* layers : {kConvNet, kForkedNet, kPartedNet, kJoinedNet, kSharedNet, kNormNet}) {
+    SCOPED_TRACE(layers);
+    ExpectReadInTime(layers);
+  }
+}
+
+// Tells of each piece of work before it is enqueued.
+class ToldStream final : public Stream {
+ public:
+  ToldStream(Stream& stream, std::function<void()> tell)
+      : stream_(stream), tell_(std::move(tell)) {}
+  DeviceKind kind() const override { return stream_.kind(); }
+  absl::Status Copy(void* to, const void* from, size_t bytes) override {
+    return stream_.Copy(to, from, bytes);
+  }
+  absl::Status Record(Event& event) override { return stream_.Record(event); }
+  absl::Status Wait(const Event& event) override { return stream_.Wait(event); }
+  absl::Status Call(std::function<absl::Status()> work) override {
+    tell_();
+    return stream_.Call(std::move(work));
+  }
+  absl::Status Synchronize() override { return stream_.Synchronize(); }
+  absl::Status BeginCapture() override { return stream_.BeginCapture(); }
+  absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override { return stream_.EndCapture(); }
+  void* native() const override { return stream_.native(); }
+
+ private:
+  Stream& stream_;
+  const std::function<void()> tell_;
+};
+
+// The other rank has not begun its first step, so no sum of it can be there.
+TEST(Overlap, TheNextForwardBeginsBeforeASumIsThere) {
+  constexpr char kLayers[] = R"(
+    layer { name: "relu" relu {} }
+    layer { name: "flat" flatten {} }
+    layer { name: "fc1" dense { outputs: 7 } }
+    layer { name: "fc2" dense { outputs: 4 } }
+    layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy {} })";
+  OptimizerConfig config;
+  config.mutable_sgd()->set_momentum(0.9f);
+  const auto optimizer = NewOptimizer(config);
+  std::promise<void> begin;
+  const std::shared_future<void> begun = begin.get_future().share();
+  const auto train = [&](ProcessGroup& communication) {
+    NetRank rank(kLayers, DType::kF32, 5, NewCpuDevice({}), communication.rank(), 2);
+    bool waits = false;  // for the first work of the second forward
+    const auto tell = [&] {
+      if (std::exchange(waits, false)) begin.set_value();
+    };
+    ToldStream stream(rank.stream(), tell);
+    const auto step = *TrainingStep::Create(rank.model(), *optimizer, /*clip_norm=*/std::nullopt,
+                                            rank.device(), stream, communication);
+    if (communication.rank() == 1) begun.wait();
+    EXPECT_TRUE(step->Start(rank.batch(), 0, 0.1).ok());
+    waits = communication.rank() == 0;
+    EXPECT_TRUE(step->Start(rank.batch(), 1, 0.1).ok());
+    tell();  // lest the other waits where this failed
+    EXPECT_TRUE(step->Finish().ok());
+    EXPECT_TRUE(step->Finish().ok());
+  };
+  auto communicators = NewThreadCommunicators(2, 20'000);
+  std::vector<std::thread> threads;
+  for (auto& communicator : communicators) {
+    threads.emplace_back([&] {
+      const auto make = [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+        return std::move(communicator);
+      };
+      train(**ProcessGroup::Start(make, "ring"));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace gyre
