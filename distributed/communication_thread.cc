@@ -105,7 +105,7 @@ absl::Status CommunicationThread::SumNow(std::string_view what, Tensor inout) {
       .Wait(queue_.Submit([&](Work& work) {
         work.what = what;
         work.inout = inout;
-        work.urgent = true;
+        work.urgency = kMostUrgent;
       }))
       .status();
 }

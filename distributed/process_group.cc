@@ -78,12 +78,7 @@ absl::StatusOr<std::byte*> ProcessGroup::Share(size_t bytes) {
 }
 
 ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, const Event* ready,
-                                          MemoryKind memory) {
-  return Submit(label, inout, ready, memory, /*urgent=*/false);
-}
-
-ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, const Event* ready,
-                                          MemoryKind memory, bool urgent) {
+                                          MemoryKind memory, int urgency) {
   GYRE_CHECK(memory == MemoryKind::kPinnedHost || sums_device_memory());
   return thread_->queue().Submit([&](Work& work) {
     const std::string_view dtype = DTypeName(inout.dtype);
@@ -93,7 +88,7 @@ ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, 
     work.inout = inout;
     work.memory = memory;
     work.ready = ready;
-    work.urgent = urgent;
+    work.urgency = urgency;
   });
 }
 
@@ -123,7 +118,7 @@ absl::StatusOr<bool> ProcessGroup::Done(Ticket ticket) { return thread_->queue()
 absl::StatusOr<double> ProcessGroup::Wait(Ticket ticket) { return thread_->queue().Wait(ticket); }
 
 absl::Status ProcessGroup::Sum(std::string_view label, Tensor inout) {
-  return Wait(Submit(label, inout, nullptr, MemoryKind::kPinnedHost, /*urgent=*/true)).status();
+  return Wait(Submit(label, inout, nullptr, MemoryKind::kPinnedHost, kMostUrgent)).status();
 }
 
 // Each rank's hash in a place of its own, as two halves that a double holds exactly: their sum over

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "distributed/collectives/catalogue.h"
 #include "distributed/transport/communicator.h"
+#include "distributed/work_queue.h"
 #include "engine/runtime/device/device.h"
 
 namespace gyre {
@@ -74,9 +75,10 @@ class ProcessGroup {
   // host memory is always taken, kDevice where sums_device_memory().  The label names the bucket in
   // errors.  *ready and the memory must live until the ticket is done or has failed; after a
   // device's own error until Abort or the end of this object, because messages may be under way.
-  // When the ticket is done, work enqueued on any stream finds the sum.
+  // When the ticket is done, work enqueued on any stream finds the sum.  Of sums that can go on,
+  // the more urgent does; the most urgent, such as metrics, wait for none in order.
   Ticket Submit(std::string_view label, Tensor inout, const Event* ready,
-                MemoryKind memory = MemoryKind::kPinnedHost);
+                MemoryKind memory = MemoryKind::kPinnedHost, int urgency = 0);
   // Likewise, any operation on host memory that the algorithm has ("auto" has all).  what: says all
   // that is the same on all ranks; names it in errors.  root: of a broadcast.
   Ticket Submit(std::string_view what, Operation operation, int root, Tensor inout,
@@ -110,8 +112,6 @@ class ProcessGroup {
 
  private:
   explicit ProcessGroup(std::unique_ptr<CommunicationThread> thread);
-  Ticket Submit(std::string_view label, Tensor inout, const Event* ready, MemoryKind memory,
-                bool urgent);
   std::unique_ptr<CommunicationThread> thread_;
 };
 

@@ -62,6 +62,16 @@ void WorkQueue::Abort(const absl::Status& reason) {
   work_.notify_all();
 }
 
+namespace {
+
+// `work`, which lies in `from`, to its place in `active`.
+void Place(Works& active, Works& from, Works::iterator work) {
+  const auto less_urgent = [&](const Work& other) { return other.urgency < work->urgency; };
+  active.splice(std::ranges::find_if(active, less_urgent), from, work);
+}
+
+}  // namespace
+
 bool WorkQueue::Take(Works& active, std::chrono::milliseconds patience) {
   if (!active.empty() && !arriving_) return true;
   std::unique_lock lock(mutex_);
@@ -70,9 +80,13 @@ bool WorkQueue::Take(Works& active, std::chrono::milliseconds patience) {
   });
   while (!queue_.empty()) {
     const auto first = queue_.begin();
-    auto place = active.end();
-    while (first->urgent && place != active.begin() && !std::prev(place)->urgent) --place;
-    active.splice(place, queue_, first);
+    for (auto work = active.begin(); work != active.end();) {
+      const auto before = work++;
+      if (before->lane != first->lane || before->urgency >= first->urgency) continue;
+      before->urgency = first->urgency;
+      Place(active, active, before);
+    }
+    Place(active, queue_, first);
   }
   arriving_ = false;
   return came;

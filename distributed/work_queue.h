@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <list>
 #include <mutex>
 #include <string>
@@ -22,8 +23,10 @@ namespace gyre {
 
 // Work in order goes through these lanes in turn, and has tag and staging in each for itself: so
 // much can be under way, and on all ranks the same meet.  As many as buckets become ready while one
-// of a few MB is summed.  Urgent work has a lane of its own, one after another.
+// of a few MB is summed.  The most urgent work has a lane of its own, one after another.
 inline constexpr int kLanesInOrder = 4, kUrgentLane = kLanesInOrder, kLanes = kUrgentLane + 1;
+
+inline constexpr int kMostUrgent = std::numeric_limits<int>::max();
 
 struct Work {
   std::string what;  // the same on all ranks
@@ -31,7 +34,7 @@ struct Work {
   int root = 0;
   Tensor inout;
   MemoryKind memory = MemoryKind::kPinnedHost;
-  bool urgent = false;
+  int urgency = 0;  // of what can go on, the highest does; what it follows in its lane has it, too
   const Event* ready = nullptr;
   // In place of an operation, once all work before it is done; may wait for other ranks.
   const std::function<absl::Status()>* call = nullptr;
@@ -62,8 +65,9 @@ class WorkQueue {
 
   // What follows is the working thread's.
 
-  // Moves what was submitted to `active`, the urgent to its front.  With nothing active it waits
-  // for work, the end or an abort; false if none came within `patience`.
+  // Moves what was submitted to `active`, where the most urgent comes first, then what was
+  // submitted first.  With nothing active it waits for work, the end or an abort; false if none
+  // came within `patience`.
   bool Take(Works& active, std::chrono::milliseconds patience);
   bool closed();
   // OK: nobody has aborted.
@@ -100,7 +104,7 @@ int64_t WorkQueue::Submit(const Describe& describe) {
     work = {.what = std::move(what), .inout = {}};
     describe(work);
     work.ticket = ticket = submitted_++;
-    work.lane = work.urgent ? kUrgentLane : in_order_++ % kLanesInOrder;
+    work.lane = work.urgency == kMostUrgent ? kUrgentLane : in_order_++ % kLanesInOrder;
     work.turn = entered_[work.lane]++;
     queue_.splice(queue_.end(), spare_, spare_.begin());
     arriving_ = true;

@@ -294,8 +294,8 @@ void Trainer::SubmitReport(const InFlight& last) {
   report.step = last.step;
   report.ticket = communication_.Submit(
       "step metrics",
-      {report.sums.data(), Shape({static_cast<int64_t>(report.sums.size())}), DType::kF64},
-      nullptr);
+      {report.sums.data(), Shape({static_cast<int64_t>(report.sums.size())}), DType::kF64}, nullptr,
+      MemoryKind::kPinnedHost, kMostUrgent);
 }
 
 absl::Status Trainer::CollectReport() {

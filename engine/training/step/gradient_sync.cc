@@ -90,7 +90,8 @@ absl::Status GradientSync::Start(int index, Stream& compute) {
     }
     segment.ticket =
         communication_.Submit(segment.label, segment.summed, ready,
-                              how_ == How::kStaged ? MemoryKind::kPinnedHost : MemoryKind::kDevice);
+                              how_ == How::kStaged ? MemoryKind::kPinnedHost : MemoryKind::kDevice,
+                              /*urgency=*/index);  // the next forward needs the last bucket first
   }
   bucket.under_way = true;
   return absl::OkStatus();

@@ -1,0 +1,46 @@
+// Which of the work under way goes on first.
+#include "distributed/work_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace gyre {
+namespace {
+
+TEST(WorkQueue, TheMostUrgentGoesFirst) {
+  struct Case {
+    const char* what;
+    std::vector<int> urgencies;
+    std::vector<int64_t> order;
+  };
+  const Case cases[] = {
+      {"none: as submitted", {0, 0, 0}, {0, 1, 2}},
+      {"a step's buckets, two of several parts", {0, 1, 1, 2}, {3, 1, 2, 0}},
+      {"the urgent lane", {0, kMostUrgent, 1, kMostUrgent}, {1, 3, 2, 0}},
+      {"the fifth follows the first in its lane", {0, 1, 2, 3, 4}, {0, 4, 3, 2, 1}},
+      {"the urgent lane takes no other's turn", {0, kMostUrgent, 1, 2, 3, 4}, {1, 0, 5, 4, 3, 2}},
+      {"less urgent than what it follows", {2, 0, 0, 0, 1}, {0, 4, 1, 2, 3}},
+      {"two follow", {0, 0, 0, 0, 1, 0, 0, 0, 2}, {0, 4, 8, 1, 2, 3, 5, 6, 7}},
+  };
+  for (const Case& c : cases) {
+    for (const bool at_once : {true, false}) {
+      SCOPED_TRACE(c.what);
+      WorkQueue queue;
+      Works active;
+      for (const int urgency : c.urgencies) {
+        queue.Submit([&](Work& work) { work.urgency = urgency; });
+        if (!at_once) {
+          EXPECT_TRUE(queue.Take(active, std::chrono::seconds(0)));
+        }
+      }
+      EXPECT_TRUE(queue.Take(active, std::chrono::seconds(0)));
+      std::vector<int64_t> order;
+      for (const Work& work : active) order.push_back(work.ticket);
+      EXPECT_EQ(order, c.order);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gyre
