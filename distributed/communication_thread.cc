@@ -123,7 +123,7 @@ void CommunicationThread::Run() {
     if (!queue_.Take(active, patience)) {
       patience = std::min(2 * patience, kLaterPokes);
       if (queue_.failed()) continue;  // the communicator is of no more use
-      const absl::Status status = communicator_->Poke();
+      const absl::Status status = communicator_->Poke(kNobody);
       if (!status.ok()) Fail(status);
       continue;
     }

@@ -39,7 +39,7 @@ constexpr int kMostRanks = 256;
 // Of a waiting OpenMP thread, some 50 ns each, before it sleeps.  On two cores of an idle machine a
 // step of LeNet takes as long as with libgomp's 300,000; beside two other busy threads a tenth.
 constexpr char kSpins[] = "6000";
-constexpr int64_t kSilentRankTimeoutMs = 300'000;
+constexpr int kMostStallS = 1'000'000;
 
 // A rank's share of the host's cores, or of those that mpirun has bound it to: a core of its own,
 // or a socket, which it shares with as many ranks as the socket has of the cores that mpirun has.
@@ -232,11 +232,16 @@ absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
 }
 
 absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks,
-                                const std::string& calibration, DType wire) {
+                                const std::string& calibration, DType wire, int stall_timeout_s) {
   if (ranks < 1 || ranks > kMostRanks) {
     return absl::InvalidArgumentError(
         absl::StrFormat("--ranks=%d: expected 1 to %d", ranks, kMostRanks));
   }
+  if (stall_timeout_s < 1 || stall_timeout_s > kMostStallS) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--stall_timeout_s=%d: expected 1 to %d", stall_timeout_s, kMostStallS));
+  }
+  const int64_t timeout_ms = int64_t{1000} * stall_timeout_s;
   if (const int announced = AnnouncedRank().size; ranks > 1 && announced > 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--ranks=%d: mpirun has started %d ranks already; leave --ranks out, or mpirun", ranks,
@@ -246,11 +251,11 @@ absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks,
   Ranks joined;
   if (ranks == 1 && StartedByMpirun()) {
     ASSIGN_OR_RETURN(joined.emplace_back(),
-                     ProcessGroup::Start([] { return NewMpiCommunicator(kSilentRankTimeoutMs); },
-                                         allreduce, calibration, wire));
+                     ProcessGroup::Start([=] { return NewMpiCommunicator(timeout_ms); }, allreduce,
+                                         calibration, wire));
     return joined;
   }
-  for (auto& communicator : NewThreadCommunicators(ranks, kSilentRankTimeoutMs)) {
+  for (auto& communicator : NewThreadCommunicators(ranks, timeout_ms)) {
     const auto make = [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
       return std::move(communicator);
     };

@@ -63,10 +63,15 @@ absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags);
 
 // The ranks that live in this process: mpirun's one, or `ranks` that are threads.
 using Ranks = std::vector<std::unique_ptr<ProcessGroup>>;
+// Beyond what a step, or a pass over the data that one rank alone makes, takes; each rank waits so
+// long for a silent one.
+inline constexpr int kStallTimeoutS = 300;
 // Joins mpirun's ranks, or makes a world of `ranks`.
-// Errors: InvalidArgument for fewer than 1, or more than 1 beside several of mpirun's.
+// Errors: InvalidArgument for fewer than 1, or more than 1 beside several of mpirun's, and for a
+// time below a second.
 absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks = 1,
-                                const std::string& calibration = "", DType wire = DType::kF32);
+                                const std::string& calibration = "", DType wire = DType::kF32,
+                                int stall_timeout_s = kStallTimeoutS);
 
 // Opens each rank's device and runs `body` there: one rank on the calling thread, several on a
 // thread each.  Returns what rank 0's body did: OK or Cancelled, because any other error, of any

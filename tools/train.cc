@@ -43,6 +43,8 @@ ABSL_FLAG(std::string, epochs, "", "Length of the run in passes over the trainin
 ABSL_FLAG(std::string, batch, "", "Samples a step, over all ranks.");
 ABSL_FLAG(std::string, seed, "", "All random numbers follow from it.");
 ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's.");
+ABSL_FLAG(int, stall_timeout_s, gyre::kStallTimeoutS,
+          "Seconds that ranks wait for one that is silent; then the run ends, and names it.");
 ABSL_FLAG(int, threads, 0, "Threads of each rank; 0: cores / ranks on this host.");
 ABSL_FLAG(std::string, timeline, "",
           "A file, such as timeline.json, for what each rank computed, sent and waited for, and "
@@ -194,9 +196,10 @@ int Main(int argc, char** argv) {
   HandleSignals();
   const auto files =
       ReadFiles(absl::GetFlag(FLAGS_trainer), Overrides(), absl::GetFlag(FLAGS_device));
-  auto ranks = JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring",
-                         absl::GetFlag(FLAGS_ranks), files.ok() ? files->calibration : "",
-                         files.ok() ? files->wire : DType::kF32);
+  auto ranks =
+      JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring",
+                absl::GetFlag(FLAGS_ranks), files.ok() ? files->calibration : "",
+                files.ok() ? files->wire : DType::kF32, absl::GetFlag(FLAGS_stall_timeout_s));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
   if (const absl::Status status = OpenTimeline(); !status.ok()) {

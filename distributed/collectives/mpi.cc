@@ -45,7 +45,7 @@ class Mpi final : public Collective {
     RETURN_IF_ERROR(CheckMpi(MPI_Comm_idup(*all, &all_, &request_), "MPI_Comm_idup"));
     BeginToWait();
     for (Backoff backoff;; backoff.Pause()) {
-      ASSIGN_OR_RETURN(const bool done, IsDone("MPI_Comm_idup"));
+      ASSIGN_OR_RETURN(const bool done, IsDone());
       if (done) return absl::OkStatus();
     }
   }
@@ -66,7 +66,7 @@ class Mpi final : public Collective {
       if (!agreed_) return Advance::kWaiting;
     }
     if (asked_ > summed_) {
-      ASSIGN_OR_RETURN(const bool done, IsDone("MPI_Iallreduce"));
+      ASSIGN_OR_RETURN(const bool done, IsDone());
       if (!done) return Advance::kWaiting;
       summed_ = asked_;
       return Advance::kMoved;
@@ -103,18 +103,14 @@ class Mpi final : public Collective {
   }
 
   // Of request_.
-  absl::StatusOr<bool> IsDone(const char* call) {
+  absl::StatusOr<bool> IsDone() {
     int done = 0;
     RETURN_IF_ERROR(CheckMpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test"));
     if (done) return true;
     if (++passes_ % kPassesBetweenLooks != 0) return false;
     Communicator& communicator = channel_.communicator();
-    RETURN_IF_ERROR(communicator.Poke());
-    if (Clock::now() < deadline_) return false;
-    const absl::Status silent = absl::UnavailableError(absl::StrCat(
-        call, " has not ended for ", communicator.timeout_ms(), " ms: a rank is silent"));
-    communicator.Tell(silent);  // MPI_Finalize would wait for it, too
-    return silent;
+    RETURN_IF_ERROR(communicator.Poke(kNobody));
+    return Clock::now() < deadline_ ? absl::StatusOr<bool>(false) : communicator.Overdue(kNobody);
   }
 
   MPI_Comm all_ = MPI_COMM_NULL;

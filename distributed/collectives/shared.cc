@@ -223,15 +223,11 @@ absl::StatusOr<bool> Shared::AllHave(std::atomic<int64_t> Place::*reached) {
   }
   if (waiting_for_ == ranks_) return true;
   if (++passes_ % kPassesBetweenLooks != 0) return false;
-  RETURN_IF_ERROR(channel_.communicator().Poke());
+  RETURN_IF_ERROR(channel_.communicator().Poke(waiting_for_));
   const Clock::time_point now = Clock::now();
   if (passes_ == kPassesBetweenLooks) deadline_ = now + timeout_;
-  if (now < deadline_) return false;
-  const absl::Status silent =
-      absl::UnavailableError(absl::StrCat("rank ", channel_.communicator().in_job(waiting_for_),
-                                          " has been silent for ", timeout_.count(), " ms"));
-  channel_.communicator().Tell(silent);
-  return silent;
+  return now < deadline_ ? absl::StatusOr<bool>(false)
+                         : channel_.communicator().Overdue(waiting_for_);
 }
 
 void Shared::AddInline() {

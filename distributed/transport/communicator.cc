@@ -2,14 +2,44 @@
 
 #include "distributed/transport/communicator.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
+
+int SilentRank(std::span<const int> waits_for, int rank) {
+  int silent = rank;
+  for (size_t links = 0; silent != kNobody && waits_for[silent] >= 0; ++links) {
+    silent = links < waits_for.size() ? waits_for[silent] : kNobody;  // a circle
+  }
+  if (silent != kNobody) return silent;
+  const auto unheard = std::ranges::find(waits_for, kUnheard);
+  return unheard == waits_for.end() ? rank : static_cast<int>(unheard - waits_for.begin());
+}
+
+absl::Status Silence(std::span<const int> waits_for, int silent, const std::string& whom,
+                     int64_t timeout_ms) {
+  if (silent == kNobody) {
+    return absl::UnavailableError(
+        absl::StrCat("one rank has not come here for ", timeout_ms, " ms, and all answer"));
+  }
+  std::string text = absl::StrCat(whom, " has been silent for ", timeout_ms, " ms");
+  if (waits_for[silent] != kUnheard) absl::StrAppend(&text, "; it answers, but has not come here");
+  std::vector<int> others;
+  for (int rank = 0; rank < static_cast<int>(waits_for.size()); ++rank) {
+    if (waits_for[rank] == kUnheard && rank != silent) others.push_back(rank);
+  }
+  if (!others.empty()) {
+    absl::StrAppend(&text, "; nor do these answer: ", absl::StrJoin(others, " "));
+  }
+  return absl::UnavailableError(text);
+}
 
 absl::Status WaitFor(Communicator& communicator, Request request) {
   Backoff backoff;

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,6 +26,9 @@ enum Tag : int { kBarrierTag, kFaultTag, kSharedMemoryTag, kFirstOperationTag };
 // More than an algorithm has under way at once on a few ranks: room for so many is made at the
 // start, because how many there are depends on timing.
 inline constexpr int kUsualRequests = 32;
+
+// In place of a rank.
+inline constexpr int kNobody = -1, kUnheard = -2;
 
 // What one pass of a non-blocking state machine did; tells its driver whether to back off.
 enum class Advance {
@@ -53,15 +58,21 @@ class Communicator {
   virtual absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) = 0;
   virtual absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) = 0;
   // True once, when the request is finished; the request is then gone.  Never blocks.
-  // Errors: Unavailable naming the silent rank after the communicator's time limit; Internal for a
+  // Errors: as Overdue after the communicator's time limit; Internal for a
   // message of another length than was asked for.  After an error the communicator is of no more
   // use but for Abort, and nothing is cancelled: the memory of its requests belongs to them until
   // the job has ended.
   virtual absl::StatusOr<bool> Test(Request request) = 0;
   // To be called now and then by a thread that has no request to test: a send may be finished, and
   // its bytes still wait in a buffer of the library's for the next call of any kind.
+  // waiting_for: a rank, by what it is to write to memory, say; or kNobody.
   // Errors: what another rank has told.
-  virtual absl::Status Poke() = 0;
+  virtual absl::Status Poke(int waiting_for) = 0;
+
+  // This rank has waited for another, or for one that it does not know (kNobody), for the time
+  // limit.  Asks all whom they wait for, finds the one that everyone waits for, and makes that the
+  // error of all.  Blocks for seconds.  Returns Unavailable, naming it and its host.
+  virtual absl::Status Overdue(int rank) = 0;
 
   // Makes `fault` the error of every rank's later calls, within milliseconds where a rank tests:
   // what one rank has found out, all end with.  The first that a rank hears of counts.
@@ -72,6 +83,13 @@ class Communicator {
   // threads; there every later call of any rank fails with `reason`.
   virtual void Abort(const absl::Status& reason) = 0;
 };
+
+// By whom each rank waits for (kNobody: for none that it knows; kUnheard: it does not answer), the
+// one that `rank` waits for in the end: that does not answer, or waits for nobody.
+int SilentRank(std::span<const int> waits_for, int rank);
+// Says so.  `whom`: its name.
+absl::Status Silence(std::span<const int> waits_for, int silent, const std::string& whom,
+                     int64_t timeout_ms);
 
 // Blocks until the request is done (spins, then sleeps).
 absl::Status WaitFor(Communicator& communicator, Request request);

@@ -21,6 +21,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +45,8 @@ constexpr int kAbortExitCode = 1;
 constexpr std::chrono::milliseconds kBetweenLooks{1};
 // Beyond, the others learn from this rank's end.
 constexpr std::chrono::milliseconds kTellLimit{100};
+// A rank that lives answers within milliseconds, on a machine that is busy or swaps within seconds.
+constexpr std::chrono::milliseconds kAnswerLimit{4000};
 
 constexpr int kHostIdBytes = 384;
 
@@ -146,36 +149,47 @@ class MpiCommunicator final : public Communicator {
       const Clock::time_point now = Clock::now();
       if (now >= next_look_) {
         next_look_ = now + kBetweenLooks;
-        RETURN_IF_ERROR(Listen());
+        RETURN_IF_ERROR(Listen(pending.peer));
       }
-      if (now < pending.deadline) return false;
-      failed_ = true;
-      return absl::UnavailableError(
-          absl::StrCat("rank ", pending.peer, " has been silent for ", timeout_.count(), " ms"));
+      return now < pending.deadline ? absl::StatusOr<bool>(false) : Overdue(pending.peer);
     }
     if (!pending.is_send) RETURN_IF_ERROR(CheckLength(status, pending));
     free_.push_back(request);
     return true;
   }
 
-  absl::Status Poke() override {
+  absl::Status Poke(int waiting_for) override {
     RETURN_IF_ERROR(fault_);
-    return Listen();
+    return Listen(waiting_for);
+  }
+
+  absl::Status Overdue(int rank) override {
+    RETURN_IF_ERROR(fault_);
+    waits_for_.assign(size_, kUnheard);
+    waits_for_[rank_] = rank;
+    std::vector<MPI_Request> requests;
+    Say({.kind = Word::Kind::kQuestion}, kNobody, requests);
+    const Clock::time_point limit = Clock::now() + std::min(timeout_, kAnswerLimit);
+    while (std::ranges::count(waits_for_, kUnheard) > 0 && Clock::now() < limit) {
+      RETURN_IF_ERROR(Listen(rank));
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+    const int silent = SilentRank(waits_for_, rank);
+    std::string whom;
+    if (silent != kNobody) whom = absl::StrCat("rank ", silent, " on host ", host_names_[silent]);
+    Tell(Silence(waits_for_, silent, whom, timeout_.count()));
+    return fault_;
   }
 
   void Tell(const absl::Status& fault) override {
     if (!fault_.ok()) return;
     fault_ = fault;
     failed_ = true;
-    // Short enough to go without the receiver's doing; never freed, because it may still be read.
-    auto* const word = new Word{.code = static_cast<int>(fault.code())};
+    Word word{.kind = Word::Kind::kFault, .number = static_cast<int>(fault.code())};
     const absl::string_view text = fault.message();
-    text.copy(word->text, std::min(text.size(), sizeof(word->text) - 1));
+    text.copy(word.text, std::min(text.size(), sizeof(word.text) - 1));
     std::vector<MPI_Request> requests;
-    for (int to = 0; to < size_; ++to) {
-      if (to == rank_) continue;
-      MPI_Isend(word, sizeof(Word), MPI_BYTE, to, kFaultTag, all_, &requests.emplace_back());
-    }
+    Say(word, kNobody, requests);
     // Errors are no news any more.
     const Clock::time_point limit = Clock::now() + kTellLimit;
     for (int done = 0; !done && Clock::now() < limit;) {
@@ -231,24 +245,51 @@ class MpiCommunicator final : public Communicator {
     MPI_Datatype type_ = MPI_BYTE;
   };
 
-  // What Tell sends.
+  // What ranks say to each other of themselves.
   struct Word {
-    int code = 0;
-    char text[1020] = {};
+    enum class Kind : int {
+      kFault,     // Tell's: `text`; its code is `number`
+      kQuestion,  // for whom does the receiver wait?
+      kAnswer,    // for `number`
+    };
+    Kind kind = Kind::kFault;
+    int number = 0;
+    char text[1016] = {};
   };
 
-  absl::Status Listen() {
-    int heard = 0;
-    MPI_Status from;
-    RETURN_IF_ERROR(
-        CheckMpi(MPI_Iprobe(MPI_ANY_SOURCE, kFaultTag, all_, &heard, &from), "MPI_Iprobe"));
-    if (!heard) return absl::OkStatus();
-    Word word;
-    RETURN_IF_ERROR(CheckMpi(MPI_Recv(&word, sizeof(word), MPI_BYTE, from.MPI_SOURCE, kFaultTag,
-                                      all_, MPI_STATUS_IGNORE),
-                             "MPI_Recv"));
-    failed_ = true;
-    return fault_ = absl::Status(static_cast<absl::StatusCode>(word.code), word.text);
+  // To one rank, or to all others (kNobody).  Errors are no news any more.
+  void Say(const Word& word, int to, std::vector<MPI_Request>& requests) {
+    // Short enough to go without the receiver's doing; never freed, because it may still be read.
+    const auto* const kept = new Word(word);
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank == rank_ || (to != kNobody && to != rank)) continue;
+      MPI_Isend(kept, sizeof(Word), MPI_BYTE, rank, kFaultTag, all_, &requests.emplace_back());
+    }
+  }
+
+  // waiting_for: what this rank answers if another asks.
+  absl::Status Listen(int waiting_for) {
+    for (;;) {
+      int heard = 0;
+      MPI_Status from;
+      RETURN_IF_ERROR(
+          CheckMpi(MPI_Iprobe(MPI_ANY_SOURCE, kFaultTag, all_, &heard, &from), "MPI_Iprobe"));
+      if (!heard) return absl::OkStatus();
+      Word word;
+      RETURN_IF_ERROR(CheckMpi(MPI_Recv(&word, sizeof(word), MPI_BYTE, from.MPI_SOURCE, kFaultTag,
+                                        all_, MPI_STATUS_IGNORE),
+                               "MPI_Recv"));
+      if (word.kind == Word::Kind::kFault) {
+        failed_ = true;
+        return fault_ = absl::Status(static_cast<absl::StatusCode>(word.number), word.text);
+      }
+      if (word.kind == Word::Kind::kQuestion) {
+        std::vector<MPI_Request> requests;
+        Say({.kind = Word::Kind::kAnswer, .number = waiting_for}, from.MPI_SOURCE, requests);
+      } else if (!waits_for_.empty()) {
+        waits_for_[from.MPI_SOURCE] = word.number;
+      }
+    }
   }
 
   // Ranks share memory if one kernel runs them under one name and shows them each other's
@@ -259,7 +300,8 @@ class MpiCommunicator final : public Communicator {
     std::string id = name, line;
     std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), line);
     std::error_code ignored;
-    absl::StrAppend(&id, " ", line, " ",
+    id += '\0';
+    absl::StrAppend(&id, line, " ",
                     std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string());
     id.resize(kHostIdBytes);
     std::vector<char> ids(static_cast<size_t>(size_) * kHostIdBytes);
@@ -268,6 +310,7 @@ class MpiCommunicator final : public Communicator {
         "MPI_Allgather"));
     std::map<std::string, int> numbers;
     for (int rank = 0; rank < size_; ++rank) {
+      host_names_.emplace_back(ids.data() + static_cast<size_t>(rank) * kHostIdBytes);
       const std::string of(ids.data() + static_cast<size_t>(rank) * kHostIdBytes, kHostIdBytes);
       hosts_.push_back(numbers.try_emplace(of, static_cast<int>(numbers.size())).first->second);
     }
@@ -326,7 +369,9 @@ class MpiCommunicator final : public Communicator {
   bool failed_ = false;
   int rank_ = 0, size_ = 1;
   std::vector<int> hosts_;
-  absl::Status fault_;  // told or heard
+  std::vector<std::string> host_names_;  // by rank
+  absl::Status fault_;                   // told or heard
+  std::vector<int> waits_for_;           // of Overdue: what the others have answered
   Clock::time_point next_look_;
   std::vector<Pending> pending_;
   std::vector<Request> free_;

@@ -40,11 +40,14 @@ class SubsetCommunicator final : public Communicator {
     return whole_.Receive(data, bytes, ranks_[from], tag);
   }
   absl::StatusOr<bool> Test(Request request) override { return whole_.Test(request); }
-  absl::Status Poke() override { return whole_.Poke(); }
+  absl::Status Poke(int waiting_for) override { return whole_.Poke(InWhole(waiting_for)); }
+  absl::Status Overdue(int rank) override { return whole_.Overdue(InWhole(rank)); }
   void Tell(const absl::Status& fault) override { whole_.Tell(fault); }
   void Abort(const absl::Status& reason) override { whole_.Abort(reason); }
 
  private:
+  int InWhole(int rank) const { return rank == kNobody ? kNobody : ranks_[rank]; }
+
   Communicator& whole_;
   const std::vector<int> ranks_;
   std::vector<int> hosts_;

@@ -45,6 +45,7 @@ struct Job {
   std::mutex mutex;
   std::vector<Transfer*> posted;  // those that wait for their counterpart, oldest first
   absl::Status aborted;
+  std::vector<int> waiting_for;  // by rank: by other means than messages
 };
 
 // That shares no text: Abseil's count of those who do is an atomic that TSan does not see.
@@ -82,11 +83,7 @@ class ThreadCommunicator final : public Communicator {
     Transfer& transfer = transfers_[request];
     GYRE_CHECK(transfer.state != Transfer::State::kFree);
     if (transfer.state == Transfer::State::kPosted) {
-      if (Clock::now() < transfer.deadline) return false;
-      const int silent = transfer.peer;
-      Withdraw();
-      return absl::UnavailableError(
-          absl::StrCat("rank ", silent, " has been silent for ", job_->timeout.count(), " ms"));
+      return Clock::now() < transfer.deadline ? absl::StatusOr<bool>(false) : Accuse(transfer.peer);
     }
     if (!transfer.is_send && transfer.peer_bytes != transfer.bytes) {
       auto error =
@@ -99,14 +96,21 @@ class ThreadCommunicator final : public Communicator {
     return true;
   }
 
-  absl::Status Poke() override {
+  absl::Status Poke(int waiting_for) override {
     std::lock_guard lock(job_->mutex);
+    job_->waiting_for[rank_] = waiting_for;
     return CheckAborted();
+  }
+
+  absl::Status Overdue(int rank) override {
+    std::lock_guard lock(job_->mutex);
+    RETURN_IF_ERROR(CheckAborted());
+    return Accuse(rank);
   }
 
   void Tell(const absl::Status& fault) override {
     std::lock_guard lock(job_->mutex);
-    if (job_->aborted.ok()) job_->aborted = OwnCopy(fault);
+    TellAll(fault);
   }
 
   void Abort(const absl::Status& reason) override { Tell(reason); }
@@ -138,6 +142,26 @@ class ThreadCommunicator final : public Communicator {
       job_->posted.erase(other);
     }
     return request;
+  }
+
+  void TellAll(const absl::Status& fault) {
+    if (job_->aborted.ok()) job_->aborted = OwnCopy(fault);
+  }
+
+  // Nobody needs to be asked here.
+  absl::Status Accuse(int rank) {
+    std::vector<int> waits_for = job_->waiting_for;
+    // The oldest message that a rank waits for is what counts.
+    for (auto transfer = job_->posted.rbegin(); transfer != job_->posted.rend(); ++transfer) {
+      waits_for[(*transfer)->owner] = (*transfer)->peer;
+    }
+    waits_for[rank_] = rank;
+    const int silent = SilentRank(waits_for, rank);
+    // An answer would tell nothing: this process lives.
+    std::ranges::fill(waits_for, kNobody);
+    if (silent != kNobody) waits_for[silent] = kUnheard;
+    TellAll(Silence(waits_for, silent, absl::StrCat("rank ", silent), job_->timeout.count()));
+    return CheckAborted();
   }
 
   static void Match(Transfer& a, Transfer& b) {
@@ -175,6 +199,7 @@ std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int
   job->ranks = ranks;
   job->hosts = hosts.empty() ? std::vector<int>(ranks) : std::move(hosts);
   job->timeout = std::chrono::milliseconds(timeout_ms);
+  job->waiting_for.assign(ranks, kNobody);
   job->posted.reserve(static_cast<size_t>(ranks) * kUsualRequests);
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (int rank = 0; rank < ranks; ++rank) {

@@ -67,10 +67,7 @@ TEST(ThreadCommunicator, NamesTheSilentRank) {
   const absl::Status status = WaitFor(*communicators[0], *receive);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(status.message(), "rank 2 has been silent for 20 ms");
-  // What timed out was taken back: rank 2 finds nobody.
-  auto send = communicators[2]->Send(&data, 1, 0, 0);
-  ASSERT_TRUE(send.ok());
-  EXPECT_EQ(WaitFor(*communicators[2], *send).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(communicators[2]->Send(&data, 1, 0, 0).status(), status);  // all know
 }
 
 TEST(ThreadCommunicator, AbortReachesEveryRank) {
@@ -82,6 +79,30 @@ TEST(ThreadCommunicator, AbortReachesEveryRank) {
     auto receive = communicator.Receive(&data, 1, other, 0);
     EXPECT_EQ(receive.ok() ? WaitFor(communicator, *receive) : receive.status(), reason);
   });
+}
+
+TEST(SilentRank, IsAtTheEndOfTheChain) {
+  struct Case {
+    std::vector<int> waits_for;  // by rank
+    int from, silent;
+    const char* says;
+  };
+  const Case cases[] = {
+      {{3, kUnheard, 1, 2}, 0, 1, "x has been silent for 5 ms"},
+      {{3, kNobody, 1, 2}, 0, 1, "x has been silent for 5 ms; it answers, but has not come here"},
+      {{1, 0, kUnheard}, 0, 2, "x has been silent for 5 ms"},  // a circle
+      {{1, 0, 0}, 2, 2, "x has been silent for 5 ms; it answers, but has not come here"},
+      {{2, kUnheard, kUnheard, kUnheard},
+       0,
+       2,
+       "x has been silent for 5 ms; nor do these answer: 1 3"},
+      {{kNobody, kUnheard}, kNobody, 1, "x has been silent for 5 ms"},
+      {{kNobody, kNobody}, kNobody, kNobody, "one rank has not come here for 5 ms, and all answer"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(SilentRank(c.waits_for, c.from), c.silent) << c.says;
+    EXPECT_EQ(Silence(c.waits_for, c.silent, "x", 5), absl::UnavailableError(c.says));
+  }
 }
 
 TEST(Barrier, NobodyLeavesBeforeAllHaveCome) {

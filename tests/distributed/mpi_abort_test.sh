@@ -30,7 +30,9 @@ expect() {
 runner=$1
 binary=$2
 # Those that end by a time limit of theirs, all at once.
-expect hang 3 'sum of 1000000 F32 "step": rank 1 has been silent for 3000 ms' &
+silent='rank 1 on host [^ ]+ has been silent for 3000 ms'
+expect hang 3 "sum of 1000000 F32 \"step\": $silent; it answers, but has not come here" &
+expect stop 3 "sum of 1000000 F32 \"step\": $silent\$" &
 expect late 2 'error: DEADLINE_EXCEEDED: MPI_Init has not returned on host [^ ]+ for 3000 ms' &
 expect stays 2 'error: DEADLINE_EXCEEDED: MPI_Finalize has not returned on host [^ ]+ for 3000 ms' &
 wait

@@ -63,6 +63,8 @@ int Run(const std::string& fault) {
   if (absl::Status status = group.Sum("warm-up", tensor); !status.ok()) return Fail(status);
   if (group.rank() == 1) {
     if (fault == "kill") raise(SIGKILL);
+    if (fault == "stop") raise(SIGSTOP);
+    if (fault == "cut" && std::system("PATH=$PATH:/usr/sbin ip link set eth0 down") != 0) return 2;
     if (fault == "exit") _exit(3);
     while (fault == "hang") pause();
     if (fault == "abort_idle" || fault == "abort_busy") {

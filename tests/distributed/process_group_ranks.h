@@ -36,8 +36,9 @@ class FakeEvent final : public Event {
 
 // Each rank has a thread of its own besides its group's.
 inline void RunRanksOn(const std::string& algorithm, int ranks, int64_t timeout_ms,
-                       const std::function<void(ProcessGroup&)>& body) {
-  auto communicators = NewThreadCommunicators(ranks, timeout_ms);
+                       const std::function<void(ProcessGroup&)>& body,
+                       const std::vector<int>& hosts = {}) {
+  auto communicators = NewThreadCommunicators(ranks, timeout_ms, hosts);
   std::vector<std::thread> threads;
   for (auto& communicator : communicators) {
     threads.emplace_back([&] {

@@ -262,23 +262,30 @@ TEST(ProcessGroup, HangingStartAndEndAreErrors) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("MPI_Init has not returned on host "));
 }
 
-TEST(ProcessGroup, SilentRankIsNamed) {
-  std::atomic<int> waiting = 2;
-  // Longer than it takes a busy machine to start all.
-  RunRanksOn("ring", 3, 1000, [&](ProcessGroup& group) {
-    std::vector<float> data(10);
-    if (group.rank() == 1) {
-      while (waiting > 0) std::this_thread::yield();
-      return;
-    }
-    const absl::Status status = group.Sum("fc", View(data));
-    --waiting;
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("has been silent for 1000 ms"));
-    if (group.rank() == 2) {
-      EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1"));
-    }
-  });
+// Rank 1 by all, also by those that wait for one that waits for it: in a ring, in shared memory,
+// between hosts.
+TEST(ProcessGroup, TheRankThatEveryoneWaitsForIsNamed) {
+  constexpr int kRanks = 4;
+  for (const char* algorithm : {"ring", "direct", "shared", "hierarchical"}) {
+    SCOPED_TRACE(algorithm);
+    std::atomic<int> waiting = kRanks - 1;
+    const auto body = [&](ProcessGroup& group) {
+      std::vector<float> data(10'000);
+      if (group.rank() == 1) {
+        while (waiting > 0) std::this_thread::yield();
+        return;
+      }
+      const absl::Status status = group.Sum("fc", View(data));
+      --waiting;
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr("\"fc\": rank 1 has been silent for 1000 ms"));
+    };
+    const bool several_hosts = std::string_view(algorithm) == "hierarchical";
+    // Longer than it takes a busy machine to start all.
+    RunRanksOn(algorithm, kRanks, 1000, body,
+               several_hosts ? std::vector<int>{0, 0, 1, 1} : std::vector<int>(kRanks));
+  }
 }
 
 TEST(ProcessGroup, AbortEndsARankThatWaits) {

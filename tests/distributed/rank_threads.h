@@ -70,7 +70,8 @@ class WrappedCommunicator : public Communicator {
     return inner_.Receive(data, bytes, from, tag);
   }
   absl::StatusOr<bool> Test(Request request) override { return inner_.Test(request); }
-  absl::Status Poke() override { return inner_.Poke(); }
+  absl::Status Poke(int waiting_for) override { return inner_.Poke(waiting_for); }
+  absl::Status Overdue(int rank) override { return inner_.Overdue(rank); }
   void Tell(const absl::Status& fault) override { inner_.Tell(fault); }
   void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
 
@@ -158,9 +159,9 @@ class BufferingCommunicator final : public WrappedCommunicator {
     HandOn();
     return WrappedCommunicator::Test(request);
   }
-  absl::Status Poke() override {
+  absl::Status Poke(int waiting_for) override {
     HandOn();
-    return WrappedCommunicator::Poke();
+    return WrappedCommunicator::Poke(waiting_for);
   }
 
  private:
