@@ -18,4 +18,9 @@ struct GradientBucket {
 std::vector<GradientBucket> AssignBuckets(std::span<const size_t> gradient_bytes,
                                           size_t bucket_bytes);
 
+// Likewise, to sum under backward: buckets of worthwhile_bytes (collectives/selector.h), or less
+// where there would not be three, and the first of a quarter, for it comes while nothing is summed.
+std::vector<GradientBucket> FitBuckets(std::span<const size_t> gradient_bytes,
+                                       size_t worthwhile_bytes);
+
 }  // namespace gyre

@@ -101,6 +101,10 @@ double Lanes::BytesSent(size_t bytes) const {
                             static_cast<double>(sent), shape.ranks, shape.hosts);
 }
 
+size_t Lanes::WorthwhileBytes() const {
+  return gyre::WorthwhileBytes(algorithm_, selector_, ShapeOf(communicator_));
+}
+
 std::string Lanes::Describe() const {
   // On one host nothing depends on where a rank is.
   const std::string hosts =

@@ -39,6 +39,7 @@ class Lanes {
   bool sums_device_memory() const { return sums_device_memory_; }
   double BytesSent(size_t bytes) const;
   std::string Describe() const;
+  size_t WorthwhileBytes() const;
   bool connects() const { return algorithm_ == "nccl"; }
   bool sums_in_arenas() const { return SumsInArenas(algorithm_); }
   absl::StatusOr<std::byte*> Share(size_t bytes);

@@ -47,6 +47,8 @@ int ProcessGroup::size() const { return thread_->communicator().size(); }
 
 double ProcessGroup::BytesSent(size_t bytes) const { return thread_->lanes().BytesSent(bytes); }
 
+size_t ProcessGroup::WorthwhileBytes() const { return thread_->lanes().WorthwhileBytes(); }
+
 std::string ProcessGroup::DescribeAllreduce() const { return thread_->lanes().Describe(); }
 
 absl::Status ProcessGroup::UseDevice(Device& device) {

@@ -52,6 +52,9 @@ class ProcessGroup {
 
   // By the rank that sends most, to sum so many bytes of F32 in host memory.
   double BytesSent(size_t bytes) const;
+  // From how many bytes on a sum is worth its start; the same on all ranks
+  // (collectives/selector.h).
+  size_t WorthwhileBytes() const;
   // All that it may be, for people.
   std::string DescribeAllreduce() const;
 

@@ -27,6 +27,11 @@ constexpr double kEach = 1e-6;
 
 constexpr size_t kModelledTo = size_t{1} << 30;
 
+// What a sum costs its caller beside: a thread wakes twice, and an update starts.
+constexpr double kHandOver = 10e-6;
+// Of its time, the part that a worthwhile sum's start is.
+constexpr double kStartShare = 0.05;
+
 // The sum of S bytes over n ranks on H hosts, p on each, which share its link.
 struct Sum {
   double S, n, H;
@@ -172,6 +177,23 @@ absl::StatusOr<Selector> Selector::Calibrated(std::string_view text, ClusterShap
 const std::string& Selector::Choose(size_t bytes) const {
   const auto beyond = std::ranges::upper_bound(choices_, bytes, {}, &Choice::from_bytes);
   return std::prev(beyond)->algorithm;
+}
+
+size_t WorthwhileBytes(std::string_view algorithm, const Selector& selector, ClusterShape shape) {
+  const auto seconds = [&](size_t of_choice, double bytes) {
+    const std::string_view name =
+        algorithm == "auto" ? std::string_view(selector.Choose(of_choice)) : algorithm;
+    const auto model = std::ranges::find(kModels, name, [](const auto& m) { return m.name; });
+    const Sum sum{bytes, static_cast<double>(shape.ranks), static_cast<double>(shape.hosts)};
+    // Those of other libraries are taken for rings.
+    return kHandOver + (model == std::end(kModels) ? Ring : model->seconds)(sum);
+  };
+  size_t bytes = 4096;
+  while (bytes < kModelledTo &&
+         seconds(bytes, 0) > kStartShare * seconds(bytes, static_cast<double>(bytes))) {
+    bytes *= 2;
+  }
+  return bytes;
 }
 
 std::string Selector::Describe() const {

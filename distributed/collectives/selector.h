@@ -45,6 +45,10 @@ class Selector {
   std::vector<Choice> choices_;
 };
 
+// From how many bytes on a sum's start is a small part of its time, so that to sum more at once
+// would hardly save any: of `algorithm` ("auto": of what the selector chooses), by the model.
+size_t WorthwhileBytes(std::string_view algorithm, const Selector& selector, ClusterShape shape);
+
 // The names it may choose: those whose order of additions is promised, and that are not for tests.
 bool IsSelectable(std::string_view algorithm);
 

@@ -82,6 +82,7 @@ class Planner {
                                         .same_parameters_as = first_ ? &first_->spec : nullptr},
                               .optimizer_slots = static_cast<int>(options.slots.size()),
                               .bucket_bytes = options.bucket_bytes,
+                              .fit_buckets = options.fit_buckets,
                               .feed = options.feed},
                              plan_.parameters));
     return std::make_unique<NetPlan>(std::move(plan));

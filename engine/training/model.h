@@ -21,6 +21,7 @@ struct ModelOptions {
   int64_t test_samples = 0;  // 0: no testing nets
   std::vector<std::string> slots = {};  // the optimizer's, by name
   size_t bucket_bytes = 1 << 20;
+  bool fit_buckets = false;  // bucket_bytes are worthwhile (FitBuckets); else the most
   Feed feed = {};
   size_t capacity_bytes = ~size_t{0};
   std::string device_allreduce = {};       // that sums gradients in device memory; "": none does

@@ -85,6 +85,8 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
       device_allreduce = config_.distributed().allreduce();
     }
   }
+  const DistributedConfig& distributed = config_.distributed();
+  const bool fit_buckets = communication_.size() > 1 && !distributed.has_bucket_bytes();
   const int64_t test_samples = data_.test ? data_.test->size() : 0;
   ASSIGN_OR_RETURN(
       plan_,
@@ -92,7 +94,9 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
                       .test_batch = TestBatchOf(config_, test_samples),
                       .test_samples = test_samples,
                       .slots = optimizer_->slot_names(),
-                      .bucket_bytes = static_cast<size_t>(config_.distributed().bucket_bytes()),
+                      .bucket_bytes = fit_buckets ? communication_.WorthwhileBytes()
+                                                  : static_cast<size_t>(distributed.bucket_bytes()),
+                      .fit_buckets = fit_buckets,
                       .feed = FeedOn(device_.kind(), data_.feed),
                       .capacity_bytes = device_.capacity_bytes(),
                       .device_allreduce = device_allreduce,

@@ -60,5 +60,31 @@ TEST(AssignBuckets, EveryGradientOnceAndNoBucketCouldBeLonger) {
   }
 }
 
+TEST(FitBuckets, ThreeWhereThereAreAsManyAndTheFirstSmall) {
+  struct Case {
+    const char* what;
+    std::vector<size_t> bytes;
+    std::vector<int> last;
+  };
+  const Case cases[] = {
+      {"none", {}, {}},
+      {"one", {5000}, {1}},
+      {"two", {10, 10}, {1, 2}},
+      {"the first of a quarter", {100, 150, 100, 600, 400, 1}, {2, 4, 6}},
+      {"a large first", {3000, 100, 900, 1}, {1, 3, 4}},
+      {"halved once", {100, 100, 300, 300, 100}, {1, 3, 5}},
+      {"halved until three", {1, 1, 1}, {1, 2, 3}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    std::vector<int> last;
+    for (const GradientBucket& bucket : FitBuckets(c.bytes, 1000)) {
+      EXPECT_EQ(bucket.first, last.empty() ? 0 : last.back());
+      last.push_back(bucket.last);
+    }
+    EXPECT_EQ(last, c.last);
+  }
+}
+
 }  // namespace
 }  // namespace gyre

@@ -28,6 +28,20 @@ TEST(Selector, ModelsHosts) {
   EXPECT_EQ(alone.Choose(1 << 20), "halving_doubling");
 }
 
+// Whose start is at most a twentieth of its time.
+TEST(Selector, SaysWhatIsWorthASum) {
+  const auto bytes = [](const char* algorithm, ClusterShape shape) {
+    return WorthwhileBytes(algorithm, Selector::Modelled(shape), shape);
+  };
+  EXPECT_EQ(bytes("ring", {2, 1}), 1u << 20);
+  EXPECT_EQ(bytes("mpi", {2, 1}), 1u << 20);
+  EXPECT_EQ(bytes("auto", {2, 1}), bytes("shared", {2, 1}));
+  EXPECT_EQ(bytes("auto", {8, 4}), bytes("hierarchical", {8, 4}));
+  EXPECT_GT(bytes("ring", {16, 16}), bytes("ring", {4, 4}));
+  const Selector chosen({{0, "direct"}});
+  EXPECT_EQ(WorthwhileBytes("auto", chosen, {4, 4}), bytes("direct", {4, 4}));
+}
+
 TEST(Selector, ChoosesFromItsBoundsOn) {
   const Selector selector({{0, "direct"}, {100, "shared"}, {5000, "ring"}});
   EXPECT_EQ(selector.Choose(0), "direct");

@@ -15,7 +15,7 @@ std::vector<ParameterUsers> UsersOfParameters(const NetSpec& net, size_t paramet
 }
 
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
-                             size_t bucket_bytes) {
+                             size_t bucket_bytes, bool fit_buckets) {
   GradientOrder order;
   std::vector<size_t> bytes;
   const std::vector<ParameterUsers> users = UsersOfParameters(net, parameters.all().size());
@@ -26,7 +26,7 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
       bytes.push_back(parameters.all()[p].spec.size_bytes());
     }
   }
-  order.buckets = AssignBuckets(bytes, bucket_bytes);
+  order.buckets = (fit_buckets ? FitBuckets : AssignBuckets)(bytes, bucket_bytes);
   return order;
 }
 

@@ -21,12 +21,13 @@ struct BucketedGradient {
   int node = 0;       // after whose backward it is complete
 };
 
-// The gradients of a training net in completion order, and their buckets.
+// The gradients of a training net in completion order, and their buckets: by FitBuckets, or by
+// AssignBuckets.
 struct GradientOrder {
   std::vector<BucketedGradient> gradients;
   std::vector<GradientBucket> buckets;
 };
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
-                             size_t bucket_bytes);
+                             size_t bucket_bytes, bool fit_buckets);
 
 }  // namespace gyre

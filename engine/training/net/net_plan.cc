@@ -11,7 +11,7 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   NetPlan plan;
   ASSIGN_OR_RETURN(plan.spec, InferNet(config, options.infer, parameters));
   if (plan.spec.train) {
-    plan.order = OrderGradients(plan.spec, parameters, options.bucket_bytes);
+    plan.order = OrderGradients(plan.spec, parameters, options.bucket_bytes, options.fit_buckets);
   }
   plan.feed = options.feed;
   plan.trace = TraceNet(plan.spec, parameters, options.optimizer_slots, plan.order, plan.feed);

@@ -20,6 +20,7 @@ struct NetPlanOptions {
   InferNetOptions infer;
   int optimizer_slots = 0;
   size_t bucket_bytes = 1 << 20;
+  bool fit_buckets = false;
   Feed feed;
 };
 
