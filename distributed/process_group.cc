@@ -95,13 +95,14 @@ ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, 
 }
 
 ProcessGroup::Ticket ProcessGroup::Submit(std::string_view what, Operation operation, int root,
-                                          Tensor inout, const Event* ready) {
+                                          Tensor inout, const Event* ready, int urgency) {
   return thread_->queue().Submit([&](Work& work) {
     work.what = what;
     work.operation = operation;
     work.root = root;
     work.inout = inout;
     work.ready = ready;
+    work.urgency = urgency;
   });
 }
 

@@ -85,7 +85,7 @@ class ProcessGroup {
   // Likewise, any operation on host memory that the algorithm has ("auto" has all).  what: says all
   // that is the same on all ranks; names it in errors.  root: of a broadcast.
   Ticket Submit(std::string_view what, Operation operation, int root, Tensor inout,
-                const Event* ready);
+                const Event* ready, int urgency = 0);
   // In place of an operation that this rank cannot submit.  Blocks until those before it are done,
   // and makes `reason` the error of every rank.  Errors: reason, named by `what`.
   absl::Status Refuse(std::string_view what, const absl::Status& reason);

@@ -189,6 +189,14 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
         absl::InvalidArgumentError("carries gradients of F32, and precision is F64; leave one out");
   }
   RETURN_IF_ERROR(Annotate(wire, source.Where(config.distributed(), "wire")));
+  if (config.distributed().shard_optimizer()) {
+    absl::Status halves = CheckHalves(config.distributed().allreduce());
+    if (files.wire != DType::kF32) {
+      halves = absl::InvalidArgumentError(
+          "sums gradients as they are, and distributed.wire rounds them; leave one out");
+    }
+    RETURN_IF_ERROR(Annotate(halves, source.Where(config.distributed(), "shard_optimizer")));
+  }
   if (config.distributed().has_calibration()) {
     const std::string path = RelativeTo(trainer_path, config.distributed().calibration());
     const auto text = ReadFile(path);

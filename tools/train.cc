@@ -26,6 +26,8 @@ ABSL_FLAG(std::string, autotune, "on",
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
 ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's.");
 ABSL_FLAG(std::string, wire, "", "F32, F16 or BF16: as what gradients travel between ranks.");
+ABSL_FLAG(bool, shard_optimizer, false,
+          "Each rank updates 1/N of the weights, and has the optimizer's state of these alone.");
 ABSL_FLAG(std::string, out, "",
           "Folder for metrics.jsonl and checkpoints/; default: runs/NET-TIME.");
 ABSL_FLAG(std::string, resume, "", "\"latest\" of --out, or a checkpoint's folder.");
@@ -114,6 +116,7 @@ std::vector<std::string> Overrides() {
   };
   add("precision", absl::GetFlag(FLAGS_precision));
   add("distributed.wire", absl::GetFlag(FLAGS_wire));
+  add("distributed.shard_optimizer", absl::GetFlag(FLAGS_shard_optimizer) ? "true" : "");
   add("checkpoint_every", absl::GetFlag(FLAGS_checkpoint_every));
   add("epochs", absl::GetFlag(FLAGS_epochs));
   add("steps", absl::GetFlag(FLAGS_steps));

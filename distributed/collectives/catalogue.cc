@@ -48,15 +48,16 @@ struct Algorithm {
   std::string_view name;
   Create create;
   double (*bytes_sent)(double bytes, double ranks, double hosts);
+  bool has_halves = false;
   bool sums_in_arenas = false;
 };
 
 constexpr Algorithm kAlgorithms[] = {
     {"ring", [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewRing(c, tag); },
-     AndPartials},
+     AndPartials, /*has_halves=*/true},
     {"direct",
      [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewDirect(c, tag); },
-     AndPartials},
+     AndPartials, /*has_halves=*/true},
     {"halving_doubling",
      [](Communicator& c, int tag, const SharedArenas&) -> Made {
        return NewHalvingDoubling(c, tag);
@@ -67,11 +68,11 @@ constexpr Algorithm kAlgorithms[] = {
        return NewRecursiveDoubling(c, tag);
      },
      EachRound},
-    {"shared", NewShared, Nothing, /*sums_in_arenas=*/true},
-    {"hierarchical", NewHierarchical, OfAPart, /*sums_in_arenas=*/true},
+    {"shared", NewShared, Nothing, /*has_halves=*/true, /*sums_in_arenas=*/true},
+    {"hierarchical", NewHierarchical, OfAPart, /*has_halves=*/false, /*sums_in_arenas=*/true},
     {"mpi", [](Communicator& c, int tag, const SharedArenas&) { return NewMpi(c, tag); },
      BothHalves},
-    {"auto", nullptr, NotItself, /*sums_in_arenas=*/true},
+    {"auto", nullptr, NotItself, /*has_halves=*/true, /*sums_in_arenas=*/true},
     {"naive",
      [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewNaive(c, tag); }, All},
     {"nccl", [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewRing(c, tag); },
@@ -91,12 +92,14 @@ constexpr auto kNames = [] {
   return names;
 }();
 
+std::string JoinNames(std::span<const std::string_view> names) {
+  return absl::StrJoin(names, ", ",
+                       [](std::string* out, std::string_view name) { out->append(name); });
+}
+
 absl::Status NoSuch(std::string_view algorithm) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "no allreduce algorithm \"", std::string(algorithm),
-      "\"; there are: ", absl::StrJoin(kNames, ", ", [](std::string* out, std::string_view name) {
-        out->append(name);
-      })));
+      "no allreduce algorithm \"", std::string(algorithm), "\"; there are: ", JoinNames(kNames)));
 }
 
 }  // namespace
@@ -156,6 +159,19 @@ absl::Status CheckWire(std::string_view algorithm, DType wire) {
   return absl::InvalidArgumentError(absl::StrCat("allreduce \"", std::string(algorithm),
                                                  "\" cannot carry F32 as ", name,
                                                  "; use \"direct\", which rounds each sum once"));
+}
+
+absl::Status CheckHalves(std::string_view algorithm) {
+  std::vector<std::string_view> names;
+  for (const Algorithm& has : kAlgorithms) {
+    if (!has.has_halves) continue;
+    if (has.name == algorithm) return absl::OkStatus();
+    names.push_back(has.name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("allreduce \"", std::string(algorithm),
+                   "\" does not come in halves, with an update between them; those that do: ",
+                   JoinNames(names)));
 }
 
 size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks) {

@@ -45,6 +45,10 @@ absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind
 // (Collective::CarryAs): F32, or a half.
 absl::Status CheckWire(std::string_view algorithm, DType wire);
 
+// InvalidArgument, naming those that have, unless `algorithm` has the halves of the sum,
+// reduce-scatter and allgather, of host memory.
+absl::Status CheckHalves(std::string_view algorithm);
+
 // Device memory that NewDeviceCollective's object allocates to sum tensors of up to `bytes`; for
 // the plan.  NCCL takes more, unplanned, of its own.
 // Precondition: `algorithm` is one of the names.

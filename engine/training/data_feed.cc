@@ -291,7 +291,8 @@ RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks) {
           .ranks = ranks,
           .accumulate = config.accumulate(),
           .compute = config.precision() == TrainerConfig::F64 ? DType::kF64 : DType::kF32,
-          .seed = config.seed()};
+          .seed = config.seed(),
+          .shard_optimizer = ranks > 1 && config.distributed().shard_optimizer()};
 }
 
 int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples) {

@@ -80,12 +80,17 @@ class Planner {
                                         .shape = shape,
                                         .primitives = options.primitives,
                                         .same_parameters_as = first_ ? &first_->spec : nullptr},
-                              .optimizer_slots = static_cast<int>(options.slots.size()),
+                              .slots = {.kinds = static_cast<int>(options.slots.size()),
+                                        .elements = train ? std::vector<int64_t>() : first_slots()},
                               .bucket_bytes = options.bucket_bytes,
                               .fit_buckets = options.fit_buckets,
                               .feed = options.feed},
                              plan_.parameters));
     return std::make_unique<NetPlan>(std::move(plan));
+  }
+
+  std::vector<int64_t> first_slots() const {
+    return first_ ? first_->slots.elements : std::vector<int64_t>();
   }
 
   const Parsed<NetConfig>& net_;
@@ -141,12 +146,16 @@ size_t ModelPlan::communication_bytes() const {
 size_t ModelPlan::allreduce_bytes() const {
   if (train == nullptr || options.device_allreduce.empty()) return 0;
   int64_t longest = 0;
-  for (size_t b = 0; b < train->order.buckets.size(); ++b) {
-    longest = std::max(longest, BucketElements(*train, static_cast<int>(b)));
-  }
+  for (const int64_t elements : train->order.elements) longest = std::max(longest, elements);
   return AllreduceDeviceBytes(options.device_allreduce,
                               static_cast<size_t>(longest) * SizeOf(options.shape.compute),
                               options.shape.ranks);
+}
+
+size_t ModelPlan::slot_bytes() const {
+  int64_t elements = 0;
+  for (const int64_t of_bucket : train->slots.elements) elements += of_bucket;
+  return options.slots.size() * static_cast<size_t>(elements) * SizeOf(options.shape.compute);
 }
 
 std::string ModelPlan::Fingerprint() const {
@@ -165,7 +174,7 @@ std::string ModelPlan::Fingerprint() const {
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& device, Stream& stream,
                                                      ProcessGroup* communication) {
-  std::unique_ptr<Model> model(new Model(std::move(plan)));
+  std::unique_ptr<Model> model(new Model(std::move(plan), communication));
   const ModelPlan& p = model->plan_;
   ASSIGN_OR_RETURN(model->device_arena_,
                    Buffer::Allocate(device, MemoryKind::kDevice, p.device_bytes()));
@@ -216,11 +225,9 @@ absl::Status Model::Initialize(Stream& stream) {
 }
 
 absl::Status Model::ClearSlots(Stream& stream) {
-  const std::span<const Parameter> all = plan_.parameters.all();
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!all[i].trained()) continue;
-    for (size_t s = 0; s < plan_.options.slots.size(); ++s) {
-      RETURN_IF_ERROR(Fill(stream, 0, any().slot(i, s, plan_.parameters)));
+  for (int b = 0; train_ && b < buckets(); ++b) {
+    for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
+      RETURN_IF_ERROR(Fill(stream, 0, train_->slot(b, kind)));
     }
   }
   return absl::OkStatus();
@@ -278,25 +285,25 @@ absl::Status Model::LoadSome(Stream& stream, const TensorFile& weights) {
 absl::Status Model::Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer) {
   const std::span<const Parameter> all = plan_.parameters.all();
   for (size_t i = 0; i < all.size(); ++i) RETURN_IF_ERROR(LoadParameter(stream, i, weights));
-  if (optimizer == nullptr) return ClearSlots(stream);
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!all[i].trained()) continue;
-    for (size_t s = 0; s < plan_.options.slots.size(); ++s) {
-      ASSIGN_OR_RETURN(
-          const std::vector<std::byte> value,
-          PackParameter(all[i], *optimizer, absl::StrCat(".", plan_.options.slots[s])));
-      RETURN_IF_ERROR(Upload(stream, value, any().slot(i, s, plan_.parameters)));
-    }
+  RETURN_IF_ERROR(ClearSlots(stream));  // with the padding
+  for (int b = 0; optimizer != nullptr && b < buckets(); ++b) {
+    RETURN_IF_ERROR(LoadSlots(stream, b, *optimizer));
   }
   return absl::OkStatus();
 }
 
-absl::Status Model::ForEachKept(const std::function<absl::Status(size_t, int)>& use) const {
-  const std::span<const Parameter> all = plan_.parameters.all();
-  const int slots = static_cast<int>(plan_.options.slots.size());
-  for (size_t i = 0; i < all.size(); ++i) {
-    for (int slot = -1; slot < (all[i].trained() ? slots : 0); ++slot) {
-      RETURN_IF_ERROR(use(i, slot));
+absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFile& optimizer) {
+  const ElementRange own = UpdatedPart(*plan_.train, bucket);
+  for (const auto& piece : PiecesIn(plan_.train->order, plan_.parameters, bucket, own)) {
+    const Parameter& parameter = plan_.parameters.all()[piece.parameter];
+    const size_t element = SizeOf(parameter.spec.dtype);
+    for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
+      ASSIGN_OR_RETURN(
+          const std::vector<std::byte> value,
+          PackParameter(parameter, optimizer, absl::StrCat(".", plan_.options.slots[kind])));
+      RETURN_IF_ERROR(Upload(stream,
+                             std::span(value).subspan(piece.begin * element, piece.count * element),
+                             Slice(train_->slot(bucket, kind), piece.at - own.begin, piece.count)));
     }
   }
   return absl::OkStatus();
@@ -304,34 +311,72 @@ absl::Status Model::ForEachKept(const std::function<absl::Status(size_t, int)>& 
 
 absl::Status Model::CopyState(Stream& stream, std::vector<std::byte>& copy) const {
   const std::span<const Parameter> all = plan_.parameters.all();
-  size_t bytes = 0;
-  RETURN_IF_ERROR(ForEachKept([&](size_t i, int) {
-    bytes += RoundUp(all[i].spec.size_bytes(), kCopyAlignBytes);
-    return absl::OkStatus();
-  }));
-  copy.resize(bytes);
+  const RunShape& shape = plan_.options.shape;
+  const bool keeps = !shape.shard_optimizer || shape.rank == 0;
+  size_t of_values = 0, of_slots = 0;
+  for (const Parameter& parameter : all) {
+    of_values += RoundUp(parameter.spec.size_bytes(), kCopyAlignBytes);
+  }
+  for (int b = 0; b < buckets(); ++b) {
+    const size_t bytes = RoundUp(train_->bucket(b).bytes(), kCopyAlignBytes);
+    // One that keeps nothing has a place for any bucket, again and again.
+    of_slots = keeps ? of_slots + plan_.train->slots.kinds * bytes : std::max(of_slots, bytes);
+  }
+  copy.resize((keeps ? of_values : 0) + of_slots);
   std::byte* to = copy.data();
-  RETURN_IF_ERROR(ForEachKept([&](size_t i, int slot) {
-    const Tensor from = slot < 0 ? any().parameter(i, plan_.parameters)
-                                 : any().slot(i, static_cast<size_t>(slot), plan_.parameters);
-    std::byte* const place = to;
+  for (size_t i = 0; keeps && i < all.size(); ++i) {
+    const Tensor from = any().parameter(i, plan_.parameters);
+    RETURN_IF_ERROR(stream.Copy(to, from.data, from.bytes()));
     to += RoundUp(from.bytes(), kCopyAlignBytes);
-    return stream.Copy(place, from.data, from.bytes());
-  }));
+  }
+  for (int b = 0; b < buckets(); ++b) {
+    for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
+      RETURN_IF_ERROR(CopySlot(stream, b, kind, to));
+      if (keeps) to += RoundUp(train_->bucket(b).bytes(), kCopyAlignBytes);
+    }
+  }
   return stream.Synchronize();
+}
+
+absl::Status Model::CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const {
+  const ElementRange own = UpdatedPart(*plan_.train, bucket);
+  Tensor whole = train_->bucket(bucket);  // as long, and of the same type
+  whole.data = to;
+  const Tensor part = Slice(whole, own.begin, own.count());
+  RETURN_IF_ERROR(stream.Copy(part.data, train_->slot(bucket, kind).data, part.bytes()));
+  if (!plan_.options.shape.shard_optimizer) return absl::OkStatus();
+  RETURN_IF_ERROR(stream.Synchronize());
+  const std::string what = absl::StrCat("parts of ", plan_.options.slots[kind], " of bucket ",
+                                        bucket, ", ", whole.elements());
+  return communication_
+      ->Wait(communication_->Submit(what, Operation::kAllgather, /*root=*/0, whole,
+                                    /*ready=*/nullptr))
+      .status();
 }
 
 absl::Status Model::UnpackState(std::span<std::byte> copy, HostTensors& weights,
                                 HostTensors& optimizer) const {
-  return ForEachKept([&](size_t i, int slot) {
-    const Parameter& parameter = plan_.parameters.all()[i];
-    const size_t bytes = parameter.spec.size_bytes();
-    const std::span<std::byte> storage = copy.first(bytes);
+  const auto take = [&copy](size_t bytes) {
+    const std::span<std::byte> taken = copy.first(bytes);
     copy = copy.subspan(RoundUp(bytes, kCopyAlignBytes));
-    if (slot < 0) return UnpackParameter(parameter, storage, "", weights);
-    return UnpackParameter(parameter, storage, absl::StrCat(".", plan_.options.slots[slot]),
-                           optimizer);
-  });
+    return taken;
+  };
+  for (const Parameter& parameter : plan_.parameters.all()) {
+    RETURN_IF_ERROR(UnpackParameter(parameter, take(parameter.spec.size_bytes()), "", weights));
+  }
+  const GradientOrder& order = plan_.train->order;
+  for (int b = 0; b < buckets(); ++b) {
+    for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
+      const std::span<std::byte> whole = take(train_->bucket(b).bytes());
+      for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
+        const Parameter& parameter = plan_.parameters.all()[order.gradients[g].parameter];
+        const size_t at = order.gradients[g].at * SizeOf(parameter.spec.dtype);
+        RETURN_IF_ERROR(UnpackParameter(parameter, whole.subspan(at, parameter.spec.size_bytes()),
+                                        absl::StrCat(".", plan_.options.slots[kind]), optimizer));
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {

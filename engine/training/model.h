@@ -3,7 +3,6 @@
 // one thread.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -37,6 +36,7 @@ struct ModelPlan {
   size_t device_bytes() const;         // of the arena that serves them all
   size_t communication_bytes() const;  // of the gradients' arena
   size_t allreduce_bytes() const;      // of what sums gradients in device memory
+  size_t slot_bytes() const;           // of the optimizer's state on this rank; of one that trains
   // What must be equal on all ranks, as text: parameters with layouts, buckets.
   std::string Fingerprint() const;
 };
@@ -52,8 +52,9 @@ absl::Status CheckFinite(std::span<const NamedTensor> tensors);
 class Model {
  public:
   // Allocates both arenas and clears the gradients' one; that one through `communication`, where
-  // it outlives the model and the device's memory is the host's: ranks that share it sum it where
-  // it lies.  Errors: those of Device::Allocate and ProcessGroup::Share.
+  // it is given and the device's memory is the host's: ranks that share it sum it where it lies.
+  // It outlives the model, and must be given where ranks share out the optimizer.  Errors: those of
+  // Device::Allocate and ProcessGroup::Share.
   static absl::StatusOr<std::unique_ptr<Model>> Create(ModelPlan plan, Device& device,
                                                        Stream& stream,
                                                        ProcessGroup* communication = nullptr);
@@ -71,7 +72,9 @@ class Model {
   absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer);
   // What a file holds that no parameter takes, for people; "" if there is nothing.
   std::string Unknown(const TensorFile& weights) const;
-  // Copies what a checkpoint keeps, as it is stored, and makes `copy` as large as that takes.
+  // Copies what a checkpoint keeps, as it is stored, and makes `copy` as large as that takes. Where
+  // ranks share out the optimizer all of them call it, and rank 0 alone has the copy; errors are
+  // then also those of communication.
   absl::Status CopyState(Stream& stream, std::vector<std::byte>& copy) const;
   // What CopyState has copied, in canonical form: parameters and buffers; optimizer slots.  They
   // may lie in the copy.  Any thread, also while the model is in use.
@@ -81,15 +84,19 @@ class Model {
   absl::StatusOr<std::string> Sha256OfWeights(Stream& stream) const;
 
  private:
-  explicit Model(ModelPlan plan) : plan_(std::move(plan)) {}
+  Model(ModelPlan plan, ProcessGroup* communication)
+      : plan_(std::move(plan)), communication_(communication) {}
+  int buckets() const { return static_cast<int>(plan_.train->order.buckets.size()); }
   const Net& any() const { return train_ ? *train_ : *test_.front(); }
   absl::Status LoadParameter(Stream& stream, size_t index, const TensorFile& weights);
   absl::Status Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to);
   absl::Status ClearSlots(Stream& stream);
-  // Of each parameter, by index, its value (slot -1), then its slots.
-  absl::Status ForEachKept(const std::function<absl::Status(size_t index, int slot)>& use) const;
+  absl::Status LoadSlots(Stream& stream, int bucket, const TensorFile& optimizer);
+  // Of a whole bucket; begins at `to`, and where ranks share it out waits for it.
+  absl::Status CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const;
 
   ModelPlan plan_;
+  ProcessGroup* const communication_;
   Buffer device_arena_, communication_arena_;  // the latter empty if ranks share it
   std::unique_ptr<Net> train_;
   std::vector<std::unique_ptr<Net>> test_;

@@ -17,6 +17,9 @@ struct RunShape {
   int64_t accumulate = 1;  // batches a step: their gradients' mean is one update's
   DType compute = DType::kF32;
   uint64_t seed = 1;  // all random numbers follow from it
+  // Of several ranks: each updates a part of each bucket, and has the optimizer's state of it
+  // alone.
+  bool shard_optimizer = false;
 };
 
 // How an array of a data set reaches the net's input of its name.

@@ -145,8 +145,10 @@ absl::Status RunState::Save(const Model& model, Stream& stream, bool tell) {
   RETURN_IF_ERROR(FinishSaving());
   copied_step_ = step_;
   saving_ = true;
+  if (leader() || model.plan().options.shape.shard_optimizer) {
+    RETURN_IF_ERROR(model.CopyState(stream, copy_));
+  }
   if (!leader()) return absl::OkStatus();
-  RETURN_IF_ERROR(model.CopyState(stream, copy_));
   tell_ = tell;
   writing_ = std::async(std::launch::async,
                         [this, &model, state = State()] { return Write(model, state); });

@@ -91,11 +91,11 @@ class RunState {
   int64_t newest_at_restore_ = -1;  // checkpoint in options_.out
   bool continues_ = false;          // the run that options_.out holds
   bool saving_ = false;             // not all ranks know yet that the last copy is written
+  std::vector<std::byte> copy_;     // by Model::CopyState
   // Of the leader:
   std::optional<CheckpointStore> checkpoints_;
   FolderLock lock_;  // of options_.out
   std::unique_ptr<RunLog> log_;
-  std::vector<std::byte> copy_;   // by Model::CopyState
   bool tell_ = false;             // people, once it is written
   std::future<Written> writing_;  // last: its end waits for the thread, which uses all of this
 };

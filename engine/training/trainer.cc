@@ -81,7 +81,8 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
   std::string device_allreduce;
   if (communication_.size() > 1) {
     RETURN_IF_ERROR(communication_.UseDevice(device_));
-    if (device_.kind() != DeviceKind::kCpu && communication_.sums_device_memory()) {
+    if (device_.kind() != DeviceKind::kCpu && communication_.sums_device_memory() &&
+        !config_.distributed().shard_optimizer()) {
       device_allreduce = config_.distributed().allreduce();
     }
   }
@@ -111,7 +112,12 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
     return communication_.CheckEqual(what, value);
   };
   RETURN_IF_ERROR(check("--threads", options.choices["threads"]));
-  options.choices["allreduce"] = communication_.DescribeAllreduce();
+  std::string& allreduce = options.choices["allreduce"];
+  allreduce = communication_.DescribeAllreduce();
+  // The halves of others have the bits of the whole.
+  if (plan_->options.shape.shard_optimizer && SumsInArenas(config_.distributed().allreduce())) {
+    allreduce += ", in halves";
+  }
   RETURN_IF_ERROR(check("the trainer file with its overrides", config_.DebugString()));
   RETURN_IF_ERROR(check("the net file with its overrides", net.message->DebugString()));
   const std::string train = DigestOf(*data_.train, data_.feed);
@@ -147,6 +153,10 @@ std::string Trainer::DescribePlan() const {
       plan_->train->order.buckets.size(), gradients, sent, communication_.DescribeAllreduce(),
       plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(),
       kBatches * BatchBytes(BatchArrays(*plan_->train)), kBatches);
+  if (shape.shard_optimizer) {
+    absl::StrAppendFormat(&text, "the optimizer's state is shared out: %d bytes of it on a rank\n",
+                          plan_->slot_bytes());
+  }
   for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
 }

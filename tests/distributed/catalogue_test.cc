@@ -56,6 +56,15 @@ TEST(CheckWire, NamesTheOneThatCan) {
                                        "\"direct\", which rounds each sum once"));
 }
 
+TEST(CheckHalves, NamesThoseThatHaveThem) {
+  for (const char* algorithm : {"ring", "direct", "shared", "auto"}) {
+    EXPECT_TRUE(CheckHalves(algorithm).ok()) << algorithm;
+  }
+  EXPECT_EQ(CheckHalves("naive"), absl::InvalidArgumentError(
+                                      "allreduce \"naive\" does not come in halves, with an update "
+                                      "between them; those that do: ring, direct, shared, auto"));
+}
+
 TEST(CheckAllreduce, KnowsWhereEachWorks) {
   for (const std::string_view algorithm : AllreduceNames()) {
     EXPECT_TRUE(CheckAllreduce(algorithm, std::nullopt).ok());

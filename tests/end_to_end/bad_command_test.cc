@@ -180,7 +180,7 @@ const BadInput kCheckpoints[] = {
      .arguments = {"--out=@/run", "--resume=latest"},
      .net = {"outputs: 3", "outputs: 5"}},
     {.name = "ResumeAnotherOptimizer",
-     .message = "@/run/checkpoints/step_00000004: it holds no tensor \"conv.weight.first_moment\", "
+     .message = "@/run/checkpoints/step_00000004: it holds no tensor \"fc.weight.first_moment\", "
                 "so it belongs to another net or optimizer",
      .arguments = {"--out=@/run", "--resume=latest"},
      .trainer = {"sgd { momentum: 0.9 }", "adam {}"}},

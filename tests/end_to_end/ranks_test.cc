@@ -129,6 +129,22 @@ TEST(Wire, TrainsAlmostAsF32Does) {
   }
 }
 
+// Each rank updates its part, with the optimizer's state of that alone: the bits of `direct`.
+TEST(ShardOptimizer, HasTheBitsOfDirect) {
+  const TrainingFolder folder(kData, kTestSamples);
+  WriteTrainer(folder / "", ConvNetText(kData),
+               {.optimizer = "adam {} clip_norm: 0.5",
+                .rest = absl::StrCat(kSizes, " distributed { allreduce: \"direct\" }")});
+  const std::string whole = folder.Digest("whole", {"--steps=5"}, {.ranks = 2});
+  for (const char* device : {"--device=cpu", "--device=sim"}) {
+    EXPECT_EQ(folder.Digest(device, {"--steps=5", "--shard_optimizer", device}, {.ranks = 2}),
+              whole);
+  }
+  const ToolResult plan =
+      folder.Train("plan", {"--plan", "--steps=5", "--shard_optimizer"}, {.ranks = 2});
+  EXPECT_THAT(plan.out, HasSubstr("\nthe optimizer's state is shared out: "));
+}
+
 // Clipping must be at work where the other tests rely on it.
 TEST(Clipping, ChangesWeights) {
   const TrainingFolder folder(kData, kTestSamples);

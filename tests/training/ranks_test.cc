@@ -1,16 +1,19 @@
 // N ranks train the parameters that one rank trains, within the rounding of sums: where statistics
 // are summed within the net, labels are ignored, parameters are shared or rows of a table, and
-// gradients are added over batches.
+// gradients are added over batches.  Where they share out the optimizer they train them to the bit.
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <random>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "engine/data/atomic_file.h"
 #include "engine/data/tensor_file.h"
 #include "engine/training/trainer.h"
 #include "tests/data/temp_folder.h"
@@ -79,18 +82,23 @@ class Samples : public Dataset {
 
 using Weights = std::map<std::string, std::vector<double>>;
 
-// Trains on ranks as threads.  The weights after half of the steps and after all.
-std::pair<Weights, Weights> Train(const std::string& layers, int ranks,
-                                  const std::vector<std::string>& overrides = {}) {
-  const TempFolder folder;
-  const auto trainer = ParseTrainerText(R"(
+constexpr char kMomentum[] = "sgd { momentum: 0.875 } weight_decay: 0.001";
+
+// Trains on ranks as threads, in a folder `out`, or goes on with what it holds.  Each one's digest.
+std::vector<std::string> Train(const std::string& out, const std::string& layers, int ranks,
+                               const std::vector<std::string>& overrides = {},
+                               const std::string& optimizer = kMomentum) {
+  const auto trainer = ParseTrainerText(absl::StrCat(R"(
       net: "net" batch: 7 steps: 50 checkpoint_every: 25 precision: F64
-      optimizer { sgd { momentum: 0.875 } weight_decay: 0.001 } learning_rate { base: 0.05 }
-      data { train { idx { images: "i" labels: "l" } } })",
+      optimizer { )",
+                                                     optimizer, R"( } learning_rate { base: 0.05 }
+      data { train { idx { images: "i" labels: "l" } } })"),
                                         "trainer", overrides);
   const auto net = ParseNetText(absl::StrCat(kInputs, layers), "net");
   EXPECT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
+  const std::string resume = std::filesystem::exists(out) ? "latest" : "";
   auto communicators = NewThreadCommunicators(ranks, 20'000);
+  std::vector<std::string> digests(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
@@ -98,32 +106,40 @@ std::pair<Weights, Weights> Train(const std::string& layers, int ranks,
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },
-          "ring");
+          trainer->message->distributed().allreduce());
       const auto device = NewCpuDevice({.threads = 1});
       const Primitives primitives(device->kind(), 1);
       RunData data{std::make_unique<Samples>(), nullptr, {}};
       data.feed = *FeedOf(*net, *trainer, data.train.get(), nullptr);
       TrainingOptions options;
-      options.out = folder / "out";
+      options.out = out;
+      options.resume = resume;
+      options.net_text = net->message->DebugString();
       auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives,
                                   *communication, options);
       ASSERT_TRUE(run.ok()) << run.status();
       const auto digest = (*run)->Run();
-      EXPECT_TRUE(digest.ok()) << digest.status();
+      ASSERT_TRUE(digest.ok()) << digest.status();
+      digests[static_cast<size_t>(r)] = *digest;
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const auto read = [&](const char* step) {
-    Weights weights;
-    const auto file = *TensorFile::Read(
-        absl::StrCat(folder / "out/checkpoints/step_000000", step, "/weights.safetensors"));
-    for (const auto& [name, tensor] : file.tensors()) {
-      const double* const values = tensor.as<double>();
-      weights[name].assign(values, values + tensor.elements());
-    }
-    return weights;
-  };
-  return {read("25"), read("50")};
+  return digests;
+}
+
+std::string FileOf(const std::string& out, int step, const char* name) {
+  return absl::StrFormat("%s/checkpoints/step_%08d/%s", out, step, name);
+}
+
+// After half of the steps, 25, or all.
+Weights WeightsOf(const std::string& out, int step) {
+  Weights weights;
+  const auto file = *TensorFile::Read(FileOf(out, step, "weights.safetensors"));
+  for (const auto& [name, tensor] : file.tensors()) {
+    const double* const values = tensor.as<double>();
+    weights[name].assign(values, values + tensor.elements());
+  }
+  return weights;
 }
 
 // The largest difference of two values, relative to their tensor's root mean square.
@@ -151,11 +167,14 @@ TEST(Ranks, TrainWhatOneTrains) {
                {all_count, {"batch=8"}, {"batch=4", "accumulate=2"}}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.layers);
-    const auto [half, one] = Train(c.layers, 1, c.of_one);
-    EXPECT_GT(Difference(half, one), 1e-3);  // it is training that agrees
+    const TempFolder folder;
+    Train(folder / "1", c.layers, 1, c.of_one);
+    const Weights one = WeightsOf(folder / "1", 50);
+    EXPECT_GT(Difference(WeightsOf(folder / "1", 25), one), 1e-3);  // it is training that agrees
     for (const int ranks : {2, 3}) {
-      EXPECT_LT(Difference(Train(c.layers, ranks, c.of_many).second, one), kBound)
-          << ranks << " ranks";
+      const std::string out = folder / absl::StrCat(ranks);
+      Train(out, c.layers, ranks, c.of_many);
+      EXPECT_LT(Difference(WeightsOf(out, 50), one), kBound) << ranks << " ranks";
     }
   }
 }
@@ -163,7 +182,82 @@ TEST(Ranks, TrainWhatOneTrains) {
 // The exception: each rank normalises by what it sees.
 TEST(Ranks, LocalBatchNormDiffers) {
   const std::string local = absl::StrReplaceAll(kNormNet, {{"synchronised: true", ""}});
-  EXPECT_GT(Difference(Train(local, 2).second, Train(local, 1).second), 1e-3);
+  const TempFolder folder;
+  Train(folder / "1", local, 1);
+  Train(folder / "2", local, 2);
+  EXPECT_GT(Difference(WeightsOf(folder / "2", 50), WeightsOf(folder / "1", 50)), 1e-3);
+}
+
+std::vector<std::string> With(std::vector<std::string> overrides, const std::string& allreduce,
+                              bool shard) {
+  overrides.push_back("distributed.allreduce=" + allreduce);
+  if (shard) overrides.push_back("distributed.shard_optimizer=true");
+  return overrides;
+}
+
+// Bits of weights and of what a checkpoint has of the optimizer, whose order of additions is that
+// of the halves.
+TEST(ShardOptimizer, TrainsWhatDirectTrains) {
+  const std::string frozen =
+      absl::StrReplaceAll(kNormNet, {{"use_bias: false } }\n  layer { name: \"norm1",
+                                      "use_bias: false weight { learning_rate_multiplier: 0 } } }"
+                                      "\n  layer { name: \"norm1"}});
+  ASSERT_NE(frozen, kNormNet);
+  const struct {
+    std::string layers, optimizer;
+    std::vector<std::string> overrides;
+    const char* halves;
+  } cases[] = {
+      {kTiedNet, "sgd {}", {"distributed.bucket_bytes=300"}, "shared"},
+      {kNormNet, "sgd { momentum: 0.9 } clip_norm: 0.1", {"distributed.bucket_bytes=300"}, "ring"},
+      {kTiedNet,
+       "sgd { momentum: 0.9 nesterov: true } weight_decay: 0.01",
+       {"accumulate=2"},
+       "auto"},
+      {kTiedNet, "adam {} clip_norm: 0.1", {"distributed.bucket_bytes=600"}, "direct"},
+      {frozen, "adamw {} weight_decay: 0.1", {}, "direct"}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.optimizer);
+    // The ring adds in an order of its own.
+    const std::string whole = c.halves == std::string("ring") ? "ring" : "direct";
+    std::vector<std::string> overrides = c.overrides;
+    overrides.push_back("steps=3");
+    for (const int ranks : {1, 2, 3, 5}) {
+      SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
+      const TempFolder folder;
+      const auto digests =
+          Train(folder / "whole", c.layers, ranks, With(overrides, whole, false), c.optimizer);
+      EXPECT_EQ(
+          Train(folder / "parts", c.layers, ranks, With(overrides, c.halves, true), c.optimizer),
+          digests);
+      EXPECT_EQ(*ReadFile(FileOf(folder / "parts", 3, "optimizer.safetensors")),
+                *ReadFile(FileOf(folder / "whole", 3, "optimizer.safetensors")));
+    }
+  }
+}
+
+// From parts or the whole, to parts or the whole, on another number of ranks.
+TEST(ShardOptimizer, ResumesWithAndWithoutOnAnyRanks) {
+  const TempFolder folder;
+  const auto train = [&](const std::string& out, int ranks, const std::string& steps, bool shard) {
+    return Train(folder / out, kTiedNet, ranks, With({"steps=" + steps}, "direct", shard),
+                 "adam {}");
+  };
+  train("whole", 3, "3", false);
+  train("parts", 3, "3", true);
+  for (const int ranks : {1, 2, 5}) {
+    std::vector<std::string> expected;
+    for (const bool shard : {false, true}) {
+      for (const char* from : {"whole", "parts"}) {
+        const std::string out = absl::StrCat(from, ranks, shard);
+        std::filesystem::copy(folder / from, folder / out,
+                              std::filesystem::copy_options::recursive);
+        const auto digests = train(out, ranks, "6", shard);
+        if (expected.empty()) expected = digests;
+        EXPECT_EQ(digests, expected) << "from " << from << (shard ? " to parts" : " to the whole");
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -51,13 +51,15 @@ Feed RandomValues(const NetConfig& net) {
 }
 
 absl::StatusOr<ModelPlan> Plan(const Parsed<NetConfig>& net, DeviceKind device, int rank, int ranks,
-                               DType dtype, const Primitives& primitives, int64_t accumulate = 1) {
+                               DType dtype, const Primitives& primitives, int64_t accumulate = 1,
+                               bool shard = false) {
   return PlanModel(net, {.shape = {.global = kBatch,
                                    .rank = rank,
                                    .ranks = ranks,
                                    .accumulate = accumulate,
                                    .compute = dtype,
-                                   .seed = 3},
+                                   .seed = 3,
+                                   .shard_optimizer = shard},
                          .slots = NewOptimizer(Momentum())->slot_names(),
                          .bucket_bytes = 64,
                          .feed = FeedOn(device, RandomValues(*net.message)),
@@ -77,13 +79,13 @@ constexpr int kNever = -1;
 // the last of a window is its maximum.
 Outcome Train(ProcessGroup& communication, Device* device, const Primitives& primitives,
               DType dtype, std::optional<double> clip_norm, int poisoned_step = kNever,
-              int64_t accumulate = 1) {
+              int64_t accumulate = 1, bool shard = false) {
   Outcome outcome;
   const auto net = ParseNetText(kNet, "test.textproto");
   EXPECT_TRUE(net.ok()) << net.status();
   const auto optimizer = NewOptimizer(Momentum());
   auto plan = Plan(*net, device->kind(), communication.rank(), communication.size(), dtype,
-                   primitives, accumulate);
+                   primitives, accumulate, shard);
   EXPECT_TRUE(plan.ok()) << plan.status();
   const auto stream = *device->NewStream();
   const auto model = *Model::Create(*std::move(plan), *device, *stream, &communication);
@@ -145,7 +147,8 @@ using MakeDevice = std::function<std::unique_ptr<Device>(int rank)>;
 std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
                                 std::optional<double> clip_norm, int poisoned_rank = -1,
                                 bool in_place = false, int64_t accumulate = 1,
-                                const char* allreduce = "ring", int poisoned_step = 0) {
+                                const char* allreduce = "ring", int poisoned_step = 0,
+                                bool shard = false) {
   auto communicators = NewThreadCommunicators(ranks, 20'000);
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
@@ -160,8 +163,9 @@ std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
       if (in_place) {
         EXPECT_TRUE(communication->UseDevice(*device).ok());
       }
-      outcomes[r] = Train(*communication, device.get(), Primitives(device->kind(), 1), dtype,
-                          clip_norm, r == poisoned_rank ? poisoned_step : kNever, accumulate);
+      outcomes[r] =
+          Train(*communication, device.get(), Primitives(device->kind(), 1), dtype, clip_norm,
+                r == poisoned_rank ? poisoned_step : kNever, accumulate, shard);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -244,6 +248,38 @@ TEST(TrainingStep, ADeviceHoldsWhatThePlanSaysAndNoMore) {
     };
     const Outcome outcome = TrainRanks(ranks, sim, DType::kF32, 0.5)[0];
     EXPECT_EQ(outcome.digest, TrainRanks(ranks, Cpu, DType::kF32, 0.5)[0].digest);
+  }
+}
+
+// On devices that hold what the plan says and no more.
+TEST(TrainingStep, RanksThatShareOutTheOptimizerChangeNoBits) {
+  const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
+  const Primitives primitives(DeviceKind::kSim, 1);
+  for (const auto& [ranks, accumulate, clip_norm] :
+       {std::tuple(2, 1, std::optional<double>()), std::tuple(3, 2, std::optional<double>(0.5)),
+        std::tuple(5, 1, std::optional<double>(0.5))}) {
+    const auto train = [&](const MakeDevice& make, bool shard) {
+      return TrainRanks(ranks, make, DType::kF32, clip_norm, /*poisoned_rank=*/-1,
+                        /*in_place=*/false, accumulate, "direct", /*poisoned_step=*/0, shard);
+    };
+    const std::string expected = train(Cpu, false)[0].digest;
+    EXPECT_EQ(train(Cpu, true)[0].digest, expected);
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
+      const auto sim = [&](int rank) {
+        const ModelPlan whole =
+            *Plan(net, DeviceKind::kSim, rank, ranks, DType::kF32, primitives, accumulate);
+        const ModelPlan plan = *Plan(net, DeviceKind::kSim, rank, ranks, DType::kF32, primitives,
+                                     accumulate, /*shard=*/true);
+        // Padding, and a rank's element more than another's, in each of some ten buckets.
+        EXPECT_LE(plan.slot_bytes(), whole.slot_bytes() / ranks + 20 * sizeof(float));
+        return NewSimDevice({.capacity_bytes = plan.device_bytes() + plan.communication_bytes(),
+                             .delay_seed = seed * 10 + static_cast<uint64_t>(rank)});
+      };
+      for (const Outcome& outcome : train(sim, true)) {
+        ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+        EXPECT_EQ(outcome.digest, expected) << ranks << " ranks, seed " << seed;
+      }
+    }
   }
 }
 

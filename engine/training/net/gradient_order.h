@@ -1,9 +1,10 @@
-// gradient_order.h: in which order backward finishes the gradients of a net's parameters, and the
-// buckets that they travel in.
+// gradient_order.h: in which order backward finishes the gradients of a net's parameters, and where
+// they lie in the buckets that they travel in.
 #pragma once
 
 #include <vector>
 
+#include "distributed/collectives/reduction.h"
 #include "distributed/gradient_bucket.h"
 #include "engine/training/net/net_spec.h"
 
@@ -19,6 +20,7 @@ std::vector<ParameterUsers> UsersOfParameters(const NetSpec& net, size_t paramet
 struct BucketedGradient {
   int parameter = 0;  // index into the ParameterSet
   int node = 0;       // after whose backward it is complete
+  int64_t at = 0;     // its first element in the bucket
 };
 
 // The gradients of a training net in completion order, and their buckets: by FitBuckets, or by
@@ -26,8 +28,24 @@ struct BucketedGradient {
 struct GradientOrder {
   std::vector<BucketedGradient> gradients;
   std::vector<GradientBucket> buckets;
+  std::vector<int64_t> elements;  // by bucket, the padding between gradients included
 };
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
                              size_t bucket_bytes, bool fit_buckets);
+
+// Elements of a flat tensor.
+inline Tensor Slice(const Tensor& flat, int64_t begin, int64_t count) {
+  return {static_cast<std::byte*>(flat.data) + begin * static_cast<int64_t>(SizeOf(flat.dtype)),
+          Shape({count}), flat.dtype};
+}
+
+// What of a parameter lies in a part of a bucket: `count` elements, from `begin` on of the
+// parameter's and `at` of the bucket's.
+struct ParameterPiece {
+  int parameter = 0;
+  int64_t begin = 0, at = 0, count = 0;
+};
+std::vector<ParameterPiece> PiecesIn(const GradientOrder& order, const ParameterSet& parameters,
+                                     int bucket, ElementRange part);
 
 }  // namespace gyre

@@ -28,6 +28,13 @@ Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_
     GYRE_CHECK(!node.undone_by_producer ||
                bound.gradients[0].data == bound.gradients[node.inputs.size()].data);
   }
+  for (int b = 0; b < static_cast<int>(plan.order.buckets.size()); ++b) {
+    for (int g = plan.order.buckets[b].first; g < plan.order.buckets[b].last; ++g) {
+      const BucketedGradient& gradient = plan.order.gradients[g];
+      GYRE_CHECK(Address(plan.trace.gradients.parameters[gradient.parameter]) ==
+                 Slice(bucket(b), gradient.at, 0).data);
+    }
+  }
 }
 
 std::byte* Net::Address(int state) const {
@@ -151,8 +158,9 @@ Tensor Net::parameter(int index, const ParameterSet& set) const {
   return Flat(plan_.trace.parameters[index], set.all()[index]);
 }
 
-Tensor Net::slot(int index, int slot, const ParameterSet& set) const {
-  return Flat(plan_.trace.slots[index][slot], set.all()[index]);
+Tensor Net::slot(int bucket, int kind) const {
+  return {Address(plan_.trace.slots[bucket][kind]), Shape({plan_.slots.elements[bucket]}),
+          plan_.spec.shape.compute};
 }
 
 Tensor Net::gradient(int index, const ParameterSet& set) const {
@@ -161,7 +169,7 @@ Tensor Net::gradient(int index, const ParameterSet& set) const {
 
 Tensor Net::bucket(int index) const {
   const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
-  return {Address(plan_.trace.gradients.parameters[first]), Shape({BucketElements(plan_, index)}),
+  return {Address(plan_.trace.gradients.parameters[first]), Shape({plan_.order.elements[index]}),
           plan_.spec.shape.compute};
 }
 

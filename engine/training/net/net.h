@@ -36,18 +36,18 @@ class Net {
 
   // Views into the arenas.
   Tensor input(int index) const;  // net input
-  // Storage elements, flat, of a parameter of `set`, its optimizer slot, its gradient.
+  // Storage elements, flat, of a parameter of `set`, its gradient.
   Tensor parameter(int index, const ParameterSet& set) const;
-  Tensor slot(int index, int slot, const ParameterSet& set) const;
   Tensor gradient(int index, const ParameterSet& set) const;
-  Tensor bucket(int index) const;        // all its gradients and the padding between
-  Tensor pixel_values(int input) const;  // [256 a channel or in all]; [0] if values come
-  std::byte* step() const;               // the first of them, or the block
-  StepBlock* step_block() const;         // right behind them
-  Tensor metrics() const;                // behind the block; F64 {sum, count} of each of MetricsOf
-  Tensor sums() const;                   // F64, one a bucket: the sum of its gradients' squares
-  void* sums_scratch() const;            // kSumSquaresScratchBytes
-  Tensor whole_ahead(int lane) const;    // U8: all bytes of a batch
+  Tensor bucket(int index) const;           // all its gradients and the padding between
+  Tensor slot(int bucket, int kind) const;  // of what this rank updates
+  Tensor pixel_values(int input) const;     // [256 a channel or in all]; [0] if values come
+  std::byte* step() const;                  // the first of them, or the block
+  StepBlock* step_block() const;            // right behind them
+  Tensor metrics() const;              // behind the block; F64 {sum, count} of each of MetricsOf
+  Tensor sums() const;                 // F64, one a bucket: the sum of its gradients' squares
+  void* sums_scratch() const;          // kSumSquaresScratchBytes
+  Tensor whole_ahead(int lane) const;  // U8: all bytes of a batch
   Tensor ahead(int lane, int input) const;  // an array of it
 
  private:

@@ -13,8 +13,15 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   if (plan.spec.train) {
     plan.order = OrderGradients(plan.spec, parameters, options.bucket_bytes, options.fit_buckets);
   }
+  plan.slots = options.slots;
+  const RunShape& shape = plan.spec.shape;
+  for (const int64_t elements : plan.order.elements) {
+    // Of the rank that has most, so that all ranks have one plan.
+    plan.slots.elements.push_back(
+        shape.shard_optimizer ? EqualPart(elements, shape.ranks, 0).count() : elements);
+  }
   plan.feed = options.feed;
-  plan.trace = TraceNet(plan.spec, parameters, options.optimizer_slots, plan.order, plan.feed);
+  plan.trace = TraceNet(plan.spec, parameters, plan.slots, plan.order, plan.feed);
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
   return plan;
 }
@@ -28,15 +35,11 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan) {
   return arrays;
 }
 
-int64_t BucketElements(const NetPlan& plan, int bucket) {
-  const GradientBucket& gradients = plan.order.buckets[bucket];
-  const auto state = [&](int g) {
-    return plan.trace.gradients.parameters[plan.order.gradients[g].parameter];
-  };
-  const int first = state(gradients.first), last = state(gradients.last - 1);
-  const size_t end = plan.memory.placements[last].offset + plan.trace.trace.states[last].bytes;
-  const size_t bytes = end - plan.memory.placements[first].offset;
-  return static_cast<int64_t>(bytes / SizeOf(plan.spec.shape.compute));
+ElementRange UpdatedPart(const NetPlan& plan, int bucket) {
+  const RunShape& shape = plan.spec.shape;
+  const int64_t elements = plan.order.elements[bucket];
+  return shape.shard_optimizer ? EqualPart(elements, shape.ranks, shape.rank)
+                               : ElementRange{0, elements};
 }
 
 namespace {

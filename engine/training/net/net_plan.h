@@ -12,13 +12,14 @@ struct NetPlan {
   NetSpec spec;
   Feed feed;
   GradientOrder order;
+  OptimizerSlots slots;
   NetTrace trace;
   MemoryPlan memory;
 };
 
 struct NetPlanOptions {
   InferNetOptions infer;
-  int optimizer_slots = 0;
+  OptimizerSlots slots;  // elements: of the net that trains, for one that does not; else empty
   size_t bucket_bytes = 1 << 20;
   bool fit_buckets = false;
   Feed feed;
@@ -32,8 +33,9 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
 // The arrays of a batch as the net takes it, unbound.
 std::vector<Tensor> BatchArrays(const NetPlan& plan);
 
-// Elements from a bucket's first gradient to its last, the padding between them included.
-int64_t BucketElements(const NetPlan& plan, int bucket);
+// The part of a bucket's elements that this rank updates: all of them, unless ranks share out the
+// optimizer.
+ElementRange UpdatedPart(const NetPlan& plan, int bucket);
 
 // For people: each layer with output shape, parameters (shared ones at the first) and FLOPs; then
 // memory.

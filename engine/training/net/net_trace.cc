@@ -12,8 +12,8 @@ namespace {
 
 class Tracer {
  public:
-  Tracer(const NetSpec& net, const ParameterSet& parameters, int slots, const GradientOrder& order,
-         const Feed& feed)
+  Tracer(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
+         const GradientOrder& order, const Feed& feed)
       : net_(net), parameters_(parameters), slots_(slots), order_(order), feed_(feed) {}
 
   NetTrace Run() {
@@ -57,12 +57,13 @@ class Tracer {
       t_.parameters.push_back(
           AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true}));
     }
-    for (const Parameter& p : parameters_.all()) {
+    for (const int64_t elements : slots_.elements) {
       auto& slots = t_.slots.emplace_back();
-      for (int s = 0; p.trained() && s < slots_; ++s) {
-        slots.push_back(AddState({.name = absl::StrCat(p.name(), " slot ", s),
-                                  .bytes = p.spec.size_bytes(),
-                                  .persistent = true}));
+      for (int s = 0; s < slots_.kinds; ++s) {
+        slots.push_back(
+            AddState({.name = absl::StrCat("slot ", s, " of bucket ", t_.slots.size() - 1),
+                      .bytes = static_cast<size_t>(elements) * SizeOf(net_.shape.compute),
+                      .persistent = true}));
       }
     }
   }
@@ -263,12 +264,13 @@ class Tracer {
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
       TraceStep& step = AddStep(absl::StrCat("update bucket ", b));
       Read(step, t_.step);
+      for (int slot : t_.slots[b]) Touch(step, slot, kRead | kWrite);
       for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
         const int p = order_.gradients[g].parameter;
-        // Read, and cleared where batches add to it.
-        Touch(step, t_.gradients.parameters[p], net_.shape.accumulate > 1 ? kRead | kWrite : kRead);
+        // Read; cleared where batches add to it; the values' way to other ranks.
+        const bool writes = net_.shape.accumulate > 1 || net_.shape.shard_optimizer;
+        Touch(step, t_.gradients.parameters[p], writes ? kRead | kWrite : kRead);
         Touch(step, t_.parameters[p], kRead | kWrite);
-        for (int slot : t_.slots[p]) Touch(step, slot, kRead | kWrite);
       }
     }
   }
@@ -277,7 +279,7 @@ class Tracer {
 
   const NetSpec& net_;
   const ParameterSet& parameters_;
-  const int slots_;
+  const OptimizerSlots& slots_;
   const GradientOrder& order_;
   const Feed& feed_;
   NetTrace t_;
@@ -285,7 +287,7 @@ class Tracer {
 
 }  // namespace
 
-NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, int slots,
+NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
                   const GradientOrder& order, const Feed& feed) {
   return Tracer(net, parameters, slots, order, feed).Run();
 }

@@ -10,6 +10,13 @@
 
 namespace gyre {
 
+// The state of an optimizer: of each kind (momentum) a flat array a bucket, for what this rank
+// updates.
+struct OptimizerSlots {
+  int kinds = 0;
+  std::vector<int64_t> elements = {};  // by bucket
+};
+
 struct NetTrace {
   AccessTrace trace;
   // Indices into trace.states; -1: there is no such state.
@@ -25,7 +32,7 @@ struct NetTrace {
   };
   std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight
   std::vector<int> parameters;          // by parameter
-  std::vector<std::vector<int>> slots;  // by parameter, then optimizer slot
+  std::vector<std::vector<int>> slots;  // by bucket, then kind
   std::vector<int> values;              // by value
   GradientStates gradients;
   // By node, then state: where the layer finds it in forward (inputs, outputs and parameters
@@ -37,10 +44,10 @@ struct NetTrace {
   std::vector<std::vector<int>> recomputed_before;
 };
 
-// `order` is empty for a net that does not train; `slots` is the optimizer's slots a parameter.
+// `order` is empty for a net that does not train; `slots` are those of the one that does.
 // Persistent states come first, those that nets of a run share before others, and the shared ones
 // depend only on `parameters` and `slots`, so all nets agree on their offsets.
-NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, int slots,
+NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
                   const GradientOrder& order, const Feed& feed);
 
 }  // namespace gyre

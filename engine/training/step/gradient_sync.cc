@@ -12,13 +12,25 @@ namespace {
 // does; AlexNet's largest gradient has 36 of them.
 constexpr size_t kSegmentBytes = 4 << 20;
 
+Tensor Elements(const Tensor& flat, ElementRange range) {
+  return {
+      static_cast<std::byte*>(flat.data) + range.begin * static_cast<int64_t>(SizeOf(flat.dtype)),
+      Shape({range.count()}), flat.dtype};
+}
+
+absl::Status Copy(Stream& stream, const Tensor& from, const Tensor& to, ElementRange range) {
+  const Tensor part = Elements(to, range);
+  return stream.Copy(part.data, Elements(from, range).data, part.bytes());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(Device& device,
                                                                    ProcessGroup& communication,
                                                                    std::vector<Tensor> buckets,
-                                                                   Tensor sums, void* scratch) {
-  std::unique_ptr<GradientSync> sync(new GradientSync(communication, sums, scratch));
+                                                                   Tensor sums, void* scratch,
+                                                                   bool halves) {
+  std::unique_ptr<GradientSync> sync(new GradientSync(communication, sums, scratch, halves));
   size_t bytes = 0;
   for (const Tensor& bucket : buckets) bytes += bucket.bytes();
   const auto allocate = [&](size_t size) {
@@ -26,8 +38,11 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(Device& devic
   };
   ASSIGN_OR_RETURN(sync->host_sums_, allocate(sums.bytes()));
   if (communication.size() > 1) {
-    sync->how_ = communication.sums_device_memory() ? How::kDirect : How::kStaged;
+    const bool direct =
+        halves ? device.kind() == DeviceKind::kCpu : communication.sums_device_memory();
+    sync->how_ = direct ? How::kDirect : How::kStaged;
   }
+  if (halves) sync->sums_of_parts_.resize(buckets.size() * communication.size());
   std::byte* staged = nullptr;
   if (sync->how_ == How::kStaged) {
     ASSIGN_OR_RETURN(sync->out_, device.NewStream());
@@ -57,15 +72,18 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, std::
     ASSIGN_OR_RETURN(bucket.arrived, device.NewEvent());
   }
   const auto size = static_cast<int64_t>(SizeOf(tensor.dtype));
-  const int64_t longest = how_ == How::kDirect ? std::max<int64_t>(tensor.elements(), 1)
-                                               : static_cast<int64_t>(kSegmentBytes) / size;
+  const int64_t longest = how_ == How::kDirect || halves_
+                              ? std::max<int64_t>(tensor.elements(), 1)
+                              : static_cast<int64_t>(kSegmentBytes) / size;
+  bucket.own = EqualPart(tensor.elements(), communication_.size(), communication_.rank());
   for (int64_t first = 0; first < tensor.elements() || first == 0; first += longest) {
     const int64_t count = std::min(longest, tensor.elements() - first);
     const size_t part = bucket.segments.size();
     Segment& segment = bucket.segments.emplace_back();
-    segment.label = absl::StrCat("gradient bucket ", buckets_.size() - 1, " part ", part);
-    segment.device = {static_cast<std::byte*>(tensor.data) + first * size, Shape({count}),
-                      tensor.dtype};
+    segment.label =
+        halves_ ? absl::StrCat("halves of gradient bucket ", buckets_.size() - 1, ", ", count)
+                : absl::StrCat("gradient bucket ", buckets_.size() - 1, " part ", part);
+    segment.device = Elements(tensor, {first, first + count});
     segment.summed = segment.device;
     if (how_ != How::kStaged) continue;
     segment.summed.data = staged + first * size;
@@ -79,19 +97,38 @@ absl::Status GradientSync::Start(int index, Stream& compute) {
   if (how_ == How::kAlone) {
     return SumSquares(compute, bucket.whole, scratch_, sums_.as<double>() + index);
   }
+  bucket.gathering = false;
+  // The next forward needs the last bucket first, but the update of parts the first.
+  return Begin(bucket, /*urgency=*/halves_ ? 0 : index, compute);
+}
+
+absl::Status GradientSync::StartGather(int index, Stream& compute) {
+  GYRE_CHECK(halves_ && !buckets_[index].under_way);
+  buckets_[index].gathering = true;
+  return Begin(buckets_[index], /*urgency=*/index - buckets(), compute);  // after what sums
+}
+
+absl::Status GradientSync::Begin(Bucket& bucket, int urgency, Stream& compute) {
   RETURN_IF_ERROR(compute.Record(*bucket.computed));
   if (how_ == How::kStaged) RETURN_IF_ERROR(out_->Wait(*bucket.computed));
   for (Segment& segment : bucket.segments) {
     const Event* ready = bucket.computed.get();
     if (how_ == How::kStaged) {
-      RETURN_IF_ERROR(out_->Copy(segment.summed.data, segment.device.data, segment.device.bytes()));
+      const ElementRange whole = {0, segment.device.elements()};
+      RETURN_IF_ERROR(
+          Copy(*out_, segment.device, segment.summed, bucket.gathering ? bucket.own : whole));
       RETURN_IF_ERROR(out_->Record(*segment.ready));
       ready = segment.ready.get();
     }
-    segment.ticket =
-        communication_.Submit(segment.label, segment.summed, ready,
-                              how_ == How::kStaged ? MemoryKind::kPinnedHost : MemoryKind::kDevice,
-                              /*urgency=*/index);  // the next forward needs the last bucket first
+    if (halves_) {
+      segment.ticket = communication_.Submit(
+          segment.label, bucket.gathering ? Operation::kAllgather : Operation::kReduceScatter,
+          /*root=*/0, segment.summed, ready, urgency);
+    } else {
+      segment.ticket = communication_.Submit(
+          segment.label, segment.summed, ready,
+          how_ == How::kStaged ? MemoryKind::kPinnedHost : MemoryKind::kDevice, urgency);
+    }
   }
   bucket.under_way = true;
   return absl::OkStatus();
@@ -124,15 +161,39 @@ absl::StatusOr<double> GradientSync::Finish(int index, Stream& compute) {
     ASSIGN_OR_RETURN(const double squares, communication_.Wait(segment.ticket));
     sum += squares;  // not finite if an element is not
     if (how_ != How::kStaged) continue;
-    RETURN_IF_ERROR(back_->Copy(segment.device.data, segment.summed.data, segment.summed.bytes()));
+    const ElementRange whole = {0, segment.device.elements()};
+    RETURN_IF_ERROR(Copy(*back_, segment.summed, segment.device,
+                         halves_ && !bucket.gathering ? bucket.own : whole));
   }
-  // The upload of the step before is over: this bucket's gradients came after it.
-  reinterpret_cast<double*>(host_sums_.data())[index] = sum;
+  if (halves_) {
+    if (!bucket.gathering) sums_of_parts_[communication_.rank() * buckets_.size() + index] = sum;
+  } else {
+    // The upload of the step before is over: this bucket's gradients came after it.
+    reinterpret_cast<double*>(host_sums_.data())[index] = sum;
+  }
   if (how_ == How::kStaged) {
     RETURN_IF_ERROR(back_->Record(*bucket.arrived));
     RETURN_IF_ERROR(compute.Wait(*bucket.arrived));
   }
   return sum;
+}
+
+absl::Status GradientSync::AddSumsOfParts() {
+  const size_t own = communication_.rank() * buckets_.size();
+  for (size_t i = 0; i < sums_of_parts_.size(); ++i) {
+    if (i < own || i >= own + buckets_.size()) sums_of_parts_[i] = 0;
+  }
+  const Shape shape({static_cast<int64_t>(sums_of_parts_.size())});
+  RETURN_IF_ERROR(communication_.Sum("sums of squares of parts of gradient buckets",
+                                     {sums_of_parts_.data(), shape, DType::kF64}));
+  // In the order of ranks, as whole sums add them.  The upload of the step before is over, as
+  // above.
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    double sum = 0;
+    for (size_t i = b; i < sums_of_parts_.size(); i += buckets_.size()) sum += sums_of_parts_[i];
+    reinterpret_cast<double*>(host_sums_.data())[b] = sum;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status GradientSync::UploadSums(Stream& compute) const {

@@ -3,7 +3,8 @@
 // One rank alone measures its gradients on the stream that made them.  Several ranks sum them on
 // the process group: in device memory where it can, else through copies in pinned memory, or in
 // memory that the ranks share, segment by segment, so that a long bucket's way out, its sum and its
-// way back overlap.
+// way back overlap.  Or, where ranks share out the optimizer, in two halves around its update: each
+// rank gets the sum of its part of a bucket, and later gives what it has made of it to all others.
 // Used by the thread that owns the compute stream.
 #pragma once
 
@@ -20,29 +21,37 @@ class GradientSync {
  public:
   // buckets, sums (F64, one a bucket) and scratch (kSumSquaresScratchBytes): device memory that
   // outlives the result, as device and communication do.  An error of communication may leave a
-  // copy or a sum running in that memory: then the process must end.  Errors: those of allocation.
+  // copy or a sum running in that memory: then the process must end.  halves: of several ranks,
+  // rank r's part of a bucket is EqualPart(elements, ranks, r).  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<GradientSync>> Create(Device& device,
                                                               ProcessGroup& communication,
                                                               std::vector<Tensor> buckets,
-                                                              Tensor sums, void* scratch);
+                                                              Tensor sums, void* scratch,
+                                                              bool halves = false);
 
   // True if Start and Finish only enqueue work on the compute stream, the same in each step.
   bool on_stream() const { return how_ == How::kAlone; }
 
-  // The gradients of `bucket` are on `compute`: starts its sum.
+  // The gradients of `bucket` are on `compute`: starts its sum, or the first half of it.
   absl::Status Start(int bucket, Stream& compute);
 
   // What follows is for several ranks.
   ~GradientSync();  // waits for sums under way
 
+  // With halves, after Finish: this rank's part of the bucket is on `compute` what all are to have.
+  // Starts giving it to them.
+  absl::Status StartGather(int bucket, Stream& compute);
   // Whether the bucket was started and not finished.
   bool under_way(int bucket) const { return buckets_[bucket].under_way; }
   // Whether Finish of a bucket under way would return at once.  Errors: those of the reduction.
   absl::StatusOr<bool> Arrived(int bucket);
-  // Of a bucket under way, in any order: what comes after on `compute` finds it summed over all
-  // ranks.  Blocks until the ranks' sum is there.  Returns the sum of squares of the summed
-  // gradients, not finite if one of them is not.  Errors: those of the reduction.
+  // Of a bucket under way, in any order: what comes after on `compute` finds it, or this rank's
+  // part of it, summed over all ranks.  Blocks until the ranks' sum is there.  Returns the sum of
+  // squares of the summed gradients that it finds, not finite if one of them is not.  After
+  // StartGather it finds all parts, and returns 0.  Errors: those of the reduction.
   absl::StatusOr<double> Finish(int bucket, Stream& compute);
+  // With halves: what UploadSums needs of the other ranks.  Blocks.  Errors: those of ranks.
+  absl::Status AddSumsOfParts();
   // Enqueues, the same each time, the upload of what Finish has returned for all buckets.
   absl::Status UploadSums(Stream& compute) const;
 
@@ -57,7 +66,7 @@ class GradientSync {
     kStaged,  // it sums copies
   };
   struct Segment {
-    std::string label;             // in errors
+    std::string label;             // in errors; of halves, all that is the same on all ranks
     Tensor device, summed;         // where it is, and what the process group sums
     std::unique_ptr<Event> ready;  // staged: the copy has come out
     ProcessGroup::Ticket ticket = 0;
@@ -68,20 +77,26 @@ class GradientSync {
     std::unique_ptr<Event> computed;  // its gradients are all there
     std::unique_ptr<Event> arrived;   // staged: the sums have come back
     bool under_way = false;
+    // Of halves, which are of one segment:
+    ElementRange own;  // this rank's part
+    bool gathering = false;
   };
 
-  GradientSync(ProcessGroup& communication, Tensor sums, void* scratch)
-      : communication_(communication), sums_(sums), scratch_(scratch) {}
+  GradientSync(ProcessGroup& communication, Tensor sums, void* scratch, bool halves)
+      : communication_(communication), halves_(halves), sums_(sums), scratch_(scratch) {}
   // staged: where its copies come.
   absl::Status AddBucket(Device& device, const Tensor& tensor, std::byte* staged);
+  absl::Status Begin(Bucket& bucket, int urgency, Stream& compute);
 
   ProcessGroup& communication_;
+  const bool halves_;
   How how_ = How::kAlone;
   std::unique_ptr<Stream> out_, back_;  // staged: device to host, host to device
   Buffer staging_;                      // pinned; empty if ranks share the copies' memory
   const Tensor sums_;
   void* const scratch_;
-  Buffer host_sums_;  // pinned
+  Buffer host_sums_;                   // pinned
+  std::vector<double> sums_of_parts_;  // of halves: by rank, then bucket
   std::vector<Bucket> buckets_;
 };
 

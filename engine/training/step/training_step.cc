@@ -21,8 +21,9 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
   for (size_t b = 0; b < net.plan().order.buckets.size(); ++b) {
     buckets.push_back(net.bucket(static_cast<int>(b)));
   }
-  ASSIGN_OR_RETURN(step->sync_, GradientSync::Create(device, communication, std::move(buckets),
-                                                     net.sums(), net.sums_scratch()));
+  ASSIGN_OR_RETURN(step->sync_,
+                   GradientSync::Create(device, communication, std::move(buckets), net.sums(),
+                                        net.sums_scratch(), step->sharded()));
   for (int index = 0; index < kMostStepsInFlight; ++index) {
     ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
     Lane& lane = step->lanes_.emplace_back(Lane{
@@ -40,9 +41,10 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     };
     lane.accumulate = iteration(false);
     lane.update = iteration(true);
-    for (int b = 0; self->updates_on_arrival() && b < self->sync_->buckets(); ++b) {
-      lane.updates.push_back(
-          graph([self, index, b](const Between&) { return self->UpdateBucket(index, b); }));
+    for (int b = 0; self->defers() && b < self->sync_->buckets(); ++b) {
+      lane.updates.push_back(graph([self, index, b](const Between&) {
+        return self->sharded() ? self->TakeValues(b) : self->UpdateBucket(index, b);
+      }));
     }
   }
   return step;
@@ -103,7 +105,7 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
     });
   };
   RETURN_IF_ERROR(net.Forward(stream_, sum, [&](int bucket) {
-    if (!updates_on_arrival()) return absl::OkStatus();
+    if (!defers()) return absl::OkStatus();
     return between([this, bucket] { return FinishSum(bucket); });
   }));
   RETURN_IF_ERROR(net.Backward(stream_, sum, [&](int bucket) {
@@ -126,7 +128,7 @@ absl::Status TrainingStep::StartSum(int lane, int bucket) {
   return absl::OkStatus();
 }
 
-// And updates, unless that was done.
+// And updates, or takes what the owners have updated, unless that was done.
 absl::Status TrainingStep::FinishSum(int bucket) {
   if (!sync_->under_way(bucket)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const double squares, sync_->Finish(bucket, stream_));
@@ -135,48 +137,78 @@ absl::Status TrainingStep::FinishSum(int bucket) {
   return lane.updates[bucket]->Run();
 }
 
-// Of all buckets at once.
 absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between) {
   StepBlock* const block = model_.train().step_block();
+  const auto update = [&](int b) -> absl::Status {
+    RETURN_IF_ERROR(UpdateBucket(lane, b));
+    if (!sharded()) return absl::OkStatus();
+    return between([this, b] { return sync_->StartGather(b, stream_); });
+  };
+  const bool at_once = !sharded() || clip_norm_.has_value();  // all buckets
   if (!sync_->on_stream()) {
     for (int b = 0; b < sync_->buckets(); ++b) {
       RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_).status(); }));
+      if (!at_once) RETURN_IF_ERROR(update(b));
     }
+    if (sharded()) RETURN_IF_ERROR(between([this] { return sync_->AddSumsOfParts(); }));
     RETURN_IF_ERROR(sync_->UploadSums(stream_));
   }
   RETURN_IF_ERROR(ClipGradients(stream_, sync_->sums(), sync_->buckets(), clip_norm_,
                                 &block->updates[lane], &block->gradients));
-  for (int b = 0; b < sync_->buckets(); ++b) RETURN_IF_ERROR(UpdateBucket(lane, b));
+  for (int b = 0; at_once && b < sync_->buckets(); ++b) RETURN_IF_ERROR(update(b));
   return absl::OkStatus();
 }
 
+// All of it, or this rank's part, whose new values then lie in the bucket, too.
 absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
   const TimelineLabel label("update");
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
-  const GradientOrder& order = net.plan().order;
-  const int first = order.buckets[bucket].first, last = order.buckets[bucket].last;
-  const size_t slots_each = model_.plan().options.slots.size();
+  const ElementRange part = UpdatedPart(net.plan(), bucket);
+  const std::vector<ParameterPiece> pieces = PiecesIn(net.plan().order, parameters, bucket, part);
+  const int kinds = net.plan().slots.kinds;
   std::vector<Tensor> slots;
-  for (int g = first; g < last; ++g) {
-    for (size_t s = 0; s < slots_each; ++s) {
-      slots.push_back(net.slot(order.gradients[g].parameter, static_cast<int>(s), parameters));
+  for (const ParameterPiece& piece : pieces) {
+    for (int kind = 0; kind < kinds; ++kind) {
+      slots.push_back(Slice(net.slot(bucket, kind), piece.at - part.begin, piece.count));
     }
   }
   std::vector<ParameterViews> views;
-  for (int g = first; g < last; ++g) {
-    const int p = order.gradients[g].parameter;
+  for (const auto& [p, begin, at, count] : pieces) {
     const StateSpec& spec = parameters.all()[p].spec;
-    views.push_back({.value = net.parameter(p, parameters),
-                     .gradient = net.gradient(p, parameters),
-                     .slots = std::span(slots).subspan((g - first) * slots_each, slots_each),
+    views.push_back({.value = Slice(net.parameter(p, parameters), begin, count),
+                     .gradient = Slice(net.bucket(bucket), at, count),
+                     .slots = std::span(slots).subspan(views.size() * kinds, kinds),
                      .learning_rate_multiplier = spec.learning_rate_multiplier,
                      .decay_multiplier = spec.decay_multiplier});
   }
   RETURN_IF_ERROR(optimizer_.Update(stream_, &net.step_block()->updates[lane], views));
-  // The next step's batches add to it.
+  if (!sharded()) return ClearBucket(bucket);
+  for (const ParameterViews& view : views) {
+    RETURN_IF_ERROR(stream_.Copy(view.gradient.data, view.value.data, view.value.bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingStep::TakeValues(int bucket) {
+  const Net& net = model_.train();
+  const ParameterSet& parameters = model_.plan().parameters;
+  const ElementRange own = UpdatedPart(net.plan(), bucket);
+  const ElementRange others[] = {{0, own.begin}, {own.end, net.bucket(bucket).elements()}};
+  for (const ElementRange part : others) {
+    for (const auto& [p, begin, at, count] : PiecesIn(net.plan().order, parameters, bucket, part)) {
+      const Tensor value = Slice(net.parameter(p, parameters), begin, count);
+      RETURN_IF_ERROR(
+          stream_.Copy(value.data, Slice(net.bucket(bucket), at, count).data, value.bytes()));
+    }
+  }
+  return ClearBucket(bucket);
+}
+
+// Where the next step's batches add to it.
+absl::Status TrainingStep::ClearBucket(int bucket) {
   const bool accumulates = model_.plan().options.shape.accumulate > 1;
-  return accumulates ? Fill(stream_, 0, net.bucket(bucket)) : absl::OkStatus();
+  return accumulates ? Fill(stream_, 0, model_.train().bucket(bucket)) : absl::OkStatus();
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {

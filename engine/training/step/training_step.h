@@ -9,7 +9,9 @@
 //
 // One rank updates at the end of the iteration, and so do several that clip, for the norm needs all
 // sums.  Else each bucket is updated when its sum is found to have come: as the next buckets are
-// started, before the next iteration's forward first reads its parameters, or in Finish.
+// started, before the next iteration's forward first reads its parameters, or in Finish.  Ranks
+// that share out the optimizer each update their part of a bucket at the end of the iteration, and
+// take the others' parts as late: all ranks must ask for these in the same order.
 #pragma once
 
 #include <memory>
@@ -62,7 +64,7 @@ class TrainingStep {
     StepBuffer buffer;
     std::unique_ptr<Event> done;
     std::unique_ptr<StepGraph> accumulate, update;
-    std::vector<std::unique_ptr<StepGraph>> updates;  // on arrival: by bucket
+    std::vector<std::unique_ptr<StepGraph>> updates;  // if defers(): by bucket
     std::optional<int> bad_bucket = {};               // likewise: the first
     Batch batch = {};
   };
@@ -76,10 +78,17 @@ class TrainingStep {
         sum_statistic_(StatisticSummer(communication)),
         upload_(std::move(upload)) {}
 
-  bool updates_on_arrival() const { return !sync_->on_stream() && !clip_norm_.has_value(); }
+  bool sharded() const { return model_.plan().options.shape.shard_optimizer; }
+  bool updates_on_arrival() const {
+    return !sync_->on_stream() && !clip_norm_.has_value() && !sharded();
+  }
+  // Whether something is left to do about a bucket when the iteration has been enqueued.
+  bool defers() const { return updates_on_arrival() || sharded(); }
   absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between);
   absl::Status Update(int lane, const StepGraph::Between& between);
   absl::Status UpdateBucket(int lane, int bucket);
+  absl::Status TakeValues(int bucket);
+  absl::Status ClearBucket(int bucket);
   absl::Status StartSum(int lane, int bucket);
   absl::Status FinishSum(int bucket);
   absl::Status NotFinite(int64_t bucket) const;
