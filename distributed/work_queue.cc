@@ -13,7 +13,7 @@ namespace gyre {
 // Several, each with room for what a step's work is called: how much is under way at once, and
 // which of them is used for what, depends on timing.
 void WorkQueue::AddSpare() {
-  for (int i = 0; i < 16; ++i) spare_.emplace_back().what.reserve(96);
+  for (int i = 0; i < 16; ++i) spare_.emplace_back().what.reserve(256);
 }
 
 absl::StatusOr<bool> WorkQueue::Done(int64_t ticket) {

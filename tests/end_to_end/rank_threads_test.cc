@@ -85,7 +85,8 @@ TEST_F(RankThreads, Timeline) {
       const auto of = [&, rank = rank](const char* kind) { return names[{rank, kind}]; };
       EXPECT_THAT(of("compute"), IsSupersetOf({"conv1 forward", "conv1 backward", "fc1 forward",
                                                "fc1 backward", "update"}));
-      EXPECT_THAT(of("communication"), Contains(HasSubstr("gradient bucket")));
+      EXPECT_THAT(of("communication"),
+                  Contains(HasSubstr("gradient bucket 0 part 0 (scores.weight, scores.bias)")));
       EXPECT_THAT(of("waiting"), Contains(HasSubstr("step metrics")));
       EXPECT_THAT(of("input"), Contains("the next batch"));
     }

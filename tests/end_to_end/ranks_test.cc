@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
+#include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/data/sample_order.h"
 #include "engine/runtime/machine.h"
@@ -202,6 +205,25 @@ TEST(Failure, OfOneRankEndsAllWithItsReason) {
       EXPECT_THAT(result.err, HasSubstr("got 200"));
     }
   }
+}
+
+TEST(Failure, ARankThatIsSilentEndsAllAndIsNamed) {
+  const SyntheticData data{.samples = 50};
+  const TrainingFolder folder(data);
+  WriteTrainer(folder / "", MlpNetText(data), {.rest = "batch: 8 steps: 1000000"});
+  Tool tool("train", folder.TrainArguments("out", {"--stall_timeout_s=1"}), {.ranks = 3});
+  while (!absl::StrContains(tool.Out(), "training ") && tool.Running()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const pid_t silent = tool.PidOfRank(1);
+  ASSERT_GT(silent, 0);
+  kill(silent, SIGSTOP);
+  const ToolResult result = tool.Wait();
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_NE(result.exit_code, 0) << result.ToString();
+  EXPECT_THAT(result.err, HasSubstr("error: rank 0: "));
+  EXPECT_THAT(result.err, HasSubstr(": rank 1 on host "));
+  EXPECT_THAT(result.err, HasSubstr(" has been silent for 1000 ms"));
 }
 
 }  // namespace

@@ -92,6 +92,12 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, std::
   return absl::OkStatus();
 }
 
+void GradientSync::Name(int bucket, const std::string& parameters) {
+  for (Segment& segment : buckets_[bucket].segments) {
+    absl::StrAppend(&segment.label, " (", parameters, ")");
+  }
+}
+
 absl::Status GradientSync::Start(int index, Stream& compute) {
   Bucket& bucket = buckets_[index];
   if (how_ == How::kAlone) {

@@ -29,6 +29,9 @@ class GradientSync {
                                                               Tensor sums, void* scratch,
                                                               bool halves = false);
 
+  // Says in errors whose gradients the bucket's are: the same on all ranks.
+  void Name(int bucket, const std::string& parameters);
+
   // True if Start and Finish only enqueue work on the compute stream, the same in each step.
   bool on_stream() const { return how_ == How::kAlone; }
 

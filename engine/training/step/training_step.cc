@@ -4,11 +4,33 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/runtime/timeline.h"
 #include "engine/training/net/net_kernels.h"
 #include "engine/training/step/gradient_clipping.h"
 
 namespace gyre {
+namespace {
+
+// Longer lists, of a name or two, tell no more to who reads an error.
+constexpr size_t kLongestNames = 60;
+
+std::vector<std::string> ParametersOf(const Model& model, const GradientBucket& bucket) {
+  std::vector<std::string> names;
+  for (int g = bucket.first; g < bucket.last; ++g) {
+    const int parameter = model.train().plan().order.gradients[g].parameter;
+    names.push_back(model.plan().parameters.all()[parameter].name());
+  }
+  return names;
+}
+
+std::string Short(const std::vector<std::string>& names) {
+  std::string all = absl::StrJoin(names, ", ");
+  if (all.size() <= kLongestNames || names.size() < 3) return all;
+  return absl::StrCat(names.front(), " to ", names.back(), ", ", names.size(), " in all");
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm, Device& device,
@@ -24,6 +46,9 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
   ASSIGN_OR_RETURN(step->sync_,
                    GradientSync::Create(device, communication, std::move(buckets), net.sums(),
                                         net.sums_scratch(), step->sharded()));
+  for (int b = 0; b < step->sync_->buckets(); ++b) {
+    step->sync_->Name(b, Short(ParametersOf(model, net.plan().order.buckets[b])));
+  }
   for (int index = 0; index < kMostStepsInFlight; ++index) {
     ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
     Lane& lane = step->lanes_.emplace_back(Lane{
@@ -212,12 +237,8 @@ absl::Status TrainingStep::ClearBucket(int bucket) {
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {
-  const GradientOrder& order = model_.train().plan().order;
-  std::string names;
-  for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
-    const Parameter& parameter = model_.plan().parameters.all()[order.gradients[g].parameter];
-    absl::StrAppend(&names, names.empty() ? "" : ", ", parameter.name());
-  }
+  const GradientBucket& gradients = model_.train().plan().order.buckets[bucket];
+  const std::string names = absl::StrJoin(ParametersOf(model_, gradients), ", ");
   // Squares of F32 do not overflow the double that adds them.
   const bool may_be_large = model_.plan().options.shape.compute == DType::kF64;
   return absl::InternalError(absl::StrCat("a gradient is not finite",
