@@ -21,6 +21,9 @@ MEMORY = 6 << 30  # of address space: what a command asks for without need
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, signal.SIGILL, signal.SIGTRAP)
 CRASH_WORDS = re.compile(r"check failed|Sanitizer|runtime error:|terminate called|libgomp:|\*\*\* stack")
 
+# A script, which is not built.
+NAMESPACES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/namespaces")
+
 NET = """name: "victim"
 input { name: "image" dims: [7, 6, 1] }
 input { name: "label" type: LABEL }
@@ -90,7 +93,7 @@ class Victim:
     """The tools, and a folder with a net, data and their runs."""
 
     def __init__(self, tools, folder, steps):
-        self.tools, self.folder = os.path.abspath(tools), folder
+        self.tools, self.folder, self.hosts = os.path.abspath(tools), folder, True
         with open(f"{tools}/train", "rb") as file:
             self.sanitized = b"__asan_init" in file.read()  # its shadow takes terabytes of addresses
         write_data(folder, "train", 40, 1)
@@ -107,11 +110,14 @@ class Victim:
             command += [f"--trainer={trainer or self.folder}/trainer.textproto", "--threads=1"]
         return command
 
-    def start(self, command, ranks=1):
-        """With `ranks` under mpirun.  A Popen with the files of what it says."""
+    def start(self, command, ranks=1, hosts=False):
+        """With `ranks` under mpirun, each on a host of its own.  A Popen with the files of what it says."""
         env = self.env
         limits = None
-        if ranks > 1:
+        scratch = None
+        if hosts:
+            command = [NAMESPACES, f"--hosts={ranks}", "--rate=10gbit"] + command
+        elif ranks > 1:
             # Open MPI's sockets have paths of at most 108 characters, and its components leak.
             scratch = tempfile.mkdtemp(prefix="gyre.", dir="/tmp")
             command = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", "--mca",
@@ -124,7 +130,7 @@ class Victim:
         process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                    start_new_session=True, preexec_fn=limits)
         process.files = out, err
-        process.scratch = scratch if ranks > 1 else None
+        process.scratch = scratch
         return process
 
     @staticmethod
@@ -140,16 +146,24 @@ class Victim:
             code = process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             code = None
-            children = ranks_of(process)
-            for pid in [process.pid] + children:
-                end_process(pid)
-            process.wait()
+            self.end(process)
         outcome = Outcome(process.args, code, *self.said(process))
         for file in process.files:
             file.close()
         if process.scratch:
             subprocess.run(["rm", "-rf", process.scratch], check=False)
         return outcome
+
+    @staticmethod
+    def end(process):
+        children = [pid for pid, stat in processes().items() if stat[1] == process.pid]
+        for pid in children + list(ranks_of(process).values()):
+            end_process(pid)
+        try:
+            process.wait(5)  # it may clean up
+        except subprocess.TimeoutExpired:
+            end_process(process.pid)
+            process.wait()
 
     def run(self, tool, arguments, trainer=None, ranks=1):
         return self.wait(self.start(self.command(tool, arguments, trainer), ranks))
@@ -190,9 +204,26 @@ def stat_of(pid):
         return None
 
 
-def ranks_of(process):
+def processes():
     pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return [pid for pid in pids if (stat := stat_of(pid)) and stat[1] == process.pid]
+    return {pid: stat for pid in pids if (stat := stat_of(pid))}
+
+
+def ranks_of(process):
+    """The pids of mpirun's ranks below `process`, by rank."""
+    stats, ranks = processes(), {}
+    for pid in stats:
+        above = pid
+        while above != process.pid and above in stats:
+            above = stats[above][1]
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                rank = re.search(rb"\0OMPI_COMM_WORLD_RANK=(\d+)\0", b"\0" + file.read())
+        except OSError:
+            continue
+        if above == process.pid and rank:
+            ranks[int(rank[1])] = pid
+    return ranks
 
 
 def main(trial, steps):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Interrupts training at random moments and resumes it:  interruptions.py TOOLS FIRST COUNT
 
-A run on 1 to 3 ranks, threads or processes under mpirun, is killed, asked to stop, asked for a
-checkpoint or halted for a while.  It may crash and hang never; whatever came, going on gives the bits
-and the metrics of a run that was left alone.
+A run on 1 to 3 ranks, threads or processes under mpirun, on one host or each on a host of its own, is
+killed, asked to stop, asked for a checkpoint, halted for a while or slowed; a rank under mpirun is stopped
+for good, or the link of its host is cut.  It may crash and hang never, and who is silent is named; whatever
+came, no checkpoint is broken, and going on gives the bits and the metrics of a run that was left alone.
 """
 
 import sys
@@ -16,99 +17,163 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import time
 
-from attack import digest_of, main, ranks_of, stat_of
+from attack import NAMESPACES, digest_of, main, ranks_of, stat_of
 
-STEPS = 150
+STEPS = 1000
+STALL, SLOW, CUT = "stall", "slow", "cut"
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP, signal.SIGUSR1]
-ORPHAN_S = 20  # a rank whose mpirun was killed ends within seconds
+ORPHAN_S = 20  # a rank whose mpirun was killed ends within seconds, one that waits after STALL_S more
+STALL_S = 2
+
+
+def have_hosts(victim):
+    if victim.hosts is True:
+        made = subprocess.run([NAMESPACES, "--hosts=1", "true"], capture_output=True, text=True, check=False)
+        victim.hosts = made.returncode == 0
+        if not victim.hosts:
+            print(f"no hosts: {made.stderr}", flush=True)
+    return victim.hosts
+
+
+def await_training(victim, process):
+    while process.poll() is None and "training" not in victim.said(process)[0]:
+        time.sleep(0.005)
 
 
 @functools.lru_cache(maxsize=None)
-def straight(victim, ranks):
+def straight(victim, ranks, mpirun, hosts):
     """Digest, metrics and seconds of a run that is left alone."""
-    out = f"straight{ranks}"
+    out = f"straight{ranks}{mpirun}{hosts}"
+    process = victim.start(victim.command("train", [f"--out={victim.folder}/{out}"] +
+                                          ([] if mpirun else [f"--ranks={ranks}"])), ranks if mpirun else 1, hosts)
+    await_training(victim, process)
     begin = time.monotonic()
-    outcome = victim.run("train", [f"--out={victim.folder}/{out}", f"--ranks={ranks}"])
+    outcome = victim.wait(process)
     seconds = time.monotonic() - begin
     assert digest_of(outcome), outcome
     return digest_of(outcome), victim.metrics(out), seconds
 
 
-def interrupt(victim, process, numbers, number, mpirun, seconds):
-    """Sends the signal at some moment, to the command or one rank; says whether it was sent."""
+def interrupt(victim, process, numbers, what, mpirun, hosts, seconds):
+    """Does it at some moment, to the command or one rank.  The ranks, and which was met: -1 is all of
+    them, None that it came too late."""
     if mpirun:
         # A rank killed while Open MPI starts may hang mpirun itself, 4.1 has it so: wait for training.
-        while process.poll() is None and "training" not in victim.said(process)[0]:
-            time.sleep(0.005)
-    time.sleep(numbers.uniform(0, min(seconds, 2)))
-    pids, ranks = [process.pid], ranks_of(process) if mpirun else []
-    if ranks and numbers.random() < 0.5:
-        pids = [numbers.choice(ranks)]
-    if process.poll() is not None or not stat_of(pids[0]):
-        return ranks, False
-    os.kill(pids[0], number)
-    if number == signal.SIGSTOP:
-        time.sleep(numbers.uniform(0, 0.3))
-        os.kill(pids[0], signal.SIGCONT)
-    return ranks, True
+        await_training(victim, process)
+    time.sleep(numbers.uniform(0, seconds))
+    ranks = ranks_of(process) if mpirun else {}
+    rank, pid = -1, process.pid
+    if ranks and (hosts or what in (STALL, SLOW) or numbers.random() < 0.5):
+        rank, pid = numbers.choice(sorted(ranks.items()))
+    if process.poll() is not None or not stat_of(pid) or (mpirun and not ranks):
+        return ranks, None
+    try:
+        if what == CUT:
+            subprocess.run(["nsenter", f"--target={pid}", "--user", "--net", "--preserve-credentials", "ip",
+                            "link", "set", "eth0", "down"], check=True, capture_output=True,
+                           env=dict(os.environ, PATH=os.environ["PATH"] + ":/usr/sbin"))
+        elif what == SLOW:
+            for _ in range(numbers.randint(1, 20)):
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(numbers.uniform(0, 0.1))
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(numbers.uniform(0, 0.01))
+        else:
+            os.kill(pid, signal.SIGSTOP if what == STALL else what)
+        if what == signal.SIGSTOP:
+            time.sleep(numbers.uniform(0, 0.3))
+            os.kill(pid, signal.SIGCONT)
+    except (ProcessLookupError, subprocess.CalledProcessError):
+        return ranks, None
+    return ranks, rank
 
 
-def judge(victim, out, outcome, number, mpirun):
+def judge(victim, out, outcome, what, met, mpirun):
     """What is wrong with how an interrupted run ended."""
     # Before it has anything to lose it may simply die of a signal that asks for something.
-    if outcome.code == -number and "training" not in outcome.out and number != signal.SIGSTOP:
+    if what in SIGNALS and outcome.code == -what and "training" not in outcome.out and what != signal.SIGSTOP:
         return []
-    faults = [outcome.crash()]
-    if number in (signal.SIGTERM, signal.SIGINT) and not mpirun:
+    # mpirun ended by us (code None) has said all it can: a cut leaves it waiting for its daemon.
+    faults = [] if what == CUT else [outcome.crash()]
+    if what in (signal.SIGTERM, signal.SIGINT) and not mpirun:
         said = re.search(r"stopped after step (\d+);", outcome.err)
         if outcome.code == 130 and (not said or victim.steps_kept(out)[-1:] != [int(said[1])]):
             faults.append("stopped without the checkpoint that it names")
         elif outcome.code not in (0, 130):
-            faults.append(f"code {outcome.code} after {number.name}")
-    elif number in (signal.SIGSTOP, signal.SIGUSR1) and outcome.code != 0:
-        faults.append(f"code {outcome.code} after {number.name}")
+            faults.append(f"code {outcome.code} after {what.name}")
+    elif what in (signal.SIGSTOP, signal.SIGUSR1, SLOW) and outcome.code != 0:
+        faults.append(f"code {outcome.code} after {what}")
+    elif what == signal.SIGKILL and met >= 0 and not re.search(rf"\brank {met}\b", outcome.err):
+        faults.append(f"rank {met} was killed, and not named")
+    elif what in (STALL, CUT) and outcome.code != 0:
+        named = set(map(int, re.findall(r"rank (\d+) on host \S+ has been silent", outcome.err)))
+        # Those on either side of a cut name each other.
+        if what == STALL and named != {met} or not named:
+            faults.append(f"rank {met} was met by a {what}, and {named or 'nobody'} named")
     return [fault for fault in faults if fault]
 
 
 def trial(victim, number):
     numbers = random.Random(number)
-    ranks, mpirun = numbers.randint(1, 3), numbers.random() < 0.4
-    mpirun = mpirun and ranks > 1
-    digest, metrics, seconds = straight(victim, ranks)
+    ranks, where = numbers.randint(1, 3), numbers.choice(["threads", "mpirun", "hosts", "hosts"])
+    if where == "hosts" and not have_hosts(victim):
+        where = "mpirun"
+    if ranks == 1:
+        where = "threads"
+    mpirun, hosts = where != "threads", where == "hosts"
+    digest, metrics, seconds = straight(victim, ranks, mpirun, hosts)
     out = f"out{number}"
-    arguments = [f"--out={victim.folder}/{out}", f"--checkpoint_every={numbers.choice([1, 7, 40, 5000])}"]
+    arguments = [f"--out={victim.folder}/{out}", f"--checkpoint_every={numbers.choice([5, 40, 300, 5000])}",
+                 f"--stall_timeout_s={STALL_S}"]
     if not mpirun:
         arguments.append(f"--ranks={ranks}")
-    faults, history = [], f"{ranks} ranks{' under mpirun' if mpirun else ''} {arguments[1]}:"
+    faults, history = [], f"{ranks} ranks, {where}, {arguments[1]}:"
 
     def go_on():
         if not victim.steps_kept(out):
             shutil.rmtree(f"{victim.folder}/{out}", ignore_errors=True)
         resume = ["--resume=latest"] if victim.steps_kept(out) else []
-        return victim.start(victim.command("train", arguments + resume), ranks if mpirun else 1)
+        return victim.start(victim.command("train", arguments + resume), ranks if mpirun else 1, hosts)
 
     for _ in range(numbers.randint(1, 3)):
-        what = numbers.choice(SIGNALS)
+        choices = SIGNALS + [SLOW] + [STALL] * mpirun
+        if hosts:  # signals to the script that makes them are not mpirun's
+            choices = [SLOW, STALL, CUT, CUT, signal.SIGKILL]
+        what = numbers.choice(choices)
+        left = 1 - max(victim.steps_kept(out), default=0) / STEPS
         process = go_on()
-        pids, sent = interrupt(victim, process, numbers, what, mpirun, seconds)
+        pids, met = interrupt(victim, process, numbers, what, mpirun, hosts, seconds * left)
+        begin = time.monotonic()
+        gone = lambda: not any(map(stat_of, pids.values()))
+        if what == CUT and met is not None:
+            while not gone() and time.monotonic() < begin + STALL_S + ORPHAN_S:
+                time.sleep(0.01)
+            if not gone():
+                faults.append(f"ranks outlive a cut by {STALL_S + ORPHAN_S} s")
+            victim.end(process)
         outcome = victim.wait(process)
-        history += f" {what.name}{'' if sent else ' (late)'}"
-        if sent:
-            faults += [f"{fault}\n{outcome}" for fault in judge(victim, out, outcome, what, mpirun)]
-        end = time.monotonic() + ORPHAN_S
-        while any(map(stat_of, pids)):
-            if time.monotonic() > end:
+        while not gone():
+            if time.monotonic() > begin + STALL_S + ORPHAN_S:
                 faults.append(f"ranks outlive mpirun by {ORPHAN_S} s")
                 break
             time.sleep(0.01)
+        history += f" {getattr(what, 'name', what)}{'' if met is not None else ' (late)'}"
+        history += f" {time.monotonic() - begin:.1f} s"
+        if met is not None:
+            faults += [f"{fault}\n{outcome}" for fault in judge(victim, out, outcome, what, met, mpirun)]
     outcome = victim.wait(go_on())
     if digest_of(outcome) != digest:
         faults.append(f"going on gives another digest than {digest}\n{outcome}")
     elif victim.metrics(out) != metrics:
         faults.append(f"going on gives other metrics\n{outcome}")
+    if "warning: skipped" in outcome.out:
+        faults.append(f"a broken checkpoint was left\n{outcome}")
     shutil.rmtree(f"{victim.folder}/{out}", ignore_errors=True)
+    if os.environ.get("ATTACK_TELL"):
+        print(f"trial {number}: {history}", flush=True)
     return [f"{history}: {fault}" for fault in faults]
 
 
