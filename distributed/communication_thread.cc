@@ -65,9 +65,9 @@ absl::Status CommunicationThread::Stop() {
   queue_.Close();
   std::unique_lock lock(mutex_);
   phase_changed_.wait(lock, [&] { return phase_ >= Phase::kClosing; });
-  if (!phase_changed_.wait_for(lock, meeting_timeout_, [&] { return phase_ == Phase::kClosed; })) {
+  if (!phase_changed_.wait_for(lock, parting_timeout_, [&] { return phase_ == Phase::kClosed; })) {
     thread_.detach();
-    return Hangs("MPI_Finalize", meeting_timeout_.count(), "another rank has not come to its end");
+    return Hangs("MPI_Finalize", parting_timeout_.count(), "another rank has not come to its end");
   }
   lock.unlock();
   thread_.join();
@@ -83,6 +83,9 @@ void CommunicationThread::EnterPhase(Phase phase) {
 absl::Status CommunicationThread::Open(const MakeCommunicator& make, const std::string& algorithm,
                                        const std::string& calibration, DType wire) {
   ASSIGN_OR_RETURN(communicator_, make());
+  // Nobody is longer silent than that, at the end either.
+  parting_timeout_ =
+      std::min(meeting_timeout_, std::chrono::milliseconds(communicator_->timeout_ms()));
   RETURN_IF_ERROR(CheckAllreduce(algorithm, std::nullopt));
   RETURN_IF_ERROR(CheckWire(algorithm, wire));
   ASSIGN_OR_RETURN(Selector selector, Selector::Calibrated(calibration, ShapeOf(*communicator_)));

@@ -52,7 +52,8 @@ class CommunicationThread {
 
   WorkQueue queue_;
   const std::chrono::milliseconds meeting_timeout_;
-  std::mutex mutex_;  // guards what follows
+  std::chrono::milliseconds parting_timeout_{0};  // set before kOpen
+  std::mutex mutex_;                              // guards what follows
   std::condition_variable phase_changed_;
   Phase phase_ = Phase::kOpening;
   absl::Status opened_;  // the start's error

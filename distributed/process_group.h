@@ -28,7 +28,8 @@ class ProcessGroup {
   using MakeCommunicator = std::function<absl::StatusOr<std::unique_ptr<Communicator>>()>;
   using Ticket = int64_t;
 
-  // How long ranks may take to find each other (MPI_Init), and to part (MPI_Finalize).
+  // How long ranks may take to find each other (MPI_Init), and at most to part (MPI_Finalize), if
+  // the communicator's time limit is not shorter.
   static constexpr int64_t kMeetingTimeoutMs = 120'000;
 
   // Starts the thread; `make` runs on it.  calibration: the text of what `bench_allreduce
