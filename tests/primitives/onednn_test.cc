@@ -90,6 +90,48 @@ TEST_F(OneDnnTest, StridedPointwiseAsReference) {
   }
 }
 
+// Between many channels: products, also of strided images.
+TEST_F(OneDnnTest, PointwiseAsProductsAsReference) {
+  Rig rig(kManyThreads);
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  for (const int64_t n : {0, 1, 3}) {
+    for (const Window2d& window :
+         {Window2d{}, Window2d{.stride_h = 2, .stride_w = 3}, Window2d{.stride_w = 2}}) {
+      for (const int64_t c : {64, 256}) {
+        Conv2dSpec spec{.n = n, .h = 9, .w = 7, .c = c, .filters = 256 + 64 - c, .window = window};
+        if (n == 3) spec.activation = Activation::kRelu;
+        if (n == 1 && c == 64) spec.weight_layout = "channels,filters";  // as it would be
+        const std::string tag = ExpectAsReference(rig, *library, spec).layout.tag;
+        EXPECT_EQ(tag, c == 64 ? "channels,filters" : "");
+      }
+    }
+  }
+}
+
+TEST_F(OneDnnTest, PointwiseWithoutProducts) {
+  const auto library = NewOneDnnLibrary(kManyThreads);
+  const Conv2dSpec product{.n = 2, .h = 9, .w = 7, .c = 64, .filters = 256};
+  const auto tag = [&](auto change) {
+    Conv2dSpec spec = product;
+    change(spec);
+    return Get(library->Prepare(spec))->weight_layout().tag;
+  };
+  EXPECT_EQ(tag([](Conv2dSpec& s) { s.train = s.data_gradient = false; }), "channels,filters");
+  EXPECT_EQ(tag([](Conv2dSpec& s) { std::swap(s.c, s.filters); }), "");
+  for (const std::string& other : {
+           tag([](Conv2dSpec& s) { s.c = 32; }),
+           tag([](Conv2dSpec& s) { s.c = 96; }),
+           tag([](Conv2dSpec& s) { s.filters = 128; }),
+           tag([](Conv2dSpec& s) { s.bias = true; }),
+           tag([](Conv2dSpec& s) { s.groups = 2; }),
+           tag([](Conv2dSpec& s) { s.window.kernel_w = 2; }),
+           tag([](Conv2dSpec& s) { s.window.padding_top = 1; }),
+           tag([](Conv2dSpec& s) { s.weight_layout = "onednn:abcd"; }),
+       }) {
+    EXPECT_TRUE(other.starts_with("onednn:")) << other;
+  }
+}
+
 // Few rows by a matrix of long ones: summed in panels of k.
 TEST_F(OneDnnTest, FewRowsByLongOnesAsReference) {
   Rig rig(kManyThreads);

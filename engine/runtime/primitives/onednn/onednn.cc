@@ -210,6 +210,7 @@ class OneDnnLibrary : public PrimitiveLibrary {
 
   absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
     RETURN_IF_ERROR(Accept(spec, {spec.h, spec.w, spec.c, spec.filters}));
+    if (IsProduct(spec)) return NewPointwise(context_, spec);
     return PrepareOneDnnConv2d(context_, spec);
   }
 

@@ -138,6 +138,11 @@ inline dnnl::memory::data_type OneDnnType(DType dtype) {
 // run that has diverged.
 void ActivateInPlace(Activation activation, DType dtype, int64_t n, void* values);
 
+// Whether the convolution is faster as products; whatever the batch, and in training or not.
+bool IsProduct(const Conv2dSpec& spec);
+// Precondition: IsProduct(spec), and it is valid.
+std::unique_ptr<Conv2d> NewPointwise(const OneDnnContext& context, const Conv2dSpec& spec);
+
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareOneDnnConv2d(const OneDnnContext& context,
                                                             const Conv2dSpec& spec);
 
