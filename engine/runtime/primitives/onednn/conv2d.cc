@@ -1,6 +1,6 @@
-// Convolution by oneDNN.  Forward chooses how weights are stored; the two backward passes may want
-// them otherwise and then reorder them through scratch, so that a parameter and its gradient always
-// have one layout.
+// Convolution by oneDNN.  One pass chooses how weights are stored; the others may want them
+// otherwise and then reorder them through scratch, so that a parameter and its gradient always have
+// one layout.
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -19,8 +19,8 @@ using Bound = std::vector<BoundPrimitive>;
 
 size_t AlignedSize(const memory::desc& desc) { return RoundUp<size_t>(desc.get_size(), 64); }
 
-// Ranks whose shares of a batch differ must store weights alike, so the layout is the one that
-// forward wants for this batch, whatever the spec's.  oneDNN's choice is the same from a few images
+// Ranks whose shares of a batch differ must store weights alike, so the layout is the one that a
+// pass wants for this batch, whatever the spec's.  oneDNN's choice is the same from a few images
 // on.
 constexpr int64_t kLayoutBatch = 32;
 
@@ -101,7 +101,7 @@ class OneDnnConv2d : public Conv2d {
     const dnnl::primitive_attr attributes = OneDnnAttributes();
 
     ChooseLayout();
-    const dnnl::convolution_forward::primitive_desc forward = DescribeForward(o);
+    const dnnl::convolution_forward::primitive_desc forward = ChooseForward(o);
     forward_ = MakePass(dnnl::convolution_forward(forward), forward.weights_desc(),
                         forward.scratchpad_desc(), Direction::kReadsWeights);
     pack_ = MakeReorder(o.canonical, stored_);
@@ -117,11 +117,7 @@ class OneDnnConv2d : public Conv2d {
       backward_data_ = MakePass(dnnl::convolution_backward_data(data), data.weights_desc(),
                                 data.scratchpad_desc(), Direction::kReadsWeights);
     }
-    const auto weights = WithoutGathering(
-        dnnl::convolution_backward_weights::primitive_desc(
-            {direct, o.x, o.any, o.bias, o.y, o.strides, o.dilations, o.before, o.after},
-            attributes, context.engine, forward),
-        spec);
+    const auto weights = DescribeBackwardWeights(o, forward);
     backward_weights_ =
         MakePass(dnnl::convolution_backward_weights(weights), weights.diff_weights_desc(),
                  weights.scratchpad_desc(), Direction::kWritesWeights);
@@ -209,23 +205,53 @@ class OneDnnConv2d : public Conv2d {
     memory::desc scratchpad;
   };
 
-  dnnl::convolution_forward::primitive_desc DescribeForward(const Operands& o) const {
+  dnnl::convolution_forward::primitive_desc DescribeForward(const Operands& o,
+                                                            const memory::desc& weights) const {
     return WithoutGathering(
         dnnl::convolution_forward::primitive_desc(
             {spec_.train ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
-             dnnl::algorithm::convolution_direct, o.x, o.any, o.bias, o.y, o.strides, o.dilations,
+             dnnl::algorithm::convolution_direct, o.x, weights, o.bias, o.y, o.strides, o.dilations,
              o.before, o.after},
             OneDnnAttributes(), context_.engine),
         spec_);
   }
 
-  // The spec's layout if it binds one, else what forward wants, else (never seen: a layout without
-  // a name) the canonical one.
+  dnnl::convolution_backward_weights::primitive_desc DescribeBackwardWeights(
+      const Operands& o, const dnnl::convolution_forward::primitive_desc& forward) const {
+    return WithoutGathering(dnnl::convolution_backward_weights::primitive_desc(
+                                {dnnl::algorithm::convolution_direct, o.x, o.any, o.bias, o.y,
+                                 o.strides, o.dilations, o.before, o.after},
+                                OneDnnAttributes(), context_.engine, forward),
+                            spec_);
+  }
+
+  // By the weights as they are stored where a fast kernel takes them so, else as it likes.
+  dnnl::convolution_forward::primitive_desc ChooseForward(const Operands& o) const {
+    const auto as_stored = DescribeForward(o, stored_);
+    const bool fast = std::string_view(as_stored.impl_info_str()).starts_with("jit:");
+    return fast ? as_stored : DescribeForward(o, o.any);
+  }
+
+  // Where a window of several pixels moves by one over full vectors of channels, forward is as fast
+  // with weights as their gradient is made, which is then not reordered.
+  bool PrefersGradientsLayout() const {
+    constexpr int64_t kLanes = 16;
+    const Window2d& w = spec_.window;
+    return spec_.train && spec_.dtype == DType::kF32 && spec_.groups == 1 &&
+           std::max(w.kernel_h, w.kernel_w) > 1 && std::max(w.stride_h, w.stride_w) == 1 &&
+           spec_.c % kLanes == 0 && spec_.filters % kLanes == 0;
+  }
+
+  // The spec's layout if it binds one, else what a pass wants, else (never seen: a layout without a
+  // name) the canonical one.
   void ChooseLayout() {
     layout_.tag = spec_.weight_layout;
     if (layout_.tag.empty()) {
       const Operands typical(spec_, kLayoutBatch);
-      layout_.tag = OneDnnLayoutTag(DescribeForward(typical).weights_desc());
+      const auto forward = DescribeForward(typical, typical.any);
+      layout_.tag = OneDnnLayoutTag(
+          PrefersGradientsLayout() ? DescribeBackwardWeights(typical, forward).diff_weights_desc()
+                                   : forward.weights_desc());
     }
     if (layout_.tag.empty()) layout_.tag = OneDnnLayoutTag(operands_.canonical);
     stored_ = *OneDnnLayout(operands_.weight_dims, operands_.type, layout_.tag);
