@@ -52,8 +52,8 @@ layers/conv2d.cc|conv2d|} else if (bias_ >= 0 && gradients[bias_]) {|} else if (
 layers/mean_over_labels.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
 layers/dropout.cc|dropout|kept = scale * from[at]|kept = 1 * from[at]
 layers/dropout.cc|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) * from[at]
-layers/dropout.cc|dropout|Philox(key, step->step, first|Philox(key, step->step + (from == to), first
-layers/dropout.cc|dropout|step->first_sample * |0 * 
+layers/dropout.cc|dropout|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
+layers/dropout.cc|dropout|position->first_sample * |0 * 
 layers/dropout.cc|dropout|(e / inner * samples + sample) * inner + e % inner|sample * sample_elements + e
 layers/reshape.cc|reshape|.must = true|.must = false
 engine/runtime/parallel/column_sum.h|dense|from[row * columns + column]|from[row * columns + 0 * column]
@@ -63,11 +63,11 @@ layers/dense.cc|dense|Run(context.stream, dy, context.states[kX].data|Run(contex
 layers/dense.cc|dense|.n = inputs, .k = outputs_}|.n = inputs, .k = outputs_ - 1}
 layers/dense.cc|dense|return backward_data_->Run|return forward_->Run
 layers/dense.cc|dense|data_gradient ? kRead : kNone|kNone
-layers/dense.cc|dense|forward.activation = input.output_activation;|
+layers/dense.cc|dense|forward.activation = HasBound(input) ? Activation::kNone : input.output_activation;|
 layers/conv2d.cc|conv2d|states[kX].data, dy,|states[kX].data, context.states[kX].data,
 layers/conv2d.cc|conv2d|BackwardData(context.stream, dy|BackwardData(context.stream, gradients[kX].data
 layers/conv2d.cc|conv2d|data_gradient ? kRead : kNone|data_gradient ? kNone : kNone
-layers/conv2d.cc|conv2d|.activation = input.output_activation,|
+layers/conv2d.cc|conv2d|.activation = HasBound(input) ? Activation::kNone : input.output_activation,|
 layers/pool2d.cc|pool2d|pool_->Backward(context.stream, context.gradients[kY].data|pool_->Backward(context.stream, context.gradients[kX].data
 layers/pool2d.cc|pool2d|InBackward(input, kRead)|kNone
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|- target)|+ target)
