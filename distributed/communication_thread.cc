@@ -159,6 +159,9 @@ absl::StatusOr<Advance> CommunicationThread::Pass(Works& active) {
     }
     if (*advance != Advance::kWaiting) return Advance::kMoved;
   }
+  // Those under way hear what other ranks tell; what waits for its memory alone does not.
+  const auto under_way = [](const Work& work) { return work.by != nullptr; };
+  if (std::ranges::none_of(active, under_way)) RETURN_IF_ERROR(communicator_->Poke(kNobody));
   return Advance::kWaiting;
 }
 

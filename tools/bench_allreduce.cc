@@ -63,18 +63,18 @@ struct Way {
   std::vector<double> seconds;
 };
 
-absl::StatusOr<DType> TypeOf(absl::string_view name) {
+absl::StatusOr<DType> TypeOf(const char* flag, absl::string_view name) {
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
     if (std::string(name) == DTypeName(dtype)) return dtype;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--types, --wire: expected F64, F32, F16 or BF16, got ", name));
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": there is no ", name, "; see --help"));
 }
 
 class Bench {
  public:
-  // algorithms: none for those that "auto" chooses between here.
-  absl::Status Open(std::vector<std::string> algorithms, size_t most_bytes) {
+  // algorithms: none for those that "auto" chooses between here.  wire: F32, F16 or BF16.
+  absl::Status Open(std::vector<std::string> algorithms, size_t most_bytes, DType wire) {
+    wire_ = wire;
     ASSIGN_OR_RETURN(communicator_, NewMpiCommunicator(kTimeoutMs));
     ASSIGN_OR_RETURN(arenas_.emplace_back(),
                      SharedMemory::Create(*communicator_, std::max<size_t>(most_bytes, 4096)));
@@ -97,10 +97,9 @@ class Bench {
     Way& way = ways_.emplace_back();
     way.name = algorithm;
     ASSIGN_OR_RETURN(way.collective, NewCollective(algorithm, *communicator_, tag, arenas_));
-    ASSIGN_OR_RETURN(const DType wire, TypeOf(absl::GetFlag(FLAGS_wire)));
-    if (wire == DType::kF32 || !CheckWire(algorithm, wire).ok()) return absl::OkStatus();
-    way.collective->CarryAs(wire);
-    absl::StrAppend(&way.name, " as ", std::string(DTypeName(wire)));
+    if (wire_ == DType::kF32 || !CheckWire(algorithm, wire_).ok()) return absl::OkStatus();
+    way.collective->CarryAs(wire_);
+    absl::StrAppend(&way.name, " as ", std::string(DTypeName(wire_)));
     return absl::OkStatus();
   }
 
@@ -218,13 +217,14 @@ class Bench {
   std::unique_ptr<Communicator> communicator_;
   SharedArenas arenas_;
   std::vector<Way> ways_;
+  DType wire_ = DType::kF32;
   int64_t operations_ = 0;
 };
 
 // What is fastest at 64 B, 256 B, ..., 64 MB; between two of them the bound is their mean.
 absl::Status Calibrate(const std::string& path, Bench& bench) {
   constexpr size_t kFirst = 64, kLast = 64 << 20;
-  RETURN_IF_ERROR(bench.Open({}, kLast));
+  RETURN_IF_ERROR(bench.Open({}, kLast, DType::kF32));
   std::vector<Selector::Choice> choices;
   for (size_t bytes = kFirst; bytes <= kLast; bytes *= 4) {
     RETURN_IF_ERROR(
@@ -246,7 +246,13 @@ absl::Status Run(Bench& bench) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rounds: expected 1 or more, got ", absl::GetFlag(FLAGS_rounds)));
   }
-  if (const std::string path = absl::GetFlag(FLAGS_calibrate); !path.empty()) {
+  ASSIGN_OR_RETURN(const DType wire, TypeOf("--wire", absl::GetFlag(FLAGS_wire)));
+  const std::string path = absl::GetFlag(FLAGS_calibrate);
+  if (wire == DType::kF64 || (wire != DType::kF32 && !path.empty())) {
+    return absl::InvalidArgumentError(
+        "--wire: expected F32, F16 or BF16, and F32 beside --calibrate");
+  }
+  if (!path.empty()) {
     return Calibrate(path, bench);
   }
   std::vector<size_t> sizes;
@@ -257,11 +263,11 @@ absl::Status Run(Bench& bench) {
   }
   std::vector<DType> dtypes;
   for (absl::string_view name : absl::StrSplit(absl::GetFlag(FLAGS_types), ',')) {
-    ASSIGN_OR_RETURN(dtypes.emplace_back(), TypeOf(name));
+    ASSIGN_OR_RETURN(dtypes.emplace_back(), TypeOf("--types", name));
   }
   RETURN_IF_ERROR(
       bench.Open(absl::StrSplit(absl::GetFlag(FLAGS_algorithms), ',', absl::SkipEmpty()),
-                 *std::ranges::max_element(sizes)));
+                 *std::ranges::max_element(sizes), wire));
   for (const DType dtype : dtypes) {
     for (const size_t bytes : sizes) {
       RETURN_IF_ERROR(

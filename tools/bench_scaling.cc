@@ -244,6 +244,9 @@ absl::Status Run() {
   if (absl::GetFlag(FLAGS_rounds) < 1 || absl::GetFlag(FLAGS_steps) < 1) {
     return absl::InvalidArgumentError("--rounds and --steps: expected 1 or more");
   }
+  if (!(absl::GetFlag(FLAGS_compute_ms) >= 0)) {
+    return absl::InvalidArgumentError("--compute_ms: expected 0 or more");
+  }
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
   ASSIGN_OR_RETURN(Ranks ranks,
                    JoinRanks(absl::GetFlag(FLAGS_allreduce), absl::GetFlag(FLAGS_ranks)));

@@ -68,7 +68,7 @@ using Ranks = std::vector<std::unique_ptr<ProcessGroup>>;
 inline constexpr int kStallTimeoutS = 300;
 // Joins mpirun's ranks, or makes a world of `ranks`.
 // Errors: InvalidArgument for fewer than 1, or more than 1 beside several of mpirun's, and for a
-// time below a second.
+// time below a second or beyond eleven days.
 absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks = 1,
                                 const std::string& calibration = "", DType wire = DType::kF32,
                                 int stall_timeout_s = kStallTimeoutS);

@@ -205,9 +205,6 @@ int Main(int argc, char** argv) {
                 files.ok() ? files->wire : DType::kF32, absl::GetFlag(FLAGS_stall_timeout_s));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
-  if (const absl::Status status = OpenTimeline(); !status.ok()) {
-    Fail(ranks->front().get(), status);
-  }
   const std::string autotune = absl::GetFlag(FLAGS_autotune);
   if (autotune != "on" && autotune != "off") {
     Fail(ranks->front().get(),
@@ -216,6 +213,9 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<TrainingOptions> options = OptionsOf(*files);
   if (!options.ok()) Fail(ranks->front().get(), options.status());
   const bool plan = absl::GetFlag(FLAGS_plan);
+  if (const absl::Status opened = plan ? absl::OkStatus() : OpenTimeline(); !opened.ok()) {
+    Fail(ranks->front().get(), opened);
+  }
   const absl::Status status =
       RunRanks(*std::move(ranks),
                {.kind = absl::GetFlag(FLAGS_device),

@@ -185,8 +185,9 @@ size_t WorthwhileBytes(std::string_view algorithm, const Selector& selector, Clu
         algorithm == "auto" ? std::string_view(selector.Choose(of_choice)) : algorithm;
     const auto model = std::ranges::find(kModels, name, [](const auto& m) { return m.name; });
     const Sum sum{bytes, static_cast<double>(shape.ranks), static_cast<double>(shape.hosts)};
-    // Those of other libraries are taken for rings.
-    return kHandOver + (model == std::end(kModels) ? Ring : model->seconds)(sum);
+    // Those of other libraries, and one that is not for such a cluster, are taken for rings.
+    const double own = model == std::end(kModels) ? Ring(sum) : model->seconds(sum);
+    return kHandOver + (std::isfinite(own) ? own : Ring(sum));
   };
   size_t bytes = 4096;
   while (bytes < kModelledTo &&

@@ -26,7 +26,7 @@ class Timeline {
   // After so many spans, some 100 MB, the rest is left out.
   static constexpr int64_t kMostSpans = 1'000'000;
 
-  // Records from now on.  Once a process, before its other threads.  Errors: those of the file.
+  // Records from now on, also of threads that run already.  Once a process.  Errors: those of the file.
   static absl::Status Open(const std::string& path);
   // What follows is not recorded.  Errors: those of the file.
   static absl::Status Close();

@@ -2,7 +2,8 @@
 // Restored from random numbers, a file of weights or a checkpoint; saved as a checkpoint, which a
 // thread of its own writes from a copy while training goes on.
 //
-// Every rank has one and makes the same calls; rank 0 alone writes and speaks.  One thread.
+// Every rank has one and makes the same calls; rank 0 alone writes and speaks.  Calls
+// from one thread.
 #pragma once
 
 #include <atomic>
@@ -62,8 +63,9 @@ class RunState {
   // What Save has begun is there on all ranks' return, however long it takes.  Errors of writing
   // are rank 0's.
   absl::Status FinishSaving();
-  // Without a word to the other ranks: if it is written, or (Await) once it is.
+  // Rank 0: what went wrong with it, if it is written by now.  Never blocks.
   absl::Status CheckSaving();
+  // Rank 0: likewise, once it is written.  The other ranks are not told.
   absl::Status AwaitSaving();
 
   // What the log holds to the disk.  Errors: those of RunLog::Sync.

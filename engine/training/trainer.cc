@@ -146,11 +146,13 @@ std::string Trainer::DescribePlan() const {
   absl::StrAppendFormat(
       &text,
       "%d steps of %d samples over %d ranks (%d on this one)\n"
-      "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s allreduce)\n"
+      "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s)\n"
       "device memory: %d bytes for all nets, %d for gradients, %d for their allreduce\n"
       "host memory: %d bytes, pinned, for %d batches\n",
       total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
-      plan_->train->order.buckets.size(), gradients, sent, communication_.DescribeAllreduce(),
+      plan_->train->order.buckets.size(), gradients, sent,
+      shape.shard_optimizer ? "reduce-scatter and allgather"
+                            : communication_.DescribeAllreduce() + " allreduce",
       plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(),
       kBatches * BatchBytes(BatchArrays(*plan_->train)), kBatches);
   if (shape.shard_optimizer) {
@@ -166,8 +168,9 @@ absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_)));
   if (const absl::Status status = Loop(); !status.ok()) {
-    // Whatever happened: what is being written is worth having.
-    const absl::Status saved = state_->AwaitSaving();
+    // Whatever happened: what is being written is worth having.  All ranks wait for it, if all are
+    // here; else rank 0 has as long as the failing rank gives it.
+    const absl::Status saved = agreed_ ? state_->FinishSaving() : state_->AwaitSaving();
     if (!saved.ok()) state_->Say(absl::StrCat("warning: ", std::string(saved.message())));
     if (state_->saved_step() < 0 || absl::IsCancelled(status)) return status;
     return absl::Status(status.code(), absl::StrFormat("%s; the checkpoint of step %d stands",
@@ -267,6 +270,7 @@ absl::Status Trainer::FinishIteration() {
   in_flight_.pop_front();
   RETURN_IF_ERROR(CollectReport());  // first: an error of this step must not hide that one
   const absl::StatusOr<Tensor> metrics = training_step_->Finish();
+  agreed_ = training_step_->diverged();
   if (!metrics.ok()) return Annotate(metrics.status(), absl::StrCat("step ", iteration.step));
   loader_->Release(iteration.batch);
   metrics_.resize(static_cast<size_t>(metrics->elements()));
@@ -321,6 +325,7 @@ absl::Status Trainer::CollectReport() {
   stop_ = stop_ || report.sums[report.sums.size() - 2] > 0;
   save_ = save_ || report.sums.back() > 0;
   if (!std::isfinite(TotalLoss(metrics))) {
+    agreed_ = true;
     return absl::InternalError(
         absl::StrFormat("step %d: the loss is not finite; %s", report.step, kDivergenceAdvice));
   }
@@ -337,6 +342,7 @@ absl::Status Trainer::Test() {
   ASSIGN_OR_RETURN(const std::vector<Metric> metrics,
                    Evaluate(*model_, *data_.test, device_, *stream_, communication_, progress));
   if (const absl::Status status = CheckFinite(metrics); !status.ok()) {
+    agreed_ = true;
     return absl::InternalError(absl::StrFormat("step %d: test %s; %s", state_->step(),
                                                status.message(), kDivergenceAdvice));
   }

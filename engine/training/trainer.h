@@ -81,6 +81,7 @@ class Trainer {
   const std::atomic<bool>* asked_to_stop_ = nullptr;
   std::atomic<bool>* asked_to_save_ = nullptr;
   bool stop_ = false, save_ = false;  // some rank was asked to
+  bool agreed_ = false;               // all ranks end with the same error, at the same point
   bool told_ = false;                 // whether steps are replayed
   std::deque<InFlight> in_flight_;    // as training_step_ has them
   std::vector<double> metrics_;       // {sum, count} each, of a step's iterations that are finished

@@ -288,6 +288,23 @@ TEST(ProcessGroup, TheRankThatEveryoneWaitsForIsNamed) {
   }
 }
 
+// Its device may never be done.
+TEST(ProcessGroup, ARankThatWaitsForItsDeviceHearsOfErrors) {
+  FakeEvent late;
+  RunRanksOn("ring", 2, 20'000, [&](ProcessGroup& group) {
+    if (group.rank() == 0) {
+      late.WaitUntilPolled();
+      static_cast<void>(group.Refuse("a sum", absl::DataLossError("no such data")));
+      return;
+    }
+    std::vector<float> data(4);
+    group.Submit("a gradient", View(data), &late);
+    for (int ms = 0; ms < 5'000 && group.status().ok(); ++ms) usleep(1000);
+    EXPECT_THAT(std::string(group.status().message()), HasSubstr("no such data"));
+    late.Set();
+  });
+}
+
 TEST(ProcessGroup, AbortEndsARankThatWaits) {
   const absl::Status reason = absl::ResourceExhaustedError("out of paper");
   for (const bool waits_for_event : {false, true}) {

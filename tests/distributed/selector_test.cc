@@ -35,6 +35,8 @@ TEST(Selector, SaysWhatIsWorthASum) {
   };
   EXPECT_EQ(bytes("ring", {2, 1}), 1u << 20);
   EXPECT_EQ(bytes("mpi", {2, 1}), 1u << 20);
+  EXPECT_EQ(bytes("hierarchical", {2, 1}), bytes("ring", {2, 1}));
+  EXPECT_EQ(bytes("shared", {2, 2}), bytes("ring", {2, 2}));
   EXPECT_EQ(bytes("auto", {2, 1}), bytes("shared", {2, 1}));
   EXPECT_EQ(bytes("auto", {8, 4}), bytes("hierarchical", {8, 4}));
   EXPECT_GT(bytes("ring", {16, 16}), bytes("ring", {4, 4}));

@@ -194,6 +194,37 @@ TEST_F(TrainerTest, ACheckpointIsWrittenBesideTraining) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "out/checkpoints"));
 }
 
+// An error that all ranks see ends none of them while rank 0 writes.
+TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
+  std::atomic<bool> written = false;
+  sync_weights = [&] {
+    usleep(300'000);
+    written = true;
+    return 0;
+  };
+  TrainingOptions options;
+  options.out = folder_ / "out";
+  auto communicators = NewThreadCommunicators(2, 20'000);
+  std::vector<std::thread> threads;
+  for (auto& communicator : communicators) {
+    threads.emplace_back([&] {
+      const auto communication = *ProcessGroup::Start(
+          [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+            return std::move(communicator);
+          },
+          "ring");
+      const absl::Status status = Run(*communication, 1'000'000, options,
+                                      {"checkpoint_every=1", "learning_rate.base=1e38"});
+      EXPECT_TRUE(written) << communication->rank();
+      EXPECT_TRUE(absl::StrContains(status.message(), "not finite")) << status;
+      EXPECT_TRUE(absl::StrContains(status.message(), "the checkpoint of step 1 stands")) << status;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  sync_weights = nullptr;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "out/checkpoints/step_00000001/state.pb"));
+}
+
 // The folders that a run makes are entries of those above them, and its lines come before the
 // checkpoint that counts on them.
 TEST_F(TrainerTest, WhatACheckpointCountsOnIsOnTheDisk) {

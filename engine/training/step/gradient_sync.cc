@@ -80,9 +80,11 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, std::
     const int64_t count = std::min(longest, tensor.elements() - first);
     const size_t part = bucket.segments.size();
     Segment& segment = bucket.segments.emplace_back();
-    segment.label =
-        halves_ ? absl::StrCat("halves of gradient bucket ", buckets_.size() - 1, ", ", count)
-                : absl::StrCat("gradient bucket ", buckets_.size() - 1, " part ", part);
+    segment.label = halves_ ? absl::StrCat("reduce-scatter of gradient bucket ",
+                                           buckets_.size() - 1, ", ", count)
+                            : absl::StrCat("gradient bucket ", buckets_.size() - 1, " part ", part);
+    segment.gather_label =
+        absl::StrCat("allgather of gradient bucket ", buckets_.size() - 1, ", ", count);
     segment.device = Elements(tensor, {first, first + count});
     segment.summed = segment.device;
     if (how_ != How::kStaged) continue;
@@ -94,7 +96,9 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, std::
 
 void GradientSync::Name(int bucket, const std::string& parameters) {
   for (Segment& segment : buckets_[bucket].segments) {
-    absl::StrAppend(&segment.label, " (", parameters, ")");
+    for (std::string* const label : {&segment.label, &segment.gather_label}) {
+      absl::StrAppend(label, " (", parameters, ")");
+    }
   }
 }
 
@@ -128,7 +132,8 @@ absl::Status GradientSync::Begin(Bucket& bucket, int urgency, Stream& compute) {
     }
     if (halves_) {
       segment.ticket = communication_.Submit(
-          segment.label, bucket.gathering ? Operation::kAllgather : Operation::kReduceScatter,
+          bucket.gathering ? segment.gather_label : segment.label,
+          bucket.gathering ? Operation::kAllgather : Operation::kReduceScatter,
           /*root=*/0, segment.summed, ready, urgency);
     } else {
       segment.ticket = communication_.Submit(

@@ -29,17 +29,17 @@ class GradientSync {
                                                               Tensor sums, void* scratch,
                                                               bool halves = false);
 
+  ~GradientSync();  // waits for sums under way
+
   // Says in errors whose gradients the bucket's are: the same on all ranks.
   void Name(int bucket, const std::string& parameters);
 
-  // True if Start and Finish only enqueue work on the compute stream, the same in each step.
+  // True of one rank: Start only enqueues work on the compute stream, the same in each step, and
+  // none of what follows it is called.
   bool on_stream() const { return how_ == How::kAlone; }
 
   // The gradients of `bucket` are on `compute`: starts its sum, or the first half of it.
   absl::Status Start(int bucket, Stream& compute);
-
-  // What follows is for several ranks.
-  ~GradientSync();  // waits for sums under way
 
   // With halves, after Finish: this rank's part of the bucket is on `compute` what all are to have.
   // Starts giving it to them.
@@ -69,7 +69,8 @@ class GradientSync {
     kStaged,  // it sums copies
   };
   struct Segment {
-    std::string label;             // in errors; of halves, all that is the same on all ranks
+    // In errors; of halves, all that is the same on all ranks of the first, and of the second.
+    std::string label, gather_label = {};
     Tensor device, summed;         // where it is, and what the process group sums
     std::unique_ptr<Event> ready;  // staged: the copy has come out
     ProcessGroup::Ticket ticket = 0;

@@ -112,7 +112,8 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
     RETURN_IF_ERROR(FinishSum(b));
   }
   const int64_t bad_bucket = lane.bad_bucket.value_or(lane.buffer.gradients().bad_bucket);
-  if (bad_bucket >= 0) return NotFinite(bad_bucket);
+  diverged_ = bad_bucket >= 0;
+  if (diverged_) return NotFinite(bad_bucket);
   return lane.buffer.metrics();
 }
 

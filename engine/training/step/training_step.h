@@ -41,10 +41,10 @@ class TrainingStep {
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
   // Enqueues an iteration of step number `step`, from 0.  Waits for sums of the iteration before,
-  // as its parameters are needed, and with clip_norm for all of its own.  learning_rate: none where
-  // another batch of the step follows. The batch's memory must stay until the iteration is
-  // finished.  Precondition: fewer than kMostStepsInFlight in flight.  Errors: those of layers and
-  // ranks.
+  // as its parameters are needed, and with clip_norm or a sharded optimizer for its own.
+  // learning_rate: none where another batch of the step follows. The batch's memory must stay until
+  // the iteration is finished.  Precondition: fewer than kMostStepsInFlight in flight.  Errors:
+  // those of layers and ranks.
   absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate);
   int in_flight() const { return in_flight_; }
   // Of the graphs that replay a step on a GPU; 0: none do.
@@ -58,6 +58,8 @@ class TrainingStep {
   // naming layer and sample; Internal for a gradient that is not finite, naming the parameters of
   // its bucket.
   absl::StatusOr<Tensor> Finish();
+  // Finish has found a gradient that is not finite: so it has on every rank.
+  bool diverged() const { return diverged_; }
 
  private:
   struct Lane {
@@ -105,6 +107,7 @@ class TrainingStep {
   int summing_ = 0;                                        // the lane whose sums are under way
   int next_ = 0;                                           // lane
   int in_flight_ = 0;
+  bool diverged_ = false;
 };
 
 }  // namespace gyre
