@@ -120,6 +120,10 @@ absl::StatusOr<bool> ProcessGroup::Done(Ticket ticket) { return thread_->queue()
 
 absl::StatusOr<double> ProcessGroup::Wait(Ticket ticket) { return thread_->queue().Wait(ticket); }
 
+absl::StatusOr<int64_t> ProcessGroup::WaitForMore(int64_t seen) {
+  return thread_->queue().WaitForMore(seen);
+}
+
 absl::Status ProcessGroup::Sum(std::string_view label, Tensor inout) {
   return Wait(Submit(label, inout, nullptr, MemoryKind::kPinnedHost, kMostUrgent)).status();
 }

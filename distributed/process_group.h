@@ -97,6 +97,9 @@ class ProcessGroup {
   absl::StatusOr<bool> Done(Ticket ticket);
   // Blocks.  The sum's own sum of squares; once a ticket: it is then forgotten.  Errors: as Done's.
   absl::StatusOr<double> Wait(Ticket ticket);
+  // Blocks until more than `seen` of all tickets so far have been done, waited for or not; returns
+  // how many have.  Errors: as Done's.
+  absl::StatusOr<int64_t> WaitForMore(int64_t seen);
 
   // Submit and Wait, ahead of what is in order.
   absl::Status Sum(std::string_view label, Tensor inout);

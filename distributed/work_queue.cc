@@ -40,6 +40,19 @@ absl::StatusOr<double> WorkQueue::Wait(int64_t ticket) {
   return found->result;
 }
 
+absl::StatusOr<int64_t> WorkQueue::WaitForMore(int64_t seen) {
+  const double begin = Timeline::on() ? Timeline::Now() : 0;
+  std::unique_lock lock(mutex_);
+  if (status_.ok() && done_ > seen) return done_;
+  progress_.wait(lock, [&] { return !status_.ok() || done_ > seen; });
+  RETURN_IF_ERROR(status_);
+  if (begin > 0) {
+    Timeline::Add(Timeline::row(), TimelineKind::kWaiting, results_.back().what, begin,
+                  Timeline::Now());
+  }
+  return done_;
+}
+
 void WorkQueue::Close() {
   {
     std::lock_guard lock(mutex_);
@@ -107,6 +120,7 @@ void WorkQueue::Finish(Works& active, Works::iterator work) {
   {
     std::lock_guard lock(mutex_);
     results_.splice(results_.end(), active, work);
+    ++done_;
   }
   progress_.notify_all();
 }

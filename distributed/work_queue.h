@@ -55,6 +55,8 @@ class WorkQueue {
   // Errors: the first of any work; every ticket has it from then on.
   absl::StatusOr<bool> Done(int64_t ticket);
   absl::StatusOr<double> Wait(int64_t ticket);
+  // Blocks until more than `seen` pieces of work have been done; returns how many have.
+  absl::StatusOr<int64_t> WaitForMore(int64_t seen);
   // Nothing follows.
   void Close();
   // The first error so far.
@@ -86,7 +88,7 @@ class WorkQueue {
   Works queue_;    // not yet taken
   Works results_;  // finished, not waited for
   Works spare_;    // to be used again
-  int64_t submitted_ = 0, in_order_ = 0;
+  int64_t submitted_ = 0, in_order_ = 0, done_ = 0;
   std::array<int64_t, kLanes> entered_ = {};
   absl::Status status_;  // the first error; written by the working thread alone
   absl::Status abort_reason_;

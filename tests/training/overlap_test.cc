@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <limits>
@@ -93,8 +94,30 @@ class ToldStream final : public Stream {
   const std::function<void()> tell_;
 };
 
-// The other rank has not begun its first step, so no sum of it can be there.
-TEST(Overlap, TheNextForwardBeginsBeforeASumIsThere) {
+// Tells of each update before it is enqueued.
+class ToldOptimizer final : public Optimizer {
+ public:
+  ToldOptimizer(std::unique_ptr<Optimizer> optimizer, std::function<void()> tell)
+      : optimizer_(std::move(optimizer)), tell_(std::move(tell)) {}
+  std::vector<std::string> slot_names() const override { return optimizer_->slot_names(); }
+  void Prepare(uint64_t step, UpdateScalars& scalars) const override {
+    optimizer_->Prepare(step, scalars);
+  }
+  absl::Status Update(Stream& stream, const UpdateScalars* update,
+                      std::span<const ParameterViews> parameters) const override {
+    tell_();
+    return optimizer_->Update(stream, update, parameters);
+  }
+
+ private:
+  const std::unique_ptr<Optimizer> optimizer_;
+  const std::function<void()> tell_;
+};
+
+// The other rank begins its first step only when this one's second forward has begun, so no sum of
+// it can be there before; it begins the last sum, which this forward waits for, only when this rank
+// has updated what has come.
+TEST(Overlap, TheNextForwardAndUpdatesBeginBeforeASumIsThere) {
   constexpr char kLayers[] = R"(
     layer { name: "relu" relu {} }
     layer { name: "flat" flatten {} }
@@ -103,21 +126,33 @@ TEST(Overlap, TheNextForwardBeginsBeforeASumIsThere) {
     layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy {} })";
   OptimizerConfig config;
   config.mutable_sgd()->set_momentum(0.9f);
-  const auto optimizer = NewOptimizer(config);
-  std::promise<void> begin;
+  std::promise<void> begin, update;
   const std::shared_future<void> begun = begin.get_future().share();
+  const std::shared_future<void> updated = update.get_future().share();
+  int pieces = 0;  // of a step without updates; set before `begin`
   const auto train = [&](ProcessGroup& communication) {
     NetRank rank(kLayers, DType::kF32, 5, NewCpuDevice({}), communication.rank(), 2);
+    const bool first = communication.rank() == 0;
     bool waits = false;  // for the first work of the second forward
+    int calls = 0;
     const auto tell = [&] {
+      ++calls;
       if (std::exchange(waits, false)) begin.set_value();
+      if (!first && calls == pieces) {
+        EXPECT_EQ(updated.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+      }
     };
+    bool has_updated = false;
+    const ToldOptimizer optimizer(NewOptimizer(config), [&] {
+      if (first && !std::exchange(has_updated, true)) update.set_value();
+    });
     ToldStream stream(rank.stream(), tell);
-    const auto step = *TrainingStep::Create(rank.model(), *optimizer, /*clip_norm=*/std::nullopt,
+    const auto step = *TrainingStep::Create(rank.model(), optimizer, /*clip_norm=*/std::nullopt,
                                             rank.device(), stream, communication);
-    if (communication.rank() == 1) begun.wait();
+    if (!first) begun.wait();
     EXPECT_TRUE(step->Start(rank.batch(), 0, 0.1).ok());
-    waits = communication.rank() == 0;
+    if (first) pieces = calls;
+    waits = first;
     EXPECT_TRUE(step->Start(rank.batch(), 1, 0.1).ok());
     tell();  // lest the other waits where this failed
     while (step->in_flight() > 0) EXPECT_TRUE(step->Finish().ok());

@@ -146,17 +146,29 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
 absl::Status TrainingStep::StartSum(int lane, int bucket) {
   RETURN_IF_ERROR(sync_->Start(bucket, stream_));
   summing_ = lane;
-  for (int b = 0; updates_on_arrival() && b < bucket; ++b) {
-    if (!sync_->under_way(b)) continue;
-    ASSIGN_OR_RETURN(const bool arrived, sync_->Arrived(b));
-    if (arrived) RETURN_IF_ERROR(FinishSum(b));
+  return updates_on_arrival() ? TakeArrived() : absl::OkStatus();
+}
+
+// And updates, or takes what the owners have updated, unless that was done: of this bucket, and of
+// those that arrive before it, lest their updates come only after the wait for it.
+absl::Status TrainingStep::FinishSum(int bucket) {
+  for (int64_t seen = -1; sync_->under_way(bucket);) {
+    ASSIGN_OR_RETURN(seen, communication_.WaitForMore(seen));
+    RETURN_IF_ERROR(TakeArrived());
   }
   return absl::OkStatus();
 }
 
-// And updates, or takes what the owners have updated, unless that was done.
-absl::Status TrainingStep::FinishSum(int bucket) {
-  if (!sync_->under_way(bucket)) return absl::OkStatus();
+absl::Status TrainingStep::TakeArrived() {
+  for (int b = sync_->buckets() - 1; b >= 0; --b) {
+    if (!sync_->under_way(b)) continue;
+    ASSIGN_OR_RETURN(const bool arrived, sync_->Arrived(b));
+    if (arrived) RETURN_IF_ERROR(Take(b));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingStep::Take(int bucket) {
   ASSIGN_OR_RETURN(const double squares, sync_->Finish(bucket, stream_));
   Lane& lane = lanes_[summing_];
   if (!std::isfinite(squares)) lane.bad_bucket = std::min(bucket, lane.bad_bucket.value_or(bucket));

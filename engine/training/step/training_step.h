@@ -9,7 +9,7 @@
 //
 // One rank updates at the end of the iteration, and so do several that clip, for the norm needs all
 // sums.  Else each bucket is updated when its sum is found to have come: as the next buckets are
-// started, before the next iteration's forward first reads its parameters, or in Finish.  Ranks
+// started, or in a wait: for what the next iteration's forward first reads, or Finish's.  Ranks
 // that share out the optimizer each update their part of a bucket at the end of the iteration, and
 // take the others' parts as late: all ranks must ask for these in the same order.
 #pragma once
@@ -77,6 +77,7 @@ class TrainingStep {
         optimizer_(optimizer),
         clip_norm_(clip_norm),
         stream_(stream),
+        communication_(communication),
         sum_statistic_(StatisticSummer(communication)),
         upload_(std::move(upload)) {}
 
@@ -93,12 +94,15 @@ class TrainingStep {
   absl::Status ClearBucket(int bucket);
   absl::Status StartSum(int lane, int bucket);
   absl::Status FinishSum(int bucket);
+  absl::Status TakeArrived();
+  absl::Status Take(int bucket);
   absl::Status NotFinite(int64_t bucket) const;
 
   const Model& model_;
   const Optimizer& optimizer_;
   const std::optional<double> clip_norm_;
   Stream& stream_;
+  ProcessGroup& communication_;
   const Net::SumStatistic sum_statistic_;
   InputUpload upload_;
   std::unique_ptr<GradientSync> sync_;
