@@ -22,7 +22,7 @@ struct Recording {
   std::FILE* file = nullptr;
   std::string path;
   int rows = 0;
-  int64_t spans = 0;
+  int64_t spans = 0, most_spans = 0;
 };
 Recording& TheRecording() {
   static Recording* const recording = new Recording;
@@ -44,7 +44,7 @@ void WriteName(Recording& recording, const char* what, TimelineRow row, std::str
 
 std::atomic<bool> Timeline::on_ = false;
 
-absl::Status Timeline::Open(const std::string& path) {
+absl::Status Timeline::Open(const std::string& path, int64_t most_spans) {
   Recording& recording = TheRecording();
   std::lock_guard lock(recording.mutex);
   recording.file = std::fopen(path.c_str(), "we");
@@ -54,6 +54,7 @@ absl::Status Timeline::Open(const std::string& path) {
   recording.path = path;
   recording.rows = 0;
   recording.spans = 0;
+  recording.most_spans = most_spans;
   std::fputs("[{}", recording.file);
   on_ = true;
   return absl::OkStatus();
@@ -63,12 +64,12 @@ absl::Status Timeline::Close() {
   Recording& recording = TheRecording();
   std::lock_guard lock(recording.mutex);
   if (!on_.exchange(false)) return absl::OkStatus();
-  if (recording.spans > kMostSpans) {
+  if (recording.spans > recording.most_spans) {
     absl::FPrintF(recording.file,
                   ",\n"
                   R"({"name":"the %d spans that followed are left out","ph":"i","s":"g",)"
                   R"("ts":%.3f,"pid":0,"tid":0})",
-                  recording.spans - kMostSpans, Now());
+                  recording.spans - recording.most_spans, Now());
   }
   std::fputs("]\n", recording.file);
   const bool failed = std::ferror(recording.file) != 0;
@@ -99,7 +100,7 @@ void Timeline::Add(TimelineRow row, TimelineKind kind, std::string_view name, do
   if (row.rank < 0) return;
   Recording& recording = TheRecording();
   std::lock_guard lock(recording.mutex);
-  if (!on() || ++recording.spans > kMostSpans) return;
+  if (!on() || ++recording.spans > recording.most_spans) return;
   absl::FPrintF(recording.file,
                 ",\n"
                 R"({"name":%s,"cat":"%s","ph":"X","ts":%.3f,"dur":%.3f,"pid":%d,"tid":%d})",

@@ -23,11 +23,11 @@ struct TimelineRow {
 
 class Timeline {
  public:
-  // After so many spans, some 100 MB, the rest is left out.
-  static constexpr int64_t kMostSpans = 1'000'000;
+  static constexpr int64_t kMostSpans = 1'000'000;  // some 100 MB
 
-  // Records from now on, also of threads that run already.  Once a process.  Errors: those of the file.
-  static absl::Status Open(const std::string& path);
+  // Records from now on, also of threads that run already.  Once a process.  Errors: those of the
+  // file.  most_spans: the rest is left out.
+  static absl::Status Open(const std::string& path, int64_t most_spans = kMostSpans);
   // What follows is not recorded.  Errors: those of the file.
   static absl::Status Close();
   static bool on() { return on_.load(std::memory_order_acquire); }

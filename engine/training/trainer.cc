@@ -299,6 +299,7 @@ absl::Status Trainer::FirstError(const absl::Status& status) {
                          absl::StrCat("step ", in_flight_.front().step));
       in_flight_.pop_front();
     }
+    agreed_ = false;
   }
   return earlier.ok() ? status : earlier;
 }

@@ -26,7 +26,7 @@ STEPS = 1000
 STALL, SLOW, CUT = "stall", "slow", "cut"
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSTOP, signal.SIGUSR1]
 ORPHAN_S = 20  # a rank whose mpirun was killed ends within seconds, one that waits after STALL_S more
-STALL_S = 2
+STALL_S = 5
 
 
 def have_hosts(victim):
@@ -86,7 +86,11 @@ def interrupt(victim, process, numbers, what, mpirun, hosts, seconds):
         if what == signal.SIGSTOP:
             time.sleep(numbers.uniform(0, 0.3))
             os.kill(pid, signal.SIGCONT)
-    except (ProcessLookupError, subprocess.CalledProcessError):
+    except ProcessLookupError:
+        return ranks, None
+    except subprocess.CalledProcessError:
+        if stat_of(pid):
+            raise
         return ranks, None
     return ranks, rank
 

@@ -36,10 +36,10 @@ cut=$(mktemp -d /tmp/gyre.XXXXXX)
 trap 'rm -rf "$cut"' EXIT
 timeout 60 "$1" --hosts=2 --ranks=2 "$0" --rank "$3" "$cut" &>"$cut/mpirun" &
 for ((tenths = 0; tenths < 500; ++tenths)); do
-  (($(find "$cut" -name 'left.*' | wc -l) < 4)) || break
+  (($(find "$cut" -name 'left.*' | wc -l) < 4)) && kill -0 $! 2>/dev/null || break
   sleep 0.1
 done
-kill $!
+kill $! 2>/dev/null || true
 wait $! || true
 for rank in 0 1 2 3; do
   case $rank in

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <cerrno>
 #include <filesystem>
 #include <functional>
@@ -88,9 +89,10 @@ class TrainerTest : public testing::Test {
       data { train { idx { images: "i" labels: "l" } } })");
   }
 
-  // One rank's run.
-  absl::Status Run(ProcessGroup& communication, int64_t reads, TrainingOptions options,
-                   const std::vector<std::string>& overrides = {}) {
+  // One rank's run.  meet: called before it tells the others that it has ended.
+  absl::Status Run(
+      ProcessGroup& communication, int64_t reads, TrainingOptions options,
+      const std::vector<std::string>& overrides = {}, const std::function<void()>& meet = [] {}) {
     const auto trainer = ParseTrainer(folder_ / "trainer", overrides);
     const auto net = ParseNetText(kNet, "net");
     EXPECT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
@@ -102,6 +104,7 @@ class TrainerTest : public testing::Test {
                                 options);
     EXPECT_TRUE(run.ok()) << run.status();
     const absl::Status status = (*run)->Run().status();
+    meet();
     communication.Abort(status);  // as a tool does
     return status;
   }
@@ -205,6 +208,7 @@ TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
   TrainingOptions options;
   options.out = folder_ / "out";
   auto communicators = NewThreadCommunicators(2, 20'000);
+  std::barrier<> both(2);  // as a tool's rank waits before it ends the others
   std::vector<std::thread> threads;
   for (auto& communicator : communicators) {
     threads.emplace_back([&] {
@@ -213,8 +217,9 @@ TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
             return std::move(communicator);
           },
           "ring");
-      const absl::Status status = Run(*communication, 1'000'000, options,
-                                      {"checkpoint_every=1", "learning_rate.base=1e38"});
+      const absl::Status status =
+          Run(*communication, 1'000'000, options, {"checkpoint_every=1", "learning_rate.base=1e38"},
+              [&] { both.arrive_and_wait(); });
       EXPECT_TRUE(written) << communication->rank();
       EXPECT_TRUE(absl::StrContains(status.message(), "not finite")) << status;
       EXPECT_TRUE(absl::StrContains(status.message(), "the checkpoint of step 1 stands")) << status;

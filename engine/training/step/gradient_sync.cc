@@ -142,6 +142,8 @@ absl::Status GradientSync::Begin(Bucket& bucket, int urgency, Stream& compute) {
     }
   }
   bucket.under_way = true;
+  bucket.taken = 0;
+  bucket.squares = 0;
   return absl::OkStatus();
 }
 
@@ -149,33 +151,39 @@ GradientSync::~GradientSync() {
   // An error is every ticket's from then on, so this ends.
   for (const Bucket& bucket : buckets_) {
     if (!bucket.under_way) continue;
-    for (const Segment& segment : bucket.segments) {
-      if (!communication_.Wait(segment.ticket).ok()) return;
+    for (size_t i = bucket.taken; i < bucket.segments.size(); ++i) {
+      if (!communication_.Wait(bucket.segments[i].ticket).ok()) return;
     }
   }
 }
 
 absl::StatusOr<bool> GradientSync::Arrived(int index) {
-  for (const Segment& segment : buckets_[index].segments) {
-    ASSIGN_OR_RETURN(const bool done, communication_.Done(segment.ticket));
+  Bucket& bucket = buckets_[index];
+  while (bucket.taken < bucket.segments.size()) {
+    ASSIGN_OR_RETURN(const bool done, communication_.Done(bucket.segments[bucket.taken].ticket));
     if (!done) return false;
+    RETURN_IF_ERROR(TakeSegment(bucket));
   }
   return true;
+}
+
+// The next one; blocks until it is there.
+absl::Status GradientSync::TakeSegment(Bucket& bucket) {
+  const Segment& segment = bucket.segments[bucket.taken++];
+  ASSIGN_OR_RETURN(const double squares, communication_.Wait(segment.ticket));
+  bucket.squares += squares;  // not finite if an element is not
+  if (how_ != How::kStaged) return absl::OkStatus();
+  const ElementRange whole = {0, segment.device.elements()};
+  return Copy(*back_, segment.summed, segment.device,
+              halves_ && !bucket.gathering ? bucket.own : whole);
 }
 
 absl::StatusOr<double> GradientSync::Finish(int index, Stream& compute) {
   Bucket& bucket = buckets_[index];
   GYRE_CHECK(bucket.under_way);
   bucket.under_way = false;
-  double sum = 0;
-  for (Segment& segment : bucket.segments) {
-    ASSIGN_OR_RETURN(const double squares, communication_.Wait(segment.ticket));
-    sum += squares;  // not finite if an element is not
-    if (how_ != How::kStaged) continue;
-    const ElementRange whole = {0, segment.device.elements()};
-    RETURN_IF_ERROR(Copy(*back_, segment.summed, segment.device,
-                         halves_ && !bucket.gathering ? bucket.own : whole));
-  }
+  while (bucket.taken < bucket.segments.size()) RETURN_IF_ERROR(TakeSegment(bucket));
+  const double sum = bucket.squares;
   if (halves_) {
     if (!bucket.gathering) sums_of_parts_[communication_.rank() * buckets_.size() + index] = sum;
   } else {

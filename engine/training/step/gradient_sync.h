@@ -46,7 +46,8 @@ class GradientSync {
   absl::Status StartGather(int bucket, Stream& compute);
   // Whether the bucket was started and not finished.
   bool under_way(int bucket) const { return buckets_[bucket].under_way; }
-  // Whether Finish of a bucket under way would return at once.  Errors: those of the reduction.
+  // Takes what has come of a bucket under way; whether that is all, and Finish would return at
+  // once.  Errors: as Finish's.
   absl::StatusOr<bool> Arrived(int bucket);
   // Of a bucket under way, in any order: what comes after on `compute` finds it, or this rank's
   // part of it, summed over all ranks.  Blocks until the ranks' sum is there.  Returns the sum of
@@ -81,6 +82,8 @@ class GradientSync {
     std::unique_ptr<Event> computed;  // its gradients are all there
     std::unique_ptr<Event> arrived;   // staged: the sums have come back
     bool under_way = false;
+    size_t taken = 0;    // segments whose sums have come, and are on their way back
+    double squares = 0;  // of those
     // Of halves, which are of one segment:
     ElementRange own;  // this rank's part
     bool gathering = false;
@@ -91,6 +94,7 @@ class GradientSync {
   // staged: where its copies come.
   absl::Status AddBucket(Device& device, const Tensor& tensor, std::byte* staged);
   absl::Status Begin(Bucket& bucket, int urgency, Stream& compute);
+  absl::Status TakeSegment(Bucket& bucket);
 
   ProcessGroup& communication_;
   const bool halves_;
