@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "engine/training/net/gradient_order.h"
 #include "engine/training/step/gradient_clipping.h"
 
 namespace gyre {
@@ -12,15 +13,9 @@ namespace {
 // does; AlexNet's largest gradient has 36 of them.
 constexpr size_t kSegmentBytes = 4 << 20;
 
-Tensor Elements(const Tensor& flat, ElementRange range) {
-  return {
-      static_cast<std::byte*>(flat.data) + range.begin * static_cast<int64_t>(SizeOf(flat.dtype)),
-      Shape({range.count()}), flat.dtype};
-}
-
 absl::Status Copy(Stream& stream, const Tensor& from, const Tensor& to, ElementRange range) {
-  const Tensor part = Elements(to, range);
-  return stream.Copy(part.data, Elements(from, range).data, part.bytes());
+  const Tensor part = Slice(to, range.begin, range.count());
+  return stream.Copy(part.data, Slice(from, range.begin, range.count()).data, part.bytes());
 }
 
 }  // namespace
@@ -85,7 +80,7 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, std::
                             : absl::StrCat("gradient bucket ", buckets_.size() - 1, " part ", part);
     segment.gather_label =
         absl::StrCat("allgather of gradient bucket ", buckets_.size() - 1, ", ", count);
-    segment.device = Elements(tensor, {first, first + count});
+    segment.device = Slice(tensor, first, count);
     segment.summed = segment.device;
     if (how_ != How::kStaged) continue;
     segment.summed.data = staged + first * size;
