@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "engine/training/step/training_step.h"
+#include "tests/forwarding_stream.h"
 #include "tests/training/net_rank.h"
 
 namespace gyre {
@@ -70,27 +71,16 @@ TEST(Overlap, ParametersAreReadBetweenNeededAndReady) {
 }
 
 // Tells of each piece of work before it is enqueued.
-class ToldStream final : public Stream {
+class ToldStream final : public ForwardingStream {
  public:
   ToldStream(Stream& stream, std::function<void()> tell)
-      : stream_(stream), tell_(std::move(tell)) {}
-  DeviceKind kind() const override { return stream_.kind(); }
-  absl::Status Copy(void* to, const void* from, size_t bytes) override {
-    return stream_.Copy(to, from, bytes);
-  }
-  absl::Status Record(Event& event) override { return stream_.Record(event); }
-  absl::Status Wait(const Event& event) override { return stream_.Wait(event); }
+      : ForwardingStream(stream), tell_(std::move(tell)) {}
   absl::Status Call(std::function<absl::Status()> work) override {
     tell_();
-    return stream_.Call(std::move(work));
+    return ForwardingStream::Call(std::move(work));
   }
-  absl::Status Synchronize() override { return stream_.Synchronize(); }
-  absl::Status BeginCapture() override { return stream_.BeginCapture(); }
-  absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override { return stream_.EndCapture(); }
-  void* native() const override { return stream_.native(); }
 
  private:
-  Stream& stream_;
   const std::function<void()> tell_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/forwarding_stream.h"
+
 namespace gyre {
 namespace {
 
@@ -104,28 +106,13 @@ TEST_P(StepGraphTest, AnEventWithinCapturedWorkIsAnError) {
 }
 
 // A stream that takes work down and then says that it cannot.
-class NoCapture : public Stream {
+class NoCapture final : public ForwardingStream {
  public:
-  explicit NoCapture(Stream& stream) : stream_(stream) {}
-  DeviceKind kind() const override { return stream_.kind(); }
-  absl::Status Copy(void* to, const void* from, size_t bytes) override {
-    return stream_.Copy(to, from, bytes);
-  }
-  absl::Status Record(Event& event) override { return stream_.Record(event); }
-  absl::Status Wait(const Event& event) override { return stream_.Wait(event); }
-  absl::Status Call(std::function<absl::Status()> work) override {
-    return stream_.Call(std::move(work));
-  }
-  absl::Status Synchronize() override { return stream_.Synchronize(); }
-  absl::Status BeginCapture() override { return stream_.BeginCapture(); }
+  using ForwardingStream::ForwardingStream;
   absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override {
-    RETURN_IF_ERROR(stream_.EndCapture().status());
+    RETURN_IF_ERROR(ForwardingStream::EndCapture().status());
     return absl::UnimplementedError("cannot capture");
   }
-  void* native() const override { return nullptr; }
-
- private:
-  Stream& stream_;
 };
 
 TEST_P(StepGraphTest, WithoutCaptureItGoesOnPlainly) {
