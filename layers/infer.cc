@@ -190,6 +190,17 @@ StateSpec MakeBuffer(std::string name, const Shape& shape, DType dtype, double v
   return state;
 }
 
+int AddCarried(LayerSpec& spec, const std::string& name, const Shape& shape, DType dtype,
+               int batch_axis, uint8_t backward, uint8_t next_backward) {
+  const int index = static_cast<int>(spec.states.size());
+  spec.states.push_back(MakeState(name, StateKind::kCarried, shape, dtype, kRead, backward));
+  spec.states.push_back(
+      MakeState("next_" + name, StateKind::kSaved, shape, dtype, kRead | kWrite, next_backward));
+  spec.states[index].batch_axis = batch_axis;
+  spec.states[index + 1].carried_to = index;
+  return index;
+}
+
 const StateSpec* FindState(const LayerSpec* spec, std::string_view name) {
   if (spec == nullptr) return nullptr;
   for (const StateSpec& state : spec->states) {

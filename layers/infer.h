@@ -6,6 +6,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <string>
 #include <string_view>
 
 #include "layers/layer.h"
@@ -81,6 +82,13 @@ absl::StatusOr<StateSpec> MakeParameter(std::string name, const Shape& shape,
 // A buffer of a real type in the canonical layout, `value` at first.
 StateSpec MakeBuffer(std::string name, const Shape& shape, DType dtype, double value,
                      uint8_t forward);
+
+// Appends what is carried from batch to batch: `name`, a kCarried state that forward reads, and
+// backward with `backward`; and right behind it "next_" + name, a kSaved one that forward writes,
+// and backward touches with `next_backward`, whose value takes its place.  Returns the index of
+// `name`.
+int AddCarried(LayerSpec& spec, const std::string& name, const Shape& shape, DType dtype,
+               int batch_axis, uint8_t backward, uint8_t next_backward);
 
 // The state of that name; null if there is none, or no spec.
 const StateSpec* FindState(const LayerSpec* spec, std::string_view name);

@@ -22,6 +22,9 @@ enum class StateKind : uint8_t {
   kOutput,
   kParameter,  // trained
   kBuffer,     // persistent, untrained, the same for every shape: running statistics
+  // What the batch before left, a row for each sample along batch_axis; zero at first.  Untrained,
+  // and read alone, by forward and backward: it changes between batches.  See carried_to.
+  kCarried,
   kStatistic,  // of the samples; see summed_after
   kSaved,      // forward leaves it for backward
   kScratch,    // lives for one call
@@ -51,7 +54,10 @@ struct StateSpec {
   std::string shared_name = {};
   // kStatistic: the phase of forward, and of backward, after which ranks sum it; -1: never.
   int summed_after = -1, summed_after_backward = -1;
-  int batch_axis = 0;  // kOutput: the axis of the samples; a scalar has none
+  int batch_axis = 0;  // kOutput, kCarried: the axis of the samples; a scalar has none
+  // kSaved: the kCarried state, of the same shape and type, that takes this one's value once the
+  // batch is done, also where nothing is trained; -1: none.
+  int carried_to = -1;
   // kInput: the elements are from 0 to this one, and a sample that has another is a Fault; -1: any.
   int64_t largest = -1;
   // kParameter: the state of I32 whose elements name the only rows of the gradient, along the first

@@ -189,6 +189,7 @@ class Tracer {
       case StateKind::kBuffer:
         return t_.parameters[node.parameters[s]];
       case StateKind::kStatistic:
+      case StateKind::kCarried:
       case StateKind::kSaved:
       case StateKind::kScratch:
         return AddState({.name = absl::StrCat(node.config->name(), ".", spec.name),
