@@ -34,6 +34,8 @@ struct LayerCase {
   Doubles output_gradient = {};
   // Values of each buffer, in order; empty: its first ones.
   std::vector<Doubles> buffers = {};
+  // Values of each carried state, in order; empty: random, by the number of the sample.
+  std::vector<Doubles> carried = {};
 
   int64_t samples() const { return inputs[0].samples(); }
 };
@@ -41,7 +43,8 @@ struct LayerCase {
 // The input with its samples along that axis; its values stay where they are.
 TestInput Along(int batch_axis, TestInput input);
 
-// The case of samples [begin, end) alone.  Preconditions: random output gradients.
+// The case of samples [begin, end) alone.  Preconditions: output gradients and what is carried are
+// random.
 LayerCase Slice(const LayerCase& whole, int64_t begin, int64_t end);
 
 // dL/doutput[i] of a case that gives none; i counts over all ranks.

@@ -139,9 +139,11 @@ void CompareAll(const std::string& what, const RunResult& a, const RunResult& b,
   both("gradient of input", a.input_gradients, b.input_gradients);
   both("gradient of parameter", a.parameter_gradients, b.parameter_gradients);
   both("buffer", a.buffers, b.buffers);
+  EXPECT_EQ(a.carried.size(), b.carried.size());
+  both("carried", a.carried, b.carried);
 }
 
-void CheckSpec(const LayerSpec& spec, size_t inputs, bool train) {
+void CheckSpec(const LayerSpec& spec, size_t inputs, int64_t samples, bool train) {
   std::set<std::string> names;
   ASSERT_GT(spec.states.size(), inputs);
   for (size_t i = 0; i < spec.states.size(); ++i) {
@@ -172,6 +174,23 @@ void CheckSpec(const LayerSpec& spec, size_t inputs, bool train) {
       EXPECT_TRUE(train || (state.forward & kWrite) == 0);
       ASSERT_EQ(state.parts.size(), 1u);
       EXPECT_EQ(state.parts[0].shape, state.shape);
+    }
+    if (state.kind == StateKind::kCarried) {
+      EXPECT_EQ(state.forward | state.backward, kRead);
+      EXPECT_GE(state.batch_axis, 0);
+      ASSERT_LT(state.batch_axis, state.shape.rank());
+      EXPECT_EQ(state.shape[state.batch_axis], samples);
+      EXPECT_EQ(std::ranges::count(spec.states, static_cast<int>(i), &StateSpec::carried_to), 1);
+    }
+    if (state.carried_to >= 0) {
+      EXPECT_EQ(state.kind, StateKind::kSaved);
+      EXPECT_TRUE(state.forward & kWrite);
+      EXPECT_FALSE(state.backward & kWrite);
+      ASSERT_LT(state.carried_to, static_cast<int>(spec.states.size()));
+      const StateSpec& to = spec.states[state.carried_to];
+      EXPECT_EQ(to.kind, StateKind::kCarried);
+      EXPECT_EQ(to.shape, state.shape);
+      EXPECT_EQ(to.dtype, state.dtype);
     }
     if (state.kind == StateKind::kParameter) {
       EXPECT_EQ(state.forward, kRead);
@@ -327,9 +346,13 @@ class Contract {
       const RunResult first = Run({.compute = compute});
       const RunResult inference =
           Run({.compute = compute, .train = false, .same_parameters_as = &first.spec});
-      CheckSpec(inference.spec, layer_.inputs.size(), /*train=*/false);
+      CheckSpec(inference.spec, layer_.inputs.size(), layer_.samples(), /*train=*/false);
       EXPECT_EQ(inference.output_shape, first.output_shape);
       for (const double y : inference.output) EXPECT_TRUE(std::isfinite(y));
+      ASSERT_EQ(inference.carried.size(), first.carried.size());
+      for (const Doubles& rows : inference.carried) {
+        for (const double row : rows) EXPECT_TRUE(std::isfinite(row));
+      }
       const RunResult one =
           Run(Slice(layer_, 0, 1), {.compute = compute, .same_parameters_as = &first.spec});
       for (const RunResult* other : {&inference, &one}) {
@@ -432,7 +455,7 @@ void CheckContract(const LayerCase& layer, const ContractOptions& options) {
   if (const auto device = NamedDevice()) return contract.OnDevice(*device);
   const RunResult f64 = contract.Run({});
   if (testing::Test::HasFailure()) return;
-  CheckSpec(f64.spec, layer.inputs.size(), /*train=*/true);
+  CheckSpec(f64.spec, layer.inputs.size(), layer.samples(), /*train=*/true);
   contract.Gradients();
   for (const DType compute : kRealTypes) contract.NoSamples({.compute = compute});
   contract.Precisions(f64);

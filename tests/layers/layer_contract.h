@@ -23,11 +23,12 @@ struct ContractOptions {
 //  - the same with one sample; no samples: parameter gradients are zero;
 //  - F32, F16 and BF16 against F64 from the same numbers, which the smaller type can hold: an
 //    element's error, divided by the largest magnitude in F64 of the same output, gradient or
-//    metric, is <= 3e-3 (F16), 2e-2 (BF16);
+//    metric, or of what is carried on, is <= 3e-3 (F16), 2e-2 (BF16);
 //  - sim and cpu: the same bits; two runs: the same bits;
 //  - in place, where allowed, with gradients left unbound, and recomputed: the same bits; no buffer
 //    or statistic is written when recomputed, be it with the bits that it held;
-//  - 2, 3 and more ranks than samples: the same outputs, and gradients and metrics that add up;
+//  - 2, 3 and more ranks than samples: the same outputs and carried rows, and gradients and metrics
+//    that add up;
 //  - a ReLU that the net wants after it: applied to the output, or declined;
 //  - without training, and with one sample: the first shape's parameters and layouts; without
 //    training no access in backward.

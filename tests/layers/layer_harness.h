@@ -49,6 +49,7 @@ struct RunResult {
   std::vector<Doubles> parameters, parameter_gradients;  // canonical; gradients added over ranks
   std::vector<Doubles> input_gradients;                  // joined as outputs are; labels: empty
   std::vector<Doubles> buffers;                          // after forward, of the first rank
+  std::vector<Doubles> carried;                          // what forward leaves, joined likewise
   Doubles metric;                                        // added over ranks; empty if there is none
   Fault fault;                                           // the smallest of any rank
 };
