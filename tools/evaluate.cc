@@ -52,7 +52,7 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
       PlanModel(files.net, {.train = false,
                             .shape = ShapeOf(config, communication.rank(), communication.size()),
                             .test_batch = TestBatchOf(config, data.test->size()),
-                            .test_samples = data.test->size(),
+                            .test_samples = TestSamplesOf(config, data.test->size()),
                             .feed = FeedOn(choice.device->kind(), data.feed),
                             .capacity_bytes = choice.device->capacity_bytes(),
                             .primitives = choice.primitives.get()}));

@@ -22,15 +22,25 @@ int64_t Below(const RandomBits& bits, int64_t bound) {
 
 }  // namespace
 
-SampleOrder::SampleOrder(int64_t size, uint64_t seed, bool shuffle)
-    : size_(size), key_(RandomKey(seed, "sample order")), shuffle_(shuffle) {
+SampleOrder::SampleOrder(int64_t size, uint64_t seed)
+    : size_(size), key_(RandomKey(seed, "sample order")) {
   GYRE_CHECK(size >= 1);
+}
+
+SampleOrder SampleOrder::Contiguous(int64_t size, int64_t rows) {
+  GYRE_CHECK(rows >= 1 && rows <= size);
+  SampleOrder order(size, /*seed=*/0);
+  order.rows_ = rows;
+  return order;
 }
 
 int64_t SampleOrder::At(int64_t position) {
   GYRE_CHECK(position >= 0);
+  if (rows_ > 0) {
+    const int64_t length = size_ / rows_;
+    return position % rows_ * length + position / rows_ % length;
+  }
   const int64_t epoch = position / size_;
-  if (!shuffle_) return position % size_;
   if (epoch != epoch_) Permute(epoch);
   return permutation_[static_cast<size_t>(position % size_)];
 }

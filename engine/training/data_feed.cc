@@ -33,6 +33,7 @@ class FeedMaker {
     for (const InputConfig& input : net.message->input()) {
       feed_.inputs.push_back({.name = input.name(), .label = input.type() == InputConfig::LABEL});
     }
+    feed_.contiguous = data_.order() == DataConfig::CONTIGUOUS;
   }
 
   // Each input is fed, and no array is left over, but of `idx`, which has both.
@@ -295,6 +296,23 @@ RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks) {
           .shard_optimizer = ranks > 1 && config.distributed().shard_optimizer()};
 }
 
+namespace {
+
+int64_t InWhole(int64_t rows, const TrainerConfig& config, int64_t samples) {
+  const bool cut = config.data().order() == DataConfig::CONTIGUOUS && rows > 0;
+  return cut ? samples - samples % rows : samples;
+}
+
+}  // namespace
+
+int64_t TrainSamplesOf(const TrainerConfig& config, int64_t samples) {
+  return InWhole(SamplesAStep(config), config, samples);
+}
+
+int64_t TestSamplesOf(const TrainerConfig& config, int64_t samples) {
+  return InWhole(TestBatchOf(config, samples), config, samples);
+}
+
 int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples) {
   return std::min(config.has_test_batch() ? config.test_batch() : config.batch(), test_samples);
 }
@@ -319,8 +337,14 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, b
          .normalization = fed.normalization,
          .augmented = train && fed.augmented});
   }
-  return BatchLoader::Create(dataset, SampleOrder(dataset.size(), shape.seed, train), device,
-                             options);
+  const int64_t rows = !feed.contiguous ? 1
+                       : train          ? shape.global * shape.accumulate
+                                        : shape.global;
+  return BatchLoader::Create(dataset,
+                             train && !feed.contiguous
+                                 ? SampleOrder(dataset.size(), shape.seed)
+                                 : SampleOrder::Contiguous(dataset.size(), rows),
+                             device, options);
 }
 
 }  // namespace gyre

@@ -40,11 +40,15 @@ std::string DigestOf(const Dataset& dataset, const Feed& feed);
 int64_t SamplesAStep(const TrainerConfig& config);
 // What a trainer's file says, as the engine says it; `local` is the planner's to find.
 RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks);
+// Of a data set of so many samples, those that are trained on, or tested with: all, but where they
+// come in contiguous rows, which have one length.
+int64_t TrainSamplesOf(const TrainerConfig& config, int64_t samples);
+int64_t TestSamplesOf(const TrainerConfig& config, int64_t samples);
 // Samples a testing batch, over all ranks: no more than there are.
 int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples);
 
 // Batches of this rank's share of shape.global samples each, from `position` of the order on, as
-// `feed` wants them; shuffled and augmented to train.  dataset and device must outlive them.
+// `feed` wants them; augmented to train.  dataset and device must outlive them.
 absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, bool train,
                                                        const RunShape& shape, const Feed& feed,
                                                        int64_t position, int depth, Device& device);

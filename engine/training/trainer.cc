@@ -71,8 +71,8 @@ Trainer::Trainer(const TrainerConfig& config, Device& device, ProcessGroup& comm
       communication_(communication),
       data_(std::move(data)),
       optimizer_(NewOptimizer(config.optimizer())),
-      total_steps_(StepsOf(config, data_.train->size())) {
-  const int64_t epoch = CeilDiv(data_.train->size(), SamplesAStep(config));
+      total_steps_(StepsOf(config, TrainSamplesOf(config, data_.train->size()))) {
+  const int64_t epoch = CeilDiv(TrainSamplesOf(config, data_.train->size()), SamplesAStep(config));
   test_every_ = config.has_evaluate_every() ? config.evaluate_every() : epoch;
   save_every_ = config.has_checkpoint_every() ? config.checkpoint_every() : epoch;
 }
@@ -93,7 +93,7 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
       plan_,
       PlanModel(net, {.shape = ShapeOf(config_, communication_.rank(), communication_.size()),
                       .test_batch = TestBatchOf(config_, test_samples),
-                      .test_samples = test_samples,
+                      .test_samples = TestSamplesOf(config_, test_samples),
                       .slots = optimizer_->slot_names(),
                       .bucket_bytes = fit_buckets ? communication_.WorthwhileBytes()
                                                   : static_cast<size_t>(distributed.bucket_bytes()),
@@ -159,6 +159,15 @@ std::string Trainer::DescribePlan() const {
     absl::StrAppendFormat(&text, "the optimizer's state is shared out: %d bytes of it on a rank\n",
                           plan_->slot_bytes());
   }
+  const auto left_out = [&](const char* name, int64_t used, const Dataset* all) {
+    if (all == nullptr || used == all->size()) return;
+    absl::StrAppendFormat(&text,
+                          "of the %d samples of data.%s %d are left out: beyond contiguous rows of "
+                          "one length\n",
+                          all->size(), name, all->size() - used);
+  };
+  left_out("train", TrainSamplesOf(config_, data_.train->size()), data_.train.get());
+  left_out("test", plan_->options.test_samples, data_.test.get());
   for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
 }
@@ -339,7 +348,8 @@ absl::Status Trainer::Test() {
   RETURN_IF_ERROR(FinishAll());
   RunLog* const log = state_->log();
   std::function<void(int64_t)> progress;
-  if (log) progress = [&](int64_t done) { log->TestProgress(done, data_.test->size()); };
+  const int64_t samples = model_->plan().options.test_samples;
+  if (log) progress = [log, samples](int64_t done) { log->TestProgress(done, samples); };
   ASSIGN_OR_RETURN(const std::vector<Metric> metrics,
                    Evaluate(*model_, *data_.test, device_, *stream_, communication_, progress));
   if (const absl::Status status = CheckFinite(metrics); !status.ok()) {

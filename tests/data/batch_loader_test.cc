@@ -78,8 +78,7 @@ class BatchLoaderTest : public testing::TestWithParam<DeviceKind> {
       : device_(GetParam() == DeviceKind::kCpu ? NewCpuDevice({}) : NewSimDevice({})) {}
 
   std::unique_ptr<BatchLoader> Load(const Dataset& dataset, const BatchLoaderOptions& options) {
-    auto loader =
-        BatchLoader::Create(dataset, SampleOrder(dataset.size(), 3, true), *device_, options);
+    auto loader = BatchLoader::Create(dataset, SampleOrder(dataset.size(), 3), *device_, options);
     EXPECT_TRUE(loader.ok()) << loader.status();
     return *std::move(loader);
   }
@@ -105,7 +104,7 @@ TEST_P(BatchLoaderTest, GivesTheSamplesOfEachPosition) {
     options.first_position = static_cast<int64_t>(random() % 1000);
     options.depth = 2 + static_cast<int>(random() % 4);
     const auto loader = Load(dataset, options);
-    SampleOrder order(dataset.size(), 3, true);
+    SampleOrder order(dataset.size(), 3);
     std::deque<Batch> held;
     for (int64_t step = 0; step < 60; ++step) {
       const absl::StatusOr<Batch> batch = loader->Next();
@@ -131,7 +130,7 @@ TEST_P(BatchLoaderTest, GivesTheSamplesOfEachPosition) {
 TEST_P(BatchLoaderTest, RanksShareTheGlobalBatch) {
   const FakeDataset dataset(23);
   constexpr int64_t kBatch = 7;
-  SampleOrder order(23, 3, true);
+  SampleOrder order(23, 3);
   for (int ranks : {1, 2, 3, 5, 8}) {
     std::vector<std::unique_ptr<BatchLoader>> loaders;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -218,7 +217,7 @@ TEST_P(BatchLoaderTest, AnEmptyShareGivesEmptyBatches) {
 TEST_P(BatchLoaderTest, AnErrorSurfacesAtItsBatchAndStays) {
   for (int64_t broken = 0; broken < 12; ++broken) {
     const FakeDataset dataset(12, broken);
-    SampleOrder order(12, 3, true);
+    SampleOrder order(12, 3);
     int64_t position = 0;
     while (order.At(position) != broken) ++position;
     BatchLoaderOptions options = Options();
@@ -266,9 +265,7 @@ TEST_P(BatchLoaderTest, MayBeDestroyedAtAnyMoment) {
 TEST_P(BatchLoaderTest, RefusesWhatItCannotDo) {
   const FakeDataset dataset(10);
   const auto code = [&](const BatchLoaderOptions& options) {
-    return BatchLoader::Create(dataset, SampleOrder(10, 3, true), *device_, options)
-        .status()
-        .code();
+    return BatchLoader::Create(dataset, SampleOrder(10, 3), *device_, options).status().code();
   };
   BatchLoaderOptions options = Options();
   options.depth = 1;
@@ -299,7 +296,7 @@ TEST(BatchLoaderDeathTest, HoldingTooManyIsABug) {
   EXPECT_DEATH(
       {
         const auto loader =
-            BatchLoader::Create(dataset, SampleOrder(10, 3, true), *device, options).value();
+            BatchLoader::Create(dataset, SampleOrder(10, 3), *device, options).value();
         loader->Next().IgnoreError();
         loader->Next().IgnoreError();
       },

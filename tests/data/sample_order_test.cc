@@ -18,7 +18,7 @@ std::vector<int64_t> Epoch(SampleOrder& order, int64_t size, int64_t epoch) {
 
 TEST(SampleOrderTest, EachEpochIsAPermutationOfItsOwn) {
   for (int64_t size : {1, 2, 3, 7, 64, 1001}) {
-    SampleOrder order(size, /*seed=*/5, /*shuffle=*/true);
+    SampleOrder order(size, /*seed=*/5);
     std::vector<int64_t> all(static_cast<size_t>(size));
     for (int64_t i = 0; i < size; ++i) all[static_cast<size_t>(i)] = i;
     std::vector<std::vector<int64_t>> epochs;
@@ -33,18 +33,28 @@ TEST(SampleOrderTest, EachEpochIsAPermutationOfItsOwn) {
   }
 }
 
-TEST(SampleOrderTest, WithoutShuffleCounts) {
-  SampleOrder order(3, 9, false);
+TEST(SampleOrderTest, OneRowCounts) {
+  SampleOrder order = SampleOrder::Contiguous(3, 1);
   std::vector<int64_t> got;
   for (int64_t position = 0; position < 8; ++position) got.push_back(order.At(position));
   EXPECT_THAT(got, testing::ElementsAre(0, 1, 2, 0, 1, 2, 0, 1));
+}
+
+TEST(SampleOrderTest, ContiguousRowsGoOnWhereTheyWere) {
+  SampleOrder order = SampleOrder::Contiguous(11, 3);  // 0 1 2 | 3 4 5 | 6 7 8, without 9 and 10
+  std::vector<int64_t> got;
+  for (int64_t position = 0; position < 15; ++position) got.push_back(order.At(position));
+  EXPECT_THAT(got, testing::ElementsAre(0, 3, 6, 1, 4, 7, 2, 5, 8, 0, 3, 6, 1, 4, 7));
+  EXPECT_EQ(order.At(9 * (int64_t{1} << 40) + 4), 4);
+  SampleOrder all = SampleOrder::Contiguous(3, 3);
+  for (int64_t position = 0; position < 7; ++position) EXPECT_EQ(all.At(position), position % 3);
 }
 
 TEST(SampleOrderTest, DependsOnSeedAndPositionAloneInWhateverOrderAsked) {
   std::mt19937_64 random(1);
   for (uint64_t seed : {0ull, 1ull, ~0ull}) {
     constexpr int64_t kSize = 37;
-    SampleOrder straight(kSize, seed, true), jumping(kSize, seed, true);
+    SampleOrder straight(kSize, seed), jumping(kSize, seed);
     std::vector<int64_t> expected;
     for (int64_t position = 0; position < 10 * kSize; ++position) {
       expected.push_back(straight.At(position));
@@ -54,16 +64,16 @@ TEST(SampleOrderTest, DependsOnSeedAndPositionAloneInWhateverOrderAsked) {
       ASSERT_EQ(jumping.At(static_cast<int64_t>(position)), expected[position]);
     }
   }
-  SampleOrder one(1000, 1, true), two(1000, 2, true);
+  SampleOrder one(1000, 1), two(1000, 2);
   EXPECT_NE(Epoch(one, 1000, 0), Epoch(two, 1000, 0));
 }
 
 // A resumed run continues an older binary's order: these numbers must never change.
 TEST(SampleOrderTest, IsTheSameInEveryBuild) {
-  SampleOrder order(10, 42, true);
+  SampleOrder order(10, 42);
   EXPECT_THAT(Epoch(order, 10, 0), testing::ElementsAre(2, 0, 9, 3, 5, 6, 4, 8, 1, 7));
   EXPECT_THAT(Epoch(order, 10, 1), testing::ElementsAre(6, 1, 9, 0, 3, 5, 2, 4, 8, 7));
-  SampleOrder large(int64_t{1} << 20, 42, true);
+  SampleOrder large(int64_t{1} << 20, 42);
   EXPECT_EQ(large.At((int64_t{1} << 20) * 1'000'000'007 + 12345), 319584);
 }
 
@@ -72,7 +82,7 @@ TEST(SampleOrderTest, PermutationsAreEquallyLikely) {
   std::map<std::vector<int64_t>, int> counts;
   constexpr int kDraws = 24000;
   for (int seed = 0; seed < kDraws / 100; ++seed) {
-    SampleOrder order(4, static_cast<uint64_t>(seed), true);
+    SampleOrder order(4, static_cast<uint64_t>(seed));
     for (int64_t epoch = 0; epoch < 100; ++epoch) ++counts[Epoch(order, 4, epoch)];
   }
   EXPECT_EQ(counts.size(), 24u);
@@ -104,8 +114,10 @@ TEST(ShareOfTest, SharesAreContiguousAndEven) {
 }
 
 TEST(SampleOrderDeathTest, RefusesWhatHasNoMeaning) {
-  EXPECT_DEATH(SampleOrder(0, 1, true), "check failed");
-  EXPECT_DEATH(SampleOrder(3, 1, true).At(-1), "check failed");
+  EXPECT_DEATH(SampleOrder(0, 1), "check failed");
+  EXPECT_DEATH(SampleOrder(3, 1).At(-1), "check failed");
+  EXPECT_DEATH(SampleOrder::Contiguous(3, 4), "check failed");
+  EXPECT_DEATH(SampleOrder::Contiguous(3, 0), "check failed");
   EXPECT_DEATH(ShareOf(3, 2, 2), "check failed");
 }
 

@@ -192,7 +192,7 @@ TEST(Failure, OfOneRankEndsAllWithItsReason) {
     for (int failing : {0, ranks - 1}) {
       const int64_t position = 2 * kBatch + ShareOf(kBatch, failing, ranks).first;
       SyntheticData data{.samples = 50};
-      const int64_t sample = SampleOrder(data.samples, /*seed=*/1, /*shuffle=*/true).At(position);
+      const int64_t sample = SampleOrder(data.samples, /*seed=*/1).At(position);
       data.labels = {{sample, 200}};
       const TrainingFolder folder(data);
       WriteTrainer(folder / "", MlpNetText(data),

@@ -91,6 +91,48 @@ TEST_F(DataFeed, AnyNumberOfInputsOfAnyType) {
   EXPECT_EQ(batch.arrays[5].dtype, DType::kI32);
 }
 
+// Each row of a step goes on in a piece of its own, whatever the ranks; a test is as a step is.
+TEST_F(DataFeed, ContiguousRows) {
+  std::string ids;
+  for (char i = 0; i < 11; ++i) ids += std::string{i, 0, 0, 0};
+  WriteBytes(folder_ / "eleven.npy", Npy("<i4", "(11,)", ids));
+  const std::string array = "{ arrays { array { input: 'i' file: 'eleven.npy' } } }";
+  const auto data = Open("input { name: \"i\" type: LABEL }",
+                         absl::StrCat("train ", array, " test ", array, " order: CONTIGUOUS"));
+  ASSERT_TRUE(data.ok()) << data.status();
+  const auto device = NewCpuDevice({});
+  const auto samples = [&](bool train, int rank, int64_t position) {
+    const RunShape shape = {.global = 2, .rank = rank, .ranks = 2, .accumulate = 2};
+    const auto loader = *NewLoader(train ? *data->train : *data->test, train, shape, data->feed,
+                                   position, /*depth=*/2, *device);
+    std::vector<int64_t> all;
+    for (int b = 0; b < 6; ++b) {
+      const Batch batch = *loader->Next();
+      EXPECT_EQ(*batch.arrays[0].as<int32_t>(), batch.samples[0]);
+      all.push_back(batch.samples[0]);
+      loader->Release(batch);
+    }
+    return all;
+  };
+  using Samples = std::vector<int64_t>;
+  // Pieces of two: of each step two batches, of which each rank has a sample.
+  EXPECT_EQ(samples(true, 0, 0), (Samples{0, 4, 1, 5, 0, 4}));
+  EXPECT_EQ(samples(true, 1, 0), (Samples{2, 6, 3, 7, 2, 6}));
+  EXPECT_EQ(samples(true, 1, 12), (Samples{3, 7, 2, 6, 3, 7}));
+  EXPECT_EQ(samples(false, 0, 0), (Samples{0, 1, 2, 3, 4, 0}));
+  EXPECT_EQ(samples(false, 1, 0), (Samples{5, 6, 7, 8, 9, 5}));
+  TrainerConfig config;
+  config.set_batch(2);
+  config.set_accumulate(2);
+  EXPECT_EQ(TrainSamplesOf(config, 11), 11);
+  EXPECT_EQ(TestSamplesOf(config, 11), 11);
+  config.mutable_data()->set_order(DataConfig::CONTIGUOUS);
+  EXPECT_EQ(TrainSamplesOf(config, 11), 8);
+  EXPECT_EQ(TestSamplesOf(config, 11), 10);
+  EXPECT_EQ(TestSamplesOf(config, 1), 1);  // fewer than a batch
+  EXPECT_EQ(TestSamplesOf(config, 0), 0);
+}
+
 // The digest changes with a value of any array, and with what it stands for; not with augmentation.
 TEST_F(DataFeed, TheDigestSeesAllArrays) {
   const auto digest = [&](const std::string& more) {

@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& 
   int64_t position = 0;
   for (const auto& net : model.test()) {
     const int64_t batch = net->plan().spec.shape.global;
-    const int64_t batches = (dataset.size() - position) / batch;
+    const int64_t batches = (model.plan().options.test_samples - position) / batch;
     RETURN_IF_ERROR(EvaluateWith(*net, position, batches, dataset, device, stream, communication,
                                  progress, totals));
     position += batches * batch;
