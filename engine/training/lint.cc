@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -68,6 +69,7 @@ class Linter {
     for (const Node& node : train.nodes) CheckBatch(node, plan.train->spec.shape);
     if (!plan.test.empty()) Add(LayerConfig::TEST, *plan.test.front());
     CheckRate();
+    CheckOrder(*plan.train);
     for (const Node& node : train.nodes) CheckPair(train, node);
     for (const LayerConfig& layer : net.message->layer()) CheckOutputs(layer);
   }
@@ -109,6 +111,19 @@ class Linter {
       warnings_.push_back(
           absl::StrFormat("%s: learning_rate.base: with %s rates are usually %g to %g, got %g",
                           trainer_.source->Where(rate, "base"), name, least, most, rate.base()));
+    }
+  }
+
+  void CheckOrder(const NetPlan& plan) {
+    if (trainer_.message->data().order() == DataConfig::CONTIGUOUS) return;
+    const LayerConfig* warned = nullptr;
+    for (const CarriedState& carried : CarriedStates(plan.spec)) {
+      const LayerConfig* layer = plan.spec.nodes[carried.node].config;
+      if (layer != std::exchange(warned, layer)) {
+        Warn(*layer,
+             "the rows that it carries from batch to batch meet unrelated samples, since "
+             "these are shuffled; write order: CONTIGUOUS in the trainer's data");
+      }
     }
   }
 

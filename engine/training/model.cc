@@ -82,6 +82,7 @@ class Planner {
                                         .same_parameters_as = first_ ? &first_->spec : nullptr},
                               .slots = {.kinds = static_cast<int>(options.slots.size()),
                                         .elements = train ? std::vector<int64_t>() : first_slots()},
+                              .homes = first_ ? first_->homes : std::vector<CarriedHome>(),
                               .bucket_bytes = options.bucket_bytes,
                               .fit_buckets = options.fit_buckets,
                               .feed = options.feed},
@@ -112,6 +113,22 @@ absl::Status CheckLargest(const ModelPlan& plan) {
                        plan.communication_bytes() + plan.allreduce_bytes());
 }
 
+// A batch of another size has rows of its own, so that one that is smaller ends the test alone.
+absl::Status CheckWholeBatches(const Parsed<NetConfig>& net, const ModelPlan& plan) {
+  const int64_t samples = plan.options.test_samples, batch = plan.options.test_batch;
+  const std::vector<CarriedState> carried = CarriedStates(plan.test.front()->spec);
+  if (carried.empty() || samples % batch == 0) return absl::OkStatus();
+  int64_t divisor = batch;
+  while (samples % divisor != 0) --divisor;
+  return AtLayer(
+      net, *plan.test.front()->spec.nodes[carried[0].node].config,
+      absl::InvalidArgumentError(absl::StrFormat(
+          "it carries rows from batch to batch, but the %d samples of the test are no "
+          "whole batches of %d; set test_batch to %d, or data.order to CONTIGUOUS, which "
+          "leaves samples out",
+          samples, batch, divisor)));
+}
+
 }  // namespace
 
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options) {
@@ -124,6 +141,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   }
   if (options.test_samples > 0) {
     ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));
+    RETURN_IF_ERROR(CheckWholeBatches(net, plan));
     const int64_t rest = options.test_samples % options.test_batch;
     if (rest > 0) {
       ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
@@ -168,6 +186,7 @@ std::string ModelPlan::Fingerprint() const {
     for (const GradientBucket& b : train->order.buckets) {
       absl::StrAppend(&text, "bucket ", b.first, " ", b.last, "\n");
     }
+    text += DescribeCarried(train->spec);
   }
   return text;
 }
@@ -230,7 +249,7 @@ absl::Status Model::ClearSlots(Stream& stream) {
       RETURN_IF_ERROR(Fill(stream, 0, train_->slot(b, kind)));
     }
   }
-  return absl::OkStatus();
+  return train_ ? train_->ClearCarried(stream) : absl::OkStatus();
 }
 
 absl::Status CheckFinite(std::span<const NamedTensor> tensors) {

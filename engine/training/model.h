@@ -63,12 +63,13 @@ class Model {
   const Net& train() const { return *train_; }
   const std::vector<std::unique_ptr<Net>>& test() const { return test_; }
 
-  // Values from options.seed; optimizer slots zero.  What takes a stream waits for it.
+  // Values from options.seed; optimizer slots zero, and so is what is carried from step to step.
+  // What takes a stream waits for it.
   absl::Status Initialize(Stream& stream);
   // Values from a file, as far as it has them; the other parameters keep theirs.  Errors: as Load.
   absl::Status LoadSome(Stream& stream, const TensorFile& weights);
-  // Values from files.  `optimizer` null: slots zero.  Errors: those of PackParameter; Internal for
-  // a weight that is not finite.
+  // Values from files; nothing is carried.  `optimizer` null: slots zero.  Errors: those of
+  // PackParameter; Internal for a weight that is not finite.
   absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer);
   // What a file holds that no parameter takes, for people; "" if there is nothing.
   std::string Unknown(const TensorFile& weights) const;

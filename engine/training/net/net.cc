@@ -3,13 +3,17 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "engine/data/sample_order.h"
 #include "engine/runtime/timeline.h"
 #include "engine/training/net/net_kernels.h"
 
 namespace gyre {
 
 Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_arena)
-    : plan_(plan), device_arena_(device_arena), communication_arena_(communication_arena) {
+    : plan_(plan),
+      device_arena_(device_arena),
+      communication_arena_(communication_arena),
+      carried_(CarriedStates(plan.spec)) {
   for (size_t n = 0; n < plan.spec.nodes.size(); ++n) {
     const NetNode& node = plan.spec.nodes[n];
     Bound& bound = nodes_.emplace_back();
@@ -58,6 +62,7 @@ absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
     }
     if (plan_.spec.nodes[n].applied_by_producer) continue;
     RETURN_IF_ERROR(RunLayer(stream, static_cast<int>(n), Pass::kForward, sum));
+    if (!plan_.spec.nodes[n].backward) RETURN_IF_ERROR(Carry(stream, static_cast<int>(n)));
   }
   GYRE_CHECK(bucket == 0);
   return absl::OkStatus();
@@ -93,6 +98,64 @@ absl::Status Net::RunLayer(Stream& stream, int n, Pass pass, const SumStatistic&
                               &StateSpec::summed_after_backward, run, sum_over_ranks)
                   : RunPhases(node.spec, node.spec.forward_phases, &StateSpec::summed_after, run,
                               sum_over_ranks);
+}
+
+// Nothing that comes later in the iteration reads the old rows.
+absl::Status Net::Carry(Stream& stream, int n) const {
+  for (const CarriedState& carried : carried_) {
+    if (carried.node != n) continue;
+    const TimelineLabel label(plan_.spec.nodes[n].config->name(), "carry on");
+    const Tensor &from = nodes_[n].forward[carried.from], &to = nodes_[n].forward[carried.to];
+    RETURN_IF_ERROR(stream.Copy(to.data, from.data, to.bytes()));
+  }
+  return absl::OkStatus();
+}
+
+std::byte* Net::Home(size_t carried, int64_t batch) const {
+  const auto& [n, from, to] = carried_[carried];
+  const size_t bytes = plan_.spec.nodes[n].spec.states[to].size_bytes();
+  return Address(homes_apart() ? plan_.trace.homes[carried] : plan_.trace.carried[carried]) +
+         static_cast<size_t>(batch) * bytes;
+}
+
+std::vector<Net::Carried> Net::carried() const {
+  const RunShape& shape = plan_.spec.shape;
+  const int64_t batches = homes_apart() ? shape.accumulate : 1;
+  const int64_t own = ShareOf(shape.global, shape.rank, shape.ranks).first;
+  std::vector<Carried> all;
+  for (size_t k = 0; k < carried_.size(); ++k) {
+    const NetNode& node = plan_.spec.nodes[carried_[k].node];
+    const StateSpec& state = node.spec.states[carried_[k].to];
+    for (int64_t batch = 0; batch < batches; ++batch) {
+      all.push_back({.name = absl::StrCat(node.config->name(), ".", state.name),
+                     .rows = {Home(k, batch), state.shape, state.dtype},
+                     .batch_axis = state.batch_axis,
+                     .first = batch * shape.global + own,
+                     .all_rows = batches * shape.global});
+    }
+  }
+  return all;
+}
+
+absl::Status Net::ClearCarried(Stream& stream) const {
+  for (const Carried& carried : carried()) RETURN_IF_ERROR(Fill(stream, 0, carried.rows));
+  return absl::OkStatus();
+}
+
+absl::Status Net::BringCarried(Stream& stream, int64_t batch) const {
+  for (size_t k = 0; homes_apart() && k < carried_.size(); ++k) {
+    const Tensor& to = nodes_[carried_[k].node].forward[carried_[k].to];
+    RETURN_IF_ERROR(stream.Copy(to.data, Home(k, batch), to.bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Net::KeepCarried(Stream& stream, int64_t batch) const {
+  for (size_t k = 0; homes_apart() && k < carried_.size(); ++k) {
+    const Tensor& from = nodes_[carried_[k].node].forward[carried_[k].to];
+    RETURN_IF_ERROR(stream.Copy(Home(k, batch), from.data, from.bytes()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Net::SeedLosses(Stream& stream) const {
@@ -133,6 +196,7 @@ absl::Status Net::Backward(Stream& stream, const SumStatistic& sum,
       RETURN_IF_ERROR(RunLayer(stream, producer, Pass::kRecompute, sum));
     }
     if (!node.undone_by_producer) RETURN_IF_ERROR(RunLayer(stream, n, Pass::kBackward, sum));
+    RETURN_IF_ERROR(Carry(stream, n));
     RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n]));
     while (finished < order.gradients.size() && order.gradients[finished].node == n) ++finished;
     for (;

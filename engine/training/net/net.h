@@ -6,6 +6,8 @@
 
 #include <functional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "engine/training/net/net_plan.h"
 #include "engine/training/step_block.h"
@@ -34,6 +36,24 @@ class Net {
   absl::Status Backward(Stream& stream, const SumStatistic& sum,
                         const BucketReady& bucket_ready) const;
 
+  // What is carried from batch to batch; of a training net, from step to step.  Forward, or
+  // Backward of layers that take part in it, leaves what the next batch finds.
+  struct Carried {
+    std::string name;  // LAYER.STATE
+    Tensor rows;       // of this rank and one batch, in device memory
+    int batch_axis;    // along which they lie
+    int64_t first;     // number of the first, of all_rows
+    int64_t all_rows;  // samples of a step, over all ranks
+  };
+  // Of each state, of each batch of a step.
+  std::vector<Carried> carried() const;
+  absl::Status ClearCarried(Stream& stream) const;
+  // Of a training net whose steps are several batches: around the work of a step's batch number
+  // `batch`, from 0, what was left by that batch of the step before, and what it leaves.  Of others
+  // nothing.
+  absl::Status BringCarried(Stream& stream, int64_t batch) const;
+  absl::Status KeepCarried(Stream& stream, int64_t batch) const;
+
   // Views into the arenas.
   Tensor input(int index) const;  // net input
   // Storage elements, flat, of a parameter of `set`, its gradient.
@@ -58,6 +78,9 @@ class Net {
   std::byte* Address(int state) const;
   Tensor Flat(int state, const Parameter& parameter) const;
   absl::Status RunLayer(Stream& stream, int node, Pass pass, const SumStatistic& sum) const;
+  absl::Status Carry(Stream& stream, int node) const;
+  bool homes_apart() const { return plan_.spec.train && plan_.spec.shape.accumulate > 1; }
+  std::byte* Home(size_t carried, int64_t batch) const;
   absl::Status Sum(Stream& stream, std::span<const GradientSum> sums) const;
   absl::Status SeedLosses(Stream& stream) const;
 
@@ -65,6 +88,7 @@ class Net {
   std::byte* device_arena_;
   std::byte* communication_arena_;
   std::vector<Bound> nodes_;
+  const std::vector<CarriedState> carried_;
 };
 
 }  // namespace gyre

@@ -6,6 +6,21 @@
 
 namespace gyre {
 
+namespace {
+
+std::vector<CarriedHome> HomesOf(const NetSpec& net) {
+  std::vector<CarriedHome> homes;
+  for (const auto& [n, from, to] : CarriedStates(net)) {
+    const StateSpec& state = net.nodes[n].spec.states[to];
+    homes.push_back(
+        {.name = absl::StrCat(net.nodes[n].config->name(), ".", state.name, " from step to step"),
+         .bytes = static_cast<size_t>(net.shape.accumulate) * state.size_bytes()});
+  }
+  return homes;
+}
+
+}  // namespace
+
 absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
                                 ParameterSet& parameters) {
   NetPlan plan;
@@ -20,8 +35,9 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
     plan.slots.elements.push_back(
         shape.shard_optimizer ? EqualPart(elements, shape.ranks, 0).count() : elements);
   }
+  plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
   plan.feed = options.feed;
-  plan.trace = TraceNet(plan.spec, parameters, plan.slots, plan.order, plan.feed);
+  plan.trace = TraceNet(plan.spec, parameters, plan.slots, plan.homes, plan.order, plan.feed);
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
   return plan;
 }
@@ -51,6 +67,18 @@ std::string ShapesOf(const NetSpec& net, const NetNode& node) {
 }
 
 }  // namespace
+
+std::string DescribeCarried(const NetSpec& net) {
+  std::string text;
+  for (const auto& [n, from, to] : CarriedStates(net)) {
+    const StateSpec& state = net.nodes[n].spec.states[to];
+    std::vector<int64_t> dims(state.shape.dims().begin(), state.shape.dims().end());
+    dims[static_cast<size_t>(state.batch_axis)] = net.shape.global * net.shape.accumulate;
+    absl::StrAppend(&text, "carried ", net.nodes[n].config->name(), ".", state.name, " ",
+                    std::string(DTypeName(state.dtype)), " ", Shape(dims).ToString(), "\n");
+  }
+  return text;
+}
 
 std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
   const NetSpec& net = plan.spec;
@@ -82,6 +110,11 @@ std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
                         "parameters %d; forward %.3f MFLOP, backward %.3f MFLOP for the %d samples "
                         "of this rank\n",
                         all_parameters, forward / 1e6, backward / 1e6, net.shape.local);
+  size_t carried = 0;
+  for (const CarriedHome& home : plan.homes) carried += home.bytes;
+  if (carried > 0) {
+    absl::StrAppendFormat(&text, "%d bytes of rows are carried from step to step\n", carried);
+  }
   absl::StrAppend(&text, Explain(plan.trace.trace, plan.memory));
   return text;
 }

@@ -13,6 +13,7 @@ struct NetPlan {
   Feed feed;
   GradientOrder order;
   OptimizerSlots slots;
+  std::vector<CarriedHome> homes;
   NetTrace trace;
   MemoryPlan memory;
 };
@@ -20,6 +21,7 @@ struct NetPlan {
 struct NetPlanOptions {
   InferNetOptions infer;
   OptimizerSlots slots;  // elements: of the net that trains, for one that does not; else empty
+  std::vector<CarriedHome> homes;  // of the first net of the run; empty for that one
   size_t bucket_bytes = 1 << 20;
   bool fit_buckets = false;
   Feed feed;
@@ -36,6 +38,9 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan);
 // The part of a bucket's elements that this rank updates: all of them, unless ranks share out the
 // optimizer.
 ElementRange UpdatedPart(const NetPlan& plan, int bucket);
+
+// What is carried from step to step, the same text on all ranks; "" if nothing is.
+std::string DescribeCarried(const NetSpec& net);
 
 // For people: each layer with output shape, parameters (shared ones at the first) and FLOPs; then
 // memory.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "engine/runtime/check.h"
 
 namespace gyre {
 
@@ -14,6 +15,20 @@ bool NetSpec::IsLoss(int value) const {
   const int producer = values[value].producer;
   if (producer < 0 || nodes[producer].spec.loss_output < 0) return false;
   return nodes[producer].value_of(nodes[producer].spec.loss_output) == value;
+}
+
+std::vector<CarriedState> CarriedStates(const NetSpec& net) {
+  std::vector<CarriedState> carried;
+  for (int n = 0; n < static_cast<int>(net.nodes.size()); ++n) {
+    const std::vector<StateSpec>& states = net.nodes[n].spec.states;
+    for (int to = 0; to < static_cast<int>(states.size()); ++to) {
+      if (states[to].kind != StateKind::kCarried) continue;
+      const auto from = std::ranges::find(states, to, &StateSpec::carried_to);
+      GYRE_CHECK(from != states.end() && from->size_bytes() == states[to].size_bytes());
+      carried.push_back({n, static_cast<int>(from - states.begin()), to});
+    }
+  }
+  return carried;
 }
 
 bool ReadsInBackward(const NetNode& node, int value) {

@@ -60,6 +60,13 @@ struct NetSpec {
   bool IsLoss(int value) const;
 };
 
+// What a layer carries from batch to batch: once node `node` is done with a batch, its state `to`
+// takes the value of its state `from`.
+struct CarriedState {
+  int node, from, to;
+};
+std::vector<CarriedState> CarriedStates(const NetSpec& net);  // by node, then state `to`
+
 // Whether backward of the node reads the value, one of its inputs.
 bool ReadsInBackward(const NetNode& node, int value);
 

@@ -13,11 +13,18 @@ namespace {
 class Tracer {
  public:
   Tracer(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
-         const GradientOrder& order, const Feed& feed)
-      : net_(net), parameters_(parameters), slots_(slots), order_(order), feed_(feed) {}
+         std::span<const CarriedHome> homes, const GradientOrder& order, const Feed& feed)
+      : net_(net),
+        parameters_(parameters),
+        slots_(slots),
+        homes_(homes),
+        order_(order),
+        feed_(feed),
+        carried_(CarriedStates(net)) {}
 
   NetTrace Run() {
     AddPersistent();
+    AddCarried();
     AddAhead();
     AddStepBlock();
     AddValues();
@@ -65,6 +72,23 @@ class Tracer {
                       .bytes = static_cast<size_t>(elements) * SizeOf(net_.shape.compute),
                       .persistent = true}));
       }
+    }
+    for (const CarriedHome& home : homes_) {
+      t_.homes.push_back(AddState({.name = home.name, .bytes = home.bytes, .persistent = true}));
+    }
+  }
+
+  // Of a testing net they are its own, and last from batch to batch of a test.
+  void AddCarried() {
+    const bool at_home = net_.train && net_.shape.accumulate == 1;
+    for (size_t k = 0; k < carried_.size(); ++k) {
+      const StateSpec& spec = net_.nodes[carried_[k].node].spec.states[carried_[k].to];
+      t_.carried.push_back(
+          at_home ? t_.homes[k]
+                  : AddState({.name = absl::StrCat(net_.nodes[carried_[k].node].config->name(), ".",
+                                                   spec.name),
+                              .bytes = spec.size_bytes(),
+                              .persistent = !net_.train}));
     }
   }
 
@@ -158,7 +182,12 @@ class Tracer {
       const int self = static_cast<int>(t_.forward_states.size()) - 1;
       for (size_t s = 0; s < node.spec.states.size(); ++s) {
         const bool metric = static_cast<int>(s) == node.spec.metric;
-        forward.push_back(metric ? t_.metrics[self] : StateOf(node, s));
+        const auto carried = std::ranges::find_if(carried_, [&](const CarriedState& c) {
+          return c.node == self && c.to == static_cast<int>(s);
+        });
+        forward.push_back(metric                      ? t_.metrics[self]
+                          : carried != carried_.end() ? t_.carried[carried - carried_.begin()]
+                                                      : StateOf(node, s));
         backward.push_back(node.backward ? LaterStateOf(node, s, forward[s]) : forward[s]);
         again.push_back(node.recomputed ? LaterStateOf(node, s, forward[s]) : forward[s]);
       }
@@ -189,11 +218,12 @@ class Tracer {
       case StateKind::kBuffer:
         return t_.parameters[node.parameters[s]];
       case StateKind::kStatistic:
-      case StateKind::kCarried:
       case StateKind::kSaved:
       case StateKind::kScratch:
         return AddState({.name = absl::StrCat(node.config->name(), ".", spec.name),
                          .bytes = spec.size_bytes()});
+      case StateKind::kCarried:
+        break;  // AddCarried has
     }
     return -1;
   }
@@ -203,6 +233,18 @@ class Tracer {
     Write(step, t_.step);
     for (const NetTrace::Ahead& ahead : t_.ahead) Touch(step, ahead.whole, kRead | kWrite);
     for (int v = 0; v < net_.inputs; ++v) Write(step, t_.values[v]);
+    if (net_.train && net_.shape.accumulate > 1) {
+      for (int state : t_.carried) Write(step, state);  // from its home
+    }
+  }
+
+  void AddCarry(int n) {
+    for (size_t k = 0; k < carried_.size(); ++k) {
+      if (carried_[k].node != n) continue;
+      TraceStep& step = AddStep(absl::StrCat("carry on ", t_.trace.states[t_.carried[k]].name));
+      Read(step, t_.forward_states[n][carried_[k].from]);
+      Write(step, t_.carried[k]);
+    }
   }
 
   void AddForward(size_t n) {
@@ -214,6 +256,7 @@ class Tracer {
     }
     // An output that shares its input's memory is written even where the layer does nothing.
     for (int output : node.outputs) Write(step, t_.values[output]);
+    if (!node.backward) AddCarry(static_cast<int>(n));
   }
 
   void AddRecompute(int n) {
@@ -258,6 +301,7 @@ class Tracer {
         Write(step, gradient);
       }
     }
+    AddCarry(n);
     for (const GradientSum& sum : t_.gradients.after[n]) AddSum(sum);
   }
 
@@ -276,21 +320,30 @@ class Tracer {
     }
   }
 
-  void AddReport() { Read(AddStep("report"), t_.step); }
+  void AddReport() {
+    TraceStep& step = AddStep("report");
+    Read(step, t_.step);
+    if (net_.train && net_.shape.accumulate > 1) {
+      for (int state : t_.carried) Read(step, state);  // to its home
+    }
+  }
 
   const NetSpec& net_;
   const ParameterSet& parameters_;
   const OptimizerSlots& slots_;
+  const std::span<const CarriedHome> homes_;
   const GradientOrder& order_;
   const Feed& feed_;
+  const std::vector<CarriedState> carried_;
   NetTrace t_;
 };
 
 }  // namespace
 
 NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
-                  const GradientOrder& order, const Feed& feed) {
-  return Tracer(net, parameters, slots, order, feed).Run();
+                  std::span<const CarriedHome> homes, const GradientOrder& order,
+                  const Feed& feed) {
+  return Tracer(net, parameters, slots, homes, order, feed).Run();
 }
 
 }  // namespace gyre

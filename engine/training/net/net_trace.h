@@ -2,6 +2,8 @@
 // which tensor.  A pure function; the memory plan and the binding of views both start here.
 #pragma once
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "engine/training/net/gradient_sums.h"
@@ -15,6 +17,13 @@ namespace gyre {
 struct OptimizerSlots {
   int kinds = 0;
   std::vector<int64_t> elements = {};  // by bucket
+};
+
+// Where a training net keeps what one of its layers carries from step to step: its rows of each
+// batch of a step, one batch after another.
+struct CarriedHome {
+  std::string name;
+  size_t bytes = 0;
 };
 
 struct NetTrace {
@@ -33,7 +42,10 @@ struct NetTrace {
   std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight
   std::vector<int> parameters;          // by parameter
   std::vector<std::vector<int>> slots;  // by bucket, then kind
-  std::vector<int> values;              // by value
+  std::vector<int> homes;               // by home
+  // By CarriedStates: what the layers are bound to.  A home where a step is one batch.
+  std::vector<int> carried;
+  std::vector<int> values;  // by value
   GradientStates gradients;
   // By node, then state: where the layer finds it in forward (inputs, outputs and parameters
   // resolve to the above), in backward and, where NetNode::recomputed, when it runs again: the
@@ -44,10 +56,10 @@ struct NetTrace {
   std::vector<std::vector<int>> recomputed_before;
 };
 
-// `order` is empty for a net that does not train; `slots` are those of the one that does.
-// Persistent states come first, those that nets of a run share before others, and the shared ones
-// depend only on `parameters` and `slots`, so all nets agree on their offsets.
+// `order` is empty for a net that does not train; `slots` and `homes` are those of the one that
+// does.  Persistent states come first, those that nets of a run share before others, and the shared
+// ones depend only on `parameters`, `slots` and `homes`, so all nets agree on their offsets.
 NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
-                  const GradientOrder& order, const Feed& feed);
+                  std::span<const CarriedHome> homes, const GradientOrder& order, const Feed& feed);
 
 }  // namespace gyre

@@ -34,6 +34,7 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
   ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
   const Net::SumStatistic sum = StatisticSummer(communication);
+  RETURN_IF_ERROR(net.ClearCarried(stream));
   for (int64_t b = 0; b < batches; ++b) {
     const absl::StatusOr<Batch> next = loader->Next();
     if (!next.ok()) return Annotate(next.status(), "test data");

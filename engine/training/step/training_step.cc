@@ -93,7 +93,11 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   lane.bad_bucket.reset();
   lane.batch = batch;
   RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
+  const Net& net = model_.train();
+  RETURN_IF_ERROR(net.BringCarried(stream_, batch_));
   RETURN_IF_ERROR((learning_rate ? lane.update : lane.accumulate)->Run());
+  RETURN_IF_ERROR(net.KeepCarried(stream_, batch_));
+  batch_ = learning_rate ? 0 : batch_ + 1;
   RETURN_IF_ERROR(stream_.Record(*lane.done));
   next_ = (next_ + 1) % kMostStepsInFlight;
   ++in_flight_;

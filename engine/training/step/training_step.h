@@ -110,6 +110,7 @@ class TrainingStep {
   std::array<UpdateScalars, kMostStepsInFlight> updates_;  // by lane
   int summing_ = 0;                                        // the lane whose sums are under way
   int next_ = 0;                                           // lane
+  int64_t batch_ = 0;                                      // of a step: the next one's number
   int in_flight_ = 0;
   bool diverged_ = false;
 };
