@@ -39,6 +39,26 @@ layers/attention_plan.cc|attention|is_part ? part * plan.columns : 0|is_part * 0
 layers/attention_plan.cc|attention|is_part ? 3 * plan.columns : plan.columns|plan.columns
 layers/attention.cc|attention|g.dscores, q, nullptr, g.gradient|g.dscores, dy, nullptr, g.gradient
 layers/attention.cc|attention|g.dscores, k, nullptr|g.dscores, v, nullptr
+layers/dropped.h|recurrent|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
+layers/recurrent_cells.h|recurrent|reverse ? t + 1 : t;  // of|t;  // of
+layers/recurrent_cells.h|recurrent|s == 0 && !carried|s == 0 && carried
+layers/recurrent_cells.h|recurrent|t == (reverse ? 0 : length - 1)|t == (reverse ? 0 : rows.times - 1)
+layers/recurrent_cells.h|recurrent|(alive && fresh) * kFresh|fresh * kFresh
+layers/recurrent_cells.h|recurrent|alive ? h : before|h
+layers/recurrent_cells.h|recurrent|f * before + i * g : before|f * before + i * g : A{0}
+layers/recurrent_cells.h|recurrent|static_cast<T>(c + z * (before - c))|static_cast<T>(before + z * (c - before))
+layers/recurrent_cells.h|recurrent|c_before = fresh ? A{0} : kept|c_before = kept
+layers/recurrent_cells.h|recurrent|alive && !fresh ? dc * f|alive ? dc * f
+layers/recurrent_cells.h|recurrent|step.IsNextFresh(n) ? A{0} : of_next|of_next
+layers/recurrent_cells.h|recurrent|step.IsLast(n) ? of_last : |
+layers/recurrent_cells.h|recurrent|static_cast<T>(step.IsAlive(n) ? d : A{0})|static_cast<T>(d)
+layers/recurrent_cells.h|recurrent|gates.OfState(n, j, 2, dc * r)|gates.OfState(n, j, 2, dc)
+layers/recurrent_cells.h|recurrent|cell[at] = static_cast<T>(o * tanh_c)|cell[at] = static_cast<T>(tanh_c)
+layers/recurrent_cells.h|recurrent|return y <= 0 ? A{0} : A{1};|return A{1};
+layers/recurrent_plan.cc|recurrent|.accumulate = options.cell == RecurrentOptions::kGru|.accumulate = false
+layers/recurrent.cc|recurrent|d == 0 ? *products.dinput : *products.add_dinput|*products.dinput
+layers/recurrent.cc|recurrent|RETURN_IF_ERROR(swap());|
+layers/recurrent.cc|recurrent|s == 0 ? plan_.rows.times : s - 1|s
 layers/embedding.cc|embedding|sum[row * width + column] +=|sum[row * width + column] =
 layers/embedding.cc|embedding|ClearSums<A>{sum}|ClearSums<A>{sum + 1}
 layers/embedding.cc|embedding|row < vocabulary ? row : -1|row
@@ -50,11 +70,11 @@ layers/dropout.cc|dropout|Apply(context, context.gradients[kY], context.gradient
 layers/dense.cc|dense|weight.trained() ? kRead : kNone|kNone
 layers/conv2d.cc|conv2d|} else if (bias_ >= 0 && gradients[bias_]) {|} else if (false) {
 layers/mean_over_labels.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
-layers/dropout.cc|dropout|kept = scale * from[at]|kept = 1 * from[at]
-layers/dropout.cc|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) * from[at]
-layers/dropout.cc|dropout|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
-layers/dropout.cc|dropout|position->first_sample * |0 * 
-layers/dropout.cc|dropout|(e / inner * samples + sample) * inner + e % inner|sample * sample_elements + e
+layers/dropped.h|dropout|kept = scale * from[at]|kept = 1 * from[at]
+layers/dropped.h|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) * from[at]
+layers/dropped.h|dropout|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
+layers/dropped.h|dropout|position->first_sample * |0 * 
+layers/dropped.h|dropout|(e / inner * samples + sample) * inner + e % inner|sample * sample_elements + e
 layers/reshape.cc|reshape|.must = true|.must = false
 engine/runtime/parallel/column_sum.h|dense|from[row * columns + column]|from[row * columns + 0 * column]
 engine/runtime/parallel/parallel.h|dense|return a + b|return a

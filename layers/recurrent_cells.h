@@ -1,0 +1,397 @@
+// recurrent_cells.h: what recurrent layers do between their products: functors for the loops of
+// parallel.h, one call for a row (a sample) and a column (a unit) at one step.
+//
+// Step s of a direction is time s, or T - 1 - s where it goes backwards.  Which samples take part
+// in a step is a mark each, so that neither lengths nor resets bring a branch into the loops.
+#pragma once
+
+#include "engine/runtime/elementary.h"
+#include "engine/runtime/parallel/parallel.h"
+#include "layers/fault.h"
+
+namespace gyre {
+
+// Where the rows of an array [T, N, ...] or [N, T, ...] lie.
+struct SequenceRows {
+  int64_t times, samples, time_step, sample_step;
+  HOST_DEVICE int64_t operator()(int64_t t, int64_t n) const {
+    return t * time_step + n * sample_step;
+  }
+  HOST_DEVICE int64_t TimeOf(int64_t row) const { return row / time_step % times; }
+  HOST_DEVICE int64_t SampleOf(int64_t row) const { return row / sample_step % samples; }
+};
+
+// Of a sample at a step.
+constexpr int32_t kAlive = 1;  // within its length
+constexpr int32_t kFresh = 2;  // and a sequence begins: the state before the step is 0
+constexpr int32_t kLast = 4;   // and it is the sample's last step
+
+// marks: [T + 1, N]; nobody is alive after the last step.
+struct MarkSteps {
+  SequenceRows rows;
+  bool reverse, carried;
+  const int32_t* lengths;  // or null: all are T
+  const int32_t* reset;    // of the rows, or null
+  int32_t* marks;
+  Fault* fault;
+  int layer;
+
+  HOST_DEVICE void operator()(int64_t s, int64_t n) const {
+    const int64_t t = reverse ? rows.times - 1 - s : s;
+    int64_t length = lengths == nullptr ? rows.times : lengths[n];
+    if (length < 0 || length > rows.times) {
+      RaiseFault(fault, layer, n);
+      length = 0;
+    }
+    bool fresh = s == 0 && !carried;
+    const int64_t begin = reverse ? t + 1 : t;  // of a sequence, if the step is its first
+    if (reset != nullptr && s < rows.times && begin < rows.times) {
+      const int32_t given = reset[rows(begin, n)];
+      if (given < 0 || given > 1) RaiseFault(fault, layer, n);
+      fresh = fresh || given != 0;
+    }
+    const bool alive = s < rows.times && t < length;
+    const bool last = alive && t == (reverse ? 0 : length - 1);
+    marks[s * rows.samples + n] = alive * kAlive | (alive && fresh) * kFresh | last * kLast;
+  }
+};
+
+// One step: its rows, and the marks of it and of the next one.
+struct Step {
+  int64_t first_row, row_step;
+  const int32_t* marks;
+  const int32_t* next;
+  HOST_DEVICE int64_t Row(int64_t n) const { return first_row + n * row_step; }
+  HOST_DEVICE bool IsAlive(int64_t n) const { return (marks[n] & kAlive) != 0; }
+  HOST_DEVICE bool IsFresh(int64_t n) const { return (marks[n] & kFresh) != 0; }
+  HOST_DEVICE bool IsLast(int64_t n) const { return (marks[n] & kLast) != 0; }
+  HOST_DEVICE bool IsNextFresh(int64_t n) const { return (next[n] & kFresh) != 0; }
+};
+
+// The state before the first step, of what was carried; marks: of that step.
+template <typename T>
+struct BeginState {
+  const int32_t* marks;
+  int64_t width;
+  const T* from;
+  T* to;
+  HOST_DEVICE void operator()(int64_t n, int64_t j) const {
+    const T carried = from[n * width + j];
+    to[n * width + j] = (marks[n] & kFresh) != 0 ? static_cast<T>(0) : carried;
+  }
+};
+
+template <typename From, typename To>
+struct RoundElement {
+  const From* from;
+  To* to;
+  HOST_DEVICE void operator()(int64_t i) const { to[i] = static_cast<To>(from[i]); }
+};
+
+// ---- Forward ------------------------------------------------------------------------------------
+
+// What a cell is handed, and what it leaves for backward.
+template <typename T>
+struct CellArrays {
+  Step step;
+  int64_t hidden, gates;       // units; columns of a row of gates, hidden times what the cell has
+  T* gate;                     // all rows of W_ih x, which become the gates
+  const T* recurrent;          // [N, gates]: W_hh h'
+  const T *bias_ih, *bias_hh;  // [gates]
+
+  HOST_DEVICE T* Gates(int64_t n) const { return gate + step.Row(n) * gates; }
+  using A = AccumulateType<T>;
+  // What goes into the k-th gate: of x, and of the state.
+  HOST_DEVICE A OfInput(int64_t n, int64_t j, int64_t k) const {
+    return static_cast<A>(Gates(n)[k * hidden + j]) + static_cast<A>(bias_ih[k * hidden + j]);
+  }
+  HOST_DEVICE A OfState(int64_t n, int64_t j, int64_t k) const {
+    return static_cast<A>(recurrent[n * gates + k * hidden + j]) +
+           static_cast<A>(bias_hh[k * hidden + j]);
+  }
+  HOST_DEVICE A Both(int64_t n, int64_t j, int64_t k) const {
+    return OfInput(n, j, k) + OfState(n, j, k);
+  }
+};
+
+// Takes the new h: into the output, and, as the next step wants it, into the running state, which a
+// sample keeps that is not alive.
+template <typename T>
+struct StoreHidden {
+  Step step;
+  int64_t width, stride;  // columns of h; elements between rows of the output
+  T* output;
+  T* running;  // [N, width]
+  HOST_DEVICE void operator()(int64_t n, int64_t j, T h) const {
+    const bool alive = step.IsAlive(n);
+    const int64_t at = n * width + j;
+    const T before = running[at], zero = static_cast<T>(0);
+    output[step.Row(n) * stride + j] = alive ? h : zero;
+    running[at] = step.IsNextFresh(n) ? zero : alive ? h : before;
+  }
+};
+
+// Into [N, width]: a product follows.
+template <typename T>
+struct StoreUnprojected {
+  int64_t width;
+  T* to;
+  HOST_DEVICE void operator()(int64_t n, int64_t j, T h) const { to[n * width + j] = h; }
+};
+
+template <typename T>
+struct StoreProjected {
+  const T* from;
+  StoreHidden<T> store;
+  HOST_DEVICE void operator()(int64_t n, int64_t j) const {
+    store(n, j, from[n * store.width + j]);
+  }
+};
+
+// Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000.
+template <typename T, typename Store>
+struct LstmForward {
+  using A = AccumulateType<T>;
+  CellArrays<T> arrays;
+  A* running;  // c, [N, hidden]
+  T* cell;     // of this step, [N, hidden]
+  Store store;
+  HOST_DEVICE void operator()(int64_t n, int64_t j) const {
+    const int64_t hidden = arrays.hidden, at = n * hidden + j;
+    const A i = Logistic(arrays.Both(n, j, 0)), f = Logistic(arrays.Both(n, j, 1));
+    const A g = Tanh(arrays.Both(n, j, 2)), o = Logistic(arrays.Both(n, j, 3));
+    const A before = running[at];
+    const A c = arrays.step.IsAlive(n) ? f * before + i * g : before;
+    T* const gates = arrays.Gates(n);
+    gates[j] = static_cast<T>(i);
+    gates[hidden + j] = static_cast<T>(f);
+    gates[2 * hidden + j] = static_cast<T>(g);
+    gates[3 * hidden + j] = static_cast<T>(o);
+    cell[at] = static_cast<T>(c);
+    running[at] = arrays.step.IsNextFresh(n) ? A{0} : c;
+    store(n, j, static_cast<T>(o * Tanh(c)));
+  }
+};
+
+// Cho et al. 2014, arXiv:1406.1078, as cuDNN and PyTorch have it: reset after the product.
+template <typename T>
+struct GruForward {
+  using A = AccumulateType<T>;
+  CellArrays<T> arrays;
+  T* candidate;  // all rows of W_hn h' + b_hn
+  StoreHidden<T> store;
+  HOST_DEVICE void operator()(int64_t n, int64_t j) const {
+    const int64_t hidden = arrays.hidden;
+    const A r = Logistic(arrays.Both(n, j, 0)), z = Logistic(arrays.Both(n, j, 1));
+    const A of_state = arrays.OfState(n, j, 2);
+    const A c = Tanh(arrays.OfInput(n, j, 2) + r * of_state);
+    const A before = static_cast<A>(store.running[n * hidden + j]);
+    T* const gates = arrays.Gates(n);
+    gates[j] = static_cast<T>(r);
+    gates[hidden + j] = static_cast<T>(z);
+    gates[2 * hidden + j] = static_cast<T>(c);
+    candidate[arrays.step.Row(n) * hidden + j] = static_cast<T>(of_state);
+    store(n, j, static_cast<T>(c + z * (before - c)));
+  }
+};
+
+// Elman 1990; its one gate is h.
+struct TanhCell {
+  template <typename A>
+  HOST_DEVICE static A Value(A x) {
+    return Tanh(x);
+  }
+  template <typename A>
+  HOST_DEVICE static A Slope(A y) {
+    return 1 - y * y;
+  }
+};
+
+struct ReluCell {
+  template <typename A>
+  HOST_DEVICE static A Value(A x) {
+    return x <= 0 ? A{0} : x;  // a NaN stays
+  }
+  template <typename A>
+  HOST_DEVICE static A Slope(A y) {
+    return y <= 0 ? A{0} : A{1};
+  }
+};
+
+template <typename T, typename Cell>
+struct RnnForward {
+  CellArrays<T> arrays;
+  StoreHidden<T> store;
+  HOST_DEVICE void operator()(int64_t n, int64_t j) const {
+    const T h = static_cast<T>(Cell::Value(arrays.Both(n, j, 0)));
+    arrays.Gates(n)[j] = h;
+    store(n, j, h);
+  }
+};
+
+// ---- Backward -----------------------------------------------------------------------------------
+
+// h' of every row, 0 where a sequence begins.
+template <typename T>
+struct PreviousHidden {
+  SequenceRows rows;
+  bool reverse;
+  const int32_t* marks;  // [T + 1, N]
+  int64_t width, stride;
+  const T* output;
+  const T* carried;  // [N, width], or null
+  T* to;             // of all rows
+  HOST_DEVICE void operator()(int64_t row, int64_t j) const {
+    const int64_t t = rows.TimeOf(row), n = rows.SampleOf(row);
+    const int64_t s = reverse ? rows.times - 1 - t : t;
+    const int64_t before = s == 0 ? row : rows(reverse ? t + 1 : t - 1, n);
+    const T* const from =
+        s == 0 && carried != nullptr ? carried + n * width : output + before * stride;
+    const T h = from[j];
+    to[row * width + j] = (marks[s * rows.samples + n] & kFresh) != 0 ? static_cast<T>(0) : h;
+  }
+};
+
+// dh: what the output is handed, and what comes from the next step; at a sample's last step, from
+// its state after it.
+template <typename T>
+struct HiddenGradient {
+  using A = AccumulateType<T>;
+  Step step;
+  int64_t width, stride;
+  const T* output;  // dL/doutput, all rows
+  const T* last;    // [N, width]
+  const T* next;    // [N, width]
+  HOST_DEVICE A operator()(int64_t n, int64_t j) const {
+    const int64_t at = n * width + j;
+    const A of_last = static_cast<A>(last[at]), of_next = static_cast<A>(next[at]);
+    const A of_output = static_cast<A>(output[step.Row(n) * stride + j]);
+    const A later = step.IsLast(n) ? of_last : step.IsNextFresh(n) ? A{0} : of_next;
+    return step.IsAlive(n) ? of_output + later : A{0};
+  }
+};
+
+// That of a projection's result: for its product back, and, of every step, for its weight's.
+template <typename T>
+struct ProjectedGradient {
+  HiddenGradient<T> gradient;
+  T* of_step;
+  T* of_all;
+  HOST_DEVICE void operator()(int64_t n, int64_t j) const {
+    const T dh = static_cast<T>(gradient(n, j));
+    of_step[n * gradient.width + j] = dh;
+    of_all[n * gradient.width + j] = dh;
+  }
+};
+
+template <typename T>
+struct UnprojectedGradient {
+  int64_t width;
+  const T* from;  // [N, width]
+  HOST_DEVICE AccumulateType<T> operator()(int64_t n, int64_t j) const {
+    return static_cast<AccumulateType<T>>(from[n * width + j]);
+  }
+};
+
+// Gates become the gradients of what went into them, which `of_step`, [N, gates], has as well:
+// those of W_hh h'.
+template <typename T>
+struct GateGradients {
+  using A = AccumulateType<T>;
+  Step step;
+  int64_t hidden, gates;
+  T* gate;
+  T* of_step;
+
+  HOST_DEVICE T* Gates(int64_t n) const { return gate + step.Row(n) * gates; }
+  HOST_DEVICE A Gate(int64_t n, int64_t j, int64_t k) const {
+    return static_cast<A>(Gates(n)[k * hidden + j]);
+  }
+  HOST_DEVICE void OfInput(int64_t n, int64_t j, int64_t k, A d) const {
+    Gates(n)[k * hidden + j] = static_cast<T>(step.IsAlive(n) ? d : A{0});
+  }
+  HOST_DEVICE void OfState(int64_t n, int64_t j, int64_t k, A d) const {
+    of_step[n * gates + k * hidden + j] = static_cast<T>(step.IsAlive(n) ? d : A{0});
+  }
+  HOST_DEVICE void Both(int64_t n, int64_t j, int64_t k, A d) const {
+    OfInput(n, j, k, d);
+    OfState(n, j, k, d);
+  }
+};
+
+// kProjects: the step's cell then holds o tanh(c), for the gradient of the projection's weight.
+template <typename T, typename Gradient, bool kProjects>
+struct LstmBackward {
+  using A = AccumulateType<T>;
+  GateGradients<T> gates;
+  Gradient gradient;
+  const T* before;  // c', [N, hidden]
+  T* cell;          // c
+  A* running;       // dL/dc, [N, hidden]
+  HOST_DEVICE void operator()(int64_t n, int64_t j) const {
+    const Step& step = gates.step;
+    const bool alive = step.IsAlive(n), fresh = step.IsFresh(n);
+    const int64_t at = n * gates.hidden + j;
+    const A i = gates.Gate(n, j, 0), f = gates.Gate(n, j, 1);
+    const A g = gates.Gate(n, j, 2), o = gates.Gate(n, j, 3);
+    const A kept = static_cast<A>(before[at]), c_before = fresh ? A{0} : kept;
+    const A tanh_c = Tanh(static_cast<A>(cell[at]));
+    const A dh = gradient(n, j), dc = dh * o * (1 - tanh_c * tanh_c) + running[at];
+    gates.Both(n, j, 0, dc * g * i * (1 - i));
+    gates.Both(n, j, 1, dc * c_before * f * (1 - f));
+    gates.Both(n, j, 2, dc * i * (1 - g * g));
+    gates.Both(n, j, 3, dh * tanh_c * o * (1 - o));
+    running[at] = alive && !fresh ? dc * f : A{0};
+    if constexpr (kProjects) cell[at] = static_cast<T>(o * tanh_c);
+  }
+};
+
+template <typename T>
+struct GruBackward {
+  using A = AccumulateType<T>;
+  GateGradients<T> gates;
+  HiddenGradient<T> gradient;
+  const T* before;  // h' of all rows
+  T* candidate;     // of all rows; becomes its gradient
+  T* next;          // [N, hidden]: what goes straight to h', to which a product adds
+  HOST_DEVICE void operator()(int64_t n, int64_t j) const {
+    const Step& step = gates.step;
+    const int64_t at = step.Row(n) * gates.hidden + j;
+    const A r = gates.Gate(n, j, 0), z = gates.Gate(n, j, 1), c = gates.Gate(n, j, 2);
+    const A dh = gradient(n, j), of_state = static_cast<A>(candidate[at]);
+    const A dc = dh * (1 - z) * (1 - c * c);
+    gates.Both(n, j, 0, dc * of_state * r * (1 - r));
+    gates.Both(n, j, 1, dh * (static_cast<A>(before[at]) - c) * z * (1 - z));
+    gates.OfInput(n, j, 2, dc);
+    gates.OfState(n, j, 2, dc * r);
+    candidate[at] = static_cast<T>(step.IsAlive(n) ? dc * r : A{0});
+    next[n * gates.hidden + j] = static_cast<T>(dh * z);
+  }
+};
+
+template <typename T, typename Cell>
+struct RnnBackward {
+  using A = AccumulateType<T>;
+  GateGradients<T> gates;
+  HiddenGradient<T> gradient;
+  HOST_DEVICE void operator()(int64_t n, int64_t j) const {
+    gates.Both(n, j, 0, gradient(n, j) * Cell::Slope(gates.Gate(n, j, 0)));
+  }
+};
+
+// The last `width` columns of rows of `stride` elements, for the rows of `other`.
+template <typename T>
+struct SwapColumns {
+  int64_t width, stride;
+  T* rows;
+  T* other;
+  HOST_DEVICE void operator()(int64_t row, int64_t j) const {
+    T& a = rows[row * stride + stride - width + j];
+    T& b = other[row * width + j];
+    const T kept = a;
+    a = b;
+    b = kept;
+  }
+};
+
+}  // namespace gyre
