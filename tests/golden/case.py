@@ -64,7 +64,7 @@ def labels_in(layers, name):
         return labels_in(layers, layer.name)
     if layer.kind == "embedding":
         return range(whole(layer.config, "vocabulary"))
-    if layer.kind == "attention":  # lengths
+    if layer.kind in ("attention", "lstm", "gru", "rnn"):  # lengths
         return range(sizes(layer.input_shapes[-2])[0] + 1)
     classes = layer.input_shapes[0][-1]
     ignored = whole(layer.config, "ignore_label", 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares training with values that PyTorch computed in F64 (write_golden.py).
 
-golden_test.py TRAIN GOLDEN NET...     the nets of golden_nets.py, in which every layer occurs
+golden_test.py TRAIN GOLDEN,... NET... the nets of golden_nets.py, in which every layer occurs
 golden_test.py TRAIN GOLDEN            random nets, in the ways that their seeds choose
 """
 
@@ -61,8 +61,10 @@ def main():
     train, golden, *nets = sys.argv[1:]
     if nets and (unused := unused_layers(nets)):
         sys.exit(f"in no golden net: {unused}")
-    with open(golden) as file:
-        wanted = {line.pop("case"): line for line in map(json.loads, file)}
+    wanted = {}
+    for name in golden.split(","):
+        with open(name) as file:
+            wanted |= {line.pop("case"): line for line in map(json.loads, file)}
     cases = golden_cases(nets) if nets else (random_case(int(n.split()[1])) for n in wanted)
     failed = compared = 0
     for case in cases:

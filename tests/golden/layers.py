@@ -12,6 +12,7 @@ import math
 import typing
 
 from random_numbers import philox, random_key
+from recurrent import recurrent, recurrent_parameters, recurrent_shapes
 from texts import number_of, numbers_of, parse, whole, word
 
 N = "N"
@@ -423,6 +424,9 @@ KINDS = {
         parameters=lambda c, s: {"weight": ([whole(c, "length"), s[-1]], 4)}),
     "attention": Kind(attention, write_attention, is_sequence,
                       lambda c, *s: [s[0][:-1] + [s[0][-1] // 3] if is_packed(s) else s[0]]),
+    **{kind: Kind(recurrent, takes=never, shapes=recurrent_shapes,
+                  parameters=recurrent_parameters(gates))
+       for kind, gates in {"lstm": 4, "gru": 3, "rnn": 1}.items()},
     "add": Kind(lambda l, *x, w, when: sum(x[1:], x[0]),
                 lambda net, x, s: ("", [net.pick_like(x) for _ in range(net.numbers.between(1, 2))])),
     "multiply": Kind(lambda l, *x, w, when: math.prod(x[1:], start=x[0]),

@@ -20,5 +20,7 @@ def write(name, cases, samples):
 
 
 if __name__ == "__main__":
-    write("nets.jsonl", golden_cases(sys.argv[1:]), 12)
+    recurrent = [net for net in sys.argv[1:] if "recurrent" in net]
+    write("nets.jsonl", golden_cases([net for net in sys.argv[1:] if net not in recurrent]), 12)
+    write("recurrent.jsonl", golden_cases(recurrent), 6)
     write("random_nets.jsonl", map(random_case, SEEDS), 3)
