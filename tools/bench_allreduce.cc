@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
-#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -31,9 +31,10 @@ ABSL_FLAG(std::string, types, "F32", "With commas: F64, F32, F16, BF16.");
 ABSL_FLAG(std::string, wire, "F32",
           "F32, F16 or BF16: as what F32 travels between ranks, where an algorithm can.");
 ABSL_FLAG(int, rounds, 15, "Of which each row is the median.");
-ABSL_FLAG(std::string, calibrate, "",
-          "A file: what is fastest here, of those that \"auto\" chooses between, is written there, "
-          "for so many ranks and hosts; what it says of others stays.");
+ABSL_FLAG(
+    std::string, calibrate, "",
+    "A file: what is fastest here, of those that \"auto\" chooses between, and what each of them "
+    "takes is written there, for so many ranks and hosts; what it says of others stays.");
 ABSL_FLAG(std::string, label, "", "Of this launch, in each row.");
 
 namespace gyre {
@@ -105,13 +106,13 @@ class Bench {
 
   const Communicator& communicator() const { return *communicator_; }
 
-  // Of what was measured last, by the medians.
-  const std::string& Fastest() {
-    const auto seconds = [](Way& way) {
-      return IsSelectable(way.name) ? Quantile(way.seconds, 0.5)
-                                    : std::numeric_limits<double>::infinity();
-    };
-    return std::ranges::min_element(ways_, {}, seconds)->name;
+  // Of what was measured last, by those that "auto" chooses between.
+  std::map<std::string, double> MedianSeconds() {
+    std::map<std::string, double> medians;
+    for (Way& way : ways_) {
+      if (IsSelectable(way.name)) medians[way.name] = Quantile(way.seconds, 0.5);
+    }
+    return medians;
   }
 
   absl::Status Measure(DType dtype, size_t bytes, int rounds, const std::string& label) {
@@ -221,23 +222,33 @@ class Bench {
   int64_t operations_ = 0;
 };
 
-// What is fastest at 64 B, 256 B, ..., 64 MB; between two of them the bound is their mean.
+// What is fastest at 64 B, 256 B, ..., 64 MB; between two of them the bound is their mean.  And
+// what each takes, by all these sizes.
 absl::Status Calibrate(const std::string& path, Bench& bench) {
   constexpr size_t kFirst = 64, kLast = 64 << 20;
   RETURN_IF_ERROR(bench.Open({}, kLast, DType::kF32));
   std::vector<Selector::Choice> choices;
+  std::map<std::string, std::vector<MeasuredSum>> sums;
   for (size_t bytes = kFirst; bytes <= kLast; bytes *= 4) {
     RETURN_IF_ERROR(
         bench.Measure(DType::kF32, bytes, absl::GetFlag(FLAGS_rounds), absl::GetFlag(FLAGS_label)));
-    const std::string& fastest = bench.Fastest();
+    const std::map<std::string, double> seconds = bench.MedianSeconds();
+    for (const auto& [name, taken] : seconds) {
+      sums[name].push_back({static_cast<double>(bytes), taken});
+    }
+    const std::string& fastest =
+        std::ranges::min_element(seconds, {}, [](const auto& sum) { return sum.second; })->first;
     if (!choices.empty() && choices.back().algorithm == fastest) continue;
     choices.push_back({choices.empty() ? 0 : bytes / 2, fastest});
   }
   if (bench.communicator().rank() != 0) return absl::OkStatus();
+  std::vector<Selector::Cost> costs;
+  for (const auto& [name, measured] : sums) costs.push_back(FitCost(name, measured));
   std::ifstream file(path);
   const std::string before(std::istreambuf_iterator<char>(file), {});
-  ASSIGN_OR_RETURN(const std::string text, WriteCalibration(before, ShapeOf(bench.communicator()),
-                                                            Selector(std::move(choices))));
+  ASSIGN_OR_RETURN(const std::string text,
+                   WriteCalibration(before, ShapeOf(bench.communicator()),
+                                    Selector(std::move(choices), std::move(costs))));
   return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(text); });
 }
 

@@ -79,6 +79,7 @@ constexpr struct {
 
 constexpr char kClusters[] = "allreduce", kRanks[] = "ranks", kHosts[] = "hosts";
 constexpr char kFastest[] = "fastest", kFrom[] = "from_bytes", kAlgorithm[] = "algorithm";
+constexpr char kCosts[] = "costs", kStartUs[] = "start_us", kByteNs[] = "byte_ns";
 
 absl::Status Invalid(const std::string& what) {
   return absl::InvalidArgumentError(
@@ -102,23 +103,53 @@ absl::StatusOr<const Json*> Array(const Json& object, const char* key) {
   return &*found;
 }
 
+// Of one that is chosen between.
+absl::StatusOr<std::string> Name(const Json& object) {
+  const auto name = object.find(kAlgorithm);
+  if (name == object.end() || !name->is_string() || !IsSelectable(name->get<std::string>())) {
+    return Invalid(absl::StrCat(kAlgorithm, ": not one that is chosen between"));
+  }
+  return name->get<std::string>();
+}
+
+absl::StatusOr<double> NotNegative(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number() || !(found->get<double>() >= 0)) {
+    return Invalid(absl::StrCat(key, ": expected a number of 0 or more"));
+  }
+  return found->get<double>();
+}
+
+absl::StatusOr<std::vector<Selector::Cost>> ReadCosts(const Json& cluster) {
+  std::vector<Selector::Cost> costs;
+  if (!cluster.contains(kCosts)) return costs;
+  ASSIGN_OR_RETURN(const Json* const entries, Array(cluster, kCosts));
+  for (const Json& entry : *entries) {
+    Selector::Cost& cost = costs.emplace_back();
+    ASSIGN_OR_RETURN(cost.algorithm, Name(entry));
+    ASSIGN_OR_RETURN(const double start_us, NotNegative(entry, kStartUs));
+    ASSIGN_OR_RETURN(const double byte_ns, NotNegative(entry, kByteNs));
+    cost.start_s = start_us * 1e-6;
+    cost.byte_s = byte_ns * 1e-9;
+  }
+  return costs;
+}
+
 absl::StatusOr<Selector> Read(const Json& cluster) {
   ASSIGN_OR_RETURN(const Json* const fastest, Array(cluster, kFastest));
   std::vector<Selector::Choice> choices;
   for (const Json& entry : *fastest) {
     ASSIGN_OR_RETURN(const int64_t from, Integer(entry, kFrom, 0));
-    const auto name = entry.find(kAlgorithm);
-    if (name == entry.end() || !name->is_string() || !IsSelectable(name->get<std::string>())) {
-      return Invalid(absl::StrCat(kAlgorithm, ": not one that is chosen between"));
-    }
+    ASSIGN_OR_RETURN(const std::string name, Name(entry));
     const auto from_bytes = static_cast<size_t>(from);
     if (choices.empty() ? from != 0 : from_bytes <= choices.back().from_bytes) {
       return Invalid(absl::StrCat(kFrom, ": expected 0, then more and more, got ", from));
     }
-    choices.push_back({from_bytes, name->get<std::string>()});
+    choices.push_back({from_bytes, name});
   }
   if (choices.empty()) return Invalid(absl::StrCat(kFastest, ": expected some"));
-  return Selector(std::move(choices));
+  ASSIGN_OR_RETURN(std::vector<Selector::Cost> costs, ReadCosts(cluster));
+  return Selector(std::move(choices), std::move(costs));
 }
 
 // Of the text; each has ranks and hosts, and can be read.
@@ -179,10 +210,29 @@ const std::string& Selector::Choose(size_t bytes) const {
   return std::prev(beyond)->algorithm;
 }
 
+Selector::Cost FitCost(std::string algorithm, std::span<const MeasuredSum> sums) {
+  // The least of the sum of (start x + byte y - 1)^2, where x = 1 / seconds, y = bytes / seconds.
+  double x = 0, y = 0, xx = 0, xy = 0, yy = 0;
+  for (const auto& [bytes, seconds] : sums) {
+    x += 1 / seconds;
+    y += bytes / seconds;
+    xx += 1 / seconds / seconds;
+    xy += bytes / seconds / seconds;
+    yy += bytes / seconds * (bytes / seconds);
+  }
+  const double determinant = xx * yy - xy * xy;
+  const double start = (x * yy - y * xy) / determinant, byte = (y * xx - x * xy) / determinant;
+  if (!(start >= 0)) return {std::move(algorithm), 0, y / yy};
+  if (!(byte >= 0)) return {std::move(algorithm), x / xx, 0};
+  return {std::move(algorithm), start, byte};
+}
+
 size_t WorthwhileBytes(std::string_view algorithm, const Selector& selector, ClusterShape shape) {
   const auto seconds = [&](size_t of_choice, double bytes) {
     const std::string_view name =
         algorithm == "auto" ? std::string_view(selector.Choose(of_choice)) : algorithm;
+    const auto cost = std::ranges::find(selector.costs(), name, &Selector::Cost::algorithm);
+    if (cost != selector.costs().end()) return kHandOver + cost->start_s + bytes * cost->byte_s;
     const auto model = std::ranges::find(kModels, name, [](const auto& m) { return m.name; });
     const Sum sum{bytes, static_cast<double>(shape.ranks), static_cast<double>(shape.hosts)};
     // Those of other libraries, and one that is not for such a cluster, are taken for rings.
@@ -216,7 +266,14 @@ absl::StatusOr<std::string> WriteCalibration(std::string_view text, ClusterShape
   for (const Selector::Choice& choice : selector.choices()) {
     fastest.push_back({{kFrom, choice.from_bytes}, {kAlgorithm, choice.algorithm}});
   }
-  clusters.push_back({{kRanks, shape.ranks}, {kHosts, shape.hosts}, {kFastest, fastest}});
+  Json costs = Json::array();
+  for (const Selector::Cost& cost : selector.costs()) {
+    costs.push_back({{kAlgorithm, cost.algorithm},
+                     {kStartUs, cost.start_s * 1e6},
+                     {kByteNs, cost.byte_s * 1e9}});
+  }
+  clusters.push_back(
+      {{kRanks, shape.ranks}, {kHosts, shape.hosts}, {kFastest, fastest}, {kCosts, costs}});
   Json file = Json::object();
   file[kClusters] = std::move(clusters);
   return file.dump(1) + "\n";

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,13 @@ class Selector {
     std::string algorithm;
   };
 
+  // What a sum by an algorithm was measured to take, about: so long whatever its length, and more
+  // for each byte.
+  struct Cost {
+    std::string algorithm;
+    double start_s = 0, byte_s = 0;
+  };
+
   // What a model of messages expects: no measurement.
   static Selector Modelled(ClusterShape shape);
   // What was measured on a cluster of this shape, according to the text that WriteCalibration
@@ -33,26 +41,39 @@ class Selector {
   // text.
   static absl::StatusOr<Selector> Calibrated(std::string_view text, ClusterShape shape);
 
-  // Precondition: the first is from 0 bytes on, and each begins beyond the one before.
-  explicit Selector(std::vector<Choice> choices) : choices_(std::move(choices)) {}
+  // costs: of any algorithms.  Precondition: the first choice is from 0 bytes on, and each begins
+  // beyond the one before.
+  explicit Selector(std::vector<Choice> choices, std::vector<Cost> costs = {})
+      : choices_(std::move(choices)), costs_(std::move(costs)) {}
 
   const std::string& Choose(size_t bytes) const;
   const std::vector<Choice>& choices() const { return choices_; }
+  const std::vector<Cost>& costs() const { return costs_; }
   // Such as "recursive_doubling, from 8192 bytes on hierarchical".
   std::string Describe() const;
 
  private:
   std::vector<Choice> choices_;
+  std::vector<Cost> costs_;
 };
 
+// A sum of so many bytes took so long.
+struct MeasuredSum {
+  double bytes = 0, seconds = 0;
+};
+// The line through them, neither part below 0, whose errors' squares, each over what was measured,
+// add up to the least.
+Selector::Cost FitCost(std::string algorithm, std::span<const MeasuredSum> sums);
+
 // From how many bytes on a sum's start is a small part of its time, so that to sum more at once
-// would hardly save any: of `algorithm` ("auto": of what the selector chooses), by the model.
+// would hardly save any: of `algorithm` ("auto": of what the selector chooses), by its measured
+// cost, or where the selector has none by the model.
 size_t WorthwhileBytes(std::string_view algorithm, const Selector& selector, ClusterShape shape);
 
 // The names it may choose: those whose order of additions is promised, and that are not for tests.
 bool IsSelectable(std::string_view algorithm);
 
-// `text` (a calibration, or "") with the choices for this shape put in place of what it had.
+// `text` (a calibration, or "") with choices and costs for this shape put in place of what it had.
 // Errors: Calibrated's.
 absl::StatusOr<std::string> WriteCalibration(std::string_view text, ClusterShape shape,
                                              const Selector& selector);

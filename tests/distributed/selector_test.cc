@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -44,6 +46,39 @@ TEST(Selector, SaysWhatIsWorthASum) {
   EXPECT_EQ(WorthwhileBytes("auto", chosen, {4, 4}), bytes("direct", {4, 4}));
 }
 
+// In place of the model, of the algorithms that were measured.
+TEST(Selector, SaysByWhatWasMeasuredWhatIsWorthASum) {
+  // 10 us beside it that the caller takes: 90 us are a twentieth of 1800 us, 1710 us more.
+  const Selector selector({{0, "direct"}, {1 << 20, "ring"}},
+                          {{"direct", 80e-6, 1710e-6 / (1 << 21)}, {"ring", 80e-6, 1e-9}});
+  EXPECT_EQ(WorthwhileBytes("direct", selector, {2, 1}), 1u << 21);
+  EXPECT_EQ(WorthwhileBytes("auto", selector, {2, 1}), 1u << 21);  // 1 << 21 nanoseconds are more
+  EXPECT_EQ(WorthwhileBytes("shared", selector, {2, 1}),
+            WorthwhileBytes("shared", Selector::Modelled({2, 1}), {2, 1}));
+}
+
+TEST(FitCost, FindsTheLine) {
+  std::vector<MeasuredSum> sums;
+  for (double bytes = 64; bytes < 1e8; bytes *= 4) sums.push_back({bytes, 3e-6 + 2e-9 * bytes});
+  const Selector::Cost cost = FitCost("ring", sums);
+  EXPECT_EQ(cost.algorithm, "ring");
+  EXPECT_NEAR(cost.start_s, 3e-6, 1e-14);
+  EXPECT_NEAR(cost.byte_s, 2e-9, 1e-17);
+  // By a tenth too long at the end: less than a tenth more for a byte, hardly more to start.
+  sums.back().seconds *= 1.1;
+  EXPECT_NEAR(FitCost("ring", sums).start_s, 3e-6, 0.02e-6);
+  EXPECT_NEAR(FitCost("ring", sums).byte_s, 2e-9, 0.1e-9);
+}
+
+TEST(FitCost, IsNeverNegative) {
+  const Selector::Cost late = FitCost("ring", std::vector<MeasuredSum>{{100, 1}, {200, 4}});
+  EXPECT_EQ(late.start_s, 0);
+  EXPECT_NEAR(late.byte_s, (100 + 50) / (1e4 + 2.5e3), 1e-9);
+  const Selector::Cost early = FitCost("ring", std::vector<MeasuredSum>{{100, 4}, {200, 1}});
+  EXPECT_NEAR(early.start_s, 1.25 / 1.0625, 1e-9);
+  EXPECT_EQ(early.byte_s, 0);
+}
+
 TEST(Selector, ChoosesFromItsBoundsOn) {
   const Selector selector({{0, "direct"}, {100, "shared"}, {5000, "ring"}});
   EXPECT_EQ(selector.Choose(0), "direct");
@@ -54,7 +89,8 @@ TEST(Selector, ChoosesFromItsBoundsOn) {
 }
 
 TEST(Selector, ReadsWhatWasWritten) {
-  const Selector two({{0, "shared"}}), four({{0, "direct"}, {100, "ring"}}), again({{0, "ring"}});
+  const Selector two({{0, "shared"}}), four({{0, "direct"}, {100, "ring"}}),
+      again({{0, "ring"}}, {{"ring", 70e-6, 2e-9}, {"shared", 0, 1e-9}});
   std::string text;
   const auto write = [&](ClusterShape shape, const Selector& selector) {
     auto written = WriteCalibration(text, shape, selector);
@@ -73,6 +109,16 @@ TEST(Selector, ReadsWhatWasWritten) {
   write({4, 2}, again);
   EXPECT_EQ(read({4, 2}), "ring");
   EXPECT_EQ(read({2, 1}), two.Describe());
+  const Selector costs = *Selector::Calibrated(text, {4, 2});
+  ASSERT_EQ(costs.costs().size(), 2u);
+  EXPECT_EQ(costs.costs()[0].algorithm, "ring");
+  EXPECT_DOUBLE_EQ(costs.costs()[0].start_s, 70e-6);
+  EXPECT_DOUBLE_EQ(costs.costs()[0].byte_s, 2e-9);
+  // Files from before costs were measured have none.
+  text = R"({"allreduce": [{"ranks": 4, "hosts": 2,
+                            "fastest": [{"from_bytes": 0, "algorithm": "ring"}]}]})";
+  EXPECT_EQ(read({4, 2}), "ring");
+  EXPECT_TRUE(Selector::Calibrated(text, {4, 2})->costs().empty());
 }
 
 TEST(Selector, SaysWhatIsWrongWithAFile) {
@@ -97,6 +143,20 @@ TEST(Selector, SaysWhatIsWrongWithAFile) {
       {R"({"allreduce": [{"ranks": 2, "hosts": 1, "fastest": [
            {"from_bytes": 0, "algorithm": "ring"}, {"from_bytes": 0, "algorithm": "direct"}]}]})",
        "from_bytes: expected 0, then more and more, got 0"},
+      {R"({"allreduce": [{"ranks": 2, "hosts": 1, "costs": 7, "fastest": [
+           {"from_bytes": 0, "algorithm": "ring"}]}]})",
+       "costs: expected an array"},
+      {R"({"allreduce": [{"ranks": 2, "hosts": 1, "costs": [{"algorithm": "rinng"}], "fastest": [
+           {"from_bytes": 0, "algorithm": "ring"}]}]})",
+       "algorithm: not one that is chosen between"},
+      {R"({"allreduce": [{"ranks": 2, "hosts": 1, "fastest": [
+           {"from_bytes": 0, "algorithm": "ring"}],
+           "costs": [{"algorithm": "ring", "start_us": -1, "byte_ns": 1}]}]})",
+       "start_us: expected a number of 0 or more"},
+      {R"({"allreduce": [{"ranks": 2, "hosts": 1, "fastest": [
+           {"from_bytes": 0, "algorithm": "ring"}],
+           "costs": [{"algorithm": "ring", "start_us": 1}]}]})",
+       "byte_ns: expected a number of 0 or more"},
   };
   for (const auto& c : cases) {
     EXPECT_EQ(Selector::Calibrated(c.text, {2, 1}).status(),
