@@ -17,6 +17,7 @@
 #include "engine/runtime/primitives/converting/convert.h"
 #include "tools/command_line.h"
 #include "tools/device_peaks.h"
+#include "tools/median.h"
 
 ABSL_FLAG(int, threads, 1, "OpenMP threads of the conversion and of the copy.");
 ABSL_FLAG(int, rounds, 15, "Rounds; each measures the copy, then every conversion.");
@@ -31,11 +32,6 @@ constexpr char kUsage[] =
     "bytes read and written a second over those of memcpy, of as many bytes, in the same round.";
 
 constexpr int64_t kBytesARound = int64_t{192} << 20;
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Every thread its share, as a conversion is divided.
 void CopyOnTeam(std::byte* to, const std::byte* from, int64_t bytes) {

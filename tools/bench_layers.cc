@@ -10,6 +10,7 @@
 #include "engine/training/net/shape_inference.h"
 #include "tools/command_line.h"
 #include "tools/device_peaks.h"
+#include "tools/median.h"
 
 ABSL_FLAG(std::string, net, "", "The net's text file; its layers are fed random numbers.");
 ABSL_FLAG(int, batch, 64, "Images.");
@@ -34,11 +35,6 @@ constexpr char kUsage[] =
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 constexpr double kLeastSeconds = 5e-3;  // of one measurement
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // One layer with memory for all that it touches.
 class LayerBench {

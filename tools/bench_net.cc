@@ -48,7 +48,8 @@ constexpr char kUsage[] =
 
 absl::Status Bench(ProcessGroup& communication) {
   if (communication.size() > 1) {
-    return absl::InvalidArgumentError("bench_net measures one rank: start it without mpirun");
+    return absl::InvalidArgumentError(
+        "bench_net measures one rank; bench_scaling measures several");
   }
   const int rounds = absl::GetFlag(FLAGS_rounds), steps = absl::GetFlag(FLAGS_steps);
   if (absl::GetFlag(FLAGS_net).empty()) {
@@ -95,7 +96,7 @@ absl::Status Bench(ProcessGroup& communication) {
 int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
   ParseFlags(argc, argv, kUsage);
-  const auto ranks = JoinRanks("ring");
+  const auto ranks = JoinRanks({"ring"});
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   ProcessGroup& communication = *ranks->front();
   const absl::Status status = Bench(communication);

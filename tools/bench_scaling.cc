@@ -2,7 +2,6 @@
 // turn, on its share of the batch: alone, and with its gradients summed over all.  What the latter
 // takes longer is exposed communication.
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -13,8 +12,10 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/device/forwarding_stream.h"
 #include "engine/training/step/training_step.h"
 #include "tools/command_line.h"
+#include "tools/median.h"
 
 ABSL_FLAG(std::string, net, "", "The net's text file.");
 ABSL_FLAG(int, batch, 64, "Samples a step, of all ranks together.");
@@ -46,33 +47,22 @@ constexpr char kUsage[] =
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 // Work that is only waited for, where `piece` is not 0; counts it.
-class PacedStream final : public Stream {
+class PacedStream final : public ForwardingStream {
  public:
-  explicit PacedStream(std::unique_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  using ForwardingStream::ForwardingStream;
   void Pace(Seconds piece) { piece_ = piece; }
   int pieces() const { return pieces_; }
 
-  DeviceKind kind() const override { return stream_->kind(); }
-  absl::Status Copy(void* to, const void* from, size_t bytes) override {
-    return stream_->Copy(to, from, bytes);
-  }
-  absl::Status Record(Event& event) override { return stream_->Record(event); }
-  absl::Status Wait(const Event& event) override { return stream_->Wait(event); }
   absl::Status Call(std::function<absl::Status()> work) override {
     ++pieces_;
-    if (piece_ == Seconds(0)) return stream_->Call(std::move(work));
-    return stream_->Call([piece = piece_] {
+    if (piece_ == Seconds(0)) return ForwardingStream::Call(std::move(work));
+    return ForwardingStream::Call([piece = piece_] {
       std::this_thread::sleep_for(piece);
       return absl::OkStatus();
     });
   }
-  absl::Status Synchronize() override { return stream_->Synchronize(); }
-  absl::Status BeginCapture() override { return stream_->BeginCapture(); }
-  absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override { return stream_->EndCapture(); }
-  void* native() const override { return stream_->native(); }
 
  private:
-  const std::unique_ptr<Stream> stream_;
   Seconds piece_{0};
   int pieces_ = 0;
 };
@@ -99,8 +89,8 @@ class Subject {
                         .fit_buckets = several,
                         .feed = FeedOn(device.kind(), FeedOfBytes(*net.message)),
                         .primitives = choice.primitives.get()}));
-    ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.NewStream());
-    subject->stream_ = std::make_unique<PacedStream>(std::move(stream));
+    ASSIGN_OR_RETURN(subject->device_stream_, device.NewStream());
+    subject->stream_ = std::make_unique<PacedStream>(*subject->device_stream_);
     ASSIGN_OR_RETURN(subject->model_,
                      Model::Create(std::move(plan), device, *subject->stream_, &communication));
     RETURN_IF_ERROR(subject->model_->Initialize(*subject->stream_));
@@ -175,6 +165,7 @@ class Subject {
 
   ProcessGroup& communication_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Stream> device_stream_;
   std::unique_ptr<PacedStream> stream_;
   std::unique_ptr<Model> model_;
   Buffer batch_memory_, sums_memory_;
@@ -183,11 +174,6 @@ class Subject {
   std::unique_ptr<TrainingStep> step_;
   int64_t steps_ = 0;
 };
-
-double Median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 absl::Status Bench(const Parsed<NetConfig>& net, ProcessGroup& communication,
                    const DeviceChoice& choice) {
@@ -198,7 +184,7 @@ absl::Status Bench(const Parsed<NetConfig>& net, ProcessGroup& communication,
                                           []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
                                             return std::move(NewThreadCommunicators(1, 0)[0]);
                                           },
-                                          "ring"));
+                                          {"ring"}));
   ASSIGN_OR_RETURN(const auto alone, Subject::Create(net, share.count, choice, *nobody));
   ASSIGN_OR_RETURN(const auto together, Subject::Create(net, batch, choice, communication));
   const Seconds compute(absl::GetFlag(FLAGS_compute_ms) / 1000);
@@ -249,7 +235,7 @@ absl::Status Run() {
   }
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
   ASSIGN_OR_RETURN(Ranks ranks,
-                   JoinRanks(absl::GetFlag(FLAGS_allreduce), absl::GetFlag(FLAGS_ranks)));
+                   JoinRanks({absl::GetFlag(FLAGS_allreduce)}, absl::GetFlag(FLAGS_ranks)));
   if (absl::GetFlag(FLAGS_batch) < ranks.front()->size()) {
     return absl::InvalidArgumentError("--batch: each rank needs a sample");
   }

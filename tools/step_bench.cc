@@ -12,6 +12,7 @@
 #include "engine/runtime/device/cuda_device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/random.h"
+#include "tools/median.h"
 
 namespace gyre {
 namespace {
@@ -32,11 +33,6 @@ size_t StatusBytes(const std::string& key) {
 void ResetPeak() {
   malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << "5";
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 void FillBytes(const Tensor& to) {

@@ -9,8 +9,8 @@
 #include <limits>
 #include <thread>
 
+#include "engine/runtime/device/forwarding_stream.h"
 #include "engine/training/step/training_step.h"
-#include "tests/forwarding_stream.h"
 #include "tests/training/net_rank.h"
 
 namespace gyre {
@@ -154,7 +154,7 @@ TEST(Overlap, TheNextForwardAndUpdatesBeginBeforeASumIsThere) {
       const auto make = [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
         return std::move(communicator);
       };
-      train(**ProcessGroup::Start(make, "ring"));
+      train(**ProcessGroup::Start(make, {"ring"}));
     });
   }
   for (std::thread& thread : threads) thread.join();

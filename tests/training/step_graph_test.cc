@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/forwarding_stream.h"
+#include "engine/runtime/device/forwarding_stream.h"
 
 namespace gyre {
 namespace {

@@ -1,4 +1,4 @@
-// forwarding_stream.h: a stream that hands all on to another, for tests that change one call of it.
+// forwarding_stream.h: a stream that hands all on to another, for who changes one call of it.
 #pragma once
 
 #include <functional>
