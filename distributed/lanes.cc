@@ -14,6 +14,9 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 
+// NCCL's kernels wait for each other on the device: all ranks must start them in one order.
+int DeviceLanes(std::string_view algorithm) { return algorithm == "nccl" ? 1 : kLanesInOrder; }
+
 }  // namespace
 
 absl::Status Lanes::Open() {
@@ -57,18 +60,20 @@ absl::StatusOr<bool> Lanes::Begin(Work& work, const Works& active) {
     RETURN_IF_ERROR((*work.call)());
     return true;
   }
-  const bool on_device = work.memory == MemoryKind::kDevice && device_ != nullptr;
-  // One at a time, in the same order on all ranks, whenever their memory is ready.
+  const bool on_device = work.memory == MemoryKind::kDevice && !device_.empty();
+  // Of one for all, in the same order on all ranks, whenever their memory is ready.
   const auto is_before_on_device = [&](const Work& other) {
     return other.memory == MemoryKind::kDevice && precedes(other);
   };
-  if (on_device && std::ranges::any_of(active, is_before_on_device)) return false;
+  if (on_device && device_.size() == 1 && std::ranges::any_of(active, is_before_on_device)) {
+    return false;
+  }
   if (work.ready != nullptr) {
     ASSIGN_OR_RETURN(const bool ready, work.ready->Done());
     if (!ready) return false;
   }
   if (Timeline::on()) work.begun = Timeline::Now();
-  work.by = on_device ? device_.get() : lanes_[work.lane].get();
+  work.by = (on_device ? device_[work.lane % device_.size()] : lanes_[work.lane]).get();
   RETURN_IF_ERROR(
       work.by->Start(Claim::Of(work.ticket, work.what), work.operation, work.inout, work.root));
   return true;
@@ -85,13 +90,22 @@ void Lanes::Leave(const Work& work) {
 }
 
 void Lanes::Abandon() {
-  if (device_ != nullptr) device_->Abandon();
+  for (const auto& lane : device_) lane->Abandon();
 }
 
 absl::Status Lanes::UseDevice(Device& device) {
-  ASSIGN_OR_RETURN(device_, NewDeviceCollective(algorithm_, communicator_, kDeviceTag, device));
-  sums_device_memory_ = device.kind() == DeviceKind::kCpu || device_ != nullptr;
+  for (int lane = 0; lane < DeviceLanes(algorithm_); ++lane) {
+    ASSIGN_OR_RETURN(auto sums,
+                     NewDeviceCollective(algorithm_, communicator_, kDeviceTag + lane, device));
+    if (sums == nullptr) break;
+    device_.push_back(std::move(sums));
+  }
+  sums_device_memory_ = device.kind() == DeviceKind::kCpu || !device_.empty();
   return absl::OkStatus();
+}
+
+size_t Lanes::DeviceBytes(std::string_view algorithm, size_t bytes, int ranks) {
+  return DeviceLanes(algorithm) * AllreduceDeviceBytes(algorithm, bytes, ranks);
 }
 
 double Lanes::BytesSent(size_t bytes) const {

@@ -1,12 +1,14 @@
 // lanes.h: the algorithms that do the communication thread's work, several operations at once.
 //
-// In a lane one follows the other; across lanes none waits for another.  Device memory has a place
-// of its own, and memory that ranks share lies here.  Used by the communication thread.
+// In a lane one follows the other; across lanes none waits for another.  Device memory has lanes of
+// its own, and memory that ranks share lies here.  Used by the communication thread.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "distributed/collectives/catalogue.h"
 #include "distributed/work_queue.h"
@@ -37,6 +39,7 @@ class Lanes {
   // ProcessGroup's promises.
   absl::Status UseDevice(Device& device);
   bool sums_device_memory() const { return sums_device_memory_; }
+  static size_t DeviceBytes(std::string_view algorithm, size_t bytes, int ranks);
   double BytesSent(size_t bytes) const;
   std::string Describe() const;
   size_t WorthwhileBytes() const;
@@ -45,7 +48,7 @@ class Lanes {
   absl::StatusOr<std::byte*> Share(size_t bytes);
 
  private:
-  static constexpr int kDeviceTag = kFirstOperationTag + kLanes;
+  static constexpr int kDeviceTag = kFirstOperationTag + kLanes;  // the first of them
 
   absl::Status Agree();
   absl::StatusOr<bool> Begin(Work& work, const Works& active);
@@ -56,8 +59,9 @@ class Lanes {
   const DType wire_;
   SharedArenas arenas_;
   std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // of host memory
-  std::unique_ptr<Collective> device_;                     // null: there is none
-  std::array<int64_t, kLanes> left_ = {};                  // how many have left each
+  // Of device memory: none, one for all lanes, or one for each lane in order.
+  std::vector<std::unique_ptr<Collective>> device_;
+  std::array<int64_t, kLanes> left_ = {};  // how many have left each
   std::array<TimelineRow, kLanes> rows_;
   bool sums_device_memory_ = false;  // written before UseDevice returns
 };

@@ -65,6 +65,10 @@ absl::Status ProcessGroup::UseDevice(Device& device) {
   return Wait(Submit("connection", nothing, nullptr, MemoryKind::kDevice)).status();
 }
 
+size_t ProcessGroup::DeviceBytes(std::string_view allreduce, size_t bytes, int ranks) {
+  return Lanes::DeviceBytes(allreduce, bytes, ranks);
+}
+
 bool ProcessGroup::sums_device_memory() const { return thread_->lanes().sums_device_memory(); }
 
 absl::StatusOr<std::byte*> ProcessGroup::Share(size_t bytes) {
@@ -81,7 +85,7 @@ absl::StatusOr<std::byte*> ProcessGroup::Share(size_t bytes) {
 
 ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, const Event* ready,
                                           MemoryKind memory, int urgency) {
-  GYRE_CHECK(memory == MemoryKind::kPinnedHost || sums_device_memory());
+  GYRE_CHECK(memory == MemoryKind::kPinnedHost || (sums_device_memory() && urgency < kMostUrgent));
   return thread_->queue().Submit([&](Work& work) {
     const std::string_view dtype = DTypeName(inout.dtype);
     absl::StrAppend(&work.what, "sum of ", inout.elements(), " ",

@@ -61,10 +61,14 @@ class ProcessGroup {
 
   // Tells where device memory is, so that it may be summed where it lies, if that can be done.
   // Blocks.  Once, on all ranks; the device must outlive this object.  Takes device memory in the
-  // first sum only (AllreduceDeviceBytes), but for nccl, which connects its ranks at once.
+  // first sums only (DeviceBytes), but for nccl, which connects its ranks at once.
   // Errors: those of NewDeviceCollective; FailedPrecondition on every rank if the ranks' devices
   // differ.
   absl::Status UseDevice(Device& device);
+  // The device memory that it then takes for sums of tensors of up to `bytes`; for the plan.  NCCL
+  // takes more, unplanned, of its own.
+  // Precondition: `allreduce` is one of the names.
+  static size_t DeviceBytes(std::string_view allreduce, size_t bytes, int ranks);
   // Whether Submit takes memory of the device in use; false before UseDevice, constant after it.
   // Always true of a cpu device, whose memory is the host's.
   bool sums_device_memory() const;
@@ -80,7 +84,8 @@ class ProcessGroup {
   // errors.  *ready and the memory must live until the ticket is done or has failed; after a
   // device's own error until Abort or the end of this object, because messages may be under way.
   // When the ticket is done, work enqueued on any stream finds the sum.  Of sums that can go on,
-  // the more urgent does; the most urgent, such as metrics, wait for none in order.
+  // the more urgent does; the most urgent, such as metrics, lie in host memory and wait for none in
+  // order.
   Ticket Submit(std::string_view label, Tensor inout, const Event* ready,
                 MemoryKind memory = MemoryKind::kPinnedHost, int urgency = 0);
   // Likewise, any operation on host memory that the algorithm has ("auto" has all).  what: says all

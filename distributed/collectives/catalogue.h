@@ -49,8 +49,7 @@ absl::Status CheckWire(std::string_view algorithm, DType wire);
 // reduce-scatter and allgather, of host memory.
 absl::Status CheckHalves(std::string_view algorithm);
 
-// Device memory that NewDeviceCollective's object allocates to sum tensors of up to `bytes`; for
-// the plan.  NCCL takes more, unplanned, of its own.
+// Device memory that NewDeviceCollective's object allocates to sum tensors of up to `bytes`.
 // Precondition: `algorithm` is one of the names.
 size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks);
 

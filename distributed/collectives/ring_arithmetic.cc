@@ -10,9 +10,10 @@
 
 namespace gyre {
 
-// Large enough that starting a kernel or two and polling an event (10 us) is little beside its
-// transfer (20 us at 50 GB/s, a fast network card); small enough to be pipelined.
-const size_t kDeviceSegmentBytes = 1 << 20;
+// Large enough that starting a kernel or two and polling an event (10 us) hides under its transfer
+// (20 us at 12.5 GB/s, 100 Gbit/s); small enough to be pipelined, and that an urgent sum does not
+// wait long for what has been posted of others.  Above it, Open MPI's TCP halves its speed.
+const size_t kDeviceSegmentBytes = 256 << 10;
 
 namespace {
 

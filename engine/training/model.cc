@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "distributed/collectives/catalogue.h"
 #include "engine/runtime/math.h"
 #include "engine/training/net/net_kernels.h"
 
@@ -165,9 +164,9 @@ size_t ModelPlan::allreduce_bytes() const {
   if (train == nullptr || options.device_allreduce.empty()) return 0;
   int64_t longest = 0;
   for (const int64_t elements : train->order.elements) longest = std::max(longest, elements);
-  return AllreduceDeviceBytes(options.device_allreduce,
-                              static_cast<size_t>(longest) * SizeOf(options.shape.compute),
-                              options.shape.ranks);
+  return ProcessGroup::DeviceBytes(options.device_allreduce,
+                                   static_cast<size_t>(longest) * SizeOf(options.shape.compute),
+                                   options.shape.ranks);
 }
 
 size_t ModelPlan::slot_bytes() const {

@@ -58,6 +58,56 @@ TEST(ProcessGroupMemory, SumsDeviceMemoryBesideTheHosts) {
   }
 }
 
+// Gradients in device memory: each has staging of its own there, all of which the plan knows.
+TEST(ProcessGroupMemory, DeviceSumsOvertakeOneThatWaits) {
+  constexpr int64_t kCount = 300'000, kSums = 3 * 4;
+  constexpr size_t kBytes = kCount * sizeof(float);
+  for (const size_t missing : {0, 1}) {
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int rank = 0; rank < 3; ++rank) {
+      const size_t planned = kSums * kBytes + ProcessGroup::DeviceBytes("ring", kBytes, 3);
+      devices.push_back(
+          NewSimDevice({.capacity_bytes = planned - missing, .delay_seed = 3 + uint64_t(rank)}));
+    }
+    RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
+      Device& device = *devices[group.rank()];
+      ASSERT_TRUE(group.UseDevice(device).ok());
+      const Buffer memory = *Buffer::Allocate(device, MemoryKind::kDevice, kSums * kBytes);
+      const std::vector<float> mine(kSums * kCount, static_cast<float>(group.rank() + 1));
+      auto stream = *device.NewStream();
+      ASSERT_TRUE(stream->Copy(memory.data(), mine.data(), kSums * kBytes).ok());
+      ASSERT_TRUE(stream->Synchronize().ok());
+      FakeEvent late;
+      std::vector<ProcessGroup::Ticket> tickets;
+      for (int i = 0; i < kSums; ++i) {
+        const Tensor bucket{memory.data() + i * kBytes, {kCount}, DType::kF32};
+        tickets.push_back(
+            group.Submit("bucket", bucket, i == 0 ? &late : nullptr, MemoryKind::kDevice, i));
+      }
+      // One that nothing holds up: neither the first nor what follows that in its lane.
+      for (int polls = 0; polls < 20'000; ++polls) {
+        const auto done = group.Done(tickets[1]);
+        if (!done.ok() || *done) break;
+        usleep(1000);
+      }
+      const auto overtook = group.Done(tickets[1]);
+      late.Set();
+      absl::Status status;
+      for (const auto ticket : tickets) status.Update(group.Wait(ticket).status());
+      if (missing > 0) {
+        EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+        return;
+      }
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_TRUE(*overtook);
+      std::vector<float> sums(kSums * kCount);
+      ASSERT_TRUE(stream->Copy(sums.data(), memory.data(), kSums * kBytes).ok());
+      ASSERT_TRUE(stream->Synchronize().ok());
+      EXPECT_EQ(sums, std::vector<float>(kSums * kCount, 6.0f));
+    });
+  }
+}
+
 TEST(ProcessGroupMemory, LeavesDeviceMemoryToItsCaller) {
   const auto device = NewSimDevice({});
   RunRanksOn("naive", 1, kPatienceMs, [&](ProcessGroup& group) {
