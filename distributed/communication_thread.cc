@@ -27,12 +27,10 @@ absl::Status Hangs(const char* call, int64_t timeout_ms, const char* why) {
 
 }  // namespace
 
-absl::Status CommunicationThread::Start(MakeCommunicator make, std::string algorithm,
-                                        std::string calibration, DType wire) {
-  thread_ = std::thread([this, make = std::move(make), algorithm = std::move(algorithm),
-                         calibration = std::move(calibration), wire] {
+absl::Status CommunicationThread::Start(MakeCommunicator make, AllreduceChoice allreduce) {
+  thread_ = std::thread([this, make = std::move(make), allreduce = std::move(allreduce)] {
     AllowShortSleeps();
-    const absl::Status status = Open(make, algorithm, calibration, wire);
+    const absl::Status status = Open(make, allreduce);
     if (!status.ok()) queue_.Fail(status);
     {
       std::lock_guard lock(mutex_);
@@ -80,12 +78,13 @@ void CommunicationThread::EnterPhase(Phase phase) {
   phase_changed_.notify_all();
 }
 
-absl::Status CommunicationThread::Open(const MakeCommunicator& make, const std::string& algorithm,
-                                       const std::string& calibration, DType wire) {
+absl::Status CommunicationThread::Open(const MakeCommunicator& make,
+                                       const AllreduceChoice& allreduce) {
   ASSIGN_OR_RETURN(communicator_, make());
   // Nobody is longer silent than that, at the end either.
   parting_timeout_ =
       std::min(meeting_timeout_, std::chrono::milliseconds(communicator_->timeout_ms()));
+  const auto& [algorithm, calibration, wire] = allreduce;
   RETURN_IF_ERROR(CheckAllreduce(algorithm, std::nullopt));
   RETURN_IF_ERROR(CheckWire(algorithm, wire));
   ASSIGN_OR_RETURN(Selector selector, Selector::Calibrated(calibration, ShapeOf(*communicator_)));
@@ -99,16 +98,6 @@ absl::Status CommunicationThread::Call(std::string_view what,
       .Wait(queue_.Submit([&](Work& work) {
         work.what = what;
         work.call = &call;
-      }))
-      .status();
-}
-
-absl::Status CommunicationThread::SumNow(std::string_view what, Tensor inout) {
-  return queue_
-      .Wait(queue_.Submit([&](Work& work) {
-        work.what = what;
-        work.inout = inout;
-        work.urgency = kMostUrgent;
       }))
       .status();
 }
@@ -166,8 +155,6 @@ absl::StatusOr<Advance> CommunicationThread::Pass(Works& active) {
 }
 
 void CommunicationThread::Fail(const absl::Status& status) {
-  const absl::Status reason = queue_.aborted();
-  if (!reason.ok()) communicator_->Abort(reason);  // on the thread that may call MPI
   lanes_->Abandon();
   queue_.Fail(status);
 }

@@ -23,14 +23,12 @@ class CommunicationThread {
   explicit CommunicationThread(int64_t meeting_timeout_ms) : meeting_timeout_(meeting_timeout_ms) {}
 
   // As ProcessGroup's; after DeadlineExceeded this must never be destroyed.
-  absl::Status Start(MakeCommunicator make, std::string algorithm, std::string calibration,
-                     DType wire);
+  absl::Status Start(MakeCommunicator make, AllreduceChoice allreduce);
   absl::Status Stop();
   void Abort(const absl::Status& reason);
 
-  // Block.  See Work::call; a sum ahead of what is not urgent.
+  // Blocks.  See Work::call.
   absl::Status Call(std::string_view what, const std::function<absl::Status()>& call);
-  absl::Status SumNow(std::string_view what, Tensor inout);
 
   WorkQueue& queue() { return queue_; }
   // What these two have that is constant is anyone's.
@@ -41,8 +39,7 @@ class CommunicationThread {
   enum class Phase { kOpening, kOpen, kClosing, kClosed };
 
   void EnterPhase(Phase phase);
-  absl::Status Open(const MakeCommunicator& make, const std::string& algorithm,
-                    const std::string& calibration, DType wire);
+  absl::Status Open(const MakeCommunicator& make, const AllreduceChoice& allreduce);
   void Run();
   absl::StatusOr<Advance> Pass(Works& active);
   void Fail(const absl::Status& status);

@@ -95,7 +95,7 @@ absl::string_view NameOf(Operation operation) {
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> StartGroup(ProcessGroup::MakeCommunicator make) {
-  auto group = ProcessGroup::Start(std::move(make), "auto");
+  auto group = ProcessGroup::Start(std::move(make), {"auto"});
   if (!absl::IsDeadlineExceeded(group.status())) return group;
   return absl::DeadlineExceededError(absl::StrCat("not all ranks have started collectives within ",
                                                   ProcessGroup::kMeetingTimeoutMs, " ms"));

@@ -14,13 +14,10 @@
 namespace gyre {
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Start(MakeCommunicator make,
-                                                                  std::string allreduce,
-                                                                  std::string calibration,
-                                                                  DType wire,
+                                                                  AllreduceChoice allreduce,
                                                                   int64_t meeting_timeout_ms) {
   auto thread = std::make_unique<CommunicationThread>(meeting_timeout_ms);
-  absl::Status status =
-      thread->Start(std::move(make), std::move(allreduce), std::move(calibration), wire);
+  absl::Status status = thread->Start(std::move(make), std::move(allreduce));
   std::unique_ptr<ProcessGroup> group(new ProcessGroup(std::move(thread)));
   if (absl::IsDeadlineExceeded(status)) {
     static_cast<void>(group->thread_.release());  // its thread uses it, if it ever goes on
@@ -132,6 +129,11 @@ absl::Status ProcessGroup::Sum(std::string_view label, Tensor inout) {
   return Wait(Submit(label, inout, nullptr, MemoryKind::kPinnedHost, kMostUrgent)).status();
 }
 
+absl::Status ProcessGroup::SumNow(std::string_view what, Tensor inout) {
+  return Wait(Submit(what, Operation::kAllreduce, /*root=*/0, inout, nullptr, kMostUrgent))
+      .status();
+}
+
 // Each rank's hash in a place of its own, as two halves that a double holds exactly: their sum over
 // ranks has all of them.
 absl::Status ProcessGroup::CheckEqual(std::string_view what, std::string_view bytes) {
@@ -142,7 +144,7 @@ absl::Status ProcessGroup::CheckEqual(std::string_view what, std::string_view by
   mine[0] = static_cast<double>(hash >> 32);
   mine[1] = static_cast<double>(hash & 0xFFFFFFFFu);
   const Tensor all{hashes.data(), Shape({static_cast<int64_t>(hashes.size())}), DType::kF64};
-  RETURN_IF_ERROR(thread_->SumNow(what, all));
+  RETURN_IF_ERROR(SumNow(what, all));
   for (int rank = 1; rank < size(); ++rank) {
     if (std::equal(hashes.begin(), hashes.begin() + kHalves, hashes.begin() + rank * kHalves)) {
       continue;
@@ -155,7 +157,7 @@ absl::Status ProcessGroup::CheckEqual(std::string_view what, std::string_view by
 
 absl::Status ProcessGroup::Barrier() {
   double nothing = 0;
-  return thread_->SumNow("a barrier", {&nothing, Shape({1}), DType::kF64});
+  return SumNow("a barrier", {&nothing, Shape({1}), DType::kF64});
 }
 
 absl::Status ProcessGroup::LeaderDoes(const std::string& what,

@@ -32,16 +32,14 @@ class ProcessGroup {
   // the communicator's time limit is not shorter.
   static constexpr int64_t kMeetingTimeoutMs = 120'000;
 
-  // Starts the thread; `make` runs on it.  calibration: the text of what `bench_allreduce
-  // --calibrate` has written, for "auto"; "": a model decides.  wire: as what F32 that Submit is
-  // given travels (CheckWire).  All three must mean the same on all ranks: if not,
+  // Starts the thread; `make` runs on it.  allreduce must mean the same on all ranks: if not,
   // FailedPrecondition is every ticket's error.  Errors: those of `make`; InvalidArgument listing
   // the names of algorithms, or saying what is wrong with the calibration or the wire;
   // DeadlineExceeded if `make` does not return in time: its thread is left behind, and the process
   // should end.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Start(
-      MakeCommunicator make, std::string allreduce, std::string calibration = {},
-      DType wire = DType::kF32, int64_t meeting_timeout_ms = kMeetingTimeoutMs);
+      MakeCommunicator make, AllreduceChoice allreduce,
+      int64_t meeting_timeout_ms = kMeetingTimeoutMs);
   // Finishes what was submitted (without waiting for events after an error), then the communicator;
   // nothing else may follow.  Errors: DeadlineExceeded, likewise, if the communicator does not end.
   absl::Status Stop();
@@ -106,7 +104,7 @@ class ProcessGroup {
   // how many have.  Errors: as Done's.
   absl::StatusOr<int64_t> WaitForMore(int64_t seen);
 
-  // Submit and Wait, ahead of what is in order.
+  // Submit and Wait, ahead of what is in order; of host memory.
   absl::Status Sum(std::string_view label, Tensor inout);
   // All ranks give the same bytes.  Errors: FailedPrecondition on every rank, naming the first rank
   // that differs from rank 0 and what `what` is.
@@ -123,6 +121,9 @@ class ProcessGroup {
   void Abort(const absl::Status& reason);
 
  private:
+  // Sum, said to be `what` alone.
+  absl::Status SumNow(std::string_view what, Tensor inout);
+
   explicit ProcessGroup(std::unique_ptr<CommunicationThread> thread);
   std::unique_ptr<CommunicationThread> thread_;
 };

@@ -181,17 +181,18 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
   RETURN_IF_ERROR(Annotate(CheckAllreduce(config.distributed().allreduce(),
                                           kind.ok() ? *kind : std::optional<DeviceKind>()),
                            source.Where(config.distributed(), "allreduce")));
-  if (config.distributed().wire() == DistributedConfig::F16) files.wire = DType::kF16;
-  if (config.distributed().wire() == DistributedConfig::BF16) files.wire = DType::kBF16;
-  absl::Status wire = CheckWire(config.distributed().allreduce(), files.wire);
-  if (files.wire != DType::kF32 && config.precision() != TrainerConfig::F32) {
+  files.allreduce.algorithm = config.distributed().allreduce();
+  if (config.distributed().wire() == DistributedConfig::F16) files.allreduce.wire = DType::kF16;
+  if (config.distributed().wire() == DistributedConfig::BF16) files.allreduce.wire = DType::kBF16;
+  absl::Status wire = CheckWire(config.distributed().allreduce(), files.allreduce.wire);
+  if (files.allreduce.wire != DType::kF32 && config.precision() != TrainerConfig::F32) {
     wire =
         absl::InvalidArgumentError("carries gradients of F32, and precision is F64; leave one out");
   }
   RETURN_IF_ERROR(Annotate(wire, source.Where(config.distributed(), "wire")));
   if (config.distributed().shard_optimizer()) {
     absl::Status halves = CheckHalves(config.distributed().allreduce());
-    if (files.wire != DType::kF32) {
+    if (files.allreduce.wire != DType::kF32) {
       halves = absl::InvalidArgumentError(
           "sums gradients as they are, and distributed.wire rounds them; leave one out");
     }
@@ -202,7 +203,7 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
     const auto text = ReadFile(path);
     absl::Status status = text.status();
     if (status.ok()) {
-      files.calibration = *text;
+      files.allreduce.calibration = *text;
       status = Annotate(Selector::Calibrated(*text, {}).status(), path);
     }
     RETURN_IF_ERROR(Annotate(status, source.Where(config.distributed(), "calibration")));
@@ -239,8 +240,7 @@ absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
   return choice;
 }
 
-absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks,
-                                const std::string& calibration, DType wire, int stall_timeout_s) {
+absl::StatusOr<Ranks> JoinRanks(const AllreduceChoice& allreduce, int ranks, int stall_timeout_s) {
   if (ranks < 1 || ranks > kMostRanks) {
     return absl::InvalidArgumentError(
         absl::StrFormat("--ranks=%d: expected 1 to %d", ranks, kMostRanks));
@@ -258,17 +258,16 @@ absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks,
   RETURN_IF_ERROR(CheckLauncher());
   Ranks joined;
   if (ranks == 1 && StartedByMpirun()) {
-    ASSIGN_OR_RETURN(joined.emplace_back(),
-                     ProcessGroup::Start([=] { return NewMpiCommunicator(timeout_ms); }, allreduce,
-                                         calibration, wire));
+    ASSIGN_OR_RETURN(
+        joined.emplace_back(),
+        ProcessGroup::Start([=] { return NewMpiCommunicator(timeout_ms); }, allreduce));
     return joined;
   }
   for (auto& communicator : NewThreadCommunicators(ranks, timeout_ms)) {
     const auto make = [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
       return std::move(communicator);
     };
-    ASSIGN_OR_RETURN(joined.emplace_back(),
-                     ProcessGroup::Start(make, allreduce, calibration, wire));
+    ASSIGN_OR_RETURN(joined.emplace_back(), ProcessGroup::Start(make, allreduce));
   }
   return joined;
 }

@@ -34,8 +34,7 @@ std::vector<std::string> SplitSet(absl::string_view flag);
 struct Files {
   Parsed<TrainerConfig> trainer;
   Parsed<NetConfig> net;
-  std::string calibration;   // the text of distributed.calibration
-  DType wire = DType::kF32;  // distributed.wire
+  AllreduceChoice allreduce;  // of `distributed`
 };
 // device: where gradients will be summed, as --device has it; "" if none are.
 absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
@@ -69,8 +68,7 @@ inline constexpr int kStallTimeoutS = 300;
 // Joins mpirun's ranks, or makes a world of `ranks`.
 // Errors: InvalidArgument for fewer than 1, or more than 1 beside several of mpirun's, and for a
 // time below a second or beyond eleven days.
-absl::StatusOr<Ranks> JoinRanks(const std::string& allreduce, int ranks = 1,
-                                const std::string& calibration = "", DType wire = DType::kF32,
+absl::StatusOr<Ranks> JoinRanks(const AllreduceChoice& allreduce, int ranks = 1,
                                 int stall_timeout_s = kStallTimeoutS);
 
 // Opens each rank's device and runs `body` there: one rank on the calling thread, several on a

@@ -89,8 +89,8 @@ int Main(int argc, char** argv) {
     overrides.push_back(absl::StrCat("precision=", precision));
   }
   auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides);
-  auto ranks = JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring",
-                         absl::GetFlag(FLAGS_ranks), files.ok() ? files->calibration : "");
+  auto ranks = JoinRanks(files.ok() ? files->allreduce : AllreduceChoice{"ring"},
+                         absl::GetFlag(FLAGS_ranks));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
   const auto folded = FoldBatchNorms(files->net);

@@ -199,10 +199,8 @@ int Main(int argc, char** argv) {
   HandleSignals();
   const auto files =
       ReadFiles(absl::GetFlag(FLAGS_trainer), Overrides(), absl::GetFlag(FLAGS_device));
-  auto ranks =
-      JoinRanks(files.ok() ? files->trainer.message->distributed().allreduce() : "ring",
-                absl::GetFlag(FLAGS_ranks), files.ok() ? files->calibration : "",
-                files.ok() ? files->wire : DType::kF32, absl::GetFlag(FLAGS_stall_timeout_s));
+  auto ranks = JoinRanks(files.ok() ? files->allreduce : AllreduceChoice{"ring"},
+                         absl::GetFlag(FLAGS_ranks), absl::GetFlag(FLAGS_stall_timeout_s));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
   const std::string autotune = absl::GetFlag(FLAGS_autotune);

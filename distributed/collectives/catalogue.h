@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "distributed/collectives/collective.h"
@@ -13,6 +14,15 @@ namespace gyre {
 
 // The algorithms by name, on host memory; README.md has the table.
 std::span<const std::string_view> AllreduceNames();
+
+// What sums gradients, and how.
+struct AllreduceChoice {
+  std::string algorithm;  // one of the names
+  // The text of what `bench_allreduce --calibrate` has written, for "auto" and for buckets; "": a
+  // model decides.
+  std::string calibration = {};
+  DType wire = DType::kF32;  // as what sums of F32 in order travel (CheckWire)
+};
 
 // "nccl" is the ring on host memory.  arenas: may grow; must outlive the result, as the
 // communicator must.  selector: what "auto" chooses; the same on all ranks.  Errors:

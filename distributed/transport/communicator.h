@@ -23,9 +23,10 @@ using Request = int64_t;
 // group have tags from kFirstOperationTag on.
 enum Tag : int { kBarrierTag, kFaultTag, kSharedMemoryTag, kFirstOperationTag };
 
-// More than an algorithm has under way at once on a few ranks: room for so many is made at the
-// start, because how many there are depends on timing.
-inline constexpr int kUsualRequests = 32;
+// More than all lanes have under way at once on a few ranks (`direct` 16 with each other rank in
+// each of 5 lanes): room for so many is made at the start, because how many there are depends on
+// timing.
+inline constexpr int kUsualRequests = 256;
 
 // In place of a rank.
 inline constexpr int kNobody = -1, kUnheard = -2;

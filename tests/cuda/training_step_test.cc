@@ -123,7 +123,7 @@ std::unique_ptr<ProcessGroup> Communication(std::unique_ptr<Communicator> commun
              [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
                return std::move(communicator);
              },
-             "ring")
+             {"ring"})
       .value();
 }
 

@@ -25,7 +25,7 @@ class MpiTest : public testing::Test {
   void SetUp() override {
     if (group_ != nullptr) return;
     auto group =
-        ProcessGroup::Start([] { return NewMpiCommunicator(/*timeout_ms=*/20'000); }, "ring");
+        ProcessGroup::Start([] { return NewMpiCommunicator(/*timeout_ms=*/20'000); }, {"ring"});
     ASSERT_TRUE(group.ok()) << group.status();
     group_ = group->release();
   }

@@ -46,7 +46,7 @@ inline void RunRanksOn(const std::string& algorithm, int ranks, int64_t timeout_
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicator);
           },
-          algorithm);
+          {algorithm});
       ASSERT_TRUE(group.ok()) << group.status();
       body(**group);
     });

@@ -111,8 +111,8 @@ TEST(ProcessGroup, CarriesWhatIsInOrderAsHalves) {
   auto communicators = NewThreadCommunicators(2, kPatienceMs);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   for (size_t rank = 0; rank < 2; ++rank) {
-    groups.push_back(*ProcessGroup::Start([&] { return std::move(communicators[rank]); }, "direct",
-                                          /*calibration=*/"", DType::kF16));
+    groups.push_back(*ProcessGroup::Start([&] { return std::move(communicators[rank]); },
+                                          {"direct", /*calibration=*/"", DType::kF16}));
     EXPECT_EQ(groups[rank]->DescribeAllreduce(), "direct, as F16");
     EXPECT_EQ(groups[rank]->BytesSent(400), 200 + 8);
   }
@@ -149,7 +149,7 @@ TEST(ProcessGroup, OtherAllreduceIsAnErrorOnAllRanks) {
     for (size_t rank = 0; rank < 3; ++rank) {
       const auto& mine = rank == 1 ? other : usual;
       groups.push_back(*ProcessGroup::Start([&] { return std::move(communicators[rank]); },
-                                            mine.algorithm, mine.calibration));
+                                            {mine.algorithm, mine.calibration}));
     }
     for (const auto& group : groups) {
       const std::string message(group->Barrier().message());
@@ -200,7 +200,7 @@ TEST(ProcessGroup, AnIdleRankLetsGoOfWhatItHasSent) {
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::make_unique<BufferingCommunicator>(*transport);
           },
-          "naive");
+          {"naive"});
       ASSERT_TRUE(group.ok());
       std::vector<float> data(10, 1);
       EXPECT_TRUE((*group)->Sum("fc", View(data)).ok());
@@ -246,8 +246,7 @@ TEST(ProcessGroup, HangingStartAndEndAreErrors) {
   static auto* const inner = new auto(NewThreadCommunicators(1, kPatienceMs));
   static auto* const never = new std::promise<void>[2];
   const auto start = [] { return std::make_unique<Hanging>(*(*inner)[0], never[0].get_future()); };
-  auto group = ProcessGroup::Start(start, "ring", /*calibration=*/"", DType::kF32,
-                                   /*meeting_timeout_ms=*/1000);
+  auto group = ProcessGroup::Start(start, {"ring"}, /*meeting_timeout_ms=*/1000);
   ASSERT_TRUE(group.ok());
   const std::string end((*group)->Stop().message());
   EXPECT_THAT(end, testing::StartsWith("MPI_Finalize has not returned on host "));
@@ -257,7 +256,7 @@ TEST(ProcessGroup, HangingStartAndEndAreErrors) {
     never[1].get_future().wait();
     return absl::InternalError("never");
   };
-  const absl::Status status = ProcessGroup::Start(hang, "ring", "", DType::kF32, 50).status();
+  const absl::Status status = ProcessGroup::Start(hang, {"ring"}, 50).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("MPI_Init has not returned on host "));
 }
@@ -335,12 +334,13 @@ TEST(ProcessGroup, StartReportsErrors) {
   const auto failing = []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
     return absl::UnavailableError("no network");
   };
-  EXPECT_EQ(ProcessGroup::Start(failing, "ring").status(), absl::UnavailableError("no network"));
+  EXPECT_EQ(ProcessGroup::Start(failing, {"ring"}).status(), absl::UnavailableError("no network"));
   const auto alone = []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
     return std::move(NewThreadCommunicators(1, kPatienceMs)[0]);
   };
-  EXPECT_EQ(ProcessGroup::Start(alone, "best").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ProcessGroup::Start(alone, "ring", "", DType::kF16).status(),
+  EXPECT_EQ(ProcessGroup::Start(alone, {"best"}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ProcessGroup::Start(alone, {"ring", "", DType::kF16}).status(),
             CheckWire("ring", DType::kF16));
 }
 

@@ -178,7 +178,7 @@ void TrainOnThreads(int ranks, const char* allreduce) {
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[rank]);
           },
-          allreduce);
+          {allreduce});
       Train(*communication, [&] { all.arrive_and_wait(); });
     });
   }
@@ -194,7 +194,7 @@ TEST(Allocation, RanksAsThreads) {
 
 TEST(Allocation, RanksAsProcesses) {
   const auto communication =
-      ProcessGroup::Start([] { return NewMpiCommunicator(/*timeout_ms=*/20'000); }, "ring");
+      ProcessGroup::Start([] { return NewMpiCommunicator(/*timeout_ms=*/20'000); }, {"ring"});
   ASSERT_TRUE(communication.ok()) << communication.status();
   Train(**communication, [&] { ASSERT_TRUE((*communication)->Barrier().ok()); });
   Report();

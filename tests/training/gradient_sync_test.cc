@@ -141,7 +141,7 @@ void RunRanks(const Setting& setting) {
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },
-          setting.allreduce);
+          {setting.allreduce});
       RunRank(setting, *device, *communication);
     });
   }

@@ -180,7 +180,7 @@ void ExpectRanksAddUp(const char* layers) {
             [&, r]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
               return std::move(communicators[static_cast<size_t>(r)]);
             },
-            "ring");
+            {"ring"});
         NetRank rank(layers, DType::kF64, kBatch, NewCpuDevice({}), r, ranks);
         metrics[r] = rank.Forward(StatisticSummer(*communication));
         rank.Backward(StatisticSummer(*communication));

@@ -106,7 +106,7 @@ std::vector<std::string> Train(const std::string& out, const std::string& layers
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },
-          trainer->message->distributed().allreduce());
+          {trainer->message->distributed().allreduce()});
       const auto device = NewCpuDevice({.threads = 1});
       const Primitives primitives(device->kind(), 1);
       RunData data{std::make_unique<Samples>(), nullptr, {}};

@@ -116,7 +116,7 @@ class TrainerTest : public testing::Test {
     options.out = out;
     options.stop = &stop;
     const auto communication = *ProcessGroup::Start(
-        [] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, "ring");
+        [] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, {"ring"});
     return Run(*communication, 1000, options, {"checkpoint_every=1"});
   }
 
@@ -136,7 +136,7 @@ TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
             [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
               return std::move(communicators[static_cast<size_t>(r)]);
             },
-            "ring");
+            {"ring"});
         // Enough for what a run looks at before it begins, and some steps.
         statuses[r] = Run(*communication, r == failing ? 100 : 1'000'000'000, options);
       });
@@ -183,8 +183,8 @@ TEST_F(TrainerTest, ACheckpointIsWrittenBesideTraining) {
   TrainingOptions options;
   options.out = folder_ / "out";
   options.save = &save;
-  const auto communication =
-      *ProcessGroup::Start([] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, "ring");
+  const auto communication = *ProcessGroup::Start(
+      [] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, {"ring"});
   // No other checkpoint, which would wait for this one.
   const absl::Status status =
       Run(*communication, 1'000'000'000, options, {"checkpoint_every=1000000"});
@@ -216,7 +216,7 @@ TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicator);
           },
-          "ring");
+          {"ring"});
       const absl::Status status =
           Run(*communication, 1'000'000, options, {"checkpoint_every=1", "learning_rate.base=1e38"},
               [&] { both.arrive_and_wait(); });

@@ -159,7 +159,7 @@ std::vector<Outcome> TrainRanks(int ranks, const MakeDevice& make, DType dtype,
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },
-          allreduce);
+          {allreduce});
       if (in_place) {
         EXPECT_TRUE(communication->UseDevice(*device).ok());
       }
@@ -186,7 +186,7 @@ TEST(TrainingStep, AnyDeviceTrainsAsACpuDoes) {
       []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
         return std::move(NewThreadCommunicators(1, 20'000)[0]);
       },
-      "ring");
+      {"ring"});
   const auto train = [&](DType dtype, std::optional<double> clip_norm, bool poison) {
     return Train(*communication, opened.device.get(), *opened.primitives, dtype, clip_norm,
                  poison ? 0 : kNever);
