@@ -63,10 +63,11 @@ fs::path Named(const std::string& path) {
   return normal.has_filename() ? normal : normal.parent_path();
 }
 
-fs::path TemporaryOf(const fs::path& path) {
-  return ParentOf(path) /
-         absl::StrCat(".", path.filename().string(), kTemporaryMark, static_cast<int>(getpid()));
+fs::path TemporaryOf(const fs::path& path, const std::string& token) {
+  return ParentOf(path) / absl::StrCat(".", path.filename().string(), kTemporaryMark, token);
 }
+
+fs::path TemporaryOf(const fs::path& path) { return TemporaryOf(path, std::to_string(getpid())); }
 
 absl::Status RemoveAll(const fs::path& path) {
   std::error_code error;
@@ -117,7 +118,7 @@ absl::Status WriteTemporary(const fs::path& temporary, const std::string& path,
 }
 
 // Gives the folder `temporary` the name `path`; if a folder has it, that one is removed after.
-absl::Status PublishFolder(const fs::path& temporary, const fs::path& path) {
+absl::Status Replace(const fs::path& temporary, const fs::path& path) {
   if (rename(temporary.c_str(), path.c_str()) == 0) return Sync(ParentOf(path));
   if (errno != ENOTEMPTY && errno != EEXIST) return Failed("create", path, errno);
 
@@ -136,15 +137,6 @@ absl::Status PublishFolder(const fs::path& temporary, const fs::path& path) {
   }
   RETURN_IF_ERROR(Sync(ParentOf(path)));
   return RemoveAll(old);
-}
-
-absl::Status FillTemporary(const fs::path& temporary, const fs::path& path,
-                           const std::function<absl::Status(const std::string&)>& fill) {
-  RemoveAll(temporary).IgnoreError();  // mkdir will say what is wrong, about `path`
-  if (mkdir(temporary.c_str(), 0777) != 0) return Failed("create", path, errno);
-  RETURN_IF_ERROR(fill(temporary));
-  RETURN_IF_ERROR(SyncTree(temporary));
-  return PublishFolder(temporary, path);
 }
 
 // Calls `use` with the file's bytes, piece by piece.
@@ -174,12 +166,19 @@ absl::Status WriteFileAtomically(const std::string& path,
   return Sync(ParentOf(path));
 }
 
-absl::Status WriteFolderAtomically(const std::string& path,
-                                   const std::function<absl::Status(const std::string&)>& fill) {
-  const fs::path named = Named(path);
-  const fs::path temporary = TemporaryOf(named);
-  const absl::Status status = FillTemporary(temporary, named, fill);
-  if (!status.ok()) RemoveAll(temporary).IgnoreError();  // the first error is the one to report
+absl::StatusOr<std::string> StageFolder(const std::string& path, const std::string& token) {
+  const fs::path named = Named(path), staged = TemporaryOf(named, token);
+  if (mkdir(staged.c_str(), 0777) == 0) return staged.string();
+  const int why = errno;
+  std::error_code error;  // a link planted under its name must not be written through
+  if (why == EEXIST && fs::is_directory(fs::symlink_status(staged, error))) return staged.string();
+  return Failed("create", named, why);
+}
+
+absl::Status PublishFolder(const std::string& staged, const std::string& path) {
+  absl::Status status = SyncTree(staged);
+  if (status.ok()) status = Replace(staged, Named(path));
+  if (!status.ok()) RemoveAll(staged).IgnoreError();  // the first error is the one to report
   return status;
 }
 

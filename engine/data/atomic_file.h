@@ -27,11 +27,14 @@ using FileSink = std::function<absl::Status(std::string_view bytes)>;
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::function<absl::Status(const FileSink&)>& write);
 
-// Likewise for a folder: `fill` writes files into a temporary folder, whose path it is given;
-// each is synced, then the folder takes its name.  An existing folder of that name is replaced: on
-// kernels with renameat2 there is no moment without a folder of that name.
-absl::Status WriteFolderAtomically(const std::string& path,
-                                   const std::function<absl::Status(const std::string&)>& fill);
+// Likewise a folder, which several writers may fill, of other processes and hosts too: each of them
+// asks for the temporary one, whose path they get who name the same `token`, and writes files into
+// it; one of them gives it its name once all is there.
+absl::StatusOr<std::string> StageFolder(const std::string& path, const std::string& token);
+// Syncs what StageFolder has returned and gives it the name `path`; if that fails, removes it.  An
+// existing folder of that name is replaced: on kernels with renameat2 there is no moment without a
+// folder of that name.
+absl::Status PublishFolder(const std::string& staged, const std::string& path);
 
 // Removes the folder and all it holds; no reader sees it half removed.
 absl::Status RemoveFolderAtomically(const std::string& path);

@@ -49,6 +49,11 @@ absl::StatusOr<size_t> FileReader::Read(void* to, size_t bytes) {
   return done;
 }
 
+absl::Status FileReader::Seek(uint64_t at) {
+  if (lseek(fd_, static_cast<off_t>(at), SEEK_SET) >= 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+}
+
 absl::Status CheckFitsMemory(const std::string& path, uint64_t bytes) {
   const uint64_t memory = MemoryBytes();
   if (bytes <= memory) return absl::OkStatus();

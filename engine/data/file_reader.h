@@ -1,6 +1,6 @@
-// file_reader.h: a regular file being read from its beginning, piece by piece.  What is no regular
-// file (a pipe would be waited for, a device read for ever) is refused before a byte of it is read,
-// and a file's size is known before memory is made for it.  Used by one thread.
+// file_reader.h: a regular file being read piece by piece, from its beginning or another place.
+// What is no regular file (a pipe would be waited for, a device read for ever) is refused before a
+// byte of it is read, and a file's size is known before memory is made for it.  Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,8 @@ class FileReader {
 
   // Up to `bytes` bytes; fewer only where the file ends.
   absl::StatusOr<size_t> Read(void* to, size_t bytes);
+  // The next Read begins at byte `at`.
+  absl::Status Seek(uint64_t at);
 
  private:
   FileReader(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}

@@ -168,4 +168,48 @@ absl::StatusOr<TensorFile> TensorFile::Read(const std::string& path) {
   return result;
 }
 
+absl::StatusOr<TensorFiles> TensorFiles::Open(const std::vector<std::string>& paths) {
+  TensorFiles files;
+  files.paths_ = paths;
+  for (size_t f = 0; f < paths.size(); ++f) {
+    ASSIGN_OR_RETURN(FileReader file, FileReader::Open(paths[f]));
+    const absl::StatusOr<SafetensorsHeader> header = ReadHeader(file);
+    if (!header.ok()) return Annotate(header.status(), paths[f]);
+    const uint64_t bytes = header->entries.empty() ? 0 : header->entries.back().last;
+    for (const SafetensorsEntry& entry : header->entries) {
+      const auto [other, is_new] = files.entries_.try_emplace(
+          entry.name, Entry{entry.shape, entry.dtype, f, file.size() - bytes + entry.first});
+      if (!is_new) {
+        return absl::DataLossError(absl::StrCat(paths[f], ": holds a tensor \"", entry.name,
+                                                "\", as does ", paths[other->second.file]));
+      }
+    }
+  }
+  return files;
+}
+
+absl::StatusOr<TensorFile> TensorFiles::Read(std::span<const std::string> names) const {
+  std::map<std::string_view, const Entry*> found;
+  uint64_t total_bytes = 0;
+  for (const std::string& name : names) {
+    const auto entry = entries_.find(name);
+    if (entry == entries_.end() || !found.emplace(name, &entry->second).second) continue;
+    total_bytes += RoundUp(Tensor{nullptr, entry->second.shape, entry->second.dtype}.bytes());
+    RETURN_IF_ERROR(CheckFitsMemory(paths_[entry->second.file], total_bytes));
+  }
+  TensorFile result;
+  result.bytes_ = std::make_shared<std::vector<std::byte>>(total_bytes + 1);
+  std::byte* to = result.bytes_->data();
+  for (const auto& [name, entry] : found) {
+    const std::string& path = paths_[entry->file];
+    const Tensor tensor{to, entry->shape, entry->dtype};
+    ASSIGN_OR_RETURN(FileReader file, FileReader::Open(path));
+    RETURN_IF_ERROR(file.Seek(entry->at));
+    RETURN_IF_ERROR(Annotate(ReadExactly(file, to, tensor.bytes()), path));
+    result.tensors_.push_back({std::string(name), tensor});
+    to += RoundUp(tensor.bytes());
+  }
+  return result;
+}
+
 }  // namespace gyre

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -33,6 +34,8 @@ absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTens
 // WriteFileAtomically.
 absl::Status WriteNpz(const std::string& path, std::span<const NamedTensor> tensors);
 
+class TensorFiles;
+
 // A safetensors file in memory.  A copy shares the elements, which live as long as any copy.
 class TensorFile {
  public:
@@ -49,9 +52,33 @@ class TensorFile {
   TensorFile With(std::vector<NamedTensor> tensors) const;
 
  private:
+  friend class TensorFiles;
   std::shared_ptr<std::vector<std::byte>> bytes_;  // tensors_ point into it, each 8-byte aligned
   std::vector<NamedTensor> tensors_;
   std::map<std::string, std::string> metadata_;
+};
+
+// Safetensors files that hold one set of tensors together, which stay on the disk until asked for.
+class TensorFiles {
+ public:
+  // Reads the headers alone.  Errors: those of TensorFile::Read; DataLoss naming both files that
+  // have a tensor of the same name.
+  static absl::StatusOr<TensorFiles> Open(const std::vector<std::string>& paths);
+
+  struct Entry {
+    Shape shape;
+    DType dtype = DType::kF32;
+    size_t file = 0;  // index of its path
+    uint64_t at = 0;  // its first byte in the file
+  };
+  const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }  // by name
+
+  // Those of `names` that there are, each once.  What checksums cover whole files is not compared.
+  absl::StatusOr<TensorFile> Read(std::span<const std::string> names) const;
+
+ private:
+  std::vector<std::string> paths_;
+  std::map<std::string, Entry, std::less<>> entries_;
 };
 
 }  // namespace gyre

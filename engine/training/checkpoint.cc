@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -22,8 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kWeights[] = "weights.safetensors";
-constexpr char kOptimizer[] = "optimizer.safetensors";
 constexpr char kState[] = "state.pb";
 constexpr char kStepPrefix[] = "step_";
 // Far beyond any run; positions from here on cannot overflow.
@@ -44,21 +43,6 @@ std::string Serialize(const google::protobuf::MessageLite& message) {
   GYRE_CHECK(message.SerializeToCodedStream(&coded));
   coded.Trim();
   return bytes;
-}
-
-absl::Status WriteFiles(const fs::path& folder, const CheckpointState& state,
-                        std::span<const NamedTensor> weights,
-                        std::span<const NamedTensor> optimizer) {
-  CheckpointFile file;
-  file.set_state(Serialize(state));
-  file.set_state_sha256(Sha256(file.state()));
-  for (const auto& [name, tensors] : {std::pair(kWeights, weights), {kOptimizer, optimizer}}) {
-    uint32_t crc32 = 0;
-    RETURN_IF_ERROR(WriteSafetensors(folder / name, tensors, {}, &crc32));
-    (*file.mutable_crc32_of_file())[name] = crc32;
-  }
-  return WriteFileAtomically(folder / kState,
-                             [&](const FileSink& sink) { return sink(Serialize(file)); });
 }
 
 // Reads state.pb and checks the sum over the state it holds.
@@ -87,22 +71,32 @@ absl::StatusOr<CheckpointFile> ReadState(const fs::path& folder) {
   return file;
 }
 
-// Checks a tensor file against the sum that state.pb holds, and reads it.
-absl::StatusOr<TensorFile> ReadTensors(const fs::path& folder, const char* name,
-                                       const CheckpointFile& file) {
-  const fs::path path = folder / name;
-  const auto expected = file.crc32_of_file().find(name);
-  if (expected == file.crc32_of_file().end()) {
-    return Broken(folder / kState, absl::StrCat("no crc32 of ", name));
-  }
-  absl::StatusOr<uint32_t> got = Crc32OfFile(path);
+// Checks a file against the sum that state.pb has for it.
+absl::Status CheckFile(const fs::path& path, uint32_t expected) {
+  const absl::StatusOr<uint32_t> got = Crc32OfFile(path);
   if (absl::IsNotFound(got.status())) return Broken(path, "missing");
-  if (!got.ok()) return got.status();
-  if (*got != expected->second) {
-    return Broken(
-        path, absl::StrFormat("the file has crc32 %08x, expected %08x", *got, expected->second));
+  if (!got.ok() || *got == expected) return got.status();
+  return Broken(path, absl::StrFormat("the file has crc32 %08x, expected %08x", *got, expected));
+}
+
+// What state.pb must have sums of.
+absl::StatusOr<std::vector<std::string>> CheckParts(const fs::path& folder, const std::string& file,
+                                                    const CheckpointFile& sums) {
+  const auto parts = static_cast<int>(
+      std::ranges::count_if(sums.crc32_of_file(), [&](const auto& name_and_sum) {
+        return absl::StartsWith(name_and_sum.first, file);
+      }));
+  std::vector<std::string> paths;
+  for (int part = 0; part < parts; ++part) {
+    const std::string name = PartName(file, part, parts);
+    const auto sum = sums.crc32_of_file().find(name);
+    if (sum == sums.crc32_of_file().end()) {
+      return Broken(folder / kState, absl::StrCat("no crc32 of ", name));
+    }
+    paths.push_back(folder / name);
+    RETURN_IF_ERROR(CheckFile(paths.back(), sum->second));
   }
-  return TensorFile::Read(path);
+  return paths;
 }
 
 struct StepFolder {
@@ -154,6 +148,15 @@ absl::Status MakeFolders(const std::string& folder) {
 
 }  // namespace
 
+std::string PartName(const std::string& file, int part, int parts) {
+  if (parts == 1) return absl::StrCat(file, ".safetensors");
+  return absl::StrFormat("%s-%05d-of-%05d.safetensors", file, part + 1, parts);
+}
+
+CheckpointStore::CheckpointStore(std::string folder, std::string token)
+    : folder_(std::move(folder)),
+      token_(token.empty() ? std::to_string(getpid()) : std::move(token)) {}
+
 absl::Status CheckpointStore::ProbeWritable() {
   RETURN_IF_ERROR(MakeFolders(folder_));
   const fs::path probe = fs::path(folder_) / ".probe";
@@ -166,16 +169,62 @@ absl::Status CheckpointStore::ProbeWritable() {
   return absl::OkStatus();
 }
 
-absl::Status CheckpointStore::Save(const CheckpointState& state,
-                                   std::span<const NamedTensor> weights,
-                                   std::span<const NamedTensor> optimizer) {
-  GYRE_CHECK(state.step() >= 0);
+void CheckpointStore::RemoveTemporaries() {
+  gyre::RemoveTemporaries(folder_).IgnoreError();  // where they stay they harm nobody
+}
+
+absl::Status CheckpointStore::LeaveMark(int writer) {
   RETURN_IF_ERROR(MakeFolders(folder_));
-  RemoveTemporaries(folder_).IgnoreError();  // of dead writers: where they stay they harm nobody
-  const fs::path path = fs::path(folder_) / absl::StrFormat("%s%08d", kStepPrefix, state.step());
-  return WriteFolderAtomically(path, [&](const std::string& temporary) {
-    return WriteFiles(temporary, state, weights, optimizer);
-  });
+  return WriteFileAtomically(MarkOf(writer), [](const FileSink& sink) { return sink("mark"); });
+}
+
+bool CheckpointStore::SeesMark(int writer) const {
+  std::error_code error;
+  return fs::exists(MarkOf(writer), error);
+}
+
+std::string CheckpointStore::MarkOf(int writer) const {
+  return absl::StrCat(folder_, "/.mark", writer, ".tmp-", token_);
+}
+
+std::string CheckpointStore::PathOf(int64_t step) const {
+  GYRE_CHECK(step >= 0);
+  return fs::path(folder_) / absl::StrFormat("%s%08d", kStepPrefix, step);
+}
+
+absl::StatusOr<uint32_t> CheckpointStore::Write(int64_t step, const std::string& name,
+                                                std::span<const NamedTensor> tensors) {
+  RETURN_IF_ERROR(MakeFolders(folder_));
+  ASSIGN_OR_RETURN(const std::string staged, StageFolder(PathOf(step), token_));
+  uint32_t crc32 = 0;
+  RETURN_IF_ERROR(WriteSafetensors(absl::StrCat(staged, "/", name), tensors, {}, &crc32));
+  return crc32;
+}
+
+absl::Status CheckpointStore::Publish(const CheckpointState& state,
+                                      const std::map<std::string, uint32_t>& crc32_of_file) {
+  CheckpointFile file;
+  file.set_state(Serialize(state));
+  file.set_state_sha256(Sha256(file.state()));
+  file.mutable_crc32_of_file()->insert(crc32_of_file.begin(), crc32_of_file.end());
+  const std::string path = PathOf(state.step());
+  ASSIGN_OR_RETURN(const fs::path staged, StageFolder(path, token_));
+  for (const auto& [name, crc32] : crc32_of_file) {
+    std::error_code error;
+    if (fs::exists(staged / name, error)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": ", name, " has been written, and is not there: its writer has another ", folder_,
+        "; all hosts must share the file system of --out"));
+  }
+  RETURN_IF_ERROR(WriteFileAtomically(staged / kState,
+                                      [&](const FileSink& sink) { return sink(Serialize(file)); }));
+  return PublishFolder(staged, path);
+}
+
+void CheckpointStore::Discard(int64_t step) {
+  const absl::StatusOr<std::string> staged = StageFolder(PathOf(step), token_);
+  std::error_code harmless;
+  if (staged.ok()) fs::remove_all(*staged, harmless);
 }
 
 absl::Status CheckpointStore::DeleteOlder(int64_t step, int64_t keep) {
@@ -226,8 +275,23 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path) {
     return Broken(fs::path(path) / kState,
                   absl::StrFormat("step %d after %d samples", state.step(), state.position()));
   }
-  ASSIGN_OR_RETURN(checkpoint.weights, ReadTensors(path, kWeights, file));
-  ASSIGN_OR_RETURN(checkpoint.optimizer, ReadTensors(path, kOptimizer, file));
+  const auto& sums = file.crc32_of_file();
+  const auto weights = sums.find(kWeightsFile);
+  if (weights == sums.end()) {
+    return Broken(fs::path(path) / kState, absl::StrCat("no crc32 of ", kWeightsFile));
+  }
+  RETURN_IF_ERROR(CheckFile(fs::path(path) / kWeightsFile, weights->second));
+  ASSIGN_OR_RETURN(const auto optimizer, CheckParts(path, kOptimizerFile, file));
+  ASSIGN_OR_RETURN(const auto carried, CheckParts(path, kCarriedFile, file));
+  if (optimizer.empty() || sums.size() != 1 + optimizer.size() + carried.size()) {
+    return Broken(fs::path(path) / kState,
+                  absl::StrFormat("has crc32 of %d files, of which %d are the optimizer's and %d "
+                                  "of what is carried",
+                                  sums.size(), optimizer.size(), carried.size()));
+  }
+  ASSIGN_OR_RETURN(checkpoint.weights, TensorFile::Read(fs::path(path) / kWeightsFile));
+  ASSIGN_OR_RETURN(checkpoint.optimizer, TensorFiles::Open(optimizer));
+  ASSIGN_OR_RETURN(checkpoint.carried, TensorFiles::Open(carried));
   return checkpoint;
 }
 

@@ -2,11 +2,16 @@
 //
 //   checkpoints/step_00000200/weights.safetensors    parameters and buffers, canonical layout
 //                             optimizer.safetensors  its slots, canonical layout
-//                             state.pb               CheckpointFile: the rest, and checksums of all
+//                             carried.safetensors    if there are any: rows that the last batch
+//                             left state.pb               CheckpointFile: the rest, and checksums
+//                             of all
 //
-// One rank writes.  Not thread-safe.
+// Several ranks may each write a part of the last two, optimizer-00001-of-00004.safetensors.  Which
+// tensors are in which part means nothing to who reads them.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,24 +20,44 @@
 
 namespace gyre {
 
+inline constexpr char kWeightsFile[] = "weights.safetensors";
+inline constexpr char kOptimizerFile[] = "optimizer", kCarriedFile[] = "carried";  // for PartName
+
+// Of part `part` < parts: "optimizer.safetensors" if it is the only one.
+std::string PartName(const std::string& file, int part, int parts);
+
 struct Checkpoint {
   std::string path;  // the folder
   CheckpointState state;
-  TensorFile weights, optimizer;
+  TensorFile weights;
+  TensorFiles optimizer, carried;  // what is read while they live must stay on the disk
 };
 
 class CheckpointStore {
  public:
-  // `folder` holds the step_ folders; it need not exist.
-  explicit CheckpointStore(std::string folder) : folder_(std::move(folder)) {}
+  // `folder` holds the step_ folders; it need not exist.  All who write files of one checkpoint
+  // give the same `token`, other runs another; "": nobody else writes.
+  explicit CheckpointStore(std::string folder, std::string token = "");
 
   // Makes the folder and writes and removes a small file.  Errors: PermissionDenied and the like,
   // naming the path.
   absl::Status ProbeWritable();
+  // Removes what dead writers left, and marks.  Precondition: nobody is writing.
+  void RemoveTemporaries();
+  // By a mark that each of several writers leaves, another sees that its files will be here, too.
+  // Errors: as ProbeWritable's.
+  absl::Status LeaveMark(int writer);
+  bool SeesMark(int writer) const;
 
-  // Writes step_N.
-  absl::Status Save(const CheckpointState& state, std::span<const NamedTensor> weights,
-                    std::span<const NamedTensor> optimizer);
+  // Any number of writers: a file of step_N, which nobody reads before Publish.  Its crc32.
+  absl::StatusOr<uint32_t> Write(int64_t step, const std::string& name,
+                                 std::span<const NamedTensor> tensors);
+  // One of them, when all files are written: step_N is there, with these.  Errors:
+  // FailedPrecondition for one that is not there.
+  absl::Status Publish(const CheckpointState& state,
+                       const std::map<std::string, uint32_t>& crc32_of_file);
+  // Or: what was written of step_N goes.
+  void Discard(int64_t step);
 
   // Deletes what is older than step_N, beyond the newest `keep` >= 1 up to it.  An error here harms
   // none that is kept.
@@ -49,7 +74,10 @@ class CheckpointStore {
   const std::string& folder() const { return folder_; }
 
  private:
-  std::string folder_;
+  std::string PathOf(int64_t step) const;
+  std::string MarkOf(int writer) const;
+
+  std::string folder_, token_;
 };
 
 // Loads one checkpoint folder.  Errors: NotFound; DataLoss naming the file whose checksum differs,

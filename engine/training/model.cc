@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <mutex>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -300,7 +302,7 @@ absl::Status Model::LoadSome(Stream& stream, const TensorFile& weights) {
   return absl::OkStatus();
 }
 
-absl::Status Model::Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer) {
+absl::Status Model::Load(Stream& stream, const TensorFile& weights, const TensorFiles* optimizer) {
   const std::span<const Parameter> all = plan_.parameters.all();
   for (size_t i = 0; i < all.size(); ++i) RETURN_IF_ERROR(LoadParameter(stream, i, weights));
   RETURN_IF_ERROR(ClearSlots(stream));  // with the padding
@@ -310,15 +312,19 @@ absl::Status Model::Load(Stream& stream, const TensorFile& weights, const Tensor
   return absl::OkStatus();
 }
 
-absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFile& optimizer) {
+absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer) {
   const ElementRange own = UpdatedPart(*plan_.train, bucket);
   for (const auto& piece : PiecesIn(plan_.train->order, plan_.parameters, bucket, own)) {
     const Parameter& parameter = plan_.parameters.all()[piece.parameter];
     const size_t element = SizeOf(parameter.spec.dtype);
     for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
-      ASSIGN_OR_RETURN(
-          const std::vector<std::byte> value,
-          PackParameter(parameter, optimizer, absl::StrCat(".", plan_.options.slots[kind])));
+      const std::string suffix = absl::StrCat(".", plan_.options.slots[kind]);
+      std::vector<std::string> names;
+      for (const CanonicalPart& part : parameter.spec.parts) {
+        names.push_back(CanonicalName(parameter, part, suffix));
+      }
+      ASSIGN_OR_RETURN(const TensorFile read, optimizer.Read(names));
+      ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(parameter, read, suffix));
       RETURN_IF_ERROR(Upload(stream,
                              std::span(value).subspan(piece.begin * element, piece.count * element),
                              Slice(train_->slot(bucket, kind), piece.at - own.begin, piece.count)));
@@ -327,31 +333,63 @@ absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFile& opti
   return absl::OkStatus();
 }
 
+std::vector<int> ShareOut(std::span<const size_t> bytes, int ranks, size_t rank_0_has) {
+  std::vector<size_t> order(bytes.size()), has(static_cast<size_t>(ranks));
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](size_t item) { return bytes[item]; });
+  has[0] = rank_0_has;
+  std::vector<int> takers(bytes.size());
+  for (const size_t item : order) {
+    const auto least = std::ranges::min_element(has);
+    *least += bytes[item];
+    takers[item] = static_cast<int>(least - has.begin());
+  }
+  return takers;
+}
+
+std::vector<int> Model::SlotWriters() const {
+  const RunShape& shape = plan_.options.shape;
+  size_t of_values = 0;
+  for (const Parameter& parameter : plan_.parameters.all())
+    of_values += parameter.spec.size_bytes();
+  std::vector<size_t> bytes;
+  for (int b = 0; b < buckets(); ++b) {
+    bytes.insert(bytes.end(), plan_.train->slots.kinds, train_->bucket(b).bytes());
+  }
+  return ShareOut(bytes, shape.shard_optimizer ? shape.ranks : 1, of_values);
+}
+
 absl::Status Model::CopyState(Stream& stream, std::vector<std::byte>& copy) const {
   const std::span<const Parameter> all = plan_.parameters.all();
-  const RunShape& shape = plan_.options.shape;
-  const bool keeps = !shape.shard_optimizer || shape.rank == 0;
-  size_t of_values = 0, of_slots = 0;
+  const int rank = plan_.options.shape.rank;
+  const bool sharded = plan_.options.shape.shard_optimizer;
+  const std::vector<int> writers = SlotWriters();
+  size_t of_values = 0, of_slots = 0, of_others = 0;
   for (const Parameter& parameter : all) {
     of_values += RoundUp(parameter.spec.size_bytes(), kCopyAlignBytes);
   }
-  for (int b = 0; b < buckets(); ++b) {
-    const size_t bytes = RoundUp(train_->bucket(b).bytes(), kCopyAlignBytes);
-    // One that keeps nothing has a place for any bucket, again and again.
-    of_slots = keeps ? of_slots + plan_.train->slots.kinds * bytes : std::max(of_slots, bytes);
+  for (size_t slot = 0; slot < writers.size(); ++slot) {
+    const int bucket = static_cast<int>(slot) / plan_.train->slots.kinds;
+    const size_t bytes = RoundUp(train_->bucket(bucket).bytes(), kCopyAlignBytes);
+    if (writers[slot] == rank) of_slots += bytes;
+    // There is a place for any of the others', again and again.
+    if (writers[slot] != rank && sharded) of_others = std::max(of_others, bytes);
   }
-  copy.resize((keeps ? of_values : 0) + of_slots);
+  copy.resize((rank == 0 ? of_values : 0) + of_slots + of_others);
   std::byte* to = copy.data();
-  for (size_t i = 0; keeps && i < all.size(); ++i) {
+  for (size_t i = 0; rank == 0 && i < all.size(); ++i) {
     const Tensor from = any().parameter(i, plan_.parameters);
     RETURN_IF_ERROR(stream.Copy(to, from.data, from.bytes()));
     to += RoundUp(from.bytes(), kCopyAlignBytes);
   }
-  for (int b = 0; b < buckets(); ++b) {
-    for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
-      RETURN_IF_ERROR(CopySlot(stream, b, kind, to));
-      if (keeps) to += RoundUp(train_->bucket(b).bytes(), kCopyAlignBytes);
-    }
+  std::byte* const others = to + of_slots;
+  for (size_t slot = 0; slot < writers.size(); ++slot) {
+    const int bucket = static_cast<int>(slot) / plan_.train->slots.kinds;
+    const int kind = static_cast<int>(slot) % plan_.train->slots.kinds;
+    const bool own = writers[slot] == rank;
+    if (!own && !sharded) continue;
+    RETURN_IF_ERROR(CopySlot(stream, bucket, kind, own ? to : others));
+    if (own) to += RoundUp(train_->bucket(bucket).bytes(), kCopyAlignBytes);
   }
   return stream.Synchronize();
 }
@@ -372,26 +410,30 @@ absl::Status Model::CopySlot(Stream& stream, int bucket, int kind, std::byte* to
       .status();
 }
 
-absl::Status Model::UnpackState(std::span<std::byte> copy, HostTensors& weights,
-                                HostTensors& optimizer) const {
+absl::Status Model::UnpackState(std::span<std::byte> copy, State& state) const {
   const auto take = [&copy](size_t bytes) {
     const std::span<std::byte> taken = copy.first(bytes);
     copy = copy.subspan(RoundUp(bytes, kCopyAlignBytes));
     return taken;
   };
-  for (const Parameter& parameter : plan_.parameters.all()) {
-    RETURN_IF_ERROR(UnpackParameter(parameter, take(parameter.spec.size_bytes()), "", weights));
+  const std::span<const Parameter> all = plan_.parameters.all();
+  const int rank = plan_.options.shape.rank;
+  for (size_t i = 0; rank == 0 && i < all.size(); ++i) {
+    RETURN_IF_ERROR(UnpackParameter(all[i], take(all[i].spec.size_bytes()), "", state.weights));
   }
   const GradientOrder& order = plan_.train->order;
-  for (int b = 0; b < buckets(); ++b) {
-    for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
-      const std::span<std::byte> whole = take(train_->bucket(b).bytes());
-      for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
-        const Parameter& parameter = plan_.parameters.all()[order.gradients[g].parameter];
-        const size_t at = order.gradients[g].at * SizeOf(parameter.spec.dtype);
-        RETURN_IF_ERROR(UnpackParameter(parameter, whole.subspan(at, parameter.spec.size_bytes()),
-                                        absl::StrCat(".", plan_.options.slots[kind]), optimizer));
-      }
+  const std::vector<int> writers = SlotWriters();
+  for (size_t slot = 0; slot < writers.size(); ++slot) {
+    if (writers[slot] != rank) continue;
+    const int bucket = static_cast<int>(slot) / plan_.train->slots.kinds;
+    const int kind = static_cast<int>(slot) % plan_.train->slots.kinds;
+    const std::span<std::byte> whole = take(train_->bucket(bucket).bytes());
+    for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
+      const Parameter& parameter = all[order.gradients[g].parameter];
+      const size_t at = order.gradients[g].at * SizeOf(parameter.spec.dtype);
+      RETURN_IF_ERROR(UnpackParameter(parameter, whole.subspan(at, parameter.spec.size_bytes()),
+                                      absl::StrCat(".", plan_.options.slots[kind]),
+                                      state.optimizer));
     }
   }
   return absl::OkStatus();

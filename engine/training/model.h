@@ -49,6 +49,9 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
 // Errors: Internal, naming the first tensor with a value that is not finite.
 absl::Status CheckFinite(std::span<const NamedTensor> tensors);
 
+// Which of `ranks` takes each item, so that all have about the same bytes; rank 0 has some already.
+std::vector<int> ShareOut(std::span<const size_t> bytes, int ranks, size_t rank_0_has);
+
 class Model {
  public:
   // Allocates both arenas and clears the gradients' one; that one through `communication`, where
@@ -68,19 +71,23 @@ class Model {
   absl::Status Initialize(Stream& stream);
   // Values from a file, as far as it has them; the other parameters keep theirs.  Errors: as Load.
   absl::Status LoadSome(Stream& stream, const TensorFile& weights);
-  // Values from files; nothing is carried.  `optimizer` null: slots zero.  Errors: those of
-  // PackParameter; Internal for a weight that is not finite.
-  absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFile* optimizer);
+  // Values from files.  `optimizer` null: slots zero; else it is read a parameter at a time, and of
+  // it only what this rank updates.  Errors: those of PackParameter and TensorFiles::Read; Internal
+  // for a weight that is not finite.
+  absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFiles* optimizer);
   // What a file holds that no parameter takes, for people; "" if there is nothing.
   std::string Unknown(const TensorFile& weights) const;
-  // Copies what a checkpoint keeps, as it is stored, and makes `copy` as large as that takes. Where
-  // ranks share out the optimizer all of them call it, and rank 0 alone has the copy; errors are
-  // then also those of communication.
+  // Copies what this rank writes of a checkpoint, as it is stored, and makes `copy` as large as
+  // that takes.  Rank 0 writes the weights and, unless ranks share out the optimizer, all its
+  // slots; else each rank writes whole buckets of slots, about as many bytes as any other, all
+  // ranks call this, and errors are also those of communication.
   absl::Status CopyState(Stream& stream, std::vector<std::byte>& copy) const;
-  // What CopyState has copied, in canonical form: parameters and buffers; optimizer slots.  They
-  // may lie in the copy.  Any thread, also while the model is in use.
-  absl::Status UnpackState(std::span<std::byte> copy, HostTensors& weights,
-                           HostTensors& optimizer) const;
+  // What CopyState has copied, in canonical form.  It may lie in the copy.  Any thread, also while
+  // the model is in use.
+  struct State {
+    HostTensors weights, optimizer;  // parameters and buffers; slots
+  };
+  absl::Status UnpackState(std::span<std::byte> copy, State& state) const;
   // The digest `train` prints.
   absl::StatusOr<std::string> Sha256OfWeights(Stream& stream) const;
 
@@ -92,7 +99,9 @@ class Model {
   absl::Status LoadParameter(Stream& stream, size_t index, const TensorFile& weights);
   absl::Status Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to);
   absl::Status ClearSlots(Stream& stream);
-  absl::Status LoadSlots(Stream& stream, int bucket, const TensorFile& optimizer);
+  absl::Status LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer);
+  // The ranks that write slots, by bucket and kind.
+  std::vector<int> SlotWriters() const;
   // Of a whole bucket; begins at `to`, and where ranks share it out waits for it.
   absl::Status CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const;
 

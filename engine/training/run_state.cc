@@ -1,5 +1,6 @@
 #include "engine/training/run_state.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -9,6 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "engine/training/data_feed.h"
 #include "engine/training/weights.h"
 #include "engine/training/weights_match.h"
@@ -16,6 +19,28 @@
 #include "google/protobuf/util/message_differencer.h"
 
 namespace gyre {
+namespace {
+
+// For which a rank that writes lets the others wait, before it tells that it lives.
+constexpr std::chrono::milliseconds kPause(100);
+
+Tensor TensorOf(std::vector<double>& numbers) {
+  return {numbers.data(), Shape({static_cast<int64_t>(numbers.size())}), DType::kF64};
+}
+
+// Rank 0's, on all.
+absl::StatusOr<std::string> TextOfLeader(ProcessGroup& communication, std::string_view what,
+                                         const std::string& text) {
+  const bool leader = communication.rank() == 0;
+  std::vector<double> length = {leader ? static_cast<double>(text.size()) : 0};
+  RETURN_IF_ERROR(communication.Sum(what, TensorOf(length)));
+  std::vector<double> bytes(static_cast<size_t>(length[0]));
+  if (leader) std::ranges::copy(text, bytes.begin());
+  RETURN_IF_ERROR(communication.Sum(what, TensorOf(bytes)));
+  return std::string(bytes.begin(), bytes.end());
+}
+
+}  // namespace
 
 void RunState::Advance() {
   ++step_;
@@ -23,6 +48,7 @@ void RunState::Advance() {
 }
 
 absl::Status RunState::Restore(Model& model, Stream& stream) {
+  if (model.plan().options.shape.shard_optimizer) files_of_all_.push_back(kOptimizerFile);
   RETURN_IF_ERROR(SetWeights(model, stream));
   ASSIGN_OR_RETURN(const std::string digest, model.Sha256OfWeights(stream));
   return communication_.CheckEqual("the weights to start from", digest);
@@ -109,10 +135,35 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
 }
 
 absl::Status RunState::OpenOutput(bool test_again) {
-  if (!leader()) return absl::OkStatus();
+  if (leader()) RETURN_IF_ERROR(OpenOutputOfLeader(test_again));
+  return files_of_all_.empty() ? absl::OkStatus() : MeetWriters();
+}
+
+absl::Status RunState::MeetWriters() {
+  ASSIGN_OR_RETURN(const std::string folder, TextOfLeader(communication_, "the checkpoints' folder",
+                                                          options_.out + "/checkpoints"));
+  ASSIGN_OR_RETURN(const std::string token,
+                   TextOfLeader(communication_, "the run's name of temporary files",
+                                absl::StrCat(absl::ToUnixNanos(absl::Now()))));
+  checkpoints_.emplace(folder, token);
+  if (!leader()) RETURN_IF_ERROR(checkpoints_->LeaveMark(communication_.rank()));
+  RETURN_IF_ERROR(communication_.Barrier());
+  for (int rank = 1; leader() && rank < communication_.size(); ++rank) {
+    if (checkpoints_->SeesMark(rank)) continue;
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "rank %d has left a file in %s, which rank 0 does not find there: each rank writes a part "
+        "of a checkpoint of this run; give an --out in a file system that all hosts share",
+        rank, folder));
+  }
+  if (leader()) checkpoints_->RemoveTemporaries();  // nobody writes before the first step
+  return absl::OkStatus();
+}
+
+absl::Status RunState::OpenOutputOfLeader(bool test_again) {
   checkpoints_.emplace(absl::StrCat(options_.out, "/checkpoints"));
   RETURN_IF_ERROR(checkpoints_->ProbeWritable());
   ASSIGN_OR_RETURN(lock_, FolderLock::Take(options_.out));
+  checkpoints_->RemoveTemporaries();
   ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
   if (newest >= 0 && options_.resume.empty()) {
     return absl::AlreadyExistsError(
@@ -145,11 +196,10 @@ absl::Status RunState::Save(const Model& model, Stream& stream, bool tell) {
   RETURN_IF_ERROR(FinishSaving());
   copied_step_ = step_;
   saving_ = true;
-  if (leader() || model.plan().options.shape.shard_optimizer) {
-    RETURN_IF_ERROR(model.CopyState(stream, copy_));
-  }
-  if (!leader()) return absl::OkStatus();
-  tell_ = tell;
+  parts_.emplace(files_of_all_, communication_.rank(), communication_.size());
+  if (!leader() && files_of_all_.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(model.CopyState(stream, copy_));
+  tell_ = tell && leader();
   writing_ = std::async(std::launch::async,
                         [this, &model, state = State()] { return Write(model, state); });
   return absl::OkStatus();
@@ -157,8 +207,18 @@ absl::Status RunState::Save(const Model& model, Stream& stream, bool tell) {
 
 absl::Status RunState::FinishSaving() {
   if (!std::exchange(saving_, false)) return absl::OkStatus();
+  // Who has written waits in a sum for who has not, and who has not comes there now and then.
+  while (!parts_->complete()) {
+    parts_->AwaitOwn(kPause);
+    RETURN_IF_ERROR(CheckSaving());
+    std::vector<double> numbers;
+    parts_->AppendTo(numbers);
+    RETURN_IF_ERROR(communication_.Sum("the parts of a checkpoint", TensorOf(numbers)));
+    parts_->Take(numbers);
+  }
   RETURN_IF_ERROR(
       communication_.LeaderDoes("writing a checkpoint", [this] { return AwaitSaving(); }));
+  RETURN_IF_ERROR(AwaitSaving());  // of the others: their threads have done their part
   saved_step_ = copied_step_;
   return absl::OkStatus();
 }
@@ -173,8 +233,9 @@ absl::Status RunState::CheckSaving() {
 
 absl::Status RunState::AwaitSaving() {
   if (!writing_.valid()) return absl::OkStatus();
+  parts_->GiveUp();
   const Written written = writing_.get();
-  if (written.whole) saved_step_ = copied_step_;
+  if (written.published) saved_step_ = copied_step_;
   if (!written.deleted.ok()) {
     Say(absl::StrCat("warning: an old checkpoint stays: ", std::string(written.deleted.message())));
   }
@@ -182,6 +243,14 @@ absl::Status RunState::AwaitSaving() {
     Say(absl::StrFormat("checkpoint of step %d written", copied_step_));
   }
   return written.status;
+}
+
+void RunState::AppendTo(std::vector<double>& numbers) const {
+  if (parts_) parts_->AppendTo(numbers);
+}
+
+void RunState::Take(std::span<const double> sums) {
+  if (parts_) parts_->Take(sums);
 }
 
 CheckpointState RunState::State() const {
@@ -197,22 +266,51 @@ CheckpointState RunState::State() const {
 }
 
 RunState::Written RunState::Write(const Model& model, const CheckpointState& state) {
-  HostTensors weights, optimizer;
   Written written;
-  written.status = model.UnpackState(copy_, weights, optimizer);
-  if (written.status.ok()) {
-    written.status = Annotate(CheckFinite(weights.tensors),
-                              absl::StrFormat("step %d: the weights", state.step()));
-  }
-  if (!written.status.ok()) return written;
   // First, so that a resumed run finds the lines of all steps before the checkpoint.
-  const absl::Status logged = log_->Sync();
-  written.status = checkpoints_->Save(state, weights.tensors, optimizer.tensors);
-  if (!written.status.ok()) return written;
-  written.whole = true;
+  const absl::Status logged = Flush();
+  written.status = WriteAndPublish(model, state);
+  if (!leader()) return written;
+  if (!written.status.ok()) {
+    checkpoints_->Discard(state.step());
+    return written;
+  }
+  written.published = true;
   written.deleted = checkpoints_->DeleteOlder(state.step(), config_.keep_checkpoints());
   written.status = logged;
   return written;
+}
+
+absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState& state) {
+  Model::State parts;
+  RETURN_IF_ERROR(model.UnpackState(copy_, parts));
+  RETURN_IF_ERROR(Annotate(CheckFinite(parts.weights.tensors),
+                           absl::StrFormat("step %d: the weights", state.step())));
+  std::map<std::string, uint32_t> crc32_of_file;  // of this rank alone
+  const auto write = [&](const std::string& name, const HostTensors& tensors) -> absl::Status {
+    ASSIGN_OR_RETURN(crc32_of_file[name], checkpoints_->Write(state.step(), name, tensors.tensors));
+    return absl::OkStatus();
+  };
+  const auto of_all = [&](const char* file, const HostTensors& tensors) -> absl::Status {
+    const auto found = std::ranges::find(files_of_all_, file);
+    if (found == files_of_all_.end()) {
+      return leader() ? write(PartName(file, 0, 1), tensors) : absl::OkStatus();
+    }
+    const std::string name = PartName(file, communication_.rank(), communication_.size());
+    RETURN_IF_ERROR(write(name, tensors));
+    parts_->Wrote(static_cast<size_t>(found - files_of_all_.begin()), crc32_of_file[name]);
+    return absl::OkStatus();
+  };
+  if (leader()) RETURN_IF_ERROR(write(kWeightsFile, parts.weights));
+  RETURN_IF_ERROR(of_all(kOptimizerFile, parts.optimizer));
+  if (!leader()) return absl::OkStatus();
+  if (!parts_->Await()) {
+    return absl::AbortedError(absl::StrFormat(
+        "the checkpoint of step %d is given up: not every rank has told that its part is written",
+        state.step()));
+  }
+  crc32_of_file.merge(parts_->crc32_of_file());
+  return checkpoints_->Publish(state, crc32_of_file);
 }
 
 void RunState::Say(const std::string& line) const {

@@ -2,8 +2,8 @@
 // Restored from random numbers, a file of weights or a checkpoint; saved as a checkpoint, which a
 // thread of its own writes from a copy while training goes on.
 //
-// Every rank has one and makes the same calls; rank 0 alone writes and speaks.  Calls
-// from one thread.
+// Every rank has one and makes the same calls; rank 0 alone speaks.  It writes the checkpoints,
+// too, but for what each rank has a part of (CheckpointParts).  Calls from one thread.
 #pragma once
 
 #include <atomic>
@@ -11,12 +11,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "distributed/process_group.h"
 #include "engine/data/folder_lock.h"
 #include "engine/training/checkpoint.h"
+#include "engine/training/checkpoint_parts.h"
 #include "engine/training/model.h"
 #include "engine/training/run_log.h"
 #include "models/schema/parse.h"
@@ -43,6 +45,9 @@ class RunState {
         options_(options),
         total_steps_(total_steps),
         communication_(communication) {}
+  ~RunState() {
+    if (parts_) parts_->GiveUp();
+  }
 
   int64_t step() const { return step_; }                // steps started
   int64_t position() const { return position_; }        // samples consumed
@@ -54,19 +59,26 @@ class RunState {
 
   // Gives the model its weights and the optimizer's state, the same on all ranks.
   absl::Status Restore(Model& model, Stream& stream);
-  // Last before training, so that a run which cannot begin leaves no folder behind.
-  // test_again: the step restored is about to be tested (again).
+  // Last before training, so that a run which cannot begin leaves no folder behind; after Restore.
+  // test_again: the step restored is about to be tested (again).  Errors of ranks that are to
+  // write, too: FailedPrecondition if rank 0 does not see what they write.
   absl::Status OpenOutput(bool test_again);
   // Begins a checkpoint of the steps started, which must be finished, once that before is written.
   // The model must live until it is; it may change.  tell: people want to know when.
   absl::Status Save(const Model& model, Stream& stream, bool tell);
   // What Save has begun is there on all ranks' return, however long it takes.  Errors of writing
-  // are rank 0's.
+  // are those of the rank that has them.
   absl::Status FinishSaving();
-  // Rank 0: what went wrong with it, if it is written by now.  Never blocks.
+  // What went wrong with it on this rank, if it has done its part by now.  Never blocks.
   absl::Status CheckSaving();
-  // Rank 0: likewise, once it is written.  The other ranks are not told.
+  // Likewise, once it has.  The other ranks are not told; nor are they waited for, if it is not
+  // known yet that they have done theirs: then the checkpoint is given up.
   absl::Status AwaitSaving();
+  // What ranks tell each other of what Save has begun, to be summed over ranks now and then: after
+  // the numbers that are there.
+  void AppendTo(std::vector<double>& numbers) const;
+  // The sums of what was appended.
+  void Take(std::span<const double> sums);
 
   // What the log holds to the disk.  Errors: those of RunLog::Sync.
   absl::Status Flush() { return log_ ? log_->Sync() : absl::OkStatus(); }
@@ -78,10 +90,14 @@ class RunState {
   absl::Status SetWeights(Model& model, Stream& stream);
   struct Written {
     absl::Status status, deleted;
-    bool whole = false;  // the checkpoint is there
+    bool published = false;  // the checkpoint is there
   };
   CheckpointState State() const;
-  Written Write(const Model& model, const CheckpointState& state);  // on a thread of its own
+  // Both on a thread of its own.
+  Written Write(const Model& model, const CheckpointState& state);
+  absl::Status WriteAndPublish(const Model& model, const CheckpointState& state);
+  absl::Status OpenOutputOfLeader(bool test_again);
+  absl::Status MeetWriters();
   absl::Status RestoreFrom(const Checkpoint& checkpoint, Model& model, Stream& stream);
   bool leader() const { return communication_.rank() == 0; }
 
@@ -90,12 +106,14 @@ class RunState {
   const int64_t total_steps_;
   ProcessGroup& communication_;
   int64_t step_ = 0, position_ = 0, copied_step_ = -1, saved_step_ = -1;
-  int64_t newest_at_restore_ = -1;  // checkpoint in options_.out
-  bool continues_ = false;          // the run that options_.out holds
-  bool saving_ = false;             // not all ranks know yet that the last copy is written
-  std::vector<std::byte> copy_;     // by Model::CopyState
-  // Of the leader:
+  int64_t newest_at_restore_ = -1;         // checkpoint in options_.out
+  bool continues_ = false;                 // the run that options_.out holds
+  bool saving_ = false;                    // not all ranks know yet that the last copy is written
+  std::vector<std::string> files_of_all_;  // of which each rank writes a part
+  std::vector<std::byte> copy_;            // by Model::CopyState
+  std::optional<CheckpointParts> parts_;   // of the last Save
   std::optional<CheckpointStore> checkpoints_;
+  // Of the leader:
   FolderLock lock_;  // of options_.out
   std::unique_ptr<RunLog> log_;
   bool tell_ = false;             // people, once it is written

@@ -178,7 +178,7 @@ absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_)));
   if (const absl::Status status = Loop(); !status.ok()) {
     // Whatever happened: what is being written is worth having.  All ranks wait for it, if all are
-    // here; else rank 0 has as long as the failing rank gives it.
+    // here; else each has as long for its part as the failing rank gives it.
     const absl::Status saved = agreed_ ? state_->FinishSaving() : state_->AwaitSaving();
     if (!saved.ok()) state_->Say(absl::StrCat("warning: ", std::string(saved.message())));
     if (state_->saved_step() < 0 || absl::IsCancelled(status)) return status;
@@ -316,8 +316,10 @@ absl::Status Trainer::FirstError(const absl::Status& status) {
 void Trainer::SubmitReport(const InFlight& last) {
   Report& report = report_.emplace();
   report.sums = std::exchange(metrics_, {});
+  report.metrics = report.sums.size();
   report.sums.push_back(asked_to_stop_ != nullptr && asked_to_stop_->load() ? 1 : 0);
   report.sums.push_back(asked_to_save_ != nullptr && asked_to_save_->exchange(false) ? 1 : 0);
+  state_->AppendTo(report.sums);
   report.learning_rate = *last.learning_rate;
   report.step = last.step;
   report.ticket = communication_.Submit(
@@ -332,8 +334,10 @@ absl::Status Trainer::CollectReport() {
   const Report report = *std::exchange(report_, std::nullopt);
   std::vector<Metric> metrics = MetricsOf(model_->train().plan().spec);
   AddSums(report.sums.data(), metrics);
-  stop_ = stop_ || report.sums[report.sums.size() - 2] > 0;
-  save_ = save_ || report.sums.back() > 0;
+  const std::span asked = std::span(report.sums).subspan(report.metrics);
+  stop_ = stop_ || asked[0] > 0;
+  save_ = save_ || asked[1] > 0;
+  state_->Take(asked.subspan(2));
   if (!std::isfinite(TotalLoss(metrics))) {
     agreed_ = true;
     return absl::InternalError(

@@ -87,8 +87,9 @@ class Trainer {
   std::vector<double> metrics_;       // {sum, count} each, of a step's iterations that are finished
   // The report of the latest step finished travels while the next one runs.
   struct Report {
-    std::vector<double>
-        sums;  // {sum, count} a metric, then the numbers of ranks asked to stop, to save
+    // {sum, count} a metric; then the numbers of ranks asked to stop, to save; what RunState tells.
+    std::vector<double> sums;
+    size_t metrics = 0;  // numbers of them
     ProcessGroup::Ticket ticket = 0;
     double learning_rate = 0;
     int64_t step = 0;  // the number of steps done with it

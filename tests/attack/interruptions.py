@@ -140,7 +140,9 @@ def trial(victim, number):
         if not victim.steps_kept(out):
             shutil.rmtree(f"{victim.folder}/{out}", ignore_errors=True)
         resume = ["--resume=latest"] if victim.steps_kept(out) else []
-        return victim.start(victim.command("train", arguments + resume), ranks if mpirun else 1, hosts)
+        # Now rank 0 writes checkpoints alone, now every rank a part.
+        parts = ["--shard_optimizer"] if ranks > 1 and numbers.random() < 0.5 else []
+        return victim.start(victim.command("train", arguments + resume + parts), ranks if mpirun else 1, hosts)
 
     for _ in range(numbers.randint(1, 3)):
         choices = SIGNALS + [SLOW] + [STALL] * mpirun

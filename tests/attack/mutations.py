@@ -83,6 +83,9 @@ def prepare(victim):
     assert done.code == 0, done
     shutil.copytree(f"{folder}/run", f"{folder}/half")
     shutil.rmtree(f"{folder}/half/checkpoints/step_{STEPS:08d}")
+    outcome = victim.run("train", [f"--out={folder}/parts", f"--steps={STEPS // 2}", "--ranks=2",
+                                   "--shard_optimizer"])
+    assert digest_of(outcome), outcome
     for name in ("train-images", "train-labels"):
         with open(f"{folder}/{name}.idx", "rb") as file, gzip.open(f"{folder}/{name}.gz", "wb") as zipped:
             zipped.write(file.read())
@@ -167,13 +170,17 @@ def of_weights(victim, numbers, folder):
 
 
 def of_checkpoint(victim, numbers, folder):
-    step = f"{folder}/half/checkpoints/step_{STEPS // 2:08d}"
-    path = f"{step}/{numbers.choice(['weights.safetensors', 'optimizer.safetensors', 'state.pb'])}"
-    write(path, change_bytes(numbers, read(path)))
+    run = numbers.choice(["half", "parts"])
+    step = f"{folder}/{run}/checkpoints/step_{STEPS // 2:08d}"
+    path = f"{step}/{numbers.choice(sorted(os.listdir(step)))}"
+    if numbers.random() < 0.1:
+        os.remove(path)
+    else:
+        write(path, change_bytes(numbers, read(path)))
     tool, arguments = numbers.choice([
         ("evaluate", [f"--weights={step}"]), ("export", [f"--weights={step}", f"--to={folder}/x.npz"]),
         ("train", [f"--resume={step}", f"--out={folder}/new"]),
-        ("train", ["--resume=latest", f"--out={folder}/half"])])
+        ("train", ["--resume=latest", f"--out={folder}/{run}", f"--ranks={numbers.randint(1, 2)}"])])
     outcome = victim.run(tool, arguments)
     return outcome, outcome.code == 0
 
@@ -192,7 +199,8 @@ def trial(victim, number):
     for name in os.listdir(victim.folder):
         if name.endswith((".textproto", ".idx", ".safetensors")):
             shutil.copy(f"{victim.folder}/{name}", folder)
-    shutil.copytree(f"{victim.folder}/half", f"{folder}/half")
+    for run in ("half", "parts"):
+        shutil.copytree(f"{victim.folder}/{run}", f"{folder}/{run}")
     attack = numbers.choice([of_text, of_text, of_data, of_arrays, of_weights, of_checkpoint, of_checkpoint, of_metrics])
     outcome, unnoticed = attack(victim, numbers, folder)
     faults = [outcome.crash() or outcome.refusal()]

@@ -185,14 +185,14 @@ TEST(WriteFileTest, TemporariesOfEarlierProcessesAreHarmless) {
   EXPECT_EQ(RemoveTemporaries(folder / "none").code(), absl::StatusCode::kNotFound);
 }
 
-// Fills a folder with two files of the same content.
+// Publishes a folder with two files of the same content, by two writers.
 absl::Status WritePair(const std::string& path, const std::string& content) {
-  return WriteFolderAtomically(path, [&](const std::string& temporary) {
-    WriteBytes(temporary + "/a", content);
-    mkdir((temporary + "/sub").c_str(), 0777);
-    WriteBytes(temporary + "/sub/b", content);
-    return absl::OkStatus();
-  });
+  ASSIGN_OR_RETURN(const std::string staged, StageFolder(path, "token"));
+  WriteBytes(staged + "/a", content);
+  EXPECT_EQ(StageFolder(path, "token").value(), staged);
+  mkdir((staged + "/sub").c_str(), 0777);
+  WriteBytes(staged + "/sub/b", content);
+  return PublishFolder(staged, path);
 }
 
 TEST(WriteFolderTest, AppearsWholeAndReplaces) {
@@ -208,9 +208,7 @@ TEST(WriteFolderTest, AppearsWholeAndReplaces) {
   mkdir((folder / "empty").c_str(), 0777);
   ASSERT_TRUE(WritePair(folder / "empty", "3").ok());
   EXPECT_EQ(ReadBytes(folder / "empty/a"), "3");
-  ASSERT_TRUE(WriteFolderAtomically(folder / "nothing", [](const std::string&) {
-                return absl::OkStatus();
-              }).ok());
+  ASSERT_TRUE(PublishFolder(StageFolder(folder / "nothing", "1").value(), folder / "nothing").ok());
   EXPECT_THAT(folder.List(), ElementsAre("d", "empty", "nothing"));
 
   ASSERT_TRUE(RemoveFolderAtomically(folder / "d").ok());
@@ -221,13 +219,18 @@ TEST(WriteFolderTest, AppearsWholeAndReplaces) {
 TEST(WriteFolderTest, AFailureLeavesTheOldFolder) {
   TempFolder folder;
   ASSERT_TRUE(WritePair(folder / "d", "old").ok());
-  const absl::Status status = WriteFolderAtomically(folder / "d", [](const std::string& temporary) {
-    WriteBytes(temporary + "/a", "half");
-    return absl::DataLossError("no more");
-  });
-  EXPECT_EQ(status, absl::DataLossError("no more"));
+  for (const char* token : {"1", "2"}) {  // each has a folder of its own, which nobody reads
+    EXPECT_TRUE(std::filesystem::is_empty(StageFolder(folder / "d", token).value()));
+    WriteBytes(StageFolder(folder / "d", token).value() + "/a", "half");
+  }
   EXPECT_EQ(ReadBytes(folder / "d/sub/b"), "old");
+  ASSERT_TRUE(RemoveTemporaries(folder.path()).ok());
   EXPECT_THAT(folder.List(), ElementsAre("d"));
+  mkdir((folder / "victim").c_str(), 0777);
+  ASSERT_EQ(symlink((folder / "victim").c_str(), (folder / ".d.tmp-1").c_str()), 0);
+  EXPECT_EQ(StageFolder(folder / "d", "1").status().code(), absl::StatusCode::kAlreadyExists);
+  std::filesystem::remove(folder / ".d.tmp-1");
+  std::filesystem::remove(folder / "victim");
 
   WriteBytes(folder / "file", "mine");
   EXPECT_THAT(Message(WritePair(folder / "file", "1")), HasSubstr("Not a directory"));

@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <limits>
 #include <random>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
+#include "engine/training/checkpoint_parts.h"
 #include "tests/data/random_tensors.h"
 #include "tests/data/temp_folder.h"
 
@@ -45,8 +47,24 @@ RandomTensors SlotsOf(int64_t step) {
   return RandomTensors(static_cast<uint64_t>(step) + 1000000, 4, kFloats);
 }
 
-absl::Status SaveStep(CheckpointStore& store, int64_t step, int64_t keep = 9) {
-  RETURN_IF_ERROR(store.Save(StateOf(step), WeightsOf(step).tensors(), SlotsOf(step).tensors()));
+// In `parts` files of slots, each with every so manieth.
+absl::Status Save(CheckpointStore& store, const CheckpointState& state,
+                  const std::vector<NamedTensor>& weights, const std::vector<NamedTensor>& slots,
+                  int parts = 1) {
+  std::map<std::string, uint32_t> crc32s;
+  ASSIGN_OR_RETURN(crc32s[kWeightsFile], store.Write(state.step(), kWeightsFile, weights));
+  for (int part = 0; part < parts; ++part) {
+    std::vector<NamedTensor> of_part;
+    for (size_t i = part; i < slots.size(); i += parts) of_part.push_back(slots[i]);
+    const std::string name = PartName(kOptimizerFile, part, parts);
+    ASSIGN_OR_RETURN(crc32s[name], store.Write(state.step(), name, of_part));
+  }
+  return store.Publish(state, crc32s);
+}
+
+absl::Status SaveStep(CheckpointStore& store, int64_t step, int64_t keep = 9, int parts = 1) {
+  RETURN_IF_ERROR(
+      Save(store, StateOf(step), WeightsOf(step).tensors(), SlotsOf(step).tensors(), parts));
   return store.DeleteOlder(step, keep);
 }
 
@@ -69,7 +87,12 @@ void ExpectStep(const absl::StatusOr<Checkpoint>& checkpoint, int64_t step) {
   EXPECT_EQ(checkpoint->state.seed(), ~0ull);
   EXPECT_EQ(checkpoint->state.choices().at("ranks"), std::to_string(step));
   ExpectTensors(checkpoint->weights, WeightsOf(step).tensors());
-  ExpectTensors(checkpoint->optimizer, SlotsOf(step).tensors());
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : checkpoint->optimizer.entries()) names.push_back(name);
+  const auto slots = checkpoint->optimizer.Read(names);
+  ASSERT_TRUE(slots.ok()) << slots.status();
+  ExpectTensors(*slots, SlotsOf(step).tensors());
+  EXPECT_TRUE(checkpoint->carried.entries().empty());
 }
 
 void FlipByte(const std::string& path, size_t at, int mask) {
@@ -96,7 +119,7 @@ TEST(CheckpointTest, LoadsWhatItSaved) {
 TEST(CheckpointTest, AnEmptyRunIsSavedToo) {
   TempFolder folder;
   CheckpointStore store(folder.path());
-  ASSERT_TRUE(store.Save({}, {}, {}).ok());
+  ASSERT_TRUE(Save(store, {}, {}, {}).ok());
   const absl::StatusOr<Checkpoint> checkpoint = store.LoadLatest(nullptr);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   EXPECT_TRUE(checkpoint->weights.tensors().empty());
@@ -110,7 +133,7 @@ TEST(CheckpointTest, EqualRunsMakeEqualFiles) {
     for (int i = 0; i < 50; ++i) {  // maps iterate in an order of their own
       (*state.mutable_choices())[std::to_string(folder == &one ? i : 49 - i)] = "x";
     }
-    ASSERT_TRUE(store.Save(state, WeightsOf(5).Shuffled(), SlotsOf(5).tensors()).ok());
+    ASSERT_TRUE(Save(store, state, WeightsOf(5).Shuffled(), SlotsOf(5).tensors()).ok());
   }
   for (const char* name : {"weights.safetensors", "optimizer.safetensors", "state.pb"}) {
     const std::string path = std::string("step_00000005/") + name;
@@ -130,7 +153,7 @@ TEST(CheckpointTest, KeepsTheNewestOnes) {
   ASSERT_TRUE(SaveStep(store, 16, 2).ok());
   EXPECT_THAT(folder.List(),
               ElementsAre("step_00000014", "step_00000016", "step_00000020", "step_00000030"));
-  ASSERT_TRUE(store.Save(StateOf(30), {}, {}).ok());
+  ASSERT_TRUE(Save(store, StateOf(30), {}, {}).ok());
   ASSERT_TRUE(store.DeleteOlder(30, 2).ok());
   EXPECT_THAT(folder.List(), ElementsAre("step_00000020", "step_00000030"));
   EXPECT_TRUE(store.LoadLatest(nullptr)->weights.tensors().empty());
@@ -147,6 +170,7 @@ TEST(CheckpointTest, LeavesOtherFilesAlone) {
   std::filesystem::create_directories(folder / ".step_00000009.tmp-1/sub");
   CheckpointStore store(folder.path());
   EXPECT_EQ(store.LoadLatest(nullptr).status().code(), absl::StatusCode::kNotFound);
+  store.RemoveTemporaries();
   ASSERT_TRUE(SaveStep(store, 3).ok());
   EXPECT_THAT(folder.List(), ElementsAre("notes.txt", "step_", "step_00000003", "step_x"));
 }
@@ -236,7 +260,8 @@ TEST(CheckpointTest, AFailedSaveLeavesTheOthers) {
   ASSERT_TRUE(SaveStep(store, 1).ok());
   const std::vector<NamedTensor> twice = {{"a", {nullptr, Shape{0}, DType::kF32}},
                                           {"a", {nullptr, Shape{0}, DType::kF32}}};
-  EXPECT_EQ(store.Save(StateOf(2), {}, twice).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Save(store, StateOf(2), {}, twice).code(), absl::StatusCode::kInvalidArgument);
+  store.Discard(2);
   EXPECT_THAT(folder.List(), ElementsAre("step_00000001"));
   ExpectStep(store.LoadLatest(nullptr), 1);
 }
@@ -266,9 +291,10 @@ TEST(CheckpointTest, NumbersThatNoRunHasAreRefused) {
 TEST(CheckpointTest, EveryFlippedByteIsFound) {
   TempFolder folder;
   CheckpointStore store(folder.path());
-  ASSERT_TRUE(SaveStep(store, 8).ok());
+  ASSERT_TRUE(SaveStep(store, 8, 9, 2).ok());
   std::mt19937_64 random(1);
-  for (const char* name : {"weights.safetensors", "optimizer.safetensors", "state.pb"}) {
+  for (const char* name : {"weights.safetensors", "optimizer-00001-of-00002.safetensors",
+                           "optimizer-00002-of-00002.safetensors", "state.pb"}) {
     const std::string path = folder / "step_00000008/" + name;
     const std::string whole = ReadBytes(path);
     const bool all = whole.size() < 1000;
@@ -293,6 +319,116 @@ TEST(CheckpointTest, EveryFlippedByteIsFound) {
   ExpectStep(store.LoadLatest(nullptr), 8);
 }
 
+TEST(CheckpointTest, PartsAreOneSetOfTensors) {
+  TempFolder folder;
+  CheckpointStore store(folder.path());
+  for (const int parts : {1, 2, 3, 7}) {  // of 4 slots: some have none
+    ASSERT_TRUE(SaveStep(store, parts, 9, parts).ok());
+    WriteBytes(folder / absl::StrFormat("step_%08d/optimizer-00001-of-00009.safetensors", parts),
+               "another's");
+    ExpectStep(store.LoadLatest(nullptr), parts);
+  }
+  const std::string third = folder / "step_00000003/optimizer-00003-of-00003.safetensors";
+  std::filesystem::remove(third);
+  EXPECT_EQ(LoadCheckpoint(folder / "step_00000003").status(),
+            absl::DataLossError(third + ": missing"));
+
+  // Files whose sums are right, and which are no set.
+  const auto publish = [&](std::vector<std::string> names) {
+    std::map<std::string, uint32_t> crc32s;
+    for (const std::string& name : names) {
+      crc32s[name] = store.Write(50, name, SlotsOf(1).tensors()).value();
+    }
+    EXPECT_TRUE(store.Publish(StateOf(50), crc32s).ok());
+    return std::string(LoadCheckpoint(folder / "step_00000050").status().message());
+  };
+  const std::string one = PartName(kOptimizerFile, 0, 2), two = PartName(kOptimizerFile, 1, 2);
+  EXPECT_THAT(publish({kWeightsFile, one, two}),
+              testing::AllOf(testing::StartsWith((folder / "step_00000050/" + two) + ": holds"),
+                             testing::EndsWith("as does " + (folder / "step_00000050/" + one))));
+  EXPECT_THAT(publish({kWeightsFile, two}), HasSubstr("no crc32 of optimizer.safetensors"));
+  EXPECT_THAT(publish({kWeightsFile, one, PartName(kOptimizerFile, 2, 3)}),
+              HasSubstr("no crc32 of " + two));
+  EXPECT_THAT(publish({kWeightsFile}), HasSubstr("of which 0 are the optimizer's"));
+  EXPECT_THAT(publish({kWeightsFile, one, two, "x.safetensors"}),
+              HasSubstr("has crc32 of 4 files, of which 2 are the optimizer's and 0 of what"));
+  EXPECT_THAT(publish({PartName(kOptimizerFile, 0, 1)}),
+              HasSubstr("no crc32 of weights.safetensors"));
+}
+
+// By two writers, one after the other or with folders of their own.
+TEST(CheckpointTest, WhatAnotherWritesMustBeThere) {
+  TempFolder folder;
+  CheckpointStore leader(folder / "a", "7"), other(folder / "a", "7"), elsewhere(folder / "b", "7");
+  ASSERT_TRUE(other.LeaveMark(1).ok());
+  EXPECT_TRUE(leader.SeesMark(1));
+  EXPECT_FALSE(leader.SeesMark(2));
+  EXPECT_FALSE(elsewhere.SeesMark(1));
+  leader.RemoveTemporaries();
+  EXPECT_FALSE(leader.SeesMark(1));
+
+  const std::string one = PartName(kOptimizerFile, 0, 2), two = PartName(kOptimizerFile, 1, 2);
+  for (CheckpointStore* second : {&elsewhere, &other}) {
+    std::map<std::string, uint32_t> crc32s;
+    crc32s[two] = second->Write(4, two, SlotsOf(4).tensors()).value();
+    crc32s[one] = leader.Write(4, one, {}).value();
+    crc32s[kWeightsFile] = leader.Write(4, kWeightsFile, WeightsOf(4).tensors()).value();
+    const absl::Status status = leader.Publish(StateOf(4), crc32s);
+    if (second == &other) {
+      ASSERT_TRUE(status.ok()) << status;
+      ExpectStep(leader.LoadLatest(nullptr), 4);
+    } else {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(std::string(status.message()), HasSubstr(two + " has been written, and is not"));
+      EXPECT_EQ(leader.NewestStep().value(), -1);
+      leader.Discard(4);
+    }
+  }
+}
+
+TEST(CheckpointParts, AreKnownOnceAllHaveTold) {
+  std::vector<std::unique_ptr<CheckpointParts>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back(std::make_unique<CheckpointParts>(std::vector<std::string>{"a", "b"}, rank, 3));
+  }
+  const auto sum = [&] {
+    std::vector<double> sums;
+    for (auto& rank : ranks) {
+      std::vector<double> own;
+      rank->AppendTo(own);
+      sums.resize(own.size());
+      std::ranges::transform(own, sums, sums.begin(), std::plus());
+    }
+    for (auto& rank : ranks) rank->Take(sums);
+    return sums.size();
+  };
+  const uint32_t crc32s[] = {0, ~0u, 1, 0x80000000, 7, 0xfffffffe};  // by rank, then file
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_FALSE(ranks[i % 3]->complete());
+    EXPECT_EQ(sum(), 6u);
+    ranks[i / 2]->Wrote(i % 2, crc32s[i]);
+    EXPECT_FALSE(ranks[0]->complete());  // not before a sum, so that all know at once
+  }
+  sum();
+  for (auto& rank : ranks) {
+    EXPECT_TRUE(rank->Await());
+    EXPECT_THAT(rank->crc32_of_file(),
+                ElementsAre(std::pair("a-00001-of-00003.safetensors", 0u),
+                            std::pair("a-00002-of-00003.safetensors", 1u),
+                            std::pair("a-00003-of-00003.safetensors", 7u),
+                            std::pair("b-00001-of-00003.safetensors", ~0u),
+                            std::pair("b-00002-of-00003.safetensors", 0x80000000u),
+                            std::pair("b-00003-of-00003.safetensors", 0xfffffffeu)));
+  }
+  EXPECT_EQ(sum(), 0u);
+
+  CheckpointParts given_up({"a"}, 1, 2);
+  std::thread waiting([&] { EXPECT_FALSE(given_up.Await()); });
+  given_up.GiveUp();
+  waiting.join();
+  EXPECT_TRUE(CheckpointParts({}, 0, 2).complete());  // rank 0 writes all
+}
+
 // A child saves steps one after the other, telling of each, until it is killed.
 TEST(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
   TempFolder folder;
@@ -307,7 +443,7 @@ TEST(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
       close(told[0]);
       CheckpointStore store(folder.path());
       for (int64_t next = step + 1;; ++next) {
-        if (!SaveStep(store, next, 1 + round % 3).ok()) _exit(1);
+        if (!SaveStep(store, next, 1 + round % 3, 1 + round % 2).ok()) _exit(1);
         if (write(told[1], &next, sizeof(next)) != sizeof(next)) _exit(2);
       }
     }
@@ -338,6 +474,7 @@ TEST(CheckpointTest, KilledAtAnyMomentThereIsAWholeOne) {
     step = checkpoint->state.step();
   }
   CheckpointStore store(folder.path());
+  store.RemoveTemporaries();
   ASSERT_TRUE(SaveStep(store, step + 1, 1).ok());
   EXPECT_EQ(folder.List().size(), 1u);  // no temporaries of the dead are left
 }

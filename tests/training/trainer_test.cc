@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,8 +26,9 @@ namespace {
 
 std::mutex synced_mutex;
 std::vector<std::string> synced;  // in order
-// What becomes of the checkpoint's weights; null: they are brought to the disk.
-std::function<int()> sync_weights;
+// What becomes of a file whose path has such a part; null: it is brought to the disk.
+std::string sync_what = "weights.safetensors";
+std::function<int(const std::string& path)> sync_it;
 std::atomic<int64_t> images_read = 0;
 
 }  // namespace
@@ -38,7 +40,7 @@ extern "C" int fsync(int fd) {
     std::lock_guard lock(synced_mutex);
     synced.push_back(path);
   }
-  if (sync_weights && absl::StrContains(path, "weights.safetensors")) return sync_weights();
+  if (sync_it && absl::StrContains(path, sync_what)) return sync_it(path);
   return static_cast<int>(syscall(SYS_fsync, fd));
 }
 
@@ -109,6 +111,36 @@ class TrainerTest : public testing::Test {
     return status;
   }
 
+  // Two ranks that share out the optimizer, from folders of their own if they are on hosts apart.
+  // By rank.
+  std::vector<absl::Status> RunShared(TrainingOptions options, std::vector<std::string> overrides,
+                                      bool apart = false) {
+    overrides.insert(overrides.end(),
+                     {"distributed.shard_optimizer=true", "distributed.allreduce=direct",
+                      "optimizer.sgd.momentum=0.9"});
+    auto communicators = NewThreadCommunicators(2, 20'000);
+    std::vector<absl::Status> statuses(2);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 2; ++r) {
+      threads.emplace_back([&, r] {
+        if (apart) {
+          const std::string host = folder_ / std::to_string(r);
+          std::filesystem::create_directory(host);
+          ASSERT_EQ(unshare(CLONE_FS), 0);  // for this thread alone
+          ASSERT_EQ(chdir(host.c_str()), 0);
+        }
+        const auto communication = *ProcessGroup::Start(
+            [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+              return std::move(communicators[static_cast<size_t>(r)]);
+            },
+            "direct");
+        statuses[r] = Run(*communication, 1'000'000'000, options, overrides);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return statuses;
+  }
+
   // A run of one rank that is asked to stop before it begins: it does a step.
   absl::Status RunAndStop(const std::string& out) {
     const std::atomic<bool> stop = true;
@@ -172,13 +204,14 @@ TEST_F(TrainerTest, AStepIsSavedOnce) {
 // million of them.
 TEST_F(TrainerTest, ACheckpointIsWrittenBesideTraining) {
   bool went_on = false;
-  sync_weights = [&] {  // returns once more samples have been read than are read ahead
-    const int64_t enough = images_read + 100;
-    for (int ms = 0; ms < 20'000 && images_read < enough; ++ms) usleep(1000);
-    went_on = images_read >= enough;
-    errno = EIO;
-    return -1;
-  };
+  sync_it =
+      [&](const std::string&) {  // returns once more samples have been read than are read ahead
+        const int64_t enough = images_read + 100;
+        for (int ms = 0; ms < 20'000 && images_read < enough; ++ms) usleep(1000);
+        went_on = images_read >= enough;
+        errno = EIO;
+        return -1;
+      };
   std::atomic<bool> save = true;
   TrainingOptions options;
   options.out = folder_ / "out";
@@ -188,7 +221,7 @@ TEST_F(TrainerTest, ACheckpointIsWrittenBesideTraining) {
   // No other checkpoint, which would wait for this one.
   const absl::Status status =
       Run(*communication, 1'000'000'000, options, {"checkpoint_every=1000000"});
-  sync_weights = nullptr;
+  sync_it = nullptr;
   EXPECT_TRUE(went_on);
   EXPECT_TRUE(absl::StartsWith(status.message(), "cannot sync " + folder_ / "out/checkpoints/"))
       << status;
@@ -200,7 +233,7 @@ TEST_F(TrainerTest, ACheckpointIsWrittenBesideTraining) {
 // An error that all ranks see ends none of them while rank 0 writes.
 TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
   std::atomic<bool> written = false;
-  sync_weights = [&] {
+  sync_it = [&](const std::string&) {
     usleep(300'000);
     written = true;
     return 0;
@@ -226,8 +259,73 @@ TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  sync_weights = nullptr;
+  sync_it = nullptr;
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/checkpoints/step_00000001/state.pb"));
+}
+
+// A rank writes its part, and rank 0 makes it a checkpoint, while training goes on.
+TEST_F(TrainerTest, PartsAreWrittenBesideTraining) {
+  std::atomic<bool> stop = false, save = true;
+  std::atomic<bool> waited = false, went_on = false;
+  sync_what = "";
+  sync_it = [&](const std::string& path) {
+    if (absl::EndsWith(path, "state.pb")) stop = true;  // rank 0 knows of both parts
+    if (!absl::StrContains(path, "optimizer-00002-of-00002") || waited.exchange(true)) return 0;
+    const int64_t enough = images_read + 100;
+    for (int ms = 0; ms < 20'000 && images_read < enough; ++ms) usleep(1000);
+    went_on = images_read >= enough;
+    return 0;
+  };
+  TrainingOptions options;
+  options.out = folder_ / "out";
+  options.stop = &stop;
+  options.save = &save;
+  const auto statuses = RunShared(options, {"checkpoint_every=1000000"});
+  sync_it = nullptr;
+  sync_what = "weights.safetensors";
+  EXPECT_TRUE(absl::IsCancelled(statuses[0])) << statuses[0];
+  EXPECT_TRUE(absl::IsCancelled(statuses[1])) << statuses[1];
+  EXPECT_TRUE(went_on);
+  const auto checkpoint = CheckpointStore(folder_ / "out/checkpoints").LoadLatest(nullptr);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_TRUE(std::filesystem::exists(checkpoint->path + "/optimizer-00002-of-00002.safetensors"));
+}
+
+// Where another rank than 0 cannot write: all end with its reason, and what was there stands.
+TEST_F(TrainerTest, APartThatCannotBeWrittenEndsAllRanks) {
+  std::atomic<int> writes = 0;
+  sync_what = "optimizer-00002-of-00002";
+  sync_it = [&](const std::string&) {
+    if (++writes <= 4) return 0;  // each is synced as a file, then with its folder
+    errno = EIO;
+    return -1;
+  };
+  TrainingOptions options;
+  options.out = folder_ / "out";
+  const auto statuses = RunShared(options, {"checkpoint_every=1"});
+  sync_it = nullptr;
+  sync_what = "weights.safetensors";
+  for (const absl::Status& status : statuses) {
+    EXPECT_TRUE(absl::StrContains(status.message(), "optimizer-00002-of-00002.safetensors: Input"))
+        << status;
+  }
+  EXPECT_TRUE(absl::EndsWith(statuses[0].message(), "; the checkpoint of step 2 stands"))
+      << statuses[0];
+  std::vector<std::string> skipped;
+  const auto checkpoint = CheckpointStore(folder_ / "out/checkpoints").LoadLatest(&skipped);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_EQ(checkpoint->state.step(), 2);
+  EXPECT_TRUE(skipped.empty());
+}
+
+TEST_F(TrainerTest, RanksThatDoNotShareTheFolderBeginNothing) {
+  TrainingOptions options;
+  options.out = "out";
+  for (const absl::Status& status : RunShared(options, {}, /*apart=*/true)) {
+    EXPECT_TRUE(absl::StrContains(status.message(), "rank 1 has left a file in out/checkpoints"))
+        << status;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "0/out/checkpoints"));
 }
 
 // The folders that a run makes are entries of those above them, and its lines come before the
