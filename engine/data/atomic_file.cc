@@ -1,6 +1,7 @@
 #include "engine/data/atomic_file.h"
 
 #include <fcntl.h>
+#include <libdeflate.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -242,8 +243,7 @@ std::string Sha256(std::string_view bytes) {
 
 uint32_t Crc32(std::string_view bytes, uint32_t first) {
   if (bytes.empty()) return first;  // the library takes null for a question
-  return static_cast<uint32_t>(
-      crc32_z(first, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+  return libdeflate_crc32(first, bytes.data(), bytes.size());
 }
 
 absl::StatusOr<uint32_t> Crc32OfFile(const std::string& path) {
