@@ -82,8 +82,8 @@ absl::Status CheckFile(const fs::path& path, uint32_t expected) {
 // What state.pb must have sums of.
 absl::StatusOr<std::vector<std::string>> CheckParts(const fs::path& folder, const std::string& file,
                                                     const CheckpointFile& sums) {
-  const auto parts = static_cast<int>(
-      std::ranges::count_if(sums.crc32_of_file(), [&](const auto& name_and_sum) {
+  const auto parts =
+      static_cast<int>(std::ranges::count_if(sums.crc32_of_file(), [&](const auto& name_and_sum) {
         return absl::StartsWith(name_and_sum.first, file);
       }));
   std::vector<std::string> paths;
