@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/runtime/math.h"
+#include "engine/training/carried_rows.h"
 #include "engine/training/net/net_kernels.h"
 
 namespace gyre {
@@ -312,6 +313,14 @@ absl::Status Model::Load(Stream& stream, const TensorFile& weights, const Tensor
   return absl::OkStatus();
 }
 
+absl::Status Model::LoadCarried(Stream& stream, const TensorFiles& carried) {
+  for (const Net::Carried& rows : train_->carried()) {
+    ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadRows(carried, rows));
+    RETURN_IF_ERROR(Upload(stream, bytes, rows.rows));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer) {
   const ElementRange own = UpdatedPart(*plan_.train, bucket);
   for (const auto& piece : PiecesIn(plan_.train->order, plan_.parameters, bucket, own)) {
@@ -375,12 +384,20 @@ absl::Status Model::CopyState(Stream& stream, std::vector<std::byte>& copy) cons
     // There is a place for any of the others', again and again.
     if (writers[slot] != rank && sharded) of_others = std::max(of_others, bytes);
   }
-  copy.resize((rank == 0 ? of_values : 0) + of_slots + of_others);
+  size_t of_rows = 0;
+  for (const Net::Carried& carried : train_->carried()) {
+    of_rows += RoundUp(carried.rows.bytes(), kCopyAlignBytes);
+  }
+  copy.resize((rank == 0 ? of_values : 0) + of_rows + of_slots + of_others);
   std::byte* to = copy.data();
   for (size_t i = 0; rank == 0 && i < all.size(); ++i) {
     const Tensor from = any().parameter(i, plan_.parameters);
     RETURN_IF_ERROR(stream.Copy(to, from.data, from.bytes()));
     to += RoundUp(from.bytes(), kCopyAlignBytes);
+  }
+  for (const Net::Carried& carried : train_->carried()) {
+    RETURN_IF_ERROR(stream.Copy(to, carried.rows.data, carried.rows.bytes()));
+    to += RoundUp(carried.rows.bytes(), kCopyAlignBytes);
   }
   std::byte* const others = to + of_slots;
   for (size_t slot = 0; slot < writers.size(); ++slot) {
@@ -420,6 +437,11 @@ absl::Status Model::UnpackState(std::span<std::byte> copy, State& state) const {
   const int rank = plan_.options.shape.rank;
   for (size_t i = 0; rank == 0 && i < all.size(); ++i) {
     RETURN_IF_ERROR(UnpackParameter(all[i], take(all[i].spec.size_bytes()), "", state.weights));
+  }
+  for (const Net::Carried& carried : train_->carried()) {
+    Tensor rows = carried.rows;
+    rows.data = take(rows.bytes()).data();
+    state.carried.tensors.push_back({NameInFile(carried), rows});
   }
   const GradientOrder& order = plan_.train->order;
   const std::vector<int> writers = SlotWriters();

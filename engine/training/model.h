@@ -75,17 +75,19 @@ class Model {
   // it only what this rank updates.  Errors: those of PackParameter and TensorFiles::Read; Internal
   // for a weight that is not finite.
   absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFiles* optimizer);
+  // What the net carries from step to step, this rank's rows of it.  Errors: those of ReadRows.
+  absl::Status LoadCarried(Stream& stream, const TensorFiles& carried);
   // What a file holds that no parameter takes, for people; "" if there is nothing.
   std::string Unknown(const TensorFile& weights) const;
   // Copies what this rank writes of a checkpoint, as it is stored, and makes `copy` as large as
-  // that takes.  Rank 0 writes the weights and, unless ranks share out the optimizer, all its
-  // slots; else each rank writes whole buckets of slots, about as many bytes as any other, all
-  // ranks call this, and errors are also those of communication.
+  // that takes: the rows that it carries; rank 0 writes the weights and, unless ranks share out the
+  // optimizer, all its slots; else each rank writes whole buckets of slots, about as many bytes as
+  // any other, all ranks call this, and errors are also those of communication.
   absl::Status CopyState(Stream& stream, std::vector<std::byte>& copy) const;
   // What CopyState has copied, in canonical form.  It may lie in the copy.  Any thread, also while
   // the model is in use.
   struct State {
-    HostTensors weights, optimizer;  // parameters and buffers; slots
+    HostTensors weights, optimizer, carried;  // parameters and buffers; slots; this rank's rows
   };
   absl::Status UnpackState(std::span<std::byte> copy, State& state) const;
   // The digest `train` prints.

@@ -49,6 +49,8 @@ void RunState::Advance() {
 
 absl::Status RunState::Restore(Model& model, Stream& stream) {
   if (model.plan().options.shape.shard_optimizer) files_of_all_.push_back(kOptimizerFile);
+  has_carried_ = !model.train().carried().empty();
+  if (has_carried_ && communication_.size() > 1) files_of_all_.push_back(kCarriedFile);
   RETURN_IF_ERROR(SetWeights(model, stream));
   ASSIGN_OR_RETURN(const std::string digest, model.Sha256OfWeights(stream));
   return communication_.CheckEqual("the weights to start from", digest);
@@ -104,6 +106,7 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
         "was made with another net (its layers' settings differ); to start a new run from its "
         "weights, give it to --weights");
   }
+  RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));
   step_ = state.step();
   position_ = state.position();
   std::error_code ignored;
@@ -303,6 +306,7 @@ absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState
   };
   if (leader()) RETURN_IF_ERROR(write(kWeightsFile, parts.weights));
   RETURN_IF_ERROR(of_all(kOptimizerFile, parts.optimizer));
+  if (has_carried_) RETURN_IF_ERROR(of_all(kCarriedFile, parts.carried));
   if (!leader()) return absl::OkStatus();
   if (!parts_->Await()) {
     return absl::AbortedError(absl::StrFormat(

@@ -109,6 +109,7 @@ class RunState {
   int64_t newest_at_restore_ = -1;         // checkpoint in options_.out
   bool continues_ = false;                 // the run that options_.out holds
   bool saving_ = false;                    // not all ranks know yet that the last copy is written
+  bool has_carried_ = false;               // the net carries rows from step to step
   std::vector<std::string> files_of_all_;  // of which each rank writes a part
   std::vector<std::byte> copy_;            // by Model::CopyState
   std::optional<CheckpointParts> parts_;   // of the last Save
