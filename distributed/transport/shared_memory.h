@@ -2,7 +2,7 @@
 //
 // Made by all of them together, on the threads that drive their communicators; used by any thread.
 // It has no name: no other job can find it, and it goes with the processes that have mapped it.
-// Who writes there tells the others by atomics in it.
+// Who writes there tells the others by atomics in it, or by messages.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ class SharedMemory {
   };
 
   SharedMemory() = default;
-  absl::Status Map(int index, int file, size_t bytes);
+  absl::Status Map(int index, int file, size_t bytes, int flags);
 
   std::vector<View> views_;
   int own_ = 0;
