@@ -44,7 +44,7 @@ class Lanes {
   std::string Describe() const;
   size_t WorthwhileBytes() const;
   bool connects() const { return algorithm_ == "nccl"; }
-  bool sums_in_arenas() const { return SumsInArenas(algorithm_); }
+  bool sums_in_arenas() const { return SumsInArenas(algorithm_, ShapeOf(communicator_).hosts); }
   absl::StatusOr<std::byte*> Share(size_t bytes);
 
  private:

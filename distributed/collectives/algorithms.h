@@ -11,11 +11,15 @@
 
 namespace gyre {
 
-std::unique_ptr<Collective> NewRing(Communicator& communicator, int tag);
+std::unique_ptr<Collective> NewMessageRing(Communicator& communicator, int tag);  // ring.cc
 std::unique_ptr<Collective> NewDirect(Communicator& communicator, int tag);
 std::unique_ptr<Collective> NewRecursiveDoubling(Communicator& communicator, int tag);
 std::unique_ptr<Collective> NewHalvingDoubling(Communicator& communicator, int tag);
 std::unique_ptr<Collective> NewNaive(Communicator& communicator, int tag);
+
+// In the arenas where all ranks share a host and a tensor lies there; else by messages.
+std::unique_ptr<Collective> NewRing(Communicator& communicator, int tag,
+                                    const SharedArenas& arenas);
 
 // Has no sum.
 std::unique_ptr<Collective> NewBroadcast(Communicator& communicator, int tag);

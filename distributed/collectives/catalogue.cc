@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -49,12 +50,18 @@ struct Algorithm {
   Create create;
   double (*bytes_sent)(double bytes, double ranks, double hosts);
   bool has_halves = false;
-  bool sums_in_arenas = false;
+  int arena_hosts = 0;  // on how many at most it sums in arenas
+  bool cuts_halves_elsewhere = false;
 };
 
+constexpr int kAny = std::numeric_limits<int>::max();
+
 constexpr Algorithm kAlgorithms[] = {
-    {"ring", [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewRing(c, tag); },
-     AndPartials, /*has_halves=*/true},
+    {"ring",
+     [](Communicator& c, int tag, const SharedArenas& arenas) -> Made {
+       return NewRing(c, tag, arenas);
+     },
+     AndPartials, /*has_halves=*/true, /*arena_hosts=*/1},
     {"direct",
      [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewDirect(c, tag); },
      AndPartials, /*has_halves=*/true},
@@ -68,14 +75,16 @@ constexpr Algorithm kAlgorithms[] = {
        return NewRecursiveDoubling(c, tag);
      },
      EachRound},
-    {"shared", NewShared, Nothing, /*has_halves=*/true, /*sums_in_arenas=*/true},
-    {"hierarchical", NewHierarchical, OfAPart, /*has_halves=*/false, /*sums_in_arenas=*/true},
+    {"shared", NewShared, Nothing, /*has_halves=*/true, /*arena_hosts=*/1,
+     /*cuts_halves_elsewhere=*/true},
+    {"hierarchical", NewHierarchical, OfAPart, /*has_halves=*/false, kAny},
     {"mpi", [](Communicator& c, int tag, const SharedArenas&) { return NewMpi(c, tag); },
      BothHalves},
-    {"auto", nullptr, NotItself, /*has_halves=*/true, /*sums_in_arenas=*/true},
+    {"auto", nullptr, NotItself, /*has_halves=*/true, kAny, /*cuts_halves_elsewhere=*/true},
     {"naive",
      [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewNaive(c, tag); }, All},
-    {"nccl", [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewRing(c, tag); },
+    {"nccl",
+     [](Communicator& c, int tag, const SharedArenas&) -> Made { return NewMessageRing(c, tag); },
      BothHalves},
 };
 
@@ -180,10 +189,16 @@ size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks)
   return algorithm == "ring" ? DeviceRingBytes(bytes, ranks) : 0;
 }
 
-bool SumsInArenas(std::string_view algorithm) {
+bool SumsInArenas(std::string_view algorithm, int hosts) {
   const Algorithm* const found = Find(algorithm);
   GYRE_CHECK(found != nullptr);
-  return found->sums_in_arenas;
+  return hosts <= found->arena_hosts;
+}
+
+bool CutsHalvesElsewhere(std::string_view algorithm) {
+  const Algorithm* const found = Find(algorithm);
+  GYRE_CHECK(found != nullptr);
+  return found->cuts_halves_elsewhere;
 }
 
 double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks, int hosts) {

@@ -63,9 +63,13 @@ absl::Status CheckHalves(std::string_view algorithm);
 // Precondition: `algorithm` is one of the names.
 size_t AllreduceDeviceBytes(std::string_view algorithm, size_t bytes, int ranks);
 
-// True if it sums a tensor that lies in SharedMemory there.
+// True if, over `hosts`, it sums a tensor that lies in SharedMemory there.
 // Precondition: `algorithm` is one of the names.
-bool SumsInArenas(std::string_view algorithm);
+bool SumsInArenas(std::string_view algorithm, int hosts);
+
+// True if the halves of a sum cut it elsewhere than the whole sum does: the sums of squares differ
+// in their last bits.  Precondition: `algorithm` is one of the names.
+bool CutsHalvesElsewhere(std::string_view algorithm);
 
 // Bytes sent to sum a tensor of `bytes` over `ranks`, by the rank that sends most; for the plan.
 // Where the ranks do not divide the length, ranks differ by an element: this is the mean; hosts are

@@ -78,6 +78,16 @@ std::byte* Collective::Staging(size_t bytes) {
   return staging_.get();
 }
 
+InArena Locate(const SharedArenas& arenas, int index, const void* data) {
+  const auto* const begin = static_cast<const std::byte*>(data);
+  for (size_t i = 0; i < arenas.size(); ++i) {
+    const std::byte* const arena = arenas[i]->of(index);
+    if (begin < arena || begin >= arena + arenas[i]->bytes(index)) continue;
+    return {.arena = static_cast<int64_t>(i), .offset = begin - arena};
+  }
+  return {};
+}
+
 absl::Status Collective::Lacks() const {
   return absl::UnimplementedError("this algorithm does not have this operation");
 }

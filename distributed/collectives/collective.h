@@ -105,4 +105,10 @@ class Collective {
 // Memory of SharedMemory in which gradients lie, equally cut on all ranks of a host.
 using SharedArenas = std::vector<std::unique_ptr<SharedMemory>>;
 
+// Where memory of rank `index` of the host lies; arena -1: in none.
+struct InArena {
+  int64_t arena = -1, offset = 0;
+};
+InArena Locate(const SharedArenas& arenas, int index, const void* data);
+
 }  // namespace gyre

@@ -235,7 +235,7 @@ absl::Status Ring::PostReceive() {
 
 }  // namespace
 
-std::unique_ptr<Collective> NewRing(Communicator& communicator, int tag) {
+std::unique_ptr<Collective> NewMessageRing(Communicator& communicator, int tag) {
   return std::make_unique<Ring>(communicator, tag, NewHostArithmetic());
 }
 

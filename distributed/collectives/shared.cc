@@ -41,8 +41,7 @@ struct Place {
   alignas(kLine) std::atomic<int64_t> arrived;  // the round; what follows is set before
   int64_t sequence;
   uint64_t hash;
-  int64_t arena;  // -1: staged
-  int64_t offset;
+  InArena lies;                                  // in none: staged
   alignas(kLine) std::atomic<int64_t> finished;  // the round: this rank reads and writes no more
   double squares;                                // of what this rank has added
   alignas(kLine) Claim claim;                    // read where hashes differ
@@ -98,7 +97,7 @@ class Shared final : public Collective {
 
   Stage stage_ = Stage::kDone;
   Way way_ = Way::kInline;
-  int64_t arena_ = -1, offset_ = 0;
+  InArena lies_;
   int64_t round_ = 0;               // since the start
   int64_t piece_ = 0, pieces_ = 0;  // of this operation: which, and how many
   int64_t piece_elements_ = 0;      // of a rank's part
@@ -112,21 +111,13 @@ class Shared final : public Collective {
 
 absl::Status Shared::Begin() {
   if (operation_ == Operation::kBroadcast) return Lacks();
-  arena_ = -1;
-  offset_ = 0;
-  const auto* const data = static_cast<const std::byte*>(tensor_.data);
-  for (size_t i = 0; i < arenas_.size() && arena_ < 0; ++i) {
-    const std::byte* const arena = arenas_[i]->own();
-    if (data < arena || data >= arena + arenas_[i]->bytes(rank_)) continue;
-    arena_ = static_cast<int64_t>(i);
-    offset_ = data - arena;
-  }
+  lies_ = Locate(arenas_, rank_, tensor_.data);
   pieces_ = 1;
-  const size_t most_inline = arena_ < 0 ? kInlineBytes : kInlineArenaBytes;
+  const size_t most_inline = lies_.arena < 0 ? kInlineBytes : kInlineArenaBytes;
   if (operation_ == Operation::kAllreduce && tensor_.bytes() <= most_inline) {
     way_ = Way::kInline;
-    arena_ = -1;
-  } else if (arena_ >= 0) {
+    lies_ = {};
+  } else if (lies_.arena >= 0) {
     way_ = Way::kInPlace;
   } else {
     way_ = Way::kStaged;
@@ -161,7 +152,7 @@ ElementRange Shared::Piece(int rank) const {
 std::byte* Shared::Where(int rank, int part, int64_t element) {
   if (way_ == Way::kInPlace) {
     const Place& place = PlaceOf(rank);
-    return arenas_[place.arena]->of(rank) + place.offset + element * size_;
+    return arenas_[place.lies.arena]->of(rank) + place.lies.offset + element * size_;
   }
   const int64_t first = Piece(part).begin;
   return Of(rank).staging[round_ & 1] + (part * piece_elements_ + element - first) * size_;
@@ -182,8 +173,7 @@ void Shared::CopyIn() {
   Place& place = PlaceOf(rank_);
   place.sequence = channel_.claim().sequence;
   place.hash = channel_.claim().hash;
-  place.arena = arena_;
-  place.offset = offset_;
+  place.lies = lies_;
   place.claim = channel_.claim();
   place.arrived.store(round_, std::memory_order_release);
 }
@@ -204,11 +194,11 @@ absl::Status Shared::CheckClaim(int rank) {
   absl::Status status;
   if (place.sequence != mine.sequence || place.hash != mine.hash) {
     status = Compare(mine, communicator.in_job(rank_), place.claim, communicator.in_job(rank));
-  } else if (place.arena != arena_) {
+  } else if (place.lies.arena != lies_.arena) {
     status = absl::FailedPreconditionError(
         absl::StrCat("ranks disagree: the memory of ", mine.what.data(), " is shared on rank ",
-                     communicator.in_job(place.arena < 0 ? rank_ : rank), " and not on rank ",
-                     communicator.in_job(place.arena < 0 ? rank : rank_)));
+                     communicator.in_job(place.lies.arena < 0 ? rank_ : rank), " and not on rank ",
+                     communicator.in_job(place.lies.arena < 0 ? rank : rank_)));
   }
   if (!status.ok()) communicator.Tell(status);
   return status;

@@ -115,7 +115,8 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   std::string& allreduce = options.choices["allreduce"];
   allreduce = communication_.DescribeAllreduce();
   // The halves of others have the bits of the whole.
-  if (plan_->options.shape.shard_optimizer && SumsInArenas(config_.distributed().allreduce())) {
+  if (plan_->options.shape.shard_optimizer &&
+      CutsHalvesElsewhere(config_.distributed().allreduce())) {
     allreduce += ", in halves";
   }
   RETURN_IF_ERROR(check("the trainer file with its overrides", config_.DebugString()));

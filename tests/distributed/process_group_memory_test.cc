@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -159,8 +160,17 @@ TEST(ProcessGroupMemory, AfterAnAbortDeviceMemoryIsFree) {
 }
 
 TEST(ProcessGroupMemory, SumsInMemoryThatRanksShare) {
-  for (const int ranks : {2, 3}) {
-    RunRanksOn("shared", ranks, kPatienceMs, [&](ProcessGroup& group) {
+  const struct {
+    const char* algorithm;
+    int ranks;
+    const char* odd;  // the error where it lies on one rank alone
+  } cases[] = {{"shared", 2, "is shared on rank 0 and not on"},
+               {"shared", 3, "is shared on rank 0 and not on"},
+               {"ring", 2, "F32 \"odd\" by the ring in shared memory, rank"},
+               {"ring", 3, "F32 \"odd\" by the ring in shared memory, rank"}};
+  for (const auto& [algorithm, ranks, odd] : cases) {
+    std::barrier summed(ranks);  // before one tells the others of its fault
+    RunRanksOn(algorithm, ranks, kPatienceMs, [&, ranks = ranks, odd = odd](ProcessGroup& group) {
       std::vector<float*> arenas;
       constexpr int64_t kCount = 100'000;
       for (int i = 0; i < 2; ++i) {
@@ -173,25 +183,26 @@ TEST(ProcessGroupMemory, SumsInMemoryThatRanksShare) {
       for (int step = 0; step < 5; ++step) {
         for (float* const arena : arenas) {
           std::fill(arena, arena + kCount, static_cast<float>(group.rank() + step));
-          ASSERT_TRUE(
-              group.Wait(group.Submit("bucket", {arena + 5, {kCount - 9}, DType::kF32}, nullptr))
-                  .ok());
+          const auto done =
+              group.Wait(group.Submit("bucket", {arena + 5, {kCount - 9}, DType::kF32}, nullptr));
+          ASSERT_TRUE(done.ok()) << done.status();
           const auto sum = static_cast<float>(ranks * step + ranks * (ranks - 1) / 2);
           EXPECT_EQ(std::count(arena + 5, arena + kCount - 4, sum), kCount - 9);
           EXPECT_EQ(arena[4], static_cast<float>(group.rank() + step));
         }
       }
+      summed.arrive_and_wait();
       // Where it lies on one rank alone cannot be summed there.
       std::vector<float> other(kCount);
       float* const data = group.rank() == 0 ? arenas[1] : other.data();
       const auto sum = group.Wait(group.Submit("odd", {data, {kCount}, DType::kF32}, nullptr));
-      EXPECT_THAT(std::string(sum.status().message()), HasSubstr("is shared on rank 0 and not on"));
+      EXPECT_THAT(std::string(sum.status().message()), HasSubstr(odd));
     });
   }
 }
 
 TEST(ProcessGroupMemory, SharesNoMemoryWithoutUseOrRoom) {
-  for (const char* algorithm : {"ring", "shared"}) {
+  for (const char* algorithm : {"direct", "shared"}) {
     for (const int ranks : {1, 2}) {
       RunRanksOn(algorithm, ranks, kPatienceMs, [&](ProcessGroup& group) {
         constexpr size_t kTooMuch = size_t{1} << 50;
