@@ -67,6 +67,15 @@ TEST(Lint, AnOutputThatNobodyReads) {
               ElementsAre("n:6:1: layer \"pool\": nobody reads its output" + why));
   EXPECT_THAT(Warnings(Net("layer { name: 'cut' split { parts: 2 } }\n")),
               ElementsAre("n:3:1: layer \"cut\": nobody reads its output 1" + why));
+  const std::string rows = "layer { name: 'rows' reshape { dims: [6, 12] } }\n";
+  for (const char* type : {"lstm", "gru", "rnn"}) {
+    const std::string recurrent =
+        absl::StrCat(rows, "layer { name: 'r' ", type, " { hidden: 2 last: true } }\n");
+    EXPECT_THAT(Warnings(Net(recurrent + "layer { name: 'end' input: 'r:1' relu {} }\n")),
+                IsEmpty());
+    EXPECT_THAT(Warnings(Net(recurrent)),
+                ElementsAre("n:4:1: layer \"r\": nobody reads its output 1" + why));
+  }
   const std::string tested = Net("",
                                  "layer { name: 'prob' input: 'fc' softmax {} }\n"
                                  "layer { name: 'top' phase: TEST input: ['prob', 'label'] "
