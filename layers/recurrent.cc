@@ -2,20 +2,21 @@
 //
 // For a direction of a layer, with x its rows and h' the state before a step:
 //   all rows at once:  gates = x W_ih^T
-//   each step:         r = h' W_hh^T; a cell (recurrent_cells.h) makes of gates, r and the biases
-//   the
+//   each step:         r = h' W_hh^T; a cell (recurrent_cells.h) makes of
+//   gates, r and the biases the
 //                      gates' values, in place, and h, which lstm may project
 // and backward
-//   each step:         the cell makes of the gates' values their gradients, in place; those times
+//   each step:         the cell makes of the gates' values their gradients, in
+//   place; those times
 //                      W_hh are added to the gradient of h'
-//   all rows at once:  dW_ih = dgates^T x, dW_hh = dgates^T h', db = sums of dgates, dx = dgates
-//   W_ih
-// So each pass has three products a step and direction at most, and what is kept for backward is
-// the gates, lstm's c and h.  A step's h lies twice: in the output, and end to end for the next
-// product.
+//   all rows at once:  dW_ih = dgates^T x, dW_hh = dgates^T h', db = sums of
+//   dgates, dx = dgates W_ih
+// So each pass has three products a step and direction at most, and what is
+// kept for backward is the gates, lstm's c and h.  A step's h lies twice: in
+// the output, and end to end for the next product.
 //
-// Samples have lengths and resets by marks: see recurrent_cells.h.  Rows from a length on have no
-// gradient; x's values there are multiplied by 0.
+// Samples have lengths and resets by marks: see recurrent_cells.h.  Rows from a
+// length on have no gradient; x's values there are multiplied by 0.
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/math.h"
@@ -51,7 +52,7 @@ class Recurrent : public Layer {
     const auto add_scratch = [&](const char* name, bool backward) {
       const size_t bytes = VisitReal(plan_.compute, [&]<typename T>() {
         Arrays<T> arrays;
-        return LayOut(nullptr, backward, arrays);
+        return LayOut(options_, plan_, backward, nullptr, arrays);
       });
       spec.states.push_back(MakeBytes(name, StateKind::kScratch, bytes,
                                       backward ? uint8_t{kNone} : access,
@@ -65,8 +66,7 @@ class Recurrent : public Layer {
 
   absl::Status Forward(const LayerContext& context) const override {
     return VisitReal(plan_.compute, [&]<typename T>() {
-      Arrays<T> arrays;
-      LayOut(At<std::byte>(context, plan_.scratch), /*backward=*/false, arrays);
+      const Arrays<T> arrays = ArraysOf<T>(context, /*backward=*/false);
       for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
         ASSIGN_OR_RETURN(const T* const x, Input(context, layer, arrays));
         for (size_t d = 0; d < plan_.layers[layer].directions.size(); ++d) {
@@ -80,8 +80,7 @@ class Recurrent : public Layer {
   absl::Status Backward(const LayerContext& context) const override {
     if (!plan_.backward) return absl::OkStatus();
     return VisitReal(plan_.compute, [&]<typename T>() {
-      Arrays<T> arrays;
-      LayOut(At<std::byte>(context, plan_.backward_scratch), /*backward=*/true, arrays);
+      const Arrays<T> arrays = ArraysOf<T>(context, /*backward=*/true);
       const T* dy = GradientAt<T>(context, plan_.output);
       if (dy == nullptr) {
         RETURN_IF_ERROR(Zero(context.stream, plan_.row_count(), columns(), arrays.doutput));
@@ -96,22 +95,8 @@ class Recurrent : public Layer {
   }
 
  private:
-  // Scratch.  Rows: of all steps.
   template <typename T>
-  struct Arrays {
-    int32_t* marks;
-    T* hidden;                // the running state, [N, width]; backward its gradient
-    AccumulateType<T>* cell;  // lstm's, [N, hidden]; likewise
-    T* gates;                 // of a step, [N, gates]: of h'; backward gradients
-    T* unprojected;           // of a step, [N, hidden]: lstm's h before the projection; likewise
-    T* projected;             // of a step, [N, width]; likewise
-    T* dprojected;            // backward: of all steps
-    T* last;                  // backward, [N, width]: of the state after a sample's last step
-    T* previous;              // backward, [rows, width]: h'
-    T* input;                 // [rows, columns]: what dropout left of the layer before
-    T* doutput;               // backward, [rows, columns]: of a layer's output
-    void* products;
-  };
+  using Arrays = RecurrentScratch<T>;
 
   struct Place {
     const LayerContext& context;
@@ -135,32 +120,25 @@ class Recurrent : public Layer {
     return state < 0 ? nullptr : static_cast<T*>(context.gradients[state].data);
   }
 
-  // Places in scratch from `base` on; returns the bytes they take.
   template <typename T>
-  size_t LayOut(std::byte* base, bool backward, Arrays<T>& arrays) const {
-    size_t bytes = 0;
-    const auto take = [&]<typename E>(E*& array, int64_t elements) {
-      array = base == nullptr ? nullptr : reinterpret_cast<E*>(base + bytes);
-      bytes += RoundUp(static_cast<size_t>(elements) * sizeof(E), size_t{256});
-    };
-    arrays = {};
-    const int64_t samples = plan_.rows.samples, rows = plan_.row_count();
-    const int64_t hidden = options_.hidden, width = options_.width();
-    take(arrays.marks, (plan_.rows.times + 1) * samples);
-    take(arrays.hidden, samples * width);
-    if (options_.cell == Options::kLstm) take(arrays.cell, samples * hidden);
-    take(arrays.gates, samples * options_.gates());
-    if (projects()) {
-      take(arrays.unprojected, samples * hidden);
-      take(arrays.projected, samples * width);
-      if (backward) take(arrays.dprojected, rows * width);
-    }
-    if (backward) take(arrays.last, samples * width);
-    if (backward && plan_.previous) take(arrays.previous, rows * width);
-    if (plan_.drops) take(arrays.input, rows * columns());
-    if (backward && (options_.layers > 1 || options_.last)) take(arrays.doutput, rows * columns());
-    arrays.products = base == nullptr ? nullptr : base + bytes;
-    return bytes + plan_.product_scratch();
+  Arrays<T> ArraysOf(const LayerContext& context, bool backward) const {
+    Arrays<T> arrays;
+    LayOut(options_, plan_, backward,
+           At<std::byte>(context, backward ? plan_.backward_scratch : plan_.scratch), arrays);
+    return arrays;
+  }
+
+  // The products of the steps of a pass, which have one weight: it is packed
+  // before them.
+  absl::Status Pack(const LayerContext& context, const Gemm* gemm, int weight,
+                    std::byte* packed) const {
+    if (gemm == nullptr || gemm->packed_bytes() == 0) return absl::OkStatus();
+    return gemm->Pack(context.stream, At<void>(context, weight), packed);
+  }
+  absl::Status Multiply(const LayerContext& context, const Gemm& gemm, const void* a, int weight,
+                        const std::byte* packed, void* c, void* scratch) const {
+    const void* const b = gemm.packed_bytes() > 0 ? packed : At<void>(context, weight);
+    return gemm.Run(context.stream, a, b, nullptr, c, scratch);
   }
 
   // What a layer takes in.
@@ -204,12 +182,14 @@ class Recurrent : public Layer {
                         .forward->Run(stream, x, At<T>(context, states.weight_ih), nullptr,
                                       At<T>(context, states.gates), arrays.products));
     RETURN_IF_ERROR(Begin(place, arrays));
+    RETURN_IF_ERROR(Pack(context, plan_.step.get(), states.weight_hh, arrays.step_weight));
+    RETURN_IF_ERROR(Pack(context, plan_.project.get(), states.weight_hr, arrays.projection_weight));
     for (int64_t s = 0; s < plan_.rows.times; ++s) {
       if (s == 0 && !options_.carry) {
         RETURN_IF_ERROR(Zero(stream, plan_.rows.samples, options_.gates(), arrays.gates));
       } else {
-        RETURN_IF_ERROR(plan_.step->Run(stream, arrays.hidden, At<T>(context, states.weight_hh),
-                                        nullptr, arrays.gates, arrays.products));
+        RETURN_IF_ERROR(Multiply(context, *plan_.step, arrays.hidden, states.weight_hh,
+                                 arrays.step_weight, arrays.gates, arrays.products));
       }
       RETURN_IF_ERROR(ForwardStep(place, s, arrays));
     }
@@ -235,7 +215,8 @@ class Recurrent : public Layer {
                    RoundElement<A, T>{arrays.cell, CellsOf<T>(place, plan_.rows.times)});
   }
 
-  // Of an lstm after step s; the last of them is what was there before the first step.
+  // Of an lstm after step s; the last of them is what was there before the
+  // first step.
   template <typename T>
   T* CellsOf(const Place& place, int64_t s) const {
     return At<T>(place.context, StatesOf(place).cells) + s * plan_.rows.samples * options_.hidden;
@@ -276,9 +257,8 @@ class Recurrent : public Layer {
     }
     RETURN_IF_ERROR(run(LstmForward<T, StoreUnprojected<T>>{
         cell, arrays.cell, cells, {hidden, arrays.unprojected}}));
-    RETURN_IF_ERROR(plan_.project->Run(context.stream, arrays.unprojected,
-                                       At<T>(context, states.weight_hr), nullptr, arrays.projected,
-                                       arrays.products));
+    RETURN_IF_ERROR(Multiply(context, *plan_.project, arrays.unprojected, states.weight_hr,
+                             arrays.projection_weight, arrays.projected, arrays.products));
     return ForEachCell(context.stream, samples, width, StoreProjected<T>{arrays.projected, store});
   }
 
@@ -304,7 +284,8 @@ class Recurrent : public Layer {
                                   : carry(states.cell, options_.hidden, arrays.cell);
   }
 
-  // dy: of the layer's output.  Leaves that of its input in doutput, or where the net wants it.
+  // dy: of the layer's output.  Leaves that of its input in doutput, or where
+  // the net wants it.
   template <typename T>
   absl::Status BackwardLayer(const LayerContext& context, size_t layer, const T* dy,
                              const Arrays<T>& arrays) const {
@@ -365,11 +346,14 @@ class Recurrent : public Layer {
               At<T>(context, plan_.layers[place.layer].output) + place.direction * width,
               options_.carry ? At<T>(context, states.hidden) : nullptr, arrays.previous}));
     }
+    RETURN_IF_ERROR(Pack(context, plan_.dstep.get(), states.weight_hh, arrays.step_weight));
+    RETURN_IF_ERROR(
+        Pack(context, plan_.dproject.get(), states.weight_hr, arrays.projection_weight));
     for (int64_t s = plan_.rows.times - 1; s >= 0; --s) {
       RETURN_IF_ERROR(BackwardStep(place, s, dy, arrays));
       if (s == 0) break;
-      RETURN_IF_ERROR(plan_.dstep->Run(stream, arrays.gates, At<T>(context, states.weight_hh),
-                                       nullptr, arrays.hidden, arrays.products));
+      RETURN_IF_ERROR(Multiply(context, *plan_.dstep, arrays.gates, states.weight_hh,
+                               arrays.step_weight, arrays.hidden, arrays.products));
     }
     return absl::OkStatus();
   }
@@ -408,9 +392,8 @@ class Recurrent : public Layer {
     T* const of_all = arrays.dprojected + s * samples * width;
     RETURN_IF_ERROR(ForEachCell(context.stream, samples, width,
                                 ProjectedGradient<T>{gradient, arrays.projected, of_all}));
-    RETURN_IF_ERROR(plan_.dproject->Run(context.stream, arrays.projected,
-                                        At<T>(context, states.weight_hr), nullptr,
-                                        arrays.unprojected, arrays.products));
+    RETURN_IF_ERROR(Multiply(context, *plan_.dproject, arrays.projected, states.weight_hr,
+                             arrays.projection_weight, arrays.unprojected, arrays.products));
     return run(LstmBackward<T, UnprojectedGradient<T>, true>{
         gates, {hidden, arrays.unprojected}, before, cells, arrays.cell});
   }

@@ -12,6 +12,8 @@ using Plan = RecurrentPlan;
 
 // Each is some states, and the least that a mistaken number should cost.
 constexpr int64_t kMostLayers = 1000;
+// So many steps pay for packing their weights.
+constexpr int64_t kPackingTimes = 4;
 
 absl::Status FindInputs(const InferInput& input, Plan& plan) {
   const ExpectedInput x{"x", input.compute}, lengths{"lengths", DType::kI32},
@@ -60,10 +62,11 @@ absl::Status CheckShapes(const InferInput& input, Plan& plan) {
   if (plan.reset < 0) return absl::OkStatus();
   const Shape& reset = input.inputs[plan.reset];
   if (!(reset == Shape{x[0], x[1]}) || BatchAxis(input, plan.reset) != axis) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "expects reset [%d, %d] with samples along axis %d, as in x, got %s with samples along "
-        "axis %d",
-        x[0], x[1], axis, reset.ToString(), BatchAxis(input, plan.reset)));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects reset [%d, %d] with samples along axis %d, as in x, got %s "
+                        "with samples along "
+                        "axis %d",
+                        x[0], x[1], axis, reset.ToString(), BatchAxis(input, plan.reset)));
   }
   return absl::OkStatus();
 }
@@ -212,7 +215,7 @@ class States {
 // [m, k] [k, n], as stored or of a transpose.
 struct Product {
   int64_t m, n, k;
-  bool transpose_a = false, transpose_b = false, accumulate = false;
+  bool transpose_a = false, transpose_b = false, accumulate = false, packs_b = false;
 };
 
 absl::Status Prepare(const InferInput& input, const Product& product, std::unique_ptr<Gemm>& gemm) {
@@ -220,6 +223,7 @@ absl::Status Prepare(const InferInput& input, const Product& product, std::uniqu
   spec.transpose_a = product.transpose_a;
   spec.transpose_b = product.transpose_b;
   spec.accumulate = product.accumulate;
+  spec.packs_b = product.packs_b;
   ASSIGN_OR_RETURN(gemm, input.primitives->Prepare(spec));
   return absl::OkStatus();
 }
@@ -249,23 +253,21 @@ absl::Status PrepareProducts(const InferInput& input, const RecurrentOptions& op
     RETURN_IF_ERROR(PrepareInput(input, options, plan, options.directions() * width,
                                  /*back=*/true, plan.other));
   }
-  const bool projects = options.projection > 0;
-  RETURN_IF_ERROR(
-      Prepare(input, {.m = samples, .n = gates, .k = width, .transpose_b = true}, plan.step));
-  if (projects) {
-    RETURN_IF_ERROR(
-        Prepare(input, {.m = samples, .n = width, .k = hidden, .transpose_b = true}, plan.project));
-  }
+  const bool projects = options.projection > 0, packs = plan.rows.times >= kPackingTimes;
+  Product step{.m = samples, .n = gates, .k = width, .transpose_b = true, .packs_b = packs};
+  RETURN_IF_ERROR(Prepare(input, step, plan.step));
+  Product project{.m = samples, .n = width, .k = hidden, .transpose_b = true, .packs_b = packs};
+  if (projects) RETURN_IF_ERROR(Prepare(input, project, plan.project));
   if (!plan.backward) return absl::OkStatus();
+  Product dstep{.m = samples, .n = width, .k = gates, .packs_b = packs};
   // What goes straight from a GRU's h to h' is there already.
-  RETURN_IF_ERROR(Prepare(
-      input,
-      {.m = samples, .n = width, .k = gates, .accumulate = options.cell == RecurrentOptions::kGru},
-      plan.dstep));
+  dstep.accumulate = options.cell == RecurrentOptions::kGru;
+  RETURN_IF_ERROR(Prepare(input, dstep, plan.dstep));
   RETURN_IF_ERROR(
       Prepare(input, {.m = gates, .n = width, .k = rows, .transpose_a = true}, plan.dweight_hh));
   if (!projects) return absl::OkStatus();
-  RETURN_IF_ERROR(Prepare(input, {.m = samples, .n = hidden, .k = width}, plan.dproject));
+  RETURN_IF_ERROR(
+      Prepare(input, {.m = samples, .n = hidden, .k = width, .packs_b = packs}, plan.dproject));
   return Prepare(input, {.m = width, .n = hidden, .k = rows, .transpose_a = true}, plan.dweight_hr);
 }
 
@@ -308,12 +310,14 @@ absl::Status Check(const RecurrentOptions& options) {
   }
   if (options.projection < 0 || options.projection >= std::max<int64_t>(1, options.hidden)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("projection: expected less than the %d of hidden, or 0 for none, got %d",
+        absl::StrFormat("projection: expected less than the %d of hidden, or 0 "
+                        "for none, got %d",
                         options.hidden, options.projection));
   }
   if (options.carry && options.bidirectional) {
     return absl::InvalidArgumentError(
-        "carry: expected false where the layer is bidirectional, since its other direction begins "
+        "carry: expected false where the layer is bidirectional, since its "
+        "other direction begins "
         "at the end, which the batch before does not know");
   }
   return absl::OkStatus();

@@ -1,11 +1,13 @@
-// recurrent_plan.h: what a recurrent layer was asked for, whichever its cell, its states and its
-// products.  Made once a shape, apart from the layer, which runs it.
+// recurrent_plan.h: what a recurrent layer was asked for, whichever its cell,
+// its states and its products.  Made once a shape, apart from the layer, which
+// runs it.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/runtime/math.h"
 #include "layers/infer.h"
 #include "layers/recurrent_cells.h"
 
@@ -35,7 +37,8 @@ struct RecurrentPlan {
   struct Direction {
     int weight_ih, weight_hh, bias_ih, bias_hh, weight_hr;
     int gates;         // [rows, gates]
-    int cells;         // lstm: [T + 1, N, hidden], by steps, and then what was there before them
+    int cells;         // lstm: [T + 1, N, hidden], by steps, and then what was there
+                       // before them
     int candidates;    // gru: [rows, hidden]
     int hidden, cell;  // carried; what follows them is the next batch's
   };
@@ -60,7 +63,8 @@ struct RecurrentPlan {
   // Whether backward wants h' of every row.
   bool previous = false;
   InputProducts first, other;  // of the first layer, and the others
-  // h' W_hh^T and, backward, of the gradients of gates: W_hh, and with h', weights'.
+  // h' W_hh^T and, backward, of the gradients of gates: W_hh, and with h',
+  // weights'.
   std::unique_ptr<Gemm> step, dstep, dweight_hh;
   std::unique_ptr<Gemm> project, dproject, dweight_hr;
 
@@ -70,8 +74,64 @@ struct RecurrentPlan {
   size_t product_scratch() const;
 };
 
-// Also writes the states, all but scratch, and the operations into `spec`.  Errors: InvalidArgument
-// where the inputs are none of a recurrent layer's; the primitives'.
+// What a pass has in scratch.  Rows: of all steps; columns: directions x width.
+template <typename T>
+struct RecurrentScratch {
+  int32_t* marks;
+  T* hidden;                // the running state, [N, width]; backward its gradient
+  AccumulateType<T>* cell;  // lstm's, [N, hidden]; likewise
+  T* gates;                 // of a step, [N, gates]: of h'; backward gradients
+  T* unprojected;           // of a step, [N, hidden]: lstm's h before the projection;
+                            // likewise
+  T* projected;             // of a step, [N, width]; likewise
+  T* dprojected;            // backward: of all steps
+  T* last;                  // backward, [N, width]: of the state after a sample's last step
+  T* previous;              // backward, [rows, width]: h'
+  T* input;                 // [rows, columns]: what dropout left of the layer before
+  T* doutput;               // backward, [rows, columns]: of a layer's output
+  std::byte* step_weight;   // packed, of the steps' products
+  std::byte* projection_weight;
+  std::byte* products;
+};
+
+// Places in scratch from `base` on; returns the bytes they take.
+template <typename T>
+size_t LayOut(const RecurrentOptions& options, const RecurrentPlan& plan, bool backward,
+              std::byte* base, RecurrentScratch<T>& scratch) {
+  size_t bytes = 0;
+  const auto take = [&]<typename E>(E*& array, int64_t elements) {
+    array = base == nullptr ? nullptr : reinterpret_cast<E*>(base + bytes);
+    bytes += RoundUp(static_cast<size_t>(elements) * sizeof(E), size_t{256});
+  };
+  scratch = {};
+  const int64_t samples = plan.rows.samples, rows = plan.row_count();
+  const int64_t hidden = options.hidden, width = options.width();
+  const int64_t columns = options.directions() * width;
+  take(scratch.marks, (plan.rows.times + 1) * samples);
+  take(scratch.hidden, samples * width);
+  if (options.cell == RecurrentOptions::kLstm) take(scratch.cell, samples * hidden);
+  take(scratch.gates, samples * options.gates());
+  if (options.projection > 0) {
+    take(scratch.unprojected, samples * hidden);
+    take(scratch.projected, samples * width);
+    if (backward) take(scratch.dprojected, rows * width);
+  }
+  if (backward) take(scratch.last, samples * width);
+  if (backward && plan.previous) take(scratch.previous, rows * width);
+  if (plan.drops) take(scratch.input, rows * columns);
+  if (backward && (options.layers > 1 || options.last)) take(scratch.doutput, rows * columns);
+  const auto take_packed = [&](std::byte*& array, const std::unique_ptr<Gemm>& gemm) {
+    if (gemm) take(array, static_cast<int64_t>(gemm->packed_bytes()));
+  };
+  take_packed(scratch.step_weight, backward ? plan.dstep : plan.step);
+  take_packed(scratch.projection_weight, backward ? plan.dproject : plan.project);
+  scratch.products = base == nullptr ? nullptr : base + bytes;
+  return bytes + plan.product_scratch();
+}
+
+// Also writes the states, all but scratch, and the operations into `spec`.
+// Errors: InvalidArgument where the inputs are none of a recurrent layer's; the
+// primitives'.
 absl::StatusOr<RecurrentPlan> PlanRecurrent(const RecurrentOptions& options,
                                             const InferInput& input, LayerSpec& spec);
 

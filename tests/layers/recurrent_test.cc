@@ -173,6 +173,57 @@ TEST(Recurrent, LengthsAndResetsCutSequences) {
   ExpectPieces("lstm { hidden: 4 projection: 3 bidirectional: true }", 0, true, true);
 }
 
+// A sequence in two batches, of which the second begins with what the first carried on; without
+// resets, then with them and with samples that end before the cut, after it and at once.
+TEST(Recurrent, BatchesContinueOneAnother) {
+  constexpr int64_t kT = 7, kN = 3, kC = 2, kCut = 3;
+  const Doubles x = Distinct({kT, kN, kC}, 1).values;
+  const std::vector<int32_t> reset = {0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0,
+                                      1, 0, 0, 0, 1, 0, 0, 0, 0, 0};
+  const auto chunk = [&](int64_t begin, int64_t end, bool ragged) {
+    std::vector<TestInput> inputs{Along(
+        1, Real({end - begin, kN, kC}, {x.begin() + begin * kN * kC, x.begin() + end * kN * kC}))};
+    if (!ragged) return inputs;
+    std::vector<int32_t> lengths;
+    for (const int64_t length : {7, 2, 5}) {
+      lengths.push_back(static_cast<int32_t>(std::clamp(length - begin, int64_t{0}, end - begin)));
+    }
+    inputs.push_back(Labels(lengths));
+    inputs.push_back(Along(
+        1, Labels(Shape{end - begin, kN}, {reset.begin() + begin * kN, reset.begin() + end * kN})));
+    return inputs;
+  };
+  for (const char* config :
+       {"rnn { hidden: 2 carry: true }", "gru { hidden: 2 layers: 2 carry: true }",
+        "lstm { hidden: 2 layers: 2 carry: true }",
+        "lstm { hidden: 3 projection: 2 carry: true }"}) {
+    for (const bool ragged : {false, true}) {
+      for (const DType compute : kRealTypes) {
+        SCOPED_TRACE(std::string(config) + (ragged ? " ragged " : " ") +
+                     std::string(DTypeName(compute)));
+        // 16 bits: sums of products may be rounded apart.
+        const double tolerance = compute == DType::kF64   ? 1e-14
+                                 : compute == DType::kF32 ? 1e-6
+                                 : compute == DType::kF16 ? 2e-3
+                                                          : 1e-2;
+        const RunResult whole = Ran({config, chunk(0, kT, ragged)}, {.compute = compute});
+        LayerCase first{config, chunk(0, kCut, ragged), whole.parameters};
+        const RunResult before = Ran(first, {.compute = compute});
+        LayerCase second{config, chunk(kCut, kT, ragged), whole.parameters};
+        second.carried = before.carried;
+        const RunResult after = Ran(second, {.compute = compute});
+        Doubles both = before.output;
+        both.insert(both.end(), after.output.begin(), after.output.end());
+        ExpectNear("y", both, whole.output, tolerance);
+        ASSERT_EQ(after.carried.size(), whole.carried.size());
+        for (size_t i = 0; i < after.carried.size(); ++i) {
+          ExpectNear("carried", after.carried[i], whole.carried[i], tolerance);
+        }
+      }
+    }
+  }
+}
+
 TEST(Recurrent, Contract) {
   const auto x = [](int axis) {
     return axis == 1 ? Along(1, Distinct({4, 3, 2}, 1)) : Distinct({3, 4, 2}, 1);
@@ -189,6 +240,9 @@ TEST(Recurrent, Contract) {
   CheckContract({"lstm { hidden: 2 layers: 2 dropout: 0.5 last: true }", {x(0)}});
   CheckContract({"lstm { hidden: 3 projection: 2 bidirectional: true }", {x(1), lengths}});
   CheckContract({"lstm { hidden: 2 last: true }", {Along(1, Distinct({1, 3, 2}, 1))}});
+  CheckContract({"rnn { hidden: 2 carry: true }", {Along(1, Distinct({1, 3, 2}, 1))}});
+  CheckContract({"gru { hidden: 2 carry: true last: true }", {x(0), lengths}});
+  CheckContract({"lstm { hidden: 3 projection: 2 layers: 2 carry: true }", {x(1), reset}});
 }
 
 // Multipliers of 0, one after the other.

@@ -102,6 +102,23 @@ TEST_P(AnyDeviceTest, Gemm) {
   });
 }
 
+// Whoever packs b, and whoever takes it as it is.
+TEST_P(AnyDeviceTest, GemmOfPackedFactor) {
+  const auto make = [](Random& random, DType dtype) {
+    GemmSpec spec = RandomGemmSpec(random, dtype);
+    spec.transpose_a = spec.bias = false;
+    spec.packs_b = true;
+    spec.accumulate = Pick(random, {0, 1}) != 0;
+    return spec;
+  };
+  Rounds(make, [&]<typename T>(GemmSpec spec, int round) {
+    spec.activation = Activation::kNone;
+    if (round % 20 == 0) spec.m = 0;
+    if (round % 20 == 1) spec.k = 0;
+    oracle_.CheckGemm<T>(random_, spec, tolerance());
+  });
+}
+
 TEST_P(AnyDeviceTest, GemmOfParts) {
   Rounds(RandomPartsSpec, [&]<typename T>(GemmSpec spec, int round) {
     if (round % 20 == 0) spec.m = 0;

@@ -184,8 +184,10 @@ std::vector<T> RunGemm(Rig& rig, const PrimitiveLibrary& library, const GemmSpec
   const auto gemm = Get(library.Prepare(spec));
   if (before.empty()) before.assign(static_cast<size_t>(GemmSpans(spec).c), static_cast<T>(NAN));
   const Rig::Bytes device_a(rig, a), device_b(rig, b), device_bias(rig, bias), c(rig, before);
-  const Rig::Bytes scratch(rig, gemm->scratch_bytes());
-  Check(gemm->Run(rig.stream(), device_a.data(), device_b.data(), device_bias.data(), c.data(),
+  const Rig::Bytes scratch(rig, gemm->scratch_bytes()), packed(rig, gemm->packed_bytes());
+  if (gemm->packed_bytes() > 0) Check(gemm->Pack(rig.stream(), device_b.data(), packed.data()));
+  const void* const taken = gemm->packed_bytes() > 0 ? packed.data() : device_b.data();
+  Check(gemm->Run(rig.stream(), device_a.data(), taken, device_bias.data(), c.data(),
                   scratch.data()));
   return c.Read<T>();
 }

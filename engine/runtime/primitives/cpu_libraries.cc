@@ -1,6 +1,7 @@
 // The libraries of a CPU and their order.
 #include "engine/runtime/primitives/blocked/depthwise.h"
 #include "engine/runtime/primitives/blocked/narrow.h"
+#include "engine/runtime/primitives/blocked/packed.h"
 #include "engine/runtime/primitives/blocked/small.h"
 #include "engine/runtime/primitives/primitives.h"
 
@@ -11,6 +12,7 @@ Primitives::Primitives(DeviceKind device, int threads) : device_(device) {
   libraries_.push_back(NewDepthwiseLibrary());
   const PrimitiveLibrary* depthwise = libraries_.back().get();
   libraries_.push_back(NewNarrowLibrary());
+  libraries_.push_back(NewPackedProductsLibrary());
   libraries_.push_back(NewSmallProductsLibrary());
   libraries_.push_back(NewOneDnnLibrary(threads));
   const PrimitiveLibrary* onednn = libraries_.back().get();

@@ -33,6 +33,8 @@ struct GemmSpec {
   // What causal attention lets a product leave out: c right of its diagonal, which may then hold
   // anything; a, as it is stored, right of its, where it is 0.
   bool lower_c = false, lower_a = false;
+  // Many products have the same b: who profits from another layout of it says so in packed_bytes.
+  bool packs_b = false;
 
   int64_t row_a() const { return lda != 0 ? lda : transpose_a ? m : k; }
   int64_t row_b() const { return ldb != 0 ? ldb : transpose_b ? k : n; }
@@ -59,6 +61,11 @@ class Gemm {
  public:
   virtual ~Gemm() = default;
   virtual size_t scratch_bytes() const = 0;  // may be 0
+  // Not 0: Run takes as b what Pack makes of it, so many bytes, aligned as scratch.
+  virtual size_t packed_bytes() const { return 0; }
+  virtual absl::Status Pack(Stream&, const void* /*b*/, void* /*packed*/) const {
+    return absl::OkStatus();
+  }
   virtual absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                            void* scratch) const = 0;
 };
