@@ -37,7 +37,8 @@ bool AnotherRound(int round, int rounds) {
 }
 
 constexpr char kUsage[] =
-    "measures training steps of one rank: SGD with momentum on random images.\n\n"
+    "measures training steps of one rank (bench_scaling: of several): SGD with momentum on random\n"
+    "images.\n\n"
     "  bench_net --net=models/lenet/net.textproto --threads=1,2\n"
     "  bench_net --net=models/alexnet/net.textproto --batch=128 --device=cuda --tf32\n\n"
     "Prints a JSON line for each thread count: medians over interleaved rounds.  A step is "
