@@ -18,16 +18,17 @@ using ::testing::IsEmpty;
 std::vector<std::string> Warnings(const std::string& layers, bool test = true,
                                   const std::string& optimizer = "sgd {}",
                                   const std::string& rate = "base: 0.1", int ranks = 1,
-                                  int64_t batch = 4) {
+                                  int64_t batch = 4, const std::string& data = "") {
   const auto net = ParseNetText(absl::StrCat("name: 't' input { name: 'image' dims: [6, 6, 2] }\n"
                                              "input { name: 'label' type: LABEL }\n",
                                              layers),
                                 "n");
   EXPECT_TRUE(net.ok()) << net.status();
-  const auto trainer = ParseTrainerText(
-      absl::StrCat("net: 'n' data { train { idx { images: 'a' labels: 'b' } } }\noptimizer { ",
-                   optimizer, " }\nlearning_rate { ", rate, " }\nbatch: 4 steps: 1"),
-      "t");
+  const auto trainer =
+      ParseTrainerText(absl::StrCat("net: 'n' data { train { idx { images: 'a' labels: 'b' } } ",
+                                    data, " }\noptimizer { ", optimizer, " }\nlearning_rate { ",
+                                    rate, " }\nbatch: 4 steps: 1"),
+                       "t");
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   const Primitives primitives(DeviceKind::kCpu, 1);
   const auto plan = PlanModel(*net, {.shape = {.global = batch, .ranks = ranks},
@@ -157,6 +158,22 @@ TEST(Lint, BatchNormOfOneValue) {
                  /*test=*/true, "sgd {}", "base: 0.1", c.ranks, c.batch);
     EXPECT_EQ(absl::StrJoin(warnings, "; "), c.warning) << c.fields << c.batch << c.ranks;
   }
+}
+
+TEST(Lint, RowsThatMeetUnrelatedSamples) {
+  const auto warnings = [](const std::string& carry, const std::string& data) {
+    return Warnings(Net(absl::StrCat("layer { name: 'rows' reshape { dims: [6, 12] } }\n"
+                                     "layer { name: 'lstm' lstm { hidden: 2 ",
+                                     carry, " } }\n")),
+                    /*test=*/true, "sgd {}", "base: 0.1", /*ranks=*/1, /*batch=*/4, data);
+  };
+  EXPECT_THAT(
+      warnings("carry: true", ""),
+      ElementsAre("n:4:1: layer \"lstm\": the rows that it carries from batch to batch meet "
+                  "unrelated samples, since these are shuffled; write order: CONTIGUOUS in "
+                  "the trainer's data"));
+  EXPECT_THAT(warnings("carry: true", "order: CONTIGUOUS"), IsEmpty());
+  EXPECT_THAT(warnings("", ""), IsEmpty());
 }
 
 TEST(Lint, BlocksNameBothPlaces) {

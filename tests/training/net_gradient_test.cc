@@ -16,6 +16,7 @@ void ExpectGradients(const std::string& layers, int samples = 12) {
   NetRank rank(layers);
   rank.Forward();
   rank.Backward();
+  ASSERT_TRUE(rank.net().ClearCarried(rank.stream()).ok());  // as it was
   std::mt19937 random(1);
   for (size_t p = 0; p < rank.parameters().size(); ++p) {
     const Parameter& parameter = rank.parameters()[p];
@@ -72,6 +73,14 @@ TEST(NetGradient, OfNets) {
                               bias { learning_rate_multiplier: 0 } } }
     layer { name: "d" dense { outputs: 4 bias { learning_rate_multiplier: 0 } } }
     layer { name: "loss" input: "d" input: "label" softmax_cross_entropy {} })");
+  // Backward sees what forward has carried on from, and not what it leaves.
+  ExpectGradients(R"(
+    layer { name: "rows" reshape { dims: [6, 10] } }
+    layer { name: "rnn" rnn { hidden: 5 carry: true } }
+    layer { name: "lstm" lstm { hidden: 4 carry: true } }
+    layer { name: "flat" flatten {} }
+    layer { name: "out" dense { outputs: 4 } }
+    layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} })");
 }
 
 TEST(NetGradient, OfRandomNets) {

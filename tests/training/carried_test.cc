@@ -1,0 +1,309 @@
+// What layers carry from batch to batch: from step to step, whatever the ranks, the batches of a
+// step and the device; through a test, and in tests.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/substitute.h"
+#include "engine/training/step/training_step.h"
+#include "models/schema/parse.h"
+#include "tests/distributed/process_group_ranks.h"
+
+namespace gyre {
+namespace {
+
+constexpr int kClasses = 3, kChannels = 3;
+
+// Two layers that carry, the first with `more`, over samples of so many times.
+std::string NetText(int64_t times, const std::string& more = "") {
+  return absl::Substitute(R"(
+    name: "t"
+    input { name: "x" dims: [$0, 3] }
+    input { name: "label" type: LABEL }
+    layer { name: "low" rnn { hidden: 5 carry: true $1 } }
+    layer { name: "high" lstm { hidden: 4 layers: 2 carry: true } }
+    layer { name: "end" slice { axis: 1 begin: -1 } }
+    layer { name: "flat" flatten {} }
+    layer { name: "fc" dense { outputs: 3 } }
+    layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })",
+                          times, more);
+}
+constexpr char kFrozen[] =
+    "weight { learning_rate_multiplier: 0 } recurrent { learning_rate_multiplier: 0 } "
+    "bias { learning_rate_multiplier: 0 }";
+
+struct Options {
+  int64_t times = 4, batch = 6, accumulate = 1, steps = 5;
+  int ranks = 1;
+  DType dtype = DType::kF64;
+  double learning_rate = 0.5;
+  std::string more = {};
+  std::function<std::unique_ptr<Device>(int rank)> device = [](int) { return NewCpuDevice({}); };
+  int64_t tests_every = 0;  // steps
+};
+
+// By state, then row of a step's.
+using Rows = std::map<std::string, std::map<int64_t, std::vector<double>>>;
+
+struct Outcome {
+  std::vector<double> losses;  // by iteration, of all ranks
+  std::string digest;
+  Rows rows, test_rows;
+};
+
+void AddRows(const Net& net, Stream& stream, Rows& to) {
+  for (const Net::Carried& carried : net.carried()) {
+    const Tensor& all = carried.rows;
+    std::vector<std::byte> bytes(all.bytes());
+    ASSERT_TRUE(stream.Copy(bytes.data(), all.data, bytes.size()).ok());
+    ASSERT_TRUE(stream.Synchronize().ok());
+    const int axis = carried.batch_axis;
+    const int64_t rows = all.shape[axis], inner = all.shape.elements(axis + 1, all.shape.rank());
+    VisitReal(all.dtype, [&]<typename T>() {
+      const T* values = reinterpret_cast<const T*>(bytes.data());
+      for (int64_t i = 0; i < all.elements(); ++i) {
+        const int64_t row = carried.first + i / inner % rows;
+        EXPECT_LT(row, carried.all_rows);
+        to[carried.name][row].push_back(static_cast<double>(values[i]));
+      }
+    });
+  }
+}
+
+// Of sample `row` at that time of its sequence.
+double Value(int64_t row, int64_t time, int channel) {
+  std::mt19937 random(static_cast<unsigned>((row * 1000 + time) * kChannels + channel));
+  return std::normal_distribution<double>()(random);
+}
+
+// A rank's batch at a position: each row of a step goes on in a sequence of its own.
+struct Fed {
+  Buffer memory;
+  Batch batch;
+};
+Fed Feed(const Net& net, Device& device, int64_t position, int64_t rows, int64_t times) {
+  Fed fed;
+  std::vector<Tensor> arrays = BatchArrays(net.plan());
+  fed.memory = *Buffer::Allocate(device, MemoryKind::kPinnedHost, BatchBytes(arrays));
+  fed.batch = BatchAt(fed.memory.data(), std::move(arrays));
+  const RunShape& shape = net.plan().spec.shape;
+  const Share share = ShareOf(shape.global, shape.rank, shape.ranks);
+  fed.batch.first_position = position + share.first;
+  for (int64_t i = 0; i < share.count; ++i) {
+    const int64_t row = (position + share.first + i) % rows;
+    const int64_t first = (position + share.first + i) / rows * times;
+    for (int64_t k = 0; k < times * kChannels; ++k) {
+      const double value = Value(row, first + k / kChannels, static_cast<int>(k % kChannels));
+      const int64_t at = i * times * kChannels + k;
+      if (fed.batch.arrays[0].dtype == DType::kF64) {
+        fed.batch.arrays[0].as<double>()[at] = value;
+      } else {
+        fed.batch.arrays[0].as<float>()[at] = static_cast<float>(value);
+      }
+    }
+    fed.batch.arrays[1].as<int32_t>()[i] = static_cast<int32_t>(row % kClasses);
+    fed.batch.samples.push_back(row);
+  }
+  return fed;
+}
+
+// Forward over a test of two batches, as an evaluation does.
+void Test(const Model& model, Device& device, Stream& stream, int64_t times, Rows& rows) {
+  const Net& net = *model.test().front();
+  ASSERT_TRUE(net.ClearCarried(stream).ok());
+  StepBuffer buffer = *StepBuffer::Create(device, net);
+  InputUpload upload = *InputUpload::Create(device, net);
+  const int64_t batch = net.plan().spec.shape.global;
+  for (int64_t b = 0; b < 2; ++b) {
+    const Fed fed = Feed(net, device, b * batch, batch, times);
+    buffer.Set({}, {});
+    ASSERT_TRUE(buffer.Upload(stream).ok());
+    ASSERT_TRUE(upload.Start(/*lane=*/0, fed.batch, stream).ok());
+    ASSERT_TRUE(upload.Deliver(/*lane=*/0, stream).ok());
+    const auto sum = [](Stream&, absl::string_view, Tensor) { return absl::OkStatus(); };
+    ASSERT_TRUE(net.Forward(stream, sum).ok());
+    ASSERT_TRUE(stream.Synchronize().ok());
+  }
+  rows.clear();
+  AddRows(net, stream, rows);
+}
+
+void TrainRank(const Options& o, ProcessGroup& communication, Outcome& outcome) {
+  const Parsed<NetConfig> net = *ParseNetText(NetText(o.times, o.more), "n");
+  const std::unique_ptr<Device> device = o.device(communication.rank());
+  const Primitives primitives(device->kind(), 1);
+  OptimizerConfig sgd;
+  sgd.mutable_sgd()->set_momentum(0.9);
+  const auto optimizer = NewOptimizer(sgd);
+  auto plan =
+      PlanModel(net, {.shape = {.global = o.batch,
+                                .rank = communication.rank(),
+                                .ranks = communication.size(),
+                                .accumulate = o.accumulate,
+                                .compute = o.dtype},
+                      .test_batch = o.batch,
+                      .test_samples = 2 * o.batch,
+                      .slots = optimizer->slot_names(),
+                      .bucket_bytes = 64,
+                      .feed = FeedOn(device->kind(),
+                                     {.inputs = {{.name = "x"}, {.name = "label", .label = true}}}),
+                      .primitives = &primitives});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto stream = *device->NewStream();
+  const auto model = *Model::Create(*std::move(plan), *device, *stream, &communication);
+  ASSERT_TRUE(model->Initialize(*stream).ok());
+  std::vector<Fed> batches;
+  for (int64_t i = 0; i < o.steps * o.accumulate; ++i) {
+    batches.push_back(Feed(model->train(), *device, i * o.batch, o.batch * o.accumulate, o.times));
+  }
+  const auto step =
+      *TrainingStep::Create(*model, *optimizer, std::nullopt, *device, *stream, communication);
+  const auto finish = [&] {
+    const absl::StatusOr<Tensor> metrics = step->Finish();
+    ASSERT_TRUE(metrics.ok()) << metrics.status();
+    std::vector<double> sums(metrics->as<double>(), metrics->as<double>() + 1);
+    ASSERT_TRUE(
+        communication.Sum("loss", {sums.data(), Shape{std::ssize(sums)}, DType::kF64}).ok());
+    outcome.losses.push_back(sums[0]);
+  };
+  for (int64_t i = 0; i < std::ssize(batches); ++i) {
+    const bool update = (i + 1) % o.accumulate == 0;
+    ASSERT_TRUE(step->Start(batches[i].batch, i / o.accumulate,
+                            update ? std::optional(o.learning_rate) : std::nullopt)
+                    .ok());
+    if (step->in_flight() == kMostStepsInFlight) finish();
+    if (o.tests_every == 0 || (i + 1) % (o.tests_every * o.accumulate) != 0) continue;
+    while (step->in_flight() > 0) finish();
+    Test(*model, *device, *stream, o.times, outcome.test_rows);
+  }
+  while (step->in_flight() > 0) finish();
+  AddRows(model->train(), *stream, outcome.rows);
+  outcome.digest = *model->Sha256OfWeights(*stream);
+}
+
+// What all ranks have together; the losses and the digest of the first.
+Outcome Train(const Options& options) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(options.ranks));
+  RunRanksOn("ring", options.ranks, 20'000, [&](ProcessGroup& communication) {
+    TrainRank(options, communication, outcomes[communication.rank()]);
+  });
+  for (size_t r = 1; r < outcomes.size(); ++r) {
+    for (auto& [name, rows] : outcomes[r].rows) {
+      for (auto& [row, values] : rows) {
+        EXPECT_TRUE(outcomes[0].rows[name].emplace(row, values).second) << name << " " << row;
+      }
+    }
+  }
+  return outcomes[0];
+}
+
+void ExpectNear(const Rows& a, const Rows& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, rows] : a) {
+    ASSERT_TRUE(b.contains(name)) << name;
+    ASSERT_EQ(rows.size(), b.at(name).size()) << name;
+    for (const auto& [row, values] : rows) {
+      const std::vector<double>& others = b.at(name).at(row);
+      ASSERT_EQ(values.size(), others.size());
+      for (size_t i = 0; i < values.size(); ++i) {
+        ASSERT_NEAR(values[i], others[i], tolerance) << name << " row " << row << "[" << i << "]";
+      }
+    }
+  }
+}
+
+// Nothing is learnt here, so that two steps see what one twice as long does.
+TEST(Carried, AStepGoesOnWhereTheOneBeforeEnded) {
+  for (const std::string more : {"", kFrozen}) {  // which has no backward
+    for (const int64_t accumulate : {1, 3}) {
+      const Options options{.batch = 2, .accumulate = accumulate, .learning_rate = 0, .more = more};
+      const auto after = [&](int64_t times, int64_t steps) {
+        Options other = options;
+        other.times = times;
+        other.steps = steps;
+        return Train(other);
+      };
+      const Outcome whole = after(12, 1);
+      ASSERT_EQ(whole.rows.size(), 5u);  // "low" has h, each layer of "high" h and c
+      EXPECT_EQ(whole.rows.begin()->second.size(), 2 * accumulate);
+      ExpectNear(after(4, 3).rows, whole.rows, 1e-12);
+      ExpectNear(after(1, 12).rows, whole.rows, 1e-12);
+      EXPECT_NEAR(after(4, 3).losses.back(), whole.losses.back(), 1e-12);
+    }
+  }
+}
+
+TEST(Carried, RanksAndBatchesOfAStepChangeNothing) {
+  const Outcome expected = Train({.batch = 6});
+  for (const auto& [batch, ranks] : {std::pair(6, 2), {6, 3}, {6, 5}, {3, 1}, {2, 1}, {3, 2}}) {
+    SCOPED_TRACE(absl::StrCat("batches of ", batch, " on ", ranks, " ranks"));
+    const int64_t accumulate = 6 / batch;
+    const Outcome outcome = Train({.batch = batch, .accumulate = accumulate, .ranks = ranks});
+    ExpectNear(outcome.rows, expected.rows, 1e-10);
+    for (size_t step = 0; step < expected.losses.size(); ++step) {
+      double loss = 0;
+      for (int64_t b = 0; b < accumulate; ++b) loss += outcome.losses[step * accumulate + b];
+      EXPECT_NEAR(loss, expected.losses[step], 1e-10) << "step " << step;
+    }
+  }
+}
+
+TEST(Carried, DelaysInStreamsChangeNoBits) {
+  for (const int64_t accumulate : {1, 2}) {
+    Options options{.batch = 4, .accumulate = accumulate, .dtype = DType::kF32};
+    const Outcome expected = Train(options);
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      options.device = [seed](int) { return NewSimDevice({.threads = 1, .delay_seed = seed}); };
+      const Outcome outcome = Train(options);
+      EXPECT_EQ(outcome.digest, expected.digest);
+      EXPECT_EQ(outcome.rows, expected.rows);
+      EXPECT_EQ(outcome.losses, expected.losses);
+    }
+  }
+}
+
+// The testing net has rows of its own, and begins each test with none.
+TEST(Carried, ATestGoesOnByItself) {
+  for (const int64_t accumulate : {1, 2}) {
+    for (const int ranks : {1, 2}) {  // the second has a smaller share
+      const Options options{.batch = 3, .accumulate = accumulate, .steps = 2, .ranks = ranks};
+      const Outcome expected = Train(options);
+      Options tested = options;
+      tested.tests_every = 1;
+      const Outcome outcome = Train(tested);
+      EXPECT_EQ(outcome.digest, expected.digest);
+      EXPECT_EQ(outcome.rows, expected.rows);
+    }
+  }
+  const Outcome twice = Train({.batch = 3, .steps = 2, .learning_rate = 0, .tests_every = 1});
+  ExpectNear(twice.test_rows, twice.rows, 1e-12);  // of two batches as well
+}
+
+TEST(Carried, IsPartOfThePlan) {
+  const Parsed<NetConfig> net = *ParseNetText(NetText(4), "n");
+  const Primitives primitives(DeviceKind::kCpu, 1);
+  const auto plan = [&](ModelOptions options) {
+    options.primitives = &primitives;
+    return PlanModel(net, options);
+  };
+  const auto one = plan({.shape = {.global = 6, .accumulate = 2}});
+  const auto second = plan({.shape = {.global = 6, .rank = 1, .ranks = 4, .accumulate = 2}});
+  ASSERT_TRUE(one.ok() && second.ok()) << one.status() << second.status();
+  EXPECT_TRUE(absl::StrContains(one->Fingerprint(), "carried low.hidden_l0 F32 [12, 5]\n"));
+  EXPECT_EQ(DescribeCarried(one->train->spec), DescribeCarried(second->train->spec));
+  const std::string bytes = absl::StrCat(2 * 6 * (5 + 2 * 2 * 4) * 4);
+  EXPECT_TRUE(absl::StrContains(Describe(*one->train, one->parameters),
+                                "\n" + bytes + " bytes of rows are carried from step to step\n"))
+      << Describe(*one->train, one->parameters);
+  EXPECT_EQ(plan({.shape = {.global = 6}, .test_batch = 8, .test_samples = 20}).status().message(),
+            "n:5:5: layer \"low\": it carries rows from batch to batch, but the 20 samples of the "
+            "test are no whole batches of 8; set test_batch to 5, or data.order to CONTIGUOUS, "
+            "which leaves samples out");
+  EXPECT_TRUE(plan({.shape = {.global = 6}, .test_batch = 5, .test_samples = 20}).ok());
+}
+
+}  // namespace
+}  // namespace gyre
