@@ -130,8 +130,8 @@ class Recurrent : public Layer {
 
   // The products of the steps of a pass, which have one weight: it is packed
   // before them.
-  absl::Status Pack(const LayerContext& context, const Gemm* gemm, int weight,
-                    std::byte* packed) const {
+  absl::Status PackWeight(const LayerContext& context, const Gemm* gemm, int weight,
+                          std::byte* packed) const {
     if (gemm == nullptr || gemm->packed_bytes() == 0) return absl::OkStatus();
     return gemm->Pack(context.stream, At<void>(context, weight), packed);
   }
@@ -182,8 +182,9 @@ class Recurrent : public Layer {
                         .forward->Run(stream, x, At<T>(context, states.weight_ih), nullptr,
                                       At<T>(context, states.gates), arrays.products));
     RETURN_IF_ERROR(Begin(place, arrays));
-    RETURN_IF_ERROR(Pack(context, plan_.step.get(), states.weight_hh, arrays.step_weight));
-    RETURN_IF_ERROR(Pack(context, plan_.project.get(), states.weight_hr, arrays.projection_weight));
+    RETURN_IF_ERROR(PackWeight(context, plan_.step.get(), states.weight_hh, arrays.step_weight));
+    RETURN_IF_ERROR(
+        PackWeight(context, plan_.project.get(), states.weight_hr, arrays.projection_weight));
     for (int64_t s = 0; s < plan_.rows.times; ++s) {
       if (s == 0 && !options_.carry) {
         RETURN_IF_ERROR(Zero(stream, plan_.rows.samples, options_.gates(), arrays.gates));
@@ -346,9 +347,9 @@ class Recurrent : public Layer {
               At<T>(context, plan_.layers[place.layer].output) + place.direction * width,
               options_.carry ? At<T>(context, states.hidden) : nullptr, arrays.previous}));
     }
-    RETURN_IF_ERROR(Pack(context, plan_.dstep.get(), states.weight_hh, arrays.step_weight));
+    RETURN_IF_ERROR(PackWeight(context, plan_.dstep.get(), states.weight_hh, arrays.step_weight));
     RETURN_IF_ERROR(
-        Pack(context, plan_.dproject.get(), states.weight_hr, arrays.projection_weight));
+        PackWeight(context, plan_.dproject.get(), states.weight_hr, arrays.projection_weight));
     for (int64_t s = plan_.rows.times - 1; s >= 0; --s) {
       RETURN_IF_ERROR(BackwardStep(place, s, dy, arrays));
       if (s == 0) break;
