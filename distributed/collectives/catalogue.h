@@ -73,8 +73,8 @@ bool CutsHalvesElsewhere(std::string_view algorithm);
 
 // Bytes sent to sum a tensor of `bytes` over `ranks`, by the rank that sends most; for the plan.
 // Where the ranks do not divide the length, ranks differ by an element: this is the mean; hosts are
-// taken to have equally many.  Of what MPI does, the least that it can.  Not of "auto", but of
-// what it chooses.
+// taken to have equally many.  Of what MPI does, the least that it can; of the ring, by messages.
+// Not of "auto", but of what it chooses.
 // Precondition: `algorithm` is one of the names.
 double AllreduceBytesSent(std::string_view algorithm, double bytes, int ranks, int hosts);
 

@@ -10,7 +10,6 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -87,29 +86,16 @@ absl::StatusOr<std::vector<T>> Exchange(Communicator& communicator, const std::v
   return std::move(*all);
 }
 
-// What the file, mapped at `data`, holds.  In huge pages where the kernel has them for who asks: a
-// sum of what small pages hold waits for their addresses, too.
-int Reserve(int file, std::byte* data, size_t bytes) {
-  static_cast<void>(madvise(data, bytes, MADV_HUGEPAGE));
-  if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return 0;
-  if (errno != EINVAL) return errno;
-  return posix_fallocate(file, 0, static_cast<off_t>(bytes));  // a kernel before 5.14
-}
-
 // ranks: of the host, each of which takes as much.
-absl::Status MakeFile(int file, size_t ranks, size_t bytes) {
+absl::Status Fill(int file, size_t ranks, Offer& offer) {
   if (file < 0) return NoRoom("cannot make shared memory");
   // Anonymous memory has no bound of its own: the kernel would end processes to find more.
-  errno = ENOSPC;
-  if (bytes > MemoryBytes() / 2 / ranks || ftruncate(file, static_cast<off_t>(bytes)) != 0) {
-    return NoRoom(absl::StrCat("no room for ", bytes, " bytes of shared memory"));
+  if (offer.bytes > MemoryBytes() / 2 / ranks) {
+    errno = ENOSPC;
+    return NoRoom(absl::StrCat("no room for ", offer.bytes, " bytes of shared memory"));
   }
-  return absl::OkStatus();
-}
-
-absl::Status Fill(int file, std::byte* data, Offer& offer) {
-  errno = Reserve(file, data, offer.bytes);
-  if (errno != 0) {
+  if (const int error = posix_fallocate(file, 0, static_cast<off_t>(offer.bytes)); error != 0) {
+    errno = error;
     return NoRoom(absl::StrCat("no room for ", offer.bytes, " bytes of shared memory"));
   }
   if (getrandom(&offer.mark, sizeof(offer.mark), 0) != sizeof(offer.mark) ||
@@ -132,8 +118,9 @@ std::vector<int> RanksOfHost(const Communicator& communicator) {
   return ranks;
 }
 
-absl::Status SharedMemory::Map(int index, int file, size_t bytes, int flags) {
-  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, file, 0);
+absl::Status SharedMemory::Map(int index, int file, size_t bytes) {
+  void* const data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
   if (data == MAP_FAILED) return NoRoom("cannot map shared memory");
   views_[index] = {static_cast<std::byte*>(data), bytes};
   return absl::OkStatus();
@@ -145,18 +132,19 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(Communicator&
   const std::vector<int> ranks = RanksOfHost(communicator);
   std::unique_ptr<SharedMemory> memory(new SharedMemory);
   memory->views_.resize(ranks.size());
-  memory->own_ = static_cast<int>(std::ranges::find(ranks, communicator.rank()) - ranks.begin());
   const File own(memfd_create("gyre", MFD_CLOEXEC));
   Offer mine{.bytes = bytes};
-  absl::Status status = MakeFile(own.get(), ranks.size(), bytes);
-  if (status.ok()) status = memory->Map(memory->own_, own.get(), bytes, 0);
-  if (status.ok()) status = Fill(own.get(), memory->own(), mine);
+  absl::Status status = Fill(own.get(), ranks.size(), mine);
   if (!status.ok()) mine.file = -1;
   ASSIGN_OR_RETURN(const std::vector<Offer> offers, Exchange(communicator, ranks, mine));
   for (size_t i = 0; i < ranks.size() && status.ok(); ++i) {
     const Offer& offer = offers[i];
     const int index = static_cast<int>(i);
-    if (index == memory->own_) continue;
+    if (ranks[i] == communicator.rank()) {
+      memory->own_ = index;
+      status = memory->Map(index, own.get(), bytes);
+      continue;
+    }
     const std::string path = absl::StrCat("/proc/", offer.process, "/fd/", offer.file);
     const File file(offer.file < 0 ? -1 : open(path.c_str(), O_RDWR | O_CLOEXEC));
     uint64_t mark = 0;
@@ -166,7 +154,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(Communicator&
           absl::StrCat("cannot open the shared memory of rank ", communicator.in_job(ranks[i])));
       continue;
     }
-    status = memory->Map(index, file.get(), offer.bytes, MAP_POPULATE);
+    status = memory->Map(index, file.get(), offer.bytes);
   }
   // All have opened all, or none uses any.
   ASSIGN_OR_RETURN(const auto succeeded, Exchange<char>(communicator, ranks, status.ok()));

@@ -42,7 +42,7 @@ class SharedMemory {
   };
 
   SharedMemory() = default;
-  absl::Status Map(int index, int file, size_t bytes, int flags);
+  absl::Status Map(int index, int file, size_t bytes);
 
   std::vector<View> views_;
   int own_ = 0;
