@@ -56,16 +56,23 @@ struct MarkSteps {
   }
 };
 
-// One step: its rows, and the marks of it and of the next one.
+// One step: its rows, and the marks of it and of the next one.  What is asked of a sample is asked
+// for a column: a compiler makes a vector's mask of a comparison with the column, but takes none
+// that is the same for all of a row.
 struct Step {
   int64_t first_row, row_step;
   const int32_t* marks;
   const int32_t* next;
   HOST_DEVICE int64_t Row(int64_t n) const { return first_row + n * row_step; }
-  HOST_DEVICE bool IsAlive(int64_t n) const { return (marks[n] & kAlive) != 0; }
-  HOST_DEVICE bool IsFresh(int64_t n) const { return (marks[n] & kFresh) != 0; }
-  HOST_DEVICE bool IsLast(int64_t n) const { return (marks[n] & kLast) != 0; }
-  HOST_DEVICE bool IsNextFresh(int64_t n) const { return (next[n] & kFresh) != 0; }
+  HOST_DEVICE bool IsAlive(int64_t n, int64_t j) const { return Has(marks[n], kAlive, j); }
+  HOST_DEVICE bool IsFresh(int64_t n, int64_t j) const { return Has(marks[n], kFresh, j); }
+  HOST_DEVICE bool IsLast(int64_t n, int64_t j) const { return Has(marks[n], kLast, j); }
+  HOST_DEVICE bool IsNextFresh(int64_t n, int64_t j) const { return Has(next[n], kFresh, j); }
+
+  // Whether the mark has it; j, which is not negative, is below 0 or below 2^32.
+  HOST_DEVICE static bool Has(int32_t mark, int32_t what, int64_t j) {
+    return j < static_cast<int64_t>(mark & what) << 32;
+  }
 };
 
 // The state before the first step, of what was carried; marks: of that step.
@@ -76,8 +83,9 @@ struct BeginState {
   const T* from;
   T* to;
   HOST_DEVICE void operator()(int64_t n, int64_t j) const {
-    const T carried = from[n * width + j];
-    to[n * width + j] = (marks[n] & kFresh) != 0 ? static_cast<T>(0) : carried;
+    using A = AccumulateType<T>;
+    const A carried = static_cast<A>(from[n * width + j]);
+    to[n * width + j] = static_cast<T>(Step::Has(marks[n], kFresh, j) ? A{0} : carried);
   }
 };
 
@@ -118,16 +126,17 @@ struct CellArrays {
 // sample keeps that is not alive.
 template <typename T>
 struct StoreHidden {
+  using A = AccumulateType<T>;
   Step step;
   int64_t width, stride;  // columns of h; elements between rows of the output
   T* output;
   T* running;  // [N, width]
-  HOST_DEVICE void operator()(int64_t n, int64_t j, T h) const {
-    const bool alive = step.IsAlive(n);
+  HOST_DEVICE void operator()(int64_t n, int64_t j, A h) const {
     const int64_t at = n * width + j;
-    const T before = running[at], zero = static_cast<T>(0);
-    output[step.Row(n) * stride + j] = alive ? h : zero;
-    running[at] = step.IsNextFresh(n) ? zero : alive ? h : before;
+    const bool alive = step.IsAlive(n, j), next_fresh = step.IsNextFresh(n, j);
+    const A before = static_cast<A>(running[at]), kept = alive ? h : before;
+    output[step.Row(n) * stride + j] = static_cast<T>(alive ? h : A{0});
+    running[at] = static_cast<T>(next_fresh ? A{0} : kept);
   }
 };
 
@@ -136,7 +145,9 @@ template <typename T>
 struct StoreUnprojected {
   int64_t width;
   T* to;
-  HOST_DEVICE void operator()(int64_t n, int64_t j, T h) const { to[n * width + j] = h; }
+  HOST_DEVICE void operator()(int64_t n, int64_t j, AccumulateType<T> h) const {
+    to[n * width + j] = static_cast<T>(h);
+  }
 };
 
 template <typename T>
@@ -144,7 +155,7 @@ struct StoreProjected {
   const T* from;
   StoreHidden<T> store;
   HOST_DEVICE void operator()(int64_t n, int64_t j) const {
-    store(n, j, from[n * store.width + j]);
+    store(n, j, static_cast<AccumulateType<T>>(from[n * store.width + j]));
   }
 };
 
@@ -161,15 +172,15 @@ struct LstmForward {
     const A i = Logistic(arrays.Both(n, j, 0)), f = Logistic(arrays.Both(n, j, 1));
     const A g = Tanh(arrays.Both(n, j, 2)), o = Logistic(arrays.Both(n, j, 3));
     const A before = running[at];
-    const A c = arrays.step.IsAlive(n) ? f * before + i * g : before;
+    const A c = arrays.step.IsAlive(n, j) ? f * before + i * g : before;
     T* const gates = arrays.Gates(n);
     gates[j] = static_cast<T>(i);
     gates[hidden + j] = static_cast<T>(f);
     gates[2 * hidden + j] = static_cast<T>(g);
     gates[3 * hidden + j] = static_cast<T>(o);
     cell[at] = static_cast<T>(c);
-    running[at] = arrays.step.IsNextFresh(n) ? A{0} : c;
-    store(n, j, static_cast<T>(o * Tanh(c)));
+    running[at] = arrays.step.IsNextFresh(n, j) ? A{0} : c;
+    store(n, j, o * Tanh(c));
   }
 };
 
@@ -191,7 +202,7 @@ struct GruForward {
     gates[hidden + j] = static_cast<T>(z);
     gates[2 * hidden + j] = static_cast<T>(c);
     candidate[arrays.step.Row(n) * hidden + j] = static_cast<T>(of_state);
-    store(n, j, static_cast<T>(c + z * (before - c)));
+    store(n, j, c + z * (before - c));
   }
 };
 
@@ -223,8 +234,8 @@ struct RnnForward {
   CellArrays<T> arrays;
   StoreHidden<T> store;
   HOST_DEVICE void operator()(int64_t n, int64_t j) const {
-    const T h = static_cast<T>(Cell::Value(arrays.Both(n, j, 0)));
-    arrays.Gates(n)[j] = h;
+    const AccumulateType<T> h = Cell::Value(arrays.Both(n, j, 0));
+    arrays.Gates(n)[j] = static_cast<T>(h);
     store(n, j, h);
   }
 };
@@ -247,8 +258,10 @@ struct PreviousHidden {
     const int64_t before = s == 0 ? row : rows(reverse ? t + 1 : t - 1, n);
     const T* const from =
         s == 0 && carried != nullptr ? carried + n * width : output + before * stride;
-    const T h = from[j];
-    to[row * width + j] = (marks[s * rows.samples + n] & kFresh) != 0 ? static_cast<T>(0) : h;
+    using A = AccumulateType<T>;
+    const A h = static_cast<A>(from[j]);
+    const bool fresh = Step::Has(marks[s * rows.samples + n], kFresh, j);
+    to[row * width + j] = static_cast<T>(fresh ? A{0} : h);
   }
 };
 
@@ -266,8 +279,10 @@ struct HiddenGradient {
     const int64_t at = n * width + j;
     const A of_last = static_cast<A>(last[at]), of_next = static_cast<A>(next[at]);
     const A of_output = static_cast<A>(output[step.Row(n) * stride + j]);
-    const A later = step.IsLast(n) ? of_last : step.IsNextFresh(n) ? A{0} : of_next;
-    return step.IsAlive(n) ? of_output + later : A{0};
+    const bool is_last = step.IsLast(n, j), next_fresh = step.IsNextFresh(n, j);
+    const bool alive = step.IsAlive(n, j);
+    const A going_on = next_fresh ? A{0} : of_next, later = is_last ? of_last : going_on;
+    return alive ? of_output + later : A{0};
   }
 };
 
@@ -308,10 +323,10 @@ struct GateGradients {
     return static_cast<A>(Gates(n)[k * hidden + j]);
   }
   HOST_DEVICE void OfInput(int64_t n, int64_t j, int64_t k, A d) const {
-    Gates(n)[k * hidden + j] = static_cast<T>(step.IsAlive(n) ? d : A{0});
+    Gates(n)[k * hidden + j] = static_cast<T>(step.IsAlive(n, j) ? d : A{0});
   }
   HOST_DEVICE void OfState(int64_t n, int64_t j, int64_t k, A d) const {
-    of_step[n * gates + k * hidden + j] = static_cast<T>(step.IsAlive(n) ? d : A{0});
+    of_step[n * gates + k * hidden + j] = static_cast<T>(step.IsAlive(n, j) ? d : A{0});
   }
   HOST_DEVICE void Both(int64_t n, int64_t j, int64_t k, A d) const {
     OfInput(n, j, k, d);
@@ -330,7 +345,7 @@ struct LstmBackward {
   A* running;       // dL/dc, [N, hidden]
   HOST_DEVICE void operator()(int64_t n, int64_t j) const {
     const Step& step = gates.step;
-    const bool alive = step.IsAlive(n), fresh = step.IsFresh(n);
+    const bool alive = step.IsAlive(n, j), fresh = step.IsFresh(n, j);
     const int64_t at = n * gates.hidden + j;
     const A i = gates.Gate(n, j, 0), f = gates.Gate(n, j, 1);
     const A g = gates.Gate(n, j, 2), o = gates.Gate(n, j, 3);
@@ -341,7 +356,8 @@ struct LstmBackward {
     gates.Both(n, j, 1, dc * c_before * f * (1 - f));
     gates.Both(n, j, 2, dc * i * (1 - g * g));
     gates.Both(n, j, 3, dh * tanh_c * o * (1 - o));
-    running[at] = alive && !fresh ? dc * f : A{0};
+    const A back = fresh ? A{0} : dc * f;
+    running[at] = alive ? back : A{0};
     if constexpr (kProjects) cell[at] = static_cast<T>(o * tanh_c);
   }
 };
@@ -364,7 +380,7 @@ struct GruBackward {
     gates.Both(n, j, 1, dh * (static_cast<A>(before[at]) - c) * z * (1 - z));
     gates.OfInput(n, j, 2, dc);
     gates.OfState(n, j, 2, dc * r);
-    candidate[at] = static_cast<T>(step.IsAlive(n) ? dc * r : A{0});
+    candidate[at] = static_cast<T>(step.IsAlive(n, j) ? dc * r : A{0});
     next[n * gates.hidden + j] = static_cast<T>(dh * z);
   }
 };
