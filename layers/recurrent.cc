@@ -380,7 +380,7 @@ class Recurrent : public Layer {
         return run(RnnBackward<T, ReluCell>{gates, gradient});
       case Options::kGru:
         return run(GruBackward<T>{gates, gradient, arrays.previous,
-                                  At<T>(context, states.candidates), arrays.hidden});
+                                  At<T>(context, states.candidates), arrays.cell});
       case Options::kLstm:
         break;
     }

@@ -369,19 +369,21 @@ struct GruBackward {
   HiddenGradient<T> gradient;
   const T* before;  // h' of all rows
   T* candidate;     // of all rows; becomes its gradient
-  T* next;          // [N, hidden]: what goes straight to h', to which a product adds
+  A* running;       // [N, hidden]: of dL/dh', what goes straight there
   HOST_DEVICE void operator()(int64_t n, int64_t j) const {
     const Step& step = gates.step;
     const int64_t at = step.Row(n) * gates.hidden + j;
     const A r = gates.Gate(n, j, 0), z = gates.Gate(n, j, 1), c = gates.Gate(n, j, 2);
-    const A dh = gradient(n, j), of_state = static_cast<A>(candidate[at]);
+    const bool fresh = step.IsFresh(n, j);
+    A& straight = running[n * gates.hidden + j];
+    const A dh = gradient(n, j) + straight, of_state = static_cast<A>(candidate[at]);
     const A dc = dh * (1 - z) * (1 - c * c);
     gates.Both(n, j, 0, dc * of_state * r * (1 - r));
     gates.Both(n, j, 1, dh * (static_cast<A>(before[at]) - c) * z * (1 - z));
     gates.OfInput(n, j, 2, dc);
     gates.OfState(n, j, 2, dc * r);
     candidate[at] = static_cast<T>(step.IsAlive(n, j) ? dc * r : A{0});
-    next[n * gates.hidden + j] = static_cast<T>(dh * z);
+    straight = fresh ? A{0} : dh * z;
   }
 };
 

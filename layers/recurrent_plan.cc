@@ -260,8 +260,6 @@ absl::Status PrepareProducts(const InferInput& input, const RecurrentOptions& op
   if (projects) RETURN_IF_ERROR(Prepare(input, project, plan.project));
   if (!plan.backward) return absl::OkStatus();
   Product dstep{.m = samples, .n = width, .k = gates, .packs_b = packs};
-  // What goes straight from a GRU's h to h' is there already.
-  dstep.accumulate = options.cell == RecurrentOptions::kGru;
   RETURN_IF_ERROR(Prepare(input, dstep, plan.dstep));
   RETURN_IF_ERROR(
       Prepare(input, {.m = gates, .n = width, .k = rows, .transpose_a = true}, plan.dweight_hh));

@@ -79,7 +79,7 @@ template <typename T>
 struct RecurrentScratch {
   int32_t* marks;
   T* hidden;                // the running state, [N, width]; backward its gradient
-  AccumulateType<T>* cell;  // lstm's, [N, hidden]; likewise
+  AccumulateType<T>* cell;  // lstm's, [N, hidden]; likewise; of gru, backward: see GruBackward
   T* gates;                 // of a step, [N, gates]: of h'; backward gradients
   T* unprojected;           // of a step, [N, hidden]: lstm's h before the projection;
                             // likewise
@@ -109,7 +109,10 @@ size_t LayOut(const RecurrentOptions& options, const RecurrentPlan& plan, bool b
   const int64_t columns = options.directions() * width;
   take(scratch.marks, (plan.rows.times + 1) * samples);
   take(scratch.hidden, samples * width);
-  if (options.cell == RecurrentOptions::kLstm) take(scratch.cell, samples * hidden);
+  const bool has_cell = options.cell == RecurrentOptions::kLstm;
+  if (has_cell || (backward && options.cell == RecurrentOptions::kGru)) {
+    take(scratch.cell, samples * hidden);
+  }
   take(scratch.gates, samples * options.gates());
   if (options.projection > 0) {
     take(scratch.unprojected, samples * hidden);

@@ -44,21 +44,22 @@ layers/recurrent_cells.h|recurrent|reverse ? t + 1 : t;  // of|t;  // of
 layers/recurrent_cells.h|recurrent|s == 0 && !carried|s == 0 && carried
 layers/recurrent_cells.h|recurrent|t == (reverse ? 0 : length - 1)|t == (reverse ? 0 : rows.times - 1)
 layers/recurrent_cells.h|recurrent|(alive && fresh) * kFresh|fresh * kFresh
-layers/recurrent_cells.h|recurrent|alive ? h : before|h
+layers/recurrent_cells.h|recurrent|kept = alive ? h : before|kept = h
 layers/recurrent_cells.h|recurrent|f * before + i * g : before|f * before + i * g : A{0}
-layers/recurrent_cells.h|recurrent|static_cast<T>(c + z * (before - c))|static_cast<T>(before + z * (c - before))
+layers/recurrent_cells.h|recurrent|store(n, j, c + z * (before - c))|store(n, j, before + z * (c - before))
 layers/recurrent_cells.h|recurrent|c_before = fresh ? A{0} : kept|c_before = kept
-layers/recurrent_cells.h|recurrent|alive && !fresh ? dc * f|alive ? dc * f
-layers/recurrent_cells.h|recurrent|step.IsNextFresh(n) ? A{0} : of_next|of_next
-layers/recurrent_cells.h|recurrent|step.IsLast(n) ? of_last : |
-layers/recurrent_cells.h|recurrent|static_cast<T>(step.IsAlive(n) ? d : A{0})|static_cast<T>(d)
+layers/recurrent_cells.h|recurrent|back = fresh ? A{0} : dc * f|back = dc * f
+layers/recurrent_cells.h|recurrent|going_on = next_fresh ? A{0} : of_next|going_on = of_next
+layers/recurrent_cells.h|recurrent|later = is_last ? of_last : going_on|later = going_on
+layers/recurrent_cells.h|recurrent|static_cast<T>(step.IsAlive(n, j) ? d : A{0})|static_cast<T>(d)
 layers/recurrent_cells.h|recurrent|gates.OfState(n, j, 2, dc * r)|gates.OfState(n, j, 2, dc)
 layers/recurrent_cells.h|recurrent|cell[at] = static_cast<T>(o * tanh_c)|cell[at] = static_cast<T>(tanh_c)
 layers/recurrent_cells.h|recurrent|return y <= 0 ? A{0} : A{1};|return A{1};
-layers/recurrent_plan.cc|recurrent|.accumulate = options.cell == RecurrentOptions::kGru|.accumulate = false
+layers/recurrent_cells.h|recurrent|gradient(n, j) + straight|gradient(n, j)
 layers/recurrent.cc|recurrent|d == 0 ? *products.dinput : *products.add_dinput|*products.dinput
 layers/recurrent.cc|recurrent|RETURN_IF_ERROR(swap());|
 layers/recurrent.cc|recurrent|s == 0 ? plan_.rows.times : s - 1|s
+engine/runtime/primitives/blocked/packed.cc|recurrent|(k + i) * kStrip + j|(k + i) * kStrip + columns - 1 - j
 layers/embedding.cc|embedding|sum[row * width + column] +=|sum[row * width + column] =
 layers/embedding.cc|embedding|ClearSums<A>{sum}|ClearSums<A>{sum + 1}
 layers/embedding.cc|embedding|row < vocabulary ? row : -1|row
