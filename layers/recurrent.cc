@@ -1,22 +1,18 @@
 // lstm, gru, rnn: layers that go along a sequence, one step after another.
 //
 // For a direction of a layer, with x its rows and h' the state before a step:
-//   all rows at once:  gates = x W_ih^T
-//   each step:         r = h' W_hh^T; a cell (recurrent_cells.h) makes of
-//   gates, r and the biases the
-//                      gates' values, in place, and h, which lstm may project
+//   all rows:   gates = x W_ih^T
+//   each step:  r = h' W_hh^T; of gates, r and the biases a cell (recurrent_cells.h) makes the
+//               gates' values, in place, and h, which lstm may project
 // and backward
-//   each step:         the cell makes of the gates' values their gradients, in
-//   place; those times
-//                      W_hh are added to the gradient of h'
-//   all rows at once:  dW_ih = dgates^T x, dW_hh = dgates^T h', db = sums of
-//   dgates, dx = dgates W_ih
-// So each pass has three products a step and direction at most, and what is
-// kept for backward is the gates, lstm's c and h.  A step's h lies twice: in
-// the output, and end to end for the next product.
+//   each step:  of the gates' values the cell makes their gradients, in place; these times W_hh
+//               are a part of the gradient of h'
+//   all rows:   dW_ih = dgates^T x, dW_hh = dgates^T h', dx = dgates W_ih; db: sums of dgates
+// What is kept for backward is the gates, h, lstm's c and what a gru's candidate takes from h'.  A
+// step's h lies twice: in the output, and end to end for the next product.
 //
-// Samples have lengths and resets by marks: see recurrent_cells.h.  Rows from a
-// length on have no gradient; x's values there are multiplied by 0.
+// Samples have lengths and resets by marks: see recurrent_cells.h.  Rows from a length on have no
+// gradient; x's values there are multiplied by 0.
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/math.h"
@@ -128,8 +124,7 @@ class Recurrent : public Layer {
     return arrays;
   }
 
-  // The products of the steps of a pass, which have one weight: it is packed
-  // before them.
+  // The products of the steps of a pass, which have one weight: it is packed before them.
   absl::Status PackWeight(const LayerContext& context, const Gemm* gemm, int weight,
                           std::byte* packed) const {
     if (gemm == nullptr || gemm->packed_bytes() == 0) return absl::OkStatus();
@@ -216,8 +211,7 @@ class Recurrent : public Layer {
                    RoundElement<A, T>{arrays.cell, CellsOf<T>(place, plan_.rows.times)});
   }
 
-  // Of an lstm after step s; the last of them is what was there before the
-  // first step.
+  // Of an lstm after step s; the last of them is what was there before the first step.
   template <typename T>
   T* CellsOf(const Place& place, int64_t s) const {
     return At<T>(place.context, StatesOf(place).cells) + s * plan_.rows.samples * options_.hidden;
@@ -285,8 +279,7 @@ class Recurrent : public Layer {
                                   : carry(states.cell, options_.hidden, arrays.cell);
   }
 
-  // dy: of the layer's output.  Leaves that of its input in doutput, or where
-  // the net wants it.
+  // dy: of the layer's output.  Leaves that of its input in doutput, or where the net wants it.
   template <typename T>
   absl::Status BackwardLayer(const LayerContext& context, size_t layer, const T* dy,
                              const Arrays<T>& arrays) const {

@@ -1,6 +1,5 @@
-// recurrent_plan.h: what a recurrent layer was asked for, whichever its cell,
-// its states and its products.  Made once a shape, apart from the layer, which
-// runs it.
+// recurrent_plan.h: what a recurrent layer was asked for, whichever its cell, its states, products
+// and scratch.  Made once a shape, apart from the layer, which runs it.
 #pragma once
 
 #include <memory>
@@ -63,8 +62,7 @@ struct RecurrentPlan {
   // Whether backward wants h' of every row.
   bool previous = false;
   InputProducts first, other;  // of the first layer, and the others
-  // h' W_hh^T and, backward, of the gradients of gates: W_hh, and with h',
-  // weights'.
+  // h' W_hh^T and, backward, of the gradients of gates: W_hh, and with h', weights'.
   std::unique_ptr<Gemm> step, dstep, dweight_hh;
   std::unique_ptr<Gemm> project, dproject, dweight_hr;
 
@@ -132,9 +130,8 @@ size_t LayOut(const RecurrentOptions& options, const RecurrentPlan& plan, bool b
   return bytes + plan.product_scratch();
 }
 
-// Also writes the states, all but scratch, and the operations into `spec`.
-// Errors: InvalidArgument where the inputs are none of a recurrent layer's; the
-// primitives'.
+// Also writes the states, all but scratch, and the operations into `spec`.  Errors: InvalidArgument
+// where the inputs are none of a recurrent layer's; the primitives'.
 absl::StatusOr<RecurrentPlan> PlanRecurrent(const RecurrentOptions& options,
                                             const InferInput& input, LayerSpec& spec);
 
