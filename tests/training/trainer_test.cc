@@ -133,7 +133,7 @@ class TrainerTest : public testing::Test {
             [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
               return std::move(communicators[static_cast<size_t>(r)]);
             },
-            "direct");
+            {"direct"});
         statuses[r] = Run(*communication, 1'000'000'000, options, overrides);
       });
     }
