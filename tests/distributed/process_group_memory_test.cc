@@ -70,10 +70,12 @@ TEST(ProcessGroupMemory, DeviceSumsOvertakeOneThatWaits) {
       devices.push_back(
           NewSimDevice({.capacity_bytes = planned - missing, .delay_seed = 3 + uint64_t(rank)}));
     }
+    std::vector<Buffer> memories(3);  // after an error other ranks read them until the groups end
     RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
       Device& device = *devices[group.rank()];
       ASSERT_TRUE(group.UseDevice(device).ok());
-      const Buffer memory = *Buffer::Allocate(device, MemoryKind::kDevice, kSums * kBytes);
+      Buffer& memory = memories[group.rank()];
+      memory = *Buffer::Allocate(device, MemoryKind::kDevice, kSums * kBytes);
       const std::vector<float> mine(kSums * kCount, static_cast<float>(group.rank() + 1));
       auto stream = *device.NewStream();
       ASSERT_TRUE(stream->Copy(memory.data(), mine.data(), kSums * kBytes).ok());
