@@ -26,8 +26,12 @@ ABSL_FLAG(std::string, autotune, "on",
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
 ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's.");
 ABSL_FLAG(std::string, wire, "", "F32, F16 or BF16: as what gradients travel between ranks.");
+namespace {
+int shard_optimizer_values = 0;  // that the flag has had: its default, and what a user gives
+}
 ABSL_FLAG(bool, shard_optimizer, false,
-          "Each rank updates 1/N of the weights, and has the optimizer's state of these alone.");
+          "Each rank updates 1/N of the weights, and has the optimizer's state of these alone.")
+    .OnUpdate([] { ++shard_optimizer_values; });
 ABSL_FLAG(std::string, out, "",
           "Folder for metrics.jsonl and checkpoints/; default: runs/NET-TIME.");
 ABSL_FLAG(std::string, resume, "", "\"latest\" of --out, or a checkpoint's folder.");
@@ -116,7 +120,9 @@ std::vector<std::string> Overrides() {
   };
   add("precision", absl::GetFlag(FLAGS_precision));
   add("distributed.wire", absl::GetFlag(FLAGS_wire));
-  add("distributed.shard_optimizer", absl::GetFlag(FLAGS_shard_optimizer) ? "true" : "");
+  if (shard_optimizer_values > 1) {
+    add("distributed.shard_optimizer", absl::GetFlag(FLAGS_shard_optimizer) ? "true" : "false");
+  }
   add("checkpoint_every", absl::GetFlag(FLAGS_checkpoint_every));
   add("epochs", absl::GetFlag(FLAGS_epochs));
   add("steps", absl::GetFlag(FLAGS_steps));

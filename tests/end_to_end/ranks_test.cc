@@ -143,9 +143,16 @@ TEST(ShardOptimizer, HasTheBitsOfDirect) {
     EXPECT_EQ(folder.Digest(device, {"--steps=5", "--shard_optimizer", device}, {.ranks = 2}),
               whole);
   }
-  const ToolResult plan =
-      folder.Train("plan", {"--plan", "--steps=5", "--shard_optimizer"}, {.ranks = 2});
-  EXPECT_THAT(plan.out, HasSubstr("\nthe optimizer's state is shared out: "));
+  // The flag overrides the file either way, and only where it is given.
+  const std::string of_file = "--set=distributed.shard_optimizer=true", says = "is shared out: ";
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--plan", "--steps=5"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return folder.Train("plan", arguments, {.ranks = 2}).out;
+  };
+  EXPECT_THAT(plan({"--shard_optimizer"}), HasSubstr(says));
+  EXPECT_THAT(plan({of_file}), HasSubstr(says));
+  EXPECT_THAT(plan({of_file, "--noshard_optimizer"}), testing::Not(HasSubstr(says)));
 }
 
 // Clipping must be at work where the other tests rely on it.
