@@ -125,7 +125,7 @@ void CommunicationThread::Run() {
     if (!advance.ok()) {
       Fail(advance.status());
     } else if (*advance == Advance::kWaiting) {
-      backoff.Pause();
+      backoff.Pause(queue_.awaited());
     } else {
       backoff.Reset();
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
@@ -33,7 +34,15 @@ absl::Status Lanes::Open() {
 // nothing, in the first lane's place, carries what each has chosen round all of them.
 absl::Status Lanes::Agree() {
   ASSIGN_OR_RETURN(lanes_[0], NewCollective("ring", communicator_, kFirstOperationTag, arenas_));
-  RETURN_IF_ERROR(lanes_[0]->Start(Claim::Of(0, "allreduce " + Describe()), Operation::kAllreduce,
+  std::string what = absl::StrCat("allreduce ", Describe());
+  if (!selector_.costs().empty()) {
+    std::string costs;
+    for (const auto& [algorithm, start_s, byte_s] : selector_.costs()) {
+      absl::StrAppendFormat(&costs, "%s %.17g %.17g\n", algorithm, start_s, byte_s);
+    }
+    absl::StrAppendFormat(&what, ", costs %08x", static_cast<uint32_t>(Hash(costs)));
+  }
+  RETURN_IF_ERROR(lanes_[0]->Start(Claim::Of(0, what), Operation::kAllreduce,
                                    {nullptr, Shape({0}), DType::kF64}));
   double ignored = 0;
   for (Backoff backoff;; backoff.Pause()) {

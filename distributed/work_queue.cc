@@ -23,12 +23,19 @@ absl::StatusOr<bool> WorkQueue::Done(int64_t ticket) {
   return std::ranges::find(results_, ticket, &Work::ticket) != results_.end();
 }
 
+template <typename Condition>
+void WorkQueue::AwaitProgress(std::unique_lock<std::mutex>& lock, const Condition& condition) {
+  ++waiting_;
+  progress_.wait(lock, condition);
+  --waiting_;
+}
+
 absl::StatusOr<double> WorkQueue::Wait(int64_t ticket) {
   const double begin = Timeline::on() ? Timeline::Now() : 0;
   std::unique_lock lock(mutex_);
   GYRE_CHECK(ticket >= 0 && ticket < submitted_);
   auto found = results_.end();
-  progress_.wait(lock, [&] {
+  AwaitProgress(lock, [&] {
     found = std::ranges::find(results_, ticket, &Work::ticket);
     return !status_.ok() || found != results_.end();
   });
@@ -44,7 +51,7 @@ absl::StatusOr<int64_t> WorkQueue::WaitForMore(int64_t seen) {
   const double begin = Timeline::on() ? Timeline::Now() : 0;
   std::unique_lock lock(mutex_);
   if (status_.ok() && done_ > seen) return done_;
-  progress_.wait(lock, [&] { return !status_.ok() || done_ > seen; });
+  AwaitProgress(lock, [&] { return !status_.ok() || done_ > seen; });
   RETURN_IF_ERROR(status_);
   if (begin > 0) {
     Timeline::Add(Timeline::row(), TimelineKind::kWaiting, results_.back().what, begin,

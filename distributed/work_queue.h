@@ -77,11 +77,16 @@ class WorkQueue {
   void Finish(Works& active, Works::iterator work);
   void Fail(const absl::Status& status);
   bool failed() const { return !status_.ok(); }
+  // Somebody waits for what is in hand.
+  bool awaited() const { return waiting_ > 0; }
 
  private:
+  template <typename Condition>
+  void AwaitProgress(std::unique_lock<std::mutex>& lock, const Condition& condition);
   void AddSpare();
 
   std::atomic<bool> arriving_ = false, aborting_ = false;
+  std::atomic<int> waiting_ = 0;
   std::mutex mutex_;  // guards what follows
   std::condition_variable work_, progress_;
   bool closed_ = false;

@@ -191,11 +191,11 @@ StateSpec MakeBuffer(std::string name, const Shape& shape, DType dtype, double v
 }
 
 int AddCarried(LayerSpec& spec, const std::string& name, const Shape& shape, DType dtype,
-               int batch_axis, uint8_t backward, uint8_t next_backward) {
+               int batch_axis, uint8_t backward) {
   const int index = static_cast<int>(spec.states.size());
   spec.states.push_back(MakeState(name, StateKind::kCarried, shape, dtype, kRead, backward));
   spec.states.push_back(
-      MakeState("next_" + name, StateKind::kSaved, shape, dtype, kRead | kWrite, next_backward));
+      MakeState("next_" + name, StateKind::kSaved, shape, dtype, kRead | kWrite, kNone));
   spec.states[index].batch_axis = batch_axis;
   spec.states[index + 1].carried_to = index;
   return index;

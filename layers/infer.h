@@ -85,10 +85,9 @@ StateSpec MakeBuffer(std::string name, const Shape& shape, DType dtype, double v
 
 // Appends what is carried from batch to batch: `name`, a kCarried state that forward reads, and
 // backward with `backward`; and right behind it "next_" + name, a kSaved one that forward writes,
-// and backward touches with `next_backward`, whose value takes its place.  Returns the index of
-// `name`.
+// whose value takes its place.  Returns the index of `name`.
 int AddCarried(LayerSpec& spec, const std::string& name, const Shape& shape, DType dtype,
-               int batch_axis, uint8_t backward, uint8_t next_backward);
+               int batch_axis, uint8_t backward);
 
 // The state of that name; null if there is none, or no spec.
 const StateSpec* FindState(const LayerSpec* spec, std::string_view name);

@@ -23,7 +23,8 @@ enum class StateKind : uint8_t {
   kParameter,  // trained
   kBuffer,     // persistent, untrained, the same for every shape: running statistics
   // What the batch before left, a row for each sample along batch_axis; zero at first.  Untrained,
-  // and read alone, by forward and backward: it changes between batches.  See carried_to.
+  // and read alone, by forward and backward: it changes once the layer is done with a batch.  See
+  // carried_to.
   kCarried,
   kStatistic,  // of the samples; see summed_after
   kSaved,      // forward leaves it for backward

@@ -197,12 +197,12 @@ class States {
   void AddCarriedStates(const std::string& suffix, Plan::Direction& states) {
     const int64_t samples = plan_.rows.samples;
     states.hidden = AddCarried(spec_, "hidden_" + suffix, Shape{samples, options_.width()},
-                               plan_.compute, /*batch_axis=*/0, If(plan_.previous, kRead), kNone);
+                               plan_.compute, /*batch_axis=*/0, If(plan_.previous, kRead));
     if (!IsLstm()) return;
     // As wide as it is computed in: two batches make what one of both would.
     const DType wide = plan_.compute == DType::kF64 ? DType::kF64 : DType::kF32;
     states.cell = AddCarried(spec_, "cell_" + suffix, Shape{samples, options_.hidden}, wide,
-                             /*batch_axis=*/0, kNone, kNone);
+                             /*batch_axis=*/0, kNone);
   }
 
   const RecurrentOptions& options_;

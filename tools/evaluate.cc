@@ -65,6 +65,7 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
   if (!unknown.empty() && communication.rank() == 0) {
     std::fprintf(stderr, "warning: %s: %s\n", weights.path.c_str(), unknown.c_str());
   }
+  if (communication.rank() == 0) std::fputs(LeftOut(config, data).c_str(), stderr);
   ASSIGN_OR_RETURN(const std::vector<Metric> metrics,
                    Evaluate(*model, *data.test, *choice.device, *stream, communication, nullptr));
   if (metrics.empty()) {

@@ -41,15 +41,15 @@ void FillBytes(const Tensor& to) {
   }
 }
 
-// The fewest classes that a layer with labels, or an embedding, tells apart.
+// How many values, from 0 on, all layers that read a label take.
 int64_t Classes(const NetSpec& net, int label) {
   int64_t classes = std::numeric_limits<int32_t>::max();
   for (const int consumer : net.values[label].consumers) {
     const NetNode& node = net.nodes[consumer];
-    const Shape& scores = net.values[node.inputs[0]].shape;
-    const int64_t of_it = node.config->has_embedding() ? node.config->embedding().vocabulary()
-                                                       : scores[scores.rank() - 1];
-    classes = std::min(classes, of_it);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const int64_t largest = node.spec.states[i].largest;
+      if (node.inputs[i] == label && largest >= 0) classes = std::min(classes, largest + 1);
+    }
   }
   return classes;
 }

@@ -22,8 +22,10 @@ constexpr std::chrono::microseconds kLongSleep{50};
 
 }  // namespace
 
-void Backoff::Pause() {
-  if (passes_ < kSpins) {
+void Backoff::Pause(bool awaited) {
+  if (!awaited) {
+    std::this_thread::sleep_for(kLongSleep);
+  } else if (passes_ < kSpins) {
     ++passes_;
   } else if (passes_ < kSpins + kShortSleeps) {
     ++passes_;

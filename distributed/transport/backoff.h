@@ -10,8 +10,9 @@ class Backoff {
  public:
   // Something happened: the next thing is likely near.
   void Reset() { passes_ = 0; }
-  // Nothing happened: gives up the core, for longer the more often this is called in a row.
-  void Pause();
+  // Nothing happened: gives up the core, for longer the more often this is called in a row, and at
+  // once where nobody waits for what is to happen.
+  void Pause(bool awaited = true);
 
  private:
   int passes_ = 0;

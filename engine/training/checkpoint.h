@@ -2,9 +2,8 @@
 //
 //   checkpoints/step_00000200/weights.safetensors    parameters and buffers, canonical layout
 //                             optimizer.safetensors  its slots, canonical layout
-//                             carried.safetensors    if there are any: rows that the last batch
-//                             left state.pb               CheckpointFile: the rest, and checksums
-//                             of all
+//                             carried.safetensors    rows that the last batch left, if any
+//                             state.pb               CheckpointFile: the rest, and checksums of all
 //
 // Several ranks may each write a part of the last two, optimizer-00001-of-00004.safetensors.  Which
 // tensors are in which part means nothing to who reads them.

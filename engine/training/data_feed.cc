@@ -313,6 +313,20 @@ int64_t TestSamplesOf(const TrainerConfig& config, int64_t samples) {
   return InWhole(TestBatchOf(config, samples), config, samples);
 }
 
+std::string LeftOut(const TrainerConfig& config, const RunData& data) {
+  std::string lines;
+  const auto add = [&](const char* name, int64_t all, int64_t used) {
+    if (used == all) return;
+    absl::StrAppendFormat(&lines,
+                          "of the %d samples of data.%s %d are left out: beyond contiguous rows of "
+                          "one length\n",
+                          all, name, all - used);
+  };
+  if (data.train) add("train", data.train->size(), TrainSamplesOf(config, data.train->size()));
+  if (data.test) add("test", data.test->size(), TestSamplesOf(config, data.test->size()));
+  return lines;
+}
+
 int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples) {
   return std::min(config.has_test_batch() ? config.test_batch() : config.batch(), test_samples);
 }

@@ -44,6 +44,8 @@ RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks);
 // come in contiguous rows, which have one length.
 int64_t TrainSamplesOf(const TrainerConfig& config, int64_t samples);
 int64_t TestSamplesOf(const TrainerConfig& config, int64_t samples);
+// For people: a line for each data set of which samples are left out; "" if none are.
+std::string LeftOut(const TrainerConfig& config, const RunData& data);
 // Samples a testing batch, over all ranks: no more than there are.
 int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples);
 

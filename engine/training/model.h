@@ -37,7 +37,8 @@ struct ModelPlan {
   size_t communication_bytes() const;  // of the gradients' arena
   size_t allreduce_bytes() const;      // of what sums gradients in device memory
   size_t slot_bytes() const;           // of the optimizer's state on this rank; of one that trains
-  // What must be equal on all ranks, as text: parameters with layouts, buckets.
+  // What must be equal on all ranks, as text: parameters with layouts, buckets, what is
+  // carried.
   std::string Fingerprint() const;
 };
 

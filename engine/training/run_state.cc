@@ -275,7 +275,8 @@ RunState::Written RunState::Write(const Model& model, const CheckpointState& sta
   written.status = WriteAndPublish(model, state);
   if (!leader()) return written;
   if (!written.status.ok()) {
-    checkpoints_->Discard(state.step());
+    // Where others write as well they may not be done: the next run here removes it.
+    if (files_of_all_.empty()) checkpoints_->Discard(state.step());
     return written;
   }
   written.published = true;

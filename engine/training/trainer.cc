@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "engine/data/atomic_file.h"
 #include "engine/runtime/math.h"
 #include "engine/runtime/timeline.h"
@@ -160,15 +161,7 @@ std::string Trainer::DescribePlan() const {
     absl::StrAppendFormat(&text, "the optimizer's state is shared out: %d bytes of it on a rank\n",
                           plan_->slot_bytes());
   }
-  const auto left_out = [&](const char* name, int64_t used, const Dataset* all) {
-    if (all == nullptr || used == all->size()) return;
-    absl::StrAppendFormat(&text,
-                          "of the %d samples of data.%s %d are left out: beyond contiguous rows of "
-                          "one length\n",
-                          all->size(), name, all->size() - used);
-  };
-  left_out("train", TrainSamplesOf(config_, data_.train->size()), data_.train.get());
-  left_out("test", plan_->options.test_samples, data_.test.get());
+  absl::StrAppend(&text, LeftOut(config_, data_));
   for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
 }
@@ -177,10 +170,17 @@ absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(CreateModel());
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_)));
+  if (const std::string left_out = LeftOut(config_, data_); !left_out.empty()) {
+    state_->Say(std::string(absl::StripSuffix(left_out, "\n")));
+  }
   if (const absl::Status status = Loop(); !status.ok()) {
     // Whatever happened: what is being written is worth having.  All ranks wait for it, if all are
     // here; else each has as long for its part as the failing rank gives it.
     const absl::Status saved = agreed_ ? state_->FinishSaving() : state_->AwaitSaving();
+    if (!saved.ok() && communication_.rank() > 0) {  // of its part; it has no other voice
+      return absl::Status(status.code(),
+                          absl::StrCat(status.message(), "; ", std::string(saved.message())));
+    }
     if (!saved.ok()) state_->Say(absl::StrCat("warning: ", std::string(saved.message())));
     if (state_->saved_step() < 0 || absl::IsCancelled(status)) return status;
     return absl::Status(status.code(), absl::StrFormat("%s; the checkpoint of step %d stands",

@@ -114,13 +114,14 @@ absl::Status Net::Carry(Stream& stream, int n) const {
 std::byte* Net::Home(size_t carried, int64_t batch) const {
   const auto& [n, from, to] = carried_[carried];
   const size_t bytes = plan_.spec.nodes[n].spec.states[to].size_bytes();
-  return Address(homes_apart() ? plan_.trace.homes[carried] : plan_.trace.carried[carried]) +
+  return Address(plan_.trace.homes_apart ? plan_.trace.homes[carried]
+                                         : plan_.trace.carried[carried]) +
          static_cast<size_t>(batch) * bytes;
 }
 
 std::vector<Net::Carried> Net::carried() const {
   const RunShape& shape = plan_.spec.shape;
-  const int64_t batches = homes_apart() ? shape.accumulate : 1;
+  const int64_t batches = plan_.trace.homes_apart ? shape.accumulate : 1;
   const int64_t own = ShareOf(shape.global, shape.rank, shape.ranks).first;
   std::vector<Carried> all;
   for (size_t k = 0; k < carried_.size(); ++k) {
@@ -143,7 +144,7 @@ absl::Status Net::ClearCarried(Stream& stream) const {
 }
 
 absl::Status Net::BringCarried(Stream& stream, int64_t batch) const {
-  for (size_t k = 0; homes_apart() && k < carried_.size(); ++k) {
+  for (size_t k = 0; plan_.trace.homes_apart && k < carried_.size(); ++k) {
     const Tensor& to = nodes_[carried_[k].node].forward[carried_[k].to];
     RETURN_IF_ERROR(stream.Copy(to.data, Home(k, batch), to.bytes()));
   }
@@ -151,7 +152,7 @@ absl::Status Net::BringCarried(Stream& stream, int64_t batch) const {
 }
 
 absl::Status Net::KeepCarried(Stream& stream, int64_t batch) const {
-  for (size_t k = 0; homes_apart() && k < carried_.size(); ++k) {
+  for (size_t k = 0; plan_.trace.homes_apart && k < carried_.size(); ++k) {
     const Tensor& from = nodes_[carried_[k].node].forward[carried_[k].to];
     RETURN_IF_ERROR(stream.Copy(Home(k, batch), from.data, from.bytes()));
   }

@@ -79,7 +79,6 @@ class Net {
   Tensor Flat(int state, const Parameter& parameter) const;
   absl::Status RunLayer(Stream& stream, int node, Pass pass, const SumStatistic& sum) const;
   absl::Status Carry(Stream& stream, int node) const;
-  bool homes_apart() const { return plan_.spec.train && plan_.spec.shape.accumulate > 1; }
   std::byte* Home(size_t carried, int64_t batch) const;
   absl::Status Sum(Stream& stream, std::span<const GradientSum> sums) const;
   absl::Status SeedLosses(Stream& stream) const;

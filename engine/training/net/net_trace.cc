@@ -80,7 +80,8 @@ class Tracer {
 
   // Of a testing net they are its own, and last from batch to batch of a test.
   void AddCarried() {
-    const bool at_home = net_.train && net_.shape.accumulate == 1;
+    t_.homes_apart = net_.train && net_.shape.accumulate > 1;
+    const bool at_home = net_.train && !t_.homes_apart;
     for (size_t k = 0; k < carried_.size(); ++k) {
       const StateSpec& spec = net_.nodes[carried_[k].node].spec.states[carried_[k].to];
       t_.carried.push_back(
@@ -233,7 +234,7 @@ class Tracer {
     Write(step, t_.step);
     for (const NetTrace::Ahead& ahead : t_.ahead) Touch(step, ahead.whole, kRead | kWrite);
     for (int v = 0; v < net_.inputs; ++v) Write(step, t_.values[v]);
-    if (net_.train && net_.shape.accumulate > 1) {
+    if (t_.homes_apart) {
       for (int state : t_.carried) Write(step, state);  // from its home
     }
   }
@@ -323,7 +324,7 @@ class Tracer {
   void AddReport() {
     TraceStep& step = AddStep("report");
     Read(step, t_.step);
-    if (net_.train && net_.shape.accumulate > 1) {
+    if (t_.homes_apart) {
       for (int state : t_.carried) Read(step, state);  // to its home
     }
   }

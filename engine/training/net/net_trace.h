@@ -43,8 +43,10 @@ struct NetTrace {
   std::vector<int> parameters;          // by parameter
   std::vector<std::vector<int>> slots;  // by bucket, then kind
   std::vector<int> homes;               // by home
-  // By CarriedStates: what the layers are bound to.  A home where a step is one batch.
+  // By CarriedStates: what the layers are bound to.  A home where a step is one batch; where it is
+  // several, the homes lie apart, and a batch's rows are copied from them and back.
   std::vector<int> carried;
+  bool homes_apart = false;
   std::vector<int> values;  // by value
   GradientStates gradients;
   // By node, then state: where the layer finds it in forward (inputs, outputs and parameters

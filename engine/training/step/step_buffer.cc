@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -75,22 +76,42 @@ absl::Status StepBuffer::CheckFault(const Batch& batch) const {
   const Fault fault = down()->fault;
   if (fault.word == Fault::kNone) return absl::OkStatus();
   const NetNode& node = net_->plan().spec.nodes[fault.layer()];
-  const auto ranged =
-      std::ranges::find_if(node.spec.states, [](const StateSpec& s) { return s.largest >= 0; });
-  GYRE_CHECK(ranged != node.spec.states.end());
-  const int value = node.inputs[ranged - node.spec.states.begin()];
-  const auto input =
-      static_cast<size_t>(net_->plan().spec.values[value].memory);  // it is, or views
-  std::string got = "one beyond them";                              // of several, or computed
-  if (input < batch.arrays.size() &&
-      batch.arrays[input].elements() == static_cast<int64_t>(batch.samples.size())) {
-    got = absl::StrCat(batch.arrays[input].as<int32_t>()[fault.index()]);
+  std::vector<std::string> takes;  // all that it may be
+  std::string got = "one beyond";  // of what is computed
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const StateSpec& state = node.spec.states[i];
+    if (state.largest < 0) continue;
+    const std::string range = absl::StrFormat("%s from 0 to %d", state.name, state.largest);
+    if (const auto bad = OneBeyond(state.largest, node.inputs[i], batch, fault.index())) {
+      takes = {range};
+      got = absl::StrCat(*bad);
+      break;
+    }
+    takes.push_back(range);
   }
   return absl::InvalidArgumentError(absl::StrFormat(
-      "sample %d (the first is 0): layer \"%s\" takes %s from 0 to %d, got %s; correct the data, "
-      "or "
-      "the layer",
-      batch.samples[fault.index()], node.config->name(), ranged->name, ranged->largest, got));
+      "sample %d (the first is 0): layer \"%s\" takes %s, got %s; correct the data, or the layer",
+      batch.samples[fault.index()], node.config->name(), absl::StrJoin(takes, " and "), got));
+}
+
+std::optional<int32_t> StepBuffer::OneBeyond(int64_t largest, int value, const Batch& batch,
+                                             int64_t sample) const {
+  const auto input =
+      static_cast<size_t>(net_->plan().spec.values[value].memory);  // it is, or views
+  if (input >= batch.arrays.size() || batch.arrays[input].dtype != DType::kI32) {
+    return std::nullopt;
+  }
+  const Tensor& array = batch.arrays[input];
+  const int64_t elements = array.elements() / static_cast<int64_t>(batch.samples.size());
+  const std::span<const int32_t> of_sample(array.as<int32_t>() + sample * elements,
+                                           static_cast<size_t>(elements));
+  std::optional<int32_t> found;
+  for (const int32_t v : of_sample) {
+    if (v >= 0 && v <= largest) continue;
+    if (found.value_or(v) != v) return std::nullopt;
+    found = v;
+  }
+  return found;
 }
 
 }  // namespace gyre

@@ -2,6 +2,8 @@
 // fault, clipping's report and metrics that come out.
 #pragma once
 
+#include <optional>
+
 #include "engine/data/batch.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/net/net.h"
@@ -30,6 +32,11 @@ class StepBuffer {
   absl::Status CheckFault(const Batch& batch) const;
 
  private:
+  // Of a sample's values that come with the batch, the one beyond 0 to `largest`; none where there
+  // are others, of which a label may be one that is ignored.
+  std::optional<int32_t> OneBeyond(int64_t largest, int value, const Batch& batch,
+                                   int64_t sample) const;
+
   const Net* net_ = nullptr;
   // Pinned: pixel values and block as they go up; behind them the block as it comes down, with
   // metrics.
