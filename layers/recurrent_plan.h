@@ -32,14 +32,13 @@ struct RecurrentOptions {
 absl::Status Check(const RecurrentOptions& options);
 
 struct RecurrentPlan {
-  // Of one layer and direction: states.
+  // Of one layer and direction: states; -1: there is none.
   struct Direction {
-    int weight_ih, weight_hh, bias_ih, bias_hh, weight_hr;
-    int gates;         // [rows, gates]
-    int cells;         // lstm: [T + 1, N, hidden], by steps, and then what was there
-                       // before them
-    int candidates;    // gru: [rows, hidden]
-    int hidden, cell;  // carried; what follows them is the next batch's
+    int weight_ih = -1, weight_hh = -1, bias_ih = -1, bias_hh = -1, weight_hr = -1;
+    int gates = -1;       // [rows, gates]
+    int cells = -1;       // lstm: [T + 1, N, hidden], by steps, and then what was there before
+    int candidates = -1;  // gru: [rows, hidden]
+    int hidden = -1, cell = -1;  // carried; what follows them is the next batch's
   };
   struct Layer {
     std::vector<Direction> directions;

@@ -1,5 +1,5 @@
-// bench_submit: sums as a training step makes them, through ProcessGroup, its queue and its thread;
-// bench_allreduce drives an algorithm itself.
+// bench_submit: sums through ProcessGroup, its queue and its thread, one by one; bench_allreduce
+// drives an algorithm itself.
 
 #include <algorithm>
 #include <chrono>
@@ -67,7 +67,7 @@ absl::Status Measure(ProcessGroup& group, std::byte* memory, size_t bytes, int r
   }
   std::ranges::sort(us);
   const nlohmann::ordered_json row = {{"benchmark", "submit"},
-                                      {"algorithm", absl::GetFlag(FLAGS_allreduce) + " by Submit"},
+                                      {"algorithm", absl::GetFlag(FLAGS_allreduce)},
                                       {"ranks", group.size()},
                                       {"type", "F32"},
                                       {"bytes", bytes},

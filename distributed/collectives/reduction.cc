@@ -216,7 +216,7 @@ double AddAll(DType dtype, std::span<const void* const> inputs, std::span<void* 
               int64_t count) {
   return VisitReal(dtype, [&]<typename T>() {
     if constexpr (std::is_same_v<T, AccumulateType<T>>) {
-      if (inputs.size() == 2 && outputs.size() <= 2) {
+      if (inputs.size() == 2 && !outputs.empty() && outputs.size() <= 2) {
         const auto in = [&](int i) { return static_cast<const T*>(inputs[i]); };
         return Run(TwoInputs<T>{in(0), in(1), static_cast<T*>(outputs.front()),
                                 static_cast<T*>(outputs.back()), count});

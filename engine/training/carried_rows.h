@@ -1,6 +1,6 @@
 // carried_rows.h: what a net carries from step to step, in files: each rank writes the rows that it
-// has, a tensor for each state and batch of a step, "lstm.h[6:12]" for rows 6 to 11 of all that a
-// step has; each reads those that it needs, whoever wrote them.
+// has, a tensor for each state and batch of a step, "lstm.hidden_l0[6:12]" for rows 6 to 11 of all
+// that a step has; each reads those that it needs, whoever wrote them.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace gyre {
 
-// "lstm.h[6:12]".
+// "lstm.hidden_l0[6:12]".
 std::string NameInFile(const Net::Carried& carried);
 
 // The bytes of these rows, from files whose tensors hold all rows, each once.  Errors, which say

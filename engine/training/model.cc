@@ -239,13 +239,13 @@ absl::Status Model::Initialize(Stream& stream) {
           [&parameter = all[i], seed, to] { return SetInitialValue(parameter, seed, to.data); }));
     }
   }
-  RETURN_IF_ERROR(ClearSlots(stream));
+  RETURN_IF_ERROR(ClearSlotsAndCarried(stream));
   RETURN_IF_ERROR(stream.Synchronize());
   GiveBackFreeMemory();  // or what packing took of it stays with the process
   return absl::OkStatus();
 }
 
-absl::Status Model::ClearSlots(Stream& stream) {
+absl::Status Model::ClearSlotsAndCarried(Stream& stream) {
   for (int b = 0; train_ && b < buckets(); ++b) {
     for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
       RETURN_IF_ERROR(Fill(stream, 0, train_->slot(b, kind)));
@@ -306,7 +306,7 @@ absl::Status Model::LoadSome(Stream& stream, const TensorFile& weights) {
 absl::Status Model::Load(Stream& stream, const TensorFile& weights, const TensorFiles* optimizer) {
   const std::span<const Parameter> all = plan_.parameters.all();
   for (size_t i = 0; i < all.size(); ++i) RETURN_IF_ERROR(LoadParameter(stream, i, weights));
-  RETURN_IF_ERROR(ClearSlots(stream));  // with the padding
+  RETURN_IF_ERROR(ClearSlotsAndCarried(stream));  // with the padding
   for (int b = 0; optimizer != nullptr && b < buckets(); ++b) {
     RETURN_IF_ERROR(LoadSlots(stream, b, *optimizer));
   }

@@ -101,7 +101,7 @@ class Model {
   const Net& any() const { return train_ ? *train_ : *test_.front(); }
   absl::Status LoadParameter(Stream& stream, size_t index, const TensorFile& weights);
   absl::Status Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to);
-  absl::Status ClearSlots(Stream& stream);
+  absl::Status ClearSlotsAndCarried(Stream& stream);
   absl::Status LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer);
   // The ranks that write slots, by bucket and kind.
   std::vector<int> SlotWriters() const;

@@ -1,4 +1,4 @@
-"""Random training runs: a seed makes a net of all layers, with branches, and how to train it.
+"""Random training runs: a seed makes a net of all layers but the recurrent, with branches, and how to train it.
 
 Numbers of the texts are exact in F32, so that no reader of them rounds.
 """
