@@ -69,6 +69,8 @@ class RunState {
   // What Save has begun is there on all ranks' return, however long it takes.  Errors of writing
   // are those of the rank that has them.
   absl::Status FinishSaving();
+  // The same where several ranks write, ahead of a time in which no step tells of their parts.
+  absl::Status SettleParts() { return files_of_all_.empty() ? absl::OkStatus() : FinishSaving(); }
   // What went wrong with it on this rank, if it has done its part by now.  Never blocks.
   absl::Status CheckSaving();
   // Likewise, once it has.  The other ranks are not told; nor are they waited for, if it is not

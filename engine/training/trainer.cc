@@ -351,6 +351,7 @@ absl::Status Trainer::CollectReport() {
 absl::Status Trainer::Test() {
   if (!data_.test) return absl::OkStatus();
   RETURN_IF_ERROR(FinishAll());
+  RETURN_IF_ERROR(state_->SettleParts());  // what the test finds wrong costs no work
   RunLog* const log = state_->log();
   std::function<void(int64_t)> progress;
   const int64_t samples = model_->plan().options.test_samples;

@@ -176,6 +176,12 @@ const BadInput kTrainerTexts[] = {
      .prepare = [](const std::string& folder) { WriteBytes(folder + "/empty", ""); }},
 };
 
+// Of sample 7; the others' are from 0 to 2.
+void WriteTestLabel3(const std::string& folder) {
+  WriteIdx(folder, "test",
+           {.samples = 10, .height = 8, .width = 8, .classes = 3, .labels = {{7, 3}}});
+}
+
 // Of the first sample; the others' are from 0 to 2.
 void WriteLabel9(const std::string& folder) {
   WriteIdx(folder, "train",
@@ -274,13 +280,18 @@ const BadInput kData[] = {
      .message =
          "test data: sample 7 (the first is 0): layer \"loss\" takes labels "
          "from 0 to 2, got 3; correct the data, or the layer...",  // rank 0 knows what stands
-     .prepare =
-         [](const std::string& folder) {
-           WriteIdx(folder, "test",
-                    {.samples = 10, .height = 8, .width = 8, .classes = 3, .labels = {{7, 3}}});
-         },
+     .prepare = WriteTestLabel3,
      .begins = true,
      .ranks = {1, 2}},
+    // Each rank has written its part before the test.
+    {.name = "TestLabelOutOfRangeOfAllWriters",
+     .message = "test data: sample 7 (the first is 0): layer \"loss\" takes labels "
+                "from 0 to 2, got 3; correct the data, or the layer; the checkpoint of step 4 "
+                "stands",
+     .arguments = {"--shard_optimizer"},
+     .prepare = WriteTestLabel3,
+     .begins = true,
+     .ranks = {2}},
     {.name = "NanInTheData",
      .message = "step 5: training data: @/reals.npy: sample 0 (the first is 0) holds nan",
      .arguments = {"--steps=5"},
