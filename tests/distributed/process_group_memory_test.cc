@@ -144,13 +144,15 @@ TEST(ProcessGroupMemory, AfterAnAbortDeviceMemoryIsFree) {
     RunRanksOn("ring", 3, kPatienceMs, [&](ProcessGroup& group) {
       Device& device = *devices[group.rank()];
       ASSERT_TRUE(group.UseDevice(device).ok());
-      constexpr int64_t kCount = 1'000'000;
-      const Buffer memory = *Buffer::Allocate(device, MemoryKind::kDevice, kCount * sizeof(float));
+      constexpr int64_t kCount = 1'000'000, kAtOnce = 4;
+      const Buffer memory =
+          *Buffer::Allocate(device, MemoryKind::kDevice, kAtOnce * kCount * sizeof(float));
       std::memset(memory.data(), 0, memory.bytes());
       ProcessGroup::Ticket ticket = 0;
       for (int i = 0; i < 50; ++i) {
-        ticket = group.Submit("bucket", {memory.data(), {kCount}, DType::kF32}, nullptr,
-                              MemoryKind::kDevice);
+        void* const bucket = memory.data() + i % kAtOnce * kCount * sizeof(float);
+        ticket =
+            group.Submit("bucket", {bucket, {kCount}, DType::kF32}, nullptr, MemoryKind::kDevice);
         if (i == 0 && group.rank() == 1) {
           ASSERT_TRUE(group.Wait(ticket).ok());
         }
