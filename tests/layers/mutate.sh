@@ -54,10 +54,12 @@ layers/recurrent_cells.h|recurrent|later = is_last ? of_last : going_on|later = 
 layers/recurrent_cells.h|recurrent|static_cast<T>(step.IsAlive(n, j) ? d : A{0})|static_cast<T>(d)
 layers/recurrent_cells.h|recurrent|gates.OfState(n, j, 2, dc * r)|gates.OfState(n, j, 2, dc)
 layers/recurrent_cells.h|recurrent|cell[at] = static_cast<T>(o * tanh_c)|cell[at] = static_cast<T>(tanh_c)
-layers/recurrent_cells.h|recurrent|return y <= 0 ? A{0} : A{1};|return A{1};
+layers/recurrent_cells.h|recurrent|return y <= 0 ? A{0} : A{1};|return y <= 0 ? A{1} : A{1};
 layers/recurrent_cells.h|recurrent|gradient(n, j) + straight|gradient(n, j)
 layers/recurrent.cc|recurrent|d == 0 ? *products.dinput : *products.add_dinput|*products.dinput
 layers/recurrent.cc|recurrent|RETURN_IF_ERROR(swap());|
+layers/recurrent.cc|recurrent|options_.carry ? At<T>(context, states.hidden) : nullptr, arrays.previous|nullptr, arrays.previous
+layers/recurrent.cc|recurrent|carry(states.hidden, width, arrays.hidden)|absl::OkStatus()
 layers/recurrent.cc|recurrent|s == 0 ? plan_.rows.times : s - 1|s
 engine/runtime/primitives/blocked/packed.cc|recurrent|(k + i) * kStrip + j|(k + i) * kStrip + columns - 1 - j
 layers/embedding.cc|embedding|sum[row * width + column] +=|sum[row * width + column] =

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "tests/layers/layer_contract.h"
 
 namespace gyre {
@@ -219,6 +220,28 @@ TEST(Recurrent, BatchesContinueOneAnother) {
         for (size_t i = 0; i < after.carried.size(); ++i) {
           ExpectNear("carried", after.carried[i], whole.carried[i], tolerance);
         }
+      }
+    }
+  }
+}
+
+// A shorter sample leaves what it would leave if all were as short.
+TEST(Recurrent, CarriesTheStateOfTheLastStep) {
+  const Doubles x = Distinct({4, 1, 2}, 1).values;
+  for (const char* config : {"rnn { hidden: 2 carry: true }", "gru { hidden: 2 carry: true }",
+                             "lstm { hidden: 2 layers: 2 carry: true }",
+                             "lstm { hidden: 3 projection: 2 carry: true }"}) {
+    for (const int length : {0, 1, 2, 4}) {
+      SCOPED_TRACE(absl::StrCat(config, " ", length));
+      const RunResult longer = Ran({config, {Along(1, Real({4, 1, 2}, x)), Labels({length})}});
+      const int64_t steps = std::max(length, 1);
+      const Doubles cut(x.begin(), x.begin() + 2 * steps);
+      const RunResult alone =
+          Ran({config, {Along(1, Real({steps, 1, 2}, cut)), Labels({length})}, longer.parameters});
+      ASSERT_EQ(alone.carried.size(), longer.carried.size());
+      for (size_t i = 0; i < alone.carried.size(); ++i) {
+        ExpectNear("carried", longer.carried[i], alone.carried[i], 1e-14);
+        EXPECT_NE(longer.carried[i], Doubles(longer.carried[i].size()));
       }
     }
   }
