@@ -125,10 +125,9 @@ std::vector<Net::Carried> Net::carried() const {
   const int64_t own = ShareOf(shape.global, shape.rank, shape.ranks).first;
   std::vector<Carried> all;
   for (size_t k = 0; k < carried_.size(); ++k) {
-    const NetNode& node = plan_.spec.nodes[carried_[k].node];
-    const StateSpec& state = node.spec.states[carried_[k].to];
+    const StateSpec& state = plan_.spec.nodes[carried_[k].node].spec.states[carried_[k].to];
     for (int64_t batch = 0; batch < batches; ++batch) {
-      all.push_back({.name = absl::StrCat(node.config->name(), ".", state.name),
+      all.push_back({.name = NameOf(plan_.spec, carried_[k]),
                      .rows = {Home(k, batch), state.shape, state.dtype},
                      .batch_axis = state.batch_axis,
                      .first = batch * shape.global + own,

@@ -10,11 +10,10 @@ namespace {
 
 std::vector<CarriedHome> HomesOf(const NetSpec& net) {
   std::vector<CarriedHome> homes;
-  for (const auto& [n, from, to] : CarriedStates(net)) {
-    const StateSpec& state = net.nodes[n].spec.states[to];
-    homes.push_back(
-        {.name = absl::StrCat(net.nodes[n].config->name(), ".", state.name, " from step to step"),
-         .bytes = static_cast<size_t>(net.shape.accumulate) * state.size_bytes()});
+  for (const CarriedState& carried : CarriedStates(net)) {
+    const StateSpec& state = net.nodes[carried.node].spec.states[carried.to];
+    homes.push_back({.name = NameOf(net, carried) + " from step to step",
+                     .bytes = static_cast<size_t>(net.shape.accumulate) * state.size_bytes()});
   }
   return homes;
 }
@@ -70,11 +69,11 @@ std::string ShapesOf(const NetSpec& net, const NetNode& node) {
 
 std::string DescribeCarried(const NetSpec& net) {
   std::string text;
-  for (const auto& [n, from, to] : CarriedStates(net)) {
-    const StateSpec& state = net.nodes[n].spec.states[to];
+  for (const CarriedState& carried : CarriedStates(net)) {
+    const StateSpec& state = net.nodes[carried.node].spec.states[carried.to];
     std::vector<int64_t> dims(state.shape.dims().begin(), state.shape.dims().end());
     dims[static_cast<size_t>(state.batch_axis)] = net.shape.global * net.shape.accumulate;
-    absl::StrAppend(&text, "carried ", net.nodes[n].config->name(), ".", state.name, " ",
+    absl::StrAppend(&text, "carried ", NameOf(net, carried), " ",
                     std::string(DTypeName(state.dtype)), " ", Shape(dims).ToString(), "\n");
   }
   return text;

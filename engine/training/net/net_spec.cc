@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
 
@@ -29,6 +30,11 @@ std::vector<CarriedState> CarriedStates(const NetSpec& net) {
     }
   }
   return carried;
+}
+
+std::string NameOf(const NetSpec& net, const CarriedState& carried) {
+  const NetNode& node = net.nodes[carried.node];
+  return absl::StrCat(node.config->name(), ".", node.spec.states[carried.to].name);
 }
 
 bool ReadsInBackward(const NetNode& node, int value) {

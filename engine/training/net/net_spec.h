@@ -65,7 +65,8 @@ struct NetSpec {
 struct CarriedState {
   int node, from, to;
 };
-std::vector<CarriedState> CarriedStates(const NetSpec& net);  // by node, then state `to`
+std::vector<CarriedState> CarriedStates(const NetSpec& net);          // by node, then state `to`
+std::string NameOf(const NetSpec& net, const CarriedState& carried);  // LAYER.STATE
 
 // Whether backward of the node reads the value, one of its inputs.
 bool ReadsInBackward(const NetNode& node, int value);

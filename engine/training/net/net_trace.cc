@@ -84,12 +84,10 @@ class Tracer {
     const bool at_home = net_.train && !t_.homes_apart;
     for (size_t k = 0; k < carried_.size(); ++k) {
       const StateSpec& spec = net_.nodes[carried_[k].node].spec.states[carried_[k].to];
-      t_.carried.push_back(
-          at_home ? t_.homes[k]
-                  : AddState({.name = absl::StrCat(net_.nodes[carried_[k].node].config->name(), ".",
-                                                   spec.name),
-                              .bytes = spec.size_bytes(),
-                              .persistent = !net_.train}));
+      t_.carried.push_back(at_home ? t_.homes[k]
+                                   : AddState({.name = NameOf(net_, carried_[k]),
+                                               .bytes = spec.size_bytes(),
+                                               .persistent = !net_.train}));
     }
   }
 
