@@ -28,4 +28,16 @@ double LearningRateAt(const LearningRateConfig& config, int64_t step, int64_t to
   return base;
 }
 
+double LearningRateFactor(const LearningRateConfig& config, const LearningRateScaling& scaling) {
+  double factor = std::pow(config.epoch_decay(), static_cast<double>(scaling.epoch));
+  if (config.has_rank_damping()) factor /= 1 + scaling.ranks / config.rank_damping();
+  if (config.has_batch_scaling()) {
+    const LearningRateConfig::BatchScaling& batch = config.batch_scaling();
+    const double k =
+        static_cast<double>(scaling.samples_a_step) / static_cast<double>(batch.base_batch());
+    factor *= batch.rule() == LearningRateConfig::BatchScaling::LINEAR ? k : std::sqrt(k);
+  }
+  return factor;
+}
+
 }  // namespace gyre

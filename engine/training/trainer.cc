@@ -252,7 +252,12 @@ absl::Status Trainer::StartIteration(bool update) {
   }
   std::optional<double> learning_rate;
   if (update) {
-    learning_rate = LearningRateAt(config_.learning_rate(), step, total_steps_);
+    const int64_t epoch = TrainSamplesOf(config_, data_.train->size());
+    learning_rate =
+        LearningRateAt(config_.learning_rate(), step, total_steps_) *
+        LearningRateFactor(config_.learning_rate(), {.epoch = state_->position() / epoch,
+                                                     .samples_a_step = SamplesAStep(config_),
+                                                     .ranks = communication_.size()});
     state_->Advance();
   }
   in_flight_.push_back({*batch, learning_rate, step + 1});

@@ -115,6 +115,8 @@ constexpr Required kRequired[] = {
     {"optimizer.kind", "optimizer { sgd { momentum: 0.9 } }"},
     {"learning_rate.base", "learning_rate { base: 0.01 }"},
     {"learning_rate.step.every", "every: 1000", true},
+    {"learning_rate.batch_scaling.base_batch", "base_batch: 256", true},
+    {"loss_scale.kind", "loss_scale { dynamic {} }", true},
     {"batch", "batch: 64"},
     {"length", "epochs: 10"},
 };
@@ -173,6 +175,13 @@ constexpr Range kRanges[] = {
     {"learning_rate.step.every", Range::kAtLeast, 1},
     {"learning_rate.step.gamma", Range::kAbove, 0},
     {"learning_rate.cosine.final", Range::kAtLeast, 0},
+    {"learning_rate.epoch_decay", Range::kAbove, 0},
+    {"learning_rate.rank_damping", Range::kAbove, 0},
+    {"learning_rate.batch_scaling.base_batch", Range::kAtLeast, 1},
+    // It and its inverse are well within F32.
+    {"loss_scale.fixed", Range::kAtLeast, 1e-30, 1e30},
+    {"loss_scale.dynamic.initial", Range::kAtLeast, 1e-6, 1e30},
+    {"loss_scale.dynamic.growth_interval", Range::kAtLeast, 1},
     {"batch", Range::kAtLeast, 1},
     {"test_batch", Range::kAtLeast, 1},
     {"accumulate", Range::kAtLeast, 1},

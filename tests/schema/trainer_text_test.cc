@@ -89,8 +89,12 @@ TEST(TrainerText, Missing) {
        "t:4:1: missing learning_rate.base; write learning_rate { base: 0.01 }"},
       {3, "learning_rate { base: 1 step { } }",
        "t:4:25: missing learning_rate.step.every; write every: 1000"},
+      {3, "learning_rate { base: 1 batch_scaling { } }",
+       "t:4:25: missing learning_rate.batch_scaling.base_batch; write base_batch: 256"},
       {4, "", "t:1:1: missing batch; write batch: 64"},
       {5, "", "t:1:1: missing one of epochs, steps; write epochs: 10"},
+      {5, "steps: 1 loss_scale { }",
+       "t:6:10: missing one of fixed, dynamic; write loss_scale { dynamic {} }"},
   };
   for (const auto& c : cases) EXPECT_EQ(ErrorOf(Text(c.line, c.replaced)), c.error);
 }
@@ -149,6 +153,21 @@ TEST(TrainerText, OutOfRange) {
        "t:4:41: learning_rate.step.gamma must be > 0, got 0"},
       {3, "learning_rate { base: 1 cosine { final: -1 } }",
        "t:4:34: learning_rate.cosine.final must be >= 0, got -1"},
+      {3, "learning_rate { base: 1 epoch_decay: 0 }",
+       "t:4:25: learning_rate.epoch_decay must be > 0, got 0"},
+      {3, "learning_rate { base: 1 rank_damping: -2 }",
+       "t:4:25: learning_rate.rank_damping must be > 0, got -2"},
+      {3, "learning_rate { base: 1 batch_scaling { base_batch: 0 } }",
+       "t:4:41: learning_rate.batch_scaling.base_batch must be >= 1, got 0"},
+      {5, "steps: 1 loss_scale { fixed: 0 }",
+       "t:6:23: loss_scale.fixed must be >= 1e-30 and < 1e+30, got 0"},
+      {5, "steps: 1 loss_scale { fixed: -10 }",
+       "t:6:23: loss_scale.fixed must be >= 1e-30 and < 1e+30, got -10"},
+      {5, "steps: 1 loss_scale { fixed: nan }", "t:6:23: fixed must be finite, got nan"},
+      {5, "steps: 1 loss_scale { dynamic { initial: 0 } }",
+       "t:6:33: loss_scale.dynamic.initial must be >= 1e-06 and < 1e+30, got 0"},
+      {5, "steps: 1 loss_scale { dynamic { growth_interval: 0 } }",
+       "t:6:33: loss_scale.dynamic.growth_interval must be >= 1, got 0"},
   };
   for (const auto& c : cases) EXPECT_EQ(ErrorOf(Text(c.line, c.replaced)), c.error);
 }
@@ -196,6 +215,9 @@ TEST(TrainerText, TheEndsOfTheRangesAreIn) {
   EXPECT_EQ(ErrorOf(Text(2, "optimizer { sgd { momentum: 0 } clip_norm: 1e-6 }")), "");
   EXPECT_EQ(ErrorOf(Text(2, "optimizer { adam { beta1: 0 beta2: 0.999999 } }")), "");
   EXPECT_EQ(ErrorOf(Text(3, "learning_rate { base: 0 warmup_steps: 0 constant { } }")), "");
+  for (const std::string scale : {"fixed: 10", "fixed: 0.5", "dynamic { }"}) {
+    EXPECT_EQ(ErrorOf(Text(5, "steps: 1 loss_scale { " + scale + " }")), "") << scale;
+  }
 }
 
 TEST(TrainerText, Grammar) {

@@ -104,5 +104,85 @@ TEST(LearningRateSchedule, RisesInTheWarmUpAndThenNeverRises) {
   }
 }
 
+// The rate of a run's step, as the trainer has it.
+double RateAt(const LearningRateConfig& config, int64_t step, int64_t total_steps,
+              const LearningRateScaling& scaling) {
+  return LearningRateAt(config, step, total_steps) * LearningRateFactor(config, scaling);
+}
+
+TEST(LearningRateSchedule, NothingIsScaledUnlessTheConfigSaysSo) {
+  for (const int ranks : {1, 2, 320}) {
+    EXPECT_EQ(LearningRateFactor(Config("base: 1 cosine {} warmup_steps: 3"),
+                                 {.epoch = 7, .samples_a_step = 1000, .ranks = ranks}),
+              1);
+  }
+}
+
+// The effective rate on 1 to 320 ranks, step by step, beside what it is made of written out.
+TEST(LearningRateSchedule, FactorsComposeWithEveryScheduleAndTheWarmUp) {
+  constexpr int64_t kEpochSteps = 4, kSteps = 20, kBatch = 1024;
+  const struct {
+    const char* schedule;
+    double (*rate)(int64_t step);  // with base 0.5
+  } kSchedules[] = {
+      {"base: 0.5", [](int64_t) { return 0.5; }},
+      {"base: 0.5 constant {}", [](int64_t) { return 0.5; }},
+      {"base: 0.5 step { every: 3 gamma: 0.1 }",
+       [](int64_t step) { return 0.5 * std::pow(0.1, std::floor(step / 3)); }},
+      {"base: 0.5 cosine { final: 0.1 }",
+       [](int64_t step) { return 0.1 + 0.2 * (1 + std::cos(M_PI * step / 20)); }},
+      {"base: 0.5 warmup_steps: 8", [](int64_t step) { return 0.5 * std::min(step + 1., 8.) / 8; }},
+  };
+  for (const auto& [schedule, rate] : kSchedules) {
+    LearningRateConfig config = Config(schedule);
+    config.set_epoch_decay(0.75);
+    config.set_rank_damping(16);
+    config.mutable_batch_scaling()->set_base_batch(256);
+    for (int ranks = 1; ranks <= 320; ++ranks) {
+      for (int64_t step = 0; step < kSteps; ++step) {
+        const LearningRateScaling scaling = {
+            .epoch = step / kEpochSteps, .samples_a_step = kBatch, .ranks = ranks};
+        const double expected =
+            rate(step) * std::pow(0.75, step / kEpochSteps) / (1 + ranks / 16.) * 4;
+        ASSERT_NEAR(RateAt(config, step, kSteps, scaling), expected, 1e-14 * expected)
+            << schedule << " step " << step << ", " << ranks << " ranks";
+      }
+    }
+  }
+}
+
+// lambda0 / (1 + N / n): more ranks never have a higher rate, in any epoch, and no epoch's decay
+// puts the undamped rate back.
+TEST(LearningRateSchedule, DampingLastsAndFalls) {
+  const LearningRateConfig config = Config("base: 2 rank_damping: 50 epoch_decay: 0.9");
+  EXPECT_DOUBLE_EQ(RateAt(config, 0, 1, {.ranks = 1}), 2 / 1.02);
+  EXPECT_DOUBLE_EQ(RateAt(config, 0, 1, {.ranks = 50}), 1);
+  EXPECT_DOUBLE_EQ(RateAt(config, 0, 1, {.ranks = 100}), 2. / 3);
+  EXPECT_DOUBLE_EQ(RateAt(config, 0, 1, {.ranks = 320}), 2 / 7.4);
+  for (const int64_t epoch : {0, 1, 10}) {
+    for (int ranks = 2; ranks <= 320; ++ranks) {
+      const double now = RateAt(config, 0, 1, {.epoch = epoch, .ranks = ranks});
+      EXPECT_LT(now, RateAt(config, 0, 1, {.epoch = epoch, .ranks = ranks - 1}));
+      EXPECT_DOUBLE_EQ(now / RateAt(config, 0, 1, {.ranks = ranks}), std::pow(0.9, epoch));
+    }
+  }
+}
+
+TEST(LearningRateSchedule, BatchScalingIsLinearOrByTheRoot) {
+  const auto factor = [](const char* rule, int64_t samples) {
+    LearningRateConfig config = Config(rule);
+    config.mutable_batch_scaling()->set_base_batch(256);
+    return LearningRateFactor(config, {.samples_a_step = samples});
+  };
+  for (const char* linear : {"", "batch_scaling { rule: LINEAR }"}) {
+    EXPECT_EQ(factor(linear, 256), 1);
+    EXPECT_EQ(factor(linear, 8192), 32);
+    EXPECT_EQ(factor(linear, 64), 0.25);
+  }
+  EXPECT_EQ(factor("batch_scaling { rule: SQUARE_ROOT }", 256), 1);
+  EXPECT_EQ(factor("batch_scaling { rule: SQUARE_ROOT }", 4096), 4);
+  EXPECT_EQ(factor("batch_scaling { rule: SQUARE_ROOT }", 64), 0.5);
+}
+
 }  // namespace
 }  // namespace gyre
