@@ -1,5 +1,5 @@
-// Adam and AdamW.  The bias corrections depend on the step alone, so the host computes them once,
-// in double: 1 - beta2^t for small t would lose half its digits in float.
+// Adam and AdamW.  The bias corrections depend on the number of the update alone, so they are
+// computed once, not for each element.
 
 #include <cmath>
 
@@ -48,16 +48,16 @@ class Adam : public Optimizer {
   std::vector<std::string> slot_names() const override { return {"first_moment", "second_moment"}; }
 
   void Prepare(uint64_t step, UpdateScalars& scalars) const override {
-    const double t = static_cast<double>(step) + 1;  // the source counts from 1
-    scalars.correction[0] = 1 - std::pow(beta1_, t);
-    scalars.correction[1] = 1 - std::pow(beta2_, t);
+    scalars.decay[0] = beta1_;
+    scalars.decay[1] = beta2_;
+    scalars.CorrectBias(static_cast<double>(step));
   }
 
   absl::Status Update(Stream& stream, const UpdateScalars* update,
                       std::span<const ParameterViews> parameters) const override {
     if (parameters.empty()) return absl::OkStatus();
     return VisitComputeType(parameters[0].value.dtype, [&]<typename T>() {
-      return UpdateEach(stream, parameters, /*slots=*/2, [&](const ParameterViews& p) {
+      return UpdateEach(stream, update, parameters, /*slots=*/2, [&](const ParameterViews& p) {
         return AdamStep<T>{.update = update,
                            .rate_multiplier = p.learning_rate_multiplier,
                            .decay = static_cast<T>(decay_ * p.decay_multiplier),

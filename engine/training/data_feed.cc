@@ -286,6 +286,16 @@ std::string DigestOf(const Dataset& dataset, const Feed& feed) {
 
 int64_t SamplesAStep(const TrainerConfig& config) { return config.batch() * config.accumulate(); }
 
+namespace {
+
+LossScale LossScaleOf(const LossScaleConfig& config) {
+  if (config.has_fixed()) return {.initial = config.fixed()};
+  if (!config.has_dynamic()) return {};
+  return {config.dynamic().initial(), config.dynamic().growth_interval()};
+}
+
+}  // namespace
+
 RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks) {
   return {.global = config.batch(),
           .rank = rank,
@@ -293,7 +303,8 @@ RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks) {
           .accumulate = config.accumulate(),
           .compute = config.precision() == TrainerConfig::F64 ? DType::kF64 : DType::kF32,
           .seed = config.seed(),
-          .shard_optimizer = ranks > 1 && config.distributed().shard_optimizer()};
+          .shard_optimizer = ranks > 1 && config.distributed().shard_optimizer(),
+          .loss_scale = LossScaleOf(config.loss_scale())};
 }
 
 namespace {

@@ -24,12 +24,13 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual std::vector<std::string> slot_names() const = 0;  // "momentum"
-  // The corrections of update number `step`, from 0.  Host, before the step.
+  // Decay and correction of the update of step `step`, from 0, if all before have been made.  Host,
+  // before the step.
   virtual void Prepare(uint64_t step, UpdateScalars& scalars) const = 0;
-  // value <- value - change(gradient * update->gradient_scale + decay * value), for each parameter;
-  // all are of one dtype, F32 or F64.  update: device memory; read when the stream gets there.
-  // Numbers are rounded to the parameters' dtype once.  Errors: those of ForEachPart.  Enqueues on
-  // stream; every tensor must outlive it.
+  // Unless update->skip, value <- value - change(gradient * update->gradient_scale + decay *
+  // value), for each parameter; all are of one dtype, F32 or F64.  update: device memory; read when
+  // the stream gets there. Numbers are rounded to the parameters' dtype once.  Errors: those of
+  // ForEachPart.  Enqueues on stream; every tensor must outlive it.
   virtual absl::Status Update(Stream& stream, const UpdateScalars* update,
                               std::span<const ParameterViews> parameters) const = 0;
 };

@@ -9,9 +9,11 @@
 
 namespace gyre {
 
-// step(parameter): the functor that moves one element of it.  slots: how many each must have.
+// step(parameter): the functor that moves one element of it, unless the update is to be skipped.
+// slots: how many each must have.
 template <typename MakeStep>
-absl::Status UpdateEach(Stream& stream, std::span<const ParameterViews> parameters, size_t slots,
+absl::Status UpdateEach(Stream& stream, const UpdateScalars* update,
+                        std::span<const ParameterViews> parameters, size_t slots,
                         const MakeStep& step) {
   std::vector<Part<decltype(step(parameters[0]))>> parts;
   for (const ParameterViews& parameter : parameters) {
@@ -21,7 +23,7 @@ absl::Status UpdateEach(Stream& stream, std::span<const ParameterViews> paramete
     for (const Tensor& slot : parameter.slots) GYRE_CHECK(slot.elements() == n);
     parts.push_back({n, step(parameter)});
   }
-  return ForEachPart(stream, std::move(parts));
+  return ForEachPart(stream, std::move(parts), &update->skip);
 }
 
 }  // namespace gyre

@@ -120,7 +120,8 @@ absl::Status RunLog::CannotWrite() const {
       absl::StrCat("cannot write ", path_, ": ", std::strerror(errno)));
 }
 
-absl::Status RunLog::Step(int64_t step, const std::vector<Metric>& metrics, double learning_rate) {
+absl::Status RunLog::Step(int64_t step, const std::vector<Metric>& metrics, double learning_rate,
+                          const std::optional<LossScaleState>& loss_scale) {
   const Clock::time_point now = Clock::now();
   const double elapsed = std::chrono::duration<double>(now - rate_time_).count();
   if (elapsed >= 0.5 || rate_ == 0) {
@@ -131,6 +132,10 @@ absl::Status RunLog::Step(int64_t step, const std::vector<Metric>& metrics, doub
   nlohmann::ordered_json json = {{"step", step}};
   for (const auto& [name, value] : NamedValues(metrics)) json.emplace(name, value);
   json["learning_rate"] = learning_rate;
+  if (loss_scale) {
+    json["loss_scale"] = loss_scale->scale;
+    json["skipped_steps"] = loss_scale->skipped;
+  }
   json["samples_per_second"] = std::round(rate_);
   RETURN_IF_ERROR(Write(json.dump()));
   if (now - last_shown_ >= (terminal_ ? Clock::duration(kTerminalInterval) : kLogInterval) ||

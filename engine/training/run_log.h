@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/training/metrics.h"
+#include "engine/training/step_block.h"
 
 namespace gyre {
 
@@ -26,8 +28,10 @@ class RunLog {
                                                       int64_t batch);
   ~RunLog();
 
-  // One training step: {"step", "loss", one key a metric, "learning_rate", "samples_per_second"}.
-  absl::Status Step(int64_t step, const std::vector<Metric>& metrics, double learning_rate);
+  // One training step: {"step", "loss", one key a metric, "learning_rate", "samples_per_second"},
+  // and of a dynamic loss scale {"loss_scale", "skipped_steps"}, as the step leaves it.
+  absl::Status Step(int64_t step, const std::vector<Metric>& metrics, double learning_rate,
+                    const std::optional<LossScaleState>& loss_scale);
   // A pass over the test set after `step` steps: {"step", "test_loss", "test_..."}.
   absl::Status Test(int64_t step, const std::vector<Metric>& metrics);
   // Progress of a pass over the test set, on a terminal.

@@ -11,6 +11,13 @@
 
 namespace gyre {
 
+// By which the loss's gradient is multiplied and each update divided.
+struct LossScale {
+  double initial = 1;
+  int64_t growth_interval = 0;  // good steps ahead of a doubling; 0: it stays as it is
+  bool dynamic() const { return growth_interval > 0; }
+};
+
 struct RunShape {
   int64_t local = 0, global = 0;  // samples a batch: this rank's, and over all ranks
   int rank = 0, ranks = 1;
@@ -20,6 +27,7 @@ struct RunShape {
   // Of several ranks: each updates a part of each bucket, and has the optimizer's state of it
   // alone.
   bool shard_optimizer = false;
+  LossScale loss_scale = {};
 };
 
 // How an array of a data set reaches the net's input of its name.

@@ -109,6 +109,10 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
   RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));
   step_ = state.step();
   position_ = state.position();
+  if (state.has_loss_scale() && config_.loss_scale().has_dynamic()) {
+    const CheckpointState::LossScale& saved = state.loss_scale();
+    loss_scale = {saved.scale(), saved.good_steps(), saved.skipped()};
+  }
   std::error_code ignored;
   continues_ = std::filesystem::equivalent(
       std::filesystem::weakly_canonical(checkpoint.path, ignored).parent_path(),
@@ -265,6 +269,12 @@ CheckpointState RunState::State() const {
   state.set_net(options_.net_text);
   state.set_trainer(options_.trainer_text);
   state.mutable_choices()->insert(options_.choices.begin(), options_.choices.end());
+  if (loss_scale) {
+    CheckpointState::LossScale& saved = *state.mutable_loss_scale();
+    saved.set_scale(loss_scale->scale);
+    saved.set_good_steps(loss_scale->good_steps);
+    saved.set_skipped(loss_scale->skipped);
+  }
   return state;
 }
 

@@ -56,6 +56,8 @@ class RunState {
   const std::string& out() const { return options_.out; }
   // A step more has been started.
   void Advance();
+  // Of the last step finished, or restored; none: it is not dynamic, or a run begins.
+  std::optional<LossScaleState> loss_scale;
 
   // Gives the model its weights and the optimizer's state, the same on all ranks.
   absl::Status Restore(Model& model, Stream& stream);

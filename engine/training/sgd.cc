@@ -59,13 +59,13 @@ class Sgd : public Optimizer {
         return static_cast<T>(weight_decay_ * p.decay_multiplier);
       };
       if (momentum_ == 0) {
-        return UpdateEach(stream, parameters, /*slots=*/0, [&](const ParameterViews& p) {
+        return UpdateEach(stream, update, parameters, /*slots=*/0, [&](const ParameterViews& p) {
           return PlainStep<T>{update, p.learning_rate_multiplier, decay(p), p.gradient.as<T>(),
                               p.value.as<T>()};
         });
       }
       const T momentum = static_cast<T>(momentum_);
-      return UpdateEach(stream, parameters, /*slots=*/1, [&](const ParameterViews& p) {
+      return UpdateEach(stream, update, parameters, /*slots=*/1, [&](const ParameterViews& p) {
         return MomentumStep<T>{update,
                                p.learning_rate_multiplier,
                                decay(p),

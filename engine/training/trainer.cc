@@ -169,6 +169,9 @@ std::string Trainer::DescribePlan() const {
 absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(CreateModel());
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
+  if (state_->loss_scale) {
+    RETURN_IF_ERROR(training_step_->SetLossScale(*state_->loss_scale));
+  }
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_)));
   if (const std::string left_out = LeftOut(config_, data_); !left_out.empty()) {
     state_->Say(std::string(absl::StripSuffix(left_out, "\n")));
@@ -291,7 +294,11 @@ absl::Status Trainer::FinishIteration() {
   metrics_.resize(static_cast<size_t>(metrics->elements()));
   std::ranges::transform(metrics_, std::span(metrics->as<double>(), metrics_.size()),
                          metrics_.begin(), std::plus());
-  if (iteration.learning_rate) SubmitReport(iteration);
+  if (!iteration.learning_rate) return absl::OkStatus();
+  if (model_->plan().options.shape.loss_scale.dynamic()) {
+    state_->loss_scale = training_step_->loss_scale();
+  }
+  SubmitReport(iteration);
   return absl::OkStatus();
 }
 
@@ -328,6 +335,8 @@ void Trainer::SubmitReport(const InFlight& last) {
   state_->AppendTo(report.sums);
   report.learning_rate = *last.learning_rate;
   report.step = last.step;
+  report.loss_scale = state_->loss_scale;
+  report.skipped = training_step_->skipped();
   report.ticket = communication_.Submit(
       "step metrics",
       {report.sums.data(), Shape({static_cast<int64_t>(report.sums.size())}), DType::kF64}, nullptr,
@@ -344,13 +353,14 @@ absl::Status Trainer::CollectReport() {
   stop_ = stop_ || asked[0] > 0;
   save_ = save_ || asked[1] > 0;
   state_->Take(asked.subspan(2));
-  if (!std::isfinite(TotalLoss(metrics))) {
+  if (!std::isfinite(TotalLoss(metrics)) && !report.skipped) {
     agreed_ = true;
     return absl::InternalError(
         absl::StrFormat("step %d: the loss is not finite; %s", report.step, kDivergenceAdvice));
   }
   RunLog* const log = state_->log();
-  return log ? log->Step(report.step, metrics, report.learning_rate) : absl::OkStatus();
+  return log ? log->Step(report.step, metrics, report.learning_rate, report.loss_scale)
+             : absl::OkStatus();
 }
 
 absl::Status Trainer::Test() {

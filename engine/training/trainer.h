@@ -93,6 +93,8 @@ class Trainer {
     ProcessGroup::Ticket ticket = 0;
     double learning_rate = 0;
     int64_t step = 0;  // the number of steps done with it
+    std::optional<LossScaleState> loss_scale = {};
+    bool skipped = false;
   };
   std::optional<Report> report_;
 };

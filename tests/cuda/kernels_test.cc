@@ -16,7 +16,7 @@
 #include "engine/runtime/primitives/cuda/library.h"
 #include "engine/training/net/net_kernels.h"
 #include "engine/training/optimizer.h"
-#include "engine/training/step/gradient_clipping.h"
+#include "engine/training/step/update_gate.h"
 #include "layers/factory.h"
 #include "tests/cuda/cuda_device_fixture.h"
 #include "tests/cuda/fake_cublaslt.h"
@@ -234,6 +234,7 @@ class KernelsTest : public CudaDeviceTest {
       for (const int64_t elements : {35, 1 << 20}) {  // in one piece, and in several
         const Tensor a = MakeTensor({elements}, dtype), b = MakeTensor({elements}, dtype);
         EXPECT_TRUE(Fill(*stream_, 1, a).ok());
+        EXPECT_TRUE(FillScaled(*stream_, 1, static_cast<double*>(Memory(sizeof(double))), a).ok());
         for (const size_t terms : {2, 3, 4}) {
           EXPECT_TRUE(SumOf(*stream_, std::vector<Tensor>(terms, a), b).ok());
         }
@@ -248,9 +249,11 @@ class KernelsTest : public CudaDeviceTest {
                                  static_cast<DeviceMeasure*>(Memory(sizeof(DeviceMeasure))))
                       .ok());
     }
-    EXPECT_TRUE(ClipGradients(*stream_, static_cast<double*>(Memory(8)), 1, 2.0,
-                              static_cast<UpdateScalars*>(Memory(sizeof(UpdateScalars))),
-                              static_cast<GradientReport*>(Memory(sizeof(GradientReport))))
+    auto* const block = static_cast<StepBlock*>(Memory(sizeof(StepBlock)));
+    auto* const scale = static_cast<LossScaleState*>(Memory(sizeof(LossScaleState)));
+    EXPECT_TRUE(SetLossScale(*stream_, {}, scale).ok());
+    EXPECT_TRUE(PassGate(*stream_, {2.0, scale, 3}, static_cast<double*>(Memory(8)), 1,
+                         &block->updates[0], block)
                     .ok());
   }
 

@@ -66,21 +66,23 @@ class GpuPrimitives {
 // One rank's step with its memory.
 class Rank {
  public:
-  Rank(ProcessGroup& communication, std::optional<double> clip_norm, bool vendors = true)
+  Rank(ProcessGroup& communication, std::optional<double> clip_norm, bool vendors = true,
+       const LossScale& loss_scale = {})
       : device_(NewCudaDevice({}).value()),
         primitives_(*device_, vendors),
         net_(*ParseNetText(kNet, "test.textproto")) {
     OptimizerConfig config;
     config.mutable_sgd()->set_momentum(0.9f);
     optimizer_ = NewOptimizer(config);
-    auto plan = PlanModel(
-        net_,
-        {.shape = {.global = kBatch, .rank = communication.rank(), .ranks = communication.size()},
-         .slots = optimizer_->slot_names(),
-         .bucket_bytes = 64,
-         .feed = FeedOn(device_->kind(), FeedOfBytes(*net_.message)),
-         .capacity_bytes = device_->capacity_bytes(),
-         .primitives = primitives_.get()});
+    auto plan = PlanModel(net_, {.shape = {.global = kBatch,
+                                           .rank = communication.rank(),
+                                           .ranks = communication.size(),
+                                           .loss_scale = loss_scale},
+                                 .slots = optimizer_->slot_names(),
+                                 .bucket_bytes = 64,
+                                 .feed = FeedOn(device_->kind(), FeedOfBytes(*net_.message)),
+                                 .capacity_bytes = device_->capacity_bytes(),
+                                 .primitives = primitives_.get()});
     stream_ = device_->NewStream().value();
     model_ = Model::Create(std::move(plan).value(), *device_, *stream_).value();
     EXPECT_TRUE(model_->Initialize(*stream_).ok());
@@ -127,10 +129,13 @@ std::unique_ptr<ProcessGroup> Communication(std::unique_ptr<Communicator> commun
       .value();
 }
 
-void ExpectNothingWaits(std::optional<double> clip_norm) {
+// Whether a step is skipped is the device's affair: the host makes the same calls in any case.
+constexpr LossScale kDynamic = {.initial = 65536, .growth_interval = 2000};
+
+void ExpectNothingWaits(std::optional<double> clip_norm, const LossScale& loss_scale = {}) {
   fake_cudart::Boot();
   const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
-  Rank rank(*communication, clip_norm);
+  Rank rank(*communication, clip_norm, /*vendors=*/true, loss_scale);
   for (int step = 0; step < 8; ++step) {
     fake_cudart::ForgetCalls();
     ASSERT_TRUE(rank.Start().ok());
@@ -162,6 +167,9 @@ void ExpectNothingWaits(std::optional<double> clip_norm) {
 
 TEST(TrainingStepOnCuda, NothingWaitsWithinAStep) { ExpectNothingWaits(std::nullopt); }
 TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatClips) { ExpectNothingWaits(1.0); }
+TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatMayBeSkipped) {
+  ExpectNothingWaits(std::nullopt, kDynamic);
+}
 
 TEST(TrainingStepOnCuda, AReplayLaunchesWhatThePlainStepLaunched) {
   fake_cudart::Boot();
@@ -183,7 +191,7 @@ TEST(TrainingStepOnCuda, AReplayLaunchesWhatThePlainStepLaunched) {
 
 // Several ranks share the GPU; gradients go through pinned memory, and only the communication's
 // answer makes the host wait.
-TEST(TrainingStepOnCuda, RanksWaitForEachOtherAlone) {
+void ExpectRanksWaitForEachOtherAlone(const LossScale& loss_scale) {
   constexpr int kRanks = 2;
   fake_cudart::Boot();
   auto communicators = NewThreadCommunicators(kRanks, 20'000);
@@ -192,8 +200,8 @@ TEST(TrainingStepOnCuda, RanksWaitForEachOtherAlone) {
   std::vector<std::unique_ptr<Rank>> ranks;
   for (auto& communicator : communicators) {
     communications.push_back(Communication(std::move(communicator)));
-    ranks.push_back(
-        std::make_unique<Rank>(*communications.back(), std::nullopt, /*vendors=*/false));
+    ranks.push_back(std::make_unique<Rank>(*communications.back(), std::nullopt, /*vendors=*/false,
+                                           loss_scale));
   }
   const auto run = [&](int steps) {
     fake_cudart::ForgetCalls();
@@ -209,10 +217,16 @@ TEST(TrainingStepOnCuda, RanksWaitForEachOtherAlone) {
   run(6);
   EXPECT_EQ(fake_cudart::WaitingCalls(), "cudaEventSynchronize 12");
   EXPECT_EQ(Calls("pageable copy"), 0);
-  // In each of 6 steps of each rank: as one rank alone, and the buckets.
+  // In each of 6 steps of each rank: as one rank alone, and the buckets; the gate has their sums of
+  // squares.
   const int buckets = ranks[0]->buckets();
-  EXPECT_EQ(Calls("copy up"), 12 * (2 + buckets));
+  EXPECT_EQ(Calls("copy up"), 12 * (2 + buckets + (loss_scale.dynamic() ? 1 : 0)));
   EXPECT_EQ(Calls("copy down"), 12 * (1 + buckets));
+}
+
+TEST(TrainingStepOnCuda, RanksWaitForEachOtherAlone) { ExpectRanksWaitForEachOtherAlone({}); }
+TEST(TrainingStepOnCuda, RanksThatMaySkipAStepWaitForEachOtherAlone) {
+  ExpectRanksWaitForEachOtherAlone(kDynamic);
 }
 
 TEST(TrainingStepOnCuda, AnErrorOfTheGpuHasItsReason) {

@@ -8,14 +8,14 @@ from results import FAILED, OK, SKIPPED
 
 _MOST_NAMES = 3  # of failed tests, in a row
 # Short and telling first, by name or beginning of a name; what is not here comes between.
-_FIRST = ("runtime/", "training/gradient_clipping", "training/optimizer", "layers/relu", "layers/reshape",
+_FIRST = ("runtime/", "training/update_gate", "training/optimizer", "layers/relu", "layers/reshape",
           "layers/accuracy", "layers/dropout")
 _LAST = ("training/training_step", "layers/conv2d", "primitives/")
 # The rest of it is the CPU's.
 _FILTERS = {"training/training_step_test": "*AnyDevice*"}
 # Kernels of ours alone: vendors' libraries would be instrumented for minutes.
 _SANITIZED = ("runtime/any_parallel", "layers/relu", "layers/dropout", "layers/pool2d",
-              "layers/softmax_cross_entropy", "training/gradient_clipping", "training/optimizer")
+              "layers/softmax_cross_entropy", "training/update_gate", "training/optimizer")
 
 
 def _failed_names(output):

@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(kThreads) ForEachCellKernel(int64_t n, int64_t
 
 template <typename F>
 __global__ void __launch_bounds__(kThreads)
-    ForEachPartKernel(const __grid_constant__ PartTable<F> table) {
+    ForEachPartKernel(const __grid_constant__ PartTable<F> table, const bool* unless) {
+  if (unless != nullptr && *unless) return;
   CudaBlock block;
   ForEachPartBlock(block, table);
 }
@@ -134,7 +135,7 @@ absl::Status LaunchReduceColumns(Stream& stream, int64_t rows, int64_t columns, 
 
 // A launch for as many parts as a table holds.
 template <typename F>
-absl::Status LaunchForEachPart(Stream& stream, std::span<const Part<F>> parts) {
+absl::Status LaunchForEachPart(Stream& stream, std::span<const Part<F>> parts, const bool* unless) {
   while (!parts.empty()) {
     PartTable<F> table;
     int64_t blocks = 0;
@@ -145,7 +146,7 @@ absl::Status LaunchForEachPart(Stream& stream, std::span<const Part<F>> parts) {
     }
     parts = parts.subspan(table.count);
     if (blocks == 0) continue;
-    RETURN_IF_ERROR(Launch("ForEachPart", stream, blocks, ForEachPartKernel<F>, table));
+    RETURN_IF_ERROR(Launch("ForEachPart", stream, blocks, ForEachPartKernel<F>, table, unless));
   }
   return absl::OkStatus();
 }

@@ -75,16 +75,17 @@ void ForEachOnHost(int64_t n, const F& f) {
 }
 
 // Calls part.f(i) for each i in [0, part.n), for each part, as ForEach does: one loop, or kernel,
-// for many small arrays.  Enqueues on stream.
+// for many small arrays.  unless: device memory, or null; where it is true when the stream gets
+// there nothing is called.  Enqueues on stream.
 template <typename F>
-absl::Status ForEachPart(Stream& stream, std::vector<Part<F>> parts) {
+absl::Status ForEachPart(Stream& stream, std::vector<Part<F>> parts, const bool* unless = nullptr) {
 #if defined(__CUDACC__)
   if (stream.kind() == DeviceKind::kCuda) {
-    return parallel_internal::LaunchForEachPart<F>(stream, parts);
+    return parallel_internal::LaunchForEachPart<F>(stream, parts, unless);
   }
 #endif
-  return stream.Call([parts = std::move(parts)] {
-    parallel_internal::HostForEachPart<F>(parts);
+  return stream.Call([parts = std::move(parts), unless] {
+    if (unless == nullptr || !*unless) parallel_internal::HostForEachPart<F>(parts);
     return absl::OkStatus();
   });
 }

@@ -15,7 +15,7 @@ struct Part {
 
 namespace parallel_internal {
 
-// A kernel's arguments: 4 KiB of them are allowed, and the count is one.
+// A kernel's arguments: 4 KiB of them are allowed, of which the table leaves some to others.
 template <typename F>
 struct PartTable {
   static constexpr int kMost = static_cast<int>(std::clamp<size_t>(4000 / sizeof(Part<F>), 1, 64));

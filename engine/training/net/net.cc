@@ -159,12 +159,12 @@ absl::Status Net::KeepCarried(Stream& stream, int64_t batch) const {
 }
 
 absl::Status Net::SeedLosses(Stream& stream) const {
+  const double* const scale = loss_scale() ? &loss_scale()->scale : &step_block()->loss_scale;
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const NetNode& node = plan_.spec.nodes[n];
     if (node.spec.loss_output < 0 || !node.backward) continue;
-    RETURN_IF_ERROR(Fill(stream,
-                         node.spec.loss_weight / static_cast<double>(plan_.spec.shape.accumulate),
-                         nodes_[n].gradients[node.spec.loss_output]));
+    const double weight = node.spec.loss_weight / static_cast<double>(plan_.spec.shape.accumulate);
+    RETURN_IF_ERROR(FillScaled(stream, weight, scale, nodes_[n].gradients[node.spec.loss_output]));
   }
   return absl::OkStatus();
 }
@@ -248,6 +248,11 @@ std::byte* Net::step() const { return Address(plan_.trace.step); }
 
 StepBlock* Net::step_block() const {
   return reinterpret_cast<StepBlock*>(Address(plan_.trace.step_block));
+}
+
+LossScaleState* Net::loss_scale() const {
+  const int state = plan_.trace.loss_scale;
+  return state < 0 ? nullptr : reinterpret_cast<LossScaleState*>(Address(state));
 }
 
 Tensor Net::metrics() const {

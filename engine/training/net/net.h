@@ -64,6 +64,7 @@ class Net {
   Tensor pixel_values(int input) const;     // [256 a channel or in all]; [0] if values come
   std::byte* step() const;                  // the first of them, or the block
   StepBlock* step_block() const;            // right behind them
+  LossScaleState* loss_scale() const;       // null: it is not dynamic, and in the block
   Tensor metrics() const;              // behind the block; F64 {sum, count} of each of MetricsOf
   Tensor sums() const;                 // F64, one a bucket: the sum of its gradients' squares
   void* sums_scratch() const;          // kSumSquaresScratchBytes

@@ -12,6 +12,14 @@ struct FillWith {
   HOST_DEVICE void operator()(int64_t i) const { to[i] = value; }
 };
 
+template <typename T>
+struct FillProduct {
+  double value;
+  const double* scale;
+  T* to;
+  HOST_DEVICE void operator()(int64_t i) const { to[i] = static_cast<T>(value * *scale); }
+};
+
 constexpr int64_t kPixelValues = 256;
 
 template <typename T>
@@ -64,6 +72,12 @@ absl::Status SumOnce(Stream& stream, int64_t elements, const Terms<T>& terms, T*
 absl::Status Fill(Stream& stream, double value, Tensor to) {
   return VisitReal(to.dtype, [&]<typename T>() {
     return ForEach(stream, to.elements(), FillWith<T>{static_cast<T>(value), to.as<T>()});
+  });
+}
+
+absl::Status FillScaled(Stream& stream, double value, const double* scale, Tensor to) {
+  return VisitReal(to.dtype, [&]<typename T>() {
+    return ForEach(stream, to.elements(), FillProduct<T>{value, scale, to.as<T>()});
   });
 }
 

@@ -9,6 +9,8 @@ namespace gyre {
 
 // to <- value, elementwise.  Enqueues on stream.
 absl::Status Fill(Stream& stream, double value, Tensor to);
+// to <- value * *scale, elementwise, rounded once.  scale: device memory.  Enqueues on stream.
+absl::Status FillScaled(Stream& stream, double value, const double* scale, Tensor to);
 // to[i] <- values[i mod C, pixels[i]].  pixels: U8; values: [C * 256], of to's type.  Enqueues on
 // stream.
 absl::Status LookUp(Stream& stream, Tensor pixels, Tensor values, Tensor to);

@@ -76,6 +76,10 @@ class Tracer {
     for (const CarriedHome& home : homes_) {
       t_.homes.push_back(AddState({.name = home.name, .bytes = home.bytes, .persistent = true}));
     }
+    if (net_.shape.loss_scale.dynamic()) {
+      t_.loss_scale =
+          AddState({.name = "loss scale", .bytes = sizeof(LossScaleState), .persistent = true});
+    }
   }
 
   // Of a testing net they are its own, and last from batch to batch of a test.
@@ -269,6 +273,7 @@ class Tracer {
 
   void AddLossGradients() {
     TraceStep& step = AddStep("loss gradients");
+    Read(step, t_.loss_scale >= 0 ? t_.loss_scale : t_.step);
     for (int v = 0; v < static_cast<int>(net_.values.size()); ++v) {
       // Without parameters above it a loss has no gradient.
       const int gradient = t_.gradients.values[v];
@@ -308,6 +313,7 @@ class Tracer {
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
       TraceStep& step = AddStep(absl::StrCat("update bucket ", b));
       Read(step, t_.step);
+      if (t_.loss_scale >= 0) Touch(step, t_.loss_scale, kRead | kWrite);
       for (int slot : t_.slots[b]) Touch(step, slot, kRead | kWrite);
       for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
         const int p = order_.gradients[g].parameter;

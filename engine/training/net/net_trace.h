@@ -33,6 +33,7 @@ struct NetTrace {
   // input that they come ahead for; the StepBlock; the metrics, by node; the sums of squares
   // of each bucket's gradients; scratch to compute them with.
   int step = -1, step_block = -1, sums = -1, scratch = -1;
+  int loss_scale = -1;  // LossScaleState, where it is dynamic
   std::vector<int> pixel_values, metrics;
   // A batch on its way, as it lies in host memory (engine/data/batch.h); views of one state.
   struct Ahead {
@@ -60,7 +61,8 @@ struct NetTrace {
 
 // `order` is empty for a net that does not train; `slots` and `homes` are those of the one that
 // does.  Persistent states come first, those that nets of a run share before others, and the shared
-// ones depend only on `parameters`, `slots` and `homes`, so all nets agree on their offsets.
+// ones depend only on `parameters`, `slots`, `homes` and the loss's scale, so all nets agree on
+// their offsets.
 NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
                   std::span<const CarriedHome> homes, const GradientOrder& order, const Feed& feed);
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/training/net/gradient_order.h"
-#include "engine/training/step/gradient_clipping.h"
+#include "engine/training/step/update_gate.h"
 
 namespace gyre {
 namespace {

@@ -48,8 +48,13 @@ absl::StatusOr<StepBuffer> StepBuffer::Create(Device& device, const Net& net) {
 }
 
 void StepBuffer::Set(const BatchPosition& position,
-                     const std::array<UpdateScalars, kMostStepsInFlight>& updates) {
-  new (up()) StepBlock{.position = position, .updates = updates, .fault = {}, .gradients = {}};
+                     const std::array<UpdateScalars, kMostStepsInFlight>& updates,
+                     double loss_scale) {
+  new (up()) StepBlock{.position = position,
+                       .loss_scale = loss_scale,
+                       .updates = updates,
+                       .fault = {},
+                       .gradients = {}};
 }
 
 absl::Status StepBuffer::Upload(Stream& stream) const {

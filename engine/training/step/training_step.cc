@@ -7,7 +7,6 @@
 #include "absl/strings/str_join.h"
 #include "engine/runtime/timeline.h"
 #include "engine/training/net/net_kernels.h"
-#include "engine/training/step/gradient_clipping.h"
 
 namespace gyre {
 namespace {
@@ -36,9 +35,14 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm, Device& device,
     Stream& stream, ProcessGroup& communication, bool replay) {
   const Net& net = model.train();
+  const LossScale& loss_scale = net.plan().spec.shape.loss_scale;
+  const UpdateGate gate = {.clip_norm = clip_norm,
+                           .loss_scale = net.loss_scale(),
+                           .growth_interval = loss_scale.growth_interval};
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
   std::unique_ptr<TrainingStep> step(
-      new TrainingStep(model, optimizer, clip_norm, stream, communication, std::move(upload)));
+      new TrainingStep(model, optimizer, gate, stream, communication, std::move(upload)));
+  RETURN_IF_ERROR(step->SetLossScale({.scale = loss_scale.initial}));
   std::vector<Tensor> buckets;
   for (size_t b = 0; b < net.plan().order.buckets.size(); ++b) {
     buckets.push_back(net.bucket(static_cast<int>(b)));
@@ -75,6 +79,12 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
   return step;
 }
 
+absl::Status TrainingStep::SetLossScale(const LossScaleState& state) {
+  GYRE_CHECK(in_flight_ == 0);
+  loss_scale_ = state;
+  return gate_.loss_scale ? gyre::SetLossScale(stream_, state, gate_.loss_scale) : absl::OkStatus();
+}
+
 size_t TrainingStep::graph_nodes() const {
   size_t nodes = lanes_[0].update->nodes();
   for (const auto& update : lanes_[0].updates) nodes += update->nodes();
@@ -87,9 +97,12 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   GYRE_CHECK(learning_rate.has_value() || model_.plan().options.shape.accumulate > 1);
   Lane& lane = lanes_[next_];
   const auto number = static_cast<uint64_t>(step);
-  updates_[next_] = {.learning_rate = learning_rate.value_or(0)};
+  // Of one that is dynamic the gate knows better.
+  const double loss_scale = model_.plan().options.shape.loss_scale.initial;
+  updates_[next_] = {.learning_rate = learning_rate.value_or(0), .gradient_scale = 1 / loss_scale};
   optimizer_.Prepare(number, updates_[next_]);
-  lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_);
+  lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_, loss_scale);
+  lane.updating = learning_rate.has_value();
   lane.bad_bucket.reset();
   lane.batch = batch;
   RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
@@ -115,9 +128,12 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
   for (int b = sync_->buckets() - 1; summing_ == index && b >= 0; --b) {
     RETURN_IF_ERROR(FinishSum(b));
   }
-  const int64_t bad_bucket = lane.bad_bucket.value_or(lane.buffer.gradients().bad_bucket);
-  diverged_ = bad_bucket >= 0;
+  const GradientReport& found = lane.buffer.gradients();
+  const int64_t bad_bucket = lane.bad_bucket.value_or(found.bad_bucket);
+  skipped_ = bad_bucket >= 0 && gate_.loss_scale && found.loss_scale.scale >= kLeastLossScale;
+  diverged_ = bad_bucket >= 0 && !skipped_;
   if (diverged_) return NotFinite(bad_bucket);
+  if (lane.updating && gate_.loss_scale) loss_scale_ = found.loss_scale;
   return lane.buffer.metrics();
 }
 
@@ -186,7 +202,7 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between) {
     if (!sharded()) return absl::OkStatus();
     return between([this, b] { return sync_->StartGather(b, stream_); });
   };
-  const bool at_once = !sharded() || clip_norm_.has_value();  // all buckets
+  const bool at_once = !sharded() || gate_.holds();  // all buckets
   if (!sync_->on_stream()) {
     for (int b = 0; b < sync_->buckets(); ++b) {
       RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_).status(); }));
@@ -195,8 +211,8 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between) {
     if (sharded()) RETURN_IF_ERROR(between([this] { return sync_->AddSumsOfParts(); }));
     RETURN_IF_ERROR(sync_->UploadSums(stream_));
   }
-  RETURN_IF_ERROR(ClipGradients(stream_, sync_->sums(), sync_->buckets(), clip_norm_,
-                                &block->updates[lane], &block->gradients));
+  RETURN_IF_ERROR(
+      PassGate(stream_, gate_, sync_->sums(), sync_->buckets(), &block->updates[lane], block));
   for (int b = 0; at_once && b < sync_->buckets(); ++b) RETURN_IF_ERROR(update(b));
   return absl::OkStatus();
 }
@@ -258,9 +274,11 @@ absl::Status TrainingStep::NotFinite(int64_t bucket) const {
   const std::string names = absl::StrJoin(ParametersOf(model_, gradients), ", ");
   // Squares of F32 do not overflow the double that adds them.
   const bool may_be_large = model_.plan().options.shape.compute == DType::kF64;
-  return absl::InternalError(absl::StrCat("a gradient is not finite",
-                                          may_be_large ? ", or beyond 1e154" : "", ": one of ",
-                                          names, "; ", kDivergenceAdvice));
+  const bool scaled = !gate_.loss_scale && model_.plan().options.shape.loss_scale.initial > 1;
+  return absl::InternalError(absl::StrCat(
+      "a gradient is not finite", may_be_large ? ", or beyond 1e154" : "",
+      gate_.loss_scale ? ", of however small a loss scale" : "", ": one of ", names, "; ",
+      scaled ? "lower loss_scale.fixed, or give loss_scale.dynamic; or " : "", kDivergenceAdvice));
 }
 
 }  // namespace gyre

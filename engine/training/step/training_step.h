@@ -7,11 +7,12 @@
 // as RunShape::accumulate says: all add to the gradients, and the last of them sums these over the
 // ranks and updates.  Used by the thread that made it.
 //
-// One rank updates at the end of the iteration, and so do several that clip, for the norm needs all
-// sums.  Else each bucket is updated when its sum is found to have come: as the next buckets are
-// started, or in a wait: for what the next iteration's forward first reads, or Finish's.  Ranks
-// that share out the optimizer each update their part of a bucket at the end of the iteration, and
-// take the others' parts as late: all ranks must ask for these in the same order.
+// One rank updates at the end of the iteration, and so do several that clip or may skip the step,
+// which needs all sums (UpdateGate).  Else each bucket is updated when its sum is found to have
+// come: as the next buckets are started, or in a wait: for what the next iteration's forward first
+// reads, or Finish's.  Ranks that share out the optimizer each update their part of a bucket at the
+// end of the iteration, and take the others' parts as late: all ranks must ask for these in the
+// same order.
 #pragma once
 
 #include <memory>
@@ -23,6 +24,7 @@
 #include "engine/training/step/input_upload.h"
 #include "engine/training/step/step_buffer.h"
 #include "engine/training/step/step_graph.h"
+#include "engine/training/step/update_gate.h"
 
 namespace gyre {
 
@@ -40,8 +42,14 @@ class TrainingStep {
       Device& device, Stream& stream, ProcessGroup& communication, bool replay = true);
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
+  // A dynamic loss scale, as the last update that is finished leaves it: initially as the model's
+  // shape has it, without steps.  To be set where a run goes on, before anything is in flight.
+  absl::Status SetLossScale(const LossScaleState& state);
+  const LossScaleState& loss_scale() const { return loss_scale_; }
+
   // Enqueues an iteration of step number `step`, from 0.  Waits for sums of the iteration before,
-  // as its parameters are needed, and with clip_norm or a sharded optimizer for its own.
+  // as its parameters are needed, and for its own with clip_norm, a dynamic loss scale or a sharded
+  // optimizer.
   // learning_rate: none where another batch of the step follows. The batch's memory must stay until
   // the iteration is finished.  Precondition: fewer than kMostStepsInFlight in flight.  Errors:
   // those of layers and ranks.
@@ -56,10 +64,12 @@ class TrainingStep {
   // {sum, count} for each of MetricsOf, valid until the next Start.  The stream has its updates,
   // even where a gradient is not finite.  Errors: those of ranks; InvalidArgument for bad data,
   // naming layer and sample; Internal for a gradient that is not finite, naming the parameters of
-  // its bucket.
+  // its bucket, unless a lower loss scale may help: then the update has been skipped.
   absl::StatusOr<Tensor> Finish();
   // Finish has found a gradient that is not finite: so it has on every rank.
   bool diverged() const { return diverged_; }
+  // Finish has found an update that all ranks have skipped.
+  bool skipped() const { return skipped_; }
 
  private:
   struct Lane {
@@ -68,23 +78,22 @@ class TrainingStep {
     std::unique_ptr<StepGraph> accumulate, update;
     std::vector<std::unique_ptr<StepGraph>> updates;  // if defers(): by bucket
     std::optional<int> bad_bucket = {};               // likewise: the first
+    bool updating = false;                            // the iteration ends its step
     Batch batch = {};
   };
 
-  TrainingStep(const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm,
+  TrainingStep(const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
                Stream& stream, ProcessGroup& communication, InputUpload upload)
       : model_(model),
         optimizer_(optimizer),
-        clip_norm_(clip_norm),
+        gate_(gate),
         stream_(stream),
         communication_(communication),
         sum_statistic_(StatisticSummer(communication)),
         upload_(std::move(upload)) {}
 
   bool sharded() const { return model_.plan().options.shape.shard_optimizer; }
-  bool updates_on_arrival() const {
-    return !sync_->on_stream() && !clip_norm_.has_value() && !sharded();
-  }
+  bool updates_on_arrival() const { return !sync_->on_stream() && !gate_.holds() && !sharded(); }
   // Whether something is left to do about a bucket when the iteration has been enqueued.
   bool defers() const { return updates_on_arrival() || sharded(); }
   absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between);
@@ -100,7 +109,7 @@ class TrainingStep {
 
   const Model& model_;
   const Optimizer& optimizer_;
-  const std::optional<double> clip_norm_;
+  const UpdateGate gate_;
   Stream& stream_;
   ProcessGroup& communication_;
   const Net::SumStatistic sum_statistic_;
@@ -112,7 +121,8 @@ class TrainingStep {
   int next_ = 0;                                           // lane
   int64_t batch_ = 0;                                      // of a step: the next one's number
   int in_flight_ = 0;
-  bool diverged_ = false;
+  bool diverged_ = false, skipped_ = false;
+  LossScaleState loss_scale_;  // of the last update finished
 };
 
 }  // namespace gyre

@@ -1,0 +1,38 @@
+// update_gate.h: what must be known of all gradients before, or beside, the update: whether they
+// are finite, and their norm.  With it the update is clipped, or left out.  Computed and used in
+// device memory, so that a step needs no answer from the device before it is enqueued whole.
+#pragma once
+
+#include <optional>
+
+#include "engine/runtime/device/device.h"
+#include "engine/training/step_block.h"
+
+namespace gyre {
+
+// *sum <- the sum of the squares of the elements, added in double; not finite if an element is not,
+// or (F64 beyond 1e154) if the squares overflow.  gradient: any real dtype; scratch:
+// kSumSquaresScratchBytes.  All device memory.  Enqueues on stream.
+absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* sum);
+
+struct UpdateGate {
+  std::optional<double> clip_norm = {};  // the most that the norm may be
+  // Of a dynamic loss scale: device memory, and the good steps in a row that double it.
+  LossScaleState* loss_scale = nullptr;
+  int64_t growth_interval = 0;
+
+  // Whether no update may begin before it is passed.
+  bool holds() const { return clip_norm.has_value() || loss_scale != nullptr; }
+};
+
+// From the buckets' sums of squares to block->gradients and to update, one of block->updates: its
+// gradient_scale, which takes the loss's scale out and clips.  A dynamic loss scale goes on to the
+// next step; a gradient that is not finite has the update skipped, else it gets its correction, for
+// which skipped ones do not count.  All device memory.  Enqueues on stream.
+absl::Status PassGate(Stream& stream, const UpdateGate& gate, const double* sums, int buckets,
+                      UpdateScalars* update, StepBlock* block);
+
+// *state <- value.  Enqueues on stream.
+absl::Status SetLossScale(Stream& stream, const LossScaleState& value, LossScaleState* state);
+
+}  // namespace gyre

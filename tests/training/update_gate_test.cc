@@ -1,0 +1,191 @@
+// Sums of squares against plain sums, over types and lengths around the pieces' ends; what the gate
+// decides.  Runs on cpu and sim; with GYRE_TEST_DEVICE=cuda, on the GPU.
+#include "engine/training/step/update_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "engine/runtime/device/buffer.h"
+#include "tests/test_device.h"
+
+namespace gyre {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override {
+    device_ = OpenTestDevice(GetParam()).device;
+    stream_ = std::move(device_->NewStream()).value();
+  }
+
+  Buffer Upload(const void* data, size_t bytes) {
+    Buffer buffer = std::move(Buffer::Allocate(*device_, MemoryKind::kDevice, bytes)).value();
+    EXPECT_TRUE(stream_->Copy(buffer.data(), data, bytes).ok());
+    EXPECT_TRUE(stream_->Synchronize().ok());
+    return buffer;
+  }
+  template <typename T>
+  T Download(const Buffer& buffer) {
+    T value;
+    EXPECT_TRUE(stream_->Copy(&value, buffer.data(), sizeof(value)).ok());
+    EXPECT_TRUE(stream_->Synchronize().ok());
+    return value;
+  }
+
+  template <typename T>
+  double Sum(const std::vector<T>& values) {
+    const auto count = static_cast<int64_t>(values.size());
+    const Buffer gradient = Upload(values.data(), values.size() * sizeof(T));
+    const Buffer scratch =
+        *Buffer::Allocate(*device_, MemoryKind::kDevice, kSumSquaresScratchBytes);
+    const double fresh = kNaN;
+    const Buffer sum = Upload(&fresh, sizeof(fresh));
+    const Tensor tensor{gradient.data(), Shape({count}), kDTypeOf<T>};
+    EXPECT_TRUE(
+        SumSquares(*stream_, tensor, scratch.data(), reinterpret_cast<double*>(sum.data())).ok());
+    return Download<double>(sum);
+  }
+
+  template <typename T>
+  void CheckType(double tolerance) {
+    std::mt19937 random(1);
+    std::uniform_real_distribution<float> uniform(-2, 2);
+    for (const int64_t count : {0, 1, 2, 4095, 4096, 8191, 8192, 50001}) {
+      std::vector<T> values;
+      double expected = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        values.push_back(static_cast<T>(uniform(random)));
+        expected += static_cast<double>(values.back()) * static_cast<double>(values.back());
+      }
+      EXPECT_NEAR(Sum(values), expected, tolerance * expected) << count;
+    }
+    for (const double bad : {kNaN, kInf, -kInf}) {
+      for (const size_t at : {size_t{0}, size_t{4096}, size_t{20000}}) {
+        std::vector<T> values(20001, static_cast<T>(1.0f));
+        values[at] = static_cast<T>(static_cast<float>(bad));
+        EXPECT_FALSE(std::isfinite(Sum(values))) << bad << " at " << at;
+      }
+    }
+  }
+
+  struct Passed {
+    UpdateScalars update;
+    GradientReport report;
+    LossScaleState state;
+  };
+  // Of lane 1.  state: of a dynamic loss scale, which doubles after 3 good steps.
+  Passed Pass(const std::vector<double>& sums, std::optional<double> clip_norm,
+              double loss_scale = 1, std::optional<LossScaleState> state = {}, uint64_t step = 0) {
+    StepBlock block{};
+    block.position.step = step;
+    block.loss_scale = loss_scale;
+    block.gradients = {kNaN, 77, {}};
+    block.updates[1] = {.gradient_scale = kNaN, .decay = {0.5, 0.25}, .correction = {7, 8}};
+    const Buffer device_sums = Upload(sums.data(), sums.size() * sizeof(double));
+    const Buffer step_block = Upload(&block, sizeof(block));
+    const LossScaleState fresh;
+    const Buffer device_state = Upload(&fresh, sizeof(fresh));
+    auto* const on_device = reinterpret_cast<StepBlock*>(step_block.data());
+    UpdateGate gate{.clip_norm = clip_norm};
+    if (state) {
+      gate.loss_scale = reinterpret_cast<LossScaleState*>(device_state.data());
+      gate.growth_interval = 3;
+      EXPECT_TRUE(SetLossScale(*stream_, *state, gate.loss_scale).ok());
+    }
+    EXPECT_TRUE(PassGate(*stream_, gate, reinterpret_cast<const double*>(device_sums.data()),
+                         static_cast<int>(sums.size()), &on_device->updates[1], on_device)
+                    .ok());
+    block = Download<StepBlock>(step_block);
+    EXPECT_EQ(block.updates[0].gradient_scale, 1);
+    return {block.updates[1], block.gradients, Download<LossScaleState>(device_state)};
+  }
+
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+INSTANTIATE_TEST_SUITE_P(, UpdateGateTest, testing::ValuesIn(DevicesToTest()), DeviceName);
+
+TEST_P(UpdateGateTest, SumsSquaresOfEveryType) {
+  CheckType<double>(1e-13);
+  CheckType<float>(1e-13);
+  CheckType<Half>(1e-13);
+  CheckType<BFloat16>(1e-13);
+}
+
+TEST_P(UpdateGateTest, SquaresBeyondFloatAreFinite) {
+  EXPECT_EQ(Sum(std::vector<float>{1e30f}), 1e30f * static_cast<double>(1e30f));
+}
+
+TEST_P(UpdateGateTest, ClipsOnlyWhatExceedsTheNorm) {
+  EXPECT_EQ(Pass({9, 16}, std::nullopt).update.gradient_scale, 1);
+  EXPECT_EQ(Pass({9, 16}, std::nullopt).report.norm, 5);
+  EXPECT_EQ(Pass({9, 16}, 5).update.gradient_scale, 1);
+  EXPECT_EQ(Pass({9, 16}, 2).update.gradient_scale, 2.0 / 5);
+  EXPECT_EQ(Pass({0, 0}, 1).update.gradient_scale, 1);
+  EXPECT_EQ(Pass({9, 16}, 2).report.bad_bucket, -1);
+}
+
+TEST_P(UpdateGateTest, ClipsByTheNormOfUnscaledGradients) {
+  EXPECT_EQ(Pass({900, 1600}, std::nullopt, 10).report.norm, 5);
+  EXPECT_EQ(Pass({900, 1600}, std::nullopt, 10).update.gradient_scale, 1.0 / 10);
+  EXPECT_EQ(Pass({900, 1600}, 5, 10).update.gradient_scale, 1.0 / 10);
+  EXPECT_EQ(Pass({900, 1600}, 2, 10).update.gradient_scale, 2.0 / 5 / 10);
+  EXPECT_EQ(Pass({144, 256}, 2, 1, LossScaleState{4}).report.norm, 5);
+  EXPECT_EQ(Pass({144, 256}, 2, 1, LossScaleState{4}).update.gradient_scale, 2.0 / 5 / 4);
+}
+
+TEST_P(UpdateGateTest, NamesTheFirstBucketThatIsNotFinite) {
+  EXPECT_EQ(Pass({1, kNaN, kInf, 2}, std::nullopt).report.bad_bucket, 1);
+  EXPECT_EQ(Pass({kInf, 1}, 1).report.bad_bucket, 0);
+  EXPECT_EQ(Pass({}, std::nullopt).report.bad_bucket, -1);
+}
+
+// Without a dynamic scale nothing is skipped: the run ends.
+TEST_P(UpdateGateTest, SkipsWhatOverflowsWhereTheScaleIsDynamic) {
+  for (const double bad : {kInf, kNaN}) {
+    EXPECT_FALSE(Pass({1, bad}, std::nullopt, 8).update.skip);
+    const Passed passed = Pass({1, bad}, std::nullopt, 1, LossScaleState{8, 2, 5});
+    EXPECT_TRUE(passed.update.skip);
+    EXPECT_EQ(passed.report.bad_bucket, 1);
+    for (const LossScaleState& state : {passed.state, passed.report.loss_scale}) {
+      EXPECT_EQ(state.scale, 4);
+      EXPECT_EQ(state.good_steps, 0);
+      EXPECT_EQ(state.skipped, 6);
+    }
+  }
+}
+
+TEST_P(UpdateGateTest, GrowsAfterGoodStepsInARow) {
+  const auto good = [&](const LossScaleState& state) {
+    const Passed passed = Pass({1}, std::nullopt, 1, state);
+    EXPECT_FALSE(passed.update.skip);
+    EXPECT_EQ(passed.state.skipped, state.skipped);
+    return std::pair(passed.state.scale, passed.state.good_steps);
+  };
+  EXPECT_EQ(good({8, 0, 5}), std::pair(8.0, int64_t{1}));
+  EXPECT_EQ(good({8, 1, 5}), std::pair(8.0, int64_t{2}));
+  EXPECT_EQ(good({8, 2, 5}), std::pair(16.0, int64_t{0}));
+  EXPECT_EQ(good({kMostLossScale, 2}), std::pair(kMostLossScale, int64_t{0}));
+}
+
+TEST_P(UpdateGateTest, CorrectsTheBiasOfUpdatesThatWereMade) {
+  EXPECT_EQ(Pass({1}, std::nullopt).update.correction[0], 7);  // the host's
+  const Passed first = Pass({1}, std::nullopt, 1, LossScaleState{8, 0, 3}, /*step=*/3);
+  EXPECT_EQ(first.update.correction[0], 0.5);
+  EXPECT_EQ(first.update.correction[1], 0.75);
+  const Passed second = Pass({1}, std::nullopt, 1, LossScaleState{8, 0, 3}, /*step=*/4);
+  EXPECT_EQ(second.update.correction[0], 0.75);
+  EXPECT_EQ(second.update.correction[1], 1 - 1.0 / 16);
+}
+
+}  // namespace
+}  // namespace gyre
