@@ -38,9 +38,7 @@ class Accuracy : public Layer {
   explicit Accuracy(const AccuracyConfig& config) : config_(config) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
-    std::optional<int32_t> ignored;
-    if (config_.has_ignore_label()) ignored = config_.ignore_label();
-    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, ignored));
+    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, {.ignored = IgnoredOf(config_)}));
     if (config_.top_k() > mean_.classes()) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "top_k: expected at most the %d classes, got %d", mean_.classes(), config_.top_k()));

@@ -2,6 +2,7 @@
 // [filters, C / groups, kernel height, kernel width], plus a bias a filter; y: [N, H', W',
 // filters]. The primitive does the arithmetic and chooses the weights' layout; the first shape that
 // a net is inferred for chooses it for all.
+// conv1d: the same of lines x: [N, ..., L, C] with weights [filters, C / groups, kernel].
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/column_sum.h"
@@ -15,22 +16,19 @@ constexpr int kX = 0, kY = 1, kWeight = 2;  // states; bias and scratch follow i
 
 class Conv2dLayer : public Layer {
  public:
-  explicit Conv2dLayer(const Conv2dConfig& config) : config_(config) {}
+  Conv2dLayer(const Conv2dConfig& config, bool lines) : config_(config), lines_(lines) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
-    RETURN_IF_ERROR(CheckInputs(input, {{"images", input.compute}}));
-    RETURN_IF_ERROR(CheckBatchFirst(input));
-    const Shape& x = input.inputs[0];
-    ASSIGN_OR_RETURN(Conv2dSpec conv, MakeSpec(input));
+    ASSIGN_OR_RETURN(const Images x, ReadImages(input, lines_));
+    ASSIGN_OR_RETURN(Conv2dSpec conv, MakeSpec(input, x));
     ASSIGN_OR_RETURN(conv_, input.primitives->Prepare(conv));
 
     const bool data_gradient = NeedsGradient(input, kX);
     pixels_ = conv.n * conv.out_h() * conv.out_w();
     LayerSpec spec;
-    spec.states = {MakeState("input", StateKind::kInput, x, conv.dtype, kRead, kNone),
-                   MakeState("output", StateKind::kOutput,
-                             Shape{conv.n, conv.out_h(), conv.out_w(), conv.filters}, conv.dtype,
-                             kWrite, kNone)};
+    spec.states = {
+        MakeState("input", StateKind::kInput, x.shape, conv.dtype, kRead, kNone),
+        MakeOutput(input, x.OutputShape(conv.out_h(), conv.out_w(), conv.filters), kNone)};
     RETURN_IF_ERROR(AddParameters(input, conv, data_gradient, spec));
     const bool weight_gradient = spec.states[kWeight].trained();
     if (weight_gradient) spec.states[kX].backward = InBackward(input, kRead);
@@ -88,20 +86,18 @@ class Conv2dLayer : public Layer {
   }
 
  private:
-  absl::StatusOr<Conv2dSpec> MakeSpec(const InferInput& input) const {
-    const Shape& x = input.inputs[0];
-    RETURN_IF_ERROR(CheckImages(x));
+  absl::StatusOr<Conv2dSpec> MakeSpec(const InferInput& input, const Images& x) const {
     ASSIGN_OR_RETURN(const Window2d window, ReadWindow(config_));
     RETURN_IF_ERROR(CheckWindowFits(x, window));
-    if (x[3] % config_.groups() != 0) {
+    if (x.c % config_.groups() != 0) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "groups %d does not divide the input's %d channels", config_.groups(), x[3]));
+          "groups %d does not divide the input's %d channels", config_.groups(), x.c));
     }
     Conv2dSpec conv{.dtype = input.compute,
-                    .n = x[0],
-                    .h = x[1],
-                    .w = x[2],
-                    .c = x[3],
+                    .n = x.n,
+                    .h = x.h,
+                    .w = x.w,
+                    .c = x.c,
                     .filters = config_.filters(),
                     .window = window,
                     .groups = config_.groups(),
@@ -127,8 +123,10 @@ class Conv2dLayer : public Layer {
     const int64_t fan_out = conv.filters / conv.groups * window;
     const Initializer weights{
         .kind = Initializer::Kind::kXavier, .fan_in = fan_in, .fan_out = fan_out};
-    const Shape canonical{conv.filters, conv.c / conv.groups, conv.window.kernel_h,
-                          conv.window.kernel_w};
+    const int64_t channels = conv.c / conv.groups;
+    const Shape canonical =
+        lines_ ? Shape{conv.filters, channels, conv.window.kernel_w}
+               : Shape{conv.filters, channels, conv.window.kernel_h, conv.window.kernel_w};
     ASSIGN_OR_RETURN(StateSpec weight, MakeParameter("weight", canonical, config_.weight(), weights,
                                                      input, data_gradient ? kRead : kNone));
     const WeightLayout& layout = conv_->weight_layout();
@@ -168,21 +166,31 @@ class Conv2dLayer : public Layer {
   }
 
   const Conv2dConfig config_;
+  const bool lines_;
   int bias_ = -1, scratch_ = -1, unused_ = -1;  // states
   int64_t pixels_ = 0;                          // of the output, over all images
   std::unique_ptr<Conv2d> conv_;
 };
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Layer>> CreateConv2d(const Conv2dConfig& config) {
+absl::StatusOr<std::unique_ptr<Layer>> Create(const Conv2dConfig& config, bool lines) {
   RETURN_IF_ERROR(CheckExtent("filters", config.filters()));
   RETURN_IF_ERROR(CheckExtent("groups", config.groups()));
   if (config.filters() % config.groups() != 0) {
     return absl::InvalidArgumentError(absl::StrFormat("groups %d does not divide the %d filters",
                                                       config.groups(), config.filters()));
   }
-  return std::make_unique<Conv2dLayer>(config);
+  return std::make_unique<Conv2dLayer>(config, lines);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateConv2d(const Conv2dConfig& config) {
+  return Create(config, /*lines=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateConv1d(const Conv1dConfig& config) {
+  ASSIGN_OR_RETURN(const Conv2dConfig images, OfImages(config));
+  return Create(images, /*lines=*/true);
 }
 
 }  // namespace gyre

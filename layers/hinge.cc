@@ -81,9 +81,7 @@ class Hinge : public Layer {
   explicit Hinge(const HingeConfig& config) : config_(config) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
-    std::optional<int32_t> ignored;
-    if (config_.has_ignore_label()) ignored = config_.ignore_label();
-    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, ignored));
+    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, {.ignored = IgnoredOf(config_)}));
     spec.states[MeanOverLabels::kScores].backward = InBackward(input, kRead);
     losses_ = static_cast<int>(spec.states.size());
     spec.states.push_back(MakeState("losses", StateKind::kScratch, Shape{mean_.rows()}, DType::kF64,

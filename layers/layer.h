@@ -92,6 +92,10 @@ struct LayerSpec {
   int loss_output = -1;                         // state index of a scalar output to be minimised
   double loss_weight = 1;  // its factor in the run's loss: what the net seeds its gradient with
   int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples
+  // Of a metric that is no mean: state index of a kStatistic F64 [samples, steps, columns], what
+  // the host has to know of the local samples.  Tests alone bring it there; the layer has no
+  // output.
+  int records = -1;
   double forward_flops = 0, backward_flops = 0;  // multiply and add are two
   // The inputs have one gradient: the output's, or what applied_backward leaves of it.  Some or all
   // of them may lie in the output's place, where backward then works.

@@ -1,8 +1,11 @@
-// mean_squared_error, sigmoid_cross_entropy: the mean, over all elements of the global batch, of a
-// number that depends on an element of the prediction x and of the target t.
+// mean_squared_error, sigmoid_cross_entropy, time_to_event: the mean, over all elements of the
+// global batch whose target counts, of a number that depends on an element of the prediction x and
+// of the target t.
 //
-// x, t: one shape; y: scalar, this rank's share of the mean.  With M the elements of the global
-// batch, dx = dy l'(x) / M; a target that is computed has a gradient likewise.
+// x, t: one shape; y: scalar, this rank's share of the mean.  With M the elements that count,
+// dx = dy l'(x) / M; a target that is computed has a gradient likewise.  Where any target counts, M
+// is that of the global batch; else a statistic that the net sums over ranks between phase 0 and
+// phase 1, and a mean over none is 0.
 
 #include <cmath>
 
@@ -13,11 +16,19 @@
 namespace gyre {
 namespace {
 
-constexpr int kX = 0, kT = 1, kMean = 2, kMetric = 3;  // states
+constexpr int kX = 0, kT = 1, kMean = 2, kMetric = 3, kCount = 4;  // states
 
-// A formula: Value(x, t), and its slopes in x and t.
+// A formula: Value(x, t), its slopes in x and t, and which targets count.
 
-struct SquaredError {
+struct AllCount {
+  static constexpr bool kSomeDoNot = false;
+  template <typename A>
+  HOST_DEVICE bool Counts(A) const {
+    return true;
+  }
+};
+
+struct SquaredError : AllCount {
   template <typename A>
   HOST_DEVICE A Value(A x, A t) const {
     return (x - t) * (x - t);
@@ -33,7 +44,7 @@ struct SquaredError {
 };
 
 // -t log s(x) - (1 - t) log(1 - s(x)) = log(1 + e^x) - t x, without an e^x that overflows.
-struct LogisticLoss {
+struct LogisticLoss : AllCount {
   template <typename A>
   HOST_DEVICE A Value(A x, A t) const {
     return (x < 0 ? 0 : x) - t * x + std::log1p(Exp(-std::fabs(x)));
@@ -48,36 +59,74 @@ struct LogisticLoss {
   }
 };
 
+// (x + log10(min(t, horizon) + offset))^2, where t is not below 0.  A NaN counts.
+struct ErrorOfLogTime {
+  static constexpr bool kSomeDoNot = true;
+  double horizon, offset;
+
+  template <typename A>
+  HOST_DEVICE bool Counts(A t) const {
+    return !(t < 0);
+  }
+  template <typename A>
+  HOST_DEVICE A Error(A x, A t) const {
+    const A most = static_cast<A>(horizon);
+    return x + std::log10((t > most ? most : t) + static_cast<A>(offset));
+  }
+  template <typename A>
+  HOST_DEVICE A Value(A x, A t) const {
+    return Error(x, t) * Error(x, t);
+  }
+  template <typename A>
+  HOST_DEVICE A SlopeOfX(A x, A t) const {
+    return 2 * Error(x, t);
+  }
+  template <typename A>
+  HOST_DEVICE A SlopeOfT(A x, A t) const {
+    if (t > static_cast<A>(horizon)) return 0;
+    const A ln_10 = static_cast<A>(2.302585092994045684);
+    return 2 * Error(x, t) / ((t + static_cast<A>(offset)) * ln_10);
+  }
+};
+
 // One row whose columns are the elements.
 template <typename T, typename Formula>
-struct SumOverElements : Sum<double> {
+struct SumOverElements : Sum<SumAndCount> {
   Formula formula;
   const T* x;
   const T* t;
-  double count;
   double* metric;  // [2]
+  double* count;   // [1]; null if all count
 
-  HOST_DEVICE double Load(int64_t, int64_t i) const {
+  HOST_DEVICE SumAndCount Load(int64_t, int64_t i) const {
     using A = AccumulateType<T>;
-    return static_cast<double>(formula.Value(static_cast<A>(x[i]), static_cast<A>(t[i])));
+    const A a = x[i], b = t[i];
+    if (!formula.Counts(b)) return {0, 0};
+    return {static_cast<double>(formula.Value(a, b)), 1};
   }
-  HOST_DEVICE void Store(int64_t, double sum) const {
-    metric[0] = sum;
-    metric[1] = count;
+  HOST_DEVICE void Store(int64_t, SumAndCount v) const {
+    metric[0] = v.sum;
+    metric[1] = v.count;
+    if (count != nullptr) count[0] = v.count;
   }
 };
 
 template <typename T, typename Formula, bool kOfTarget>
 struct ElementGradient {
   Formula formula;
-  AccumulateType<T> share;  // 1 / M
+  Normaliser normaliser;
   const T* x;
   const T* t;
   const T* dy;
   T* gradient;
   HOST_DEVICE void operator()(int64_t i) const {
     using A = AccumulateType<T>;
-    const A a = x[i], b = t[i], scale = static_cast<A>(dy[0]) * share;
+    const A a = x[i], b = t[i];
+    if (!formula.Counts(b)) {
+      gradient[i] = static_cast<T>(0);
+      return;
+    }
+    const A scale = static_cast<A>(dy[0]) * static_cast<A>(1 / normaliser());
     gradient[i] =
         static_cast<T>(scale * (kOfTarget ? formula.SlopeOfT(a, b) : formula.SlopeOfX(a, b)));
   }
@@ -86,7 +135,8 @@ struct ElementGradient {
 template <typename Formula>
 class MeanOverElements : public Layer {
  public:
-  explicit MeanOverElements(double loss_weight) : loss_weight_(loss_weight) {}
+  MeanOverElements(Formula formula, double loss_weight)
+      : formula_(formula), loss_weight_(loss_weight) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     RETURN_IF_ERROR(CheckInputs(input, {{"prediction", input.compute}, {"target", input.compute}}));
@@ -109,6 +159,12 @@ class MeanOverElements : public Layer {
         MakeState("target", StateKind::kInput, shape, compute_, kRead, read),
         MakeState("output", StateKind::kOutput, Shape{}, compute_, kWrite, kNone),
         MakeState("metric", StateKind::kStatistic, Shape{2}, DType::kF64, kRead | kWrite, kNone)};
+    if (Formula::kSomeDoNot) {
+      spec.states.push_back(MakeState("count", StateKind::kStatistic, Shape{1}, DType::kF64,
+                                      kRead | kWrite, InBackward(input, kRead)));
+      spec.states[kCount].summed_after = 0;
+      spec.forward_phases = 2;
+    }
     spec.metric = kMetric;
     spec.loss_output = kMean;
     spec.loss_weight = loss_weight_;
@@ -121,18 +177,19 @@ class MeanOverElements : public Layer {
   absl::Status Forward(const LayerContext& context) const override {
     double* const metric = context.states[kMetric].as<double>();
     return VisitReal(compute_, [&]<typename T>() -> absl::Status {
-      if (!context.recompute) {
+      if (context.phase == 0 && !context.recompute) {
         RETURN_IF_ERROR(ForEachRow(context.stream, 1, elements_,
                                    SumOverElements<T, Formula>{{},
-                                                               {},
+                                                               formula_,
                                                                context.states[kX].as<T>(),
                                                                context.states[kT].as<T>(),
-                                                               static_cast<double>(elements_),
-                                                               metric}));
+                                                               metric,
+                                                               CountOf(context)}));
       }
+      if (Formula::kSomeDoNot && context.phase == 0) return absl::OkStatus();
       return ForEach(
           context.stream, 1,
-          DivideByCount<T>{metric, {global_elements_, nullptr}, context.states[kMean].as<T>()});
+          DivideByCount<T>{metric, NormaliserOf(context), context.states[kMean].as<T>()});
     });
   }
 
@@ -149,14 +206,19 @@ class MeanOverElements : public Layer {
     if (!gradient) return absl::OkStatus();
     return ForEach(
         context.stream, elements_,
-        ElementGradient<T, Formula, kOfTarget>{{},
-                                               static_cast<AccumulateType<T>>(1 / global_elements_),
-                                               context.states[kX].as<T>(),
-                                               context.states[kT].as<T>(),
-                                               context.gradients[kMean].as<T>(),
-                                               gradient.as<T>()});
+        ElementGradient<T, Formula, kOfTarget>{
+            formula_, NormaliserOf(context), context.states[kX].as<T>(), context.states[kT].as<T>(),
+            context.gradients[kMean].as<T>(), gradient.as<T>()});
   }
 
+  static double* CountOf(const LayerContext& context) {
+    return Formula::kSomeDoNot ? context.states[kCount].as<double>() : nullptr;
+  }
+  Normaliser NormaliserOf(const LayerContext& context) const {
+    return {global_elements_, CountOf(context)};
+  }
+
+  const Formula formula_;
   const double loss_weight_;
   DType compute_ = DType::kF32;
   int64_t elements_ = 0;
@@ -164,21 +226,33 @@ class MeanOverElements : public Layer {
 };
 
 template <typename Formula>
-absl::StatusOr<std::unique_ptr<Layer>> Create(double loss_weight) {
+absl::StatusOr<std::unique_ptr<Layer>> Create(Formula formula, double loss_weight) {
   RETURN_IF_ERROR(CheckLossWeight(loss_weight));
-  return std::make_unique<MeanOverElements<Formula>>(loss_weight);
+  return std::make_unique<MeanOverElements<Formula>>(formula, loss_weight);
+}
+
+absl::Status CheckPositive(std::string_view field, double value) {
+  if (std::isfinite(value) && value > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: expected a time above 0, got %g", field, value));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateMeanSquaredError(
     const MeanSquaredErrorConfig& config) {
-  return Create<SquaredError>(config.loss_weight());
+  return Create(SquaredError{}, config.loss_weight());
 }
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateSigmoidCrossEntropy(
     const SigmoidCrossEntropyConfig& config) {
-  return Create<LogisticLoss>(config.loss_weight());
+  return Create(LogisticLoss{}, config.loss_weight());
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateTimeToEvent(const TimeToEventConfig& config) {
+  RETURN_IF_ERROR(CheckPositive("horizon", config.horizon()));
+  RETURN_IF_ERROR(CheckPositive("offset", config.offset()));
+  return Create(ErrorOfLogTime{config.horizon(), config.offset()}, config.loss_weight());
 }
 
 }  // namespace gyre

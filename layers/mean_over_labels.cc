@@ -5,10 +5,14 @@
 namespace gyre {
 
 absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
-                                                std::optional<int32_t> ignored) {
+                                                const MeanOptions& options) {
   RETURN_IF_ERROR(CheckInputs(input, {{"scores", input.compute}, {"labels", DType::kI32}}));
   const Shape &scores = input.inputs[kScores], &labels = input.inputs[kLabels];
   ASSIGN_OR_RETURN(rows_, RowsOf(input, "scores", "classes"));
+  if (options.binary && rows_.columns != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects scores [..., 1], one for each label, got %s", scores.ToString()));
+  }
   const Shape leading(scores.dims().first(scores.rank() - 1));
   if (!(labels == leading)) {
     return absl::InvalidArgumentError(
@@ -19,9 +23,11 @@ absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
   compute_ = input.compute;
   samples_ = labels[axis];
   inner_ = labels.elements(axis + 1, labels.rank());
-  global_labels_ = static_cast<double>(input.global_batch) *
-                   static_cast<double>(labels.elements(0, axis) * inner_);
-  ignored_ = ignored;
+  global_count_ = static_cast<double>(input.global_batch);
+  if (!options.by_sample) {
+    global_count_ *= static_cast<double>(labels.elements(0, axis) * inner_);
+  }
+  options_ = options;
 
   LayerSpec spec;
   spec.states = {
@@ -31,7 +37,7 @@ absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
       MakeState("metric", StateKind::kStatistic, Shape{2}, DType::kF64, kRead | kWrite, kNone)};
   spec.states[kLabels].largest = classes() - 1;
   spec.metric = kMetric;
-  if (ignored_) {
+  if (options_.ignored) {
     count_ = static_cast<int>(spec.states.size());
     spec.states.push_back(MakeState("count", StateKind::kStatistic, Shape{1}, DType::kF64,
                                     kRead | kWrite, InBackward(input, kRead)));
@@ -44,14 +50,18 @@ absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
 Labels MeanOverLabels::LabelsOf(const LayerContext& context) const {
   return {context.states[kLabels].as<int32_t>(),
           static_cast<int32_t>(classes()),
-          ignored_.has_value(),
-          ignored_.value_or(0),
+          options_.ignored.has_value(),
+          options_.ignored.value_or(0),
           samples_,
           inner_};
 }
 
 Normaliser MeanOverLabels::NormaliserOf(const LayerContext& context) const {
-  return {global_labels_, count_ < 0 ? nullptr : context.states[count_].as<double>()};
+  return {global_count_, CountOf(context)};
+}
+
+double* MeanOverLabels::CountOf(const LayerContext& context) const {
+  return count_ < 0 ? nullptr : context.states[count_].as<double>();
 }
 
 }  // namespace gyre

@@ -77,32 +77,46 @@ struct DivideByCount {
   }
 };
 
+// The label that a layer's configuration says is ignored.
+template <typename Config>
+std::optional<int32_t> IgnoredOf(const Config& config) {
+  if (!config.has_ignore_label()) return std::nullopt;
+  return config.ignore_label();
+}
+
+struct MeanOptions {
+  std::optional<int32_t> ignored;
+  bool binary = false;     // one score a label, which is 0 or 1
+  bool by_sample = false;  // the mean is over samples, of which the layer makes the sums
+};
+
 class MeanOverLabels {
  public:
   static constexpr int kScores = 0, kLabels = 1, kMean = 2, kMetric = 3;  // states
 
   // The states above, and the count if a label is ignored, with phases and metric.  Errors: inputs
   // other than scores [..., classes] and labels [...].
-  absl::StatusOr<LayerSpec> Infer(const InferInput& input, std::optional<int32_t> ignored);
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input, const MeanOptions& options);
 
   int64_t rows() const { return rows_.count; }  // of scores: a label each
-  int64_t classes() const { return rows_.columns; }
+  int64_t classes() const { return options_.binary ? 2 : rows_.columns; }
+  int64_t samples() const { return samples_; }
   DType compute() const { return compute_; }
 
   Labels LabelsOf(const LayerContext& context) const;
   Normaliser NormaliserOf(const LayerContext& context) const;
+  double* CountOf(const LayerContext& context) const;  // null if no label is ignored
 
   // Phase 0, after the scores that `score` reads: fills the metric and the count.
   template <typename Score>
   absl::Status Sum(const LayerContext& context, Score score) const {
     if (context.recompute) return absl::OkStatus();
-    double* count = count_ < 0 ? nullptr : context.states[count_].as<double>();
     return ForEachRow(context.stream, 1, rows(),
                       SumOverLabels<Score>{{},
                                            LabelsOf(context),
                                            score,
                                            context.states[kMetric].as<double>(),
-                                           count,
+                                           CountOf(context),
                                            context.fault,
                                            context.layer});
   }
@@ -123,8 +137,8 @@ class MeanOverLabels {
   DType compute_ = DType::kF32;
   Rows rows_;
   int64_t samples_ = 0, inner_ = 0;  // of labels
-  double global_labels_ = 0;
-  std::optional<int32_t> ignored_;
+  double global_count_ = 0;
+  MeanOptions options_;
   int count_ = -1;  // state
 };
 

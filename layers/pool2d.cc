@@ -1,6 +1,7 @@
 // pool2d: the maximum or the average of each window of images x: [N, H, W, C]; y: [N, H', W', C].
 // An average leaves padding out.  A global one has the whole image for its window.  Windows that
 // would cross the padded border are left out.  The primitive does the arithmetic.
+// pool1d: the same of lines x: [N, ..., L, C].
 
 #include <algorithm>
 
@@ -15,18 +16,16 @@ constexpr int kX = 0, kY = 1, kSavedState = 2;  // states; the last one only if 
 
 class Pool2dLayer : public Layer {
  public:
-  explicit Pool2dLayer(const Pool2dConfig& config) : config_(config) {}
+  Pool2dLayer(const Pool2dConfig& config, bool lines) : config_(config), lines_(lines) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
-    RETURN_IF_ERROR(CheckInputs(input, {{"images", input.compute}}));
-    RETURN_IF_ERROR(CheckBatchFirst(input));
-    const Shape& x = input.inputs[0];
-    ASSIGN_OR_RETURN(const Pool2dSpec pool, MakeSpec(input));
+    ASSIGN_OR_RETURN(const Images x, ReadImages(input, lines_));
+    ASSIGN_OR_RETURN(const Pool2dSpec pool, MakeSpec(input, x));
     ASSIGN_OR_RETURN(pool_, input.primitives->Prepare(pool));
     LayerSpec spec;
-    const Shape y{pool.n, pool.out_h(), pool.out_w(), pool.c};
-    spec.states = {MakeState("input", StateKind::kInput, x, pool.dtype, kRead, kNone),
-                   MakeState("output", StateKind::kOutput, y, pool.dtype, kWrite, kNone)};
+    const Shape y = x.OutputShape(pool.out_h(), pool.out_w(), pool.c);
+    spec.states = {MakeState("input", StateKind::kInput, x.shape, pool.dtype, kRead, kNone),
+                   MakeOutput(input, y, kNone)};
     if (pool_->saved_bytes() > 0) {
       spec.states.push_back(MakeBytes("saved", StateKind::kSaved, pool_->saved_bytes(), kWrite,
                                       InBackward(input, kRead)));
@@ -52,10 +51,8 @@ class Pool2dLayer : public Layer {
   }
 
  private:
-  absl::StatusOr<Pool2dSpec> MakeSpec(const InferInput& input) const {
-    const Shape& x = input.inputs[0];
-    RETURN_IF_ERROR(CheckImages(x));
-    Window2d window{.kernel_h = x[1], .kernel_w = x[2]};
+  absl::StatusOr<Pool2dSpec> MakeSpec(const InferInput& input, const Images& x) const {
+    Window2d window{.kernel_h = x.h, .kernel_w = x.w};
     if (!config_.global()) {
       ASSIGN_OR_RETURN(window, ReadWindow(config_));
     }
@@ -66,10 +63,10 @@ class Pool2dLayer : public Layer {
     const Pool2dSpec pool{
         .dtype = input.compute,
         .kind = config_.kind() == Pool2dConfig::MAX ? PoolKind::kMax : PoolKind::kAverage,
-        .n = x[0],
-        .h = x[1],
-        .w = x[2],
-        .c = x[3],
+        .n = x.n,
+        .h = x.h,
+        .w = x.w,
+        .c = x.c,
         .window = window,
         .train = input.train};
     RETURN_IF_ERROR(CheckCountable("output", Shape{pool.n, pool.out_h(), pool.out_w(), pool.c}));
@@ -88,19 +85,30 @@ class Pool2dLayer : public Layer {
   }
 
   const Pool2dConfig config_;
+  const bool lines_;
   bool has_saved_ = false;
   std::unique_ptr<Pool2d> pool_;
 };
 
+absl::StatusOr<std::unique_ptr<Layer>> Create(const Pool2dConfig& config, bool lines) {
+  if (config.global() &&
+      (config.kernel_size() > 0 || config.stride_size() > 0 || config.padding_size() > 0)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "global: its window is the whole %s; remove kernel, stride and padding, or global",
+        lines ? "line" : "image"));
+  }
+  return std::make_unique<Pool2dLayer>(config, lines);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Layer>> CreatePool2d(const Pool2dConfig& config) {
-  if (config.global() &&
-      (config.kernel_size() > 0 || config.stride_size() > 0 || config.padding_size() > 0)) {
-    return absl::InvalidArgumentError(
-        "global: its window is the whole image; remove kernel, stride and padding, or global");
-  }
-  return std::make_unique<Pool2dLayer>(config);
+  return Create(config, /*lines=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreatePool1d(const Pool1dConfig& config) {
+  ASSIGN_OR_RETURN(const Pool2dConfig images, OfImages(config));
+  return Create(images, /*lines=*/true);
 }
 
 }  // namespace gyre

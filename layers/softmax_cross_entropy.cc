@@ -66,9 +66,7 @@ class SoftmaxCrossEntropy : public Layer {
   explicit SoftmaxCrossEntropy(const SoftmaxCrossEntropyConfig& config) : config_(config) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
-    std::optional<int32_t> ignored;
-    if (config_.has_ignore_label()) ignored = config_.ignore_label();
-    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, ignored));
+    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, {.ignored = IgnoredOf(config_)}));
     ASSIGN_OR_RETURN(
         log_softmax_,
         input.primitives->Prepare(LogSoftmaxSpec{
@@ -139,6 +137,11 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateSoftmaxCrossEntropy(
   if (!(smoothing >= 0 && smoothing < 1)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("label_smoothing: expected at least 0 and below 1, got %g", smoothing));
+  }
+  if (smoothing > 0 && (config.perplexity() || config.bits_per_character())) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "label_smoothing: the mean of a smoothed loss has no %s; leave one of them out",
+        config.perplexity() ? "perplexity" : "bits_per_character"));
   }
   return std::make_unique<SoftmaxCrossEntropy>(config);
 }

@@ -1,7 +1,8 @@
 #include "layers/window.h"
 
+#include <vector>
+
 #include "absl/strings/str_format.h"
-#include "layers/infer.h"
 
 namespace gyre {
 namespace {
@@ -52,6 +53,29 @@ absl::Status CheckAxisFits(std::string_view axis, int64_t image, int64_t before,
       absl::StrFormat("kernel %d exceeds padded input %d (%s%s)", span, padded, axis, dilated));
 }
 
+// As height and width.
+Field OfLines(int64_t value) {
+  Field values;
+  values.Add(1);
+  values.Add(value);
+  return values;
+}
+
+// As top, bottom, left, right.
+absl::StatusOr<Field> PaddingOfLines(const Field& values) {
+  if (values.size() > 2) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "padding: expected one value, or before and after, got %d values", values.size()));
+  }
+  Field padding;
+  if (values.empty()) return padding;
+  for (const int64_t value :
+       {int64_t{0}, int64_t{0}, values.Get(0), values.Get(values.size() - 1)}) {
+    padding.Add(value);
+  }
+  return padding;
+}
+
 }  // namespace
 
 absl::StatusOr<Window2d> ReadWindow(const Conv2dConfig& config) {
@@ -73,23 +97,68 @@ absl::StatusOr<Window2d> ReadWindow(const Pool2dConfig& config) {
   return w;
 }
 
-absl::Status CheckImages(const Shape& shape) {
-  if (shape.rank() != 4) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("expects images [N, H, W, C], got %s", shape.ToString()));
-  }
-  if (shape.elements(1, 4) < 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "expects images of one pixel and channel or more, got %s", shape.ToString()));
-  }
-  return absl::OkStatus();
+absl::StatusOr<Conv2dConfig> OfImages(const Conv1dConfig& config) {
+  Conv2dConfig images;
+  images.set_filters(config.filters());
+  ASSIGN_OR_RETURN(*images.mutable_padding(), PaddingOfLines(config.padding()));
+  *images.mutable_kernel() = OfLines(config.kernel());
+  *images.mutable_stride() = OfLines(config.stride());
+  *images.mutable_dilation() = OfLines(config.dilation());
+  images.set_groups(config.groups());
+  images.set_use_bias(config.use_bias());
+  *images.mutable_weight() = config.weight();
+  *images.mutable_bias() = config.bias();
+  return images;
 }
 
-absl::Status CheckWindowFits(const Shape& images, const Window2d& w) {
-  RETURN_IF_ERROR(CheckAxisFits("height", images[1], w.padding_top, w.padding_bottom, w.kernel_h,
+absl::StatusOr<Pool2dConfig> OfImages(const Pool1dConfig& config) {
+  Pool2dConfig images;
+  images.set_kind(config.kind());
+  ASSIGN_OR_RETURN(*images.mutable_padding(), PaddingOfLines(config.padding()));
+  if (config.has_kernel() || !config.global()) *images.mutable_kernel() = OfLines(config.kernel());
+  if (config.has_stride()) *images.mutable_stride() = OfLines(config.stride());
+  images.set_global(config.global());
+  return images;
+}
+
+Shape Images::OutputShape(int64_t rows, int64_t columns, int64_t channels) const {
+  if (!lines) return {n, rows, columns, channels};
+  std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
+  dims[dims.size() - 2] = columns;
+  dims.back() = channels;
+  return Shape(dims);
+}
+
+absl::StatusOr<Images> ReadImages(const InferInput& input, bool lines) {
+  RETURN_IF_ERROR(CheckInputs(input, {{lines ? "lines" : "images", input.compute}}));
+  const Shape& shape = input.inputs[0];
+  if (!lines) RETURN_IF_ERROR(CheckBatchFirst(input));
+  const int rank = shape.rank();
+  if (lines ? rank < 3 : rank != 4) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects %s, got %s",
+                        lines ? "lines [N, ..., L, C]" : "images [N, H, W, C]", shape.ToString()));
+  }
+  if (const int axis = BatchAxis(input, 0); axis > rank - 3) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "expects samples along an axis before the last two, but those of %s are along axis %d; "
+        "transpose it",
+        shape.ToString(), axis));
+  }
+  if (shape.elements(lines ? rank - 2 : 1, rank) < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expects %s of one pixel and channel or more, got %s",
+                        lines ? "lines" : "images", shape.ToString()));
+  }
+  if (!lines) return Images{shape[0], shape[1], shape[2], shape[3], lines, shape};
+  return Images{shape.elements(0, rank - 2), 1, shape[rank - 2], shape[rank - 1], lines, shape};
+}
+
+absl::Status CheckWindowFits(const Images& images, const Window2d& w) {
+  RETURN_IF_ERROR(CheckAxisFits("height", images.h, w.padding_top, w.padding_bottom, w.kernel_h,
                                 w.dilation_h, w.span_h()));
-  return CheckAxisFits("width", images[2], w.padding_left, w.padding_right, w.kernel_w,
-                       w.dilation_w, w.span_w());
+  return CheckAxisFits(images.lines ? "length" : "width", images.w, w.padding_left, w.padding_right,
+                       w.kernel_w, w.dilation_w, w.span_w());
 }
 
 }  // namespace gyre

@@ -30,7 +30,7 @@ constexpr char kUsage[] =
     "  evaluate --trainer=models/lenet/trainer.textproto --weights=runs/a\n"
     "  mpirun -np 2 evaluate --trainer=... --weights=model.safetensors\n\n"
     "Prints `test loss TOTAL`, of all losses times their weights, and a line `test METRIC VALUE`\n"
-    "for each loss and metric of another name.\n"
+    "for each loss and metric of another name, or why it has no value.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 // folded: what `files` no longer holds of the net that the weights are of.
@@ -78,6 +78,10 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
   if (communication.rank() != 0) return absl::OkStatus();
   for (const auto& [name, value] : NamedValues(metrics)) {
     std::printf("test %s %.6f\n", name.c_str(), value);
+  }
+  for (const Metric& metric : metrics) {
+    if (metric.undefined.empty()) continue;
+    std::printf("test %s undefined: %s\n", metric.name.c_str(), metric.undefined.c_str());
   }
   return absl::OkStatus();
 }

@@ -42,11 +42,15 @@ constexpr PairRule kPairRules[] = {
          return config.use_bias() && config.bias().name().empty();
        };
        const bool bias = (pair.above.has_dense() && own_bias(pair.above.dense())) ||
-                         (pair.above.has_conv2d() && own_bias(pair.above.conv2d()));
+                         (pair.above.has_conv2d() && own_bias(pair.above.conv2d())) ||
+                         (pair.above.has_conv1d() && own_bias(pair.above.conv1d()));
        return bias && pair.sole_reader && pair.layer.has_batch_norm();
      },
      "its bias has no effect, because \"$0\" subtracts each channel's mean; write use_bias: false"},
-    {[](const Pair& pair) { return TypeOf(pair.layer) == TypeOf(pair.above) + "_cross_entropy"; },
+    {[](const Pair& pair) {
+       return TypeOf(pair.layer) == TypeOf(pair.above) + "_cross_entropy" ||
+              (pair.above.has_sigmoid() && pair.layer.has_binary_cross_entropy());
+     },
      "the loss \"$0\" applies $1 itself; feed it what this layer takes"},
     {[](const Pair& pair) {
        return pair.above.has_dropout() && pair.above.dropout().rate() > 0 && pair.loss;

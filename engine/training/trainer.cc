@@ -13,6 +13,7 @@
 #include "engine/runtime/timeline.h"
 #include "engine/training/learning_rate_schedule.h"
 #include "engine/training/lint.h"
+#include "engine/training/record_metrics.h"
 
 namespace gyre {
 namespace {
@@ -160,6 +161,10 @@ std::string Trainer::DescribePlan() const {
   if (shape.shard_optimizer) {
     absl::StrAppendFormat(&text, "the optimizer's state is shared out: %d bytes of it on a rank\n",
                           plan_->slot_bytes());
+  }
+  if (!plan_->test.empty()) {
+    const int64_t records = RecordBytes(plan_->test.front()->spec, plan_->options.test_samples);
+    if (records > 0) absl::StrAppendFormat(&text, "host memory of a test: %d bytes\n", records);
   }
   absl::StrAppend(&text, LeftOut(config_, data_));
   for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");

@@ -58,6 +58,33 @@ const BadInput kNetTexts[] = {
      .message = "@/net.textproto:2:1: input \"img\": nothing feeds it; data.train feeds "
                 "\"image\", \"label\" (data.image_input and data.label_input)",
      .net = {"\"image\"", "\"img\""}},
+    {.name = "AreaOfSeveralScores",
+     .message =
+         "@/net.textproto:7:1: layer \"auc\": expects scores [..., 1], one for each label, got "
+         "[4, 3]",
+     .net = {"softmax_cross_entropy {} }",
+             "softmax_cross_entropy {} }\n"
+             "layer { name: \"auc\" input: [\"fc\", \"label\"] roc_auc {} }"}},
+    {.name = "AlarmWithoutAWindow",
+     .message = "@/net.textproto:6:76: layer \"alarm\": earliest: expected more than latest, 0.03 "
+                "seconds, got 0",
+     .net = {"softmax_cross_entropy {} }",
+             "softmax_cross_entropy {} } layer { name: \"alarm\" input: [\"fc\", \"label\"] alarm "
+             "{} }"}},
+    {.name = "PerplexityOfASmoothedLoss",
+     .message =
+         "@/net.textproto:6:1: layer \"loss\": label_smoothing: the mean of a smoothed loss has "
+         "no perplexity; leave one of them out",
+     .net = {"softmax_cross_entropy {}",
+             "softmax_cross_entropy { label_smoothing: 0.1 perplexity: true }"}},
+    {.name = "InputOfALayerWithoutOutput",
+     .message = "@/net.textproto:8:23: layer \"after\": input \"auc:0\": \"auc\" has 0 outputs, "
+                "numbered from 0",
+     .net = {"layer { name: \"fc\" dense { outputs: 3 } }\n",
+             "layer { name: \"fc\" dense { outputs: 3 } }\n"
+             "layer { name: \"one\" dense { outputs: 1 } }\n"
+             "layer { name: \"auc\" input: [\"one\", \"label\"] roc_auc {} }\n"
+             "layer { name: \"after\" input: \"auc\" relu {} }\n"}},
     {.name = "KernelLargerThanInput",
      .message = "@/net.textproto:4:1: layer \"conv\": kernel 9 exceeds padded input 8 (height)",
      .net = {"kernel: 3", "kernel: 9"},

@@ -66,7 +66,7 @@ def labels_in(layers, name):
         return range(whole(layer.config, "vocabulary"))
     if layer.kind in ("attention", "lstm", "gru", "rnn"):  # lengths
         return range(sizes(layer.input_shapes[-2])[0] + 1)
-    classes = layer.input_shapes[0][-1]
+    classes = max(layer.input_shapes[0][-1], 2)  # of one score a label: 0 and 1
     ignored = whole(layer.config, "ignore_label", 0)
     return list(range(classes)) + [ignored] * (ignored >= classes)
 

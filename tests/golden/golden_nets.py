@@ -11,7 +11,7 @@ OPTIMIZERS = {
     "adam": ("adam { beta1: 0.875 beta2: 0.96875 epsilon: 0.0009765625 }", "0.001953125"),
 }
 # A net whose layers are what matters: the others have shown the optimizers.
-FEWER = {"recurrent": ["momentum", "adamw"]}
+FEWER = {net: ["momentum", "adamw"] for net in ("recurrent", "profiles")}
 
 
 def golden_cases(paths):

@@ -7,26 +7,18 @@ loss is 0.
 """
 
 import dataclasses
-import importlib
 import math
 import typing
 
-from random_numbers import philox, random_key
+from lines import conv1d, conv1d_parameters, line_shape, pool1d, write_conv1d, write_pool1d
+from losses import (accuracy, binary, hinge, max_hinge, of_hinge, softmax_cross_entropy,
+                    time_to_event)
+from random_numbers import divisors, philox, random_key
 from recurrent import recurrent, recurrent_parameters, recurrent_shapes
 from texts import number_of, numbers_of, parse, whole, word
+from torch_library import F, torch
 
 N = "N"
-
-
-class _Library:
-    def __init__(self, name):
-        self.name = name
-
-    def __getattr__(self, function):
-        return getattr(importlib.import_module(self.name), function)
-
-
-torch, F = _Library("torch"), _Library("torch.nn.functional")
 
 
 # Shapes.
@@ -45,6 +37,10 @@ def is_rows(shape):
 
 def is_image(shape):
     return len(shape) == 4 and shape[0] == N
+
+
+def is_lines(shape):
+    return len(shape) > 2 and N in shape[:-2]
 
 
 def is_sequence(shape):
@@ -226,10 +222,6 @@ def write_transpose(net, x, s):
     return f"axes: {axes}" if s[axes[-1]] != N else None
 
 
-def divisors(number):
-    return [d for d in range(1, number + 1) if number % d == 0]
-
-
 def is_packed(inputs):
     """Whether attention's query, key and value are one."""
     return len(inputs) < 3
@@ -320,40 +312,6 @@ def attention(l, *inputs, w, when):
     return (shares @ v).transpose(1, 2).flatten(2).movedim(0, axis)
 
 
-def counted(l, scores, labels):
-    """The rows whose labels count, and these."""
-    scores, labels = scores.reshape(-1, scores.shape[-1]), labels.flatten()
-    if "ignore_label" not in l.config:
-        return scores, labels
-    counts = labels != whole(l.config, "ignore_label")
-    return scores[counts], labels[counts]
-
-
-def softmax_cross_entropy(l, scores, labels, w, when):
-    scores, labels = counted(l, scores, labels)
-    if len(labels) == 0:
-        return scores.sum()  # 0, and so is its gradient
-    return F.cross_entropy(scores, labels, label_smoothing=number_of(l.config, "label_smoothing", 0))
-
-
-def hinge(l, scores, labels, w, when):
-    scores, labels = counted(l, scores, labels)
-    if len(labels) == 0:
-        return scores.sum()
-    return F.multi_margin_loss(scores, labels, p=1 + (word(l.config, "norm", "L1") == "L2"),
-                               margin=number_of(l.config, "margin", 1))
-
-
-def accuracy(l, scores, labels, w, when):
-    scores, labels = counted(l, scores, labels)
-    if len(labels) == 0:
-        return scores.sum()
-    own = scores.gather(1, labels[:, None])
-    lower = torch.arange(scores.shape[1]) < labels[:, None]
-    above = ((scores > own) | (scores == own) & lower).sum(1)
-    return (above < whole(l.config, "top_k", 1)).double().mean()
-
-
 def affine(config, s):
     return {"scale": (s[-1:], 1), "bias": (s[-1:], s[-1])}
 
@@ -406,6 +364,9 @@ KINDS = {
     "conv2d": Kind(conv2d, write_conv2d, is_image,
                    lambda c, s: [window_shape(c, s, whole(c, "filters"), False)], conv2d_parameters),
     "pool2d": Kind(pool2d, write_pool2d, is_image, lambda c, s: [window_shape(c, s, s[3], True)]),
+    "conv1d": Kind(conv1d, write_conv1d, is_lines,
+                   lambda c, s: [line_shape(c, s, whole(c, "filters"), False)], conv1d_parameters),
+    "pool1d": Kind(pool1d, write_pool1d, is_lines, lambda c, s: [line_shape(c, s, s[-1], True)]),
     # Of few channels the gradient is what rounding leaves.
     "layer_norm": Kind(
         lambda l, x, w, when: F.layer_norm(x, x.shape[-1:], w["scale"], w["bias"],
@@ -457,6 +418,10 @@ KINDS = {
         lambda l, x, t, w, when: F.binary_cross_entropy_with_logits(x, t)),
     "softmax_cross_entropy": scalar(softmax_cross_entropy),
     "hinge": scalar(hinge),
+    "binary_cross_entropy": scalar(binary(lambda l: lambda margin: F.softplus(-margin))),
+    "binary_hinge": scalar(binary(of_hinge)),
+    "max_hinge": scalar(max_hinge),
+    "time_to_event": scalar(time_to_event),
     "accuracy": scalar(accuracy, loss=False),
 }
 

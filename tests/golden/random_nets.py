@@ -133,19 +133,23 @@ class Net:
             x = x if rank == 2 else self.add("flatten", "", x) if rank > 2 else self.add(
                 "reshape", "dims: 1", x)
         shape = self.shapes[x]
-        classes = self.outputs_for(shape[-1], 2) or numbers.between(2, 6)
+        binary = numbers.chance(15)
+        classes = 1 if binary else self.outputs_for(shape[-1], 2) or numbers.between(2, 6)
         scores = self.add("dense", f"outputs: {classes} " + self.trained([classes, shape[-1]]), x)
-        labels = self.input("label", sizes(shape[:-1]), classes)
+        labels = self.input("label", sizes(shape[:-1]), max(classes, 2))
         at = shape.index(N)
         if at > 0:
             axes = list(range(1, len(shape) - 1))
             labels = self.add("transpose", f"axes: {axes[:at] + [0] + axes[at:]}", labels)
         weight = numbers.pick(["", "", "loss_weight: 0.5 ", "loss_weight: 2 "])
         kind, fields = "softmax_cross_entropy", numbers.pick(["", "", "label_smoothing: 0.125 "])
-        if numbers.chance(25):
+        if binary:
+            kind = numbers.pick(["binary_cross_entropy", "binary_hinge", "max_hinge"])
+            fields = numbers.pick(["", "positive_weight: 2.5 "])
+        elif numbers.chance(25):
             kind, fields = "hinge", numbers.pick(["", "norm: L2 ", "margin: 0.5 "])
-        self.add(kind, fields + weight + self.ignore(classes), scores, labels)
-        if numbers.chance(60):
+        self.add(kind, fields + weight + self.ignore(max(classes, 2)), scores, labels)
+        if not binary and numbers.chance(60):
             phase = "phase: TEST " if numbers.chance(20) else ""
             top = f"top_k: {numbers.between(1, classes)} "
             self.add("accuracy", top + self.ignore(classes), scores, labels, phase=phase)

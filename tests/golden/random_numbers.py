@@ -61,3 +61,7 @@ def sample_order(size, seed, count):
             permutation[i], permutation[j] = permutation[j], permutation[i]
         order += permutation
     return order[:count]
+
+
+def divisors(number):
+    return [d for d in range(1, number + 1) if number % d == 0]

@@ -153,6 +153,76 @@ TEST(Conv2d, Frozen) {
   EXPECT_EQ(result->spec.backward_flops, result->spec.forward_flops);
 }
 
+// conv1d and conv2d of images one pixel high are one, and only the last two axes are a line's.
+TEST(Conv1d, IsConv2dOfLines) {
+  const struct {
+    const char *lines, *images;
+  } cases[] = {
+      {"conv1d { filters: 4 kernel: 3 }", "conv2d { filters: 4 kernel: [1, 3] }"},
+      {"conv1d { filters: 4 kernel: 3 stride: 2 padding: [2, 1] dilation: 2 groups: 2 }",
+       "conv2d { filters: 4 kernel: [1, 3] stride: [1, 2] padding: [0, 0, 2, 1] dilation: [1, 2] "
+       "groups: 2 }"},
+      {"conv1d { filters: 2 kernel: 1 padding: 1 use_bias: false }",
+       "conv2d { filters: 2 kernel: 1 padding: [0, 1] use_bias: false }"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.lines);
+    TestInput x = Distinct({3, 2, 7, 4}, 1);
+    LayerCase layer{c.lines, {x}};
+    const auto lines = RunLayer(layer);
+    ASSERT_TRUE(lines.ok()) << lines.status();
+    x.shape = Shape{6, 1, 7, 4};
+    const auto images = RunLayer({c.images, {x}, lines->parameters});
+    ASSERT_TRUE(images.ok()) << images.status();
+    const Shape& y = images->output_shape;
+    EXPECT_EQ(lines->output_shape, (Shape{3, 2, y[2], y[3]}));
+    EXPECT_EQ(lines->output, images->output);
+    EXPECT_EQ(lines->input_gradients, images->input_gradients);
+    EXPECT_EQ(lines->parameter_gradients, images->parameter_gradients);
+    // Steps first: the samples' axis stays.
+    layer.inputs[0] = Along(1, layer.inputs[0]);
+    const auto steps_first = RunLayer(layer);
+    ASSERT_TRUE(steps_first.ok()) << steps_first.status();
+    EXPECT_EQ(steps_first->spec.states[1].batch_axis, 1);
+    EXPECT_EQ(steps_first->output, lines->output);
+  }
+}
+
+TEST(Conv1d, Contract) {
+  CheckContract({"conv1d { filters: 3 kernel: 2 padding: 1 }", {Distinct({3, 5, 2}, 1)}});
+  CheckContract(
+      {"conv1d { filters: 2 kernel: 3 stride: 2 }", {Along(1, Distinct({2, 3, 7, 1}, 2))}});
+}
+
+TEST(Conv1d, DeclaresPyTorchsWeight) {
+  const auto result =
+      RunLayer({"conv1d { filters: 6 kernel: 5 groups: 2 }", {Distinct({1, 3, 8, 4}, 1)}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->spec.states[2].parts[0].shape, (Shape{6, 2, 5}));
+  EXPECT_EQ(result->spec.states[2].initializer.fan_in, 2 * 5);
+  EXPECT_EQ(result->spec.states[2].initializer.fan_out, 3 * 5);
+  EXPECT_TRUE(result->spec.applied_activation);
+}
+
+TEST(Conv1d, Errors) {
+  const TestInput x = Distinct({2, 3, 4}, 1);
+  EXPECT_EQ(Refusal({"conv1d { kernel: 2 }", {x}}), "filters: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"conv1d { filters: 2 }", {x}}), "kernel: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"conv1d { filters: 2 kernel: 2 stride: 0 }", {x}}),
+            "stride: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"conv1d { filters: 2 kernel: 2 padding: [1, 2, 3] }", {x}}),
+            "padding: expected one value, or before and after, got 3 values");
+  EXPECT_EQ(Refusal({"conv1d { filters: 2 kernel: 3 dilation: 2 padding: [0, 1] }", {x}}),
+            "kernel 5 exceeds padded input 4 (length, 3 dilated by 2)");
+  EXPECT_EQ(Refusal({"conv1d { filters: 2 kernel: 1 }", {Distinct({2, 3}, 1)}}),
+            "expects lines [N, ..., L, C], got [2, 3]");
+  EXPECT_EQ(Refusal({"conv1d { filters: 2 kernel: 1 }", {Real({2, 0, 3}, {})}}),
+            "expects lines of one pixel and channel or more, got [2, 0, 3]");
+  EXPECT_EQ(Refusal({"conv1d { filters: 2 kernel: 1 }", {Along(1, x)}}),
+            "expects samples along an axis before the last two, but those of [2, 3, 4] are along "
+            "axis 1; transpose it");
+}
+
 TEST(Conv2d, Errors) {
   const TestInput x = Distinct({2, 3, 4, 4}, 1);
   EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 1 }", {Along(1, x)}}),

@@ -62,6 +62,10 @@ absl::StatusOr<std::vector<Values>> CollectForward(Ranks& ranks, RunResult& resu
       ASSIGN_OR_RETURN(const Doubles sums, rank->StateValues(static_cast<size_t>(metric)));
       Add(result.metric, sums);
     }
+    if (const int records = rank->spec().records; records >= 0) {
+      ASSIGN_OR_RETURN(const Doubles own, rank->StateValues(static_cast<size_t>(records)));
+      result.records.insert(result.records.end(), own.begin(), own.end());
+    }
     ASSIGN_OR_RETURN(const Fault fault, rank->TheFault());
     result.fault.word = std::min(result.fault.word, fault.word);
   }
@@ -141,7 +145,7 @@ absl::StatusOr<RunResult> RunLayer(const LayerCase& layer, const RunOptions& opt
     if (options.recompute) RETURN_IF_ERROR(rank->Recompute());
   }
   ASSIGN_OR_RETURN(std::vector<Values> outputs, CollectForward(ranks, result));
-  result.output_shape = result.spec.states[layer.inputs.size()].shape;
+  if (!outputs.empty()) result.output_shape = result.spec.states[layer.inputs.size()].shape;
   if (!options.train || !options.backward) return result;
   result.parameter_gradients.resize(result.parameters.size());
   SetOutputGradients(layer, outputs);

@@ -51,6 +51,7 @@ struct RunResult {
   std::vector<Doubles> buffers;                          // after forward, of the first rank
   std::vector<Doubles> carried;                          // what forward leaves, joined likewise
   Doubles metric;                                        // added over ranks; empty if there is none
+  Doubles records;                                       // joined over ranks; likewise
   Fault fault;                                           // the smallest of any rank
 };
 

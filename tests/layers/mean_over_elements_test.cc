@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "tests/layers/layer_contract.h"
@@ -9,6 +10,8 @@ namespace gyre {
 namespace {
 
 const std::string kLayers[] = {"mean_squared_error", "sigmoid_cross_entropy"};
+
+const double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST(MeanOverElements, HandComputed) {
   const double log3 = std::log(3), log2 = std::log(2), log4_3 = std::log(4.0 / 3);
@@ -51,6 +54,63 @@ TEST(MeanOverElements, HandComputed) {
       }
     }
   }
+}
+
+// log10 of 0.1 + 0.9, of 0 + 0.1 and of the horizon's 9.9 + 0.1; a time below 0 does not count.
+TEST(TimeToEvent, HandComputed) {
+  const Doubles x = {-2, -0.5, -1, 7, 1}, t = {0.9, 0, 9.9, -0.5, kInfinity};
+  for (const DType compute : {DType::kF64, DType::kF32}) {
+    const double tolerance = compute == DType::kF64 ? 1e-14 : 1e-6;
+    for (const int ranks : {1, 2, 7}) {
+      LayerCase layer{"time_to_event { horizon: 9.9 offset: 0.1 }", {Real({5}, x), Real({5}, t)}};
+      layer.output_gradient = {2};
+      const auto result = RunLayer(layer, {.compute = compute, .ranks = ranks});
+      ASSERT_TRUE(result.ok()) << result.status();
+      const double sum = 4 + 1.5 * 1.5 + 0 + 4;
+      EXPECT_NEAR(result->output[0], sum / 4, tolerance);
+      EXPECT_NEAR(result->metric[0], sum, 4 * tolerance);
+      EXPECT_EQ(result->metric[1], 4);
+      const Doubles slopes = {-2, -1.5, 0, 0, 2};  // dy 2 / 4
+      for (size_t i = 0; i < 5; ++i) {
+        EXPECT_NEAR(result->input_gradients[0][i], slopes[i], 4 * tolerance);
+      }
+      // Beyond the horizon, and where it does not count, the time does not matter.
+      EXPECT_NEAR(result->input_gradients[1][0], -2 / std::log(10), 4 * tolerance);
+      EXPECT_EQ(result->input_gradients[1][3], 0);
+      EXPECT_EQ(result->input_gradients[1][4], 0);
+    }
+  }
+}
+
+TEST(TimeToEvent, NothingCountsAndNaN) {
+  const auto nothing = RunLayer({"time_to_event { horizon: 1 }",
+                                 {Real({2}, {std::nan(""), 1}), Real({2}, {-1, -kInfinity})}});
+  ASSERT_TRUE(nothing.ok()) << nothing.status();
+  EXPECT_EQ(nothing->output[0], 0);
+  EXPECT_EQ(nothing->input_gradients[0], Doubles(2, 0));
+  for (const bool of_time : {false, true}) {
+    const TestInput nan = Real({1}, {std::nan("")}), one = Real({1}, {1});
+    const auto result =
+        RunLayer({"time_to_event { horizon: 1 }", {of_time ? one : nan, of_time ? nan : one}});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(std::isnan(result->output[0])) << of_time;
+  }
+}
+
+TEST(TimeToEvent, Contract) {
+  const char* const layer = "time_to_event { horizon: 1.031 offset: 0.25 }";
+  CheckContract({layer, {Distinct({5, 7}, 1), Distinct({5, 7}, 2)}});
+  CheckContract({layer, {Distinct({3, 1}, 3), Distinct({3, 1}, 4)}});
+  CheckContract({layer, {Along(1, Distinct({2, 3, 4}, 5)), Along(1, Distinct({2, 3, 4}, 6))}});
+}
+
+TEST(TimeToEvent, Errors) {
+  const TestInput x = Distinct({2, 3}, 1);
+  EXPECT_EQ(Refusal({"time_to_event {}", {x, x}}), "horizon: expected a time above 0, got 0");
+  EXPECT_EQ(Refusal({"time_to_event { horizon: 1 offset: -1 }", {x, x}}),
+            "offset: expected a time above 0, got -1");
+  EXPECT_EQ(Refusal({"time_to_event { horizon: 1 }", {x, Distinct({2}, 1)}}),
+            "expects a target of the prediction's shape [2, 3], got [2]");
 }
 
 // e^x would overflow.

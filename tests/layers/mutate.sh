@@ -105,6 +105,23 @@ layers/mean_over_elements.cc|mean_over_elements|return 2 * (x - t);|return x - t
 layers/mean_over_elements.cc|mean_over_elements|return 2 * (t - x);|return 2 * (x - t);
 layers/mean_over_elements.cc|mean_over_elements|return Logistic(x) - t;|return Logistic(x) + t;
 layers/mean_over_elements.cc|mean_over_elements|static_cast<double>(sample_elements)|2 * static_cast<double>(sample_elements)
+layers/mean_over_elements.cc|mean_over_elements|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
+layers/mean_over_elements.cc|mean_over_elements|spec.states[kCount].summed_after = 0|spec.states[kCount].summed_after = -1
+layers/mean_over_elements.cc|mean_over_elements|t > most ? most : t|t
+layers/mean_over_elements.cc|mean_over_elements|return !(t < 0);|return t == t;
+layers/binary_loss.cc|binary_loss|return -Logistic(-m);|return -Logistic(m);
+layers/binary_loss.cc|binary_loss|: -formula.Slope(-x)|: formula.Slope(-x)
+layers/binary_loss.cc|binary_loss|if (equal) return a.place < b.place ? a : b;|if (equal) return b;
+layers/binary_loss.cc|binary_loss|a_is_nan \|\| a.score > b.score|a.score > b.score
+layers/binary_loss.cc|binary_loss|(k / labels.inner * labels.samples + n)|(n * labels.inner + k)
+layers/binary_loss.cc|binary_loss|if (peak[n] < 0) return {0, 0};|
+layers/binary_loss.cc|binary_loss|.by_sample = kBySample}|.by_sample = false}
+layers/records.cc|records|(i / inner % samples * outer + i / (samples * inner))|(i / inner)
+layers/records.cc|records|labels.Counts(i) ? labels.labels[i] : -1|labels.labels[i]
+layers/records.cc|records|begins < 0 \|\| begins > 1|begins > 1
+layers/window.cc|conv2d|values.Get(0), values.Get(values.size() - 1)}|values.Get(0), values.Get(0)}
+layers/window.cc|conv2d|images.set_groups(config.groups());|
+layers/window.cc|pool2d|images.set_kind(config.kind());|
 layers/hinge.cc|hinge|? -sum :|? sum :
 layers/hinge.cc|hinge|squared ? 2 * z|squared ? z
 layers/hinge.cc|hinge|scale * slope / static_cast<A>(normaliser())|scale * slope
@@ -133,9 +150,9 @@ engine/runtime/primitives/blocked/pool2d.cc|pool2d|share[c] = from[c] / pixels|s
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|WantedWeights(bound, backward_data_, weights, scratch)|Memory(stored_, weights)
 layers/layer.h|batch_norm|*due_after == phase|*due_after >= 0
-layers/mean_over_labels.cc|softmax_cross_entropy|spec.metric = kMetric;|spec.metric = kMetric, spec.states[kMetric].summed_after = ignored ? 0 : -1;
+layers/mean_over_labels.cc|softmax_cross_entropy|spec.metric = kMetric;|spec.metric = kMetric, spec.states[kMetric].summed_after = options.ignored ? 0 : -1;
 layers/mean_over_labels.h|softmax_cross_entropy|if (context.recompute) return absl::OkStatus();|
-layers/mean_over_elements.cc|mean_over_elements|if (!context.recompute)|if (true)
+layers/mean_over_elements.cc|mean_over_elements|context.phase == 0 && !context.recompute|context.phase == 0
 layers/batch_norm.cc|batch_norm|context.phase == 0 && !context.recompute|context.phase == 0
 layers/batch_norm.cc|batch_norm|context.recompute ? none : states[kRunningMean].as<A>()|states[kRunningMean].as<A>()
 layers/batch_norm.cc|batch_norm|MakeState("output", StateKind::kOutput, x, compute_, kWrite|MakeState("output", StateKind::kOutput, x, compute_, kRead

@@ -120,6 +120,37 @@ TEST(Pool2d, BackwardReadsNeitherInputNorOutput) {
   }
 }
 
+TEST(Pool1d, HandComputed) {
+  LayerCase layer{"pool1d { kernel: 2 stride: 1 padding: [1, 0] }",
+                  {Real({1, 2, 3, 1}, {1, 3, 2, 6, 5, 4})}};
+  layer.output_gradient = {1, 2, 4, 8, 16, 32};
+  const auto maximum = RunLayer(layer);
+  ASSERT_TRUE(maximum.ok()) << maximum.status();
+  EXPECT_EQ(maximum->output_shape, (Shape{1, 2, 3, 1}));
+  EXPECT_EQ(maximum->output, (Doubles{1, 3, 3, 6, 6, 5}));
+  EXPECT_EQ(maximum->input_gradients[0], (Doubles{1, 6, 0, 24, 32, 0}));
+  layer = {"pool1d { kind: AVERAGE global: true }", {Real({2, 3, 1}, {1, 3, 2, 6, 5, 4})}};
+  const auto average = RunLayer(layer);
+  ASSERT_TRUE(average.ok()) << average.status();
+  EXPECT_EQ(average->output_shape, (Shape{2, 1, 1}));
+  EXPECT_EQ(average->output, (Doubles{2, 5}));
+}
+
+TEST(Pool1d, Contract) {
+  CheckContract({"pool1d { kernel: 3 stride: 2 padding: 1 }", {Distinct({3, 6, 2}, 1)}});
+  CheckContract({"pool1d { kind: AVERAGE kernel: 2 }", {Along(1, Distinct({2, 3, 5, 2}, 2))}});
+}
+
+TEST(Pool1d, Errors) {
+  const TestInput x = Distinct({2, 3, 4}, 1);
+  EXPECT_EQ(Refusal({"pool1d {}", {x}}), "kernel: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"pool1d { global: true kernel: 2 }", {x}}),
+            "global: its window is the whole line; remove kernel, stride and padding, or global");
+  EXPECT_EQ(Refusal({"pool1d { kernel: 4 }", {x}}), "kernel 4 exceeds padded input 3 (length)");
+  EXPECT_EQ(Refusal({"pool1d { kernel: 1 padding: 1 }", {x}}),
+            "padding: expected less than the kernel 1, got 1");
+}
+
 TEST(Pool2d, Errors) {
   const TestInput x = Distinct({2, 3, 4, 1}, 1);
   EXPECT_EQ(Refusal({"pool2d {}", {x}}),

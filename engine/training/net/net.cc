@@ -263,6 +263,13 @@ Tensor Net::metrics() const {
           Shape({2 * std::ranges::count_if(metrics, is_metric)}), DType::kF64};
 }
 
+Tensor Net::records(int node) const {
+  const int state = plan_.trace.records[node];
+  if (state < 0) return {};
+  const LayerSpec& spec = plan_.spec.nodes[node].spec;
+  return {Address(state), spec.states[spec.records].shape, DType::kF64};
+}
+
 Tensor Net::sums() const {
   return {Address(plan_.trace.sums), Shape({static_cast<int64_t>(plan_.order.buckets.size())}),
           DType::kF64};

@@ -66,6 +66,7 @@ class Net {
   StepBlock* step_block() const;            // right behind them
   LossScaleState* loss_scale() const;       // null: it is not dynamic, and in the block
   Tensor metrics() const;              // behind the block; F64 {sum, count} of each of MetricsOf
+  Tensor records(int node) const;      // behind these; null of a layer that has none
   Tensor sums() const;                 // F64, one a bucket: the sum of its gradients' squares
   void* sums_scratch() const;          // kSumSquaresScratchBytes
   Tensor whole_ahead(int lane) const;  // U8: all bytes of a batch

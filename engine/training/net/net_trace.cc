@@ -132,12 +132,16 @@ class Tracer {
           part(absl::StrCat("pixel values of ", input.name), values * SizeOf(net_.shape.compute)));
     }
     t_.step_block = part("step block", sizeof(StepBlock));
+    const auto part_of = [&](const NetNode& node, int s) {
+      if (s < 0) return -1;
+      const StateSpec& spec = node.spec.states[s];
+      return part(absl::StrCat(node.config->name(), ".", spec.name), spec.size_bytes());
+    };
     for (const NetNode& node : net_.nodes) {
-      const int metric = node.spec.metric;
-      t_.metrics.push_back(
-          metric < 0 ? -1
-                     : part(absl::StrCat(node.config->name(), ".", node.spec.states[metric].name),
-                            node.spec.states[metric].size_bytes()));
+      t_.metrics.push_back(part_of(node, node.spec.metric));
+    }
+    for (const NetNode& node : net_.nodes) {
+      t_.records.push_back(part_of(node, node.spec.records));
     }
     if (!net_.train) return;
     t_.sums = part("sums of squares", order_.buckets.size() * sizeof(double));
@@ -185,10 +189,12 @@ class Tracer {
       const int self = static_cast<int>(t_.forward_states.size()) - 1;
       for (size_t s = 0; s < node.spec.states.size(); ++s) {
         const bool metric = static_cast<int>(s) == node.spec.metric;
+        const bool records = static_cast<int>(s) == node.spec.records;
         const auto carried = std::ranges::find_if(carried_, [&](const CarriedState& c) {
           return c.node == self && c.to == static_cast<int>(s);
         });
         forward.push_back(metric                      ? t_.metrics[self]
+                          : records                   ? t_.records[self]
                           : carried != carried_.end() ? t_.carried[carried - carried_.begin()]
                                                       : StateOf(node, s));
         backward.push_back(node.backward ? LaterStateOf(node, s, forward[s]) : forward[s]);

@@ -30,11 +30,11 @@ struct NetTrace {
   AccessTrace trace;
   // Indices into trace.states; -1: there is no such state.
   // "step", whose views lie in this order: what pixels stand for, in the compute type, for each
-  // input that they come ahead for; the StepBlock; the metrics, by node; the sums of squares
-  // of each bucket's gradients; scratch to compute them with.
+  // input that they come ahead for; the StepBlock; the metrics, by node; the records, by node; the
+  // sums of squares of each bucket's gradients; scratch to compute them with.
   int step = -1, step_block = -1, sums = -1, scratch = -1;
   int loss_scale = -1;  // LossScaleState, where it is dynamic
-  std::vector<int> pixel_values, metrics;
+  std::vector<int> pixel_values, metrics, records;
   // A batch on its way, as it lies in host memory (engine/data/batch.h); views of one state.
   struct Ahead {
     int whole = -1;

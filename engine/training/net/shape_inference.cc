@@ -144,7 +144,6 @@ class Inference {
            .needs_gradient =
                options_.train && IsReal(state.dtype) && (node.trained() || some_input)});
     }
-    GYRE_CHECK(!node.outputs.empty());
     net_.nodes.push_back(std::move(node));
     return absl::OkStatus();
   }

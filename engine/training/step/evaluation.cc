@@ -1,6 +1,7 @@
 #include "engine/training/step/evaluation.h"
 
 #include "engine/training/net/net_kernels.h"
+#include "engine/training/record_metrics.h"
 #include "engine/training/step/input_upload.h"
 #include "engine/training/step/step_buffer.h"
 
@@ -27,8 +28,8 @@ constexpr int kBatchesAhead = 3;
 // Runs `net` over `batches` batches of a data set from position `first` on; adds to `totals`.
 absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const Dataset& dataset,
                           Device& device, Stream& stream, ProcessGroup& communication,
-                          const std::function<void(int64_t)>& progress,
-                          std::vector<Metric>& totals) {
+                          const std::function<void(int64_t)>& progress, std::vector<Metric>& totals,
+                          TestRecords& records) {
   ASSIGN_OR_RETURN(const auto loader, NewLoader(dataset, /*train=*/false, net.plan().spec.shape,
                                                 net.plan().feed, first, kBatchesAhead, device));
   ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
@@ -49,6 +50,9 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
     RETURN_IF_ERROR(Annotate(buffer.CheckFault(batch), "test data"));
     loader->Release(batch);
     AddSums(buffer.metrics().as<double>(), totals);
+    for (int n = 0; n < static_cast<int>(net.plan().spec.nodes.size()); ++n) {
+      if (const Tensor of_node = buffer.records(n)) records.Put(n, batch.first_position, of_node);
+    }
     if (progress) progress(first + (b + 1) * net.plan().spec.shape.global);
   }
   return absl::OkStatus();
@@ -77,21 +81,28 @@ absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& 
                                              ProcessGroup& communication,
                                              const std::function<void(int64_t)>& progress) {
   RETURN_IF_ERROR(ShareBuffers(model, stream, communication));
-  std::vector<Metric> totals = MetricsOf(model.test().front()->plan().spec);
+  const NetSpec& spec = model.test().front()->plan().spec;
+  std::vector<Metric> totals = MetricsOf(spec);
+  TestRecords records(spec, model.plan().options.test_samples);
   int64_t position = 0;
   for (const auto& net : model.test()) {
     const int64_t batch = net->plan().spec.shape.global;
     const int64_t batches = (model.plan().options.test_samples - position) / batch;
     RETURN_IF_ERROR(EvaluateWith(*net, position, batches, dataset, device, stream, communication,
-                                 progress, totals));
+                                 progress, totals, records));
+    records.EndRun(batch, batches);
     position += batches * batch;
   }
   std::vector<double> sums;
   for (const Metric& m : totals) sums.insert(sums.end(), {m.sum, m.count});
   RETURN_IF_ERROR(communication.Sum(
       "test metrics", {sums.data(), Shape({static_cast<int64_t>(sums.size())}), DType::kF64}));
-  totals = MetricsOf(model.test().front()->plan().spec);
+  totals = MetricsOf(spec);
   AddSums(sums.data(), totals);
+  for (const Tensor& of_node : records.all()) {
+    RETURN_IF_ERROR(communication.Sum("test records", of_node));
+  }
+  records.Tell(totals);
   return totals;
 }
 

@@ -15,7 +15,8 @@ namespace gyre {
 Net::SumStatistic StatisticSummer(ProcessGroup& communication);
 
 // Runs the model's testing nets over the whole data set, each rank its share.  All ranks get the
-// same metrics.  `progress` (may be null) is told the samples done.
+// same metrics: means in node order, then those of records.  `progress` (may be null) is told the
+// samples done.
 absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& dataset,
                                              Device& device, Stream& stream,
                                              ProcessGroup& communication,

@@ -17,11 +17,15 @@ size_t BytesBetween(const void* from, const void* to) {
                              static_cast<const std::byte*>(from));
 }
 
-// Of a net's block and the metrics behind it.
+// Of a net's block and the metrics and records behind it.
 size_t BlockBytes(const Net& net) {
-  const Tensor metrics = net.metrics();
-  return metrics ? BytesBetween(net.step_block(), metrics.data) + metrics.bytes()
-                 : sizeof(StepBlock);
+  size_t bytes = sizeof(StepBlock);
+  const auto reach = [&](const Tensor& part) {
+    if (part) bytes = BytesBetween(net.step_block(), part.data) + part.bytes();
+  };
+  reach(net.metrics());
+  for (size_t n = 0; n < net.plan().spec.nodes.size(); ++n) reach(net.records(static_cast<int>(n)));
+  return bytes;
 }
 
 }  // namespace
@@ -68,13 +72,16 @@ absl::Status StepBuffer::Download(Stream& stream) const {
 
 GradientReport StepBuffer::gradients() const { return down()->gradients; }
 
-Tensor StepBuffer::metrics() const {
-  Tensor metrics = net_->metrics();
-  if (metrics) {
-    metrics.data =
-        reinterpret_cast<std::byte*>(down()) + BytesBetween(net_->step_block(), metrics.data);
+Tensor StepBuffer::metrics() const { return Down(net_->metrics()); }
+
+Tensor StepBuffer::records(int node) const { return Down(net_->records(node)); }
+
+Tensor StepBuffer::Down(Tensor there) const {
+  if (there) {
+    there.data =
+        reinterpret_cast<std::byte*>(down()) + BytesBetween(net_->step_block(), there.data);
   }
-  return metrics;
+  return there;
 }
 
 absl::Status StepBuffer::CheckFault(const Batch& batch) const {

@@ -21,11 +21,12 @@ class StepBuffer {
            const std::array<UpdateScalars, kMostStepsInFlight>& updates, double loss_scale = 1);
   // Enqueues the upload of the scalars, what pixels stand for, and a cleared fault and report.
   absl::Status Upload(Stream& stream) const;
-  // Enqueues the download of fault, report and metrics.
+  // Enqueues the download of fault, report, metrics and records.
   absl::Status Download(Stream& stream) const;
 
   // After the stream has passed Download: F64 {sum, count} for each of MetricsOf.
   Tensor metrics() const;
+  Tensor records(int node) const;  // of a net's node that has some
   GradientReport gradients() const;
   // Errors: InvalidArgument naming layer, sample of the data set and cause, if a kernel raised a
   // fault.  `batch` is the one that was uploaded.
@@ -36,10 +37,12 @@ class StepBuffer {
   // are others, of which a label may be one that is ignored.
   std::optional<int32_t> OneBeyond(int64_t largest, int value, const Batch& batch,
                                    int64_t sample) const;
+  // Of what lies behind the block: where it comes down.
+  Tensor Down(Tensor there) const;
 
   const Net* net_ = nullptr;
   // Pinned: pixel values and block as they go up; behind them the block as it comes down, with
-  // metrics.
+  // metrics and records.
   Buffer memory_;
   size_t block_at_ = 0;  // behind the pixel values
   StepBlock* up() const { return reinterpret_cast<StepBlock*>(memory_.data() + block_at_); }

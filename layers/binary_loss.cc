@@ -1,0 +1,256 @@
+// binary_cross_entropy, binary_hinge, max_hinge: means of w l(s x) over one score x a label, where
+// s is 1 and w positive_weight for a label 1, and s is -1 and w 1 for a label 0.
+//
+// x: [..., 1] scores; t: [...] labels; y: scalar, this rank's share of the mean.  With M the global
+// count, dx = dy w s l'(s x) / M where a place counts.  max_hinge takes the place of each sample
+// whose score is highest, and M counts samples; which place it was, forward saves.
+// Source of max_hinge: FRNN's MaxHingeTarget (github.com/PPPLDeepLearning/plasma-python,
+// plasma/models/targets.py), where several places of one highest score count all.
+
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "engine/runtime/elementary.h"
+#include "layers/mean_over_labels.h"
+
+namespace gyre {
+namespace {
+
+// A formula: l(m) and its slope, of the margin m = s x.  A NaN passes.
+
+// log(1 + e^-m), without an e^-m that overflows.
+struct Logistically {
+  template <typename A>
+  HOST_DEVICE A Value(A m) const {
+    return (m < 0 ? -m : 0) + std::log1p(Exp(-std::fabs(m)));
+  }
+  template <typename A>
+  HOST_DEVICE A Slope(A m) const {
+    return -Logistic(-m);
+  }
+};
+
+struct ByHinge {
+  double margin;
+  template <typename A>
+  HOST_DEVICE A Value(A m) const {
+    const A z = static_cast<A>(margin) - m;
+    return z <= 0 ? 0 : z;
+  }
+  template <typename A>
+  HOST_DEVICE A Slope(A m) const {
+    return static_cast<A>(margin) - m <= 0 ? 0 : -1;
+  }
+};
+
+// w l(s x) of place n, and its slope in x.
+template <typename T, typename Formula>
+struct Loss {
+  using A = AccumulateType<T>;
+  Formula formula;
+  double positive_weight;
+  const T* scores;
+
+  HOST_DEVICE double operator()(int64_t n, int32_t label) const {
+    const A x = scores[n];
+    return label == 1 ? positive_weight * static_cast<double>(formula.Value(x))
+                      : static_cast<double>(formula.Value(-x));
+  }
+  HOST_DEVICE A Slope(int64_t n, int32_t label) const {
+    const A x = scores[n];
+    return label == 1 ? static_cast<A>(positive_weight) * formula.Slope(x) : -formula.Slope(-x);
+  }
+};
+
+struct Peak {
+  double score;
+  int64_t place;  // -1: none
+};
+
+// peak[n] = the place of sample n whose score is highest, of those that count.
+template <typename T>
+struct PeakOfSample {
+  using Value = Peak;
+  Labels labels;
+  const T* scores;
+  int64_t* peak;
+  Fault* fault;
+  int layer;
+
+  HOST_DEVICE Peak Identity() const { return {0, -1}; }
+  // A NaN is higher than any number, so that it is found.
+  HOST_DEVICE Peak Combine(Peak a, Peak b) const {
+    if (a.place < 0 || b.place < 0) return a.place < 0 ? b : a;
+    const bool a_is_nan = a.score != a.score, b_is_nan = b.score != b.score;
+    const bool equal = a.score == b.score || (a_is_nan && b_is_nan);
+    if (equal) return a.place < b.place ? a : b;
+    return a_is_nan || a.score > b.score ? a : b;
+  }
+  HOST_DEVICE Peak Load(int64_t n, int64_t k) const {
+    const int64_t place = (k / labels.inner * labels.samples + n) * labels.inner + k % labels.inner;
+    if (labels.Bad(place)) RaiseFault(fault, layer, n);
+    if (!labels.Counts(place)) return Identity();
+    return {static_cast<double>(static_cast<AccumulateType<T>>(scores[place])), place};
+  }
+  HOST_DEVICE void Store(int64_t n, Peak v) const { peak[n] = v.place; }
+};
+
+// One row whose columns are the samples.
+template <typename LossOfPlace>
+struct SumOverPeaks : Sum<SumAndCount> {
+  Labels labels;
+  LossOfPlace loss;
+  const int64_t* peak;
+  double* metric;  // [2]
+  double* count;   // [1]; null if no label is ignored
+
+  HOST_DEVICE SumAndCount Load(int64_t, int64_t n) const {
+    if (peak[n] < 0) return {0, 0};
+    return {loss(peak[n], labels.labels[peak[n]]), 1};
+  }
+  HOST_DEVICE void Store(int64_t, SumAndCount v) const {
+    metric[0] = v.sum;
+    metric[1] = v.count;
+    if (count != nullptr) count[0] = v.count;
+  }
+};
+
+template <typename T, typename Formula>
+struct ScoresGradient {
+  Labels labels;
+  Loss<T, Formula> loss;
+  const int64_t* peak;  // null: each place that counts
+  Normaliser normaliser;
+  const T* dy;
+  T* dx;
+  HOST_DEVICE void operator()(int64_t i) const {
+    using A = AccumulateType<T>;
+    const bool takes_part = peak == nullptr ? labels.Counts(i) : peak[labels.SampleOf(i)] == i;
+    dx[i] = static_cast<T>(takes_part ? static_cast<A>(dy[0]) * loss.Slope(i, labels.labels[i]) /
+                                            static_cast<A>(normaliser())
+                                      : 0);
+  }
+};
+
+template <typename Formula, bool kBySample>
+class BinaryLoss : public Layer {
+ public:
+  BinaryLoss(Formula formula, double loss_weight, double positive_weight,
+             std::optional<int32_t> ignored)
+      : formula_(formula),
+        loss_weight_(loss_weight),
+        positive_weight_(positive_weight),
+        options_{.ignored = ignored, .binary = true, .by_sample = kBySample} {}
+
+  absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
+    ASSIGN_OR_RETURN(LayerSpec spec, mean_.Infer(input, options_));
+    spec.states[MeanOverLabels::kScores].backward = InBackward(input, kRead);
+    if (kBySample) {
+      peak_ = static_cast<int>(spec.states.size());
+      spec.states.push_back(MakeState("peak", StateKind::kSaved, Shape{mean_.samples()},
+                                      DType::kI64, kRead | kWrite, InBackward(input, kRead)));
+    }
+    spec.loss_output = MeanOverLabels::kMean;
+    spec.loss_weight = loss_weight_;
+    // Sign, formula (a handful), weight and sum.
+    spec.forward_flops = 8.0 * static_cast<double>(mean_.rows());
+    spec.backward_flops = spec.forward_flops;
+    return spec;
+  }
+
+  absl::Status Forward(const LayerContext& context) const override {
+    if (context.phase == 0) {
+      RETURN_IF_ERROR(VisitReal(mean_.compute(), [&]<typename T>() {
+        if constexpr (kBySample) {
+          return SumPeaks<T>(context);
+        } else {
+          return mean_.Sum(context, LossOf<T>(context));
+        }
+      }));
+    }
+    return mean_.Finish(context);
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    const Tensor& dx = context.gradients[MeanOverLabels::kScores];
+    if (!dx) return absl::OkStatus();
+    return VisitReal(mean_.compute(), [&]<typename T>() {
+      return ForEach(
+          context.stream, mean_.rows(),
+          ScoresGradient<T, Formula>{mean_.LabelsOf(context), LossOf<T>(context), PeakOf(context),
+                                     mean_.NormaliserOf(context),
+                                     context.gradients[MeanOverLabels::kMean].as<T>(), dx.as<T>()});
+    });
+  }
+
+ private:
+  template <typename T>
+  Loss<T, Formula> LossOf(const LayerContext& context) const {
+    return {formula_, positive_weight_, context.states[MeanOverLabels::kScores].as<T>()};
+  }
+
+  int64_t* PeakOf(const LayerContext& context) const {
+    return peak_ < 0 ? nullptr : context.states[peak_].as<int64_t>();
+  }
+
+  template <typename T>
+  absl::Status SumPeaks(const LayerContext& context) const {
+    const Labels labels = mean_.LabelsOf(context);
+    const int64_t samples = mean_.samples();
+    const int64_t places = samples == 0 ? 0 : mean_.rows() / samples;
+    RETURN_IF_ERROR(
+        ForEachRow(context.stream, samples, places,
+                   PeakOfSample<T>{labels, context.states[MeanOverLabels::kScores].as<T>(),
+                                   PeakOf(context), context.fault, context.layer}));
+    if (context.recompute) return absl::OkStatus();
+    return ForEachRow(
+        context.stream, 1, samples,
+        SumOverPeaks<Loss<T, Formula>>{{},
+                                       labels,
+                                       LossOf<T>(context),
+                                       PeakOf(context),
+                                       context.states[MeanOverLabels::kMetric].as<double>(),
+                                       mean_.CountOf(context)});
+  }
+
+  const Formula formula_;
+  const double loss_weight_, positive_weight_;
+  const MeanOptions options_;
+  MeanOverLabels mean_;
+  int peak_ = -1;  // state
+};
+
+template <bool kBySample = false, typename Formula, typename Config>
+absl::StatusOr<std::unique_ptr<Layer>> Create(Formula formula, const Config& config) {
+  RETURN_IF_ERROR(CheckLossWeight(config.loss_weight()));
+  if (!std::isfinite(config.positive_weight()) || config.positive_weight() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("positive_weight: expected 0 or more, got %g", config.positive_weight()));
+  }
+  return std::make_unique<BinaryLoss<Formula, kBySample>>(
+      formula, config.loss_weight(), config.positive_weight(), IgnoredOf(config));
+}
+
+absl::Status CheckMargin(double margin) {
+  if (std::isfinite(margin) && margin >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("margin: expected 0 or more, got %g", margin));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateBinaryCrossEntropy(
+    const BinaryCrossEntropyConfig& config) {
+  return Create(Logistically{}, config);
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateBinaryHinge(const BinaryHingeConfig& config) {
+  RETURN_IF_ERROR(CheckMargin(config.margin()));
+  return Create(ByHinge{config.margin()}, config);
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateMaxHinge(const MaxHingeConfig& config) {
+  RETURN_IF_ERROR(CheckMargin(config.margin()));
+  return Create</*kBySample=*/true>(ByHinge{config.margin()}, config);
+}
+
+}  // namespace gyre
