@@ -18,6 +18,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/data/file_reader.h"
+#include "engine/data/file_writer.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -94,25 +95,19 @@ absl::Status SyncTree(const fs::path& folder) {
   return Sync(folder);
 }
 
-absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Failed("write", path, errno);
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status WriteTemporary(const fs::path& temporary, const std::string& path,
-                            const std::function<absl::Status(const FileSink&)>& write) {
+                            const std::function<absl::Status(const FileSink&)>& write,
+                            const std::string* begin) {
   // O_EXCL: a temporary of an earlier process with this id, or a link planted under its name, must
   // not be written through.
   unlink(temporary.c_str());
   FileDescriptor file(
       open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (file.get() < 0) return Failed("create", path, errno);
-  RETURN_IF_ERROR(write([&](std::string_view bytes) { return WriteAll(file.get(), bytes, path); }));
+  FileWriter writer(file.get(), path);
+  RETURN_IF_ERROR(write([&](std::string_view bytes) { return writer.Append(bytes); }));
+  RETURN_IF_ERROR(writer.Flush());
+  if (begin != nullptr) RETURN_IF_ERROR(writer.Over(0, *begin));
   if (fsync(file.get()) != 0) return Failed("sync", path, errno);
   if (!file.Close()) return Failed("close", path, errno);
   return absl::OkStatus();
@@ -154,9 +149,10 @@ absl::Status ReadPieces(FileReader& file, Use use) {
 }  // namespace
 
 absl::Status WriteFileAtomically(const std::string& path,
-                                 const std::function<absl::Status(const FileSink&)>& write) {
+                                 const std::function<absl::Status(const FileSink&)>& write,
+                                 const std::string* begin) {
   const fs::path temporary = TemporaryOf(path);
-  absl::Status status = WriteTemporary(temporary, path, write);
+  absl::Status status = WriteTemporary(temporary, path, write, begin);
   if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
     status = Failed("create", path, errno);
   }

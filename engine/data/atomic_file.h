@@ -18,14 +18,16 @@
 
 namespace gyre {
 
-// Appends bytes to the file being written.
 using FileSink = std::function<absl::Status(std::string_view bytes)>;
 
-// Calls `write` with a sink and publishes the file at `path` if it succeeds; otherwise removes the
-// temporary.  Errors: those of `write`; PermissionDenied, NotFound, ResourceExhausted (no space)
-// and what else absl::ErrnoToStatusCode knows, naming path and errno's text.
+// Calls `write` with a sink, which appends bytes, and publishes the file at `path` if it succeeds;
+// otherwise removes the temporary.  What `write` leaves in *begin, as many bytes as it appended
+// first, takes their place, if it is given.  Errors: those of `write`; PermissionDenied, NotFound,
+// ResourceExhausted (no space) and what else absl::ErrnoToStatusCode knows, naming path and errno's
+// text.
 absl::Status WriteFileAtomically(const std::string& path,
-                                 const std::function<absl::Status(const FileSink&)>& write);
+                                 const std::function<absl::Status(const FileSink&)>& write,
+                                 const std::string* begin = nullptr);
 
 // Likewise a folder, which several writers may fill, of other processes and hosts too: each of them
 // asks for the temporary one, whose path they get who name the same `token`, and writes files into

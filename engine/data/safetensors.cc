@@ -24,6 +24,7 @@ static_assert(std::endian::native == std::endian::little, "elements are written 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr char kChecksum[] = "gyre.crc32";         // the metadata's key
+constexpr size_t kPieceBytes = size_t{1} << 18;    // still in the cache when it is summed
 constexpr uint64_t kAlignBytes = 8;  // the widest element: of the data in a file, of each in memory
 
 uint64_t RoundUp(uint64_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
@@ -120,22 +121,35 @@ absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTens
   });
   std::vector<SafetensorsEntry> entries;
   uint64_t end = 0;
-  uint32_t data = 0;
   for (const NamedTensor* named : sorted) {
     const Tensor& tensor = named->tensor;
     entries.push_back({named->name, tensor.dtype, tensor.shape, end, end + tensor.bytes()});
     end += tensor.bytes();
-    data = Crc32(BytesOf(tensor), data);
   }
-  std::map<std::string, std::string> with_checksum = metadata;
-  with_checksum[kChecksum] = ChecksumOf(entries, data);
-  ASSIGN_OR_RETURN(const std::string header, HeaderOf(path, entries, with_checksum));
-  if (crc32_of_file != nullptr) *crc32_of_file = JoinCrc32(Crc32(header), data, end);
-  return WriteFileAtomically(path, [&](const FileSink& sink) {
+  uint32_t data = 0;
+  const auto header_of = [&] {
+    std::map<std::string, std::string> with_checksum = metadata;
+    with_checksum[kChecksum] = ChecksumOf(entries, data);
+    return HeaderOf(path, entries, with_checksum);
+  };
+  // A checksum has eight digits whatever it is, so this one is as long as the one that replaces it.
+  ASSIGN_OR_RETURN(std::string header, header_of());
+  const auto write = [&](const FileSink& sink) -> absl::Status {
     RETURN_IF_ERROR(sink(header));
-    for (const NamedTensor* named : sorted) RETURN_IF_ERROR(sink(BytesOf(named->tensor)));
+    for (const NamedTensor* named : sorted) {
+      for (std::string_view rest = BytesOf(named->tensor); !rest.empty();) {
+        const std::string_view piece = rest.substr(0, kPieceBytes);
+        rest.remove_prefix(piece.size());
+        RETURN_IF_ERROR(sink(piece));
+        data = Crc32(piece, data);
+      }
+    }
+    ASSIGN_OR_RETURN(header, header_of());
     return absl::OkStatus();
-  });
+  };
+  RETURN_IF_ERROR(WriteFileAtomically(path, write, &header));
+  if (crc32_of_file != nullptr) *crc32_of_file = JoinCrc32(Crc32(header), data, end);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TensorFile> TensorFile::Read(const std::string& path) {

@@ -183,6 +183,11 @@ bool CheckpointStore::SeesMark(int writer) const {
   return fs::exists(MarkOf(writer), error);
 }
 
+void CheckpointStore::RemoveMark(int writer) {
+  std::error_code harmless;
+  fs::remove(MarkOf(writer), harmless);
+}
+
 std::string CheckpointStore::MarkOf(int writer) const {
   return absl::StrCat(folder_, "/.mark", writer, ".tmp-", token_);
 }
@@ -245,12 +250,13 @@ absl::StatusOr<int64_t> CheckpointStore::NewestStep() const {
   return steps.empty() ? -1 : steps.front().step;
 }
 
-absl::StatusOr<Checkpoint> CheckpointStore::LoadLatest(std::vector<std::string>* skipped) const {
+absl::StatusOr<Checkpoint> CheckpointStore::LoadLatest(std::vector<std::string>* skipped,
+                                                       CheckpointNeed need) const {
   ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, ListSteps(folder_));
   if (steps.empty()) return absl::NotFoundError(absl::StrCat("no checkpoint in ", folder_));
   absl::Status newest;
   for (const StepFolder& step : steps) {
-    absl::StatusOr<Checkpoint> checkpoint = LoadCheckpoint(step.path);
+    absl::StatusOr<Checkpoint> checkpoint = LoadCheckpoint(step.path, need);
     if (checkpoint.ok()) return checkpoint;
     if (newest.ok()) newest = checkpoint.status();
     if (skipped != nullptr) skipped->emplace_back(checkpoint.status().message());
@@ -259,7 +265,7 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadLatest(std::vector<std::string>*
                                           " is broken; the newest: ", newest.message()));
 }
 
-absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path) {
+absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path, CheckpointNeed need) {
   std::error_code error;
   if (!fs::is_directory(path, error)) {
     return absl::NotFoundError(absl::StrCat("no checkpoint folder ", path));
@@ -281,6 +287,8 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path) {
     return Broken(fs::path(path) / kState, absl::StrCat("no crc32 of ", kWeightsFile));
   }
   RETURN_IF_ERROR(CheckFile(fs::path(path) / kWeightsFile, weights->second));
+  ASSIGN_OR_RETURN(checkpoint.weights, TensorFile::Read(fs::path(path) / kWeightsFile));
+  if (need == CheckpointNeed::kWeights) return checkpoint;
   ASSIGN_OR_RETURN(const auto optimizer, CheckParts(path, kOptimizerFile, file));
   ASSIGN_OR_RETURN(const auto carried, CheckParts(path, kCarriedFile, file));
   if (optimizer.empty() || sums.size() != 1 + optimizer.size() + carried.size()) {
@@ -289,7 +297,6 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path) {
                                   "of what is carried",
                                   sums.size(), optimizer.size(), carried.size()));
   }
-  ASSIGN_OR_RETURN(checkpoint.weights, TensorFile::Read(fs::path(path) / kWeightsFile));
   ASSIGN_OR_RETURN(checkpoint.optimizer, TensorFiles::Open(optimizer));
   ASSIGN_OR_RETURN(checkpoint.carried, TensorFiles::Open(carried));
   return checkpoint;

@@ -32,6 +32,10 @@ struct Checkpoint {
   TensorFiles optimizer, carried;  // what is read while they live must stay on the disk
 };
 
+// What of a checkpoint is read, and must be whole: the files of the optimizer and of what is
+// carried matter to a run that goes on alone.
+enum class CheckpointNeed : uint8_t { kAll, kWeights };
+
 class CheckpointStore {
  public:
   // `folder` holds the step_ folders; it need not exist.  All who write files of one checkpoint
@@ -41,12 +45,13 @@ class CheckpointStore {
   // Makes the folder and writes and removes a small file.  Errors: PermissionDenied and the like,
   // naming the path.
   absl::Status ProbeWritable();
-  // Removes what dead writers left, and marks.  Precondition: nobody is writing.
+  // Removes what dead writers left.  Precondition: nobody is writing.
   void RemoveTemporaries();
   // By a mark that each of several writers leaves, another sees that its files will be here, too.
   // Errors: as ProbeWritable's.
   absl::Status LeaveMark(int writer);
   bool SeesMark(int writer) const;
+  void RemoveMark(int writer);
 
   // Any number of writers: a file of step_N, which nobody reads before Publish.  Its crc32.
   absl::StatusOr<uint32_t> Write(int64_t step, const std::string& name,
@@ -65,10 +70,11 @@ class CheckpointStore {
   // The step of the newest checkpoint, whole or broken; -1 if there is none.
   absl::StatusOr<int64_t> NewestStep() const;
 
-  // The newest whole checkpoint.  Broken ones are skipped, each with a line in *skipped saying
-  // which file and why, unless it is null.  Errors: NotFound if there is none at all; DataLoss if
-  // all are broken.
-  absl::StatusOr<Checkpoint> LoadLatest(std::vector<std::string>* skipped) const;
+  // The newest checkpoint whose needed files are whole.  Broken ones are skipped, each with a line
+  // in *skipped saying which file and why, unless it is null.  Errors: NotFound if there is none at
+  // all; DataLoss if all are broken.
+  absl::StatusOr<Checkpoint> LoadLatest(std::vector<std::string>* skipped,
+                                        CheckpointNeed need = CheckpointNeed::kAll) const;
 
   const std::string& folder() const { return folder_; }
 
@@ -81,6 +87,7 @@ class CheckpointStore {
 
 // Loads one checkpoint folder.  Errors: NotFound; DataLoss naming the file whose checksum differs,
 // or whose numbers no run can have.
-absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path);
+absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path,
+                                          CheckpointNeed need = CheckpointNeed::kAll);
 
 }  // namespace gyre

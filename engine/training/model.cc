@@ -3,11 +3,14 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -31,6 +34,22 @@ void GiveBackFreeMemory() {
 constexpr size_t kCopyAlignBytes = 64;
 // A batch of this size is planned whatever the capacity, for the plan's error says what would do.
 constexpr size_t kPlannedBytes = size_t{64} << 20;
+
+// Whether no exponent is all ones.  In integers, and without an end at the first: vectors do it.
+template <typename T>
+bool AllFinite(std::span<const T> values) {
+  using Bits = std::conditional_t<sizeof(T) == 8, uint64_t,
+                                  std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
+  const auto ones =
+      std::bit_cast<Bits>(static_cast<T>(std::numeric_limits<AccumulateType<T>>::infinity()));
+  const T* const value = values.data();
+  Bits found = 0;
+#pragma omp simd reduction(| : found)
+  for (size_t i = 0; i < values.size(); ++i) {
+    found |= (std::bit_cast<Bits>(value[i]) & ones) == ones ? ones : Bits{0};
+  }
+  return found == 0;
+}
 
 // Before anything is prepared for a batch that the memory cannot hold.
 absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& options,
@@ -195,7 +214,7 @@ std::string ModelPlan::Fingerprint() const {
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& device, Stream& stream,
                                                      ProcessGroup* communication) {
-  std::unique_ptr<Model> model(new Model(std::move(plan), communication));
+  std::unique_ptr<Model> model(new Model(std::move(plan), device, communication));
   const ModelPlan& p = model->plan_;
   ASSIGN_OR_RETURN(model->device_arena_,
                    Buffer::Allocate(device, MemoryKind::kDevice, p.device_bytes()));
@@ -257,9 +276,7 @@ absl::Status Model::ClearSlotsAndCarried(Stream& stream) {
 absl::Status CheckFinite(std::span<const NamedTensor> tensors) {
   for (const auto& [name, tensor] : tensors) {
     const bool finite = VisitReal(tensor.dtype, [&]<typename T>() {
-      const std::span<const T> values(tensor.as<T>(), static_cast<size_t>(tensor.elements()));
-      return std::ranges::all_of(
-          values, [](T value) { return std::isfinite(static_cast<AccumulateType<T>>(value)); });
+      return AllFinite<T>(std::span(tensor.as<T>(), static_cast<size_t>(tensor.elements())));
     });
     if (!finite) {
       return absl::InternalError(absl::StrCat("\"", name, "\" holds a value that is not finite"));
@@ -368,7 +385,7 @@ std::vector<int> Model::SlotWriters() const {
   return ShareOut(bytes, shape.shard_optimizer ? shape.ranks : 1, of_values);
 }
 
-absl::Status Model::CopyState(Stream& stream, std::vector<std::byte>& copy) const {
+absl::Status Model::CopyState(Stream& stream, Buffer& copy) const {
   const std::span<const Parameter> all = plan_.parameters.all();
   const int rank = plan_.options.shape.rank;
   const bool sharded = plan_.options.shape.shard_optimizer;
@@ -388,7 +405,11 @@ absl::Status Model::CopyState(Stream& stream, std::vector<std::byte>& copy) cons
   for (const Net::Carried& carried : train_->carried()) {
     of_rows += RoundUp(carried.rows.bytes(), kCopyAlignBytes);
   }
-  copy.resize((rank == 0 ? of_values : 0) + of_rows + of_slots + of_others);
+  const size_t bytes = (rank == 0 ? of_values : 0) + of_rows + of_slots + of_others;
+  if (copy.bytes() != bytes) {
+    copy = Buffer();  // first, for there may not be room for both
+    ASSIGN_OR_RETURN(copy, Buffer::Allocate(device_, MemoryKind::kPinnedHost, bytes));
+  }
   std::byte* to = copy.data();
   for (size_t i = 0; rank == 0 && i < all.size(); ++i) {
     const Tensor from = any().parameter(i, plan_.parameters);

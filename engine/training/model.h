@@ -80,11 +80,12 @@ class Model {
   absl::Status LoadCarried(Stream& stream, const TensorFiles& carried);
   // What a file holds that no parameter takes, for people; "" if there is nothing.
   std::string Unknown(const TensorFile& weights) const;
-  // Copies what this rank writes of a checkpoint, as it is stored, and makes `copy` as large as
-  // that takes: the rows that it carries; rank 0 writes the weights and, unless ranks share out the
-  // optimizer, all its slots; else each rank writes whole buckets of slots, about as many bytes as
-  // any other, all ranks call this, and errors are also those of communication.
-  absl::Status CopyState(Stream& stream, std::vector<std::byte>& copy) const;
+  // Copies what this rank writes of a checkpoint, as it is stored, to pinned memory, and makes
+  // `copy` as large as that takes: the rows that it carries; rank 0 writes the weights and, unless
+  // ranks share out the optimizer, all its slots; else each rank writes whole buckets of slots,
+  // about as many bytes as any other, all ranks call this, and errors are also those of
+  // communication.
+  absl::Status CopyState(Stream& stream, Buffer& copy) const;
   // What CopyState has copied, in canonical form.  It may lie in the copy.  Any thread, also while
   // the model is in use.
   struct State {
@@ -95,8 +96,8 @@ class Model {
   absl::StatusOr<std::string> Sha256OfWeights(Stream& stream) const;
 
  private:
-  Model(ModelPlan plan, ProcessGroup* communication)
-      : plan_(std::move(plan)), communication_(communication) {}
+  Model(ModelPlan plan, Device& device, ProcessGroup* communication)
+      : plan_(std::move(plan)), device_(device), communication_(communication) {}
   int buckets() const { return static_cast<int>(plan_.train->order.buckets.size()); }
   const Net& any() const { return train_ ? *train_ : *test_.front(); }
   absl::Status LoadParameter(Stream& stream, size_t index, const TensorFile& weights);
@@ -109,6 +110,7 @@ class Model {
   absl::Status CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const;
 
   ModelPlan plan_;
+  Device& device_;
   ProcessGroup* const communication_;
   Buffer device_arena_, communication_arena_;  // the latter empty if ranks share it
   std::unique_ptr<Net> train_;

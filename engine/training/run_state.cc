@@ -155,15 +155,20 @@ absl::Status RunState::MeetWriters() {
   checkpoints_.emplace(folder, token);
   if (!leader()) RETURN_IF_ERROR(checkpoints_->LeaveMark(communication_.rank()));
   RETURN_IF_ERROR(communication_.Barrier());
-  for (int rank = 1; leader() && rank < communication_.size(); ++rank) {
-    if (checkpoints_->SeesMark(rank)) continue;
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "rank %d has left a file in %s, which rank 0 does not find there: each rank writes a part "
-        "of a checkpoint of this run; give an --out in a file system that all hosts share",
-        rank, folder));
+  std::vector<double> unseen = {0};  // the first rank whose mark the leader lacks
+  for (int rank = 1; leader() && rank < communication_.size() && unseen[0] == 0; ++rank) {
+    if (!checkpoints_->SeesMark(rank)) unseen[0] = rank;
   }
-  if (leader()) checkpoints_->RemoveTemporaries();  // nobody writes before the first step
-  return absl::OkStatus();
+  const absl::Status told = communication_.Sum("the marks that rank 0 lacks", TensorOf(unseen));
+  if (!leader()) checkpoints_->RemoveMark(communication_.rank());
+  if (told.ok() && unseen[0] == 0) return absl::OkStatus();
+  std::error_code not_empty;
+  if (!leader()) std::filesystem::remove(folder, not_empty);
+  RETURN_IF_ERROR(told);
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "rank %.0f has left a file in %s, which rank 0 does not find there: each rank writes a part "
+      "of a checkpoint of this run; give an --out in a file system that all hosts share",
+      unseen[0], folder));
 }
 
 absl::Status RunState::OpenOutputOfLeader(bool test_again) {
@@ -297,7 +302,7 @@ RunState::Written RunState::Write(const Model& model, const CheckpointState& sta
 
 absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState& state) {
   Model::State parts;
-  RETURN_IF_ERROR(model.UnpackState(copy_, parts));
+  RETURN_IF_ERROR(model.UnpackState({copy_.data(), copy_.bytes()}, parts));
   RETURN_IF_ERROR(Annotate(CheckFinite(parts.weights.tensors),
                            absl::StrFormat("step %d: the weights", state.step())));
   std::map<std::string, uint32_t> crc32_of_file;  // of this rank alone

@@ -17,6 +17,7 @@
 
 #include "distributed/process_group.h"
 #include "engine/data/folder_lock.h"
+#include "engine/runtime/device/buffer.h"
 #include "engine/training/checkpoint.h"
 #include "engine/training/checkpoint_parts.h"
 #include "engine/training/model.h"
@@ -115,7 +116,7 @@ class RunState {
   bool saving_ = false;                    // not all ranks know yet that the last copy is written
   bool has_carried_ = false;               // the net carries rows from step to step
   std::vector<std::string> files_of_all_;  // of which each rank writes a part
-  std::vector<std::byte> copy_;            // by Model::CopyState
+  Buffer copy_;                            // by Model::CopyState
   std::optional<CheckpointParts> parts_;   // of the last Save
   std::optional<CheckpointStore> checkpoints_;
   // Of the leader:

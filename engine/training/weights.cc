@@ -24,11 +24,11 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where) {
                        " holds neither checkpoints nor a checkpoint's state.pb; "
                        "give a run's folder, a checkpoint's folder, or a safetensors file"));
     }
-    ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(where));
+    ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(where, CheckpointNeed::kWeights));
     return Weights{checkpoint.path, std::move(checkpoint.weights)};
   }
   std::vector<std::string> skipped;
-  auto checkpoint = CheckpointStore(checkpoints).LoadLatest(&skipped);
+  auto checkpoint = CheckpointStore(checkpoints).LoadLatest(&skipped, CheckpointNeed::kWeights);
   for (const std::string& line : skipped) {
     std::fprintf(stderr, "warning: skipped %s\n", line.c_str());
   }

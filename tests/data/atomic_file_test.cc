@@ -1,5 +1,6 @@
 #include "engine/data/atomic_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
@@ -14,10 +15,22 @@
 
 #include <atomic>
 #include <csignal>
+#include <functional>
 #include <random>
 #include <thread>
 
 #include "tests/data/temp_folder.h"
+
+namespace {
+
+std::function<ssize_t(int fd, const void* data, size_t count, off_t at)> on_pwrite;
+
+}  // namespace
+
+// In place of the C library's, so that the test says what a file system does.
+extern "C" ssize_t pwrite(int fd, const void* data, size_t count, off_t at) {
+  return on_pwrite ? on_pwrite(fd, data, count, at) : syscall(SYS_pwrite64, fd, data, count, at);
+}
 
 namespace gyre {
 namespace {
@@ -51,7 +64,7 @@ class ObeyPermissions {
 TEST(WriteFileTest, WritesWhatTheSinkGotAndNothingElse) {
   TempFolder folder;
   std::mt19937_64 random(1);
-  for (size_t size : {0, 1, 4095, 4097, 3000001}) {
+  for (size_t size : {0, 1, 4095, 4097, 1 << 22, (1 << 22) + 1, 9000001}) {
     std::string bytes(size, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
     const absl::Status status =
@@ -68,6 +81,47 @@ TEST(WriteFileTest, WritesWhatTheSinkGotAndNothingElse) {
     EXPECT_EQ(ReadBytes(folder / "x"), bytes);
     EXPECT_EQ(ReadFile(folder / "x").value(), bytes);
     EXPECT_THAT(folder.List(), ElementsAre("x"));
+  }
+}
+
+TEST(WriteFileTest, WhatBeginsItIsGivenLast) {
+  TempFolder folder;
+  for (const size_t size : {3, 4100, 9000001}) {
+    std::string bytes(size, 'x'), begin;
+    const auto write = [&](const FileSink& sink) {
+      begin = "abc";
+      return sink(bytes);
+    };
+    ASSERT_TRUE(WriteFileAtomically(folder / "x", write, &begin).ok());
+    EXPECT_EQ(ReadBytes(folder / "x"), bytes.replace(0, 3, begin));
+  }
+}
+
+// Of a file system that takes the flag for direct writes, and then refuses them or stops short.
+TEST(WriteFileTest, DirectWritesMayBeRefused) {
+  TempFolder folder;
+  std::string bytes(20000001, '\0');
+  std::mt19937_64 random(1);
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  for (const bool refused : {true, false}) {
+    int direct = 0;
+    on_pwrite = [&](int fd, const void* data, size_t count, off_t at) -> ssize_t {
+      if ((fcntl(fd, F_GETFL) & O_DIRECT) != 0) {
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 4096, 0u);
+        EXPECT_EQ(count % 4096, 0u);
+        EXPECT_EQ(at % 4096, 0);
+        if (++direct > 2) count -= 4000;  // so that the next is refused by any
+        if (refused || at % 4096 != 0) {
+          errno = EINVAL;
+          return -1;
+        }
+      }
+      return syscall(SYS_pwrite64, fd, data, count, at);
+    };
+    ASSERT_TRUE(Write(folder / "x", bytes).ok());
+    on_pwrite = nullptr;
+    EXPECT_EQ(ReadBytes(folder / "x"), bytes);
+    EXPECT_LE(direct, refused ? 1 : 4);
   }
 }
 

@@ -132,17 +132,18 @@ TEST_P(DeviceTest, FreeingWhatIsNotAllocatedAborts) {
 }
 
 TEST_P(DeviceTest, CopiesBetweenAllKindsOfMemory) {
-  constexpr size_t kBytes = 4099;
-  std::vector<uint8_t> from(kBytes), to(kBytes);
-  std::iota(from.begin(), from.end(), 7);
-  const Buffer pinned = Make(kBytes, MemoryKind::kPinnedHost);
-  const Buffer a = Make(kBytes), b = Make(kBytes);
-  EXPECT_TRUE(stream_->Copy(pinned.data(), from.data(), kBytes).ok());
-  EXPECT_TRUE(stream_->Copy(a.data(), pinned.data(), kBytes).ok());
-  EXPECT_TRUE(stream_->Copy(b.data(), a.data(), kBytes).ok());
-  EXPECT_TRUE(stream_->Copy(to.data(), b.data(), kBytes).ok());
-  EXPECT_TRUE(stream_->Synchronize().ok());
-  EXPECT_EQ(to, from);
+  for (const size_t bytes : {size_t{4099}, (size_t{4} << 20) + 13}) {  // alone, and as a team
+    std::vector<uint8_t> from(bytes), to(bytes);
+    for (size_t i = 0; i < bytes; ++i) from[i] = static_cast<uint8_t>(i * 7 + i / 251);
+    const Buffer pinned = Make(bytes, MemoryKind::kPinnedHost);
+    const Buffer a = Make(bytes), b = Make(bytes);
+    EXPECT_TRUE(stream_->Copy(pinned.data(), from.data(), bytes).ok());
+    EXPECT_TRUE(stream_->Copy(a.data(), pinned.data(), bytes).ok());
+    EXPECT_TRUE(stream_->Copy(b.data(), a.data(), bytes).ok());
+    EXPECT_TRUE(stream_->Copy(to.data(), b.data(), bytes).ok());
+    EXPECT_TRUE(stream_->Synchronize().ok());
+    EXPECT_EQ(to, from);
+  }
 }
 
 TEST_P(DeviceTest, CopiesOfZeroBytesDoNothing) {

@@ -213,6 +213,23 @@ TEST(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
   }
 }
 
+// Whoever wants the weights alone does without the other files.
+TEST(CheckpointTest, WeightsNeedNoOtherFile) {
+  TempFolder folder;
+  CheckpointStore store(folder.path());
+  ASSERT_TRUE(SaveStep(store, 1).ok());
+  ASSERT_TRUE(SaveStep(store, 2, 9, 3).ok());
+  const std::string newest = folder / "step_00000002";
+  FlipByte(newest + "/optimizer-00001-of-00003.safetensors", 100, 1);
+  std::filesystem::remove(newest + "/optimizer-00002-of-00003.safetensors");
+  ExpectStep(store.LoadLatest(nullptr), 1);
+  const auto checkpoint = store.LoadLatest(nullptr, CheckpointNeed::kWeights);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  ExpectTensors(checkpoint->weights, WeightsOf(2).tensors());
+  FlipByte(newest + "/weights.safetensors", 100, 1);
+  EXPECT_EQ(store.LoadLatest(nullptr, CheckpointNeed::kWeights)->state.step(), 1);
+}
+
 TEST(CheckpointTest, SavingOverABrokenOneHealsIt) {
   TempFolder folder;
   CheckpointStore store(folder.path());
@@ -364,7 +381,7 @@ TEST(CheckpointTest, WhatAnotherWritesMustBeThere) {
   EXPECT_TRUE(leader.SeesMark(1));
   EXPECT_FALSE(leader.SeesMark(2));
   EXPECT_FALSE(elsewhere.SeesMark(1));
-  leader.RemoveTemporaries();
+  other.RemoveMark(1);
   EXPECT_FALSE(leader.SeesMark(1));
 
   const std::string one = PartName(kOptimizerFile, 0, 2), two = PartName(kOptimizerFile, 1, 2);

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -179,6 +182,30 @@ TEST(Plan, CountsASharedParameterAtItsFirstLayer) {
   EXPECT_TRUE(absl::StrContains(text, row("a", 30))) << text;
   EXPECT_TRUE(absl::StrContains(text, row("b", 5))) << text;
   EXPECT_TRUE(absl::StrContains(text, "\nparameters 35; ")) << text;
+}
+
+// Wherever it is, and beside the largest number.
+TEST(CheckFinite, FindsWhatIsNot) {
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    VisitReal(dtype, [dtype]<typename T>() {
+      using Wide = std::numeric_limits<AccumulateType<T>>;
+      std::vector<T> values(131, static_cast<T>(dtype == DType::kF16 ? 65504 : 1e38));
+      const auto check = [&] {
+        const NamedTensor named = {"w", {values.data(), Shape({131}), dtype}};
+        return std::string(CheckFinite({&named, 1}).message());
+      };
+      EXPECT_EQ(check(), "");
+      for (size_t at = 0; at < values.size(); ++at) {
+        for (const auto bad : {Wide::infinity(), -Wide::infinity(), Wide::quiet_NaN()}) {
+          const T good = std::exchange(values[at], static_cast<T>(bad));
+          EXPECT_EQ(check(), "\"w\" holds a value that is not finite") << at;
+          values[at] = good;
+        }
+      }
+    });
+  }
+  const NamedTensor none = {"w", {nullptr, Shape({0, 3}), DType::kF32}};
+  EXPECT_TRUE(CheckFinite({&none, 1}).ok());
 }
 
 }  // namespace

@@ -326,6 +326,7 @@ TEST_F(TrainerTest, RanksThatDoNotShareTheFolderBeginNothing) {
         << status;
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "0/out/checkpoints"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "1/out/checkpoints"));
 }
 
 // The folders that a run makes are entries of those above them, and its lines come before the

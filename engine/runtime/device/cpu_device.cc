@@ -17,13 +17,32 @@
 namespace gyre {
 namespace {
 
+// Beyond caches one core does not fill the memory's bus.
+constexpr size_t kTeamBytes = size_t{4} << 20;
+
+void CopyOnTeam(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes == 0) return;
+  if (bytes < kTeamBytes) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+#pragma omp parallel
+  {
+    const size_t threads = static_cast<size_t>(omp_get_num_threads());
+    const size_t thread = static_cast<size_t>(omp_get_thread_num());
+    const size_t begin = bytes / threads * thread;
+    const size_t end = thread + 1 == threads ? bytes : begin + bytes / threads;
+    std::memcpy(to + begin, from + begin, end - begin);
+  }
+}
+
 class CpuStream : public Stream {
  public:
   DeviceKind kind() const override { return DeviceKind::kCpu; }
 
   absl::Status Copy(void* to, const void* from, size_t bytes) override {
     const auto copy = [to, from, bytes] {
-      if (bytes > 0) std::memcpy(to, from, bytes);
+      CopyOnTeam(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
       return absl::OkStatus();
     };
     if (capture_.active() || Timeline::on()) return Call(copy);
