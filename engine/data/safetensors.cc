@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
@@ -30,7 +31,7 @@ constexpr uint64_t kAlignBytes = 8;  // the widest element: of the data in a fil
 uint64_t RoundUp(uint64_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
 
 // What the data are, a line a tensor in name order, and then the data, of this CRC.
-std::string ChecksumOf(std::vector<SafetensorsEntry> entries, uint32_t data) {
+uint32_t ChecksumOf(std::vector<SafetensorsEntry> entries, uint32_t data) {
   std::ranges::sort(entries, {}, &SafetensorsEntry::name);
   uint32_t lines = 0;
   uint64_t data_bytes = 0;
@@ -40,7 +41,7 @@ std::string ChecksumOf(std::vector<SafetensorsEntry> entries, uint32_t data) {
                   lines);
     data_bytes += entry.last - entry.first;
   }
-  return absl::StrFormat("%08x", JoinCrc32(lines, data, data_bytes));
+  return JoinCrc32(lines, data, data_bytes);
 }
 
 // The length and the header, padded with spaces so that the data after it is aligned.
@@ -83,8 +84,8 @@ absl::Status ReadExactly(FileReader& file, void* to, uint64_t bytes) {
   return absl::DataLossError(absl::StrCat("expected ", bytes, " more bytes, got ", count));
 }
 
-// Reads and checks length and header; leaves `file` at the data.
-absl::StatusOr<SafetensorsHeader> ReadHeader(FileReader& file) {
+// Reads and checks length and header; leaves `file` at the data.  crc32: of what is ahead of them.
+absl::StatusOr<SafetensorsHeader> ReadHeader(FileReader& file, uint32_t* crc32 = nullptr) {
   uint64_t length = 0;
   RETURN_IF_ERROR(ReadExactly(file, &length, kLengthBytes));
   const uint64_t rest = file.size() - kLengthBytes;
@@ -97,6 +98,9 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(FileReader& file) {
   }
   std::string text(length, '\0');
   RETURN_IF_ERROR(ReadExactly(file, text.data(), length));
+  if (crc32 != nullptr) {
+    *crc32 = Crc32(text, Crc32({reinterpret_cast<const char*>(&length), kLengthBytes}));
+  }
   return ParseSafetensorsHeader(text, rest - length);
 }
 
@@ -104,7 +108,7 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(FileReader& file) {
 absl::Status Check(SafetensorsHeader& header, uint32_t data) {
   const auto stated = header.metadata.extract(kChecksum);
   if (stated.empty()) return absl::OkStatus();  // of another writer
-  const std::string got = ChecksumOf(header.entries, data);
+  const std::string got = absl::StrFormat("%08x", ChecksumOf(header.entries, data));
   if (got == stated.mapped()) return absl::OkStatus();
   return absl::DataLossError(
       absl::StrCat("damaged: its tensors have crc32 ", got, ", but it states ", stated.mapped()));
@@ -129,7 +133,7 @@ absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTens
   uint32_t data = 0;
   const auto header_of = [&] {
     std::map<std::string, std::string> with_checksum = metadata;
-    with_checksum[kChecksum] = ChecksumOf(entries, data);
+    with_checksum[kChecksum] = absl::StrFormat("%08x", ChecksumOf(entries, data));
     return HeaderOf(path, entries, with_checksum);
   };
   // A checksum has eight digits whatever it is, so this one is as long as the one that replaces it.
@@ -150,6 +154,21 @@ absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTens
   RETURN_IF_ERROR(WriteFileAtomically(path, write, &header));
   if (crc32_of_file != nullptr) *crc32_of_file = JoinCrc32(Crc32(header), data, end);
   return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> Crc32ByHeader(const std::string& path) {
+  ASSIGN_OR_RETURN(FileReader file, FileReader::Open(path));
+  uint32_t ahead = 0, stated = 0;
+  const absl::StatusOr<SafetensorsHeader> header = ReadHeader(file, &ahead);
+  if (!header.ok()) return Annotate(header.status(), path);
+  const auto checksum = header->metadata.find(kChecksum);
+  if (checksum == header->metadata.end() || !absl::SimpleHexAtoi(checksum->second, &stated)) {
+    return absl::DataLossError(absl::StrCat(path, ": states no checksum of its tensors"));
+  }
+  // Joining is an exclusive or with the second sum, so it is undone by one with the first's share.
+  const uint32_t data = stated ^ ChecksumOf(header->entries, 0);
+  const uint64_t bytes = header->entries.empty() ? 0 : header->entries.back().last;
+  return JoinCrc32(ahead, data, bytes);
 }
 
 absl::StatusOr<TensorFile> TensorFile::Read(const std::string& path) {

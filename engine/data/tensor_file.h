@@ -29,6 +29,10 @@ struct NamedTensor {
 absl::Status WriteSafetensors(const std::string& path, std::span<const NamedTensor> tensors,
                               const std::map<std::string, std::string>& metadata = {},
                               uint32_t* crc32_of_file = nullptr);
+// crc32_of_file of a file that WriteSafetensors wrote, as it was then: by what its header states of
+// the data, which are not read.  Errors: those of TensorFile::Read; DataLoss where it states
+// nothing.
+absl::StatusOr<uint32_t> Crc32ByHeader(const std::string& path);
 // A zip archive of .npy files (format 1.0), stored, as numpy.load reads it; deterministic likewise.
 // Errors: InvalidArgument for a repeated name or BF16, which numpy lacks; those of
 // WriteFileAtomically.

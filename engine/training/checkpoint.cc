@@ -206,6 +206,20 @@ absl::StatusOr<uint32_t> CheckpointStore::Write(int64_t step, const std::string&
   return crc32;
 }
 
+absl::StatusOr<std::map<std::string, uint32_t>> CheckpointStore::Written(
+    int64_t step, const std::vector<std::string>& names) const {
+  std::map<std::string, uint32_t> crc32s;
+  ASSIGN_OR_RETURN(const fs::path staged, StageFolder(PathOf(step), token_));
+  std::error_code error;
+  for (const std::string& name : names) {
+    if (!fs::exists(staged / name, error)) return crc32s;
+  }
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(crc32s[name], Crc32ByHeader(staged / name));
+  }
+  return crc32s;
+}
+
 absl::Status CheckpointStore::Publish(const CheckpointState& state,
                                       const std::map<std::string, uint32_t>& crc32_of_file) {
   CheckpointFile file;

@@ -56,6 +56,9 @@ class CheckpointStore {
   // Any number of writers: a file of step_N, which nobody reads before Publish.  Its crc32.
   absl::StatusOr<uint32_t> Write(int64_t step, const std::string& name,
                                  std::span<const NamedTensor> tensors);
+  // The crc32s of these files of step_N, by name, once all of them are written; until then nothing.
+  absl::StatusOr<std::map<std::string, uint32_t>> Written(
+      int64_t step, const std::vector<std::string>& names) const;
   // One of them, when all files are written: step_N is there, with these.  Errors:
   // FailedPrecondition for one that is not there.
   absl::Status Publish(const CheckpointState& state,

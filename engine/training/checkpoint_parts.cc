@@ -48,16 +48,27 @@ void CheckpointParts::AwaitOwn(std::chrono::milliseconds most) {
   changed_.wait_for(lock, most, [&] { return std::ranges::count(own, 0.0) == 0; });
 }
 
-bool CheckpointParts::Await() {
+bool CheckpointParts::Await(std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return Complete() || given_up_; });
-  return Complete();
+  return changed_.wait_for(lock, most, [this] { return Complete(); });
 }
 
 void CheckpointParts::GiveUp() {
   std::lock_guard lock(mutex_);
   given_up_ = true;
-  changed_.notify_all();
+}
+
+bool CheckpointParts::given_up() const {
+  std::lock_guard lock(mutex_);
+  return given_up_;
+}
+
+std::vector<std::string> CheckpointParts::names() const {
+  std::vector<std::string> names;
+  for (const std::string& file : files_) {
+    for (int rank = 0; rank < ranks_; ++rank) names.push_back(PartName(file, rank, ranks_));
+  }
+  return names;
 }
 
 std::map<std::string, uint32_t> CheckpointParts::crc32_of_file() const {

@@ -32,10 +32,13 @@ class CheckpointParts {
 
   // Blocks until this rank has written its parts, or for so long.
   void AwaitOwn(std::chrono::milliseconds most);
-  // Blocks until this is complete, true, or given up, false.
-  bool Await();
-  // Those who wait do so no more.
+  // Blocks until this is complete, true, or for so long.
+  bool Await(std::chrono::milliseconds most);
+  // Nobody will tell any more.
   void GiveUp();
+  bool given_up() const;
+  // Of all ranks.
+  std::vector<std::string> names() const;
   // By name.  Precondition: complete.
   std::map<std::string, uint32_t> crc32_of_file() const;
 

@@ -23,6 +23,10 @@ namespace {
 
 // For which a rank that writes lets the others wait, before it tells that it lives.
 constexpr std::chrono::milliseconds kPause(100);
+// How often it is seen whether the others' parts are there, and how often yet once a run has
+// failed: together less than a failing rank waits before it ends the others.
+constexpr std::chrono::milliseconds kBetweenLooks(250);
+constexpr int kLooks = 6;
 
 Tensor TensorOf(std::vector<double>& numbers) {
   return {numbers.data(), Shape({static_cast<int64_t>(numbers.size())}), DType::kF64};
@@ -324,13 +328,21 @@ absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState
   RETURN_IF_ERROR(of_all(kOptimizerFile, parts.optimizer));
   if (has_carried_) RETURN_IF_ERROR(of_all(kCarriedFile, parts.carried));
   if (!leader()) return absl::OkStatus();
-  if (!parts_->Await()) {
-    return absl::AbortedError(absl::StrFormat(
-        "the checkpoint of step %d is given up: not every rank has told that its part is written",
-        state.step()));
-  }
-  crc32_of_file.merge(parts_->crc32_of_file());
+  ASSIGN_OR_RETURN(auto of_all_ranks, AwaitParts(state.step()));
+  crc32_of_file.merge(of_all_ranks);
   return checkpoints_->Publish(state, crc32_of_file);
+}
+
+absl::StatusOr<std::map<std::string, uint32_t>> RunState::AwaitParts(int64_t step) {
+  // A rank whose step fails tells no more; what it has written is there, and it waits a little
+  // before it ends the others.
+  for (int looks = kLooks; looks > 0; looks -= parts_->given_up()) {
+    if (parts_->Await(kBetweenLooks)) return parts_->crc32_of_file();
+    ASSIGN_OR_RETURN(auto written, checkpoints_->Written(step, parts_->names()));
+    if (!written.empty()) return written;
+  }
+  return absl::AbortedError(absl::StrFormat(
+      "the checkpoint of step %d is given up: not every rank has written its part", step));
 }
 
 void RunState::Say(const std::string& line) const {

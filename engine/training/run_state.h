@@ -76,8 +76,8 @@ class RunState {
   absl::Status SettleParts() { return files_of_all_.empty() ? absl::OkStatus() : FinishSaving(); }
   // What went wrong with it on this rank, if it has done its part by now.  Never blocks.
   absl::Status CheckSaving();
-  // Likewise, once it has.  The other ranks are not told; nor are they waited for, if it is not
-  // known yet that they have done theirs: then the checkpoint is given up.
+  // Likewise, once it has.  The other ranks are not told; nor are they waited for, but for a
+  // moment: where they have not written theirs by then, the checkpoint is given up.
   absl::Status AwaitSaving();
   // What ranks tell each other of what Save has begun, to be summed over ranks now and then: after
   // the numbers that are there.
@@ -101,6 +101,8 @@ class RunState {
   // Both on a thread of its own.
   Written Write(const Model& model, const CheckpointState& state);
   absl::Status WriteAndPublish(const Model& model, const CheckpointState& state);
+  // On the leader's: the crc32s of what each rank writes, once all of them have.
+  absl::StatusOr<std::map<std::string, uint32_t>> AwaitParts(int64_t step);
   absl::Status OpenOutputOfLeader(bool test_again);
   absl::Status MeetWriters();
   absl::Status RestoreFrom(const Checkpoint& checkpoint, Model& model, Stream& stream);

@@ -82,6 +82,7 @@ TEST(SafetensorsTest, WritesTheFormat) {
                                {{"k", "v"}}, &crc32_of_file)
                   .ok());
   EXPECT_EQ(crc32_of_file, Crc32OfFile(folder / "x").value());
+  EXPECT_EQ(crc32_of_file, Crc32ByHeader(folder / "x").value());
   const std::string checksum = absl::StrFormat(
       "%08x", Crc32(std::string("a U8 [3, 1] 4\nb F32 [] 0\n\0\0\x80\x3f\1\2\3", 32)));
   std::string header = R"({"__metadata__":{"gyre.crc32":")" + checksum + R"(","k":"v"},)" +

@@ -30,6 +30,7 @@ std::vector<std::string> synced;  // in order
 std::string sync_what = "weights.safetensors";
 std::function<int(const std::string& path)> sync_it;
 std::atomic<int64_t> images_read = 0;
+std::atomic<bool> failed = false;  // one of them
 
 }  // namespace
 
@@ -69,7 +70,10 @@ class Samples : public Dataset {
   absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override {
     if (array == 1) return Tensor{&labels_[index % 2], arrays_[1].shape, DType::kI32};
     ++images_read;
-    if (--reads_left_ < 0) return absl::DataLossError("it cannot be decoded");
+    if (--reads_left_ < 0) {
+      failed = true;
+      return absl::DataLossError("it cannot be decoded");
+    }
     return Tensor{images_[index % 7], arrays_[0].shape, DType::kF32};
   }
 
@@ -114,7 +118,7 @@ class TrainerTest : public testing::Test {
   // Two ranks that share out the optimizer, from folders of their own if they are on hosts apart.
   // By rank.
   std::vector<absl::Status> RunShared(TrainingOptions options, std::vector<std::string> overrides,
-                                      bool apart = false) {
+                                      bool apart = false, int64_t reads_of_1 = 1'000'000'000) {
     overrides.insert(overrides.end(),
                      {"distributed.shard_optimizer=true", "distributed.allreduce=direct",
                       "optimizer.sgd.momentum=0.9"});
@@ -134,7 +138,7 @@ class TrainerTest : public testing::Test {
               return std::move(communicators[static_cast<size_t>(r)]);
             },
             {"direct"});
-        statuses[r] = Run(*communication, 1'000'000'000, options, overrides);
+        statuses[r] = Run(*communication, r == 1 ? reads_of_1 : 1'000'000'000, options, overrides);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -289,6 +293,27 @@ TEST_F(TrainerTest, PartsAreWrittenBesideTraining) {
   const auto checkpoint = CheckpointStore(folder_ / "out/checkpoints").LoadLatest(nullptr);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   EXPECT_TRUE(std::filesystem::exists(checkpoint->path + "/optimizer-00002-of-00002.safetensors"));
+}
+
+// A rank whose step fails alone tells of its part no more, and the checkpoint is there.
+TEST_F(TrainerTest, AFailedRankKeepsTheCheckpointBeingWritten) {
+  failed = false;
+  sync_what = "optimizer-00002-of-00002";
+  sync_it = [&](const std::string&) {
+    for (int ms = 0; ms < 20'000 && !failed; ++ms) usleep(1000);
+    return 0;
+  };
+  std::atomic<bool> save = true;
+  TrainingOptions options;
+  options.out = folder_ / "out";
+  options.save = &save;
+  const auto statuses = RunShared(options, {"checkpoint_every=1000000"}, /*apart=*/false, 100);
+  sync_it = nullptr;
+  sync_what = "weights.safetensors";
+  EXPECT_TRUE(absl::StrContains(statuses[1].message(), "it cannot be decoded")) << statuses[1];
+  EXPECT_TRUE(absl::EndsWith(statuses[0].message(), " stands")) << statuses[0];
+  const auto checkpoint = CheckpointStore(folder_ / "out/checkpoints").LoadLatest(nullptr);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
 }
 
 // Where another rank than 0 cannot write: all end with its reason, and what was there stands.
