@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/timeline.h"
 
 namespace gyre {
 namespace {
@@ -17,6 +18,9 @@ namespace {
 // How often an idle thread looks after what it has sent: first soon, because the next rank may wait
 // for it; then so rarely that it costs nothing.
 constexpr std::chrono::milliseconds kFirstPoke{1}, kLaterPokes{64};
+// How often it looks after what is under way, and nobody waits for.  Late by so much is little, and
+// it costs some 2 % of a core.
+constexpr std::chrono::microseconds kBetweenPasses{50};
 
 absl::Status Hangs(const char* call, int64_t timeout_ms, const char* why) {
   char host[256] = "?";
@@ -29,7 +33,7 @@ absl::Status Hangs(const char* call, int64_t timeout_ms, const char* why) {
 
 absl::Status CommunicationThread::Start(MakeCommunicator make, AllreduceChoice allreduce) {
   thread_ = std::thread([this, make = std::move(make), allreduce = std::move(allreduce)] {
-    AllowShortSleeps();
+    std::unique_lock driving(driving_);
     const absl::Status status = Open(make, allreduce);
     if (!status.ok()) queue_.Fail(status);
     {
@@ -41,7 +45,9 @@ absl::Status CommunicationThread::Start(MakeCommunicator make, AllreduceChoice a
       // Ranks may have to come together for it, and one thread may start all of them.
       const absl::Status made = lanes_->Open();
       if (!made.ok()) Fail(made);
+      driving.unlock();
       Run();
+      driving.lock();
     }
     EnterPhase(Phase::kClosing);
     // On the thread that made it, as MPI demands; and first, so that no rank writes into memory
@@ -92,13 +98,26 @@ absl::Status CommunicationThread::Open(const MakeCommunicator& make,
   return absl::OkStatus();
 }
 
+absl::StatusOr<double> CommunicationThread::Wait(int64_t ticket) {
+  const double since = Timeline::on() ? Timeline::Now() : 0;
+  double result = 0;
+  RETURN_IF_ERROR(DriveUntil([&] { return queue_.Collect(ticket, since, &result); }));
+  return result;
+}
+
+absl::StatusOr<int64_t> CommunicationThread::WaitForMore(int64_t seen) {
+  const double since = Timeline::on() ? Timeline::Now() : 0;
+  int64_t done = 0;
+  RETURN_IF_ERROR(DriveUntil([&] { return queue_.DoneMore(seen, since, &done); }));
+  return done;
+}
+
 absl::Status CommunicationThread::Call(std::string_view what,
                                        const std::function<absl::Status()>& call) {
-  return queue_
-      .Wait(queue_.Submit([&](Work& work) {
-        work.what = what;
-        work.call = &call;
-      }))
+  return Wait(Submit([&](Work& work) {
+           work.what = what;
+           work.call = &call;
+         }))
       .status();
 }
 
@@ -108,49 +127,80 @@ void CommunicationThread::Abort(const absl::Status& reason) {
 }
 
 void CommunicationThread::Run() {
-  Works active;
-  Backoff backoff;
   auto patience = kFirstPoke;
   for (;;) {
-    if (!queue_.Take(active, patience)) {
-      patience = std::min(2 * patience, kLaterPokes);
-      if (queue_.failed()) continue;  // the communicator is of no more use
+    const bool called = queue_.AwaitCall(patience);
+    std::unique_lock driving(driving_, std::try_to_lock);
+    if (!driving) continue;
+    Advance advance = Drive();
+    while (!called && advance == Advance::kMoved) advance = Drive();
+    const bool idle = active_.empty();
+    if (idle && queue_.Rest()) return;
+    patience = called ? kFirstPoke : std::min(2 * patience, kLaterPokes);
+    if (!called && !queue_.failed()) {  // else the communicator is of no more use
       const absl::Status status = communicator_->Poke(kNobody);
       if (!status.ok()) Fail(status);
-      continue;
     }
-    patience = kFirstPoke;
-    if (active.empty() && queue_.closed()) return;
-    absl::StatusOr<Advance> advance = Pass(active);
-    if (!advance.ok()) {
-      Fail(advance.status());
-    } else if (*advance == Advance::kWaiting) {
-      backoff.Pause(queue_.awaited());
-    } else {
-      backoff.Reset();
-    }
+    driving.unlock();
+    if (!idle && advance == Advance::kWaiting) std::this_thread::sleep_for(kBetweenPasses);
   }
 }
 
+template <typename Condition>
+absl::Status CommunicationThread::DriveUntil(const Condition& holds) {
+  absl::StatusOr<bool> done = holds();
+  if (!done.ok() || *done) return done.status();
+  queue_.BeginWait();
+  {
+    std::lock_guard driving(driving_);
+    Backoff backoff;
+    for (done = holds(); done.ok() && !*done; done = holds()) {
+      if (Drive() == Advance::kWaiting) {
+        backoff.Pause();
+      } else {
+        backoff.Reset();
+      }
+    }
+  }
+  queue_.EndWait();
+  return done.status();
+}
+
+// All that can be done at once, unless another thread drives.
+void CommunicationThread::DriveOn() {
+  std::unique_lock driving(driving_, std::try_to_lock);
+  if (!driving) return;
+  while (Drive() != Advance::kWaiting) {
+  }
+}
+
+Advance CommunicationThread::Drive() {
+  queue_.Take(active_);
+  const absl::StatusOr<Advance> advance = Pass();
+  if (advance.ok()) return *advance;
+  Fail(advance.status());
+  return Advance::kMoved;
+}
+
 // Until the most urgent operation that can go on has done so.
-absl::StatusOr<Advance> CommunicationThread::Pass(Works& active) {
+absl::StatusOr<Advance> CommunicationThread::Pass() {
   if (queue_.failed()) {
-    while (!active.empty()) queue_.Finish(active, active.begin());
-    return Advance::kMoved;
+    while (!active_.empty()) queue_.Finish(active_, active_.begin());
+    return Advance::kWaiting;
   }
   RETURN_IF_ERROR(queue_.aborted());
-  for (auto work = active.begin(); work != active.end(); ++work) {
-    absl::StatusOr<Advance> advance = lanes_->Drive(*work, active);
+  for (auto work = active_.begin(); work != active_.end(); ++work) {
+    absl::StatusOr<Advance> advance = lanes_->Drive(*work, active_);
     if (!advance.ok()) return Annotate(advance.status(), work->what);
     if (*advance == Advance::kDone) {
       lanes_->Leave(*work);
-      queue_.Finish(active, work);
+      queue_.Finish(active_, work);
     }
     if (*advance != Advance::kWaiting) return Advance::kMoved;
   }
   // Those under way hear what other ranks tell; what waits for its memory alone does not.
   const auto under_way = [](const Work& work) { return work.by != nullptr; };
-  if (std::ranges::none_of(active, under_way)) RETURN_IF_ERROR(communicator_->Poke(kNobody));
+  if (std::ranges::none_of(active_, under_way)) RETURN_IF_ERROR(communicator_->Poke(kNobody));
   return Advance::kWaiting;
 }
 

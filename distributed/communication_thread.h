@@ -1,5 +1,8 @@
-// communication_thread.h: the thread that makes every call of a communicator, from its start to its
-// end; it sleeps when there is nothing to do.
+// communication_thread.h: the thread that starts a communicator, drives the work on it while its
+// caller does something else, and ends it; it sleeps when there is nothing to do.
+//
+// A caller that waits drives, in the thread's place: one thread at a time, under a lock, so that
+// none is woken for what another is about to wait for.
 #pragma once
 
 #include <chrono>
@@ -27,10 +30,17 @@ class CommunicationThread {
   absl::Status Stop();
   void Abort(const absl::Status& reason);
 
-  // Blocks.  See Work::call.
+  // describe: WorkQueue's.
+  template <typename Describe>
+  int64_t Submit(const Describe& describe);
+  absl::StatusOr<bool> Done(int64_t ticket) { return queue_.Done(ticket); }
+  // Block.
+  absl::StatusOr<double> Wait(int64_t ticket);
+  absl::StatusOr<int64_t> WaitForMore(int64_t seen);
+  // See Work::call.
   absl::Status Call(std::string_view what, const std::function<absl::Status()>& call);
+  absl::Status status() { return queue_.status(); }
 
-  WorkQueue& queue() { return queue_; }
   // What these two have that is constant is anyone's.
   Communicator& communicator() { return *communicator_; }
   Lanes& lanes() { return *lanes_; }
@@ -41,13 +51,19 @@ class CommunicationThread {
   void EnterPhase(Phase phase);
   absl::Status Open(const MakeCommunicator& make, const AllreduceChoice& allreduce);
   void Run();
-  absl::StatusOr<Advance> Pass(Works& active);
+  template <typename Condition>
+  absl::Status DriveUntil(const Condition& holds);
+  void DriveOn();
+  Advance Drive();
+  absl::StatusOr<Advance> Pass();
   void Fail(const absl::Status& status);
 
   std::unique_ptr<Communicator> communicator_;
   std::optional<Lanes> lanes_;
 
   WorkQueue queue_;
+  std::mutex driving_;  // guards the lanes, the communicator and this:
+  Works active_;
   const std::chrono::milliseconds meeting_timeout_;
   std::chrono::milliseconds parting_timeout_{0};  // set before kOpen
   std::mutex mutex_;                              // guards what follows
@@ -56,5 +72,13 @@ class CommunicationThread {
   absl::Status opened_;  // the start's error
   std::thread thread_;
 };
+
+template <typename Describe>
+int64_t CommunicationThread::Submit(const Describe& describe) {
+  const bool by_caller = lanes_->by_caller();
+  const int64_t ticket = queue_.Submit(/*call=*/!by_caller, describe);
+  if (by_caller) DriveOn();
+  return ticket;
+}
 
 }  // namespace gyre

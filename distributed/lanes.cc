@@ -109,7 +109,8 @@ absl::Status Lanes::UseDevice(Device& device) {
     if (sums == nullptr) break;
     device_.push_back(std::move(sums));
   }
-  sums_device_memory_ = device.kind() == DeviceKind::kCpu || !device_.empty();
+  asynchronous_ = device.kind() != DeviceKind::kCpu;
+  sums_device_memory_ = !asynchronous_ || !device_.empty();
   return absl::OkStatus();
 }
 
@@ -144,6 +145,7 @@ absl::StatusOr<std::byte*> Lanes::Share(size_t bytes) {
   auto arena = SharedMemory::Create(communicator_, std::max(bytes, kPageBytes));
   if (absl::IsResourceExhausted(arena.status())) return nullptr;
   RETURN_IF_ERROR(arena.status());
+  by_caller_ = !asynchronous_ && ShapeOf(communicator_).hosts == 1;
   return arenas_.emplace_back(*std::move(arena))->own();
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -46,6 +47,9 @@ class Lanes {
   bool connects() const { return algorithm_ == "nccl"; }
   bool sums_in_arenas() const { return SumsInArenas(algorithm_, ShapeOf(communicator_).hosts); }
   absl::StatusOr<std::byte*> Share(size_t bytes);
+  // Whether sums go on well enough in passes of the thread that submits them: they are added where
+  // they lie, in memory that is ready at once.  Any thread's.
+  bool by_caller() const { return by_caller_; }
 
  private:
   static constexpr int kDeviceTag = kFirstOperationTag + kLanes;  // the first of them
@@ -64,6 +68,8 @@ class Lanes {
   std::array<int64_t, kLanes> left_ = {};  // how many have left each
   std::array<TimelineRow, kLanes> rows_;
   bool sums_device_memory_ = false;  // written before UseDevice returns
+  bool asynchronous_ = false;        // so is device memory in use
+  std::atomic<bool> by_caller_ = false;
 };
 
 }  // namespace gyre

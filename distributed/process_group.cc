@@ -83,7 +83,7 @@ absl::StatusOr<std::byte*> ProcessGroup::Share(size_t bytes) {
 ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, const Event* ready,
                                           MemoryKind memory, int urgency) {
   GYRE_CHECK(memory == MemoryKind::kPinnedHost || (sums_device_memory() && urgency < kMostUrgent));
-  return thread_->queue().Submit([&](Work& work) {
+  return thread_->Submit([&](Work& work) {
     const std::string_view dtype = DTypeName(inout.dtype);
     absl::StrAppend(&work.what, "sum of ", inout.elements(), " ",
                     absl::string_view(dtype.data(), dtype.size()), " \"",
@@ -97,7 +97,7 @@ ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, 
 
 ProcessGroup::Ticket ProcessGroup::Submit(std::string_view what, Operation operation, int root,
                                           Tensor inout, const Event* ready, int urgency) {
-  return thread_->queue().Submit([&](Work& work) {
+  return thread_->Submit([&](Work& work) {
     work.what = what;
     work.operation = operation;
     work.root = root;
@@ -115,14 +115,14 @@ absl::Status ProcessGroup::Refuse(std::string_view what, const absl::Status& rea
   });
 }
 
-absl::Status ProcessGroup::status() { return thread_->queue().status(); }
+absl::Status ProcessGroup::status() { return thread_->status(); }
 
-absl::StatusOr<bool> ProcessGroup::Done(Ticket ticket) { return thread_->queue().Done(ticket); }
+absl::StatusOr<bool> ProcessGroup::Done(Ticket ticket) { return thread_->Done(ticket); }
 
-absl::StatusOr<double> ProcessGroup::Wait(Ticket ticket) { return thread_->queue().Wait(ticket); }
+absl::StatusOr<double> ProcessGroup::Wait(Ticket ticket) { return thread_->Wait(ticket); }
 
 absl::StatusOr<int64_t> ProcessGroup::WaitForMore(int64_t seen) {
-  return thread_->queue().WaitForMore(seen);
+  return thread_->WaitForMore(seen);
 }
 
 absl::Status ProcessGroup::Sum(std::string_view label, Tensor inout) {

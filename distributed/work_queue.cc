@@ -23,41 +23,39 @@ absl::StatusOr<bool> WorkQueue::Done(int64_t ticket) {
   return std::ranges::find(results_, ticket, &Work::ticket) != results_.end();
 }
 
-template <typename Condition>
-void WorkQueue::AwaitProgress(std::unique_lock<std::mutex>& lock, const Condition& condition) {
-  ++waiting_;
-  progress_.wait(lock, condition);
-  --waiting_;
-}
-
-absl::StatusOr<double> WorkQueue::Wait(int64_t ticket) {
-  const double begin = Timeline::on() ? Timeline::Now() : 0;
-  std::unique_lock lock(mutex_);
+absl::StatusOr<bool> WorkQueue::Collect(int64_t ticket, double since, double* result) {
+  std::lock_guard lock(mutex_);
   GYRE_CHECK(ticket >= 0 && ticket < submitted_);
-  auto found = results_.end();
-  AwaitProgress(lock, [&] {
-    found = std::ranges::find(results_, ticket, &Work::ticket);
-    return !status_.ok() || found != results_.end();
-  });
   RETURN_IF_ERROR(status_);
-  if (begin > 0) {
-    Timeline::Add(Timeline::row(), TimelineKind::kWaiting, found->what, begin, Timeline::Now());
+  const auto found = std::ranges::find(results_, ticket, &Work::ticket);
+  if (found == results_.end()) return false;
+  if (since > 0) {
+    Timeline::Add(Timeline::row(), TimelineKind::kWaiting, found->what, since, Timeline::Now());
   }
+  *result = found->result;
   spare_.splice(spare_.begin(), results_, found);
-  return found->result;
+  return true;
 }
 
-absl::StatusOr<int64_t> WorkQueue::WaitForMore(int64_t seen) {
-  const double begin = Timeline::on() ? Timeline::Now() : 0;
-  std::unique_lock lock(mutex_);
-  if (status_.ok() && done_ > seen) return done_;
-  AwaitProgress(lock, [&] { return !status_.ok() || done_ > seen; });
+absl::StatusOr<bool> WorkQueue::DoneMore(int64_t seen, double since, int64_t* done) {
+  std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(status_);
-  if (begin > 0) {
-    Timeline::Add(Timeline::row(), TimelineKind::kWaiting, results_.back().what, begin,
+  *done = done_;
+  if (done_ <= seen) return false;
+  if (since > 0 && !results_.empty()) {
+    Timeline::Add(Timeline::row(), TimelineKind::kWaiting, results_.back().what, since,
                   Timeline::Now());
   }
-  return done_;
+  return true;
+}
+
+void WorkQueue::EndWait() {
+  bool call;
+  {
+    std::lock_guard lock(mutex_);
+    call = --waiting_ == 0 && called_;
+  }
+  if (call) work_.notify_all();
 }
 
 void WorkQueue::Close() {
@@ -92,12 +90,22 @@ void Place(Works& active, Works& from, Works::iterator work) {
 
 }  // namespace
 
-bool WorkQueue::Take(Works& active, std::chrono::milliseconds patience) {
-  if (!active.empty() && !arriving_) return true;
+bool WorkQueue::AwaitCall(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
-  const bool came = work_.wait_for(lock, patience, [&] {
-    return closed_ || !queue_.empty() || !active.empty() || (aborting_ && status_.ok());
+  return work_.wait_for(lock, patience, [&] {
+    return waiting_ == 0 && (closed_ || called_ || (aborting_ && status_.ok()));
   });
+}
+
+bool WorkQueue::Rest() {
+  std::lock_guard lock(mutex_);
+  called_ = !queue_.empty();
+  return closed_ && !called_;
+}
+
+void WorkQueue::Take(Works& active) {
+  if (!arriving_) return;
+  std::lock_guard lock(mutex_);
   while (!queue_.empty()) {
     const auto first = queue_.begin();
     for (auto work = active.begin(); work != active.end();) {
@@ -109,12 +117,6 @@ bool WorkQueue::Take(Works& active, std::chrono::milliseconds patience) {
     Place(active, queue_, first);
   }
   arriving_ = false;
-  return came;
-}
-
-bool WorkQueue::closed() {
-  std::lock_guard lock(mutex_);
-  return closed_;
 }
 
 absl::Status WorkQueue::aborted() {
@@ -124,20 +126,14 @@ absl::Status WorkQueue::aborted() {
 }
 
 void WorkQueue::Finish(Works& active, Works::iterator work) {
-  {
-    std::lock_guard lock(mutex_);
-    results_.splice(results_.end(), active, work);
-    ++done_;
-  }
-  progress_.notify_all();
+  std::lock_guard lock(mutex_);
+  results_.splice(results_.end(), active, work);
+  ++done_;
 }
 
 void WorkQueue::Fail(const absl::Status& status) {
-  {
-    std::lock_guard lock(mutex_);
-    if (status_.ok()) status_ = status;
-  }
-  progress_.notify_all();
+  std::lock_guard lock(mutex_);
+  if (status_.ok()) status_ = status;
 }
 
 }  // namespace gyre

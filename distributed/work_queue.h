@@ -1,5 +1,5 @@
-// work_queue.h: what is to be done by the communication thread, between the thread that submits it
-// and waits for it, and the one that does it.
+// work_queue.h: what is to be done between ranks, between the thread that submits it and waits for
+// it, and the one that drives it: either, one at a time (communication_thread.h).
 //
 // All ranks submit the same in the same order.  Work that is submitted, done and waited for again
 // and again takes no new memory, unless more than ever is under way at once.
@@ -49,14 +49,19 @@ using Works = std::list<Work>;
 
 class WorkQueue {
  public:
-  // The submitting thread's.  describe(Work&) fills in what it is; `what` is empty but has room.
+  // The submitting thread's.  call: the thread that sleeps in AwaitCall.  describe(Work&) fills in
+  // what it is; `what` is empty but has room.
   template <typename Describe>
-  int64_t Submit(const Describe& describe);
+  int64_t Submit(bool call, const Describe& describe);
   // Errors: the first of any work; every ticket has it from then on.
   absl::StatusOr<bool> Done(int64_t ticket);
-  absl::StatusOr<double> Wait(int64_t ticket);
-  // Blocks until more than `seen` pieces of work have been done; returns how many have.
-  absl::StatusOr<int64_t> WaitForMore(int64_t seen);
+  // Once it is done: its result; the ticket is then forgotten.  since: when the wait for it began.
+  absl::StatusOr<bool> Collect(int64_t ticket, double since, double* result);
+  // Whether more than `seen` pieces of work have been done, and how many have.
+  absl::StatusOr<bool> DoneMore(int64_t seen, double since, int64_t* done);
+  // Between these nobody is called.
+  void BeginWait() { ++waiting_; }
+  void EndWait();
   // Nothing follows.
   void Close();
   // The first error so far.
@@ -65,42 +70,42 @@ class WorkQueue {
   // Any thread's: the work in hand is to fail with this reason, if it is the first.
   void Abort(const absl::Status& reason);
 
-  // What follows is the working thread's.
+  // Blocks until called, and nobody waits: for work, the end or an abort; false if that was not
+  // within `patience`.
+  bool AwaitCall(std::chrono::milliseconds patience);
+  // Until called again, unless there is work.  Whether nothing follows.
+  bool Rest();
+
+  // What follows is for one thread at a time.
 
   // Moves what was submitted to `active`, where the most urgent comes first, then what was
-  // submitted first.  With nothing active it waits for work, the end or an abort; false if none
-  // came within `patience`.
-  bool Take(Works& active, std::chrono::milliseconds patience);
-  bool closed();
+  // submitted first.
+  void Take(Works& active);
   // OK: nobody has aborted.
   absl::Status aborted();
   void Finish(Works& active, Works::iterator work);
   void Fail(const absl::Status& status);
   bool failed() const { return !status_.ok(); }
-  // Somebody waits for what is in hand.
-  bool awaited() const { return waiting_ > 0; }
 
  private:
-  template <typename Condition>
-  void AwaitProgress(std::unique_lock<std::mutex>& lock, const Condition& condition);
   void AddSpare();
 
   std::atomic<bool> arriving_ = false, aborting_ = false;
   std::atomic<int> waiting_ = 0;
   std::mutex mutex_;  // guards what follows
-  std::condition_variable work_, progress_;
-  bool closed_ = false;
+  std::condition_variable work_;
+  bool called_ = false, closed_ = false;
   Works queue_;    // not yet taken
   Works results_;  // finished, not waited for
   Works spare_;    // to be used again
   int64_t submitted_ = 0, in_order_ = 0, done_ = 0;
   std::array<int64_t, kLanes> entered_ = {};
-  absl::Status status_;  // the first error; written by the working thread alone
+  absl::Status status_;  // the first error; written by who drives alone
   absl::Status abort_reason_;
 };
 
 template <typename Describe>
-int64_t WorkQueue::Submit(const Describe& describe) {
+int64_t WorkQueue::Submit(bool call, const Describe& describe) {
   int64_t ticket;
   {
     std::lock_guard lock(mutex_);
@@ -115,8 +120,9 @@ int64_t WorkQueue::Submit(const Describe& describe) {
     work.turn = entered_[work.lane]++;
     queue_.splice(queue_.end(), spare_, spare_.begin());
     arriving_ = true;
+    called_ = called_ || call;
   }
-  work_.notify_all();
+  if (call) work_.notify_all();
   return ticket;
 }
 

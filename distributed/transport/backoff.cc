@@ -20,21 +20,24 @@ constexpr std::chrono::microseconds kShortSleep{1};
 // Late by 50 us is little against a wait this long, and polling then costs some 2 % of a core.
 constexpr std::chrono::microseconds kLongSleep{50};
 
+// Lets the calling thread sleep for microseconds: Linux rounds a sleep up by 50 us by default.
+void AllowShortSleeps() {
+  thread_local const int done = prctl(PR_SET_TIMERSLACK, 1000UL /* ns */, 0UL, 0UL, 0UL);
+  static_cast<void>(done);
+}
+
 }  // namespace
 
-void Backoff::Pause(bool awaited) {
-  if (!awaited) {
-    std::this_thread::sleep_for(kLongSleep);
-  } else if (passes_ < kSpins) {
+void Backoff::Pause() {
+  if (passes_ < kSpins) {
     ++passes_;
   } else if (passes_ < kSpins + kShortSleeps) {
     ++passes_;
+    AllowShortSleeps();
     std::this_thread::sleep_for(kShortSleep);
   } else {
     std::this_thread::sleep_for(kLongSleep);
   }
 }
-
-void AllowShortSleeps() { prctl(PR_SET_TIMERSLACK, 1000UL /* ns */, 0UL, 0UL, 0UL); }
 
 }  // namespace gyre

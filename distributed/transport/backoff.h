@@ -10,15 +10,11 @@ class Backoff {
  public:
   // Something happened: the next thing is likely near.
   void Reset() { passes_ = 0; }
-  // Nothing happened: gives up the core, for longer the more often this is called in a row, and at
-  // once where nobody waits for what is to happen.
-  void Pause(bool awaited = true);
+  // Nothing happened: gives up the core, for longer the more often this is called in a row.
+  void Pause();
 
  private:
   int passes_ = 0;
 };
-
-// Lets the calling thread sleep for microseconds: Linux rounds a sleep up by 50 us by default.
-void AllowShortSleeps();
 
 }  // namespace gyre

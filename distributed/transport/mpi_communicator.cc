@@ -1,9 +1,9 @@
 // mpi_communicator.cc: ranks as processes under Open MPI's mpirun.
 //
-// Where MPI is started here, it is asked for MPI_THREAD_FUNNELED only: one thread starts it, makes
-// every call and finishes it.  Nobody else sends messages in the program, so MPI_COMM_WORLD needs
-// no duplicate.  Where the program has started it, a duplicate of its communicator keeps the
-// messages apart, and MPI_THREAD_MULTIPLE the threads.
+// Where MPI is started here, it is asked for MPI_THREAD_SERIALIZED only: one thread starts it and
+// finishes it, and one at a time calls it.  Nobody else sends messages in the program, so
+// MPI_COMM_WORLD needs no duplicate.  Where the program has started it, a duplicate of its
+// communicator keeps the messages apart, and MPI_THREAD_MULTIPLE the threads.
 //
 // A rank that fails leaves without a word to MPI, and mpirun ends the others: MPI_Abort in one rank
 // while another is in MPI_Finalize can deadlock mpirun itself (Open MPI 4.1, PMIx 4.2).
@@ -71,10 +71,10 @@ class MpiCommunicator final : public Communicator {
   absl::Status StartMpi() {
     RETURN_IF_ERROR(KeepToItself());
     int provided = 0;
-    RETURN_IF_ERROR(CheckMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
+    RETURN_IF_ERROR(CheckMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided),
                              "MPI_Init_thread"));
     started_ = true;
-    if (provided < MPI_THREAD_FUNNELED) {
+    if (provided < MPI_THREAD_SERIALIZED) {
       return absl::UnavailableError("this MPI library cannot run in a program with threads");
     }
     all_ = MPI_COMM_WORLD;

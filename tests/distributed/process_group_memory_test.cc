@@ -4,11 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <barrier>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/runtime/device/buffer.h"
@@ -201,6 +206,78 @@ TEST(ProcessGroupMemory, SumsInMemoryThatRanksShare) {
       float* const data = group.rank() == 0 ? arenas[1] : other.data();
       const auto sum = group.Wait(group.Submit("odd", {data, {kCount}, DType::kF32}, nullptr));
       EXPECT_THAT(std::string(sum.status().message()), HasSubstr(odd));
+    });
+  }
+}
+
+// What is submitted goes on as its ranks submit more and wait, in any mix; a metric is waited for
+// a step late.
+TEST(ProcessGroupMemory, CallersDriveWhatRanksShare) {
+  constexpr int kRanks = 3, kBuckets = 4, kSteps = 60;
+  constexpr int64_t kCount = 7000;
+  for (const char* algorithm : {"shared", "ring"}) {
+    RunRanksOn(algorithm, kRanks, kPatienceMs, [&](ProcessGroup& group) {
+      const auto memory = group.Share(kBuckets * kCount * sizeof(float));
+      ASSERT_TRUE(memory.ok() && *memory != nullptr) << memory.status();
+      auto* const arena = reinterpret_cast<float*>(*memory);
+      std::minstd_rand random(group.rank() + 1);
+      const auto linger = [&] {
+        if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      };
+      std::array<double, 2> metric = {};
+      std::optional<ProcessGroup::Ticket> told;
+      for (int step = 0; step < kSteps; ++step) {
+        std::array<ProcessGroup::Ticket, kBuckets> tickets = {};
+        for (int b = 0; b < kBuckets; ++b) {
+          linger();
+          const int64_t count = kCount - b * 1700;
+          std::fill(arena + b * kCount, arena + b * kCount + count,
+                    static_cast<float>(group.rank() + b + step));
+          const Tensor bucket{arena + b * kCount, {count}, DType::kF32};
+          tickets[b] =
+              group.Submit("bucket", bucket, nullptr, MemoryKind::kPinnedHost, /*urgency=*/b);
+        }
+        linger();
+        if (told.has_value()) {
+          ASSERT_TRUE(group.Wait(*told).ok());
+          EXPECT_EQ(metric[(step - 1) % 2], kRanks * (step - 1) + 3);
+        }
+        metric[step % 2] = group.rank() + step;
+        told = group.Submit("metric", {&metric[step % 2], {1}, DType::kF64}, nullptr,
+                            MemoryKind::kPinnedHost, kMostUrgent);
+        for (int b = kBuckets - 1; b >= 0; --b) {
+          linger();
+          ASSERT_TRUE(group.Wait(tickets[b]).ok());
+          const int64_t count = kCount - b * 1700;
+          EXPECT_EQ(std::count(arena + b * kCount, arena + b * kCount + count,
+                               static_cast<float>(kRanks * (b + step) + 3)),
+                    count);
+        }
+      }
+      ASSERT_TRUE(group.Wait(*told).ok());
+      ASSERT_TRUE(group.Barrier().ok());
+    });
+  }
+}
+
+// A rank that has submitted its part, and does something else, holds up none that waits.
+TEST(ProcessGroupMemory, TheThreadDrivesWhereItsCallerDoesNot) {
+  for (const char* algorithm : {"shared", "ring"}) {
+    std::barrier submitted(2), waited(2);
+    RunRanksOn(algorithm, 2, kPatienceMs, [&](ProcessGroup& group) {
+      constexpr int64_t kCount = 300'000;
+      const auto memory = group.Share(kCount * sizeof(float));
+      ASSERT_TRUE(memory.ok() && *memory != nullptr) << memory.status();
+      const Tensor tensor{*memory, {kCount}, DType::kF32};
+      std::fill(tensor.as<float>(), tensor.as<float>() + kCount, 1.0f);
+      if (group.rank() == 1) submitted.arrive_and_wait();
+      const auto ticket = group.Submit("bucket", tensor, nullptr);
+      if (group.rank() == 0) submitted.arrive_and_wait();
+      if (group.rank() == 0) waited.arrive_and_wait();
+      ASSERT_TRUE(group.Wait(ticket).ok());
+      EXPECT_EQ(std::count(tensor.as<float>(), tensor.as<float>() + kCount, 2.0f), kCount);
+      if (group.rank() == 1) waited.arrive_and_wait();
+      ASSERT_TRUE(group.Barrier().ok());
     });
   }
 }
