@@ -8,7 +8,8 @@
 //   ...                                                       // meanwhile
 //   absl::Status status = sum.Wait();                         // gradient holds the sum
 //
-// Each call begins an operation, which a thread of the library's carries out, several at once.  All
+// Each call begins an operation, which a thread of the library's carries out, several at once, or the
+// caller while it waits.  All
 // ranks begin the same operations in the same order: the same call, count, type and root.  All
 // calls come from one thread.
 //

@@ -57,6 +57,8 @@ absl::StatusOr<Advance> Lanes::Drive(Work& work, const Works& active) {
     if (!begun) return Advance::kWaiting;
     if (work.by == nullptr) return Advance::kDone;
   }
+  // Whichever thread drives: the device becomes its own.
+  if (on_device_ != nullptr) RETURN_IF_ERROR(on_device_->Done().status());
   return work.by->Progress(&work.result);
 }
 
@@ -110,6 +112,9 @@ absl::Status Lanes::UseDevice(Device& device) {
     device_.push_back(std::move(sums));
   }
   asynchronous_ = device.kind() != DeviceKind::kCpu;
+  if (!device_.empty()) {
+    ASSIGN_OR_RETURN(on_device_, device.NewEvent());
+  }
   sums_device_memory_ = !asynchronous_ || !device_.empty();
   return absl::OkStatus();
 }

@@ -1,7 +1,7 @@
-// lanes.h: the algorithms that do the communication thread's work, several operations at once.
+// lanes.h: the algorithms that do the work between ranks, several operations at once.
 //
 // In a lane one follows the other; across lanes none waits for another.  Device memory has lanes of
-// its own, and memory that ranks share lies here.  Used by the communication thread.
+// its own, and memory that ranks share lies here.  Used by one thread at a time.
 #pragma once
 
 #include <array>
@@ -65,6 +65,7 @@ class Lanes {
   std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // of host memory
   // Of device memory: none, one for all lanes, or one for each lane in order.
   std::vector<std::unique_ptr<Collective>> device_;
+  std::unique_ptr<Event> on_device_;       // never recorded
   std::array<int64_t, kLanes> left_ = {};  // how many have left each
   std::array<TimelineRow, kLanes> rows_;
   bool sums_device_memory_ = false;  // written before UseDevice returns

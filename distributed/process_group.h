@@ -1,10 +1,10 @@
-// process_group.h: the one thread that talks to other ranks.
+// process_group.h: a rank's word with the others: sums, comparisons, memory that is shared.
 //
-// It makes the communicator and drives the submitted operations, several at once, the most urgent
-// first; it sleeps when there are none.  All ranks must submit the same operations in the same
-// order.  An operation's place in that order travels ahead of its first bytes, with a hash of what
-// it is: a mismatch is an error on all ranks that names both sides' labels, not a hang.  All but
-// Abort are called from one other thread.
+// A thread makes the communicator and drives the submitted operations, several at once, the most
+// urgent first; it sleeps when there are none.  Whoever waits drives in its place.  All ranks must
+// submit the same operations in the same order.  An operation's place in that order travels ahead
+// of its first bytes, with a hash of what it is: a mismatch is an error on all ranks that names
+// both sides' labels, not a hang.  All but Abort are called from one other thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// bench_submit: sums through ProcessGroup, its queue and its thread, one by one; bench_allreduce
+// bench_submit: sums through ProcessGroup, its queue and its lanes, one by one; bench_allreduce
 // drives an algorithm itself.
 
 #include <algorithm>

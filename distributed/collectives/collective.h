@@ -2,7 +2,7 @@
 //
 // The order of additions is a function of (algorithm, element, ranks), hierarchical's also of which
 // ranks share a host, never of timing; all ranks end with the same bits.  One operation at a time
-// in an object, several objects on one thread, the communication thread.  Staging is kept between
+// in an object, several objects driven by one thread at a time.  Staging is kept between
 // operations.
 #pragma once
 

@@ -1,7 +1,7 @@
 // communicator.h: ranks, and bytes between them.
 //
-// Every call but Abort comes from one thread, the communication thread, which also starts and
-// finishes MPI.  Messages between a pair of ranks with the same tag arrive in order.  Nothing here
+// Every call but Abort comes from one thread at a time; the one that has started MPI finishes it.
+// Messages between a pair of ranks with the same tag arrive in order.  Nothing here
 // blocks but WaitFor and Barrier: collectives are state machines that one thread can drive, abort
 // and bound in time.
 #pragma once

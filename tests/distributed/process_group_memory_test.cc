@@ -213,7 +213,7 @@ TEST(ProcessGroupMemory, SumsInMemoryThatRanksShare) {
 // What is submitted goes on as its ranks submit more and wait, in any mix; a metric is waited for
 // a step late.
 TEST(ProcessGroupMemory, CallersDriveWhatRanksShare) {
-  constexpr int kRanks = 3, kBuckets = 4, kSteps = 60;
+  constexpr int kRanks = 3, kBuckets = 4, kSteps = 30;
   constexpr int64_t kCount = 7000;
   for (const char* algorithm : {"shared", "ring"}) {
     RunRanksOn(algorithm, kRanks, kPatienceMs, [&](ProcessGroup& group) {
