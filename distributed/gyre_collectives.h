@@ -8,10 +8,9 @@
 //   ...                                                       // meanwhile
 //   absl::Status status = sum.Wait();                         // gradient holds the sum
 //
-// Each call begins an operation, which a thread of the library's carries out, several at once, or the
-// caller while it waits.  All
-// ranks begin the same operations in the same order: the same call, count, type and root.  All
-// calls come from one thread.
+// Each call begins an operation, which a thread of the library's carries out, or the caller while
+// it waits, several at once.  All ranks begin the same operations in the same order: the same call,
+// count, type and root.  All calls come from one thread.
 //
 // Errors.  Each is the error of all ranks, and the last: what one calls wrongly, or otherwise than
 // the others, every rank hears of, in this operation or a later one.  Nothing hangs: a rank that
