@@ -117,9 +117,11 @@ absl::Status StepBench::CreateBatch(const NetPlan& plan) {
     const Tensor& array = batch_.arrays[i];
     if (array.dtype == DType::kI32) {
       const auto classes = static_cast<uint32_t>(Classes(plan.spec, static_cast<int>(i)));
+      // Sequences are an eighth of the longest or more.
+      const uint32_t least = plan.spec.values[i].name == "lengths" ? (classes - 1) / 8 : 0;
       for (int64_t k = 0; k < array.elements(); ++k) {
         const RandomBits bits = Philox(/*key=*/2, 0, static_cast<uint64_t>(k));
-        array.as<int32_t>()[k] = static_cast<int32_t>(bits.v[0] % classes);
+        array.as<int32_t>()[k] = static_cast<int32_t>(least + bits.v[0] % (classes - least));
       }
     } else if (array.dtype == DType::kU8) {
       FillBytes(array);

@@ -183,17 +183,39 @@ class Gpt(nn.Module):
         return functional.linear(x, self.characters.weight)  # the table of the embedding once more
 
 
-# Net -> (constructor, shape of a sample, classes; whether a sample is numbers of classes, and each has
-# a label).
+class Lstm(nn.Module):
+    """A class for each sequence of x [T, N, C], of its last h."""
+
+    def __init__(self, width, packs=False):
+        super().__init__()
+        self.lstm, self.classes, self.packs = nn.LSTM(width, width, 2), nn.Linear(width, 10), packs
+
+    def forward(self, x):
+        if isinstance(x, torch.Tensor):
+            return self.classes(self.lstm(x)[1][0][-1])
+        x, lengths = x
+        if self.packs:
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+            return self.classes(self.lstm(packed)[1][0][-1])
+        y = self.lstm(x)[0]
+        return self.classes(y[lengths - 1, torch.arange(len(lengths))])
+
+
+# Net -> (constructor, shape of a sample, classes; what a sample is: an image; "text", numbers of
+# classes, which have a label each; "sequence", numbers along a time; "ragged", those of a length).
 NETS = {
-    "lenet": (lenet, (1, 28, 28), 10, False),
-    "mlp": (mlp, (1, 28, 28), 10, False),
-    "alexnet": (alexnet, (3, 224, 224), 1000, False),
-    "vgg11": (vgg11, (3, 224, 224), 1000, False),
-    "resnet50": (resnet50, (3, 224, 224), 1000, False),
-    "mobilenet_v2": (mobilenet_v2, (3, 224, 224), 1000, False),
-    "googlenet": (GoogLeNet, (3, 224, 224), 1000, False),
-    "gpt_small": (Gpt, (128,), 64, True),
+    "lenet": (lenet, (1, 28, 28), 10, "image"),
+    "mlp": (mlp, (1, 28, 28), 10, "image"),
+    "alexnet": (alexnet, (3, 224, 224), 1000, "image"),
+    "vgg11": (vgg11, (3, 224, 224), 1000, "image"),
+    "resnet50": (resnet50, (3, 224, 224), 1000, "image"),
+    "mobilenet_v2": (mobilenet_v2, (3, 224, 224), 1000, "image"),
+    "googlenet": (GoogLeNet, (3, 224, 224), 1000, "image"),
+    "gpt_small": (Gpt, (128,), 64, "text"),
+    "lstm_512": (lambda: Lstm(512), (64, 512), 10, "sequence"),
+    "lstm_200": (lambda: Lstm(200), (128, 200), 10, "sequence"),
+    "lstm_ragged": (lambda: Lstm(200), (128, 200), 10, "ragged"),
+    "lstm_packed": (lambda: Lstm(200, packs=True), (128, 200), 10, "ragged"),
 }
 
 # Of an auxiliary loss, as the paper has it.
@@ -202,11 +224,17 @@ AUXILIARY_WEIGHT = 0.3
 
 def random_batch(name, batch, device):
     """Samples and labels."""
-    _, shape, classes, is_text = NETS[name]
-    if is_text:
+    _, shape, classes, kind = NETS[name]
+    if kind == "text":
         return tuple(torch.randint(classes, (batch, *shape), device=device) for _ in range(2))
-    images = 2 * torch.rand(batch, *shape, device=device) - 1
-    return images, torch.randint(classes, (batch,), device=device)
+    labels = torch.randint(classes, (batch,), device=device)
+    if kind == "image":
+        return 2 * torch.rand(batch, *shape, device=device) - 1, labels
+    times, columns = shape
+    x = 2 * torch.rand(times, batch, columns, device=device) - 1
+    # As bench_net has them: from an eighth of the longest on.
+    lengths = torch.randint(times // 8, times + 1, (batch,))
+    return (x, lengths) if kind == "ragged" else x, labels
 
 
 def loss_of(scores, labels):

@@ -53,7 +53,7 @@ def make_step(mode, net_name, batch, device):
     net = peer_nets.NETS[net_name][0]().to(device=device, memory_format=memory_format)
     state_bytes = 3 * sum(p.numel() * p.element_size() for p in net.parameters())
     samples, labels = peer_nets.random_batch(net_name, batch, device)
-    if samples.dim() == 4:
+    if isinstance(samples, torch.Tensor) and samples.dim() == 4:
         samples = samples.to(memory_format=memory_format)
     optimizer = make_optimizer(net)
 
