@@ -46,13 +46,14 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
   auto tensors = FoldTensors(folded, weights.tensors);
   if (!tensors.ok()) return Annotate(tensors.status(), weights.path);
   weights.tensors = *std::move(tensors);
-  ASSIGN_OR_RETURN(const RunData data, OpenData(files.trainer, files.net, /*train=*/false));
+  ASSIGN_OR_RETURN(const RunData data,
+                   OpenData(files.trainer, files.net, /*train=*/false, weights.fit));
   ASSIGN_OR_RETURN(
       ModelPlan plan,
       PlanModel(files.net, {.train = false,
                             .shape = ShapeOf(config, communication.rank(), communication.size()),
-                            .test_batch = TestBatchOf(config, data.test->size()),
-                            .test_samples = TestSamplesOf(config, data.test->size()),
+                            .test_batch = TestBatchOf(config, *data.test),
+                            .test_samples = TestSamplesOf(config, *data.test),
                             .feed = FeedOn(choice.device->kind(), data.feed),
                             .capacity_bytes = choice.device->capacity_bytes(),
                             .primitives = choice.primitives.get()}));

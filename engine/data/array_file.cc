@@ -170,7 +170,8 @@ absl::Status Narrow(Opened& opened) {
   for (size_t i = 0; i < elements; ++i) {
     const auto element = ElementAt<int64_t>(array.bytes, i);
     if (element == static_cast<int32_t>(element)) continue;
-    const size_t of_a_sample = elements / static_cast<size_t>(array.dims[0]);
+    const size_t of_a_sample =
+        array.dims.empty() ? 1 : elements / static_cast<size_t>(array.dims[0]);
     return absl::InvalidArgumentError(absl::StrCat(NameOf(opened.file), ": sample ",
                                                    i / of_a_sample, " (the first is 0) holds ",
                                                    element, ", which takes more than 32 bits"));

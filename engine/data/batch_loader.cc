@@ -104,6 +104,7 @@ class BatchLoader::Impl {
     for (int64_t i = 0; i < options_.count; ++i) {
       const int64_t sample = order_.At(position + i);
       const Move move = MoveAt(options_.augmentation, options_.seed, position + i);
+      const bool begins = order_.BeginsAt(position + i);
       batch->samples[i] = sample;
       for (size_t k = 0; k < options_.arrays.size(); ++k) {
         const LoadedArray& loaded = options_.arrays[k];
@@ -117,6 +118,7 @@ class BatchLoader::Impl {
                                                          ": sample ", sample, " (the first is 0) ",
                                                          decoded.message()));
         }
+        if (begins && dataset_.arrays()[loaded.array].reset) *to.as<int32_t>() = 1;
       }
     }
     return absl::OkStatus();

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/data/fit.h"
 #include "engine/runtime/tensor.h"
 #include "models/schema/trainer.pb.h"
 
@@ -14,10 +16,11 @@ namespace gyre {
 
 // An array of a data set: an element of `shape` a sample.
 struct DataArray {
-  std::string input;  // the net input that it feeds
-  std::string file;   // for messages
-  Shape shape;        // at least one element
-  DType dtype;        // U8, I32, F32 or F64
+  std::string input;   // the net input that it feeds
+  std::string file;    // for messages
+  Shape shape;         // at least one element
+  DType dtype;         // U8, I32, F32 or F64
+  bool reset = false;  // marks [T] of where a sequence begins
 };
 
 class Dataset {
@@ -25,17 +28,26 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;  // samples, >= 1
   virtual const std::vector<DataArray>& arrays() const = 0;
-  // Sample `index` of arrays()[array], as it is stored; it stays as long as the data set.
+  // Sample `index` of arrays()[array], as it is stored; it stays as long as the data set.  Where
+  // there are sequences, sample size() is there, too: blank, of length 0.
   // Errors: OutOfRange; those of decoding, naming the file and the sample.
   virtual absl::StatusOr<Tensor> Read(int64_t index, size_t array) const = 0;
+  // Samples of each sequence, one after another, if each must be gone through from its beginning.
+  virtual std::span<const int64_t> sequences() const { return {}; }
+  // Elements of each sample that are not padding; none: all are.
+  virtual std::span<const int32_t> lengths() const { return {}; }
+  virtual Fit fit() const { return {}; }
 };
 
 // Opens data.train or data.test; relative paths are relative to the folder of `config_file`.  The
 // images and labels of `idx` feed image_input and label_input; images N,H,W of an IDX file have one
-// channel.
+// channel.  A fit is used if it has a name; else that of the file that data.train names, else that
+// of the samples of data.train.
 // Errors: those of ReadArray; InvalidArgument for arrays without samples or elements, or with
-// unlike numbers of samples.
+// unlike numbers of samples, and for files that are not as docs/formats.md has them, with line,
+// entry or signal; for a fit that is not what data.train names.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
-                                                     const std::string& config_file);
+                                                     const std::string& config_file,
+                                                     const Fit& fit = {});
 
 }  // namespace gyre

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/data/fit.h"
 #include "engine/data/tensor_file.h"
 #include "engine/training/checkpoint.pb.h"
 
@@ -35,6 +36,9 @@ struct Checkpoint {
 // What of a checkpoint is read, and must be whole: the files of the optimizer and of what is
 // carried matter to a run that goes on alone.
 enum class CheckpointNeed : uint8_t { kAll, kWeights };
+
+// What the run's data took from their training samples.
+inline Fit FitOf(const CheckpointState& state) { return {state.fit_name(), state.fit_text()}; }
 
 class CheckpointStore {
  public:

@@ -34,6 +34,7 @@ class FeedMaker {
       feed_.inputs.push_back({.name = input.name(), .label = input.type() == InputConfig::LABEL});
     }
     feed_.contiguous = data_.order() == DataConfig::CONTIGUOUS;
+    feed_.bucketed = data_.order() == DataConfig::BUCKETED;
   }
 
   // Each input is fed, and no array is left over, but of `idx`, which has both.
@@ -226,23 +227,34 @@ Feed FeedOn(DeviceKind device, Feed feed) {
 }
 
 absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
-                                 bool train) {
+                                 bool train, const Fit& fit) {
   const DataConfig& config = trainer.message->data();
-  const auto open = [&](bool training) {
-    auto dataset = OpenDataset(config, training, trainer.source->file());
+  const auto open = [&](bool training, const Fit& by) {
+    auto dataset = OpenDataset(config, training, trainer.source->file(), by);
     const char* field = training ? "train" : "test";
     if (dataset.ok()) return dataset;
     return absl::StatusOr<std::unique_ptr<Dataset>>(Annotate(
         dataset.status(), absl::StrCat(trainer.source->Where(config, field), ": data.", field)));
   };
   RunData data;
+  data.fit = fit;
   if (train) {
-    ASSIGN_OR_RETURN(data.train, open(true));
+    ASSIGN_OR_RETURN(data.train, open(true, data.fit));
+    data.fit = data.train->fit();
     // First what the net makes of it: the test data may be of the same kind.
     RETURN_IF_ERROR(FeedOf(net, trainer, data.train.get(), nullptr).status());
+    const auto sequences = static_cast<int64_t>(data.train->sequences().size());
+    const int64_t rows = SamplesAStep(*trainer.message);
+    if (config.order() == DataConfig::CONTIGUOUS && sequences > 0 && rows > sequences) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: %d contiguous rows are more than the %d shots of data.train; lower batch or "
+          "accumulate",
+          trainer.source->Where(*trainer.message, "batch"), rows, sequences));
+    }
   }
   if (config.has_test()) {
-    ASSIGN_OR_RETURN(data.test, open(false));
+    ASSIGN_OR_RETURN(data.test, open(false, data.fit));
+    data.fit = data.test->fit();
   }
   ASSIGN_OR_RETURN(data.feed, FeedOf(net, trainer, data.train.get(), data.test.get()));
   return data;
@@ -309,37 +321,61 @@ RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks) {
 
 namespace {
 
-int64_t InWhole(int64_t rows, const TrainerConfig& config, int64_t samples) {
-  const bool cut = config.data().order() == DataConfig::CONTIGUOUS && rows > 0;
-  return cut ? samples - samples % rows : samples;
+// Of so many rows, where samples come in rows; of batches as large, where they are of like lengths.
+SampleOrder OrderOf(const Dataset& dataset, bool train, bool contiguous, bool bucketed,
+                    int64_t rows, int64_t batch, uint64_t seed) {
+  if (contiguous) {
+    return dataset.sequences().empty() ? SampleOrder::Contiguous(dataset.size(), rows)
+                                       : SampleOrder::Sequences(dataset.sequences(), rows, seed);
+  }
+  if (!train) return SampleOrder::Contiguous(dataset.size(), 1);
+  return bucketed ? SampleOrder::Bucketed(dataset.lengths(), batch, seed)
+                  : SampleOrder(dataset.size(), seed);
+}
+
+// Of an order that is no longer than its rows make it.
+int64_t PeriodOf(const TrainerConfig& config, const Dataset& dataset, int64_t rows) {
+  const bool contiguous = config.data().order() == DataConfig::CONTIGUOUS;
+  if (!contiguous || rows > dataset.size()) return dataset.size();
+  return OrderOf(dataset, /*train=*/false, contiguous, false, rows, rows, config.seed()).period();
 }
 
 }  // namespace
 
-int64_t TrainSamplesOf(const TrainerConfig& config, int64_t samples) {
-  return InWhole(SamplesAStep(config), config, samples);
+int64_t TrainSamplesOf(const TrainerConfig& config, const Dataset& dataset) {
+  return PeriodOf(config, dataset, SamplesAStep(config));
 }
 
-int64_t TestSamplesOf(const TrainerConfig& config, int64_t samples) {
-  return InWhole(TestBatchOf(config, samples), config, samples);
+int64_t TestSamplesOf(const TrainerConfig& config, const Dataset& dataset) {
+  return PeriodOf(config, dataset, TestBatchOf(config, dataset));
 }
 
 std::string LeftOut(const TrainerConfig& config, const RunData& data) {
   std::string lines;
   const auto add = [&](const char* name, int64_t all, int64_t used) {
-    if (used == all) return;
-    absl::StrAppendFormat(&lines,
-                          "of the %d samples of data.%s %d are left out: beyond contiguous rows of "
-                          "one length\n",
-                          all, name, all - used);
+    if (used < all) {
+      absl::StrAppendFormat(&lines,
+                            "of the %d samples of data.%s %d are left out: beyond contiguous rows "
+                            "of one length\n",
+                            all, name, all - used);
+    }
+    if (used > all) {
+      absl::StrAppendFormat(&lines,
+                            "the %d samples of data.%s are gone through with %d blank ones, at the "
+                            "ends of shorter rows\n",
+                            all, name, used - all);
+    }
   };
-  if (data.train) add("train", data.train->size(), TrainSamplesOf(config, data.train->size()));
-  if (data.test) add("test", data.test->size(), TestSamplesOf(config, data.test->size()));
+  if (data.train) add("train", data.train->size(), TrainSamplesOf(config, *data.train));
+  if (data.test) add("test", data.test->size(), TestSamplesOf(config, *data.test));
   return lines;
 }
 
-int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples) {
-  return std::min(config.has_test_batch() ? config.test_batch() : config.batch(), test_samples);
+int64_t TestBatchOf(const TrainerConfig& config, const Dataset& dataset) {
+  const bool in_rows =
+      config.data().order() == DataConfig::CONTIGUOUS && !dataset.sequences().empty();
+  return std::min(config.has_test_batch() ? config.test_batch() : config.batch(),
+                  in_rows ? static_cast<int64_t>(dataset.sequences().size()) : dataset.size());
 }
 
 absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, bool train,
@@ -362,14 +398,11 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, b
          .normalization = fed.normalization,
          .augmented = train && fed.augmented});
   }
-  const int64_t rows = !feed.contiguous ? 1
-                       : train          ? shape.global * shape.accumulate
-                                        : shape.global;
-  return BatchLoader::Create(dataset,
-                             train && !feed.contiguous
-                                 ? SampleOrder(dataset.size(), shape.seed)
-                                 : SampleOrder::Contiguous(dataset.size(), rows),
-                             device, options);
+  const int64_t rows = train ? shape.global * shape.accumulate : shape.global;
+  return BatchLoader::Create(
+      dataset,
+      OrderOf(dataset, train, feed.contiguous, feed.bucketed, rows, shape.global, shape.seed),
+      device, options);
 }
 
 }  // namespace gyre

@@ -15,11 +15,13 @@ namespace gyre {
 struct RunData {
   std::unique_ptr<Dataset> train, test;  // null: there is none, or it is not wanted
   Feed feed;
+  Fit fit;
 };
-// Opens data.test and, if the run trains, data.train.
-// Errors: those of OpenDataset and FeedOf, with the position in the trainer's file.
+// Opens data.test and, if the run trains, data.train.  fit: that of the weights, if they have one.
+// Errors: those of OpenDataset and FeedOf, with the position in the trainer's file; InvalidArgument
+// for more rows than there are sequences to be gone through in them.
 absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
-                                 bool train);
+                                 bool train, const Fit& fit = {});
 
 // Either data set may be null.
 // Errors: InvalidArgument with the position in the net's or the trainer's file, if a net input is
@@ -40,14 +42,16 @@ std::string DigestOf(const Dataset& dataset, const Feed& feed);
 int64_t SamplesAStep(const TrainerConfig& config);
 // What a trainer's file says, as the engine says it; `local` is the planner's to find.
 RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks);
-// Of a data set of so many samples, those that are trained on, or tested with: all, but where they
-// come in contiguous rows, which have one length.
-int64_t TrainSamplesOf(const TrainerConfig& config, int64_t samples);
-int64_t TestSamplesOf(const TrainerConfig& config, int64_t samples);
-// For people: a line for each data set of which samples are left out; "" if none are.
+// Positions of an epoch, and of a test: as many as there are samples, but where they come in
+// contiguous rows, which have one length.
+int64_t TrainSamplesOf(const TrainerConfig& config, const Dataset& dataset);
+int64_t TestSamplesOf(const TrainerConfig& config, const Dataset& dataset);
+// For people: a line for each data set of which samples are left out, or rows end with blank ones;
+// "" if there are none.
 std::string LeftOut(const TrainerConfig& config, const RunData& data);
-// Samples a testing batch, over all ranks: no more than there are.
-int64_t TestBatchOf(const TrainerConfig& config, int64_t test_samples);
+// Samples a testing batch, over all ranks: no more than there are, nor than there are sequences to
+// be gone through.
+int64_t TestBatchOf(const TrainerConfig& config, const Dataset& dataset);
 
 // Batches of this rank's share of shape.global samples each, from `position` of the order on, as
 // `feed` wants them; augmented to train.  dataset and device must outlive them.

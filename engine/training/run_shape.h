@@ -45,6 +45,7 @@ struct Feed {
   Augmentation augmentation = {};  // of those that are augmented, together
   // Samples in contiguous rows (SampleOrder); else shuffled to train, and as they lie to test.
   bool contiguous = false;
+  bool bucketed = false;  // shuffled, with samples of like length in a batch
   // Bytes as such, on a stream of their own into device memory of their own, while the step before
   // computes, and from there normalised into the inputs; else as values, straight into the inputs,
   // which is best where the device has the host's memory.

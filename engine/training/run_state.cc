@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/data/atomic_file.h"
 #include "engine/training/data_feed.h"
 #include "engine/training/weights.h"
 #include "engine/training/weights_match.h"
@@ -73,6 +74,7 @@ absl::Status RunState::SetWeights(Model& model, Stream& stream) {
     RETURN_IF_ERROR(model.Initialize(stream));
     if (options_.weights.empty()) return absl::OkStatus();
     ASSIGN_OR_RETURN(const Weights weights, ReadWeights(options_.weights));
+    RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));
     const auto match = MatchWeights(weights.tensors, options_.weights_map, model.plan().parameters);
     if (!match.ok()) return Annotate(match.status(), weights.path);
     RETURN_IF_ERROR(Annotate(model.LoadSome(stream, match->tensors), weights.path));
@@ -97,6 +99,15 @@ absl::Status RunState::SetWeights(Model& model, Stream& stream) {
   return Annotate(RestoreFrom(*checkpoint, model, stream), checkpoint->path);
 }
 
+absl::Status RunState::CheckFit(const Fit& of_weights) const {
+  if (of_weights.name.empty()) return absl::OkStatus();  // it is not known
+  const std::string difference = DifferenceOf(of_weights, options_.fit);
+  if (difference.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("was made with another %s: %s; name that of its run in data.train",
+                      of_weights.name, difference));
+}
+
 absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, Stream& stream) {
   const CheckpointState& state = checkpoint.state;
   if (state.seed() != config_.seed()) {
@@ -110,6 +121,7 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
         "was made with another net (its layers' settings differ); to start a new run from its "
         "weights, give it to --weights");
   }
+  RETURN_IF_ERROR(CheckFit(FitOf(state)));
   RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));
   step_ = state.step();
   position_ = state.position();
@@ -203,6 +215,11 @@ absl::Status RunState::OpenOutputOfLeader(bool test_again) {
     ASSIGN_OR_RETURN(const std::string kept, KeepEarlierMetrics(options_.out));
     if (!kept.empty()) Say(absl::StrCat("the metrics of an earlier run are now in ", kept));
   }
+  if (!options_.fit.name.empty()) {
+    RETURN_IF_ERROR(
+        WriteFileAtomically(absl::StrCat(options_.out, "/", options_.fit.name),
+                            [&](const FileSink& sink) { return sink(options_.fit.text); }));
+  }
   ASSIGN_OR_RETURN(
       log_, RunLog::Open(options_.out, step_, test_again, total_steps_, SamplesAStep(config_)));
   return absl::OkStatus();
@@ -283,6 +300,10 @@ CheckpointState RunState::State() const {
     saved.set_scale(loss_scale->scale);
     saved.set_good_steps(loss_scale->good_steps);
     saved.set_skipped(loss_scale->skipped);
+  }
+  if (!options_.fit.name.empty()) {
+    state.set_fit_name(options_.fit.name);
+    state.set_fit_text(options_.fit.text);
   }
   return state;
 }

@@ -33,6 +33,7 @@ struct TrainingOptions {
   std::string weights_map;                          // as MatchWeights takes it
   std::string net_text, trainer_text;               // as parsed, for checkpoints
   std::map<std::string, std::string> choices = {};  // what changes bits: threads, ranks, ...
+  Fit fit = {};                                     // of the data
   const std::atomic<bool>* stop = nullptr;  // set: finish the step, checkpoint, return Cancelled
   std::atomic<bool>* save = nullptr;        // set: checkpoint and go on; it is cleared
 };
@@ -105,6 +106,7 @@ class RunState {
   absl::StatusOr<std::map<std::string, uint32_t>> AwaitParts(int64_t step);
   absl::Status OpenOutputOfLeader(bool test_again);
   absl::Status MeetWriters();
+  absl::Status CheckFit(const Fit& of_weights) const;
   absl::Status RestoreFrom(const Checkpoint& checkpoint, Model& model, Stream& stream);
   bool leader() const { return communication_.rank() == 0; }
 

@@ -73,8 +73,8 @@ Trainer::Trainer(const TrainerConfig& config, Device& device, ProcessGroup& comm
       communication_(communication),
       data_(std::move(data)),
       optimizer_(NewOptimizer(config.optimizer())),
-      total_steps_(StepsOf(config, TrainSamplesOf(config, data_.train->size()))) {
-  const int64_t epoch = CeilDiv(TrainSamplesOf(config, data_.train->size()), SamplesAStep(config));
+      total_steps_(StepsOf(config, TrainSamplesOf(config, *data_.train))) {
+  const int64_t epoch = CeilDiv(TrainSamplesOf(config, *data_.train), SamplesAStep(config));
   test_every_ = config.has_evaluate_every() ? config.evaluate_every() : epoch;
   save_every_ = config.has_checkpoint_every() ? config.checkpoint_every() : epoch;
 }
@@ -90,12 +90,11 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
   }
   const DistributedConfig& distributed = config_.distributed();
   const bool fit_buckets = communication_.size() > 1 && !distributed.has_bucket_bytes();
-  const int64_t test_samples = data_.test ? data_.test->size() : 0;
   ASSIGN_OR_RETURN(
       plan_,
       PlanModel(net, {.shape = ShapeOf(config_, communication_.rank(), communication_.size()),
-                      .test_batch = TestBatchOf(config_, test_samples),
-                      .test_samples = TestSamplesOf(config_, test_samples),
+                      .test_batch = data_.test ? TestBatchOf(config_, *data_.test) : 0,
+                      .test_samples = data_.test ? TestSamplesOf(config_, *data_.test) : 0,
                       .slots = optimizer_->slot_names(),
                       .bucket_bytes = fit_buckets ? communication_.WorthwhileBytes()
                                                   : static_cast<size_t>(distributed.bucket_bytes()),
@@ -127,6 +126,8 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   RETURN_IF_ERROR(check("the training data", train));
   RETURN_IF_ERROR(check("the test data", data_.test ? DigestOf(*data_.test, data_.feed) : ""));
   options.choices["training data"] = train;
+  RETURN_IF_ERROR(check("what the data take from the training samples", data_.fit.text));
+  options.fit = data_.fit;
   const std::string fingerprint = plan_->Fingerprint();
   RETURN_IF_ERROR(check("the weights' layouts and buckets", fingerprint));
   options.choices["layouts"] = Sha256(fingerprint).substr(0, 16);

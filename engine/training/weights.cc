@@ -7,6 +7,13 @@
 #include "engine/training/checkpoint.h"
 
 namespace gyre {
+namespace {
+
+Weights Of(Checkpoint checkpoint) {
+  return {checkpoint.path, std::move(checkpoint.weights), FitOf(checkpoint.state)};
+}
+
+}  // namespace
 
 absl::StatusOr<Weights> ReadWeights(const std::string& where) {
   if (where.empty()) return absl::InvalidArgumentError("--weights is missing; see --help");
@@ -25,7 +32,7 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where) {
                        "give a run's folder, a checkpoint's folder, or a safetensors file"));
     }
     ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadCheckpoint(where, CheckpointNeed::kWeights));
-    return Weights{checkpoint.path, std::move(checkpoint.weights)};
+    return Of(std::move(checkpoint));
   }
   std::vector<std::string> skipped;
   auto checkpoint = CheckpointStore(checkpoints).LoadLatest(&skipped, CheckpointNeed::kWeights);
@@ -33,7 +40,7 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where) {
     std::fprintf(stderr, "warning: skipped %s\n", line.c_str());
   }
   RETURN_IF_ERROR(checkpoint.status());
-  return Weights{checkpoint->path, std::move(checkpoint->weights)};
+  return Of(*std::move(checkpoint));
 }
 
 }  // namespace gyre

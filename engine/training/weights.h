@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "engine/data/fit.h"
 #include "engine/data/tensor_file.h"
 
 namespace gyre {
@@ -10,6 +11,7 @@ namespace gyre {
 struct Weights {
   std::string path;  // what was read: a file or a checkpoint's folder
   TensorFile tensors;
+  Fit fit = {};  // of the data that they were trained on; none in a file of tensors
 };
 
 // `where`: a safetensors file, a checkpoint's folder, or a run's folder, whose newest whole

@@ -109,6 +109,12 @@ constexpr Required kRequired[] = {
     {"data.train.source", "data { train { idx { images: \"...\" labels: \"...\" } } }"},
     {"data.train.idx.images", "images: \"train-images-idx3-ubyte.gz\"", true},
     {"data.train.idx.labels", "labels: \"train-labels-idx1-ubyte.gz\"", true},
+    {"data.train.text.length", "length: 64", true},
+    {"data.train.reviews.length", "length: 256", true},
+    {"data.train.shots.folder", "folder: \"shots/train\"", true},
+    {"data.train.shots.length", "length: 128", true},
+    {"data.train.shots.warning", "warning: 0.2", true},
+    {"data.test.shots.folder", "folder: \"shots/test\"", true},
     {"data.test.source", "test { idx { images: \"...\" labels: \"...\" } }", true},
     {"data.test.idx.images", "images: \"t10k-images-idx3-ubyte.gz\"", true},
     {"data.test.idx.labels", "labels: \"t10k-labels-idx1-ubyte.gz\"", true},
@@ -161,6 +167,13 @@ struct Range {
 // Of the fields that are set; the defaults are in range.  Integers end at kMostInteger.
 constexpr Range kRanges[] = {
     {"data.augmentation.shift", Range::kAtLeast, 0},
+    {"data.train.text.length", Range::kAtLeast, 1},
+    {"data.train.text.words", Range::kAtLeast, 2},
+    {"data.train.reviews.length", Range::kAtLeast, 1},
+    {"data.train.reviews.words", Range::kAtLeast, 2},
+    {"data.train.shots.length", Range::kAtLeast, 1},
+    {"data.train.shots.warning", Range::kAbove, 0},
+    {"data.train.shots.clip", Range::kAbove, 0},
     {"optimizer.sgd.momentum", Range::kAtLeast, 0, 1},
     {"optimizer.adam.beta1", Range::kAtLeast, 0, 1},
     {"optimizer.adam.beta2", Range::kAtLeast, 0, 1},
@@ -241,10 +254,65 @@ absl::Status Validate(const DatasetConfig& data, absl::string_view label, const 
   return absl::OkStatus();
 }
 
+// Where text, reviews and shots lie; what signals they have.
+absl::Status ValidateSeries(const DatasetConfig& data, absl::string_view label,
+                            const SourceMap& source) {
+  const auto missing = [&](const Message& message, absl::string_view what) {
+    return Error(source.Where(message), "", absl::StrCat("missing ", label, ".", what));
+  };
+  if (data.has_text() && data.text().file_size() == 0) {
+    return missing(data.text(), "text.file; write file: \"text.txt\"");
+  }
+  if (data.has_reviews() && data.reviews().has_folder() == data.reviews().has_file()) {
+    return Error(source.Where(data.reviews()), "",
+                 absl::StrCat(label, ".reviews: write one of folder and file"));
+  }
+  if (data.has_shots() && label == "data.train" &&
+      data.shots().signal_size() + data.shots().profile_size() == 0) {
+    return missing(data.shots(), "shots.signal; write signal: [\"current\", \"density\"]");
+  }
+  return absl::OkStatus();
+}
+
+// data.test of text, reviews or shots is read as data.train is, and says only where it lies.
+absl::Status ValidateSeriesOfTest(const DataConfig& data, const SourceMap& source) {
+  const auto is_series = [](const DatasetConfig& set) {
+    return set.has_text() || set.has_reviews() || set.has_shots();
+  };
+  if (!data.has_test() || (!is_series(data.train()) && !is_series(data.test()))) {
+    return absl::OkStatus();
+  }
+  const OneofDescriptor& kinds = *DatasetConfig::descriptor()->FindOneofByName("source");
+  const Reflection& reflection = *DatasetConfig::GetReflection();
+  const FieldDescriptor* train = reflection.GetOneofFieldDescriptor(data.train(), &kinds);
+  const FieldDescriptor* test = reflection.GetOneofFieldDescriptor(data.test(), &kinds);
+  if (train != test) {
+    return Error(
+        source.Where(data, "test"), "",
+        absl::StrCat("data.test is of ", test->name(), ", but data.train is of ", train->name()));
+  }
+  const Message& set = reflection.GetMessage(data.test(), test);
+  std::vector<const FieldDescriptor*> fields;
+  set.GetReflection()->ListFields(set, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->name() == "file" || field->name() == "folder") continue;
+    return Error(source.Where(set, field->name()), "",
+                 absl::StrCat("data.test.", test->name(), ".", field->name(),
+                              ": is as data.train has it; leave it out"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const DataConfig& data, const SourceMap& source) {
   for (const auto& [set, label] :
        {std::pair(&data.train(), "data.train"), std::pair(&data.test(), "data.test")}) {
     if (absl::Status status = Validate(*set, label, source); !status.ok()) return status;
+    if (absl::Status status = ValidateSeries(*set, label, source); !status.ok()) return status;
+  }
+  if (absl::Status status = ValidateSeriesOfTest(data, source); !status.ok()) return status;
+  if (data.order() == DataConfig::BUCKETED && !data.train().has_reviews()) {
+    return Error(source.Where(data, "order"), "",
+                 "data.order: BUCKETED is of texts with lengths, which data.train.reviews has");
   }
   std::set<std::string> inputs;
   for (const NormalizationConfig& normalization : data.normalization()) {

@@ -1,0 +1,73 @@
+#include "engine/data/series.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/data/atomic_file.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+
+namespace fs = std::filesystem;
+
+std::string SeriesSource::Resolve(const std::string& path) const {
+  return (fs::path(folder) / path).string();
+}
+
+absl::StatusOr<Fit> FitFor(const SeriesSource& source, const std::string& name,
+                           const std::string& file,
+                           const std::function<absl::StatusOr<std::string>()>& make) {
+  Fit fit{.name = name};
+  if (!file.empty()) {
+    ASSIGN_OR_RETURN(fit.text, ReadFile(source.Resolve(file)));
+  } else if (source.fit.name.empty()) {
+    ASSIGN_OR_RETURN(fit.text, make());
+  }
+  if (source.fit.name.empty()) return fit;
+  if (file.empty() && source.fit.name == name) return source.fit;
+  const std::string difference = DifferenceOf(source.fit, fit);
+  if (difference.empty()) return fit;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is of another run than the weights: %s; leave it out, or name that of "
+                      "their run",
+                      file.empty() ? name : source.Resolve(file), difference));
+}
+
+absl::StatusOr<Vocabulary> ParseVocabulary(const SeriesSource& source, const Fit& fit,
+                                           const std::string& file) {
+  auto vocabulary = Vocabulary::Parse(fit.text);
+  if (vocabulary.ok()) return vocabulary;
+  return absl::Status(vocabulary.status().code(),
+                      absl::StrCat(file.empty() ? fit.name : source.Resolve(file), ":",
+                                   vocabulary.status().message()));
+}
+
+absl::StatusOr<std::vector<std::string>> List(const std::string& folder,
+                                              const std::vector<std::string>& endings) {
+  std::error_code error;
+  std::vector<std::string> paths;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    const std::string path = entry->path().string();
+    if (endings.empty()) {
+      if (entry->is_directory(ignored)) paths.push_back(path);
+      continue;
+    }
+    const auto ends = [&](const std::string& ending) { return path.ends_with(ending); };
+    if (entry->is_regular_file(ignored) && std::ranges::any_of(endings, ends)) {
+      paths.push_back(path);
+    }
+  }
+  if (error) {
+    return absl::Status(absl::ErrnoToStatusCode(error.value()),
+                        absl::StrCat("cannot list ", folder, ": ", error.message()));
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
+}  // namespace gyre

@@ -1,0 +1,48 @@
+// series.h: data sets of sequences, each opened by one function that dataset.cc calls, and what
+// they share.  Used while a data set is being opened, by one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/data/dataset.h"
+#include "engine/data/memory_dataset.h"
+#include "engine/data/vocabulary.h"
+
+namespace gyre {
+
+// What data.train or data.test is opened by, as OpenDataset has it.
+struct SeriesSource {
+  const DataConfig& data;
+  bool train;
+  std::string folder;  // that relative paths are relative to
+  const Fit& fit;
+
+  const DatasetConfig& set() const { return train ? data.train() : data.test(); }
+  std::string Resolve(const std::string& path) const;
+};
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const SeriesSource& source);
+absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source);
+absl::StatusOr<std::unique_ptr<Dataset>> OpenShots(const SeriesSource& source);
+
+// The fit to read by: source.fit if it has a name, else the content of `file` unless that is "",
+// else what `make` makes of the training samples.  name: of what is made.
+// Errors: those of reading and making; InvalidArgument if both source.fit and the file are given
+// and differ, or source.fit has another name.
+absl::StatusOr<Fit> FitFor(const SeriesSource& source, const std::string& name,
+                           const std::string& file,
+                           const std::function<absl::StatusOr<std::string>()>& make);
+
+// The vocabulary of a fit, which is that of `file` unless that is "".  Errors name it and the line.
+absl::StatusOr<Vocabulary> ParseVocabulary(const SeriesSource& source, const Fit& fit,
+                                           const std::string& file);
+
+// Paths of what a folder holds, sorted: regular files whose name ends in one of `endings`, or
+// folders where there are none.
+absl::StatusOr<std::vector<std::string>> List(const std::string& folder,
+                                              const std::vector<std::string>& endings);
+
+}  // namespace gyre
