@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
+#include <utility>
 
 namespace gyre {
 namespace {
@@ -50,6 +52,106 @@ TEST(SampleOrderTest, ContiguousRowsGoOnWhereTheyWere) {
   for (int64_t position = 0; position < 7; ++position) EXPECT_EQ(all.At(position), position % 3);
 }
 
+TEST(SampleOrderTest, ARowBeginsAnewWhereItsPieceEnds) {
+  const SampleOrder order = SampleOrder::Contiguous(11, 3);
+  for (int64_t position = 0; position < 30; ++position) {
+    EXPECT_EQ(order.BeginsAt(position), position % 9 < 3) << position;
+  }
+  EXPECT_EQ(order.period(), 9);
+  EXPECT_FALSE(SampleOrder(9, 1).BeginsAt(0));
+}
+
+// Row r of each step goes on with its sequence, to the end; what the ranks have of all steps is the
+// epoch, each sample once, and blanks at the rows' ends.
+TEST(SampleOrderTest, EachSequenceIsGoneThroughInOneRow) {
+  const std::vector<std::vector<int64_t>> cases = {
+      {1}, {5}, {3, 1, 2}, {1, 1, 1, 1, 1, 1, 1}, {9, 1, 1, 1, 4, 4, 2, 7, 3, 3, 3, 5, 1}};
+  for (const std::vector<int64_t>& samples : cases) {
+    const int64_t size = std::accumulate(samples.begin(), samples.end(), int64_t{0});
+    std::vector<int64_t> first;
+    for (int64_t sum = 0; const int64_t count : samples)
+      first.push_back(std::exchange(sum, sum + count));
+    for (int64_t rows = 1; rows <= static_cast<int64_t>(samples.size()); ++rows) {
+      SampleOrder order = SampleOrder::Sequences(samples, rows, /*seed=*/3);
+      const int64_t period = order.period(), steps = period / rows;
+      ASSERT_EQ(period, steps * rows);
+      ASSERT_GE(period, size);
+      ASSERT_LE(3 * (steps - 1),
+                4 * std::max((size + rows - 1) / rows, *std::ranges::max_element(samples)));
+      for (const int ranks : {1, 2, 3, 5}) {
+        for (int64_t epoch = 0; epoch < 3; ++epoch) {
+          std::vector<int64_t> times(static_cast<size_t>(size) + 1, 0);
+          for (int rank = 0; rank < ranks; ++rank) {
+            const Share share = ShareOf(rows, rank, ranks);
+            for (int64_t row = share.first; row < share.first + share.count; ++row) {
+              int64_t before = size;
+              for (int64_t step = 0; step < steps; ++step) {
+                const int64_t sample = order.At(epoch * period + step * rows + row);
+                const bool begins = std::ranges::binary_search(first, sample);
+                const bool ended = step == 0 || before + 1 == size ||
+                                   std::ranges::binary_search(first, before + 1);
+                if (begins || sample == size) {
+                  ASSERT_TRUE(ended || before == sample);  // no blank one is followed by a sequence
+                } else {
+                  ASSERT_EQ(sample, before + 1);
+                }
+                ++times[static_cast<size_t>(sample)];
+                before = sample;
+              }
+            }
+          }
+          EXPECT_EQ(times.back(), period - size);
+          times.pop_back();
+          EXPECT_THAT(times, testing::Each(1));
+        }
+      }
+    }
+  }
+}
+
+TEST(SampleOrderTest, SequencesChangePlacesFromEpochToEpoch) {
+  const std::vector<int64_t> samples(40, 2);
+  SampleOrder order = SampleOrder::Sequences(samples, 4, 3),
+              other = SampleOrder::Sequences(samples, 4, 4);
+  EXPECT_NE(Epoch(order, 80, 0), Epoch(order, 80, 1));
+  EXPECT_NE(Epoch(order, 80, 0), Epoch(other, 80, 0));
+  EXPECT_EQ(Epoch(order, 80, 1), Epoch(order, 80, 1));
+}
+
+// An epoch is a permutation; a batch has samples of like length, whatever ranks share it.
+TEST(SampleOrderTest, BucketsAreOfLikeLength) {
+  std::mt19937 random(7);
+  for (const int64_t size : {1, 5, 64, 1003}) {
+    std::vector<int32_t> lengths;
+    for (int64_t i = 0; i < size; ++i) lengths.push_back(static_cast<int32_t>(random() % 1000));
+    for (const int64_t batch : {1, 7, 32, 2000}) {
+      SampleOrder order = SampleOrder::Bucketed(lengths, batch, 5), plain(size, 5);
+      std::vector<int64_t> all(static_cast<size_t>(size));
+      std::iota(all.begin(), all.end(), int64_t{0});
+      for (int64_t epoch = 0; epoch < 4; ++epoch) {
+        EXPECT_THAT(Epoch(order, size, epoch), testing::UnorderedElementsAreArray(all));
+      }
+      if (size < 1000 || batch == 1 || batch > size) continue;
+      EXPECT_NE(Epoch(order, size, 0), Epoch(order, size, 1));
+      const auto padded = [&](SampleOrder& of) {
+        int64_t padding = 0;
+        for (int64_t first = 0; first < 4 * size; first += batch) {
+          int32_t most = 0;
+          int64_t sum = 0;
+          for (int64_t p = first; p < first + batch; ++p) {
+            const int32_t length = lengths[static_cast<size_t>(of.At(p))];
+            most = std::max(most, length);
+            sum += length;
+          }
+          padding += most * batch - sum;
+        }
+        return padding;
+      };
+      EXPECT_LT(padded(order) * 5, padded(plain)) << batch;
+    }
+  }
+}
+
 TEST(SampleOrderTest, DependsOnSeedAndPositionAloneInWhateverOrderAsked) {
   std::mt19937_64 random(1);
   for (uint64_t seed : {0ull, 1ull, ~0ull}) {
@@ -75,6 +177,12 @@ TEST(SampleOrderTest, IsTheSameInEveryBuild) {
   EXPECT_THAT(Epoch(order, 10, 1), testing::ElementsAre(6, 1, 9, 0, 3, 5, 2, 4, 8, 7));
   SampleOrder large(int64_t{1} << 20, 42);
   EXPECT_EQ(large.At((int64_t{1} << 20) * 1'000'000'007 + 12345), 319584);
+  const int64_t samples[] = {1, 3, 2, 2};
+  SampleOrder sequences = SampleOrder::Sequences(samples, 2, 42);
+  EXPECT_THAT(Epoch(sequences, 8, 1), testing::ElementsAre(1, 6, 2, 7, 3, 4, 0, 5));
+  const int32_t lengths[] = {5, 1, 4, 2, 3, 6};
+  SampleOrder buckets = SampleOrder::Bucketed(lengths, 2, 42);
+  EXPECT_THAT(Epoch(buckets, 6, 1), testing::ElementsAre(0, 5, 4, 2, 1, 3));
 }
 
 // Chi-squared over the 24 permutations of four: 23 degrees of freedom, 99.9999 % below 70.

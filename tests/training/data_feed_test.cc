@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/data/array_bytes.h"
@@ -26,10 +29,11 @@ class DataFeed : public testing::Test {
   absl::StatusOr<RunData> Open(const std::string& inputs, const std::string& data) {
     auto net = ParseNetText(inputs + "\nlayer { name: \"fc\" dense { outputs: 2 } }", "n");
     EXPECT_TRUE(net.ok()) << net.status();
-    auto trainer = ParseTrainerText(
-        absl::StrCat("net: 'n' batch: 1 steps: 1 optimizer { sgd {} } learning_rate { base: 1 }\n",
-                     "data { ", data, " }"),
-        folder_ / "t");
+    auto trainer =
+        ParseTrainerText(absl::StrCat("net: 'n' batch: ", batch_,
+                                      " steps: 1 optimizer { sgd {} } learning_rate { base: 1 }\n",
+                                      "data { ", data, " }"),
+                         folder_ / "t");
     EXPECT_TRUE(trainer.ok()) << trainer.status();
     if (!net.ok() || !trainer.ok()) return absl::UnknownError("");
     return OpenData(*trainer, *net, /*train=*/true);
@@ -40,6 +44,7 @@ class DataFeed : public testing::Test {
   }
 
   TempFolder folder_;
+  int batch_ = 1;
 };
 
 constexpr char kInputs[] =
@@ -124,13 +129,94 @@ TEST_F(DataFeed, ContiguousRows) {
   TrainerConfig config;
   config.set_batch(2);
   config.set_accumulate(2);
-  EXPECT_EQ(TrainSamplesOf(config, 11), 11);
-  EXPECT_EQ(TestSamplesOf(config, 11), 11);
+  EXPECT_EQ(TrainSamplesOf(config, *data->train), 11);
+  EXPECT_EQ(TestSamplesOf(config, *data->test), 11);
   config.mutable_data()->set_order(DataConfig::CONTIGUOUS);
-  EXPECT_EQ(TrainSamplesOf(config, 11), 8);
-  EXPECT_EQ(TestSamplesOf(config, 11), 10);
-  EXPECT_EQ(TestSamplesOf(config, 1), 1);  // fewer than a batch
-  EXPECT_EQ(TestSamplesOf(config, 0), 0);
+  EXPECT_EQ(TrainSamplesOf(config, *data->train), 8);
+  EXPECT_EQ(TestSamplesOf(config, *data->test), 10);
+  config.set_batch(12);
+  EXPECT_EQ(TestSamplesOf(config, *data->test), 11);  // fewer than a batch
+}
+
+// Text marks where a row begins anew; each rank has its rows of all steps.
+TEST_F(DataFeed, TextInContiguousRows) {
+  WriteBytes(folder_ / "text", "abcdefghijkl");
+  const auto data = Open(
+      "input { name: \"text\" dims: 2 type: LABEL }\ninput { name: \"reset\" dims: 2 type: LABEL }",
+      "train { text { file: 'text' length: 2 } } order: CONTIGUOUS");
+  ASSERT_TRUE(data.ok()) << data.status();
+  const auto device = NewCpuDevice({});
+  for (const int ranks : {1, 2}) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const RunShape shape = {.global = 2, .rank = rank, .ranks = ranks};
+      const auto loader = *NewLoader(*data->train, true, shape, data->feed, 0, 2, *device);
+      for (int step = 0; step < 7; ++step) {
+        const Batch batch = *loader->Next();
+        for (int64_t i = 0; i < batch.arrays[0].shape[0]; ++i) {
+          const int row = rank + static_cast<int>(i);
+          EXPECT_EQ(batch.arrays[0].as<int32_t>()[2 * i], 6 * row + 2 * (step % 3) + 1);
+          EXPECT_EQ(batch.arrays[1].as<int32_t>()[2 * i], step % 3 == 0);
+          EXPECT_EQ(batch.arrays[1].as<int32_t>()[2 * i + 1], 0);
+        }
+        loader->Release(batch);
+      }
+    }
+  }
+}
+
+// Shots go on in rows of their own, and the ranks' rows are the epoch.
+TEST_F(DataFeed, ShotsInRows) {
+  for (const int shot : {1, 2, 3}) {
+    std::string csv = "# event 9\ntime,x\n";
+    for (int t = 0; t < 2 * shot; ++t) absl::StrAppend(&csv, t, ",", 10 * shot + t, "\n");
+    WriteBytes(folder_ / absl::StrCat(shot, ".csv"), csv);
+  }
+  WriteBytes(folder_ / "scales", "x\t1\n");
+  const std::string inputs =
+      "input { name: \"signals\" dims: [2, 1] }\ninput { name: \"reset\" dims: 2 type: LABEL }";
+  const std::string shots =
+      "train { shots { folder: '.' signal: 'x' length: 2 warning: 1 scales: 'scales' } } test { "
+      "shots { folder: '.' } } order: CONTIGUOUS";
+  const auto data = Open(inputs, shots);
+  ASSERT_TRUE(data.ok()) << data.status();
+  TrainerConfig config;
+  config.set_batch(2);
+  config.mutable_data()->set_order(DataConfig::CONTIGUOUS);
+  EXPECT_EQ(TrainSamplesOf(config, *data->train), 6);
+  config.set_batch(3);
+  EXPECT_EQ(TrainSamplesOf(config, *data->train), 9);
+  EXPECT_EQ(
+      LeftOut(config, *data),
+      "the 6 samples of data.train are gone through with 3 blank ones, at the ends of shorter "
+      "rows\nthe 6 samples of data.test are gone through with 3 blank ones, at the ends of "
+      "shorter rows\n");
+  config.set_batch(5);
+  EXPECT_EQ(TestBatchOf(config, *data->test), 3);
+  const auto device = NewCpuDevice({});
+  for (const int ranks : {1, 2, 3}) {
+    for (const bool train : {true, false}) {
+      std::vector<float> first;  // values of chunks, of two epochs
+      for (int rank = 0; rank < ranks; ++rank) {
+        const RunShape shape = {.global = 3, .rank = rank, .ranks = ranks};
+        const auto loader = *NewLoader(*data->train, train, shape, data->feed, 0, 2, *device);
+        for (int step = 0; step < 6; ++step) {
+          const Batch batch = *loader->Next();
+          for (int64_t i = 0; i < batch.arrays[0].shape[0]; ++i) {
+            const float value = batch.arrays[0].as<float>()[2 * i];
+            EXPECT_EQ(batch.arrays[1].as<int32_t>()[2 * i], value > 0 && std::fmod(value, 10) == 0);
+            if (value > 0) first.push_back(value);
+          }
+          loader->Release(batch);
+        }
+      }
+      std::ranges::sort(first);
+      EXPECT_EQ(first, (std::vector<float>{10, 10, 20, 20, 22, 22, 30, 30, 32, 32, 34, 34}));
+    }
+  }
+  batch_ = 4;
+  EXPECT_EQ(Error(inputs, shots),
+            "@/t:1:10: 4 contiguous rows are more than the 3 shots of data.train; lower batch or "
+            "accumulate");
 }
 
 // The digest changes with a value of any array, and with what it stands for; not with augmentation.

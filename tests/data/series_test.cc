@@ -1,0 +1,399 @@
+// Text, reviews and shots as data sets: what they hold, and everything that may be wrong in them.
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "engine/data/dataset.h"
+#include "engine/data/tensor_file.h"
+#include "tests/data/temp_folder.h"
+
+namespace gyre {
+namespace {
+
+using testing::HasSubstr;
+using Ints = std::vector<int32_t>;
+using Reals = std::vector<float>;
+
+class Series : public testing::Test {
+ protected:
+  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& data, bool train = true,
+                                                const Fit& fit = {}) const {
+    DataConfig config;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(data, &config)) << data;
+    return OpenDataset(config, train, folder_ / "trainer", fit);
+  }
+  std::string Error(const std::string& data, bool train = true, const Fit& fit = {}) const {
+    return absl::StrReplaceAll(std::string(Open(data, train, fit).status().message()),
+                               {{folder_.path() + "/", "@"}});
+  }
+  void Write(const std::string& name, const std::string& bytes) const {
+    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
+    WriteBytes(folder_ / name, bytes);
+  }
+
+  TempFolder folder_;
+};
+
+// All samples of an array, one after another.
+template <typename T>
+std::vector<T> All(const Dataset& dataset, const std::string& input, int64_t more = 0) {
+  for (size_t i = 0; i < dataset.arrays().size(); ++i) {
+    if (dataset.arrays()[i].input != input) continue;
+    EXPECT_EQ(dataset.arrays()[i].dtype, kDTypeOf<T>);
+    std::vector<T> all;
+    for (int64_t s = 0; s < dataset.size() + more; ++s) {
+      const Tensor sample = *dataset.Read(s, i);
+      all.insert(all.end(), sample.as<T>(), sample.as<T>() + sample.elements());
+    }
+    return all;
+  }
+  ADD_FAILURE() << input;
+  return {};
+}
+
+// ---- Text ---------------------------------------------------------------------------------------
+
+TEST_F(Series, TextIsCutIntoSamples) {
+  Write("a", "abca");
+  Write("b", "cé");
+  const std::string data =
+      "train { text { file: ['a', 'b'] length: 4 } } test { text { file: 't' } }";
+  const auto train = *Open(data);
+  EXPECT_EQ(train->fit().name, "vocabulary.txt");
+  EXPECT_EQ(train->fit().text, "<unk>\na\nb\nc\né\n");
+  EXPECT_EQ(train->size(), 2);
+  EXPECT_EQ(All<int32_t>(*train, "text"), (Ints{1, 2, 3, 1, 3, 4, 0, 0}));
+  EXPECT_EQ(All<int32_t>(*train, "next"), (Ints{2, 3, 1, -1, 4, -1, -1, -1}));
+  EXPECT_EQ(All<int32_t>(*train, "reset"), (Ints{1, 0, 0, 0, 1, 0, 0, 0}));
+  // A test knows the training text's tokens alone, whether that was opened before it or not.
+  Write("t", "zc");
+  for (const Fit& fit : {Fit{}, train->fit()}) {
+    const auto test = *Open(data, /*train=*/false, fit);
+    EXPECT_EQ(All<int32_t>(*test, "text"), (Ints{0, 3, 0, 0}));
+    EXPECT_EQ(All<int32_t>(*test, "next"), (Ints{3, -1, -1, -1}));
+    EXPECT_EQ(test->fit().text, train->fit().text);
+  }
+}
+
+TEST_F(Series, WordsAreTheMostFrequent) {
+  Write("a", "The cat, the dog.\nThe end\n");
+  const auto data = *Open("train { text { file: 'a' unit: WORD words: 4 length: 20 } }");
+  EXPECT_EQ(data->fit().text, "<unk>\n<eos>\nThe\n,\n");
+  EXPECT_EQ(All<int32_t>(*data, "text"),
+            (Ints{2, 0, 3, 0, 0, 0, 1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+TEST_F(Series, SaysWhatIsWrongWithText) {
+  Write("good", "abc");
+  Write("empty", "");
+  Write("blank", " \n ");
+  Write("latin", "one\ntwo\nna\xefve\n");
+  Write("vocabulary", "<unk>\na\nq\n");
+  Write("broken", "<unk>\na\na\n");
+  std::filesystem::create_directory(folder_ / "folder");
+  const auto text = [](const std::string& fields) {
+    return absl::StrCat("train { text { length: 2 ", fields, " } }");
+  };
+  EXPECT_EQ(Error(text("file: 'none'")), "cannot open @none: No such file or directory");
+  EXPECT_THAT(Error(text("file: 'folder'")), HasSubstr("@folder"));
+  EXPECT_EQ(Error(text("file: ['good', 'empty']")), "@empty: no text in it");
+  EXPECT_EQ(Error(text("file: 'blank' unit: WORD")), "@blank: no text in it");
+  EXPECT_EQ(Error(text("file: 'latin'")), "@latin:3: not UTF-8");
+  EXPECT_EQ(Error(text("file: 'good' vocabulary: 'broken'")),
+            "@broken:3: the token \"a\" is there twice");
+  EXPECT_EQ(Error(text("file: 'good' vocabulary: 'none'")),
+            "cannot open @none: No such file or directory");
+  const Fit fit = {"vocabulary.txt", "<unk>\na\nb\nc\n"};
+  EXPECT_EQ(
+      Error(text("file: 'good' vocabulary: 'vocabulary'"), true, fit),
+      "@vocabulary is of another run than the weights: line 3 of vocabulary.txt is \"b\", but "
+      "\"q\" here; leave it out, or name that of their run");
+  EXPECT_EQ(Error(text("file: 'good'"), true, {"scales.txt", "ip\t1\n"}),
+            "vocabulary.txt is of another run than the weights: scales.txt is expected, but it is "
+            "vocabulary.txt; leave it out, or name that of their run");
+  EXPECT_EQ(Error(text("file: 'good'"), true, fit), "");
+}
+
+// ---- Reviews ------------------------------------------------------------------------------------
+
+TEST_F(Series, ReviewsOfFoldersAndOfLines) {
+  Write("train/pos/b.txt", "Good good<br />film!");
+  Write("train/pos/a.txt", "a good\nfilm");
+  Write("train/neg/0.txt", "bad");
+  Write("train/unsup/0.txt", "no label");
+  Write("train/neg/notes", "no review");
+  Write("lines", "neg\tbad\npos\ta good film\r\npos\tGood good film!");
+  Write("lines_test", "neg\tfilm");
+  for (const char* where : {"folder: 'train'", "file: 'lines'"}) {
+    const auto data = *Open(absl::StrCat("train { reviews { ", where, " length: 3 words: 4 } }"));
+    EXPECT_EQ(data->fit().text, "class\tneg\nclass\tpos\n<unk>\ngood\nfilm\n!\n");
+    EXPECT_EQ(All<int32_t>(*data, "text"), (Ints{0, 0, 0, 0, 1, 2, 1, 2, 3}));
+    EXPECT_EQ(All<int32_t>(*data, "length"), (Ints{1, 3, 3}));
+    EXPECT_EQ(All<int32_t>(*data, "label"), (Ints{0, 1, 1}));
+    EXPECT_THAT(data->lengths(), testing::ElementsAre(1, 3, 3));
+  }
+  const auto test = *Open(
+      "train { reviews { folder: 'train' length: 3 words: 4 } } test { reviews { file: "
+      "'lines_test' } }",
+      /*train=*/false);
+  EXPECT_EQ(All<int32_t>(*test, "text"), (Ints{2, 0, 0}));
+  EXPECT_EQ(All<int32_t>(*test, "label"), Ints{0});
+}
+
+TEST_F(Series, SaysWhatIsWrongWithReviews) {
+  const auto reviews = [](const std::string& fields) {
+    return absl::StrCat("train { reviews { length: 3 ", fields, " } }");
+  };
+  std::filesystem::create_directory(folder_ / "empty");
+  std::filesystem::create_directories(folder_ / "no_text/pos");
+  Write("no_review/pos/a.txt", "fine");
+  Write("no_review/neg/b.txt", " \n");
+  Write("one/pos/a.txt", "fine");
+  Write("latin/neg/a.txt", "fine\n\xff");
+  EXPECT_EQ(Error(reviews("folder: 'none'")), "cannot list @none: No such file or directory");
+  EXPECT_EQ(Error(reviews("folder: 'empty'")), "@empty: no folder of .txt files in it");
+  EXPECT_EQ(Error(reviews("folder: 'no_text'")), "@no_text/pos: no .txt file in it");
+  EXPECT_EQ(Error(reviews("folder: 'no_review'")), "@no_review/neg/b.txt: an empty review");
+  EXPECT_EQ(Error(reviews("folder: 'one'")),
+            "@one/pos/a.txt and all others are of class \"pos\"; there must be two classes");
+  EXPECT_EQ(Error(reviews("folder: 'latin'")), "@latin/neg/a.txt: 2: not UTF-8");
+  const auto lines = [&](const std::string& text) {
+    Write("lines", text);
+    return Error(reviews("file: 'lines'"));
+  };
+  EXPECT_EQ(lines("a\tx\nb\ty\n"), "");
+  EXPECT_EQ(lines(""), "@lines: no review in it");
+  EXPECT_EQ(lines("a\tx\nb y\n"), "@lines:2: expected LABEL TAB TEXT");
+  EXPECT_EQ(lines("a\tx\n\nb\ty"), "@lines:2: expected LABEL TAB TEXT");
+  EXPECT_EQ(lines("a\tx\n\ty"), "@lines:2: expected LABEL TAB TEXT");
+  EXPECT_EQ(lines("a\tx\nb\t \n"), "@lines:2: an empty review");
+  EXPECT_EQ(lines("a\tx\na\ty\n"),
+            "@lines:1 and all others are of class \"a\"; there must be two classes");
+  Write("train", "a\tx\nb\ty");
+  Write("test", "a\tx\nc\ty");
+  const std::string both =
+      "train { reviews { length: 3 file: 'train' } } test { reviews { file: 'test' } }";
+  EXPECT_EQ(Error(both, /*train=*/false),
+            "@test:2: is of class \"c\", but those trained on are \"a\", \"b\"");
+}
+
+// ---- Shots --------------------------------------------------------------------------------------
+
+// An array of an .npz.
+struct Entry {
+  std::string name;
+  Shape shape;
+  std::vector<double> values;
+};
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+class Shots : public Series {
+ protected:
+  void WriteShot(const std::string& name, std::vector<Entry> entries) const {
+    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
+    std::vector<NamedTensor> tensors;
+    for (Entry& entry : entries) {
+      tensors.push_back({entry.name, {entry.values.data(), entry.shape, DType::kF64}});
+    }
+    ASSERT_TRUE(WriteNpz(folder_ / name, tensors).ok());
+  }
+  std::string Data(const std::string& more = "", const std::string& folder = "s") const {
+    return absl::StrCat("train { shots { folder: '", folder,
+                        "' signal: ['ip', 'li'] profile: 'te' length: 2 warning: 1.5 ", more,
+                        " } }");
+  }
+};
+
+TEST_F(Shots, AreCutIntoChunks) {
+  WriteShot("s/1.npz", {{"time", {3}, {0, 1, 2}},
+                        {"ip", {3}, {2, 4, 6}},
+                        {"li", {3}, {-1e9, 0, 1e9}},
+                        {"te", {3, 2}, {0, 2, 0, 2, 0, 2}},
+                        {"event", {}, {kNan}}});
+  // The same deviations; what comes after the event is left out, even what is not finite.
+  Write("s/2.csv",
+        "# event 3.5\r\nli, time,te[1],te[0],other,ip\r\n-1e9,1,2,0,x,-2\n0,2,2,0,,-4\n"
+        "1e9,3.4,2,0,?,-6\n3,4,nan,1,1,7\n");
+  Write("s/readme", "not a shot");
+  const auto data = *Open(Data("clip: 2"));
+  const double ip = std::sqrt(8. / 3);
+  EXPECT_THAT(data->fit().text, HasSubstr("ip\t1.632993161855452"));
+  EXPECT_THAT(data->fit().text, HasSubstr("\nte\t1\n"));
+  EXPECT_EQ(data->size(), 4);
+  EXPECT_THAT(data->sequences(), testing::ElementsAre(2, 2));
+  const auto f = [&](double x) { return static_cast<float>(x / ip); };
+  const auto li = static_cast<float>(std::sqrt(3. / 2));
+  // Two signals side by side; 6 / 1.63 is beyond 2; then padding, and at the end the blank sample.
+  EXPECT_EQ(All<float>(*data, "signals", 1),
+            (Reals{f(2), -li, 2, 0, 2, li, 0, 0, f(-2), -li, -2, 0, -2, li, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(All<float>(*data, "te", 1),
+            (Reals{0, 2, 0, 2, 0, 2, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(All<int32_t>(*data, "target", 1), (Ints{0, 0, 0, -1, 0, 1, 1, -1, -1, -1}));
+  EXPECT_EQ(All<int32_t>(*data, "reset", 1), (Ints{1, 0, 0, 0, 1, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(All<int32_t>(*data, "length", 1), (Ints{2, 1, 2, 1, 0}));
+  EXPECT_EQ(All<float>(*data, "remaining", 1),
+            (Reals{-1, -1, -1, -1, 2.5, 1.5, static_cast<float>(3.5 - 3.4), -1, -1, -1}));
+  EXPECT_FALSE(data->Read(5, 0).ok());
+}
+
+// The scales are the training shots', and no test's.
+TEST_F(Shots, ATestIsReadByTheScalesOfTheTraining) {
+  for (const auto& [name, size] :
+       {std::pair("s/a.csv", 1), {"s/b.csv", 2}, {"s/c.csv", 30}, {"t/a.csv", 5}}) {
+    Write(name, absl::StrCat("# event 2\ntime,ip\n0,", -size, "\n1,", size, "\n"));
+  }
+  const std::string data =
+      "train { shots { folder: 's' signal: 'ip' length: 2 warning: 1 } } test { shots { folder: "
+      "'t' "
+      "} }";
+  const auto train = *Open(data);
+  EXPECT_EQ(train->fit().text, "ip\t2\n");  // the median of 1, 2, 30
+  for (const Fit& fit : {Fit{}, train->fit()}) {
+    EXPECT_EQ(All<float>(**Open(data, false, fit), "signals"), (Reals{-2.5, 2.5}));
+  }
+  Write("other", "ip\t4\n");
+  const std::string named =
+      "train { shots { folder: 's' signal: 'ip' length: 2 warning: 1 scales: 'other' } }";
+  EXPECT_EQ(All<float>(**Open(named), "signals")[0], -0.25f);
+  EXPECT_EQ(Error(named, true, train->fit()),
+            "@other is of another run than the weights: line 1 of scales.txt is \"ip\t2\", but "
+            "\"ip\t4\" here; leave it out, or name that of their run");
+  for (const char* bad : {"", "li\t4\n", "ip\t0\n", "ip\tinf\n", "ip 4\n"}) {
+    Write("other", bad);
+    EXPECT_THAT(Error(named), HasSubstr("@other:1: expected ip TAB SCALE, more than 0, got \""));
+  }
+  Write("other", "ip\t4\nli\t3\n");
+  EXPECT_EQ(Error(named), "@other:2: expected the end, got \"li\t3\"");
+}
+
+TEST_F(Shots, SaysWhatIsWrong) {
+  const std::vector<Entry> good = {{"time", {2}, {0, 1}},
+                                   {"ip", {2}, {2, 4}},
+                                   {"li", {2}, {2, 4}},
+                                   {"te", {2, 1}, {0, 2}},
+                                   {"event", {1}, {1}}};
+  const auto with = [&](Entry entry) {
+    std::vector<Entry> entries = good;
+    for (Entry& other : entries) {
+      if (other.name == entry.name) other = entry;
+    }
+    WriteShot("s/1.npz", entries);
+    return Error(Data());
+  };
+  EXPECT_EQ(with(good[0]), "");
+  EXPECT_EQ(with({"ip", {2}, {2, kNan}}), "@s/1.npz: ip holds nan at time 1");
+  EXPECT_EQ(with({"te", {2, 1}, {HUGE_VAL, 2}}), "@s/1.npz: te holds inf at time 0");
+  EXPECT_EQ(with({"ip", {2}, {1e300, 2}}), "@s/1.npz: ip holds inf at time 0");
+  EXPECT_EQ(with({"ip", {3}, {1, 2, 3}}), "@s/1.npz: ip has extents [3], but time has [2]");
+  EXPECT_EQ(with({"te", {2}, {1, 2}}), "@s/1.npz: te: expected 2 to 2 axes, got [2]");
+  EXPECT_EQ(with({"te", {2, 0}, {}}), "@s/1.npz: te has extents [2, 0], but time has [2]");
+  EXPECT_EQ(with({"time", {2}, {1, 1}}),
+            "@s/1.npz: time 1 (the first is 0) is 1; times are finite and increase");
+  EXPECT_EQ(with({"time", {2}, {0, kNan}}),
+            "@s/1.npz: time 1 (the first is 0) is nan; times are finite and increase");
+  EXPECT_EQ(with({"event", {2}, {1, 2}}), "@s/1.npz: event: expected one number, got 2");
+  EXPECT_EQ(with({"event", {1}, {-1}}), "@s/1.npz: no time up to its event at -1");
+  EXPECT_EQ(with({"event", {1}, {kNan}}),
+            "none of the 1 shots beside @s/1.npz has an event to be learned");
+  EXPECT_EQ(with({"ip", {2}, {3, 3}}),
+            "ip does not vary in half of the shots beside @s/1.npz; leave it out");
+  WriteShot("s/1.npz", {good[0], good[1], good[2], good[3]});
+  EXPECT_THAT(Error(Data()), HasSubstr("@s/1.npz"));
+  EXPECT_THAT(Error(Data()), HasSubstr("event"));
+  WriteShot("s/1.npz", good);
+  WriteShot("s/2.npz", {good[0], good[1], good[2], {"te", {2, 2}, {1, 2, 3, 4}}, good[4]});
+  EXPECT_EQ(Error(Data()), "@s/2.npz: te has 2 points, but 1 in @s/1.npz");
+  EXPECT_EQ(Error(Data("signal: 'reset'")),
+            "no signal or profile can be called \"reset\": that is taken");
+  EXPECT_EQ(Error(Data("signal: 'ip'")),
+            "no signal or profile can be called \"ip\": that is taken");
+  EXPECT_EQ(Error(Data("", "none")), "cannot list @none: No such file or directory");
+  std::filesystem::create_directory(folder_ / "empty");
+  EXPECT_EQ(Error(Data("", "empty")), "@empty: no .npz or .csv file in it");
+  Write("zip/1.npz", "PK");
+  EXPECT_THAT(Error(Data("", "zip")), HasSubstr("@zip/1.npz"));
+}
+
+TEST_F(Shots, SaysWhichLineOfACsvIsWrong) {
+  const auto error = [&](const std::string& text) {
+    Write("s/1.csv", text);
+    return Error("train { shots { folder: 's' signal: 'ip' profile: 'te' length: 2 warning: 1 } }");
+  };
+  EXPECT_EQ(error("# event 1\ntime,ip,te[0]\n0,1,2\n1,2,3\n"), "");
+  EXPECT_EQ(error(""), "@s/1.csv: expected a line of names, time,..., and a line a time");
+  EXPECT_EQ(error("# event 1\n"),
+            "@s/1.csv: expected a line of names, time,..., and a line a time");
+  EXPECT_EQ(error("# event x\ntime\n"), "@s/1.csv:1: expected \"# event\" and a time");
+  EXPECT_EQ(error("# event nan\ntime\n"), "@s/1.csv:1: expected \"# event\" and a time");
+  EXPECT_EQ(error("t,ip,te[0]\n"), "@s/1.csv:1: no column \"time\"");
+  EXPECT_EQ(error("# event 1\ntime,te[0]\n"), "@s/1.csv:2: no column \"ip\"");
+  EXPECT_EQ(error("time,ip,te[1]\n"), "@s/1.csv:1: no column \"te[0]\"");
+  EXPECT_EQ(error("time,ip,te[0]\n"), "@s/1.csv: no times");
+  EXPECT_EQ(error("time,ip,te[0]\n1,2,3\n2,3\n"), "@s/1.csv:3: 2 columns, but the names are 3");
+  EXPECT_EQ(error("time,ip,te[0]\n1,2,\n"), "@s/1.csv:2: te[0]: expected a number, got \"\"");
+  EXPECT_EQ(error("time,ip,te[0]\n1,2,3\n\n"), "@s/1.csv:3: 1 columns, but the names are 3");
+  EXPECT_EQ(error("time,ip,te[0]\n1,nan,3\n"), "@s/1.csv: ip holds nan at time 1");
+}
+
+// ---- All of them --------------------------------------------------------------------------------
+
+// Whatever bytes there are, a data set or an error comes.
+TEST_F(Shots, AnyBytesAreReadOrRefused) {
+  WriteShot("s/1.npz", {{"time", {3}, {0, 1, 2}},
+                        {"ip", {3}, {2, 4, 6}},
+                        {"li", {3}, {5, 0, 1}},
+                        {"te", {3, 2}, {0, 2, 0, 2, 0, 2}},
+                        {"event", {}, {2}}});
+  Write("c/1.csv", "# event 2\nli,time,te[1],te[0],ip\n1,0,2,0,-2\n0,1,2,0,-4\n9,2,2,1,6\n");
+  Write("text", "Ein Märchen.\n<unk> ok\n");
+  Write("lines", "pos\tgood <br /> é\nneg\tbad\n");
+  const struct {
+    std::string file, data;
+  } readers[] = {{"s/1.npz", Data()},
+                 {"c/1.csv", Data("", "c")},
+                 {"text", "train { text { file: 'text' length: 5 } }"},
+                 {"text", "train { text { file: 'text' length: 5 unit: WORD } }"},
+                 {"lines", "train { reviews { file: 'lines' length: 2 } }"},
+                 {"text", "train { text { file: 'lines' vocabulary: 'text' length: 5 } }"}};
+  std::mt19937 random(11);
+  for (const auto& [file, data] : readers) {
+    const std::string bytes = ReadBytes(folder_ / file);
+    int read = 0;
+    for (int round = 0; round < 400; ++round) {
+      std::string changed = bytes;
+      for (uint32_t edits = random() % 3 + 1; edits > 0 && !changed.empty(); --edits) {
+        const size_t at = random() % changed.size();
+        switch (random() % 4) {
+          case 0:
+            changed[at] = static_cast<char>(random());
+            break;
+          case 1:
+            changed.erase(at, random() % 8);
+            break;
+          case 2:
+            changed.insert(at, changed.substr(random() % changed.size(), random() % 8));
+            break;
+          default:
+            changed.insert(at, 1, "\n,\t#\"\\x-9"[random() % 9]);
+        }
+      }
+      Write(file, changed);
+      const auto opened = Open(data);
+      read += opened.ok();
+      EXPECT_TRUE(opened.ok() || !opened.status().message().empty());
+    }
+    EXPECT_LT(read, 400);
+    Write(file, bytes);
+  }
+}
+
+}  // namespace
+}  // namespace gyre
