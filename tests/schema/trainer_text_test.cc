@@ -58,7 +58,8 @@ TEST(TrainerText, Missing) {
        "t:2:1: missing data.train; write data { train { idx { images: \"...\" labels: "
        "\"...\" } } }"},
       {1, "data { train { } }",
-       "t:2:8: missing one of idx, arrays; write data { train { idx { images: \"...\" labels: "
+       "t:2:8: missing one of idx, arrays, text, reviews, shots; write data { train { idx { "
+       "images: \"...\" labels: "
        "\"...\" } } "
        "}"},
       {1, "data { train { idx { labels: 'l' } } }",
@@ -66,7 +67,8 @@ TEST(TrainerText, Missing) {
       {1, "data { train { idx { images: 'i' labels: '' } } }",
        "t:2:34: data.train.idx.labels is empty; write labels: \"train-labels-idx1-ubyte.gz\""},
       {1, "data { train { idx { images: 'i' labels: 'l' } } test { } }",
-       "t:2:50: missing one of idx, arrays; write test { idx { images: \"...\" labels: \"...\" } "
+       "t:2:50: missing one of idx, arrays, text, reviews, shots; write test { idx { images: "
+       "\"...\" labels: \"...\" } "
        "}"},
       {1, "data { train { idx { images: 'i' labels: 'l' } } test { idx { images: 'i' } } }",
        "t:2:57: missing data.test.idx.labels; write labels: \"t10k-labels-idx1-ubyte.gz\""},
@@ -97,6 +99,51 @@ TEST(TrainerText, Missing) {
        "t:6:10: missing one of fixed, dynamic; write loss_scale { dynamic {} }"},
   };
   for (const auto& c : cases) EXPECT_EQ(ErrorOf(Text(c.line, c.replaced)), c.error);
+}
+
+TEST(TrainerText, Sequences) {
+  const struct {
+    std::string data, error;
+  } cases[] = {
+      {"train { text { file: 'a' length: 4 } } test { text { file: ['b', 'c'] } } order: "
+       "CONTIGUOUS",
+       ""},
+      {"train { reviews { file: 'a' length: 4 } } test { reviews { folder: 'b' } } order: BUCKETED",
+       ""},
+      {"train { shots { folder: 'a' profile: 'te' length: 4 warning: 1 } } test { shots { folder: "
+       "'b' } }",
+       ""},
+      {"train { text { length: 4 } }",
+       "t:2:16: missing data.train.text.file; write file: \"text.txt\""},
+      {"train { text { file: 'a' } }", "t:2:16: missing data.train.text.length; write length: 64"},
+      {"train { text { file: 'a' length: 0 } }",
+       "t:2:33: data.train.text.length must be >= 1, got 0"},
+      {"train { text { file: 'a' length: 4 words: 1 } }",
+       "t:2:43: data.train.text.words must be >= 2, got 1"},
+      {"train { text { file: 'a' length: 4 } } test { text { } }",
+       "t:2:54: missing data.test.text.file; write file: \"text.txt\""},
+      {"train { text { file: 'a' length: 4 } } test { text { file: 'b' length: 4 } }",
+       "t:2:71: data.test.text.length: is as data.train has it; leave it out"},
+      {"train { text { file: 'a' length: 4 } } test { reviews { file: 'b' } }",
+       "t:2:47: data.test is of reviews, but data.train is of text"},
+      {"train { text { file: 'a' length: 4 } } order: BUCKETED",
+       "t:2:47: data.order: BUCKETED is of texts with lengths, which data.train.reviews has"},
+      {"train { reviews { length: 4 } }",
+       "t:2:16: data.train.reviews: write one of folder and file"},
+      {"train { reviews { length: 4 folder: 'a' file: 'b' } }",
+       "t:2:16: data.train.reviews: write one of folder and file"},
+      {"train { shots { signal: 'ip' length: 4 warning: 1 } }",
+       "t:2:16: missing data.train.shots.folder; write folder: \"shots/train\""},
+      {"train { shots { folder: 'a' length: 4 warning: 1 } }",
+       "t:2:16: missing data.train.shots.signal; write signal: [\"current\", \"density\"]"},
+      {"train { shots { folder: 'a' signal: 'ip' length: 4 } }",
+       "t:2:16: missing data.train.shots.warning; write warning: 0.2"},
+      {"train { shots { folder: 'a' signal: 'ip' length: 4 warning: 0 } }",
+       "t:2:59: data.train.shots.warning must be > 0, got 0"},
+      {"train { shots { folder: 'a' signal: 'ip' length: 4 warning: 1 clip: 0 } }",
+       "t:2:70: data.train.shots.clip must be > 0, got 0"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(ErrorOf(Text(1, "data { " + c.data + " }")), c.error);
 }
 
 TEST(TrainerText, OutOfRange) {
