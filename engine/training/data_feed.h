@@ -15,7 +15,7 @@ namespace gyre {
 struct RunData {
   std::unique_ptr<Dataset> train, test;  // null: there is none, or it is not wanted
   Feed feed;
-  Fit fit;
+  Fit fit = {};
 };
 // Opens data.test and, if the run trains, data.train.  fit: that of the weights, if they have one.
 // Errors: those of OpenDataset and FeedOf, with the position in the trainer's file; InvalidArgument

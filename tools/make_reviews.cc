@@ -1,0 +1,192 @@
+// make_reviews: made-up reviews of films, for the data set `reviews`.
+//
+// A review is sentences of a grammar.  Most say what the writer thinks, with words of its class,
+// or with words of the other class and a negation; some tell what others thought, which is as often
+// the opposite.  A bag of words sees both kinds of words in both classes.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/runtime/check.h"
+#include "engine/runtime/random.h"
+#include "tools/command_line.h"
+#include "tools/new_folder.h"
+#include "tools/process.h"
+
+ABSL_FLAG(std::string, out, "", "The folder to make; it must not exist.");
+ABSL_FLAG(int, train, 2000, "Training reviews, half of each class.");
+ABSL_FLAG(int, test, 1000, "Test reviews, likewise.");
+ABSL_FLAG(double, negated, 0.35,
+          "The share of a writer's judgements that negate the opposite, 0 to 1.");
+ABSL_FLAG(double, sentences, 8, "Of a review, the median of their number: 1 to 1000.");
+ABSL_FLAG(int, seed, 1, "All random numbers follow from it.");
+
+namespace gyre {
+namespace {
+
+constexpr char kUsage[] =
+    "writes made-up reviews, synthetic and of no film, for a net to learn opinions from.\n\n"
+    "  make_reviews --out=runs/data/reviews\n"
+    "  make_reviews --out=runs/data/hard --negated=0.5 --seed=7\n\n"
+    "The same reviews come twice: as DIR/train/pos/0.txt, a folder a class, and as a line each\n"
+    "of DIR/train.tsv, LABEL TAB TEXT; DIR/test likewise.  A trainer's text reads them by\n"
+    "  data { train { reviews { folder: \"runs/data/reviews/train\" length: 128 } }\n"
+    "    test { reviews { folder: \"runs/data/reviews/test\" } } order: BUCKETED }\n"
+    "The same flags give the same bytes.  Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+using Words = std::vector<const char*>;
+
+const Words kThings = {"film",     "plot",        "cast",       "ending",   "score",
+                       "dialogue", "camera work", "story",      "director", "humor",
+                       "pace",     "script",      "first hour", "villain"};
+const Words kGood = {"brilliant", "moving", "funny",     "gripping", "charming", "clever",
+                     "superb",    "fresh",  "memorable", "elegant",  "honest",   "rewarding"};
+const Words kBad = {"dull",  "clumsy",   "boring", "predictable", "awful", "shallow",
+                    "messy", "annoying", "stale",  "pointless",   "weak",  "tedious"};
+const Words kVery = {"", "very ", "quite ", "truly ", "rather ", "at times ", "surprisingly "};
+const Words kOthers = {"the critics", "my brother", "everyone", "the poster", "the trailer"};
+const Words kFacts = {"it runs for two hours.",
+                      "we saw it on a rainy tuesday.",
+                      "it is set in a small town by the sea.",
+                      "the second half takes place ten years later.",
+                      "there are three songs in it.",
+                      "I had read the book before.",
+                      "it was shot in black and white."};
+
+class Writer {
+ public:
+  explicit Writer(uint64_t key) : key_(key) {}
+
+  std::string Review(bool positive) {
+    // A spread of lengths: one in forty is seven times longer than the median, or shorter.
+    const double count = absl::GetFlag(FLAGS_sentences) * std::exp(std::clamp(Normal(), -3.0, 3.0));
+    const auto sentences = std::max<int64_t>(1, static_cast<int64_t>(count));
+    // One at least says what the class is.
+    const int64_t judgement = Below(sentences);
+    std::string text;
+    for (int64_t s = 0; s < sentences; ++s) {
+      if (s > 0) absl::StrAppend(&text, " ");
+      const double kind = Uniform();
+      if (s == judgement || kind < 0.5) {
+        absl::StrAppend(&text, Judgement(positive));
+      } else if (kind < 0.75) {
+        absl::StrAppend(&text, HearSay());
+      } else {
+        absl::StrAppend(&text, Pick(kFacts));
+      }
+    }
+    return text;
+  }
+
+ private:
+  double Uniform() {
+    const RandomBits bits = Philox(key_, 0, next_++);
+    return UniformDouble(bits.v[0], bits.v[1]);
+  }
+  double Normal() { return Normals(Philox(key_, 1, next_++)).first; }
+  int64_t Below(int64_t bound) {
+    return std::min(bound - 1, static_cast<int64_t>(Uniform() * static_cast<double>(bound)));
+  }
+  const char* Pick(const Words& words) {
+    return words[static_cast<size_t>(Below(static_cast<int64_t>(words.size())))];
+  }
+
+  std::string Judgement(bool positive) {
+    const bool negated = Uniform() < absl::GetFlag(FLAGS_negated);
+    const Words& words = positive != negated ? kGood : kBad;
+    const char* thing = Pick(kThings);
+    if (!negated) {
+      return absl::StrFormat(Uniform() < 0.5 ? "the %s was %s%s." : "I found the %s %s%s.", thing,
+                             Pick(kVery), Pick(words));
+    }
+    switch (Below(3)) {
+      case 0:
+        return absl::StrFormat("the %s was not %s at all.", thing, Pick(words));
+      case 1:
+        return absl::StrFormat("nobody could call the %s %s.", thing, Pick(words));
+      default:
+        return absl::StrFormat("I don't think the %s was %s.", thing, Pick(words));
+    }
+  }
+
+  // Half of it one way, half the other, whatever the class.
+  std::string HearSay() {
+    const Words& words = Uniform() < 0.5 ? kGood : kBad;
+    return absl::StrFormat("%s had called the %s %s.", Pick(kOthers), Pick(kThings), Pick(words));
+  }
+
+  const uint64_t key_;
+  uint64_t next_ = 0;
+};
+
+// In a folder that is synced before it gets its name.
+absl::Status WriteText(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  return file.good() ? absl::OkStatus()
+                     : absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
+absl::Status WriteAll(const std::string& folder) {
+  for (const auto& [set, count] : {std::pair("train", absl::GetFlag(FLAGS_train)),
+                                   std::pair("test", absl::GetFlag(FLAGS_test))}) {
+    std::string lines;
+    for (const char* label : {"neg", "pos"}) {
+      RETURN_IF_ERROR(MakeFolder(absl::StrCat(folder, "/", set, "/", label)));
+    }
+    for (int i = 0; i < count; ++i) {
+      const char* label = i % 2 == 0 ? "neg" : "pos";
+      const std::string name = absl::StrCat(set, "/", label, "/", i / 2, ".txt");
+      const std::string review =
+          Writer(RandomKey(static_cast<uint64_t>(absl::GetFlag(FLAGS_seed)), name)).Review(i % 2);
+      RETURN_IF_ERROR(WriteText(absl::StrCat(folder, "/", name), review + "\n"));
+      absl::StrAppend(&lines, label, "\t", review, "\n");
+    }
+    RETURN_IF_ERROR(WriteText(absl::StrCat(folder, "/", set, ".tsv"), lines));
+  }
+  return WriteText(
+      folder + "/SYNTHETIC",
+      absl::StrFormat("Synthetic: made up by make_reviews --train=%d --test=%d --negated=%g "
+                      "--sentences=%g --seed=%d\n",
+                      absl::GetFlag(FLAGS_train), absl::GetFlag(FLAGS_test),
+                      absl::GetFlag(FLAGS_negated), absl::GetFlag(FLAGS_sentences),
+                      absl::GetFlag(FLAGS_seed)));
+}
+
+absl::Status Check() {
+  const auto expect = [](bool good, const char* flag, const char* expected) {
+    return good ? absl::OkStatus()
+                : absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", expected));
+  };
+  for (const auto& [flag, count] : {std::pair("train", absl::GetFlag(FLAGS_train)),
+                                    std::pair("test", absl::GetFlag(FLAGS_test))}) {
+    RETURN_IF_ERROR(expect(count >= 2 && count <= 1'000'000, flag, "2 to 1000000"));
+  }
+  const double negated = absl::GetFlag(FLAGS_negated), sentences = absl::GetFlag(FLAGS_sentences);
+  RETURN_IF_ERROR(expect(negated >= 0 && negated <= 1, "negated", "0 to 1"));
+  return expect(sentences >= 1 && sentences <= 1000, "sentences", "1 to 1000");
+}
+
+int Main(int argc, char** argv) {
+  ParseFlags(argc, argv, kUsage);
+  const std::string out = absl::GetFlag(FLAGS_out);
+  absl::Status status = Check();
+  if (status.ok()) status = WriteNewFolder(out, WriteAll);
+  if (!status.ok()) Fail(nullptr, status);
+  std::printf("wrote %d and %d synthetic reviews to %s\n", absl::GetFlag(FLAGS_train),
+              absl::GetFlag(FLAGS_test), out.c_str());
+  return FinishOutput(0);
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return gyre::Main(argc, argv); }

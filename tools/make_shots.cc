@@ -1,0 +1,231 @@
+// make_shots: made-up shots, some with a disruption at the end, for the data set `shots`.
+//
+// A shot is some plasma's current, density, heating and three signs of its state, over time. Before
+// a disruption a mode grows exponentially while the radiation rises *after* it began; a harmless
+// burst of the mode has the same size but decays, and radiation rises alone at other times.  Levels
+// differ from shot to shot.  So what a single moment shows says less than what came before it.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/data/atomic_file.h"
+#include "engine/data/tensor_file.h"
+#include "engine/runtime/check.h"
+#include "engine/runtime/random.h"
+#include "tools/command_line.h"
+#include "tools/new_folder.h"
+#include "tools/process.h"
+
+ABSL_FLAG(std::string, out, "",
+          "The folder to make, with folders train and test; it must not exist.");
+ABSL_FLAG(int, train, 256, "Training shots.");
+ABSL_FLAG(int, test, 96, "Test shots.");
+ABSL_FLAG(double, disrupted, 0.4, "The share of shots that end with a disruption, 0 to 1.");
+ABSL_FLAG(double, difficulty, 1,
+          "How weak the signs of a disruption are beside the noise, above 0.");
+ABSL_FLAG(int, steps, 800,
+          "Steps of a shot on average, of 1 ms: half to one and a half of it, >= 100.");
+ABSL_FLAG(int, points, 16, "Points of the temperature's profile.");
+ABSL_FLAG(int, seed, 1, "All random numbers follow from it.");
+
+namespace gyre {
+namespace {
+
+constexpr char kUsage[] =
+    "writes made-up shots, synthetic and of no machine, for a net to learn disruptions from.\n\n"
+    "  make_shots --out=runs/data/shots\n"
+    "  make_shots --out=runs/data/hard --difficulty=2 --seed=7\n\n"
+    "A shot is an .npz: `time`, `event` (NaN: none), the signals `current`, `density`, `heating`,\n"
+    "`radiation`, `mode`, `rotation` and the profile `temperature`.  A trainer's text reads them "
+    "by\n"
+    "  data { train { shots { folder: \"runs/data/shots/train\" length: 128 warning: 0.2\n"
+    "    signal: [\"current\", \"density\", \"heating\", \"radiation\", \"mode\", \"rotation\"]\n"
+    "    profile: \"temperature\" } } test { shots { folder: \"runs/data/shots/test\" } }\n"
+    "    order: CONTIGUOUS }\n"
+    "The same flags give the same bytes.  Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+constexpr double kStepS = 0.001;
+
+// The random numbers of one shot, one after another.
+class Numbers {
+ public:
+  explicit Numbers(uint64_t key) : key_(key) {}
+  double Uniform(double least, double most) {
+    const RandomBits bits = Philox(key_, 0, next_++);
+    return least + (most - least) * UniformDouble(bits.v[0], bits.v[1]);
+  }
+  double Normal() { return Normals(Philox(key_, 1, next_++)).first; }
+
+ private:
+  const uint64_t key_;
+  uint64_t next_ = 0;
+};
+
+// Noise that remembers some 20 steps, of deviation 1.
+class Drift {
+ public:
+  double Next(Numbers& numbers) {
+    constexpr double kKeeps = 0.95;
+    return value_ = kKeeps * value_ + std::sqrt(1 - kKeeps * kKeeps) * numbers.Normal();
+  }
+
+ private:
+  double value_ = 0;
+};
+
+// 0 before `begin`, then 1 - e^-x, back again after `end`.
+double Rise(double t, double begin, double end, double time) {
+  if (t < begin) return 0;
+  const double top = 1 - std::exp(-(std::min(t, end) - begin) / time);
+  return t < end ? top : top * std::exp(-(t - end) / time);
+}
+
+enum Signal { kCurrent, kDensity, kHeating, kRadiation, kMode, kRotation, kSignals };
+constexpr const char* kNames[] = {"current", "density", "heating", "radiation", "mode", "rotation"};
+
+struct MadeShot {
+  std::vector<double> time;
+  std::vector<float> signals[kSignals], temperature;
+  double event = std::numeric_limits<double>::quiet_NaN();
+};
+
+// A harmless time of the mode, of radiation, or of both, first the radiation.
+struct Burst {
+  double begin, end, mode, radiation;
+};
+
+MadeShot Make(Numbers numbers, bool disrupted, double difficulty, int mean_steps, int points) {
+  MadeShot shot;
+  const auto steps = static_cast<int>(mean_steps * numbers.Uniform(0.5, 1.5));
+  const double length = steps * kStepS, strength = 1 / difficulty;
+  if (disrupted) shot.event = length - kStepS;
+  // The mode begins to grow `lead` before the end; the radiation follows.
+  const double lead = disrupted ? numbers.Uniform(0.1, 0.35) : 0, onset = length - lead;
+  const double growth = numbers.Uniform(0.05, 0.1), lag = numbers.Uniform(0.02, 0.06);
+  std::vector<Burst> bursts;
+  for (double t = numbers.Uniform(0, 0.3); t < length - lead - 0.1;
+       t += numbers.Uniform(0.15, 0.5)) {
+    const int kind = static_cast<int>(numbers.Uniform(0, 3));
+    bursts.push_back({t, t + numbers.Uniform(0.03, 0.15), kind == 1 ? 0 : numbers.Uniform(0.5, 2.5),
+                      kind == 0 ? 0 : numbers.Uniform(0.5, 2)});
+  }
+  double level[kSignals];
+  for (double& l : level) l = numbers.Uniform(-1, 1);
+  Drift drift[kSignals], hollow;
+  for (int s = 0; s < steps; ++s) {
+    const double t = s * kStepS;
+    double mode = 0, radiation = 0;
+    for (const Burst& burst : bursts) {
+      mode += burst.mode * Rise(t, burst.begin, burst.end, 0.03);
+      // Ahead of the mode: the other way round than before a disruption.
+      radiation += burst.radiation * Rise(t, burst.begin - 0.03, burst.end, 0.02);
+    }
+    double precursor = 0;
+    if (disrupted && t > onset) {
+      precursor = strength * std::min(3.0, 0.3 * std::expm1((t - onset) / growth));
+      radiation += strength * 1.5 * Rise(t, onset + lag, length, 0.04);
+    }
+    mode += precursor;
+    const double ramp = std::min(1.0, t / 0.05);
+    const double means[] = {ramp * (2 + 0.3 * level[kCurrent]), ramp * (3 + level[kDensity]),
+                            ramp * (5 + level[kHeating]),       1 + level[kRadiation] + radiation,
+                            mode + 0.5 * level[kMode],          2 + level[kRotation] - 0.6 * mode};
+    const double noises[] = {0.02, 0.15, 0.3, 0.5, 0.5, 0.5};
+    shot.time.push_back(t);
+    for (int i = 0; i < kSignals; ++i) {
+      const double noise = 0.7 * drift[i].Next(numbers) + 0.7 * numbers.Normal();
+      shot.signals[i].push_back(static_cast<float>(means[i] + noises[i] * noise));
+    }
+    // Peaked; the mode flattens it in the middle.
+    const double flat = 0.15 * mode + 0.1 * hollow.Next(numbers);
+    for (int p = 0; p < points; ++p) {
+      const double r = points == 1 ? 0 : static_cast<double>(p) / (points - 1);
+      const double peak = (1 - r * r) * (1 - flat * std::exp(-8 * r * r));
+      shot.temperature.push_back(
+          static_cast<float>(means[kCurrent] * peak + 0.1 * numbers.Normal()));
+    }
+  }
+  return shot;
+}
+
+absl::Status Write(const std::string& path, MadeShot shot, int points) {
+  const auto steps = static_cast<int64_t>(shot.time.size());
+  std::vector<NamedTensor> tensors = {
+      {"time", {shot.time.data(), Shape({steps}), DType::kF64}},
+      {"event", {&shot.event, Shape({1}), DType::kF64}},
+      {"temperature", {shot.temperature.data(), Shape({steps, points}), DType::kF32}}};
+  for (int i = 0; i < kSignals; ++i) {
+    tensors.push_back({kNames[i], {shot.signals[i].data(), Shape({steps}), DType::kF32}});
+  }
+  return WriteNpz(path, tensors);
+}
+
+absl::Status WriteAll(const std::string& folder) {
+  const double share = absl::GetFlag(FLAGS_disrupted);
+  const int points = absl::GetFlag(FLAGS_points);
+  const auto seed = static_cast<uint64_t>(absl::GetFlag(FLAGS_seed));
+  for (const auto& [set, count] : {std::pair("train", absl::GetFlag(FLAGS_train)),
+                                   std::pair("test", absl::GetFlag(FLAGS_test))}) {
+    RETURN_IF_ERROR(MakeFolder(absl::StrCat(folder, "/", set)));
+    for (int i = 0; i < count; ++i) {
+      // So many of the first i + 1: the share is exact, and which ones is spread evenly.
+      const bool disrupted = std::floor((i + 1) * share) > std::floor(i * share);
+      const std::string name = absl::StrFormat("%s/shot_%05d.npz", set, i);
+      RETURN_IF_ERROR(
+          Write(folder + "/" + name,
+                Make(Numbers(RandomKey(seed, name)), disrupted, absl::GetFlag(FLAGS_difficulty),
+                     absl::GetFlag(FLAGS_steps), points),
+                points));
+    }
+  }
+  const std::string note = absl::StrFormat(
+      "Synthetic: made up by make_shots --train=%d --test=%d --disrupted=%g --difficulty=%g "
+      "--steps=%d --points=%d --seed=%d\n",
+      absl::GetFlag(FLAGS_train), absl::GetFlag(FLAGS_test), share, absl::GetFlag(FLAGS_difficulty),
+      absl::GetFlag(FLAGS_steps), points, absl::GetFlag(FLAGS_seed));
+  return WriteFileAtomically(folder + "/SYNTHETIC",
+                             [&](const FileSink& sink) { return sink(note); });
+}
+
+absl::Status Check() {
+  const auto expect = [](bool good, const char* flag, const char* expected) {
+    return good ? absl::OkStatus()
+                : absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", expected));
+  };
+  const double share = absl::GetFlag(FLAGS_disrupted), difficulty = absl::GetFlag(FLAGS_difficulty);
+  RETURN_IF_ERROR(expect(absl::GetFlag(FLAGS_train) >= 1 && absl::GetFlag(FLAGS_train) <= 100'000,
+                         "train", "1 to 100000"));
+  RETURN_IF_ERROR(expect(absl::GetFlag(FLAGS_test) >= 1 && absl::GetFlag(FLAGS_test) <= 100'000,
+                         "test", "1 to 100000"));
+  RETURN_IF_ERROR(expect(share >= 0 && share <= 1, "disrupted", "0 to 1"));
+  RETURN_IF_ERROR(expect(difficulty > 0 && difficulty < 1e9, "difficulty", "a number above 0"));
+  RETURN_IF_ERROR(
+      expect(absl::GetFlag(FLAGS_steps) >= 100 && absl::GetFlag(FLAGS_steps) <= 1'000'000, "steps",
+             "100 to 1000000"));
+  RETURN_IF_ERROR(expect(absl::GetFlag(FLAGS_points) >= 1 && absl::GetFlag(FLAGS_points) <= 1000,
+                         "points", "1 to 1000"));
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  ParseFlags(argc, argv, kUsage);
+  const std::string out = absl::GetFlag(FLAGS_out);
+  absl::Status status = Check();
+  if (status.ok()) status = WriteNewFolder(out, WriteAll);
+  if (!status.ok()) Fail(nullptr, status);
+  std::printf("wrote %d and %d synthetic shots to %s\n", absl::GetFlag(FLAGS_train),
+              absl::GetFlag(FLAGS_test), out.c_str());
+  return FinishOutput(0);
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return gyre::Main(argc, argv); }
