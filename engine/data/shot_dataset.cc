@@ -18,7 +18,8 @@ namespace gyre {
 namespace {
 
 constexpr int32_t kIgnored = -1;  // as a label
-constexpr float kNone = -1;       // as a time until the event
+// As times until the event: beyond the shot's end, and where there is no event.
+constexpr float kBeyond = -1, kNever = 1e9;
 
 std::vector<std::string> NamesOf(const ShotsConfig& config) {
   std::vector<std::string> names(config.signal().begin(), config.signal().end());
@@ -161,10 +162,10 @@ class Chunks {
 
   HostArray Remaining() const {
     HostArray array = NewArray<float>(stored_, {length_});
-    std::fill_n(ElementsOf<float>(array), stored_ * length_, kNone);
+    std::fill_n(ElementsOf<float>(array), stored_ * length_, kBeyond);
     ForEachTime([&](const Shot& shot, size_t t, int64_t row) {
-      if (!std::isfinite(shot.event)) return;
-      ElementsOf<float>(array)[row] = static_cast<float>(shot.event - shot.time[t]);
+      const double remaining = std::min<double>(kNever, shot.event - shot.time[t]);
+      ElementsOf<float>(array)[row] = static_cast<float>(remaining);
     });
     return array;
   }

@@ -240,7 +240,7 @@ TEST_F(Shots, AreCutIntoChunks) {
   EXPECT_EQ(All<int32_t>(*data, "reset", 1), (Ints{1, 0, 0, 0, 1, 0, 0, 0, 0, 0}));
   EXPECT_EQ(All<int32_t>(*data, "length", 1), (Ints{2, 1, 2, 1, 0}));
   EXPECT_EQ(All<float>(*data, "remaining", 1),
-            (Reals{-1, -1, -1, -1, 2.5, 1.5, static_cast<float>(3.5 - 3.4), -1, -1, -1}));
+            (Reals{1e9, 1e9, 1e9, -1, 2.5, 1.5, static_cast<float>(3.5 - 3.4), -1, -1, -1}));
   EXPECT_FALSE(data->Read(5, 0).ok());
 }
 
