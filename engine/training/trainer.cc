@@ -261,7 +261,7 @@ absl::Status Trainer::StartIteration(bool update) {
   }
   std::optional<double> learning_rate;
   if (update) {
-    const int64_t epoch = TrainSamplesOf(config_, data_.train->size());
+    const int64_t epoch = TrainSamplesOf(config_, *data_.train);
     learning_rate =
         LearningRateAt(config_.learning_rate(), step, total_steps_) *
         LearningRateFactor(config_.learning_rate(), {.epoch = state_->position() / epoch,
