@@ -73,8 +73,9 @@ Trainer::Trainer(const TrainerConfig& config, Device& device, ProcessGroup& comm
       communication_(communication),
       data_(std::move(data)),
       optimizer_(NewOptimizer(config.optimizer())),
-      total_steps_(StepsOf(config, TrainSamplesOf(config, *data_.train))) {
-  const int64_t epoch = CeilDiv(TrainSamplesOf(config, *data_.train), SamplesAStep(config));
+      epoch_samples_(TrainSamplesOf(config, *data_.train)),
+      total_steps_(StepsOf(config, epoch_samples_)) {
+  const int64_t epoch = CeilDiv(epoch_samples_, SamplesAStep(config));
   test_every_ = config.has_evaluate_every() ? config.evaluate_every() : epoch;
   save_every_ = config.has_checkpoint_every() ? config.checkpoint_every() : epoch;
 }
@@ -261,10 +262,9 @@ absl::Status Trainer::StartIteration(bool update) {
   }
   std::optional<double> learning_rate;
   if (update) {
-    const int64_t epoch = TrainSamplesOf(config_, *data_.train);
     learning_rate =
         LearningRateAt(config_.learning_rate(), step, total_steps_) *
-        LearningRateFactor(config_.learning_rate(), {.epoch = state_->position() / epoch,
+        LearningRateFactor(config_.learning_rate(), {.epoch = state_->position() / epoch_samples_,
                                                      .samples_a_step = SamplesAStep(config_),
                                                      .ranks = communication_.size()});
     state_->Advance();

@@ -67,6 +67,7 @@ class Trainer {
   ProcessGroup& communication_;
   const RunData data_;
   const std::unique_ptr<Optimizer> optimizer_;
+  const int64_t epoch_samples_;  // positions of the order
   const int64_t total_steps_;
   int64_t test_every_ = 0, save_every_ = 0;
   std::optional<ModelPlan> plan_;      // until the model is made of it
