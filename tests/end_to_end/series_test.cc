@@ -72,8 +72,9 @@ class SeriesRun : public testing::Test {
   // The "loss" of each step.
   std::vector<double> Losses(const std::string& out) {
     std::vector<double> losses;
-    for (const std::string line :
-         absl::StrSplit(ReadBytes(folder_ / absl::StrCat(out, "/metrics.jsonl")), '\n')) {
+    const std::vector<std::string> lines =
+        absl::StrSplit(ReadBytes(folder_ / absl::StrCat(out, "/metrics.jsonl")), '\n');
+    for (const std::string& line : lines) {
       const size_t at = line.find("\"loss\":");
       if (at != std::string::npos) losses.push_back(std::stod(line.substr(at + 7)));
     }
@@ -115,7 +116,9 @@ TEST_F(SeriesRun, ShotsGoOnAfterAnInterruptionOnAnyRanks) {
       Train(out, {"--batch=4", absl::StrCat("--steps=", stop), absl::StrCat("--ranks=", before)});
       const ToolResult end = Train(out, with({"--resume=latest", absl::StrCat("--ranks=", after)}));
       EXPECT_EQ(end.exit_code, 0) << end.ToString();
-      if (before == 1 && after == 1) EXPECT_EQ(DigestOf(end), DigestOf(straight));
+      if (before == 1 && after == 1) {
+        EXPECT_EQ(DigestOf(end), DigestOf(straight));
+      }
       EXPECT_LE(LargestRelativeDifference(Losses(out), losses), 1e-10);
     }
   }
