@@ -189,7 +189,7 @@ absl::Status BenchLayer(const NetSpec& net, const NetNode& node, const DeviceCho
         {"benchmark", "layer"},
         {"net", absl::GetFlag(FLAGS_net)},
         {"layer", node.config->name()},
-        {"type", LayerConfig::descriptor()->FindFieldByNumber(node.config->type_case())->name()},
+        {"type", TypeOf(net, node)},
         {"direction", backward ? "backward" : "forward"},
         {"precision", std::string(DTypeName(net.shape.compute))},
         {"input", net.values[node.inputs[0]].shape.ToString()},

@@ -16,7 +16,7 @@ ABSL_FLAG(int, batch, 64, "Images a step.");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda, or sim.");
 ABSL_FLAG(std::string, threads, "0",
           "Thread counts to measure in turn, with commas; 0: as many as there are cores.");
-ABSL_FLAG(std::string, precision, "F32", "F32 or F64.");
+ABSL_FLAG(std::string, precision, "F32", "F32, F64, F16 or BF16.");
 ABSL_FLAG(bool, tf32, false, "On a GPU, round the factors of F32 products to 10 bits of fraction.");
 ABSL_FLAG(bool, replay, true, "Capture steps and replay them; false: enqueue each anew.");
 ABSL_FLAG(int, rounds, 15,
@@ -60,16 +60,16 @@ absl::Status Bench(ProcessGroup& communication) {
     return absl::InvalidArgumentError(
         "--steps and --batch: expected 1 or more; --rounds: 0 or more");
   }
-  const std::string precision = absl::GetFlag(FLAGS_precision);
-  if (precision != "F32" && precision != "F64") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--precision=", precision, ": expected F32 or F64"));
+  LayerConfig::Precision precision;
+  if (!LayerConfig::Precision_Parse(absl::GetFlag(FLAGS_precision), &precision)) {
+    return absl::InvalidArgumentError(absl::StrCat("--precision=", absl::GetFlag(FLAGS_precision),
+                                                   ": expected F32, F64, F16 or BF16"));
   }
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
   std::vector<std::unique_ptr<StepBench>> benches;
   for (absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_threads), ',')) {
     StepBenchOptions options;
-    options.compute = precision == "F64" ? DType::kF64 : DType::kF32;
+    options.compute = DTypeOf(precision);
     options.batch = absl::GetFlag(FLAGS_batch);
     options.device.kind = absl::GetFlag(FLAGS_device);
     options.device.tf32 = absl::GetFlag(FLAGS_tf32);

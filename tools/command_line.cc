@@ -26,6 +26,7 @@
 #include "engine/runtime/math.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/cuda/tuner.h"
+#include "engine/training/data_feed.h"
 
 namespace gyre {
 namespace {
@@ -185,9 +186,11 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
   if (config.distributed().wire() == DistributedConfig::F16) files.allreduce.wire = DType::kF16;
   if (config.distributed().wire() == DistributedConfig::BF16) files.allreduce.wire = DType::kBF16;
   absl::Status wire = CheckWire(config.distributed().allreduce(), files.allreduce.wire);
-  if (files.allreduce.wire != DType::kF32 && config.precision() != TrainerConfig::F32) {
-    wire =
-        absl::InvalidArgumentError("carries gradients of F32, and precision is F64; leave one out");
+  const DType precision = PrecisionOf(config, *files.net.message);
+  if (files.allreduce.wire != DType::kF32 && precision != DType::kF32) {
+    wire = absl::InvalidArgumentError(absl::StrCat("carries gradients of F32, and precision is ",
+                                                   std::string(DTypeName(precision)),
+                                                   "; leave one out"));
   }
   RETURN_IF_ERROR(Annotate(wire, source.Where(config.distributed(), "wire")));
   if (config.distributed().shard_optimizer()) {

@@ -17,7 +17,8 @@ ABSL_FLAG(std::string, weights, "",
 ABSL_FLAG(std::string, device, "cpu",
           "cpu, cuda (a GPU), or sim (a CPU with separate, bounded memory).");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
-ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's.");
+ABSL_FLAG(std::string, precision, "",
+          "F32, F64, F16 or BF16; default: the trainer file's, or the net's.");
 ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's.");
 ABSL_FLAG(int, threads, 0, "Threads of each rank; 0: cores / ranks on this host.");
 ABSL_FLAG(std::string, set, "", "path=value for any field of the trainer or the net (net....).");
@@ -51,7 +52,8 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
   ASSIGN_OR_RETURN(
       ModelPlan plan,
       PlanModel(files.net, {.train = false,
-                            .shape = ShapeOf(config, communication.rank(), communication.size()),
+                            .shape = ShapeOf(config, *files.net.message, communication.rank(),
+                                             communication.size()),
                             .test_batch = TestBatchOf(config, *data.test),
                             .test_samples = TestSamplesOf(config, *data.test),
                             .feed = FeedOn(choice.device->kind(), data.feed),

@@ -93,8 +93,9 @@ absl::Status StepBench::CreateModel(ProcessGroup& communication) {
     flops_ += node.spec.forward_flops + (node.backward ? node.spec.backward_flops : 0);
   }
   for (const Parameter& parameter : plan.parameters.all()) {
-    state_bytes_ += parameter.spec.size_bytes() * (2 + plan.options.slots.size());
+    state_bytes_ += 2 * parameter.spec.size_bytes();
   }
+  state_bytes_ += plan.slot_bytes() + plan.master_bytes();
   RETURN_IF_ERROR(CreateBatch(*plan.train));
   ASSIGN_OR_RETURN(model_, Model::Create(std::move(plan), device, *stream_));
   const BenchClock::time_point start = BenchClock::now();

@@ -24,7 +24,8 @@ ABSL_FLAG(std::string, autotune, "on",
           "on: a GPU's algorithms are the fastest of a few, measured at the start; off: those that "
           "its libraries recommend.");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
-ABSL_FLAG(std::string, precision, "", "F32 or F64; default: the trainer file's.");
+ABSL_FLAG(std::string, precision, "",
+          "F32, F64, F16 or BF16; default: the trainer file's, or the net's.");
 ABSL_FLAG(std::string, wire, "", "F32, F16 or BF16: as what gradients travel between ranks.");
 namespace {
 int shard_optimizer_values = 0;  // that the flag has had: its default, and what a user gives
@@ -175,7 +176,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
                                     *choice.primitives, communication, options));
   const bool leader = communication.rank() == 0;
   if (plan) {
-    if (leader) std::fputs(run->DescribePlan().c_str(), stdout);
+    if (leader) std::fputs(run->DescribePlan(files.net).c_str(), stdout);
     return absl::OkStatus();
   }
   if (leader) {

@@ -1,7 +1,7 @@
 #include "engine/data/decoder.h"
 
+#include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include "absl/strings/str_format.h"
 
@@ -9,6 +9,11 @@ namespace gyre {
 namespace {
 
 constexpr size_t kBytes = 256;  // values of one
+
+template <typename To>
+To Round(double value) {
+  return static_cast<To>(static_cast<AccumulateType<To>>(value));
+}
 
 // to <- value(element, channel) of the moved sample.
 template <typename From, typename To, typename Value>
@@ -55,15 +60,18 @@ std::vector<double> PixelValues(const Normalization& normalization) {
 bool Decoder::CanDecode(DType from, DType to) {
   if (to == DType::kU8) return from == DType::kU8;
   if (to == DType::kI32) return from == DType::kU8 || from == DType::kI32;
-  return IsComputeType(to) && (from == DType::kU8 || IsComputeType(from));
+  return IsReal(to) && (from == DType::kU8 || IsComputeType(from));
 }
 
 Decoder::Decoder(DType from, DType to, const Normalization& normalization)
     : normalization_(normalization) {
   GYRE_CHECK(CanDecode(from, to) && normalization.mean.size() == normalization.std.size());
-  if (from != DType::kU8 || !IsComputeType(to)) return;
-  values64_ = PixelValues(normalization);
-  values32_.assign(values64_.begin(), values64_.end());
+  if (from != DType::kU8 || !IsReal(to)) return;
+  const std::vector<double> values = PixelValues(normalization);
+  values_.resize(values.size() * SizeOf(to));
+  VisitReal(to, [&]<typename To>() {
+    std::ranges::transform(values, reinterpret_cast<To*>(values_.data()), Round<To>);
+  });
 }
 
 absl::Status Decoder::Decode(const Tensor& from, const Move& move, const Tensor& to) const {
@@ -81,14 +89,9 @@ absl::Status Decoder::Decode(const Tensor& from, const Move& move, const Tensor&
   const size_t step = normalization_.mean.size() > 1 ? 1 : 0;  // from channel to channel
   bool finite = true;
   double bad = 0;
-  VisitComputeType(to.dtype, [&]<typename To>() {
+  VisitReal(to.dtype, [&]<typename To>() {
     if (from.dtype == DType::kU8) {
-      const To* values = nullptr;
-      if constexpr (std::is_same_v<To, float>) {
-        values = values32_.data();
-      } else {
-        values = values64_.data();
-      }
+      const auto* values = reinterpret_cast<const To*>(values_.data());
       Place<uint8_t, To>(from, move, to, [&](uint8_t x, int64_t channel) {
         return values[static_cast<size_t>(channel) * step * kBytes + x];
       });
@@ -96,9 +99,8 @@ absl::Status Decoder::Decode(const Tensor& from, const Move& move, const Tensor&
       VisitComputeType(from.dtype, [&]<typename From>() {
         Place<From, To>(from, move, to, [&](From x, int64_t channel) {
           const size_t c = static_cast<size_t>(channel) * step;
-          const auto y =
-              static_cast<To>((double{x} - normalization_.mean[c]) / normalization_.std[c]);
-          if (!std::isfinite(y)) [[unlikely]] {
+          const To y = Round<To>((double{x} - normalization_.mean[c]) / normalization_.std[c]);
+          if (!std::isfinite(static_cast<AccumulateType<To>>(y))) [[unlikely]] {
             finite = false;
             bad = x;
           }

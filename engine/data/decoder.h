@@ -2,6 +2,7 @@
 // input's type, normalised.  Pure; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -11,7 +12,8 @@
 
 namespace gyre {
 
-// x -> (x - mean) / std, computed in double and rounded once; of bytes, x is byte / 255.
+// x -> (x - mean) / std, computed in double and rounded once (to 16 bits
+// by way of F32); of bytes, x is byte / 255.
 struct Normalization {
   std::vector<double> mean = {0}, std = {1};  // equally many: one, or one a channel, the last axis
 };
@@ -21,7 +23,7 @@ std::vector<double> PixelValues(const Normalization& normalization);
 
 class Decoder {
  public:
-  // U8 to U8 and I32, I32 to I32, as they are; U8, F32 and F64 to F32 and F64, normalised.
+  // U8 to U8 and I32, I32 to I32, as they are; U8, F32 and F64 to real types, normalised.
   static bool CanDecode(DType from, DType to);
   // Precondition: CanDecode(from, to).
   Decoder(DType from, DType to, const Normalization& normalization);
@@ -32,8 +34,7 @@ class Decoder {
 
  private:
   Normalization normalization_;
-  std::vector<double> values64_;
-  std::vector<float> values32_;  // the same, rounded
+  std::vector<std::byte> values_;  // of bytes: PixelValues, of the input's type
 };
 
 }  // namespace gyre

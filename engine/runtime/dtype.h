@@ -90,6 +90,11 @@ inline constexpr DType kDTypeOf = DTypeOfT<T>::value;
 template <typename T>
 using AccumulateType = std::conditional_t<sizeof(T) == 2, float, T>;
 
+// The DType of AccumulateType.
+constexpr DType AccumulateDType(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 ? DType::kF32 : dtype;
+}
+
 // Floating-point types: what activations and parameters may be stored in.
 constexpr bool IsReal(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 ||

@@ -8,7 +8,7 @@
 namespace gyre {
 namespace {
 
-template <typename T>
+template <typename S, typename T = AccumulateType<S>>
 struct AdamStep {
   const UpdateScalars* update;
   double rate_multiplier;
@@ -17,8 +17,7 @@ struct AdamStep {
   T beta1, own1;  // own1 = 1 - beta1
   T beta2, own2;
   T epsilon;
-  const T* gradient;
-  T* value;
+  Updated<S> parameter;
   T* first_moment;
   T* second_moment;
   HOST_DEVICE void operator()(int64_t i) const {
@@ -26,13 +25,14 @@ struct AdamStep {
     const T scale = static_cast<T>(update->gradient_scale);
     const T correction1 = static_cast<T>(update->correction[0]);
     const T correction2 = static_cast<T>(update->correction[1]);
-    const T g = gradient[i] * scale + decay * value[i];
+    const T value = parameter.value[i];
+    const T g = T{parameter.gradient[i]} * scale + decay * value;
     const T m = beta1 * first_moment[i] + own1 * g;
     const T v = beta2 * second_moment[i] + own2 * g * g;
     first_moment[i] = m;
     second_moment[i] = v;
-    const T decayed = value[i] - rate * own_decay * value[i];
-    value[i] = decayed - rate * (m / correction1) / (std::sqrt(v / correction2) + epsilon);
+    const T decayed = value - rate * own_decay * value;
+    parameter.Set(i, decayed - rate * (m / correction1) / (std::sqrt(v / correction2) + epsilon));
   }
 };
 
@@ -56,9 +56,10 @@ class Adam : public Optimizer {
   absl::Status Update(Stream& stream, const UpdateScalars* update,
                       std::span<const ParameterViews> parameters) const override {
     if (parameters.empty()) return absl::OkStatus();
-    return VisitComputeType(parameters[0].value.dtype, [&]<typename T>() {
+    return VisitReal(parameters[0].value.dtype, [&]<typename S>() {
+      using T = AccumulateType<S>;
       return UpdateEach(stream, update, parameters, /*slots=*/2, [&](const ParameterViews& p) {
-        return AdamStep<T>{.update = update,
+        return AdamStep<S>{.update = update,
                            .rate_multiplier = p.learning_rate_multiplier,
                            .decay = static_cast<T>(decay_ * p.decay_multiplier),
                            .own_decay = static_cast<T>(own_decay_ * p.decay_multiplier),
@@ -67,8 +68,7 @@ class Adam : public Optimizer {
                            .beta2 = static_cast<T>(beta2_),
                            .own2 = static_cast<T>(1 - beta2_),
                            .epsilon = static_cast<T>(epsilon_),
-                           .gradient = p.gradient.as<T>(),
-                           .value = p.value.as<T>(),
+                           .parameter = Updated<S>(p),
                            .first_moment = p.slots[0].as<T>(),
                            .second_moment = p.slots[1].as<T>()};
       });

@@ -308,12 +308,16 @@ LossScale LossScaleOf(const LossScaleConfig& config) {
 
 }  // namespace
 
-RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks) {
+DType PrecisionOf(const TrainerConfig& config, const NetConfig& net) {
+  return DTypeOf(config.has_precision() ? config.precision() : net.precision());
+}
+
+RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, int ranks) {
   return {.global = config.batch(),
           .rank = rank,
           .ranks = ranks,
           .accumulate = config.accumulate(),
-          .compute = config.precision() == TrainerConfig::F64 ? DType::kF64 : DType::kF32,
+          .compute = PrecisionOf(config, net),
           .seed = config.seed(),
           .shard_optimizer = ranks > 1 && config.distributed().shard_optimizer(),
           .loss_scale = LossScaleOf(config.loss_scale())};

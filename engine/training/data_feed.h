@@ -41,7 +41,9 @@ std::string DigestOf(const Dataset& dataset, const Feed& feed);
 // Over all ranks: a batch, or as many as its gradients are accumulated over.
 int64_t SamplesAStep(const TrainerConfig& config);
 // What a trainer's file says, as the engine says it; `local` is the planner's to find.
-RunShape ShapeOf(const TrainerConfig& config, int rank, int ranks);
+RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, int ranks);
+// What a layer that says nothing is stored in.
+DType PrecisionOf(const TrainerConfig& config, const NetConfig& net);
 // Positions of an epoch, and of a test: as many as there are samples, but where they come in
 // contiguous rows, which have one length.
 int64_t TrainSamplesOf(const TrainerConfig& config, const Dataset& dataset);

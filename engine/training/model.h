@@ -3,6 +3,7 @@
 // one thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -34,9 +35,11 @@ struct ModelPlan {
   std::vector<std::unique_ptr<NetPlan>> test;  // the full batch, then the remainder if there is one
 
   size_t device_bytes() const;         // of the arena that serves them all
+  size_t persistent_bytes() const;     // of it: what keeps its value over steps; of one that trains
   size_t communication_bytes() const;  // of the gradients' arena
   size_t allreduce_bytes() const;      // of what sums gradients in device memory
   size_t slot_bytes() const;           // of the optimizer's state on this rank; of one that trains
+  size_t master_bytes() const;         // likewise of masters
   // What must be equal on all ranks, as text: parameters with layouts, buckets, what is
   // carried.
   std::string Fingerprint() const;
@@ -46,6 +49,11 @@ struct ModelPlan {
 // InvalidArgument if there is nothing to train; ResourceExhausted naming the smallest capacity that
 // would do, or an input whose batch alone exceeds it.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
+
+// For people: what a training net that is planned with these options takes in each precision.
+// bytes_sent: in a step, by a bucket of so many.
+std::string DescribePrecisions(const Parsed<NetConfig>& net, const ModelOptions& options,
+                               const std::function<double(size_t)>& bytes_sent);
 
 // Errors: Internal, naming the first tensor with a value that is not finite.
 absl::Status CheckFinite(std::span<const NamedTensor> tensors);
@@ -102,12 +110,26 @@ class Model {
   const Net& any() const { return train_ ? *train_ : *test_.front(); }
   absl::Status LoadParameter(Stream& stream, size_t index, const TensorFile& weights);
   absl::Status Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to);
+  // `bytes`: in the parameter's layout, of FileDType.  Rounds them where it is of 16 bits, and
+  // keeps what this rank updates of them as its master.
+  absl::Status SetParameter(Stream& stream, size_t index, std::span<const std::byte> bytes);
+  bool has_master(size_t index) const;
   absl::Status ClearSlotsAndCarried(Stream& stream);
   absl::Status LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer);
-  // The ranks that write slots, by bucket and kind.
-  std::vector<int> SlotWriters() const;
+  // What a checkpoint has of a bucket: the optimizer's slots, and in rank 0's hand the masters,
+  // which are its weights.
+  struct Slot {
+    int bucket, kind;
+    bool master;
+    size_t bytes;  // of all ranks' parts
+    int writer;    // rank
+  };
+  std::vector<Slot> Slots() const;
   // Of a whole bucket; begins at `to`, and where ranks share it out waits for it.
   absl::Status CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const;
+  // The parameters in a bucket of it, which CopySlot has copied.
+  absl::Status UnpackSlot(int bucket, std::span<std::byte> whole, absl::string_view suffix,
+                          HostTensors& to) const;
 
   ModelPlan plan_;
   Device& device_;

@@ -13,11 +13,14 @@
 
 namespace gyre {
 
-// One parameter in device memory; all tensors have equal element counts and dtype.
+// One parameter in device memory; all tensors have equal element counts.
 struct ParameterViews {
-  Tensor value, gradient;
-  std::span<const Tensor> slots;  // the optimizer's state as slot_names, zero before the first step
+  Tensor value, gradient;  // of one real type
+  // The optimizer's state as slot_names, zero before the first step; of AccumulateDType of it.
+  std::span<const Tensor> slots;
   double learning_rate_multiplier = 1, decay_multiplier = 1;
+  // Of values of 16 bits, what is updated, in F32: `value` is this, rounded once.  Else null.
+  Tensor master = {};
 };
 
 class Optimizer {
@@ -28,9 +31,9 @@ class Optimizer {
   // before the step.
   virtual void Prepare(uint64_t step, UpdateScalars& scalars) const = 0;
   // Unless update->skip, value <- value - change(gradient * update->gradient_scale + decay *
-  // value), for each parameter; all are of one dtype, F32 or F64.  update: device memory; read when
-  // the stream gets there. Numbers are rounded to the parameters' dtype once.  Errors: those of
-  // ForEachPart.  Enqueues on stream; every tensor must outlive it.
+  // value), for each parameter; all are of one dtype.  Computed in AccumulateDType of it, by the
+  // master where there is one.  update: device memory; read when the stream gets there.  Errors:
+  // those of ForEachPart.  Enqueues on stream; every tensor must outlive it.
   virtual absl::Status Update(Stream& stream, const UpdateScalars* update,
                               std::span<const ParameterViews> parameters) const = 0;
 };

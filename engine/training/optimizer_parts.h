@@ -1,6 +1,7 @@
 // optimizer_parts.h: an optimizer's step over many parameters as one loop; for optimizers alone.
 #pragma once
 
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,29 @@
 #include "engine/training/optimizer.h"
 
 namespace gyre {
+
+// A parameter stored as S, updated in T: itself, or of one of 16 bits its master of F32.
+template <typename S>
+struct Updated {
+  using T = AccumulateType<S>;
+  const S* gradient;
+  T* value;
+  S* stored;
+
+  explicit Updated(const ParameterViews& views)
+      : gradient(views.gradient.as<S>()), stored(views.value.as<S>()) {
+    if constexpr (std::is_same_v<S, T>) {
+      value = stored;
+    } else {
+      value = views.master.as<T>();
+    }
+  }
+
+  HOST_DEVICE void Set(int64_t i, T next) const {
+    value[i] = next;
+    if constexpr (!std::is_same_v<S, T>) stored[i] = S(next);
+  }
+};
 
 // step(parameter): the functor that moves one element of it, unless the update is to be skipped.
 // slots: how many each must have.
@@ -18,9 +42,13 @@ absl::Status UpdateEach(Stream& stream, const UpdateScalars* update,
   std::vector<Part<decltype(step(parameters[0]))>> parts;
   for (const ParameterViews& parameter : parameters) {
     const int64_t n = parameter.value.elements();
-    GYRE_CHECK(parameter.value.dtype == parameters[0].value.dtype);
+    const DType dtype = parameter.value.dtype, updated = AccumulateDType(dtype);
+    GYRE_CHECK(dtype == parameters[0].value.dtype && dtype == parameter.gradient.dtype);
     GYRE_CHECK(parameter.gradient.elements() == n && parameter.slots.size() == slots);
-    for (const Tensor& slot : parameter.slots) GYRE_CHECK(slot.elements() == n);
+    for (const Tensor& slot : parameter.slots) {
+      GYRE_CHECK(slot.elements() == n && slot.dtype == updated);
+    }
+    GYRE_CHECK(updated == dtype || parameter.master.elements() == n);
     parts.push_back({n, step(parameter)});
   }
   return ForEachPart(stream, std::move(parts), &update->skip);

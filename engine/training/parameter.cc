@@ -1,6 +1,7 @@
 #include "engine/training/parameter.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -21,7 +22,52 @@ bool StoredCanonically(const Parameter& parameter) {
 }
 
 Tensor StorageTensor(const Parameter& parameter, std::span<std::byte> storage) {
-  return {storage.data(), Shape({parameter.storage_elements()}), parameter.spec.dtype};
+  return {storage.data(), Shape({parameter.storage_elements()}), FileDType(parameter)};
+}
+
+// Byte number `byte` of each element, as a number.
+void TakeByte(const Tensor& from, size_t byte, const Tensor& to) {
+  const auto* bytes = static_cast<const uint8_t*>(from.data);
+  VisitReal(to.dtype, [&]<typename T>() {
+    for (int64_t i = 0; i < to.elements(); ++i) {
+      const auto value = static_cast<float>(bytes[static_cast<size_t>(i) * sizeof(float) + byte]);
+      to.as<T>()[i] = static_cast<T>(value);
+    }
+  });
+}
+
+void SetByte(const Tensor& from, size_t byte, const Tensor& to) {
+  auto* bytes = static_cast<uint8_t*>(to.data);
+  VisitReal(from.dtype, [&]<typename T>() {
+    for (int64_t i = 0; i < from.elements(); ++i) {
+      bytes[static_cast<size_t>(i) * sizeof(float) + byte] =
+          static_cast<uint8_t>(static_cast<float>(from.as<T>()[i]));
+    }
+  });
+}
+
+// Parts <-> opaque storage, of FileDType.  A layer moves elements of the parameter's own type: of
+// one of 16 bits the bytes of an F32, one after another, each a number that 16 bits hold.
+absl::Status Move(const Parameter& parameter, std::span<const Tensor> parts, const Tensor& storage,
+                  bool pack) {
+  const auto move = [&](std::span<const Tensor> some, const Tensor& opaque) {
+    return pack ? parameter.owner->Pack(parameter.state, some, opaque)
+                : parameter.owner->Unpack(parameter.state, opaque, some);
+  };
+  const DType dtype = parameter.spec.dtype;
+  if (FileDType(parameter) == dtype) return move(parts, storage);
+  HostTensors narrow;
+  std::vector<Tensor> narrow_parts;
+  for (const Tensor& part : parts) narrow_parts.push_back(narrow.Add("", part.shape, dtype));
+  const Tensor narrow_storage = narrow.Add("", storage.shape, dtype);
+  for (size_t byte = 0; byte < sizeof(float); ++byte) {
+    for (size_t p = 0; pack && p < parts.size(); ++p) TakeByte(parts[p], byte, narrow_parts[p]);
+    if (!pack) TakeByte(storage, byte, narrow_storage);
+    RETURN_IF_ERROR(move(narrow_parts, narrow_storage));
+    for (size_t p = 0; !pack && p < parts.size(); ++p) SetByte(narrow_parts[p], byte, parts[p]);
+    if (pack) SetByte(narrow_storage, byte, storage);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -45,25 +91,44 @@ int ParameterSet::Find(absl::string_view name) const {
   return found == index_of_name_.end() ? -1 : found->second;
 }
 
+std::vector<std::byte> ToType(std::span<const std::byte> bytes, DType from, DType to) {
+  const size_t elements = bytes.size() / SizeOf(from);
+  std::vector<std::byte> result(elements * SizeOf(to));
+  VisitReal(from, [&]<typename From>() {
+    VisitReal(to, [&]<typename To>() {
+      const auto* in = reinterpret_cast<const From*>(bytes.data());
+      auto* out = reinterpret_cast<To*>(result.data());
+      for (size_t i = 0; i < elements; ++i) {
+        out[i] = static_cast<To>(static_cast<AccumulateType<To>>(in[i]));
+      }
+    });
+  });
+  return result;
+}
+
+size_t MasterBytes(const Parameter& parameter) {
+  return static_cast<size_t>(parameter.storage_elements()) * SizeOf(FileDType(parameter));
+}
+
 absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* storage) {
   const StateSpec& spec = parameter.spec;
   const auto set = [&](const CanonicalPart& part, Tensor to) {
     Initialize(spec.initializer, RandomKey(seed, CanonicalName(parameter, part, "")), to);
   };
   if (StoredCanonically(parameter)) {
-    const Tensor whole{storage, spec.parts[0].shape, spec.dtype};
-    GYRE_CHECK(whole.bytes() == spec.size_bytes());
+    const Tensor whole{storage, spec.parts[0].shape, FileDType(parameter)};
+    GYRE_CHECK(whole.bytes() == MasterBytes(parameter));
     set(spec.parts[0], whole);
     return absl::OkStatus();
   }
   HostTensors tensors;
   std::vector<Tensor> parts;
   for (const CanonicalPart& part : spec.parts) {
-    parts.push_back(tensors.Add(part.name, part.shape, spec.dtype));
+    parts.push_back(tensors.Add(part.name, part.shape, FileDType(parameter)));
     set(part, parts.back());
   }
-  const std::span<std::byte> opaque(static_cast<std::byte*>(storage), spec.size_bytes());
-  return parameter.owner->Pack(parameter.state, parts, StorageTensor(parameter, opaque));
+  const std::span<std::byte> opaque(static_cast<std::byte*>(storage), MasterBytes(parameter));
+  return Move(parameter, parts, StorageTensor(parameter, opaque), /*pack=*/true);
 }
 
 absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,
@@ -71,15 +136,25 @@ absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> st
   if (StoredCanonically(parameter)) {
     const CanonicalPart& whole = parameter.spec.parts[0];
     to.tensors.push_back({CanonicalName(parameter, whole, suffix),
-                          {storage.data(), whole.shape, parameter.spec.dtype}});
+                          {storage.data(), whole.shape, FileDType(parameter)}});
     return absl::OkStatus();
   }
   std::vector<Tensor> parts;
   for (const CanonicalPart& part : parameter.spec.parts) {
     parts.push_back(
-        to.Add(CanonicalName(parameter, part, suffix), part.shape, parameter.spec.dtype));
+        to.Add(CanonicalName(parameter, part, suffix), part.shape, FileDType(parameter)));
   }
-  return parameter.owner->Unpack(parameter.state, StorageTensor(parameter, storage), parts);
+  return Move(parameter, parts, StorageTensor(parameter, storage), /*pack=*/false);
+}
+
+absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storage,
+                         HostTensors& to) {
+  if (FileDType(parameter) == parameter.spec.dtype) {
+    return UnpackParameter(parameter, storage, "", to);
+  }
+  std::vector<std::byte>& wide =
+      to.memory.emplace_back(ToType(storage, parameter.spec.dtype, FileDType(parameter)));
+  return UnpackParameter(parameter, std::span(wide), "", to);
 }
 
 absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
@@ -94,17 +169,21 @@ absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
           absl::StrFormat("it holds no tensor \"%s\", so it belongs to another %s", name,
                           suffix.empty() ? "net" : "net or optimizer"));
     }
-    if (tensor->shape != part.shape || tensor->dtype != parameter.spec.dtype) {
+    if (tensor->shape != part.shape || tensor->dtype != FileDType(parameter)) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "its tensor \"%s\" is %s %s, the net expects %s %s, so it belongs to another net or "
           "precision",
           name, std::string(DTypeName(tensor->dtype)), tensor->shape.ToString(),
-          DTypeName(parameter.spec.dtype), part.shape.ToString()));
+          DTypeName(FileDType(parameter)), part.shape.ToString()));
     }
     parts.push_back(*tensor);
   }
-  std::vector<std::byte> storage(parameter.spec.size_bytes());
-  RETURN_IF_ERROR(parameter.owner->Pack(parameter.state, parts, StorageTensor(parameter, storage)));
+  std::vector<std::byte> storage(MasterBytes(parameter));
+  if (StoredCanonically(parameter)) {
+    std::memcpy(storage.data(), parts[0].data, storage.size());
+    return storage;
+  }
+  RETURN_IF_ERROR(Move(parameter, parts, StorageTensor(parameter, storage), /*pack=*/true));
   return storage;
 }
 

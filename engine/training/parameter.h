@@ -31,9 +31,15 @@ struct Parameter {
   }
 };
 
+// Numbers of a real type as another, each rounded once.
+std::vector<std::byte> ToType(std::span<const std::byte> bytes, DType from, DType to);
+
 // What files call a part of a parameter; `suffix` is an optimizer slot's (".momentum") or "".
 std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
                           absl::string_view suffix);
+
+// What files have of it: of 16 bits F32, in which a trained one's master is.
+inline DType FileDType(const Parameter& parameter) { return AccumulateDType(parameter.spec.dtype); }
 
 // Host tensors with the memory behind them.
 struct HostTensors {
@@ -54,14 +60,20 @@ class ParameterSet {
   std::unordered_map<std::string, int> index_of_name_;
 };
 
-// Writes the first values of one parameter, packed, over its storage in host memory.  They depend
-// on (seed, names) alone.
+// Host memory of storage_elements() in a parameter's layout, each of FileDType: the parameter
+// itself, or of one of 16 bits its master, and slots of the optimizer.
+size_t MasterBytes(const Parameter& parameter);
+
+// Writes the first values of one parameter, packed, over such memory.  They depend on (seed, names)
+// alone.
 absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* storage);
 
-// Storage bytes <-> canonical tensors; `suffix` is appended to each name (".momentum").  Where the
-// storage is canonical the tensor lies in it.
+// The bytes of such memory <-> canonical tensors of FileDType; `suffix` is appended to each name
+// (".momentum").  Where the storage is canonical the tensor lies in it.
 absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> storage,
                              absl::string_view suffix, HostTensors& to);
+// Likewise of bytes of the parameter's own type, which need not be as wide as FileDType.
+absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storage, HostTensors& to);
 // Errors: NotFound for a missing tensor, InvalidArgument for a shape or dtype that differs; both
 // say that the file is of another net and name the tensor.
 absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,

@@ -8,6 +8,7 @@
 
 #include "engine/data/decoder.h"
 #include "engine/runtime/dtype.h"
+#include "models/schema/layer.pb.h"
 
 namespace gyre {
 
@@ -18,12 +19,26 @@ struct LossScale {
   bool dynamic() const { return growth_interval > 0; }
 };
 
+inline DType DTypeOf(LayerConfig::Precision precision) {
+  switch (precision) {
+    case LayerConfig::F64:
+      return DType::kF64;
+    case LayerConfig::F16:
+      return DType::kF16;
+    case LayerConfig::BF16:
+      return DType::kBF16;
+    case LayerConfig::F32:
+      break;
+  }
+  return DType::kF32;
+}
+
 struct RunShape {
   int64_t local = 0, global = 0;  // samples a batch: this rank's, and over all ranks
   int rank = 0, ranks = 1;
-  int64_t accumulate = 1;  // batches a step: their gradients' mean is one update's
-  DType compute = DType::kF32;
-  uint64_t seed = 1;  // all random numbers follow from it
+  int64_t accumulate = 1;       // batches a step: their gradients' mean is one update's
+  DType compute = DType::kF32;  // what layers that say nothing store values and parameters in
+  uint64_t seed = 1;            // all random numbers follow from it
   // Of several ranks: each updates a part of each bucket, and has the optimizer's state of it
   // alone.
   bool shard_optimizer = false;

@@ -5,37 +5,37 @@
 namespace gyre {
 namespace {
 
-template <typename T>
+template <typename S, typename T = AccumulateType<S>>
 struct PlainStep {
   const UpdateScalars* update;
   double rate_multiplier;
   T decay;
-  const T* gradient;
-  T* value;
+  Updated<S> parameter;
   HOST_DEVICE void operator()(int64_t i) const {
     const T rate = static_cast<T>(update->learning_rate * rate_multiplier);
     const T scale = static_cast<T>(update->gradient_scale);
-    value[i] -= rate * (gradient[i] * scale + decay * value[i]);
+    const T value = parameter.value[i];
+    parameter.Set(i, value - rate * (T{parameter.gradient[i]} * scale + decay * value));
   }
 };
 
-template <typename T>
+template <typename S, typename T = AccumulateType<S>>
 struct MomentumStep {
   const UpdateScalars* update;
   double rate_multiplier;
   T decay, momentum;
   // Nesterov moves by g + momentum * m, plain momentum by m: both by own * g + kept * m.
   T own, kept;
-  const T* gradient;
-  T* value;
+  Updated<S> parameter;
   T* velocity;
   HOST_DEVICE void operator()(int64_t i) const {
     const T rate = static_cast<T>(update->learning_rate * rate_multiplier);
     const T scale = static_cast<T>(update->gradient_scale);
-    const T g = gradient[i] * scale + decay * value[i];
+    const T value = parameter.value[i];
+    const T g = T{parameter.gradient[i]} * scale + decay * value;
     const T m = momentum * velocity[i] + g;
     velocity[i] = m;
-    value[i] -= rate * (own * g + kept * m);
+    parameter.Set(i, value - rate * (own * g + kept * m));
   }
 };
 
@@ -54,27 +54,22 @@ class Sgd : public Optimizer {
   absl::Status Update(Stream& stream, const UpdateScalars* update,
                       std::span<const ParameterViews> parameters) const override {
     if (parameters.empty()) return absl::OkStatus();
-    return VisitComputeType(parameters[0].value.dtype, [&]<typename T>() {
+    return VisitReal(parameters[0].value.dtype, [&]<typename S>() {
+      using T = AccumulateType<S>;
       const auto decay = [&](const ParameterViews& p) {
         return static_cast<T>(weight_decay_ * p.decay_multiplier);
       };
       if (momentum_ == 0) {
         return UpdateEach(stream, update, parameters, /*slots=*/0, [&](const ParameterViews& p) {
-          return PlainStep<T>{update, p.learning_rate_multiplier, decay(p), p.gradient.as<T>(),
-                              p.value.as<T>()};
+          return PlainStep<S>{update, p.learning_rate_multiplier, decay(p), Updated<S>(p)};
         });
       }
       const T momentum = static_cast<T>(momentum_);
       return UpdateEach(stream, update, parameters, /*slots=*/1, [&](const ParameterViews& p) {
-        return MomentumStep<T>{update,
-                               p.learning_rate_multiplier,
-                               decay(p),
-                               momentum,
-                               nesterov_ ? T{1} : T{0},
-                               nesterov_ ? momentum : T{1},
-                               p.gradient.as<T>(),
-                               p.value.as<T>(),
-                               p.slots[0].as<T>()};
+        return MomentumStep<S>{
+            update,        p.learning_rate_multiplier, decay(p),
+            momentum,      nesterov_ ? T{1} : T{0},    nesterov_ ? momentum : T{1},
+            Updated<S>(p), p.slots[0].as<T>()};
       });
     });
   }

@@ -93,7 +93,8 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
   const bool fit_buckets = communication_.size() > 1 && !distributed.has_bucket_bytes();
   ASSIGN_OR_RETURN(
       plan_,
-      PlanModel(net, {.shape = ShapeOf(config_, communication_.rank(), communication_.size()),
+      PlanModel(net, {.shape = ShapeOf(config_, *net.message, communication_.rank(),
+                                       communication_.size()),
                       .test_batch = data_.test ? TestBatchOf(config_, *data_.test) : 0,
                       .test_samples = data_.test ? TestSamplesOf(config_, *data_.test) : 0,
                       .slots = optimizer_->slot_names(),
@@ -139,7 +140,7 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   return absl::OkStatus();
 }
 
-std::string Trainer::DescribePlan() const {
+std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   std::string text = Describe(*plan_->train, plan_->parameters);
   size_t gradients = 0;
   double sent = 0;
@@ -168,7 +169,11 @@ std::string Trainer::DescribePlan() const {
     const int64_t records = RecordBytes(plan_->test.front()->spec, plan_->options.test_samples);
     if (records > 0) absl::StrAppendFormat(&text, "host memory of a test: %d bytes\n", records);
   }
-  absl::StrAppend(&text, LeftOut(config_, data_));
+  absl::StrAppend(
+      &text, "bytes in each precision, on this rank:\n",
+      DescribePrecisions(net, plan_->options,
+                         [this](size_t bytes) { return communication_.BytesSent(bytes); }),
+      LeftOut(config_, data_));
   for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
 }

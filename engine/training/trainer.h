@@ -29,7 +29,7 @@ class Trainer {
                                                           TrainingOptions options);
 
   // For people: layers, memory, steps, bytes communicated a step; what is likely a mistake.
-  std::string DescribePlan() const;
+  std::string DescribePlan(const Parsed<NetConfig>& net) const;
 
   // Errors: those of Prepare's parts; Internal for a loss or gradient that is not finite; Cancelled
   // after a stop, when the run can be resumed.  Checkpoints written before an error stand.

@@ -58,7 +58,7 @@ Wanted WantedBy(const ParameterSet& parameters) {
   Wanted expected;
   for (const Parameter& p : parameters.all()) {
     for (const CanonicalPart& part : p.spec.parts) {
-      expected.emplace(CanonicalName(p, part, ""), Tensor{nullptr, part.shape, p.spec.dtype});
+      expected.emplace(CanonicalName(p, part, ""), Tensor{nullptr, part.shape, FileDType(p)});
     }
   }
   return expected;

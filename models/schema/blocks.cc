@@ -262,6 +262,9 @@ class Expander {
       if (absl::Status status = SetArguments(use, *values, layer.name(), *copy); !status.ok())
         return status;
       if (phase != LayerConfig::ALWAYS) copy->set_phase(phase);
+      if (use.user.has_precision() && !copy->has_precision()) {
+        copy->set_precision(use.user.precision());
+      }
       copy->set_name(names[layer.name()]);
       for (std::string& input : *copy->mutable_input()) {
         Rename(input, [&names](const std::string& name) {

@@ -13,7 +13,7 @@ namespace {
 template <typename From, typename To>
 std::vector<To> Decoded(std::vector<From> from, const Shape& shape, const Move& move = {},
                         const Normalization& normalization = {}) {
-  std::vector<To> to(from.size() + 1, 77);  // the element after the sample is another's
+  std::vector<To> to(from.size() + 1, To(77));  // the element after the sample is another's
   const absl::Status decoded =
       Decoder(kDTypeOf<From>, kDTypeOf<To>, normalization)
           .Decode({from.data(), shape, kDTypeOf<From>}, move, {to.data(), shape, kDTypeOf<To>});
@@ -31,6 +31,8 @@ TEST(Decoder, NormalisesByHand) {
             (std::vector<float>{-2, 2, static_cast<float>((51 / 255. - 0.5) / 0.25)}));
   EXPECT_EQ((Decoded<float, double>({0, 255, 0.5}, {3, 1}, {}, normalization)),
             (std::vector<double>{-2, 1018, 0}));
+  EXPECT_EQ((Decoded<uint8_t, Half>({0, 255, 51}, {3}, {}, normalization)[2].bits),
+            Half(static_cast<float>((51 / 255. - 0.5) / 0.25)).bits);
   EXPECT_EQ((Decoded<double, float>({0.1}, {}, {}, normalization)),
             (std::vector<float>{static_cast<float>((0.1 - 0.5) / 0.25)}));
 }

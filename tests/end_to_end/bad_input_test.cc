@@ -168,6 +168,10 @@ const BadInput kTrainerTexts[] = {
      .message = "--set distributed.wire=BF16: carries gradients of F32, and precision is F64; "
                 "leave one out",
      .arguments = {"--wire=BF16", "--precision=F64", "--set=distributed.allreduce=direct"}},
+    {.name = "WireOf16Bits",
+     .message = "--set distributed.wire=BF16: carries gradients of F32, and precision is F16; "
+                "leave one out",
+     .arguments = {"--wire=BF16", "--precision=F16", "--set=distributed.allreduce=direct"}},
     {.name = "ShardsWithoutHalves",
      .message =
          "--set distributed.shard_optimizer=true: allreduce \"mpi\" does not come in halves, "

@@ -63,7 +63,7 @@ TEST(NetText, ListsOfLayerTypesStartWith) {
        "net:2:19: layer \"a\": unknown field \"use_bias\" here; it belongs in dense or conv2d"},
       {"layer { name: \"a\" zzz { } }",
        "net:2:19: layer \"a\": unknown field \"zzz\"; choose from name, input, phase, use, "
-       "dense"},
+       "precision, dense"},
   };
   for (const auto& c : cases) {
     const std::string error = ErrorOf(kHead + c.layer);
@@ -248,7 +248,8 @@ TEST(NetText, AnErrorPastCorrectFieldsIsFoundWhereItIs) {
       "layer: < name: 'd' accuracy { ignore_label: -2147483648 top_k: 0x7f } >\n"
       "layer [ { name: 'e' pool2d: { kind: 1 } }, < relu { negative_slope: 1e-3f } > ]\n";
   EXPECT_EQ(ErrorOf(kHead + fine + "oops: 1"),
-            "net:6:1: unknown field \"oops\"; choose from name, input, layer, block");
+            "net:6:1: unknown field \"oops\"; choose from name, input, layer, block, "
+            "precision");
 }
 
 TEST(NetText, PositionsOutliveParsing) {

@@ -135,7 +135,7 @@ TEST(SetField, Refuses) {
       {"epochs", "1.5x", "expected for epochs a number, got \"1.5x\""},
       {"optimizer.sgd.momentum", "1,5", "expected for momentum a number, got \"1,5\""},
       {"optimizer.sgd.nesterov", "maybe", "expected for nesterov true or false, got \"maybe\""},
-      {"precision", "f64", "expected for precision F32 or F64, got \"f64\""},
+      {"precision", "f64", "expected for precision F32, F64, F16 or BF16, got \"f64\""},
       {"bacth", "1", "unknown field \"bacth\"; did you mean \"batch\"?"},
       {"optimizer.adam.gamma", "1", "unknown field \"gamma\"; choose from beta1, beta2, epsilon"},
       {"optimizer.momentum", "1", "unknown field \"momentum\" here; it belongs in sgd { ... }"},

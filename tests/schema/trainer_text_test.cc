@@ -276,8 +276,8 @@ TEST(TrainerText, Grammar) {
             "t:3:13: unknown field \"momentum\" here; it belongs in sgd { ... }");
   EXPECT_EQ(ErrorOf(Text(-1, "", "seed: -1")),
             "t:7:7: expected for seed a 64-bit integer >= 0, got -1");
-  EXPECT_EQ(ErrorOf(Text(-1, "", "precision: F16")),
-            "t:7:12: expected for precision F32 or F64, got F16");
+  EXPECT_EQ(ErrorOf(Text(-1, "", "precision: F8")),
+            "t:7:12: expected for precision F32, F64, F16 or BF16, got F8");
 }
 
 }  // namespace

@@ -67,11 +67,10 @@ void NetRank::MakeBatch(DType dtype) {
     std::normal_distribution<double> normal;
     for (int64_t k = 0; k < sample; ++k) {
       const double value = normal(random);
-      if (dtype == DType::kF64) {
-        reinterpret_cast<double*>(images_.data())[i * sample + k] = value;
-      } else {
-        reinterpret_cast<float*>(images_.data())[i * sample + k] = static_cast<float>(value);
-      }
+      VisitReal(dtype, [&]<typename T>() {
+        reinterpret_cast<T*>(images_.data())[i * sample + k] =
+            static_cast<T>(static_cast<AccumulateType<T>>(value));
+      });
     }
     labels_[static_cast<size_t>(i)] = static_cast<int32_t>(random() % kNetClasses);
   }
@@ -117,7 +116,8 @@ std::vector<std::byte> NetRank::GradientBytes(size_t parameter) {
 }
 
 std::vector<double> NetRank::Gradient(size_t parameter) {
-  const std::vector<std::byte> bytes = GradientBytes(parameter);
+  const std::vector<std::byte> bytes =
+      ToType(GradientBytes(parameter), parameters()[parameter].spec.dtype, DType::kF64);
   std::vector<double> values(bytes.size() / sizeof(double));
   std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;

@@ -38,11 +38,11 @@ class NetRank {
                             const Net::BucketReady& bucket_ready = nullptr);
 
   std::vector<std::byte> GradientBytes(size_t parameter);
-  std::vector<double> Gradient(size_t parameter);  // of F64
+  std::vector<double> Gradient(size_t parameter);
 
   Device& device() { return *device_; }
   Stream& stream() { return *stream_; }
-  const Model& model() { return *model_; }
+  Model& model() { return *model_; }
   const Batch& batch() { return batch_; }
   const Net& net() { return model_->train(); }
   const NetSpec& spec() { return net().plan().spec; }

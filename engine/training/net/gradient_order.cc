@@ -31,13 +31,26 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
       bytes.push_back(parameters.all()[p].spec.size_bytes());
     }
   }
-  order.buckets = (fit_buckets ? FitBuckets : AssignBuckets)(bytes, bucket_bytes);
-  for (const GradientBucket& bucket : order.buckets) {
-    size_t end = 0, element = 1;
-    for (int g = bucket.first; g < bucket.last; ++g) {
-      element = SizeOf(parameters.all()[order.gradients[g].parameter].spec.dtype);
+  const auto dtype_of = [&](size_t g) {
+    return parameters.all()[order.gradients[g].parameter].spec.dtype;
+  };
+  for (size_t first = 0, last = 0; first < bytes.size(); first = last) {
+    while (last < bytes.size() && dtype_of(last) == dtype_of(first)) ++last;
+    const auto some = std::span(bytes).subspan(first, last - first);
+    for (GradientBucket bucket : (fit_buckets ? FitBuckets : AssignBuckets)(some, bucket_bytes)) {
+      bucket.first += static_cast<int>(first);
+      bucket.last += static_cast<int>(first);
+      order.buckets.push_back(bucket);
+      order.dtypes.push_back(dtype_of(first));
+    }
+  }
+  for (size_t b = 0; b < order.buckets.size(); ++b) {
+    const size_t element = SizeOf(order.dtypes[b]);
+    size_t end = 0;
+    for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
       const size_t at = RoundUp(end, kGroupAlignment);
       order.gradients[g].at = static_cast<int64_t>(at / element);
+      order.gradients[g].bucket = static_cast<int>(b);
       end = at + bytes[g];
     }
     order.elements.push_back(static_cast<int64_t>(end / element));
@@ -49,7 +62,8 @@ std::vector<ParameterPiece> PiecesIn(const GradientOrder& order, const Parameter
                                      int bucket, ElementRange part) {
   std::vector<ParameterPiece> pieces;
   for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
-    const auto [parameter, node, at] = order.gradients[g];
+    const int parameter = order.gradients[g].parameter;
+    const int64_t at = order.gradients[g].at;
     const int64_t end = at + parameters.all()[parameter].storage_elements();
     const ElementRange both = {std::max(at, part.begin), std::min(end, part.end)};
     if (both.count() <= 0) continue;

@@ -21,14 +21,16 @@ struct BucketedGradient {
   int parameter = 0;  // index into the ParameterSet
   int node = 0;       // after whose backward it is complete
   int64_t at = 0;     // its first element in the bucket
+  int bucket = 0;
 };
 
 // The gradients of a training net in completion order, and their buckets: by FitBuckets, or by
-// AssignBuckets.
+// AssignBuckets, each of gradients of one type.
 struct GradientOrder {
   std::vector<BucketedGradient> gradients;
   std::vector<GradientBucket> buckets;
   std::vector<int64_t> elements;  // by bucket, the padding between gradients included
+  std::vector<DType> dtypes;      // by bucket
 };
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
                              size_t bucket_bytes, bool fit_buckets);

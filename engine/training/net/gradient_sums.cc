@@ -89,7 +89,7 @@ class Gradients {
       trace_.states[total].view_of = first;
     }
     g_.before[value.producer].push_back(
-        {absl::StrCat("sum gradients of ", value.name), total, std::move(terms)});
+        {absl::StrCat("sum gradients of ", value.name), total, std::move(terms), value.dtype});
   }
 
   // The nodes whose backward assigns the gradient of `value`, once for each use.
@@ -194,7 +194,10 @@ class Gradients {
     std::vector<GradientSum>& sums = g_.after[users_[p].first];
     auto sum = std::ranges::find(sums, total, &GradientSum::total);
     if (sum == sums.end()) {
-      sum = sums.insert(sum, {absl::StrCat("sum gradients of ", parameter.name()), total, {total}});
+      sum = sums.insert(sum, {absl::StrCat("sum gradients of ", parameter.name()),
+                              total,
+                              {total},
+                              parameter.spec.dtype});
     }
     sum->terms.push_back(partial);
     return partial;

@@ -15,6 +15,7 @@ struct GradientSum {
   std::string name;  // for people
   int total = -1;
   std::vector<int> terms;
+  DType dtype = DType::kF32;
 };
 
 // Indices into the trace's states; -1: there is none.

@@ -170,14 +170,13 @@ absl::Status Net::SeedLosses(Stream& stream) const {
 }
 
 absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums) const {
-  const DType dtype = plan_.spec.shape.compute;
   const TimelineLabel label("sums of gradients");
   for (const GradientSum& sum : sums) {
     const size_t bytes = plan_.trace.trace.states[sum.total].bytes;
-    const Shape flat({static_cast<int64_t>(bytes / SizeOf(dtype))});
+    const Shape flat({static_cast<int64_t>(bytes / SizeOf(sum.dtype))});
     std::vector<Tensor> terms;
-    for (int term : sum.terms) terms.push_back({Address(term), flat, dtype});
-    RETURN_IF_ERROR(SumOf(stream, terms, {Address(sum.total), flat, dtype}));
+    for (int term : sum.terms) terms.push_back({Address(term), flat, sum.dtype});
+    RETURN_IF_ERROR(SumOf(stream, terms, {Address(sum.total), flat, sum.dtype}));
   }
   return absl::OkStatus();
 }
@@ -224,7 +223,11 @@ Tensor Net::parameter(int index, const ParameterSet& set) const {
 
 Tensor Net::slot(int bucket, int kind) const {
   return {Address(plan_.trace.slots[bucket][kind]), Shape({plan_.slots.elements[bucket]}),
-          plan_.spec.shape.compute};
+          plan_.slots.dtype(bucket)};
+}
+
+Tensor Net::master(int bucket) const {
+  return plan_.slots.has_master(bucket) ? slot(bucket, plan_.slots.kinds) : Tensor{};
 }
 
 Tensor Net::gradient(int index, const ParameterSet& set) const {
@@ -234,7 +237,7 @@ Tensor Net::gradient(int index, const ParameterSet& set) const {
 Tensor Net::bucket(int index) const {
   const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
   return {Address(plan_.trace.gradients.parameters[first]), Shape({plan_.order.elements[index]}),
-          plan_.spec.shape.compute};
+          plan_.order.dtypes[index]};
 }
 
 Tensor Net::pixel_values(int input) const {

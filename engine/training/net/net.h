@@ -59,17 +59,19 @@ class Net {
   // Storage elements, flat, of a parameter of `set`, its gradient.
   Tensor parameter(int index, const ParameterSet& set) const;
   Tensor gradient(int index, const ParameterSet& set) const;
-  Tensor bucket(int index) const;           // all its gradients and the padding between
-  Tensor slot(int bucket, int kind) const;  // of what this rank updates
-  Tensor pixel_values(int input) const;     // [256 a channel or in all]; [0] if values come
-  std::byte* step() const;                  // the first of them, or the block
-  StepBlock* step_block() const;            // right behind them
-  LossScaleState* loss_scale() const;       // null: it is not dynamic, and in the block
-  Tensor metrics() const;              // behind the block; F64 {sum, count} of each of MetricsOf
-  Tensor records(int node) const;      // behind these; null of a layer that has none
-  Tensor sums() const;                 // F64, one a bucket: the sum of its gradients' squares
-  void* sums_scratch() const;          // kSumSquaresScratchBytes
-  Tensor whole_ahead(int lane) const;  // U8: all bytes of a batch
+  Tensor bucket(int index) const;  // all its gradients and the padding between
+  // Of what this rank updates; `master` is null where the values themselves are.
+  Tensor slot(int bucket, int kind) const;
+  Tensor master(int bucket) const;
+  Tensor pixel_values(int input) const;  // [256 a channel or in all]; [0] if values come
+  std::byte* step() const;               // the first of them, or the block
+  StepBlock* step_block() const;         // right behind them
+  LossScaleState* loss_scale() const;    // null: it is not dynamic, and in the block
+  Tensor metrics() const;                // behind the block; F64 {sum, count} of each of MetricsOf
+  Tensor records(int node) const;        // behind these; null of a layer that has none
+  Tensor sums() const;                   // F64, one a bucket: the sum of its gradients' squares
+  void* sums_scratch() const;            // kSumSquaresScratchBytes
+  Tensor whole_ahead(int lane) const;    // U8: all bytes of a batch
   Tensor ahead(int lane, int input) const;  // an array of it
 
  private:

@@ -20,6 +20,15 @@ struct FillProduct {
   HOST_DEVICE void operator()(int64_t i) const { to[i] = static_cast<T>(value * *scale); }
 };
 
+template <typename From, typename To>
+struct ConvertElement {
+  const From* from;
+  To* to;
+  HOST_DEVICE void operator()(int64_t i) const {
+    to[i] = static_cast<To>(static_cast<AccumulateType<To>>(from[i]));
+  }
+};
+
 constexpr int64_t kPixelValues = 256;
 
 template <typename T>
@@ -78,6 +87,15 @@ absl::Status Fill(Stream& stream, double value, Tensor to) {
 absl::Status FillScaled(Stream& stream, double value, const double* scale, Tensor to) {
   return VisitReal(to.dtype, [&]<typename T>() {
     return ForEach(stream, to.elements(), FillProduct<T>{value, scale, to.as<T>()});
+  });
+}
+
+absl::Status Convert(Stream& stream, Tensor from, Tensor to) {
+  GYRE_CHECK(from.elements() == to.elements());
+  return VisitReal(from.dtype, [&]<typename From>() {
+    return VisitReal(to.dtype, [&]<typename To>() {
+      return ForEach(stream, to.elements(), ConvertElement<From, To>{from.as<From>(), to.as<To>()});
+    });
   });
 }
 

@@ -11,6 +11,8 @@ namespace gyre {
 absl::Status Fill(Stream& stream, double value, Tensor to);
 // to <- value * *scale, elementwise, rounded once.  scale: device memory.  Enqueues on stream.
 absl::Status FillScaled(Stream& stream, double value, const double* scale, Tensor to);
+// to <- from, elementwise, of any two real types; to 16 bits by way of F32.  Enqueues on stream.
+absl::Status Convert(Stream& stream, Tensor from, Tensor to);
 // to[i] <- values[i mod C, pixels[i]].  pixels: U8; values: [C * 256], of to's type.  Enqueues on
 // stream.
 absl::Status LookUp(Stream& stream, Tensor pixels, Tensor values, Tensor to);

@@ -34,6 +34,7 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
     plan.slots.elements.push_back(
         shape.shard_optimizer ? EqualPart(elements, shape.ranks, 0).count() : elements);
   }
+  if (plan.spec.train) plan.slots.dtypes = plan.order.dtypes;
   plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
   plan.feed = options.feed;
   plan.trace = TraceNet(plan.spec, parameters, plan.slots, plan.homes, plan.order, plan.feed);
@@ -100,10 +101,9 @@ std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
     all_parameters += elements;
     forward += node.spec.forward_flops;
     if (node.backward) backward += node.spec.backward_flops;
-    const std::string type =
-        LayerConfig::descriptor()->FindFieldByNumber(node.config->type_case())->name();
-    absl::StrAppendFormat(&text, "%-20s %-22s %-20s %12d %14.3f\n", node.config->name(), type,
-                          ShapesOf(net, node), elements, node.spec.forward_flops / 1e6);
+    absl::StrAppendFormat(&text, "%-20s %-22s %-20s %12d %14.3f\n", node.config->name(),
+                          TypeOf(net, node), ShapesOf(net, node), elements,
+                          node.spec.forward_flops / 1e6);
   }
   absl::StrAppendFormat(&text,
                         "parameters %d; forward %.3f MFLOP, backward %.3f MFLOP for the %d samples "

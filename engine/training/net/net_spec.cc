@@ -37,6 +37,12 @@ std::string NameOf(const NetSpec& net, const CarriedState& carried) {
   return absl::StrCat(node.config->name(), ".", node.spec.states[carried.to].name);
 }
 
+std::string TypeOf(const NetSpec& net, const NetNode& node) {
+  const auto* field = LayerConfig::descriptor()->FindFieldByNumber(node.config->type_case());
+  if (field != nullptr) return field->name();
+  return absl::StrCat("to ", std::string(DTypeName(net.values[node.outputs[0]].dtype)));
+}
+
 bool ReadsInBackward(const NetNode& node, int value) {
   for (size_t k = 0; node.backward && k < node.inputs.size(); ++k) {
     if (node.inputs[k] == value && (node.spec.states[k].backward & kRead) != 0) return true;

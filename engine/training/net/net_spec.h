@@ -56,6 +56,8 @@ struct NetSpec {
   std::vector<Value> values;  // net inputs first, then node outputs in node order
   std::vector<NetNode> nodes;
   int inputs = 0;  // how many of the values are net inputs
+  // Of nodes of the net's own: conversions between precisions.
+  std::vector<std::shared_ptr<const LayerConfig>> conversions;
 
   bool IsLoss(int value) const;
 };
@@ -67,6 +69,9 @@ struct CarriedState {
 };
 std::vector<CarriedState> CarriedStates(const NetSpec& net);          // by node, then state `to`
 std::string NameOf(const NetSpec& net, const CarriedState& carried);  // LAYER.STATE
+
+// "conv2d"; of a conversion "to F32".
+std::string TypeOf(const NetSpec& net, const NetNode& node);
 
 // Whether backward of the node reads the value, one of its inputs.
 bool ReadsInBackward(const NetNode& node, int value);

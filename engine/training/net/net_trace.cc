@@ -64,13 +64,13 @@ class Tracer {
       t_.parameters.push_back(
           AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true}));
     }
-    for (const int64_t elements : slots_.elements) {
+    for (size_t b = 0; b < slots_.elements.size(); ++b) {
       auto& slots = t_.slots.emplace_back();
-      for (int s = 0; s < slots_.kinds; ++s) {
-        slots.push_back(
-            AddState({.name = absl::StrCat("slot ", s, " of bucket ", t_.slots.size() - 1),
-                      .bytes = static_cast<size_t>(elements) * SizeOf(net_.shape.compute),
-                      .persistent = true}));
+      for (int s = 0; s < slots_.kinds + (slots_.has_master(b) ? 1 : 0); ++s) {
+        const std::string what = s < slots_.kinds ? absl::StrCat("slot ", s) : "masters";
+        slots.push_back(AddState({.name = absl::StrCat(what, " of bucket ", b),
+                                  .bytes = slots_.bytes(b),
+                                  .persistent = true}));
       }
     }
     for (const CarriedHome& home : homes_) {
@@ -261,7 +261,8 @@ class Tracer {
     TraceStep& step = AddStep(absl::StrCat("forward ", node.config->name()));
     Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
-      Touch(step, t_.forward_states[n][s], node.spec.states[s].forward);
+      const uint8_t access = node.spec.states[s].forward;
+      if (access != kNone) Touch(step, t_.forward_states[n][s], access);
     }
     // An output that shares its input's memory is written even where the layer does nothing.
     for (int output : node.outputs) Write(step, t_.values[output]);

@@ -13,10 +13,18 @@
 namespace gyre {
 
 // The state of an optimizer: of each kind (momentum) a flat array a bucket, for what this rank
-// updates.
+// updates, of AccumulateDType of the bucket's type; and beside those of 16 bits such a one of
+// masters.
 struct OptimizerSlots {
   int kinds = 0;
   std::vector<int64_t> elements = {};  // by bucket
+  std::vector<DType> dtypes = {};      // the buckets' own
+
+  DType dtype(size_t bucket) const { return AccumulateDType(dtypes[bucket]); }
+  bool has_master(size_t bucket) const { return dtype(bucket) != dtypes[bucket]; }
+  size_t bytes(size_t bucket) const {  // of one kind
+    return static_cast<size_t>(elements[bucket]) * SizeOf(dtype(bucket));
+  }
 };
 
 // Where a training net keeps what one of its layers carries from step to step: its rows of each
@@ -42,7 +50,7 @@ struct NetTrace {
   };
   std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight
   std::vector<int> parameters;          // by parameter
-  std::vector<std::vector<int>> slots;  // by bucket, then kind
+  std::vector<std::vector<int>> slots;  // by bucket, then kind; then its master
   std::vector<int> homes;               // by home
   // By CarriedStates: what the layers are bound to.  A home where a step is one batch; where it is
   // several, the homes lie apart, and a batch's rows are copied from them and back.

@@ -52,6 +52,9 @@ absl::Status CheckShared(const NetNode& node, const Parameter& mine, const Param
   }
   const std::string shapes[] = {a.parts[0].shape.ToString(), b.parts[0].shape.ToString()};
   if (shapes[0] != shapes[1]) return refuse("shape", shapes[0], shapes[1]);
+  if (a.dtype != b.dtype) {
+    return refuse("precision", std::string(DTypeName(a.dtype)), std::string(DTypeName(b.dtype)));
+  }
   if (a.layout != b.layout || a.size_bytes() != b.size_bytes()) {
     return refuse("storage", a.layout.empty() ? "plain" : a.layout,
                   b.layout.empty() ? "plain" : b.layout);

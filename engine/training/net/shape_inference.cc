@@ -1,6 +1,7 @@
 #include "engine/training/net/shape_inference.h"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 #include <unordered_map>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/runtime/random.h"
 #include "engine/training/net/activation_fusion.h"
+#include "engine/training/net/conversion.h"
 #include "engine/training/net/memory_sharing.h"
 #include "engine/training/net/needed_gradients.h"
 #include "engine/training/net/parameter_sharing.h"
@@ -35,7 +37,15 @@ class Inference {
     net_.shape = options_.shape;
     RETURN_IF_ERROR(AddInputs());
     ASSIGN_OR_RETURN(NetGraph graph, Graph());
-    const std::vector<OutputActivation> activations = FuseActivations(graph);
+    std::vector<OutputActivation> activations = FuseActivations(graph);
+    for (const Node& node : graph.nodes) {
+      // A value that is converted on its way is not its reader's.
+      const Source& first = node.inputs.front();
+      if (node.config->has_relu() && !first.is_net_input &&
+          PrecisionOf(*node.config) != PrecisionOf(*graph.nodes[first.index].config)) {
+        activations[first.index] = {};
+      }
+    }
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       RETURN_IF_ERROR(AddNode(graph.nodes[n], activations[n]));
     }
@@ -67,31 +77,30 @@ class Inference {
     return absl::OkStatus();
   }
 
-  absl::Status AddNode(const Node& source, const OutputActivation& activation) {
-    const int index = static_cast<int>(net_.nodes.size());
-    NetNode node;
-    node.config = source.config;
+  DType PrecisionOf(const LayerConfig& layer) const {
+    return layer.has_precision() ? DTypeOf(layer.precision()) : options_.shape.compute;
+  }
+
+  // The layer, taking its inputs as they are to be converted.
+  absl::Status Infer(const OutputActivation& activation, DType compute, NetNode& node) {
     std::vector<Shape> shapes;
     std::vector<DType> dtypes;
     std::vector<int> batch_axes;
     std::vector<uint8_t> needs_gradient;
-    for (size_t i = 0; i < source.inputs.size(); ++i) {
-      ASSIGN_OR_RETURN(const int value, ValueOf(source, i));
-      node.inputs.push_back(value);
-      net_.values[value].consumers.push_back(index);
-      shapes.push_back(net_.values[value].shape);
-      dtypes.push_back(net_.values[value].dtype);
-      batch_axes.push_back(net_.values[value].batch_axis);
-      needs_gradient.push_back(options_.train && net_.values[value].needs_gradient);
+    for (const int v : node.inputs) {
+      const Value& value = net_.values[v];
+      shapes.push_back(value.shape);
+      dtypes.push_back(IsReal(value.dtype) ? compute : value.dtype);
+      batch_axes.push_back(value.batch_axis);
+      needs_gradient.push_back(options_.train && value.needs_gradient);
     }
-    auto layer = CreateLayer(*node.config);
-    if (!layer.ok()) return AtLayer(config_, *node.config, layer.status());
-    node.layer = *std::move(layer);
-    auto spec =
+    ASSIGN_OR_RETURN(node.layer, CreateLayer(*node.config));
+    ASSIGN_OR_RETURN(
+        node.spec,
         node.layer->Infer({.inputs = shapes,
                            .dtypes = dtypes,
                            .batch_axes = batch_axes,
-                           .compute = options_.shape.compute,
+                           .compute = compute,
                            .train = options_.train,
                            .needs_gradient = needs_gradient,
                            .same_parameters_as = FirstSpec(node.config->name()),
@@ -99,18 +108,80 @@ class Inference {
                            .random_key = RandomKey(options_.shape.seed, node.config->name()),
                            .output_activation = activation.kind,
                            .output_max = activation.max,
-                           .primitives = options_.primitives});
-    if (!spec.ok()) {
-      return AtLayer(config_, *node.config, WithImplicitInput(*node.config, spec.status()));
+                           .primitives = options_.primitives}));
+    return absl::OkStatus();
+  }
+
+  // The value as `dtype`: itself, or what a node of the net's own makes of it.
+  int Converted(int value, DType dtype) {
+    const Value from = net_.values[value];
+    if (!IsReal(from.dtype) || from.dtype == dtype) return value;
+    const auto [found, is_new] = converted_.emplace(std::pair(value, dtype), 0);
+    if (!is_new) return found->second;
+    auto config = std::make_shared<LayerConfig>();
+    config->set_name(absl::StrCat(from.name, " as ", std::string(DTypeName(dtype))));
+    NetNode node;
+    node.config = config.get();
+    node.layer = NewConversion(dtype);
+    net_.conversions.push_back(std::move(config));
+    node.inputs = {value};
+    const bool needs_gradient = options_.train && from.needs_gradient;
+    InferInput input;
+    input.inputs = {&from.shape, 1};
+    input.dtypes = {&from.dtype, 1};
+    input.batch_axes = {&from.batch_axis, 1};
+    node.spec = *node.layer->Infer(input);
+    node.parameters.assign(node.spec.states.size(), -1);
+    net_.values[value].consumers.push_back(static_cast<int>(net_.nodes.size()));
+    AddOutputs(node, needs_gradient);
+    net_.nodes.push_back(std::move(node));
+    return found->second = net_.nodes.back().outputs[0];
+  }
+
+  void AddOutputs(NetNode& node, bool some_input) {
+    for (size_t s = node.inputs.size(); s < node.spec.states.size(); ++s) {
+      const StateSpec& state = node.spec.states[s];
+      if (state.kind != StateKind::kOutput) break;
+      const int k = static_cast<int>(node.outputs.size());
+      node.outputs.push_back(static_cast<int>(net_.values.size()));
+      net_.values.push_back(
+          {.name = k == 0 ? node.config->name() : absl::StrCat(node.config->name(), ":", k),
+           .shape = state.shape,
+           .dtype = state.dtype,
+           .batch_axis = state.batch_axis,
+           .producer = static_cast<int>(net_.nodes.size()),
+           .output = k,
+           .memory = node.outputs.back(),
+           .needs_gradient =
+               options_.train && IsReal(state.dtype) && (node.trained() || some_input)});
     }
-    node.spec = *std::move(spec);
+  }
+
+  absl::Status AddNode(const Node& source, const OutputActivation& activation) {
+    NetNode node;
+    node.config = source.config;
+    for (size_t i = 0; i < source.inputs.size(); ++i) {
+      ASSIGN_OR_RETURN(node.inputs.emplace_back(), ValueOf(source, i));
+    }
+    DType compute = PrecisionOf(*node.config);
+    absl::Status inferred = Infer(activation, compute, node);
+    if (inferred.ok() && node.spec.loss_output >= 0 && !node.config->has_precision() &&
+        compute != AccumulateDType(compute)) {
+      compute = AccumulateDType(compute);
+      inferred = Infer(activation, compute, node);
+    }
+    if (!inferred.ok()) {
+      return AtLayer(config_, *node.config, WithImplicitInput(*node.config, inferred));
+    }
+    for (int& input : node.inputs) input = Converted(input, compute);
+    const int index = static_cast<int>(net_.nodes.size());
+    for (const int input : node.inputs) net_.values[input].consumers.push_back(index);
     if (node.spec.applied_activation) node.activation = activation.kind;
     // No layer but a ReLU has a producer with an activation.
     const Source& first = source.inputs.front();
     node.applied_by_producer =
-        !first.is_net_input && net_.nodes[first.index].activation != Activation::kNone;
-    node.undone_by_producer =
-        node.applied_by_producer && net_.nodes[first.index].spec.applied_backward;
+        !first.is_net_input && Producer(first).activation != Activation::kNone;
+    node.undone_by_producer = node.applied_by_producer && Producer(first).spec.applied_backward;
     if (node.undone_by_producer) {
       for (StateSpec& state : node.spec.states) state.backward = kNone;
     }
@@ -126,32 +197,20 @@ class Inference {
       return AtLayer(config_, *node.config, bound);
     }
 
-    const bool some_input =
-        std::any_of(needs_gradient.begin(), needs_gradient.end(), [](uint8_t n) { return n != 0; });
-    for (size_t s = node.inputs.size(); s < node.spec.states.size(); ++s) {
-      const StateSpec& state = node.spec.states[s];
-      if (state.kind != StateKind::kOutput) break;
-      const int k = static_cast<int>(node.outputs.size());
-      node.outputs.push_back(static_cast<int>(net_.values.size()));
-      net_.values.push_back(
-          {.name = k == 0 ? node.config->name() : absl::StrCat(node.config->name(), ":", k),
-           .shape = state.shape,
-           .dtype = state.dtype,
-           .batch_axis = state.batch_axis,
-           .producer = index,
-           .output = k,
-           .memory = node.outputs.back(),
-           .needs_gradient =
-               options_.train && IsReal(state.dtype) && (node.trained() || some_input)});
-    }
+    AddOutputs(node, std::ranges::any_of(node.inputs, [&](int input) {
+                 return options_.train && net_.values[input].needs_gradient;
+               }));
+    node_of_.push_back(index);
     net_.nodes.push_back(std::move(node));
     return absl::OkStatus();
   }
 
+  const NetNode& Producer(const Source& source) const { return net_.nodes[node_of_[source.index]]; }
+
   absl::StatusOr<int> ValueOf(const Node& reader, size_t input) const {
     const Source& from = reader.inputs[input];
     if (from.is_net_input) return from.index;
-    const NetNode& producer = net_.nodes[from.index];
+    const NetNode& producer = Producer(from);
     if (const auto k = static_cast<size_t>(from.output); k < producer.outputs.size()) {
       return producer.outputs[k];
     }
@@ -189,6 +248,8 @@ class Inference {
   ParameterSet& parameters_;
   std::unordered_map<std::string_view, const LayerSpec*> first_specs_;  // of the net before
   NetSpec net_;
+  std::vector<int> node_of_;                        // by layer of the graph
+  std::map<std::pair<int, DType>, int> converted_;  // by value and type
 };
 
 }  // namespace

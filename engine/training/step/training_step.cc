@@ -238,7 +238,10 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
                      .gradient = Slice(net.bucket(bucket), at, count),
                      .slots = std::span(slots).subspan(views.size() * kinds, kinds),
                      .learning_rate_multiplier = spec.learning_rate_multiplier,
-                     .decay_multiplier = spec.decay_multiplier});
+                     .decay_multiplier = spec.decay_multiplier,
+                     .master = net.plan().slots.has_master(bucket)
+                                   ? Slice(net.master(bucket), at - part.begin, count)
+                                   : Tensor{}});
   }
   RETURN_IF_ERROR(optimizer_.Update(stream_, &net.step_block()->updates[lane], views));
   if (!sharded()) return ClearBucket(bucket);

@@ -1,0 +1,222 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/training/model.h"
+
+namespace gyre {
+namespace {
+
+// A batch of this size is planned whatever the capacity, for the plan's error says what would do.
+constexpr size_t kPlannedBytes = size_t{64} << 20;
+
+// Before anything is prepared for a batch that the memory cannot hold.
+absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& options,
+                            int64_t global_batch) {
+  const auto samples = static_cast<double>(ShareOf(global_batch, 0, options.shape.ranks).count);
+  for (const InputConfig& input : net.message->input()) {
+    const bool label = input.type() == InputConfig::LABEL;
+    double bytes =
+        samples * static_cast<double>(SizeOf(label ? DType::kI32 : options.shape.compute));
+    for (const int64_t extent : input.dims()) bytes *= static_cast<double>(extent);
+    if (bytes <= static_cast<double>(std::max(options.capacity_bytes, kPlannedBytes))) continue;
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s: input \"%s\": a batch of %d samples takes %.0f bytes on a rank, the device's memory "
+        "has %d; lower the batch",
+        net.source->Where(input), input.name(), global_batch, bytes, options.capacity_bytes));
+  }
+  return absl::OkStatus();
+}
+
+// Plans nets so that all ranks and all shapes agree: the first one planned, which chooses the
+// parameters' layouts, is that of the largest share, and every rank plans both sizes of share, so
+// that libraries are asked for the same operations everywhere.
+class Planner {
+ public:
+  Planner(const Parsed<NetConfig>& net, ModelPlan& plan) : net_(net), plan_(plan) {}
+
+  absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch) {
+    const RunShape& run = plan_.options.shape;
+    RETURN_IF_ERROR(CheckInputsFit(net_, plan_.options, global_batch));
+    const int64_t largest = ShareOf(global_batch, 0, run.ranks).count;
+    const int64_t smallest = ShareOf(global_batch, run.ranks - 1, run.ranks).count;
+    const int64_t own = ShareOf(global_batch, run.rank, run.ranks).count;
+    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> plan, PlanShare(train, global_batch, largest));
+    if (first_ == nullptr) first_ = std::make_unique<NetPlan>(*plan);
+    if (smallest == largest) return plan;
+    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> other, PlanShare(train, global_batch, smallest));
+    return own == largest ? std::move(plan) : std::move(other);
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<NetPlan>> PlanShare(bool train, int64_t global, int64_t local) {
+    const ModelOptions& options = plan_.options;
+    RunShape shape = options.shape;
+    shape.local = local;
+    shape.global = global;
+    ASSIGN_OR_RETURN(
+        NetPlan plan,
+        PlanNet(net_,
+                {.infer = {.train = train,
+                           .shape = shape,
+                           .primitives = options.primitives,
+                           .same_parameters_as = first_ ? &first_->spec : nullptr},
+                 .slots = train || !first_ ? OptimizerSlots{static_cast<int>(options.slots.size())}
+                                           : first_->slots,
+                 .homes = first_ ? first_->homes : std::vector<CarriedHome>(),
+                 .bucket_bytes = options.bucket_bytes,
+                 .fit_buckets = options.fit_buckets,
+                 .feed = options.feed},
+                plan_.parameters));
+    return std::make_unique<NetPlan>(std::move(plan));
+  }
+
+  const Parsed<NetConfig>& net_;
+  ModelPlan& plan_;
+  std::unique_ptr<NetPlan> first_;
+};
+
+// One arena serves all nets beside the gradients' one, so the largest net says what would do.
+absl::Status CheckLargest(const ModelPlan& plan) {
+  std::vector<const NetPlan*> nets;
+  if (plan.train) nets.push_back(plan.train.get());
+  for (const auto& test : plan.test) nets.push_back(test.get());
+  const auto largest =
+      std::max_element(nets.begin(), nets.end(), [](const NetPlan* a, const NetPlan* b) {
+        return a->memory.device_bytes < b->memory.device_bytes;
+      });
+  if (largest == nets.end()) return absl::OkStatus();
+  return CheckCapacity((*largest)->trace.trace, (*largest)->memory, plan.options.capacity_bytes,
+                       plan.communication_bytes() + plan.allreduce_bytes());
+}
+
+// A batch of another size has rows of its own, so that one that is smaller ends the test alone.
+absl::Status CheckWholeBatches(const Parsed<NetConfig>& net, const ModelPlan& plan) {
+  const int64_t samples = plan.options.test_samples, batch = plan.options.test_batch;
+  const std::vector<CarriedState> carried = CarriedStates(plan.test.front()->spec);
+  if (carried.empty() || samples % batch == 0) return absl::OkStatus();
+  int64_t divisor = batch;
+  while (samples % divisor != 0) --divisor;
+  return AtLayer(
+      net, *plan.test.front()->spec.nodes[carried[0].node].config,
+      absl::InvalidArgumentError(absl::StrFormat(
+          "it carries rows from batch to batch, but the %d samples of the test are no "
+          "whole batches of %d; set test_batch to %d, or data.order to CONTIGUOUS, which "
+          "leaves samples out",
+          samples, batch, divisor)));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options) {
+  ModelPlan plan;
+  plan.options = options;
+  Planner planner(net, plan);
+  if (options.train) {
+    ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
+    plan.options.shape = plan.train->spec.shape;
+  }
+  if (options.test_samples > 0) {
+    ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));
+    RETURN_IF_ERROR(CheckWholeBatches(net, plan));
+    const int64_t rest = options.test_samples % options.test_batch;
+    if (rest > 0) {
+      ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
+    }
+  }
+  RETURN_IF_ERROR(CheckLargest(plan));
+  return plan;
+}
+
+size_t ModelPlan::device_bytes() const {
+  size_t bytes = train ? train->memory.device_bytes : 0;
+  for (const auto& net : test) bytes = std::max(bytes, net->memory.device_bytes);
+  return bytes;
+}
+
+size_t ModelPlan::persistent_bytes() const {
+  size_t bytes = 0;
+  for (const TraceState& state : train->trace.trace.states) {
+    const bool own = state.view_of < 0 && state.arena == Arena::kDevice;
+    if (state.persistent && own) bytes += state.bytes;
+  }
+  return bytes;
+}
+
+size_t ModelPlan::communication_bytes() const {
+  return train ? train->memory.communication_bytes : 0;
+}
+
+size_t ModelPlan::allreduce_bytes() const {
+  if (train == nullptr || options.device_allreduce.empty()) return 0;
+  size_t longest = 0;
+  for (size_t b = 0; b < train->order.buckets.size(); ++b) {
+    longest = std::max(
+        longest, static_cast<size_t>(train->order.elements[b]) * SizeOf(train->order.dtypes[b]));
+  }
+  return ProcessGroup::DeviceBytes(options.device_allreduce, longest, options.shape.ranks);
+}
+
+size_t ModelPlan::slot_bytes() const {
+  size_t bytes = 0;
+  for (size_t b = 0; b < train->order.buckets.size(); ++b) {
+    bytes += options.slots.size() * train->slots.bytes(b);
+  }
+  return bytes;
+}
+
+size_t ModelPlan::master_bytes() const {
+  size_t bytes = 0;
+  for (size_t b = 0; b < train->order.buckets.size(); ++b) {
+    if (train->slots.has_master(b)) bytes += train->slots.bytes(b);
+  }
+  return bytes;
+}
+
+std::string ModelPlan::Fingerprint() const {
+  std::string text;
+  for (const Parameter& p : parameters.all()) {
+    absl::StrAppend(&text, p.name(), " ", std::string(DTypeName(p.spec.dtype)), " ",
+                    p.spec.size_bytes(), " ", p.spec.layout, "\n");
+  }
+  if (train) {
+    for (const GradientBucket& b : train->order.buckets) {
+      absl::StrAppend(&text, "bucket ", b.first, " ", b.last, "\n");
+    }
+    text += DescribeCarried(train->spec);
+  }
+  return text;
+}
+
+std::string DescribePrecisions(const Parsed<NetConfig>& net, const ModelOptions& options,
+                               const std::function<double(size_t)>& bytes_sent) {
+  std::string text =
+      absl::StrFormat("%-9s %14s %14s %14s %14s %14s %14s\n", "precision", "activations",
+                      "parameters", "masters", "optimizer", "gradients", "sent a step");
+  for (const DType precision : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    ModelOptions other = options;
+    other.shape.compute = precision;
+    other.test_samples = 0;
+    other.capacity_bytes = ~size_t{0};
+    const absl::StatusOr<ModelPlan> plan = PlanModel(net, other);
+    if (!plan.ok()) {
+      absl::StrAppendFormat(&text, "%-9s %s\n", DTypeName(precision), plan.status().message());
+      continue;
+    }
+    size_t parameters = 0, gradients = 0;
+    double sent = 0;
+    for (const Parameter& parameter : plan->parameters.all()) {
+      parameters += parameter.spec.size_bytes();
+    }
+    for (const GradientBucket& bucket : plan->train->order.buckets) {
+      gradients += bucket.bytes;
+      sent += bytes_sent(bucket.bytes);
+    }
+    absl::StrAppendFormat(&text, "%-9s %14d %14d %14d %14d %14d %14.0f\n", DTypeName(precision),
+                          plan->train->memory.device_bytes - plan->persistent_bytes(), parameters,
+                          plan->master_bytes(), plan->slot_bytes(), gradients, sent);
+  }
+  return text;
+}
+
+}  // namespace gyre
