@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -294,6 +295,15 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path, CheckpointNee
   if (state.step() < 0 || state.position() < 0 || state.position() > kMostSamples) {
     return Broken(fs::path(path) / kState,
                   absl::StrFormat("step %d after %d samples", state.step(), state.position()));
+  }
+  const CheckpointState::LossScale& scale = state.loss_scale();
+  if (state.has_loss_scale() &&
+      (!(scale.scale() > 0 && std::isfinite(scale.scale())) || scale.good_steps() < 0 ||
+       scale.skipped() < 0 || scale.skipped() > state.step())) {
+    return Broken(
+        fs::path(path) / kState,
+        absl::StrFormat("a loss scale of %g after %d good steps, %d of %d steps skipped",
+                        scale.scale(), scale.good_steps(), scale.skipped(), state.step()));
   }
   const auto& sums = file.crc32_of_file();
   const auto weights = sums.find(kWeightsFile);
