@@ -1,0 +1,69 @@
+// A checkpoint's state whose own sum is right and whose numbers are wrong: whoever writes the one
+// can write the other as well.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/data/atomic_file.h"
+#include "engine/training/checkpoint.h"
+#include "tests/data/temp_folder.h"
+
+namespace gyre {
+namespace {
+
+class CheckpointStateTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    state_.set_step(3);
+    state_.set_position(192);
+    CheckpointStore store(folder_.path());
+    const auto crc32 = store.Write(3, kWeightsFile, {});
+    ASSERT_TRUE(crc32.ok() && store.Publish(state_, {{kWeightsFile, *crc32}}).ok());
+    ASSERT_EQ(Load(state_), absl::OkStatus());
+  }
+
+  absl::Status Load(const CheckpointState& state) {
+    CheckpointFile file;
+    EXPECT_TRUE(file.ParseFromString(*ReadFile(path_)));
+    file.set_state(state.SerializeAsString());
+    file.set_state_sha256(Sha256(file.state()));
+    WriteBytes(path_, file.SerializeAsString());
+    return LoadCheckpoint(folder_ / "step_00000003").status();
+  }
+
+  TempFolder folder_;
+  const std::string path_ = folder_ / "step_00000003/state.pb";
+  CheckpointState state_;
+};
+
+TEST_F(CheckpointStateTest, StepsThatNoRunHas) {
+  for (const auto& [step, position] : std::vector<std::pair<int64_t, int64_t>>{
+           {-1, 0}, {3, -64}, {3, std::numeric_limits<int64_t>::max()}}) {
+    state_.set_step(step);
+    state_.set_position(position);
+    EXPECT_EQ(Load(state_), absl::DataLossError(absl::StrCat(path_, ": step ", step, " after ",
+                                                             position, " samples")));
+  }
+}
+
+TEST_F(CheckpointStateTest, LossScalesThatNoRunHas) {
+  constexpr struct {
+    double scale;
+    int64_t good, skipped;
+  } kScales[] = {{0, 1, 1}, {INFINITY, 1, 1}, {NAN, 1, 1}, {8, -1, 1}, {8, 1, -1}, {8, 1, 4}};
+  for (const auto& [scale, good, skipped] : kScales) {
+    auto& loss_scale = *state_.mutable_loss_scale();
+    loss_scale.set_scale(scale);
+    loss_scale.set_good_steps(good);
+    loss_scale.set_skipped(skipped);
+    const absl::Status status = Load(state_);
+    EXPECT_TRUE(absl::StrContains(status.message(), "a loss scale of")) << status;
+  }
+}
+
+}  // namespace
+}  // namespace gyre
