@@ -91,6 +91,15 @@ TEST(MaxHinge, TakesTheHighestScoreThatCounts) {
   }
 }
 
+// Of all, whatever their steps, where no label is ignored.
+TEST(MaxHinge, IsAMeanOverSamples) {
+  const auto result =
+      RunLayer({"max_hinge {}", {Real({2, 2, 1}, {3, 1, 0, 0.5}), Labels({2, 2}, {0, 1, 0, 1})}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->output, Doubles{(4 + 0.5) / 2});
+  EXPECT_EQ(result->metric, (Doubles{4.5, 2}));
+}
+
 // By a second way: all places, one after another.
 TEST(MaxHinge, OfRandomSamples) {
   for (const int64_t samples : {1, 3, 8}) {
