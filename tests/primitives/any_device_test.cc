@@ -119,6 +119,24 @@ TEST_P(AnyDeviceTest, GemmOfPackedFactor) {
   });
 }
 
+// Of rows that are known late; a GPU has none.
+TEST_P(AnyDeviceTest, GemmOfSomeRows) {
+  if (NamedDevice()) GTEST_SKIP();
+  const auto make = [](Random& random, DType dtype) {
+    GemmSpec spec = RandomGemmSpec(random, dtype);
+    spec.bias = false;
+    if (spec.transpose_a) spec.transpose_b = false;
+    spec.packs_b = !spec.transpose_a && Pick(random, {0, 1}) != 0;
+    spec.accumulate = Pick(random, {0, 1}) != 0;
+    return spec;
+  };
+  Rounds(make, [&]<typename T>(GemmSpec spec, int round) {
+    spec.activation = Activation::kNone;
+    if (round % 20 == 0) (spec.transpose_a ? spec.k : spec.m) = 0;
+    oracle_.CheckGemm<T>(random_, spec, tolerance(), Pick(random_, {1, 30, 200}));
+  });
+}
+
 TEST_P(AnyDeviceTest, GemmOfParts) {
   Rounds(RandomPartsSpec, [&]<typename T>(GemmSpec spec, int round) {
     if (round % 20 == 0) spec.m = 0;

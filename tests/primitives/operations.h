@@ -176,19 +176,25 @@ struct GemmSpans {
   int64_t a, b, c;
 };
 
-// before: what c holds, between its rows as well; NaNs if empty.
+// before: what c holds, between its rows as well; NaNs if empty.  left_out: the product is one of
+// so many more rows.
 template <typename T>
 std::vector<T> RunGemm(Rig& rig, const PrimitiveLibrary& library, const GemmSpec& spec,
                        const std::vector<T>& a, const std::vector<T>& b, const std::vector<T>& bias,
-                       std::vector<T> before = {}) {
-  const auto gemm = Get(library.Prepare(spec));
+                       std::vector<T> before = {}, int64_t left_out = 0) {
+  const int64_t rows = spec.transpose_a ? spec.k : spec.m;
+  const auto gemm = Get(library.Prepare(OfRows(spec, rows + left_out)));
   if (before.empty()) before.assign(static_cast<size_t>(GemmSpans(spec).c), static_cast<T>(NAN));
   const Rig::Bytes device_a(rig, a), device_b(rig, b), device_bias(rig, bias), c(rig, before);
   const Rig::Bytes scratch(rig, gemm->scratch_bytes()), packed(rig, gemm->packed_bytes());
   if (gemm->packed_bytes() > 0) Check(gemm->Pack(rig.stream(), device_b.data(), packed.data()));
   const void* const taken = gemm->packed_bytes() > 0 ? packed.data() : device_b.data();
-  Check(gemm->Run(rig.stream(), device_a.data(), taken, device_bias.data(), c.data(),
-                  scratch.data()));
+  if (left_out > 0) {
+    Check(gemm->RunRows(rig.stream(), rows, device_a.data(), taken, c.data(), scratch.data()));
+  } else {
+    Check(gemm->Run(rig.stream(), device_a.data(), taken, device_bias.data(), c.data(),
+                    scratch.data()));
+  }
   return c.Read<T>();
 }
 

@@ -17,22 +17,31 @@ class GemmByBlocks : public Gemm {
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                    void*) const override {
-    return stream.Call([=, this] {
-      ForEachProduct(spec_, [&](int64_t at_a, int64_t at_b, int64_t at_c) {
-        Multiply(static_cast<const T*>(a) + at_a, static_cast<const T*>(b) + at_b,
+    return RunSpec(stream, spec_, a, b, bias, c);
+  }
+  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
+                       void*) const override {
+    return RunSpec(stream, OfRows(spec_, rows), a, b, nullptr, c);
+  }
+
+ private:
+  static absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
+                              const void* bias, void* c) {
+    return stream.Call([=] {
+      ForEachProduct(spec, [&](int64_t at_a, int64_t at_b, int64_t at_c) {
+        Multiply(spec, static_cast<const T*>(a) + at_a, static_cast<const T*>(b) + at_b,
                  static_cast<const T*>(bias), static_cast<T*>(c) + at_c);
       });
       return absl::OkStatus();
     });
   }
 
- private:
-  void Multiply(const T* a, const T* b, const T* bias, T* c) const {
-    const int64_t row_a = spec_.row_a(), row_b = spec_.row_b(), row_c = spec_.row_c();
-    const int64_t a_row = spec_.transpose_a ? 1 : row_a, a_k = spec_.transpose_a ? row_a : 1;
-    const int64_t b_k = spec_.transpose_b ? 1 : row_b, b_column = spec_.transpose_b ? row_b : 1;
+  static void Multiply(const GemmSpec& spec, const T* a, const T* b, const T* bias, T* c) {
+    const int64_t row_a = spec.row_a(), row_b = spec.row_b(), row_c = spec.row_c();
+    const int64_t a_row = spec.transpose_a ? 1 : row_a, a_k = spec.transpose_a ? row_a : 1;
+    const int64_t b_k = spec.transpose_b ? 1 : row_b, b_column = spec.transpose_b ? row_b : 1;
     BlockedGemm<T>(
-        spec_.m, spec_.n, spec_.k,
+        spec.m, spec.n, spec.k,
         [=](int64_t row, int64_t k0, int64_t count, T* to) {
           const T* from = a + row * a_row + k0 * a_k;
           for (int64_t i = 0; i < count; ++i) to[i] = from[i * a_k];
@@ -41,12 +50,12 @@ class GemmByBlocks : public Gemm {
           const T* from = b + k * b_k + column0 * b_column;
           for (int64_t i = 0; i < count; ++i) to[i] = from[i * b_column];
         },
-        [=, this](int64_t row, int64_t column0, int64_t count, const T* from) {
+        [=, &spec](int64_t row, int64_t column0, int64_t count, const T* from) {
           T* to = c + row * row_c + column0;
           for (int64_t i = 0; i < count; ++i) {
-            T sum = spec_.bias ? from[i] + bias[column0 + i] : from[i];
-            if (spec_.accumulate) sum += to[i];
-            to[i] = Activate(spec_.activation, sum);
+            T sum = spec.bias ? from[i] + bias[column0 + i] : from[i];
+            if (spec.accumulate) sum += to[i];
+            to[i] = Activate(spec.activation, sum);
           }
         });
   }

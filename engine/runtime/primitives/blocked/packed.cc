@@ -15,6 +15,9 @@ namespace {
 constexpr int64_t kStrip = kProductColumns;
 // Rows of a piece of work: a few tiles, so that pieces share out evenly.
 constexpr int64_t kPieceRows = 4 * kProductRows;
+// Rows that go through all strips before the next ones: of a few hundred columns they stay in the
+// second-level cache meanwhile.
+constexpr int64_t kBlockRows = 4 * kPieceRows;
 
 struct PackStrip {
   GemmSpec spec;
@@ -49,9 +52,13 @@ struct MultiplyPieces {
   float* c;
 
   void operator()(int64_t begin, int64_t end) const {
-    const int64_t pieces = CeilDiv(spec.m, kPieceRows);  // of a strip
+    // Of a strip: in all, and in a block.
+    const int64_t pieces = CeilDiv(spec.m, kPieceRows), all = CeilDiv(spec.n, kStrip);
+    constexpr int64_t kPieces = kBlockRows / kPieceRows;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = i % pieces * kPieceRows, column = i / pieces * kStrip;
+      const int64_t first = i / (kPieces * all) * kPieces, at = i - first * all;
+      const int64_t of_strip = std::min(kPieces, pieces - first);
+      const int64_t row = (first + at % of_strip) * kPieceRows, column = at / of_strip * kStrip;
       Products p{.rows = std::min(kPieceRows, spec.m - row),
                  .columns = std::min(kStrip, spec.n - column),
                  .inner = spec.k};
@@ -82,10 +89,14 @@ class PackedProduct : public Gemm {
   }
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void*, void* c,
-                   void*) const override {
-    return OnTeam(stream, strips() * CeilDiv(spec_.m, kPieceRows),
-                  MultiplyPieces{spec_, static_cast<const float*>(a), static_cast<const float*>(b),
-                                 static_cast<float*>(c)});
+                   void* scratch) const override {
+    return RunRows(stream, spec_.m, a, b, c, scratch);
+  }
+  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
+                       void*) const override {
+    return OnTeam(stream, strips() * CeilDiv(rows, kPieceRows),
+                  MultiplyPieces{OfRows(spec_, rows), static_cast<const float*>(a),
+                                 static_cast<const float*>(b), static_cast<float*>(c)});
   }
 
  private:

@@ -121,12 +121,21 @@ class SmallProducts : public Gemm {
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void*, void* c,
                    void*) const override {
-    return OnTeam(stream, spec_.products(),
-                  MultiplyEach{spec_, static_cast<const float*>(a), static_cast<const float*>(b),
-                               static_cast<float*>(c)});
+    return RunSpec(stream, spec_, a, b, c);
+  }
+  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
+                       void*) const override {
+    return RunSpec(stream, OfRows(spec_, rows), a, b, c);
   }
 
  private:
+  static absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
+                              void* c) {
+    return OnTeam(stream, spec.products(),
+                  MultiplyEach{spec, static_cast<const float*>(a), static_cast<const float*>(b),
+                               static_cast<float*>(c)});
+  }
+
   const GemmSpec spec_;
 };
 

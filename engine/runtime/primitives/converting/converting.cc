@@ -63,8 +63,23 @@ class ConvertingGemm : public Gemm {
     RETURN_IF_ERROR(Widen<T>(stream, spec_.m * spec_.k, a, wide_a));
     RETURN_IF_ERROR(Widen<T>(stream, spec_.k * spec_.n, b, wide_b));
     if (spec_.bias) RETURN_IF_ERROR(Widen<T>(stream, spec_.n, bias, wide_bias));
+    if (spec_.accumulate) RETURN_IF_ERROR(Widen<T>(stream, spec_.m * spec_.n, c, wide_c));
     RETURN_IF_ERROR(inner_->Run(stream, wide_a, wide_b, wide_bias, wide_c, scratch));
     return Narrow<T>(stream, spec_.m * spec_.n, wide_c, c);
+  }
+
+  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
+                       void* scratch) const override {
+    const GemmSpec spec = OfRows(spec_, rows);
+    FloatScratch floats(scratch, inner_scratch_);
+    float* const wide_a = floats.Take(spec.m * spec.k);
+    float* const wide_b = floats.Take(spec.k * spec.n);
+    float* const wide_c = floats.Take(spec.m * spec.n);
+    RETURN_IF_ERROR(Widen<T>(stream, spec.m * spec.k, a, wide_a));
+    RETURN_IF_ERROR(Widen<T>(stream, spec.k * spec.n, b, wide_b));
+    if (spec.accumulate) RETURN_IF_ERROR(Widen<T>(stream, spec.m * spec.n, c, wide_c));
+    RETURN_IF_ERROR(inner_->RunRows(stream, rows, wide_a, wide_b, wide_c, scratch));
+    return Narrow<T>(stream, spec.m * spec.n, wide_c, c);
   }
 
  private:
@@ -193,7 +208,9 @@ class ConvertingLibrary : public PrimitiveLibrary {
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
     // Parts of arrays would have to be converted row by row.
-    return spec.IsPlain() ? PrepareAround<Gemm>(spec) : LeaveToOthers(spec);
+    GemmSpec assigns = spec;
+    assigns.accumulate = false;
+    return assigns.IsPlain() ? PrepareAround<Gemm>(spec) : LeaveToOthers(spec);
   }
   absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
     return PrepareAround<Conv2d>(spec);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,36 @@ int64_t PanelDepth(const GemmSpec& spec) {
   // Sums are rounded to the type of c in between, and what a panel leaves is added to without bias.
   const bool sums = spec.dtype == DType::kF32 && !spec.bias && !spec.transpose_a;
   return strided && sums && spec.m <= kFewRows ? std::min(spec.k, kPages) : spec.k;
+}
+
+// By oneDNN's plain function: its primitive (2.6) takes few strides, and is made for its extents.
+dnnl_status_t MultiplyPart(const GemmSpec& spec, int64_t product, const float* a, const float* b,
+                           float* c) {
+  const GemmBatch &outer = spec.outer, &inner = spec.inner;
+  const int64_t i = product / inner.count, j = product % inner.count;
+  return dnnl_sgemm(spec.transpose_a ? 'T' : 'N', spec.transpose_b ? 'T' : 'N', spec.m, spec.n,
+                    spec.k, /*alpha=*/1, a + i * outer.a + j * inner.a, spec.row_a(),
+                    b + i * outer.b + j * inner.b, spec.row_b(),
+                    /*beta=*/spec.accumulate ? 1 : 0, c + i * outer.c + j * inner.c, spec.row_c());
+}
+
+// Many products are shared out among the threads, each as one thread makes it.
+absl::Status MultiplyParts(Stream& stream, const OneDnnContext& context, const std::string& what,
+                           const GemmSpec& spec, const void* a, const void* b, void* c) {
+  return stream.Call([=, &what] {
+    const ScopedThreads threads(context.threads);
+    const int64_t products = spec.products();
+    std::atomic<dnnl_status_t> result = dnnl_success;
+#pragma omp parallel for if (products >= context.threads)
+    for (int64_t i = 0; i < products; ++i) {
+      const dnnl_status_t status =
+          MultiplyPart(spec, i, static_cast<const float*>(a), static_cast<const float*>(b),
+                       static_cast<float*>(c));
+      if (status != dnnl_success) result = status;
+    }
+    if (result == dnnl_success) return absl::OkStatus();
+    return OneDnnError(what, dnnl::error(result, "dnnl_sgemm failed"));
+  });
 }
 
 class OneDnnGemm : public Gemm {
@@ -63,24 +94,35 @@ class OneDnnGemm : public Gemm {
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                    void* scratch) const override {
-    const auto bind = [&] {
-      std::vector<BoundPrimitive> bound;
-      for (const Panel& panel : panels_) {
-        // Later panels are F32 and not transposed.
-        OneDnnArguments arguments = {
-            {DNNL_ARG_SRC,
-             OneDnnMemory(panel.a, context_, static_cast<const float*>(a) + panel.first)},
-            {DNNL_ARG_WEIGHTS,
-             OneDnnMemory(panel.b, context_, static_cast<const float*>(b) + panel.first * spec_.n)},
-            {DNNL_ARG_DST, OneDnnMemory(c_, context_, c)},
-            {DNNL_ARG_SCRATCHPAD, OneDnnMemory(panel.scratchpad, context_, scratch)}};
-        if (spec_.bias) arguments.emplace_back(DNNL_ARG_BIAS, OneDnnMemory(bias_, context_, bias));
-        bound.emplace_back(panel.matmul, std::move(arguments));
-      }
-      return bound;
-    };
+    const auto bind = [&] { return Bind(a, b, bias, c, scratch); };
     return EnqueueOneDnn(stream, context_, what_, bind, [this, c] {
       ActivateInPlace(spec_.activation, spec_.dtype, spec_.m * spec_.n, c);
+    });
+  }
+
+  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
+                       void* scratch) const override {
+    const GemmSpec spec = OfRows(spec_, rows);
+    if (rows == 0) {  // oneDNN's kernels disagree on what it means
+      return stream.Call([=] {
+        const auto bytes = static_cast<size_t>(spec.m * spec.n) * SizeOf(spec.dtype);
+        if (bytes > 0) std::memset(c, 0, bytes);
+        return absl::OkStatus();
+      });
+    }
+    if (spec.dtype == DType::kF32) return MultiplyParts(stream, context_, what_, spec, a, b, c);
+    return stream.Call([=, this] {
+      ASSIGN_OR_RETURN(const auto part, PrepareOneDnn<OneDnnGemm>(context_, spec));
+      // It may be another kernel.
+      std::vector<std::byte> more;
+      void* at = scratch;
+      if (part->scratch_bytes() > scratch_bytes()) {
+        more.resize(part->scratch_bytes() + 64);
+        at = more.data() + (64 - reinterpret_cast<uintptr_t>(more.data()) % 64);
+      }
+      return RunOneDnn(context_, what_, [&](dnnl::stream& now) {
+        for (const BoundPrimitive& bound : part->Bind(a, b, nullptr, c, at)) bound.Run(now);
+      });
     });
   }
 
@@ -91,6 +133,24 @@ class OneDnnGemm : public Gemm {
     memory::desc a, b, scratchpad;
     dnnl::matmul matmul;
   };
+
+  std::vector<BoundPrimitive> Bind(const void* a, const void* b, const void* bias, void* c,
+                                   void* scratch) const {
+    std::vector<BoundPrimitive> bound;
+    for (const Panel& panel : panels_) {
+      // Later panels are F32 and not transposed.
+      OneDnnArguments arguments = {
+          {DNNL_ARG_SRC,
+           OneDnnMemory(panel.a, context_, static_cast<const float*>(a) + panel.first)},
+          {DNNL_ARG_WEIGHTS,
+           OneDnnMemory(panel.b, context_, static_cast<const float*>(b) + panel.first * spec_.n)},
+          {DNNL_ARG_DST, OneDnnMemory(c_, context_, c)},
+          {DNNL_ARG_SCRATCHPAD, OneDnnMemory(panel.scratchpad, context_, scratch)}};
+      if (spec_.bias) arguments.emplace_back(DNNL_ARG_BIAS, OneDnnMemory(bias_, context_, bias));
+      bound.emplace_back(panel.matmul, std::move(arguments));
+    }
+    return bound;
+  }
 
   // A matrix of rows x columns, stored as its transpose if so said, `stride` elements from one row
   // of what is stored to the next.
@@ -107,8 +167,7 @@ class OneDnnGemm : public Gemm {
   std::vector<Panel> panels_;
 };
 
-// Products of parts of arrays, by oneDNN's plain function: its primitive (2.6) takes few of these
-// strides.  Many products are shared out among the threads, each as one thread makes it.
+// Products of parts of arrays.
 class OneDnnPartsGemm : public Gemm {
  public:
   OneDnnPartsGemm(const OneDnnContext& context, const GemmSpec& spec)
@@ -118,32 +177,14 @@ class OneDnnPartsGemm : public Gemm {
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void*, void* c,
                    void*) const override {
-    return stream.Call([=, this] {
-      const ScopedThreads threads(context_.threads);
-      const int64_t products = spec_.products();
-      std::atomic<dnnl_status_t> result = dnnl_success;
-#pragma omp parallel for if (products >= context_.threads)
-      for (int64_t i = 0; i < products; ++i) {
-        const dnnl_status_t status = Multiply(i, static_cast<const float*>(a),
-                                              static_cast<const float*>(b), static_cast<float*>(c));
-        if (status != dnnl_success) result = status;
-      }
-      if (result == dnnl_success) return absl::OkStatus();
-      return OneDnnError(what_, dnnl::error(result, "dnnl_sgemm failed"));
-    });
+    return MultiplyParts(stream, context_, what_, spec_, a, b, c);
+  }
+  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
+                       void*) const override {
+    return MultiplyParts(stream, context_, what_, OfRows(spec_, rows), a, b, c);
   }
 
  private:
-  dnnl_status_t Multiply(int64_t product, const float* a, const float* b, float* c) const {
-    const GemmBatch &outer = spec_.outer, &inner = spec_.inner;
-    const int64_t i = product / inner.count, j = product % inner.count;
-    return dnnl_sgemm(spec_.transpose_a ? 'T' : 'N', spec_.transpose_b ? 'T' : 'N', spec_.m,
-                      spec_.n, spec_.k, /*alpha=*/1, a + i * outer.a + j * inner.a, spec_.row_a(),
-                      b + i * outer.b + j * inner.b, spec_.row_b(),
-                      /*beta=*/spec_.accumulate ? 1 : 0, c + i * outer.c + j * inner.c,
-                      spec_.row_c());
-  }
-
   const OneDnnContext context_;
   const GemmSpec spec_;
   const std::string what_;

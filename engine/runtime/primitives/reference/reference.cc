@@ -47,26 +47,35 @@ class ReferenceGemm : public Gemm {
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                    void*) const override {
-    return ForEach(stream, spec_.products() * spec_.m * spec_.n,
-                   GemmElement<T>{.m = spec_.m,
-                                  .n = spec_.n,
-                                  .k = spec_.k,
-                                  .a_row = spec_.transpose_a ? 1 : spec_.row_a(),
-                                  .a_k = spec_.transpose_a ? spec_.row_a() : 1,
-                                  .b_k = spec_.transpose_b ? 1 : spec_.row_b(),
-                                  .b_column = spec_.transpose_b ? spec_.row_b() : 1,
-                                  .c_row = spec_.row_c(),
-                                  .outer = spec_.outer,
-                                  .inner = spec_.inner,
-                                  .activation = spec_.activation,
-                                  .accumulate = spec_.accumulate,
-                                  .a = static_cast<const T*>(a),
-                                  .b = static_cast<const T*>(b),
-                                  .bias = spec_.bias ? static_cast<const T*>(bias) : nullptr,
-                                  .c = static_cast<T*>(c)});
+    return RunSpec(stream, spec_, a, b, bias, c);
+  }
+  absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
+                       void*) const override {
+    return RunSpec(stream, OfRows(spec_, rows), a, b, nullptr, c);
   }
 
  private:
+  static absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
+                              const void* bias, void* c) {
+    return ForEach(stream, spec.products() * spec.m * spec.n,
+                   GemmElement<T>{.m = spec.m,
+                                  .n = spec.n,
+                                  .k = spec.k,
+                                  .a_row = spec.transpose_a ? 1 : spec.row_a(),
+                                  .a_k = spec.transpose_a ? spec.row_a() : 1,
+                                  .b_k = spec.transpose_b ? 1 : spec.row_b(),
+                                  .b_column = spec.transpose_b ? spec.row_b() : 1,
+                                  .c_row = spec.row_c(),
+                                  .outer = spec.outer,
+                                  .inner = spec.inner,
+                                  .activation = spec.activation,
+                                  .accumulate = spec.accumulate,
+                                  .a = static_cast<const T*>(a),
+                                  .b = static_cast<const T*>(b),
+                                  .bias = spec.bias ? static_cast<const T*>(bias) : nullptr,
+                                  .c = static_cast<T*>(c)});
+  }
+
   const GemmSpec spec_;
 };
 
