@@ -12,25 +12,19 @@
 // step's h lies twice: in the output, and end to end for the next product.
 //
 // Samples have lengths and resets by marks: see recurrent_cells.h.  Rows from a length on have no
-// gradient; x's values there are multiplied by 0.
+// gradient; a GPU multiplies x's values there by 0, a CPU leaves them out: see recurrent_rows.h.
 
 #include "absl/strings/str_cat.h"
-#include "engine/runtime/math.h"
 #include "engine/runtime/parallel/column_sum.h"
 #include "engine/runtime/random.h"
-#include "layers/cells.h"
-#include "layers/dropped.h"
-#include "layers/recurrent_plan.h"
+#include "layers/recurrent_parts.h"
 
 namespace gyre {
 namespace {
 
-using Options = RecurrentOptions;
-using Plan = RecurrentPlan;
-
-class Recurrent : public Layer {
+class Recurrent : public Layer, RecurrentParts {
  public:
-  explicit Recurrent(Options options) : options_(std::move(options)) {}
+  explicit Recurrent(Options options) : RecurrentParts(std::move(options)) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     LayerSpec spec;
@@ -61,23 +55,47 @@ class Recurrent : public Layer {
   }
 
   absl::Status Forward(const LayerContext& context) const override {
+    const auto forward = [this](const LayerContext& now) { return RunForward(now); };
+    return plan_.packs ? RunAtOnce(context, forward) : forward(context);
+  }
+
+  absl::Status Backward(const LayerContext& context) const override {
+    if (!plan_.backward) return absl::OkStatus();
+    const auto backward = [this](const LayerContext& now) { return RunBackward(now); };
+    return plan_.packs ? RunAtOnce(context, backward) : backward(context);
+  }
+
+ private:
+  absl::Status RunForward(const LayerContext& context) const {
     return VisitReal(plan_.compute, [&]<typename T>() {
       const Arrays<T> arrays = ArraysOf<T>(context, /*backward=*/false);
+      RETURN_IF_ERROR(TakeInput(context, arrays));
       for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
         ASSIGN_OR_RETURN(const T* const x, Input(context, layer, arrays));
         for (size_t d = 0; d < plan_.layers[layer].directions.size(); ++d) {
           RETURN_IF_ERROR(ForwardDirection({context, layer, d}, x, arrays));
         }
       }
-      return absl::OkStatus();
+      if (!plan_.packs) return absl::OkStatus();
+      return Spread(context, columns(), arrays.inner_output, At<T>(context, plan_.output), arrays);
     });
   }
 
-  absl::Status Backward(const LayerContext& context) const override {
-    if (!plan_.backward) return absl::OkStatus();
+  absl::Status RunBackward(const LayerContext& context) const {
     return VisitReal(plan_.compute, [&]<typename T>() {
       const Arrays<T> arrays = ArraysOf<T>(context, /*backward=*/true);
-      const T* dy = GradientAt<T>(context, plan_.output);
+      T* dy = GradientAt<T>(context, plan_.output);
+      if (plan_.packs) {
+        RETURN_IF_ERROR(TakeInput(context, arrays));
+        if (plan_.previous) {
+          RETURN_IF_ERROR(Gather(context, columns(), At<T>(context, plan_.output),
+                                 arrays.inner_output, arrays));
+        }
+        if (dy != nullptr) {
+          RETURN_IF_ERROR(Gather(context, columns(), dy, arrays.doutput, arrays));
+          dy = arrays.doutput;
+        }
+      }
       if (dy == nullptr) {
         RETURN_IF_ERROR(Zero(context.stream, plan_.row_count(), columns(), arrays.doutput));
         dy = arrays.doutput;
@@ -90,92 +108,16 @@ class Recurrent : public Layer {
     });
   }
 
- private:
-  template <typename T>
-  using Arrays = RecurrentScratch<T>;
-
-  struct Place {
-    const LayerContext& context;
-    size_t layer, direction;
-    bool reverse() const { return direction == 1; }
-  };
-
-  int64_t columns() const { return options_.directions() * options_.width(); }
-  bool projects() const { return options_.projection > 0; }
-  const Plan::Direction& StatesOf(const Place& place) const {
-    return plan_.layers[place.layer].directions[place.direction];
-  }
-  bool IsTop(const Place& place) const { return place.layer + 1 == plan_.layers.size(); }
-
-  template <typename T>
-  static T* At(const LayerContext& context, int state) {
-    return state < 0 ? nullptr : static_cast<T*>(context.states[state].data);
-  }
-  template <typename T>
-  static T* GradientAt(const LayerContext& context, int state) {
-    return state < 0 ? nullptr : static_cast<T*>(context.gradients[state].data);
-  }
-
-  template <typename T>
-  Arrays<T> ArraysOf(const LayerContext& context, bool backward) const {
-    Arrays<T> arrays;
-    LayOut(options_, plan_, backward,
-           At<std::byte>(context, backward ? plan_.backward_scratch : plan_.scratch), arrays);
-    return arrays;
-  }
-
-  // The products of the steps of a pass, which have one weight: it is packed before them.
-  absl::Status PackWeight(const LayerContext& context, const Gemm* gemm, int weight,
-                          std::byte* packed) const {
-    if (gemm == nullptr || gemm->packed_bytes() == 0) return absl::OkStatus();
-    return gemm->Pack(context.stream, At<void>(context, weight), packed);
-  }
-  absl::Status Multiply(const LayerContext& context, const Gemm& gemm, const void* a, int weight,
-                        const std::byte* packed, void* c, void* scratch) const {
-    const void* const b = gemm.packed_bytes() > 0 ? packed : At<void>(context, weight);
-    return gemm.Run(context.stream, a, b, nullptr, c, scratch);
-  }
-
-  // What a layer takes in.
-  template <typename T>
-  absl::StatusOr<const T*> Input(const LayerContext& context, size_t layer,
-                                 const Arrays<T>& arrays) const {
-    if (layer == 0) return At<T>(context, 0);
-    const T* const before = At<T>(context, plan_.layers[layer - 1].output);
-    if (!plan_.drops) return before;
-    RETURN_IF_ERROR(
-        dropped_[layer - 1].Apply(context.stream, context.position, before, arrays.input));
-    return arrays.input;
-  }
-
-  template <typename T>
-  absl::Status Zero(Stream& stream, int64_t rows, int64_t columns, T* to) const {
-    return ZeroCells(stream, kDTypeOf<T>, rows, columns, {to, columns});
-  }
-
-  absl::Status Mark(const Place& place, int32_t* marks) const {
-    const LayerContext& context = place.context;
-    return ForEachCell(
-        context.stream, plan_.rows.times + 1, plan_.rows.samples,
-        MarkSteps{plan_.rows, place.reverse(), options_.carry, At<int32_t>(context, plan_.lengths),
-                  At<int32_t>(context, plan_.reset), marks, context.fault, context.layer});
-  }
-
-  Step StepOf(const Place& place, int64_t s, const int32_t* marks) const {
-    const int64_t t = place.reverse() ? plan_.rows.times - 1 - s : s;
-    const int32_t* const of_step = marks + s * plan_.rows.samples;
-    return {plan_.rows(t, 0), plan_.rows.sample_step, of_step, of_step + plan_.rows.samples};
-  }
-
   template <typename T>
   absl::Status ForwardDirection(const Place& place, const T* x, const Arrays<T>& arrays) const {
     const LayerContext& context = place.context;
     const Plan::Direction& states = StatesOf(place);
     Stream& stream = context.stream;
-    RETURN_IF_ERROR(Mark(place, arrays.marks));
-    RETURN_IF_ERROR(plan_.products(place.layer)
-                        .forward->Run(stream, x, At<T>(context, states.weight_ih), nullptr,
-                                      At<T>(context, states.gates), arrays.products));
+    RETURN_IF_ERROR(Mark(place, arrays));
+    const Gemm& forward = *plan_.products(place.layer).forward;
+    RETURN_IF_ERROR(PackWeight(context, &forward, states.weight_ih, arrays.input_weight));
+    RETURN_IF_ERROR(Multiply(context, forward, RowCount(arrays), x, states.weight_ih,
+                             arrays.input_weight, At<T>(context, states.gates), arrays.products));
     RETURN_IF_ERROR(Begin(place, arrays));
     RETURN_IF_ERROR(PackWeight(context, plan_.step.get(), states.weight_hh, arrays.step_weight));
     RETURN_IF_ERROR(
@@ -184,8 +126,9 @@ class Recurrent : public Layer {
       if (s == 0 && !options_.carry) {
         RETURN_IF_ERROR(Zero(stream, plan_.rows.samples, options_.gates(), arrays.gates));
       } else {
-        RETURN_IF_ERROR(Multiply(context, *plan_.step, arrays.hidden, states.weight_hh,
-                                 arrays.step_weight, arrays.gates, arrays.products));
+        RETURN_IF_ERROR(Multiply(context, *plan_.step, SamplesOf(place, s, arrays), arrays.hidden,
+                                 states.weight_hh, arrays.step_weight, arrays.gates,
+                                 arrays.products));
       }
       RETURN_IF_ERROR(ForwardStep(place, s, arrays));
     }
@@ -201,28 +144,23 @@ class Recurrent : public Layer {
     const int64_t samples = plan_.rows.samples, hidden = options_.hidden, width = options_.width();
     const auto begin = [&]<typename E>(int64_t columns, int from, E* to) {
       if (!options_.carry) return Zero(stream, samples, columns, to);
-      return ForEachCell(stream, samples, columns,
-                         BeginState<E>{arrays.marks, columns, At<E>(place.context, from), to});
+      RETURN_IF_ERROR(TakeCarried(place, from, columns, to, arrays));
+      return ForEachCell(stream, samples, columns, BeginState<E>{arrays.marks, columns, to});
     };
     RETURN_IF_ERROR(begin(width, states.hidden, arrays.hidden));
     if (arrays.cell == nullptr) return absl::OkStatus();
     RETURN_IF_ERROR(begin(hidden, states.cell, arrays.cell));
     return ForEach(stream, samples * hidden,
-                   RoundElement<A, T>{arrays.cell, CellsOf<T>(place, plan_.rows.times)});
-  }
-
-  // Of an lstm after step s; the last of them is what was there before the first step.
-  template <typename T>
-  T* CellsOf(const Place& place, int64_t s) const {
-    return At<T>(place.context, StatesOf(place).cells) + s * plan_.rows.samples * options_.hidden;
+                   RoundElement<A, T>{arrays.cell, CellsOf(place, plan_.rows.times, arrays)});
   }
 
   template <typename T>
   absl::Status ForwardStep(const Place& place, int64_t s, const Arrays<T>& arrays) const {
     const LayerContext& context = place.context;
     const Plan::Direction& states = StatesOf(place);
-    const Step step = StepOf(place, s, arrays.marks);
-    const int64_t samples = plan_.rows.samples, hidden = options_.hidden, width = options_.width();
+    const Step step = StepOf(place, s, arrays);
+    const int64_t samples = SamplesOf(place, s, arrays);
+    const int64_t hidden = options_.hidden, width = options_.width();
     const CellArrays<T> cell{step,
                              hidden,
                              options_.gates(),
@@ -230,9 +168,9 @@ class Recurrent : public Layer {
                              arrays.gates,
                              At<T>(context, states.bias_ih),
                              At<T>(context, states.bias_hh)};
-    const StoreHidden<T> store{
-        step, width, columns(),
-        At<T>(context, plan_.layers[place.layer].output) + place.direction * width, arrays.hidden};
+    const StoreHidden<T> store{step, width, columns(),
+                               Output(context, place.layer, arrays) + place.direction * width,
+                               arrays.hidden};
     const auto run = [&](const auto& functor) {
       return ForEachCell(context.stream, samples, hidden, functor);
     };
@@ -246,13 +184,13 @@ class Recurrent : public Layer {
       case Options::kLstm:
         break;
     }
-    T* const cells = CellsOf<T>(place, s);
+    T* const cells = CellsOf(place, s, arrays);
     if (!projects()) {
       return run(LstmForward<T, StoreHidden<T>>{cell, arrays.cell, cells, store});
     }
     RETURN_IF_ERROR(run(LstmForward<T, StoreUnprojected<T>>{
         cell, arrays.cell, cells, {hidden, arrays.unprojected}}));
-    RETURN_IF_ERROR(Multiply(context, *plan_.project, arrays.unprojected, states.weight_hr,
+    RETURN_IF_ERROR(Multiply(context, *plan_.project, samples, arrays.unprojected, states.weight_hr,
                              arrays.projection_weight, arrays.projected, arrays.products));
     return ForEachCell(context.stream, samples, width, StoreProjected<T>{arrays.projected, store});
   }
@@ -265,14 +203,14 @@ class Recurrent : public Layer {
     const int64_t samples = plan_.rows.samples, width = options_.width();
     if (plan_.last >= 0 && IsTop(place)) {
       T* const last = At<T>(context, plan_.last) + place.direction * width;
-      RETURN_IF_ERROR(CopyCells(context.stream, plan_.compute, samples, width,
-                                {arrays.hidden, width}, {last, columns()}));
+      RETURN_IF_ERROR(TakeRows(context.stream, plan_.compute, samples, width, arrays.packed.place,
+                               arrays.packed.zeros, {arrays.hidden, width}, {last, columns()}));
     }
     if (!options_.carry) return absl::OkStatus();
     const auto carry = [&](int state, int64_t columns, auto* from) {
       const Tensor& to = context.states[state + 1];
-      return CopyCells(context.stream, to.dtype, samples, columns, {from, columns},
-                       {to.data, columns});
+      return TakeRows(context.stream, to.dtype, samples, columns, arrays.packed.place,
+                      arrays.packed.zeros, {from, columns}, {to.data, columns});
     };
     RETURN_IF_ERROR(carry(states.hidden, width, arrays.hidden));
     return arrays.cell == nullptr ? absl::OkStatus()
@@ -290,17 +228,22 @@ class Recurrent : public Layer {
       RETURN_IF_ERROR(BackwardSteps(place, dy, arrays));
       RETURN_IF_ERROR(BackwardWeights(place, x, arrays));
     }
-    T* const dx = layer == 0 ? GradientAt<T>(context, 0) : arrays.doutput;
-    if (dx == nullptr) return absl::OkStatus();
+    T* const dinput = GradientAt<T>(context, 0);
+    if (layer == 0 && dinput == nullptr) return absl::OkStatus();
+    T* const dx = layer > 0 ? arrays.doutput : plan_.packs ? arrays.inner_input : dinput;
     const Plan::InputProducts& products = plan_.products(layer);
     for (size_t d = 0; d < directions.size(); ++d) {
       const Gemm& product = d == 0 ? *products.dinput : *products.add_dinput;
-      RETURN_IF_ERROR(product.Run(context.stream, At<T>(context, directions[d].gates),
-                                  At<T>(context, directions[d].weight_ih), nullptr, dx,
-                                  arrays.products));
+      const int weight = directions[d].weight_ih;
+      RETURN_IF_ERROR(PackWeight(context, &product, weight, arrays.input_weight));
+      RETURN_IF_ERROR(Multiply(context, product, RowCount(arrays),
+                               At<T>(context, directions[d].gates), weight, arrays.input_weight, dx,
+                               arrays.products));
     }
-    if (layer == 0 || !plan_.drops) return absl::OkStatus();
-    return dropped_[layer - 1].template Apply<T>(context.stream, context.position, dx, dx);
+    if (layer == 0) {
+      return plan_.packs ? Spread(context, plan_.inputs, dx, dinput, arrays) : absl::OkStatus();
+    }
+    return plan_.drops ? Drop(context, layer - 1, dx, dx, arrays) : absl::OkStatus();
   }
 
   // Null where no weight's gradient wants it.
@@ -319,35 +262,53 @@ class Recurrent : public Layer {
     const Plan::Direction& states = StatesOf(place);
     Stream& stream = context.stream;
     const int64_t samples = plan_.rows.samples, width = options_.width();
-    RETURN_IF_ERROR(Mark(place, arrays.marks));
+    RETURN_IF_ERROR(Mark(place, arrays));
     const T* const dlast =
         IsTop(place) && plan_.last >= 0 ? GradientAt<T>(context, plan_.last) : nullptr;
     if (dlast == nullptr) {
       RETURN_IF_ERROR(Zero(stream, samples, width, arrays.last));
     } else {
       T* const from = const_cast<T*>(dlast) + place.direction * width;
-      RETURN_IF_ERROR(CopyCells(stream, plan_.compute, samples, width, {from, columns()},
-                                {arrays.last, width}));
+      RETURN_IF_ERROR(TakeRows(stream, plan_.compute, samples, width, arrays.packed.order,
+                               arrays.packed.zeros, {from, columns()}, {arrays.last, width}));
     }
     if (arrays.cell != nullptr) {
       RETURN_IF_ERROR(Zero(stream, samples, options_.hidden, arrays.cell));
     }
-    if (plan_.previous) {
-      RETURN_IF_ERROR(ForEachCell(
-          stream, plan_.row_count(), width,
-          PreviousHidden<T>{
-              plan_.rows, place.reverse(), arrays.marks, width, columns(),
-              At<T>(context, plan_.layers[place.layer].output) + place.direction * width,
-              options_.carry ? At<T>(context, states.hidden) : nullptr, arrays.previous}));
-    }
+    if (plan_.previous) RETURN_IF_ERROR(TakePrevious(place, arrays));
     RETURN_IF_ERROR(PackWeight(context, plan_.dstep.get(), states.weight_hh, arrays.step_weight));
     RETURN_IF_ERROR(
         PackWeight(context, plan_.dproject.get(), states.weight_hr, arrays.projection_weight));
     for (int64_t s = plan_.rows.times - 1; s >= 0; --s) {
       RETURN_IF_ERROR(BackwardStep(place, s, dy, arrays));
       if (s == 0) break;
-      RETURN_IF_ERROR(Multiply(context, *plan_.dstep, arrays.gates, states.weight_hh,
-                               arrays.step_weight, arrays.hidden, arrays.products));
+      RETURN_IF_ERROR(Multiply(context, *plan_.dstep, SamplesOf(place, s, arrays), arrays.gates,
+                               states.weight_hh, arrays.step_weight, arrays.hidden,
+                               arrays.products));
+    }
+    return absl::OkStatus();
+  }
+
+  // h' of all rows.
+  template <typename T>
+  absl::Status TakePrevious(const Place& place, const Arrays<T>& arrays) const {
+    const LayerContext& context = place.context;
+    const int64_t width = options_.width();
+    PreviousHidden<T> previous;
+    previous.to = arrays.previous;
+    previous.width = width;
+    for (int64_t s = 0; s < plan_.rows.times; ++s) {
+      previous.step = StepOf(place, s, arrays);
+      previous.before = StepOf(place, std::max<int64_t>(s - 1, 0), arrays);
+      previous.stride = columns();
+      previous.from = Output(context, place.layer, arrays) + place.direction * width;
+      if (s == 0 && options_.carry) {
+        RETURN_IF_ERROR(TakeCarried(place, StatesOf(place).hidden, width, arrays.hidden, arrays));
+        previous.before = {0, 1, nullptr, nullptr};
+        previous.stride = width;
+        previous.from = arrays.hidden;
+      }
+      RETURN_IF_ERROR(ForEachCell(context.stream, SamplesOf(place, s, arrays), width, previous));
     }
     return absl::OkStatus();
   }
@@ -357,8 +318,9 @@ class Recurrent : public Layer {
                             const Arrays<T>& arrays) const {
     const LayerContext& context = place.context;
     const Plan::Direction& states = StatesOf(place);
-    const Step step = StepOf(place, s, arrays.marks);
-    const int64_t samples = plan_.rows.samples, hidden = options_.hidden, width = options_.width();
+    const Step step = StepOf(place, s, arrays);
+    const int64_t samples = SamplesOf(place, s, arrays);
+    const int64_t hidden = options_.hidden, width = options_.width();
     const GateGradients<T> gates{step, hidden, options_.gates(), At<T>(context, states.gates),
                                  arrays.gates};
     const HiddenGradient<T> gradient{
@@ -377,16 +339,16 @@ class Recurrent : public Layer {
       case Options::kLstm:
         break;
     }
-    const T* const before = CellsOf<T>(place, s == 0 ? plan_.rows.times : s - 1);
-    T* const cells = CellsOf<T>(place, s);
+    const T* const before = CellsOf(place, s == 0 ? plan_.rows.times : s - 1, arrays);
+    T* const cells = CellsOf(place, s, arrays);
     if (!projects()) {
       return run(
           LstmBackward<T, HiddenGradient<T>, false>{gates, gradient, before, cells, arrays.cell});
     }
-    T* const of_all = arrays.dprojected + s * samples * width;
+    T* const of_all = arrays.dprojected + FirstOf(place, s, arrays) * width;
     RETURN_IF_ERROR(ForEachCell(context.stream, samples, width,
                                 ProjectedGradient<T>{gradient, arrays.projected, of_all}));
-    RETURN_IF_ERROR(Multiply(context, *plan_.dproject, arrays.projected, states.weight_hr,
+    RETURN_IF_ERROR(Multiply(context, *plan_.dproject, samples, arrays.projected, states.weight_hr,
                              arrays.projection_weight, arrays.unprojected, arrays.products));
     return run(LstmBackward<T, UnprojectedGradient<T>, true>{
         gates, {hidden, arrays.unprojected}, before, cells, arrays.cell});
@@ -398,14 +360,15 @@ class Recurrent : public Layer {
     const Plan::Direction& states = StatesOf(place);
     Stream& stream = context.stream;
     T* const gates = At<T>(context, states.gates);
-    const int64_t rows = plan_.row_count(), columns = options_.gates();
+    const int64_t rows = RowCount(arrays), columns = options_.gates();
     const auto product = [&](const Gemm& gemm, const T* a, const T* b, int of) {
       T* const to = GradientAt<T>(context, of);
       return to == nullptr ? absl::OkStatus()
-                           : gemm.Run(stream, a, b, nullptr, to, arrays.products);
+                           : Multiply(context, gemm, rows, a, b, to, arrays.products);
     };
-    const auto sum = [&](int of) {
-      T* const to = GradientAt<T>(context, of);
+    T* const dbias_ih = GradientAt<T>(context, states.bias_ih);
+    T* const dbias_hh = GradientAt<T>(context, states.bias_hh);
+    const auto sum = [&](T* to) {
       return to == nullptr
                  ? absl::OkStatus()
                  : ReduceColumns(stream, rows, columns, ColumnSum<T>{{}, columns, gates, to});
@@ -418,23 +381,24 @@ class Recurrent : public Layer {
           SwapColumns<T>{options_.hidden, columns, gates, At<T>(context, states.candidates)});
     };
     RETURN_IF_ERROR(product(*plan_.products(place.layer).dweight, gates, x, states.weight_ih));
-    RETURN_IF_ERROR(sum(states.bias_ih));
+    RETURN_IF_ERROR(sum(dbias_ih));
     RETURN_IF_ERROR(swap());
     RETURN_IF_ERROR(product(*plan_.dweight_hh, gates, arrays.previous, states.weight_hh));
-    RETURN_IF_ERROR(sum(states.bias_hh));
+    if (options_.cell != Options::kGru && dbias_ih != nullptr && dbias_hh != nullptr) {
+      RETURN_IF_ERROR(CopyCells(stream, plan_.compute, 1, columns, {dbias_ih, 0}, {dbias_hh, 0}));
+    } else {
+      RETURN_IF_ERROR(sum(dbias_hh));
+    }
     RETURN_IF_ERROR(swap());
     if (!projects()) return absl::OkStatus();
-    return product(*plan_.dweight_hr, arrays.dprojected, CellsOf<T>(place, 0), states.weight_hr);
+    return product(*plan_.dweight_hr, arrays.dprojected, At<T>(context, states.cells),
+                   states.weight_hr);
   }
-
-  const Options options_;
-  Plan plan_;
-  std::vector<Dropped> dropped_;  // between layers
 };
 
 template <typename Config>
-Options Common(const Config& config) {
-  Options options;
+RecurrentOptions Common(const Config& config) {
+  RecurrentOptions options;
   options.hidden = config.hidden();
   options.layers = config.layers();
   options.bidirectional = config.bidirectional();
@@ -447,7 +411,7 @@ Options Common(const Config& config) {
   return options;
 }
 
-absl::StatusOr<std::unique_ptr<Layer>> Create(Options options) {
+absl::StatusOr<std::unique_ptr<Layer>> Create(RecurrentOptions options) {
   RETURN_IF_ERROR(Check(options));
   return std::make_unique<Recurrent>(std::move(options));
 }
@@ -455,22 +419,23 @@ absl::StatusOr<std::unique_ptr<Layer>> Create(Options options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateLstm(const LstmConfig& config) {
-  Options options = Common(config);
-  options.cell = Options::kLstm;
+  RecurrentOptions options = Common(config);
+  options.cell = RecurrentOptions::kLstm;
   options.projection = config.projection();
   options.projection_weight = config.projection_weight();
   return Create(std::move(options));
 }
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateGru(const GruConfig& config) {
-  Options options = Common(config);
-  options.cell = Options::kGru;
+  RecurrentOptions options = Common(config);
+  options.cell = RecurrentOptions::kGru;
   return Create(std::move(options));
 }
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateRnn(const RnnConfig& config) {
-  Options options = Common(config);
-  options.cell = config.nonlinearity() == RnnConfig::RELU ? Options::kRelu : Options::kTanh;
+  RecurrentOptions options = Common(config);
+  options.cell =
+      config.nonlinearity() == RnnConfig::RELU ? RecurrentOptions::kRelu : RecurrentOptions::kTanh;
   return Create(std::move(options));
 }
 

@@ -17,8 +17,6 @@ struct SequenceRows {
   HOST_DEVICE int64_t operator()(int64_t t, int64_t n) const {
     return t * time_step + n * sample_step;
   }
-  HOST_DEVICE int64_t TimeOf(int64_t row) const { return row / time_step % times; }
-  HOST_DEVICE int64_t SampleOf(int64_t row) const { return row / sample_step % samples; }
 };
 
 // Of a sample at a step.
@@ -30,6 +28,7 @@ constexpr int32_t kLast = 4;   // and it is the sample's last step
 struct MarkSteps {
   SequenceRows rows;
   bool reverse, carried;
+  const int32_t* order;    // samples, or null: as they are
   const int32_t* lengths;  // or null: all are T
   const int32_t* reset;    // of the rows, or null
   int32_t* marks;
@@ -38,16 +37,17 @@ struct MarkSteps {
 
   HOST_DEVICE void operator()(int64_t s, int64_t n) const {
     const int64_t t = reverse ? rows.times - 1 - s : s;
-    int64_t length = lengths == nullptr ? rows.times : lengths[n];
+    const int64_t sample = order == nullptr ? n : order[n];
+    int64_t length = lengths == nullptr ? rows.times : lengths[sample];
     if (length < 0 || length > rows.times) {
-      RaiseFault(fault, layer, n);
+      RaiseFault(fault, layer, sample);
       length = 0;
     }
-    bool fresh = s == 0 && !carried;
+    bool fresh = (s == 0 && !carried) || (reverse && t == length - 1);
     const int64_t begin = reverse ? t + 1 : t;  // of a sequence, if the step is its first
     if (reset != nullptr && s < rows.times && begin < rows.times) {
-      const int32_t given = reset[rows(begin, n)];
-      if (given < 0 || given > 1) RaiseFault(fault, layer, n);
+      const int32_t given = reset[rows(begin, sample)];
+      if (given < 0 || given > 1) RaiseFault(fault, layer, sample);
       fresh = fresh || given != 0;
     }
     const bool alive = s < rows.times && t < length;
@@ -75,16 +75,15 @@ struct Step {
   }
 };
 
-// The state before the first step, of what was carried; marks: of that step.
+// What was carried becomes the state before the first step; marks: of that step.
 template <typename T>
 struct BeginState {
   const int32_t* marks;
   int64_t width;
-  const T* from;
   T* to;
   HOST_DEVICE void operator()(int64_t n, int64_t j) const {
     using A = AccumulateType<T>;
-    const A carried = static_cast<A>(from[n * width + j]);
+    const A carried = static_cast<A>(to[n * width + j]);
     to[n * width + j] = static_cast<T>(Step::Has(marks[n], kFresh, j) ? A{0} : carried);
   }
 };
@@ -242,26 +241,17 @@ struct RnnForward {
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-// h' of every row, 0 where a sequence begins.
+// h' of a step's rows, 0 where a sequence begins.
 template <typename T>
 struct PreviousHidden {
-  SequenceRows rows;
-  bool reverse;
-  const int32_t* marks;  // [T + 1, N]
+  using A = AccumulateType<T>;
+  Step step, before;
   int64_t width, stride;
-  const T* output;
-  const T* carried;  // [N, width], or null
-  T* to;             // of all rows
-  HOST_DEVICE void operator()(int64_t row, int64_t j) const {
-    const int64_t t = rows.TimeOf(row), n = rows.SampleOf(row);
-    const int64_t s = reverse ? rows.times - 1 - t : t;
-    const int64_t before = s == 0 ? row : rows(reverse ? t + 1 : t - 1, n);
-    const T* const from =
-        s == 0 && carried != nullptr ? carried + n * width : output + before * stride;
-    using A = AccumulateType<T>;
-    const A h = static_cast<A>(from[j]);
-    const bool fresh = Step::Has(marks[s * rows.samples + n], kFresh, j);
-    to[row * width + j] = static_cast<T>(fresh ? A{0} : h);
+  const T* from;  // rows of the step before
+  T* to;          // of all rows
+  HOST_DEVICE void operator()(int64_t n, int64_t j) const {
+    const A h = static_cast<A>(from[before.Row(n) * stride + j]);
+    to[step.Row(n) * width + j] = static_cast<T>(step.IsFresh(n, j) ? A{0} : h);
   }
 };
 

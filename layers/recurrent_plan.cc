@@ -12,8 +12,8 @@ using Plan = RecurrentPlan;
 
 // Each is some states, and the least that a mistaken number should cost.
 constexpr int64_t kMostLayers = 1000;
-// So many steps pay for packing their weights.
-constexpr int64_t kPackingTimes = 4;
+// So many steps, or rows of one product, pay for packing a weight.
+constexpr int64_t kPackingTimes = 4, kPackingRows = 64;
 
 absl::Status FindInputs(const InferInput& input, Plan& plan) {
   const ExpectedInput x{"x", input.compute}, lengths{"lengths", DType::kI32},
@@ -232,13 +232,15 @@ absl::Status PrepareInput(const InferInput& input, const RecurrentOptions& optio
                           const Plan& plan, int64_t columns, bool back,
                           Plan::InputProducts& products) {
   const int64_t rows = plan.row_count(), gates = options.gates();
+  const bool packs = rows >= kPackingRows;
   RETURN_IF_ERROR(
-      Prepare(input, {.m = rows, .n = gates, .k = columns, .transpose_b = true}, products.forward));
+      Prepare(input, {.m = rows, .n = gates, .k = columns, .transpose_b = true, .packs_b = packs},
+              products.forward));
   if (!plan.backward) return absl::OkStatus();
   RETURN_IF_ERROR(
       Prepare(input, {.m = gates, .n = columns, .k = rows, .transpose_a = true}, products.dweight));
   if (!back) return absl::OkStatus();
-  Product dinput{.m = rows, .n = columns, .k = gates};
+  Product dinput{.m = rows, .n = columns, .k = gates, .packs_b = packs};
   RETURN_IF_ERROR(Prepare(input, dinput, products.dinput));
   dinput.accumulate = true;
   return options.bidirectional ? Prepare(input, dinput, products.add_dinput) : absl::OkStatus();
@@ -345,6 +347,7 @@ absl::StatusOr<RecurrentPlan> PlanRecurrent(const RecurrentOptions& options,
   RETURN_IF_ERROR(
       CheckCountable("output", Shape{plan.row_count(), options.directions() * options.width()}));
   plan.drops = input.train && options.dropout > 0;
+  plan.packs = plan.lengths > 0 && input.primitives->device() != DeviceKind::kCuda;
   RETURN_IF_ERROR(States(options, input, plan, spec).Add());
   RETURN_IF_ERROR(PrepareProducts(input, options, plan));
   CountOperations(options, plan, NeedsGradient(input, 0), spec);

@@ -8,7 +8,7 @@
 
 #include "engine/runtime/math.h"
 #include "layers/infer.h"
-#include "layers/recurrent_cells.h"
+#include "layers/recurrent_rows.h"
 
 namespace gyre {
 
@@ -58,6 +58,7 @@ struct RecurrentPlan {
   std::vector<Layer> layers;
   bool backward = false;  // there is any
   bool drops = false;     // between layers
+  bool packs = false;     // rows: see recurrent_rows.h
   // Whether backward wants h' of every row.
   bool previous = false;
   InputProducts first, other;  // of the first layer, and the others
@@ -74,6 +75,10 @@ struct RecurrentPlan {
 // What a pass has in scratch.  Rows: of all steps; columns: directions x width.
 template <typename T>
 struct RecurrentScratch {
+  PackedRows packed;
+  T* inner_input;   // packed: x, or its gradient
+  T* inner_output;  // packed: the layer's output
+  T* spread;  // packed, backward too: a layer's output as x's rows are, where dropout wants it
   int32_t* marks;
   T* hidden;                // the running state, [N, width]; backward its gradient
   AccumulateType<T>* cell;  // lstm's, [N, hidden]; likewise; of gru, backward: see GruBackward
@@ -86,6 +91,7 @@ struct RecurrentScratch {
   T* previous;              // backward, [rows, width]: h'
   T* input;                 // [rows, columns]: what dropout left of the layer before
   T* doutput;               // backward, [rows, columns]: of a layer's output
+  std::byte* input_weight;  // packed, of the product of all rows
   std::byte* step_weight;   // packed, of the steps' products
   std::byte* projection_weight;
   std::byte* products;
@@ -104,6 +110,19 @@ size_t LayOut(const RecurrentOptions& options, const RecurrentPlan& plan, bool b
   const int64_t samples = plan.rows.samples, rows = plan.row_count();
   const int64_t hidden = options.hidden, width = options.width();
   const int64_t columns = options.directions() * width;
+  if (plan.packs) {
+    PackedRows& packed = scratch.packed;
+    take(packed.alive, plan.rows.times + 1);
+    take(packed.first, plan.rows.times + 1);
+    take(packed.order, samples);
+    take(packed.place, samples);
+    take(packed.outer, rows);
+    take(packed.packed, rows);
+    take(packed.zeros, std::max(columns, plan.inputs));
+    take(scratch.inner_input, rows * plan.inputs);
+    take(scratch.inner_output, rows * columns);
+    if (plan.drops) take(scratch.spread, rows * columns);
+  }
   take(scratch.marks, (plan.rows.times + 1) * samples);
   take(scratch.hidden, samples * width);
   const bool has_cell = options.cell == RecurrentOptions::kLstm;
@@ -119,10 +138,18 @@ size_t LayOut(const RecurrentOptions& options, const RecurrentPlan& plan, bool b
   if (backward) take(scratch.last, samples * width);
   if (backward && plan.previous) take(scratch.previous, rows * width);
   if (plan.drops) take(scratch.input, rows * columns);
-  if (backward && (options.layers > 1 || options.last)) take(scratch.doutput, rows * columns);
+  if (backward && (options.layers > 1 || options.last || plan.packs)) {
+    take(scratch.doutput, rows * columns);
+  }
   const auto take_packed = [&](std::byte*& array, const std::unique_ptr<Gemm>& gemm) {
     if (gemm) take(array, static_cast<int64_t>(gemm->packed_bytes()));
   };
+  size_t input_bytes = 0;
+  for (const RecurrentPlan::InputProducts* products : {&plan.first, &plan.other}) {
+    const std::unique_ptr<Gemm>& gemm = backward ? products->dinput : products->forward;
+    if (gemm) input_bytes = std::max(input_bytes, gemm->packed_bytes());
+  }
+  take(scratch.input_weight, static_cast<int64_t>(input_bytes));
   take_packed(scratch.step_weight, backward ? plan.dstep : plan.step);
   take_packed(scratch.projection_weight, backward ? plan.dproject : plan.project);
   scratch.products = base == nullptr ? nullptr : base + bytes;

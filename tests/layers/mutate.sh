@@ -58,7 +58,10 @@ layers/recurrent_cells.h|recurrent|return y <= 0 ? A{0} : A{1};|return y <= 0 ? 
 layers/recurrent_cells.h|recurrent|gradient(n, j) + straight|gradient(n, j)
 layers/recurrent.cc|recurrent|d == 0 ? *products.dinput : *products.add_dinput|*products.dinput
 layers/recurrent.cc|recurrent|RETURN_IF_ERROR(swap());|
-layers/recurrent.cc|recurrent|options_.carry ? At<T>(context, states.hidden) : nullptr, arrays.previous|nullptr, arrays.previous
+layers/recurrent.cc|recurrent|if (s == 0 && options_.carry) {|if (s < 0 && options_.carry) {
+layers/recurrent_rows.h|recurrent|to.first[length(n)]++|to.first[length(n)]
+layers/recurrent_parts.h|recurrent|packed.outer,|packed.packed,
+layers/recurrent_cells.h|recurrent|reverse && t == length - 1|reverse && t == length
 layers/recurrent.cc|recurrent|carry(states.hidden, width, arrays.hidden)|absl::OkStatus()
 layers/recurrent.cc|recurrent|s == 0 ? plan_.rows.times : s - 1|s
 engine/runtime/primitives/blocked/packed.cc|recurrent|(k + i) * kStrip + j|(k + i) * kStrip + columns - 1 - j

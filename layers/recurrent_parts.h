@@ -1,0 +1,190 @@
+// recurrent_parts.h: what a recurrent layer's passes share: its states, scratch, rows and products.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "layers/dropped.h"
+#include "layers/recurrent_plan.h"
+
+namespace gyre {
+
+class RecurrentParts {
+ protected:
+  using Options = RecurrentOptions;
+  using Plan = RecurrentPlan;
+  template <typename T>
+  using Arrays = RecurrentScratch<T>;
+
+  struct Place {
+    const LayerContext& context;
+    size_t layer, direction;
+    bool reverse() const { return direction == 1; }
+  };
+
+  explicit RecurrentParts(Options options) : options_(std::move(options)) {}
+
+  int64_t columns() const { return options_.directions() * options_.width(); }
+  bool projects() const { return options_.projection > 0; }
+  const Plan::Direction& StatesOf(const Place& place) const {
+    return plan_.layers[place.layer].directions[place.direction];
+  }
+  bool IsTop(const Place& place) const { return place.layer + 1 == plan_.layers.size(); }
+
+  template <typename T>
+  static T* At(const LayerContext& context, int state) {
+    return state < 0 ? nullptr : static_cast<T*>(context.states[state].data);
+  }
+  template <typename T>
+  static T* GradientAt(const LayerContext& context, int state) {
+    return state < 0 ? nullptr : static_cast<T*>(context.gradients[state].data);
+  }
+
+  template <typename T>
+  Arrays<T> ArraysOf(const LayerContext& context, bool backward) const {
+    Arrays<T> arrays;
+    LayOut(options_, plan_, backward,
+           At<std::byte>(context, backward ? plan_.backward_scratch : plan_.scratch), arrays);
+    return arrays;
+  }
+
+  // Packed: finds where rows lie, and takes x's.
+  template <typename T>
+  absl::Status TakeInput(const LayerContext& context, const Arrays<T>& arrays) const {
+    if (!plan_.packs) return absl::OkStatus();
+    const PackedRows& packed = arrays.packed;
+    PackRows(plan_.rows, At<int32_t>(context, plan_.lengths), packed);
+    std::fill_n(packed.zeros, std::max(columns(), plan_.inputs), 0);
+    const T* const x = At<T>(context, 0);  // null where no gradient wants it
+    return x == nullptr ? absl::OkStatus()
+                        : Gather(context, plan_.inputs, x, arrays.inner_input, arrays);
+  }
+
+  // Rows as in x to packed ones and, with zeros, back.
+  template <typename T>
+  absl::Status Gather(const LayerContext& context, int64_t columns, const T* from, T* to,
+                      const Arrays<T>& arrays) const {
+    return TakeRows(context.stream, plan_.compute, RowCount(arrays), columns, arrays.packed.outer,
+                    arrays.packed.zeros, {const_cast<T*>(from), columns}, {to, columns});
+  }
+  template <typename T>
+  absl::Status Spread(const LayerContext& context, int64_t columns, const T* from, T* to,
+                      const Arrays<T>& arrays) const {
+    return TakeRows(context.stream, plan_.compute, plan_.row_count(), columns, arrays.packed.packed,
+                    arrays.packed.zeros, {const_cast<T*>(from), columns}, {to, columns});
+  }
+
+  // Rows of all times; samples that have one at the time of a step.
+  template <typename T>
+  int64_t RowCount(const Arrays<T>& arrays) const {
+    return plan_.packs ? arrays.packed.first[plan_.rows.times] : plan_.row_count();
+  }
+  template <typename T>
+  int64_t SamplesOf(const Place& place, int64_t s, const Arrays<T>& arrays) const {
+    return plan_.packs ? arrays.packed.alive[TimeOf(place, s)] : plan_.rows.samples;
+  }
+  int64_t TimeOf(const Place& place, int64_t s) const {
+    return place.reverse() ? plan_.rows.times - 1 - s : s;
+  }
+
+  // The products of the steps of a pass, which have one weight: it is packed before them.
+  absl::Status PackWeight(const LayerContext& context, const Gemm* gemm, int weight,
+                          std::byte* packed) const {
+    if (gemm == nullptr || gemm->packed_bytes() == 0) return absl::OkStatus();
+    return gemm->Pack(context.stream, At<void>(context, weight), packed);
+  }
+  absl::Status Multiply(const LayerContext& context, const Gemm& gemm, int64_t rows, const void* a,
+                        int weight, const std::byte* packed, void* c, void* scratch) const {
+    const void* const b = gemm.packed_bytes() > 0 ? packed : At<void>(context, weight);
+    return Multiply(context, gemm, rows, a, b, c, scratch);
+  }
+  absl::Status Multiply(const LayerContext& context, const Gemm& gemm, int64_t rows, const void* a,
+                        const void* b, void* c, void* scratch) const {
+    return plan_.packs ? gemm.RunRows(context.stream, rows, a, b, c, scratch)
+                       : gemm.Run(context.stream, a, b, nullptr, c, scratch);
+  }
+
+  // A layer's output, as its own rows are.
+  template <typename T>
+  T* Output(const LayerContext& context, size_t layer, const Arrays<T>& arrays) const {
+    const bool packed = plan_.packs && layer + 1 == plan_.layers.size();
+    return packed ? arrays.inner_output : At<T>(context, plan_.layers[layer].output);
+  }
+
+  // What a layer takes in.
+  template <typename T>
+  absl::StatusOr<const T*> Input(const LayerContext& context, size_t layer,
+                                 const Arrays<T>& arrays) const {
+    if (layer == 0) return plan_.packs ? arrays.inner_input : At<T>(context, 0);
+    const T* const before = At<T>(context, plan_.layers[layer - 1].output);
+    if (!plan_.drops) return before;
+    RETURN_IF_ERROR(Drop(context, layer - 1, before, arrays.input, arrays));
+    return arrays.input;
+  }
+
+  // As between the layer and the next one; elements have the masks of x's rows.
+  template <typename T>
+  absl::Status Drop(const LayerContext& context, size_t layer, const T* from, T* to,
+                    const Arrays<T>& arrays) const {
+    const auto apply = [&](const T* given, T* result) {
+      return dropped_[layer].Apply(context.stream, context.position, given, result);
+    };
+    if (!plan_.packs) return apply(from, to);
+    RETURN_IF_ERROR(Spread(context, columns(), from, arrays.spread, arrays));
+    RETURN_IF_ERROR(apply(arrays.spread, arrays.spread));
+    return Gather(context, columns(), arrays.spread, to, arrays);
+  }
+
+  template <typename T>
+  absl::Status Zero(Stream& stream, int64_t rows, int64_t columns, T* to) const {
+    return ZeroCells(stream, kDTypeOf<T>, rows, columns, {to, columns});
+  }
+
+  template <typename T>
+  absl::Status Mark(const Place& place, const Arrays<T>& arrays) const {
+    const LayerContext& context = place.context;
+    return ForEachCell(
+        context.stream, plan_.rows.times + 1, plan_.rows.samples,
+        MarkSteps{plan_.rows, place.reverse(), options_.carry, arrays.packed.order,
+                  At<int32_t>(context, plan_.lengths), At<int32_t>(context, plan_.reset),
+                  arrays.marks, context.fault, context.layer});
+  }
+
+  template <typename T>
+  Step StepOf(const Place& place, int64_t s, const Arrays<T>& arrays) const {
+    const int64_t t = TimeOf(place, s);
+    const int32_t* const marks = arrays.marks + s * plan_.rows.samples;
+    const int32_t* const next = marks + plan_.rows.samples;
+    if (plan_.packs) return {arrays.packed.first[t], 1, marks, next};
+    return {plan_.rows(t, 0), plan_.rows.sample_step, marks, next};
+  }
+
+  template <typename E, typename T>
+  absl::Status TakeCarried(const Place& place, int state, int64_t columns, E* to,
+                           const Arrays<T>& arrays) const {
+    return TakeRows(place.context.stream, kDTypeOf<E>, plan_.rows.samples, columns,
+                    arrays.packed.order, arrays.packed.zeros,
+                    {At<E>(place.context, state), columns}, {to, columns});
+  }
+
+  // Of an lstm after step s; the last of them is what was there before the first step.
+  template <typename T>
+  T* CellsOf(const Place& place, int64_t s, const Arrays<T>& arrays) const {
+    return At<T>(place.context, StatesOf(place).cells) +
+           FirstOf(place, s, arrays) * options_.hidden;
+  }
+
+  // The row of a step where rows lie by steps.
+  template <typename T>
+  int64_t FirstOf(const Place& place, int64_t s, const Arrays<T>& arrays) const {
+    return plan_.packs && s < plan_.rows.times ? arrays.packed.first[TimeOf(place, s)]
+                                               : s * plan_.rows.samples;
+  }
+
+  const Options options_;
+  Plan plan_;
+  std::vector<Dropped> dropped_;  // between layers
+};
+
+}  // namespace gyre
