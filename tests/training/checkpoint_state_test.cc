@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -21,8 +22,13 @@ class CheckpointStateTest : public testing::Test {
     state_.set_step(3);
     state_.set_position(192);
     CheckpointStore store(folder_.path());
-    const auto crc32 = store.Write(3, kWeightsFile, {});
-    ASSERT_TRUE(crc32.ok() && store.Publish(state_, {{kWeightsFile, *crc32}}).ok());
+    std::map<std::string, uint32_t> crc32s;
+    for (const std::string& name : {std::string(kWeightsFile), PartName(kOptimizerFile, 0, 1)}) {
+      const auto crc32 = store.Write(3, name, {});
+      ASSERT_TRUE(crc32.ok()) << crc32.status();
+      crc32s[name] = *crc32;
+    }
+    ASSERT_EQ(store.Publish(state_, crc32s), absl::OkStatus());
     ASSERT_EQ(Load(state_), absl::OkStatus());
   }
 
