@@ -131,12 +131,15 @@ void CommunicationThread::Run() {
   for (;;) {
     const bool called = queue_.AwaitCall(patience);
     std::unique_lock driving(driving_, std::try_to_lock);
-    if (!driving) continue;
+    if (!driving) {
+      std::this_thread::yield();  // to who drives
+      continue;
+    }
     Advance advance = Drive();
     while (!called && advance == Advance::kMoved) advance = Drive();
     const bool idle = active_.empty();
     if (idle && queue_.Rest()) return;
-    patience = called ? kFirstPoke : std::min(2 * patience, kLaterPokes);
+    patience = called || !idle ? kFirstPoke : std::min(2 * patience, kLaterPokes);
     if (!called && !queue_.failed()) {  // else the communicator is of no more use
       const absl::Status status = communicator_->Poke(kNobody);
       if (!status.ok()) Fail(status);

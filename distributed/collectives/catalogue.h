@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<Collective>> NewCollective(std::string_view algor
 
 // The same on memory of `device`; null for a cpu, whose memory is the host's, and where the
 // algorithm or the communicator cannot: then the sum goes through host memory.  Call it and the
-// result on the communication thread; the device must outlive the result.
+// result where the communicator is called; the device must outlive the result.
 // ring: the order of additions, and so the bits, of the host's; the sum of squares is added up in
 //   another order.  Where the communicator moves that device's memory.
 // nccl: NVIDIA's library, which chooses the order.  GPUs only, one for each rank.

@@ -3,7 +3,7 @@
 // Ahead of the first bytes that an operation sends to a peer goes its claim; the peer compares it
 // with its own.  So ranks that mean different things find out by a message of the operation itself,
 // and no round of messages has to come first.
-// Used by the communication thread alone.
+// Used by one thread at a time.
 #pragma once
 
 #include <array>

@@ -23,6 +23,7 @@ absl::StatusOr<Fit> FitFor(const SeriesSource& source, const std::string& name,
   Fit fit{.name = name};
   if (!file.empty()) {
     ASSIGN_OR_RETURN(fit.text, ReadFile(source.Resolve(file)));
+    if (!fit.text.empty() && !fit.text.ends_with('\n')) fit.text += '\n';  // by an editor
   } else if (source.fit.name.empty()) {
     ASSIGN_OR_RETURN(fit.text, make());
   }

@@ -106,6 +106,19 @@ absl::Status CheckWholeBatches(const Parsed<NetConfig>& net, const ModelPlan& pl
           samples, batch, divisor)));
 }
 
+// A sequence goes on in the next batch's row only where samples come in such rows.
+absl::Status CheckSequences(const Parsed<NetConfig>& net, const NetPlan& test) {
+  constexpr size_t kReset = 2;  // input
+  for (const NetNode& node : test.spec.nodes) {
+    if (!node.config->has_alarm() || node.inputs.size() <= kReset || test.feed.contiguous) continue;
+    return AtLayer(net, *node.config,
+                   absl::InvalidArgumentError(
+                       "its sequences go on from sample to sample in a row; write order: "
+                       "CONTIGUOUS in the trainer's data"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options) {
@@ -119,6 +132,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   if (options.test_samples > 0) {
     ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));
     RETURN_IF_ERROR(CheckWholeBatches(net, plan));
+    RETURN_IF_ERROR(CheckSequences(net, *plan.test.front()));
     const int64_t rest = options.test_samples % options.test_batch;
     if (rest > 0) {
       ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));

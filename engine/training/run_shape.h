@@ -48,7 +48,7 @@ struct RunShape {
 // How an array of a data set reaches the net's input of its name.
 struct FedInput {
   std::string name;
-  bool label = false;  // I32; else of the compute type
+  bool label = false;  // I32; else of AccumulateDType of the run's
   Normalization normalization = {};
   std::vector<double> pixel_values = {};  // of an array of bytes: PixelValues of it; else none
   bool augmented = false;                 // in training
@@ -69,7 +69,7 @@ struct Feed {
   // The type of a batch's array.
   DType type(size_t input, DType compute) const {
     if (inputs[input].label) return DType::kI32;
-    return ahead && !inputs[input].pixel_values.empty() ? DType::kU8 : compute;
+    return ahead && !inputs[input].pixel_values.empty() ? DType::kU8 : AccumulateDType(compute);
   }
 };
 

@@ -172,6 +172,30 @@ TEST_F(RecordMetrics, TrainingTellsMeansAndTestsTellAll) {
                                                   35 * kSteps * (2 + 3) * sizeof(double))));
 }
 
+TEST_F(RecordMetrics, OfA16BitRunReadInputsInF32) {
+  Data data = RandomData(2);
+  for (int64_t i = 0; i < kSamples * kSteps; ++i) {  // beyond what 16 bits tell apart
+    data.x[i] += 1e-5f * static_cast<float>(i);
+    if (data.time[i] > 0) data.time[i] += 1e-5f * static_cast<float>(i);
+  }
+  Write("test", data);
+  folder_.Digest("out");
+  const auto records = [&](const std::string& precision) {
+    const std::string said = folder_.Evaluate(folder_ / "out", {"--precision=" + precision});
+    return said.substr(said.find("test auc "));
+  };
+  EXPECT_EQ(records("F16"), records("F32"));
+}
+
+TEST_F(RecordMetrics, SequencesOfSamplesInAnyOrderAreRefused) {
+  Write("test", RandomData(2));
+  const ToolResult result = folder_.Train("out", {"--set=data.order=SHUFFLED"});
+  EXPECT_EQ(result.exit_code, 1) << result.ToString();
+  EXPECT_THAT(result.err,
+              HasSubstr("layer \"alarm\": its sequences go on from sample to sample in a row; "
+                        "write order: CONTIGUOUS in the trainer's data"));
+}
+
 TEST_F(RecordMetrics, OneClassHasNoArea) {
   Data data = RandomData(2);
   for (int32_t& label : data.soon) label = 0;

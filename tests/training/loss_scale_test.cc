@@ -60,6 +60,7 @@ struct Training {
   DeviceKind device = DeviceKind::kCpu;
   double learning_rate = 0.1;
   float magnitude = 1;  // of inputs
+  DType compute = DType::kF32;
 };
 
 struct Outcome {
@@ -87,6 +88,7 @@ Outcome Train(ProcessGroup& communication, const Training& run) {
                                          .rank = rank,
                                          .ranks = communication.size(),
                                          .accumulate = run.accumulate,
+                                         .compute = run.compute,
                                          .shard_optimizer = run.shard,
                                          .loss_scale = run.loss_scale},
                                .slots = optimizer->slot_names(),
@@ -198,6 +200,8 @@ TEST(LossScale, ASkippedStepIsAsIfItHadNotBeen) {
       {.ranks = 3, .accumulate = 2},
       {.ranks = 3, .optimizer = "adam {}", .shard = true},
       {.ranks = 2, .accumulate = 3, .shard = true, .device = DeviceKind::kSim},
+      {.optimizer = "adam {}", .compute = DType::kBF16},
+      {.ranks = 3, .accumulate = 2, .shard = true, .compute = DType::kBF16},
   };
   for (Training run : runs) {
     run.overflows = Now;

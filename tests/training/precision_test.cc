@@ -55,7 +55,10 @@ void ExpectMasters(const std::string& text) {
       wide_gradient[i] = gradient[i];
     }
     UpdateScalars update{.learning_rate = 0.01, .gradient_scale = 1 / 3.0};
+    update.skip = step == 7;
     optimizer->Prepare(step, update);
+    const std::vector<float> master_before = master;
+    const std::vector<std::vector<float>> slots_before = slots;
     const ParameterViews in_f32{
         .value = View(wide), .gradient = View(wide_gradient), .slots = wide_slots};
     const ParameterViews in_16{.value = View(value),
@@ -66,6 +69,10 @@ void ExpectMasters(const std::string& text) {
     ASSERT_TRUE(optimizer->Update(*stream, &update, {&in_16, 1}).ok());
     ASSERT_TRUE(stream->Synchronize().ok());
     ASSERT_EQ(master, wide) << step;
+    ASSERT_EQ(master == master_before, update.skip) << step;
+    if (update.skip) {
+      ASSERT_EQ(slots, slots_before);
+    }
     for (size_t i = 0; i < kElements; ++i) ASSERT_EQ(value[i].bits, S(wide[i]).bits) << i;
   }
 }

@@ -174,6 +174,7 @@ TEST_P(UpdateGateTest, GrowsAfterGoodStepsInARow) {
   EXPECT_EQ(good({8, 0, 5}), std::pair(8.0, int64_t{1}));
   EXPECT_EQ(good({8, 1, 5}), std::pair(8.0, int64_t{2}));
   EXPECT_EQ(good({8, 2, 5}), std::pair(16.0, int64_t{0}));
+  EXPECT_EQ(good({8, 7, 5}), std::pair(16.0, int64_t{0}));  // the interval was longer
   EXPECT_EQ(good({kMostLossScale, 2}), std::pair(kMostLossScale, int64_t{0}));
 }
 

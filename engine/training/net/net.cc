@@ -242,7 +242,7 @@ Tensor Net::bucket(int index) const {
 
 Tensor Net::pixel_values(int input) const {
   const int state = plan_.trace.pixel_values[input];
-  const DType dtype = plan_.spec.shape.compute;
+  const DType dtype = plan_.spec.values[input].dtype;
   const size_t values = plan_.trace.trace.states[state].bytes / SizeOf(dtype);
   return {Address(state), Shape({static_cast<int64_t>(values)}), dtype};
 }

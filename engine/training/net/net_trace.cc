@@ -126,10 +126,11 @@ class Tracer {
       return AddState(
           {.name = std::move(name), .bytes = bytes, .view_of = t_.step, .view_offset = offset});
     };
-    for (const FedInput& input : feed_.inputs) {
+    for (size_t i = 0; i < feed_.inputs.size(); ++i) {
+      const FedInput& input = feed_.inputs[i];
       const size_t values = feed_.ahead ? input.pixel_values.size() : 0;
-      t_.pixel_values.push_back(
-          part(absl::StrCat("pixel values of ", input.name), values * SizeOf(net_.shape.compute)));
+      t_.pixel_values.push_back(part(absl::StrCat("pixel values of ", input.name),
+                                     values * SizeOf(net_.values[i].dtype)));
     }
     t_.step_block = part("step block", sizeof(StepBlock));
     const auto part_of = [&](const NetNode& node, int s) {

@@ -67,11 +67,12 @@ class Inference {
             config_.source->Where(input), input.name(), absl::StrJoin(dims, ", "),
             Shape::kMaxRank));
       }
-      net_.values.push_back(
-          {.name = input.name(),
-           .shape = Shape(dims),
-           .dtype = input.type() == InputConfig::LABEL ? DType::kI32 : options_.shape.compute,
-           .memory = static_cast<int>(net_.values.size())});
+      net_.values.push_back({.name = input.name(),
+                             .shape = Shape(dims),
+                             .dtype = input.type() == InputConfig::LABEL
+                                          ? DType::kI32
+                                          : AccumulateDType(options_.shape.compute),
+                             .memory = static_cast<int>(net_.values.size())});
     }
     net_.inputs = static_cast<int>(net_.values.size());
     return absl::OkStatus();
@@ -165,7 +166,8 @@ class Inference {
     }
     DType compute = PrecisionOf(*node.config);
     absl::Status inferred = Infer(activation, compute, node);
-    if (inferred.ok() && node.spec.loss_output >= 0 && !node.config->has_precision() &&
+    const bool measures = node.spec.loss_output >= 0 || node.spec.records >= 0;
+    if (inferred.ok() && measures && !node.config->has_precision() &&
         compute != AccumulateDType(compute)) {
       compute = AccumulateDType(compute);
       inferred = Infer(activation, compute, node);

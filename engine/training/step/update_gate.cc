@@ -48,7 +48,7 @@ struct Gate {
     } else {
       update->CorrectBias(static_cast<double>(block->position.step) -
                           static_cast<double>(state->skipped));
-      if (++state->good_steps == growth_interval) {
+      if (++state->good_steps >= growth_interval) {  // a run that goes on may have a smaller one
         if (state->scale <= kMostLossScale / 2) state->scale *= 2;
         state->good_steps = 0;
       }
