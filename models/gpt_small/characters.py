@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The King James Bible as arrays of characters, for gpt_small, and for its judge beside it.
+"""The King James Bible as arrays of characters, for gpt_small; as text; and for the judge beside it.
 
     bible -f gen1:1-rev22:21 | models/gpt_small/characters.py     # Debian: bible-kjv, bible-kjv-text
 
 writes runs/data/{train,test}_{text,next}.npy, bytes [samples, 128]: codes of characters, and those of
-the characters after them.  Every eighth book is for the test, and is a whole.  A test sample begins 64
+the characters after them; and bible_{train,test}.txt, the same books, a verse a line.  Every eighth book is for the test, and is a whole.  A test sample begins 64
 characters after the one before: it sees them, and what it had to say of them does not count.
 """
 
@@ -56,6 +56,8 @@ def main():
         for kind, arrays in zip(("text", "next"), zip(*pairs)):
             header = npy_header(len(pairs), LENGTH)
             (folder / f"{name}_{kind}.npy").write_bytes(header + b"".join(arrays))
+        text = "".join(ALPHABET[code] for book in part for code in book)
+        (folder / f"bible_{name}.txt").write_text(text)
         print(f"{name}: {len(part)} books, {sum(map(len, part))} characters, {len(pairs)} samples")
 
 

@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
-"""What gpt_small is measured by: an interpolated modified Kneser-Ney model of order 5.
+"""What gpt_small and lstm_lm_small are measured by: an interpolated modified Kneser-Ney model of order 5.
 
-    bible -f gen1:1-rev22:21 | models/gpt_small/judge.py
+    bible -f gen1:1-rev22:21 | models/gpt_small/judge.py [WORDS]
 
 prints its bits per character of the test books, of the characters that gpt_small has to say: all but
-a book's first.  Source: Chen & Goodman 1998, "An empirical study of smoothing techniques for language
+a book's first; or, of so many known words, its perplexity, tokens being what the data set `text` takes
+for them.  Source: Chen & Goodman 1998, "An empirical study of smoothing techniques for language
 modeling", section 4; below the unigrams all codes are equally likely.
 """
 
 import math
+import re
 import sys
 from collections import Counter, defaultdict
 
 from characters import ALPHABET, split
 
 ORDER = 5
-START = bytes(ORDER - 1)  # lines' ends
+START = bytes(ORDER - 1)  # lines' ends; of words `<unk>`, which no text begins with
 
 
 def discounts(counts):
@@ -40,10 +42,10 @@ class Grams:
 
 
 def train(books):
-    """Grams of 1 to ORDER characters."""
+    """Grams of 1 to ORDER characters or words."""
     counts = Counter()
     for book in books:
-        text = START + book
+        text = type(book)(START) + book
         counts.update(text[i:i + ORDER] for i in range(len(book)))
     model = [Grams(counts)]
     while len(model) < ORDER:
@@ -52,9 +54,9 @@ def train(books):
     return model
 
 
-def probability(model, gram):
-    """Of the last character of ORDER."""
-    p = 1 / len(ALPHABET)
+def probability(model, gram, codes=len(ALPHABET)):
+    """Of the last of ORDER characters or words, where there are so many."""
+    p = 1 / codes
     for length, grams in enumerate(model, 1):
         suffix = gram[ORDER - length:]
         total = grams.total.get(suffix[:-1])
@@ -65,16 +67,39 @@ def probability(model, gram):
     return p
 
 
+def words(books):
+    """The words of texts of codes."""
+    for book in books:
+        text = "".join(ALPHABET[code] for code in book).replace("\n", " <eos> ")
+        yield re.findall(r"<eos>|[A-Za-z']+|[^\s]", text)
+
+
+def numbered(training, testing, known):
+    """Books of words as tuples of their numbers; 0 is any that is not among the most frequent."""
+    counts = Counter(word for book in training for word in book)
+    frequent = sorted(counts, key=lambda word: (-counts[word], word))[:known - 1]
+    numbers = {word: i for i, word in enumerate(frequent, 1)}
+    return ([tuple(numbers.get(word, 0) for word in book) for book in part]
+            for part in (training, testing))
+
+
 def main():
     training, testing = split(sys.stdin)
+    codes = len(ALPHABET)
+    if len(sys.argv) > 1:
+        codes = int(sys.argv[1])
+        training, testing = numbered(list(words(training)), list(words(testing)), codes)
     model = train(training)
-    bits = characters = 0
+    bits = count = 0
     for book in testing:
-        text = START + book
+        text = type(book)(START) + book
         for i in range(1, len(book)):
-            bits -= math.log2(probability(model, text[i:i + ORDER]))
-        characters += len(book) - 1
-    print(f"{bits / characters:.4f} bits per character of {characters}")
+            bits -= math.log2(probability(model, text[i:i + ORDER], codes))
+        count += len(book) - 1
+    if len(sys.argv) > 1:
+        print(f"perplexity {2 ** (bits / count):.2f} of words, {count}")
+    else:
+        print(f"{bits / count:.4f} bits per character of {count}")
 
 
 if __name__ == "__main__":
