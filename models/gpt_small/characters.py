@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The King James Bible as arrays of characters, for gpt_small; as text; and for the judge beside it.
+"""The King James Bible as arrays of characters, for gpt_small, and as text.
 
     bible -f gen1:1-rev22:21 | models/gpt_small/characters.py     # Debian: bible-kjv, bible-kjv-text
 
 writes runs/data/{train,test}_{text,next}.npy, bytes [samples, 128]: codes of characters, and those of
-the characters after them; and bible_{train,test}.txt, the same books, a verse a line.  Every eighth book is for the test, and is a whole.  A test sample begins 64
-characters after the one before: it sees them, and what it had to say of them does not count.
+the characters after them; and bible_{train,test}.txt, the same books, a verse a line.  Every eighth
+book is for the test, and is a whole.  A test sample begins 64 characters after the one before: it sees
+them, and what it had to say of them does not count.
 """
 
 import sys

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What gpt_small and lstm_lm_small are measured by: an interpolated modified Kneser-Ney model of order 5.
+"""What gpt_small and lstm_lm_small are measured by: an interpolated modified Kneser-Ney model of
+order 5.
 
     bible -f gen1:1-rev22:21 | models/gpt_small/judge.py [WORDS]
 
 prints its bits per character of the test books, of the characters that gpt_small has to say: all but
-a book's first; or, of so many known words, its perplexity, tokens being what the data set `text` takes
-for them.  Source: Chen & Goodman 1998, "An empirical study of smoothing techniques for language
+a book's first; or, where so many words are known, its perplexity, of the same tokens as those of the
+data set `text`.  Source: Chen & Goodman 1998, "An empirical study of smoothing techniques for language
 modeling", section 4; below the unigrams all codes are equally likely.
 """
 
