@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Starts each model's trainer: --plan, and a step of the small ones.
 
-trainers_test.py TRAIN     in the folder that has models/; works on a copy of it
+trainers_test.py TRAIN MAKE_SHOTS MAKE_REVIEWS     in the folder that has models/; on a copy of it
 """
 
 import sys
@@ -15,7 +15,8 @@ import tempfile
 from pathlib import Path
 
 # One step of each; the others are too large for a test.
-STEPS = {"googlenet": 2, "gpt_small": 2, "lenet": 64, "mlp": 64, "mobilenet_v2": 2}  # batch
+STEPS = {"frnn": 4, "googlenet": 2, "gpt_small": 2, "imdb_lstm": 4, "lenet": 64, "lstm_lm_small": 2,
+         "mlp": 64, "mobilenet_v2": 2}  # batch
 
 
 def run(command, **how):
@@ -52,13 +53,15 @@ def check_characters(folder):
 
 
 def main():
-    train = os.path.abspath(sys.argv[1])
+    train, make_shots, make_reviews = map(os.path.abspath, sys.argv[1:])
     with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as name:
         folder = Path(name)
         shutil.copytree("models", folder / "models")
         run([sys.executable, folder / "models/generated_images.py"])
         run([sys.executable, folder / "models/gpt_small/characters.py"], input=bible())
         check_characters(folder)
+        run([make_shots, f"--out={folder}/runs/data/shots", "--test=4", "--steps=100"])
+        run([make_reviews, f"--out={folder}/runs/data/reviews", "--train=40", "--test=4"])
         for net in sorted(folder.glob("models/*/net.textproto")):
             model, trainer = net.parent.name, f"--trainer={net.parent}/trainer.textproto"
             plan = run([train, trainer, "--plan"])
