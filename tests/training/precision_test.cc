@@ -233,12 +233,12 @@ TEST(MixedNet, ConvertsAValueOnceAndLossesAreOfF32) {
   std::vector<std::string> conversions;
   for (const auto& config : net.conversions) conversions.push_back(config->name());
   // "a" has two losses, and "relu" b1 beside a.
-  EXPECT_THAT(conversions, testing::UnorderedElementsAre("a as F32", "relu as F32", "b1 as BF16",
-                                                         "b2 as F32", "c as F32"));
+  EXPECT_THAT(conversions, testing::UnorderedElementsAre("image as BF16", "a as F32", "relu as F32",
+                                                         "b1 as BF16", "b2 as F32", "c as F32"));
   EXPECT_EQ(ValueNamed(net, "loss_a").dtype, DType::kF32);
   EXPECT_EQ(ValueNamed(net, "b1").dtype, DType::kF32);
   EXPECT_EQ(ValueNamed(net, "a").dtype, DType::kBF16);
-  EXPECT_EQ(ValueNamed(net, "image").dtype, DType::kBF16);
+  EXPECT_EQ(ValueNamed(net, "image").dtype, DType::kF32);
   // Buckets, of gradients of one type.
   const GradientOrder& order = rank.net().plan().order;
   std::set<DType> types;
