@@ -69,7 +69,8 @@ class Gemm {
   virtual absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                            void* scratch) const = 0;
   // As Run, for a spec with neither bias nor activation nor both factors transposed, were its m, or
-  // its k if transpose_a, `rows`, at most as many: of arrays of which a part is there.  cpu and sim.
+  // its k if transpose_a, `rows`, at most as many: of arrays of which a part is there.  cpu and
+  // sim.
   virtual absl::Status RunRows(Stream&, int64_t /*rows*/, const void* /*a*/, const void* /*b*/,
                                void* /*c*/, void* /*scratch*/) const {
     return absl::UnimplementedError("no product of a part of the rows");
