@@ -18,6 +18,7 @@ struct Updated {
   T* value;
   S* stored;
 
+  Updated() = default;  // a GPU's table of parts has room for more
   explicit Updated(const ParameterViews& views)
       : gradient(views.gradient.as<S>()), stored(views.value.as<S>()) {
     if constexpr (std::is_same_v<S, T>) {
