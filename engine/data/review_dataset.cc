@@ -89,10 +89,7 @@ absl::StatusOr<std::string> MakeVocabulary(const std::vector<Review>& reviews, i
       return absl::InvalidArgumentError(absl::StrCat(review.where, ": a class of several lines"));
     }
     classes.insert(review.label);
-    RETURN_IF_ERROR(ReadWords(review, [&](std::string_view word) {
-      const auto found = counts.find(word);
-      found == counts.end() ? counts.emplace(word, 1).first->second : ++found->second;
-    }));
+    RETURN_IF_ERROR(ReadWords(review, [&](std::string_view word) { CountToken(word, counts); }));
   }
   if (classes.size() < 2) {
     return absl::InvalidArgumentError(

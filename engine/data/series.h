@@ -2,6 +2,7 @@
 // they share.  Used while a data set is being opened, by one thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +28,9 @@ struct SeriesSource {
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const SeriesSource& source);
 absl::StatusOr<std::unique_ptr<Dataset>> OpenReviews(const SeriesSource& source);
 absl::StatusOr<std::unique_ptr<Dataset>> OpenShots(const SeriesSource& source);
+
+// A label that losses and metrics are told to ignore.
+inline constexpr int32_t kIgnored = -1;
 
 // The fit to read by: source.fit if it has a name, else the content of `file` unless that is "",
 // else what `make` makes of the training samples.  name: of what is made.

@@ -17,7 +17,6 @@
 namespace gyre {
 namespace {
 
-constexpr int32_t kIgnored = -1;  // as a label
 // As times until the event: beyond the shot's end, and where there is no event.
 constexpr float kBeyond = -1, kNever = 1e9;
 

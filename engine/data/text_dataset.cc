@@ -11,8 +11,6 @@
 namespace gyre {
 namespace {
 
-constexpr int32_t kIgnored = -1;  // as a label
-
 TokenKind KindOf(const TextConfig& config) {
   return config.unit() == TextConfig::WORD ? TokenKind::kWords : TokenKind::kCharacters;
 }
@@ -33,10 +31,8 @@ absl::Status ReadTokens(const std::string& path, TokenKind kind,
 absl::StatusOr<std::string> MakeVocabulary(const SeriesSource& source, const TextConfig& config) {
   TokenCounts counts;
   for (const std::string& file : config.file()) {
-    RETURN_IF_ERROR(ReadTokens(source.Resolve(file), KindOf(config), [&](std::string_view token) {
-      const auto found = counts.find(token);
-      found == counts.end() ? counts.emplace(token, 1).first->second : ++found->second;
-    }));
+    RETURN_IF_ERROR(ReadTokens(source.Resolve(file), KindOf(config),
+                               [&](std::string_view token) { CountToken(token, counts); }));
   }
   const bool words = config.unit() == TextConfig::WORD;
   return Vocabulary::Of(counts, words ? config.words() : 0).text();
