@@ -263,6 +263,12 @@ absl::Status ValidateSeries(const DatasetConfig& data, absl::string_view label,
   if (data.has_text() && data.text().file_size() == 0) {
     return missing(data.text(), "text.file; write file: \"text.txt\"");
   }
+  if (data.text().has_words() && data.text().unit() != TextConfig::WORD) {
+    return Error(source.Where(data.text(), "words"), "",
+                 absl::StrCat(label,
+                              ".text.words: is of unit: WORD, but the unit is CHARACTER, "
+                              "all of which are known; leave it out, or write unit: WORD"));
+  }
   if (data.has_reviews() && data.reviews().has_folder() == data.reviews().has_file()) {
     return Error(source.Where(data.reviews()), "",
                  absl::StrCat(label, ".reviews: write one of folder and file"));

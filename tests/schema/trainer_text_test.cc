@@ -118,8 +118,11 @@ TEST(TrainerText, Sequences) {
       {"train { text { file: 'a' } }", "t:2:16: missing data.train.text.length; write length: 64"},
       {"train { text { file: 'a' length: 0 } }",
        "t:2:33: data.train.text.length must be >= 1, got 0"},
-      {"train { text { file: 'a' length: 4 words: 1 } }",
-       "t:2:43: data.train.text.words must be >= 2, got 1"},
+      {"train { text { file: 'a' length: 4 unit: WORD words: 1 } }",
+       "t:2:54: data.train.text.words must be >= 2, got 1"},
+      {"train { text { file: 'a' length: 4 words: 9 } }",
+       "t:2:43: data.train.text.words: is of unit: WORD, but the unit is CHARACTER, all of which "
+       "are known; leave it out, or write unit: WORD"},
       {"train { text { file: 'a' length: 4 } } test { text { } }",
        "t:2:54: missing data.test.text.file; write file: \"text.txt\""},
       {"train { text { file: 'a' length: 4 } } test { text { file: 'b' length: 4 } }",
