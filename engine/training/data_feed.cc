@@ -13,6 +13,9 @@
 namespace gyre {
 namespace {
 
+// The input, if there is one, that takes how long each text is.
+constexpr char kLength[] = "length";
+
 // The data set's array for an input; null: there is none.
 const DataArray* ArrayFor(const Dataset& dataset, const std::string& input) {
   const auto found = std::ranges::find(dataset.arrays(), input, &DataArray::input);
@@ -61,6 +64,24 @@ class FeedMaker {
     matched_ = true;
     for (const ArrayConfig& array : config.arrays().array()) {
       RETURN_IF_ERROR(Find(array.input(), array, "input", absl::StrCat("data.", field)).status());
+    }
+    return absl::OkStatus();
+  }
+
+  // Texts of unequal lengths are padded: a recurrent layer that is not told would read on, and what
+  // it ends with would be the padding's.
+  absl::Status CheckLengths(const Dataset& dataset) const {
+    if (dataset.lengths().empty()) return absl::OkStatus();
+    for (const InputConfig& input : net_.message->input()) {
+      if (input.name() == kLength) return absl::OkStatus();
+    }
+    for (const LayerConfig& layer : net_.message->layer()) {
+      if (!layer.has_lstm() && !layer.has_gru() && !layer.has_rnn()) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: layer \"%s\": the texts of data.train are of unequal lengths, and the net has no "
+          "input of them; add input { name: \"%s\" type: LABEL }, and give it to the layer after "
+          "the text",
+          net_.source->Where(layer), layer.name(), kLength));
     }
     return absl::OkStatus();
   }
@@ -198,6 +219,7 @@ absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerCo
   FeedMaker maker(net, trainer);
   if (train != nullptr) {
     RETURN_IF_ERROR(maker.Match(*train, data.train(), "train"));
+    RETURN_IF_ERROR(maker.CheckLengths(*train));
   }
   if (test != nullptr) {
     RETURN_IF_ERROR(maker.Match(*test, data.test(), "test"));

@@ -240,6 +240,23 @@ TEST_F(DataFeed, TheDigestSeesAllArrays) {
   EXPECT_NE(digest(""), second);
 }
 
+// What is not recurrent, a bag of words, needs no lengths.
+TEST_F(DataFeed, ARecurrentLayerReadsTextsOfUnequalLengthsByTheirLengths) {
+  WriteBytes(folder_ / "lines", "pos\tgood film\nneg\tbad\n");
+  const std::string data = "train { reviews { file: 'lines' length: 3 } }";
+  const std::string text = "input { name: \"text\" dims: 3 type: LABEL }";
+  const std::string length = "\ninput { name: \"length\" type: LABEL }";
+  EXPECT_EQ(Error(text, data), "");
+  for (const std::string cell : {"lstm", "gru", "rnn"}) {
+    const std::string layer = "\nlayer { name: \"r\" " + cell + " { hidden: 2 } }";
+    EXPECT_EQ(Error(text + length + layer, data), "");
+    EXPECT_EQ(Error(text + layer, data),
+              "n:2:1: layer \"r\": the texts of data.train are of unequal lengths, and the net has "
+              "no input of them; add input { name: \"length\" type: LABEL }, and give it to the "
+              "layer after the text");
+  }
+}
+
 TEST_F(DataFeed, SaysWhatIsWrong) {
   const std::string good = Data("bytes.npy", "labels.npy");
   ASSERT_EQ(Error(kInputs, good), "");
