@@ -20,6 +20,7 @@ constexpr char kUnlabelled[] = "unsup";
 
 struct Review {
   std::string where;  // a file, or its line
+  bool is_line;
   std::string label, text;
 };
 
@@ -35,7 +36,7 @@ absl::StatusOr<std::vector<Review>> ReadFolder(const std::string& folder) {
     }
     for (const std::string& file : files) {
       ASSIGN_OR_RETURN(std::string text, ReadFile(file));
-      reviews.push_back({file, label, std::move(text)});
+      reviews.push_back({file, /*is_line=*/false, label, std::move(text)});
     }
   }
   if (reviews.empty()) {
@@ -57,8 +58,8 @@ absl::StatusOr<std::vector<Review>> ReadLines(const std::string& path) {
     if (tab == std::string_view::npos || tab == 0) {
       return absl::InvalidArgumentError(absl::StrCat(where, ": expected LABEL TAB TEXT"));
     }
-    reviews.push_back(
-        {where, std::string(review.substr(0, tab)), std::string(review.substr(tab + 1))});
+    reviews.push_back({where, /*is_line=*/true, std::string(review.substr(0, tab)),
+                       std::string(review.substr(tab + 1))});
   }
   if (reviews.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": no review in it"));
   return reviews;
@@ -77,7 +78,13 @@ absl::Status ReadWords(const Review& review, const std::function<void(std::strin
     any = true;
     word(token);
   });
-  if (!status.ok()) return Annotate(status, review.where);
+  if (!status.ok()) {
+    // Its line in a file that is all the review's; a review that is a line says so itself.
+    const std::string what(status.message());
+    return absl::Status(status.code(),
+                        absl::StrCat(review.where, review.is_line ? what.substr(what.find(':'))
+                                                                  : absl::StrCat(":", what)));
+  }
   return any ? status : absl::InvalidArgumentError(absl::StrCat(review.where, ": an empty review"));
 }
 

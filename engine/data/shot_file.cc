@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -105,6 +106,13 @@ std::vector<std::string> Cells(const std::string& line) {
   return cells;
 }
 
+// Text of a file as a message can show it.
+std::string Shown(const std::string& text) {
+  constexpr size_t kMost = 60;
+  const std::string escaped = absl::CEscape(text.substr(0, kMost));
+  return absl::StrCat("\"", escaped, "\"", text.size() > kMost ? "..." : "");
+}
+
 // Which columns hold the signal, or the points of the profile.
 std::vector<size_t> ColumnsOf(const std::vector<std::string>& header, const std::string& name,
                               bool profile) {
@@ -126,21 +134,30 @@ absl::StatusOr<Shot> ReadCsv(const std::string& path, const std::vector<std::str
   bool more = lines.Next();
   constexpr std::string_view kEvent = "# event";
   if (more && lines.line().starts_with(kEvent)) {
-    const std::string number = lines.line().substr(kEvent.size());
-    if (!absl::SimpleAtod(number, &shot.event) || !std::isfinite(shot.event)) {
+    if (!absl::SimpleAtod(lines.line().substr(kEvent.size()), &shot.event) ||
+        !std::isfinite(shot.event)) {
       return lines.Error("expected \"# event\" and a time");
     }
     more = lines.Next();
   }
   if (!more) return Invalid(path, "expected a line of names, time,..., and a line a time");
   const std::vector<std::string> header = Cells(lines.line());
-  std::vector<std::vector<size_t>> columns = {ColumnsOf(header, "time", false)};
-  if (columns[0].empty()) return lines.Error("no column \"time\"");
-  for (size_t i = 0; i < names.size(); ++i) {
-    columns.push_back(ColumnsOf(header, names[i], i >= signals));
+  std::vector<std::vector<size_t>> columns;
+  const auto find = [&](const std::string& name, bool profile) {
+    columns.push_back(ColumnsOf(header, name, profile));
     if (columns.back().empty()) {
-      return lines.Error(absl::StrFormat("no column \"%s%s\"", names[i], i < signals ? "" : "[0]"));
+      return lines.Error(absl::StrFormat("no column \"%s%s\" among %s", name, profile ? "[0]" : "",
+                                         Shown(lines.line())));
     }
+    for (const size_t column : columns.back()) {
+      if (std::ranges::count(header, header[column]) == 1) continue;
+      return lines.Error(absl::StrFormat("two columns \"%s\"", header[column]));
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(find("time", false));
+  for (size_t i = 0; i < names.size(); ++i) {
+    RETURN_IF_ERROR(find(names[i], i >= signals));
     shot.signals.push_back({static_cast<int64_t>(columns.back().size()), {}});
   }
   while (lines.Next()) {
@@ -153,8 +170,8 @@ absl::StatusOr<Shot> ReadCsv(const std::string& path, const std::vector<std::str
       for (const size_t column : columns[i]) {
         double value;
         if (!absl::SimpleAtod(cells[column], &value)) {
-          return lines.Error(
-              absl::StrFormat("%s: expected a number, got \"%s\"", header[column], cells[column]));
+          return lines.Error(absl::StrFormat("%s: expected a number, got %s", header[column],
+                                             Shown(cells[column])));
         }
         if (i == 0) shot.time.push_back(value);
         if (i > 0) shot.signals[i - 1].values.push_back(static_cast<float>(value));

@@ -163,7 +163,7 @@ TEST_F(Series, SaysWhatIsWrongWithReviews) {
   EXPECT_EQ(Error(reviews("folder: 'no_review'")), "@no_review/neg/b.txt: an empty review");
   EXPECT_EQ(Error(reviews("folder: 'one'")),
             "@one/pos/a.txt and all others are of class \"pos\"; there must be two classes");
-  EXPECT_EQ(Error(reviews("folder: 'latin'")), "@latin/neg/a.txt: 2: not UTF-8");
+  EXPECT_EQ(Error(reviews("folder: 'latin'")), "@latin/neg/a.txt:2: not UTF-8");
   const auto lines = [&](const std::string& text) {
     Write("lines", text);
     return Error(reviews("file: 'lines'"));
@@ -174,6 +174,7 @@ TEST_F(Series, SaysWhatIsWrongWithReviews) {
   EXPECT_EQ(lines("a\tx\n\nb\ty"), "@lines:2: expected LABEL TAB TEXT");
   EXPECT_EQ(lines("a\tx\n\ty"), "@lines:2: expected LABEL TAB TEXT");
   EXPECT_EQ(lines("a\tx\nb\t \n"), "@lines:2: an empty review");
+  EXPECT_EQ(lines("a\tx\nb\t\xff\n"), "@lines:2: not UTF-8");
   EXPECT_EQ(lines("a\tx\na\ty\n"),
             "@lines:1 and all others are of class \"a\"; there must be two classes");
   Write("train", "a\tx\nb\ty");
@@ -247,7 +248,7 @@ TEST_F(Shots, AreCutIntoChunks) {
 // The scales are the training shots', and no test's.
 TEST_F(Shots, ATestIsReadByTheScalesOfTheTraining) {
   for (const auto& [name, size] :
-       {std::pair("s/a.csv", 1), {"s/b.csv", 2}, {"s/c.csv", 30}, {"t/a.csv", 5}}) {
+       {std::pair("s/a.csv", 1), {"s/b.csv", 3}, {"s/c.csv", 30}, {"s/d.csv", 1}, {"t/a.csv", 5}}) {
     Write(name, absl::StrCat("# event 2\ntime,ip\n0,", -size, "\n1,", size, "\n"));
   }
   const std::string data =
@@ -255,7 +256,7 @@ TEST_F(Shots, ATestIsReadByTheScalesOfTheTraining) {
       "'t' "
       "} }";
   const auto train = *Open(data);
-  EXPECT_EQ(train->fit().text, "ip\t2\n");  // the median of 1, 2, 30
+  EXPECT_EQ(train->fit().text, "ip\t2\n");  // the median of 1, 1, 3, 30
   for (const Fit& fit : {Fit{}, train->fit()}) {
     EXPECT_EQ(All<float>(**Open(data, false, fit), "signals"), (Reals{-2.5, 2.5}));
   }
@@ -333,9 +334,18 @@ TEST_F(Shots, SaysWhichLineOfACsvIsWrong) {
             "@s/1.csv: expected a line of names, time,..., and a line a time");
   EXPECT_EQ(error("# event x\ntime\n"), "@s/1.csv:1: expected \"# event\" and a time");
   EXPECT_EQ(error("# event nan\ntime\n"), "@s/1.csv:1: expected \"# event\" and a time");
-  EXPECT_EQ(error("t,ip,te[0]\n"), "@s/1.csv:1: no column \"time\"");
-  EXPECT_EQ(error("# event 1\ntime,te[0]\n"), "@s/1.csv:2: no column \"ip\"");
-  EXPECT_EQ(error("time,ip,te[1]\n"), "@s/1.csv:1: no column \"te[0]\"");
+  EXPECT_EQ(error("t,ip,te[0]\n"), "@s/1.csv:1: no column \"time\" among \"t,ip,te[0]\"");
+  EXPECT_EQ(error("\xef\xbb\xbftime;ip\n"),
+            "@s/1.csv:1: no column \"time\" among \"\\357\\273\\277time;ip\"");
+  EXPECT_EQ(error(std::string(61, 'x')),
+            absl::StrCat("@s/1.csv:1: no column \"time\" among \"", std::string(60, 'x'), "\"..."));
+  EXPECT_EQ(error("# event 1\ntime,te[0]\n"), "@s/1.csv:2: no column \"ip\" among \"time,te[0]\"");
+  EXPECT_EQ(error("time,ip,te[1]\n"), "@s/1.csv:1: no column \"te[0]\" among \"time,ip,te[1]\"");
+  EXPECT_EQ(error("time,ip,other,ip,te[0],other\n"), "@s/1.csv:1: two columns \"ip\"");
+  EXPECT_EQ(error("time,time,ip,te[0]\n"), "@s/1.csv:1: two columns \"time\"");
+  EXPECT_EQ(error("time,ip,te[0],te[1],te[1]\n"), "@s/1.csv:1: two columns \"te[1]\"");
+  EXPECT_EQ(error(std::string("time,ip,te[0]\n1,2\0,3\n", 21)),
+            "@s/1.csv:2: ip: expected a number, got \"2\\000\"");
   EXPECT_EQ(error("time,ip,te[0]\n"), "@s/1.csv: no times");
   EXPECT_EQ(error("time,ip,te[0]\n1,2,3\n2,3\n"), "@s/1.csv:3: 2 columns, but the names are 3");
   EXPECT_EQ(error("time,ip,te[0]\n1,2,\n"), "@s/1.csv:2: te[0]: expected a number, got \"\"");
