@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -16,9 +14,8 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/random.h"
-#include "tools/command_line.h"
+#include "tools/made_data.h"
 #include "tools/new_folder.h"
-#include "tools/process.h"
 
 ABSL_FLAG(std::string, out, "", "The folder to make; it must not exist.");
 ABSL_FLAG(int, train, 2000, "Training reviews, half of each class.");
@@ -62,18 +59,19 @@ const Words kFacts = {"it runs for two hours.",
 
 class Writer {
  public:
-  explicit Writer(uint64_t key) : key_(key) {}
+  explicit Writer(uint64_t key) : numbers_(key) {}
 
   std::string Review(bool positive) {
     // A spread of lengths: one in forty is seven times longer than the median, or shorter.
-    const double count = absl::GetFlag(FLAGS_sentences) * std::exp(std::clamp(Normal(), -3.0, 3.0));
+    const double count =
+        absl::GetFlag(FLAGS_sentences) * std::exp(std::clamp(numbers_.Normal(), -3.0, 3.0));
     const auto sentences = std::max<int64_t>(1, static_cast<int64_t>(count));
     // One at least says what the class is.
-    const int64_t judgement = Below(sentences);
+    const int64_t judgement = numbers_.Below(sentences);
     std::string text;
     for (int64_t s = 0; s < sentences; ++s) {
       if (s > 0) absl::StrAppend(&text, " ");
-      const double kind = Uniform();
+      const double kind = numbers_.Uniform();
       if (s == judgement || kind < 0.5) {
         absl::StrAppend(&text, Judgement(positive));
       } else if (kind < 0.75) {
@@ -86,27 +84,19 @@ class Writer {
   }
 
  private:
-  double Uniform() {
-    const RandomBits bits = Philox(key_, 0, next_++);
-    return UniformDouble(bits.v[0], bits.v[1]);
-  }
-  double Normal() { return Normals(Philox(key_, 1, next_++)).first; }
-  int64_t Below(int64_t bound) {
-    return std::min(bound - 1, static_cast<int64_t>(Uniform() * static_cast<double>(bound)));
-  }
   const char* Pick(const Words& words) {
-    return words[static_cast<size_t>(Below(static_cast<int64_t>(words.size())))];
+    return words[static_cast<size_t>(numbers_.Below(static_cast<int64_t>(words.size())))];
   }
 
   std::string Judgement(bool positive) {
-    const bool negated = Uniform() < absl::GetFlag(FLAGS_negated);
+    const bool negated = numbers_.Uniform() < absl::GetFlag(FLAGS_negated);
     const Words& words = positive != negated ? kGood : kBad;
     const char* thing = Pick(kThings);
     if (!negated) {
-      return absl::StrFormat(Uniform() < 0.5 ? "the %s was %s%s." : "I found the %s %s%s.", thing,
-                             Pick(kVery), Pick(words));
+      return absl::StrFormat(numbers_.Uniform() < 0.5 ? "the %s was %s%s." : "I found the %s %s%s.",
+                             thing, Pick(kVery), Pick(words));
     }
-    switch (Below(3)) {
+    switch (numbers_.Below(3)) {
       case 0:
         return absl::StrFormat("the %s was not %s at all.", thing, Pick(words));
       case 1:
@@ -118,22 +108,12 @@ class Writer {
 
   // Half of it one way, half the other, whatever the class.
   std::string HearSay() {
-    const Words& words = Uniform() < 0.5 ? kGood : kBad;
+    const Words& words = numbers_.Uniform() < 0.5 ? kGood : kBad;
     return absl::StrFormat("%s had called the %s %s.", Pick(kOthers), Pick(kThings), Pick(words));
   }
 
-  const uint64_t key_;
-  uint64_t next_ = 0;
+  Numbers numbers_;
 };
-
-// In a folder that is synced before it gets its name.
-absl::Status WriteText(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  return file.good() ? absl::OkStatus()
-                     : absl::UnavailableError(absl::StrCat("cannot write ", path));
-}
 
 absl::Status WriteAll(const std::string& folder) {
   for (const auto& [set, count] : {std::pair("train", absl::GetFlag(FLAGS_train)),
@@ -162,31 +142,24 @@ absl::Status WriteAll(const std::string& folder) {
 }
 
 absl::Status Check() {
-  const auto expect = [](bool good, const char* flag, const char* expected) {
-    return good ? absl::OkStatus()
-                : absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", expected));
-  };
   for (const auto& [flag, count] : {std::pair("train", absl::GetFlag(FLAGS_train)),
                                     std::pair("test", absl::GetFlag(FLAGS_test))}) {
-    RETURN_IF_ERROR(expect(count >= 2 && count <= 1'000'000, flag, "2 to 1000000"));
+    RETURN_IF_ERROR(CheckFlag(count >= 2 && count <= 1'000'000, flag, count, "2 to 1000000"));
   }
   const double negated = absl::GetFlag(FLAGS_negated), sentences = absl::GetFlag(FLAGS_sentences);
-  RETURN_IF_ERROR(expect(negated >= 0 && negated <= 1, "negated", "0 to 1"));
-  return expect(sentences >= 1 && sentences <= 1000, "sentences", "1 to 1000");
+  RETURN_IF_ERROR(CheckFlag(negated >= 0 && negated <= 1, "negated", negated, "0 to 1"));
+  return CheckFlag(sentences >= 1 && sentences <= 1000, "sentences", sentences, "1 to 1000");
 }
 
-int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage);
-  const std::string out = absl::GetFlag(FLAGS_out);
-  absl::Status status = Check();
-  if (status.ok()) status = WriteNewFolder(out, WriteAll);
-  if (!status.ok()) Fail(nullptr, status);
-  std::printf("wrote %d and %d synthetic reviews to %s\n", absl::GetFlag(FLAGS_train),
-              absl::GetFlag(FLAGS_test), out.c_str());
-  return FinishOutput(0);
+std::string Made() {
+  return absl::StrFormat("%d and %d synthetic reviews", absl::GetFlag(FLAGS_train),
+                         absl::GetFlag(FLAGS_test));
 }
 
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return gyre::RunMaker(argc, argv, gyre::kUsage, FLAGS_out,
+                        {gyre::Check, gyre::WriteAll, gyre::Made});
+}

@@ -7,21 +7,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/data/atomic_file.h"
 #include "engine/data/tensor_file.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/random.h"
-#include "tools/command_line.h"
+#include "tools/made_data.h"
 #include "tools/new_folder.h"
-#include "tools/process.h"
 
 ABSL_FLAG(std::string, out, "",
           "The folder to make, with folders train and test; it must not exist.");
@@ -52,21 +50,6 @@ constexpr char kUsage[] =
     "The same flags give the same bytes.  Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 constexpr double kStepS = 0.001;
-
-// The random numbers of one shot, one after another.
-class Numbers {
- public:
-  explicit Numbers(uint64_t key) : key_(key) {}
-  double Uniform(double least, double most) {
-    const RandomBits bits = Philox(key_, 0, next_++);
-    return least + (most - least) * UniformDouble(bits.v[0], bits.v[1]);
-  }
-  double Normal() { return Normals(Philox(key_, 1, next_++)).first; }
-
- private:
-  const uint64_t key_;
-  uint64_t next_ = 0;
-};
 
 // Noise that remembers some 20 steps, of deviation 1.
 class Drift {
@@ -190,42 +173,33 @@ absl::Status WriteAll(const std::string& folder) {
       "--steps=%d --points=%d --seed=%d\n",
       absl::GetFlag(FLAGS_train), absl::GetFlag(FLAGS_test), share, absl::GetFlag(FLAGS_difficulty),
       absl::GetFlag(FLAGS_steps), points, absl::GetFlag(FLAGS_seed));
-  return WriteFileAtomically(folder + "/SYNTHETIC",
-                             [&](const FileSink& sink) { return sink(note); });
+  return WriteText(folder + "/SYNTHETIC", note);
 }
 
 absl::Status Check() {
-  const auto expect = [](bool good, const char* flag, const char* expected) {
-    return good ? absl::OkStatus()
-                : absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", expected));
-  };
+  for (const auto& [flag, got, least, most] :
+       {std::tuple("train", absl::GetFlag(FLAGS_train), 1, 100'000),
+        std::tuple("test", absl::GetFlag(FLAGS_test), 1, 100'000),
+        std::tuple("steps", absl::GetFlag(FLAGS_steps), 100, 1'000'000),
+        std::tuple("points", absl::GetFlag(FLAGS_points), 1, 1000)}) {
+    RETURN_IF_ERROR(
+        CheckFlag(got >= least && got <= most, flag, got, absl::StrCat(least, " to ", most)));
+  }
   const double share = absl::GetFlag(FLAGS_disrupted), difficulty = absl::GetFlag(FLAGS_difficulty);
-  RETURN_IF_ERROR(expect(absl::GetFlag(FLAGS_train) >= 1 && absl::GetFlag(FLAGS_train) <= 100'000,
-                         "train", "1 to 100000"));
-  RETURN_IF_ERROR(expect(absl::GetFlag(FLAGS_test) >= 1 && absl::GetFlag(FLAGS_test) <= 100'000,
-                         "test", "1 to 100000"));
-  RETURN_IF_ERROR(expect(share >= 0 && share <= 1, "disrupted", "0 to 1"));
-  RETURN_IF_ERROR(expect(difficulty > 0 && difficulty < 1e9, "difficulty", "a number above 0"));
-  RETURN_IF_ERROR(
-      expect(absl::GetFlag(FLAGS_steps) >= 100 && absl::GetFlag(FLAGS_steps) <= 1'000'000, "steps",
-             "100 to 1000000"));
-  RETURN_IF_ERROR(expect(absl::GetFlag(FLAGS_points) >= 1 && absl::GetFlag(FLAGS_points) <= 1000,
-                         "points", "1 to 1000"));
-  return absl::OkStatus();
+  RETURN_IF_ERROR(CheckFlag(share >= 0 && share <= 1, "disrupted", share, "0 to 1"));
+  return CheckFlag(difficulty > 0 && difficulty < 1e9, "difficulty", difficulty,
+                   "a number above 0");
 }
 
-int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage);
-  const std::string out = absl::GetFlag(FLAGS_out);
-  absl::Status status = Check();
-  if (status.ok()) status = WriteNewFolder(out, WriteAll);
-  if (!status.ok()) Fail(nullptr, status);
-  std::printf("wrote %d and %d synthetic shots to %s\n", absl::GetFlag(FLAGS_train),
-              absl::GetFlag(FLAGS_test), out.c_str());
-  return FinishOutput(0);
+std::string Made() {
+  return absl::StrFormat("%d and %d synthetic shots", absl::GetFlag(FLAGS_train),
+                         absl::GetFlag(FLAGS_test));
 }
 
 }  // namespace
 }  // namespace gyre
 
-int main(int argc, char** argv) { return gyre::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return gyre::RunMaker(argc, argv, gyre::kUsage, FLAGS_out,
+                        {gyre::Check, gyre::WriteAll, gyre::Made});
+}

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,14 @@ absl::Status MakeFolder(const std::string& path) {
   if (!error) return absl::OkStatus();
   return absl::Status(absl::ErrnoToStatusCode(error.value()),
                       absl::StrCat("cannot create ", path, ": ", error.message()));
+}
+
+absl::Status WriteText(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  return file.good() ? absl::OkStatus()
+                     : absl::UnavailableError(absl::StrCat("cannot write ", path));
 }
 
 absl::Status WriteNewFolder(const std::string& path,

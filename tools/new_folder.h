@@ -16,4 +16,7 @@ absl::Status WriteNewFolder(const std::string& path,
 // Makes a folder in one that is being filled.
 absl::Status MakeFolder(const std::string& path);
 
+// And a file; the whole folder is synced before it gets its name.
+absl::Status WriteText(const std::string& path, const std::string& text);
+
 }  // namespace gyre
