@@ -70,8 +70,9 @@ void WriteFolder(const std::string& folder) {
 
 std::vector<std::string> Command(const BadInput& input, const std::string& folder) {
   std::vector<std::string> command;
-  if (input.tool != "export") command.push_back("--trainer=@/trainer.textproto");
-  if (input.tool == "train") command.push_back("--out=@/out");
+  const bool trains = input.tool == "train";
+  if (trains || input.tool == "evaluate") command.push_back("--trainer=@/trainer.textproto");
+  if (trains) command.push_back("--out=@/out");
   command.insert(command.end(), input.arguments.begin(), input.arguments.end());
   for (std::string& argument : command) argument = InFolder(argument, folder);
   return command;

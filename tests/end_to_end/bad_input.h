@@ -28,7 +28,7 @@ struct Edit {
 struct BadInput {
   std::string name = {};
   std::string message = {};  // what follows "error: "; all of it, or up to "..."
-  // After --trainer=@/trainer.textproto (but for export) and --out=@/out (train alone).
+  // After --trainer=@/trainer.textproto (train and evaluate) and --out=@/out (train alone).
   std::vector<std::string> arguments = {};
   Edit net = {}, trainer = {};  // of the text files
   std::function<void(const std::string& folder)> prepare = {};
