@@ -116,6 +116,12 @@ TEST(SampleOrderTest, SequencesChangePlacesFromEpochToEpoch) {
   EXPECT_NE(Epoch(order, 80, 0), Epoch(order, 80, 1));
   EXPECT_NE(Epoch(order, 80, 0), Epoch(other, 80, 0));
   EXPECT_EQ(Epoch(order, 80, 1), Epoch(order, 80, 1));
+  // Which row gets which of the equally long ones, one each; and in which order those of one row
+  // come, which it has in every epoch.
+  SampleOrder one_each = SampleOrder::Sequences(samples, 40, 3),
+              one_row = SampleOrder::Sequences(std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7}, 1, 3);
+  EXPECT_NE(Epoch(one_each, 80, 0), Epoch(one_each, 80, 1));
+  EXPECT_NE(Epoch(one_row, 28, 0), Epoch(one_row, 28, 1));
 }
 
 // An epoch is a permutation; a batch has samples of like length, whatever ranks share it.
@@ -133,6 +139,11 @@ TEST(SampleOrderTest, BucketsAreOfLikeLength) {
       }
       if (size < 1000 || batch == 1 || batch > size) continue;
       EXPECT_NE(Epoch(order, size, 0), Epoch(order, size, 1));
+      std::vector<int32_t> firsts;  // of batches, which do not come by length
+      for (int64_t p = 0; p < size; p += batch) {
+        firsts.push_back(lengths[static_cast<size_t>(order.At(p))]);
+      }
+      EXPECT_FALSE(std::ranges::is_sorted(firsts));
       const auto padded = [&](SampleOrder& of) {
         int64_t padding = 0;
         for (int64_t first = 0; first < 4 * size; first += batch) {

@@ -80,6 +80,7 @@ TEST(Alarm, FirstCrossingByItsTime) {
       {{{0, 3}, {0, 2}, {1, 1}, {2, 0.25}}, {.late = 1}},    // at the threshold there is none
       {{{2, 3}, {2, 2}, {2, 1}, {2, 0}}, {.early = 1}},
       {{{0, 3}, {1, 2}, {0, 1}, {0, 0}}, {.missed = 1}},
+      {{{0, 3}, {0, 2}}, {.missed = 1}},  // an event is near from `earliest` itself on
       {{{0, 3}, {2, -1}, {2, -kInfinity}, {0, 0}}, {.missed = 1}},
       {{{0, kInfinity}, {1, 3}}, {.quiet = 1}},
       {{{0, kInfinity}, {2, kInfinity}}, {.false_alarms = 1}},
@@ -183,6 +184,62 @@ TEST(Alarm, RowsGoOnFromBatchToBatchUntilTheyAreReset) {
   EXPECT_THAT(scores, ElementsAre(ElementsAre(0, 1, 6), ElementsAre(7), ElementsAre(2, 3, 8, 9),
                                   ElementsAre(4, 5), ElementsAre(10, 11), ElementsAre(12, 13)));
   EXPECT_TRUE(SequencesOf({}, kSteps, {}).empty());
+}
+
+// What the metrics of a net with an alarm are after a test of these steps, each a sequence's first
+// where `reset` is 1.
+std::vector<Metric> Told(const std::string& alarm, std::vector<double> records) {
+  LayerConfig config;
+  config.set_name("a");
+  *config.mutable_alarm() = Config(alarm);
+  const auto steps = static_cast<int64_t>(records.size()) / 3;
+  NetSpec net;
+  NetNode& node = net.nodes.emplace_back();
+  node.config = &config;
+  node.spec.records = 0;
+  node.spec.states.emplace_back().shape = Shape{1, steps, 3};
+  TestRecords told(net, 1);
+  told.Put(0, 0, {records.data(), Shape{1, steps, 3}, DType::kF64});
+  told.EndRun(1, 1);
+  std::vector<Metric> metrics;
+  told.Tell(metrics);
+  return metrics;
+}
+
+// One sequence with an event, whose score rises, and five without, whose highest lie between its.
+TEST(Alarm, AreasAreThoseFarEnoughBeforeTheEvent) {
+  std::vector<double> records;
+  const double times[] = {1, 0.5, 0.2, 0.07, 0.03, 0.01};
+  for (int i = 0; i < 6; ++i) records.insert(records.end(), {1. * i, times[i], i == 0 ? 1. : 0.});
+  for (int i = 0; i < 5; ++i) records.insert(records.end(), {i + 0.5, kInfinity, 1});
+  std::vector<std::string> names;
+  std::vector<double> values;
+  const auto metrics = Told("earliest: 2 latest: 0.05", records);
+  for (size_t i = 6; i < metrics.size(); ++i) {  // after the counts
+    names.push_back(metrics[i].name);
+    values.push_back(metrics[i].value());
+  }
+  EXPECT_THAT(names, ElementsAre("a_auc", "a_auc_30ms", "a_auc_70ms", "a_auc_200ms", "a_auc_500ms",
+                                 "a_auc_1000ms"));
+  EXPECT_THAT(values, ElementsAre(0.6, 0.8, 0.6, 0.4, 0.2, 0));
+}
+
+// It would be below every threshold, and look like silence.
+TEST(Alarm, AScoreThatIsNoNumberIsTold) {
+  for (const auto& [score, time] : {std::pair(std::nan(""), 0.5), {0.5, std::nan("")}}) {
+    const auto metrics = Told("earliest: 2", {0, 1, 1, score, time, 0, 0, kInfinity, 1});
+    EXPECT_EQ(CheckFinite(metrics).message(), "a is not finite");
+  }
+  EXPECT_TRUE(CheckFinite(Told("earliest: 2", {0, 1, 1, std::nan(""), -1, 0})).ok());
+}
+
+// Of batches, or of ranks: all labels count alike, wherever they are.
+TEST(Metrics, AMeanIsThatOfAllLabels) {
+  std::vector<Metric> metrics = {{.name = "loss", .is_loss = true, .perplexity = true}};
+  const double sums[][2] = {{1, 1}, {0, 0}, {9, 3}};
+  for (const auto& of_batch : sums) AddSums(of_batch, metrics);
+  EXPECT_DOUBLE_EQ(TotalLoss(metrics), 2.5);
+  EXPECT_DOUBLE_EQ(NamedValues(metrics)[1].second, std::exp(2.5));
 }
 
 TEST(Metrics, WhatIsToldBesideALoss) {
