@@ -2,6 +2,10 @@
 // a step, with tests in between, and interrupted in the middle of an epoch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -96,6 +100,43 @@ TEST_F(CarriedRun, ResumesInTheMiddleOfAnEpoch) {
         if (before == after) {
           EXPECT_EQ(digest, Digest(out + "straight", all, after));
         }
+      }
+    }
+  }
+}
+
+// Of 16 bits, with a loss scale that goes up and down; a checkpoint is never at an epoch's end.
+TEST_F(CarriedRun, KilledInTheMiddleOfAnEpoch) {
+  const std::vector<std::string> run = With(
+      {"--precision=F16", "--steps=150", "--set=checkpoint_every=11",
+       "--set=loss_scale.dynamic.initial=16777216", "--set=loss_scale.dynamic.growth_interval=5"});
+  const auto on = [&](int ranks, bool resumes) {
+    std::vector<std::string> all = run;
+    if (resumes) all.push_back("--resume=latest");
+    if (ranks > 1) all.push_back(absl::StrCat("--ranks=", ranks));
+    return all;
+  };
+  const std::string straight[] = {"", folder_.Digest("straight1", on(1, false)),
+                                  folder_.Digest("straight2", on(2, false))};
+  EXPECT_GT(folder_.Metrics("straight1", "skipped_steps").back(), 5);
+  for (const int before : {1, 2}) {
+    for (const int after : {1, 2}) {
+      const std::string out = absl::StrCat(before, "to", after);
+      const std::string whole = absl::StrCat("straight", before);
+      Tool tool("train", folder_.TrainArguments(out, on(before, false)));
+      while (folder_.NewestCheckpoint(out) == 0 && tool.Running()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      tool.Signal(SIGKILL);
+      EXPECT_EQ(tool.Wait().exit_code, 128 + SIGKILL);
+      const std::string digest = folder_.Digest(out, on(after, true));
+      if (before == after) {
+        EXPECT_EQ(folder_.MetricLines(out), folder_.MetricLines(whole));
+        EXPECT_EQ(digest, straight[after]);
+      } else {  // each rank rounds its gradients to 16 bits before they are summed
+        EXPECT_LE(
+            LargestRelativeDifference(folder_.Metrics(out, "loss"), folder_.Metrics(whole, "loss")),
+            0.05);
       }
     }
   }

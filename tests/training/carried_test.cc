@@ -43,6 +43,7 @@ struct Options {
   std::string more = {};
   std::function<std::unique_ptr<Device>(int rank)> device = [](int) { return NewCpuDevice({}); };
   int64_t tests_every = 0;  // steps
+  LossScale loss_scale = {};
 };
 
 // By state, then row of a step's.
@@ -52,6 +53,7 @@ struct Outcome {
   std::vector<double> losses;  // by iteration, of all ranks
   std::string digest;
   Rows rows, test_rows;
+  int64_t skipped = 0;  // steps
 };
 
 void AddRows(const Net& net, Stream& stream, Rows& to) {
@@ -143,7 +145,8 @@ void TrainRank(const Options& o, ProcessGroup& communication, Outcome& outcome) 
                                 .rank = communication.rank(),
                                 .ranks = communication.size(),
                                 .accumulate = o.accumulate,
-                                .compute = o.dtype},
+                                .compute = o.dtype,
+                                .loss_scale = o.loss_scale},
                       .test_batch = o.batch,
                       .test_samples = 2 * o.batch,
                       .slots = optimizer->slot_names(),
@@ -181,6 +184,7 @@ void TrainRank(const Options& o, ProcessGroup& communication, Outcome& outcome) 
   }
   while (step->in_flight() > 0) finish();
   AddRows(model->train(), *stream, outcome.rows);
+  outcome.skipped = step->loss_scale().skipped;
   outcome.digest = *model->Sha256OfWeights(*stream);
 }
 
@@ -248,6 +252,21 @@ TEST(Carried, RanksAndBatchesOfAStepChangeNothing) {
       for (int64_t b = 0; b < accumulate; ++b) loss += outcome.losses[step * accumulate + b];
       EXPECT_NEAR(loss, expected.losses[step], 1e-10) << "step " << step;
     }
+  }
+}
+
+// A gradient that overflows leaves the weights as they are; the sequences go on all the same.
+TEST(Carried, ASkippedStepGoesOnInItsSequences) {
+  for (const int ranks : {1, 3}) {
+    Options options{.steps = 3, .ranks = ranks, .dtype = DType::kF16, .learning_rate = 0};
+    const Outcome still = Train(options);
+    options.learning_rate = 0.5;
+    options.loss_scale = {0x1p60, 100};
+    const Outcome skipped = Train(options);
+    EXPECT_EQ(skipped.skipped, 3);
+    EXPECT_EQ(skipped.digest, still.digest);
+    EXPECT_EQ(skipped.rows, still.rows);
+    EXPECT_EQ(skipped.losses, still.losses);
   }
 }
 
