@@ -5,22 +5,25 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <functional>
 #include <limits>
+#include <map>
 #include <mutex>
-#include <numeric>
 #include <set>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/data/atomic_file.h"
 #include "engine/runtime/math.h"
 #include "engine/training/carried_rows.h"
 #include "engine/training/net/net_kernels.h"
 
 namespace gyre {
 namespace {
+
+constexpr size_t kCopyAlignBytes = ModelPlan::kCopyAlignBytes;
 
 // One rank at a time where ranks are threads: under a sanitizer, whose own allocator the program
 // uses, this is the first call of glibc's, and two of them would both set it up.
@@ -29,9 +32,6 @@ void GiveBackFreeMemory() {
   std::lock_guard lock(mutex);
   malloc_trim(0);
 }
-
-// Of what is copied for a checkpoint: a cache line, and so every element.
-constexpr size_t kCopyAlignBytes = 64;
 
 // Whether no exponent is all ones.  In integers, and without an end at the first: vectors do it.
 template <typename T>
@@ -83,18 +83,13 @@ absl::Status Model::Upload(Stream& stream, std::span<const std::byte> bytes, Ten
   return stream.Synchronize();
 }
 
-bool Model::has_master(size_t index) const {
-  const Parameter& parameter = plan_.parameters.all()[index];
-  return train_ != nullptr && parameter.trained() && FileDType(parameter) != parameter.spec.dtype;
-}
-
 absl::Status Model::SetParameter(Stream& stream, size_t index, std::span<const std::byte> bytes) {
   const Parameter& parameter = plan_.parameters.all()[index];
   const Tensor to = any().parameter(static_cast<int>(index), plan_.parameters);
   if (FileDType(parameter) == to.dtype) return Upload(stream, bytes, to);
   const std::vector<std::byte> rounded = ToType(bytes, FileDType(parameter), to.dtype);
   RETURN_IF_ERROR(Upload(stream, rounded, to));
-  if (!has_master(index)) return absl::OkStatus();
+  if (!plan_.has_master(index)) return absl::OkStatus();
   const GradientOrder& order = plan_.train->order;
   const auto gradient =
       std::ranges::find(order.gradients, static_cast<int>(index), &BucketedGradient::parameter);
@@ -223,74 +218,20 @@ absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& opt
   return absl::OkStatus();
 }
 
-std::vector<int> ShareOut(std::span<const size_t> bytes, int ranks, size_t rank_0_has) {
-  std::vector<size_t> order(bytes.size()), has(static_cast<size_t>(ranks));
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, std::greater(), [&](size_t item) { return bytes[item]; });
-  has[0] = rank_0_has;
-  std::vector<int> takers(bytes.size());
-  for (const size_t item : order) {
-    const auto least = std::ranges::min_element(has);
-    *least += bytes[item];
-    takers[item] = static_cast<int>(least - has.begin());
-  }
-  return takers;
-}
-
-std::vector<Model::Slot> Model::Slots() const {
-  const RunShape& shape = plan_.options.shape;
-  const OptimizerSlots& kept = plan_.train->slots;
-  size_t of_values = 0;
-  for (const Parameter& parameter : plan_.parameters.all()) of_values += MasterBytes(parameter);
-  std::vector<Slot> slots;
-  std::vector<size_t> bytes;
-  for (int b = 0; b < buckets(); ++b) {
-    const size_t element = SizeOf(kept.dtype(b));
-    const size_t whole = static_cast<size_t>(plan_.train->order.elements[b]) * element;
-    for (int kind = 0; kind < kept.kinds; ++kind) {
-      slots.push_back({.bucket = b, .kind = kind, .master = false, .bytes = whole, .writer = 0});
-      bytes.push_back(whole);
-    }
-  }
-  const std::vector<int> writers =
-      ShareOut(bytes, shape.shard_optimizer ? shape.ranks : 1, of_values);
-  for (size_t s = 0; s < slots.size(); ++s) slots[s].writer = writers[s];
-  for (int b = 0; b < buckets(); ++b) {
-    if (!kept.has_master(b)) continue;
-    const size_t whole = static_cast<size_t>(plan_.train->order.elements[b]) * sizeof(float);
-    slots.push_back({.bucket = b, .kind = kept.kinds, .master = true, .bytes = whole, .writer = 0});
-  }
-  return slots;
-}
-
 absl::Status Model::CopyState(Stream& stream, Buffer& copy) const {
   const std::span<const Parameter> all = plan_.parameters.all();
   const int rank = plan_.options.shape.rank;
   const bool sharded = plan_.options.shape.shard_optimizer;
-  const std::vector<Slot> slots = Slots();
-  size_t of_values = 0, of_slots = 0, of_others = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (has_master(i)) continue;  // which is a slot
-    of_values += RoundUp(all[i].spec.size_bytes(), kCopyAlignBytes);
-  }
-  for (const Slot& slot : slots) {
-    const size_t bytes = RoundUp(slot.bytes, kCopyAlignBytes);
-    if (slot.writer == rank) of_slots += bytes;
-    // There is a place for any of the others', again and again.
-    if (slot.writer != rank && sharded) of_others = std::max(of_others, bytes);
-  }
-  size_t of_rows = 0;
-  for (const Net::Carried& carried : train_->carried()) {
-    of_rows += RoundUp(carried.rows.bytes(), kCopyAlignBytes);
-  }
-  const size_t bytes = (rank == 0 ? of_values : 0) + of_rows + of_slots + of_others;
+  const std::vector<ModelPlan::Slot> slots = plan_.saved_slots();
+  const ModelPlan::CopyBytes parts = plan_.copy_bytes();
+  const size_t bytes = parts.values + parts.rows + parts.slots + parts.others;
   if (copy.bytes() != bytes) {
     copy = Buffer();  // first, for there may not be room for both
     ASSIGN_OR_RETURN(copy, Buffer::Allocate(device_, MemoryKind::kPinnedHost, bytes));
   }
   std::byte* to = copy.data();
   for (size_t i = 0; rank == 0 && i < all.size(); ++i) {
-    if (has_master(i)) continue;
+    if (plan_.has_master(i)) continue;
     const Tensor from = any().parameter(i, plan_.parameters);
     RETURN_IF_ERROR(stream.Copy(to, from.data, from.bytes()));
     to += RoundUp(from.bytes(), kCopyAlignBytes);
@@ -299,8 +240,8 @@ absl::Status Model::CopyState(Stream& stream, Buffer& copy) const {
     RETURN_IF_ERROR(stream.Copy(to, carried.rows.data, carried.rows.bytes()));
     to += RoundUp(carried.rows.bytes(), kCopyAlignBytes);
   }
-  std::byte* const others = to + of_slots;
-  for (const Slot& slot : slots) {
+  std::byte* const others = to + parts.slots;
+  for (const ModelPlan::Slot& slot : slots) {
     const bool own = slot.writer == rank;
     if (!own && !sharded) continue;
     RETURN_IF_ERROR(CopySlot(stream, slot.bucket, slot.kind, own ? to : others));
@@ -335,7 +276,7 @@ absl::Status Model::UnpackState(std::span<std::byte> copy, State& state) const {
   const std::span<const Parameter> all = plan_.parameters.all();
   const int rank = plan_.options.shape.rank;
   for (size_t i = 0; rank == 0 && i < all.size(); ++i) {
-    if (has_master(i)) continue;
+    if (plan_.has_master(i)) continue;
     RETURN_IF_ERROR(UnpackValue(all[i], take(all[i].spec.size_bytes()), state.weights));
   }
   for (const Net::Carried& carried : train_->carried()) {
@@ -343,7 +284,7 @@ absl::Status Model::UnpackState(std::span<std::byte> copy, State& state) const {
     rows.data = take(rows.bytes()).data();
     state.carried.tensors.push_back({NameInFile(carried), rows});
   }
-  for (const Slot& slot : Slots()) {
+  for (const ModelPlan::Slot& slot : plan_.saved_slots()) {
     if (slot.writer != rank) continue;
     const std::string suffix = slot.master ? "" : absl::StrCat(".", plan_.options.slots[slot.kind]);
     RETURN_IF_ERROR(UnpackSlot(slot.bucket, take(slot.bytes), suffix,
@@ -364,26 +305,57 @@ absl::Status Model::UnpackSlot(int bucket, std::span<std::byte> whole, absl::str
   return absl::OkStatus();
 }
 
+absl::Status Model::ReadValue(Stream& stream, size_t index, Storage& storage,
+                              HostTensors& value) const {
+  const Parameter& parameter = plan_.parameters.all()[index];
+  if (!plan_.has_master(index)) {
+    const Tensor from = any().parameter(static_cast<int>(index), plan_.parameters);
+    RETURN_IF_ERROR(stream.Synchronize());
+    if (device_.kind() == DeviceKind::kCpu) {
+      return UnpackValue(parameter, {static_cast<std::byte*>(from.data), from.bytes()}, value);
+    }
+    storage.bucket = -1;
+    storage.bytes.resize(from.bytes());
+    RETURN_IF_ERROR(stream.Copy(storage.bytes.data(), from.data, from.bytes()));
+    RETURN_IF_ERROR(stream.Synchronize());
+    return UnpackValue(parameter, std::span(storage.bytes), value);
+  }
+  const GradientOrder& order = plan_.train->order;
+  const auto gradient =
+      std::ranges::find(order.gradients, static_cast<int>(index), &BucketedGradient::parameter);
+  if (storage.bucket != gradient->bucket) {
+    storage.bucket = gradient->bucket;
+    storage.bytes.resize(static_cast<size_t>(order.elements[storage.bucket]) * sizeof(float));
+    RETURN_IF_ERROR(
+        CopySlot(stream, storage.bucket, plan_.train->slots.kinds, storage.bytes.data()));
+    RETURN_IF_ERROR(stream.Synchronize());
+  }
+  const size_t at = static_cast<size_t>(gradient->at) * sizeof(float);
+  return UnpackParameter(parameter, std::span(storage.bytes).subspan(at, MasterBytes(parameter)),
+                         "", value);
+}
+
 absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
-  HostTensors weights;
   const std::span<const Parameter> all = plan_.parameters.all();
+  std::map<std::string, size_t> parameter_of;  // by name in files
   for (size_t i = 0; i < all.size(); ++i) {
-    if (has_master(i)) continue;
-    const Tensor from = any().parameter(i, plan_.parameters);
-    std::vector<std::byte>& storage = weights.memory.emplace_back(from.bytes());
-    RETURN_IF_ERROR(stream.Copy(storage.data(), from.data, from.bytes()));
-    RETURN_IF_ERROR(stream.Synchronize());
-    RETURN_IF_ERROR(UnpackValue(all[i], std::span(storage), weights));
+    for (const CanonicalPart& part : all[i].spec.parts) {
+      parameter_of[CanonicalName(all[i], part, "")] = i;
+    }
   }
-  for (int b = 0; train_ && b < buckets(); ++b) {
-    if (!plan_.train->slots.has_master(b)) continue;
-    std::vector<std::byte>& masters = weights.memory.emplace_back(
-        static_cast<size_t>(plan_.train->order.elements[b]) * sizeof(float));
-    RETURN_IF_ERROR(CopySlot(stream, b, plan_.train->slots.kinds, masters.data()));
-    RETURN_IF_ERROR(stream.Synchronize());
-    RETURN_IF_ERROR(UnpackSlot(b, std::span(masters), "", weights));
+  Sha256Digest digest;
+  Storage storage;
+  HostTensors value;
+  size_t read = all.size();  // the parameter whose value it is
+  for (const auto& [name, index] : parameter_of) {
+    if (std::exchange(read, index) != index) {
+      value = HostTensors();  // first, for there may not be room for both
+      RETURN_IF_ERROR(ReadValue(stream, index, storage, value));
+    }
+    const Tensor& part = std::ranges::find(value.tensors, name, &NamedTensor::name)->tensor;
+    digest.Add({static_cast<const char*>(part.data), part.bytes()});
   }
-  return WeightsSha256(weights.tensors);
+  return digest.Hex();
 }
 
 }  // namespace gyre

@@ -40,6 +40,26 @@ struct ModelPlan {
   size_t allreduce_bytes() const;      // of what sums gradients in device memory
   size_t slot_bytes() const;           // of the optimizer's state on this rank; of one that trains
   size_t master_bytes() const;         // likewise of masters
+  // Whether files have its master, a slot of its bucket, in place of the value.
+  bool has_master(size_t parameter) const;
+  // What a checkpoint has of a bucket: the optimizer's slots, and in rank 0's hand the masters,
+  // which are its weights.  Of a plan that trains, as the next two.
+  struct Slot {
+    int bucket, kind;
+    bool master;
+    size_t bytes;  // of all ranks' parts
+    int writer;    // rank
+  };
+  std::vector<Slot> saved_slots() const;
+  // Of the copy that this rank makes for its part of a checkpoint, each tensor from a cache line.
+  static constexpr size_t kCopyAlignBytes = 64;
+  struct CopyBytes {
+    size_t values = 0, rows = 0, slots = 0;  // that it writes; rows are carried
+    size_t others = 0;                       // a place for any slot that another rank writes
+  };
+  CopyBytes copy_bytes() const;
+  // Host memory that it has for a checkpoint: the copy, and what is unpacked of it.
+  size_t checkpoint_bytes() const;
   // What must be equal on all ranks, as text: parameters with layouts, buckets, what is
   // carried.
   std::string Fingerprint() const;
@@ -100,7 +120,8 @@ class Model {
     HostTensors weights, optimizer, carried;  // parameters and buffers; slots; this rank's rows
   };
   absl::Status UnpackState(std::span<std::byte> copy, State& state) const;
-  // The digest `train` prints.
+  // The digest `train` prints: of the bytes of what files have, in the order of its names.  A
+  // parameter at a time, for there may not be room for a copy of all.
   absl::StatusOr<std::string> Sha256OfWeights(Stream& stream) const;
 
  private:
@@ -113,20 +134,17 @@ class Model {
   // `bytes`: in the parameter's layout, of FileDType.  Rounds them where it is of 16 bits, and
   // keeps what this rank updates of them as its master.
   absl::Status SetParameter(Stream& stream, size_t index, std::span<const std::byte> bytes);
-  bool has_master(size_t index) const;
   absl::Status ClearSlotsAndCarried(Stream& stream);
   absl::Status LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer);
-  // What a checkpoint has of a bucket: the optimizer's slots, and in rank 0's hand the masters,
-  // which are its weights.
-  struct Slot {
-    int bucket, kind;
-    bool master;
-    size_t bytes;  // of all ranks' parts
-    int writer;    // rank
-  };
-  std::vector<Slot> Slots() const;
   // Of a whole bucket; begins at `to`, and where ranks share it out waits for it.
   absl::Status CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const;
+  // As files have it.  Of a value that lies in device memory, or in the masters of a bucket, a
+  // copy: of those of a bucket the next parameters', too, which all ranks ask for in one order.
+  struct Storage {
+    std::vector<std::byte> bytes;
+    int bucket = -1;  // whose masters they are
+  };
+  absl::Status ReadValue(Stream& stream, size_t index, Storage& storage, HostTensors& value) const;
   // The parameters in a bucket of it, which CopySlot has copied.
   absl::Status UnpackSlot(int bucket, std::span<std::byte> whole, absl::string_view suffix,
                           HostTensors& to) const;

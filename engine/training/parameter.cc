@@ -157,6 +157,15 @@ absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storag
   return UnpackParameter(parameter, std::span(wide), "", to);
 }
 
+size_t UnpackedBytes(const Parameter& parameter) {
+  if (StoredCanonically(parameter)) return 0;
+  size_t bytes = 0;
+  for (const CanonicalPart& part : parameter.spec.parts) {
+    bytes += Tensor{nullptr, part.shape, FileDType(parameter)}.bytes();
+  }
+  return bytes;
+}
+
 absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
                                                      const TensorFile& from,
                                                      absl::string_view suffix) {
@@ -185,17 +194,6 @@ absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
   }
   RETURN_IF_ERROR(Move(parameter, parts, StorageTensor(parameter, storage), /*pack=*/true));
   return storage;
-}
-
-std::string WeightsSha256(std::span<const NamedTensor> canonical) {
-  std::vector<NamedTensor> sorted(canonical.begin(), canonical.end());
-  std::sort(sorted.begin(), sorted.end(),
-            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
-  Sha256Digest digest;
-  for (const NamedTensor& named : sorted) {
-    digest.Add({static_cast<const char*>(named.tensor.data), named.tensor.bytes()});
-  }
-  return digest.Hex();
 }
 
 }  // namespace gyre

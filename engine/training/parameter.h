@@ -74,13 +74,12 @@ absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> st
                              absl::string_view suffix, HostTensors& to);
 // Likewise of bytes of the parameter's own type, which need not be as wide as FileDType.
 absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storage, HostTensors& to);
+// Host memory that it takes beside the storage, in either.
+size_t UnpackedBytes(const Parameter& parameter);
 // Errors: NotFound for a missing tensor, InvalidArgument for a shape or dtype that differs; both
 // say that the file is of another net and name the tensor.
 absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
                                                      const TensorFile& from,
                                                      absl::string_view suffix);
-
-// Hex digest of the trained tensors' bytes in name order.
-std::string WeightsSha256(std::span<const NamedTensor> canonical);
 
 }  // namespace gyre

@@ -149,18 +149,24 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
     sent += communication_.BytesSent(bucket.bytes);
   }
   const RunShape& shape = plan_->train->spec.shape;
+  const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
   absl::StrAppendFormat(
       &text,
       "%d steps of %d samples over %d ranks (%d on this one)\n"
       "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s)\n"
       "device memory: %d bytes for all nets, %d for gradients, %d for their allreduce\n"
-      "host memory: %d bytes, pinned, for %d batches\n",
+      "host memory: %d bytes, pinned, for %d batches, %d for a checkpoint\n",
       total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
       plan_->train->order.buckets.size(), gradients, sent,
       shape.shard_optimizer ? "reduce-scatter and allgather"
                             : communication_.DescribeAllreduce() + " allreduce",
-      plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(),
-      kBatches * BatchBytes(BatchArrays(*plan_->train)), kBatches);
+      plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(), batches,
+      kBatches, plan_->checkpoint_bytes());
+  if (device_.kind() != DeviceKind::kCuda) {
+    absl::StrAppendFormat(&text, "in all %d bytes, beside the program and its data\n",
+                          plan_->device_bytes() + plan_->communication_bytes() +
+                              plan_->allreduce_bytes() + batches + plan_->checkpoint_bytes());
+  }
   if (shape.shard_optimizer) {
     absl::StrAppendFormat(&text, "the optimizer's state is shared out: %d bytes of it on a rank\n",
                           plan_->slot_bytes());

@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/data/atomic_file.h"
+#include "engine/data/tensor_file.h"
 #include "tests/end_to_end/training_folder.h"
 
 namespace gyre {
@@ -17,6 +21,21 @@ using ::testing::HasSubstr;
 const SyntheticData kData{.samples = 97};
 constexpr int64_t kTestSamples = 43;
 constexpr char kSizes[] = "batch: 17 test_batch: 7 evaluate_every: 100 steps: 1";
+
+// Of the tensors in the newest checkpoint, in the order of their names.
+std::string DigestOfFile(const std::string& run, int64_t step) {
+  const auto file =
+      TensorFile::Read(absl::StrFormat("%s/checkpoints/step_%08d/weights.safetensors", run, step));
+  EXPECT_TRUE(file.ok()) << file.status();
+  if (!file.ok()) return "";
+  std::map<std::string, Tensor> tensors;
+  for (const NamedTensor& named : file->tensors()) tensors[named.name] = named.tensor;
+  Sha256Digest digest;
+  for (const auto& [name, tensor] : tensors) {
+    digest.Add({static_cast<const char*>(tensor.data), tensor.bytes()});
+  }
+  return digest.Hex();
+}
 
 class Precision : public testing::TestWithParam<const char*> {
  protected:
@@ -38,6 +57,18 @@ class Precision : public testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(, Precision, testing::Values("BF16", "F16"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST_P(Precision, DigestIsOfWhatFilesHold) {
+  const std::string mixed = "--set=net.layer.fc1.precision=F32";
+  for (const char* device : {"cpu", "sim"}) {
+    const std::string told =
+        Digest(device, {"--steps=3", mixed, absl::StrCat("--device=", device)});
+    EXPECT_EQ(told, DigestOfFile(folder_ / device, 3));
+  }
+  // Buckets of several masters, which lie in another order than names, on no rank whole.
+  const std::string told = Digest("shared", {"--steps=3", mixed, "--shard_optimizer"}, 2);
+  EXPECT_EQ(told, DigestOfFile(folder_ / "shared", 3));
+}
 
 // One layer of F32 among them has conversions around it, and a bucket of its own.
 TEST_P(Precision, ResumedIsStraight) {

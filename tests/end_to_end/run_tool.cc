@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -204,9 +205,11 @@ bool Tool::Running() { return !Ended(0); }
 
 bool Tool::Ended(double deadline_s) {
   while (pid_ != 0) {
-    const pid_t ended = waitpid(pid_, &status_, WNOHANG);
+    rusage used = {};
+    const pid_t ended = wait4(pid_, &status_, WNOHANG, &used);
     GYRE_CHECK(ended >= 0);
     if (ended == pid_) {
+      peak_bytes_ = static_cast<size_t>(used.ru_maxrss) << 10;
       pid_ = 0;
     } else if (Seconds() >= deadline_s) {
       return false;
@@ -228,6 +231,7 @@ ToolResult Tool::Wait() {
     }
   }
   result.seconds = Seconds();
+  result.peak_bytes = peak_bytes_;
   result.exit_code = WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
   result.out = ReadAll(out_);
   result.err = ReadAll(err_);

@@ -25,6 +25,7 @@ struct ToolResult {
   int exit_code = -1;  // 128 + the signal that ended it
   bool timed_out = false;
   double seconds = 0;
+  size_t peak_bytes = 0;  // resident, of the tool or under mpirun of its largest rank
   std::string out, err;
 
   // For failure messages.
@@ -58,6 +59,7 @@ class Tool {
 
   pid_t pid_ = 0;  // 0: waited for
   int status_ = 0;
+  size_t peak_bytes_ = 0;
   double start_s_ = 0;
   int timeout_s_ = 0;
   std::FILE *out_ = nullptr, *err_ = nullptr;
