@@ -1,14 +1,14 @@
 #!/bin/bash
-# Puts one fault at a time into every backward formula, into 16-bit arithmetic, and into what layers
-# declare, and shows that the layer's test fails: a test that cannot fail tests nothing.  Works on a
-# copy of the tree.  Takes minutes; not part of CI.
+# Puts one fault at a time into every backward formula, into 16-bit arithmetic, into what layers
+# declare, and into the loss's scale, sequences and metrics, and shows that a test fails: a test that
+# cannot fail tests nothing.  Works on a copy of the tree.  Takes minutes; not part of CI.
 #
 #   tests/layers/mutate.sh [PATTERN]        only faults whose line in the table matches PATTERN
 #   BAZEL_STARTUP, BAZEL_FLAGS              extra options, such as --output_base=..., --disk_cache=...
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-# file | test | text | text with the fault
+# file | test, of the layers or FOLDER:TEST | text | text with the fault
 faults() {
   cat <<'TABLE'
 layers/relu.cc|relu|!(y[i] <= 0) ? v : slope > 0 ? slope * v : 0)|!(y[i] < 0) ? v : slope > 0 ? slope * v : 0)
@@ -32,7 +32,7 @@ layers/attention_rows.h|attention|row / rows * queries + first_row|row / rows * 
 layers/attention_rows.h|attention|1 / sum + (seen.largest[whole] - seen.largest[whole])|1 / sum
 layers/attention_rows.h|attention|causal * (t + 1)|causal * (t + 2)
 layers/attention_rows.h|attention|length < seen ? length : seen|seen
-layers/attention_rows.h|attention_rows|a < b || b != b ? b : a|a < b ? b : a
+layers/attention_rows.h|attention_rows|a < b \|\| b != b ? b : a|a < b ? b : a
 layers/attention_plan.cc|attention|spec.accumulate = !first|spec.accumulate = false
 layers/attention_plan.cc|attention|(block + plan.width_blocks) * rows|block * rows + 1
 layers/attention_plan.cc|attention|is_part ? part * plan.columns : 0|is_part * 0
@@ -160,6 +160,46 @@ layers/batch_norm.cc|batch_norm|context.phase == 0 && !context.recompute|context
 layers/batch_norm.cc|batch_norm|context.recompute ? none : states[kRunningMean].as<A>()|states[kRunningMean].as<A>()
 layers/batch_norm.cc|batch_norm|MakeState("output", StateKind::kOutput, x, compute_, kWrite|MakeState("output", StateKind::kOutput, x, compute_, kRead
 layers/infer.cc|softmax|input.compute, kWrite, backward|input.compute, kRead, backward
+engine/training/step/update_gate.cc|training:update_gate|static_cast<double>(state->skipped)|0.0
+engine/training/step/update_gate.cc|training:update_gate|sqrt(total) / scale|sqrt(total)
+engine/training/step/update_gate.cc|training:update_gate|clip_norm / norm : 1) / scale|clip_norm / norm : 1)
+engine/training/step/update_gate.cc|training:update_gate|state->scale /= 2|state->scale /= 4
+engine/training/step/update_gate.cc|training:update_gate|++state->skipped;|
+engine/training/step/update_gate.cc|training:update_gate|good_steps >= growth_interval|good_steps > growth_interval
+engine/training/step/update_gate.cc|training:update_gate|if (state->scale <= kMostLossScale / 2)|
+engine/training/step/update_gate.cc|training:loss_scale|update->skip = bad >= 0|update->skip = bad > 0
+engine/training/step/training_step.cc|training:loss_scale|found.loss_scale.scale >= kLeastLossScale|true
+engine/training/step/gradient_sync.cc|training:loss_scale|bucket.squares += squares|bucket.squares += squares < 0 ? squares : 0
+engine/training/run_state.cc|training:loss_scale|state.has_loss_scale() &&|false &&
+engine/training/run_state.cc|training:loss_scale|saved.skipped()|0
+engine/training/run_state.cc|end_to_end:carried|saved.good_steps()|0
+engine/training/run_state.cc|end_to_end:series|RETURN_IF_ERROR(CheckFit(FitOf(state)));|
+engine/training/run_state.cc|end_to_end:series|RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));|
+engine/training/run_state.cc|training:ranks|RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));|
+engine/training/learning_rate_schedule.cc|training:learning_rate_schedule|static_cast<double>(scaling.epoch)|static_cast<double>(scaling.epoch + 1)
+engine/training/learning_rate_schedule.cc|training:learning_rate_schedule|1 + scaling.ranks /|1 + (scaling.ranks - 1) /
+engine/training/trainer.cc|training:loss_scale|state_->position() / epoch_samples_|state_->step() / epoch_samples_
+engine/training/metrics.cc|training:record_metrics|std::exp(metric.value())|std::exp2(metric.value())
+engine/training/metrics.cc|training:record_metrics|metric.value() / std::numbers::ln2|metric.value()
+engine/training/record_metrics.cc|training:record_metrics|(2 * below + equal[0])|(2 * below)
+engine/training/record_metrics.cc|training:record_metrics|step.time <= config.earliest()|step.time < config.earliest()
+engine/training/record_metrics.cc|training:record_metrics|alarm->time > config.earliest()|alarm->time >= config.earliest()
+engine/training/record_metrics.cc|training:record_metrics|alarm->time < config.latest()|alarm->time <= config.latest()
+engine/training/record_metrics.cc|training:record_metrics|step.score > config.threshold()|step.score >= config.threshold()
+engine/training/record_metrics.cc|training:record_metrics|step.time < before|step.time <= before
+engine/training/record_metrics.cc|training:record_metrics|{0.03, 0.07|{0.04, 0.07
+engine/training/record_metrics.cc|training:record_metrics|"_auc"), config.latest()|"_auc"), 0
+engine/training/record_metrics.cc|training:record_metrics|if (HasNaN(sequences))|if (HasNaN(sequences) && false)
+engine/data/batch_loader.cc|training:data_feed|if (begins &&|if (begins && false &&
+engine/data/text_dataset.cc|data:series|next.push_back(kIgnored)|next.push_back(0)
+engine/data/review_dataset.cc|data:series|words.end() - kept, words.end()|words.begin(), words.begin() + kept
+engine/data/shot_dataset.cc|data:series|<= config_.warning()|< config_.warning()
+engine/data/shot_dataset.cc|data:series|values.size() % 2 == 1|values.size() > 0
+engine/data/shot_file.cc|data:series|std::ranges::upper_bound|std::ranges::lower_bound
+engine/data/sample_order.cc|data:sample_order|Random("sequences", epoch, index)|0
+engine/data/sample_order.cc|data:sample_order|Random("sequences in a row", epoch, index)|0
+engine/data/sample_order.cc|data:sample_order|return Random("buckets", epoch, batch);|return (epoch + batch) * 0;
+engine/data/sample_order.cc|data:sample_order|return length(a) < length(b);|return length(a) < 0 * b;
 TABLE
 }
 
@@ -168,13 +208,14 @@ trap 'rm -rf "$copy"' EXIT
 git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$copy"
 survived=0
 while IFS=$'\x1f' read -r file test text fault; do
+  [[ $test == *:* ]] || test="layers:$test"
   cp "$file" "$copy/$file"
   TEXT="$text" FAULT="$fault" perl -0pi -e \
     '$n = s/\Q$ENV{TEXT}\E/$ENV{FAULT}/g; END { exit($n ? 0 : 1) }' "$copy/$file" ||
     { echo "ABSENT   $file: $text"; survived=1; continue; }
   code=0
   # Bazel exits with 3 if and only if everything was built and a test failed.
-  (cd "$copy" && bazel ${BAZEL_STARTUP:-} test ${BAZEL_FLAGS:-} "//tests/layers:${test}_test") \
+  (cd "$copy" && bazel ${BAZEL_STARTUP:-} test ${BAZEL_FLAGS:-} "//tests/${test}_test") \
     > "$copy/log" 2>&1 < /dev/null || code=$?
   cp "$file" "$copy/$file"
   case "$code" in
