@@ -64,7 +64,7 @@ layers/recurrent_parts.h|recurrent|packed.outer,|packed.packed,
 layers/recurrent_cells.h|recurrent|reverse && t == length - 1|reverse && t == length
 layers/recurrent.cc|recurrent|carry(states.hidden, width, arrays.hidden)|absl::OkStatus()
 layers/recurrent.cc|recurrent|s == 0 ? plan_.rows.times : s - 1|s
-engine/runtime/primitives/blocked/packed.cc|recurrent|(k + i) * kStrip + j|(k + i) * kStrip + columns - 1 - j
+engine/runtime/primitives/blocked/packed.cc|recurrent|*place(k + i, j)|*place(k + i, columns - 1 - j)
 layers/embedding.cc|embedding|sum[row * width + column] +=|sum[row * width + column] =
 layers/embedding.cc|embedding|ClearSums<A>{sum}|ClearSums<A>{sum + 1}
 layers/embedding.cc|embedding|row < vocabulary ? row : -1|row

@@ -1,12 +1,15 @@
 // b lies in strips of as many columns as a tile has, [strip][k][column]: few rows of a pass through
-// all of it, and find the next row of a strip where the last one ended.
+// all of it, and find the next row of a strip where the last one ended.  Of BF16 it is
+// [strip][pair of k][column][2].
 #include "engine/runtime/primitives/blocked/packed.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "engine/runtime/math.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/primitives/blocked/channels.h"
+#include "engine/runtime/primitives/blocked/pairs.h"
 #include "engine/runtime/primitives/blocked/products.h"
 
 namespace gyre {
@@ -19,10 +22,20 @@ constexpr int64_t kPieceRows = 4 * kProductRows;
 // second-level cache meanwhile.
 constexpr int64_t kBlockRows = 4 * kPieceRows;
 
+template <typename T>
+constexpr int64_t kPair = std::is_same_v<T, BFloat16> ? 2 : 1;
+
+// Of k in a strip.
+template <typename T>
+int64_t Depth(const GemmSpec& spec) {
+  return RoundUp(spec.k, kPair<T>);
+}
+
+template <typename T>
 struct PackStrip {
   GemmSpec spec;
-  const float* from;
-  float* to;
+  const T* from;
+  T* to;
 
   void operator()(int64_t begin, int64_t end) const {
     for (int64_t strip = begin; strip < end; ++strip) Pack(strip);
@@ -34,22 +47,29 @@ struct PackStrip {
     const int64_t first = strip * kStrip, columns = std::min(kStrip, spec.n - first);
     const int64_t row_step = spec.transpose_b ? 1 : spec.n;
     const int64_t column_step = spec.transpose_b ? spec.k : 1;
-    float* const strip_to = to + strip * kStrip * spec.k;
+    T* const strip_to = to + strip * kStrip * Depth<T>(spec);
+    const auto place = [&](int64_t k, int64_t j) {
+      return strip_to + (k / kPair<T> * kStrip + j) * kPair<T> + k % kPair<T>;
+    };
     for (int64_t k = 0; k < spec.k; k += kBlock) {
       const int64_t rows = std::min(kBlock, spec.k - k);
       for (int64_t j = 0; j < columns; ++j) {
-        const float* const at = from + (first + j) * column_step + k * row_step;
-        for (int64_t i = 0; i < rows; ++i) strip_to[(k + i) * kStrip + j] = at[i * row_step];
+        const T* const at = from + (first + j) * column_step + k * row_step;
+        for (int64_t i = 0; i < rows; ++i) *place(k + i, j) = at[i * row_step];
       }
+    }
+    for (int64_t k = spec.k; k < Depth<T>(spec); ++k) {
+      for (int64_t j = 0; j < columns; ++j) *place(k, j) = T(0.f);
     }
   }
 };
 
+template <typename T>
 struct MultiplyPieces {
   GemmSpec spec;
-  const float* a;
-  const float* strips;
-  float* c;
+  const T* a;
+  const T* strips;
+  T* c;
 
   void operator()(int64_t begin, int64_t end) const {
     // Of a strip: in all, and in a block.
@@ -59,33 +79,45 @@ struct MultiplyPieces {
       const int64_t first = i / (kPieces * all) * kPieces, at = i - first * all;
       const int64_t of_strip = std::min(kPieces, pieces - first);
       const int64_t row = (first + at % of_strip) * kPieceRows, column = at / of_strip * kStrip;
-      Products p{.rows = std::min(kPieceRows, spec.m - row),
-                 .columns = std::min(kStrip, spec.n - column),
-                 .inner = spec.k};
-      p.a = a + row * spec.k;
+      Multiply(row, std::min(kPieceRows, spec.m - row), column);
+    }
+  }
+
+  void Multiply(int64_t row, int64_t rows, int64_t column) const {
+    const T* const from = a + row * spec.k;
+    const T* const strip = strips + column * Depth<T>(spec);
+    T* const to = c + row * spec.n + column;
+    const int64_t columns = std::min(kStrip, spec.n - column);
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      MultiplyPairs({rows, columns, spec.k, from, spec.k, strip, to, spec.n, spec.accumulate});
+    } else {
+      Products p{.rows = rows, .columns = columns, .inner = spec.k};
+      p.a = from;
       p.a_row = spec.k;
-      p.b = strips + column * spec.k;
+      p.b = strip;
       p.b_inner = kStrip;
-      p.c = c + row * spec.n + column;
+      p.c = to;
       p.c_row = spec.n;
-      if (spec.accumulate) p.start = p.c, p.start_row = spec.n;
+      if (spec.accumulate) p.start = to, p.start_row = spec.n;
       MultiplyAlongColumns(p);
     }
   }
 };
 
+template <typename T>
 class PackedProduct : public Gemm {
  public:
   explicit PackedProduct(const GemmSpec& spec) : spec_(spec) {}
 
   size_t scratch_bytes() const override { return 0; }
   size_t packed_bytes() const override {
-    return std::max<size_t>(1, static_cast<size_t>(strips() * kStrip * spec_.k) * sizeof(float));
+    return std::max<size_t>(1,
+                            static_cast<size_t>(strips() * kStrip * Depth<T>(spec_)) * sizeof(T));
   }
 
   absl::Status Pack(Stream& stream, const void* b, void* packed) const override {
     return OnTeam(stream, strips(),
-                  PackStrip{spec_, static_cast<const float*>(b), static_cast<float*>(packed)});
+                  PackStrip<T>{spec_, static_cast<const T*>(b), static_cast<T*>(packed)});
   }
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void*, void* c,
@@ -95,8 +127,8 @@ class PackedProduct : public Gemm {
   absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
                        void*) const override {
     return OnTeam(stream, strips() * CeilDiv(rows, kPieceRows),
-                  MultiplyPieces{OfRows(spec_, rows), static_cast<const float*>(a),
-                                 static_cast<const float*>(b), static_cast<float*>(c)});
+                  MultiplyPieces<T>{OfRows(spec_, rows), static_cast<const T*>(a),
+                                    static_cast<const T*>(b), static_cast<T*>(c)});
   }
 
  private:
@@ -110,16 +142,22 @@ class PackedProductsLibrary : public PrimitiveLibrary {
   std::string_view name() const override { return "packed products"; }
 
   // Its sums are fused.
-  std::string choices() const override { return HasAvx512() ? "packed products avx512\n" : ""; }
+  std::string choices() const override {
+    if (!HasAvx512()) return "";
+    return HasPairProducts() ? "packed products avx512 bf16\n" : "packed products avx512\n";
+  }
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
     GemmSpec assigns = spec;
     assigns.accumulate = false;
     const bool takes = spec.packs_b && assigns.IsPlain() && !spec.bias && !spec.transpose_a &&
                        spec.activation == Activation::kNone && !spec.lower_a && !spec.lower_c;
-    if (!takes || !HasAvx512() || spec.dtype != DType::kF32) return LeaveToOthers(spec);
+    const bool is_f32 = spec.dtype == DType::kF32 && HasAvx512();
+    const bool is_bf16 = spec.dtype == DType::kBF16 && HasPairProducts();
+    if (!takes || !(is_f32 || is_bf16)) return LeaveToOthers(spec);
     RETURN_IF_ERROR(Validate(spec));
-    return std::make_unique<PackedProduct>(spec);
+    if (is_bf16) return std::make_unique<PackedProduct<BFloat16>>(spec);
+    return std::make_unique<PackedProduct<float>>(spec);
   }
 
  private:

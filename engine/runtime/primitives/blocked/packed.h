@@ -5,9 +5,9 @@
 
 namespace gyre {
 
-// Gemm of F32 that packs b, of whole arrays, without bias and activation; cpu and sim.  All else,
-// and everything on a processor without AVX-512, it leaves to others.  The bits do not depend on
-// the thread count.
+// Gemm of F32, and of BF16 where the processor multiplies it, that packs b, of whole arrays,
+// without bias and activation; cpu and sim.  All else, and everything on a processor without
+// AVX-512, it leaves to others.  The bits do not depend on the thread count.
 std::unique_ptr<PrimitiveLibrary> NewPackedProductsLibrary();
 
 }  // namespace gyre
