@@ -150,8 +150,16 @@ absl::StatusOr<std::byte*> Lanes::Share(size_t bytes) {
   auto arena = SharedMemory::Create(communicator_, std::max(bytes, kPageBytes));
   if (absl::IsResourceExhausted(arena.status())) return nullptr;
   RETURN_IF_ERROR(arena.status());
-  by_caller_ = !asynchronous_ && ShapeOf(communicator_).hosts == 1;
+  by_caller_ = !asynchronous_ && on_one_host();
   return arenas_.emplace_back(*std::move(arena))->own();
+}
+
+absl::StatusOr<std::byte*> Lanes::ShareOne(size_t bytes) {
+  auto memory = SharedMemory::Create(
+      communicator_, communicator_.rank() == 0 ? std::max(bytes, kPageBytes) : kPageBytes);
+  if (absl::IsResourceExhausted(memory.status())) return nullptr;
+  RETURN_IF_ERROR(memory.status());
+  return copies_.emplace_back(*std::move(memory))->of(0);
 }
 
 }  // namespace gyre

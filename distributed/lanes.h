@@ -46,7 +46,9 @@ class Lanes {
   size_t WorthwhileBytes() const;
   bool connects() const { return algorithm_ == "nccl"; }
   bool sums_in_arenas() const { return SumsInArenas(algorithm_, ShapeOf(communicator_).hosts); }
+  bool on_one_host() const { return ShapeOf(communicator_).hosts == 1; }
   absl::StatusOr<std::byte*> Share(size_t bytes);
+  absl::StatusOr<std::byte*> ShareOne(size_t bytes);
   // Whether sums go on well enough in passes of the thread that submits them: they are added where
   // they lie, in memory that is ready at once.  Any thread's.
   bool by_caller() const { return by_caller_; }
@@ -61,7 +63,8 @@ class Lanes {
   const std::string algorithm_;
   const Selector selector_;
   const DType wire_;
-  SharedArenas arenas_;
+  SharedArenas arenas_;                                    // where sums are made where they lie
+  SharedArenas copies_;                                    // the first rank's, which all use
   std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // of host memory
   // Of device memory: none, one for all lanes, or one for each lane in order.
   std::vector<std::unique_ptr<Collective>> device_;

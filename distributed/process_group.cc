@@ -70,11 +70,19 @@ bool ProcessGroup::sums_device_memory() const { return thread_->lanes().sums_dev
 
 absl::StatusOr<std::byte*> ProcessGroup::Share(size_t bytes) {
   if (size() == 1 || !thread_->lanes().sums_in_arenas()) return nullptr;
-  constexpr char kWhat[] = "the memory that ranks share";
-  RETURN_IF_ERROR(CheckEqual(kWhat, absl::StrCat(bytes)));
+  return Map("the memory that ranks share", bytes, &Lanes::Share);
+}
+
+absl::StatusOr<std::byte*> ProcessGroup::ShareOne(size_t bytes) {
+  if (size() == 1 || !thread_->lanes().on_one_host()) return nullptr;
+  return Map("the memory of which ranks have one copy", bytes, &Lanes::ShareOne);
+}
+
+absl::StatusOr<std::byte*> ProcessGroup::Map(std::string_view what, size_t bytes, Mapping map) {
+  RETURN_IF_ERROR(CheckEqual(what, absl::StrCat(bytes)));
   std::byte* memory = nullptr;
-  RETURN_IF_ERROR(thread_->Call(kWhat, [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(memory, thread_->lanes().Share(bytes));
+  RETURN_IF_ERROR(thread_->Call(what, [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(memory, (thread_->lanes().*map)(bytes));
     return absl::OkStatus();
   }));
   return memory;

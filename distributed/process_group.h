@@ -22,6 +22,7 @@
 namespace gyre {
 
 class CommunicationThread;
+class Lanes;
 
 class ProcessGroup {
  public:
@@ -76,6 +77,9 @@ class ProcessGroup {
   // this object.  Blocks until all ranks have called it with the same `bytes`, and what was
   // submitted before is done.  Errors: those of Sum.
   absl::StatusOr<std::byte*> Share(size_t bytes);
+  // Likewise, but one and the same memory for all ranks, whatever the algorithm; null where they
+  // are on several hosts, too.
+  absl::StatusOr<std::byte*> ShareOne(size_t bytes);
 
   // Sums `inout` over all ranks in place once *ready is done (null: at once).  memory: where it is;
   // host memory is always taken, kDevice where sums_device_memory().  The label names the bucket in
@@ -121,6 +125,8 @@ class ProcessGroup {
   void Abort(const absl::Status& reason);
 
  private:
+  using Mapping = absl::StatusOr<std::byte*> (Lanes::*)(size_t bytes);
+  absl::StatusOr<std::byte*> Map(std::string_view what, size_t bytes, Mapping map);
   // Sum, said to be `what` alone.
   absl::Status SumNow(std::string_view what, Tensor inout);
 

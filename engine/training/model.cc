@@ -60,6 +60,10 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
   std::byte* gradients = nullptr;
   if (communication != nullptr && device.kind() == DeviceKind::kCpu && p.train) {
     ASSIGN_OR_RETURN(gradients, communication->Share(p.communication_bytes()));
+    if (p.options.shape.shard_optimizer) {
+      ASSIGN_OR_RETURN(std::byte* const parameters, communication->ShareOne(p.parameter_bytes()));
+      if (parameters != nullptr) model->parameters_ = {parameters, p.parameter_bytes()};
+    }
   }
   if (gradients == nullptr) {
     ASSIGN_OR_RETURN(model->communication_arena_,
@@ -69,10 +73,12 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
   const auto elements = static_cast<int64_t>(p.communication_bytes() / sizeof(float));
   RETURN_IF_ERROR(Fill(stream, 0, {gradients, Shape({elements}), DType::kF32}));
   if (p.train) {
-    model->train_ = std::make_unique<Net>(*p.train, model->device_arena_.data(), gradients);
+    model->train_ =
+        std::make_unique<Net>(*p.train, model->device_arena_.data(), gradients, model->parameters_);
   }
   for (const auto& test : p.test) {
-    model->test_.push_back(std::make_unique<Net>(*test, model->device_arena_.data(), nullptr));
+    model->test_.push_back(
+        std::make_unique<Net>(*test, model->device_arena_.data(), nullptr, model->parameters_));
   }
   return model;
 }
@@ -83,12 +89,24 @@ absl::Status Model::Upload(Stream& stream, std::span<const std::byte> bytes, Ten
   return stream.Synchronize();
 }
 
+bool Model::writes(size_t index) const {
+  const bool shared =
+      one_copy() && plan_.parameters.all()[index].spec.kind == StateKind::kParameter;
+  return !shared || plan_.options.shape.rank == 0;
+}
+
+absl::Status Model::ValuesWritten() const {
+  return one_copy() ? communication_->Barrier() : absl::OkStatus();
+}
+
 absl::Status Model::SetParameter(Stream& stream, size_t index, std::span<const std::byte> bytes) {
   const Parameter& parameter = plan_.parameters.all()[index];
   const Tensor to = any().parameter(static_cast<int>(index), plan_.parameters);
-  if (FileDType(parameter) == to.dtype) return Upload(stream, bytes, to);
-  const std::vector<std::byte> rounded = ToType(bytes, FileDType(parameter), to.dtype);
-  RETURN_IF_ERROR(Upload(stream, rounded, to));
+  if (writes(index)) {
+    const bool rounds = FileDType(parameter) != to.dtype;
+    RETURN_IF_ERROR(rounds ? Upload(stream, ToType(bytes, FileDType(parameter), to.dtype), to)
+                           : Upload(stream, bytes, to));
+  }
   if (!plan_.has_master(index)) return absl::OkStatus();
   const GradientOrder& order = plan_.train->order;
   const auto gradient =
@@ -112,7 +130,7 @@ absl::Status Model::Initialize(Stream& stream) {
       std::vector<std::byte> value(MasterBytes(all[i]));
       RETURN_IF_ERROR(SetInitialValue(all[i], seed, value.data()));
       RETURN_IF_ERROR(SetParameter(stream, i, value));
-    } else {
+    } else if (writes(i)) {
       RETURN_IF_ERROR(stream.Call(
           [&parameter = all[i], seed, to] { return SetInitialValue(parameter, seed, to.data); }));
     }
@@ -120,7 +138,7 @@ absl::Status Model::Initialize(Stream& stream) {
   RETURN_IF_ERROR(ClearSlotsAndCarried(stream));
   RETURN_IF_ERROR(stream.Synchronize());
   GiveBackFreeMemory();  // or what packing took of it stays with the process
-  return absl::OkStatus();
+  return ValuesWritten();
 }
 
 absl::Status Model::ClearSlotsAndCarried(Stream& stream) {
@@ -176,7 +194,7 @@ absl::Status Model::LoadSome(Stream& stream, const TensorFile& weights) {
     });
     if (found) RETURN_IF_ERROR(LoadParameter(stream, i, weights));
   }
-  return absl::OkStatus();
+  return ValuesWritten();
 }
 
 absl::Status Model::Load(Stream& stream, const TensorFile& weights, const TensorFiles* optimizer) {
@@ -186,7 +204,7 @@ absl::Status Model::Load(Stream& stream, const TensorFile& weights, const Tensor
   for (int b = 0; optimizer != nullptr && b < buckets(); ++b) {
     RETURN_IF_ERROR(LoadSlots(stream, b, *optimizer));
   }
-  return absl::OkStatus();
+  return ValuesWritten();
 }
 
 absl::Status Model::LoadCarried(Stream& stream, const TensorFiles& carried) {

@@ -36,6 +36,7 @@ struct ModelPlan {
 
   size_t device_bytes() const;         // of the arena that serves them all
   size_t persistent_bytes() const;     // of it: what keeps its value over steps; of one that trains
+  size_t parameter_bytes() const;      // of that: what only the optimizer writes, its beginning
   size_t communication_bytes() const;  // of the gradients' arena
   size_t allreduce_bytes() const;      // of what sums gradients in device memory
   size_t slot_bytes() const;           // of the optimizer's state on this rank; of one that trains
@@ -85,18 +86,21 @@ class Model {
  public:
   // Allocates both arenas and clears the gradients' one; that one through `communication`, where
   // it is given and the device's memory is the host's: ranks that share it sum it where it lies.
-  // It outlives the model, and must be given where ranks share out the optimizer.  Errors: those of
-  // Device::Allocate and ProcessGroup::Share.
+  // It outlives the model, and must be given where ranks share out the optimizer: then those of one
+  // host, likewise, have one copy of the parameters.  Errors: those of Device::Allocate and
+  // ProcessGroup::Share.
   static absl::StatusOr<std::unique_ptr<Model>> Create(ModelPlan plan, Device& device,
                                                        Stream& stream,
                                                        ProcessGroup* communication = nullptr);
 
   const ModelPlan& plan() const { return plan_; }
   const Net& train() const { return *train_; }
+  // Whether all ranks see the same parameters: what one of them writes there all have.
+  bool one_copy() const { return !parameters_.empty(); }
   const std::vector<std::unique_ptr<Net>>& test() const { return test_; }
 
   // Values from options.seed; optimizer slots zero, and so is what is carried from step to step.
-  // What takes a stream waits for it.
+  // What takes a stream waits for it; of one copy, this and what loads values for all ranks.
   absl::Status Initialize(Stream& stream);
   // Values from a file, as far as it has them; the other parameters keep theirs.  Errors: as Load.
   absl::Status LoadSome(Stream& stream, const TensorFile& weights);
@@ -134,6 +138,10 @@ class Model {
   // `bytes`: in the parameter's layout, of FileDType.  Rounds them where it is of 16 bits, and
   // keeps what this rank updates of them as its master.
   absl::Status SetParameter(Stream& stream, size_t index, std::span<const std::byte> bytes);
+  // Whether this rank is to write the values of a parameter.
+  bool writes(size_t index) const;
+  // The end of what writes values.
+  absl::Status ValuesWritten() const;
   absl::Status ClearSlotsAndCarried(Stream& stream);
   absl::Status LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer);
   // Of a whole bucket; begins at `to`, and where ranks share it out waits for it.
@@ -153,6 +161,7 @@ class Model {
   Device& device_;
   ProcessGroup* const communication_;
   Buffer device_arena_, communication_arena_;  // the latter empty if ranks share it
+  std::span<std::byte> parameters_;            // of one copy
   std::unique_ptr<Net> train_;
   std::vector<std::unique_ptr<Net>> test_;
 };

@@ -160,6 +160,15 @@ size_t ModelPlan::persistent_bytes() const {
   return bytes;
 }
 
+size_t ModelPlan::parameter_bytes() const {
+  size_t bytes = 0;
+  for (const Parameter& parameter : parameters.all()) {
+    const bool written = parameter.spec.kind == StateKind::kBuffer;
+    if (!written) bytes += RoundUp(parameter.spec.size_bytes(), kPlanAlignment);
+  }
+  return bytes;
+}
+
 size_t ModelPlan::communication_bytes() const {
   return train ? train->memory.communication_bytes : 0;
 }

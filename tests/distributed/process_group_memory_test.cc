@@ -299,6 +299,32 @@ TEST(ProcessGroupMemory, SharesNoMemoryWithoutUseOrRoom) {
   });
 }
 
+TEST(ProcessGroupMemory, AllRanksSeeTheOneCopy) {
+  for (const char* algorithm : {"naive", "shared"}) {
+    for (const int ranks : {2, 3}) {
+      RunRanksOn(algorithm, ranks, kPatienceMs, [&](ProcessGroup& group) {
+        constexpr int kCount = 3000;  // of several pages
+        const auto memory = group.ShareOne(kCount * sizeof(int) * ranks);
+        ASSERT_TRUE(memory.ok() && *memory != nullptr) << memory.status();
+        auto* const values = reinterpret_cast<int*>(*memory);
+        EXPECT_EQ(std::count(values, values + kCount * ranks, 0), kCount * ranks);
+        ASSERT_TRUE(group.Barrier().ok());
+        int* const mine = values + kCount * group.rank();
+        std::fill(mine, mine + kCount, group.rank() + 1);
+        ASSERT_TRUE(group.Barrier().ok());
+        for (int rank = 0; rank < ranks; ++rank) {
+          const int* const its = values + kCount * rank;
+          EXPECT_EQ(std::count(its, its + kCount, rank + 1), kCount);
+        }
+        EXPECT_NE(*group.ShareOne(8), *memory);
+        EXPECT_EQ(*group.ShareOne(size_t{1} << 50), nullptr);
+      });
+    }
+  }
+  RunRanksOn("shared", 1, kPatienceMs,
+             [](ProcessGroup& group) { EXPECT_EQ(*group.ShareOne(8), nullptr); });
+}
+
 // Ranks come together for it with nothing left of theirs that another may wait for.
 TEST(ProcessGroupMemory, SharesMemoryOnceWhatCameBeforeIsDone) {
   // Far more polls than there are passes until the ranks have agreed on the memory's size.

@@ -9,10 +9,12 @@
 
 namespace gyre {
 
-Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_arena)
+Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_arena,
+         std::span<std::byte> parameters)
     : plan_(plan),
       device_arena_(device_arena),
       communication_arena_(communication_arena),
+      parameters_(parameters),
       carried_(CarriedStates(plan.spec)) {
   for (size_t n = 0; n < plan.spec.nodes.size(); ++n) {
     const NetNode& node = plan.spec.nodes[n];
@@ -42,9 +44,9 @@ Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_
 }
 
 std::byte* Net::Address(int state) const {
-  const Placement& placement = plan_.memory.placements[state];
-  return (placement.arena == Arena::kDevice ? device_arena_ : communication_arena_) +
-         placement.offset;
+  const auto& [arena, offset, first_step, last_step] = plan_.memory.placements[state];
+  if (arena == Arena::kCommunication) return communication_arena_ + offset;
+  return (offset < parameters_.size() ? parameters_.data() : device_arena_) + offset;
 }
 
 absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,

@@ -17,8 +17,10 @@ namespace gyre {
 class Net {
  public:
   // plan and the arenas must outlive the net.  communication_arena may be null if plan does not
-  // train.
-  Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_arena);
+  // train.  parameters: in place of the device arena's first bytes, which are those of the
+  // parameters that no layer writes.
+  Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_arena,
+      std::span<std::byte> parameters = {});
 
   const NetPlan& plan() const { return plan_; }
 
@@ -90,6 +92,7 @@ class Net {
   const NetPlan& plan_;
   std::byte* device_arena_;
   std::byte* communication_arena_;
+  std::span<std::byte> parameters_;
   std::vector<Bound> nodes_;
   const std::vector<CarriedState> carried_;
 };

@@ -60,9 +60,15 @@ class Tracer {
   }
 
   void AddPersistent() {
-    for (const Parameter& p : parameters_.all()) {
-      t_.parameters.push_back(
-          AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true}));
+    t_.parameters.resize(parameters_.all().size());
+    // First those that no layer writes: ranks can have one copy of them (Net).
+    for (const StateKind kind : {StateKind::kParameter, StateKind::kBuffer}) {
+      for (size_t i = 0; i < t_.parameters.size(); ++i) {
+        const Parameter& p = parameters_.all()[i];
+        if (p.spec.kind != kind) continue;
+        t_.parameters[i] =
+            AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true});
+      }
     }
     for (size_t b = 0; b < slots_.elements.size(); ++b) {
       auto& slots = t_.slots.emplace_back();

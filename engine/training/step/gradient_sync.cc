@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(Device& devic
                                                                    ProcessGroup& communication,
                                                                    std::vector<Tensor> buckets,
                                                                    Tensor sums, void* scratch,
-                                                                   bool halves) {
+                                                                   Halves halves) {
   std::unique_ptr<GradientSync> sync(new GradientSync(communication, sums, scratch, halves));
   size_t bytes = 0;
   for (const Tensor& bucket : buckets) bytes += bucket.bytes();
@@ -34,10 +34,10 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(Device& devic
   ASSIGN_OR_RETURN(sync->host_sums_, allocate(sums.bytes()));
   if (communication.size() > 1) {
     const bool direct =
-        halves ? device.kind() == DeviceKind::kCpu : communication.sums_device_memory();
+        sync->in_halves() ? device.kind() == DeviceKind::kCpu : communication.sums_device_memory();
     sync->how_ = direct ? How::kDirect : How::kStaged;
   }
-  if (halves) sync->sums_of_parts_.resize(buckets.size() * communication.size());
+  if (sync->in_halves()) sync->sums_of_parts_.resize(buckets.size() * communication.size());
   std::byte* staged = nullptr;
   if (sync->how_ == How::kStaged) {
     ASSIGN_OR_RETURN(sync->out_, device.NewStream());
@@ -67,7 +67,7 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, std::
     ASSIGN_OR_RETURN(bucket.arrived, device.NewEvent());
   }
   const auto size = static_cast<int64_t>(SizeOf(tensor.dtype));
-  const int64_t longest = how_ == How::kDirect || halves_
+  const int64_t longest = how_ == How::kDirect || in_halves()
                               ? std::max<int64_t>(tensor.elements(), 1)
                               : static_cast<int64_t>(kSegmentBytes) / size;
   bucket.own = EqualPart(tensor.elements(), communication_.size(), communication_.rank());
@@ -75,11 +75,12 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, std::
     const int64_t count = std::min(longest, tensor.elements() - first);
     const size_t part = bucket.segments.size();
     Segment& segment = bucket.segments.emplace_back();
-    segment.label = halves_ ? absl::StrCat("reduce-scatter of gradient bucket ",
-                                           buckets_.size() - 1, ", ", count)
-                            : absl::StrCat("gradient bucket ", buckets_.size() - 1, " part ", part);
-    segment.gather_label =
-        absl::StrCat("allgather of gradient bucket ", buckets_.size() - 1, ", ", count);
+    segment.label =
+        in_halves()
+            ? absl::StrCat("reduce-scatter of gradient bucket ", buckets_.size() - 1, ", ", count)
+            : absl::StrCat("gradient bucket ", buckets_.size() - 1, " part ", part);
+    segment.gather_label = absl::StrCat(halves_ == Halves::kOneCopy ? "update" : "allgather",
+                                        " of gradient bucket ", buckets_.size() - 1, ", ", count);
     segment.device = Slice(tensor, first, count);
     segment.summed = segment.device;
     if (how_ != How::kStaged) continue;
@@ -104,11 +105,11 @@ absl::Status GradientSync::Start(int index, Stream& compute) {
   }
   bucket.gathering = false;
   // The next forward needs the last bucket first, but the update of parts the first.
-  return Begin(bucket, /*urgency=*/halves_ ? 0 : index, compute);
+  return Begin(bucket, /*urgency=*/in_halves() ? 0 : index, compute);
 }
 
 absl::Status GradientSync::StartGather(int index, Stream& compute) {
-  GYRE_CHECK(halves_ && !buckets_[index].under_way);
+  GYRE_CHECK(in_halves() && !buckets_[index].under_way);
   buckets_[index].gathering = true;
   return Begin(buckets_[index], /*urgency=*/index - buckets(), compute);  // after what sums
 }
@@ -125,7 +126,11 @@ absl::Status GradientSync::Begin(Bucket& bucket, int urgency, Stream& compute) {
       RETURN_IF_ERROR(out_->Record(*segment.ready));
       ready = segment.ready.get();
     }
-    if (halves_) {
+    if (bucket.gathering && halves_ == Halves::kOneCopy) {
+      segment.ticket =
+          communication_.Submit(segment.gather_label, Operation::kAllreduce, /*root=*/0,
+                                {&bucket.nothing, Shape({1}), DType::kF64}, ready, urgency);
+    } else if (in_halves()) {
       segment.ticket = communication_.Submit(
           bucket.gathering ? segment.gather_label : segment.label,
           bucket.gathering ? Operation::kAllgather : Operation::kReduceScatter,
@@ -170,7 +175,7 @@ absl::Status GradientSync::TakeSegment(Bucket& bucket) {
   if (how_ != How::kStaged) return absl::OkStatus();
   const ElementRange whole = {0, segment.device.elements()};
   return Copy(*back_, segment.summed, segment.device,
-              halves_ && !bucket.gathering ? bucket.own : whole);
+              in_halves() && !bucket.gathering ? bucket.own : whole);
 }
 
 absl::StatusOr<double> GradientSync::Finish(int index, Stream& compute) {
@@ -179,7 +184,7 @@ absl::StatusOr<double> GradientSync::Finish(int index, Stream& compute) {
   bucket.under_way = false;
   while (bucket.taken < bucket.segments.size()) RETURN_IF_ERROR(TakeSegment(bucket));
   const double sum = bucket.squares;
-  if (halves_) {
+  if (in_halves()) {
     if (!bucket.gathering) sums_of_parts_[communication_.rank() * buckets_.size() + index] = sum;
   } else {
     // The upload of the step before is over: this bucket's gradients came after it.

@@ -19,15 +19,21 @@ namespace gyre {
 
 class GradientSync {
  public:
+  enum class Halves : uint8_t {
+    kNone,     // whole sums
+    kGather,   // StartGather gives this rank's part of the bucket to all others
+    kOneCopy,  // what was made of it they have: StartGather tells that it is there
+  };
   // buckets, sums (F64, one a bucket) and scratch (kSumSquaresScratchBytes): device memory that
   // outlives the result, as device and communication do.  An error of communication may leave a
-  // copy or a sum running in that memory: then the process must end.  halves: of several ranks,
-  // rank r's part of a bucket is EqualPart(elements, ranks, r).  Errors: those of allocation.
+  // copy or a sum running in that memory: then the process must end.  With halves, of several
+  // ranks, rank r's part of a bucket is EqualPart(elements, ranks, r).  Errors: those of
+  // allocation.
   static absl::StatusOr<std::unique_ptr<GradientSync>> Create(Device& device,
                                                               ProcessGroup& communication,
                                                               std::vector<Tensor> buckets,
                                                               Tensor sums, void* scratch,
-                                                              bool halves = false);
+                                                              Halves halves = Halves::kNone);
 
   ~GradientSync();  // waits for sums under way
 
@@ -41,8 +47,8 @@ class GradientSync {
   // The gradients of `bucket` are on `compute`: starts its sum, or the first half of it.
   absl::Status Start(int bucket, Stream& compute);
 
-  // With halves, after Finish: this rank's part of the bucket is on `compute` what all are to have.
-  // Starts giving it to them.
+  // With halves, after Finish: what this rank makes of its part of the bucket is on `compute`, and,
+  // with kGather, lies in it.  Starts giving it to the others.
   absl::Status StartGather(int bucket, Stream& compute);
   // Whether the bucket was started and not finished.
   bool under_way(int bucket) const { return buckets_[bucket].under_way; }
@@ -52,7 +58,8 @@ class GradientSync {
   // Of a bucket under way, in any order: what comes after on `compute` finds it, or this rank's
   // part of it, summed over all ranks.  Blocks until the ranks' sum is there.  Returns the sum of
   // squares of the summed gradients that it finds, not finite if one of them is not.  After
-  // StartGather it finds all parts, and returns 0.  Errors: those of the reduction.
+  // StartGather it finds what all ranks have made, and returns a finite number.  Errors: those of
+  // the reduction.
   absl::StatusOr<double> Finish(int bucket, Stream& compute);
   // With halves: what UploadSums needs of the other ranks.  Blocks.  Errors: those of ranks.
   absl::Status AddSumsOfParts();
@@ -87,17 +94,19 @@ class GradientSync {
     // Of halves, which are of one segment:
     ElementRange own;  // this rank's part
     bool gathering = false;
+    double nothing = 0;  // its sum over ranks tells that all of them have come
   };
 
-  GradientSync(ProcessGroup& communication, Tensor sums, void* scratch, bool halves)
+  GradientSync(ProcessGroup& communication, Tensor sums, void* scratch, Halves halves)
       : communication_(communication), halves_(halves), sums_(sums), scratch_(scratch) {}
+  bool in_halves() const { return halves_ != Halves::kNone; }
   // staged: where its copies come.
   absl::Status AddBucket(Device& device, const Tensor& tensor, std::byte* staged);
   absl::Status Begin(Bucket& bucket, int urgency, Stream& compute);
   absl::Status TakeSegment(Bucket& bucket);
 
   ProcessGroup& communication_;
-  const bool halves_;
+  const Halves halves_;
   How how_ = How::kAlone;
   std::unique_ptr<Stream> out_, back_;  // staged: device to host, host to device
   Buffer staging_;                      // pinned; empty if ranks share the copies' memory

@@ -49,7 +49,10 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
   }
   ASSIGN_OR_RETURN(step->sync_,
                    GradientSync::Create(device, communication, std::move(buckets), net.sums(),
-                                        net.sums_scratch(), step->sharded()));
+                                        net.sums_scratch(),
+                                        !step->sharded()   ? GradientSync::Halves::kNone
+                                        : model.one_copy() ? GradientSync::Halves::kOneCopy
+                                                           : GradientSync::Halves::kGather));
   for (int b = 0; b < step->sync_->buckets(); ++b) {
     step->sync_->Name(b, Short(ParametersOf(model, net.plan().order.buckets[b])));
   }
@@ -245,13 +248,14 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
   }
   RETURN_IF_ERROR(optimizer_.Update(stream_, &net.step_block()->updates[lane], views));
   if (!sharded()) return ClearBucket(bucket);
-  for (const ParameterViews& view : views) {
+  for (const ParameterViews& view : model_.one_copy() ? std::span<ParameterViews>() : views) {
     RETURN_IF_ERROR(stream_.Copy(view.gradient.data, view.value.data, view.value.bytes()));
   }
   return absl::OkStatus();
 }
 
 absl::Status TrainingStep::TakeValues(int bucket) {
+  if (model_.one_copy()) return ClearBucket(bucket);
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
   const ElementRange own = UpdatedPart(net.plan(), bucket);
