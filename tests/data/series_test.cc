@@ -129,6 +129,9 @@ TEST_F(Series, ReviewsOfFoldersAndOfLines) {
   Write("train/neg/0.txt", "bad");
   Write("train/unsup/0.txt", "no label");
   Write("train/neg/notes", "no review");
+  // What the public set has beside the folders.
+  Write("train/urls_pos.txt", "http://www.imdb.com/title/tt0064354/usercomments\n");
+  Write("train/labeledBow.feat", "9 0:9 1:1\n");
   Write("lines", "neg\tbad\npos\ta good film\r\npos\tGood good film!");
   Write("lines_test", "neg\tfilm");
   for (const char* where : {"folder: 'train'", "file: 'lines'"}) {
