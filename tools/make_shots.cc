@@ -1,9 +1,11 @@
 // make_shots: made-up shots, some with a disruption at the end, for the data set `shots`.
 //
-// A shot is some plasma's current, density, heating and three signs of its state, over time. Before
-// a disruption a mode grows exponentially while the radiation rises *after* it began; a harmless
-// burst of the mode has the same size but decays, and radiation rises alone at other times.  Levels
-// differ from shot to shot.  So what a single moment shows says less than what came before it.
+// A shot is some plasma's current, density, heating and three signs of its state, over time.  Again
+// and again a mode grows, one way or the other, stays and decays; radiation rises ahead of it, and
+// the rotation goes with it.  Before a disruption a mode of the same size brakes the rotation
+// instead, and radiation follows it.  Which way the mode turns is chance, and levels differ from
+// shot to shot: no one signal says it, nor any weighted sum of them, but how two of them move
+// together does.
 
 #include <algorithm>
 #include <cmath>
@@ -26,9 +28,9 @@ ABSL_FLAG(std::string, out, "",
 ABSL_FLAG(int, train, 256, "Training shots.");
 ABSL_FLAG(int, test, 96, "Test shots.");
 ABSL_FLAG(double, disrupted, 0.4, "The share of shots that end with a disruption, 0 to 1.");
-ABSL_FLAG(double, difficulty, 1,
-          "How weak the signs of a disruption are beside the noise, above 0.");
-ABSL_FLAG(int, steps, 800,
+ABSL_FLAG(double, difficulty, 0.5,
+          "How strong the noise is beside the mode and what comes with it, above 0.");
+ABSL_FLAG(int, steps, 400,
           "Steps of a shot on average, of 1 ms: half to one and a half of it, >= 100.");
 ABSL_FLAG(int, points, 16, "Points of the temperature's profile.");
 ABSL_FLAG(int, seed, 1, "All random numbers follow from it.");
@@ -39,7 +41,7 @@ namespace {
 constexpr char kUsage[] =
     "writes made-up shots, synthetic and of no machine, for a net to learn disruptions from.\n\n"
     "  make_shots --out=runs/data/shots\n"
-    "  make_shots --out=runs/data/hard --difficulty=2 --seed=7\n\n"
+    "  make_shots --out=runs/data/hard --difficulty=1 --seed=7\n\n"
     "A shot is an .npz: `time`, `event` (NaN: none), the signals `current`, `density`, `heating`,\n"
     "`radiation`, `mode`, `rotation` and the profile `temperature`.  A trainer's text reads them "
     "by\n"
@@ -79,55 +81,56 @@ struct MadeShot {
   double event = std::numeric_limits<double>::quiet_NaN();
 };
 
-// A harmless time of the mode, of radiation, or of both, first the radiation.
+// A time of the mode that passes.
 struct Burst {
-  double begin, end, mode, radiation;
+  double begin, end, mode, radiation;  // s, and how far; a mode turns either way
 };
 
 MadeShot Make(Numbers numbers, bool disrupted, double difficulty, int mean_steps, int points) {
   MadeShot shot;
   const auto steps = static_cast<int>(mean_steps * numbers.Uniform(0.5, 1.5));
-  const double length = steps * kStepS, strength = 1 / difficulty;
+  const double length = steps * kStepS;
+  const auto either_way = [&](double size) { return numbers.Uniform(-1, 1) < 0 ? -size : size; };
   if (disrupted) shot.event = length - kStepS;
-  // The mode begins to grow `lead` before the end; the radiation follows.
-  const double lead = disrupted ? numbers.Uniform(0.1, 0.35) : 0, onset = length - lead;
-  const double growth = numbers.Uniform(0.05, 0.1), lag = numbers.Uniform(0.02, 0.06);
+  // The last mode begins to grow `lead` before the end; the radiation follows.
+  const double lead = disrupted ? numbers.Uniform(0.12, 0.3) : 0, onset = length - lead;
+  const double growth = numbers.Uniform(0.02, 0.04), lag = numbers.Uniform(0.02, 0.06);
+  const double top = either_way(numbers.Uniform(1, 2.5));
   std::vector<Burst> bursts;
-  for (double t = numbers.Uniform(0, 0.3); t < length - lead - 0.1;
+  for (double t = numbers.Uniform(0, 0.2); t < length - lead - 0.1;
        t += numbers.Uniform(0.15, 0.5)) {
-    const int kind = static_cast<int>(numbers.Uniform(0, 3));
-    bursts.push_back({t, t + numbers.Uniform(0.03, 0.15), kind == 1 ? 0 : numbers.Uniform(0.5, 2.5),
-                      kind == 0 ? 0 : numbers.Uniform(0.5, 2)});
+    bursts.push_back({t, t + numbers.Uniform(0.05, 0.25), either_way(numbers.Uniform(1, 2.5)),
+                      numbers.Uniform(0.5, 2)});
   }
   double level[kSignals];
   for (double& l : level) l = numbers.Uniform(-1, 1);
+  const double noises[] = {0.02, 0.15, 0.3, difficulty, difficulty, difficulty};
   Drift drift[kSignals], hollow;
   for (int s = 0; s < steps; ++s) {
     const double t = s * kStepS;
-    double mode = 0, radiation = 0;
+    double mode = 0, radiation = 0, brake = 0;
     for (const Burst& burst : bursts) {
       mode += burst.mode * Rise(t, burst.begin, burst.end, 0.03);
-      // Ahead of the mode: the other way round than before a disruption.
       radiation += burst.radiation * Rise(t, burst.begin - 0.03, burst.end, 0.02);
     }
-    double precursor = 0;
     if (disrupted && t > onset) {
-      precursor = strength * std::min(3.0, 0.3 * std::expm1((t - onset) / growth));
-      radiation += strength * 1.5 * Rise(t, onset + lag, length, 0.04);
+      // From 0 to `top` in 1.8 growths.
+      brake = top * std::min(1.0, 0.2 * std::expm1((t - onset) / growth));
+      radiation += 1.25 * Rise(t, onset + lag, length, 0.04);
     }
-    mode += precursor;
     const double ramp = std::min(1.0, t / 0.05);
+    const double rotation = 2 + level[kRotation] + mode - brake;
+    mode += brake;
     const double means[] = {ramp * (2 + 0.3 * level[kCurrent]), ramp * (3 + level[kDensity]),
-                            ramp * (5 + level[kHeating]),       1 + level[kRadiation] + radiation,
-                            mode + 0.5 * level[kMode],          2 + level[kRotation] - 0.6 * mode};
-    const double noises[] = {0.02, 0.15, 0.3, 0.5, 0.5, 0.5};
+                            ramp * (5 + level[kHeating]),       2 + level[kRadiation] + radiation,
+                            mode + 0.5 * level[kMode],          rotation};
     shot.time.push_back(t);
     for (int i = 0; i < kSignals; ++i) {
       const double noise = 0.7 * drift[i].Next(numbers) + 0.7 * numbers.Normal();
       shot.signals[i].push_back(static_cast<float>(means[i] + noises[i] * noise));
     }
     // Peaked; the mode flattens it in the middle.
-    const double flat = 0.15 * mode + 0.1 * hollow.Next(numbers);
+    const double flat = 0.15 * std::abs(mode) + 0.1 * hollow.Next(numbers);
     for (int p = 0; p < points; ++p) {
       const double r = points == 1 ? 0 : static_cast<double>(p) / (points - 1);
       const double peak = (1 - r * r) * (1 - flat * std::exp(-8 * r * r));
