@@ -4,8 +4,8 @@
 // and again a mode grows, one way or the other, stays and decays; radiation rises ahead of it, and
 // the rotation goes with it.  Before a disruption a mode of the same size brakes the rotation
 // instead, and radiation follows it.  Which way the mode turns is chance, and levels differ from
-// shot to shot: no one signal says it, nor any weighted sum of them, but how two of them move
-// together does.
+// shot to shot: one signal, or a weighted sum of them, says little; how two of them move together
+// does.
 
 #include <algorithm>
 #include <cmath>

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -86,11 +87,11 @@ absl::StatusOr<std::vector<T>> Exchange(Communicator& communicator, const std::v
   return std::move(*all);
 }
 
-// ranks: of the host, each of which takes as much.
-absl::Status Fill(int file, size_t ranks, Offer& offer) {
+// all: what the ranks of the host take together.
+absl::Status Fill(int file, double all, Offer& offer) {
   if (file < 0) return NoRoom("cannot make shared memory");
   // Anonymous memory has no bound of its own: the kernel would end processes to find more.
-  if (offer.bytes > MemoryBytes() / 2 / ranks) {
+  if (all > static_cast<double>(MemoryBytes()) / 2) {
     errno = ENOSPC;
     return NoRoom(absl::StrCat("no room for ", offer.bytes, " bytes of shared memory"));
   }
@@ -134,7 +135,10 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(Communicator&
   memory->views_.resize(ranks.size());
   const File own(memfd_create("gyre", MFD_CLOEXEC));
   Offer mine{.bytes = bytes};
-  absl::Status status = Fill(own.get(), ranks.size(), mine);
+  ASSIGN_OR_RETURN(const std::vector<double> bytes_of,
+                   Exchange(communicator, ranks, static_cast<double>(bytes)));
+  absl::Status status =
+      Fill(own.get(), std::accumulate(bytes_of.begin(), bytes_of.end(), 0.0), mine);
   if (!status.ok()) mine.file = -1;
   ASSIGN_OR_RETURN(const std::vector<Offer> offers, Exchange(communicator, ranks, mine));
   for (size_t i = 0; i < ranks.size() && status.ok(); ++i) {

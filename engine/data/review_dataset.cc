@@ -80,10 +80,9 @@ absl::Status ReadWords(const Review& review, const std::function<void(std::strin
   });
   if (!status.ok()) {
     // Its line in a file that is all the review's; a review that is a line says so itself.
-    const std::string what(status.message());
-    return absl::Status(status.code(),
-                        absl::StrCat(review.where, review.is_line ? what.substr(what.find(':'))
-                                                                  : absl::StrCat(":", what)));
+    absl::string_view what = status.message();
+    if (review.is_line) what.remove_prefix(std::min(what.find(": "), what.size()));
+    return absl::Status(status.code(), absl::StrCat(review.where, review.is_line ? "" : ":", what));
   }
   return any ? status : absl::InvalidArgumentError(absl::StrCat(review.where, ": an empty review"));
 }

@@ -68,20 +68,18 @@ class FeedMaker {
     return absl::OkStatus();
   }
 
-  // Texts of unequal lengths are padded: a recurrent layer that is not told would read on, and what
+  // Shorter texts are padded: a recurrent layer that is not told would read on, and what
   // it ends with would be the padding's.
   absl::Status CheckLengths(const Dataset& dataset) const {
     if (dataset.lengths().empty()) return absl::OkStatus();
-    for (const InputConfig& input : net_.message->input()) {
-      if (input.name() == kLength) return absl::OkStatus();
-    }
     for (const LayerConfig& layer : net_.message->layer()) {
       if (!layer.has_lstm() && !layer.has_gru() && !layer.has_rnn()) continue;
+      if (std::ranges::find(layer.input(), kLength) != layer.input().end()) continue;
       return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: layer \"%s\": the texts of data.train are of unequal lengths, and the net has no "
-          "input of them; add input { name: \"%s\" type: LABEL }, and give it to the layer after "
-          "the text",
-          net_.source->Where(layer), layer.name(), kLength));
+          "%s: layer \"%s\": the texts of data.train have lengths of their own, which it is not "
+          "given; add input { name: \"%s\" type: LABEL } to the net, and \"%s\" to the layer's "
+          "inputs, after the text",
+          net_.source->Where(layer), layer.name(), kLength, kLength));
     }
     return absl::OkStatus();
   }

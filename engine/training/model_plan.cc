@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/math.h"
 #include "engine/training/model.h"
+#include "memory/memory_plan.h"
 
 namespace gyre {
 namespace {
@@ -246,7 +247,7 @@ std::vector<ModelPlan::Slot> ModelPlan::saved_slots() const {
 }
 
 ModelPlan::CopyBytes ModelPlan::copy_bytes() const {
-  const RunShape& shape = train->spec.shape;
+  const RunShape& shape = options.shape;
   CopyBytes copy;
   for (size_t i = 0; shape.rank == 0 && i < parameters.all().size(); ++i) {
     if (has_master(i)) continue;  // which is a slot
@@ -272,7 +273,11 @@ size_t ModelPlan::checkpoint_bytes() const {
   const CopyBytes copy = copy_bytes();
   size_t bytes = copy.values + copy.rows + copy.slots + copy.others;
   for (size_t i = 0; options.shape.rank == 0 && i < parameters.all().size(); ++i) {
-    bytes += UnpackedBytes(parameters.all()[i]);
+    const Parameter& parameter = parameters.all()[i];
+    bytes += UnpackedBytes(parameter);
+    if (has_master(i)) continue;
+    // Of 16 bits: as the F32 that files have.
+    if (FileDType(parameter) != parameter.spec.dtype) bytes += MasterBytes(parameter);
   }
   for (const Slot& slot : saved_slots()) {
     if (slot.writer != options.shape.rank || slot.master) continue;

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/data/atomic_file.h"
 #include "engine/runtime/random.h"
 
 namespace gyre {

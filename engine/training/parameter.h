@@ -74,7 +74,7 @@ absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> st
                              absl::string_view suffix, HostTensors& to);
 // Likewise of bytes of the parameter's own type, which need not be as wide as FileDType.
 absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storage, HostTensors& to);
-// Host memory that it takes beside the storage, in either.
+// Host memory that UnpackParameter takes beside the storage.
 size_t UnpackedBytes(const Parameter& parameter);
 // Errors: NotFound for a missing tensor, InvalidArgument for a shape or dtype that differs; both
 // say that the file is of another net and name the tensor.

@@ -253,7 +253,8 @@ absl::Status RunState::FinishSaving() {
       communication_.LeaderDoes("writing a checkpoint", [this] { return AwaitSaving(); }));
   RETURN_IF_ERROR(AwaitSaving());  // of the others: their threads have done their part
   saved_step_ = copied_step_;
-  if (step_ == total_steps_) copy_ = Buffer();  // nothing comes that it would be made again for
+  if (saved_step_ == total_steps_)
+    copy_ = Buffer();  // nothing comes that it would be made again for
   return absl::OkStatus();
 }
 

@@ -158,11 +158,11 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
       "host memory: %d bytes, pinned, for %d batches, %d for a checkpoint\n",
       total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
       plan_->train->order.buckets.size(), gradients, sent,
-      shape.shard_optimizer ? "reduce-scatter and allgather"
+      shape.shard_optimizer ? "reduce-scatter, and allgather unless all have one copy"
                             : communication_.DescribeAllreduce() + " allreduce",
       plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(), batches,
       kBatches, plan_->checkpoint_bytes());
-  if (device_.kind() != DeviceKind::kCuda) {
+  if (device_.kind() == DeviceKind::kCpu) {
     absl::StrAppendFormat(&text, "in all %d bytes, beside the program and its data\n",
                           plan_->device_bytes() + plan_->communication_bytes() +
                               plan_->allreduce_bytes() + batches + plan_->checkpoint_bytes());

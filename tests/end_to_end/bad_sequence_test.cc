@@ -152,9 +152,9 @@ const BadInput kSequences[] = {
                 "trained on are \"neg\", \"pos\"",
      .prepare = WithReviews(kGoodReviews)},
     {.name = "RaggedTextsWithoutLengths",
-     .message = "@/net.textproto:5:1: layer \"gru\": the texts of data.train are of unequal "
-                "lengths, and the net has no input of them; add input { name: \"length\" type: "
-                "LABEL }, and give it to the layer after the text",
+     .message = "@/net.textproto:5:1: layer \"gru\": the texts of data.train have lengths "
+                "of their own, which it is not given; add input { name: \"length\" type: LABEL } "
+                "to the net, and \"length\" to the layer's inputs, after the text",
      .prepare = WithReviews(kGoodReviews, R"(name: "reviews"
 input { name: "text" dims: 4 type: LABEL }
 input { name: "label" type: LABEL }

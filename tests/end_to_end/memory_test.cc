@@ -1,4 +1,4 @@
-// A run of one rank has as much memory at most as --plan says, within 5 % and a few MiB.  Ranks
+// A run of one rank has as much memory as --plan says, within 5 % and a few MiB.  Ranks
 // that share memory have each other's gradients, too, as the system counts.
 
 #include <gtest/gtest.h>

@@ -248,12 +248,15 @@ TEST_F(DataFeed, ARecurrentLayerReadsTextsOfUnequalLengthsByTheirLengths) {
   const std::string length = "\ninput { name: \"length\" type: LABEL }";
   EXPECT_EQ(Error(text, data), "");
   for (const std::string cell : {"lstm", "gru", "rnn"}) {
-    const std::string layer = "\nlayer { name: \"r\" " + cell + " { hidden: 2 } }";
-    EXPECT_EQ(Error(text + length + layer, data), "");
-    EXPECT_EQ(Error(text + layer, data),
-              "n:2:1: layer \"r\": the texts of data.train are of unequal lengths, and the net has "
-              "no input of them; add input { name: \"length\" type: LABEL }, and give it to the "
-              "layer after the text");
+    const std::string layer = "\nlayer { name: \"r\" " + cell + " { hidden: 2 } ";
+    EXPECT_EQ(Error(text + length + layer + "input: ['text', 'length'] }", data), "");
+    for (const std::string& untold : {text + "\n" + layer, text + length + layer}) {
+      EXPECT_EQ(
+          Error(untold + "}", data),
+          "n:3:1: layer \"r\": the texts of data.train have lengths of their own, which it is "
+          "not given; add input { name: \"length\" type: LABEL } to the net, and \"length\" "
+          "to the layer's inputs, after the text");
+    }
   }
 }
 

@@ -88,7 +88,8 @@ constexpr char kMomentum[] = "sgd { momentum: 0.875 } weight_decay: 0.001";
 // Trains on ranks as threads, in a folder `out`, or goes on with what it holds.  Each one's digest.
 std::vector<std::string> Train(const std::string& out, const std::string& layers, int ranks,
                                const std::vector<std::string>& overrides = {},
-                               const std::string& optimizer = kMomentum) {
+                               const std::string& optimizer = kMomentum,
+                               const std::vector<int>& hosts = {}) {
   const auto trainer = ParseTrainerText(absl::StrCat(R"(
       net: "net" batch: 7 steps: 50 checkpoint_every: 25 precision: F64
       optimizer { )",
@@ -98,7 +99,7 @@ std::vector<std::string> Train(const std::string& out, const std::string& layers
   const auto net = ParseNetText(absl::StrCat(kInputs, layers), "net");
   EXPECT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
   const std::string resume = std::filesystem::exists(out) ? "latest" : "";
-  auto communicators = NewThreadCommunicators(ranks, 20'000);
+  auto communicators = NewThreadCommunicators(ranks, 20'000, hosts);
   std::vector<std::string> digests(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
@@ -252,6 +253,12 @@ TEST(ShardOptimizer, TrainsWhatDirectTrains) {
       EXPECT_EQ(
           Train(folder / "parts", c.layers, ranks, With(overrides, c.halves, true), c.optimizer),
           digests);
+      // Where they are on several hosts each has parameters of its own.
+      if (ranks == 3 && c.halves != std::string("shared") && whole == "direct") {
+        EXPECT_EQ(Train(folder / "hosts", c.layers, ranks, With(overrides, c.halves, true),
+                        c.optimizer, {0, 1, 0}),
+                  digests);
+      }
       EXPECT_EQ(SlotsOf(folder / "parts", 3, ranks).bytes, SlotsOf(folder / "whole", 3, 1).bytes);
     }
   }

@@ -90,6 +90,8 @@ Outcome Train(ProcessGroup& communication, Device* device, const Primitives& pri
   const auto stream = *device->NewStream();
   const auto model = *Model::Create(*std::move(plan), *device, *stream, &communication);
   EXPECT_TRUE(model->Initialize(*stream).ok());
+  EXPECT_EQ(model->one_copy(),
+            shard && communication.size() > 1 && device->kind() == DeviceKind::kCpu);
 
   const Share share = ShareOf(kBatch, communication.rank(), communication.size());
   const Tensor input = model->train().input(0);

@@ -44,9 +44,9 @@ Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_
 }
 
 std::byte* Net::Address(int state) const {
-  const auto& [arena, offset, first_step, last_step] = plan_.memory.placements[state];
-  if (arena == Arena::kCommunication) return communication_arena_ + offset;
-  return (offset < parameters_.size() ? parameters_.data() : device_arena_) + offset;
+  const Placement& at = plan_.memory.placements[state];
+  if (at.arena == Arena::kCommunication) return communication_arena_ + at.offset;
+  return (at.offset < parameters_.size() ? parameters_.data() : device_arena_) + at.offset;
 }
 
 absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,

@@ -4,7 +4,8 @@
 // the process group: in device memory where it can, else through copies in pinned memory, or in
 // memory that the ranks share, segment by segment, so that a long bucket's way out, its sum and its
 // way back overlap.  Or, where ranks share out the optimizer, in two halves around its update: each
-// rank gets the sum of its part of a bucket, and later gives what it has made of it to all others.
+// rank gets the sum of its part of a bucket, and later gives what it has made of it to all others,
+// or tells that it is there, where they have one copy.
 // Used by the thread that owns the compute stream.
 #pragma once
 

@@ -220,7 +220,8 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between) {
   return absl::OkStatus();
 }
 
-// All of it, or this rank's part, whose new values then lie in the bucket, too.
+// All of it, or this rank's part, whose new values then lie in the bucket, too, unless ranks have
+// one copy.
 absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
   const TimelineLabel label("update");
   const Net& net = model_.train();
@@ -248,7 +249,8 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
   }
   RETURN_IF_ERROR(optimizer_.Update(stream_, &net.step_block()->updates[lane], views));
   if (!sharded()) return ClearBucket(bucket);
-  for (const ParameterViews& view : model_.one_copy() ? std::span<ParameterViews>() : views) {
+  if (model_.one_copy()) return absl::OkStatus();  // all ranks see them where they are
+  for (const ParameterViews& view : views) {
     RETURN_IF_ERROR(stream_.Copy(view.gradient.data, view.value.data, view.value.bytes()));
   }
   return absl::OkStatus();

@@ -89,7 +89,15 @@ struct MultiplyPieces {
     T* const to = c + row * spec.n + column;
     const int64_t columns = std::min(kStrip, spec.n - column);
     if constexpr (std::is_same_v<T, BFloat16>) {
-      MultiplyPairs({rows, columns, spec.k, from, spec.k, strip, to, spec.n, spec.accumulate});
+      MultiplyPairs({.rows = rows,
+                     .columns = columns,
+                     .inner = spec.k,
+                     .a = from,
+                     .a_row = spec.k,
+                     .b = strip,
+                     .c = to,
+                     .c_row = spec.n,
+                     .accumulate = spec.accumulate});
     } else {
       Products p{.rows = rows, .columns = columns, .inner = spec.k};
       p.a = from;
