@@ -205,7 +205,7 @@ TEST_F(CallersMpi, RefusesCommunicators) {
 
 // The last rank does what is wrong, the others a sum of 8 F32: all hear of it, and of nothing else.
 TEST_F(CallersMpi, WrongOnOneRankIsAnErrorOfAll) {
-  std::vector<float> data(8, 1.0f);
+  static std::vector<float> data(8, 1.0f);  // after an error the library's until the process ends
   const std::string last = std::to_string(size_ - 1), size = std::to_string(size_);
   using Begin = std::function<Collectives::Pending(Collectives&)>;
   struct Case {
@@ -261,7 +261,7 @@ TEST_F(CallersMpi, WrongOnOneRankIsAnErrorOfAll) {
 TEST_F(CallersMpi, TwoRootsAreAnError) {
   if (size_ == 1) GTEST_SKIP() << "has one root";
   const auto collectives = StartOver(MPI_COMM_WORLD);
-  float data = 1;
+  static float data = 1;  // as above
   absl::Status status = collectives->Broadcast(&data, 1, DType::kF32, rank_ == 1 ? 1 : 0).Wait();
   if (rank_ == 0 && status.ok()) status = collectives->Allreduce(&data, 1, DType::kF32).Wait();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
