@@ -64,9 +64,11 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
       ASSIGN_OR_RETURN(std::byte* const parameters, communication->ShareOne(p.parameter_bytes()));
       if (parameters != nullptr) model->parameters_ = {parameters, p.parameter_bytes()};
       for (size_t i = 0; i < p.parameters.all().size(); ++i) {
+        const StateSpec& spec = p.parameters.all()[i].spec;
         const size_t offset = p.train->memory.placements[p.train->trace.parameters[i]].offset;
-        const bool shared = p.parameters.all()[i].spec.kind == StateKind::kParameter;
-        GYRE_CHECK(shared == (offset < p.parameter_bytes()) || p.parameter_bytes() == 0);
+        GYRE_CHECK(spec.kind == StateKind::kBuffer
+                       ? offset >= p.parameter_bytes()
+                       : offset + spec.size_bytes() <= p.parameter_bytes());
       }
     }
   }
