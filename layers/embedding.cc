@@ -124,6 +124,7 @@ class Embedding : public Layer {
     spec.states[kX].largest = config_.vocabulary() - 1;
     spec.states[kY].batch_axis = axis;
     spec.states[kWeight].touched_rows = kX;
+    spec.states[kWeight].lazy = config_.lazy();
     if (SizeOf(compute_) == 2) {
       spec.states.push_back(MakeState(
           "sum", StateKind::kScratch, weight.shape, DType::kF32, kNone,

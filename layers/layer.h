@@ -64,6 +64,7 @@ struct StateSpec {
   // kParameter: the state of I32 whose elements name the only rows of the gradient, along the first
   // axis, that are not 0; -1: any may be.
   int touched_rows = -1;
+  bool lazy = false;  // a step leaves the other rows, and the optimizer's state of them, alone
 
   // A parameter whose multiplier is 0 is frozen: it has no gradient.
   bool trained() const { return kind == StateKind::kParameter && learning_rate_multiplier != 0; }

@@ -22,6 +22,8 @@ struct ModelOptions {
   std::vector<std::string> slots = {};  // the optimizer's, by name
   size_t bucket_bytes = 1 << 20;
   bool fit_buckets = false;  // bucket_bytes are worthwhile (FitBuckets); else the most
+  // Ranks have halves of sums (CheckHalves), with which the touched rows of tables are sent.
+  bool can_send_rows = false;
   Feed feed = {};
   size_t capacity_bytes = ~size_t{0};
   std::string device_allreduce = {};       // that sums gradients in device memory; "": none does

@@ -70,6 +70,7 @@ class Planner {
                  .homes = first_ ? first_->homes : std::vector<CarriedHome>(),
                  .bucket_bytes = options.bucket_bytes,
                  .fit_buckets = options.fit_buckets,
+                 .can_send_rows = options.can_send_rows,
                  .feed = options.feed},
                 plan_.parameters));
     return std::make_unique<NetPlan>(std::move(plan));
@@ -299,6 +300,10 @@ std::string ModelPlan::Fingerprint() const {
     for (const GradientBucket& b : train->order.buckets) {
       absl::StrAppend(&text, "bucket ", b.first, " ", b.last, "\n");
     }
+    for (const TouchedTable& table : train->tables) {
+      if (!table.sent_by_rows) continue;
+      absl::StrAppend(&text, "rows of ", parameters.all()[table.parameter].name(), "\n");
+    }
     text += DescribeCarried(train->spec);
   }
   return text;
@@ -324,9 +329,9 @@ std::string DescribePrecisions(const Parsed<NetConfig>& net, const ModelOptions&
     for (const Parameter& parameter : plan->parameters.all()) {
       parameters += parameter.spec.size_bytes();
     }
-    for (const GradientBucket& bucket : plan->train->order.buckets) {
-      gradients += bucket.bytes;
-      sent += bytes_sent(bucket.bytes);
+    for (size_t b = 0; b < plan->train->order.buckets.size(); ++b) {
+      gradients += plan->train->order.buckets[b].bytes;
+      sent += BytesSent(*plan->train, static_cast<int>(b), bytes_sent);
     }
     absl::StrAppendFormat(&text, "%-9s %14d %14d %14d %14d %14d %14.0f\n", DTypeName(precision),
                           plan->train->memory.device_bytes - plan->persistent_bytes(), parameters,

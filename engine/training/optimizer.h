@@ -21,19 +21,26 @@ struct ParameterViews {
   double learning_rate_multiplier = 1, decay_multiplier = 1;
   // Of values of 16 bits, what is updated, in F32: `value` is this, rounded once.  Else null.
   Tensor master = {};
+  // Of a table of which only some rows may change: I32 in device memory, those rows, each once
+  // (others are negative); its width; and where in it these elements begin.
+  Tensor rows = {};
+  int64_t width = 0, begin = 0;
 };
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual std::vector<std::string> slot_names() const = 0;  // "momentum"
+  // Whether an update by a gradient of zeros changes nothing, its slots included.
+  virtual bool leaves_untouched(double decay_multiplier) const = 0;
   // Decay and correction of the update of step `step`, from 0, if all before have been made.  Host,
   // before the step.
   virtual void Prepare(uint64_t step, UpdateScalars& scalars) const = 0;
   // Unless update->skip, value <- value - change(gradient * update->gradient_scale + decay *
-  // value), for each parameter; all are of one dtype.  Computed in AccumulateDType of it, by the
-  // master where there is one.  update: device memory; read when the stream gets there.  Errors:
-  // those of ForEachPart.  Enqueues on stream; every tensor must outlive it.
+  // value), for each parameter; all are of one dtype, and one with rows comes alone.  Computed in
+  // AccumulateDType of it, by the master where there is one.  update: device memory; read when the
+  // stream gets there.  Errors: those of ForEachPart.  Enqueues on stream; every tensor must
+  // outlive it.
   virtual absl::Status Update(Stream& stream, const UpdateScalars* update,
                               std::span<const ParameterViews> parameters) const = 0;
 };

@@ -34,6 +34,19 @@ struct Updated {
   }
 };
 
+// step: moves one element.  Of rows of a table, those elements of a part of it.
+template <typename Step>
+struct RowStep {
+  Step step;
+  const bool* skip;
+  const int32_t* rows;
+  int64_t width, begin, count;
+  HOST_DEVICE void operator()(int64_t k, int64_t column) const {
+    const int64_t i = int64_t{rows[k]} * width + column - begin;
+    if (rows[k] >= 0 && i >= 0 && i < count && !*skip) step(i);
+  }
+};
+
 // step(parameter): the functor that moves one element of it, unless the update is to be skipped.
 // slots: how many each must have.
 template <typename MakeStep>
@@ -52,7 +65,13 @@ absl::Status UpdateEach(Stream& stream, const UpdateScalars* update,
     GYRE_CHECK(updated == dtype || parameter.master.elements() == n);
     parts.push_back({n, step(parameter)});
   }
-  return ForEachPart(stream, std::move(parts), &update->skip);
+  const ParameterViews& first = parameters[0];
+  if (!first.rows) return ForEachPart(stream, std::move(parts), &update->skip);
+  GYRE_CHECK(parts.size() == 1);
+  return ForEachCell(
+      stream, first.rows.elements(), first.width,
+      RowStep<decltype(step(first))>{parts[0].f, &update->skip, first.rows.as<int32_t>(),
+                                     first.width, first.begin, parts[0].n});
 }
 
 }  // namespace gyre

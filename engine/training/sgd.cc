@@ -49,6 +49,10 @@ class Sgd : public Optimizer {
     return {"momentum"};
   }
 
+  bool leaves_untouched(double decay_multiplier) const override {
+    return momentum_ == 0 && weight_decay_ * decay_multiplier == 0;
+  }
+
   void Prepare(uint64_t, UpdateScalars&) const override {}
 
   absl::Status Update(Stream& stream, const UpdateScalars* update,

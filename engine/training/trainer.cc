@@ -101,6 +101,7 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
                       .bucket_bytes = fit_buckets ? communication_.WorthwhileBytes()
                                                   : static_cast<size_t>(distributed.bucket_bytes()),
                       .fit_buckets = fit_buckets,
+                      .can_send_rows = CheckHalves(distributed.allreduce()).ok(),
                       .feed = FeedOn(device_.kind(), data_.feed),
                       .capacity_bytes = device_.capacity_bytes(),
                       .device_allreduce = device_allreduce,
@@ -144,9 +145,10 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   std::string text = Describe(*plan_->train, plan_->parameters);
   size_t gradients = 0;
   double sent = 0;
-  for (const GradientBucket& bucket : plan_->train->order.buckets) {
-    gradients += bucket.bytes;
-    sent += communication_.BytesSent(bucket.bytes);
+  const auto bytes_sent = [this](size_t bytes) { return communication_.BytesSent(bytes); };
+  for (size_t b = 0; b < plan_->train->order.buckets.size(); ++b) {
+    gradients += plan_->train->order.buckets[b].bytes;
+    sent += BytesSent(*plan_->train, static_cast<int>(b), bytes_sent);
   }
   const RunShape& shape = plan_->train->spec.shape;
   const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
@@ -175,11 +177,8 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
     const int64_t records = RecordBytes(plan_->test.front()->spec, plan_->options.test_samples);
     if (records > 0) absl::StrAppendFormat(&text, "host memory of a test: %d bytes\n", records);
   }
-  absl::StrAppend(
-      &text, "bytes in each precision, on this rank:\n",
-      DescribePrecisions(net, plan_->options,
-                         [this](size_t bytes) { return communication_.BytesSent(bytes); }),
-      LeftOut(config_, data_));
+  absl::StrAppend(&text, "bytes in each precision, on this rank:\n",
+                  DescribePrecisions(net, plan_->options, bytes_sent), LeftOut(config_, data_));
   for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
 }

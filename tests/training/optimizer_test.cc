@@ -24,7 +24,12 @@ OptimizerConfig Config(const std::string& text) {
 struct Step {
   std::vector<double> gradient;
   double learning_rate = 1, gradient_scale = 1;
+  std::vector<int32_t> rows = {};  // of a table, of which the parameter is a part: those that move
+  bool skip = false;
 };
+
+// Of the table in steps with rows.
+constexpr int64_t kWidth = 5, kBegin = 3;
 
 struct Multipliers {
   float learning_rate = 1, decay = 1;
@@ -36,7 +41,8 @@ class Parameter {
  public:
   Parameter(Device& device, const Optimizer& optimizer, const std::vector<double>& value,
             Multipliers multipliers = {})
-      : optimizer_(optimizer),
+      : device_(device),
+        optimizer_(optimizer),
         elements_(value.size()),
         multipliers_(multipliers),
         stream_(*device.NewStream()),
@@ -57,7 +63,8 @@ class Parameter {
                             const std::vector<std::vector<double>>& gradients, const Step& step) {
     Parameter& first = *parameters[0];
     UpdateScalars scalars{.learning_rate = step.learning_rate,
-                          .gradient_scale = step.gradient_scale};
+                          .gradient_scale = step.gradient_scale,
+                          .skip = step.skip};
     first.optimizer_.Prepare(first.steps_++, scalars);
     ASSERT_TRUE(first.stream_->Copy(first.scalars_.data(), &scalars, sizeof(scalars)).ok());
     std::vector<std::vector<Tensor>> slots(parameters.size());
@@ -68,6 +75,14 @@ class Parameter {
       for (const Buffer& slot : p.slots_) slots[k].push_back(p.View(slot));
       views.push_back({p.View(p.value_), p.View(p.gradient_), slots[k],
                        p.multipliers_.learning_rate, p.multipliers_.decay});
+    }
+    if (!step.rows.empty()) {
+      const size_t bytes = step.rows.size() * sizeof(int32_t);
+      first.rows_ = NewBuffer(first.device_, bytes);
+      ASSERT_TRUE(first.stream_->Copy(first.rows_.data(), step.rows.data(), bytes).ok());
+      views[0].rows = {first.rows_.data(), {static_cast<int64_t>(step.rows.size())}, DType::kI32};
+      views[0].width = kWidth;
+      views[0].begin = kBegin;
     }
     const absl::Status status = first.optimizer_.Update(
         *first.stream_, reinterpret_cast<const UpdateScalars*>(first.scalars_.data()), views);
@@ -98,11 +113,12 @@ class Parameter {
     return {host.begin(), host.end()};
   }
 
+  Device& device_;
   const Optimizer& optimizer_;
   const size_t elements_;
   const Multipliers multipliers_;
   std::unique_ptr<Stream> stream_;
-  Buffer scalars_, value_, gradient_;
+  Buffer scalars_, value_, gradient_, rows_;
   std::vector<Buffer> slots_;
   uint64_t steps_ = 0;
 };
@@ -354,6 +370,45 @@ TYPED_TEST(OptimizerTest, ManyParametersInOneCallMoveAsAlone) {
     Parameter<T>::ApplyTogether(pointers, gradients, {{}, 0.1});
     for (size_t k = 0; k < alone.size(); ++k) EXPECT_EQ(together[k]->value(), alone[k]) << text;
   }
+}
+
+// A part of a table that begins and ends within rows: those named move as all do, the others not at
+// all, whatever their gradients.
+TYPED_TEST(OptimizerTest, OfATableTheNamedRowsMoveAlone) {
+  for (const char* text : kEveryKind) {
+    std::mt19937_64 rng(12);
+    constexpr size_t kElements = 4 * kWidth;  // of rows 0 to 4
+    const std::vector<double> start = RandomValues(rng, kElements);
+    std::vector<Step> whole = RandomSteps(rng, 3, kElements), some;
+    for (const Step& step : whole) {
+      some.push_back(step);
+      some.back().rows = {3, -1, 0, 4, -1};
+    }
+    const Values moved = this->Run(text, start, whole), got = this->Run(text, start, some);
+    for (size_t t = 0; t < got.size(); ++t) {
+      for (size_t i = 0; i < kElements; ++i) {
+        const size_t row = (i + kBegin) / kWidth;
+        const bool named = row == 0 || row == 3 || row == 4;
+        const double still = t < 3 ? start[i] : 0;
+        EXPECT_EQ(got[t][i], named ? moved[t][i] : still) << text << " element " << i;
+      }
+    }
+    for (Step& step : some) step.skip = true;
+    EXPECT_EQ(this->Run(text, start, some)[2], start) << text;
+  }
+}
+
+TYPED_TEST(OptimizerTest, ZerosChangeNothingWhereItSaysSo) {
+  for (const char* text : {"sgd {}", "sgd {} weight_decay: 0.1", "sgd { momentum: 0.9 }", "adam {}",
+                           "adamw { beta1: 0.8 } weight_decay: 0.1"}) {
+    const std::unique_ptr<Optimizer> optimizer = NewOptimizer(Config(text));
+    EXPECT_EQ(optimizer->leaves_untouched(1), std::string(text) == "sgd {}") << text;
+    EXPECT_EQ(optimizer->leaves_untouched(0), std::string(text).starts_with("sgd {}")) << text;
+  }
+  std::mt19937_64 rng(13);
+  std::vector<double> start = RandomValues(rng, 9);
+  start[0] = -0.0;
+  EXPECT_EQ(this->Run("sgd {}", start, {{std::vector<double>(9), 0.1}})[0], start);
 }
 
 // ---- On the host --------------------------------------------------------------------------------

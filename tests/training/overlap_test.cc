@@ -90,6 +90,7 @@ class ToldOptimizer final : public Optimizer {
   ToldOptimizer(std::unique_ptr<Optimizer> optimizer, std::function<void()> tell)
       : optimizer_(std::move(optimizer)), tell_(std::move(tell)) {}
   std::vector<std::string> slot_names() const override { return optimizer_->slot_names(); }
+  bool leaves_untouched(double decay) const override { return optimizer_->leaves_untouched(decay); }
   void Prepare(uint64_t step, UpdateScalars& scalars) const override {
     optimizer_->Prepare(step, scalars);
   }

@@ -7,20 +7,9 @@
 
 namespace gyre {
 
-std::vector<ParameterUsers> UsersOfParameters(const NetSpec& net, size_t parameters) {
-  std::vector<ParameterUsers> users(parameters);
-  for (int n = 0; n < static_cast<int>(net.nodes.size()); ++n) {
-    for (int p : net.nodes[n].parameters) {
-      if (p < 0) continue;
-      if (users[p].first < 0) users[p].first = n;
-      users[p].last = n;
-    }
-  }
-  return users;
-}
-
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
-                             size_t bucket_bytes, bool fit_buckets) {
+                             std::span<const TouchedTable> tables, size_t bucket_bytes,
+                             bool fit_buckets) {
   GradientOrder order;
   std::vector<size_t> bytes;
   const std::vector<ParameterUsers> users = UsersOfParameters(net, parameters.all().size());
@@ -34,8 +23,16 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
   const auto dtype_of = [&](size_t g) {
     return parameters.all()[order.gradients[g].parameter].spec.dtype;
   };
+  const auto is_table = [&](size_t g) {
+    return std::ranges::find(tables, order.gradients[g].parameter, &TouchedTable::parameter) !=
+           tables.end();
+  };
   for (size_t first = 0, last = 0; first < bytes.size(); first = last) {
-    while (last < bytes.size() && dtype_of(last) == dtype_of(first)) ++last;
+    last = first + 1;
+    while (!is_table(first) && last < bytes.size() && !is_table(last) &&
+           dtype_of(last) == dtype_of(first)) {
+      ++last;
+    }
     const auto some = std::span(bytes).subspan(first, last - first);
     for (GradientBucket bucket : (fit_buckets ? FitBuckets : AssignBuckets)(some, bucket_bytes)) {
       bucket.first += static_cast<int>(first);

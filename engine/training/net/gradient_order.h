@@ -6,15 +6,9 @@
 
 #include "distributed/collectives/reduction.h"
 #include "distributed/gradient_bucket.h"
-#include "engine/training/net/net_spec.h"
+#include "engine/training/net/touched_tables.h"
 
 namespace gyre {
-
-// The nodes that use a parameter, by position; backward comes to the first of them last.
-struct ParameterUsers {
-  int first = -1, last = -1;
-};
-std::vector<ParameterUsers> UsersOfParameters(const NetSpec& net, size_t parameters);
 
 // A trained parameter's gradient and the bucket it travels in, in the order backward finishes them.
 struct BucketedGradient {
@@ -25,7 +19,7 @@ struct BucketedGradient {
 };
 
 // The gradients of a training net in completion order, and their buckets: by FitBuckets, or by
-// AssignBuckets, each of gradients of one type.
+// AssignBuckets, each of gradients of one type; a table's has a bucket to itself.
 struct GradientOrder {
   std::vector<BucketedGradient> gradients;
   std::vector<GradientBucket> buckets;
@@ -33,7 +27,8 @@ struct GradientOrder {
   std::vector<DType> dtypes;      // by bucket
 };
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
-                             size_t bucket_bytes, bool fit_buckets);
+                             std::span<const TouchedTable> tables, size_t bucket_bytes,
+                             bool fit_buckets);
 
 // Elements of a flat tensor.
 inline Tensor Slice(const Tensor& flat, int64_t begin, int64_t count) {

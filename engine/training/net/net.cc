@@ -6,6 +6,7 @@
 #include "engine/data/sample_order.h"
 #include "engine/runtime/timeline.h"
 #include "engine/training/net/net_kernels.h"
+#include "engine/training/net/row_kernels.h"
 
 namespace gyre {
 
@@ -113,6 +114,16 @@ absl::Status Net::Carry(Stream& stream, int n) const {
   return absl::OkStatus();
 }
 
+absl::Status Net::KeepTouched(Stream& stream, int n) const {
+  for (size_t t = 0; t < plan_.tables.size(); ++t) {
+    const TouchedTable& of = plan_.tables[t];
+    if (of.node != n) continue;
+    RETURN_IF_ERROR(KeepIndices(stream, nodes_[n].backward[of.indices], of.rows, of.batch_indices,
+                                table(static_cast<int>(t)).kept));
+  }
+  return absl::OkStatus();
+}
+
 std::byte* Net::Home(size_t carried, int64_t batch) const {
   const auto& [n, from, to] = carried_[carried];
   const size_t bytes = plan_.spec.nodes[n].spec.states[to].size_bytes();
@@ -198,6 +209,7 @@ absl::Status Net::Backward(Stream& stream, const SumStatistic& sum,
     }
     if (!node.undone_by_producer) RETURN_IF_ERROR(RunLayer(stream, n, Pass::kBackward, sum));
     RETURN_IF_ERROR(Carry(stream, n));
+    RETURN_IF_ERROR(KeepTouched(stream, n));
     RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n]));
     while (finished < order.gradients.size() && order.gradients[finished].node == n) ++finished;
     for (;
@@ -240,6 +252,23 @@ Tensor Net::bucket(int index) const {
   const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
   return {Address(plan_.trace.gradients.parameters[first]), Shape({plan_.order.elements[index]}),
           plan_.order.dtypes[index]};
+}
+
+Net::Table Net::table(int index) const {
+  const TableStates& states = plan_.trace.tables[index];
+  const auto flat = [&](int state, DType dtype) -> Tensor {
+    if (state < 0) return {};
+    const size_t bytes = plan_.trace.trace.states[state].bytes;
+    return {Address(state), Shape({static_cast<int64_t>(bytes / SizeOf(dtype))}), dtype};
+  };
+  const NetNode& node = plan_.spec.nodes[plan_.tables[index].node];
+  const int parameter = plan_.tables[index].parameter;
+  const auto state = std::ranges::find(node.parameters, parameter) - node.parameters.begin();
+  return {.kept = flat(states.kept, DType::kI32),
+          .first = flat(states.first, DType::kI32),
+          .rows = flat(states.rows, DType::kI32),
+          .names = flat(states.names, DType::kF64),
+          .values = flat(states.values, node.spec.states[state].dtype)};
 }
 
 Tensor Net::pixel_values(int input) const {

@@ -65,6 +65,11 @@ class Net {
   // Of what this rank updates; `master` is null where the values themselves are.
   Tensor slot(int bucket, int kind) const;
   Tensor master(int bucket) const;
+  // Of a table: flat, as TableStates says; null where there is no such state.
+  struct Table {
+    Tensor kept, first, rows, names, values;
+  };
+  Table table(int index) const;
   Tensor pixel_values(int input) const;  // [256 a channel or in all]; [0] if values come
   std::byte* step() const;               // the first of them, or the block
   StepBlock* step_block() const;         // right behind them
@@ -85,6 +90,7 @@ class Net {
   Tensor Flat(int state, const Parameter& parameter) const;
   absl::Status RunLayer(Stream& stream, int node, Pass pass, const SumStatistic& sum) const;
   absl::Status Carry(Stream& stream, int node) const;
+  absl::Status KeepTouched(Stream& stream, int node) const;
   std::byte* Home(size_t carried, int64_t batch) const;
   absl::Status Sum(Stream& stream, std::span<const GradientSum> sums) const;
   absl::Status SeedLosses(Stream& stream) const;

@@ -1,5 +1,7 @@
 #include "engine/training/net/net_plan.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -25,7 +27,10 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   NetPlan plan;
   ASSIGN_OR_RETURN(plan.spec, InferNet(config, options.infer, parameters));
   if (plan.spec.train) {
-    plan.order = OrderGradients(plan.spec, parameters, options.bucket_bytes, options.fit_buckets);
+    ASSIGN_OR_RETURN(plan.tables,
+                     TouchedTables(config, plan.spec, parameters, options.can_send_rows));
+    plan.order = OrderGradients(plan.spec, parameters, plan.tables, options.bucket_bytes,
+                                options.fit_buckets);
   }
   plan.slots = options.slots;
   const RunShape& shape = plan.spec.shape;
@@ -37,7 +42,8 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   if (plan.spec.train) plan.slots.dtypes = plan.order.dtypes;
   plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
   plan.feed = options.feed;
-  plan.trace = TraceNet(plan.spec, parameters, plan.slots, plan.homes, plan.order, plan.feed);
+  plan.trace =
+      TraceNet(plan.spec, parameters, plan.slots, plan.homes, plan.order, plan.tables, plan.feed);
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
   return plan;
 }
@@ -56,6 +62,19 @@ ElementRange UpdatedPart(const NetPlan& plan, int bucket) {
   const int64_t elements = plan.order.elements[bucket];
   return shape.shard_optimizer ? EqualPart(elements, shape.ranks, shape.rank)
                                : ElementRange{0, elements};
+}
+
+double BytesSent(const NetPlan& plan, int bucket, const std::function<double(size_t)>& sum) {
+  const GradientOrder& order = plan.order;
+  const int parameter = order.gradients[order.buckets[bucket].first].parameter;
+  const auto table = std::ranges::find(plan.tables, parameter, &TouchedTable::parameter);
+  const double whole = sum(order.buckets[bucket].bytes);
+  if (table == plan.tables.end()) return whole;
+  const int64_t ranks = plan.spec.shape.ranks, rows = table->step_indices;
+  const double names = sum(static_cast<size_t>(ranks * rows) * sizeof(double));
+  if (!table->sent_by_rows) return names + whole;
+  const auto bytes = static_cast<int64_t>(SizeOf(order.dtypes[bucket]));
+  return names + static_cast<double>((ranks - 1) * rows * table->width * bytes);
 }
 
 namespace {

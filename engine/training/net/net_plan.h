@@ -2,6 +2,8 @@
 // gradients, the access trace, and the memory plan.
 #pragma once
 
+#include <functional>
+
 #include "engine/training/net/net_trace.h"
 #include "engine/training/net/shape_inference.h"
 #include "memory/memory_plan.h"
@@ -11,6 +13,7 @@ namespace gyre {
 struct NetPlan {
   NetSpec spec;
   Feed feed;
+  std::vector<TouchedTable> tables;  // of one that trains
   GradientOrder order;
   OptimizerSlots slots;
   std::vector<CarriedHome> homes;
@@ -24,6 +27,7 @@ struct NetPlanOptions {
   std::vector<CarriedHome> homes;  // of the first net of the run; empty for that one
   size_t bucket_bytes = 1 << 20;
   bool fit_buckets = false;
+  bool can_send_rows = false;  // of tables (TouchedTables)
   Feed feed;
 };
 
@@ -38,6 +42,10 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan);
 // The part of a bucket's elements that this rank updates: all of them, unless ranks share out the
 // optimizer.
 ElementRange UpdatedPart(const NetPlan& plan, int bucket);
+
+// What is sent a step for a bucket's gradients, by the rank that sends most.  sum: for a sum of so
+// many bytes.
+double BytesSent(const NetPlan& plan, int bucket, const std::function<double(size_t)>& sum);
 
 // What is carried from step to step, the same text on all ranks; "" if nothing is.
 std::string DescribeCarried(const NetSpec& net);

@@ -13,12 +13,14 @@ namespace {
 class Tracer {
  public:
   Tracer(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
-         std::span<const CarriedHome> homes, const GradientOrder& order, const Feed& feed)
+         std::span<const CarriedHome> homes, const GradientOrder& order,
+         std::span<const TouchedTable> tables, const Feed& feed)
       : net_(net),
         parameters_(parameters),
         slots_(slots),
         homes_(homes),
         order_(order),
+        tables_(tables),
         feed_(feed),
         carried_(CarriedStates(net)) {}
 
@@ -26,6 +28,7 @@ class Tracer {
     AddPersistent();
     AddCarried();
     AddAhead();
+    AddTables();
     AddStepBlock();
     AddValues();
     t_.gradients = AddGradients(net_, parameters_, order_, t_.trace);
@@ -118,6 +121,37 @@ class Tracer {
                                          .view_of = ahead.whole,
                                          .view_offset = offset}));
         offset = AfterArray(offset, bytes);
+      }
+    }
+  }
+
+  // Batches add to them, and sums under way use them under the next forward, hence persistent.
+  void AddTables() {
+    const int ranks = net_.shape.ranks;
+    for (const TouchedTable& table : tables_) {
+      const Parameter& parameter = parameters_.all()[table.parameter];
+      const auto state = [&](const char* what, int64_t elements, DType dtype) {
+        return AddState({.name = absl::StrCat(what, " of ", parameter.name()),
+                         .bytes = static_cast<size_t>(elements) * SizeOf(dtype),
+                         .persistent = true});
+      };
+      TableStates& states = t_.tables.emplace_back();
+      states.kept = state("indices", table.step_indices, DType::kI32);
+      states.first = state("first indices", table.rows, DType::kI32);
+      states.rows = state("touched rows", table.step_indices * ranks, DType::kI32);
+      if (ranks > 1) states.names = state("own touched rows", table.step_indices, DType::kF64);
+      if (!table.sent_by_rows) continue;
+      states.values = state("values of touched rows", table.step_indices * ranks * table.width,
+                            parameter.spec.dtype);
+    }
+  }
+
+  void TouchTables(TraceStep& step, int parameter) {
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      if (tables_[t].parameter != parameter) continue;
+      const auto& [kept, first, rows, names, values] = t_.tables[t];
+      for (const int state : {kept, first, rows, names, values}) {
+        if (state >= 0) Touch(step, state, kRead | kWrite);
       }
     }
   }
@@ -313,6 +347,7 @@ class Tracer {
       if (spec.backward != kNone) Touch(step, t_.backward_states[n][s], spec.backward);
       const int gradient = t_.gradients.nodes[n][s];
       if (gradient < 0) continue;
+      TouchTables(step, node.parameters[s]);
       if (spec.kind == StateKind::kOutput) {
         Read(step, gradient);
       } else {
@@ -335,6 +370,7 @@ class Tracer {
         const bool writes = net_.shape.accumulate > 1 || net_.shape.shard_optimizer;
         Touch(step, t_.gradients.parameters[p], writes ? kRead | kWrite : kRead);
         Touch(step, t_.parameters[p], kRead | kWrite);
+        TouchTables(step, p);
       }
     }
   }
@@ -352,6 +388,7 @@ class Tracer {
   const OptimizerSlots& slots_;
   const std::span<const CarriedHome> homes_;
   const GradientOrder& order_;
+  const std::span<const TouchedTable> tables_;
   const Feed& feed_;
   const std::vector<CarriedState> carried_;
   NetTrace t_;
@@ -361,8 +398,8 @@ class Tracer {
 
 NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
                   std::span<const CarriedHome> homes, const GradientOrder& order,
-                  const Feed& feed) {
-  return Tracer(net, parameters, slots, homes, order, feed).Run();
+                  std::span<const TouchedTable> tables, const Feed& feed) {
+  return Tracer(net, parameters, slots, homes, order, tables, feed).Run();
 }
 
 }  // namespace gyre

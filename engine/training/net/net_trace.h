@@ -34,6 +34,13 @@ struct CarriedHome {
   size_t bytes = 0;
 };
 
+// Of a TouchedTable, from its layer's backward until the update: its indices of a step's batches;
+// scratch, an I32 a row of the table; the rows that the optimizer finds, of all ranks; and of
+// several ranks the rows of this one (F64) and, where they are sent, the values of all ranks'.
+struct TableStates {
+  int kept = -1, first = -1, rows = -1, names = -1, values = -1;
+};
+
 struct NetTrace {
   AccessTrace trace;
   // Indices into trace.states; -1: there is no such state.
@@ -52,6 +59,7 @@ struct NetTrace {
   std::vector<int> parameters;          // by parameter
   std::vector<std::vector<int>> slots;  // by bucket, then kind; then its master
   std::vector<int> homes;               // by home
+  std::vector<TableStates> tables;      // by table
   // By CarriedStates: what the layers are bound to.  A home where a step is one batch; where it is
   // several, the homes lie apart, and a batch's rows are copied from them and back.
   std::vector<int> carried;
@@ -67,11 +75,12 @@ struct NetTrace {
   std::vector<std::vector<int>> recomputed_before;
 };
 
-// `order` is empty for a net that does not train; `slots` and `homes` are those of the one that
-// does.  Persistent states come first, those that nets of a run share before others, and the shared
-// ones depend only on `parameters`, `slots`, `homes` and the loss's scale, so all nets agree on
-// their offsets.
+// `order` and `tables` are empty for a net that does not train; `slots` and `homes` are those of
+// the one that does.  Persistent states come first, those that nets of a run share before others,
+// and the shared ones depend only on `parameters`, `slots`, `homes` and the loss's scale, so all
+// nets agree on their offsets.
 NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
-                  std::span<const CarriedHome> homes, const GradientOrder& order, const Feed& feed);
+                  std::span<const CarriedHome> homes, const GradientOrder& order,
+                  std::span<const TouchedTable> tables, const Feed& feed);
 
 }  // namespace gyre

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/training/net/gradient_order.h"
+#include "engine/training/net/row_kernels.h"
 #include "engine/training/step/update_gate.h"
 
 namespace gyre {
@@ -90,7 +91,19 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, std::
   return absl::OkStatus();
 }
 
+absl::Status GradientSync::FindRows(int index, Device& device, const TouchedTable& table,
+                                    const Net::Table& memory) {
+  Bucket& bucket = buckets_[index];
+  bucket.table = memory;
+  if (how_ == How::kAlone) return absl::OkStatus();
+  ASSIGN_OR_RETURN(bucket.rows,
+                   RowExchange::Create(device, communication_, table, memory, bucket.whole));
+  if (bucket.rows->sends_values()) bucket.segments.clear();
+  return absl::OkStatus();
+}
+
 void GradientSync::Name(int bucket, const std::string& parameters) {
+  if (buckets_[bucket].rows) buckets_[bucket].rows->Name(parameters);
   for (Segment& segment : buckets_[bucket].segments) {
     for (std::string* const label : {&segment.label, &segment.gather_label}) {
       absl::StrAppend(label, " (", parameters, ")");
@@ -101,6 +114,8 @@ void GradientSync::Name(int bucket, const std::string& parameters) {
 absl::Status GradientSync::Start(int index, Stream& compute) {
   Bucket& bucket = buckets_[index];
   if (how_ == How::kAlone) {
+    const Net::Table& table = bucket.table;
+    if (table.rows) RETURN_IF_ERROR(NameRows(compute, table.kept, table.first, table.rows));
     return SumSquares(compute, bucket.whole, scratch_, sums_.as<double>() + index);
   }
   bucket.gathering = false;
@@ -115,6 +130,7 @@ absl::Status GradientSync::StartGather(int index, Stream& compute) {
 }
 
 absl::Status GradientSync::Begin(Bucket& bucket, int urgency, Stream& compute) {
+  if (Rows(bucket)) RETURN_IF_ERROR(Rows(bucket)->Start(compute, urgency));
   RETURN_IF_ERROR(compute.Record(*bucket.computed));
   if (how_ == How::kStaged) RETURN_IF_ERROR(out_->Wait(*bucket.computed));
   for (Segment& segment : bucket.segments) {
@@ -151,6 +167,7 @@ GradientSync::~GradientSync() {
   // An error is every ticket's from then on, so this ends.
   for (const Bucket& bucket : buckets_) {
     if (!bucket.under_way) continue;
+    if (Rows(bucket) && !Rows(bucket)->Await().ok()) return;
     for (size_t i = bucket.taken; i < bucket.segments.size(); ++i) {
       if (!communication_.Wait(bucket.segments[i].ticket).ok()) return;
     }
@@ -164,6 +181,7 @@ absl::StatusOr<bool> GradientSync::Arrived(int index) {
     if (!done) return false;
     RETURN_IF_ERROR(TakeSegment(bucket));
   }
+  if (Rows(bucket)) return Rows(bucket)->Arrived();
   return true;
 }
 
@@ -183,6 +201,10 @@ absl::StatusOr<double> GradientSync::Finish(int index, Stream& compute) {
   GYRE_CHECK(bucket.under_way);
   bucket.under_way = false;
   while (bucket.taken < bucket.segments.size()) RETURN_IF_ERROR(TakeSegment(bucket));
+  if (Rows(bucket)) {
+    ASSIGN_OR_RETURN(const double of_rows, Rows(bucket)->Finish(compute));
+    bucket.squares += of_rows;
+  }
   const double sum = bucket.squares;
   if (in_halves()) {
     if (!bucket.gathering) sums_of_parts_[communication_.rank() * buckets_.size() + index] = sum;

@@ -5,8 +5,8 @@
 // memory that the ranks share, segment by segment, so that a long bucket's way out, its sum and its
 // way back overlap.  Or, where ranks share out the optimizer, in two halves around its update: each
 // rank gets the sum of its part of a bucket, and later gives what it has made of it to all others,
-// or tells that it is there, where they have one copy.
-// Used by the thread that owns the compute stream.
+// or tells that it is there, where they have one copy.  Of a table's gradient it tells what rows
+// all ranks have touched, and may sum these alone. Used by the thread that owns the compute stream.
 #pragma once
 
 #include <memory>
@@ -15,6 +15,7 @@
 #include "distributed/process_group.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/runtime/device/device.h"
+#include "engine/training/step/row_exchange.h"
 
 namespace gyre {
 
@@ -35,6 +36,11 @@ class GradientSync {
                                                               std::vector<Tensor> buckets,
                                                               Tensor sums, void* scratch,
                                                               Halves halves = Halves::kNone);
+
+  // The bucket is of this table's gradient, whose touched rows are found with the sum.  Both
+  // outlive the object.  Errors: those of allocation.
+  absl::Status FindRows(int bucket, Device& device, const TouchedTable& table,
+                        const Net::Table& memory);
 
   ~GradientSync();  // waits for sums under way
 
@@ -92,6 +98,9 @@ class GradientSync {
     bool under_way = false;
     size_t taken = 0;    // segments whose sums have come, and are on their way back
     double squares = 0;  // of those
+    // Of a table, of one rank and of several:
+    Net::Table table = {};
+    std::unique_ptr<RowExchange> rows;
     // Of halves, which are of one segment:
     ElementRange own;  // this rank's part
     bool gathering = false;
@@ -104,6 +113,10 @@ class GradientSync {
   // staged: where its copies come.
   absl::Status AddBucket(Device& device, const Tensor& tensor, std::byte* staged);
   absl::Status Begin(Bucket& bucket, int urgency, Stream& compute);
+  // The exchange of a table's rows that goes with what is under way; null: none.
+  static RowExchange* Rows(const Bucket& bucket) {
+    return bucket.gathering ? nullptr : bucket.rows.get();
+  }
   absl::Status TakeSegment(Bucket& bucket);
 
   ProcessGroup& communication_;

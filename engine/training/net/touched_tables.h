@@ -1,0 +1,37 @@
+// touched_tables.h: the embedding tables of a training net: parameters of whose gradient a step
+// makes a few rows, those that its batch names.
+//
+// Several ranks can send these rows alone, and an optimizer that would do nothing to the others, or
+// a table that is lazy, needs these alone.  A pure function of the plan.
+#pragma once
+
+#include <vector>
+
+#include "engine/training/net/net_spec.h"
+
+namespace gyre {
+
+// The nodes that use a parameter, by position; backward comes to the first of them last.
+struct ParameterUsers {
+  int first = -1, last = -1;
+};
+std::vector<ParameterUsers> UsersOfParameters(const NetSpec& net, size_t parameters);
+
+struct TouchedTable {
+  int parameter = 0;            // index into the ParameterSet
+  int node = 0, indices = 0;    // the state of it that names rows
+  int64_t rows = 0, width = 0;  // of the table
+  int64_t batch_indices = 0;    // of a batch on the rank that has most samples
+  int64_t step_indices = 0;     // and of a step's batches together
+  bool sent_by_rows = false;    // else the gradient is summed as others are
+};
+
+// Those that one layer uses.  can_send_rows: whether ranks have what that takes; it is done where
+// all ranks' rows, as if no two named the same one, are no more than the table has.  Errors:
+// InvalidArgument, at the layer, for a lazy table that others use, too.
+absl::StatusOr<std::vector<TouchedTable>> TouchedTables(const Parsed<NetConfig>& config,
+                                                        const NetSpec& net,
+                                                        const ParameterSet& parameters,
+                                                        bool can_send_rows);
+
+}  // namespace gyre
