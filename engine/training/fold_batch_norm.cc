@@ -14,8 +14,13 @@
 namespace gyre {
 namespace {
 
+bool CanTakeNorm(const LayerConfig& layer) {
+  return layer.has_conv2d() || layer.has_conv1d() || layer.has_dense();
+}
+
 bool HasBias(const LayerConfig& layer) {
-  return layer.has_conv2d() ? layer.conv2d().use_bias() : layer.dense().use_bias();
+  if (layer.has_conv2d()) return layer.conv2d().use_bias();
+  return layer.has_conv1d() ? layer.conv1d().use_bias() : layer.dense().use_bias();
 }
 
 // The names that a layer gives to its parameters.
@@ -60,7 +65,7 @@ std::vector<const LayerConfig*> LayersAhead(const NetGraph& graph) {
     ahead.push_back(nullptr);
     if (!node.config->has_batch_norm() || node.inputs[0].is_net_input) continue;
     const LayerConfig& before = *graph.nodes[node.inputs[0].index].config;
-    if ((before.has_conv2d() || before.has_dense()) && uses[node.inputs[0].index] == 1 &&
+    if (CanTakeNorm(before) && uses[node.inputs[0].index] == 1 &&
         !SharesParameters(before, names) && !SharesParameters(*node.config, names)) {
       ahead.back() = &before;
     }
@@ -143,6 +148,7 @@ absl::StatusOr<std::vector<FoldedNorm>> FoldBatchNorms(Parsed<NetConfig>& net) {
   for (const FoldedNorm& fold : folded) {
     LayerConfig& layer = *layers.at(fold.into);
     if (layer.has_conv2d()) layer.mutable_conv2d()->set_use_bias(true);
+    if (layer.has_conv1d()) layer.mutable_conv1d()->set_use_bias(true);
     if (layer.has_dense()) layer.mutable_dense()->set_use_bias(true);
   }
   for (int i = net.message->layer_size() - 1; i >= 0; --i) {

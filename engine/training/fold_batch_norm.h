@@ -18,7 +18,7 @@ struct FoldedNorm {
   double epsilon = 0;
 };
 
-// Takes out each batch_norm of a net for testing that alone reads a conv2d or dense, where neither
+// Takes out each batch_norm of a net for testing that alone reads a conv2d, conv1d or dense, where neither
 // shares parameters by name; its readers read that layer, which gets a bias.  Errors: those of
 // BuildGraph.
 absl::StatusOr<std::vector<FoldedNorm>> FoldBatchNorms(Parsed<NetConfig>& net);

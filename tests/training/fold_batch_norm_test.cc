@@ -53,6 +53,21 @@ TEST(FoldBatchNorms, TakesOutWhatAloneReadsAConvolutionOrDense) {
   EXPECT_TRUE(net.message->layer(0).conv2d().use_bias());
 }
 
+TEST(FoldBatchNorms, TakesOutWhatReadsAConvolutionAlongTime) {
+  auto net = ParseNetText(R"(
+    name: "t" input { name: "x" dims: [8, 2] }
+    layer { name: "conv" conv1d { filters: 3 kernel: 3 use_bias: false } }
+    layer { name: "norm" batch_norm {} })",
+                          "net.textproto");
+  ASSERT_TRUE(net.ok()) << net.status();
+  const auto folded = FoldBatchNorms(*net);
+  ASSERT_TRUE(folded.ok()) << folded.status();
+  EXPECT_THAT(LayersOf(*net->message), ElementsAre("conv(x)"));
+  ASSERT_EQ(folded->size(), 1);
+  EXPECT_FALSE((*folded)[0].has_bias);
+  EXPECT_TRUE(net->message->layer(0).conv1d().use_bias());
+}
+
 TEST(FoldBatchNorms, LeavesOthersAlone) {
   for (const char* layers :
        {// Two readers.
