@@ -12,12 +12,14 @@
 #include "tools/step_bench.h"
 
 ABSL_FLAG(std::string, net, "", "The net's text file; it is fed random images and labels.");
-ABSL_FLAG(int, batch, 64, "Images a step.");
+ABSL_FLAG(int, batch, 64, "Images a step, of all ranks together.");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda, or sim.");
 ABSL_FLAG(std::string, threads, "0",
           "Thread counts to measure in turn, with commas; 0: as many as there are cores.");
 ABSL_FLAG(std::string, precision, "F32", "F32, F64, F16 or BF16.");
 ABSL_FLAG(bool, tf32, false, "On a GPU, round the factors of F32 products to 10 bits of fraction.");
+ABSL_FLAG(std::string, allreduce, "ring", "How several ranks sum gradients.");
+ABSL_FLAG(bool, shard_optimizer, false, "Each of several ranks updates a part of the weights.");
 ABSL_FLAG(bool, replay, true, "Capture steps and replay them; false: enqueue each anew.");
 ABSL_FLAG(int, rounds, 15,
           "Rounds; each measures every thread count once, in turn.  0: a round for each line of "
@@ -37,28 +39,38 @@ bool AnotherRound(int round, int rounds) {
 }
 
 constexpr char kUsage[] =
-    "measures training steps of one rank (bench_scaling: of several): SGD with momentum on random\n"
-    "images.\n\n"
+    "measures training steps: SGD with momentum on random images.\n\n"
     "  bench_net --net=models/lenet/net.textproto --threads=1,2\n"
+    "  mpirun -np 2 --bind-to core bench_net --net=models/lenet/net.textproto --threads=1 "
+    "--allreduce=shared\n"
     "  bench_net --net=models/alexnet/net.textproto --batch=128 --device=cuda --tf32\n\n"
     "Prints a JSON line for each thread count: medians over interleaved rounds.  A step is "
     "upload,\n"
-    "forward, backward and update; gemm_share is the net's FLOPs a second over those of a large\n"
-    "square product of the same precision (2048, on a GPU 8192) in the same round.\n"
+    "forward, backward with the ranks' sums, and update; gemm_share is the net's FLOPs a second\n"
+    "over those of a large square product of the same precision (2048, on a GPU 8192) in the same\n"
+    "round.  Of several ranks rank 0 prints, and what is no rate of images is its own; what sums\n"
+    "cost a step bench_scaling tells.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 absl::Status Bench(ProcessGroup& communication) {
-  if (communication.size() > 1) {
-    return absl::InvalidArgumentError(
-        "bench_net measures one rank; bench_scaling measures several");
-  }
   const int rounds = absl::GetFlag(FLAGS_rounds), steps = absl::GetFlag(FLAGS_steps);
+  const std::vector<std::string> threads = absl::StrSplit(absl::GetFlag(FLAGS_threads), ',');
+  if (communication.size() > 1 && (rounds == 0 || threads.size() > 1)) {
+    return absl::InvalidArgumentError(
+        "several ranks: expected --rounds of 1 or more, and one number of --threads");
+  }
   if (absl::GetFlag(FLAGS_net).empty()) {
     return absl::InvalidArgumentError("--net is missing; see --help");
   }
   if (rounds < 0 || steps < 1 || absl::GetFlag(FLAGS_batch) < 1) {
     return absl::InvalidArgumentError(
         "--steps and --batch: expected 1 or more; --rounds: 0 or more");
+  }
+  if (absl::GetFlag(FLAGS_batch) < communication.size()) {
+    return absl::InvalidArgumentError("--batch: each rank needs a sample");
+  }
+  if (absl::GetFlag(FLAGS_shard_optimizer)) {
+    RETURN_IF_ERROR(Annotate(CheckHalves(absl::GetFlag(FLAGS_allreduce)), "--shard_optimizer"));
   }
   LayerConfig::Precision precision;
   if (!LayerConfig::Precision_Parse(absl::GetFlag(FLAGS_precision), &precision)) {
@@ -67,7 +79,7 @@ absl::Status Bench(ProcessGroup& communication) {
   }
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
   std::vector<std::unique_ptr<StepBench>> benches;
-  for (absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_threads), ',')) {
+  for (const std::string& text : threads) {
     StepBenchOptions options;
     options.compute = DTypeOf(precision);
     options.batch = absl::GetFlag(FLAGS_batch);
@@ -75,6 +87,8 @@ absl::Status Bench(ProcessGroup& communication) {
     options.device.tf32 = absl::GetFlag(FLAGS_tf32);
     options.device.autotune = true;
     options.replay = absl::GetFlag(FLAGS_replay);
+    options.allreduce = absl::GetFlag(FLAGS_allreduce);
+    options.shard_optimizer = absl::GetFlag(FLAGS_shard_optimizer);
     if (!absl::SimpleAtoi(text, &options.device.threads)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--threads=", absl::GetFlag(FLAGS_threads), ": expected counts, as in 1,2"));
@@ -89,7 +103,7 @@ absl::Status Bench(ProcessGroup& communication) {
   for (const auto& bench : benches) bench->Forget();  // a warm-up
   int measured = 0;
   for (; AnotherRound(measured, rounds); ++measured) RETURN_IF_ERROR(measure());
-  if (measured == 0) return absl::OkStatus();
+  if (measured == 0 || communication.rank() != 0) return absl::OkStatus();
   for (const auto& bench : benches) std::printf("%s\n", bench->Report().dump().c_str());
   return absl::OkStatus();
 }
@@ -97,7 +111,7 @@ absl::Status Bench(ProcessGroup& communication) {
 int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
   ParseFlags(argc, argv, kUsage);
-  const auto ranks = JoinRanks({"ring"});
+  const auto ranks = JoinRanks({absl::GetFlag(FLAGS_allreduce)});
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   ProcessGroup& communication = *ranks->front();
   const absl::Status status = Bench(communication);

@@ -60,32 +60,43 @@ absl::StatusOr<std::unique_ptr<StepBench>> StepBench::Create(const Parsed<NetCon
                                                              const StepBenchOptions& options,
                                                              ProcessGroup& communication) {
   // The first use of libraries is nobody's memory: a net of one image comes and goes before.
-  if (options.device.kind != "cuda" && options.batch > 1) {
+  const bool several = communication.size() > 1;
+  if (options.device.kind != "cuda" && options.batch > 1 && !several) {
     StepBenchOptions first = options;
     first.batch = 1;
     RETURN_IF_ERROR(Create(net, first, communication).status());
   }
-  std::unique_ptr<StepBench> bench(new StepBench(net, options));
+  std::unique_ptr<StepBench> bench(new StepBench(net, options, communication));
   ASSIGN_OR_RETURN(bench->choice_, OpenDevice(options.device));
   ASSIGN_OR_RETURN(bench->stream_, bench->choice_.device->NewStream());
-  RETURN_IF_ERROR(bench->CreateModel(communication));
+  if (several) RETURN_IF_ERROR(communication.UseDevice(*bench->choice_.device));
+  RETURN_IF_ERROR(bench->CreateModel());
   ASSIGN_OR_RETURN(bench->peaks_,
                    DevicePeaks::Create(*bench->choice_.device, *bench->choice_.primitives,
                                        options.compute, *bench->stream_));
   return bench;
 }
 
-absl::Status StepBench::CreateModel(ProcessGroup& communication) {
+absl::Status StepBench::CreateModel() {
   Device& device = *choice_.device;
   OptimizerConfig optimizer;
   optimizer.mutable_sgd()->set_momentum(0.9f);
   optimizer_ = NewOptimizer(optimizer);
   ResetPeak();
   const size_t before = StatusBytes("VmRSS");
+  const bool several = communication_.size() > 1;
   ASSIGN_OR_RETURN(
       ModelPlan plan,
-      PlanModel(net_, {.shape = {.global = options_.batch, .compute = options_.compute},
+      PlanModel(net_, {.shape = {.global = options_.batch,
+                                 .rank = communication_.rank(),
+                                 .ranks = communication_.size(),
+                                 .compute = options_.compute,
+                                 .shard_optimizer = several && options_.shard_optimizer},
                        .slots = optimizer_->slot_names(),
+                       .bucket_bytes =
+                           several ? communication_.WorthwhileBytes() : ModelOptions().bucket_bytes,
+                       .fit_buckets = several,
+                       .can_send_rows = CheckHalves(options_.allreduce).ok(),
                        .feed = FeedOn(device.kind(), FeedOfBytes(*net_.message)),
                        .capacity_bytes = device.capacity_bytes(),
                        .primitives = choice_.primitives.get()}));
@@ -97,12 +108,13 @@ absl::Status StepBench::CreateModel(ProcessGroup& communication) {
   }
   state_bytes_ += plan.slot_bytes() + plan.master_bytes();
   RETURN_IF_ERROR(CreateBatch(*plan.train));
-  ASSIGN_OR_RETURN(model_, Model::Create(std::move(plan), device, *stream_));
+  ASSIGN_OR_RETURN(model_, Model::Create(std::move(plan), device, *stream_,
+                                         several ? &communication_ : nullptr));
   const BenchClock::time_point start = BenchClock::now();
   RETURN_IF_ERROR(model_->Initialize(*stream_));
   initialize_seconds_ = SecondsSince(start);
   ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, std::nullopt, device, *stream_,
-                                               communication, options_.replay));
+                                               communication_, options_.replay));
   // Each lane of the step is captured in its second step.
   for (int s = 0; s < 2 * kMostStepsInFlight; ++s) RETURN_IF_ERROR(Step());
   resident_growth_ = StatusBytes("VmHWM") - std::min(before, StatusBytes("VmHWM"));
@@ -130,7 +142,7 @@ absl::Status StepBench::CreateBatch(const NetPlan& plan) {
       FillUniform(array);
     }
   }
-  batch_.samples.resize(static_cast<size_t>(options_.batch));
+  batch_.samples.resize(static_cast<size_t>(plan.spec.shape.local));
   std::iota(batch_.samples.begin(), batch_.samples.end(), 0);
   return absl::OkStatus();
 }
@@ -147,6 +159,7 @@ absl::Status StepBench::Round(int steps) {
   while (step_->in_flight() > 0) RETURN_IF_ERROR(step_->Finish().status());
   Measured measured;
   ASSIGN_OR_RETURN(measured.peaks, peaks_->Measure(*stream_));
+  if (communication_.size() > 1) RETURN_IF_ERROR(communication_.Barrier());
   const BenchClock::time_point start = BenchClock::now();
   for (int s = 0; s < steps; ++s) RETURN_IF_ERROR(Step());
   while (step_->in_flight() > 0) RETURN_IF_ERROR(step_->Finish().status());
@@ -175,6 +188,7 @@ nlohmann::ordered_json StepBench::Report() const {
       {"precision",
        gpu && options_.device.tf32 ? "TF32" : std::string(DTypeName(options_.compute))},
       {"batch", options_.batch},
+      {"ranks", communication_.size()},
       {"threads", choice_.threads},
       {"rounds", rounds_.size()},
       {"ms_per_step", seconds * 1e3},

@@ -15,19 +15,21 @@ namespace gyre {
 struct StepBenchOptions {
   DeviceFlags device;
   DType compute = DType::kF32;
-  int64_t batch = 64;
-  bool replay = true;  // false: each step is enqueued anew
+  int64_t batch = 64;              // of all ranks together
+  bool replay = true;              // false: each step is enqueued anew
+  std::string allreduce = "ring";  // what communication has
+  bool shard_optimizer = false;
 };
 
 class StepBench {
  public:
-  // The net and communication, of one rank, must outlive the result.  Errors: those of opening the
-  // device and planning.
+  // The net and communication must outlive the result, of several ranks the one made with it: its
+  // sums are made on this device.  Errors: those of opening the device and planning, and of ranks.
   static absl::StatusOr<std::unique_ptr<StepBench>> Create(const Parsed<NetConfig>& net,
                                                            const StepBenchOptions& options,
                                                            ProcessGroup& communication);
 
-  // Measures the peaks, then `steps` steps, all finished before the clock stops.
+  // All ranks at once: measures the peaks, then `steps` steps, all finished before the clock stops.
   absl::Status Round(int steps);
   // Drops the rounds so far: a warm-up.
   void Forget() { rounds_.clear(); }
@@ -40,14 +42,16 @@ class StepBench {
     DevicePeaks::Rates peaks;
   };
 
-  StepBench(const Parsed<NetConfig>& net, const StepBenchOptions& options)
-      : net_(net), options_(options) {}
-  absl::Status CreateModel(ProcessGroup& communication);
+  StepBench(const Parsed<NetConfig>& net, const StepBenchOptions& options,
+            ProcessGroup& communication)
+      : net_(net), options_(options), communication_(communication) {}
+  absl::Status CreateModel();
   absl::Status CreateBatch(const NetPlan& plan);
   absl::Status Step();
 
   const Parsed<NetConfig>& net_;
   const StepBenchOptions options_;
+  ProcessGroup& communication_;
   DeviceChoice choice_;
   std::unique_ptr<Stream> stream_, turn_;
   Buffer batch_memory_;

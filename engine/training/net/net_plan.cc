@@ -28,7 +28,8 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   ASSIGN_OR_RETURN(plan.spec, InferNet(config, options.infer, parameters));
   if (plan.spec.train) {
     ASSIGN_OR_RETURN(plan.tables,
-                     TouchedTables(config, plan.spec, parameters, options.can_send_rows));
+                     TouchedTables(config, plan.spec, parameters, options.can_send_rows,
+                                   /*has_slots=*/options.slots.kinds > 0));
     plan.order = OrderGradients(plan.spec, parameters, plan.tables, options.bucket_bytes,
                                 options.fit_buckets);
   }

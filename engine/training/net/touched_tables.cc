@@ -20,7 +20,7 @@ std::vector<ParameterUsers> UsersOfParameters(const NetSpec& net, size_t paramet
 absl::StatusOr<std::vector<TouchedTable>> TouchedTables(const Parsed<NetConfig>& config,
                                                         const NetSpec& net,
                                                         const ParameterSet& parameters,
-                                                        bool can_send_rows) {
+                                                        bool can_send_rows, bool has_slots) {
   std::vector<TouchedTable> tables;
   const RunShape& shape = net.shape;
   const std::vector<ParameterUsers> users = UsersOfParameters(net, parameters.all().size());
@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<TouchedTable>> TouchedTables(const Parsed<NetConfig>&
       }
       const int64_t a_sample =
           node.spec.states[spec.touched_rows].shape.elements() / std::max<int64_t>(shape.local, 1);
-      TouchedTable& table = tables.emplace_back();
+      TouchedTable table;
       table.parameter = p;
       table.node = n;
       table.indices = spec.touched_rows;
@@ -51,7 +51,8 @@ absl::StatusOr<std::vector<TouchedTable>> TouchedTables(const Parsed<NetConfig>&
       table.batch_indices = a_sample * ShareOf(shape.global, 0, shape.ranks).count;
       table.step_indices = table.batch_indices * shape.accumulate;
       table.sent_by_rows = can_send_rows && shape.ranks > 1 && !shape.shard_optimizer &&
-                           table.step_indices * shape.ranks <= table.rows;
+                           table.step_indices * shape.ranks * kWorthwhilePart <= table.rows;
+      if (spec.lazy || table.sent_by_rows || !has_slots) tables.push_back(table);
     }
   }
   return tables;

@@ -26,12 +26,17 @@ struct TouchedTable {
   bool sent_by_rows = false;    // else the gradient is summed as others are
 };
 
-// Those that one layer uses.  can_send_rows: whether ranks have what that takes; it is done where
-// all ranks' rows, as if no two named the same one, are no more than the table has.  Errors:
+// All ranks' rows, as if no two were the same, may be this part of the table's to be sent: on one
+// host some eight passes over them (to pinned memory, to all ranks, added, and back) stand against
+// three of a shared sum over the table, and between hosts an eighth of its bytes is sent.
+inline constexpr int64_t kWorthwhilePart = 4;
+
+// Those that one layer uses and that are lazy, or sent by rows, or whose optimizer may do nothing
+// to the other rows: it keeps no state.  can_send_rows: whether ranks have what that takes. Errors:
 // InvalidArgument, at the layer, for a lazy table that others use, too.
 absl::StatusOr<std::vector<TouchedTable>> TouchedTables(const Parsed<NetConfig>& config,
                                                         const NetSpec& net,
                                                         const ParameterSet& parameters,
-                                                        bool can_send_rows);
+                                                        bool can_send_rows, bool has_slots);
 
 }  // namespace gyre
