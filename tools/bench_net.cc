@@ -2,6 +2,7 @@
 // device in the same minute.
 
 #include <cstdio>
+#include <deque>
 #include <iostream>
 #include <string>
 
@@ -52,7 +53,7 @@ constexpr char kUsage[] =
     "cost a step bench_scaling tells.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
-absl::Status Bench(ProcessGroup& communication) {
+absl::Status Bench(ProcessGroup& communication, std::deque<DeviceChoice>& devices) {
   const int rounds = absl::GetFlag(FLAGS_rounds), steps = absl::GetFlag(FLAGS_steps);
   const std::vector<std::string> threads = absl::StrSplit(absl::GetFlag(FLAGS_threads), ',');
   if (communication.size() > 1 && (rounds == 0 || threads.size() > 1)) {
@@ -93,7 +94,10 @@ absl::Status Bench(ProcessGroup& communication) {
       return absl::InvalidArgumentError(
           absl::StrCat("--threads=", absl::GetFlag(FLAGS_threads), ": expected counts, as in 1,2"));
     }
-    ASSIGN_OR_RETURN(benches.emplace_back(), StepBench::Create(net, options, communication));
+    if (communication.size() > 1) options.device.communication = &communication;
+    ASSIGN_OR_RETURN(devices.emplace_back(), OpenDevice(options.device));
+    ASSIGN_OR_RETURN(benches.emplace_back(),
+                     StepBench::Create(net, options, devices.back(), communication));
   }
   const auto measure = [&] {
     for (const auto& bench : benches) RETURN_IF_ERROR(bench->Round(steps));
@@ -111,10 +115,11 @@ absl::Status Bench(ProcessGroup& communication) {
 int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
   ParseFlags(argc, argv, kUsage);
+  std::deque<DeviceChoice> devices;  // before the communication, which may use one
   const auto ranks = JoinRanks({absl::GetFlag(FLAGS_allreduce)});
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   ProcessGroup& communication = *ranks->front();
-  const absl::Status status = Bench(communication);
+  const absl::Status status = Bench(communication, devices);
   if (!status.ok()) Fail(&communication, status);
   return 0;
 }

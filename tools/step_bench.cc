@@ -58,22 +58,22 @@ int64_t Classes(const NetSpec& net, int label) {
 
 absl::StatusOr<std::unique_ptr<StepBench>> StepBench::Create(const Parsed<NetConfig>& net,
                                                              const StepBenchOptions& options,
+                                                             const DeviceChoice& choice,
                                                              ProcessGroup& communication) {
-  // The first use of libraries is nobody's memory: a net of one image comes and goes before.
   const bool several = communication.size() > 1;
+  // The first use of libraries is nobody's memory: a net of one image comes and goes before.
   if (options.device.kind != "cuda" && options.batch > 1 && !several) {
-    StepBenchOptions first = options;
-    first.batch = 1;
-    RETURN_IF_ERROR(Create(net, first, communication).status());
+    StepBenchOptions one = options;
+    one.batch = 1;
+    ASSIGN_OR_RETURN(const DeviceChoice first, OpenDevice(options.device));
+    RETURN_IF_ERROR(Create(net, one, first, communication).status());
   }
-  std::unique_ptr<StepBench> bench(new StepBench(net, options, communication));
-  ASSIGN_OR_RETURN(bench->choice_, OpenDevice(options.device));
-  ASSIGN_OR_RETURN(bench->stream_, bench->choice_.device->NewStream());
-  if (several) RETURN_IF_ERROR(communication.UseDevice(*bench->choice_.device));
+  std::unique_ptr<StepBench> bench(new StepBench(net, options, choice, communication));
+  ASSIGN_OR_RETURN(bench->stream_, choice.device->NewStream());
+  if (several) RETURN_IF_ERROR(communication.UseDevice(*choice.device));
   RETURN_IF_ERROR(bench->CreateModel());
-  ASSIGN_OR_RETURN(bench->peaks_,
-                   DevicePeaks::Create(*bench->choice_.device, *bench->choice_.primitives,
-                                       options.compute, *bench->stream_));
+  ASSIGN_OR_RETURN(bench->peaks_, DevicePeaks::Create(*choice.device, *choice.primitives,
+                                                      options.compute, *bench->stream_));
   return bench;
 }
 
@@ -85,6 +85,8 @@ absl::Status StepBench::CreateModel() {
   ResetPeak();
   const size_t before = StatusBytes("VmRSS");
   const bool several = communication_.size() > 1;
+  const bool on_device = several && device.kind() != DeviceKind::kCpu &&
+                         communication_.sums_device_memory() && !options_.shard_optimizer;
   ASSIGN_OR_RETURN(
       ModelPlan plan,
       PlanModel(net_, {.shape = {.global = options_.batch,
@@ -99,6 +101,7 @@ absl::Status StepBench::CreateModel() {
                        .can_send_rows = CheckHalves(options_.allreduce).ok(),
                        .feed = FeedOn(device.kind(), FeedOfBytes(*net_.message)),
                        .capacity_bytes = device.capacity_bytes(),
+                       .device_allreduce = on_device ? options_.allreduce : "",
                        .primitives = choice_.primitives.get()}));
   for (const NetNode& node : plan.train->spec.nodes) {
     flops_ += node.spec.forward_flops + (node.backward ? node.spec.backward_flops : 0);

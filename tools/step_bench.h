@@ -23,10 +23,12 @@ struct StepBenchOptions {
 
 class StepBench {
  public:
-  // The net and communication must outlive the result, of several ranks the one made with it: its
-  // sums are made on this device.  Errors: those of opening the device and planning, and of ranks.
+  // The net, the device and communication must outlive the result.  Several ranks sum in this
+  // device's memory, which must outlive communication, too.  Errors: those of planning and of
+  // ranks.
   static absl::StatusOr<std::unique_ptr<StepBench>> Create(const Parsed<NetConfig>& net,
                                                            const StepBenchOptions& options,
+                                                           const DeviceChoice& choice,
                                                            ProcessGroup& communication);
 
   // All ranks at once: measures the peaks, then `steps` steps, all finished before the clock stops.
@@ -43,16 +45,16 @@ class StepBench {
   };
 
   StepBench(const Parsed<NetConfig>& net, const StepBenchOptions& options,
-            ProcessGroup& communication)
-      : net_(net), options_(options), communication_(communication) {}
+            const DeviceChoice& choice, ProcessGroup& communication)
+      : net_(net), options_(options), choice_(choice), communication_(communication) {}
   absl::Status CreateModel();
   absl::Status CreateBatch(const NetPlan& plan);
   absl::Status Step();
 
   const Parsed<NetConfig>& net_;
   const StepBenchOptions options_;
+  const DeviceChoice& choice_;
   ProcessGroup& communication_;
-  DeviceChoice choice_;
   std::unique_ptr<Stream> stream_, turn_;
   Buffer batch_memory_;
   Batch batch_;

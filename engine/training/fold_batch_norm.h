@@ -18,9 +18,9 @@ struct FoldedNorm {
   double epsilon = 0;
 };
 
-// Takes out each batch_norm of a net for testing that alone reads a conv2d, conv1d or dense, where neither
-// shares parameters by name; its readers read that layer, which gets a bias.  Errors: those of
-// BuildGraph.
+// Takes out each batch_norm of a net for testing that alone reads a conv2d, conv1d or dense, where
+// neither shares parameters by name; its readers read that layer, which gets a bias.  Errors: those
+// of BuildGraph.
 absl::StatusOr<std::vector<FoldedNorm>> FoldBatchNorms(Parsed<NetConfig>& net);
 
 // The tensors that fit the folded net, made of those that fit the net as it was, in their memory.

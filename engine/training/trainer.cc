@@ -101,7 +101,8 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
                       .bucket_bytes = fit_buckets ? communication_.WorthwhileBytes()
                                                   : static_cast<size_t>(distributed.bucket_bytes()),
                       .fit_buckets = fit_buckets,
-                      .can_send_rows = CheckHalves(distributed.allreduce()).ok(),
+                      .can_send_rows = CheckHalves(distributed.allreduce()).ok() &&
+                                       distributed.wire() == DistributedConfig::F32,
                       .feed = FeedOn(device_.kind(), data_.feed),
                       .capacity_bytes = device_.capacity_bytes(),
                       .device_allreduce = device_allreduce,
@@ -152,6 +153,7 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   }
   const RunShape& shape = plan_->train->spec.shape;
   const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
+  const size_t rows = RowBytes(*plan_->train);
   absl::StrAppendFormat(
       &text,
       "%d steps of %d samples over %d ranks (%d on this one)\n"
@@ -167,8 +169,10 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   if (device_.kind() == DeviceKind::kCpu) {
     absl::StrAppendFormat(&text, "in all %d bytes, beside the program and its data\n",
                           plan_->device_bytes() + plan_->communication_bytes() +
-                              plan_->allreduce_bytes() + batches + plan_->checkpoint_bytes());
+                              plan_->allreduce_bytes() + batches + rows +
+                              plan_->checkpoint_bytes());
   }
+  if (rows > 0) absl::StrAppendFormat(&text, "%d bytes, pinned, for rows of tables\n", rows);
   if (shape.shard_optimizer) {
     absl::StrAppendFormat(&text, "the optimizer's state is shared out: %d bytes of it on a rank\n",
                           plan_->slot_bytes());

@@ -15,6 +15,7 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/primitives/cuda/library.h"
 #include "engine/training/net/net_kernels.h"
+#include "engine/training/net/row_kernels.h"
 #include "engine/training/optimizer.h"
 #include "engine/training/step/update_gate.h"
 #include "layers/factory.h"
@@ -209,7 +210,8 @@ class KernelsTest : public CudaDeviceTest {
     }
   }
 
-  absl::Status RunUpdate(const Optimizer& optimizer, DType dtype) {
+  // rows: of a table of 5 columns.
+  absl::Status RunUpdate(const Optimizer& optimizer, DType dtype, Tensor rows) {
     const Shape shape{35};
     std::vector<Tensor> slots;
     for (size_t i = 0; i < optimizer.slot_names().size(); ++i) {
@@ -218,7 +220,9 @@ class KernelsTest : public CudaDeviceTest {
     const ParameterViews parameter = {.value = MakeTensor(shape, dtype),
                                       .gradient = MakeTensor(shape, dtype),
                                       .slots = slots,
-                                      .master = MakeTensor(shape, AccumulateDType(dtype))};
+                                      .master = MakeTensor(shape, AccumulateDType(dtype)),
+                                      .rows = rows,
+                                      .width = 5};
     return optimizer.Update(*stream_,
                             static_cast<const UpdateScalars*>(Memory(sizeof(UpdateScalars))),
                             {&parameter, 1});
@@ -230,10 +234,12 @@ class KernelsTest : public CudaDeviceTest {
     nesterov.set_momentum(0.9);
     nesterov.set_nesterov(true);
     for (const DType dtype : kRealTypes) {
-      for (const OptimizerConfig::Sgd& config : {plain, momentum, nesterov}) {
-        EXPECT_TRUE(RunUpdate(*NewSgd(config, 1e-4), dtype).ok());
+      for (const Tensor rows : {Tensor{}, MakeTensor({4}, DType::kI32)}) {
+        for (const OptimizerConfig::Sgd& config : {plain, momentum, nesterov}) {
+          EXPECT_TRUE(RunUpdate(*NewSgd(config, 1e-4), dtype, rows).ok());
+        }
+        EXPECT_TRUE(RunUpdate(*NewAdam({}, 1e-4), dtype, rows).ok());
       }
-      EXPECT_TRUE(RunUpdate(*NewAdam({}, 1e-4), dtype).ok());
     }
   }
 
@@ -255,10 +261,18 @@ class KernelsTest : public CudaDeviceTest {
                                static_cast<double*>(Memory(sizeof(double))))
                         .ok());
       }
+      const Tensor table = MakeTensor({7 * 5}, dtype), values = MakeTensor({4 * 5}, dtype);
+      EXPECT_TRUE(PackRows(*stream_, MakeTensor({4}, DType::kF64), 5, table, values).ok());
+      EXPECT_TRUE(UnpackRows(*stream_, MakeTensor({4}, DType::kI32), 5, values, table).ok());
       EXPECT_TRUE(EnqueueAdd(*stream_, dtype, Memory(280), Memory(280), 35).ok());
       EXPECT_TRUE(EnqueueMeasure(*stream_, dtype, Memory(280), 35,
                                  static_cast<DeviceMeasure*>(Memory(sizeof(DeviceMeasure))))
                       .ok());
+    }
+    const Tensor kept = MakeTensor({4}, DType::kI32), first = MakeTensor({7}, DType::kI32);
+    EXPECT_TRUE(KeepIndices(*stream_, MakeTensor({2}, DType::kI32), 7, 2, kept).ok());
+    for (const DType names : {DType::kI32, DType::kF64}) {
+      EXPECT_TRUE(NameRows(*stream_, kept, first, MakeTensor({4}, names)).ok());
     }
     auto* const block = static_cast<StepBlock*>(Memory(sizeof(StepBlock)));
     auto* const scale = static_cast<LossScaleState*>(Memory(sizeof(LossScaleState)));

@@ -309,13 +309,13 @@ TEST(TouchedRows, AreNamedOnce) {
       for (int step = 0; step < 2 * batches; ++step) {
         const int64_t given = a_batch - (a_batch > 1 ? step % 2 : 0);
         std::vector<int32_t> values(static_cast<size_t>(given));
-        for (int32_t& value : values) value = static_cast<int32_t>(random() % (rows + 2)) - 1;
+        for (int32_t& value : values) value = static_cast<int32_t>(random() % (rows + 4)) - 3;
         EXPECT_TRUE(stream->Copy(indices.data(), values.data(), values.size() * 4).ok());
         EXPECT_TRUE(KeepIndices(*stream, {indices.data(), {given}, DType::kI32}, rows, a_batch,
                                 {kept.data(), {all}, DType::kI32})
                         .ok());
         EXPECT_TRUE(stream->Synchronize().ok());
-        for (int32_t& value : values) value = value < rows ? value : -1;
+        for (int32_t& value : values) value = value >= 0 && value < rows ? value : -1;
         values.resize(static_cast<size_t>(a_batch), -1);
         expected.insert(expected.begin(), values.begin(), values.end());
       }

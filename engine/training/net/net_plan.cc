@@ -65,16 +65,32 @@ ElementRange UpdatedPart(const NetPlan& plan, int bucket) {
                                : ElementRange{0, elements};
 }
 
-double BytesSent(const NetPlan& plan, int bucket, const std::function<double(size_t)>& sum) {
+const TouchedTable* TableOf(const NetPlan& plan, int bucket) {
   const GradientOrder& order = plan.order;
   const int parameter = order.gradients[order.buckets[bucket].first].parameter;
   const auto table = std::ranges::find(plan.tables, parameter, &TouchedTable::parameter);
-  const double whole = sum(order.buckets[bucket].bytes);
-  if (table == plan.tables.end()) return whole;
+  return table == plan.tables.end() ? nullptr : &*table;
+}
+
+size_t RowBytes(const NetPlan& plan) {
+  size_t bytes = 0;
+  for (size_t t = 0; plan.spec.shape.ranks > 1 && t < plan.tables.size(); ++t) {
+    const TableStates& states = plan.trace.tables[t];
+    const auto all = static_cast<size_t>(plan.tables[t].step_indices * plan.spec.shape.ranks);
+    bytes += all * (sizeof(double) + sizeof(int32_t));  // what ranks tell; what all have touched
+    if (states.values >= 0) bytes += 2 * plan.trace.trace.states[states.values].bytes;
+  }
+  return bytes;
+}
+
+double BytesSent(const NetPlan& plan, int bucket, const std::function<double(size_t)>& sum) {
+  const TouchedTable* const table = TableOf(plan, bucket);
+  const double whole = sum(plan.order.buckets[bucket].bytes);
+  if (table == nullptr) return whole;
   const int64_t ranks = plan.spec.shape.ranks, rows = table->step_indices;
   const double names = sum(static_cast<size_t>(ranks * rows) * sizeof(double));
   if (!table->sent_by_rows) return names + whole;
-  const auto bytes = static_cast<int64_t>(SizeOf(order.dtypes[bucket]));
+  const auto bytes = static_cast<int64_t>(SizeOf(plan.order.dtypes[bucket]));
   return names + static_cast<double>((ranks - 1) * rows * table->width * bytes);
 }
 

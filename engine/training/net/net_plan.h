@@ -43,6 +43,12 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan);
 // optimizer.
 ElementRange UpdatedPart(const NetPlan& plan, int bucket);
 
+// The table whose gradient a bucket is; null: of none.
+const TouchedTable* TableOf(const NetPlan& plan, int bucket);
+
+// Pinned host memory in which ranks exchange tables' rows.
+size_t RowBytes(const NetPlan& plan);
+
 // What is sent a step for a bucket's gradients, by the rank that sends most.  sum: for a sum of so
 // many bytes.
 double BytesSent(const NetPlan& plan, int bucket, const std::function<double(size_t)>& sum);

@@ -146,6 +146,7 @@ class Tracer {
     }
   }
 
+  // Of the parameter's table, if it is one's; parameter: -1 where a state is none.
   void TouchTables(TraceStep& step, int parameter) {
     for (size_t t = 0; t < tables_.size(); ++t) {
       if (tables_[t].parameter != parameter) continue;

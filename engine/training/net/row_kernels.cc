@@ -11,7 +11,7 @@ struct KeepIndex {
   int32_t* kept;
   HOST_DEVICE void operator()(int64_t i) const {
     const int32_t index = i < count ? indices[i] : -1;
-    kept[i] = index < rows ? index : -1;
+    kept[i] = index >= 0 && index < rows ? index : -1;
   }
 };
 

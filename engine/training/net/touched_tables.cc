@@ -1,5 +1,7 @@
 #include "engine/training/net/touched_tables.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "engine/data/sample_order.h"
 
@@ -50,9 +52,11 @@ absl::StatusOr<std::vector<TouchedTable>> TouchedTables(const Parsed<NetConfig>&
       table.width = spec.shape.elements() / table.rows;
       table.batch_indices = a_sample * ShareOf(shape.global, 0, shape.ranks).count;
       table.step_indices = table.batch_indices * shape.accumulate;
+      const int64_t all_indices = table.step_indices * shape.ranks;
       table.sent_by_rows = can_send_rows && shape.ranks > 1 && !shape.shard_optimizer &&
-                           table.step_indices * shape.ranks * kWorthwhilePart <= table.rows;
-      if (spec.lazy || table.sent_by_rows || !has_slots) tables.push_back(table);
+                           all_indices * kWorthwhilePart <= table.rows;
+      const bool may_skip_rows = !has_slots && all_indices < table.rows;
+      if (spec.lazy || table.sent_by_rows || may_skip_rows) tables.push_back(table);
     }
   }
   return tables;

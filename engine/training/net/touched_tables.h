@@ -31,9 +31,10 @@ struct TouchedTable {
 // three of a shared sum over the table, and between hosts an eighth of its bytes is sent.
 inline constexpr int64_t kWorthwhilePart = 4;
 
-// Those that one layer uses and that are lazy, or sent by rows, or whose optimizer may do nothing
-// to the other rows: it keeps no state.  can_send_rows: whether ranks have what that takes. Errors:
-// InvalidArgument, at the layer, for a lazy table that others use, too.
+// Those that one layer uses and that are lazy, or sent by rows, or have more rows than a step can
+// touch and an optimizer without state, which may do nothing to the others.  can_send_rows: whether
+// ranks have what that takes.  Errors: InvalidArgument, at the layer, for a lazy table that others
+// use, too.
 absl::StatusOr<std::vector<TouchedTable>> TouchedTables(const Parsed<NetConfig>& config,
                                                         const NetSpec& net,
                                                         const ParameterSet& parameters,
