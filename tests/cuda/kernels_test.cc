@@ -234,7 +234,7 @@ class KernelsTest : public CudaDeviceTest {
     nesterov.set_momentum(0.9);
     nesterov.set_nesterov(true);
     for (const DType dtype : kRealTypes) {
-      for (const Tensor rows : {Tensor{}, MakeTensor({4}, DType::kI32)}) {
+      for (const Tensor& rows : {Tensor{}, MakeTensor({4}, DType::kI32)}) {
         for (const OptimizerConfig::Sgd& config : {plain, momentum, nesterov}) {
           EXPECT_TRUE(RunUpdate(*NewSgd(config, 1e-4), dtype, rows).ok());
         }
