@@ -90,6 +90,9 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
     }
   }
   const DistributedConfig& distributed = config_.distributed();
+  // "ring", by default, has them; the default itself protobuf makes when it is first asked for,
+  // without a word that ThreadSanitizer hears.
+  const bool has_halves = !distributed.has_allreduce() || CheckHalves(distributed.allreduce()).ok();
   const bool fit_buckets = communication_.size() > 1 && !distributed.has_bucket_bytes();
   ASSIGN_OR_RETURN(
       plan_,
@@ -101,8 +104,7 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
                       .bucket_bytes = fit_buckets ? communication_.WorthwhileBytes()
                                                   : static_cast<size_t>(distributed.bucket_bytes()),
                       .fit_buckets = fit_buckets,
-                      .can_send_rows = CheckHalves(distributed.allreduce()).ok() &&
-                                       distributed.wire() == DistributedConfig::F32,
+                      .can_send_rows = has_halves && distributed.wire() == DistributedConfig::F32,
                       .feed = FeedOn(device_.kind(), data_.feed),
                       .capacity_bytes = device_.capacity_bytes(),
                       .device_allreduce = device_allreduce,
