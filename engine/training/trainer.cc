@@ -80,6 +80,11 @@ Trainer::Trainer(const TrainerConfig& config, Device& device, ProcessGroup& comm
   save_every_ = config.has_checkpoint_every() ? config.checkpoint_every() : epoch;
 }
 
+// An error is every ticket's from then on, so this ends.
+Trainer::~Trainer() {
+  if (report_) communication_.Wait(report_->ticket).IgnoreError();
+}
+
 absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primitives) {
   std::string device_allreduce;
   if (communication_.size() > 1) {

@@ -31,6 +31,8 @@ class Trainer {
   // For people: layers, memory, steps, bytes communicated a step; what is likely a mistake.
   std::string DescribePlan(const Parsed<NetConfig>& net) const;
 
+  ~Trainer();  // waits for the report under way
+
   // Errors: those of Prepare's parts; Internal for a loss or gradient that is not finite; Cancelled
   // after a stop, when the run can be resumed.  Checkpoints written before an error stand.
   absl::StatusOr<std::string> Run();
