@@ -115,11 +115,10 @@ absl::Status Net::Carry(Stream& stream, int n) const {
 }
 
 absl::Status Net::KeepTouched(Stream& stream, int n) const {
-  for (size_t t = 0; t < plan_.tables.size(); ++t) {
-    const TouchedTable& of = plan_.tables[t];
+  for (const TouchedTable& of : plan_.tables) {
     if (of.node != n) continue;
     RETURN_IF_ERROR(KeepIndices(stream, nodes_[n].backward[of.indices], of.rows, of.batch_indices,
-                                table(static_cast<int>(t)).kept));
+                                table(of).kept));
   }
   return absl::OkStatus();
 }
@@ -254,21 +253,18 @@ Tensor Net::bucket(int index) const {
           plan_.order.dtypes[index]};
 }
 
-Net::Table Net::table(int index) const {
-  const TableStates& states = plan_.trace.tables[index];
+Net::Table Net::table(const TouchedTable& of) const {
+  const TableStates& states = plan_.trace.tables[&of - plan_.tables.data()];
   const auto flat = [&](int state, DType dtype) -> Tensor {
     if (state < 0) return {};
     const size_t bytes = plan_.trace.trace.states[state].bytes;
     return {Address(state), Shape({static_cast<int64_t>(bytes / SizeOf(dtype))}), dtype};
   };
-  const NetNode& node = plan_.spec.nodes[plan_.tables[index].node];
-  const int parameter = plan_.tables[index].parameter;
-  const auto state = std::ranges::find(node.parameters, parameter) - node.parameters.begin();
   return {.kept = flat(states.kept, DType::kI32),
           .first = flat(states.first, DType::kI32),
           .rows = flat(states.rows, DType::kI32),
           .names = flat(states.names, DType::kF64),
-          .values = flat(states.values, node.spec.states[state].dtype)};
+          .values = flat(states.values, of.dtype)};
 }
 
 Tensor Net::pixel_values(int input) const {

@@ -65,11 +65,11 @@ class Net {
   // Of what this rank updates; `master` is null where the values themselves are.
   Tensor slot(int bucket, int kind) const;
   Tensor master(int bucket) const;
-  // Of a table: flat, as TableStates says; null where there is no such state.
+  // Of a table of the plan: flat, as TableStates says; null where there is no such state.
   struct Table {
     Tensor kept, first, rows, names, values;
   };
-  Table table(int index) const;
+  Table table(const TouchedTable& of) const;
   Tensor pixel_values(int input) const;  // [256 a channel or in all]; [0] if values come
   std::byte* step() const;               // the first of them, or the block
   StepBlock* step_block() const;         // right behind them

@@ -90,7 +90,7 @@ double BytesSent(const NetPlan& plan, int bucket, const std::function<double(siz
   const int64_t ranks = plan.spec.shape.ranks, rows = table->step_indices;
   const double names = sum(static_cast<size_t>(ranks * rows) * sizeof(double));
   if (!table->sent_by_rows) return names + whole;
-  const auto bytes = static_cast<int64_t>(SizeOf(plan.order.dtypes[bucket]));
+  const auto bytes = static_cast<int64_t>(SizeOf(table->dtype));
   return names + static_cast<double>((ranks - 1) * rows * table->width * bytes);
 }
 

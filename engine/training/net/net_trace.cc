@@ -129,9 +129,9 @@ class Tracer {
   void AddTables() {
     const int ranks = net_.shape.ranks;
     for (const TouchedTable& table : tables_) {
-      const Parameter& parameter = parameters_.all()[table.parameter];
+      const std::string name = parameters_.all()[table.parameter].name();
       const auto state = [&](const char* what, int64_t elements, DType dtype) {
-        return AddState({.name = absl::StrCat(what, " of ", parameter.name()),
+        return AddState({.name = absl::StrCat(what, " of ", name),
                          .bytes = static_cast<size_t>(elements) * SizeOf(dtype),
                          .persistent = true});
       };
@@ -141,8 +141,8 @@ class Tracer {
       states.rows = state("touched rows", table.step_indices * ranks, DType::kI32);
       if (ranks > 1) states.names = state("own touched rows", table.step_indices, DType::kF64);
       if (!table.sent_by_rows) continue;
-      states.values = state("values of touched rows", table.step_indices * ranks * table.width,
-                            parameter.spec.dtype);
+      states.values =
+          state("values of touched rows", table.step_indices * ranks * table.width, table.dtype);
     }
   }
 

@@ -48,6 +48,7 @@ absl::StatusOr<std::vector<TouchedTable>> TouchedTables(const Parsed<NetConfig>&
       table.parameter = p;
       table.node = n;
       table.indices = spec.touched_rows;
+      table.dtype = spec.dtype;
       table.rows = spec.shape[0];
       table.width = spec.shape.elements() / table.rows;
       table.batch_indices = a_sample * ShareOf(shape.global, 0, shape.ranks).count;

@@ -18,8 +18,9 @@ struct ParameterUsers {
 std::vector<ParameterUsers> UsersOfParameters(const NetSpec& net, size_t parameters);
 
 struct TouchedTable {
-  int parameter = 0;            // index into the ParameterSet
-  int node = 0, indices = 0;    // the state of it that names rows
+  int parameter = 0;          // index into the ParameterSet
+  int node = 0, indices = 0;  // the state of it that names rows
+  DType dtype = DType::kF32;
   int64_t rows = 0, width = 0;  // of the table
   int64_t batch_indices = 0;    // of a batch on the rank that has most samples
   int64_t step_indices = 0;     // and of a step's batches together

@@ -23,10 +23,6 @@ std::vector<std::string> ParametersOf(const Model& model, const GradientBucket& 
   return names;
 }
 
-int BucketOf(const GradientOrder& order, int parameter) {
-  return std::ranges::find(order.gradients, parameter, &BucketedGradient::parameter)->bucket;
-}
-
 std::string Short(const std::vector<std::string>& names) {
   std::string all = absl::StrJoin(names, ", ");
   if (all.size() <= kLongestNames || names.size() < 3) return all;
@@ -57,13 +53,10 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
                                         !step->sharded()   ? GradientSync::Halves::kNone
                                         : model.one_copy() ? GradientSync::Halves::kOneCopy
                                                            : GradientSync::Halves::kGather));
-  const std::vector<TouchedTable>& tables = net.plan().tables;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    const int bucket = BucketOf(net.plan().order, tables[t].parameter);
-    RETURN_IF_ERROR(
-        step->sync_->FindRows(bucket, device, tables[t], net.table(static_cast<int>(t))));
-  }
   for (int b = 0; b < step->sync_->buckets(); ++b) {
+    if (const TouchedTable* const table = TableOf(net.plan(), b)) {
+      RETURN_IF_ERROR(step->sync_->FindRows(b, device, *table, net.table(*table)));
+    }
     step->sync_->Name(b, Short(ParametersOf(model, net.plan().order.buckets[b])));
   }
   for (int index = 0; index < kMostStepsInFlight; ++index) {
@@ -245,6 +238,7 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
       slots.push_back(Slice(net.slot(bucket, kind), piece.at - part.begin, piece.count));
     }
   }
+  const TouchedTable* const table = TableOf(net.plan(), bucket);
   std::vector<ParameterViews> views;
   for (const auto& [p, begin, at, count] : pieces) {
     const StateSpec& spec = parameters.all()[p].spec;
@@ -256,11 +250,9 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
                      .master = net.plan().slots.has_master(bucket)
                                    ? Slice(net.master(bucket), at - part.begin, count)
                                    : Tensor{}});
-    const auto& tables = net.plan().tables;
-    const auto table = std::ranges::find(tables, p, &TouchedTable::parameter);
-    if (table == tables.end()) continue;
+    if (table == nullptr) continue;
     if (!spec.lazy && !optimizer_.leaves_untouched(spec.decay_multiplier)) continue;
-    views.back().rows = net.table(static_cast<int>(table - tables.begin())).rows;
+    views.back().rows = net.table(*table).rows;
     views.back().width = table->width;
     views.back().begin = begin;
   }
