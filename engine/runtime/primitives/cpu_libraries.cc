@@ -1,5 +1,6 @@
 // The libraries of a CPU and their order.
 #include "engine/runtime/primitives/blocked/depthwise.h"
+#include "engine/runtime/primitives/blocked/few_terms.h"
 #include "engine/runtime/primitives/blocked/narrow.h"
 #include "engine/runtime/primitives/blocked/packed.h"
 #include "engine/runtime/primitives/blocked/small.h"
@@ -14,6 +15,7 @@ Primitives::Primitives(DeviceKind device, int threads) : device_(device) {
   libraries_.push_back(NewNarrowLibrary());
   libraries_.push_back(NewPackedProductsLibrary());
   libraries_.push_back(NewSmallProductsLibrary());
+  libraries_.push_back(NewFewTermsLibrary());
   libraries_.push_back(NewOneDnnLibrary(threads));
   const PrimitiveLibrary* onednn = libraries_.back().get();
   auto blocked = NewBlockedLibrary();
