@@ -20,6 +20,7 @@ struct TraceState {
   size_t bytes = 0;  // 0 is legal
   Arena arena = Arena::kDevice;
   bool persistent = false;    // keeps its value over iterations: parameters, optimizer state
+  bool pinned = false;        // persistent, and used outside of steps, too: it cannot be paged
   int contiguous_group = -1;  // members lie side by side in order of declaration (a bucket); all
                               // are of one arena, all persistent or none, and none is a view
   int view_of = -1;           // shares that state's memory from view_offset on, and its arena and
@@ -36,6 +37,7 @@ struct TraceTouch {
 struct TraceStep {
   std::string name;
   std::vector<TraceTouch> touches = {};
+  double seconds = 0;  // that its work takes; only paging asks
 };
 
 struct AccessTrace {

@@ -1,0 +1,87 @@
+#include "memory/pager.h"
+
+#include "engine/runtime/check.h"
+#include "engine/runtime/timeline.h"
+
+namespace gyre {
+
+absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const PagingPlan& plan,
+                                                     int steps, std::byte* arena,
+                                                     std::byte* pages) {
+  std::unique_ptr<Pager> pager(new Pager(plan, SchedulePaging(plan, steps), arena, pages));
+  ASSIGN_OR_RETURN(pager->in_, device.NewStream());
+  ASSIGN_OR_RETURN(pager->out_, device.NewStream());
+  ASSIGN_OR_RETURN(pager->begun_, device.NewEvent());
+  pager->over_.resize(static_cast<size_t>(steps));
+  pager->written_.resize(plan.stays.size());
+  const auto make = [&device](std::unique_ptr<Event>& event) -> absl::Status {
+    if (event == nullptr) ASSIGN_OR_RETURN(event, device.NewEvent());
+    return absl::OkStatus();
+  };
+  for (size_t s = 0; s < plan.stays.size(); ++s) {
+    const Stay& stay = plan.stays[s];
+    if (!stay.written_back) continue;
+    RETURN_IF_ERROR(make(pager->written_[s]));
+    RETURN_IF_ERROR(make(pager->over_[stay.last_step]));
+  }
+  for (const PagingSchedule::Fetch& fetch : pager->schedule_.fetches) {
+    RETURN_IF_ERROR(make(pager->fetched_.emplace_back()));
+    if (fetch.after_step >= 0) RETURN_IF_ERROR(make(pager->over_[fetch.after_step]));
+  }
+  return pager;
+}
+
+bool Pager::begins(int step) const {
+  const PagingSchedule::Step& of = schedule_.steps[step];
+  return step == 0 || !of.fetches.empty() || !of.writes.empty();
+}
+
+bool Pager::ends(int step) const { return over_[step] != nullptr; }
+
+absl::Status Pager::Begin(int step, Stream& compute) {
+  const PagingSchedule::Step& of = schedule_.steps[step];
+  if (step == 0) {
+    RETURN_IF_ERROR(compute.Record(*begun_));
+    RETURN_IF_ERROR(in_->Wait(*begun_));
+    for (const int fetch : schedule_.fetches_before) RETURN_IF_ERROR(Fetch(fetch));
+  }
+  for (const int fetch : of.fetches) RETURN_IF_ERROR(compute.Wait(*fetched_[fetch]));
+  for (const int write : of.writes) RETURN_IF_ERROR(compute.Wait(*written_[write]));
+  return absl::OkStatus();
+}
+
+absl::Status Pager::End(int step, Stream& compute) {
+  if (!ends(step)) return absl::OkStatus();
+  const PagingSchedule::Step& of = schedule_.steps[step];
+  RETURN_IF_ERROR(compute.Record(*over_[step]));
+  if (!of.write_backs.empty()) RETURN_IF_ERROR(out_->Wait(*over_[step]));
+  for (const int stay : of.write_backs) RETURN_IF_ERROR(WriteBack(stay));
+  for (const int fetch : of.fetches_after) RETURN_IF_ERROR(Fetch(fetch));
+  return absl::OkStatus();
+}
+
+absl::Status Pager::Fetch(int index) {
+  const PagingSchedule::Fetch& fetch = schedule_.fetches[index];
+  if (fetch.after_step >= 0) RETURN_IF_ERROR(in_->Wait(*over_[fetch.after_step]));
+  for (const int write : fetch.after_writes) RETURN_IF_ERROR(in_->Wait(*written_[write]));
+  const Stay& stay = plan_.stays[fetch.stay];
+  const PagedBlock& block = plan_.blocks[stay.block];
+  const TimelineLabel label("fetch");
+  RETURN_IF_ERROR(in_->Copy(arena_ + stay.offset, pages_ + block.page, block.bytes));
+  return in_->Record(*fetched_[index]);
+}
+
+absl::Status Pager::WriteBack(int index) {
+  const Stay& stay = plan_.stays[index];
+  const PagedBlock& block = plan_.blocks[stay.block];
+  const TimelineLabel label("write back");
+  RETURN_IF_ERROR(out_->Copy(pages_ + block.page, arena_ + stay.offset, block.bytes));
+  last_written_ = written_[index].get();
+  return out_->Record(*written_[index]);
+}
+
+absl::Status Pager::BringHome(Stream& compute) {
+  return last_written_ == nullptr ? absl::OkStatus() : compute.Wait(*last_written_);
+}
+
+}  // namespace gyre

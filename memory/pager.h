@@ -1,0 +1,51 @@
+// pager.h: a plan's copies, under the steps of an iteration, on streams of their own; by events,
+// the host waits for nothing.  Used by the thread that owns the compute stream.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/runtime/device/buffer.h"
+#include "engine/runtime/device/device.h"
+#include "memory/paging_schedule.h"
+
+namespace gyre {
+
+class Pager {
+ public:
+  // plan, device, arena (plan.device_bytes of device memory) and pages (plan.page_bytes of pinned
+  // host memory) outlive the result.  Errors: those of making streams and events.
+  static absl::StatusOr<std::unique_ptr<Pager>> Create(Device& device, const PagingPlan& plan,
+                                                       int steps, std::byte* arena,
+                                                       std::byte* pages);
+
+  // Around the work of each step, in order, all of an iteration: what `compute` gets between finds
+  // what the step touches where the plan says, and nothing moves there until End.
+  absl::Status Begin(int step, Stream& compute);
+  absl::Status End(int step, Stream& compute);
+  // Whether Begin, or End, of the step does anything.
+  bool begins(int step) const;
+  bool ends(int step) const;
+
+  // What comes after on `compute` finds all that is persistent at home, until the next Begin(0).
+  absl::Status BringHome(Stream& compute);
+
+ private:
+  Pager(const PagingPlan& plan, PagingSchedule schedule, std::byte* arena, std::byte* pages)
+      : plan_(plan), schedule_(std::move(schedule)), arena_(arena), pages_(pages) {}
+  absl::Status Fetch(int index);
+  absl::Status WriteBack(int stay);
+
+  const PagingPlan& plan_;
+  const PagingSchedule schedule_;
+  std::byte* const arena_;
+  std::byte* const pages_;
+  std::unique_ptr<Stream> in_, out_;
+  std::unique_ptr<Event> begun_;                 // the iteration
+  std::vector<std::unique_ptr<Event>> over_;     // by step; null where nothing waits for it
+  std::vector<std::unique_ptr<Event>> fetched_;  // by fetch
+  std::vector<std::unique_ptr<Event>> written_;  // by stay; null where it is not
+  const Event* last_written_ = nullptr;
+};
+
+}  // namespace gyre

@@ -1,0 +1,276 @@
+#include "memory/paging_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
+#include "memory/page_layout.h"
+#include "memory/paging_schedule.h"
+#include "memory/plan_text.h"
+#include "memory/strip_packing.h"
+#include "memory/trace_blocks.h"
+
+namespace gyre {
+namespace {
+
+// How finely the share of persistent blocks that stay on the device is searched.
+constexpr int kShares = 8;
+
+class Planner {
+ public:
+  Planner(const AccessTrace& trace, const PagingCosts& costs, const PagingLimits& limits,
+          const TraceBlocks& cut)
+      : trace_(trace), limits_(limits), cut_(cut), resident_(cut.blocks.size()) {
+    input_.costs = costs;
+    input_.begins = {0};
+    for (const TraceStep& step : trace.steps) {
+      input_.begins.push_back(input_.begins.back() + step.seconds);
+    }
+    for (const TraceBlock& block : cut.blocks) {
+      input_.bytes.push_back(block.bytes);
+      input_.persistent.push_back(block.persistent);
+    }
+    FindAccesses();
+    FindHomes();
+  }
+
+  LargestStep Largest() const {
+    LargestStep largest;
+    const size_t always = BytesOf(resident_);
+    for (int step = 0; step < static_cast<int>(steps()); ++step) {
+      const size_t bytes = always + touched_bytes_[step] - touched_resident_[step];
+      if (bytes > largest.bytes || step == 0) largest = {step, bytes};
+    }
+    return steps() == 0 ? LargestStep{0, always} : largest;
+  }
+
+  absl::StatusOr<PagingPlan> Plan() {
+    const LargestStep largest = Largest();
+    if (largest.bytes > limits_.capacity_bytes) return TooSmall(largest);
+    PagingPlan best;
+    bool found = false;
+    for (const std::vector<bool>& resident : ChoicesOfHomes()) {
+      for (const bool longest_free : {true, false}) {
+        for (const bool by_time : {true, false}) {
+          PagingPlan plan = PlanWith(resident, {longest_free, by_time});
+          if (found && plan.seconds >= best.seconds) continue;
+          best = std::move(plan);
+          found = true;
+        }
+      }
+    }
+    return best;
+  }
+
+ private:
+  size_t steps() const { return trace_.steps.size(); }
+  // Whether the block has memory of the device arena at all.
+  bool Placed(const TraceBlock& block) const {
+    return block.arena == Arena::kDevice && block.bytes > 0 &&
+           (block.persistent || block.last_step >= 0);
+  }
+
+  void FindAccesses() {
+    all_.resize(cut_.blocks.size());
+    touched_bytes_.resize(steps());
+    touched_resident_.resize(steps());
+    for (int s = 0; s < static_cast<int>(steps()); ++s) {
+      for (const TraceTouch& touch : trace_.steps[s].touches) {
+        const int b = cut_.states[touch.state].block;
+        if (!Placed(cut_.blocks[b])) continue;
+        std::vector<Access>& of_block = all_[b];
+        if (of_block.empty() || of_block.back().step != s) {
+          of_block.push_back({.step = s});
+          touched_bytes_[s] += cut_.blocks[b].bytes;
+        }
+        // A part that is written leaves the rest as it was.
+        const bool anew = touch.write && !touch.read && cut_.blocks[b].members.size() == 1 &&
+                          cut_.blocks[b].members.front() == touch.state;
+        of_block.back().reads |= !anew;
+        of_block.back().writes |= touch.write;
+      }
+    }
+  }
+
+  // What has no choice.
+  void FindHomes() {
+    size_t persistent = 0;
+    for (size_t b = 0; b < cut_.blocks.size(); ++b) {
+      const TraceBlock& block = cut_.blocks[b];
+      if (block.arena != Arena::kDevice || !block.persistent) continue;
+      persistent_.push_back(static_cast<int>(b));
+      const std::vector<bool>* const given = limits_.paged_homes;
+      const bool free = given == nullptr && !block.pinned;
+      const bool paged = given != nullptr && persistent < given->size() && (*given)[persistent];
+      ++persistent;
+      if (free || paged || !Placed(block)) continue;
+      resident_[b] = true;
+      for (const Access& access : all_[b]) touched_resident_[access.step] += block.bytes;
+    }
+  }
+
+  size_t BytesOf(const std::vector<bool>& resident) const {
+    size_t bytes = 0;
+    for (size_t b = 0; b < resident.size(); ++b) bytes += resident[b] ? cut_.blocks[b].bytes : 0;
+    return bytes;
+  }
+
+  // Sets of blocks that stay for good, from none that need not to as many as fit.  Those first that
+  // are touched most often for their bytes' sake, and of these the small ones.
+  std::vector<std::vector<bool>> ChoicesOfHomes() const {
+    std::vector<std::vector<bool>> choices = {resident_};
+    if (limits_.paged_homes != nullptr) return choices;
+    std::vector<int> order;
+    for (const int b : persistent_) {
+      if (!resident_[b] && Placed(cut_.blocks[b])) order.push_back(b);
+    }
+    std::ranges::stable_sort(order, {}, [&](int b) {
+      return std::pair(-static_cast<int>(all_[b].size()), cut_.blocks[b].bytes);
+    });
+    std::vector<bool> resident = resident_;
+    std::vector<size_t> here = touched_resident_;
+    size_t always = BytesOf(resident_);
+    size_t next = 0;
+    const size_t room = std::min(limits_.most_resident_bytes, limits_.capacity_bytes);
+    for (const int b : order) {
+      const size_t bytes = cut_.blocks[b].bytes;
+      if (always + bytes > room || !Fits(always + bytes, here, b)) continue;
+      always += bytes;
+      resident[b] = true;
+      for (const Access& access : all_[b]) here[access.step] += bytes;
+      if (always < next) continue;
+      choices.push_back(resident);
+      next = always + limits_.capacity_bytes / kShares;
+    }
+    if (choices.back() != resident) choices.push_back(resident);
+    return choices;
+  }
+
+  bool Fits(size_t always, const std::vector<size_t>& touched_resident, int with) const {
+    std::vector<size_t> here = touched_resident;
+    for (const Access& access : all_[with]) here[access.step] += cut_.blocks[with].bytes;
+    for (size_t s = 0; s < steps(); ++s) {
+      if (always + touched_bytes_[s] - here[s] > limits_.capacity_bytes) return false;
+    }
+    return true;
+  }
+
+  PagingPlan PlanWith(const std::vector<bool>& resident, const LayoutPolicy& policy) {
+    PagingPlan plan;
+    std::vector<size_t> offsets(cut_.blocks.size());
+    std::vector<int> paged(cut_.blocks.size(), -1);
+    input_.begin = 0;
+    for (size_t b = 0; b < cut_.blocks.size(); ++b) {
+      if (!resident[b]) continue;
+      offsets[b] = input_.begin;
+      input_.begin += cut_.blocks[b].bytes;
+    }
+    for (const int b : persistent_) plan.paged_homes.push_back(Placed(cut_.blocks[b]) && !resident[b]);
+    input_.end = limits_.capacity_bytes / kPlanAlignment * kPlanAlignment;
+    input_.accesses.assign(cut_.blocks.size(), {});
+    for (size_t b = 0; b < cut_.blocks.size(); ++b) {
+      const TraceBlock& block = cut_.blocks[b];
+      if (resident[b] || !Placed(block)) continue;
+      input_.accesses[b] = all_[b];
+      paged[b] = static_cast<int>(plan.blocks.size());
+      plan.blocks.push_back({.states = block.members,
+                             .bytes = block.bytes,
+                             .page = kNoPage,
+                             .persistent = block.persistent});
+    }
+    plan.stays = LayOut(input_, policy);
+    plan.device_bytes = input_.begin;
+    for (Stay& stay : plan.stays) {
+      stay.block = paged[stay.block];
+      const size_t bytes = plan.blocks[stay.block].bytes;
+      plan.device_bytes = std::max(plan.device_bytes, stay.offset + bytes);
+      if (stay.fetched) plan.fetched_bytes += bytes;
+      if (stay.written_back) plan.written_bytes += bytes;
+    }
+    for (const auto& [b, offset] : cut_.states) {
+      plan.states.push_back({paged[b], offsets[b] + offset});
+    }
+    GivePages(plan);
+    const PagingTimes times = PredictTimes(
+        trace_, plan, SchedulePaging(plan, static_cast<int>(steps())), input_.costs);
+    plan.seconds = times.seconds;
+    plan.stalled_seconds = times.stalled_seconds;
+    return plan;
+  }
+
+  // Those of persistent blocks first, for good; others share theirs over time.
+  static void GivePages(PagingPlan& plan) {
+    for (PagedBlock& block : plan.blocks) {
+      if (!block.persistent) continue;
+      block.page = plan.page_bytes;
+      plan.page_bytes += block.bytes;
+    }
+    std::vector<int> out(plan.blocks.size(), -1), in(plan.blocks.size(), -1);
+    for (const Stay& stay : plan.stays) {
+      if (stay.written_back && out[stay.block] < 0) out[stay.block] = stay.last_step;
+      if (stay.fetched) in[stay.block] = stay.first_step;
+    }
+    std::vector<PackItem> items;
+    std::vector<int> of_item;
+    for (size_t b = 0; b < plan.blocks.size(); ++b) {
+      if (plan.blocks[b].persistent || out[b] < 0) continue;
+      items.push_back({plan.blocks[b].bytes, out[b], in[b]});
+      of_item.push_back(static_cast<int>(b));
+    }
+    const Packing packing = PackBlocks(items);
+    for (size_t i = 0; i < items.size(); ++i) {
+      plan.blocks[of_item[i]].page = plan.page_bytes + packing.offsets[i];
+    }
+    plan.page_bytes += packing.extent;
+  }
+
+  absl::Status TooSmall(const LargestStep& largest) const {
+    std::string message = absl::StrCat(
+        "device memory: the capacity is ", BytesText(limits_.capacity_bytes),
+        "; the smallest that would do is ", BytesText(largest.bytes),
+        steps() == 0 ? "" : absl::StrCat(", for ", StepName(trace_, largest.step)),
+        ", with paging; the largest states there:");
+    std::vector<int> there;
+    for (size_t b = 0; b < cut_.blocks.size(); ++b) {
+      const bool touched = std::ranges::any_of(
+          all_[b], [&](const Access& access) { return access.step == largest.step; });
+      if (touched || resident_[b]) {
+        there.insert(there.end(), cut_.blocks[b].members.begin(), cut_.blocks[b].members.end());
+      }
+    }
+    std::ranges::stable_sort(there, std::greater(), [&](int i) { return trace_.states[i].bytes; });
+    for (size_t i = 0; i < std::min<size_t>(there.size(), 5); ++i) {
+      absl::StrAppend(&message, i == 0 ? " " : ", ", "\"", trace_.states[there[i]].name, "\" ",
+                      BytesText(trace_.states[there[i]].bytes));
+    }
+    return absl::ResourceExhaustedError(message);
+  }
+
+  const AccessTrace& trace_;
+  const PagingLimits& limits_;
+  const TraceBlocks& cut_;
+  LayoutInput input_;
+  std::vector<std::vector<Access>> all_;  // by block
+  std::vector<int> persistent_;           // blocks of the device arena
+  std::vector<bool> resident_;            // by block: without a choice
+  // By step: bytes of what it touches, and of that what is resident without a choice.
+  std::vector<size_t> touched_bytes_, touched_resident_;
+};
+
+}  // namespace
+
+LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<bool>* paged_homes) {
+  const absl::StatusOr<TraceBlocks> cut = CutIntoBlocks(trace);
+  GYRE_CHECK(cut.ok());
+  return Planner(trace, {}, {.paged_homes = paged_homes}, *cut).Largest();
+}
+
+absl::StatusOr<PagingPlan> PlanPaging(const AccessTrace& trace, const PagingCosts& costs,
+                                      const PagingLimits& limits) {
+  ASSIGN_OR_RETURN(const TraceBlocks cut, CutIntoBlocks(trace));
+  return Planner(trace, costs, limits, cut).Plan();
+}
+
+}  // namespace gyre

@@ -1,0 +1,91 @@
+// paging_plan.h: a pure function from one iteration's access trace to where each state lies when,
+// on a device that cannot hold all of them at once.
+//
+// A block (a state with its views, or a contiguous group) is in device memory in stays: from before
+// a step that touches it to after one that does, at one address each time.  Between two stays its
+// value, where anybody reads it again, lies in a page of host memory.  All addresses are given
+// ahead, so nothing fragments.
+//
+// What is persistent has a home, where it is before an iteration and after: an address on the
+// device where it stays for good, or a page.
+//
+// When a copy runs follows from what it waits for: a fetch, for the last that used its place and
+// for its page; a step, for what it touches.  Copies each way are enqueued in the order in which
+// steps need them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "memory/access_trace.h"
+#include "memory/memory_plan.h"
+
+namespace gyre {
+
+struct PagingCosts {
+  double to_device_bytes_per_s = 12e9;  // PCIe 3 x16
+  double to_host_bytes_per_s = 12e9;
+};
+
+// Of a block on the device.
+struct Stay {
+  int block = 0;
+  int first_step = 0, last_step = 0;  // that touch it
+  size_t offset = 0;                  // in the device arena; a multiple of kPlanAlignment
+  bool fetched = false;               // from its page; else the first step writes it
+  bool written_back = false;          // to its page; else the page has the value, or nobody reads it
+};
+
+struct PagedBlock {
+  std::vector<int> states;  // its members, for people
+  size_t bytes = 0;
+  size_t page = 0;          // in the pages' arena; kNoPage: it never leaves with a value
+  bool persistent = false;  // its home is the page
+};
+inline constexpr size_t kNoPage = ~size_t{0};
+
+struct PagingPlan {
+  std::vector<PagedBlock> blocks;  // that have no home on the device
+  std::vector<Stay> stays;         // by first_step; where these are equal by block
+  // By state: its block, or -1 if it lies for good at `offset` of the device arena; else there
+  // within its block.
+  struct Lies {
+    int block = -1;
+    size_t offset = 0;
+  };
+  std::vector<Lies> states;
+  std::vector<bool> paged_homes;  // by persistent block of the device arena, in order: a page
+  size_t device_bytes = 0;        // extent of the device arena
+  size_t page_bytes = 0;          // extent of the pages
+  // What an iteration is expected to take, and of that what it waits for copies.
+  double seconds = 0, stalled_seconds = 0;
+  size_t fetched_bytes = 0, written_bytes = 0;  // of an iteration
+};
+
+struct PagingLimits {
+  size_t capacity_bytes = 0;
+  // What lies on the device for good, where that is free to choose, takes no more of it: another
+  // net of the run may need the rest.
+  size_t most_resident_bytes = ~size_t{0};
+  // Of another net of the run, whose first persistent blocks are this one's, too, and keep their
+  // homes; those beyond stay on the device.  Null: all is free to choose.
+  const std::vector<bool>* paged_homes = nullptr;
+};
+
+// The most bytes that a step touches; what stays for good, touched or not, counts at each.
+struct LargestStep {
+  int step = 0;
+  size_t bytes = 0;
+};
+// Precondition: PlanMemory takes the trace.
+LargestStep FindLargestStep(const AccessTrace& trace,
+                            const std::vector<bool>* paged_homes = nullptr);
+
+// Blocks of the communication arena are not its business.  Depends on its arguments alone.
+// Errors: those of PlanMemory for a malformed trace; ResourceExhausted if the largest step does not
+// fit, naming it, its largest states and the bytes that would do.
+absl::StatusOr<PagingPlan> PlanPaging(const AccessTrace& trace, const PagingCosts& costs,
+                                      const PagingLimits& limits);
+
+}  // namespace gyre

@@ -1,0 +1,119 @@
+#include "memory/paging_schedule.h"
+
+#include <algorithm>
+#include <map>
+
+namespace gyre {
+namespace {
+
+// Which stay was the last in each place, as an iteration goes on; before it begins, of the one
+// before.
+class Occupants {
+ public:
+  explicit Occupants(const PagingPlan& plan) : plan_(plan) { last_[0] = -1; }
+
+  // Whom the stay follows in its place, each once; from now on it is the last one there.
+  std::vector<int> Follow(int stay) {
+    const size_t begin = plan_.stays[stay].offset;
+    const size_t end = begin + plan_.blocks[plan_.stays[stay].block].bytes;
+    std::vector<int> before;
+    Cut(begin);
+    Cut(end);
+    const auto first = last_.find(begin), beyond = last_.find(end);
+    for (auto at = first; at != beyond; ++at) {
+      const bool known = at->second < 0 || std::ranges::find(before, at->second) != before.end();
+      if (!known) before.push_back(at->second);
+    }
+    last_.erase(first, beyond);
+    last_[begin] = stay;
+    return before;
+  }
+
+ private:
+  void Cut(size_t place) { last_.emplace(place, std::prev(last_.upper_bound(place))->second); }
+
+  const PagingPlan& plan_;
+  std::map<size_t, int> last_;  // from a place to the next entry
+};
+
+}  // namespace
+
+PagingSchedule SchedulePaging(const PagingPlan& plan, int steps) {
+  PagingSchedule schedule;
+  schedule.steps.resize(static_cast<size_t>(steps));
+  Occupants occupants(plan);
+  std::vector<int> written(plan.blocks.size(), -1);  // by block: the stay that its page is of
+  const int stays = static_cast<int>(plan.stays.size());
+  for (int s = 0; s < stays; ++s) {
+    occupants.Follow(s);
+    if (plan.stays[s].written_back) written[plan.stays[s].block] = s;
+  }
+  int after = -1;
+  for (int s = 0; s < stays; ++s) {
+    const Stay& stay = plan.stays[s];
+    PagingSchedule::Step& first = schedule.steps[stay.first_step];
+    PagingSchedule::Fetch fetch{.stay = s};
+    for (const int before : occupants.Follow(s)) {
+      const Stay& left = plan.stays[before];
+      // Of the iteration before: over before this one's first step.
+      if (before < s) fetch.after_step = std::max(fetch.after_step, left.last_step);
+      if (left.written_back) (stay.fetched ? fetch.after_writes : first.writes).push_back(before);
+    }
+    if (stay.fetched) {
+      const int of_page = written[stay.block];
+      const bool known = std::ranges::find(fetch.after_writes, of_page) != fetch.after_writes.end();
+      if (of_page >= 0 && !known) fetch.after_writes.push_back(of_page);
+      for (const int write : fetch.after_writes) {
+        if (write < s) fetch.after_step = std::max(fetch.after_step, plan.stays[write].last_step);
+      }
+      const int index = static_cast<int>(schedule.fetches.size());
+      first.fetches.push_back(index);
+      // Behind those before it on their stream.
+      after = std::max(after, fetch.after_step);
+      (after < 0 ? schedule.fetches_before : schedule.steps[after].fetches_after).push_back(index);
+      schedule.fetches.push_back(std::move(fetch));
+    }
+    if (stay.written_back) {
+      schedule.steps[stay.last_step].write_backs.push_back(s);
+      written[stay.block] = s;
+    }
+  }
+  return schedule;
+}
+
+PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
+                         const PagingSchedule& schedule, const PagingCosts& costs) {
+  const auto seconds = [&](int stay, double bytes_per_s) {
+    return static_cast<double>(plan.blocks[plan.stays[stay].block].bytes) / bytes_per_s;
+  };
+  double computed = 0, in = 0, out = 0;  // when each stream is free
+  double began = 0, working = 0;
+  std::vector<double> written(plan.stays.size()), fetched(schedule.fetches.size());
+  std::vector<double> ended(schedule.steps.size());
+  const auto fetch = [&](int index) {
+    const PagingSchedule::Fetch& of = schedule.fetches[index];
+    double start = std::max(in, of.after_step < 0 ? began : ended[of.after_step]);
+    for (const int write : of.after_writes) start = std::max(start, written[write]);
+    fetched[index] = in = start + seconds(of.stay, costs.to_device_bytes_per_s);
+  };
+  // The second iteration begins with the copies of the first.
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    began = computed;
+    working = 0;
+    for (const int index : schedule.fetches_before) fetch(index);
+    for (size_t s = 0; s < schedule.steps.size(); ++s) {
+      const PagingSchedule::Step& step = schedule.steps[s];
+      for (const int index : step.fetches) computed = std::max(computed, fetched[index]);
+      for (const int write : step.writes) computed = std::max(computed, written[write]);
+      working += trace.steps[s].seconds;
+      ended[s] = computed += trace.steps[s].seconds;
+      for (const int stay : step.write_backs) {
+        written[stay] = out = std::max(out, computed) + seconds(stay, costs.to_host_bytes_per_s);
+      }
+      for (const int index : step.fetches_after) fetch(index);
+    }
+  }
+  return {.seconds = computed - began, .stalled_seconds = computed - began - working};
+}
+
+}  // namespace gyre

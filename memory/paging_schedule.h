@@ -1,0 +1,41 @@
+// paging_schedule.h: what waits for what: from a plan's stays to the order of an iteration's
+// copies.  A pure function; the pager executes it, and the planner predicts times by it.
+#pragma once
+
+#include <vector>
+
+#include "memory/paging_plan.h"
+
+namespace gyre {
+
+// The iteration's steps follow one another on one stream, fetches on another, write-backs on a
+// third.  All of a copy's or step's waits are for work that was enqueued before it.
+struct PagingSchedule {
+  struct Fetch {
+    int stay = 0;
+    int after_step = -1;             // it may begin when this step is over; -1: before the first
+    std::vector<int> after_writes = {};  // stays whose write-back must be over
+  };
+  struct Step {
+    std::vector<int> fetches = {};       // indices: those that it waits for
+    std::vector<int> writes;         // stays: those whose write-back it waits for, whose place it takes
+    std::vector<int> write_backs;    // stays: those that begin when it is over
+    std::vector<int> fetches_after;  // indices, in order: those that are enqueued behind it
+  };
+  std::vector<Fetch> fetches;        // in the order of their stream
+  std::vector<int> fetches_before;   // indices: enqueued before the first step
+  std::vector<Step> steps;
+};
+
+PagingSchedule SchedulePaging(const PagingPlan& plan, int steps);
+
+struct PagingTimes {
+  double seconds = 0;          // from the first step's begin until all is over
+  double stalled_seconds = 0;  // of that nothing computes
+};
+
+// Each stream takes one thing at a time; copies do not slow steps down.
+PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
+                         const PagingSchedule& schedule, const PagingCosts& costs);
+
+}  // namespace gyre

@@ -1,0 +1,213 @@
+// Properties of every paging plan, over random traces, against definitions written anew here; and
+// what plans are worth, on nets whose best is known.
+
+#include "memory/paging_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "memory/paging_schedule.h"
+#include "tests/memory/random_trace.h"
+
+namespace gyre {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kTraces = 400;
+constexpr size_t kPage = 4096;
+
+// Lives through iterations as a plan says, one value for each block, and checks that whoever reads
+// finds what was written last.
+void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
+  struct Block {
+    int version = 0;             // what it should be
+    int on_device = -1, page = 0;  // what is there
+    int stay = -1;
+  };
+  std::vector<Block> blocks(plan.blocks.size());
+  int versions = 0;
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    size_t next = 0;
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      if (plan.blocks[b].persistent) {
+        ASSERT_EQ(blocks[b].page, blocks[b].version) << "not at home";
+      } else {
+        blocks[b].version = -1;  // nobody reads it before it is written
+      }
+    }
+    for (int step = 0; step < static_cast<int>(trace.steps.size()); ++step) {
+      for (; next < plan.stays.size() && plan.stays[next].first_step == step; ++next) {
+        Block& block = blocks[plan.stays[next].block];
+        block.stay = static_cast<int>(next);
+        block.on_device = plan.stays[next].fetched ? block.page : -2;
+      }
+      for (const TraceTouch& touch : trace.steps[step].touches) {
+        const auto [b, offset] = plan.states[touch.state];
+        if (b < 0) continue;
+        Block& block = blocks[b];
+        ASSERT_GE(block.stay, 0);
+        const Stay& stay = plan.stays[block.stay];
+        ASSERT_TRUE(stay.block == b && stay.first_step <= step && step <= stay.last_step);
+        const bool whole = plan.blocks[b].states.size() == 1 &&
+                           plan.blocks[b].states.front() == touch.state;
+        const bool anew = touch.write && !touch.read && whole;
+        if (!anew && block.version >= 0) {
+          ASSERT_EQ(block.on_device, block.version)
+              << "step " << step << " finds an old " << trace.states[touch.state].name;
+        }
+      }
+      for (const TraceTouch& touch : trace.steps[step].touches) {
+        const int b = plan.states[touch.state].block;
+        if (b < 0 || !touch.write) continue;
+        blocks[b].version = blocks[b].on_device = ++versions;
+      }
+      for (const Stay& stay : plan.stays) {
+        if (stay.last_step != step) continue;
+        if (stay.written_back) blocks[stay.block].page = blocks[stay.block].on_device;
+        blocks[stay.block].stay = -1;
+      }
+    }
+  }
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    EXPECT_TRUE(!plan.blocks[b].persistent || blocks[b].page == blocks[b].version);
+  }
+}
+
+void CheckPlaces(const PagingPlan& plan, size_t capacity) {
+  EXPECT_LE(plan.device_bytes, capacity);
+  const auto end = [&](const Stay& stay) { return stay.offset + plan.blocks[stay.block].bytes; };
+  for (size_t i = 0; i < plan.stays.size(); ++i) {
+    const Stay& a = plan.stays[i];
+    EXPECT_EQ(a.offset % kPlanAlignment, 0u);
+    EXPECT_LE(end(a), plan.device_bytes);
+    EXPECT_LE(a.first_step, a.last_step);
+    EXPECT_TRUE(!(a.fetched || a.written_back) || plan.blocks[a.block].page != kNoPage);
+    for (size_t j = i + 1; j < plan.stays.size(); ++j) {
+      const Stay& b = plan.stays[j];
+      const bool same_time = a.first_step <= b.last_step && b.first_step <= a.last_step;
+      const bool same_place = a.offset < end(b) && b.offset < end(a);
+      ASSERT_FALSE(same_time && (same_place || a.block == b.block));
+    }
+  }
+  // Pages of two blocks that both hold something are apart.
+  std::map<int, std::pair<int, int>> held;
+  for (const Stay& stay : plan.stays) {
+    auto [at, is_new] = held.emplace(stay.block, std::pair(stay.last_step, stay.first_step));
+    if (is_new && !stay.written_back) held.erase(at);
+    if (!is_new && stay.fetched) at->second.second = stay.first_step;
+  }
+  for (const auto& [a, times] : held) {
+    for (const auto& [b, others] : held) {
+      if (a >= b || plan.blocks[a].persistent || plan.blocks[b].persistent) continue;
+      const PagedBlock &x = plan.blocks[a], &y = plan.blocks[b];
+      const bool apart = x.page + x.bytes <= y.page || y.page + y.bytes <= x.page;
+      const bool later = times.second < others.first || others.second < times.first;
+      ASSERT_TRUE(apart || later);
+    }
+  }
+}
+
+TEST(PagingPlan, EveryReaderFindsWhatWasWrittenLast) {
+  int tight = 0;
+  for (int i = 0; i < kTraces; ++i) {
+    SCOPED_TRACE(i);
+    const AccessTrace trace =
+        i % 2 == 0 ? RandomTrace({static_cast<uint64_t>(i), static_cast<uint64_t>(i)})
+                   : TrainingTrace(static_cast<uint64_t>(i), 2 + i % 23);
+    const size_t least = FindLargestStep(trace).bytes;
+    const absl::StatusOr<MemoryPlan> resident = PlanMemory(trace, ~size_t{0});
+    ASSERT_TRUE(resident.ok());
+    const size_t most = std::max(least, resident->device_bytes);
+    for (const double share : {0.0, 0.1, 0.5, 1.0}) {
+      SCOPED_TRACE(share);
+      const size_t capacity = least + static_cast<size_t>(share * static_cast<double>(most - least));
+      const absl::StatusOr<PagingPlan> plan = PlanPaging(trace, {}, {.capacity_bytes = capacity});
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      CheckPlaces(*plan, capacity);
+      CheckValues(trace, *plan);
+      if (HasFatalFailure()) return;
+      tight += plan->fetched_bytes > 0;
+    }
+    if (least == 0) continue;
+    const absl::StatusOr<PagingPlan> too_small =
+        PlanPaging(trace, {}, {.capacity_bytes = least - 1});
+    EXPECT_EQ(too_small.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(too_small.status().message(), HasSubstr(absl::StrCat(least)));
+  }
+  EXPECT_GT(tight, kTraces);
+}
+
+// `layers` of a net, each of which leaves `pages` for backward, where it takes twice the time.
+AccessTrace EqualLayers(int layers, size_t pages, double seconds) {
+  AccessTrace trace;
+  for (int i = 0; i < layers; ++i) {
+    trace.states.push_back({.name = absl::StrCat("a", i), .bytes = pages * kPage});
+  }
+  for (int i = 0; i < layers; ++i) {
+    trace.steps.push_back({.name = "forward", .touches = {{i, false, true}}, .seconds = seconds});
+    if (i > 0) trace.steps.back().touches.push_back({i - 1, true, false});
+  }
+  for (int i = layers - 1; i >= 0; --i) {
+    trace.steps.push_back(
+        {.name = "backward", .touches = {{i, true, false}}, .seconds = 2 * seconds});
+  }
+  return trace;
+}
+
+// An iteration takes at least as long as what must leave takes to leave, and to come back.
+TEST(PagingPlan, EqualLayersComeCloseToTheBound) {
+  constexpr int kLayers = 64;
+  constexpr size_t kPages = 100;
+  for (const double kappa : {0.5, 1.0, 2.0, 3.0}) {
+    for (const double share : {0.25, 0.35, 0.5, 0.7}) {
+      const AccessTrace trace = EqualLayers(kLayers, kPages, 1e-3);
+      const double all = kLayers * kPages * kPage, forward = kLayers * 1e-3;
+      const double bandwidth = all / (kappa * forward);
+      const absl::StatusOr<PagingPlan> plan =
+          PlanPaging(trace, {bandwidth, bandwidth},
+                     {.capacity_bytes = static_cast<size_t>(share * all)});
+      ASSERT_TRUE(plan.ok());
+      const double leaves = (1 - share) * all / bandwidth;
+      const double bound = std::max(forward, leaves) + std::max(2 * forward, leaves);
+      RecordProperty(absl::StrCat("kappa_", kappa, "_share_", share),
+                     absl::StrCat(bound / plan->seconds));
+      printf("kappa %.1f at %.0f %%: %.3f of the bound\n", kappa, 100 * share,
+             bound / plan->seconds);
+      EXPECT_GE(bound / plan->seconds, 0.9);
+    }
+  }
+}
+
+TEST(PagingPlan, WhatFitsStays) {
+  const AccessTrace trace = EqualLayers(8, 10, 1e-3);
+  const absl::StatusOr<PagingPlan> plan = PlanPaging(trace, {}, {.capacity_bytes = 8 * 10 * kPage});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->fetched_bytes, 0u);
+  EXPECT_EQ(plan->written_bytes, 0u);
+  EXPECT_EQ(plan->page_bytes, 0u);
+  EXPECT_NEAR(plan->stalled_seconds, 0, 1e-9);
+}
+
+TEST(PagingPlan, WhatIsCleanOrDeadIsNotWritten) {
+  // A parameter that is read twice, an activation that lies between, one that is dead when the
+  // next is made.
+  AccessTrace trace;
+  trace.states = {{.name = "parameter", .bytes = 4 * kPage, .persistent = true},
+                  {.name = "large", .bytes = 4 * kPage},
+                  {.name = "dead", .bytes = kPage}};
+  trace.steps = {{.name = "a", .touches = {{0, true, false}, {2, false, true}}, .seconds = 1},
+                 {.name = "b", .touches = {{1, false, true}}, .seconds = 1},
+                 {.name = "c", .touches = {{0, true, false}, {2, false, true}}, .seconds = 1}};
+  const absl::StatusOr<PagingPlan> plan = PlanPaging(trace, {}, {.capacity_bytes = 5 * kPage});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->written_bytes, 0u);
+  EXPECT_EQ(plan->fetched_bytes, 8 * kPage);
+}
+
+}  // namespace
+}  // namespace gyre
