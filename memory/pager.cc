@@ -1,5 +1,7 @@
 #include "memory/pager.h"
 
+#include <algorithm>
+
 #include "engine/runtime/check.h"
 #include "engine/runtime/timeline.h"
 
@@ -15,7 +17,8 @@ absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const Pagin
   pager->over_.resize(static_cast<size_t>(steps));
   pager->written_.resize(plan.stays.size());
   const auto make = [&device](std::unique_ptr<Event>& event) -> absl::Status {
-    if (event == nullptr) ASSIGN_OR_RETURN(event, device.NewEvent());
+    if (event != nullptr) return absl::OkStatus();
+    ASSIGN_OR_RETURN(event, device.NewEvent());
     return absl::OkStatus();
   };
   for (size_t s = 0; s < plan.stays.size(); ++s) {
@@ -36,7 +39,22 @@ bool Pager::begins(int step) const {
   return step == 0 || !of.fetches.empty() || !of.writes.empty();
 }
 
-bool Pager::ends(int step) const { return over_[step] != nullptr; }
+bool Pager::advances(int from, int to) const {
+  for (int step = std::max(from, 0); step <= to; ++step) {
+    if (step > from && step < static_cast<int>(over_.size()) && begins(step)) return true;
+    if (step < to && ends(step)) return true;
+  }
+  return false;
+}
+
+absl::Status Pager::Advance(int from, int to, Stream& compute) {
+  if (from >= 0) RETURN_IF_ERROR(End(from, compute));
+  for (int step = from + 1; step < to; ++step) {
+    RETURN_IF_ERROR(Begin(step, compute));
+    RETURN_IF_ERROR(End(step, compute));
+  }
+  return to < static_cast<int>(over_.size()) ? Begin(to, compute) : absl::OkStatus();
+}
 
 absl::Status Pager::Begin(int step, Stream& compute) {
   const PagingSchedule::Step& of = schedule_.steps[step];

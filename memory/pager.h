@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "engine/runtime/device/buffer.h"
 #include "engine/runtime/device/device.h"
 #include "memory/paging_schedule.h"
 
@@ -23,9 +22,11 @@ class Pager {
   // what the step touches where the plan says, and nothing moves there until End.
   absl::Status Begin(int step, Stream& compute);
   absl::Status End(int step, Stream& compute);
-  // Whether Begin, or End, of the step does anything.
-  bool begins(int step) const;
-  bool ends(int step) const;
+  // From the work of step `from` (-1: before the first) to that of `to` (the number of steps: after
+  // the last), past those between, which have none.
+  absl::Status Advance(int from, int to, Stream& compute);
+  // Whether that does anything.
+  bool advances(int from, int to) const;
 
   // What comes after on `compute` finds all that is persistent at home, until the next Begin(0).
   absl::Status BringHome(Stream& compute);
@@ -33,6 +34,8 @@ class Pager {
  private:
   Pager(const PagingPlan& plan, PagingSchedule schedule, std::byte* arena, std::byte* pages)
       : plan_(plan), schedule_(std::move(schedule)), arena_(arena), pages_(pages) {}
+  bool begins(int step) const;
+  bool ends(int step) const { return over_[step] != nullptr; }
   absl::Status Fetch(int index);
   absl::Status WriteBack(int stay);
 

@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
   std::byte* gradients = nullptr;
   if (communication != nullptr && device.kind() == DeviceKind::kCpu && p.train) {
     ASSIGN_OR_RETURN(gradients, communication->Share(p.communication_bytes()));
-    if (p.options.shape.shard_optimizer) {
+    if (p.options.shape.shard_optimizer && !p.pages()) {
       ASSIGN_OR_RETURN(std::byte* const parameters, communication->ShareOne(p.parameter_bytes()));
       if (parameters != nullptr) model->parameters_ = {parameters, p.parameter_bytes()};
       for (size_t i = 0; i < p.parameters.all().size(); ++i) {
@@ -79,13 +79,24 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
   }
   const auto elements = static_cast<int64_t>(p.communication_bytes() / sizeof(float));
   RETURN_IF_ERROR(Fill(stream, 0, {gradients, Shape({elements}), DType::kF32}));
+  ASSIGN_OR_RETURN(model->pages_,
+                   Buffer::Allocate(device, MemoryKind::kPinnedHost, p.page_bytes()));
+  const NetMemory memory = {.device = model->device_arena_.data(),
+                            .communication = gradients,
+                            .pages = model->pages_.data(),
+                            .parameters = model->parameters_};
+  const auto pager = [&](const NetPlan& net) -> absl::StatusOr<std::unique_ptr<Pager>> {
+    if (!net.paging) return nullptr;
+    return Pager::Create(device, *net.paging, static_cast<int>(net.trace.trace.steps.size()),
+                         memory.device, memory.pages);
+  };
   if (p.train) {
-    model->train_ =
-        std::make_unique<Net>(*p.train, model->device_arena_.data(), gradients, model->parameters_);
+    model->train_ = std::make_unique<Net>(*p.train, memory);
+    ASSIGN_OR_RETURN(model->train_pager_, pager(*p.train));
   }
   for (const auto& test : p.test) {
-    model->test_.push_back(
-        std::make_unique<Net>(*test, model->device_arena_.data(), nullptr, model->parameters_));
+    model->test_.push_back(std::make_unique<Net>(*test, memory));
+    ASSIGN_OR_RETURN(model->test_pagers_.emplace_back(), pager(*test));
   }
   return model;
 }
@@ -244,6 +255,7 @@ absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& opt
 }
 
 absl::Status Model::CopyState(Stream& stream, Buffer& copy) const {
+  RETURN_IF_ERROR(BringHome(stream));
   const std::span<const Parameter> all = plan_.parameters.all();
   const int rank = plan_.options.shape.rank;
   const bool sharded = plan_.options.shape.shard_optimizer;
@@ -361,6 +373,7 @@ absl::Status Model::ReadValue(Stream& stream, size_t index, Storage& storage,
 }
 
 absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
+  RETURN_IF_ERROR(BringHome(stream));
   const std::span<const Parameter> all = plan_.parameters.all();
   std::map<std::string, size_t> parameter_of;  // by name in files
   for (size_t i = 0; i < all.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "engine/data/sample_order.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/net/net.h"
+#include "memory/pager.h"
 
 namespace gyre {
 
@@ -26,6 +27,7 @@ struct ModelOptions {
   bool can_send_rows = false;
   Feed feed = {};
   size_t capacity_bytes = ~size_t{0};
+  PagingCosts paging = {};
   std::string device_allreduce = {};       // that sums gradients in device memory; "": none does
   const Primitives* primitives = nullptr;  // outlives the model
 };
@@ -36,7 +38,9 @@ struct ModelPlan {
   std::unique_ptr<NetPlan> train;              // null if options.train is false
   std::vector<std::unique_ptr<NetPlan>> test;  // the full batch, then the remainder if there is one
 
+  bool pages() const { return train ? train->paging.has_value() : !test.empty() && test[0]->paging; }
   size_t device_bytes() const;         // of the arena that serves them all
+  size_t page_bytes() const;           // of pinned host memory, where what is paged out lies
   size_t persistent_bytes() const;     // of it: what keeps its value over steps; of one that trains
   size_t parameter_bytes() const;      // of that: what only the optimizer writes, its beginning
   size_t communication_bytes() const;  // of the gradients' arena
@@ -70,7 +74,8 @@ struct ModelPlan {
 
 // Allocates nothing.  The parsed net must outlive the plan.  Errors: those of PlanNet;
 // InvalidArgument if there is nothing to train; ResourceExhausted naming the smallest capacity that
-// would do, or an input whose batch alone exceeds it.
+// would do, or an input whose batch alone exceeds it.  Where the nets do not fit, all of them are
+// planned to page.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
 // For people: what a training net that is planned with these options takes in each precision.
@@ -100,6 +105,14 @@ class Model {
   // Whether all ranks see the same parameters: what one of them writes there all have.
   bool one_copy() const { return !parameters_.empty(); }
   const std::vector<std::unique_ptr<Net>>& test() const { return test_; }
+  // Of the training net, or number `index` of test(); null if the plan does not page.
+  Pager* train_pager() const { return train_pager_.get(); }
+  Pager* test_pager(size_t index) const { return test_pagers_[index].get(); }
+  // What comes after on `stream` finds parameters, slots and carried rows at home: call it before
+  // what is not an iteration, once iterations have been enqueued.
+  absl::Status BringHome(Stream& stream) const {
+    return train_pager_ ? train_pager_->BringHome(stream) : absl::OkStatus();
+  }
 
   // Values from options.seed; optimizer slots zero, and so is what is carried from step to step.
   // What takes a stream waits for it; of one copy, this and what loads values for all ranks.
@@ -163,9 +176,12 @@ class Model {
   Device& device_;
   ProcessGroup* const communication_;
   Buffer device_arena_, communication_arena_;  // the latter empty if ranks share it
+  Buffer pages_;                               // empty if nothing pages
   std::span<std::byte> parameters_;            // of one copy
   std::unique_ptr<Net> train_;
   std::vector<std::unique_ptr<Net>> test_;
+  std::unique_ptr<Pager> train_pager_;
+  std::vector<std::unique_ptr<Pager>> test_pagers_;
 };
 
 }  // namespace gyre

@@ -95,6 +95,30 @@ absl::Status CheckLargest(const ModelPlan& plan) {
                        plan.communication_bytes() + plan.allreduce_bytes());
 }
 
+// Plans all nets to page, in what the gradients and their sums leave.  Test nets have the training
+// net's parameters where it has them, and may touch more at a step than it.
+absl::Status PlanPages(ModelPlan& plan) {
+  const size_t reserved = plan.communication_bytes() + plan.allreduce_bytes();
+  const size_t capacity = plan.options.capacity_bytes;
+  PagingLimits limits = {.capacity_bytes = capacity < reserved ? 0 : capacity - reserved};
+  size_t of_tests = 0;
+  for (const auto& test : plan.test) {
+    of_tests = std::max(of_tests, FindLargestStep(test->trace.trace).bytes);
+  }
+  limits.most_resident_bytes =
+      limits.capacity_bytes < of_tests ? 0 : limits.capacity_bytes - of_tests;
+  std::vector<bool> homes;
+  const auto page = [&](NetPlan& net) -> absl::Status {
+    ASSIGN_OR_RETURN(net.paging, PlanPaging(net.trace.trace, plan.options.paging, limits));
+    if (limits.paged_homes == nullptr) homes = net.paging->paged_homes;
+    limits.paged_homes = &homes;
+    return absl::OkStatus();
+  };
+  if (plan.train) RETURN_IF_ERROR(page(*plan.train));
+  for (const auto& test : plan.test) RETURN_IF_ERROR(page(*test));
+  return absl::OkStatus();
+}
+
 // A batch of another size has rows of its own, so that one that is smaller ends the test alone.
 absl::Status CheckWholeBatches(const Parsed<NetConfig>& net, const ModelPlan& plan) {
   const int64_t samples = plan.options.test_samples, batch = plan.options.test_batch;
@@ -143,13 +167,19 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
       ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
     }
   }
-  RETURN_IF_ERROR(CheckLargest(plan));
+  if (!CheckLargest(plan).ok()) RETURN_IF_ERROR(PlanPages(plan));
   return plan;
 }
 
 size_t ModelPlan::device_bytes() const {
-  size_t bytes = train ? train->memory.device_bytes : 0;
-  for (const auto& net : test) bytes = std::max(bytes, net->memory.device_bytes);
+  size_t bytes = train ? train->device_bytes() : 0;
+  for (const auto& net : test) bytes = std::max(bytes, net->device_bytes());
+  return bytes;
+}
+
+size_t ModelPlan::page_bytes() const {
+  size_t bytes = train ? train->page_bytes() : 0;
+  for (const auto& net : test) bytes = std::max(bytes, net->page_bytes());
   return bytes;
 }
 

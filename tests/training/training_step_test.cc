@@ -52,7 +52,7 @@ Feed RandomValues(const NetConfig& net) {
 
 absl::StatusOr<ModelPlan> Plan(const Parsed<NetConfig>& net, DeviceKind device, int rank, int ranks,
                                DType dtype, const Primitives& primitives, int64_t accumulate = 1,
-                               bool shard = false) {
+                               bool shard = false, size_t capacity_bytes = ~size_t{0}) {
   return PlanModel(net, {.shape = {.global = kBatch,
                                    .rank = rank,
                                    .ranks = ranks,
@@ -63,6 +63,7 @@ absl::StatusOr<ModelPlan> Plan(const Parsed<NetConfig>& net, DeviceKind device, 
                          .slots = NewOptimizer(Momentum())->slot_names(),
                          .bucket_bytes = 64,
                          .feed = FeedOn(device, RandomValues(*net.message)),
+                         .capacity_bytes = capacity_bytes,
                          .primitives = &primitives});
 }
 
@@ -85,7 +86,7 @@ Outcome Train(ProcessGroup& communication, Device* device, const Primitives& pri
   EXPECT_TRUE(net.ok()) << net.status();
   const auto optimizer = NewOptimizer(Momentum());
   auto plan = Plan(*net, device->kind(), communication.rank(), communication.size(), dtype,
-                   primitives, accumulate, shard);
+                   primitives, accumulate, shard, device->capacity_bytes());
   EXPECT_TRUE(plan.ok()) << plan.status();
   const auto stream = *device->NewStream();
   const auto model = *Model::Create(*std::move(plan), *device, *stream, &communication);
@@ -295,6 +296,48 @@ TEST(TrainingStep, RanksAgreeToTheBitWhateverTheDelays) {
              TrainRanks(ranks, Sim(seed), DType::kF32, clip_norm, /*poisoned_rank=*/-1, in_place)) {
           ASSERT_TRUE(outcome.status.ok()) << outcome.status;
           EXPECT_EQ(outcome.digest, expected[0].digest);
+        }
+      }
+    }
+  }
+}
+
+// On devices that hold the largest step and no more, or some more.
+TEST(TrainingStep, PagingChangesNoBits) {
+  const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
+  const Primitives primitives(DeviceKind::kSim, 1);
+  for (const auto& [ranks, accumulate, clip_norm, shard] :
+       {std::tuple(1, 1, std::optional<double>(), false),
+        std::tuple(1, 3, std::optional<double>(0.5), false),
+        std::tuple(2, 1, std::optional<double>(), false),
+        std::tuple(2, 2, std::optional<double>(0.5), true),
+        std::tuple(3, 1, std::optional<double>(), true)}) {
+    const auto train = [&](const MakeDevice& make) {
+      return TrainRanks(ranks, make, DType::kF32, clip_norm, /*poisoned_rank=*/-1,
+                        /*in_place=*/false, accumulate, "direct", /*poisoned_step=*/0, shard);
+    };
+    const std::string expected = train(Cpu)[0].digest;
+    for (const double share : {0.0, 0.2, 0.6}) {
+      for (uint64_t seed = 1; seed <= 3; ++seed) {
+        const auto sim = [&](int rank) {
+          const auto plan = [&](size_t capacity) {
+            return *Plan(net, DeviceKind::kSim, rank, ranks, DType::kF32, primitives, accumulate,
+                         shard, capacity);
+          };
+          const ModelPlan resident = plan(~size_t{0});
+          const size_t least = FindLargestStep(resident.train->trace.trace).bytes;
+          const double more = share * static_cast<double>(resident.device_bytes() - least);
+          const size_t capacity =
+              least + static_cast<size_t>(more) + resident.communication_bytes();
+          const ModelPlan paged = plan(capacity);
+          EXPECT_GT(paged.train->paging->fetched_bytes, 0u);
+          EXPECT_LE(paged.device_bytes() + paged.communication_bytes(), capacity);
+          return NewSimDevice({.capacity_bytes = capacity,
+                               .delay_seed = seed * 10 + static_cast<uint64_t>(rank)});
+        };
+        for (const Outcome& outcome : train(sim)) {
+          ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+          EXPECT_EQ(outcome.digest, expected) << ranks << " ranks, seed " << seed;
         }
       }
     }

@@ -16,6 +16,7 @@ struct GradientSum {
   int total = -1;
   std::vector<int> terms;
   DType dtype = DType::kF32;
+  int step = -1;  // of the trace
 };
 
 // Indices into the trace's states; -1: there is none.

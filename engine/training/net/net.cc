@@ -10,27 +10,40 @@
 
 namespace gyre {
 
-Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_arena,
-         std::span<std::byte> parameters)
-    : plan_(plan),
-      device_arena_(device_arena),
-      communication_arena_(communication_arena),
-      parameters_(parameters),
-      carried_(CarriedStates(plan.spec)) {
+namespace {
+
+absl::Status Call(const Net::Enter& enter, int step) {
+  return enter == nullptr ? absl::OkStatus() : enter(step);
+}
+
+}  // namespace
+
+Net::Net(const NetPlan& plan, const NetMemory& memory)
+    : plan_(plan), memory_(memory), carried_(CarriedStates(plan.spec)) {
+  if (plan.paging) {
+    stays_.resize(plan.paging->blocks.size());
+    for (const Stay& stay : plan.paging->stays) stays_[stay.block].push_back(&stay);
+  }
   for (size_t n = 0; n < plan.spec.nodes.size(); ++n) {
     const NetNode& node = plan.spec.nodes[n];
     Bound& bound = nodes_.emplace_back();
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       const StateSpec& spec = node.spec.states[s];
-      const auto view = [&](int state, bool wanted) {
-        return Tensor{wanted && state >= 0 ? Address(state) : nullptr, spec.shape, spec.dtype};
+      const auto view = [&](int state, bool wanted, int step) {
+        return Tensor{wanted && state >= 0 ? Address(state, step) : nullptr, spec.shape,
+                      spec.dtype};
       };
-      bound.forward.push_back(view(plan.trace.forward_states[n][s], spec.forward != kNone));
-      bound.backward.push_back(
-          view(plan.trace.backward_states[n][s], node.backward && spec.backward != kNone));
-      bound.recompute.push_back(
-          view(plan.trace.recompute_states[n][s], node.recomputed && spec.forward != kNone));
-      bound.gradients.push_back(view(plan.trace.gradients.nodes[n][s], node.backward));
+      const NetTrace& trace = plan.trace;
+      bound.forward.push_back(
+          view(trace.forward_states[n][s], spec.forward != kNone, trace.forward_steps[n]));
+      bound.backward.push_back(view(trace.backward_states[n][s],
+                                    node.backward && spec.backward != kNone,
+                                    trace.backward_steps[n]));
+      bound.recompute.push_back(view(trace.recompute_states[n][s],
+                                     node.recomputed && spec.forward != kNone,
+                                     trace.recompute_steps[n]));
+      bound.gradients.push_back(
+          view(trace.gradients.nodes[n][s], node.backward, trace.backward_steps[n]));
     }
     GYRE_CHECK(!node.undone_by_producer ||
                bound.gradients[0].data == bound.gradients[node.inputs.size()].data);
@@ -44,14 +57,27 @@ Net::Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_
   }
 }
 
-std::byte* Net::Address(int state) const {
+std::byte* Net::Address(int state, int step) const {
   const Placement& at = plan_.memory.placements[state];
-  if (at.arena == Arena::kCommunication) return communication_arena_ + at.offset;
-  return (at.offset < parameters_.size() ? parameters_.data() : device_arena_) + at.offset;
+  if (at.arena == Arena::kCommunication) return memory_.communication + at.offset;
+  if (!plan_.paging) {
+    const bool apart = at.offset < memory_.parameters.size();
+    return (apart ? memory_.parameters.data() : memory_.device) + at.offset;
+  }
+  const auto [block, offset] = plan_.paging->states[state];
+  if (block < 0) return memory_.device + offset;
+  if (step == kHome) {
+    GYRE_CHECK(plan_.paging->blocks[block].persistent);
+    return memory_.pages + plan_.paging->blocks[block].page + offset;
+  }
+  const auto beyond =
+      std::ranges::upper_bound(stays_[block], step, {}, [](const Stay* s) { return s->first_step; });
+  GYRE_CHECK(beyond != stays_[block].begin() && step <= (*std::prev(beyond))->last_step);
+  return memory_.device + (*std::prev(beyond))->offset + offset;
 }
 
 absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
-                          const BucketNeeded& bucket_needed) const {
+                          const BucketNeeded& bucket_needed, const Enter& enter) const {
   const GradientOrder& order = plan_.order;
   size_t bucket = bucket_needed == nullptr ? 0 : order.buckets.size();
   // A gradient is complete after backward of its parameter's first user, who is the first to read
@@ -64,16 +90,21 @@ absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
       RETURN_IF_ERROR(bucket_needed(static_cast<int>(--bucket)));
     }
     if (plan_.spec.nodes[n].applied_by_producer) continue;
-    RETURN_IF_ERROR(RunLayer(stream, static_cast<int>(n), Pass::kForward, sum));
-    if (!plan_.spec.nodes[n].backward) RETURN_IF_ERROR(Carry(stream, static_cast<int>(n)));
+    RETURN_IF_ERROR(RunLayer(stream, static_cast<int>(n), Pass::kForward, sum, enter));
+    if (!plan_.spec.nodes[n].backward) RETURN_IF_ERROR(Carry(stream, static_cast<int>(n), enter));
   }
   GYRE_CHECK(bucket == 0);
   return absl::OkStatus();
 }
 
-absl::Status Net::RunLayer(Stream& stream, int n, Pass pass, const SumStatistic& sum) const {
+absl::Status Net::RunLayer(Stream& stream, int n, Pass pass, const SumStatistic& sum,
+                           const Enter& enter) const {
   const NetNode& node = plan_.spec.nodes[n];
   const bool backward = pass == Pass::kBackward;
+  const NetTrace& trace = plan_.trace;
+  RETURN_IF_ERROR(Call(enter, backward                 ? trace.backward_steps[n]
+                              : pass == Pass::kForward ? trace.forward_steps[n]
+                                                       : trace.recompute_steps[n]));
   const std::vector<Tensor>& states = backward                 ? nodes_[n].backward
                                       : pass == Pass::kForward ? nodes_[n].forward
                                                                : nodes_[n].recompute;
@@ -104,12 +135,15 @@ absl::Status Net::RunLayer(Stream& stream, int n, Pass pass, const SumStatistic&
 }
 
 // Nothing that comes later in the iteration reads the old rows.
-absl::Status Net::Carry(Stream& stream, int n) const {
-  for (const CarriedState& carried : carried_) {
-    if (carried.node != n) continue;
+absl::Status Net::Carry(Stream& stream, int n, const Enter& enter) const {
+  for (size_t k = 0; k < carried_.size(); ++k) {
+    if (carried_[k].node != n) continue;
     const TimelineLabel label(plan_.spec.nodes[n].config->name(), "carry on");
-    const Tensor &from = nodes_[n].forward[carried.from], &to = nodes_[n].forward[carried.to];
-    RETURN_IF_ERROR(stream.Copy(to.data, from.data, to.bytes()));
+    const int step = plan_.trace.carry_steps[k];
+    RETURN_IF_ERROR(Call(enter, step));
+    const Tensor& to = nodes_[n].forward[carried_[k].to];
+    RETURN_IF_ERROR(stream.Copy(
+        to.data, Address(plan_.trace.forward_states[n][carried_[k].from], step), to.bytes()));
   }
   return absl::OkStatus();
 }
@@ -170,46 +204,54 @@ absl::Status Net::KeepCarried(Stream& stream, int64_t batch) const {
   return absl::OkStatus();
 }
 
-absl::Status Net::SeedLosses(Stream& stream) const {
+absl::Status Net::SeedLosses(Stream& stream, const Enter& enter) const {
+  const int step = plan_.trace.loss_step;
+  RETURN_IF_ERROR(Call(enter, step));
   const double* const scale = loss_scale() ? &loss_scale()->scale : &step_block()->loss_scale;
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const NetNode& node = plan_.spec.nodes[n];
     if (node.spec.loss_output < 0 || !node.backward) continue;
     const double weight = node.spec.loss_weight / static_cast<double>(plan_.spec.shape.accumulate);
-    RETURN_IF_ERROR(FillScaled(stream, weight, scale, nodes_[n].gradients[node.spec.loss_output]));
+    Tensor gradient = nodes_[n].gradients[node.spec.loss_output];
+    gradient.data = Address(plan_.trace.gradients.nodes[n][node.spec.loss_output], step);
+    RETURN_IF_ERROR(FillScaled(stream, weight, scale, gradient));
   }
   return absl::OkStatus();
 }
 
-absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums) const {
+absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums,
+                      const Enter& enter) const {
   const TimelineLabel label("sums of gradients");
   for (const GradientSum& sum : sums) {
+    RETURN_IF_ERROR(Call(enter, sum.step));
     const size_t bytes = plan_.trace.trace.states[sum.total].bytes;
     const Shape flat({static_cast<int64_t>(bytes / SizeOf(sum.dtype))});
     std::vector<Tensor> terms;
-    for (int term : sum.terms) terms.push_back({Address(term), flat, sum.dtype});
-    RETURN_IF_ERROR(SumOf(stream, terms, {Address(sum.total), flat, sum.dtype}));
+    for (int term : sum.terms) terms.push_back({Address(term, sum.step), flat, sum.dtype});
+    RETURN_IF_ERROR(SumOf(stream, terms, {Address(sum.total, sum.step), flat, sum.dtype}));
   }
   return absl::OkStatus();
 }
 
 absl::Status Net::Backward(Stream& stream, const SumStatistic& sum,
-                           const BucketReady& bucket_ready) const {
-  RETURN_IF_ERROR(SeedLosses(stream));
+                           const BucketReady& bucket_ready, const Enter& enter) const {
+  RETURN_IF_ERROR(SeedLosses(stream, enter));
   const GradientOrder& order = plan_.order;
   size_t finished = 0;  // gradients, in completion order
   size_t bucket = 0;
   for (int n = static_cast<int>(nodes_.size()) - 1; n >= 0; --n) {
     const NetNode& node = plan_.spec.nodes[n];
     if (!node.backward) continue;
-    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.before[n]));
+    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.before[n], enter));
     for (int producer : plan_.trace.recomputed_before[n]) {
-      RETURN_IF_ERROR(RunLayer(stream, producer, Pass::kRecompute, sum));
+      RETURN_IF_ERROR(RunLayer(stream, producer, Pass::kRecompute, sum, enter));
     }
-    if (!node.undone_by_producer) RETURN_IF_ERROR(RunLayer(stream, n, Pass::kBackward, sum));
-    RETURN_IF_ERROR(Carry(stream, n));
+    if (!node.undone_by_producer) {
+      RETURN_IF_ERROR(RunLayer(stream, n, Pass::kBackward, sum, enter));
+    }
     RETURN_IF_ERROR(KeepTouched(stream, n));
-    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n]));
+    RETURN_IF_ERROR(Carry(stream, n, enter));
+    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n], enter));
     while (finished < order.gradients.size() && order.gradients[finished].node == n) ++finished;
     for (;
          bucket < order.buckets.size() && order.buckets[bucket].last <= static_cast<int>(finished);
@@ -223,28 +265,28 @@ absl::Status Net::Backward(Stream& stream, const SumStatistic& sum,
 
 Tensor Net::input(int index) const {
   const Value& value = plan_.spec.values[index];
-  return {Address(plan_.trace.values[index]), value.shape, value.dtype};
+  return {Address(plan_.trace.values[index], plan_.trace.upload_step), value.shape, value.dtype};
 }
 
-Tensor Net::Flat(int state, const Parameter& parameter) const {
-  return {Address(state), Shape({parameter.storage_elements()}), parameter.spec.dtype};
+Tensor Net::Flat(int state, const Parameter& parameter, int step) const {
+  return {Address(state, step), Shape({parameter.storage_elements()}), parameter.spec.dtype};
 }
 
-Tensor Net::parameter(int index, const ParameterSet& set) const {
-  return Flat(plan_.trace.parameters[index], set.all()[index]);
+Tensor Net::parameter(int index, const ParameterSet& set, int step) const {
+  return Flat(plan_.trace.parameters[index], set.all()[index], step);
 }
 
-Tensor Net::slot(int bucket, int kind) const {
-  return {Address(plan_.trace.slots[bucket][kind]), Shape({plan_.slots.elements[bucket]}),
+Tensor Net::slot(int bucket, int kind, int step) const {
+  return {Address(plan_.trace.slots[bucket][kind], step), Shape({plan_.slots.elements[bucket]}),
           plan_.slots.dtype(bucket)};
 }
 
-Tensor Net::master(int bucket) const {
-  return plan_.slots.has_master(bucket) ? slot(bucket, plan_.slots.kinds) : Tensor{};
+Tensor Net::master(int bucket, int step) const {
+  return plan_.slots.has_master(bucket) ? slot(bucket, plan_.slots.kinds, step) : Tensor{};
 }
 
 Tensor Net::gradient(int index, const ParameterSet& set) const {
-  return Flat(plan_.trace.gradients.parameters[index], set.all()[index]);
+  return Flat(plan_.trace.gradients.parameters[index], set.all()[index], kHome);
 }
 
 Tensor Net::bucket(int index) const {

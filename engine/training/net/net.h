@@ -14,13 +14,20 @@
 
 namespace gyre {
 
+// Where a net's plan is bound to.
+struct NetMemory {
+  std::byte* device = nullptr;         // arenas
+  std::byte* communication = nullptr;  // may be null if the plan does not train
+  std::byte* pages = nullptr;          // of a plan that pages
+  // In place of the device arena's first bytes, which are those of the parameters that no layer
+  // writes; of a plan that does not page.
+  std::span<std::byte> parameters = {};
+};
+
 class Net {
  public:
-  // plan and the arenas must outlive the net.  communication_arena may be null if plan does not
-  // train.  parameters: in place of the device arena's first bytes, which are those of the
-  // parameters that no layer writes.
-  Net(const NetPlan& plan, std::byte* device_arena, std::byte* communication_arena,
-      std::span<std::byte> parameters = {});
+  // plan and memory must outlive the net.
+  Net(const NetPlan& plan, const NetMemory& memory);
 
   const NetPlan& plan() const { return plan_; }
 
@@ -29,14 +36,18 @@ class Net {
   // Calls bucket_needed(b), the last bucket first, before work that reads a parameter of bucket b
   // is enqueued.  Errors: those of the layers, with the layer's name.
   using BucketNeeded = std::function<absl::Status(int bucket)>;
+  // Called with each step of the plan's trace, in order, before its work is enqueued: of a plan
+  // that pages, for the pager.
+  using Enter = std::function<absl::Status(int step)>;
   absl::Status Forward(Stream& stream, const SumStatistic& sum,
-                       const BucketNeeded& bucket_needed = nullptr) const;
+                       const BucketNeeded& bucket_needed = nullptr,
+                       const Enter& enter = nullptr) const;
 
   // Calls bucket_ready(b) once the work that finishes bucket b's gradients is on the stream.  No
   // later work of this pass reads its parameters.
   using BucketReady = std::function<absl::Status(int bucket)>;
-  absl::Status Backward(Stream& stream, const SumStatistic& sum,
-                        const BucketReady& bucket_ready) const;
+  absl::Status Backward(Stream& stream, const SumStatistic& sum, const BucketReady& bucket_ready,
+                        const Enter& enter = nullptr) const;
 
   // What is carried from batch to batch; of a training net, from step to step.  Forward, or
   // Backward of layers that take part in it, leaves what the next batch finds.
@@ -56,15 +67,18 @@ class Net {
   absl::Status BringCarried(Stream& stream, int64_t batch) const;
   absl::Status KeepCarried(Stream& stream, int64_t batch) const;
 
-  // Views into the arenas.
-  Tensor input(int index) const;  // net input
-  // Storage elements, flat, of a parameter of `set`, its gradient.
-  Tensor parameter(int index, const ParameterSet& set) const;
+  // Views into the arenas.  Of a plan that pages, what follows holds at `step` of its trace; at
+  // kHome, between iterations, and may be a page: host memory.
+  static constexpr int kHome = -1;
+  // Storage elements, flat, of a parameter of `set`.
+  Tensor parameter(int index, const ParameterSet& set, int step = kHome) const;
+  // Of what this rank updates; `master` is null where the values themselves are.
+  Tensor slot(int bucket, int kind, int step = kHome) const;
+  Tensor master(int bucket, int step = kHome) const;
+  // These have one place: a net input's, in the upload.
+  Tensor input(int index) const;
   Tensor gradient(int index, const ParameterSet& set) const;
   Tensor bucket(int index) const;  // all its gradients and the padding between
-  // Of what this rank updates; `master` is null where the values themselves are.
-  Tensor slot(int bucket, int kind) const;
-  Tensor master(int bucket) const;
   // Of a table of the plan: flat, as TableStates says; null where there is no such state.
   struct Table {
     Tensor kept, first, rows, names, values;
@@ -86,19 +100,19 @@ class Net {
     std::vector<Tensor> forward, backward, recompute, gradients;  // by state
   };
   enum class Pass { kForward, kBackward, kRecompute };
-  std::byte* Address(int state) const;
-  Tensor Flat(int state, const Parameter& parameter) const;
-  absl::Status RunLayer(Stream& stream, int node, Pass pass, const SumStatistic& sum) const;
-  absl::Status Carry(Stream& stream, int node) const;
+  std::byte* Address(int state, int step = kHome) const;
+  Tensor Flat(int state, const Parameter& parameter, int step) const;
+  absl::Status RunLayer(Stream& stream, int node, Pass pass, const SumStatistic& sum,
+                        const Enter& enter) const;
+  absl::Status Carry(Stream& stream, int node, const Enter& enter) const;
   absl::Status KeepTouched(Stream& stream, int node) const;
   std::byte* Home(size_t carried, int64_t batch) const;
-  absl::Status Sum(Stream& stream, std::span<const GradientSum> sums) const;
-  absl::Status SeedLosses(Stream& stream) const;
+  absl::Status Sum(Stream& stream, std::span<const GradientSum> sums, const Enter& enter) const;
+  absl::Status SeedLosses(Stream& stream, const Enter& enter) const;
 
   const NetPlan& plan_;
-  std::byte* device_arena_;
-  std::byte* communication_arena_;
-  std::span<std::byte> parameters_;
+  const NetMemory memory_;
+  std::vector<std::vector<const Stay*>> stays_;  // by block of the paging plan, in order
   std::vector<Bound> nodes_;
   const std::vector<CarriedState> carried_;
 };

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "engine/training/net/net_trace.h"
 #include "engine/training/net/shape_inference.h"
 #include "memory/memory_plan.h"
+#include "memory/paging_plan.h"
 
 namespace gyre {
 
@@ -19,6 +21,10 @@ struct NetPlan {
   std::vector<CarriedHome> homes;
   NetTrace trace;
   MemoryPlan memory;
+  std::optional<PagingPlan> paging;  // if the device cannot hold all of it at once
+
+  size_t device_bytes() const { return paging ? paging->device_bytes : memory.device_bytes; }
+  size_t page_bytes() const { return paging ? paging->page_bytes : 0; }
 };
 
 struct NetPlanOptions {

@@ -10,6 +10,11 @@
 namespace gyre {
 namespace {
 
+// What a core does in a second, about: where copies hide follows from how long steps are.
+constexpr double kFlopsPerSecond = 1e11;
+
+double SecondsOf(double flops) { return flops / kFlopsPerSecond; }
+
 class Tracer {
  public:
   Tracer(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
@@ -25,6 +30,10 @@ class Tracer {
         carried_(CarriedStates(net)) {}
 
   NetTrace Run() {
+    for (auto* steps : {&t_.forward_steps, &t_.backward_steps, &t_.recompute_steps}) {
+      steps->assign(net_.nodes.size(), -1);
+    }
+    t_.carry_steps.assign(carried_.size(), -1);
     AddPersistent();
     AddCarried();
     AddAhead();
@@ -51,7 +60,9 @@ class Tracer {
     return static_cast<int>(t_.trace.states.size()) - 1;
   }
 
-  TraceStep& AddStep(std::string name) {
+  // index: where its number is to go.
+  TraceStep& AddStep(std::string name, int& index) {
+    index = static_cast<int>(t_.trace.steps.size());
     t_.trace.steps.push_back({.name = std::move(name)});
     return t_.trace.steps.back();
   }
@@ -83,15 +94,19 @@ class Tracer {
       }
     }
     for (const CarriedHome& home : homes_) {
-      t_.homes.push_back(AddState({.name = home.name, .bytes = home.bytes, .persistent = true}));
+      t_.homes.push_back(AddState(
+          {.name = home.name, .bytes = home.bytes, .persistent = true, .pinned = true}));
     }
     if (net_.shape.loss_scale.dynamic()) {
-      t_.loss_scale =
-          AddState({.name = "loss scale", .bytes = sizeof(LossScaleState), .persistent = true});
+      t_.loss_scale = AddState({.name = "loss scale",
+                                .bytes = sizeof(LossScaleState),
+                                .persistent = true,
+                                .pinned = true});
     }
   }
 
-  // Of a testing net they are its own, and last from batch to batch of a test.
+  // Of a testing net they are its own, and last from batch to batch of a test; where homes are
+  // apart, they come before the upload and go after the report.
   void AddCarried() {
     t_.homes_apart = net_.train && net_.shape.accumulate > 1;
     const bool at_home = net_.train && !t_.homes_apart;
@@ -100,7 +115,8 @@ class Tracer {
       t_.carried.push_back(at_home ? t_.homes[k]
                                    : AddState({.name = NameOf(net_, carried_[k]),
                                                .bytes = spec.size_bytes(),
-                                               .persistent = !net_.train}));
+                                               .persistent = true,
+                                               .pinned = true}));
     }
   }
 
@@ -109,7 +125,9 @@ class Tracer {
     for (int lane = 0; feed_.ahead && lane < (net_.train ? kMostStepsInFlight : 1); ++lane) {
       NetTrace::Ahead& ahead = t_.ahead.emplace_back();
       ahead.whole =
-          AddState({.name = absl::StrCat("batch ahead ", lane), .persistent = net_.train});
+          AddState({.name = absl::StrCat("batch ahead ", lane),
+                    .persistent = true,
+                    .pinned = true});
       size_t offset = 0;
       for (size_t input = 0; input < feed_.inputs.size(); ++input) {
         const Value& value = net_.values[input];
@@ -133,7 +151,8 @@ class Tracer {
       const auto state = [&](const char* what, int64_t elements, DType dtype) {
         return AddState({.name = absl::StrCat(what, " of ", name),
                          .bytes = static_cast<size_t>(elements) * SizeOf(dtype),
-                         .persistent = true});
+                         .persistent = true,
+                         .pinned = true});
       };
       TableStates& states = t_.tables.emplace_back();
       states.kept = state("indices", table.step_indices, DType::kI32);
@@ -159,7 +178,8 @@ class Tracer {
 
   void AddStepBlock() {
     size_t end = 0;
-    t_.step = AddState({.name = "step"});
+    // Also read between steps: sums of squares, what the gate says.
+    t_.step = AddState({.name = "step", .persistent = true, .pinned = true});
     const auto part = [&](std::string name, size_t bytes) {
       const size_t offset = end;
       end = RoundUp(offset + bytes, size_t{16});  // as primitives want it
@@ -280,7 +300,7 @@ class Tracer {
   }
 
   void AddUpload() {
-    TraceStep& step = AddStep("upload");
+    TraceStep& step = AddStep("upload", t_.upload_step);
     Write(step, t_.step);
     for (const NetTrace::Ahead& ahead : t_.ahead) Touch(step, ahead.whole, kRead | kWrite);
     for (int v = 0; v < net_.inputs; ++v) Write(step, t_.values[v]);
@@ -292,7 +312,8 @@ class Tracer {
   void AddCarry(int n) {
     for (size_t k = 0; k < carried_.size(); ++k) {
       if (carried_[k].node != n) continue;
-      TraceStep& step = AddStep(absl::StrCat("carry on ", t_.trace.states[t_.carried[k]].name));
+      TraceStep& step = AddStep(
+          absl::StrCat("carry on ", t_.trace.states[t_.carried[k]].name), t_.carry_steps[k]);
       Read(step, t_.forward_states[n][carried_[k].from]);
       Write(step, t_.carried[k]);
     }
@@ -300,7 +321,9 @@ class Tracer {
 
   void AddForward(size_t n) {
     const NetNode& node = net_.nodes[n];
-    TraceStep& step = AddStep(absl::StrCat("forward ", node.config->name()));
+    TraceStep& step =
+        AddStep(absl::StrCat("forward ", node.config->name()), t_.forward_steps[n]);
+    step.seconds = SecondsOf(node.spec.forward_flops);
     Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       const uint8_t access = node.spec.states[s].forward;
@@ -313,7 +336,9 @@ class Tracer {
 
   void AddRecompute(int n) {
     const NetNode& node = net_.nodes[n];
-    TraceStep& step = AddStep(absl::StrCat("recompute ", node.config->name()));
+    TraceStep& step =
+        AddStep(absl::StrCat("recompute ", node.config->name()), t_.recompute_steps[n]);
+    step.seconds = SecondsOf(node.spec.forward_flops);
     Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       Touch(step, t_.recompute_states[n][s], node.spec.states[s].forward);
@@ -321,7 +346,7 @@ class Tracer {
   }
 
   void AddLossGradients() {
-    TraceStep& step = AddStep("loss gradients");
+    TraceStep& step = AddStep("loss gradients", t_.loss_step);
     Read(step, t_.loss_scale >= 0 ? t_.loss_scale : t_.step);
     for (int v = 0; v < static_cast<int>(net_.values.size()); ++v) {
       // Without parameters above it a loss has no gradient.
@@ -330,8 +355,8 @@ class Tracer {
     }
   }
 
-  void AddSum(const GradientSum& sum) {
-    TraceStep& step = AddStep(sum.name);
+  void AddSum(GradientSum& sum) {
+    TraceStep& step = AddStep(sum.name, sum.step);
     for (int term : sum.terms) Read(step, term);
     Write(step, sum.total);
   }
@@ -339,9 +364,11 @@ class Tracer {
   void AddBackward(int n) {
     const NetNode& node = net_.nodes[n];
     if (!node.backward) return;
-    for (const GradientSum& sum : t_.gradients.before[n]) AddSum(sum);
+    for (GradientSum& sum : t_.gradients.before[n]) AddSum(sum);
     for (int producer : t_.recomputed_before[n]) AddRecompute(producer);
-    TraceStep& step = AddStep(absl::StrCat("backward ", node.config->name()));
+    TraceStep& step =
+        AddStep(absl::StrCat("backward ", node.config->name()), t_.backward_steps[n]);
+    step.seconds = SecondsOf(node.spec.backward_flops);
     Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       const StateSpec& spec = node.spec.states[s];
@@ -356,12 +383,12 @@ class Tracer {
       }
     }
     AddCarry(n);
-    for (const GradientSum& sum : t_.gradients.after[n]) AddSum(sum);
+    for (GradientSum& sum : t_.gradients.after[n]) AddSum(sum);
   }
 
   void AddUpdates() {
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
-      TraceStep& step = AddStep(absl::StrCat("update bucket ", b));
+      TraceStep& step = AddStep(absl::StrCat("update bucket ", b), t_.update_steps.emplace_back());
       Read(step, t_.step);
       if (t_.loss_scale >= 0) Touch(step, t_.loss_scale, kRead | kWrite);
       for (int slot : t_.slots[b]) Touch(step, slot, kRead | kWrite);
@@ -377,7 +404,7 @@ class Tracer {
   }
 
   void AddReport() {
-    TraceStep& step = AddStep("report");
+    TraceStep& step = AddStep("report", t_.report_step);
     Read(step, t_.step);
     if (t_.homes_apart) {
       for (int state : t_.carried) Read(step, state);  // to its home

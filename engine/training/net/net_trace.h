@@ -73,6 +73,11 @@ struct NetTrace {
   std::vector<int> recomputed;  // by value: where it lies when it has been made again
   // By node: those that run forward again before its backward, which reads what they make.
   std::vector<std::vector<int>> recomputed_before;
+  // Indices into trace.steps, which run in order; -1: it has none.
+  std::vector<int> forward_steps, backward_steps, recompute_steps;  // by node
+  std::vector<int> carry_steps;                                     // by CarriedStates
+  std::vector<int> update_steps;                                    // by bucket
+  int upload_step = -1, loss_step = -1, report_step = -1;
 };
 
 // `order` and `tables` are empty for a net that does not train; `slots` and `homes` are those of

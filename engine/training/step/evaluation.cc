@@ -2,6 +2,7 @@
 
 #include "engine/training/net/net_kernels.h"
 #include "engine/training/record_metrics.h"
+#include "engine/training/step/enter_steps.h"
 #include "engine/training/step/input_upload.h"
 #include "engine/training/step/step_buffer.h"
 
@@ -26,7 +27,7 @@ namespace {
 constexpr int kBatchesAhead = 3;
 
 // Runs `net` over `batches` batches of a data set from position `first` on; adds to `totals`.
-absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const Dataset& dataset,
+absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t batches, const Dataset& dataset,
                           Device& device, Stream& stream, ProcessGroup& communication,
                           const std::function<void(int64_t)>& progress, std::vector<Metric>& totals,
                           TestRecords& records) {
@@ -36,16 +37,22 @@ absl::Status EvaluateWith(const Net& net, int64_t first, int64_t batches, const 
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
   const Net::SumStatistic sum = StatisticSummer(communication);
   RETURN_IF_ERROR(net.ClearCarried(stream));
+  const NetTrace& trace = net.plan().trace;
+  const StepGraph::Between at_once = [](const StepGraph::Action& action) { return action(); };
   for (int64_t b = 0; b < batches; ++b) {
     const absl::StatusOr<Batch> next = loader->Next();
     if (!next.ok()) return Annotate(next.status(), "test data");
     const Batch& batch = *next;
     buffer.Set({.first_sample = static_cast<uint64_t>(batch.first_position)}, {});
+    const Net::Enter enter = EnterSteps(pager, stream, at_once);
+    RETURN_IF_ERROR(enter(trace.upload_step));
     RETURN_IF_ERROR(buffer.Upload(stream));
     RETURN_IF_ERROR(upload.Start(/*lane=*/0, batch, stream));
     RETURN_IF_ERROR(upload.Deliver(/*lane=*/0, stream));
-    RETURN_IF_ERROR(net.Forward(stream, sum));
+    RETURN_IF_ERROR(net.Forward(stream, sum, /*bucket_needed=*/nullptr, enter));
+    RETURN_IF_ERROR(enter(trace.report_step));
     RETURN_IF_ERROR(buffer.Download(stream));
+    RETURN_IF_ERROR(enter(static_cast<int>(trace.trace.steps.size())));
     RETURN_IF_ERROR(stream.Synchronize());
     RETURN_IF_ERROR(Annotate(buffer.CheckFault(batch), "test data"));
     loader->Release(batch);
@@ -80,16 +87,18 @@ absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& 
                                              Device& device, Stream& stream,
                                              ProcessGroup& communication,
                                              const std::function<void(int64_t)>& progress) {
+  RETURN_IF_ERROR(model.BringHome(stream));
   RETURN_IF_ERROR(ShareBuffers(model, stream, communication));
   const NetSpec& spec = model.test().front()->plan().spec;
   std::vector<Metric> totals = MetricsOf(spec);
   TestRecords records(spec, model.plan().options.test_samples);
   int64_t position = 0;
-  for (const auto& net : model.test()) {
+  for (size_t n = 0; n < model.test().size(); ++n) {
+    const auto& net = model.test()[n];
     const int64_t batch = net->plan().spec.shape.global;
     const int64_t batches = (model.plan().options.test_samples - position) / batch;
-    RETURN_IF_ERROR(EvaluateWith(*net, position, batches, dataset, device, stream, communication,
-                                 progress, totals, records));
+    RETURN_IF_ERROR(EvaluateWith(*net, model.test_pager(n), position, batches, dataset, device,
+                                 stream, communication, progress, totals, records));
     records.EndRun(batch, batches);
     position += batches * batch;
   }

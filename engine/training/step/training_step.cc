@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/runtime/timeline.h"
 #include "engine/training/net/net_kernels.h"
+#include "engine/training/step/enter_steps.h"
 
 namespace gyre {
 namespace {
@@ -148,6 +149,9 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
   const Net& net = model_.train();
   const StepBuffer& buffer = lanes_[index].buffer;
   const TimelineLabel label("step");
+  const NetTrace& trace = net.plan().trace;
+  const Net::Enter enter = EnterSteps(model_.train_pager(), stream_, between);
+  RETURN_IF_ERROR(enter(trace.upload_step));
   RETURN_IF_ERROR(buffer.Upload(stream_));
   RETURN_IF_ERROR(upload_.Deliver(index, stream_));
   const auto sum = [&](Stream&, absl::string_view label, Tensor statistic) {
@@ -156,17 +160,21 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
       return sum_statistic_(stream_, label, statistic);
     });
   };
-  RETURN_IF_ERROR(net.Forward(stream_, sum, [&](int bucket) {
+  const auto needed = [&](int bucket) {
     if (!defers()) return absl::OkStatus();
     return between([this, bucket] { return FinishSum(bucket); });
-  }));
-  RETURN_IF_ERROR(net.Backward(stream_, sum, [&](int bucket) {
+  };
+  RETURN_IF_ERROR(net.Forward(stream_, sum, needed, enter));
+  const auto ready = [&](int bucket) {
     if (!update) return absl::OkStatus();
     if (sync_->on_stream()) return sync_->Start(bucket, stream_);
     return between([this, index, bucket] { return StartSum(index, bucket); });
-  }));
-  if (update && !updates_on_arrival()) RETURN_IF_ERROR(Update(index, between));
-  return buffer.Download(stream_);
+  };
+  RETURN_IF_ERROR(net.Backward(stream_, sum, ready, enter));
+  if (update && !updates_on_arrival()) RETURN_IF_ERROR(Update(index, between, enter));
+  RETURN_IF_ERROR(enter(trace.report_step));
+  RETURN_IF_ERROR(buffer.Download(stream_));
+  return enter(static_cast<int>(trace.trace.steps.size()));
 }
 
 absl::Status TrainingStep::StartSum(int lane, int bucket) {
@@ -201,12 +209,17 @@ absl::Status TrainingStep::Take(int bucket) {
   return lane.updates[bucket]->Run();
 }
 
-absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between) {
+absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
+                                  const Net::Enter& enter) {
   StepBlock* const block = model_.train().step_block();
   const auto update = [&](int b) -> absl::Status {
+    RETURN_IF_ERROR(enter(model_.train().plan().trace.update_steps[b]));
     RETURN_IF_ERROR(UpdateBucket(lane, b));
     if (!sharded()) return absl::OkStatus();
-    return between([this, b] { return sync_->StartGather(b, stream_); });
+    RETURN_IF_ERROR(between([this, b] { return sync_->StartGather(b, stream_); }));
+    // While its parameters are there.
+    if (!model_.plan().pages()) return absl::OkStatus();
+    return between([this, b] { return Take(b); });
   };
   const bool at_once = !sharded() || gate_.holds();  // all buckets
   if (!sync_->on_stream()) {
@@ -231,24 +244,25 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
   const ParameterSet& parameters = model_.plan().parameters;
   const ElementRange part = UpdatedPart(net.plan(), bucket);
   const std::vector<ParameterPiece> pieces = PiecesIn(net.plan().order, parameters, bucket, part);
+  const int step = net.plan().trace.update_steps[bucket];
   const int kinds = net.plan().slots.kinds;
   std::vector<Tensor> slots;
   for (const ParameterPiece& piece : pieces) {
     for (int kind = 0; kind < kinds; ++kind) {
-      slots.push_back(Slice(net.slot(bucket, kind), piece.at - part.begin, piece.count));
+      slots.push_back(Slice(net.slot(bucket, kind, step), piece.at - part.begin, piece.count));
     }
   }
   const TouchedTable* const table = TableOf(net.plan(), bucket);
   std::vector<ParameterViews> views;
   for (const auto& [p, begin, at, count] : pieces) {
     const StateSpec& spec = parameters.all()[p].spec;
-    views.push_back({.value = Slice(net.parameter(p, parameters), begin, count),
+    views.push_back({.value = Slice(net.parameter(p, parameters, step), begin, count),
                      .gradient = Slice(net.bucket(bucket), at, count),
                      .slots = std::span(slots).subspan(views.size() * kinds, kinds),
                      .learning_rate_multiplier = spec.learning_rate_multiplier,
                      .decay_multiplier = spec.decay_multiplier,
                      .master = net.plan().slots.has_master(bucket)
-                                   ? Slice(net.master(bucket), at - part.begin, count)
+                                   ? Slice(net.master(bucket, step), at - part.begin, count)
                                    : Tensor{}});
     if (table == nullptr) continue;
     if (!spec.lazy && !optimizer_.leaves_untouched(spec.decay_multiplier)) continue;
@@ -269,11 +283,12 @@ absl::Status TrainingStep::TakeValues(int bucket) {
   if (model_.one_copy()) return ClearBucket(bucket);
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
+  const int step = net.plan().trace.update_steps[bucket];
   const ElementRange own = UpdatedPart(net.plan(), bucket);
   const ElementRange others[] = {{0, own.begin}, {own.end, net.bucket(bucket).elements()}};
   for (const ElementRange part : others) {
     for (const auto& [p, begin, at, count] : PiecesIn(net.plan().order, parameters, bucket, part)) {
-      const Tensor value = Slice(net.parameter(p, parameters), begin, count);
+      const Tensor value = Slice(net.parameter(p, parameters, step), begin, count);
       RETURN_IF_ERROR(
           stream_.Copy(value.data, Slice(net.bucket(bucket), at, count).data, value.bytes()));
     }

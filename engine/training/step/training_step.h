@@ -93,11 +93,14 @@ class TrainingStep {
         upload_(std::move(upload)) {}
 
   bool sharded() const { return model_.plan().options.shape.shard_optimizer; }
-  bool updates_on_arrival() const { return !sync_->on_stream() && !gate_.holds() && !sharded(); }
+  // Where steps are paged, the update has its place in their order.
+  bool updates_on_arrival() const {
+    return !sync_->on_stream() && !gate_.holds() && !sharded() && !model_.plan().pages();
+  }
   // Whether something is left to do about a bucket when the iteration has been enqueued.
   bool defers() const { return updates_on_arrival() || sharded(); }
   absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between);
-  absl::Status Update(int lane, const StepGraph::Between& between);
+  absl::Status Update(int lane, const StepGraph::Between& between, const Net::Enter& enter);
   absl::Status UpdateBucket(int lane, int bucket);
   absl::Status TakeValues(int bucket);
   absl::Status ClearBucket(int bucket);
