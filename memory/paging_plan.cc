@@ -22,7 +22,11 @@ class Planner {
  public:
   Planner(const AccessTrace& trace, const PagingCosts& costs, const PagingLimits& limits,
           const TraceBlocks& cut)
-      : trace_(trace), limits_(limits), cut_(cut), resident_(cut.blocks.size()) {
+      : trace_(trace),
+        limits_(limits),
+        room_(limits.capacity_bytes - std::min(limits.capacity_bytes, limits.reserved_bytes)),
+        cut_(cut),
+        resident_(cut.blocks.size()) {
     input_.costs = costs;
     input_.begins = {0};
     for (const TraceStep& step : trace.steps) {
@@ -48,7 +52,7 @@ class Planner {
 
   absl::StatusOr<PagingPlan> Plan() {
     const LargestStep largest = Largest();
-    if (largest.bytes > limits_.capacity_bytes) return TooSmall(largest);
+    if (largest.bytes > room_) return TooSmall(largest);
     PagingPlan best;
     bool found = false;
     for (const std::vector<bool>& resident : ChoicesOfHomes()) {
@@ -133,16 +137,16 @@ class Planner {
     std::vector<size_t> here = touched_resident_;
     size_t always = BytesOf(resident_);
     size_t next = 0;
-    const size_t room = std::min(limits_.most_resident_bytes, limits_.capacity_bytes);
+    const size_t most = std::min(limits_.most_resident_bytes, room_);
     for (const int b : order) {
       const size_t bytes = cut_.blocks[b].bytes;
-      if (always + bytes > room || !Fits(always + bytes, here, b)) continue;
+      if (always + bytes > most || !Fits(always + bytes, here, b)) continue;
       always += bytes;
       resident[b] = true;
       for (const Access& access : all_[b]) here[access.step] += bytes;
       if (always < next) continue;
       choices.push_back(resident);
-      next = always + limits_.capacity_bytes / kShares;
+      next = always + room_ / kShares;
     }
     if (choices.back() != resident) choices.push_back(resident);
     return choices;
@@ -152,7 +156,7 @@ class Planner {
     std::vector<size_t> here = touched_resident;
     for (const Access& access : all_[with]) here[access.step] += cut_.blocks[with].bytes;
     for (size_t s = 0; s < steps(); ++s) {
-      if (always + touched_bytes_[s] - here[s] > limits_.capacity_bytes) return false;
+      if (always + touched_bytes_[s] - here[s] > room_) return false;
     }
     return true;
   }
@@ -168,7 +172,7 @@ class Planner {
       input_.begin += cut_.blocks[b].bytes;
     }
     for (const int b : persistent_) plan.paged_homes.push_back(Placed(cut_.blocks[b]) && !resident[b]);
-    input_.end = limits_.capacity_bytes / kPlanAlignment * kPlanAlignment;
+    input_.end = room_ / kPlanAlignment * kPlanAlignment;
     input_.accesses.assign(cut_.blocks.size(), {});
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
       const TraceBlock& block = cut_.blocks[b];
@@ -229,9 +233,12 @@ class Planner {
   absl::Status TooSmall(const LargestStep& largest) const {
     std::string message = absl::StrCat(
         "device memory: the capacity is ", BytesText(limits_.capacity_bytes),
-        "; the smallest that would do is ", BytesText(largest.bytes),
+        "; the smallest that would do is ", BytesText(largest.bytes + limits_.reserved_bytes),
+        limits_.reserved_bytes == 0
+            ? ""
+            : absl::StrCat(", of which ", BytesText(limits_.reserved_bytes), " are reserved"),
         steps() == 0 ? "" : absl::StrCat(", for ", StepName(trace_, largest.step)),
-        ", with paging; the largest states there:");
+        ", which touches most; the largest states there:");
     std::vector<int> there;
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
       const bool touched = std::ranges::any_of(
@@ -250,6 +257,7 @@ class Planner {
 
   const AccessTrace& trace_;
   const PagingLimits& limits_;
+  const size_t room_;
   const TraceBlocks& cut_;
   LayoutInput input_;
   std::vector<std::vector<Access>> all_;  // by block

@@ -65,6 +65,7 @@ struct PagingPlan {
 
 struct PagingLimits {
   size_t capacity_bytes = 0;
+  size_t reserved_bytes = 0;  // of it, for what the caller keeps in the same memory
   // What lies on the device for good, where that is free to choose, takes no more of it: another
   // net of the run may need the rest.
   size_t most_resident_bytes = ~size_t{0};

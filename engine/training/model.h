@@ -27,6 +27,7 @@ struct ModelOptions {
   bool can_send_rows = false;
   Feed feed = {};
   size_t capacity_bytes = ~size_t{0};
+  bool can_page = false;  // beyond that; else it is an error
   PagingCosts paging = {};
   std::string device_allreduce = {};       // that sums gradients in device memory; "": none does
   const Primitives* primitives = nullptr;  // outlives the model
@@ -74,8 +75,8 @@ struct ModelPlan {
 
 // Allocates nothing.  The parsed net must outlive the plan.  Errors: those of PlanNet;
 // InvalidArgument if there is nothing to train; ResourceExhausted naming the smallest capacity that
-// would do, or an input whose batch alone exceeds it.  Where the nets do not fit, all of them are
-// planned to page.
+// would do, or an input whose batch alone exceeds it.  Where the nets do not fit and can page, all of
+// them are planned to.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
 // For people: what a training net that is planned with these options takes in each precision.

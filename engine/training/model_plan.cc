@@ -98,15 +98,21 @@ absl::Status CheckLargest(const ModelPlan& plan) {
 // Plans all nets to page, in what the gradients and their sums leave.  Test nets have the training
 // net's parameters where it has them, and may touch more at a step than it.
 absl::Status PlanPages(ModelPlan& plan) {
-  const size_t reserved = plan.communication_bytes() + plan.allreduce_bytes();
-  const size_t capacity = plan.options.capacity_bytes;
-  PagingLimits limits = {.capacity_bytes = capacity < reserved ? 0 : capacity - reserved};
-  size_t of_tests = 0;
-  for (const auto& test : plan.test) {
-    of_tests = std::max(of_tests, FindLargestStep(test->trace.trace).bytes);
+  std::vector<NetPlan*> nets;
+  if (plan.train) nets.push_back(plan.train.get());
+  for (const auto& test : plan.test) nets.push_back(test.get());
+  const auto largest = [](const NetPlan* net) { return FindLargestStep(net->trace.trace).bytes; };
+  PagingLimits limits = {
+      .capacity_bytes = plan.options.capacity_bytes,
+      .reserved_bytes = plan.communication_bytes() + plan.allreduce_bytes()};
+  NetPlan* const neediest = *std::ranges::max_element(nets, {}, largest);
+  const size_t needed = largest(neediest) + limits.reserved_bytes;
+  // Whatever the first net leaves on the device, the others have room beside it.
+  size_t others = limits.reserved_bytes;
+  for (size_t n = 1; n < nets.size(); ++n) {
+    others = std::max(others, limits.reserved_bytes + largest(nets[n]));
   }
-  limits.most_resident_bytes =
-      limits.capacity_bytes < of_tests ? 0 : limits.capacity_bytes - of_tests;
+  limits.most_resident_bytes = limits.capacity_bytes - std::min(limits.capacity_bytes, others);
   std::vector<bool> homes;
   const auto page = [&](NetPlan& net) -> absl::Status {
     ASSIGN_OR_RETURN(net.paging, PlanPaging(net.trace.trace, plan.options.paging, limits));
@@ -114,8 +120,8 @@ absl::Status PlanPages(ModelPlan& plan) {
     limits.paged_homes = &homes;
     return absl::OkStatus();
   };
-  if (plan.train) RETURN_IF_ERROR(page(*plan.train));
-  for (const auto& test : plan.test) RETURN_IF_ERROR(page(*test));
+  if (needed > limits.capacity_bytes) return page(*neediest);  // what it lacks is the error
+  for (NetPlan* const net : nets) RETURN_IF_ERROR(page(*net));
   return absl::OkStatus();
 }
 
@@ -167,7 +173,8 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
       ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
     }
   }
-  if (!CheckLargest(plan).ok()) RETURN_IF_ERROR(PlanPages(plan));
+  const absl::Status fits = CheckLargest(plan);
+  if (!fits.ok()) RETURN_IF_ERROR(options.can_page ? PlanPages(plan) : fits);
   return plan;
 }
 

@@ -112,6 +112,7 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
                       .can_send_rows = has_halves && distributed.wire() == DistributedConfig::F32,
                       .feed = FeedOn(device_.kind(), data_.feed),
                       .capacity_bytes = device_.capacity_bytes(),
+                      .can_page = device_.kind() != DeviceKind::kCpu,
                       .device_allreduce = device_allreduce,
                       .primitives = &primitives}));
   return absl::OkStatus();
@@ -173,6 +174,14 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
                             : communication_.DescribeAllreduce() + " allreduce",
       plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(), batches,
       kBatches, plan_->checkpoint_bytes());
+  if (plan_->pages()) {
+    const PagingPlan& paging = *plan_->train->paging;
+    absl::StrAppendFormat(
+        &text,
+        "more than the device's memory: a step fetches %d bytes from host memory and writes %d back, "
+        "of %d bytes of pages, pinned\n",
+        paging.fetched_bytes, paging.written_bytes, plan_->page_bytes());
+  }
   if (device_.kind() == DeviceKind::kCpu) {
     absl::StrAppendFormat(&text, "in all %d bytes, beside the program and its data\n",
                           plan_->device_bytes() + plan_->communication_bytes() +
