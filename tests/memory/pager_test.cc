@@ -1,0 +1,460 @@
+// What steps compute from paged memory, bit for bit what they compute from memory of their own,
+// over random traces, with random delays on every stream of `sim`, whose memory is as small as the
+// plan says.  Each step folds what it reads into a checksum and writes bytes that follow from it,
+// so one byte that is old, lost or early changes all sums after it.
+
+#include "memory/pager.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <span>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
+#include "engine/runtime/device/buffer.h"
+#include "tests/memory/random_trace.h"
+#include "tests/sanitized.h"
+
+namespace gyre {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Rng = std::mt19937_64;
+
+constexpr int kCases = kSanitized ? 300 : 1500;
+constexpr int kIterations = 3;
+// Cases at once, each with a device of its own: most of the time their streams sleep.
+constexpr int kThreads = 8;
+// Blocks of some pages serve as well as of dozens.
+constexpr size_t kShrink = 8;
+
+// --- What a step does ----------------------------------------------------------------------------
+
+uint64_t Mix(uint64_t a, uint64_t b) {
+  uint64_t x = (a ^ (b + 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+
+uint64_t Fold(uint64_t sum, const std::byte* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, from + at, std::min(sizeof(word), bytes - at));
+    sum = (sum ^ word) * 0x9E3779B97F4A7C15;
+    sum ^= sum >> 32;
+  }
+  return sum;
+}
+
+void Fill(std::byte* to, size_t bytes, uint64_t key) {
+  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+    key += 0x9E3779B97F4A7C15;
+    const uint64_t word = (key ^ (key >> 29)) * 0xBF58476D1CE4E5B9;
+    std::memcpy(to + at, &word, std::min(sizeof(word), bytes - at));
+  }
+}
+
+// Of a state.
+struct Range {
+  size_t begin = 0, end = 0;
+};
+struct Operation {
+  int state = 0;
+  size_t bytes = 0;
+  std::vector<Range> reads = {};
+  bool writes = false;
+};
+using Work = std::vector<Operation>;  // of a step, in order
+
+// at: where the state of each operation lies.
+uint64_t Execute(const Work& work, std::span<std::byte* const> at, uint64_t key) {
+  uint64_t sum = key;
+  for (size_t i = 0; i < work.size(); ++i) {
+    for (const Range& range : work[i].reads) {
+      sum = Fold(sum, at[i] + range.begin, range.end - range.begin);
+    }
+    if (work[i].writes) Fill(at[i], work[i].bytes, Mix(sum, static_cast<uint64_t>(work[i].state)));
+  }
+  return sum;
+}
+
+// A state that is not a view, and where in it a state begins.
+struct Root {
+  int state = 0;
+  size_t offset = 0;
+};
+Root RootOf(const AccessTrace& trace, int state) {
+  Root root{state, 0};
+  for (; trace.states[root.state].view_of >= 0; root.state = trace.states[root.state].view_of) {
+    root.offset += trace.states[root.state].view_offset;
+  }
+  return root;
+}
+
+// By step.  Touches read what has been written: all of what is persistent, else since the
+// iteration's begin.
+std::vector<Work> WorkOf(const AccessTrace& trace) {
+  std::vector<std::vector<bool>> written;  // by root and byte
+  for (const TraceState& state : trace.states) written.emplace_back(state.bytes, state.persistent);
+  std::vector<Work> work;
+  for (const TraceStep& step : trace.steps) {
+    work.emplace_back();
+    for (const TraceTouch& touch : step.touches) {
+      const Root root = RootOf(trace, touch.state);
+      std::vector<bool>& is = written[root.state];
+      Operation operation{touch.state, trace.states[touch.state].bytes};
+      for (size_t at = 0; touch.read && at < operation.bytes; ++at) {
+        if (!is[root.offset + at]) continue;
+        const bool goes_on = !operation.reads.empty() && operation.reads.back().end == at;
+        if (!goes_on) operation.reads.push_back({at, at});
+        operation.reads.back().end = at + 1;
+      }
+      operation.writes = touch.write;
+      if (touch.write) {
+        std::fill_n(is.begin() + static_cast<std::ptrdiff_t>(root.offset), operation.bytes, true);
+      }
+      work.back().push_back(std::move(operation));
+    }
+  }
+  return work;
+}
+
+// What an observer can know.
+struct Seen {
+  std::vector<uint64_t> sums;                      // by iteration and step
+  std::vector<std::vector<std::byte>> persistent;  // by iteration: all such states, in order
+};
+
+// Room for it, so that work in flight finds it where it was.
+Seen RoomToSee(const AccessTrace& trace) {
+  size_t bytes = 0;
+  for (const TraceState& state : trace.states) {
+    if (state.persistent && state.view_of < 0) bytes += state.bytes;
+  }
+  return {std::vector<uint64_t>(kIterations * trace.steps.size()),
+          std::vector<std::vector<std::byte>>(kIterations, std::vector<std::byte>(bytes))};
+}
+
+// Calls see(state, offset among all) for each persistent state.
+template <typename See>
+absl::Status ForEachPersistent(const AccessTrace& trace, See see) {
+  size_t offset = 0;
+  for (int i = 0; i < static_cast<int>(trace.states.size()); ++i) {
+    if (!trace.states[i].persistent || trace.states[i].view_of >= 0) continue;
+    RETURN_IF_ERROR(see(i, offset));
+    offset += trace.states[i].bytes;
+  }
+  return absl::OkStatus();
+}
+
+// Each state that is not a view in memory of its own.
+std::vector<std::vector<std::byte>> MakeRoots(const AccessTrace& trace) {
+  std::vector<std::vector<std::byte>> roots;
+  for (const TraceState& state : trace.states) {
+    roots.emplace_back(state.view_of < 0 ? state.bytes : 0, std::byte{0xFF});
+    if (state.persistent) Fill(roots.back().data(), roots.back().size(), roots.size());
+  }
+  return roots;
+}
+
+Seen RunPlainly(const AccessTrace& trace, const std::vector<Work>& work) {
+  Seen seen = RoomToSee(trace);
+  std::vector<std::vector<std::byte>> roots = MakeRoots(trace);
+  size_t sums = 0;
+  for (int iteration = 0; iteration < kIterations; ++iteration) {
+    for (const Work& of_step : work) {
+      std::vector<std::byte*> at;
+      for (const Operation& operation : of_step) {
+        const Root root = RootOf(trace, operation.state);
+        at.push_back(roots[root.state].data() + root.offset);
+      }
+      if (!of_step.empty()) seen.sums[sums] = Execute(of_step, at, sums);
+      ++sums;
+    }
+    (void)ForEachPersistent(trace, [&](int state, size_t offset) {
+      std::ranges::copy(roots[state],
+                        seen.persistent[iteration].begin() + static_cast<std::ptrdiff_t>(offset));
+      return absl::OkStatus();
+    });
+  }
+  return seen;
+}
+
+// --- The same under a pager ----------------------------------------------------------------------
+
+struct PagedRun {
+  const AccessTrace& trace;
+  const std::vector<Work>& work;
+  const PagingPlan& plan;
+  bool home_each_iteration = true;  // else after the last one alone: less for one to wait for
+  uint64_t delay_seed = 1;
+};
+
+// Where a state lies in its step, or, for step -1, at home.
+std::byte* PlaceOf(const PagingPlan& plan, int state, int step, std::byte* arena,
+                   std::byte* pages) {
+  const auto [block, offset] = plan.states[state];
+  if (block < 0) return arena + offset;
+  if (step < 0) return pages + plan.blocks[block].page + offset;
+  for (const Stay& stay : plan.stays) {
+    if (stay.block == block && stay.first_step <= step && step <= stay.last_step) {
+      return arena + stay.offset + offset;
+    }
+  }
+  return nullptr;  // the first byte that is touched there ends the test
+}
+
+absl::StatusOr<Seen> RunPaged(const PagedRun& run) {
+  const AccessTrace& trace = run.trace;
+  const std::unique_ptr<Device> device =
+      NewSimDevice({.capacity_bytes = run.plan.device_bytes, .delay_seed = run.delay_seed});
+  ASSIGN_OR_RETURN(const Buffer arena,
+                   Buffer::Allocate(*device, MemoryKind::kDevice, run.plan.device_bytes));
+  ASSIGN_OR_RETURN(const Buffer pages,
+                   Buffer::Allocate(*device, MemoryKind::kPinnedHost, run.plan.page_bytes));
+  const int steps = static_cast<int>(trace.steps.size());
+  Seen seen = RoomToSee(trace);
+  // First what persistent states hold; for good those of the arena that no pager knows.
+  std::vector<std::vector<std::byte>> own = MakeRoots(trace);
+  const auto place_of = [&](int state, int step) {
+    const Root root = RootOf(trace, state);
+    return trace.states[root.state].arena == Arena::kCommunication
+               ? own[root.state].data() + root.offset
+               : PlaceOf(run.plan, state, step, arena.data(), pages.data());
+  };
+  std::vector<std::vector<std::byte*>> places;  // by step and operation
+  for (int step = 0; step < steps; ++step) {
+    places.emplace_back();
+    for (const Operation& operation : run.work[step]) {
+      places.back().push_back(operation.bytes == 0 ? nullptr : place_of(operation.state, step));
+    }
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Stream> compute, device->NewStream());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Pager> pager,
+                   Pager::Create(*device, run.plan, steps, arena.data(), pages.data()));
+  RETURN_IF_ERROR(ForEachPersistent(trace, [&](int state, size_t) {
+    if (trace.states[state].arena == Arena::kCommunication) return absl::OkStatus();
+    return compute->Copy(place_of(state, -1), own[state].data(), own[state].size());
+  }));
+  for (int iteration = 0; iteration < kIterations; ++iteration) {
+    int from = -1;
+    for (int step = 0; step <= steps; ++step) {
+      if (step < steps && run.work[step].empty()) continue;
+      if (pager->advances(from, step)) RETURN_IF_ERROR(pager->Advance(from, step, *compute));
+      from = step;
+      if (step == steps) break;
+      uint64_t& sum = seen.sums[static_cast<size_t>(iteration * steps + step)];
+      const auto key = static_cast<uint64_t>(iteration * steps + step);
+      RETURN_IF_ERROR(compute->Call([&run, &places, &sum, step, key] {
+        sum = Execute(run.work[step], places[step], key);
+        return absl::OkStatus();
+      }));
+    }
+    if (!run.home_each_iteration && iteration + 1 < kIterations) continue;
+    RETURN_IF_ERROR(pager->BringHome(*compute));
+    RETURN_IF_ERROR(ForEachPersistent(trace, [&](int state, size_t offset) {
+      return compute->Copy(seen.persistent[iteration].data() + offset, place_of(state, -1),
+                           trace.states[state].bytes);
+    }));
+  }
+  RETURN_IF_ERROR(compute->Synchronize());
+  return seen;
+}
+
+// --- Random cases --------------------------------------------------------------------------------
+
+struct Case {
+  AccessTrace trace;
+  std::vector<bool> homes;  // of another net; empty: free to choose
+  PagingLimits limits;      // but for homes
+  PagingCosts costs;
+};
+
+Case RandomCase(uint64_t seed) {
+  Case made;
+  Rng rng(seed);
+  const auto below = [&rng](uint64_t n) { return rng() % n; };
+  AccessTrace& trace = made.trace;
+  trace = seed % 2 == 0 ? RandomTrace({seed, seed})
+                        : TrainingTrace(seed, 2 + static_cast<int>(below(8)));
+  const bool given_homes = below(4) == 0;
+  for (TraceState& state : trace.states) {
+    state.bytes /= kShrink;
+    state.view_offset /= kShrink;
+    state.pinned = !given_homes && state.persistent && state.view_of < 0 && below(8) == 0;
+  }
+  for (TraceStep& step : trace.steps) step.seconds = 1e-6 * static_cast<double>(below(50));
+  for (uint64_t left = given_homes ? 1 + below(8) : 0; left > 0; --left) {
+    made.homes.push_back(below(2) == 0);
+  }
+  // Half of them have nothing but pages for homes.
+  if (below(2) == 0) made.limits.most_resident_bytes = 0;
+  made.costs = {below(2) == 0 ? 1e9 : 1e8, below(2) == 0 ? 1e9 : 1e8};
+  const std::vector<bool>* const homes = made.homes.empty() ? nullptr : &made.homes;
+  made.limits.capacity_bytes =
+      FindLargestStep(trace, homes).bytes * std::vector<size_t>{20, 22, 30}[seed / 2 % 3] / 20;
+  return made;
+}
+
+struct Outcome {
+  absl::Status status;
+  bool fetches = false, writes_back = false;
+};
+
+Outcome TryCase(uint64_t seed) {
+  Case made = RandomCase(seed);
+  if (!made.homes.empty()) made.limits.paged_homes = &made.homes;
+  const absl::StatusOr<PagingPlan> plan = PlanPaging(made.trace, made.costs, made.limits);
+  if (!plan.ok()) return {plan.status()};
+  const std::vector<Work> work = WorkOf(made.trace);
+  const bool home_each_iteration = seed / 6 % 2 == 0;
+  const absl::StatusOr<Seen> paged = RunPaged({.trace = made.trace,
+                                               .work = work,
+                                               .plan = *plan,
+                                               .home_each_iteration = home_each_iteration,
+                                               .delay_seed = 1 + 1000 * seed});
+  if (!paged.ok()) return {paged.status()};
+  const Seen plain = RunPlainly(made.trace, work);
+  const size_t steps = work.size();
+  for (size_t i = 0; i < plain.sums.size(); ++i) {
+    if (paged->sums[i] == plain.sums[i]) continue;
+    return {absl::InternalError(absl::StrCat(
+        "iteration ", i / steps, ", ", made.trace.steps[i % steps].name, " read other bytes"))};
+  }
+  for (int i = home_each_iteration ? 0 : kIterations - 1; i < kIterations; ++i) {
+    if (paged->persistent[i] == plain.persistent[i]) continue;
+    return {absl::InternalError(absl::StrCat("iteration ", i, " left other bytes at home"))};
+  }
+  return {absl::OkStatus(), plan->fetched_bytes > 0, plan->written_bytes > 0};
+}
+
+TEST(Pager, StepsComputeTheSameBits) {
+  std::vector<Outcome> outcomes(kCases);
+  std::atomic<int> next = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&outcomes, &next] {
+      for (int seed = next++; seed < kCases; seed = next++) {
+        outcomes[seed] = TryCase(static_cast<uint64_t>(seed));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  int failed = 0, fetch = 0, write_back = 0;
+  for (int seed = 0; seed < kCases; ++seed) {
+    fetch += outcomes[seed].fetches;
+    write_back += outcomes[seed].writes_back;
+    if (outcomes[seed].status.ok() || ++failed > 5) continue;
+    ADD_FAILURE() << "seed " << seed << ": " << outcomes[seed].status;
+  }
+  EXPECT_EQ(failed, 0) << "of " << kCases;
+  // Else little has been tried.
+  EXPECT_GT(fetch, kCases / 2);
+  EXPECT_GT(write_back, kCases / 2);
+  RecordProperty("fetch", fetch);
+  RecordProperty("write_back", write_back);
+}
+
+// --- Errors, and nothing to do -------------------------------------------------------------------
+
+// Two parameters of two pages, of which the device holds one: both steps write theirs.
+AccessTrace TwoParameters() {
+  return {.states = {{.name = "a", .bytes = 2 * kPlanAlignment, .persistent = true},
+                     {.name = "b", .bytes = 2 * kPlanAlignment, .persistent = true}},
+          .steps = {{"use a", {{0, true, true}}}, {"use b", {{1, true, true}}}}};
+}
+
+struct Paged {
+  PagingPlan plan;
+  std::unique_ptr<Device> device = NewSimDevice({});
+  Buffer arena, pages;
+  std::unique_ptr<Stream> compute;
+  std::unique_ptr<Pager> pager;
+};
+
+// With pages of one page fewer if they are to be short.
+absl::StatusOr<std::unique_ptr<Paged>> PageTwoParameters(size_t capacity_bytes, bool short_pages) {
+  auto paged = std::make_unique<Paged>();
+  ASSIGN_OR_RETURN(paged->plan,
+                   PlanPaging(TwoParameters(), {}, {.capacity_bytes = capacity_bytes}));
+  const size_t lacks = short_pages ? kPlanAlignment : 0;
+  ASSIGN_OR_RETURN(paged->arena,
+                   Buffer::Allocate(*paged->device, MemoryKind::kDevice, paged->plan.device_bytes));
+  ASSIGN_OR_RETURN(paged->pages, Buffer::Allocate(*paged->device, MemoryKind::kPinnedHost,
+                                                  paged->plan.page_bytes - lacks));
+  ASSIGN_OR_RETURN(paged->compute, paged->device->NewStream());
+  ASSIGN_OR_RETURN(paged->pager, Pager::Create(*paged->device, paged->plan, 2, paged->arena.data(),
+                                               paged->pages.data()));
+  return paged;
+}
+
+absl::Status RunIteration(Paged& paged) {
+  for (int step = 0; step <= 2; ++step) {
+    RETURN_IF_ERROR(paged.pager->Advance(step - 1, step, *paged.compute));
+  }
+  return paged.pager->BringHome(*paged.compute);
+}
+
+TEST(Pager, CopyBeyondThePagesIsAnError) {
+  const auto paged = PageTwoParameters(2 * kPlanAlignment, true);
+  ASSERT_TRUE(paged.ok()) << paged.status();
+  const absl::Status status = RunIteration(**paged);
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange) << status;
+  EXPECT_THAT(status.message(), HasSubstr("leaves the pinned host memory"));
+}
+
+// Of a step that failed nothing is written back, and nobody goes on with what it left.
+TEST(Pager, ErrorOfAStepComesOutOfTheCopies) {
+  const auto made = PageTwoParameters(2 * kPlanAlignment, false);
+  ASSERT_TRUE(made.ok()) << made.status();
+  Paged& paged = **made;
+  std::ranges::fill_n(paged.pages.data(), static_cast<std::ptrdiff_t>(paged.pages.bytes()),
+                      std::byte{7});
+  ASSERT_TRUE(paged.pager->Advance(-1, 0, *paged.compute).ok());
+  const absl::Status enqueued = paged.compute->Call([&paged] {
+    Fill(paged.arena.data(), paged.arena.bytes(), 1);
+    return absl::DataLossError("the step failed");
+  });
+  ASSERT_TRUE(enqueued.ok());
+  // The step fails soon or late; by the next iteration everybody knows.
+  (void)paged.pager->Advance(0, 1, *paged.compute);
+  EXPECT_EQ(paged.compute->Synchronize().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(RunIteration(paged).code(), absl::StatusCode::kDataLoss);
+  paged.pager.reset();  // all is over
+  EXPECT_TRUE(std::all_of(paged.pages.data(), paged.pages.data() + paged.pages.bytes(),
+                          [](std::byte byte) { return byte == std::byte{7}; }));
+}
+
+TEST(Pager, DoesNothingWhereAllFits) {
+  const auto paged = PageTwoParameters(4 * kPlanAlignment, false);
+  ASSERT_TRUE(paged.ok()) << paged.status();
+  EXPECT_EQ((*paged)->plan.page_bytes, 0u);
+  EXPECT_TRUE((*paged)->pager->advances(-1, 0));  // there begins an iteration
+  EXPECT_FALSE((*paged)->pager->advances(0, 1));
+  EXPECT_FALSE((*paged)->pager->advances(1, 2));
+  EXPECT_TRUE(RunIteration(**paged).ok());
+  EXPECT_TRUE((*paged)->compute->Synchronize().ok());
+}
+
+TEST(Pager, NoStepsNoStates) {
+  const absl::StatusOr<PagingPlan> plan = PlanPaging({}, {}, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::unique_ptr<Device> device = NewSimDevice({});
+  const auto compute = device->NewStream();
+  ASSERT_TRUE(compute.ok());
+  const auto pager = Pager::Create(*device, *plan, 0, nullptr, nullptr);
+  ASSERT_TRUE(pager.ok()) << pager.status();
+  EXPECT_FALSE((*pager)->advances(-1, 0));
+  EXPECT_TRUE((*pager)->Advance(-1, 0, **compute).ok());
+  EXPECT_TRUE((*pager)->BringHome(**compute).ok());
+}
+
+}  // namespace
+}  // namespace gyre
