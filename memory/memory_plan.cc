@@ -24,8 +24,8 @@ std::vector<size_t> PlaceBlocks(const AccessTrace& trace, std::span<const TraceB
     }
     return end;
   };
-  plan.communication_bytes = place_in_order(Arena::kCommunication, false,
-                                            place_in_order(Arena::kCommunication, true, 0));
+  plan.communication_bytes =
+      place_in_order(Arena::kCommunication, false, place_in_order(Arena::kCommunication, true, 0));
   const size_t persistent_bytes = place_in_order(Arena::kDevice, true, 0);
 
   std::vector<size_t> shared;

@@ -33,9 +33,8 @@ class Layout {
       Enter(step);
       for (const int b : touched_[step]) Touch(b, step);
     }
-    std::ranges::stable_sort(stays_, {}, [](const Stay& stay) {
-      return std::pair(stay.first_step, stay.block);
-    });
+    std::ranges::stable_sort(
+        stays_, {}, [](const Stay& stay) { return std::pair(stay.first_step, stay.block); });
     return std::move(stays_);
   }
 

@@ -17,7 +17,7 @@ namespace gyre {
 // What steps do to one block.
 struct Access {
   int step = 0;
-  bool reads = false;   // what is there before
+  bool reads = false;  // what is there before
   bool writes = false;
 };
 

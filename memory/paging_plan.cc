@@ -171,7 +171,8 @@ class Planner {
       offsets[b] = input_.begin;
       input_.begin += cut_.blocks[b].bytes;
     }
-    for (const int b : persistent_) plan.paged_homes.push_back(Placed(cut_.blocks[b]) && !resident[b]);
+    for (const int b : persistent_)
+      plan.paged_homes.push_back(Placed(cut_.blocks[b]) && !resident[b]);
     input_.end = room_ / kPlanAlignment * kPlanAlignment;
     input_.accesses.assign(cut_.blocks.size(), {});
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
@@ -197,8 +198,8 @@ class Planner {
       plan.states.push_back({paged[b], offsets[b] + offset});
     }
     GivePages(plan);
-    const PagingTimes times = PredictTimes(
-        trace_, plan, SchedulePaging(plan, static_cast<int>(steps())), input_.costs);
+    const PagingTimes times =
+        PredictTimes(trace_, plan, SchedulePaging(plan, static_cast<int>(steps())), input_.costs);
     plan.seconds = times.seconds;
     plan.stalled_seconds = times.stalled_seconds;
     return plan;

@@ -34,7 +34,7 @@ struct Stay {
   int first_step = 0, last_step = 0;  // that touch it
   size_t offset = 0;                  // in the device arena; a multiple of kPlanAlignment
   bool fetched = false;               // from its page; else the first step writes it
-  bool written_back = false;          // to its page; else the page has the value, or nobody reads it
+  bool written_back = false;  // to its page; else the page has the value, or nobody reads it
 };
 
 struct PagedBlock {

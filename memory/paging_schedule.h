@@ -13,17 +13,17 @@ namespace gyre {
 struct PagingSchedule {
   struct Fetch {
     int stay = 0;
-    int after_step = -1;             // it may begin when this step is over; -1: before the first
+    int after_step = -1;  // it may begin when this step is over; -1: before the first
     std::vector<int> after_writes = {};  // stays whose write-back must be over
   };
   struct Step {
-    std::vector<int> fetches = {};       // indices: those that it waits for
-    std::vector<int> writes;         // stays: those whose write-back it waits for, whose place it takes
+    std::vector<int> fetches = {};  // indices: those that it waits for
+    std::vector<int> writes;  // stays: those whose write-back it waits for, whose place it takes
     std::vector<int> write_backs;    // stays: those that begin when it is over
     std::vector<int> fetches_after;  // indices, in order: those that are enqueued behind it
   };
-  std::vector<Fetch> fetches;        // in the order of their stream
-  std::vector<int> fetches_before;   // indices: enqueued before the first step
+  std::vector<Fetch> fetches;       // in the order of their stream
+  std::vector<int> fetches_before;  // indices: enqueued before the first step
   std::vector<Step> steps;
 };
 

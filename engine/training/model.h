@@ -39,7 +39,9 @@ struct ModelPlan {
   std::unique_ptr<NetPlan> train;              // null if options.train is false
   std::vector<std::unique_ptr<NetPlan>> test;  // the full batch, then the remainder if there is one
 
-  bool pages() const { return train ? train->paging.has_value() : !test.empty() && test[0]->paging; }
+  bool pages() const {
+    return train ? train->paging.has_value() : !test.empty() && test[0]->paging;
+  }
   size_t device_bytes() const;         // of the arena that serves them all
   size_t page_bytes() const;           // of pinned host memory, where what is paged out lies
   size_t persistent_bytes() const;     // of it: what keeps its value over steps; of one that trains
@@ -75,8 +77,8 @@ struct ModelPlan {
 
 // Allocates nothing.  The parsed net must outlive the plan.  Errors: those of PlanNet;
 // InvalidArgument if there is nothing to train; ResourceExhausted naming the smallest capacity that
-// would do, or an input whose batch alone exceeds it.  Where the nets do not fit and can page, all of
-// them are planned to.
+// would do, or an input whose batch alone exceeds it.  Where the nets do not fit and can page, all
+// of them are planned to.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
 // For people: what a training net that is planned with these options takes in each precision.

@@ -102,9 +102,8 @@ absl::Status PlanPages(ModelPlan& plan) {
   if (plan.train) nets.push_back(plan.train.get());
   for (const auto& test : plan.test) nets.push_back(test.get());
   const auto largest = [](const NetPlan* net) { return FindLargestStep(net->trace.trace).bytes; };
-  PagingLimits limits = {
-      .capacity_bytes = plan.options.capacity_bytes,
-      .reserved_bytes = plan.communication_bytes() + plan.allreduce_bytes()};
+  PagingLimits limits = {.capacity_bytes = plan.options.capacity_bytes,
+                         .reserved_bytes = plan.communication_bytes() + plan.allreduce_bytes()};
   NetPlan* const neediest = *std::ranges::max_element(nets, {}, largest);
   const size_t needed = largest(neediest) + limits.reserved_bytes;
   // Whatever the first net leaves on the device, the others have room beside it.

@@ -25,7 +25,7 @@ constexpr size_t kPage = 4096;
 // finds what was written last.
 void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
   struct Block {
-    int version = 0;             // what it should be
+    int version = 0;               // what it should be
     int on_device = -1, page = 0;  // what is there
     int stay = -1;
   };
@@ -53,8 +53,8 @@ void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
         ASSERT_GE(block.stay, 0);
         const Stay& stay = plan.stays[block.stay];
         ASSERT_TRUE(stay.block == b && stay.first_step <= step && step <= stay.last_step);
-        const bool whole = plan.blocks[b].states.size() == 1 &&
-                           plan.blocks[b].states.front() == touch.state;
+        const bool whole =
+            plan.blocks[b].states.size() == 1 && plan.blocks[b].states.front() == touch.state;
         const bool anew = touch.write && !touch.read && whole;
         if (!anew && block.version >= 0) {
           ASSERT_EQ(block.on_device, block.version)
@@ -125,7 +125,8 @@ TEST(PagingPlan, EveryReaderFindsWhatWasWrittenLast) {
     const size_t most = std::max(least, resident->device_bytes);
     for (const double share : {0.0, 0.1, 0.5, 1.0}) {
       SCOPED_TRACE(share);
-      const size_t capacity = least + static_cast<size_t>(share * static_cast<double>(most - least));
+      const size_t capacity =
+          least + static_cast<size_t>(share * static_cast<double>(most - least));
       const absl::StatusOr<PagingPlan> plan = PlanPaging(trace, {}, {.capacity_bytes = capacity});
       ASSERT_TRUE(plan.ok()) << plan.status();
       CheckPlaces(*plan, capacity);
@@ -168,9 +169,8 @@ TEST(PagingPlan, EqualLayersComeCloseToTheBound) {
       const AccessTrace trace = EqualLayers(kLayers, kPages, 1e-3);
       const double all = kLayers * kPages * kPage, forward = kLayers * 1e-3;
       const double bandwidth = all / (kappa * forward);
-      const absl::StatusOr<PagingPlan> plan =
-          PlanPaging(trace, {bandwidth, bandwidth},
-                     {.capacity_bytes = static_cast<size_t>(share * all)});
+      const absl::StatusOr<PagingPlan> plan = PlanPaging(
+          trace, {bandwidth, bandwidth}, {.capacity_bytes = static_cast<size_t>(share * all)});
       ASSERT_TRUE(plan.ok());
       const double leaves = (1 - share) * all / bandwidth;
       const double bound = std::max(forward, leaves) + std::max(2 * forward, leaves);

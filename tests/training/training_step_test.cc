@@ -333,8 +333,8 @@ TEST(TrainingStep, PagingChangesNoBits) {
           const ModelPlan paged = plan(capacity);
           EXPECT_GT(paged.train->paging->fetched_bytes, 0u);
           EXPECT_LE(paged.device_bytes() + paged.communication_bytes(), capacity);
-          return NewSimDevice({.capacity_bytes = capacity,
-                               .delay_seed = seed * 10 + static_cast<uint64_t>(rank)});
+          return NewSimDevice(
+              {.capacity_bytes = capacity, .delay_seed = seed * 10 + static_cast<uint64_t>(rank)});
         };
         for (const Outcome& outcome : train(sim)) {
           ASSERT_TRUE(outcome.status.ok()) << outcome.status;

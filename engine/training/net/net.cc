@@ -70,8 +70,8 @@ std::byte* Net::Address(int state, int step) const {
     GYRE_CHECK(plan_.paging->blocks[block].persistent);
     return memory_.pages + plan_.paging->blocks[block].page + offset;
   }
-  const auto beyond =
-      std::ranges::upper_bound(stays_[block], step, {}, [](const Stay* s) { return s->first_step; });
+  const auto beyond = std::ranges::upper_bound(stays_[block], step, {},
+                                               [](const Stay* s) { return s->first_step; });
   GYRE_CHECK(beyond != stays_[block].begin() && step <= (*std::prev(beyond))->last_step);
   return memory_.device + (*std::prev(beyond))->offset + offset;
 }
@@ -219,8 +219,7 @@ absl::Status Net::SeedLosses(Stream& stream, const Enter& enter) const {
   return absl::OkStatus();
 }
 
-absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums,
-                      const Enter& enter) const {
+absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums, const Enter& enter) const {
   const TimelineLabel label("sums of gradients");
   for (const GradientSum& sum : sums) {
     RETURN_IF_ERROR(Call(enter, sum.step));
@@ -233,8 +232,8 @@ absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums,
   return absl::OkStatus();
 }
 
-absl::Status Net::Backward(Stream& stream, const SumStatistic& sum,
-                           const BucketReady& bucket_ready, const Enter& enter) const {
+absl::Status Net::Backward(Stream& stream, const SumStatistic& sum, const BucketReady& bucket_ready,
+                           const Enter& enter) const {
   RETURN_IF_ERROR(SeedLosses(stream, enter));
   const GradientOrder& order = plan_.order;
   size_t finished = 0;  // gradients, in completion order

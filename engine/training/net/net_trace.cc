@@ -94,8 +94,8 @@ class Tracer {
       }
     }
     for (const CarriedHome& home : homes_) {
-      t_.homes.push_back(AddState(
-          {.name = home.name, .bytes = home.bytes, .persistent = true, .pinned = true}));
+      t_.homes.push_back(
+          AddState({.name = home.name, .bytes = home.bytes, .persistent = true, .pinned = true}));
     }
     if (net_.shape.loss_scale.dynamic()) {
       t_.loss_scale = AddState({.name = "loss scale",
@@ -124,10 +124,8 @@ class Tracer {
   void AddAhead() {
     for (int lane = 0; feed_.ahead && lane < (net_.train ? kMostStepsInFlight : 1); ++lane) {
       NetTrace::Ahead& ahead = t_.ahead.emplace_back();
-      ahead.whole =
-          AddState({.name = absl::StrCat("batch ahead ", lane),
-                    .persistent = true,
-                    .pinned = true});
+      ahead.whole = AddState(
+          {.name = absl::StrCat("batch ahead ", lane), .persistent = true, .pinned = true});
       size_t offset = 0;
       for (size_t input = 0; input < feed_.inputs.size(); ++input) {
         const Value& value = net_.values[input];
@@ -312,8 +310,8 @@ class Tracer {
   void AddCarry(int n) {
     for (size_t k = 0; k < carried_.size(); ++k) {
       if (carried_[k].node != n) continue;
-      TraceStep& step = AddStep(
-          absl::StrCat("carry on ", t_.trace.states[t_.carried[k]].name), t_.carry_steps[k]);
+      TraceStep& step = AddStep(absl::StrCat("carry on ", t_.trace.states[t_.carried[k]].name),
+                                t_.carry_steps[k]);
       Read(step, t_.forward_states[n][carried_[k].from]);
       Write(step, t_.carried[k]);
     }
@@ -321,8 +319,7 @@ class Tracer {
 
   void AddForward(size_t n) {
     const NetNode& node = net_.nodes[n];
-    TraceStep& step =
-        AddStep(absl::StrCat("forward ", node.config->name()), t_.forward_steps[n]);
+    TraceStep& step = AddStep(absl::StrCat("forward ", node.config->name()), t_.forward_steps[n]);
     step.seconds = SecondsOf(node.spec.forward_flops);
     Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
@@ -366,8 +363,7 @@ class Tracer {
     if (!node.backward) return;
     for (GradientSum& sum : t_.gradients.before[n]) AddSum(sum);
     for (int producer : t_.recomputed_before[n]) AddRecompute(producer);
-    TraceStep& step =
-        AddStep(absl::StrCat("backward ", node.config->name()), t_.backward_steps[n]);
+    TraceStep& step = AddStep(absl::StrCat("backward ", node.config->name()), t_.backward_steps[n]);
     step.seconds = SecondsOf(node.spec.backward_flops);
     Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {

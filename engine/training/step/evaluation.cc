@@ -27,10 +27,10 @@ namespace {
 constexpr int kBatchesAhead = 3;
 
 // Runs `net` over `batches` batches of a data set from position `first` on; adds to `totals`.
-absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t batches, const Dataset& dataset,
-                          Device& device, Stream& stream, ProcessGroup& communication,
-                          const std::function<void(int64_t)>& progress, std::vector<Metric>& totals,
-                          TestRecords& records) {
+absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t batches,
+                          const Dataset& dataset, Device& device, Stream& stream,
+                          ProcessGroup& communication, const std::function<void(int64_t)>& progress,
+                          std::vector<Metric>& totals, TestRecords& records) {
   ASSIGN_OR_RETURN(const auto loader, NewLoader(dataset, /*train=*/false, net.plan().spec.shape,
                                                 net.plan().feed, first, kBatchesAhead, device));
   ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
