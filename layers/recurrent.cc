@@ -7,7 +7,8 @@
 // and backward
 //   each step:  of the gates' values the cell makes their gradients, in place; these times W_hh
 //               are a part of the gradient of h'
-//   all rows:   dW_ih = dgates^T x, dW_hh = dgates^T h', dx = dgates W_ih; db: sums of dgates
+//   all rows:   dW_ih = dgates^T x, dW_hh = dgates^T h', dx = dgates W_ih; db: sums of dgates, on a
+//               CPU step by step
 // What is kept for backward is the gates, h, lstm's c and what a gru's candidate takes from h'.  A
 // step's h lies twice: in the output, and end to end for the next product.
 //
@@ -15,7 +16,6 @@
 // gradient; a GPU multiplies x's values there by 0, a CPU leaves them out: see recurrent_rows.h.
 
 #include "absl/strings/str_cat.h"
-#include "engine/runtime/parallel/column_sum.h"
 #include "engine/runtime/random.h"
 #include "layers/recurrent_parts.h"
 
@@ -97,8 +97,8 @@ class Recurrent : public Layer, RecurrentParts {
         }
       }
       if (dy == nullptr) {
-        RETURN_IF_ERROR(Zero(context.stream, plan_.row_count(), columns(), arrays.doutput));
-        dy = arrays.doutput;
+        RETURN_IF_ERROR(Zero(context.stream, 1, columns(), arrays.zeros));
+        dy = arrays.zeros;
       }
       for (size_t layer = plan_.layers.size(); layer-- > 0;) {
         RETURN_IF_ERROR(BackwardLayer(context, layer, dy, arrays));
@@ -281,12 +281,27 @@ class Recurrent : public Layer, RecurrentParts {
         PackWeight(context, plan_.dproject.get(), states.weight_hr, arrays.projection_weight));
     for (int64_t s = plan_.rows.times - 1; s >= 0; --s) {
       RETURN_IF_ERROR(BackwardStep(place, s, dy, arrays));
+      if (plan_.sums_steps) {
+        RETURN_IF_ERROR(SumGates(place, SamplesOf(place, s, arrays), arrays.gates, states.bias_ih,
+                                 states.bias_hh, /*adds=*/s + 1 < plan_.rows.times));
+      }
       if (s == 0) break;
       RETURN_IF_ERROR(Multiply(context, *plan_.dstep, SamplesOf(place, s, arrays), arrays.gates,
                                states.weight_hh, arrays.step_weight, arrays.hidden,
                                arrays.products));
     }
     return absl::OkStatus();
+  }
+
+  // Biases' gradients of some rows, the same for both; -1: only for the other.
+  template <typename T>
+  absl::Status SumGates(const Place& place, int64_t rows, const T* gates, int bias, int other,
+                        bool adds) const {
+    T* const dbias = GradientAt<T>(place.context, bias);
+    T* const dother = GradientAt<T>(place.context, other);
+    if (dbias == nullptr && dother == nullptr) return absl::OkStatus();
+    return ReduceColumns(place.context.stream, rows, options_.gates(),
+                         SumOfGates<T>{{}, options_.gates(), gates, dbias, dother, adds});
   }
 
   // h' of all rows.
@@ -323,8 +338,9 @@ class Recurrent : public Layer, RecurrentParts {
     const int64_t hidden = options_.hidden, width = options_.width();
     const GateGradients<T> gates{step, hidden, options_.gates(), At<T>(context, states.gates),
                                  arrays.gates};
+    const int64_t stride = dy == arrays.zeros ? 0 : columns();
     const HiddenGradient<T> gradient{
-        step, width, columns(), dy + place.direction * width, arrays.last, arrays.hidden};
+        step, width, stride, dy + place.direction * width, arrays.last, arrays.hidden};
     const auto run = [&](const auto& functor) {
       return ForEachCell(context.stream, samples, hidden, functor);
     };
@@ -361,34 +377,30 @@ class Recurrent : public Layer, RecurrentParts {
     Stream& stream = context.stream;
     T* const gates = At<T>(context, states.gates);
     const int64_t rows = RowCount(arrays), columns = options_.gates();
+    // For sums over many rows oneDNN's plain function, behind RunRows, is faster than its
+    // primitive: a step of 2 x 200 took 344 ms in place of 364.
     const auto product = [&](const Gemm& gemm, const T* a, const T* b, int of) {
       T* const to = GradientAt<T>(context, of);
-      return to == nullptr ? absl::OkStatus()
-                           : Multiply(context, gemm, rows, a, b, to, arrays.products);
+      if (to == nullptr) return absl::OkStatus();
+      return plan_.by_parts ? gemm.RunRows(stream, rows, a, b, to, arrays.products)
+                            : Multiply(context, gemm, rows, a, b, to, arrays.products);
     };
-    T* const dbias_ih = GradientAt<T>(context, states.bias_ih);
-    T* const dbias_hh = GradientAt<T>(context, states.bias_hh);
-    const auto sum = [&](T* to) {
-      return to == nullptr
-                 ? absl::OkStatus()
-                 : ReduceColumns(stream, rows, columns, ColumnSum<T>{{}, columns, gates, to});
+    const bool is_gru = options_.cell == Options::kGru;
+    const auto sum = [&](int bias, int other) {
+      return SumGates(place, rows, gates, bias, other, /*adds=*/false);
     };
     // Those of a GRU's candidate differ: x is not multiplied by r.
     const auto swap = [&] {
-      if (options_.cell != Options::kGru) return absl::OkStatus();
+      if (!is_gru) return absl::OkStatus();
       return ForEachCell(
           stream, rows, options_.hidden,
           SwapColumns<T>{options_.hidden, columns, gates, At<T>(context, states.candidates)});
     };
     RETURN_IF_ERROR(product(*plan_.products(place.layer).dweight, gates, x, states.weight_ih));
-    RETURN_IF_ERROR(sum(dbias_ih));
+    if (!plan_.sums_steps) RETURN_IF_ERROR(sum(states.bias_ih, is_gru ? -1 : states.bias_hh));
     RETURN_IF_ERROR(swap());
     RETURN_IF_ERROR(product(*plan_.dweight_hh, gates, arrays.previous, states.weight_hh));
-    if (options_.cell != Options::kGru && dbias_ih != nullptr && dbias_hh != nullptr) {
-      RETURN_IF_ERROR(CopyCells(stream, plan_.compute, 1, columns, {dbias_ih, 0}, {dbias_hh, 0}));
-    } else {
-      RETURN_IF_ERROR(sum(dbias_hh));
-    }
+    if (is_gru) RETURN_IF_ERROR(sum(states.bias_hh, -1));
     RETURN_IF_ERROR(swap());
     if (!projects()) return absl::OkStatus();
     return product(*plan_.dweight_hr, arrays.dprojected, At<T>(context, states.cells),

@@ -387,6 +387,27 @@ struct RnnBackward {
   }
 };
 
+// The sum over rows of from: [rows, columns], for ReduceColumns, to where there is a gradient of a
+// bias; `adds`: to what is there.
+template <typename T>
+struct SumOfGates : Sum<AccumulateType<T>> {
+  using A = AccumulateType<T>;
+  int64_t columns;
+  const T* from;
+  T *bias, *other;  // or null
+  bool adds;
+  HOST_DEVICE A Load(int64_t row, int64_t column) const {
+    return static_cast<A>(from[row * columns + column]);
+  }
+  HOST_DEVICE void Store(int64_t column, A sum) const {
+    if (bias != nullptr) Put(bias[column], sum);
+    if (other != nullptr) Put(other[column], sum);
+  }
+  HOST_DEVICE void Put(T& to, A sum) const {
+    to = static_cast<T>(adds ? static_cast<A>(to) + sum : sum);
+  }
+};
+
 // The last `width` columns of rows of `stride` elements, for the rows of `other`.
 template <typename T>
 struct SwapColumns {

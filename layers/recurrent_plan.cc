@@ -347,7 +347,12 @@ absl::StatusOr<RecurrentPlan> PlanRecurrent(const RecurrentOptions& options,
   RETURN_IF_ERROR(
       CheckCountable("output", Shape{plan.row_count(), options.directions() * options.width()}));
   plan.drops = input.train && options.dropout > 0;
-  plan.packs = plan.lengths > 0 && input.primitives->device() != DeviceKind::kCuda;
+  const bool on_host = input.primitives->device() != DeviceKind::kCuda;
+  plan.packs = plan.lengths > 0 && on_host;
+  // 16 bits would round a step's sum; oneDNN makes a primitive of them for each part.  A GRU's
+  // biases have two sums.
+  plan.by_parts = on_host && IsComputeType(plan.compute);
+  plan.sums_steps = plan.by_parts && options.cell != RecurrentOptions::kGru;
   RETURN_IF_ERROR(States(options, input, plan, spec).Add());
   RETURN_IF_ERROR(PrepareProducts(input, options, plan));
   CountOperations(options, plan, NeedsGradient(input, 0), spec);

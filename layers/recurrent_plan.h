@@ -59,6 +59,9 @@ struct RecurrentPlan {
   bool backward = false;  // there is any
   bool drops = false;     // between layers
   bool packs = false;     // rows: see recurrent_rows.h
+  bool by_parts = false;  // weights' gradients are made by RunRows
+  // Whether biases' gradients are sums of steps' sums, taken while a step's gates are in a cache.
+  bool sums_steps = false;
   // Whether backward wants h' of every row.
   bool previous = false;
   InputProducts first, other;  // of the first layer, and the others
@@ -89,6 +92,7 @@ struct RecurrentScratch {
   T* dprojected;            // backward: of all steps
   T* last;                  // backward, [N, width]: of the state after a sample's last step
   T* previous;              // backward, [rows, width]: h'
+  T* zeros;                 // backward, [columns]: each row of the output's gradient, without one
   T* input;                 // [rows, columns]: what dropout left of the layer before
   T* doutput;               // backward, [rows, columns]: of a layer's output
   std::byte* input_weight;  // packed, of the product of all rows
@@ -137,10 +141,9 @@ size_t LayOut(const RecurrentOptions& options, const RecurrentPlan& plan, bool b
   }
   if (backward) take(scratch.last, samples * width);
   if (backward && plan.previous) take(scratch.previous, rows * width);
+  if (backward) take(scratch.zeros, columns);
   if (plan.drops) take(scratch.input, rows * columns);
-  if (backward && (options.layers > 1 || options.last || plan.packs)) {
-    take(scratch.doutput, rows * columns);
-  }
+  if (backward && (options.layers > 1 || plan.packs)) take(scratch.doutput, rows * columns);
   const auto take_packed = [&](std::byte*& array, const std::unique_ptr<Gemm>& gemm) {
     if (gemm) take(array, static_cast<int64_t>(gemm->packed_bytes()));
   };
