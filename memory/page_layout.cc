@@ -166,40 +166,78 @@ class Layout {
 
   // Where a block of this step is to lie; kNoPlace if others of the step are in the way.
   size_t FindPlace(int b, int step) const {
-    const size_t bytes = input_.bytes[b];
+    const size_t free = FindFree(input_.bytes[b]);
+    return free != kNoPlace ? free : FindOccupied(input_.bytes[b], step);
+  }
+
+  // Where nothing lies.
+  size_t FindFree(size_t bytes) const {
+    size_t found = kNoPlace;
+    Rank best;
+    auto since = free_since_.begin();  // the first entry beyond the gap's begin
+    const auto look = [&](size_t low, size_t high) {
+      if (high - low < bytes) return;
+      while (since != free_since_.end() && since->first <= low) ++since;
+      const auto consider = [&](size_t place) {
+        const Rank rank = {.cost = 0,
+                           .free_since = policy_.longest_free ? FreeSince(place, bytes) : 0,
+                           .left = high - low - bytes};
+        if (found != kNoPlace && !Better(rank, best)) return;
+        found = place;
+        best = rank;
+      };
+      consider(low);
+      consider(high - bytes);
+      for (auto at = since; policy_.longest_free && at != free_since_.end(); ++at) {
+        if (at->first + bytes > high) break;
+        consider(at->first);
+      }
+    };
+    size_t low = input_.begin;
+    for (const auto& at : resident_) {
+      look(low, at.first);
+      low = EndOf(at);
+    }
+    look(low, input_.end);
+    return found;
+  }
+
+  // Which blocks are to go, side by side: from one's begin on, or up to another's end.
+  size_t FindOccupied(size_t bytes, int step) const {
+    struct Occupant {
+      size_t begin, end;
+      double cost;
+      int last_step;
+    };
+    std::vector<Occupant> all;
+    for (const auto& at : resident_) {
+      all.push_back(
+          {at.first, EndOf(at), Cost(at.second, step), stays_[blocks_[at.second].stay].last_step});
+    }
     size_t found = kNoPlace;
     Rank best;
     const auto consider = [&](size_t place) {
       if (place < input_.begin || place + bytes > input_.end) return;
-      Rank rank = {.cost = 0, .free_since = FreeSince(place, bytes), .left = 0};
-      auto at = resident_.lower_bound(place);
-      size_t low = input_.begin;
-      if (at != resident_.begin()) {
-        const auto before = std::prev(at);
-        low = EndOf(*before);
-        if (low > place) at = before;
+      Rank rank = {.cost = 0, .free_since = -1, .left = 0};
+      auto at = std::ranges::upper_bound(all, place, {}, &Occupant::end);
+      for (; at != all.end() && at->begin < place + bytes; ++at) {
+        rank.cost += at->cost;
+        rank.free_since = std::max(rank.free_since, at->last_step);
+        if (found != kNoPlace && rank.cost > best.cost) return;
       }
-      for (; at != resident_.end() && at->first < place + bytes; ++at) {
-        rank.cost += Cost(at->second, step);
-        rank.free_since = std::max(rank.free_since, stays_[blocks_[at->second].stay].last_step);
-      }
-      if (rank.cost == 0) {
-        rank.left = (at == resident_.end() ? input_.end : at->first) - low - bytes;
-      }
-      if (rank.cost < std::numeric_limits<double>::infinity() &&
-          (found == kNoPlace || Better(rank, best))) {
-        found = place;
-        best = rank;
-      }
+      if (rank.cost == std::numeric_limits<double>::infinity()) return;
+      if (found != kNoPlace && !Better(rank, best)) return;
+      found = place;
+      best = rank;
     };
     consider(input_.begin);
     if (input_.end >= bytes) consider(input_.end - bytes);
-    for (const auto& at : resident_) {
-      consider(at.first);
-      consider(EndOf(at));
-      if (at.first >= bytes) consider(at.first - bytes);
+    for (const Occupant& occupant : all) {
+      consider(occupant.begin);
+      consider(occupant.end);
+      if (occupant.begin >= bytes) consider(occupant.begin - bytes);
+      if (occupant.end >= bytes) consider(occupant.end - bytes);
     }
-    for (const auto& [place, step] : free_since_) consider(place);
     return found;
   }
 

@@ -18,26 +18,26 @@ class Pager {
                                                        int steps, std::byte* arena,
                                                        std::byte* pages);
 
-  // Around the work of each step, in order, all of an iteration: what `compute` gets between finds
-  // what the step touches where the plan says, and nothing moves there until End.
-  absl::Status Begin(int step, Stream& compute);
-  absl::Status End(int step, Stream& compute);
   // From the work of step `from` (-1: before the first) to that of `to` (the number of steps: after
-  // the last), past those between, which have none.
+  // the last), past those between, which have none; in order, all of an iteration.  What `compute`
+  // gets next finds what step `to` touches where the plan says, and nothing moves there until the
+  // next call.
   absl::Status Advance(int from, int to, Stream& compute);
   // Whether that does anything.
   bool advances(int from, int to) const;
 
-  // What comes after on `compute` finds all that is persistent at home, until the next Begin(0).
+  // What comes after on `compute` finds all that is persistent at home, until the next iteration.
   absl::Status BringHome(Stream& compute);
 
  private:
   Pager(const PagingPlan& plan, PagingSchedule schedule, std::byte* arena, std::byte* pages)
       : plan_(plan), schedule_(std::move(schedule)), arena_(arena), pages_(pages) {}
+  absl::Status Begin(int step, Stream& compute);
+  absl::Status End(int step, Stream& compute);
   bool begins(int step) const;
   bool ends(int step) const { return over_[step] != nullptr; }
   absl::Status Fetch(int index);
-  absl::Status WriteBack(int stay);
+  absl::Status WriteBack(int index);
 
   const PagingPlan& plan_;
   const PagingSchedule schedule_;

@@ -176,11 +176,12 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
       kBatches, plan_->checkpoint_bytes());
   if (plan_->pages()) {
     const PagingPlan& paging = *plan_->train->paging;
-    absl::StrAppendFormat(&text,
-                          "more than the device's memory: a step fetches %d bytes from host memory "
-                          "and writes %d back, "
-                          "of %d bytes of pages, pinned\n",
-                          paging.fetched_bytes, paging.written_bytes, plan_->page_bytes());
+    absl::StrAppendFormat(
+        &text,
+        "more than the device's memory: a batch fetches %d bytes from host memory and writes %d "
+        "back, of %d bytes of pages, pinned; %.1f %% of its time it is expected to wait for them\n",
+        paging.fetched_bytes, paging.written_bytes, plan_->page_bytes(),
+        100 * paging.stalled_seconds / paging.seconds);
   }
   if (device_.kind() == DeviceKind::kCpu) {
     absl::StrAppendFormat(&text, "in all %d bytes, beside the program and its data\n",

@@ -350,13 +350,13 @@ void* Net::sums_scratch() const { return Address(plan_.trace.scratch); }
 
 Tensor Net::whole_ahead(int lane) const {
   const int state = plan_.trace.ahead[lane].whole;
-  return {Address(state), Shape({static_cast<int64_t>(plan_.trace.trace.states[state].bytes)}),
-          DType::kU8};
+  return {Address(state, plan_.trace.upload_step),
+          Shape({static_cast<int64_t>(plan_.trace.trace.states[state].bytes)}), DType::kU8};
 }
 
 Tensor Net::ahead(int lane, int input) const {
-  return {Address(plan_.trace.ahead[lane].inputs[input]), plan_.spec.values[input].shape,
-          plan_.feed.type(input, plan_.spec.shape.compute)};
+  return {Address(plan_.trace.ahead[lane].inputs[input], plan_.trace.upload_step),
+          plan_.spec.values[input].shape, plan_.feed.type(input, plan_.spec.shape.compute)};
 }
 
 }  // namespace gyre

@@ -26,7 +26,7 @@ struct NetMemory {
 
 class Net {
  public:
-  // plan and memory must outlive the net.
+  // plan, and what memory points to, must outlive the net.
   Net(const NetPlan& plan, const NetMemory& memory);
 
   const NetPlan& plan() const { return plan_; }
@@ -75,7 +75,7 @@ class Net {
   // Of what this rank updates; `master` is null where the values themselves are.
   Tensor slot(int bucket, int kind, int step = kHome) const;
   Tensor master(int bucket, int step = kHome) const;
-  // These have one place: a net input's, in the upload.
+  // These have one place: a net input's and a batch ahead's, in the upload.
   Tensor input(int index) const;
   Tensor gradient(int index, const ParameterSet& set) const;
   Tensor bucket(int index) const;  // all its gradients and the padding between

@@ -150,6 +150,7 @@ std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
   if (carried > 0) {
     absl::StrAppendFormat(&text, "%d bytes of rows are carried from step to step\n", carried);
   }
+  if (plan.paging) absl::StrAppend(&text, "with all in device memory, which it is not:\n");
   absl::StrAppend(&text, Explain(plan.trace.trace, plan.memory));
   return text;
 }

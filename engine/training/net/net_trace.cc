@@ -10,7 +10,8 @@
 namespace gyre {
 namespace {
 
-// What a core does in a second, about: where copies hide follows from how long steps are.
+// What a core does in a second, about; a GPU does hundreds of times as much.  Where copies hide
+// follows from how long steps are, and where states lie from that; what they compute does not.
 constexpr double kFlopsPerSecond = 1e11;
 
 double SecondsOf(double flops) { return flops / kFlopsPerSecond; }
@@ -124,8 +125,9 @@ class Tracer {
   void AddAhead() {
     for (int lane = 0; feed_.ahead && lane < (net_.train ? kMostStepsInFlight : 1); ++lane) {
       NetTrace::Ahead& ahead = t_.ahead.emplace_back();
-      ahead.whole = AddState(
-          {.name = absl::StrCat("batch ahead ", lane), .persistent = true, .pinned = true});
+      ahead.whole = AddState({.name = absl::StrCat("batch ahead ", lane),
+                              .persistent = net_.train,
+                              .pinned = net_.train});
       size_t offset = 0;
       for (size_t input = 0; input < feed_.inputs.size(); ++input) {
         const Value& value = net_.values[input];
@@ -338,7 +340,8 @@ class Tracer {
     step.seconds = SecondsOf(node.spec.forward_flops);
     Read(step, t_.step);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
-      Touch(step, t_.recompute_states[n][s], node.spec.states[s].forward);
+      const uint8_t access = node.spec.states[s].forward;
+      if (access != kNone) Touch(step, t_.recompute_states[n][s], access);
     }
   }
 

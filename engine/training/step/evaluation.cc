@@ -88,6 +88,8 @@ absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& 
                                              ProcessGroup& communication,
                                              const std::function<void(int64_t)>& progress) {
   RETURN_IF_ERROR(model.BringHome(stream));
+  // Batches come on a stream of their own, into memory that training has been using.
+  RETURN_IF_ERROR(stream.Synchronize());
   RETURN_IF_ERROR(ShareBuffers(model, stream, communication));
   const NetSpec& spec = model.test().front()->plan().spec;
   std::vector<Metric> totals = MetricsOf(spec);
