@@ -113,7 +113,8 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
       for (const int index : step.fetches_after) fetch(index);
     }
   }
-  return {.seconds = computed - began, .stalled_seconds = computed - began - working};
+  const double seconds = computed - began;
+  return {.seconds = seconds, .stalled_seconds = std::max(0.0, seconds - working)};
 }
 
 }  // namespace gyre
