@@ -113,8 +113,8 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
       for (const int index : step.fetches_after) fetch(index);
     }
   }
-  const double seconds = computed - began;
-  return {.seconds = seconds, .stalled_seconds = std::max(0.0, seconds - working)};
+  const double took = computed - began;
+  return {.seconds = took, .stalled_seconds = std::max(0.0, took - working)};
 }
 
 }  // namespace gyre
