@@ -38,6 +38,9 @@ struct TraceStep {
   std::string name;
   std::vector<TraceTouch> touches = {};
   double seconds = 0;  // that its work takes; only paging asks
+  // It may run again later in the iteration: from what it reads it makes what it writes anew, with
+  // the same bits, and changes nothing else.
+  bool repeatable = false;
 };
 
 struct AccessTrace {

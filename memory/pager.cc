@@ -8,13 +8,12 @@
 namespace gyre {
 
 absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const PagingPlan& plan,
-                                                     int steps, std::byte* arena,
-                                                     std::byte* pages) {
-  std::unique_ptr<Pager> pager(new Pager(plan, SchedulePaging(plan, steps), arena, pages));
+                                                     std::byte* arena, std::byte* pages) {
+  std::unique_ptr<Pager> pager(new Pager(plan, SchedulePaging(plan), arena, pages));
   ASSIGN_OR_RETURN(pager->in_, device.NewStream());
   ASSIGN_OR_RETURN(pager->out_, device.NewStream());
   ASSIGN_OR_RETURN(pager->begun_, device.NewEvent());
-  pager->over_.resize(static_cast<size_t>(steps));
+  pager->over_.resize(plan.order.size());
   pager->written_.resize(plan.stays.size());
   const auto make = [&device](std::unique_ptr<Event>& event) -> absl::Status {
     if (event != nullptr) return absl::OkStatus();

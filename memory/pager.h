@@ -15,13 +15,12 @@ class Pager {
   // plan, device, arena (plan.device_bytes of device memory) and pages (plan.page_bytes of pinned
   // host memory) outlive the result.  Errors: those of making streams and events.
   static absl::StatusOr<std::unique_ptr<Pager>> Create(Device& device, const PagingPlan& plan,
-                                                       int steps, std::byte* arena,
-                                                       std::byte* pages);
+                                                       std::byte* arena, std::byte* pages);
 
-  // From the work of step `from` (-1: before the first) to that of `to` (the number of steps: after
-  // the last), past those between, which have none; in order, all of an iteration.  What `compute`
-  // gets next finds what step `to` touches where the plan says, and nothing moves there until the
-  // next call.
+  // Steps are positions in the plan's order.  From the work of step `from` (-1: before the first)
+  // to that of `to` (their number: after the last), past those between, which have none; in order,
+  // all of an iteration.  What `compute` gets next finds what step `to` touches where the plan
+  // says, and nothing moves there until the next call.
   absl::Status Advance(int from, int to, Stream& compute);
   // Whether that does anything.
   bool advances(int from, int to) const;

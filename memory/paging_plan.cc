@@ -168,6 +168,8 @@ class Planner {
 
   PagingPlan PlanWith(const std::vector<bool>& resident, const LayoutPolicy& policy) {
     PagingPlan plan;
+    plan.order.resize(steps());
+    std::iota(plan.order.begin(), plan.order.end(), 0);
     std::vector<size_t> offsets(cut_.blocks.size());
     std::vector<int> paged(cut_.blocks.size(), -1);
     input_.begin = 0;
@@ -203,8 +205,7 @@ class Planner {
       plan.states.push_back({paged[b], offsets[b] + offset});
     }
     GivePages(plan);
-    const PagingTimes times =
-        PredictTimes(trace_, plan, SchedulePaging(plan, static_cast<int>(steps())), input_.costs);
+    const PagingTimes times = PredictTimes(trace_, plan, SchedulePaging(plan), input_.costs);
     plan.seconds = times.seconds;
     plan.stalled_seconds = times.stalled_seconds;
     return plan;

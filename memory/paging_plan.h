@@ -9,6 +9,8 @@
 // What is persistent has a home, where it is before an iteration and after: an address on the
 // device where it stays for good, or a page.
 //
+// A step may run again just before one that reads what it wrote, which then needs no copy.
+//
 // When a copy runs follows from what it waits for: a fetch, for the last that used its place and
 // for its page; a step, for what it touches.  Copies each way are enqueued in the order in which
 // steps need them.
@@ -31,7 +33,7 @@ struct PagingCosts {
 // Of a block on the device.
 struct Stay {
   int block = 0;
-  int first_step = 0, last_step = 0;  // that touch it
+  int first_step = 0, last_step = 0;  // that touch it: positions in the plan's order
   size_t offset = 0;                  // in the device arena; a multiple of kPlanAlignment
   bool fetched = false;               // from its page; else the first step writes it
   bool written_back = false;  // to its page; else the page has the value, or nobody reads it
@@ -47,7 +49,9 @@ inline constexpr size_t kNoPage = ~size_t{0};
 
 struct PagingPlan {
   std::vector<PagedBlock> blocks;  // that have no home on the device
-  std::vector<Stay> stays;         // by first_step; where these are equal by block
+  // The trace's step that runs at each position: all in order, and some of them again between.
+  std::vector<int> order;
+  std::vector<Stay> stays;  // by first_step; where these are equal by block
   // By state: its block, or -1 if it lies for good at `offset` of the device arena; else there
   // within its block.
   struct Lies {

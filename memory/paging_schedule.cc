@@ -38,9 +38,9 @@ class Occupants {
 
 }  // namespace
 
-PagingSchedule SchedulePaging(const PagingPlan& plan, int steps) {
+PagingSchedule SchedulePaging(const PagingPlan& plan) {
   PagingSchedule schedule;
-  schedule.steps.resize(static_cast<size_t>(steps));
+  schedule.steps.resize(plan.order.size());
   Occupants occupants(plan);
   std::vector<int> written(plan.blocks.size(), -1);  // by block: the stay that its page is of
   const int stays = static_cast<int>(plan.stays.size());
@@ -105,8 +105,9 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
       const PagingSchedule::Step& step = schedule.steps[s];
       for (const int index : step.fetches) computed = std::max(computed, fetched[index]);
       for (const int write : step.writes) computed = std::max(computed, written[write]);
-      working += trace.steps[s].seconds;
-      ended[s] = computed += trace.steps[s].seconds;
+      const double seconds_of_step = trace.steps[plan.order[s]].seconds;
+      working += seconds_of_step;
+      ended[s] = computed += seconds_of_step;
       for (const int stay : step.write_backs) {
         written[stay] = out = std::max(out, computed) + seconds(stay, costs.to_host_bytes_per_s);
       }

@@ -8,8 +8,9 @@
 
 namespace gyre {
 
-// The iteration's steps follow one another on one stream, fetches on another, write-backs on a
-// third.  All of a copy's or step's waits are for work that was enqueued before it.
+// Steps are positions in the plan's order.  The iteration's steps follow one another on one stream,
+// fetches on another, write-backs on a third.  All of a copy's or step's waits are for work that
+// was enqueued before it.
 struct PagingSchedule {
   struct Fetch {
     int stay = 0;
@@ -27,7 +28,7 @@ struct PagingSchedule {
   std::vector<Step> steps;
 };
 
-PagingSchedule SchedulePaging(const PagingPlan& plan, int steps);
+PagingSchedule SchedulePaging(const PagingPlan& plan);
 
 struct PagingTimes {
   double seconds = 0;          // from the first step's begin until all is over

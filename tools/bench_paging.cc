@@ -68,8 +68,7 @@ absl::StatusOr<double> Measure(const AccessTrace& trace, const PagingPlan& plan,
   ASSIGN_OR_RETURN(const Buffer pages,
                    Buffer::Allocate(*device, MemoryKind::kPinnedHost, plan.page_bytes));
   const int steps = static_cast<int>(trace.steps.size());
-  ASSIGN_OR_RETURN(const auto pager,
-                   Pager::Create(*device, plan, steps, arena.data(), pages.data()));
+  ASSIGN_OR_RETURN(const auto pager, Pager::Create(*device, plan, arena.data(), pages.data()));
   ASSIGN_OR_RETURN(const auto compute, device->NewStream());
   std::vector<double> seconds;
   for (int round = -1; round < absl::GetFlag(FLAGS_rounds); ++round) {

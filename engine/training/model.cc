@@ -88,8 +88,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
                             .parameters = model->parameters_};
   const auto pager = [&](const NetPlan& net) -> absl::StatusOr<std::unique_ptr<Pager>> {
     if (!net.paging) return nullptr;
-    return Pager::Create(device, *net.paging, static_cast<int>(net.trace.trace.steps.size()),
-                         memory.device, memory.pages);
+    return Pager::Create(device, *net.paging, memory.device, memory.pages);
   };
   if (p.train) {
     model->train_ = std::make_unique<Net>(*p.train, memory);

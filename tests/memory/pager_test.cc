@@ -238,7 +238,7 @@ absl::StatusOr<Seen> RunPaged(const PagedRun& run) {
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Stream> compute, device->NewStream());
   ASSIGN_OR_RETURN(const std::unique_ptr<Pager> pager,
-                   Pager::Create(*device, run.plan, steps, arena.data(), pages.data()));
+                   Pager::Create(*device, run.plan, arena.data(), pages.data()));
   RETURN_IF_ERROR(ForEachPersistent(trace, [&](int state, size_t) {
     if (trace.states[state].arena == Arena::kCommunication) return absl::OkStatus();
     return compute->Copy(place_of(state, -1), own[state].data(), own[state].size());
@@ -390,7 +390,7 @@ absl::StatusOr<std::unique_ptr<Paged>> PageTwoParameters(size_t capacity_bytes, 
   ASSIGN_OR_RETURN(paged->pages, Buffer::Allocate(*paged->device, MemoryKind::kPinnedHost,
                                                   paged->plan.page_bytes - lacks));
   ASSIGN_OR_RETURN(paged->compute, paged->device->NewStream());
-  ASSIGN_OR_RETURN(paged->pager, Pager::Create(*paged->device, paged->plan, 2, paged->arena.data(),
+  ASSIGN_OR_RETURN(paged->pager, Pager::Create(*paged->device, paged->plan, paged->arena.data(),
                                                paged->pages.data()));
   return paged;
 }
@@ -449,7 +449,7 @@ TEST(Pager, NoStepsNoStates) {
   const std::unique_ptr<Device> device = NewSimDevice({});
   const auto compute = device->NewStream();
   ASSERT_TRUE(compute.ok());
-  const auto pager = Pager::Create(*device, *plan, 0, nullptr, nullptr);
+  const auto pager = Pager::Create(*device, *plan, nullptr, nullptr);
   ASSERT_TRUE(pager.ok()) << pager.status();
   EXPECT_FALSE((*pager)->advances(-1, 0));
   EXPECT_TRUE((*pager)->Advance(-1, 0, **compute).ok());
