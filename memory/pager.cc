@@ -9,6 +9,7 @@ namespace gyre {
 
 absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const PagingPlan& plan,
                                                      std::byte* arena, std::byte* pages) {
+  GYRE_CHECK(plan.disk_bytes == 0);
   std::unique_ptr<Pager> pager(new Pager(plan, SchedulePaging(plan), arena, pages));
   ASSIGN_OR_RETURN(pager->in_, device.NewStream());
   ASSIGN_OR_RETURN(pager->out_, device.NewStream());

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 #include "memory/page_layout.h"
+#include "memory/page_places.h"
 #include "memory/paging_schedule.h"
 #include "memory/plan_text.h"
-#include "memory/strip_packing.h"
 #include "memory/trace_blocks.h"
 
 namespace gyre {
@@ -60,12 +60,13 @@ class Planner {
   absl::StatusOr<PagingPlan> Plan() {
     const LargestStep largest = Largest();
     if (largest.bytes > room_) return TooSmall(largest);
-    PagingPlan best;
+    absl::StatusOr<PagingPlan> best;  // an error if no choice's pages have a place
     bool found = false;
     for (const std::vector<bool>& resident : ChoicesOfHomes()) {
       for (const LayoutPolicy& policy : kPolicies) {
-        PagingPlan plan = PlanWith(resident, policy);
-        if (!found || plan.seconds < best.seconds) best = std::move(plan);
+        absl::StatusOr<PagingPlan> plan = PlanWith(resident, policy);
+        const bool better = plan.ok() && (!best.ok() || plan->seconds < best->seconds);
+        if (better || !found) best = std::move(plan);
         found = true;
         if (steps() > kManySteps) break;
       }
@@ -110,9 +111,10 @@ class Planner {
       const TraceBlock& block = cut_.blocks[b];
       if (block.arena != Arena::kDevice || !block.persistent) continue;
       persistent_.push_back(static_cast<int>(b));
-      const std::vector<bool>* const given = limits_.paged_homes;
+      const std::vector<Home>* const given = limits_.homes;
       const bool free = given == nullptr && !block.pinned;
-      const bool paged = given != nullptr && persistent < given->size() && (*given)[persistent];
+      const bool paged =
+          given != nullptr && persistent < given->size() && (*given)[persistent] != Home::kDevice;
       ++persistent;
       if (free || paged || !Placed(block)) continue;
       resident_[b] = true;
@@ -130,7 +132,7 @@ class Planner {
   // are touched most often for their bytes' sake, and of these the small ones.
   std::vector<std::vector<bool>> ChoicesOfHomes() const {
     std::vector<std::vector<bool>> choices = {resident_};
-    if (limits_.paged_homes != nullptr) return choices;
+    if (limits_.homes != nullptr) return choices;
     std::vector<int> order;
     for (const int b : persistent_) {
       if (!resident_[b] && Placed(cut_.blocks[b])) order.push_back(b);
@@ -166,7 +168,8 @@ class Planner {
     return true;
   }
 
-  PagingPlan PlanWith(const std::vector<bool>& resident, const LayoutPolicy& policy) {
+  absl::StatusOr<PagingPlan> PlanWith(const std::vector<bool>& resident,
+                                      const LayoutPolicy& policy) {
     PagingPlan plan;
     plan.order.resize(steps());
     std::iota(plan.order.begin(), plan.order.end(), 0);
@@ -178,8 +181,6 @@ class Planner {
       offsets[b] = input_.begin;
       input_.begin += cut_.blocks[b].bytes;
     }
-    for (const int b : persistent_)
-      plan.paged_homes.push_back(Placed(cut_.blocks[b]) && !resident[b]);
     input_.end = room_ / kPlanAlignment * kPlanAlignment;
     input_.accesses.assign(cut_.blocks.size(), {});
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
@@ -204,37 +205,20 @@ class Planner {
     for (const auto& [b, offset] : cut_.states) {
       plan.states.push_back({paged[b], offsets[b] + offset});
     }
-    GivePages(plan);
+    for (size_t i = 0; limits_.homes != nullptr && i < persistent_.size(); ++i) {
+      const int b = paged[persistent_[i]];
+      if (b >= 0) plan.blocks[b].on_disk = (*limits_.homes)[i] == Home::kDiskPage;
+    }
+    RETURN_IF_ERROR(GivePages(trace_, limits_, plan));
+    for (const int b : persistent_) {
+      plan.homes.push_back(paged[b] < 0                    ? Home::kDevice
+                           : plan.blocks[paged[b]].on_disk ? Home::kDiskPage
+                                                           : Home::kHostPage);
+    }
     const PagingTimes times = PredictTimes(trace_, plan, SchedulePaging(plan), input_.costs);
     plan.seconds = times.seconds;
     plan.stalled_seconds = times.stalled_seconds;
     return plan;
-  }
-
-  // Those of persistent blocks first, for good; others share theirs over time.
-  static void GivePages(PagingPlan& plan) {
-    for (PagedBlock& block : plan.blocks) {
-      if (!block.persistent) continue;
-      block.page = plan.page_bytes;
-      plan.page_bytes += block.bytes;
-    }
-    std::vector<int> out(plan.blocks.size(), -1), in(plan.blocks.size(), -1);
-    for (const Stay& stay : plan.stays) {
-      if (stay.written_back && out[stay.block] < 0) out[stay.block] = stay.last_step;
-      if (stay.fetched) in[stay.block] = stay.first_step;
-    }
-    std::vector<PackItem> items;
-    std::vector<int> of_item;
-    for (size_t b = 0; b < plan.blocks.size(); ++b) {
-      if (plan.blocks[b].persistent || out[b] < 0) continue;
-      items.push_back({plan.blocks[b].bytes, out[b], in[b]});
-      of_item.push_back(static_cast<int>(b));
-    }
-    const Packing packing = PackBlocks(items);
-    for (size_t i = 0; i < items.size(); ++i) {
-      plan.blocks[of_item[i]].page = plan.page_bytes + packing.offsets[i];
-    }
-    plan.page_bytes += packing.extent;
   }
 
   absl::Status TooSmall(const LargestStep& largest) const {
@@ -276,10 +260,10 @@ class Planner {
 
 }  // namespace
 
-LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<bool>* paged_homes) {
+LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* homes) {
   const absl::StatusOr<TraceBlocks> cut = CutIntoBlocks(trace);
   GYRE_CHECK(cut.ok());
-  return Planner(trace, {}, {.paged_homes = paged_homes}, *cut).Largest();
+  return Planner(trace, {}, {.homes = homes}, *cut).Largest();
 }
 
 absl::StatusOr<PagingPlan> PlanPaging(const AccessTrace& trace, const PagingCosts& costs,

@@ -11,11 +11,15 @@
 //
 // A step may run again just before one that reads what it wrote, which then needs no copy.
 //
+// Pages that the host memory cannot hold lie in a file.  Copies from and to them go through slots
+// of host memory, piece by piece.
+//
 // When a copy runs follows from what it waits for: a fetch, for the last that used its place and
 // for its page; a step, for what it touches.  Copies each way are enqueued in the order in which
 // steps need them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,7 +32,12 @@ namespace gyre {
 struct PagingCosts {
   double to_device_bytes_per_s = 12e9;  // PCIe 3 x16
   double to_host_bytes_per_s = 12e9;
+  double disk_read_bytes_per_s = 3e9;  // an NVMe drive on PCIe 3 x4
+  double disk_write_bytes_per_s = 2e9;
 };
+
+// Of a persistent block.
+enum class Home : uint8_t { kDevice, kHostPage, kDiskPage };
 
 // Of a block on the device.
 struct Stay {
@@ -42,10 +51,20 @@ struct Stay {
 struct PagedBlock {
   std::vector<int> states;  // its members, for people
   size_t bytes = 0;
-  size_t page = 0;          // in the pages' arena; kNoPage: it never leaves with a value
+  size_t page = 0;          // in the pages' arena or file; kNoPage: it never leaves with a value
   bool persistent = false;  // its home is the page
+  bool on_disk = false;     // the page is in the file
 };
 inline constexpr size_t kNoPage = ~size_t{0};
+
+// What copies from and to the disk go through, first in, first out: slots for those that come in,
+// then as many for those that go out.
+struct Staging {
+  size_t offset = 0;  // in the pages' arena
+  size_t slot_bytes = 0;
+  int slots = 0;  // each way; 0: nothing is on the disk
+  size_t bytes() const { return 2 * static_cast<size_t>(slots) * slot_bytes; }
+};
 
 struct PagingPlan {
   std::vector<PagedBlock> blocks;  // that have no home on the device
@@ -59,12 +78,16 @@ struct PagingPlan {
     size_t offset = 0;
   };
   std::vector<Lies> states;
-  std::vector<bool> paged_homes;  // by persistent block of the device arena, in order: a page
-  size_t device_bytes = 0;        // extent of the device arena
-  size_t page_bytes = 0;          // extent of the pages
+  std::vector<Home> homes;     // by persistent block of the device arena, in order
+  size_t device_bytes = 0;     // extent of the device arena
+  size_t page_bytes = 0;       // extent of the pages in host memory, and of the staging behind them
+  size_t disk_bytes = 0;       // extent of those in the file
+  size_t disk_home_bytes = 0;  // its beginning: pages of persistent blocks
+  Staging staging;
   // What an iteration is expected to take, and of that what it waits for copies.
   double seconds = 0, stalled_seconds = 0;
-  size_t fetched_bytes = 0, written_bytes = 0;  // of an iteration
+  size_t fetched_bytes = 0, written_bytes = 0;         // of an iteration
+  size_t disk_read_bytes = 0, disk_written_bytes = 0;  // of these
 };
 
 struct PagingLimits {
@@ -73,9 +96,12 @@ struct PagingLimits {
   // What lies on the device for good, where that is free to choose, takes no more of it: another
   // net of the run may need the rest.
   size_t most_resident_bytes = ~size_t{0};
+  // Of pages and staging.  What is beyond it is on the disk.
+  size_t host_bytes = ~size_t{0};
   // Of another net of the run, whose first persistent blocks are this one's, too, and keep their
-  // homes; those beyond stay on the device.  Null: all is free to choose.
-  const std::vector<bool>* paged_homes = nullptr;
+  // homes; those beyond stay on the device.  Null: all is free to choose.  It must have been
+  // planned with the same host_bytes.
+  const std::vector<Home>* homes = nullptr;
 };
 
 // The most bytes that a step touches; what stays for good, touched or not, counts at each.
@@ -84,12 +110,12 @@ struct LargestStep {
   size_t bytes = 0;
 };
 // Precondition: PlanMemory takes the trace.
-LargestStep FindLargestStep(const AccessTrace& trace,
-                            const std::vector<bool>* paged_homes = nullptr);
+LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* homes = nullptr);
 
 // Blocks of the communication arena are not its business.  Depends on its arguments alone.
 // Errors: those of PlanMemory for a malformed trace; ResourceExhausted if the largest step does not
-// fit, naming it, its largest states and the bytes that would do.
+// fit, naming it, its largest states and the bytes that would do; or if the host memory is less
+// than the staging needs.
 absl::StatusOr<PagingPlan> PlanPaging(const AccessTrace& trace, const PagingCosts& costs,
                                       const PagingLimits& limits);
 

@@ -87,14 +87,41 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     return static_cast<double>(plan.blocks[plan.stays[stay].block].bytes) / bytes_per_s;
   };
   double computed = 0, in = 0, out = 0;  // when each stream is free
+  double read = 0, stored = 0;           // and the disk, each way
+  const double staging = static_cast<double>(plan.staging.bytes()) / 2;
   double began = 0, working = 0;
   std::vector<double> written(plan.stays.size()), fetched(schedule.fetches.size());
   std::vector<double> ended(schedule.steps.size());
+  std::vector<double> in_file(plan.blocks.size());
   const auto fetch = [&](int index) {
     const PagingSchedule::Fetch& of = schedule.fetches[index];
     double start = std::max(in, of.after_step < 0 ? began : ended[of.after_step]);
     for (const int write : of.after_writes) start = std::max(start, written[write]);
-    fetched[index] = in = start + seconds(of.stay, costs.to_device_bytes_per_s);
+    const double copied = start + seconds(of.stay, costs.to_device_bytes_per_s);
+    const int block = plan.stays[of.stay].block;
+    if (plan.blocks[block].on_disk) {
+      // The disk is ahead of the copy by no more than the staging holds.
+      const double bandwidth = costs.disk_read_bytes_per_s;
+      const double reads = seconds(of.stay, bandwidth);
+      read = std::max({read + reads, in_file[block] + reads, start + reads - staging / bandwidth});
+      in = std::max(copied, read);
+    } else {
+      in = copied;
+    }
+    fetched[index] = in;
+  };
+  const auto write_back = [&](int stay) {
+    const double start = std::max(out, computed);
+    out = start + seconds(stay, costs.to_host_bytes_per_s);
+    const int block = plan.stays[stay].block;
+    if (plan.blocks[block].on_disk) {
+      const double bandwidth = costs.disk_write_bytes_per_s;
+      stored = std::max(std::max(stored, start) + seconds(stay, bandwidth), out);
+      // Nor does the copy leave the disk further behind.
+      out = std::max(out, stored - staging / bandwidth);
+      in_file[block] = stored;
+    }
+    written[stay] = out;
   };
   // The second iteration begins with the copies of the first.
   for (int iteration = 0; iteration < 2; ++iteration) {
@@ -108,9 +135,7 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
       const double seconds_of_step = trace.steps[plan.order[s]].seconds;
       working += seconds_of_step;
       ended[s] = computed += seconds_of_step;
-      for (const int stay : step.write_backs) {
-        written[stay] = out = std::max(out, computed) + seconds(stay, costs.to_host_bytes_per_s);
-      }
+      for (const int stay : step.write_backs) write_back(stay);
       for (const int index : step.fetches_after) fetch(index);
     }
   }

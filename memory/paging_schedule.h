@@ -35,7 +35,8 @@ struct PagingTimes {
   double stalled_seconds = 0;  // of that nothing computes
 };
 
-// Each stream takes one thing at a time; copies do not slow steps down.
+// Each stream takes one thing at a time, and so does the disk each way; copies do not slow steps
+// down.
 PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
                          const PagingSchedule& schedule, const PagingCosts& costs);
 

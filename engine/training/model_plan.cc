@@ -112,11 +112,11 @@ absl::Status PlanPages(ModelPlan& plan) {
     others = std::max(others, limits.reserved_bytes + largest(nets[n]));
   }
   limits.most_resident_bytes = limits.capacity_bytes - std::min(limits.capacity_bytes, others);
-  std::vector<bool> homes;
+  std::vector<Home> homes;
   const auto page = [&](NetPlan& net) -> absl::Status {
     ASSIGN_OR_RETURN(net.paging, PlanPaging(net.trace.trace, plan.options.paging, limits));
-    if (limits.paged_homes == nullptr) homes = net.paging->paged_homes;
-    limits.paged_homes = &homes;
+    if (limits.homes == nullptr) homes = net.paging->homes;
+    limits.homes = &homes;
     return absl::OkStatus();
   };
   if (needed > limits.capacity_bytes) return page(*neediest);  // what it lacks is the error

@@ -272,7 +272,7 @@ absl::StatusOr<Seen> RunPaged(const PagedRun& run) {
 
 struct Case {
   AccessTrace trace;
-  std::vector<bool> homes;  // of another net; empty: free to choose
+  std::vector<Home> homes;  // of another net; empty: free to choose
   PagingLimits limits;      // but for homes
   PagingCosts costs;
 };
@@ -292,12 +292,12 @@ Case RandomCase(uint64_t seed) {
   }
   for (TraceStep& step : trace.steps) step.seconds = 1e-6 * static_cast<double>(below(50));
   for (uint64_t left = given_homes ? 1 + below(8) : 0; left > 0; --left) {
-    made.homes.push_back(below(2) == 0);
+    made.homes.push_back(below(2) == 0 ? Home::kHostPage : Home::kDevice);
   }
   // Half of them have nothing but pages for homes.
   if (below(2) == 0) made.limits.most_resident_bytes = 0;
   made.costs = {below(2) == 0 ? 1e9 : 1e8, below(2) == 0 ? 1e9 : 1e8};
-  const std::vector<bool>* const homes = made.homes.empty() ? nullptr : &made.homes;
+  const std::vector<Home>* const homes = made.homes.empty() ? nullptr : &made.homes;
   made.limits.capacity_bytes =
       FindLargestStep(trace, homes).bytes * std::vector<size_t>{20, 22, 30}[seed / 2 % 3] / 20;
   return made;
@@ -310,7 +310,7 @@ struct Outcome {
 
 Outcome TryCase(uint64_t seed) {
   Case made = RandomCase(seed);
-  if (!made.homes.empty()) made.limits.paged_homes = &made.homes;
+  if (!made.homes.empty()) made.limits.homes = &made.homes;
   const absl::StatusOr<PagingPlan> plan = PlanPaging(made.trace, made.costs, made.limits);
   if (!plan.ok()) return {plan.status()};
   const std::vector<Work> work = WorkOf(made.trace);

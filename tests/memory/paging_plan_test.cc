@@ -107,9 +107,25 @@ void CheckPlaces(const PagingPlan& plan, size_t capacity) {
       const PagedBlock &x = plan.blocks[a], &y = plan.blocks[b];
       const bool apart = x.page + x.bytes <= y.page || y.page + y.bytes <= x.page;
       const bool later = times.second < others.first || others.second < times.first;
-      ASSERT_TRUE(apart || later);
+      ASSERT_TRUE(apart || later || x.on_disk != y.on_disk);
     }
   }
+  for (const PagedBlock& x : plan.blocks) {
+    if (x.page == kNoPage) continue;
+    EXPECT_LE(x.page + x.bytes, x.on_disk                 ? plan.disk_bytes
+                                : plan.staging.slots == 0 ? plan.page_bytes
+                                                          : plan.staging.offset);
+    EXPECT_EQ(x.page % kPlanAlignment, 0u);
+    const bool of_homes = x.on_disk && x.page < plan.disk_home_bytes;
+    EXPECT_TRUE(!x.on_disk || of_homes == x.persistent);
+    for (const PagedBlock& y : plan.blocks) {  // homes are for good
+      if (&x == &y || !x.persistent || y.page == kNoPage || x.on_disk != y.on_disk) continue;
+      ASSERT_TRUE(x.page + x.bytes <= y.page || y.page + y.bytes <= x.page);
+    }
+  }
+  EXPECT_EQ(plan.staging.slots > 0, plan.disk_bytes > 0);
+  EXPECT_EQ(plan.page_bytes,
+            plan.staging.slots == 0 ? plan.page_bytes : plan.staging.offset + plan.staging.bytes());
 }
 
 TEST(PagingPlan, EveryReaderFindsWhatWasWrittenLast) {
@@ -181,6 +197,126 @@ TEST(PagingPlan, EqualLayersComeCloseToTheBound) {
       EXPECT_GE(bound / plan->seconds, 0.9);
     }
   }
+}
+
+// As small as staging can be.
+constexpr size_t kLeastHost = 8 * kPage;
+
+TEST(PagingPlan, PagesBeyondTheHostMemoryAreOnDisk) {
+  int on_disk = 0, on_both = 0, homes = 0;
+  for (uint64_t i = 0; i < kTraces; ++i) {
+    SCOPED_TRACE(i);
+    const AccessTrace trace =
+        i % 2 == 0 ? RandomTrace({i, i}) : TrainingTrace(i, 2 + static_cast<int>(i % 23));
+    PagingLimits limits = {.capacity_bytes = FindLargestStep(trace).bytes};
+    if (i % 3 == 0) limits.most_resident_bytes = 0;
+    const absl::StatusOr<PagingPlan> unbounded = PlanPaging(trace, {}, limits);
+    ASSERT_TRUE(unbounded.ok());
+    EXPECT_EQ(unbounded->disk_bytes, 0u);
+    for (const double share : {0.0, 0.3, 0.7, 1.0}) {
+      SCOPED_TRACE(share);
+      limits.host_bytes = std::max(
+          kLeastHost, static_cast<size_t>(share * static_cast<double>(unbounded->page_bytes)));
+      const absl::StatusOr<PagingPlan> plan = PlanPaging(trace, {}, limits);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      EXPECT_LE(plan->page_bytes, limits.host_bytes);
+      CheckPlaces(*plan, limits.capacity_bytes);
+      CheckValues(trace, *plan);
+      if (HasFatalFailure()) return;
+      size_t read = 0;
+      for (const Stay& stay : plan->stays) {
+        const PagedBlock& block = plan->blocks[stay.block];
+        read += stay.fetched && block.on_disk ? block.bytes : 0;
+      }
+      EXPECT_EQ(plan->disk_read_bytes, read);
+      on_disk += plan->disk_bytes > 0;
+      on_both += plan->disk_bytes > 0 && plan->staging.offset > 0;
+      homes += plan->disk_home_bytes > 0;
+    }
+  }
+  EXPECT_GT(on_disk, kTraces);
+  EXPECT_GT(on_both, kTraces / 2);
+  EXPECT_GT(homes, kTraces / 2);
+}
+
+// Two nets of a run find what is persistent in the same places.
+TEST(PagingPlan, NetsAgreeOnHomesOnDisk) {
+  int on_disk = 0;
+  for (uint64_t i = 0; i < kTraces; ++i) {
+    SCOPED_TRACE(i);
+    const AccessTrace first = RandomTrace({i, i}), second = RandomTrace({i, i + 1});
+    PagingLimits limits = {
+        .capacity_bytes = std::max(FindLargestStep(first).bytes, FindLargestStep(second).bytes),
+        .most_resident_bytes = 0,
+        .host_bytes = kLeastHost + i % 40 * kPage};
+    const absl::StatusOr<PagingPlan> one = PlanPaging(first, {}, limits);
+    ASSERT_TRUE(one.ok()) << one.status();
+    limits.homes = &one->homes;
+    const absl::StatusOr<PagingPlan> other = PlanPaging(second, {}, limits);
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_EQ(one->homes, other->homes);
+    EXPECT_LE(other->page_bytes, limits.host_bytes);
+    CheckPlaces(*other, limits.capacity_bytes);
+    std::vector<const PagedBlock*> homes[2];
+    for (const PagedBlock& block : one->blocks) {
+      if (block.persistent) homes[0].push_back(&block);
+    }
+    for (const PagedBlock& block : other->blocks) {
+      if (block.persistent) homes[1].push_back(&block);
+    }
+    ASSERT_EQ(homes[0].size(), homes[1].size());
+    for (size_t h = 0; h < homes[0].size(); ++h) {
+      ASSERT_EQ(homes[0][h]->page, homes[1][h]->page);
+      ASSERT_EQ(homes[0][h]->on_disk, homes[1][h]->on_disk);
+    }
+    on_disk += other->disk_home_bytes > 0;
+  }
+  EXPECT_GT(on_disk, kTraces / 4);
+}
+
+TEST(PagingPlan, HostMemoryTooSmallForTheStaging) {
+  const AccessTrace trace = EqualLayers(8, 10, 1e-3);
+  PagingLimits limits = {.capacity_bytes = 4 * 10 * kPage, .host_bytes = kLeastHost - 1};
+  EXPECT_EQ(PlanPaging(trace, {}, limits).status().message(),
+            "host memory: the limit is 32.0 KiB (32767 bytes); the smallest that would do is 32.0 "
+            "KiB (32768 bytes), for copies from and to the disk and what cannot lie there");
+  limits.host_bytes = kLeastHost;
+  EXPECT_TRUE(PlanPaging(trace, {}, limits).ok());
+  limits.capacity_bytes = 8 * 10 * kPage;  // nothing has a page
+  limits.host_bytes = 0;
+  EXPECT_TRUE(PlanPaging(trace, {}, limits).ok());
+}
+
+// Host memory goes to what is needed soonest: here to what the last layers leave.
+TEST(PagingPlan, WhatWaitsLongestIsOnDisk) {
+  const AccessTrace trace = EqualLayers(32, 10, 1e-3);
+  const absl::StatusOr<PagingPlan> plan =
+      PlanPaging(trace, {}, {.capacity_bytes = 4 * 10 * kPage, .host_bytes = 120 * kPage});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  int first_in_memory = -1;
+  for (const PagedBlock& block : plan->blocks) {
+    if (block.page == kNoPage) continue;
+    if (!block.on_disk && first_in_memory < 0) first_in_memory = block.states.front();
+    EXPECT_EQ(block.on_disk, first_in_memory < 0) << trace.states[block.states.front()].name;
+  }
+  EXPECT_GT(first_in_memory, 0);
+}
+
+// Of two times: the disk's own, and that of what is on it.
+TEST(PagingPlan, ASlowDiskTakesItsTime) {
+  const AccessTrace trace = EqualLayers(32, 10, 1e-3);
+  PagingLimits limits = {.capacity_bytes = 4 * 10 * kPage};
+  const absl::StatusOr<PagingPlan> without = PlanPaging(trace, {}, limits);
+  limits.host_bytes = 64 * kPage;
+  const absl::StatusOr<PagingPlan> fast = PlanPaging(trace, {}, limits);
+  const absl::StatusOr<PagingPlan> slow =
+      PlanPaging(trace, {.disk_read_bytes_per_s = 1e6, .disk_write_bytes_per_s = 1e7}, limits);
+  ASSERT_TRUE(without.ok() && fast.ok() && slow.ok());
+  EXPECT_GE(fast->seconds, without->seconds);
+  EXPECT_GE(slow->seconds, static_cast<double>(slow->disk_read_bytes) / 1e6);
+  EXPECT_GE(slow->seconds, static_cast<double>(slow->disk_written_bytes) / 1e7);
+  EXPECT_LE(slow->seconds, static_cast<double>(slow->disk_read_bytes) / 1e6 +
+                               static_cast<double>(slow->disk_written_bytes) / 1e7 + 0.1);
 }
 
 TEST(PagingPlan, WhatFitsStays) {
