@@ -53,6 +53,7 @@ std::vector<Paged> FindPaged(const AccessTrace& trace, const PagingPlan& plan) {
           paged.seconds, around + begins[stay.first_step] - begins[plan.stays[left].last_step + 1]);
       paged.last = stay.first_step;
     }
+    if (stay.written_back) paged.last = std::max(paged.last, stay.last_step);
     before[stay.block] = static_cast<int>(s);
   }
   std::vector<Paged> paged;

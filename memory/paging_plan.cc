@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
+#include "memory/geeps_plan.h"
 #include "memory/page_layout.h"
 #include "memory/page_places.h"
 #include "memory/paging_schedule.h"
@@ -28,8 +29,9 @@ constexpr LayoutPolicy kPolicies[] = {{.longest_free = true, .by_time = true},
 class Planner {
  public:
   Planner(const AccessTrace& trace, const PagingCosts& costs, const PagingLimits& limits,
-          const TraceBlocks& cut)
-      : trace_(trace),
+          const TraceBlocks& cut, PlannerKind kind)
+      : kind_(kind),
+        trace_(trace),
         limits_(limits),
         room_(limits.capacity_bytes - std::min(limits.capacity_bytes, limits.reserved_bytes)),
         cut_(cut),
@@ -49,9 +51,10 @@ class Planner {
 
   LargestStep Largest() const {
     LargestStep largest;
+    const size_t times = kind_ == PlannerKind::kGeeps ? 2 : 1;
     const size_t always = BytesOf(resident_);
     for (int step = 0; step < static_cast<int>(steps()); ++step) {
-      const size_t bytes = always + touched_bytes_[step] - touched_resident_[step];
+      const size_t bytes = always + times * (touched_bytes_[step] - touched_resident_[step]);
       if (bytes > largest.bytes || step == 0) largest = {step, bytes};
     }
     return steps() == 0 ? LargestStep{0, always} : largest;
@@ -60,11 +63,24 @@ class Planner {
   absl::StatusOr<PagingPlan> Plan() {
     const LargestStep largest = Largest();
     if (largest.bytes > room_) return TooSmall(largest);
+    switch (kind_) {
+      case PlannerKind::kNaive:
+        return PlanWith(resident_, LayOutNaively(InputWith(resident_)), /*foreground=*/true);
+      case PlannerKind::kGeeps:
+        return PlanAsGeeps();
+      default:
+        GYRE_CHECK(kind_ == PlannerKind::kAuto);
+        return PlanAutomatically();
+    }
+  }
+
+ private:
+  absl::StatusOr<PagingPlan> PlanAutomatically() {
     absl::StatusOr<PagingPlan> best;  // an error if no choice's pages have a place
     bool found = false;
     for (const std::vector<bool>& resident : ChoicesOfHomes()) {
       for (const LayoutPolicy& policy : kPolicies) {
-        absl::StatusOr<PagingPlan> plan = PlanWith(resident, policy);
+        absl::StatusOr<PagingPlan> plan = PlanWith(resident, LayOut(InputWith(resident), policy));
         const bool better = plan.ok() && (!best.ok() || plan->seconds < best->seconds);
         if (better || !found) best = std::move(plan);
         found = true;
@@ -74,7 +90,23 @@ class Planner {
     return best;
   }
 
- private:
+  // The better of two ways to search its buffer: which one the original has is not said.
+  absl::StatusOr<PagingPlan> PlanAsGeeps() {
+    input_.accesses = all_;
+    const std::vector<bool> resident =
+        PinAsGeeps({.all = input_,
+                    .resident = resident_,
+                    .capacity_bytes = room_,
+                    .may_pin_persistent = limits_.homes == nullptr,
+                    .most_persistent_bytes = limits_.most_resident_bytes});
+    const LayoutInput& input = InputWith(resident);
+    ASSIGN_OR_RETURN(PagingPlan next_fit,
+                     PlanWith(resident, LayOutAsGeeps(input, /*next_fit=*/true)));
+    ASSIGN_OR_RETURN(PagingPlan first_fit,
+                     PlanWith(resident, LayOutAsGeeps(input, /*next_fit=*/false)));
+    return first_fit.seconds < next_fit.seconds ? first_fit : next_fit;
+  }
+
   size_t steps() const { return trace_.steps.size(); }
   // Whether the block has memory of the device arena at all.
   bool Placed(const TraceBlock& block) const {
@@ -168,33 +200,41 @@ class Planner {
     return true;
   }
 
-  absl::StatusOr<PagingPlan> PlanWith(const std::vector<bool>& resident,
-                                      const LayoutPolicy& policy) {
+  // What is left beside those.
+  const LayoutInput& InputWith(const std::vector<bool>& resident) {
+    input_.begin = BytesOf(resident);
+    input_.end = room_ / kPlanAlignment * kPlanAlignment;
+    input_.accesses = all_;
+    for (size_t b = 0; b < resident.size(); ++b) {
+      if (resident[b]) input_.accesses[b].clear();
+    }
+    return input_;
+  }
+
+  // stays: by block of the trace.
+  absl::StatusOr<PagingPlan> PlanWith(const std::vector<bool>& resident, std::vector<Stay> stays,
+                                      bool foreground = false) const {
     PagingPlan plan;
     plan.order.resize(steps());
     std::iota(plan.order.begin(), plan.order.end(), 0);
+    plan.foreground = foreground;
     std::vector<size_t> offsets(cut_.blocks.size());
     std::vector<int> paged(cut_.blocks.size(), -1);
-    input_.begin = 0;
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
       if (!resident[b]) continue;
-      offsets[b] = input_.begin;
-      input_.begin += cut_.blocks[b].bytes;
+      offsets[b] = plan.device_bytes;
+      plan.device_bytes += cut_.blocks[b].bytes;
     }
-    input_.end = room_ / kPlanAlignment * kPlanAlignment;
-    input_.accesses.assign(cut_.blocks.size(), {});
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
       const TraceBlock& block = cut_.blocks[b];
       if (resident[b] || !Placed(block)) continue;
-      input_.accesses[b] = all_[b];
       paged[b] = static_cast<int>(plan.blocks.size());
       plan.blocks.push_back({.states = block.members,
                              .bytes = block.bytes,
                              .page = kNoPage,
                              .persistent = block.persistent});
     }
-    plan.stays = LayOut(input_, policy);
-    plan.device_bytes = input_.begin;
+    plan.stays = std::move(stays);
     for (Stay& stay : plan.stays) {
       stay.block = paged[stay.block];
       const size_t bytes = plan.blocks[stay.block].bytes;
@@ -229,7 +269,9 @@ class Planner {
             ? ""
             : absl::StrCat(", of which ", BytesText(limits_.reserved_bytes), " are reserved"),
         steps() == 0 ? "" : absl::StrCat(", for ", StepName(trace_, largest.step)),
-        ", which touches most; the largest states there:");
+        kind_ == PlannerKind::kGeeps ? ", for which GeePS's buffer has twice what it touches"
+                                     : ", which touches most",
+        "; the largest states there:");
     std::vector<int> there;
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
       const bool touched = std::ranges::any_of(
@@ -246,6 +288,7 @@ class Planner {
     return absl::ResourceExhaustedError(message);
   }
 
+  const PlannerKind kind_;
   const AccessTrace& trace_;
   const PagingLimits& limits_;
   const size_t room_;
@@ -260,16 +303,17 @@ class Planner {
 
 }  // namespace
 
-LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* homes) {
+LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* homes,
+                            PlannerKind planner) {
   const absl::StatusOr<TraceBlocks> cut = CutIntoBlocks(trace);
   GYRE_CHECK(cut.ok());
-  return Planner(trace, {}, {.homes = homes}, *cut).Largest();
+  return Planner(trace, {}, {.homes = homes}, *cut, planner).Largest();
 }
 
 absl::StatusOr<PagingPlan> PlanPaging(const AccessTrace& trace, const PagingCosts& costs,
-                                      const PagingLimits& limits) {
+                                      const PagingLimits& limits, PlannerKind planner) {
   ASSIGN_OR_RETURN(const TraceBlocks cut, CutIntoBlocks(trace));
-  return Planner(trace, costs, limits, cut).Plan();
+  return Planner(trace, costs, limits, cut, planner).Plan();
 }
 
 }  // namespace gyre

@@ -29,6 +29,13 @@
 
 namespace gyre {
 
+enum class PlannerKind : uint8_t {
+  kAuto,   // ours
+  kNone,   // all is on the device for good: PlanMemory
+  kNaive,  // a step's states come before it, and go behind it; nothing overlaps
+  kGeeps,  // GeePS's (geeps_plan.h), to compare with
+};
+
 struct PagingCosts {
   double to_device_bytes_per_s = 12e9;  // PCIe 3 x16
   double to_host_bytes_per_s = 12e9;
@@ -84,6 +91,8 @@ struct PagingPlan {
   size_t disk_bytes = 0;       // extent of those in the file
   size_t disk_home_bytes = 0;  // its beginning: pages of persistent blocks
   Staging staging;
+  // A step's fetches begin once the step before and its write-backs are over; so does a step.
+  bool foreground = false;
   // What an iteration is expected to take, and of that what it waits for copies.
   double seconds = 0, stalled_seconds = 0;
   size_t fetched_bytes = 0, written_bytes = 0;         // of an iteration
@@ -104,19 +113,23 @@ struct PagingLimits {
   const std::vector<Home>* homes = nullptr;
 };
 
-// The most bytes that a step touches; what stays for good, touched or not, counts at each.
+// The most bytes that a step touches, for GeePS twice; what stays for good, touched or not, counts
+// at each, once.
 struct LargestStep {
   int step = 0;
   size_t bytes = 0;
 };
 // Precondition: PlanMemory takes the trace.
-LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* homes = nullptr);
+LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* homes = nullptr,
+                            PlannerKind planner = PlannerKind::kAuto);
 
 // Blocks of the communication arena are not its business.  Depends on its arguments alone.
+// Precondition: planner is not kNone.
 // Errors: those of PlanMemory for a malformed trace; ResourceExhausted if the largest step does not
 // fit, naming it, its largest states and the bytes that would do; or if the host memory is less
 // than the staging needs.
 absl::StatusOr<PagingPlan> PlanPaging(const AccessTrace& trace, const PagingCosts& costs,
-                                      const PagingLimits& limits);
+                                      const PagingLimits& limits,
+                                      PlannerKind planner = PlannerKind::kAuto);
 
 }  // namespace gyre

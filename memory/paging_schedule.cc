@@ -36,6 +36,22 @@ class Occupants {
   std::map<size_t, int> last_;  // from a place to the next entry
 };
 
+// The write-back that is over last of those that begin when a step, or the one before the first in
+// the iteration before, is over; -1 without any.
+std::vector<int> LastWriteBefore(const PagingPlan& plan, size_t steps) {
+  std::vector<int> last(steps, -1);
+  for (int s = 0; s < static_cast<int>(plan.stays.size()); ++s) {
+    const Stay& stay = plan.stays[s];
+    if (stay.written_back) last[(static_cast<size_t>(stay.last_step) + 1) % steps] = s;
+  }
+  return last;
+}
+
+// Adds one to those that are waited for.
+void WaitFor(int write, std::vector<int>& writes) {
+  if (write >= 0 && std::ranges::find(writes, write) == writes.end()) writes.push_back(write);
+}
+
 }  // namespace
 
 PagingSchedule SchedulePaging(const PagingPlan& plan) {
@@ -48,6 +64,11 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
     occupants.Follow(s);
     if (plan.stays[s].written_back) written[plan.stays[s].block] = s;
   }
+  const std::vector<int> foreground =
+      plan.foreground ? LastWriteBefore(plan, schedule.steps.size()) : std::vector<int>();
+  for (size_t step = 0; step < foreground.size(); ++step) {
+    WaitFor(foreground[step], schedule.steps[step].writes);
+  }
   int after = -1;
   for (int s = 0; s < stays; ++s) {
     const Stay& stay = plan.stays[s];
@@ -57,12 +78,14 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
       const Stay& left = plan.stays[before];
       // Of the iteration before: over before this one's first step.
       if (before < s) fetch.after_step = std::max(fetch.after_step, left.last_step);
-      if (left.written_back) (stay.fetched ? fetch.after_writes : first.writes).push_back(before);
+      if (left.written_back) WaitFor(before, stay.fetched ? fetch.after_writes : first.writes);
     }
     if (stay.fetched) {
-      const int of_page = written[stay.block];
-      const bool known = std::ranges::find(fetch.after_writes, of_page) != fetch.after_writes.end();
-      if (of_page >= 0 && !known) fetch.after_writes.push_back(of_page);
+      WaitFor(written[stay.block], fetch.after_writes);
+      if (plan.foreground) {
+        fetch.after_step = stay.first_step - 1;
+        WaitFor(foreground[stay.first_step], fetch.after_writes);
+      }
       for (const int write : fetch.after_writes) {
         if (write < s) fetch.after_step = std::max(fetch.after_step, plan.stays[write].last_step);
       }

@@ -275,6 +275,7 @@ struct Case {
   std::vector<Home> homes;  // of another net; empty: free to choose
   PagingLimits limits;      // but for homes
   PagingCosts costs;
+  PlannerKind planner = PlannerKind::kAuto;
 };
 
 Case RandomCase(uint64_t seed) {
@@ -298,8 +299,11 @@ Case RandomCase(uint64_t seed) {
   if (below(2) == 0) made.limits.most_resident_bytes = 0;
   made.costs = {below(2) == 0 ? 1e9 : 1e8, below(2) == 0 ? 1e9 : 1e8};
   const std::vector<Home>* const homes = made.homes.empty() ? nullptr : &made.homes;
-  made.limits.capacity_bytes =
-      FindLargestStep(trace, homes).bytes * std::vector<size_t>{20, 22, 30}[seed / 2 % 3] / 20;
+  // Every other by ours.
+  if (seed / 6 % 4 == 1) made.planner = PlannerKind::kGeeps;
+  if (seed / 6 % 4 == 3) made.planner = PlannerKind::kNaive;
+  made.limits.capacity_bytes = FindLargestStep(trace, homes, made.planner).bytes *
+                               std::vector<size_t>{20, 22, 30}[seed / 2 % 3] / 20;
   return made;
 }
 
@@ -311,10 +315,11 @@ struct Outcome {
 Outcome TryCase(uint64_t seed) {
   Case made = RandomCase(seed);
   if (!made.homes.empty()) made.limits.homes = &made.homes;
-  const absl::StatusOr<PagingPlan> plan = PlanPaging(made.trace, made.costs, made.limits);
+  const absl::StatusOr<PagingPlan> plan =
+      PlanPaging(made.trace, made.costs, made.limits, made.planner);
   if (!plan.ok()) return {plan.status()};
   const std::vector<Work> work = WorkOf(made.trace);
-  const bool home_each_iteration = seed / 6 % 2 == 0;
+  const bool home_each_iteration = seed / 24 % 2 == 0;
   const absl::StatusOr<Seen> paged = RunPaged({.trace = made.trace,
                                                .work = work,
                                                .plan = *plan,

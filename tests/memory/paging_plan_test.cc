@@ -78,12 +78,27 @@ void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
   }
 }
 
-void CheckPlaces(const PagingPlan& plan, size_t capacity) {
+void CheckPlaces(const AccessTrace& trace, const PagingPlan& plan, size_t capacity) {
   EXPECT_LE(plan.device_bytes, capacity);
+  // What lies there for good lies below all that comes and goes.
+  size_t for_good = 0;
+  const auto lies = [&](int i) {
+    while (trace.states[i].view_of >= 0) i = trace.states[i].view_of;
+    const auto [block, offset] = plan.states[i];
+    if (block >= 0 || trace.states[i].arena != Arena::kDevice || trace.states[i].bytes == 0) return;
+    for_good = std::max(for_good, offset + trace.states[i].bytes);
+  };
+  for (int i = 0; i < static_cast<int>(trace.states.size()); ++i) {
+    if (trace.states[i].persistent && trace.states[i].view_of < 0) lies(i);
+  }
+  for (const TraceStep& step : trace.steps) {
+    for (const TraceTouch& touch : step.touches) lies(touch.state);
+  }
   const auto end = [&](const Stay& stay) { return stay.offset + plan.blocks[stay.block].bytes; };
   for (size_t i = 0; i < plan.stays.size(); ++i) {
     const Stay& a = plan.stays[i];
     EXPECT_EQ(a.offset % kPlanAlignment, 0u);
+    EXPECT_GE(a.offset, for_good);
     EXPECT_LE(end(a), plan.device_bytes);
     EXPECT_LE(a.first_step, a.last_step);
     EXPECT_TRUE(!(a.fetched || a.written_back) || plan.blocks[a.block].page != kNoPage);
@@ -98,8 +113,11 @@ void CheckPlaces(const PagingPlan& plan, size_t capacity) {
   std::map<int, std::pair<int, int>> held;
   for (const Stay& stay : plan.stays) {
     auto [at, is_new] = held.emplace(stay.block, std::pair(stay.last_step, stay.first_step));
-    if (is_new && !stay.written_back) held.erase(at);
-    if (!is_new && stay.fetched) at->second.second = stay.first_step;
+    if (is_new && !stay.written_back) {
+      held.erase(at);
+    } else if (stay.fetched || stay.written_back) {
+      at->second.second = stay.written_back ? stay.last_step : stay.first_step;
+    }
   }
   for (const auto& [a, times] : held) {
     for (const auto& [b, others] : held) {
@@ -128,14 +146,17 @@ void CheckPlaces(const PagingPlan& plan, size_t capacity) {
             plan.staging.slots == 0 ? plan.page_bytes : plan.staging.offset + plan.staging.bytes());
 }
 
-TEST(PagingPlan, EveryReaderFindsWhatWasWrittenLast) {
+class EveryPlanner : public ::testing::TestWithParam<PlannerKind> {};
+
+TEST_P(EveryPlanner, EveryReaderFindsWhatWasWrittenLast) {
+  const PlannerKind planner = GetParam();
   int tight = 0;
   for (int i = 0; i < kTraces; ++i) {
     SCOPED_TRACE(i);
     const AccessTrace trace =
         i % 2 == 0 ? RandomTrace({static_cast<uint64_t>(i), static_cast<uint64_t>(i)})
                    : TrainingTrace(static_cast<uint64_t>(i), 2 + i % 23);
-    const size_t least = FindLargestStep(trace).bytes;
+    const size_t least = FindLargestStep(trace, nullptr, planner).bytes;
     const absl::StatusOr<MemoryPlan> resident = PlanMemory(trace, ~size_t{0});
     ASSERT_TRUE(resident.ok());
     const size_t most = std::max(least, resident->device_bytes);
@@ -143,21 +164,31 @@ TEST(PagingPlan, EveryReaderFindsWhatWasWrittenLast) {
       SCOPED_TRACE(share);
       const size_t capacity =
           least + static_cast<size_t>(share * static_cast<double>(most - least));
-      const absl::StatusOr<PagingPlan> plan = PlanPaging(trace, {}, {.capacity_bytes = capacity});
+      const absl::StatusOr<PagingPlan> plan =
+          PlanPaging(trace, {}, {.capacity_bytes = capacity}, planner);
       ASSERT_TRUE(plan.ok()) << plan.status();
-      CheckPlaces(*plan, capacity);
+      CheckPlaces(trace, *plan, capacity);
       CheckValues(trace, *plan);
       if (HasFatalFailure()) return;
       tight += plan->fetched_bytes > 0;
     }
     if (least == 0) continue;
     const absl::StatusOr<PagingPlan> too_small =
-        PlanPaging(trace, {}, {.capacity_bytes = least - 1});
+        PlanPaging(trace, {}, {.capacity_bytes = least - 1}, planner);
     EXPECT_EQ(too_small.status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_THAT(too_small.status().message(), HasSubstr(absl::StrCat(least)));
   }
   EXPECT_GT(tight, kTraces);
 }
+
+INSTANTIATE_TEST_SUITE_P(PagingPlan, EveryPlanner,
+                         ::testing::Values(PlannerKind::kAuto, PlannerKind::kNaive,
+                                           PlannerKind::kGeeps),
+                         [](const auto& of) {
+                           return of.param == PlannerKind::kAuto    ? "Auto"
+                                  : of.param == PlannerKind::kNaive ? "Naive"
+                                                                    : "Geeps";
+                         });
 
 // `layers` of a net, each of which leaves `pages` for backward, where it takes twice the time.
 AccessTrace EqualLayers(int layers, size_t pages, double seconds) {
@@ -220,7 +251,7 @@ TEST(PagingPlan, PagesBeyondTheHostMemoryAreOnDisk) {
       const absl::StatusOr<PagingPlan> plan = PlanPaging(trace, {}, limits);
       ASSERT_TRUE(plan.ok()) << plan.status();
       EXPECT_LE(plan->page_bytes, limits.host_bytes);
-      CheckPlaces(*plan, limits.capacity_bytes);
+      CheckPlaces(trace, *plan, limits.capacity_bytes);
       CheckValues(trace, *plan);
       if (HasFatalFailure()) return;
       size_t read = 0;
@@ -256,7 +287,7 @@ TEST(PagingPlan, NetsAgreeOnHomesOnDisk) {
     ASSERT_TRUE(other.ok()) << other.status();
     EXPECT_EQ(one->homes, other->homes);
     EXPECT_LE(other->page_bytes, limits.host_bytes);
-    CheckPlaces(*other, limits.capacity_bytes);
+    CheckPlaces(second, *other, limits.capacity_bytes);
     std::vector<const PagedBlock*> homes[2];
     for (const PagedBlock& block : one->blocks) {
       if (block.persistent) homes[0].push_back(&block);
