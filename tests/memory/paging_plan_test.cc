@@ -190,23 +190,6 @@ INSTANTIATE_TEST_SUITE_P(PagingPlan, EveryPlanner,
                                                                     : "Geeps";
                          });
 
-// `layers` of a net, each of which leaves `pages` for backward, where it takes twice the time.
-AccessTrace EqualLayers(int layers, size_t pages, double seconds) {
-  AccessTrace trace;
-  for (int i = 0; i < layers; ++i) {
-    trace.states.push_back({.name = absl::StrCat("a", i), .bytes = pages * kPage});
-  }
-  for (int i = 0; i < layers; ++i) {
-    trace.steps.push_back({.name = "forward", .touches = {{i, false, true}}, .seconds = seconds});
-    if (i > 0) trace.steps.back().touches.push_back({i - 1, true, false});
-  }
-  for (int i = layers - 1; i >= 0; --i) {
-    trace.steps.push_back(
-        {.name = "backward", .touches = {{i, true, false}}, .seconds = 2 * seconds});
-  }
-  return trace;
-}
-
 // An iteration takes at least as long as what must leave takes to leave, and to come back.
 TEST(PagingPlan, EqualLayersComeCloseToTheBound) {
   constexpr int kLayers = 64;

@@ -128,4 +128,18 @@ AccessTrace TrainingTrace(uint64_t seed, int layers) {
   return trace;
 }
 
+AccessTrace EqualLayers(int layers, size_t pages, double seconds) {
+  AccessTrace trace;
+  for (int i = 0; i < layers; ++i) {
+    trace.states.push_back({.name = absl::StrCat("a", i), .bytes = 4096 * pages});
+    trace.steps.push_back({.name = "forward", .touches = {{i, false, true}}, .seconds = seconds});
+    if (i > 0) trace.steps.back().touches.push_back({i - 1, true, false});
+  }
+  for (int i = layers - 1; i >= 0; --i) {
+    trace.steps.push_back(
+        {.name = "backward", .touches = {{i, true, false}}, .seconds = 2 * seconds});
+  }
+  return trace;
+}
+
 }  // namespace gyre

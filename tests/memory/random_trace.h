@@ -1,6 +1,7 @@
 // random_trace.h: well-formed traces of every shape the planner allows, for property tests.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "memory/access_trace.h"
@@ -19,5 +20,9 @@ AccessTrace RandomTrace(RandomTraceSeeds seeds);
 // A training iteration of a random chain net: activations kept from forward to backward, gradients
 // that live for two steps, scratch that lives for one, parameters.
 AccessTrace TrainingTrace(uint64_t seed, int layers);
+
+// Nothing random: layers that take `seconds` and leave pages of 4096 bytes, a0, a1, ... for
+// backward, where they take twice as long.
+AccessTrace EqualLayers(int layers, size_t pages, double seconds);
 
 }  // namespace gyre
