@@ -58,7 +58,7 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
                             .test_samples = TestSamplesOf(config, *data.test),
                             .feed = FeedOn(choice.device->kind(), data.feed),
                             .capacity_bytes = choice.device->capacity_bytes(),
-                            .can_page = choice.device->kind() != DeviceKind::kCpu,
+                            .planner = PlannerOn(choice.device->kind()),
                             .primitives = choice.primitives.get()}));
   ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
   ASSIGN_OR_RETURN(const auto model, Model::Create(std::move(plan), *choice.device, *stream));

@@ -101,7 +101,7 @@ absl::Status StepBench::CreateModel() {
                        .can_send_rows = CheckHalves(options_.allreduce).ok(),
                        .feed = FeedOn(device.kind(), FeedOfBytes(*net_.message)),
                        .capacity_bytes = device.capacity_bytes(),
-                       .can_page = device.kind() != DeviceKind::kCpu,
+                       .planner = PlannerOn(device.kind()),
                        .device_allreduce = on_device ? options_.allreduce : "",
                        .primitives = choice_.primitives.get()}));
   for (const NetNode& node : plan.train->spec.nodes) {

@@ -24,6 +24,9 @@ ABSL_FLAG(std::string, autotune, "on",
           "on: a GPU's algorithms are the fastest of a few, measured at the start; off: those that "
           "its libraries recommend.");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
+ABSL_FLAG(std::string, planner, "auto",
+          "Of what moves when where --device_memory does not hold all: auto, geeps (as GeePS did), "
+          "naive (nothing while a layer works), or none: that is an error.");
 ABSL_FLAG(std::string, precision, "",
           "F32, F64, F16 or BF16; default: the trainer file's, or the net's.");
 ABSL_FLAG(std::string, wire, "", "F32, F16 or BF16: as what gradients travel between ranks.");
@@ -139,17 +142,29 @@ std::string OutFolder(const NetConfig& net) {
                       absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
 }
 
+absl::StatusOr<PlannerKind> Planner() {
+  const std::string name = absl::GetFlag(FLAGS_planner);
+  if (name == "auto") return PlannerKind::kAuto;
+  if (name == "geeps") return PlannerKind::kGeeps;
+  if (name == "naive") return PlannerKind::kNaive;
+  if (name == "none") return PlannerKind::kNone;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--planner=", name, ": expected auto, geeps, naive or none"));
+}
+
 // All but what a rank's device decides; the same for the ranks of this process.
 absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
   if (absl::GetFlag(FLAGS_resume) == "latest" && absl::GetFlag(FLAGS_out).empty()) {
     return absl::InvalidArgumentError("--resume=latest needs --out, the folder to resume in");
   }
+  ASSIGN_OR_RETURN(const PlannerKind planner, Planner());
   return TrainingOptions{.out = OutFolder(*files.net.message),
                          .resume = absl::GetFlag(FLAGS_resume),
                          .weights = absl::GetFlag(FLAGS_weights),
                          .weights_map = absl::GetFlag(FLAGS_weights_map),
                          .net_text = files.net.message->DebugString(),
                          .trainer_text = files.trainer.message->DebugString(),
+                         .planner = planner,
                          .stop = &stop_requested,
                          .save = &save_requested};
 }

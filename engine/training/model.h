@@ -15,6 +15,11 @@
 
 namespace gyre {
 
+// Of a CPU nothing moves: its memory has no bound.
+inline PlannerKind PlannerOn(DeviceKind device, PlannerKind planner = PlannerKind::kAuto) {
+  return device == DeviceKind::kCpu ? PlannerKind::kNone : planner;
+}
+
 struct ModelOptions {
   bool train = true;         // false: only testing nets
   RunShape shape;            // of a training step; PlanModel computes `local`
@@ -27,7 +32,8 @@ struct ModelOptions {
   bool can_send_rows = false;
   Feed feed = {};
   size_t capacity_bytes = ~size_t{0};
-  bool can_page = false;  // beyond that; else it is an error
+  // Of what moves when where they do not fit that; kNone: an error.
+  PlannerKind planner = PlannerKind::kNone;
   PagingCosts paging = {};
   std::string device_allreduce = {};       // that sums gradients in device memory; "": none does
   const Primitives* primitives = nullptr;  // outlives the model

@@ -101,7 +101,10 @@ absl::Status PlanPages(ModelPlan& plan) {
   std::vector<NetPlan*> nets;
   if (plan.train) nets.push_back(plan.train.get());
   for (const auto& test : plan.test) nets.push_back(test.get());
-  const auto largest = [](const NetPlan* net) { return FindLargestStep(net->trace.trace).bytes; };
+  const PlannerKind planner = plan.options.planner;
+  const auto largest = [planner](const NetPlan* net) {
+    return FindLargestStep(net->trace.trace, nullptr, planner).bytes;
+  };
   PagingLimits limits = {.capacity_bytes = plan.options.capacity_bytes,
                          .reserved_bytes = plan.communication_bytes() + plan.allreduce_bytes()};
   NetPlan* const neediest = *std::ranges::max_element(nets, {}, largest);
@@ -114,7 +117,7 @@ absl::Status PlanPages(ModelPlan& plan) {
   limits.most_resident_bytes = limits.capacity_bytes - std::min(limits.capacity_bytes, others);
   std::vector<Home> homes;
   const auto page = [&](NetPlan& net) -> absl::Status {
-    ASSIGN_OR_RETURN(net.paging, PlanPaging(net.trace.trace, plan.options.paging, limits));
+    ASSIGN_OR_RETURN(net.paging, PlanPaging(net.trace.trace, plan.options.paging, limits, planner));
     if (limits.homes == nullptr) homes = net.paging->homes;
     limits.homes = &homes;
     return absl::OkStatus();
@@ -173,7 +176,9 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
     }
   }
   const absl::Status fits = CheckLargest(plan);
-  if (!fits.ok()) RETURN_IF_ERROR(options.can_page ? PlanPages(plan) : fits);
+  if (!fits.ok()) {
+    RETURN_IF_ERROR(options.planner == PlannerKind::kNone ? fits : PlanPages(plan));
+  }
   return plan;
 }
 

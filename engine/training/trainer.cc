@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
         data.train->size(), data.train->size() / config.batch()));
   }
   std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
-  RETURN_IF_ERROR(run->Plan(net, primitives));
+  RETURN_IF_ERROR(run->Plan(net, primitives, options.planner));
   run->warnings_ = Lint(trainer, net, *run->plan_);
   RETURN_IF_ERROR(run->Agree(net, primitives, options));
   run->asked_to_stop_ = options.stop;
@@ -85,7 +85,8 @@ Trainer::~Trainer() {
   if (report_) communication_.Wait(report_->ticket).IgnoreError();
 }
 
-absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primitives) {
+absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primitives,
+                           PlannerKind planner) {
   std::string device_allreduce;
   if (communication_.size() > 1) {
     RETURN_IF_ERROR(communication_.UseDevice(device_));
@@ -112,7 +113,7 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
                       .can_send_rows = has_halves && distributed.wire() == DistributedConfig::F32,
                       .feed = FeedOn(device_.kind(), data_.feed),
                       .capacity_bytes = device_.capacity_bytes(),
-                      .can_page = device_.kind() != DeviceKind::kCpu,
+                      .planner = PlannerOn(device_.kind(), planner),
                       .device_allreduce = device_allreduce,
                       .primitives = &primitives}));
   return absl::OkStatus();

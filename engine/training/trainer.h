@@ -47,7 +47,8 @@ class Trainer {
     int64_t step = 0;                     // the number of steps done with it
   };
 
-  absl::Status Plan(const Parsed<NetConfig>& net, const Primitives& primitives);
+  absl::Status Plan(const Parsed<NetConfig>& net, const Primitives& primitives,
+                    PlannerKind planner);
   absl::Status Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
                      TrainingOptions& options);
   absl::Status CreateModel();

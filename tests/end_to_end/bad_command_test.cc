@@ -86,6 +86,13 @@ const BadInput kFlags[] = {
     {.name = "BadDeviceMemory",
      .message = "--device_memory=1X: expected bytes, such as 1048576, 64M or 1.5G",
      .arguments = {"--device=sim", "--device_memory=1X"}},
+    {.name = "UnknownPlanner",
+     .message = "--planner=fast: expected auto, geeps, naive or none",
+     .arguments = {"--planner=fast"}},
+    {.name = "NothingMayMove",
+     .message = "device memory: the capacity is 19.5 KiB (20000 bytes); the smallest that would do "
+                "is ...",
+     .arguments = {"--device=sim", "--device_memory=20000", "--planner=none"}},
     {.name = "TooLittleDeviceMemory",
      .message = "device memory: the capacity is 19.5 KiB (20000 bytes); the smallest that would do "
                 "is ...",

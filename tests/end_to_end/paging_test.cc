@@ -54,22 +54,23 @@ struct Case {
 
 class Paging : public testing::TestWithParam<Case> {};
 
-INSTANTIATE_TEST_SUITE_P(, Paging,
-                         testing::Values(Case{"Convolutions", kConvolutions, ""},
-                                         Case{"ConvolutionsInBF16",
-                                              kConvolutions,
-                                              " accumulate: 2",
-                                              {"--precision=BF16"}},
-                                         Case{"RecurrentInF16",
-                                              kRecurrent,
-                                              " loss_scale { dynamic { initial: 16777216 } }",
-                                              {"--precision=F16", "--set=data.order=CONTIGUOUS"}},
-                                         Case{"RanksShareOutTheOptimizer",
-                                              kRecurrent,
-                                              "",
-                                              {"--shard_optimizer", "--set=data.order=CONTIGUOUS"},
-                                              2}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    , Paging,
+    testing::Values(
+        Case{"Convolutions", kConvolutions, ""},
+        Case{"ConvolutionsInBF16", kConvolutions, " accumulate: 2", {"--precision=BF16"}},
+        Case{"ConvolutionsAsGeeps", kConvolutions, "", {"--planner=geeps"}},
+        Case{"ConvolutionsNaively", kConvolutions, "", {"--planner=naive"}},
+        Case{"RecurrentInF16",
+             kRecurrent,
+             " loss_scale { dynamic { initial: 16777216 } }",
+             {"--precision=F16", "--set=data.order=CONTIGUOUS"}},
+        Case{"RanksShareOutTheOptimizer",
+             kRecurrent,
+             "",
+             {"--shard_optimizer", "--set=data.order=CONTIGUOUS"},
+             2}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_P(Paging, ChangesNoBits) {
   const TrainingFolder folder(kData, kTestSamples);

@@ -64,7 +64,7 @@ absl::StatusOr<ModelPlan> Plan(const Parsed<NetConfig>& net, DeviceKind device, 
                          .bucket_bytes = 64,
                          .feed = FeedOn(device, RandomValues(*net.message)),
                          .capacity_bytes = capacity_bytes,
-                         .can_page = device != DeviceKind::kCpu,
+                         .planner = PlannerOn(device),
                          .primitives = &primitives});
 }
 
