@@ -9,6 +9,7 @@ _PACKAGES = {
     "gtest": ("gmock/gmock.h", "libgtest-dev libgmock-dev"),
     "json": ("nlohmann/json.hpp", "nlohmann-json3-dev"),
     "libdeflate": ("libdeflate.h", "libdeflate-dev"),
+    "liburing": ("liburing.h", "liburing-dev"),
     "libzip": ("zip.h", "libzip-dev"),
     "mpi": (MULTIARCH + "/mpi/mpi.h", "libopenmpi-dev openmpi-bin"),
     "onednn": ("oneapi/dnnl/dnnl.hpp", "libdnnl-dev"),
