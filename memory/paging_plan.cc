@@ -1,6 +1,7 @@
 #include "memory/paging_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "absl/status/status.h"
@@ -11,6 +12,7 @@
 #include "memory/page_places.h"
 #include "memory/paging_schedule.h"
 #include "memory/plan_text.h"
+#include "memory/recomputation.h"
 #include "memory/trace_blocks.h"
 
 namespace gyre {
@@ -35,17 +37,16 @@ class Planner {
         limits_(limits),
         room_(limits.capacity_bytes - std::min(limits.capacity_bytes, limits.reserved_bytes)),
         cut_(cut),
+        touches_(FindTouches(trace, cut)),
         resident_(cut.blocks.size()) {
     input_.costs = costs;
-    input_.begins = {0};
-    for (const TraceStep& step : trace.steps) {
-      input_.begins.push_back(input_.begins.back() + step.seconds);
-    }
     for (const TraceBlock& block : cut.blocks) {
       input_.bytes.push_back(block.bytes);
       input_.persistent.push_back(block.persistent);
     }
-    FindAccesses();
+    std::vector<int> order(steps());
+    std::iota(order.begin(), order.end(), 0);
+    SetOrder(std::move(order));
     FindHomes();
   }
 
@@ -77,16 +78,35 @@ class Planner {
  private:
   absl::StatusOr<PagingPlan> PlanAutomatically() {
     absl::StatusOr<PagingPlan> best;  // an error if no choice's pages have a place
+    std::vector<bool> best_resident;
+    LayoutPolicy best_policy;
     bool found = false;
+    const auto consider = [&](const std::vector<bool>& resident, const LayoutPolicy& policy) {
+      absl::StatusOr<PagingPlan> plan = PlanWith(resident, LayOut(InputWith(resident), policy));
+      const double seconds = plan.ok() ? plan->seconds : std::numeric_limits<double>::infinity();
+      if (!found || (plan.ok() && (!best.ok() || seconds < best->seconds))) {
+        best = std::move(plan);
+        best_resident = resident;
+        best_policy = policy;
+      }
+      found = true;
+      return seconds;
+    };
     for (const std::vector<bool>& resident : ChoicesOfHomes()) {
       for (const LayoutPolicy& policy : kPolicies) {
-        absl::StatusOr<PagingPlan> plan = PlanWith(resident, LayOut(InputWith(resident), policy));
-        const bool better = plan.ok() && (!best.ok() || plan->seconds < best->seconds);
-        if (better || !found) best = std::move(plan);
-        found = true;
+        consider(resident, policy);
         if (steps() > kManySteps) break;
       }
     }
+    if (!best.ok() || best->stalled_seconds <= 0) return best;
+    // Copies do not hide.
+    const Recomputation recomputation(trace_, cut_);
+    const std::vector<bool> resident = best_resident;
+    const LayoutPolicy policy = best_policy;
+    ChooseOrder(recomputation, best->seconds, [&](std::vector<int> order) {
+      SetOrder(std::move(order));
+      return consider(resident, policy);
+    });
     return best;
   }
 
@@ -114,30 +134,27 @@ class Planner {
            (block.persistent || block.last_step >= 0);
   }
 
-  void FindAccesses() {
-    all_.resize(cut_.blocks.size());
-    touched_bytes_.resize(steps());
-    touched_resident_.resize(steps());
-    for (int s = 0; s < static_cast<int>(steps()); ++s) {
-      for (const TraceTouch& touch : trace_.steps[s].touches) {
-        const int b = cut_.states[touch.state].block;
-        if (!Placed(cut_.blocks[b])) continue;
-        std::vector<Access>& of_block = all_[b];
-        if (of_block.empty() || of_block.back().step != s) {
-          of_block.push_back({.step = s});
-          touched_bytes_[s] += cut_.blocks[b].bytes;
-        }
-        // A part that is written leaves the rest as it was.
-        const bool anew = touch.write && !touch.read && cut_.blocks[b].members.size() == 1 &&
-                          cut_.blocks[b].members.front() == touch.state;
-        of_block.back().reads |= !anew;
-        of_block.back().writes |= touch.write;
+  // Which steps run, from now on: what is said by step below is by position.
+  void SetOrder(std::vector<int> order) {
+    order_ = std::move(order);
+    all_.assign(cut_.blocks.size(), {});
+    input_.begins = {0};
+    for (int position = 0; position < static_cast<int>(order_.size()); ++position) {
+      const int step = order_[position];
+      input_.begins.push_back(input_.begins.back() + trace_.steps[step].seconds);
+      for (const auto& [b, reads, writes] : touches_[step]) {
+        if (Placed(cut_.blocks[b])) all_[b].push_back({position, reads, writes});
       }
     }
   }
 
   // What has no choice.
   void FindHomes() {
+    touched_bytes_.resize(steps());
+    touched_resident_.resize(steps());
+    for (size_t b = 0; b < cut_.blocks.size(); ++b) {
+      for (const Access& access : all_[b]) touched_bytes_[access.step] += cut_.blocks[b].bytes;
+    }
     size_t persistent = 0;
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
       const TraceBlock& block = cut_.blocks[b];
@@ -215,8 +232,7 @@ class Planner {
   absl::StatusOr<PagingPlan> PlanWith(const std::vector<bool>& resident, std::vector<Stay> stays,
                                       bool foreground = false) const {
     PagingPlan plan;
-    plan.order.resize(steps());
-    std::iota(plan.order.begin(), plan.order.end(), 0);
+    plan.order = order_;
     plan.foreground = foreground;
     std::vector<size_t> offsets(cut_.blocks.size());
     std::vector<int> paged(cut_.blocks.size(), -1);
@@ -293,6 +309,8 @@ class Planner {
   const PagingLimits& limits_;
   const size_t room_;
   const TraceBlocks& cut_;
+  const std::vector<std::vector<BlockTouch>> touches_;  // by step of the trace
+  std::vector<int> order_;                              // by position: step of the trace
   LayoutInput input_;
   std::vector<std::vector<Access>> all_;  // by block
   std::vector<int> persistent_;           // blocks of the device arena

@@ -1,5 +1,6 @@
 #include "memory/trace_blocks.h"
 
+#include <algorithm>
 #include <map>
 #include <span>
 
@@ -152,6 +153,35 @@ absl::Status FindLifetimes(const AccessTrace& trace, std::span<const Root> roots
 }
 
 }  // namespace
+
+std::vector<std::vector<BlockTouch>> FindTouches(const AccessTrace& trace, const TraceBlocks& cut) {
+  std::vector<std::vector<BlockTouch>> touches(trace.steps.size());
+  std::vector<bool> written(cut.blocks.size());
+  for (size_t s = 0; s < trace.steps.size(); ++s) {
+    std::vector<BlockTouch>& of_step = touches[s];
+    std::vector<bool> whole;  // by block of the step: written
+    for (const TraceTouch& touch : trace.steps[s].touches) {
+      const int b = cut.states[touch.state].block;
+      const std::vector<int>& members = cut.blocks[b].members;
+      auto at = std::ranges::find(of_step, b, &BlockTouch::block);
+      if (at == of_step.end()) {
+        at = of_step.insert(at, {.block = b});
+        whole.push_back(false);
+      }
+      const bool all = touch.write && members.size() == 1 && members.front() == touch.state;
+      at->reads |= touch.read || !all;
+      at->writes |= touch.write;
+      if (all) whole[at - of_step.begin()] = true;
+    }
+    for (size_t i = 0; i < of_step.size(); ++i) {
+      const int b = of_step[i].block;
+      // Where there is nothing before it reads what it writes itself.
+      if (whole[i] && !written[b] && !cut.blocks[b].persistent) of_step[i].reads = false;
+      if (of_step[i].writes) written[b] = true;
+    }
+  }
+  return touches;
+}
 
 absl::StatusOr<TraceBlocks> CutIntoBlocks(const AccessTrace& trace) {
   RETURN_IF_ERROR(CheckStates(trace));

@@ -27,6 +27,15 @@ struct TraceBlocks {
   std::vector<Lies> states;  // by state, views included
 };
 
+// What a step does to a block.
+struct BlockTouch {
+  int block = 0;
+  bool reads = false;  // what is there before; whoever writes but a part leaves the rest
+  bool writes = false;
+};
+// By step; each block once.
+std::vector<std::vector<BlockTouch>> FindTouches(const AccessTrace& trace, const TraceBlocks& cut);
+
 // Errors: InvalidArgument as of PlanMemory.
 absl::StatusOr<TraceBlocks> CutIntoBlocks(const AccessTrace& trace);
 

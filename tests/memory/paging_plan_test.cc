@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "memory/paging_schedule.h"
@@ -21,6 +22,13 @@ using ::testing::HasSubstr;
 constexpr int kTraces = 400;
 constexpr size_t kPage = 4096;
 
+// The trace whose steps are a plan's positions.
+AccessTrace InOrder(const AccessTrace& trace, const std::vector<int>& order) {
+  AccessTrace run{.states = trace.states, .steps = {}};
+  for (const int step : order) run.steps.push_back(trace.steps[step]);
+  return run;
+}
+
 // Lives through iterations as a plan says, one value for each block, and checks that whoever reads
 // finds what was written last.
 void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
@@ -33,6 +41,8 @@ void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
   int versions = 0;
   for (int iteration = 0; iteration < 2; ++iteration) {
     size_t next = 0;
+    std::vector<bool> first(trace.steps.size(), true);  // by step of the trace: it has not run
+    std::set<std::pair<int, int>> from_nothing;         // such steps and blocks
     for (size_t b = 0; b < blocks.size(); ++b) {
       if (plan.blocks[b].persistent) {
         ASSERT_EQ(blocks[b].page, blocks[b].version) << "not at home";
@@ -56,11 +66,16 @@ void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
         const bool whole =
             plan.blocks[b].states.size() == 1 && plan.blocks[b].states.front() == touch.state;
         const bool anew = touch.write && !touch.read && whole;
+        // Who found nothing when it ran first reads what it writes itself.
+        const bool again = !first[plan.order[step]];
+        if (!again && block.version < 0) from_nothing.emplace(plan.order[step], b);
+        if (again && from_nothing.contains({plan.order[step], b})) continue;
         if (!anew && block.version >= 0) {
           ASSERT_EQ(block.on_device, block.version)
               << "step " << step << " finds an old " << trace.states[touch.state].name;
         }
       }
+      first[plan.order[step]] = false;
       for (const TraceTouch& touch : trace.steps[step].touches) {
         const int b = plan.states[touch.state].block;
         if (b < 0 || !touch.write) continue;
@@ -150,7 +165,7 @@ class EveryPlanner : public ::testing::TestWithParam<PlannerKind> {};
 
 TEST_P(EveryPlanner, EveryReaderFindsWhatWasWrittenLast) {
   const PlannerKind planner = GetParam();
-  int tight = 0;
+  int tight = 0, repeats = 0;
   for (int i = 0; i < kTraces; ++i) {
     SCOPED_TRACE(i);
     const AccessTrace trace =
@@ -168,9 +183,10 @@ TEST_P(EveryPlanner, EveryReaderFindsWhatWasWrittenLast) {
           PlanPaging(trace, {}, {.capacity_bytes = capacity}, planner);
       ASSERT_TRUE(plan.ok()) << plan.status();
       CheckPlaces(trace, *plan, capacity);
-      CheckValues(trace, *plan);
+      CheckValues(InOrder(trace, plan->order), *plan);
       if (HasFatalFailure()) return;
       tight += plan->fetched_bytes > 0;
+      repeats += plan->order.size() > trace.steps.size();
     }
     if (least == 0) continue;
     const absl::StatusOr<PagingPlan> too_small =
@@ -179,6 +195,8 @@ TEST_P(EveryPlanner, EveryReaderFindsWhatWasWrittenLast) {
     EXPECT_THAT(too_small.status().message(), HasSubstr(absl::StrCat(least)));
   }
   EXPECT_GT(tight, kTraces);
+  const bool may_repeat = planner == PlannerKind::kAuto;
+  EXPECT_TRUE(may_repeat ? repeats > kTraces / 10 : repeats == 0) << repeats;
 }
 
 INSTANTIATE_TEST_SUITE_P(PagingPlan, EveryPlanner,
@@ -235,7 +253,7 @@ TEST(PagingPlan, PagesBeyondTheHostMemoryAreOnDisk) {
       ASSERT_TRUE(plan.ok()) << plan.status();
       EXPECT_LE(plan->page_bytes, limits.host_bytes);
       CheckPlaces(trace, *plan, limits.capacity_bytes);
-      CheckValues(trace, *plan);
+      CheckValues(InOrder(trace, plan->order), *plan);
       if (HasFatalFailure()) return;
       size_t read = 0;
       for (const Stay& stay : plan->stays) {

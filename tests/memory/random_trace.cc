@@ -84,6 +84,7 @@ AccessTrace RandomTrace(RandomTraceSeeds seeds) {
     for (const TraceTouch& touch : step.touches) {
       if (touch.write) written[root_of(touch.state)] = true;
     }
+    step.repeatable = Below(rng, 2) == 0;
     trace.steps.push_back(std::move(step));
   }
   return trace;
@@ -112,6 +113,7 @@ AccessTrace TrainingTrace(uint64_t seed, int layers) {
     TraceStep& forward = trace.steps[i];
     TraceStep& backward = trace.steps[2 * layers - 1 - i];
     forward.name = absl::StrCat("layer", i, " forward");
+    forward.repeatable = Below(rng, 3) > 0;
     backward.name = absl::StrCat("layer", i, " backward");
     forward.touches = {{weight[i], true, false}, {output[i], false, true}};
     backward.touches = {{weight[i], true, true}, {gradient[i], i != layers - 1, true}};
