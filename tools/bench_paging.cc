@@ -1,10 +1,14 @@
-// bench_paging: what paging costs an iteration, planned and run.  A net of equal layers, each of
-// which leaves bytes for backward, on `sim`, whose copies are throttled; the layers' work is slept,
-// so that it and the copies do not take each other's core.
+// bench_paging: what paging costs an iteration, planned and run.  A net of layers, equal or not,
+// each of which leaves bytes for backward, on `sim`, whose copies are throttled; the layers' work
+// is slept, so that it and the copies do not take each other's core.
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,8 +22,15 @@
 #include "tools/median.h"
 
 ABSL_FLAG(int, layers, 64, "Of the net.");
-ABSL_FLAG(int, layer_kib, 256, "KiB that a layer leaves for backward, a multiple of 4.");
-ABSL_FLAG(double, layer_ms, 4, "Of a layer's forward; backward takes twice as long.");
+ABSL_FLAG(
+    int, layer_kib, 256,
+    "KiB that a layer leaves for backward, a multiple of 4; of unequal layers about the mean.");
+ABSL_FLAG(double, layer_ms, 4,
+          "Of a layer's forward, of unequal ones the mean; backward takes twice as long.");
+ABSL_FLAG(
+    std::vector<std::string>, unequal, {},
+    "Seeds, each of a net of unequal layers, whose forward may run again; none: equal layers, "
+    "whose may not.");
 ABSL_FLAG(std::vector<std::string>, kappa, (std::vector<std::string>{"0.5", "1", "2", "3"}),
           "Times that copying all that layers leave takes longer than forward.");
 ABSL_FLAG(std::vector<std::string>, capacity,
@@ -36,12 +47,13 @@ using Seconds = std::chrono::duration<double>;
 constexpr char kUsage[] =
     "measures training beyond the device's memory, on a simulated device.\n\n"
     "  bench_paging --kappa=2,3 --capacity=0.35\n\n"
-    "Prints a JSON line for each kappa and capacity: milliseconds of an iteration as predicted "
-    "and\n"
-    "as measured, with all in memory (`resident_ms`), and the least that any plan that only "
-    "copies\n"
-    "can take (`bound_ms`: what must leave takes as long to leave as forward, or longer, and to\n"
-    "come back as backward).\n"
+    "Prints a JSON line for each net, kappa and capacity: milliseconds of an iteration as "
+    "predicted\n"
+    "and as measured, with all in memory (`resident_ms`), and the least that any plan can take\n"
+    "(`bound_ms`: what must leave takes as long to leave as forward, or longer, and to come back "
+    "as\n"
+    "backward with what runs again). Unequal layers' bytes and times vary 16 times, each by "
+    "itself.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 AccessTrace EqualLayers(int layers, size_t bytes, double seconds) {
@@ -59,6 +71,62 @@ AccessTrace EqualLayers(int layers, size_t bytes, double seconds) {
   return trace;
 }
 
+// Bytes, and independently seconds, of which the logarithms are uniform over a factor of 16.
+// Backward reads what the layer made and what it made it from.
+AccessTrace UnequalLayers(uint64_t seed, int layers, size_t bytes, double seconds) {
+  std::mt19937_64 rng(seed);
+  const auto spread = [&rng] { return std::exp2(4 * static_cast<double>(rng() >> 11) * 0x1p-53); };
+  const double mean = 15 / (4 * std::log(2.0));  // of spread
+  AccessTrace trace = EqualLayers(layers, bytes, seconds);
+  double sum = 0;
+  for (int i = 0; i < layers; ++i) {
+    const double pages = static_cast<double>(bytes) / kPlanAlignment * spread() / mean;
+    trace.states[i].bytes = kPlanAlignment * static_cast<size_t>(std::ceil(pages));
+    sum += trace.steps[i].seconds = spread();
+  }
+  for (int i = 0; i < layers; ++i) {
+    TraceStep& forward = trace.steps[i];
+    TraceStep& backward = trace.steps[2 * layers - 1 - i];
+    forward.seconds *= seconds * layers / sum;
+    forward.repeatable = true;
+    backward.seconds = 2 * forward.seconds;
+    if (i > 0) backward.touches.push_back({i - 1, true, false});
+  }
+  return trace;
+}
+
+struct Net {
+  AccessTrace trace;
+  int layers = 0;
+  double bytes = 0, forward = 0;  // of all layers; seconds
+};
+
+// The least that an iteration can take: of what the device cannot hold when backward begins, some
+// was copied, and some runs again, of those that may the ones that take least time for their bytes.
+double Bound(const Net& net, double share, double bandwidth) {
+  std::vector<int> layers(net.layers);
+  std::iota(layers.begin(), layers.end(), 0);
+  std::erase_if(layers, [&](int i) { return !net.trace.steps[i].repeatable; });
+  std::ranges::sort(layers, {}, [&](int i) {
+    return net.trace.steps[i].seconds / static_cast<double>(net.trace.states[i].bytes);
+  });
+  double leaves = std::max(0.0, 1 - share) * net.bytes / bandwidth, again = 0;
+  const auto bound = [&] {
+    return std::max(net.forward, leaves) + std::max(2 * net.forward + again, leaves);
+  };
+  double best = bound();
+  constexpr int kParts = 100;  // of a layer: as fine as the result is to be
+  for (const int i : layers) {
+    const double copied = static_cast<double>(net.trace.states[i].bytes) / bandwidth / kParts;
+    for (int part = 0; part < kParts && leaves > 0; ++part) {
+      leaves = std::max(0.0, leaves - copied);
+      again += net.trace.steps[i].seconds / kParts;
+      best = std::min(best, bound());
+    }
+  }
+  return best;
+}
+
 // Seconds of an iteration.
 absl::StatusOr<double> Measure(const AccessTrace& trace, const PagingPlan& plan, double bandwidth) {
   const std::unique_ptr<Device> device =
@@ -67,20 +135,20 @@ absl::StatusOr<double> Measure(const AccessTrace& trace, const PagingPlan& plan,
                    Buffer::Allocate(*device, MemoryKind::kDevice, plan.device_bytes));
   ASSIGN_OR_RETURN(const Buffer pages,
                    Buffer::Allocate(*device, MemoryKind::kPinnedHost, plan.page_bytes));
-  const int steps = static_cast<int>(trace.steps.size());
+  const int positions = static_cast<int>(plan.order.size());
   ASSIGN_OR_RETURN(const auto pager, Pager::Create(*device, plan, arena.data(), pages.data()));
   ASSIGN_OR_RETURN(const auto compute, device->NewStream());
   std::vector<double> seconds;
   for (int round = -1; round < absl::GetFlag(FLAGS_rounds); ++round) {
     const Clock::time_point start = Clock::now();
-    for (int step = 0; step < steps; ++step) {
-      RETURN_IF_ERROR(pager->Advance(step - 1, step, *compute));
-      RETURN_IF_ERROR(compute->Call([work = Seconds(trace.steps[step].seconds)] {
+    for (int at = 0; at < positions; ++at) {
+      RETURN_IF_ERROR(pager->Advance(at - 1, at, *compute));
+      RETURN_IF_ERROR(compute->Call([work = Seconds(trace.steps[plan.order[at]].seconds)] {
         std::this_thread::sleep_until(Clock::now() + work);
         return absl::OkStatus();
       }));
     }
-    RETURN_IF_ERROR(pager->Advance(steps - 1, steps, *compute));
+    RETURN_IF_ERROR(pager->Advance(positions - 1, positions, *compute));
     RETURN_IF_ERROR(compute->Synchronize());
     if (round >= 0) seconds.push_back(Seconds(Clock::now() - start).count());
   }
@@ -99,6 +167,46 @@ absl::StatusOr<std::vector<double>> Positive(const char* flag,
   return numbers;
 }
 
+// report: what says which net it is.
+absl::Status MeasureNet(AccessTrace trace, int layers, const nlohmann::ordered_json& report,
+                        const std::vector<double>& kappas, const std::vector<double>& shares) {
+  Net net = {.trace = std::move(trace), .layers = layers};
+  for (const TraceState& state : net.trace.states) net.bytes += static_cast<double>(state.bytes);
+  for (int i = 0; i < layers; ++i) net.forward += net.trace.steps[i].seconds;
+  ASSIGN_OR_RETURN(const PagingPlan whole,
+                   PlanPaging(net.trace, {}, {.capacity_bytes = static_cast<size_t>(net.bytes)}));
+  ASSIGN_OR_RETURN(const double resident, Measure(net.trace, whole, /*bandwidth=*/0));
+  for (const double kappa : kappas) {
+    for (const double share : shares) {
+      const double bandwidth = net.bytes / (kappa * net.forward);
+      ASSIGN_OR_RETURN(
+          const PagingPlan plan,
+          PlanPaging(net.trace,
+                     {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
+                     {.capacity_bytes = static_cast<size_t>(share * net.bytes)}));
+      ASSIGN_OR_RETURN(const double measured, Measure(net.trace, plan, bandwidth));
+      double runs = 0;
+      for (const int step : plan.order) runs += net.trace.steps[step].seconds;
+      const double bound = Bound(net, share, bandwidth);
+      nlohmann::ordered_json line = report;
+      line.update({{"kappa", kappa},
+                   {"capacity", share},
+                   {"fetched_bytes", plan.fetched_bytes},
+                   {"written_bytes", plan.written_bytes},
+                   {"steps_again", plan.order.size() - net.trace.steps.size()},
+                   {"again_ms", (runs - 3 * net.forward) * 1000},
+                   {"resident_ms", resident * 1000},
+                   {"bound_ms", bound * 1000},
+                   {"predicted_ms", plan.seconds * 1000},
+                   {"measured_ms", measured * 1000},
+                   {"kept_of_resident", resident / measured},
+                   {"kept_of_bound", bound / measured}});
+      std::printf("%s\n", line.dump().c_str());
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run() {
   const int layers = absl::GetFlag(FLAGS_layers), kib = absl::GetFlag(FLAGS_layer_kib);
   if (layers < 2 || kib < 4 || kib % 4 != 0 || !(absl::GetFlag(FLAGS_layer_ms) > 0) ||
@@ -112,32 +220,17 @@ absl::Status Run() {
                    Positive("capacity", absl::GetFlag(FLAGS_capacity)));
   const size_t bytes = static_cast<size_t>(kib) << 10;
   const double seconds = absl::GetFlag(FLAGS_layer_ms) / 1000;
-  const AccessTrace trace = EqualLayers(layers, bytes, seconds);
-  const double all = static_cast<double>(bytes) * layers, forward = seconds * layers;
-  ASSIGN_OR_RETURN(const PagingPlan whole,
-                   PlanPaging(trace, {}, {.capacity_bytes = bytes * static_cast<size_t>(layers)}));
-  ASSIGN_OR_RETURN(const double resident, Measure(trace, whole, /*bandwidth=*/0));
-  for (const double kappa : kappas) {
-    for (const double share : shares) {
-      const double bandwidth = all / (kappa * forward);
-      ASSIGN_OR_RETURN(const PagingPlan plan,
-                       PlanPaging(trace, {bandwidth, bandwidth},
-                                  {.capacity_bytes = static_cast<size_t>(share * all)}));
-      ASSIGN_OR_RETURN(const double measured, Measure(trace, plan, bandwidth));
-      const double leaves = std::max(0.0, 1 - share) * all / bandwidth;
-      const double bound = std::max(forward, leaves) + std::max(2 * forward, leaves);
-      const nlohmann::ordered_json report = {{"kappa", kappa},
-                                             {"capacity", share},
-                                             {"fetched_bytes", plan.fetched_bytes},
-                                             {"written_bytes", plan.written_bytes},
-                                             {"resident_ms", resident * 1000},
-                                             {"bound_ms", bound * 1000},
-                                             {"predicted_ms", plan.seconds * 1000},
-                                             {"measured_ms", measured * 1000},
-                                             {"kept_of_resident", resident / measured},
-                                             {"kept_of_bound", bound / measured}};
-      std::printf("%s\n", report.dump().c_str());
+  if (absl::GetFlag(FLAGS_unequal).empty()) {
+    return MeasureNet(EqualLayers(layers, bytes, seconds), layers, {}, kappas, shares);
+  }
+  for (const std::string& text : absl::GetFlag(FLAGS_unequal)) {
+    uint64_t seed = 0;
+    if (!absl::SimpleAtoi(text, &seed)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--unequal=", text, ": expected 0 or a positive number"));
     }
+    RETURN_IF_ERROR(MeasureNet(UnequalLayers(seed, layers, bytes, seconds), layers,
+                               {{"unequal", seed}}, kappas, shares));
   }
   return absl::OkStatus();
 }

@@ -131,5 +131,19 @@ TEST(Recomputation, ScratchIsNobodysInput) {
   EXPECT_EQ(OrderOf(trace), Order({0, 1, 0, 2}));
 }
 
+// Either of two may run again, and the one that is tried first would spoil the other's input.
+TEST(Recomputation, WhatIsTriedLeavesNothing) {
+  AccessTrace trace = Net();
+  trace.states[kOutput].bytes = trace.states[kOther].bytes = kPage;
+  trace.states.push_back({.name = "second", .bytes = 4 * kPage});
+  trace.steps = {{"make", {Read(kInput), Write(kOutput), Write(kOther)}, 0, true},
+                 {"change", {Both(kOther)}},
+                 {"make second", {Read(kOther), Write(4)}, 0, true},
+                 {"between", {Write(kLarge)}},
+                 {"read", {Read(kOutput)}},
+                 {"read second", {Read(4)}}};
+  EXPECT_EQ(OrderOf(trace), Order({0, 1, 2, 3, 4, 2, 5}));
+}
+
 }  // namespace
 }  // namespace gyre
