@@ -131,6 +131,22 @@ TEST(Recomputation, ScratchIsNobodysInput) {
   EXPECT_EQ(OrderOf(trace), Order({0, 1, 0, 2}));
 }
 
+// Who would make one input again would write over the other.
+TEST(Recomputation, InputsMustBeThereTogether) {
+  AccessTrace trace = Net();
+  trace.states[kOutput].bytes = trace.states[kOther].bytes = kPage;
+  trace.states.push_back({.name = "second", .bytes = 4 * kPage});
+  trace.steps = {{"make", {Read(kInput), Write(kOutput), Write(kOther)}, 0, true},
+                 {"make other", {Write(kOther)}},
+                 {"make second", {Read(kOther), Read(kOutput), Write(4)}, 0, true},
+                 {"change", {Both(kOutput)}},
+                 {"between", {Write(kLarge)}},
+                 {"read second", {Read(4)}}};
+  EXPECT_EQ(OrderOf(trace), Order({0, 1, 2, 3, 4, 5}));
+  trace.steps[1].touches.clear();
+  EXPECT_EQ(OrderOf(trace), Order({0, 1, 2, 3, 4, 0, 2, 5}));
+}
+
 // Either of two may run again, and the one that is tried first would spoil the other's input.
 TEST(Recomputation, WhatIsTriedLeavesNothing) {
   AccessTrace trace = Net();
