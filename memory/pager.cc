@@ -8,11 +8,13 @@
 namespace gyre {
 
 absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const PagingPlan& plan,
-                                                     std::byte* arena, std::byte* pages) {
-  GYRE_CHECK(plan.disk_bytes == 0);
+                                                     std::byte* arena, std::byte* pages,
+                                                     PageFile* file) {
   std::unique_ptr<Pager> pager(new Pager(plan, SchedulePaging(plan), arena, pages));
-  ASSIGN_OR_RETURN(pager->in_, device.NewStream());
-  ASSIGN_OR_RETURN(pager->out_, device.NewStream());
+  if (plan.disk_bytes == 0) {
+    ASSIGN_OR_RETURN(pager->in_, device.NewStream());
+    ASSIGN_OR_RETURN(pager->out_, device.NewStream());
+  }
   ASSIGN_OR_RETURN(pager->begun_, device.NewEvent());
   pager->over_.resize(plan.order.size());
   pager->written_.resize(plan.stays.size());
@@ -30,6 +32,19 @@ absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const Pagin
   for (const PagingSchedule::Fetch& fetch : pager->schedule_.fetches) {
     RETURN_IF_ERROR(make(pager->fetched_.emplace_back()));
     if (fetch.after_step >= 0) RETURN_IF_ERROR(make(pager->over_[fetch.after_step]));
+  }
+  if (plan.disk_bytes > 0) {
+    GYRE_CHECK(file != nullptr && file->bytes() >= plan.disk_bytes &&
+               file->home_bytes() == plan.disk_home_bytes);
+    ASSIGN_OR_RETURN(pager->disk_, DiskCopies::Create(device, {.plan = plan,
+                                                               .schedule = pager->schedule_,
+                                                               .file = *file,
+                                                               .arena = arena,
+                                                               .pages = pages,
+                                                               .begun = *pager->begun_,
+                                                               .over = pager->over_,
+                                                               .fetched = pager->fetched_,
+                                                               .written = pager->written_}));
   }
   return pager;
 }
@@ -60,25 +75,36 @@ absl::Status Pager::Begin(int step, Stream& compute) {
   const PagingSchedule::Step& of = schedule_.steps[step];
   if (step == 0) {
     RETURN_IF_ERROR(compute.Record(*begun_));
-    RETURN_IF_ERROR(in_->Wait(*begun_));
+    RETURN_IF_ERROR(disk_ ? disk_->BeginIteration() : in_->Wait(*begun_));
     for (const int fetch : schedule_.fetches_before) RETURN_IF_ERROR(Fetch(fetch));
   }
-  for (const int fetch : of.fetches) RETURN_IF_ERROR(compute.Wait(*fetched_[fetch]));
-  for (const int write : of.writes) RETURN_IF_ERROR(compute.Wait(*written_[write]));
+  for (const int fetch : of.fetches) {
+    if (disk_) RETURN_IF_ERROR(disk_->AwaitFetch(fetch));
+    RETURN_IF_ERROR(compute.Wait(*fetched_[fetch]));
+  }
+  for (const int write : of.writes) {
+    if (disk_) RETURN_IF_ERROR(disk_->AwaitWriteBack(write));
+    RETURN_IF_ERROR(compute.Wait(*written_[write]));
+  }
   return absl::OkStatus();
 }
 
 absl::Status Pager::End(int step, Stream& compute) {
   if (!ends(step)) return absl::OkStatus();
   const PagingSchedule::Step& of = schedule_.steps[step];
+  if (disk_) {
+    // Those of the iteration before have yet to be told what they wait for.
+    for (const int stay : of.write_backs) RETURN_IF_ERROR(disk_->AwaitWriteBack(stay));
+  }
   RETURN_IF_ERROR(compute.Record(*over_[step]));
-  if (!of.write_backs.empty()) RETURN_IF_ERROR(out_->Wait(*over_[step]));
+  if (!disk_ && !of.write_backs.empty()) RETURN_IF_ERROR(out_->Wait(*over_[step]));
   for (const int stay : of.write_backs) RETURN_IF_ERROR(WriteBack(stay));
   for (const int fetch : of.fetches_after) RETURN_IF_ERROR(Fetch(fetch));
   return absl::OkStatus();
 }
 
 absl::Status Pager::Fetch(int index) {
+  if (disk_) return disk_->Fetch(index);
   const PagingSchedule::Fetch& fetch = schedule_.fetches[index];
   if (fetch.after_step >= 0) RETURN_IF_ERROR(in_->Wait(*over_[fetch.after_step]));
   for (const int write : fetch.after_writes) RETURN_IF_ERROR(in_->Wait(*written_[write]));
@@ -90,6 +116,7 @@ absl::Status Pager::Fetch(int index) {
 }
 
 absl::Status Pager::WriteBack(int index) {
+  if (disk_) return disk_->WriteBack(index);
   const Stay& stay = plan_.stays[index];
   const PagedBlock& block = plan_.blocks[stay.block];
   const TimelineLabel label("write back");
@@ -99,6 +126,7 @@ absl::Status Pager::WriteBack(int index) {
 }
 
 absl::Status Pager::BringHome(Stream& compute) {
+  if (disk_) return disk_->BringHome();
   return last_written_ == nullptr ? absl::OkStatus() : compute.Wait(*last_written_);
 }
 

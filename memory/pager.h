@@ -1,21 +1,26 @@
 // pager.h: a plan's copies, under the steps of an iteration, on streams of their own; by events,
-// the host waits for nothing.  Used by the thread that owns the compute stream.
+// the host waits for nothing.  Where pages are on disk it does: at a step, until what the step
+// needs has been read, or has left the place that the step takes.  Used by the thread that owns the
+// compute stream.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "engine/runtime/device/device.h"
+#include "memory/disk_copies.h"
 #include "memory/paging_schedule.h"
 
 namespace gyre {
 
 class Pager {
  public:
-  // plan, device, arena (plan.device_bytes of device memory) and pages (plan.page_bytes of pinned
-  // host memory) outlive the result.  Errors: those of making streams and events.
+  // plan, device, arena (plan.device_bytes of device memory), pages (plan.page_bytes of pinned host
+  // memory) and file (of plan.disk_bytes or more, with the plan's homes; null if there are none on
+  // disk) outlive the result.  Errors: those of making streams and events.
   static absl::StatusOr<std::unique_ptr<Pager>> Create(Device& device, const PagingPlan& plan,
-                                                       std::byte* arena, std::byte* pages);
+                                                       std::byte* arena, std::byte* pages,
+                                                       PageFile* file = nullptr);
 
   // Steps are positions in the plan's order.  From the work of step `from` (-1: before the first)
   // to that of `to` (their number: after the last), past those between, which have none; in order,
@@ -25,7 +30,10 @@ class Pager {
   // Whether that does anything.
   bool advances(int from, int to) const;
 
-  // What comes after on `compute` finds all that is persistent at home, until the next iteration.
+  // What comes after on `compute` finds all that is persistent at home, until the next iteration;
+  // homes on disk in the file's mapping.  Another pager of the same pages begins after this.  With
+  // pages on disk it blocks until copies are over; DataLoss if what homes hold is not what was
+  // written.
   absl::Status BringHome(Stream& compute);
 
  private:
@@ -48,6 +56,7 @@ class Pager {
   std::vector<std::unique_ptr<Event>> fetched_;  // by fetch
   std::vector<std::unique_ptr<Event>> written_;  // by stay; null where it is not
   const Event* last_written_ = nullptr;
+  std::unique_ptr<DiskCopies> disk_;  // in place of in_ and out_
 };
 
 }  // namespace gyre

@@ -34,6 +34,7 @@ constexpr int kIterations = 3;
 constexpr int kThreads = 8;
 // Blocks of some pages serve as well as of dozens.
 constexpr size_t kShrink = 8;
+constexpr size_t kLeastHost = 8 * kPlanAlignment;  // for copies from and to the disk
 
 // --- What a step does ----------------------------------------------------------------------------
 
@@ -199,10 +200,12 @@ struct PagedRun {
 
 // Where a state lies at a position, or, at -1, at home.
 std::byte* PlaceOf(const PagingPlan& plan, int state, int position, std::byte* arena,
-                   std::byte* pages) {
+                   std::byte* pages, const PageFile& file) {
   const auto [block, offset] = plan.states[state];
   if (block < 0) return arena + offset;
-  if (position < 0) return pages + plan.blocks[block].page + offset;
+  if (position < 0) {
+    return (plan.blocks[block].on_disk ? file.homes() : pages) + plan.blocks[block].page + offset;
+  }
   for (const Stay& stay : plan.stays) {
     if (stay.block == block && stay.first_step <= position && position <= stay.last_step) {
       return arena + stay.offset + offset;
@@ -221,6 +224,9 @@ absl::StatusOr<Seen> RunPaged(const PagedRun& run) {
                    Buffer::Allocate(*device, MemoryKind::kPinnedHost, run.plan.page_bytes));
   const std::vector<int>& order = run.plan.order;
   const int positions = static_cast<int>(order.size());
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<PageFile> file,
+      PageFile::Create(testing::TempDir(), run.plan.disk_bytes, run.plan.disk_home_bytes));
   const int steps = static_cast<int>(trace.steps.size());
   Seen seen = RoomToSee(trace, order.size());
   // First what persistent states hold; for good those of the arena that no pager knows.
@@ -229,7 +235,7 @@ absl::StatusOr<Seen> RunPaged(const PagedRun& run) {
     const Root root = RootOf(trace, state);
     return trace.states[root.state].arena == Arena::kCommunication
                ? own[root.state].data() + root.offset
-               : PlaceOf(run.plan, state, position, arena.data(), pages.data());
+               : PlaceOf(run.plan, state, position, arena.data(), pages.data(), *file);
   };
   std::vector<std::vector<std::byte*>> places;  // by position and operation
   for (int position = 0; position < positions; ++position) {
@@ -240,7 +246,7 @@ absl::StatusOr<Seen> RunPaged(const PagedRun& run) {
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Stream> compute, device->NewStream());
   ASSIGN_OR_RETURN(const std::unique_ptr<Pager> pager,
-                   Pager::Create(*device, run.plan, arena.data(), pages.data()));
+                   Pager::Create(*device, run.plan, arena.data(), pages.data(), file.get()));
   RETURN_IF_ERROR(ForEachPersistent(trace, [&](int state, size_t) {
     if (trace.states[state].arena == Arena::kCommunication) return absl::OkStatus();
     return compute->Copy(place_of(state, -1), own[state].data(), own[state].size());
@@ -281,6 +287,20 @@ struct Case {
   PlannerKind planner = PlannerKind::kAuto;
 };
 
+// To the least, or to what homes that are given may take.
+void LimitHost(Case& made, bool tight) {
+  made.limits.host_bytes = kLeastHost;
+  size_t persistent = 0;
+  for (const TraceState& state : made.trace.states) {
+    persistent += state.persistent ? state.bytes + kPlanAlignment : 0;
+  }
+  if (!tight) made.limits.host_bytes += persistent / 2;
+  for (size_t i = 0; i < made.homes.size(); ++i) {
+    made.limits.host_bytes = 2 * (kLeastHost + persistent);
+    if (made.homes[i] == Home::kHostPage && i % 2 == 0) made.homes[i] = Home::kDiskPage;
+  }
+}
+
 Case RandomCase(uint64_t seed) {
   Case made;
   Rng rng(seed);
@@ -300,6 +320,7 @@ Case RandomCase(uint64_t seed) {
   for (uint64_t left = given_homes ? 1 + below(8) : 0; left > 0; --left) {
     made.homes.push_back(below(2) == 0 ? Home::kHostPage : Home::kDevice);
   }
+  if (seed % 4 == 3) LimitHost(made, below(2) == 0);
   // Half of them have nothing but pages for homes.
   if (below(2) == 0) made.limits.most_resident_bytes = 0;
   made.costs = {below(2) == 0 ? 1e9 : 1e8, below(2) == 0 ? 1e9 : 1e8};
@@ -314,7 +335,7 @@ Case RandomCase(uint64_t seed) {
 
 struct Outcome {
   absl::Status status;
-  bool fetches = false, writes_back = false, repeats = false;
+  bool fetches = false, writes_back = false, repeats = false, disk = false;
 };
 
 Outcome TryCase(uint64_t seed) {
@@ -345,7 +366,8 @@ Outcome TryCase(uint64_t seed) {
     if (paged->persistent[i] == plain.persistent[i]) continue;
     return {absl::InternalError(absl::StrCat("iteration ", i, " left other bytes at home"))};
   }
-  return {absl::OkStatus(), plan->fetched_bytes > 0, plan->written_bytes > 0, positions > steps};
+  return {absl::OkStatus(), plan->fetched_bytes > 0, plan->written_bytes > 0, positions > steps,
+          plan->disk_read_bytes > 0 && plan->disk_written_bytes > 0};
 }
 
 TEST(Pager, StepsComputeTheSameBits) {
@@ -360,11 +382,12 @@ TEST(Pager, StepsComputeTheSameBits) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  int failed = 0, fetch = 0, write_back = 0, repeat = 0;
+  int failed = 0, fetch = 0, write_back = 0, repeat = 0, disk = 0;
   for (int seed = 0; seed < kCases; ++seed) {
     fetch += outcomes[seed].fetches;
     write_back += outcomes[seed].writes_back;
     repeat += outcomes[seed].repeats;
+    disk += outcomes[seed].disk;
     if (outcomes[seed].status.ok() || ++failed > 5) continue;
     ADD_FAILURE() << "seed " << seed << ": " << outcomes[seed].status;
   }
@@ -373,6 +396,7 @@ TEST(Pager, StepsComputeTheSameBits) {
   EXPECT_GT(fetch, kCases / 2);
   EXPECT_GT(write_back, kCases / 2);
   EXPECT_GT(repeat, kCases / 10);
+  EXPECT_GT(disk, kCases / 8);
   RecordProperty("fetch", fetch);
   RecordProperty("write_back", write_back);
   RecordProperty("repeat", repeat);
