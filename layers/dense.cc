@@ -2,16 +2,50 @@
 //
 // x: [..., I], seen as [R, I]; W: [O, I]; b: [O]; y: [..., O].  By the chain rule
 //   dx = dy W,  dW = dy^T x,  db = the sum of dy over R.
+//
+// A large W is cut along O into pieces, for each of which both passes have a phase, so that a
+// device need not hold all of it at once.  A piece's columns of y, and of dy, lie end to end in
+// scratch; dx is added up over pieces, in its own type.
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "engine/runtime/parallel/column_sum.h"
 #include "layers/infer.h"
 
 namespace gyre {
 namespace {
 
-constexpr int kX = 0, kY = 1, kWeight = 2, kBias = 3;  // states; scratch follows if there is any
+constexpr int kX = 0, kY = 1, kWeight = 2;  // states; more pieces, bias and scratch follow
+
+// From what size on W is cut, and about how long a piece is then: at the least half a millisecond
+// of work, for a memory of 30 GB/s, beside which what cutting adds is little.  More pieces than the
+// most would be steps by the thousand.
+constexpr int64_t kLargestWhole = 32 << 20, kPieceBytes = 16 << 20, kMostPieces = 64;
+// Rows of a piece are a multiple of this, so that pieces end with a cache line of any type.
+constexpr int64_t kPieceRows = 32;
+
+template <typename T>
+struct TakeColumns {
+  const T* from;  // rows of so many columns
+  int64_t columns;
+  T* to;  // rows of the cells' columns
+  int64_t taken;
+  HOST_DEVICE void operator()(int64_t row, int64_t column) const {
+    to[row * taken + column] = from[row * columns + column];
+  }
+};
+
+template <typename T>
+struct PutColumns {
+  const T* from;  // rows of the cells' columns
+  int64_t put;
+  T* to;  // rows of so many columns
+  int64_t columns;
+  HOST_DEVICE void operator()(int64_t row, int64_t column) const {
+    to[row * columns + column] = from[row * put + column];
+  }
+};
 
 class Dense : public Layer {
  public:
@@ -28,27 +62,32 @@ class Dense : public Layer {
     outputs_ = config_.outputs();
 
     const bool data_gradient = NeedsGradient(input, kX);
-    Initializer weights{.kind = Initializer::Kind::kXavier, .fan_in = inputs, .fan_out = outputs_};
+    const Initializer weights{
+        .kind = Initializer::Kind::kXavier, .fan_in = inputs, .fan_out = outputs_};
     ASSIGN_OR_RETURN(const StateSpec weight,
                      MakeParameter("weight", Shape{outputs_, inputs}, config_.weight(), weights,
                                    input, data_gradient ? kRead : kNone));
+    Cut(weight);
     RETURN_IF_ERROR(Prepare(input, inputs, weight.trained()));
     LayerSpec spec;
     spec.states = {MakeState("input", StateKind::kInput, x, compute_, kRead,
                              InBackward(input, weight.trained() ? kRead : kNone)),
-                   MakeOutput(input, x.With(x.rank() - 1, outputs_), kNone), weight};
+                   MakeOutput(input, x.With(x.rank() - 1, outputs_), kNone)};
+    for (size_t p = 0; p < pieces_.size(); ++p) spec.states.push_back(PieceOf(weight, p));
     if (config_.use_bias()) {
+      bias_ = static_cast<int>(spec.states.size());
       Initializer zeros{.fan_in = inputs, .fan_out = outputs_};
       ASSIGN_OR_RETURN(StateSpec bias,
                        MakeParameter("bias", Shape{outputs_}, config_.bias(), zeros, input, kNone));
       spec.states.push_back(std::move(bias));
     }
-    if (const size_t bytes = ScratchBytes(); bytes > 0) {
+    if (const size_t bytes = staged_bytes_ + ScratchBytes(); bytes > 0) {
       scratch_ = static_cast<int>(spec.states.size());
       const uint8_t access = kRead | kWrite;
       spec.states.push_back(
           MakeBytes("scratch", StateKind::kScratch, bytes, access, InBackward(input, access)));
     }
+    spec.pieces = spec.forward_phases = spec.backward_phases = static_cast<int>(pieces_.size());
     spec.applied_activation = !HasBound(input);
     const double products = 2.0 * static_cast<double>(rows_) * static_cast<double>(inputs) *
                             static_cast<double>(outputs_);
@@ -60,54 +99,124 @@ class Dense : public Layer {
 
   absl::Status Forward(const LayerContext& context) const override {
     const std::span<const Tensor> states = context.states;
-    return forward_->Run(context.stream, states[kX].data, states[kWeight].data,
-                         config_.use_bias() ? states[kBias].data : nullptr, states[kY].data,
-                         Scratch(context));
+    const Piece& piece = pieces_[context.phase];
+    const size_t before = static_cast<size_t>(piece.first) * SizeOf(compute_);
+    const void* const bias =
+        config_.use_bias() ? static_cast<const std::byte*>(states[bias_].data) + before : nullptr;
+    void* const y = is_cut() ? states[scratch_].data : states[kY].data;
+    RETURN_IF_ERROR(piece.forward->Run(context.stream, states[kX].data,
+                                       states[kWeight + context.phase].data, bias, y,
+                                       Scratch(context)));
+    if (!is_cut()) return absl::OkStatus();
+    return VisitReal(compute_, [&]<typename T>() {
+      return ForEachCell(context.stream, rows_, piece.count,
+                         PutColumns<T>{static_cast<const T*>(y), piece.count,
+                                       states[kY].as<T>() + piece.first, outputs_});
+    });
   }
 
   absl::Status Backward(const LayerContext& context) const override {
-    const std::span<const Tensor> gradients = context.gradients;
+    const std::span<const Tensor> states = context.states, gradients = context.gradients;
+    const Piece& piece = pieces_[context.phase];
+    const int weight = kWeight + context.phase;
     const void* dy = gradients[kY].data;
-    if (gradients[kWeight]) {
-      RETURN_IF_ERROR(backward_weight_->Run(context.stream, dy, context.states[kX].data, nullptr,
-                                            gradients[kWeight].data, Scratch(context)));
+    if (is_cut()) {
+      dy = states[scratch_].data;
+      RETURN_IF_ERROR(VisitReal(compute_, [&]<typename T>() {
+        return ForEachCell(context.stream, rows_, piece.count,
+                           TakeColumns<T>{gradients[kY].as<T>() + piece.first, outputs_,
+                                          static_cast<T*>(states[scratch_].data), piece.count});
+      }));
     }
-    if (config_.use_bias() && gradients[kBias]) RETURN_IF_ERROR(BackwardBias(context));
+    if (gradients[weight]) {
+      RETURN_IF_ERROR(piece.backward_weight->Run(context.stream, dy, states[kX].data, nullptr,
+                                                 gradients[weight].data, Scratch(context)));
+    }
+    const bool last = context.phase + 1 == static_cast<int>(pieces_.size());
+    if (last && config_.use_bias() && gradients[bias_]) RETURN_IF_ERROR(BackwardBias(context));
     if (!gradients[kX]) return absl::OkStatus();
-    return backward_data_->Run(context.stream, dy, context.states[kWeight].data, nullptr,
-                               gradients[kX].data, Scratch(context));
+    return piece.backward_data->Run(context.stream, dy, states[weight].data, nullptr,
+                                    gradients[kX].data, Scratch(context));
   }
 
  private:
-  absl::Status Prepare(const InferInput& input, int64_t inputs, bool weight_gradient) {
-    GemmSpec forward{.dtype = compute_, .m = rows_, .n = outputs_, .k = inputs};
-    forward.transpose_b = true;
-    forward.bias = config_.use_bias();
-    forward.activation = HasBound(input) ? Activation::kNone : input.output_activation;
-    ASSIGN_OR_RETURN(forward_, input.primitives->Prepare(forward));
-    if (!input.train) return absl::OkStatus();
-    if (weight_gradient) {
-      GemmSpec weight{.dtype = compute_, .m = outputs_, .n = inputs, .k = rows_};
-      weight.transpose_a = true;
-      ASSIGN_OR_RETURN(backward_weight_, input.primitives->Prepare(weight));
+  struct Piece {
+    int64_t first = 0, count = 0;  // rows of W
+    std::unique_ptr<Gemm> forward, backward_data, backward_weight;
+  };
+  bool is_cut() const { return pieces_.size() > 1; }
+
+  // Those that other layers have, too, are whole.
+  void Cut(const StateSpec& weight) {
+    int64_t longest = std::max<int64_t>(outputs_, 1);
+    const auto bytes = static_cast<int64_t>(weight.size_bytes());
+    if (bytes > kLargestWhole && weight.shared_name.empty()) {
+      const int64_t pieces = std::min(CeilDiv(bytes, kPieceBytes), kMostPieces);
+      longest = RoundUp(CeilDiv(outputs_, pieces), kPieceRows);
     }
-    if (!NeedsGradient(input, kX)) return absl::OkStatus();
-    const GemmSpec data{.dtype = compute_, .m = rows_, .n = inputs, .k = outputs_};
-    ASSIGN_OR_RETURN(backward_data_, input.primitives->Prepare(data));
+    pieces_.clear();
+    for (int64_t first = 0; first < outputs_ || first == 0; first += longest) {
+      Piece& piece = pieces_.emplace_back();
+      piece.first = first;
+      piece.count = std::min(longest, outputs_ - first);
+    }
+    staged_bytes_ =
+        !is_cut() ? 0
+                  : RoundUp(static_cast<size_t>(rows_ * longest) * SizeOf(compute_), size_t{64});
+  }
+
+  StateSpec PieceOf(const StateSpec& weight, size_t index) const {
+    StateSpec state = weight;
+    if (!is_cut()) return state;
+    const Piece& piece = pieces_[index];
+    state.name = absl::StrCat(weight.name, "/", index);
+    state.shape = weight.shape.With(0, piece.count);
+    state.parts[0].shape = state.shape;
+    state.piece = CutPiece{.of = weight.name,
+                           .first_row = piece.first,
+                           .all_rows = outputs_,
+                           .phase = static_cast<int>(index)};
+    return state;
+  }
+
+  absl::Status Prepare(const InferInput& input, int64_t inputs, bool weight_gradient) {
+    for (Piece& piece : pieces_) {
+      GemmSpec forward{.dtype = compute_, .m = rows_, .n = piece.count, .k = inputs};
+      forward.transpose_b = true;
+      forward.bias = config_.use_bias();
+      forward.activation = HasBound(input) ? Activation::kNone : input.output_activation;
+      ASSIGN_OR_RETURN(piece.forward, input.primitives->Prepare(forward));
+      if (!input.train) continue;
+      if (weight_gradient) {
+        GemmSpec weight{.dtype = compute_, .m = piece.count, .n = inputs, .k = rows_};
+        weight.transpose_a = true;
+        ASSIGN_OR_RETURN(piece.backward_weight, input.primitives->Prepare(weight));
+      }
+      if (!NeedsGradient(input, kX)) continue;
+      const GemmSpec data{.dtype = compute_,
+                          .m = rows_,
+                          .n = inputs,
+                          .k = piece.count,
+                          .accumulate = piece.first > 0};
+      ASSIGN_OR_RETURN(piece.backward_data, input.primitives->Prepare(data));
+    }
     return absl::OkStatus();
   }
 
-  // Enough for each of the three.
+  // Enough for each product.
   size_t ScratchBytes() const {
     size_t bytes = 0;
-    for (const Gemm* gemm : {forward_.get(), backward_weight_.get(), backward_data_.get()}) {
-      if (gemm != nullptr) bytes = std::max(bytes, gemm->scratch_bytes());
+    for (const Piece& piece : pieces_) {
+      for (const auto* gemm : {&piece.forward, &piece.backward_weight, &piece.backward_data}) {
+        if (*gemm != nullptr) bytes = std::max(bytes, (*gemm)->scratch_bytes());
+      }
     }
     return bytes;
   }
 
   void* Scratch(const LayerContext& context) const {
-    return scratch_ < 0 ? nullptr : context.states[scratch_].data;
+    if (scratch_ < 0) return nullptr;
+    return static_cast<std::byte*>(context.states[scratch_].data) + staged_bytes_;
   }
 
   absl::Status BackwardBias(const LayerContext& context) const {
@@ -115,15 +224,16 @@ class Dense : public Layer {
       return ReduceColumns(
           context.stream, rows_, outputs_,
           ColumnSum<T>{
-              {}, outputs_, context.gradients[kY].as<T>(), context.gradients[kBias].as<T>()});
+              {}, outputs_, context.gradients[kY].as<T>(), context.gradients[bias_].as<T>()});
     });
   }
 
   const DenseConfig config_;
   DType compute_ = DType::kF32;
   int64_t rows_ = 0, outputs_ = 0;
-  int scratch_ = -1;  // state
-  std::unique_ptr<Gemm> forward_, backward_data_, backward_weight_;
+  int bias_ = -1, scratch_ = -1;  // states
+  std::vector<Piece> pieces_;
+  size_t staged_bytes_ = 0;  // scratch's beginning
 };
 
 }  // namespace

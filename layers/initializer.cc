@@ -30,17 +30,18 @@ template <typename T, typename Source>
 struct FillElement {
   Source source;
   uint64_t key;
+  int64_t first;
   T* to;
   void operator()(int64_t i) const {
-    const double value = source(Philox(key, /*counter_hi=*/0, static_cast<uint64_t>(i)));
+    const double value = source(Philox(key, /*counter_hi=*/0, static_cast<uint64_t>(first + i)));
     to[i] = static_cast<T>(static_cast<AccumulateType<T>>(value));
   }
 };
 
 template <typename Source>
-void Fill(const Source& source, uint64_t key, const Tensor& tensor) {
+void Fill(const Source& source, uint64_t key, int64_t first, const Tensor& tensor) {
   VisitReal(tensor.dtype, [&]<typename T>() {
-    ForEachOnHost(tensor.elements(), FillElement<T, Source>{source, key, tensor.as<T>()});
+    ForEachOnHost(tensor.elements(), FillElement<T, Source>{source, key, first, tensor.as<T>()});
   });
 }
 
@@ -83,20 +84,20 @@ absl::StatusOr<Initializer> MakeInitializer(const InitializerConfig& config, Ini
   return result;
 }
 
-void Initialize(const Initializer& initializer, uint64_t key, Tensor tensor) {
+void Initialize(const Initializer& initializer, uint64_t key, Tensor tensor, int64_t first) {
   GYRE_CHECK(IsReal(tensor.dtype));
   GYRE_CHECK(initializer.fan_in >= 1 && initializer.fan_out >= 1);
   const auto fan_in = static_cast<double>(initializer.fan_in);
   const auto fans = static_cast<double>(initializer.fan_in + initializer.fan_out);
   switch (initializer.kind) {
     case Initializer::Kind::kConstant:
-      return Fill(Constant{initializer.value}, key, tensor);
+      return Fill(Constant{initializer.value}, key, first, tensor);
     case Initializer::Kind::kGaussian:
-      return Fill(Gaussian{initializer.mean, initializer.std}, key, tensor);
+      return Fill(Gaussian{initializer.mean, initializer.std}, key, first, tensor);
     case Initializer::Kind::kXavier:
-      return Fill(Uniform{std::sqrt(6 / fans)}, key, tensor);
+      return Fill(Uniform{std::sqrt(6 / fans)}, key, first, tensor);
     case Initializer::Kind::kMsra:
-      return Fill(Gaussian{0, std::sqrt(2 / fan_in)}, key, tensor);
+      return Fill(Gaussian{0, std::sqrt(2 / fan_in)}, key, first, tensor);
   }
 }
 

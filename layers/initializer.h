@@ -23,7 +23,8 @@ struct Initializer {
 absl::StatusOr<Initializer> MakeInitializer(const InitializerConfig& config, Initializer fallback);
 
 // Fills a canonical host tensor of a real type, on the calling thread's team.  Element i depends on
-// (key, i) alone; the F32 value is the F64 value rounded, and a 16-bit one the F32 value rounded.
-void Initialize(const Initializer& initializer, uint64_t key, Tensor tensor);
+// (key, first + i) alone; the F32 value is the F64 value rounded, and a 16-bit one the F32 value
+// rounded.
+void Initialize(const Initializer& initializer, uint64_t key, Tensor tensor, int64_t first = 0);
 
 }  // namespace gyre

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,6 +40,13 @@ struct CanonicalPart {
   Shape shape;
 };
 
+// What of a parameter that is cut along its first axis a state is.
+struct CutPiece {
+  std::string of;  // the parameter's name; files show it whole
+  int64_t first_row = 0, all_rows = 0;
+  int phase = 0;  // of forward, and of backward: the only one that touches it
+};
+
 struct StateSpec {
   std::string name;  // unique within the layer; "weight", "bias", "output"
   StateKind kind = StateKind::kScratch;
@@ -65,6 +73,7 @@ struct StateSpec {
   // axis, that are not 0; -1: any may be.
   int touched_rows = -1;
   bool lazy = false;  // a step leaves the other rows, and the optimizer's state of them, alone
+  std::optional<CutPiece> piece = {};  // kParameter; none: it is whole
 
   // A parameter whose multiplier is 0 is frozen: it has no gradient.
   bool trained() const { return kind == StateKind::kParameter && learning_rate_multiplier != 0; }
@@ -90,6 +99,9 @@ struct LayerSpec {
   std::vector<StateSpec> states;  // inputs first, in order, then outputs, then the rest
   std::vector<Alias> aliases;
   int forward_phases = 1, backward_phases = 1;  // see RunPhases
+  // Of parameters that are cut: forward and backward have a phase for each piece, between which
+  // memory may move.  Gradients of what is not cut are whole after the last one.
+  int pieces = 1;
   int loss_output = -1;                         // state index of a scalar output to be minimised
   double loss_weight = 1;  // its factor in the run's loss: what the net seeds its gradient with
   int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples

@@ -141,9 +141,9 @@ class Subject {
     batch_ = BatchAt(batch_memory_.data(), std::move(arrays));
     batch_.samples.resize(static_cast<size_t>(model_->train().plan().spec.shape.local));
     // Work that was captured would not come by the stream.
-    ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, /*clip_norm=*/std::nullopt,
-                                                 device, *stream_, communication_,
-                                                 /*replay=*/absl::GetFlag(FLAGS_compute_ms) == 0));
+    ASSIGN_OR_RETURN(step_,
+                     TrainingStep::Create(*model_, *optimizer_, device, *stream_, communication_,
+                                          /*replay=*/absl::GetFlag(FLAGS_compute_ms) == 0));
     const size_t buckets = model_->train().plan().order.buckets.size();
     size_t bytes = 0;
     for (size_t b = 0; b < buckets; ++b) {

@@ -117,7 +117,7 @@ absl::Status StepBench::CreateModel() {
   const BenchClock::time_point start = BenchClock::now();
   RETURN_IF_ERROR(model_->Initialize(*stream_));
   initialize_seconds_ = SecondsSince(start);
-  ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, std::nullopt, device, *stream_,
+  ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, device, *stream_,
                                                communication_, options_.replay));
   // Each lane of the step is captured in its second step.
   for (int s = 0; s < 2 * kMostStepsInFlight; ++s) RETURN_IF_ERROR(Step());

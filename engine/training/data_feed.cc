@@ -340,7 +340,10 @@ RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, in
           .compute = PrecisionOf(config, net),
           .seed = config.seed(),
           .shard_optimizer = ranks > 1 && config.distributed().shard_optimizer(),
-          .loss_scale = LossScaleOf(config.loss_scale())};
+          .loss_scale = LossScaleOf(config.loss_scale()),
+          .clip_norm = config.optimizer().has_clip_norm()
+                           ? std::optional(config.optimizer().clip_norm())
+                           : std::nullopt};
 }
 
 namespace {

@@ -92,6 +92,9 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
   };
   if (p.train) {
     model->train_ = std::make_unique<Net>(*p.train, memory);
+    for (size_t b = 0; b < p.train->trace.sums_of_batches.size(); ++b) {
+      RETURN_IF_ERROR(Fill(stream, 0, model->train_->bucket(static_cast<int>(b))));
+    }
     ASSIGN_OR_RETURN(model->train_pager_, pager(*p.train));
   }
   for (const auto& test : p.test) {
@@ -197,6 +200,7 @@ absl::Status Model::LoadParameter(Stream& stream, size_t index, const TensorFile
   const Parameter& parameter = plan_.parameters.all()[index];
   ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(parameter, weights, ""));
   for (const CanonicalPart& part : parameter.spec.parts) {
+    if (parameter.spec.piece && parameter.spec.piece->first_row > 0) break;  // seen with the first
     const std::string name = CanonicalName(parameter, part, "");
     const NamedTensor read = {name, *weights.Find(name)};
     RETURN_IF_ERROR(CheckFinite({&read, 1}));
@@ -327,6 +331,7 @@ absl::Status Model::UnpackState(std::span<std::byte> copy, State& state) const {
     RETURN_IF_ERROR(UnpackSlot(slot.bucket, take(slot.bytes), suffix,
                                slot.master ? state.weights : state.optimizer));
   }
+  JoinPieces(state.weights);
   return absl::OkStatus();
 }
 
@@ -375,10 +380,11 @@ absl::Status Model::ReadValue(Stream& stream, size_t index, Storage& storage,
 absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
   RETURN_IF_ERROR(BringHome(stream));
   const std::span<const Parameter> all = plan_.parameters.all();
-  std::map<std::string, size_t> parameter_of;  // by name in files
+  // By name in files; those of pieces, in order.
+  std::multimap<std::string, size_t> parameter_of;
   for (size_t i = 0; i < all.size(); ++i) {
     for (const CanonicalPart& part : all[i].spec.parts) {
-      parameter_of[CanonicalName(all[i], part, "")] = i;
+      parameter_of.emplace(CanonicalName(all[i], part, ""), i);
     }
   }
   Sha256Digest digest;

@@ -100,7 +100,7 @@ std::vector<int> ShareOut(std::span<const size_t> bytes, int ranks, size_t rank_
 
 class Model {
  public:
-  // Allocates both arenas and clears the gradients' one; that one through `communication`, where
+  // Allocates both arenas and clears gradients that last; those in the gradients' one through `communication`, where
   // it is given and the device's memory is the host's: ranks that share it sum it where it lies.
   // It outlives the model, and must be given where ranks share out the optimizer: then those of one
   // host, likewise, have one copy of the parameters.  Errors: those of Device::Allocate and

@@ -11,7 +11,15 @@ namespace gyre {
 
 std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
                           absl::string_view suffix) {
+  const std::optional<CutPiece>& piece = parameter.spec.piece;
+  if (piece && suffix.empty()) return absl::StrCat(parameter.layer, ".", piece->of);
   return absl::StrCat(parameter.name(), part.name.empty() ? "" : ".", part.name, suffix);
+}
+
+Shape CanonicalShape(const Parameter& parameter, const CanonicalPart& part,
+                     absl::string_view suffix) {
+  const std::optional<CutPiece>& piece = parameter.spec.piece;
+  return piece && suffix.empty() ? part.shape.With(0, piece->all_rows) : part.shape;
 }
 
 namespace {
@@ -112,7 +120,9 @@ size_t MasterBytes(const Parameter& parameter) {
 absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* storage) {
   const StateSpec& spec = parameter.spec;
   const auto set = [&](const CanonicalPart& part, Tensor to) {
-    Initialize(spec.initializer, RandomKey(seed, CanonicalName(parameter, part, "")), to);
+    const int64_t before =
+        spec.piece ? spec.piece->first_row * part.shape.elements(1, part.shape.rank()) : 0;
+    Initialize(spec.initializer, RandomKey(seed, CanonicalName(parameter, part, "")), to, before);
   };
   if (StoredCanonically(parameter)) {
     const Tensor whole{storage, spec.parts[0].shape, FileDType(parameter)};
@@ -156,6 +166,31 @@ absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storag
   return UnpackParameter(parameter, std::span(wide), "", to);
 }
 
+void JoinPieces(HostTensors& tensors) {
+  std::vector<NamedTensor> joined;
+  const std::vector<NamedTensor>& all = tensors.tensors;
+  for (size_t first = 0, last = 0; first < all.size(); first = last) {
+    NamedTensor whole = all[first];
+    bool end_to_end = true;
+    for (last = first + 1; last < all.size() && all[last].name == whole.name; ++last) {
+      const Tensor& next = all[last].tensor;
+      end_to_end &= static_cast<std::byte*>(whole.tensor.data) + whole.tensor.bytes() == next.data;
+      whole.tensor.shape = whole.tensor.shape.With(0, whole.tensor.shape[0] + next.shape[0]);
+    }
+    if (!end_to_end) {
+      std::vector<std::byte>& copy = tensors.memory.emplace_back(whole.tensor.bytes());
+      std::byte* to = copy.data();
+      for (size_t i = first; i < last; ++i) {
+        const Tensor& piece = all[i].tensor;
+        to = std::copy_n(static_cast<const std::byte*>(piece.data), piece.bytes(), to);
+      }
+      whole.tensor.data = copy.data();
+    }
+    joined.push_back(std::move(whole));
+  }
+  tensors.tensors = std::move(joined);
+}
+
 size_t UnpackedBytes(const Parameter& parameter) {
   if (StoredCanonically(parameter)) return 0;
   size_t bytes = 0;
@@ -177,14 +212,20 @@ absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
           absl::StrFormat("it holds no tensor \"%s\", so it belongs to another %s", name,
                           suffix.empty() ? "net" : "net or optimizer"));
     }
-    if (tensor->shape != part.shape || tensor->dtype != FileDType(parameter)) {
+    const Shape expected = CanonicalShape(parameter, part, suffix);
+    if (tensor->shape != expected || tensor->dtype != FileDType(parameter)) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "its tensor \"%s\" is %s %s, the net expects %s %s, so it belongs to another net or "
           "precision",
           name, std::string(DTypeName(tensor->dtype)), tensor->shape.ToString(),
-          DTypeName(FileDType(parameter)), part.shape.ToString()));
+          DTypeName(FileDType(parameter)), expected.ToString()));
     }
-    parts.push_back(*tensor);
+    parts.push_back({tensor->data, part.shape, tensor->dtype});
+    if (parameter.spec.piece && suffix.empty()) {
+      const auto row = static_cast<int64_t>(parts.back().bytes()) / part.shape[0];
+      parts.back().data =
+          static_cast<std::byte*>(tensor->data) + parameter.spec.piece->first_row * row;
+    }
   }
   std::vector<std::byte> storage(MasterBytes(parameter));
   if (StoredCanonically(parameter)) {

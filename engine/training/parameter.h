@@ -34,9 +34,13 @@ struct Parameter {
 // Numbers of a real type as another, each rounded once.
 std::vector<std::byte> ToType(std::span<const std::byte> bytes, DType from, DType to);
 
-// What files call a part of a parameter; `suffix` is an optimizer slot's (".momentum") or "".
+// What files call a part of a parameter; `suffix` is an optimizer slot's (".momentum") or "".  Of
+// values those that are cut have one name, their slots names of their own.
 std::string CanonicalName(const Parameter& parameter, const CanonicalPart& part,
                           absl::string_view suffix);
+// The shape of the tensor of that name.
+Shape CanonicalShape(const Parameter& parameter, const CanonicalPart& part,
+                     absl::string_view suffix);
 
 // What files have of it: of 16 bits F32, in which a trained one's master is.
 inline DType FileDType(const Parameter& parameter) { return AccumulateDType(parameter.spec.dtype); }
@@ -65,7 +69,7 @@ class ParameterSet {
 size_t MasterBytes(const Parameter& parameter);
 
 // Writes the first values of one parameter, packed, over such memory.  They depend on (seed, names)
-// alone.
+// alone, where it is cut on the whole one's.
 absl::Status SetInitialValue(const Parameter& parameter, uint64_t seed, void* storage);
 
 // The bytes of such memory <-> canonical tensors of FileDType; `suffix` is appended to each name
@@ -74,6 +78,9 @@ absl::Status UnpackParameter(const Parameter& parameter, std::span<std::byte> st
                              absl::string_view suffix, HostTensors& to);
 // Likewise of bytes of the parameter's own type, which need not be as wide as FileDType.
 absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storage, HostTensors& to);
+// Pieces of one parameter, one after another in `tensors`, become one tensor; a copy where they do
+// not lie end to end.
+void JoinPieces(HostTensors& tensors);
 // Host memory that UnpackParameter takes beside the storage.
 size_t UnpackedBytes(const Parameter& parameter);
 // Errors: NotFound for a missing tensor, InvalidArgument for a shape or dtype that differs; both

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,14 @@ struct RunShape {
   // alone.
   bool shard_optimizer = false;
   LossScale loss_scale = {};
+  std::optional<double> clip_norm = {};  // the most that the norm of all gradients may be
+
+  // Whether no update may begin before all gradients are known.
+  bool gated() const { return clip_norm.has_value() || loss_scale.dynamic(); }
 };
+
+// Of one rank: whether each update comes right behind the backward that completes its gradients.
+inline bool UpdatesAtOnce(const RunShape& shape) { return shape.ranks == 1 && !shape.gated(); }
 
 // How an array of a data set reaches the net's input of its name.
 struct FedInput {

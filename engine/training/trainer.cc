@@ -237,10 +237,8 @@ absl::Status Trainer::CreateModel() {
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
   ASSIGN_OR_RETURN(model_, Model::Create(*std::move(plan_), device_, *stream_, &communication_));
   plan_.reset();
-  std::optional<double> clip_norm;
-  if (config_.optimizer().has_clip_norm()) clip_norm = config_.optimizer().clip_norm();
-  ASSIGN_OR_RETURN(training_step_, TrainingStep::Create(*model_, *optimizer_, clip_norm, device_,
-                                                        *stream_, communication_));
+  ASSIGN_OR_RETURN(training_step_,
+                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_));
   return absl::OkStatus();
 }
 

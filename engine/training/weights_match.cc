@@ -58,7 +58,8 @@ Wanted WantedBy(const ParameterSet& parameters) {
   Wanted expected;
   for (const Parameter& p : parameters.all()) {
     for (const CanonicalPart& part : p.spec.parts) {
-      expected.emplace(CanonicalName(p, part, ""), Tensor{nullptr, part.shape, FileDType(p)});
+      expected.emplace(CanonicalName(p, part, ""),
+                       Tensor{nullptr, CanonicalShape(p, part, ""), FileDType(p)});
     }
   }
   return expected;

@@ -77,7 +77,8 @@ class Rank {
     auto plan = PlanModel(net_, {.shape = {.global = kBatch,
                                            .rank = communication.rank(),
                                            .ranks = communication.size(),
-                                           .loss_scale = loss_scale},
+                                           .loss_scale = loss_scale,
+                                           .clip_norm = clip_norm},
                                  .slots = optimizer_->slot_names(),
                                  .bucket_bytes = 64,
                                  .feed = FeedOn(device_->kind(), FeedOfBytes(*net_.message)),
@@ -93,8 +94,7 @@ class Rank {
       EXPECT_TRUE(stream_->Copy(bucket.data, zeros.data(), zeros.size()).ok());
     }
     EXPECT_TRUE(stream_->Synchronize().ok());
-    step_ = TrainingStep::Create(*model_, *optimizer_, clip_norm, *device_, *stream_, communication)
-                .value();
+    step_ = TrainingStep::Create(*model_, *optimizer_, *device_, *stream_, communication).value();
     std::vector<Tensor> arrays = BatchArrays(model_->train().plan());
     batch_memory_ = *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, BatchBytes(arrays));
     std::memset(batch_memory_.data(), 0, batch_memory_.bytes());

@@ -44,9 +44,23 @@ constexpr char kRecurrent[] = R"(
   layer { name: "fc" dense { outputs: 10 } }
   layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })";
 
+// Of a weight so wide that dense cuts it into pieces: 34 MB of F32, or of BF16 with twice as many.
+std::string WideNet(int64_t outputs) {
+  return absl::StrCat(R"(
+  name: "wide"
+  input { name: "image" dims: [12, 12, 1] }
+  input { name: "label" type: LABEL }
+  layer { name: "flat" flatten {} }
+  layer { name: "wide" dense { outputs: )",
+                      outputs, R"( } }
+  layer { name: "relu" relu {} }
+  layer { name: "fc" dense { outputs: 10 } }
+  layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })");
+}
+
 struct Case {
   const char* name;
-  const char* net;
+  std::string net;
   const char* rest;
   std::vector<std::string> flags = {};
   int ranks = 1;
@@ -65,6 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
              kRecurrent,
              " loss_scale { dynamic { initial: 16777216 } }",
              {"--precision=F16", "--set=data.order=CONTIGUOUS"}},
+        Case{"ALargeWeight", WideNet(60000), ""},
+        Case{"ALargeWeightInBF16", WideNet(120000), " accumulate: 2", {"--precision=BF16"}},
         Case{"RanksShareOutTheOptimizer",
              kRecurrent,
              "",

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "tests/layers/layer_contract.h"
 
 namespace gyre {
@@ -54,6 +56,56 @@ TEST(Dense, ManySamples) {
   for (int64_t n = 0; n < 1027; ++n) sum += static_cast<float>(RandomCotangent(3 * n));
   EXPECT_NEAR(one->parameter_gradients[1][0], sum, 1e-4);
   EXPECT_EQ(one->parameter_gradients[1], four->parameter_gradients[1]);
+}
+
+// As so many layers beside each other, with the parameters and the columns of each piece.
+TEST(Dense, CutsALargeWeight) {
+  constexpr int64_t kInputs = 4097, kOutputs = 2049, kRows = 3, kPiece = 704;
+  const auto numbers = [](int64_t count, int64_t first) {
+    Doubles numbers;
+    for (int64_t i = 0; i < count; ++i) numbers.push_back(RandomCotangent(first + i));
+    return RoundedTo(DType::kF32, numbers);
+  };
+  LayerCase cut{"dense { outputs: 2049 }", {Distinct({kRows, kInputs}, 1)}};
+  cut.output_gradient = numbers(kRows * kOutputs, 0);
+  for (int64_t first = 0; first < kOutputs; first += kPiece) {
+    cut.parameters.push_back(
+        numbers(std::min(kPiece, kOutputs - first) * kInputs, first * kInputs));
+  }
+  ASSERT_EQ(cut.parameters.size(), 3);
+  const Doubles bias = numbers(kOutputs, 5);
+  cut.parameters.push_back(bias);
+  const auto result = RunLayer(cut, {.compute = DType::kF32});
+  ASSERT_TRUE(result.ok()) << result.status();
+  Doubles input_gradient(kRows * kInputs);
+  for (size_t p = 0; p < 3; ++p) {
+    const auto first = static_cast<int64_t>(p) * kPiece;
+    const int64_t count = std::min(kPiece, kOutputs - first);
+    const auto columns = [&](const Doubles& all) {
+      Doubles some;
+      for (int64_t row = 0; row < kRows; ++row) {
+        const auto begin = all.begin() + row * kOutputs + first;
+        some.insert(some.end(), begin, begin + count);
+      }
+      return some;
+    };
+    LayerCase whole{absl::StrCat("dense { outputs: ", count, " }"), cut.inputs};
+    whole.parameters = {cut.parameters[p], {bias.begin() + first, bias.begin() + first + count}};
+    whole.output_gradient = columns(cut.output_gradient);
+    const auto expected = RunLayer(whole, {.compute = DType::kF32});
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    EXPECT_EQ(columns(result->output), expected->output);
+    EXPECT_EQ(result->parameter_gradients[p], expected->parameter_gradients[0]);
+    const Doubles& biases = result->parameter_gradients[3];
+    EXPECT_EQ(Doubles(biases.begin() + first, biases.begin() + first + count),
+              expected->parameter_gradients[1]);
+    for (size_t i = 0; i < input_gradient.size(); ++i) {
+      input_gradient[i] += expected->input_gradients[0][i];
+    }
+  }
+  for (size_t i = 0; i < input_gradient.size(); ++i) {
+    ASSERT_NEAR(result->input_gradients[0][i], input_gradient[i], 1e-4);
+  }
 }
 
 // Sums that keep growing: added up in 16 bits they would lose more with each of the samples.

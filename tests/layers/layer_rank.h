@@ -303,7 +303,8 @@ class LayerRank {
     std::vector<std::vector<std::byte>> before(count), gradient_before(count);
     for (size_t i = 0; i < count; ++i) {
       const StateSpec& state = spec_.states[i];
-      const uint8_t access = access_of(state);
+      const bool touched = !state.piece || state.piece->phase == phase;
+      const uint8_t access = touched ? access_of(state) : uint8_t{kNone};
       const auto view = [&](Slot& slot) {
         return Tensor{static_cast<std::byte*>(slot.device()) + offset_[i], state.shape,
                       state.dtype};
@@ -311,10 +312,10 @@ class LayerRank {
       if (state.kind == StateKind::kScratch) RETURN_IF_ERROR(State(i).Poison());
       if (access != kNone) states[i] = view(State(i));
       if (access & kWrite) written[owner_[i]] = true;
-      if (gradients && (HasOutputGradient(i) || HasGradient(i))) {
+      if (gradients && touched && (HasOutputGradient(i) || HasGradient(i))) {
         bound_gradients[i] = view(Gradient(i));
       }
-      if (HasGradient(i)) gradient_written[gradient_owner_[i]] = true;
+      if (touched && HasGradient(i)) gradient_written[gradient_owner_[i]] = true;
     }
     for (size_t i = 0; i < count; ++i) {
       if (owner_[i] == i) {

@@ -109,8 +109,7 @@ void Train(ProcessGroup& communication, const Meet& meet) {
   const auto stream = *device->NewStream();
   const auto model = *Model::Create(*std::move(plan), *device, *stream, &communication);
   ASSERT_TRUE(model->Initialize(*stream).ok());
-  const auto step = *TrainingStep::Create(*model, *optimizer, /*clip_norm=*/std::nullopt, *device,
-                                          *stream, communication);
+  const auto step = *TrainingStep::Create(*model, *optimizer, *device, *stream, communication);
   const Tensor input = model->train().input(0);
   std::vector<float> images(static_cast<size_t>(input.elements()), 0.5f);
   std::vector<int32_t> labels(static_cast<size_t>(input.shape[0]), 3);

@@ -162,8 +162,7 @@ void TrainRank(const Options& o, ProcessGroup& communication, Outcome& outcome) 
   for (int64_t i = 0; i < o.steps * o.accumulate; ++i) {
     batches.push_back(Feed(model->train(), *device, i * o.batch, o.batch * o.accumulate, o.times));
   }
-  const auto step =
-      *TrainingStep::Create(*model, *optimizer, std::nullopt, *device, *stream, communication);
+  const auto step = *TrainingStep::Create(*model, *optimizer, *device, *stream, communication);
   const auto finish = [&] {
     const absl::StatusOr<Tensor> metrics = step->Finish();
     ASSERT_TRUE(metrics.ok()) << metrics.status();

@@ -90,7 +90,8 @@ Outcome Train(ProcessGroup& communication, const Training& run) {
                                          .accumulate = run.accumulate,
                                          .compute = run.compute,
                                          .shard_optimizer = run.shard,
-                                         .loss_scale = run.loss_scale},
+                                         .loss_scale = run.loss_scale,
+                                         .clip_norm = run.clip_norm},
                                .slots = optimizer->slot_names(),
                                .bucket_bytes = run.bucket_bytes,
                                .feed = feed,
@@ -108,8 +109,7 @@ Outcome Train(ProcessGroup& communication, const Training& run) {
     batch = BatchAt(memory.back().data(), std::move(arrays));
   }
   Outcome outcome;
-  const auto step =
-      *TrainingStep::Create(*model, *optimizer, run.clip_norm, *device, *stream, communication);
+  const auto step = *TrainingStep::Create(*model, *optimizer, *device, *stream, communication);
   const auto finish = [&] {
     outcome.status = step->Finish().status();
     outcome.states.push_back(step->loss_scale());

@@ -100,6 +100,8 @@ std::vector<int> NetRank::Backward(const Net::SumStatistic& sum,
   std::vector<int> buckets;
   const absl::Status status = net().Backward(*stream_, sum, [&](int bucket) {
     buckets.push_back(bucket);
+    // Of one rank their memory may be others' from now on.
+    if (spec().shape.ranks == 1) KeepGradients(bucket);
     return bucket_ready ? bucket_ready(bucket) : absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
@@ -107,17 +109,31 @@ std::vector<int> NetRank::Backward(const Net::SumStatistic& sum,
   return buckets;
 }
 
-std::vector<std::byte> NetRank::GradientBytes(size_t parameter) {
-  const Tensor gradient = net().gradient(static_cast<int>(parameter), model_->plan().parameters);
-  std::vector<std::byte> bytes(gradient.bytes());
-  EXPECT_TRUE(stream_->Copy(bytes.data(), gradient.data, bytes.size()).ok());
+void NetRank::KeepGradients(int bucket) {
+  const GradientOrder& order = net().plan().order;
+  for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
+    const BucketedGradient& gradient = order.gradients[g];
+    const int64_t elements = parameters()[gradient.parameter].storage_elements();
+    const Tensor from = Slice(net().bucket(bucket), gradient.at, elements);
+    std::vector<std::byte>& to = gradients_[gradient.parameter];
+    to.resize(from.bytes());
+    EXPECT_TRUE(stream_->Copy(to.data(), from.data, to.size()).ok());
+  }
+}
+
+const std::vector<std::byte>& NetRank::GradientBytes(int parameter) {
+  if (spec().shape.ranks > 1) {
+    for (size_t b = 0; b < net().plan().order.buckets.size(); ++b) {
+      KeepGradients(static_cast<int>(b));
+    }
+  }
   EXPECT_TRUE(stream_->Synchronize().ok());
-  return bytes;
+  return gradients_[parameter];
 }
 
 std::vector<double> NetRank::Gradient(size_t parameter) {
-  const std::vector<std::byte> bytes =
-      ToType(GradientBytes(parameter), parameters()[parameter].spec.dtype, DType::kF64);
+  const std::vector<std::byte> bytes = ToType(GradientBytes(static_cast<int>(parameter)),
+                                              parameters()[parameter].spec.dtype, DType::kF64);
   std::vector<double> values(bytes.size() / sizeof(double));
   std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;

@@ -1,6 +1,7 @@
 // net_rank.h: one rank's training net with a batch in host memory, to be run by hand.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,7 +38,8 @@ class NetRank {
   std::vector<int> Backward(const Net::SumStatistic& sum = LeaveStatistic,
                             const Net::BucketReady& bucket_ready = nullptr);
 
-  std::vector<std::byte> GradientBytes(size_t parameter);
+  // Of the last Backward.
+  const std::vector<std::byte>& GradientBytes(int parameter);
   std::vector<double> Gradient(size_t parameter);
 
   Device& device() { return *device_; }
@@ -56,6 +58,7 @@ class NetRank {
     return absl::OkStatus();
   }
   void MakeBatch(DType dtype);
+  void KeepGradients(int bucket);
 
   const Parsed<NetConfig> config_;
   const std::unique_ptr<Device> device_;
@@ -66,6 +69,7 @@ class NetRank {
   std::optional<StepBuffer> buffer_;
   std::optional<InputUpload> upload_;
   std::vector<std::byte> images_;
+  std::map<int, std::vector<std::byte>> gradients_;  // by parameter
   std::vector<int32_t> labels_;
   Batch batch_;
 };

@@ -138,8 +138,8 @@ TEST(Overlap, TheNextForwardAndUpdatesBeginBeforeASumIsThere) {
       if (first && !std::exchange(has_updated, true)) update.set_value();
     });
     ToldStream stream(rank.stream(), tell);
-    const auto step = *TrainingStep::Create(rank.model(), optimizer, /*clip_norm=*/std::nullopt,
-                                            rank.device(), stream, communication);
+    const auto step =
+        *TrainingStep::Create(rank.model(), optimizer, rank.device(), stream, communication);
     if (!first) begun.wait();
     EXPECT_TRUE(step->Start(rank.batch(), 0, 0.1).ok());
     if (first) pieces = calls;

@@ -64,7 +64,8 @@ absl::StatusOr<ModelPlan> Plan(const Setting& setting, const Parsed<NetConfig>& 
                                    .accumulate = setting.accumulate,
                                    .compute = setting.dtype,
                                    .seed = 3,
-                                   .shard_optimizer = setting.shard && setting.ranks > 1},
+                                   .shard_optimizer = setting.shard && setting.ranks > 1,
+                                   .clip_norm = setting.clip_norm},
                          .slots = NewOptimizer(ConfigOf(setting.optimizer))->slot_names(),
                          .bucket_bytes = 64,
                          .can_send_rows = setting.by_rows,
@@ -140,8 +141,7 @@ Outcome Train(const Setting& setting, ProcessGroup& communication) {
       batch.samples.push_back(share.first + s);
     }
   }
-  const auto step =
-      *TrainingStep::Create(*model, *optimizer, setting.clip_norm, *device, *stream, communication);
+  const auto step = *TrainingStep::Create(*model, *optimizer, *device, *stream, communication);
   for (int64_t i = 0; i < kSteps * setting.accumulate; ++i) {
     const bool update = (i + 1) % setting.accumulate == 0;
     EXPECT_TRUE(

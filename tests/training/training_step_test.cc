@@ -52,14 +52,16 @@ Feed RandomValues(const NetConfig& net) {
 
 absl::StatusOr<ModelPlan> Plan(const Parsed<NetConfig>& net, DeviceKind device, int rank, int ranks,
                                DType dtype, const Primitives& primitives, int64_t accumulate = 1,
-                               bool shard = false, size_t capacity_bytes = ~size_t{0}) {
+                               bool shard = false, size_t capacity_bytes = ~size_t{0},
+                               std::optional<double> clip_norm = {}) {
   return PlanModel(net, {.shape = {.global = kBatch,
                                    .rank = rank,
                                    .ranks = ranks,
                                    .accumulate = accumulate,
                                    .compute = dtype,
                                    .seed = 3,
-                                   .shard_optimizer = shard},
+                                   .shard_optimizer = shard,
+                                   .clip_norm = clip_norm},
                          .slots = NewOptimizer(Momentum())->slot_names(),
                          .bucket_bytes = 64,
                          .feed = FeedOn(device, RandomValues(*net.message)),
@@ -87,7 +89,7 @@ Outcome Train(ProcessGroup& communication, Device* device, const Primitives& pri
   EXPECT_TRUE(net.ok()) << net.status();
   const auto optimizer = NewOptimizer(Momentum());
   auto plan = Plan(*net, device->kind(), communication.rank(), communication.size(), dtype,
-                   primitives, accumulate, shard, device->capacity_bytes());
+                   primitives, accumulate, shard, device->capacity_bytes(), clip_norm);
   EXPECT_TRUE(plan.ok()) << plan.status();
   const auto stream = *device->NewStream();
   const auto model = *Model::Create(*std::move(plan), *device, *stream, &communication);
@@ -122,8 +124,7 @@ Outcome Train(ProcessGroup& communication, Device* device, const Primitives& pri
     if (to.dtype == DType::kF32) to.as<float>()[35] = static_cast<float>(value(kNaN));
   };
   // After the batch: steps in flight end before its memory does.
-  const auto step =
-      *TrainingStep::Create(*model, *optimizer, clip_norm, *device, *stream, communication);
+  const auto step = *TrainingStep::Create(*model, *optimizer, *device, *stream, communication);
   for (int64_t i = 0; i < kSteps * accumulate; ++i) {
     batch.first_position = i * kBatch + share.first;
     if (i == poisoned_step) poison();
@@ -247,7 +248,8 @@ TEST(TrainingStep, ADeviceHoldsWhatThePlanSaysAndNoMore) {
   const Primitives primitives(DeviceKind::kSim, 1);
   for (const int ranks : {1, 2}) {
     const auto sim = [&](int rank) {
-      const ModelPlan plan = *Plan(net, DeviceKind::kSim, rank, ranks, DType::kF32, primitives);
+      const ModelPlan plan = *Plan(net, DeviceKind::kSim, rank, ranks, DType::kF32, primitives,
+                                   /*accumulate=*/1, /*shard=*/false, ~size_t{0}, 0.5);
       return NewSimDevice({.capacity_bytes = plan.device_bytes() + plan.communication_bytes()});
     };
     const Outcome outcome = TrainRanks(ranks, sim, DType::kF32, 0.5)[0];
@@ -323,7 +325,7 @@ TEST(TrainingStep, PagingChangesNoBits) {
         const auto sim = [&](int rank) {
           const auto plan = [&](size_t capacity) {
             return *Plan(net, DeviceKind::kSim, rank, ranks, DType::kF32, primitives, accumulate,
-                         shard, capacity);
+                         shard, capacity, clip_norm);
           };
           const ModelPlan resident = plan(~size_t{0});
           const size_t least = FindLargestStep(resident.train->trace.trace).bytes;

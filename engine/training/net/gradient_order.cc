@@ -14,9 +14,11 @@ GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
   std::vector<size_t> bytes;
   const std::vector<ParameterUsers> users = UsersOfParameters(net, parameters.all().size());
   for (int n = static_cast<int>(net.nodes.size()) - 1; n >= 0; --n) {
-    for (int p : net.nodes[n].parameters) {
+    const NetNode& node = net.nodes[n];
+    for (size_t s = 0; s < node.parameters.size(); ++s) {
+      const int p = node.parameters[s];
       if (p < 0 || users[p].first != n || !parameters.all()[p].trained()) continue;
-      order.gradients.push_back({.parameter = p, .node = n});
+      order.gradients.push_back({.parameter = p, .node = n, .piece = LastPiece(node.spec, s)});
       bytes.push_back(parameters.all()[p].spec.size_bytes());
     }
   }

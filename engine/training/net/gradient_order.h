@@ -10,11 +10,18 @@
 
 namespace gyre {
 
+// The piece of a node's backward (LayerSpec::pieces) that is the last to assign the gradient of a
+// state of it.
+inline int LastPiece(const LayerSpec& spec, size_t state) {
+  return spec.states[state].piece ? spec.states[state].piece->phase : spec.pieces - 1;
+}
+
 // A trained parameter's gradient and the bucket it travels in, in the order backward finishes them.
 struct BucketedGradient {
   int parameter = 0;  // index into the ParameterSet
-  int node = 0;       // after whose backward it is complete
-  int64_t at = 0;     // its first element in the bucket
+  int node = 0;       // after whose backward it is complete, after this piece of it
+  int piece = 0;
+  int64_t at = 0;  // its first element in the bucket
   int bucket = 0;
 };
 

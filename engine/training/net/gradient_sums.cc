@@ -12,10 +12,11 @@ namespace {
 class Gradients {
  public:
   Gradients(const NetSpec& net, const ParameterSet& parameters, const GradientOrder& order,
-            AccessTrace& trace)
+            std::span<const int> buckets, AccessTrace& trace)
       : net_(net),
         parameters_(parameters),
         order_(order),
+        buckets_(buckets),
         users_(UsersOfParameters(net, parameters.all().size())),
         trace_(trace) {}
 
@@ -42,15 +43,23 @@ class Gradients {
 
   void AddBuckets() {
     g_.parameters.assign(parameters_.all().size(), -1);
+    // Sums over ranks want them in one place; one rank's may go as soon as they have been applied.
+    const Arena arena = net_.shape.ranks > 1 ? Arena::kCommunication : Arena::kDevice;
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
       for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
-        const Parameter& parameter = parameters_.all()[order_.gradients[g].parameter];
-        const int total = AddState({.name = absl::StrCat("gradient of ", parameter.name()),
-                                    .bytes = parameter.spec.size_bytes(),
-                                    .arena = Arena::kCommunication,
-                                    .persistent = accumulates(),
-                                    .contiguous_group = static_cast<int>(b)});
-        g_.parameters[order_.gradients[g].parameter] = total;
+        const BucketedGradient& gradient = order_.gradients[g];
+        const Parameter& parameter = parameters_.all()[gradient.parameter];
+        TraceState state{.name = absl::StrCat("gradient of ", parameter.name()),
+                         .bytes = parameter.spec.size_bytes(),
+                         .arena = arena,
+                         .persistent = accumulates(),
+                         .contiguous_group = static_cast<int>(b)};
+        if (!buckets_.empty()) {
+          state.contiguous_group = -1;
+          state.view_of = buckets_[b];
+          state.view_offset = static_cast<size_t>(gradient.at) * SizeOf(order_.dtypes[b]);
+        }
+        g_.parameters[gradient.parameter] = AddState(std::move(state));
       }
     }
   }
@@ -156,7 +165,7 @@ class Gradients {
     for (size_t s = 0; node.backward && s < states.size(); ++s) {
       switch (node.spec.states[s].kind) {
         case StateKind::kParameter:
-          states[s] = OfParameter(node.parameters[s], n);
+          states[s] = OfParameter(node.parameters[s], n, LastPiece(node.spec, s));
           break;
         case StateKind::kInput:
           states[s] = OfInput(n, s);
@@ -183,7 +192,7 @@ class Gradients {
 
   // Of a parameter's users the one that backward comes to first assigns the gradient; what the
   // others find is added to it.  To a sum over batches, all add.
-  int OfParameter(int p, int n) {
+  int OfParameter(int p, int n, int piece) {
     const int total = g_.parameters[p];
     if (total < 0 || (users_[p].last == n && !accumulates())) return total;
     const Parameter& parameter = parameters_.all()[p];
@@ -197,7 +206,8 @@ class Gradients {
       sum = sums.insert(sum, {absl::StrCat("sum gradients of ", parameter.name()),
                               total,
                               {total},
-                              parameter.spec.dtype});
+                              parameter.spec.dtype,
+                              piece});
     }
     sum->terms.push_back(partial);
     return partial;
@@ -206,6 +216,7 @@ class Gradients {
   const NetSpec& net_;
   const ParameterSet& parameters_;
   const GradientOrder& order_;
+  const std::span<const int> buckets_;
   const std::vector<ParameterUsers> users_;
   AccessTrace& trace_;
   std::vector<std::vector<int>> partials_;  // by value, if it has several sources
@@ -218,8 +229,9 @@ class Gradients {
 }  // namespace
 
 GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
-                            const GradientOrder& order, AccessTrace& trace) {
-  return Gradients(net, parameters, order, trace).Run();
+                            const GradientOrder& order, std::span<const int> buckets,
+                            AccessTrace& trace) {
+  return Gradients(net, parameters, order, buckets, trace).Run();
 }
 
 }  // namespace gyre

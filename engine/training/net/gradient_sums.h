@@ -2,6 +2,7 @@
 // value that several nodes read, of a parameter that several use, of the batches of one step.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct GradientSum {
   int total = -1;
   std::vector<int> terms;
   DType dtype = DType::kF32;
+  int piece = 0;  // of a node's backward that it comes after
   int step = -1;  // of the trace
 };
 
@@ -30,8 +32,10 @@ struct GradientStates {
   std::vector<std::vector<GradientSum>> before, after;
 };
 
-// Adds the states of the gradients of a training net to `trace`.
+// Adds the states of the gradients of a training net to `trace`.  buckets: the states that they are
+// to be views of; empty: those of a bucket lie side by side.
 GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
-                            const GradientOrder& order, AccessTrace& trace);
+                            const GradientOrder& order, std::span<const int> buckets,
+                            AccessTrace& trace);
 
 }  // namespace gyre

@@ -27,32 +27,37 @@ Net::Net(const NetPlan& plan, const NetMemory& memory)
   for (size_t n = 0; n < plan.spec.nodes.size(); ++n) {
     const NetNode& node = plan.spec.nodes[n];
     Bound& bound = nodes_.emplace_back();
-    for (size_t s = 0; s < node.spec.states.size(); ++s) {
-      const StateSpec& spec = node.spec.states[s];
-      const auto view = [&](int state, bool wanted, int step) {
-        return Tensor{wanted && state >= 0 ? Address(state, step) : nullptr, spec.shape,
-                      spec.dtype};
-      };
-      const NetTrace& trace = plan.trace;
-      bound.forward.push_back(
-          view(trace.forward_states[n][s], spec.forward != kNone, trace.forward_steps[n]));
-      bound.backward.push_back(view(trace.backward_states[n][s],
-                                    node.backward && spec.backward != kNone,
-                                    trace.backward_steps[n]));
-      bound.recompute.push_back(view(trace.recompute_states[n][s],
-                                     node.recomputed && spec.forward != kNone,
-                                     trace.recompute_steps[n]));
-      bound.gradients.push_back(
-          view(trace.gradients.nodes[n][s], node.backward, trace.backward_steps[n]));
+    const NetTrace& trace = plan.trace;
+    for (int piece = 0; piece < node.spec.pieces; ++piece) {
+      for (size_t s = 0; s < node.spec.states.size(); ++s) {
+        const StateSpec& spec = node.spec.states[s];
+        const bool touched = !spec.piece || spec.piece->phase == piece;
+        const auto view = [&](int state, bool wanted, int step) {
+          return Tensor{wanted && touched && state >= 0 ? Address(state, step) : nullptr,
+                        spec.shape, spec.dtype};
+        };
+        bound.forward.push_back(
+            view(trace.forward_states[n][s], spec.forward != kNone, trace.forward_steps[n][piece]));
+        bound.backward.push_back(view(trace.backward_states[n][s],
+                                      node.backward && spec.backward != kNone,
+                                      trace.backward_steps[n][piece]));
+        bound.gradients.push_back(
+            view(trace.gradients.nodes[n][s], node.backward, trace.backward_steps[n][piece]));
+        if (piece > 0) continue;
+        bound.recompute.push_back(view(trace.recompute_states[n][s],
+                                       node.recomputed && spec.forward != kNone,
+                                       trace.recompute_steps[n]));
+      }
     }
     GYRE_CHECK(!node.undone_by_producer ||
                bound.gradients[0].data == bound.gradients[node.inputs.size()].data);
   }
   for (int b = 0; b < static_cast<int>(plan.order.buckets.size()); ++b) {
+    const int ready = plan.trace.ready_steps[b];
     for (int g = plan.order.buckets[b].first; g < plan.order.buckets[b].last; ++g) {
       const BucketedGradient& gradient = plan.order.gradients[g];
-      GYRE_CHECK(Address(plan.trace.gradients.parameters[gradient.parameter]) ==
-                 Slice(bucket(b), gradient.at, 0).data);
+      GYRE_CHECK(Address(plan.trace.gradients.parameters[gradient.parameter], ready) ==
+                 Slice(bucket(b, ready), gradient.at, 0).data);
     }
   }
 }
@@ -90,37 +95,43 @@ absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
       RETURN_IF_ERROR(bucket_needed(static_cast<int>(--bucket)));
     }
     if (plan_.spec.nodes[n].applied_by_producer) continue;
-    RETURN_IF_ERROR(RunLayer(stream, static_cast<int>(n), Pass::kForward, sum, enter));
+    for (int piece = 0; piece < plan_.spec.nodes[n].spec.pieces; ++piece) {
+      RETURN_IF_ERROR(RunLayer(stream, static_cast<int>(n), piece, Pass::kForward, sum, enter));
+    }
     if (!plan_.spec.nodes[n].backward) RETURN_IF_ERROR(Carry(stream, static_cast<int>(n), enter));
   }
   GYRE_CHECK(bucket == 0);
   return absl::OkStatus();
 }
 
-absl::Status Net::RunLayer(Stream& stream, int n, Pass pass, const SumStatistic& sum,
+absl::Status Net::RunLayer(Stream& stream, int n, int piece, Pass pass, const SumStatistic& sum,
                            const Enter& enter) const {
   const NetNode& node = plan_.spec.nodes[n];
   const bool backward = pass == Pass::kBackward;
   const NetTrace& trace = plan_.trace;
-  RETURN_IF_ERROR(Call(enter, backward                 ? trace.backward_steps[n]
-                              : pass == Pass::kForward ? trace.forward_steps[n]
+  RETURN_IF_ERROR(Call(enter, backward                 ? trace.backward_steps[n][piece]
+                              : pass == Pass::kForward ? trace.forward_steps[n][piece]
                                                        : trace.recompute_steps[n]));
-  const std::vector<Tensor>& states = backward                 ? nodes_[n].backward
-                                      : pass == Pass::kForward ? nodes_[n].forward
-                                                               : nodes_[n].recompute;
+  const auto of_piece = [&](const std::vector<Tensor>& all) {
+    const size_t count = node.spec.states.size();
+    return std::span<const Tensor>(all).subspan(static_cast<size_t>(piece) * count, count);
+  };
+  const std::span<const Tensor> states = of_piece(backward                 ? nodes_[n].backward
+                                                  : pass == Pass::kForward ? nodes_[n].forward
+                                                                           : nodes_[n].recompute);
   const TimelineLabel label(node.config->name(), backward                 ? "backward"
                                                  : pass == Pass::kForward ? "forward"
                                                                           : "forward again");
   const auto run = [&](int phase) {
-    const LayerContext context{.stream = stream,
-                               .states = states,
-                               .gradients = backward ? std::span<const Tensor>(nodes_[n].gradients)
-                                                     : std::span<const Tensor>(),
-                               .position = &step_block()->position,
-                               .fault = &step_block()->fault,
-                               .layer = n,
-                               .phase = phase,
-                               .recompute = pass == Pass::kRecompute};
+    const LayerContext context{
+        .stream = stream,
+        .states = states,
+        .gradients = backward ? of_piece(nodes_[n].gradients) : std::span<const Tensor>(),
+        .position = &step_block()->position,
+        .fault = &step_block()->fault,
+        .layer = n,
+        .phase = phase,
+        .recompute = pass == Pass::kRecompute};
     return Annotate(backward ? node.layer->Backward(context) : node.layer->Forward(context),
                     absl::StrCat("layer ", node.config->name()));
   };
@@ -128,6 +139,7 @@ absl::Status Net::RunLayer(Stream& stream, int n, Pass pass, const SumStatistic&
     if (pass == Pass::kRecompute) return absl::OkStatus();  // it is kept
     return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name), states[s]);
   };
+  if (node.spec.pieces > 1) return run(piece);
   return backward ? RunPhases(node.spec, node.spec.backward_phases,
                               &StateSpec::summed_after_backward, run, sum_over_ranks)
                   : RunPhases(node.spec, node.spec.forward_phases, &StateSpec::summed_after, run,
@@ -219,9 +231,11 @@ absl::Status Net::SeedLosses(Stream& stream, const Enter& enter) const {
   return absl::OkStatus();
 }
 
-absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums, const Enter& enter) const {
+absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums, int piece,
+                      const Enter& enter) const {
   const TimelineLabel label("sums of gradients");
   for (const GradientSum& sum : sums) {
+    if (sum.piece != piece) continue;
     RETURN_IF_ERROR(Call(enter, sum.step));
     const size_t bytes = plan_.trace.trace.states[sum.total].bytes;
     const Shape flat({static_cast<int64_t>(bytes / SizeOf(sum.dtype))});
@@ -236,26 +250,28 @@ absl::Status Net::Backward(Stream& stream, const SumStatistic& sum, const Bucket
                            const Enter& enter) const {
   RETURN_IF_ERROR(SeedLosses(stream, enter));
   const GradientOrder& order = plan_.order;
-  size_t finished = 0;  // gradients, in completion order
   size_t bucket = 0;
   for (int n = static_cast<int>(nodes_.size()) - 1; n >= 0; --n) {
     const NetNode& node = plan_.spec.nodes[n];
     if (!node.backward) continue;
-    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.before[n], enter));
+    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.before[n], /*piece=*/0, enter));
     for (int producer : plan_.trace.recomputed_before[n]) {
-      RETURN_IF_ERROR(RunLayer(stream, producer, Pass::kRecompute, sum, enter));
+      RETURN_IF_ERROR(RunLayer(stream, producer, /*piece=*/0, Pass::kRecompute, sum, enter));
     }
-    if (!node.undone_by_producer) {
-      RETURN_IF_ERROR(RunLayer(stream, n, Pass::kBackward, sum, enter));
-    }
-    RETURN_IF_ERROR(KeepTouched(stream, n));
-    RETURN_IF_ERROR(Carry(stream, n, enter));
-    RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n], enter));
-    while (finished < order.gradients.size() && order.gradients[finished].node == n) ++finished;
-    for (;
-         bucket < order.buckets.size() && order.buckets[bucket].last <= static_cast<int>(finished);
-         ++bucket) {
-      RETURN_IF_ERROR(bucket_ready(static_cast<int>(bucket)));
+    for (int piece = 0; piece < node.spec.pieces; ++piece) {
+      if (!node.undone_by_producer) {
+        RETURN_IF_ERROR(RunLayer(stream, n, piece, Pass::kBackward, sum, enter));
+      }
+      if (piece + 1 == node.spec.pieces) {
+        RETURN_IF_ERROR(KeepTouched(stream, n));
+        RETURN_IF_ERROR(Carry(stream, n, enter));
+      }
+      RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.after[n], piece, enter));
+      for (; bucket < order.buckets.size(); ++bucket) {
+        const BucketedGradient& last = order.gradients[order.buckets[bucket].last - 1];
+        if (last.node != n || last.piece != piece) break;
+        RETURN_IF_ERROR(bucket_ready(static_cast<int>(bucket)));
+      }
     }
   }
   GYRE_CHECK(bucket == order.buckets.size());
@@ -284,14 +300,25 @@ Tensor Net::master(int bucket, int step) const {
   return plan_.slots.has_master(bucket) ? slot(bucket, plan_.slots.kinds, step) : Tensor{};
 }
 
-Tensor Net::gradient(int index, const ParameterSet& set) const {
-  return Flat(plan_.trace.gradients.parameters[index], set.all()[index], kHome);
+Tensor Net::bucket(int index, int step) const {
+  const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
+  return {Address(plan_.trace.gradients.parameters[first], step),
+          Shape({plan_.order.elements[index]}), plan_.order.dtypes[index]};
 }
 
-Tensor Net::bucket(int index) const {
-  const int first = plan_.order.gradients[plan_.order.buckets[index].first].parameter;
-  return {Address(plan_.trace.gradients.parameters[first]), Shape({plan_.order.elements[index]}),
-          plan_.order.dtypes[index]};
+absl::Status Net::ClearPadding(Stream& stream, int index) const {
+  const Tensor whole = bucket(index, plan_.trace.ready_steps[index]);
+  const auto bytes = static_cast<int64_t>(SizeOf(whole.dtype));
+  int64_t end = 0;
+  for (int g = plan_.order.buckets[index].first; g < plan_.order.buckets[index].last; ++g) {
+    const BucketedGradient& gradient = plan_.order.gradients[g];
+    if (gradient.at > end) {
+      RETURN_IF_ERROR(Fill(stream, 0, Slice(whole, end, gradient.at - end)));
+    }
+    const int state = plan_.trace.gradients.parameters[gradient.parameter];
+    end = gradient.at + static_cast<int64_t>(plan_.trace.trace.states[state].bytes) / bytes;
+  }
+  return absl::OkStatus();
 }
 
 Net::Table Net::table(const TouchedTable& of) const {

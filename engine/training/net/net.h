@@ -44,7 +44,7 @@ class Net {
                        const Enter& enter = nullptr) const;
 
   // Calls bucket_ready(b) once the work that finishes bucket b's gradients is on the stream.  No
-  // later work of this pass reads its parameters.
+  // later work of this pass reads its parameters, and the next is of another step.
   using BucketReady = std::function<absl::Status(int bucket)>;
   absl::Status Backward(Stream& stream, const SumStatistic& sum, const BucketReady& bucket_ready,
                         const Enter& enter = nullptr) const;
@@ -61,6 +61,8 @@ class Net {
   // Of each state, of each batch of a step.
   std::vector<Carried> carried() const;
   absl::Status ClearCarried(Stream& stream) const;
+  // Of a bucket of one rank, in its ready step: sums of its squares find zeros between gradients.
+  absl::Status ClearPadding(Stream& stream, int bucket) const;
   // Of a training net whose steps are several batches: around the work of a step's batch number
   // `batch`, from 0, what was left by that batch of the step before, and what it leaves.  Of others
   // nothing.
@@ -77,8 +79,9 @@ class Net {
   Tensor master(int bucket, int step = kHome) const;
   // These have one place: a net input's and a batch ahead's, in the upload.
   Tensor input(int index) const;
-  Tensor gradient(int index, const ParameterSet& set) const;
-  Tensor bucket(int index) const;  // all its gradients and the padding between
+  // All its gradients and the padding between.  Of one rank they have a home only where several
+  // batches add to them.
+  Tensor bucket(int index, int step = kHome) const;
   // Of a table of the plan: flat, as TableStates says; null where there is no such state.
   struct Table {
     Tensor kept, first, rows, names, values;
@@ -97,17 +100,20 @@ class Net {
 
  private:
   struct Bound {
-    std::vector<Tensor> forward, backward, recompute, gradients;  // by state
+    std::vector<Tensor> forward, backward, gradients;  // by piece, then state
+    std::vector<Tensor> recompute;                     // by state
   };
   enum class Pass { kForward, kBackward, kRecompute };
   std::byte* Address(int state, int step = kHome) const;
   Tensor Flat(int state, const Parameter& parameter, int step) const;
-  absl::Status RunLayer(Stream& stream, int node, Pass pass, const SumStatistic& sum,
+  // A piece of it, of one that is cut into pieces.
+  absl::Status RunLayer(Stream& stream, int node, int piece, Pass pass, const SumStatistic& sum,
                         const Enter& enter) const;
   absl::Status Carry(Stream& stream, int node, const Enter& enter) const;
   absl::Status KeepTouched(Stream& stream, int node) const;
   std::byte* Home(size_t carried, int64_t batch) const;
-  absl::Status Sum(Stream& stream, std::span<const GradientSum> sums, const Enter& enter) const;
+  absl::Status Sum(Stream& stream, std::span<const GradientSum> sums, int piece,
+                   const Enter& enter) const;
   absl::Status SeedLosses(Stream& stream, const Enter& enter) const;
 
   const NetPlan& plan_;

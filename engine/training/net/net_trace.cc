@@ -31,9 +31,11 @@ class Tracer {
         carried_(CarriedStates(net)) {}
 
   NetTrace Run() {
-    for (auto* steps : {&t_.forward_steps, &t_.backward_steps, &t_.recompute_steps}) {
-      steps->assign(net_.nodes.size(), -1);
+    for (const NetNode& node : net_.nodes) {
+      t_.forward_steps.emplace_back(node.spec.pieces, -1);
+      t_.backward_steps.emplace_back(node.spec.pieces, -1);
     }
+    t_.recompute_steps.assign(net_.nodes.size(), -1);
     t_.carry_steps.assign(carried_.size(), -1);
     AddPersistent();
     AddCarried();
@@ -41,7 +43,7 @@ class Tracer {
     AddTables();
     AddStepBlock();
     AddValues();
-    t_.gradients = AddGradients(net_, parameters_, order_, t_.trace);
+    t_.gradients = AddGradients(net_, parameters_, order_, t_.sums_of_batches, t_.trace);
     AddRecomputed();
     AddNodeStates();
     AddUpload();
@@ -49,7 +51,7 @@ class Tracer {
     if (net_.train) {
       AddLossGradients();
       for (int n = static_cast<int>(net_.nodes.size()) - 1; n >= 0; --n) AddBackward(n);
-      AddUpdates();
+      for (size_t b = 0; b < order_.buckets.size() && !UpdatesAtOnce(net_.shape); ++b) AddUpdate(b);
     }
     AddReport();
     return std::move(t_);
@@ -85,7 +87,8 @@ class Tracer {
             AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true});
       }
     }
-    for (size_t b = 0; b < slots_.elements.size(); ++b) {
+    const size_t buckets = slots_.elements.size();
+    for (size_t b = 0; b < buckets; ++b) {
       auto& slots = t_.slots.emplace_back();
       for (int s = 0; s < slots_.kinds + (slots_.has_master(b) ? 1 : 0); ++s) {
         const std::string what = s < slots_.kinds ? absl::StrCat("slot ", s) : "masters";
@@ -93,6 +96,13 @@ class Tracer {
                                   .bytes = slots_.bytes(b),
                                   .persistent = true}));
       }
+    }
+    for (size_t b = 0; net_.shape.ranks == 1 && net_.shape.accumulate > 1 && b < buckets; ++b) {
+      const size_t element = SizeOf(slots_.dtypes[b]);
+      t_.sums_of_batches.push_back(
+          AddState({.name = absl::StrCat("gradients of bucket ", b),
+                    .bytes = static_cast<size_t>(slots_.elements[b]) * element,
+                    .persistent = true}));
     }
     for (const CarriedHome& home : homes_) {
       t_.homes.push_back(
@@ -319,17 +329,38 @@ class Tracer {
     }
   }
 
+  // A step of a node's forward or backward, of which it has one for each piece.
+  TraceStep& AddPiece(const char* what, size_t n, int piece, int& index) {
+    const int pieces = net_.nodes[n].spec.pieces;
+    std::string name = absl::StrCat(what, net_.nodes[n].config->name());
+    if (pieces > 1) absl::StrAppend(&name, ", piece ", piece, " of ", pieces);
+    TraceStep& step = AddStep(std::move(name), index);
+    Read(step, t_.step);
+    return step;
+  }
+
+  static bool IsTouched(const StateSpec& state, int piece) {
+    return !state.piece || state.piece->phase == piece;
+  }
+
+  // What an earlier piece has written another adds to.
+  static void TouchIn(int piece, TraceStep& step, int state, uint8_t access) {
+    if (access == kNone) return;
+    Touch(step, state, (access & kWrite) != 0 && piece > 0 ? kRead | kWrite : access);
+  }
+
   void AddForward(size_t n) {
     const NetNode& node = net_.nodes[n];
-    TraceStep& step = AddStep(absl::StrCat("forward ", node.config->name()), t_.forward_steps[n]);
-    step.seconds = SecondsOf(node.spec.forward_flops);
-    Read(step, t_.step);
-    for (size_t s = 0; s < node.spec.states.size(); ++s) {
-      const uint8_t access = node.spec.states[s].forward;
-      if (access != kNone) Touch(step, t_.forward_states[n][s], access);
+    for (int piece = 0; piece < node.spec.pieces; ++piece) {
+      TraceStep& step = AddPiece("forward ", n, piece, t_.forward_steps[n][piece]);
+      step.seconds = SecondsOf(node.spec.forward_flops / node.spec.pieces);
+      for (size_t s = 0; s < node.spec.states.size(); ++s) {
+        if (!IsTouched(node.spec.states[s], piece)) continue;
+        TouchIn(piece, step, t_.forward_states[n][s], node.spec.states[s].forward);
+      }
+      // An output that shares its input's memory is written even where the layer does nothing.
+      for (int output : node.outputs) TouchIn(piece, step, t_.values[output], kWrite);
     }
-    // An output that shares its input's memory is written even where the layer does nothing.
-    for (int output : node.outputs) Write(step, t_.values[output]);
     if (!node.backward) AddCarry(static_cast<int>(n));
   }
 
@@ -366,39 +397,65 @@ class Tracer {
     if (!node.backward) return;
     for (GradientSum& sum : t_.gradients.before[n]) AddSum(sum);
     for (int producer : t_.recomputed_before[n]) AddRecompute(producer);
-    TraceStep& step = AddStep(absl::StrCat("backward ", node.config->name()), t_.backward_steps[n]);
-    step.seconds = SecondsOf(node.spec.backward_flops);
-    Read(step, t_.step);
+    for (int piece = 0; piece < node.spec.pieces; ++piece) {
+      AddBackwardStep(n, piece);
+      if (piece + 1 == node.spec.pieces) AddCarry(n);
+      for (GradientSum& sum : t_.gradients.after[n]) {
+        if (sum.piece == piece) AddSum(sum);
+      }
+      for (size_t b = t_.ready_steps.size(); b < order_.buckets.size(); ++b) {
+        const BucketedGradient& last = order_.gradients[order_.buckets[b].last - 1];
+        if (last.node != n || last.piece != piece) break;
+        AddReady(b);
+      }
+    }
+  }
+
+  void AddBackwardStep(int n, int piece) {
+    const NetNode& node = net_.nodes[n];
+    TraceStep& step = AddPiece("backward ", n, piece, t_.backward_steps[n][piece]);
+    step.seconds = SecondsOf(node.spec.backward_flops / node.spec.pieces);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       const StateSpec& spec = node.spec.states[s];
-      if (spec.backward != kNone) Touch(step, t_.backward_states[n][s], spec.backward);
+      if (!IsTouched(spec, piece)) continue;
+      TouchIn(piece, step, t_.backward_states[n][s], spec.backward);
       const int gradient = t_.gradients.nodes[n][s];
       if (gradient < 0) continue;
       TouchTables(step, node.parameters[s]);
-      if (spec.kind == StateKind::kOutput) {
-        Read(step, gradient);
-      } else {
-        Write(step, gradient);
-      }
+      TouchIn(piece, step, gradient, spec.kind == StateKind::kOutput ? kRead : kWrite);
     }
-    AddCarry(n);
-    for (GradientSum& sum : t_.gradients.after[n]) AddSum(sum);
   }
 
-  void AddUpdates() {
-    for (size_t b = 0; b < order_.buckets.size(); ++b) {
-      TraceStep& step = AddStep(absl::StrCat("update bucket ", b), t_.update_steps.emplace_back());
-      Read(step, t_.step);
-      if (t_.loss_scale >= 0) Touch(step, t_.loss_scale, kRead | kWrite);
-      for (int slot : t_.slots[b]) Touch(step, slot, kRead | kWrite);
-      for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
-        const int p = order_.gradients[g].parameter;
-        // Read; cleared where batches add to it; the values' way to other ranks.
-        const bool writes = net_.shape.accumulate > 1 || net_.shape.shard_optimizer;
-        Touch(step, t_.gradients.parameters[p], writes ? kRead | kWrite : kRead);
-        Touch(step, t_.parameters[p], kRead | kWrite);
-        TouchTables(step, p);
-      }
+  void AddReady(size_t b) {
+    int& ready = t_.ready_steps.emplace_back(-1);
+    if (UpdatesAtOnce(net_.shape)) {
+      AddUpdate(b);
+      ready = t_.update_steps.back();
+    } else if (net_.shape.ranks == 1) {
+      TraceStep& step = AddStep(absl::StrCat("measure bucket ", b), ready);
+      Touch(step, t_.step, kRead | kWrite);
+      TouchBucket(step, b);
+    }
+  }
+
+  // The padding between gradients is cleared; so are they where batches add to them; they are the
+  // values' way to other ranks.
+  void TouchBucket(TraceStep& step, size_t b) {
+    for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
+      Touch(step, t_.gradients.parameters[order_.gradients[g].parameter], kRead | kWrite);
+    }
+  }
+
+  void AddUpdate(size_t b) {
+    TraceStep& step = AddStep(absl::StrCat("update bucket ", b), t_.update_steps.emplace_back());
+    Read(step, t_.step);
+    if (t_.loss_scale >= 0) Touch(step, t_.loss_scale, kRead | kWrite);
+    for (int slot : t_.slots[b]) Touch(step, slot, kRead | kWrite);
+    TouchBucket(step, b);
+    for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
+      const int p = order_.gradients[g].parameter;
+      Touch(step, t_.parameters[p], kRead | kWrite);
+      TouchTables(step, p);
     }
   }
 

@@ -58,6 +58,7 @@ struct NetTrace {
   std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight
   std::vector<int> parameters;          // by parameter
   std::vector<std::vector<int>> slots;  // by bucket, then kind; then its master
+  std::vector<int> sums_of_batches;     // by bucket, of one rank whose batches add to gradients
   std::vector<int> homes;               // by home
   std::vector<TableStates> tables;      // by table
   // By CarriedStates: what the layers are bound to.  A home where a step is one batch; where it is
@@ -74,9 +75,12 @@ struct NetTrace {
   // By node: those that run forward again before its backward, which reads what they make.
   std::vector<std::vector<int>> recomputed_before;
   // Indices into trace.steps, which run in order; -1: it has none.
-  std::vector<int> forward_steps, backward_steps, recompute_steps;  // by node
-  std::vector<int> carry_steps;                                     // by CarriedStates
-  std::vector<int> update_steps;                                    // by bucket
+  std::vector<std::vector<int>> forward_steps, backward_steps;  // by node, then piece
+  std::vector<int> recompute_steps;                             // by node
+  std::vector<int> carry_steps;                                 // by CarriedStates
+  // By bucket.  Of one rank a bucket is measured in its ready step, which comes as soon as backward
+  // has completed it; where updates wait for nothing else, that is its update.
+  std::vector<int> ready_steps, update_steps;
   int upload_step = -1, loss_step = -1, report_step = -1;
 };
 

@@ -32,12 +32,14 @@ std::string Short(const std::vector<std::string>& names) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
-    const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm, Device& device,
-    Stream& stream, ProcessGroup& communication, bool replay) {
+absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(const Model& model,
+                                                                   const Optimizer& optimizer,
+                                                                   Device& device, Stream& stream,
+                                                                   ProcessGroup& communication,
+                                                                   bool replay) {
   const Net& net = model.train();
   const LossScale& loss_scale = net.plan().spec.shape.loss_scale;
-  const UpdateGate gate = {.clip_norm = clip_norm,
+  const UpdateGate gate = {.clip_norm = net.plan().spec.shape.clip_norm,
                            .loss_scale = net.loss_scale(),
                            .growth_interval = loss_scale.growth_interval};
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
@@ -46,7 +48,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
   RETURN_IF_ERROR(step->SetLossScale({.scale = loss_scale.initial}));
   std::vector<Tensor> buckets;
   for (size_t b = 0; b < net.plan().order.buckets.size(); ++b) {
-    buckets.push_back(net.bucket(static_cast<int>(b)));
+    buckets.push_back(net.bucket(static_cast<int>(b), net.plan().trace.ready_steps[b]));
   }
   ASSIGN_OR_RETURN(step->sync_,
                    GradientSync::Create(device, communication, std::move(buckets), net.sums(),
@@ -166,15 +168,24 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
   };
   RETURN_IF_ERROR(net.Forward(stream_, sum, needed, enter));
   const auto ready = [&](int bucket) {
-    if (!update) return absl::OkStatus();
-    if (sync_->on_stream()) return sync_->Start(bucket, stream_);
-    return between([this, index, bucket] { return StartSum(index, bucket); });
+    return update ? Ready(index, bucket, between, enter) : absl::OkStatus();
   };
   RETURN_IF_ERROR(net.Backward(stream_, sum, ready, enter));
   if (update && !updates_on_arrival()) RETURN_IF_ERROR(Update(index, between, enter));
   RETURN_IF_ERROR(enter(trace.report_step));
   RETURN_IF_ERROR(buffer.Download(stream_));
   return enter(static_cast<int>(trace.trace.steps.size()));
+}
+
+// The bucket's gradients are on the stream.
+absl::Status TrainingStep::Ready(int lane, int bucket, const StepGraph::Between& between,
+                                 const Net::Enter& enter) {
+  if (!sync_->on_stream()) return between([this, lane, bucket] { return StartSum(lane, bucket); });
+  const Net& net = model_.train();
+  RETURN_IF_ERROR(enter(net.plan().trace.ready_steps[bucket]));
+  RETURN_IF_ERROR(net.ClearPadding(stream_, bucket));
+  RETURN_IF_ERROR(sync_->Start(bucket, stream_));
+  return updates_at_once() ? UpdateBucket(lane, bucket) : absl::OkStatus();
 }
 
 absl::Status TrainingStep::StartSum(int lane, int bucket) {
@@ -221,18 +232,18 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
     if (!model_.plan().pages()) return absl::OkStatus();
     return between([this, b] { return Take(b); });
   };
-  const bool at_once = !sharded() || gate_.holds();  // all buckets
+  const bool together = !updates_at_once() && (!sharded() || gate_.holds());  // all buckets
   if (!sync_->on_stream()) {
     for (int b = 0; b < sync_->buckets(); ++b) {
       RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_).status(); }));
-      if (!at_once) RETURN_IF_ERROR(update(b));
+      if (!together) RETURN_IF_ERROR(update(b));
     }
     if (sharded()) RETURN_IF_ERROR(between([this] { return sync_->AddSumsOfParts(); }));
     RETURN_IF_ERROR(sync_->UploadSums(stream_));
   }
   RETURN_IF_ERROR(
       PassGate(stream_, gate_, sync_->sums(), sync_->buckets(), &block->updates[lane], block));
-  for (int b = 0; at_once && b < sync_->buckets(); ++b) RETURN_IF_ERROR(update(b));
+  for (int b = 0; together && b < sync_->buckets(); ++b) RETURN_IF_ERROR(update(b));
   return absl::OkStatus();
 }
 
@@ -246,6 +257,7 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
   const std::vector<ParameterPiece> pieces = PiecesIn(net.plan().order, parameters, bucket, part);
   const int step = net.plan().trace.update_steps[bucket];
   const int kinds = net.plan().slots.kinds;
+  const Tensor gradients = net.bucket(bucket, step);
   std::vector<Tensor> slots;
   for (const ParameterPiece& piece : pieces) {
     for (int kind = 0; kind < kinds; ++kind) {
@@ -257,7 +269,7 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
   for (const auto& [p, begin, at, count] : pieces) {
     const StateSpec& spec = parameters.all()[p].spec;
     views.push_back({.value = Slice(net.parameter(p, parameters, step), begin, count),
-                     .gradient = Slice(net.bucket(bucket), at, count),
+                     .gradient = Slice(gradients, at, count),
                      .slots = std::span(slots).subspan(views.size() * kinds, kinds),
                      .learning_rate_multiplier = spec.learning_rate_multiplier,
                      .decay_multiplier = spec.decay_multiplier,
@@ -299,7 +311,9 @@ absl::Status TrainingStep::TakeValues(int bucket) {
 // Where the next step's batches add to it.
 absl::Status TrainingStep::ClearBucket(int bucket) {
   const bool accumulates = model_.plan().options.shape.accumulate > 1;
-  return accumulates ? Fill(stream_, 0, model_.train().bucket(bucket)) : absl::OkStatus();
+  if (!accumulates) return absl::OkStatus();
+  const Net& net = model_.train();
+  return Fill(stream_, 0, net.bucket(bucket, net.plan().trace.update_steps[bucket]));
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {

@@ -7,12 +7,12 @@
 // as RunShape::accumulate says: all add to the gradients, and the last of them sums these over the
 // ranks and updates.  Used by the thread that made it.
 //
-// One rank updates at the end of the iteration, and so do several that clip or may skip the step,
-// which needs all sums (UpdateGate).  Else each bucket is updated when its sum is found to have
-// come: as the next buckets are started, or in a wait: for what the next iteration's forward first
-// reads, or Finish's.  Ranks that share out the optimizer each update their part of a bucket at the
-// end of the iteration, and take the others' parts as late: all ranks must ask for these in the
-// same order.
+// Ranks that clip or may skip the step, which needs all sums (UpdateGate), update at the end of the
+// iteration.  Else one rank updates each bucket right behind the backward that completes it, and
+// several do so when its sum is found to have come: as the next buckets are started, or in a wait:
+// for what the next iteration's forward first reads, or Finish's.  Ranks that share out the
+// optimizer each update their part of a bucket at the end of the iteration, and take the others'
+// parts as late: all ranks must ask for these in the same order.
 #pragma once
 
 #include <memory>
@@ -34,12 +34,13 @@ inline constexpr char kDivergenceAdvice[] =
 
 class TrainingStep {
  public:
-  // clip_norm: of all gradients together, if they are to be clipped.  replay: false to enqueue each
-  // step anew, for comparison.  All arguments outlive the result; `stream` belongs to the calling
-  // thread.  Errors: those of allocation.
-  static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(
-      const Model& model, const Optimizer& optimizer, std::optional<double> clip_norm,
-      Device& device, Stream& stream, ProcessGroup& communication, bool replay = true);
+  // replay: false to enqueue each step anew, for comparison.  All arguments outlive the result;
+  // `stream` belongs to the calling thread.  Errors: those of allocation.
+  static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(const Model& model,
+                                                              const Optimizer& optimizer,
+                                                              Device& device, Stream& stream,
+                                                              ProcessGroup& communication,
+                                                              bool replay = true);
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
   // A dynamic loss scale, as the last update that is finished leaves it: initially as the model's
@@ -48,7 +49,7 @@ class TrainingStep {
   const LossScaleState& loss_scale() const { return loss_scale_; }
 
   // Enqueues an iteration of step number `step`, from 0.  Waits for sums of the iteration before,
-  // as its parameters are needed, and for its own with clip_norm, a dynamic loss scale or a sharded
+  // as its parameters are needed, and for its own with clipping, a dynamic loss scale or a sharded
   // optimizer.
   // learning_rate: none where another batch of the step follows. The batch's memory must stay until
   // the iteration is finished.  Precondition: fewer than kMostStepsInFlight in flight.  Errors:
@@ -100,6 +101,9 @@ class TrainingStep {
   // Whether something is left to do about a bucket when the iteration has been enqueued.
   bool defers() const { return updates_on_arrival() || sharded(); }
   absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between);
+  bool updates_at_once() const { return UpdatesAtOnce(model_.plan().options.shape); }
+  absl::Status Ready(int lane, int bucket, const StepGraph::Between& between,
+                     const Net::Enter& enter);
   absl::Status Update(int lane, const StepGraph::Between& between, const Net::Enter& enter);
   absl::Status UpdateBucket(int lane, int bucket);
   absl::Status TakeValues(int bucket);

@@ -19,12 +19,13 @@ using dnnl::memory;
 // where b has long rows each is another page: of few rows of a (the gradient of a dense layer's
 // input) that is most of the time.  512 pages stay in a second-level TLB of 1,024 or more for the
 // next strip.
-int64_t PanelDepth(const GemmSpec& spec) {
-  constexpr int64_t kFewRows = 64, kPages = 512, kPageElements = 4096 / sizeof(float);
+constexpr int64_t kPanelDepth = 512;
+bool TakesPanels(const GemmSpec& spec) {
+  constexpr int64_t kFewRows = 64, kPageElements = 4096 / sizeof(float);
   const bool strided = !spec.transpose_b && spec.n >= kPageElements;
   // Sums are rounded to the type of c in between, and what a panel leaves is added to without bias.
   const bool sums = spec.dtype == DType::kF32 && !spec.bias && !spec.transpose_a;
-  return strided && sums && spec.m <= kFewRows ? std::min(spec.k, kPages) : spec.k;
+  return strided && sums && spec.m <= kFewRows;
 }
 
 // By oneDNN's plain function: its primitive (2.6) takes few strides, and is made for its extents.
@@ -65,7 +66,7 @@ class OneDnnGemm : public Gemm {
         what_(ToString(spec)),
         bias_(Matrix(1, spec.n, spec.n, false)),
         c_(Matrix(spec.m, spec.n, spec.n, false)) {
-    const int64_t depth = PanelDepth(spec);
+    const int64_t depth = TakesPanels(spec) ? kPanelDepth : std::max<int64_t>(spec.k, 1);
     for (int64_t first = 0; first < spec.k; first += depth) {
       const int64_t k = std::min(depth, spec.k - first);
       Panel& panel = panels_.emplace_back();
@@ -73,7 +74,7 @@ class OneDnnGemm : public Gemm {
       panel.a = Matrix(spec.m, k, spec.transpose_a ? spec.m : spec.k, spec.transpose_a);
       panel.b = Matrix(k, spec.n, spec.transpose_b ? spec.k : spec.n, spec.transpose_b);
       dnnl::primitive_attr attributes = OneDnnAttributes();
-      if (first > 0) {
+      if (first > 0 || spec.accumulate) {
         dnnl::post_ops sum;
         sum.append_sum();
         attributes.set_post_ops(sum);
@@ -103,6 +104,7 @@ class OneDnnGemm : public Gemm {
   absl::Status RunRows(Stream& stream, int64_t rows, const void* a, const void* b, void* c,
                        void* scratch) const override {
     const GemmSpec spec = OfRows(spec_, rows);
+    if (rows == 0 && spec.accumulate) return absl::OkStatus();
     if (rows == 0) {  // oneDNN's kernels disagree on what it means
       return stream.Call([=] {
         const auto bytes = static_cast<size_t>(spec.m * spec.n) * SizeOf(spec.dtype);
@@ -242,7 +244,11 @@ class OneDnnLibrary : public PrimitiveLibrary {
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
     RETURN_IF_ERROR(Accept(spec, {spec.m, spec.n, spec.k, spec.products()}));
-    if (spec.IsPlain()) return PrepareOneDnn<OneDnnGemm>(context_, spec);
+    GemmSpec assigns = spec;
+    assigns.accumulate = false;
+    if (spec.IsPlain() || (assigns.IsPlain() && TakesPanels(spec))) {
+      return PrepareOneDnn<OneDnnGemm>(context_, spec);
+    }
     if (spec.dtype != DType::kF32 || spec.bias || spec.activation != Activation::kNone) {
       return LeaveToOthers(spec);
     }
