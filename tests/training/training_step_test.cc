@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -309,6 +310,7 @@ TEST(TrainingStep, RanksAgreeToTheBitWhateverTheDelays) {
 TEST(TrainingStep, PagingChangesNoBits) {
   const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
   const Primitives primitives(DeviceKind::kSim, 1);
+  std::atomic<size_t> repeats = 0;
   for (const auto& [ranks, accumulate, clip_norm, shard] :
        {std::tuple(1, 1, std::optional<double>(), false),
         std::tuple(1, 3, std::optional<double>(0.5), false),
@@ -334,6 +336,7 @@ TEST(TrainingStep, PagingChangesNoBits) {
               least + static_cast<size_t>(more) + resident.communication_bytes();
           const ModelPlan paged = plan(capacity);
           EXPECT_GT(paged.train->paging->fetched_bytes, 0u);
+          repeats += paged.train->paging->order.size() - paged.train->trace.trace.steps.size();
           EXPECT_LE(paged.device_bytes() + paged.communication_bytes(), capacity);
           return NewSimDevice(
               {.capacity_bytes = capacity, .delay_seed = seed * 10 + static_cast<uint64_t>(rank)});
@@ -345,6 +348,7 @@ TEST(TrainingStep, PagingChangesNoBits) {
       }
     }
   }
+  EXPECT_GT(repeats, 0u);
 }
 
 // A norm that clips nothing holds every update back until all sums are there; without it each waits

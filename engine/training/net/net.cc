@@ -10,19 +10,12 @@
 
 namespace gyre {
 
-namespace {
-
-absl::Status Call(const Net::Enter& enter, int step) {
-  return enter == nullptr ? absl::OkStatus() : enter(step);
-}
-
-}  // namespace
-
 Net::Net(const NetPlan& plan, const NetMemory& memory)
     : plan_(plan), memory_(memory), carried_(CarriedStates(plan.spec)) {
   if (plan.paging) {
     stays_.resize(plan.paging->blocks.size());
     for (const Stay& stay : plan.paging->stays) stays_[stay.block].push_back(&stay);
+    FindRepeats();
   }
   for (size_t n = 0; n < plan.spec.nodes.size(); ++n) {
     const NetNode& node = plan.spec.nodes[n];
@@ -36,8 +29,9 @@ Net::Net(const NetPlan& plan, const NetMemory& memory)
           return Tensor{wanted && touched && state >= 0 ? Address(state, step) : nullptr,
                         spec.shape, spec.dtype};
         };
-        bound.forward.push_back(
-            view(trace.forward_states[n][s], spec.forward != kNone, trace.forward_steps[n][piece]));
+        bound.forward.push_back(view(trace.forward_states[n][s],
+                                     spec.forward != kNone && !node.applied_by_producer,
+                                     trace.forward_steps[n][piece]));
         bound.backward.push_back(view(trace.backward_states[n][s],
                                       node.backward && spec.backward != kNone,
                                       trace.backward_steps[n][piece]));
@@ -62,7 +56,9 @@ Net::Net(const NetPlan& plan, const NetMemory& memory)
   }
 }
 
-std::byte* Net::Address(int state, int step) const {
+std::byte* Net::Address(int state, int step) const { return AddressAt(state, At(step)); }
+
+std::byte* Net::AddressAt(int state, int position) const {
   const Placement& at = plan_.memory.placements[state];
   if (at.arena == Arena::kCommunication) return memory_.communication + at.offset;
   if (!plan_.paging) {
@@ -71,14 +67,54 @@ std::byte* Net::Address(int state, int step) const {
   }
   const auto [block, offset] = plan_.paging->states[state];
   if (block < 0) return memory_.device + offset;
-  if (step == kHome) {
+  if (position == kHome) {
     GYRE_CHECK(plan_.paging->blocks[block].persistent);
     return memory_.pages + plan_.paging->blocks[block].page + offset;
   }
-  const auto beyond = std::ranges::upper_bound(stays_[block], step, {},
+  const auto beyond = std::ranges::upper_bound(stays_[block], position, {},
                                                [](const Stay* s) { return s->first_step; });
-  GYRE_CHECK(beyond != stays_[block].begin() && step <= (*std::prev(beyond))->last_step);
+  GYRE_CHECK(beyond != stays_[block].begin() && position <= (*std::prev(beyond))->last_step);
   return memory_.device + (*std::prev(beyond))->offset + offset;
+}
+
+int Net::At(int step) const { return step < 0 || at_.empty() ? step : at_[step]; }
+
+void Net::FindRepeats() {
+  const auto steps = static_cast<int>(plan_.trace.trace.steps.size());
+  const std::vector<int>& order = plan_.paging->order;
+  repeats_.resize(static_cast<size_t>(steps) + 1);
+  const auto node_of = [&](int step) {
+    const auto is_its = [&](const std::vector<int>& pieces) { return pieces[0] == step; };
+    const auto& forward = plan_.trace.forward_steps;
+    return static_cast<int>(std::ranges::find_if(forward, is_its) - forward.begin());
+  };
+  for (int position = 0; position < static_cast<int>(order.size()); ++position) {
+    const auto first = static_cast<int>(at_.size());  // step that has not run yet
+    if (order[position] == first) {
+      at_.push_back(position);
+      continue;
+    }
+    Repeat& repeat = repeats_[first].emplace_back(Repeat{position, node_of(order[position]), {}});
+    const LayerSpec& spec = plan_.spec.nodes[repeat.node].spec;
+    for (size_t s = 0; s < spec.states.size(); ++s) {
+      const int state = plan_.trace.forward_states[repeat.node][s];
+      const bool bound = spec.states[s].forward != kNone && state >= 0;
+      repeat.states.push_back({bound ? AddressAt(state, position) : nullptr, spec.states[s].shape,
+                               spec.states[s].dtype});
+    }
+  }
+  GYRE_CHECK(static_cast<int>(at_.size()) == steps);
+  at_.push_back(static_cast<int>(order.size()));
+}
+
+absl::Status Net::Begin(Stream& stream, int step, const Enter& enter) const {
+  if (enter == nullptr) return absl::OkStatus();
+  for (size_t r = 0; !repeats_.empty() && r < repeats_[step].size(); ++r) {
+    const Repeat& repeat = repeats_[step][r];
+    RETURN_IF_ERROR(enter(repeat.position));
+    RETURN_IF_ERROR(RunRepeat(stream, repeat));
+  }
+  return enter(At(step));
 }
 
 absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
@@ -109,9 +145,11 @@ absl::Status Net::RunLayer(Stream& stream, int n, int piece, Pass pass, const Su
   const NetNode& node = plan_.spec.nodes[n];
   const bool backward = pass == Pass::kBackward;
   const NetTrace& trace = plan_.trace;
-  RETURN_IF_ERROR(Call(enter, backward                 ? trace.backward_steps[n][piece]
-                              : pass == Pass::kForward ? trace.forward_steps[n][piece]
-                                                       : trace.recompute_steps[n]));
+  RETURN_IF_ERROR(Begin(stream,
+                        backward                 ? trace.backward_steps[n][piece]
+                        : pass == Pass::kForward ? trace.forward_steps[n][piece]
+                                                 : trace.recompute_steps[n],
+                        enter));
   const auto of_piece = [&](const std::vector<Tensor>& all) {
     const size_t count = node.spec.states.size();
     return std::span<const Tensor>(all).subspan(static_cast<size_t>(piece) * count, count);
@@ -146,13 +184,31 @@ absl::Status Net::RunLayer(Stream& stream, int n, int piece, Pass pass, const Su
                               sum_over_ranks);
 }
 
+absl::Status Net::RunRepeat(Stream& stream, const Repeat& repeat) const {
+  const NetNode& node = plan_.spec.nodes[repeat.node];
+  const TimelineLabel label(node.config->name(), "forward again");
+  for (int phase = 0; phase < node.spec.forward_phases; ++phase) {
+    const LayerContext context{.stream = stream,
+                               .states = repeat.states,
+                               .gradients = {},
+                               .position = &step_block()->position,
+                               .fault = &step_block()->fault,
+                               .layer = repeat.node,
+                               .phase = phase,
+                               .recompute = true};
+    RETURN_IF_ERROR(
+        Annotate(node.layer->Forward(context), absl::StrCat("layer ", node.config->name())));
+  }
+  return absl::OkStatus();
+}
+
 // Nothing that comes later in the iteration reads the old rows.
 absl::Status Net::Carry(Stream& stream, int n, const Enter& enter) const {
   for (size_t k = 0; k < carried_.size(); ++k) {
     if (carried_[k].node != n) continue;
     const TimelineLabel label(plan_.spec.nodes[n].config->name(), "carry on");
     const int step = plan_.trace.carry_steps[k];
-    RETURN_IF_ERROR(Call(enter, step));
+    RETURN_IF_ERROR(Begin(stream, step, enter));
     const Tensor& to = nodes_[n].forward[carried_[k].to];
     RETURN_IF_ERROR(stream.Copy(
         to.data, Address(plan_.trace.forward_states[n][carried_[k].from], step), to.bytes()));
@@ -218,7 +274,7 @@ absl::Status Net::KeepCarried(Stream& stream, int64_t batch) const {
 
 absl::Status Net::SeedLosses(Stream& stream, const Enter& enter) const {
   const int step = plan_.trace.loss_step;
-  RETURN_IF_ERROR(Call(enter, step));
+  RETURN_IF_ERROR(Begin(stream, step, enter));
   const double* const scale = loss_scale() ? &loss_scale()->scale : &step_block()->loss_scale;
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const NetNode& node = plan_.spec.nodes[n];
@@ -236,7 +292,7 @@ absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums, int pie
   const TimelineLabel label("sums of gradients");
   for (const GradientSum& sum : sums) {
     if (sum.piece != piece) continue;
-    RETURN_IF_ERROR(Call(enter, sum.step));
+    RETURN_IF_ERROR(Begin(stream, sum.step, enter));
     const size_t bytes = plan_.trace.trace.states[sum.total].bytes;
     const Shape flat({static_cast<int64_t>(bytes / SizeOf(sum.dtype))});
     std::vector<Tensor> terms;

@@ -36,9 +36,11 @@ class Net {
   // Calls bucket_needed(b), the last bucket first, before work that reads a parameter of bucket b
   // is enqueued.  Errors: those of the layers, with the layer's name.
   using BucketNeeded = std::function<absl::Status(int bucket)>;
-  // Called with each step of the plan's trace, in order, before its work is enqueued: of a plan
-  // that pages, for the pager.
-  using Enter = std::function<absl::Status(int step)>;
+  // Of a plan that pages, for the pager: called in order with each position of its order, before
+  // the work of the step there is enqueued.  Steps that run again do so in these passes.
+  using Enter = std::function<absl::Status(int position)>;
+  // Where a step of the trace runs first; -1 and their number: before and after all.
+  int At(int step) const;
   absl::Status Forward(Stream& stream, const SumStatistic& sum,
                        const BucketNeeded& bucket_needed = nullptr,
                        const Enter& enter = nullptr) const;
@@ -103,10 +105,20 @@ class Net {
     std::vector<Tensor> forward, backward, gradients;  // by piece, then state
     std::vector<Tensor> recompute;                     // by state
   };
+  // A forward step that runs again where the plan's order says so.
+  struct Repeat {
+    int position, node;
+    std::vector<Tensor> states;
+  };
+  void FindRepeats();
   enum class Pass { kForward, kBackward, kRecompute };
+  // Runs what the plan has run again before a step, and enters it.
+  absl::Status Begin(Stream& stream, int step, const Enter& enter) const;
   std::byte* Address(int state, int step = kHome) const;
+  std::byte* AddressAt(int state, int position) const;
   Tensor Flat(int state, const Parameter& parameter, int step) const;
   // A piece of it, of one that is cut into pieces.
+  absl::Status RunRepeat(Stream& stream, const Repeat& repeat) const;
   absl::Status RunLayer(Stream& stream, int node, int piece, Pass pass, const SumStatistic& sum,
                         const Enter& enter) const;
   absl::Status Carry(Stream& stream, int node, const Enter& enter) const;
@@ -119,6 +131,8 @@ class Net {
   const NetPlan& plan_;
   const NetMemory memory_;
   std::vector<std::vector<const Stay*>> stays_;  // by block of the paging plan, in order
+  std::vector<int> at_;                          // by step; empty: it is the step
+  std::vector<std::vector<Repeat>> repeats_;     // by step that they run before
   std::vector<Bound> nodes_;
   const std::vector<CarriedState> carried_;
 };

@@ -335,8 +335,18 @@ class Tracer {
     std::string name = absl::StrCat(what, net_.nodes[n].config->name());
     if (pieces > 1) absl::StrAppend(&name, ", piece ", piece, " of ", pieces);
     TraceStep& step = AddStep(std::move(name), index);
-    Read(step, t_.step);
+    Read(step, t_.step_block);
     return step;
+  }
+
+  // Its layer then leaves what lasts, and what ranks sum, as it is.
+  static bool IsRepeatable(const NetNode& node) {
+    return node.spec.pieces == 1 && !node.recomputed &&
+           std::ranges::all_of(node.spec.states, [](const StateSpec& state) {
+             const bool made = state.kind == StateKind::kOutput ||
+                               state.kind == StateKind::kSaved || state.kind == StateKind::kScratch;
+             return made || (state.forward & kWrite) == 0;
+           });
   }
 
   static bool IsTouched(const StateSpec& state, int piece) {
@@ -351,6 +361,7 @@ class Tracer {
 
   void AddForward(size_t n) {
     const NetNode& node = net_.nodes[n];
+    if (node.applied_by_producer) return;
     for (int piece = 0; piece < node.spec.pieces; ++piece) {
       TraceStep& step = AddPiece("forward ", n, piece, t_.forward_steps[n][piece]);
       step.seconds = SecondsOf(node.spec.forward_flops / node.spec.pieces);
@@ -358,8 +369,8 @@ class Tracer {
         if (!IsTouched(node.spec.states[s], piece)) continue;
         TouchIn(piece, step, t_.forward_states[n][s], node.spec.states[s].forward);
       }
-      // An output that shares its input's memory is written even where the layer does nothing.
       for (int output : node.outputs) TouchIn(piece, step, t_.values[output], kWrite);
+      step.repeatable = IsRepeatable(node);
     }
     if (!node.backward) AddCarry(static_cast<int>(n));
   }

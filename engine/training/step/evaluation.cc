@@ -45,14 +45,14 @@ absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t b
     const Batch& batch = *next;
     buffer.Set({.first_sample = static_cast<uint64_t>(batch.first_position)}, {});
     const Net::Enter enter = EnterSteps(pager, stream, at_once);
-    RETURN_IF_ERROR(enter(trace.upload_step));
+    RETURN_IF_ERROR(enter(net.At(trace.upload_step)));
     RETURN_IF_ERROR(buffer.Upload(stream));
     RETURN_IF_ERROR(upload.Start(/*lane=*/0, batch, stream));
     RETURN_IF_ERROR(upload.Deliver(/*lane=*/0, stream));
     RETURN_IF_ERROR(net.Forward(stream, sum, /*bucket_needed=*/nullptr, enter));
-    RETURN_IF_ERROR(enter(trace.report_step));
+    RETURN_IF_ERROR(enter(net.At(trace.report_step)));
     RETURN_IF_ERROR(buffer.Download(stream));
-    RETURN_IF_ERROR(enter(static_cast<int>(trace.trace.steps.size())));
+    RETURN_IF_ERROR(enter(net.At(static_cast<int>(trace.trace.steps.size()))));
     RETURN_IF_ERROR(stream.Synchronize());
     RETURN_IF_ERROR(Annotate(buffer.CheckFault(batch), "test data"));
     loader->Release(batch);

@@ -153,7 +153,7 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
   const TimelineLabel label("step");
   const NetTrace& trace = net.plan().trace;
   const Net::Enter enter = EnterSteps(model_.train_pager(), stream_, between);
-  RETURN_IF_ERROR(enter(trace.upload_step));
+  RETURN_IF_ERROR(enter(net.At(trace.upload_step)));
   RETURN_IF_ERROR(buffer.Upload(stream_));
   RETURN_IF_ERROR(upload_.Deliver(index, stream_));
   const auto sum = [&](Stream&, absl::string_view label, Tensor statistic) {
@@ -172,9 +172,9 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
   };
   RETURN_IF_ERROR(net.Backward(stream_, sum, ready, enter));
   if (update && !updates_on_arrival()) RETURN_IF_ERROR(Update(index, between, enter));
-  RETURN_IF_ERROR(enter(trace.report_step));
+  RETURN_IF_ERROR(enter(net.At(trace.report_step)));
   RETURN_IF_ERROR(buffer.Download(stream_));
-  return enter(static_cast<int>(trace.trace.steps.size()));
+  return enter(net.At(static_cast<int>(trace.trace.steps.size())));
 }
 
 // The bucket's gradients are on the stream.
@@ -182,7 +182,7 @@ absl::Status TrainingStep::Ready(int lane, int bucket, const StepGraph::Between&
                                  const Net::Enter& enter) {
   if (!sync_->on_stream()) return between([this, lane, bucket] { return StartSum(lane, bucket); });
   const Net& net = model_.train();
-  RETURN_IF_ERROR(enter(net.plan().trace.ready_steps[bucket]));
+  RETURN_IF_ERROR(enter(net.At(net.plan().trace.ready_steps[bucket])));
   RETURN_IF_ERROR(net.ClearPadding(stream_, bucket));
   RETURN_IF_ERROR(sync_->Start(bucket, stream_));
   return updates_at_once() ? UpdateBucket(lane, bucket) : absl::OkStatus();
@@ -224,7 +224,7 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
                                   const Net::Enter& enter) {
   StepBlock* const block = model_.train().step_block();
   const auto update = [&](int b) -> absl::Status {
-    RETURN_IF_ERROR(enter(model_.train().plan().trace.update_steps[b]));
+    RETURN_IF_ERROR(enter(model_.train().At(model_.train().plan().trace.update_steps[b])));
     RETURN_IF_ERROR(UpdateBucket(lane, b));
     if (!sharded()) return absl::OkStatus();
     RETURN_IF_ERROR(between([this, b] { return sync_->StartGather(b, stream_); }));
