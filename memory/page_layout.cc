@@ -18,14 +18,15 @@ class Layout {
         policy_(policy),
         steps_(static_cast<int>(input.begins.size()) - 1),
         blocks_(input.accesses.size()),
-        touched_(static_cast<size_t>(steps_)) {
+        touched_(static_cast<size_t>(steps_)),
+        fetches_since_(policy.longest_free ? -1 : kNever) {
     for (size_t b = 0; b < blocks_.size(); ++b) {
       blocks_[b].page_valid = input.persistent[b];
       for (const Access& access : input.accesses[b]) {
         touched_[access.step].push_back(static_cast<int>(b));
       }
     }
-    free_since_[input.begin] = -1;
+    if (input.begin < input.end) free_[input.begin] = {input.end, -1};
   }
 
   std::vector<Stay> Run() {
@@ -43,6 +44,8 @@ class Layout {
     size_t next = 0;          // access, that is not over
     int stay = -1;            // that it is in
     bool page_valid = false;  // the page has its value
+    // Of making room by its going, until it is touched again; and of that a byte's share.
+    double cost = 0, density = 0;
   };
 
   const Access& NextOf(int b) const { return input_.accesses[b][blocks_[b].next]; }
@@ -50,9 +53,12 @@ class Layout {
   // Whether anybody reads, before it is written anew, what the block has.
   bool Live(int b) const { return HasNext(b) ? NextOf(b).reads : bool{input_.persistent[b]}; }
   bool TouchedAt(int b, int step) const { return HasNext(b) && NextOf(b).step == step; }
+  size_t PlaceOf(int b) const { return stays_[blocks_[b].stay].offset; }
+  size_t EndOf(int b) const { return PlaceOf(b) + input_.bytes[b]; }
 
   // Gives all that the step touches a place.
   void Enter(int step) {
+    const size_t before = stays_.size();
     std::vector<int> absent;
     for (const int b : touched_[step]) {
       if (blocks_[b].stay < 0) absent.push_back(b);
@@ -61,8 +67,7 @@ class Layout {
     std::ranges::stable_sort(absent, std::greater(), [&](int b) { return input_.bytes[b]; });
     for (const int b : absent) {
       const size_t place = FindPlace(b, step);
-      if (place == kNoPlace) return LayOutAnew(step);
-      ClearPlace(place, input_.bytes[b]);
+      if (place == kNoPlace) return LayOutAnew(step, before);
       Begin(b, step, place);
     }
   }
@@ -72,18 +77,29 @@ class Layout {
     Block& block = blocks_[b];
     if (access.writes) block.page_valid = false;
     stays_[block.stay].last_step = step;
+    victims_.erase({block.density, PlaceOf(b)});
     ++block.next;
     // What nobody reads, or who reads it finds at home, has no reason to stay.
-    if (!Live(b) || !HasNext(b)) End(b);
+    if (!Live(b) || !HasNext(b)) return End(b);
+    SetCost(b);
+    victims_[{block.density, PlaceOf(b)}] = b;
   }
 
+  // At `place`, where whatever lies goes.
   void Begin(int b, int step, size_t place) {
+    auto at = resident_.lower_bound(place);
+    if (at != resident_.begin() && EndOf(std::prev(at)->second) > place) --at;
+    while (at != resident_.end() && at->first < place + input_.bytes[b]) End((at++)->second);
+    int since = -1;
+    TakeFree(place, place + input_.bytes[b], &since);
     blocks_[b].stay = static_cast<int>(stays_.size());
     stays_.push_back({.block = b,
                       .first_step = step,
                       .last_step = step,
                       .offset = place,
                       .fetched = NextOf(b).reads && HasValue(b)});
+    // Fetches are in the order of steps: the next cannot begin before this one.
+    if (stays_.back().fetched) fetches_since_ = std::max(fetches_since_, since);
     resident_[place] = b;
   }
   // Scratch may read what it writes itself.
@@ -94,32 +110,29 @@ class Layout {
     Stay& stay = stays_[block.stay];
     stay.written_back = Live(b) && !block.page_valid;
     if (stay.written_back) block.page_valid = true;
-    resident_.erase(stay.offset);
-    SetFree(stay.offset, input_.bytes[b], stay.last_step);
+    Leave(b, stay.last_step);
+  }
+  void Leave(int b, int free_since) {
+    Block& block = blocks_[b];
+    const size_t place = PlaceOf(b);
+    victims_.erase({block.density, place});
+    resident_.erase(place);
+    free_[place] = {place + input_.bytes[b], free_since};
     block.stay = -1;
   }
 
-  void ClearPlace(size_t place, size_t bytes) {
-    auto at = resident_.lower_bound(place);
-    if (at != resident_.begin() && EndOf(*std::prev(at)) > place) --at;
-    while (at != resident_.end() && at->first < place + bytes) {
-      const int b = at->second;
-      ++at;
-      End(b);
-    }
-  }
-
-  // All that is there goes, and what the step touches lies side by side.
-  void LayOutAnew(int step) {
-    for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
-      if (blocks_[b].stay < 0) continue;
-      // A stay that this step has begun has not been.
-      if (stays_[blocks_[b].stay].first_step == step && TouchedAt(b, step)) {
-        Undo(b);
-      } else {
+  // All that is there goes, and what the step touches lies side by side; stays from `begun` on,
+  // which this step has begun, have not been.
+  void LayOutAnew(int step, size_t begun) {
+    while (!resident_.empty()) {
+      const int b = resident_.begin()->second;
+      if (static_cast<size_t>(blocks_[b].stay) < begun) {
         End(b);
+      } else {
+        Leave(b, step - 1);
       }
     }
+    stays_.resize(begun);
     size_t place = input_.begin;
     for (const int b : touched_[step]) {
       Begin(b, step, place);
@@ -128,146 +141,126 @@ class Layout {
     GYRE_CHECK(place <= input_.end);
   }
 
-  void Undo(int b) {
-    const int stay = blocks_[b].stay;
-    resident_.erase(stays_[stay].offset);
-    blocks_[b].stay = -1;
-    stays_.erase(stays_.begin() + stay);
-    for (Block& block : blocks_) block.stay -= block.stay > stay ? 1 : 0;
-  }
-
-  size_t EndOf(const std::pair<const size_t, int>& at) const {
-    return at.first + input_.bytes[at.second];
-  }
-
-  // Of making room by a block's going; infinite where the step touches it.
-  double Cost(int b, int step) const {
-    if (TouchedAt(b, step)) return std::numeric_limits<double>::infinity();
-    const Stay& stay = stays_[blocks_[b].stay];
+  void SetCost(int b) {
+    Block& block = blocks_[b];
     const auto bytes = static_cast<double>(input_.bytes[b]);
     double seconds = bytes / input_.costs.to_device_bytes_per_s;
-    if (!blocks_[b].page_valid) seconds += bytes / input_.costs.to_host_bytes_per_s;
-    const double gap = input_.begins[NextOf(b).step] - input_.begins[stay.last_step + 1];
-    const double until = input_.begins[NextOf(b).step] - input_.begins[step];
-    return seconds / (1e-9 + std::max(policy_.by_time ? gap : until, 0.0));
-  }
-
-  // Better is less, in order.
-  struct Rank {
-    double cost = std::numeric_limits<double>::infinity();
-    int free_since = kNever;
-    size_t left = 0;
-  };
-  bool Better(const Rank& a, const Rank& b) const {
-    if (a.cost != b.cost) return a.cost < b.cost;
-    if (policy_.longest_free && a.free_since != b.free_since) return a.free_since < b.free_since;
-    return a.left < b.left;
+    if (!block.page_valid) seconds += bytes / input_.costs.to_host_bytes_per_s;
+    const double until = input_.begins[NextOf(b).step];
+    const double since = policy_.by_time ? input_.begins[stays_[block.stay].last_step + 1] : 0;
+    block.cost = seconds / (1e-9 + std::max(until - since, 0.0));
+    block.density = block.cost / bytes;
   }
 
   // Where a block of this step is to lie; kNoPlace if others of the step are in the way.
-  size_t FindPlace(int b, int step) const {
+  size_t FindPlace(int b, int step) {
     const size_t free = FindFree(input_.bytes[b]);
     return free != kNoPlace ? free : FindOccupied(input_.bytes[b], step);
   }
 
-  // Where nothing lies.
-  size_t FindFree(size_t bytes) const {
+  // Where nothing lies: what is free for longest, as far as fetches gain by it; of these the
+  // shortest gap that will do, so that long ones stay whole.
+  size_t FindFree(size_t bytes) {
     size_t found = kNoPlace;
-    Rank best;
-    auto since = free_since_.begin();  // the first entry beyond the gap's begin
-    const auto look = [&](size_t low, size_t high) {
-      if (high - low < bytes) return;
-      while (since != free_since_.end() && since->first <= low) ++since;
-      const auto consider = [&](size_t place) {
-        const Rank rank = {.cost = 0,
-                           .free_since = policy_.longest_free ? FreeSince(place, bytes) : 0,
-                           .left = high - low - bytes};
-        if (found != kNoPlace && !Better(rank, best)) return;
-        found = place;
-        best = rank;
-      };
-      consider(low);
-      consider(high - bytes);
-      for (auto at = since; policy_.longest_free && at != free_since_.end(); ++at) {
-        if (at->first + bytes > high) break;
-        consider(at->first);
+    std::pair<int, size_t> best;
+    for (auto gap = free_.begin(); gap != free_.end();) {
+      size_t end = gap->first;
+      auto beyond = gap;
+      while (beyond != free_.end() && beyond->first == end) {
+        end = beyond->second.end;
+        // As one with the piece before it where no fetch would tell them apart.
+        const auto before = beyond == gap ? beyond : std::prev(beyond);
+        const bool alike = std::max(before->second.since, beyond->second.since) <= fetches_since_;
+        if (before == beyond || !alike) {
+          ++beyond;
+        } else {
+          before->second.end = end;
+          beyond = free_.erase(beyond);
+        }
       }
-    };
-    size_t low = input_.begin;
-    for (const auto& at : resident_) {
-      look(low, at.first);
-      low = EndOf(at);
+      const size_t length = end - gap->first;
+      for (; gap != beyond && gap->first + bytes <= end; ++gap) {
+        int since = fetches_since_;
+        for (auto at = gap; at != beyond && at->first < gap->first + bytes; ++at) {
+          since = std::max(since, at->second.since);
+        }
+        const std::pair rank(since, length);
+        if (found != kNoPlace && rank >= best) continue;
+        found = gap->first;
+        best = rank;
+      }
+      gap = beyond;
     }
-    look(low, input_.end);
     return found;
   }
 
-  // Which blocks are to go, side by side: from one's begin on, or up to another's end.
+  // Which blocks are to go, side by side: from the end of one that stays on, or up to its begin.
+  // Those that a byte's room costs least by are tried, kMostTried of them.
   size_t FindOccupied(size_t bytes, int step) const {
-    struct Occupant {
-      size_t begin, end;
-      double cost;
-      int last_step;
-    };
-    std::vector<Occupant> all;
-    for (const auto& at : resident_) {
-      all.push_back(
-          {at.first, EndOf(at), Cost(at.second, step), stays_[blocks_[at.second].stay].last_step});
-    }
     size_t found = kNoPlace;
-    Rank best;
-    const auto consider = [&](size_t place) {
-      if (place < input_.begin || place + bytes > input_.end) return;
-      Rank rank = {.cost = 0, .free_since = -1, .left = 0};
-      auto at = std::ranges::upper_bound(all, place, {}, &Occupant::end);
-      for (; at != all.end() && at->begin < place + bytes; ++at) {
-        rank.cost += at->cost;
-        rank.free_since = std::max(rank.free_since, at->last_step);
-        if (found != kNoPlace && rank.cost > best.cost) return;
+    std::pair<double, int> best;
+    const auto consider = [&](size_t place, auto at) {
+      std::pair<double, int> rank(0, -1);
+      for (; at != resident_.end() && at->first < place + bytes; ++at) {
+        const int b = at->second;
+        if (TouchedAt(b, step)) return;
+        rank.first += blocks_[b].cost;
+        rank.second = std::max(rank.second, stays_[blocks_[b].stay].last_step);
+        if (found != kNoPlace && rank.first > best.first) return;
       }
-      if (rank.cost == std::numeric_limits<double>::infinity()) return;
-      if (found != kNoPlace && !Better(rank, best)) return;
+      if (found != kNoPlace && rank >= best) return;
       found = place;
       best = rank;
     };
-    consider(input_.begin);
-    if (input_.end >= bytes) consider(input_.end - bytes);
-    for (const Occupant& occupant : all) {
-      consider(occupant.begin);
-      consider(occupant.end);
-      if (occupant.begin >= bytes) consider(occupant.begin - bytes);
-      if (occupant.end >= bytes) consider(occupant.end - bytes);
+    int tried = 0;
+    for (const auto& [key, b] : victims_) {
+      if (TouchedAt(b, step)) continue;
+      const auto at = resident_.find(key.second);
+      const size_t low = at == resident_.begin() ? input_.begin : EndOf(std::prev(at)->second);
+      if (low + bytes <= input_.end) consider(low, at);
+      const auto beyond = std::next(at);
+      const size_t high = beyond == resident_.end() ? input_.end : beyond->first;
+      if (high >= input_.begin + bytes) {
+        auto first = at;
+        while (first != resident_.begin() && EndOf(std::prev(first)->second) > high - bytes) {
+          --first;
+        }
+        consider(high - bytes, first);
+      }
+      if (++tried >= kMostTried && found != kNoPlace) break;
     }
     return found;
   }
 
-  // free_since_[place]: the last step that used what lies from there to the next entry.
-  void SetFree(size_t place, size_t bytes, int step) {
-    const auto after = std::prev(free_since_.upper_bound(place + bytes));
-    const int beyond = after->second;
-    const bool ends_there = place + bytes >= input_.end;
-    free_since_.erase(free_since_.lower_bound(place), free_since_.upper_bound(place + bytes));
-    free_since_[place] = step;
-    if (!ends_there) free_since_[place + bytes] = beyond;
-  }
-  int FreeSince(size_t place, size_t bytes) const {
-    int step = -1;
-    for (auto at = std::prev(free_since_.upper_bound(place));
-         at != free_since_.end() && at->first < place + bytes; ++at) {
-      step = std::max(step, at->second);
+  // Takes what is free there out of `free_`; `since`: when all of it was.
+  void TakeFree(size_t begin, size_t end, int* since) {
+    auto at = std::prev(free_.upper_bound(begin));
+    while (at != free_.end() && at->first < end) {
+      const auto [place, piece] = *at;
+      *since = std::max(*since, piece.since);
+      at = free_.erase(at);
+      if (place < begin) free_[place] = {begin, piece.since};
+      if (piece.end > end) free_[end] = {piece.end, piece.since};
     }
-    return step;
   }
 
   static constexpr size_t kNoPlace = ~size_t{0};
+  static constexpr int kMostTried = 64;
+
+  struct Free {
+    size_t end = 0;
+    int since = -1;  // the last step that used it
+  };
 
   const LayoutInput& input_;
   const LayoutPolicy policy_;
   const int steps_;
   std::vector<Block> blocks_;
-  std::vector<std::vector<int>> touched_;  // by step
-  std::map<size_t, int> resident_;         // by place: block
-  std::map<size_t, int> free_since_;
+  std::vector<std::vector<int>> touched_;             // by step
+  std::map<size_t, int> resident_;                    // by place: block
+  std::map<size_t, Free> free_;                       // by place
+  std::map<std::pair<double, size_t>, int> victims_;  // of them, by density and place
+  int fetches_since_ = -1;                            // the step that the last fetch waits for
   std::vector<Stay> stays_;
 };
 
