@@ -147,6 +147,7 @@ void Recomputation::FindUses() {
   for (int step = 0; step < static_cast<int>(trace_.steps.size()); ++step) {
     std::vector<Use>& uses = uses_.emplace_back();
     for (const TraceTouch& touch : trace_.steps[step].touches) {
+      if (!touch.read && !touch.write) continue;  // it neither needs a value nor ends it
       for (int r = ranges_of_[touch.state].first; r < ranges_of_[touch.state].second; ++r) {
         if (index[r] < 0) {
           index[r] = static_cast<int>(uses.size());

@@ -93,6 +93,10 @@ TEST(Recomputation, NotOverWhatIsNeeded) {
   EXPECT_EQ(OrderOf(trace), Order({0, 1, 2, 3}));
   trace.steps[3].touches.back() = Write(kOther);
   EXPECT_EQ(OrderOf(trace), Order({0, 1, 2, 0, 3}));
+  // Who touches it and no more does not end its value.
+  trace.steps[3].touches.back() = {kOther, false, false};
+  trace.steps.push_back({"read other", {Read(kOther)}});
+  EXPECT_EQ(OrderOf(trace), Order({0, 1, 2, 3, 4}));
 }
 
 // The next iteration reads it.
