@@ -60,6 +60,8 @@ const std::vector<LayerCase>& LayerCases() {
       {"dense", "dense { outputs: 5 use_bias: false }", {{4, 6}}},
       {"dense", "dense { outputs: 5 weight { learning_rate_multiplier: 0 } }", {{4, 6}}},
       {"dense", "dense { outputs: 5 bias { learning_rate_multiplier: 0 } }", {{4, 6}}},
+      // Cut into pieces, also of 16 bits.
+      {"dense", "dense { outputs: 4128 }", {{2, 4097}}, false, true},
       {"dropout", "dropout { rate: 0.5 }", {{4, 6}}},
       {"dropout", "dropout { rate: 0.5 }", {{4, 8}}},
       {"flatten", "flatten {}", {{4, 3, 2}}},
