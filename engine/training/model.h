@@ -100,11 +100,11 @@ std::vector<int> ShareOut(std::span<const size_t> bytes, int ranks, size_t rank_
 
 class Model {
  public:
-  // Allocates both arenas and clears gradients that last; those in the gradients' one through `communication`, where
-  // it is given and the device's memory is the host's: ranks that share it sum it where it lies.
-  // It outlives the model, and must be given where ranks share out the optimizer: then those of one
-  // host, likewise, have one copy of the parameters.  Errors: those of Device::Allocate and
-  // ProcessGroup::Share.
+  // Allocates both arenas and clears gradients that last; those in the gradients' one through
+  // `communication`, where it is given and the device's memory is the host's: ranks that share it
+  // sum it where it lies. It outlives the model, and must be given where ranks share out the
+  // optimizer: then those of one host, likewise, have one copy of the parameters.  Errors: those of
+  // Device::Allocate and ProcessGroup::Share.
   static absl::StatusOr<std::unique_ptr<Model>> Create(ModelPlan plan, Device& device,
                                                        Stream& stream,
                                                        ProcessGroup* communication = nullptr);
