@@ -105,7 +105,8 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
 }
 
 PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
-                         const PagingSchedule& schedule, const PagingCosts& costs) {
+                         const PagingSchedule& schedule, const PagingCosts& costs,
+                         PagingSpans* spans) {
   const auto seconds = [&](int stay, double bytes_per_s) {
     return static_cast<double>(plan.blocks[plan.stays[stay].block].bytes) / bytes_per_s;
   };
@@ -132,6 +133,7 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
       in = copied;
     }
     fetched[index] = in;
+    if (spans != nullptr) spans->fetches.push_back({of.stay, start, in});
   };
   const auto write_back = [&](int stay) {
     const double start = std::max(out, computed);
@@ -145,11 +147,18 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
       in_file[block] = stored;
     }
     written[stay] = out;
+    if (spans != nullptr) spans->write_backs.push_back({stay, start, out});
   };
   // The second iteration begins with the copies of the first.
   for (int iteration = 0; iteration < 2; ++iteration) {
     began = computed;
     working = 0;
+    if (spans != nullptr) {
+      spans->steps.clear();
+      spans->fetches.clear();
+      std::erase_if(spans->write_backs,
+                    [&](const PagingSpans::Copy& copy) { return copy.end <= began; });
+    }
     for (const int index : schedule.fetches_before) fetch(index);
     for (size_t s = 0; s < schedule.steps.size(); ++s) {
       const PagingSchedule::Step& step = schedule.steps[s];
@@ -157,10 +166,22 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
       for (const int write : step.writes) computed = std::max(computed, written[write]);
       const double seconds_of_step = trace.steps[plan.order[s]].seconds;
       working += seconds_of_step;
+      if (spans != nullptr) spans->steps.push_back({computed, computed + seconds_of_step});
       ended[s] = computed += seconds_of_step;
       for (const int stay : step.write_backs) write_back(stay);
       for (const int index : step.fetches_after) fetch(index);
     }
+  }
+  if (spans != nullptr) {
+    const auto from_begin = [&](auto& list) {
+      for (auto& span : list) {
+        span.begin -= began;
+        span.end -= began;
+      }
+    };
+    from_begin(spans->steps);
+    from_begin(spans->fetches);
+    from_begin(spans->write_backs);
   }
   const double took = computed - began;
   return {.seconds = took, .stalled_seconds = std::max(0.0, took - working)};

@@ -35,9 +35,26 @@ struct PagingTimes {
   double stalled_seconds = 0;  // of that nothing computes
 };
 
+// When what happens in an iteration, in seconds from its begin: one that another has gone before.
+struct PagingSpans {
+  struct Span {
+    double begin = 0, end = 0;
+  };
+  struct Copy {
+    int stay = 0;
+    double begin = 0, end = 0;
+  };
+  std::vector<Span> steps;    // by position; what one waits lies before its begin
+  std::vector<Copy> fetches;  // in the order of their stream
+  // Likewise; first those of the iteration before that end in this one: with them begin may be
+  // negative.
+  std::vector<Copy> write_backs;
+};
+
 // Each stream takes one thing at a time, and so does the disk each way; copies do not slow steps
-// down.
+// down.  spans: filled where given.
 PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
-                         const PagingSchedule& schedule, const PagingCosts& costs);
+                         const PagingSchedule& schedule, const PagingCosts& costs,
+                         PagingSpans* spans = nullptr);
 
 }  // namespace gyre

@@ -13,17 +13,6 @@ namespace {
 constexpr size_t kStatesInError = 5;
 constexpr size_t kStatesInTable = 16;
 
-// "512 B", "1.5 KiB": one decimal of the largest unit that is not above the number.
-std::string ShortBytes(size_t bytes) {
-  if (bytes < 1024) return absl::StrCat(bytes, " B");
-  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double amount = static_cast<double>(bytes) / 1024;
-  int unit = 0;
-  // At 1023.95 one decimal would round up to 1024.0.
-  for (; amount >= 1023.95 && unit < 5; ++unit) amount /= 1024;
-  return absl::StrFormat("%.1f %s", amount, kUnits[unit]);
-}
-
 // The device states with memory of their own that are alive at the plan's peak, largest first.
 std::vector<int> AliveAtPeak(const AccessTrace& trace, const MemoryPlan& plan) {
   std::vector<int> alive;
@@ -46,6 +35,16 @@ std::string PeakName(const AccessTrace& trace, const MemoryPlan& plan) {
 }
 
 }  // namespace
+
+std::string ShortBytes(size_t bytes) {
+  if (bytes < 1024) return absl::StrCat(bytes, " B");
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double amount = static_cast<double>(bytes) / 1024;
+  int unit = 0;
+  // At 1023.95 one decimal would round up to 1024.0.
+  for (; amount >= 1023.95 && unit < 5; ++unit) amount /= 1024;
+  return absl::StrFormat("%.1f %s", amount, kUnits[unit]);
+}
 
 std::string StateName(const AccessTrace& trace, int state) {
   return absl::StrCat("state ", state, " \"", trace.states[state].name, "\"");

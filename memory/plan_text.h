@@ -1,4 +1,5 @@
-// plan_text.h: how states, steps and bytes read in the planner's errors.  Private to memory.
+// plan_text.h: how states, steps and bytes read in the planner's errors and tables.  Private to
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,9 @@ namespace gyre {
 
 std::string StateName(const AccessTrace& trace, int state);  // state 3 "conv1.output"
 std::string StepName(const AccessTrace& trace, int step);    // step 7 "conv1 backward"
-std::string BytesText(size_t bytes);                         // "1.5 KiB (1536 bytes)", "12 bytes"
+// "512 B", "1.5 KiB": one decimal of the largest unit that is not above the number.
+std::string ShortBytes(size_t bytes);
+std::string BytesText(size_t bytes);  // "1.5 KiB (1536 bytes)", "12 bytes"
 
 // ResourceExhausted as PlanMemory describes it.
 absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
