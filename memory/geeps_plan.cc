@@ -64,7 +64,8 @@ class PlacementPolicy {
   // Ends where the next one does not fit, though another might.
   void PinWhatThePeakUses() {
     while (!by_usage_.empty()) {
-      const std::vector<int>& of_peak = touched_[by_usage_.begin()->second];
+      std::vector<int> of_peak = touched_[by_usage_.begin()->second];
+      if (input_.last_first) std::ranges::reverse(of_peak);
       const auto data = std::ranges::find_if(
           of_peak, [&](int b) { return !pinned_[b] && !input_.all.persistent[b]; });
       if (data == of_peak.end()) return;

@@ -24,6 +24,8 @@ struct GeepsInput {
   const LayoutInput& all;      // begin and end are not looked at
   std::vector<bool> resident;  // by block: has memory of its own, without a choice
   size_t capacity_bytes = 0;   // of the memory that blocks share, those that are resident included
+  // Of what the peak uses it pins any; here the last or the first declared.
+  bool last_first = false;
   bool may_pin_persistent = true;
   size_t most_persistent_bytes = ~size_t{0};  // that are resident or pinned
 };

@@ -113,21 +113,25 @@ class Planner {
     return best;
   }
 
-  // The better of two ways to search its buffer: which one the original has is not said.
+  // The best of what GeePS leaves open: what it pins first, and how it searches its buffer.
   absl::StatusOr<PagingPlan> PlanAsGeeps() {
-    input_.accesses = all_;
-    const std::vector<bool> resident =
-        PinAsGeeps({.all = input_,
-                    .resident = resident_,
-                    .capacity_bytes = room_,
-                    .may_pin_persistent = limits_.homes == nullptr,
-                    .most_persistent_bytes = limits_.most_resident_bytes});
-    const LayoutInput& input = InputWith(resident);
-    ASSIGN_OR_RETURN(PagingPlan next_fit,
-                     PlanWith(resident, LayOutAsGeeps(input, /*next_fit=*/true)));
-    ASSIGN_OR_RETURN(PagingPlan first_fit,
-                     PlanWith(resident, LayOutAsGeeps(input, /*next_fit=*/false)));
-    return first_fit.seconds < next_fit.seconds ? first_fit : next_fit;
+    absl::StatusOr<PagingPlan> best;
+    for (const bool last_first : {false, true}) {
+      input_.accesses = all_;
+      const std::vector<bool> resident =
+          PinAsGeeps({.all = input_,
+                      .resident = resident_,
+                      .capacity_bytes = room_,
+                      .last_first = last_first,
+                      .may_pin_persistent = limits_.homes == nullptr,
+                      .most_persistent_bytes = limits_.most_resident_bytes});
+      const LayoutInput& input = InputWith(resident);
+      for (const bool next_fit : {true, false}) {
+        ASSIGN_OR_RETURN(PagingPlan plan, PlanWith(resident, LayOutAsGeeps(input, next_fit)));
+        if (!best.ok() || plan.seconds < best->seconds) best = std::move(plan);
+      }
+    }
+    return best;
   }
 
   size_t steps() const { return trace_.steps.size(); }

@@ -27,15 +27,16 @@ ABSL_FLAG(
     "KiB that a layer leaves for backward, a multiple of 4; of unequal layers about the mean.");
 ABSL_FLAG(double, layer_ms, 4,
           "Of a layer's forward, of unequal ones the mean; backward takes twice as long.");
-ABSL_FLAG(
-    std::vector<std::string>, unequal, {},
-    "Seeds, each of a net of unequal layers, whose forward may run again; none: equal layers, "
-    "whose may not.");
+ABSL_FLAG(std::vector<std::string>, unequal, {},
+          "Seeds, each of a net of unequal layers; none: equal layers.");
+ABSL_FLAG(bool, repeatable, false, "Whether layers' forward may run again.");
 ABSL_FLAG(std::vector<std::string>, kappa, (std::vector<std::string>{"0.5", "1", "2", "3"}),
           "Times that copying all that layers leave takes longer than forward.");
 ABSL_FLAG(std::vector<std::string>, capacity,
           (std::vector<std::string>{"0.25", "0.35", "0.5", "0.7"}),
           "Shares of what layers leave that the device holds.");
+ABSL_FLAG(std::vector<std::string>, planner, {"auto"},
+          "auto, geeps (as GeePS did), naive (nothing moves while a layer works).");
 ABSL_FLAG(int, rounds, 5, "Iterations, of which the median counts; one more comes before.");
 
 namespace gyre {
@@ -47,13 +48,12 @@ using Seconds = std::chrono::duration<double>;
 constexpr char kUsage[] =
     "measures training beyond the device's memory, on a simulated device.\n\n"
     "  bench_paging --kappa=2,3 --capacity=0.35\n\n"
-    "Prints a JSON line for each net, kappa and capacity: milliseconds of an iteration as "
-    "predicted\n"
-    "and as measured, with all in memory (`resident_ms`), and the least that any plan can take\n"
-    "(`bound_ms`: what must leave takes as long to leave as forward, or longer, and to come back "
-    "as\n"
-    "backward with what runs again). Unequal layers' bytes and times vary 16 times, each by "
-    "itself.\n"
+    "Prints a JSON line for each net, kappa, capacity and planner: the share of the memory that\n"
+    "the planner needs (`least_capacity`; one that needs more than there is has no times),\n"
+    "milliseconds of an iteration as predicted and as measured, with all in memory\n"
+    "(`resident_ms`), and the least that any plan can take (`bound_ms`: what must leave takes as\n"
+    "long to leave as forward, or longer, and to come back as backward with what runs again).\n"
+    "Unequal layers' bytes and times vary 16 times, each by itself.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 AccessTrace EqualLayers(int layers, size_t bytes, double seconds) {
@@ -88,7 +88,6 @@ AccessTrace UnequalLayers(uint64_t seed, int layers, size_t bytes, double second
     TraceStep& forward = trace.steps[i];
     TraceStep& backward = trace.steps[2 * layers - 1 - i];
     forward.seconds *= seconds * layers / sum;
-    forward.repeatable = true;
     backward.seconds = 2 * forward.seconds;
     if (i > 0) backward.touches.push_back({i - 1, true, false});
   }
@@ -167,10 +166,46 @@ absl::StatusOr<std::vector<double>> Positive(const char* flag,
   return numbers;
 }
 
+// report: of the net, what holds for each planner.
+absl::Status MeasurePlanner(const Net& net, const std::string& name, double bandwidth, double share,
+                            double resident, double bound, nlohmann::ordered_json report) {
+  ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(name));
+  if (planner == PlannerKind::kNone) {
+    return absl::InvalidArgumentError("--planner=none: nothing is paged; see resident_ms");
+  }
+  const auto least = static_cast<double>(FindLargestStep(net.trace, nullptr, planner).bytes);
+  report.update({{"planner", name}, {"least_capacity", least / net.bytes}});
+  const absl::StatusOr<PagingPlan> plan =
+      PlanPaging(net.trace, {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
+                 {.capacity_bytes = static_cast<size_t>(share * net.bytes)}, planner);
+  if (plan.ok()) {
+    ASSIGN_OR_RETURN(const double measured, Measure(net.trace, *plan, bandwidth));
+    double runs = 0;
+    for (const int step : plan->order) runs += net.trace.steps[step].seconds;
+    report.update({{"fetched_bytes", plan->fetched_bytes},
+                   {"written_bytes", plan->written_bytes},
+                   {"steps_again", plan->order.size() - net.trace.steps.size()},
+                   {"again_ms", (runs - 3 * net.forward) * 1000},
+                   {"resident_ms", resident * 1000},
+                   {"bound_ms", bound * 1000},
+                   {"predicted_ms", plan->seconds * 1000},
+                   {"measured_ms", measured * 1000},
+                   {"kept_of_resident", resident / measured},
+                   {"kept_of_bound", bound / measured}});
+  } else if (!absl::IsResourceExhausted(plan.status())) {
+    return plan.status();
+  }
+  std::printf("%s\n", report.dump().c_str());
+  return absl::OkStatus();
+}
+
 // report: what says which net it is.
 absl::Status MeasureNet(AccessTrace trace, int layers, const nlohmann::ordered_json& report,
                         const std::vector<double>& kappas, const std::vector<double>& shares) {
   Net net = {.trace = std::move(trace), .layers = layers};
+  for (int i = 0; i < layers; ++i) {
+    net.trace.steps[i].repeatable = absl::GetFlag(FLAGS_repeatable);
+  }
   for (const TraceState& state : net.trace.states) net.bytes += static_cast<double>(state.bytes);
   for (int i = 0; i < layers; ++i) net.forward += net.trace.steps[i].seconds;
   ASSIGN_OR_RETURN(const PagingPlan whole,
@@ -179,29 +214,12 @@ absl::Status MeasureNet(AccessTrace trace, int layers, const nlohmann::ordered_j
   for (const double kappa : kappas) {
     for (const double share : shares) {
       const double bandwidth = net.bytes / (kappa * net.forward);
-      ASSIGN_OR_RETURN(
-          const PagingPlan plan,
-          PlanPaging(net.trace,
-                     {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
-                     {.capacity_bytes = static_cast<size_t>(share * net.bytes)}));
-      ASSIGN_OR_RETURN(const double measured, Measure(net.trace, plan, bandwidth));
-      double runs = 0;
-      for (const int step : plan.order) runs += net.trace.steps[step].seconds;
       const double bound = Bound(net, share, bandwidth);
       nlohmann::ordered_json line = report;
-      line.update({{"kappa", kappa},
-                   {"capacity", share},
-                   {"fetched_bytes", plan.fetched_bytes},
-                   {"written_bytes", plan.written_bytes},
-                   {"steps_again", plan.order.size() - net.trace.steps.size()},
-                   {"again_ms", (runs - 3 * net.forward) * 1000},
-                   {"resident_ms", resident * 1000},
-                   {"bound_ms", bound * 1000},
-                   {"predicted_ms", plan.seconds * 1000},
-                   {"measured_ms", measured * 1000},
-                   {"kept_of_resident", resident / measured},
-                   {"kept_of_bound", bound / measured}});
-      std::printf("%s\n", line.dump().c_str());
+      line.update({{"kappa", kappa}, {"capacity", share}});
+      for (const std::string& planner : absl::GetFlag(FLAGS_planner)) {
+        RETURN_IF_ERROR(MeasurePlanner(net, planner, bandwidth, share, resident, bound, line));
+      }
     }
   }
   return absl::OkStatus();

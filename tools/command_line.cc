@@ -160,6 +160,15 @@ std::vector<std::string> SplitSet(absl::string_view flag) {
   return overrides;
 }
 
+absl::StatusOr<PlannerKind> PlannerNamed(const std::string& name) {
+  if (name == "auto") return PlannerKind::kAuto;
+  if (name == "geeps") return PlannerKind::kGeeps;
+  if (name == "naive") return PlannerKind::kNaive;
+  if (name == "none") return PlannerKind::kNone;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--planner=", name, ": expected auto, geeps, naive or none"));
+}
+
 absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                 const std::vector<std::string>& overrides,
                                 const std::string& device) {

@@ -11,6 +11,7 @@
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/primitives.h"
+#include "memory/paging_plan.h"
 #include "models/schema/parse.h"
 
 namespace gyre {
@@ -40,6 +41,9 @@ struct Files {
 absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                 const std::vector<std::string>& overrides,
                                 const std::string& device = "");
+
+// Of --planner: "auto", "geeps", "naive" or "none".
+absl::StatusOr<PlannerKind> PlannerNamed(const std::string& name);
 
 struct DeviceFlags {
   std::string kind = "cpu";  // "cpu", "sim" or "cuda"

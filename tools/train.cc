@@ -142,22 +142,12 @@ std::string OutFolder(const NetConfig& net) {
                       absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
 }
 
-absl::StatusOr<PlannerKind> Planner() {
-  const std::string name = absl::GetFlag(FLAGS_planner);
-  if (name == "auto") return PlannerKind::kAuto;
-  if (name == "geeps") return PlannerKind::kGeeps;
-  if (name == "naive") return PlannerKind::kNaive;
-  if (name == "none") return PlannerKind::kNone;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--planner=", name, ": expected auto, geeps, naive or none"));
-}
-
 // All but what a rank's device decides; the same for the ranks of this process.
 absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
   if (absl::GetFlag(FLAGS_resume) == "latest" && absl::GetFlag(FLAGS_out).empty()) {
     return absl::InvalidArgumentError("--resume=latest needs --out, the folder to resume in");
   }
-  ASSIGN_OR_RETURN(const PlannerKind planner, Planner());
+  ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(absl::GetFlag(FLAGS_planner)));
   return TrainingOptions{.out = OutFolder(*files.net.message),
                          .resume = absl::GetFlag(FLAGS_resume),
                          .weights = absl::GetFlag(FLAGS_weights),
