@@ -1,0 +1,124 @@
+// bench_paging_nets: what paging costs an iteration of real nets: their states and steps as `train`
+// plans them, copied at a given bandwidth; how long a step works follows from its FLOPs, and is
+// slept.
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "engine/training/model.h"
+#include "engine/training/optimizer.h"
+#include "models/schema/parse.h"
+#include "tools/command_line.h"
+#include "tools/paged_iteration.h"
+
+ABSL_FLAG(std::vector<std::string>, nets,
+          (std::vector<std::string>{"models/adamlike/net.textproto",
+                                    "models/googlenet/net.textproto",
+                                    "models/vgg19/net.textproto"}),
+          "Text files.");
+ABSL_FLAG(int, batch, 16, "Images a step.");
+ABSL_FLAG(std::vector<std::string>, capacity, {"0.25"},
+          "Shares that the device holds of what all in memory takes.");
+ABSL_FLAG(std::vector<std::string>, planner, (std::vector<std::string>{"auto", "geeps"}),
+          "auto, geeps, naive.");
+ABSL_FLAG(double, flops, 3e11, "FLOPs a second that steps work at.");
+ABSL_FLAG(double, bandwidth, 1.2e9, "Bytes a second of copies, each way.");
+ABSL_FLAG(int, rounds, 3, "Iterations, of which the median counts; one more comes before.");
+
+namespace gyre {
+namespace {
+
+constexpr char kUsage[] =
+    "measures paging of nets whose memory the device does not have, on a simulated device.\n\n"
+    "  bench_paging_nets --nets=models/googlenet/net.textproto --capacity=0.5,0.25\n\n"
+    "Trains nothing: steps of SGD with momentum are slept for as long as their FLOPs take.  The\n"
+    "defaults are a GPU of 1.5 TFLOP/s behind 6 GB/s, five times slower, and GeePS's three nets\n"
+    "with four times its memory.  Prints a JSON line for each net, capacity and planner; one that\n"
+    "needs more than there is has no times.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+// The nets' traces say what steps take at this rate (net_trace.cc).
+constexpr double kTracedFlops = 1e11;
+
+absl::Status MeasureNet(const std::string& path, const std::vector<double>& shares) {
+  ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
+  const Primitives primitives(DeviceKind::kSim, /*threads=*/1);
+  ASSIGN_OR_RETURN(const ModelPlan plan,
+                   PlanModel(net, {.shape = {.global = absl::GetFlag(FLAGS_batch)},
+                                   .slots = {"momentum"},
+                                   .primitives = &primitives}));
+  AccessTrace trace = plan.train->trace.trace;
+  for (TraceStep& step : trace.steps) step.seconds *= kTracedFlops / absl::GetFlag(FLAGS_flops);
+  const size_t all = plan.train->memory.device_bytes;
+  const double bandwidth = absl::GetFlag(FLAGS_bandwidth);
+  const int rounds = absl::GetFlag(FLAGS_rounds);
+  ASSIGN_OR_RETURN(const PagingPlan whole, PlanPaging(trace, {}, {.capacity_bytes = 2 * all}));
+  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(trace, whole, 0, rounds));
+  for (const double share : shares) {
+    for (const std::string& name : absl::GetFlag(FLAGS_planner)) {
+      ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(name));
+      if (planner == PlannerKind::kNone) {
+        return absl::InvalidArgumentError("--planner=none: nothing is paged; see resident_ms");
+      }
+      nlohmann::ordered_json line = {{"net", net.message->name()},
+                                     {"batch", absl::GetFlag(FLAGS_batch)},
+                                     {"all_bytes", all},
+                                     {"capacity", share},
+                                     {"planner", name}};
+      line["least_bytes"] = FindLargestStep(trace, nullptr, planner).bytes;
+      const auto paged = PlanPaging(
+          trace, {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
+          {.capacity_bytes = static_cast<size_t>(share * static_cast<double>(all))}, planner);
+      if (paged.ok()) {
+        ASSIGN_OR_RETURN(const double measured,
+                         RunPagedIterations(trace, *paged, bandwidth, rounds));
+        line.update({{"fetched_bytes", paged->fetched_bytes},
+                     {"written_bytes", paged->written_bytes},
+                     {"steps_again", paged->order.size() - trace.steps.size()},
+                     {"resident_ms", resident * 1000},
+                     {"predicted_ms", paged->seconds * 1000},
+                     {"measured_ms", measured * 1000},
+                     {"kept_of_resident", resident / measured}});
+      } else if (!absl::IsResourceExhausted(paged.status())) {
+        return paged.status();
+      }
+      std::printf("%s\n", line.dump().c_str());
+      std::fflush(stdout);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Run() {
+  if (absl::GetFlag(FLAGS_batch) < 1 || absl::GetFlag(FLAGS_rounds) < 1 ||
+      !(absl::GetFlag(FLAGS_flops) > 0) || !(absl::GetFlag(FLAGS_bandwidth) > 0)) {
+    return absl::InvalidArgumentError(
+        "expected --batch, --rounds, --flops and --bandwidth above 0");
+  }
+  std::vector<double> shares;
+  for (const std::string& text : absl::GetFlag(FLAGS_capacity)) {
+    if (absl::SimpleAtod(text, &shares.emplace_back()) && shares.back() > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--capacity=", text, ": expected a number above 0"));
+  }
+  for (const std::string& path : absl::GetFlag(FLAGS_nets)) {
+    RETURN_IF_ERROR(MeasureNet(path, shares));
+  }
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  ParseFlags(argc, argv, kUsage);
+  if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return gyre::Main(argc, argv); }
