@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -82,26 +83,69 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
   RETURN_IF_ERROR(Fill(stream, 0, {gradients, Shape({elements}), DType::kF32}));
   ASSIGN_OR_RETURN(model->pages_,
                    Buffer::Allocate(device, MemoryKind::kPinnedHost, p.page_bytes()));
-  const NetMemory memory = {.device = model->device_arena_.data(),
-                            .communication = gradients,
-                            .pages = model->pages_.data(),
-                            .parameters = model->parameters_};
-  const auto pager = [&](const NetPlan& net) -> absl::StatusOr<std::unique_ptr<Pager>> {
-    if (!net.paging) return nullptr;
-    return Pager::Create(device, *net.paging, memory.device, memory.pages);
-  };
-  if (p.train) {
-    model->train_ = std::make_unique<Net>(*p.train, memory);
-    for (size_t b = 0; b < p.train->trace.sums_of_batches.size(); ++b) {
-      RETURN_IF_ERROR(Fill(stream, 0, model->train_->bucket(static_cast<int>(b))));
-    }
-    ASSIGN_OR_RETURN(model->train_pager_, pager(*p.train));
-  }
-  for (const auto& test : p.test) {
-    model->test_.push_back(std::make_unique<Net>(*test, memory));
-    ASSIGN_OR_RETURN(model->test_pagers_.emplace_back(), pager(*test));
+  model->memory_ = {.device = model->device_arena_.data(),
+                    .communication = gradients,
+                    .pages = model->pages_.data(),
+                    .parameters = model->parameters_};
+  RETURN_IF_ERROR(model->BindNets());
+  for (size_t b = 0; p.train && b < p.train->trace.sums_of_batches.size(); ++b) {
+    RETURN_IF_ERROR(Fill(stream, 0, model->train_->bucket(static_cast<int>(b))));
   }
   return model;
+}
+
+absl::Status Model::BindNets() {
+  const auto pager = [&](const NetPlan& net) -> absl::StatusOr<std::unique_ptr<Pager>> {
+    if (!net.paging) return nullptr;
+    return Pager::Create(device_, *net.paging, memory_.device, memory_.pages);
+  };
+  if (plan_.train) {
+    train_ = std::make_unique<Net>(*plan_.train, memory_);
+    ASSIGN_OR_RETURN(train_pager_, pager(*plan_.train));
+  }
+  test_.clear();
+  test_pagers_.clear();
+  for (const auto& test : plan_.test) {
+    test_.push_back(std::make_unique<Net>(*test, memory_));
+    ASSIGN_OR_RETURN(test_pagers_.emplace_back(), pager(*test));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PagingCosts> Model::TimeCopies(Stream& stream) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr size_t kMostBytes = 32 << 20;
+  const size_t bytes = std::min(device_arena_.bytes(), kMostBytes);
+  ASSIGN_OR_RETURN(const Buffer host, Buffer::Allocate(device_, MemoryKind::kPinnedHost, bytes));
+  const auto speed = [&](void* to, const void* from) -> absl::StatusOr<double> {
+    const Clock::time_point start = Clock::now();
+    RETURN_IF_ERROR(stream.Copy(to, from, bytes));
+    RETURN_IF_ERROR(stream.Synchronize());
+    return static_cast<double>(bytes) / std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  PagingCosts costs = plan_.options.paging;
+  for (int round = 0; round < 2; ++round) {  // the first touches the memory
+    ASSIGN_OR_RETURN(costs.to_host_bytes_per_s, speed(host.data(), device_arena_.data()));
+    ASSIGN_OR_RETURN(costs.to_device_bytes_per_s, speed(device_arena_.data(), host.data()));
+  }
+  return costs;
+}
+
+absl::StatusOr<bool> Model::PlanPagesAnew(Stream& stream, std::span<const double> step_seconds) {
+  RETURN_IF_ERROR(BringHome(stream));
+  RETURN_IF_ERROR(stream.Synchronize());
+  ASSIGN_OR_RETURN(const PagingCosts costs, TimeCopies(stream));
+  ASSIGN_OR_RETURN(const bool faster, gyre::PlanPagesAnew(plan_, step_seconds, costs));
+  if (!faster) return false;
+  if (plan_.page_bytes() > pages_.bytes()) {
+    ASSIGN_OR_RETURN(Buffer more,
+                     Buffer::Allocate(device_, MemoryKind::kPinnedHost, plan_.page_bytes()));
+    std::copy_n(pages_.data(), pages_.bytes(), more.data());
+    pages_ = std::move(more);
+    memory_.pages = pages_.data();
+  }
+  RETURN_IF_ERROR(BindNets());
+  return true;
 }
 
 absl::Status Model::Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to) {

@@ -87,6 +87,12 @@ struct ModelPlan {
 // of them are planned to.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
+// Plans anew how the training net pages, by what each step of its trace takes, in seconds, and how
+// fast copies are, where that is predicted to be faster; what persists stays where it is.  Whether
+// it has.  Precondition: it pages, by the planner kAuto.
+absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
+                                   const PagingCosts& costs);
+
 // For people: what a training net that is planned with these options takes in each precision.
 // bytes_sent: in a step, by a bucket of so many.
 std::string DescribePrecisions(const Parsed<NetConfig>& net, const ModelOptions& options,
@@ -117,6 +123,9 @@ class Model {
   // Of the training net, or number `index` of test(); null if the plan does not page.
   Pager* train_pager() const { return train_pager_.get(); }
   Pager* test_pager(size_t index) const { return test_pagers_[index].get(); }
+  // As PlanPagesAnew, with copies that it times.  Then train() and the pagers are others: nothing
+  // may be in flight.  Errors: those of allocation.
+  absl::StatusOr<bool> PlanPagesAnew(Stream& stream, std::span<const double> step_seconds);
   // What comes after on `stream` finds parameters, slots and carried rows at home: call it before
   // what is not an iteration, once iterations have been enqueued.
   absl::Status BringHome(Stream& stream) const {
@@ -155,6 +164,8 @@ class Model {
  private:
   Model(ModelPlan plan, Device& device, ProcessGroup* communication)
       : plan_(std::move(plan)), device_(device), communication_(communication) {}
+  absl::Status BindNets();
+  absl::StatusOr<PagingCosts> TimeCopies(Stream& stream) const;
   int buckets() const { return static_cast<int>(plan_.train->order.buckets.size()); }
   const Net& any() const { return train_ ? *train_ : *test_.front(); }
   absl::Status LoadParameter(Stream& stream, size_t index, const TensorFile& weights);
@@ -187,6 +198,7 @@ class Model {
   Buffer device_arena_, communication_arena_;  // the latter empty if ranks share it
   Buffer pages_;                               // empty if nothing pages
   std::span<std::byte> parameters_;            // of one copy
+  NetMemory memory_;
   std::unique_ptr<Net> train_;
   std::vector<std::unique_ptr<Net>> test_;
   std::unique_ptr<Pager> train_pager_;

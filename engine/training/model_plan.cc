@@ -7,6 +7,7 @@
 #include "engine/runtime/math.h"
 #include "engine/training/model.h"
 #include "memory/memory_plan.h"
+#include "memory/paging_schedule.h"
 
 namespace gyre {
 namespace {
@@ -180,6 +181,32 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
     RETURN_IF_ERROR(options.planner == PlannerKind::kNone ? fits : PlanPages(plan));
   }
   return plan;
+}
+
+absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
+                                   const PagingCosts& costs) {
+  NetPlan& net = *plan.train;
+  AccessTrace& trace = net.trace.trace;
+  for (size_t s = 0; s < trace.steps.size(); ++s) trace.steps[s].seconds = step_seconds[s];
+  plan.options.paging = costs;
+  const PagingTimes now = PredictTimes(trace, *net.paging, SchedulePaging(*net.paging), costs);
+  net.paging->seconds = now.seconds;
+  net.paging->stalled_seconds = now.stalled_seconds;
+  const PagingLimits limits = {
+      .capacity_bytes = plan.options.capacity_bytes,
+      .reserved_bytes = plan.communication_bytes() + plan.allreduce_bytes(),
+      .homes = &net.paging->homes};
+  ASSIGN_OR_RETURN(PagingPlan other, PlanPaging(trace, costs, limits));
+  if (other.seconds >= now.seconds) return false;
+  for (size_t s = 0; s < trace.states.size(); ++s) {
+    if (!trace.states[s].persistent) continue;
+    const auto [block, offset] = net.paging->states[s];
+    const auto [next_block, next_offset] = other.states[s];
+    GYRE_CHECK((block < 0) == (next_block < 0) && offset == next_offset);
+    GYRE_CHECK(block < 0 || net.paging->blocks[block].page == other.blocks[next_block].page);
+  }
+  net.paging = std::move(other);
+  return true;
 }
 
 size_t ModelPlan::device_bytes() const {

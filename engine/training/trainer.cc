@@ -300,9 +300,34 @@ absl::Status Trainer::StartIteration(bool update) {
     state_->Advance();
   }
   in_flight_.push_back({*batch, learning_rate, step + 1});
-  const absl::Status started = training_step_->Start(*batch, step, learning_rate);
-  TellHowStepsRun();
-  return Annotate(started, absl::StrCat("step ", step + 1));
+  // The first may set libraries up.
+  const bool timed = update && ++updates_ == 2 && model_->plan().pages() &&
+                     communication_.size() == 1 &&
+                     model_->plan().options.planner == PlannerKind::kAuto;
+  const std::string name = absl::StrCat("step ", step + 1);
+  if (!timed) {
+    const absl::Status started = training_step_->Start(*batch, step, learning_rate);
+    TellHowStepsRun();
+    return Annotate(started, name);
+  }
+  const auto seconds = training_step_->StartTimed(*batch, step, *learning_rate);
+  if (!seconds.ok()) return Annotate(seconds.status(), name);
+  return PlanPagesAnew(*seconds);
+}
+
+absl::Status Trainer::PlanPagesAnew(std::span<const double> step_seconds) {
+  RETURN_IF_ERROR(FinishAll());
+  const LossScaleState loss_scale = training_step_->loss_scale();
+  ASSIGN_OR_RETURN(const bool faster, model_->PlanPagesAnew(*stream_, step_seconds));
+  const PagingPlan& paging = *model_->train().plan().paging;
+  state_->Say(absl::StrFormat(
+      "paging: an iteration is expected to take %.1f ms, of which %.1f wait for copies%s",
+      paging.seconds * 1000, paging.stalled_seconds * 1000,
+      faster ? ", as planned anew by measured times" : ""));
+  if (!faster) return absl::OkStatus();
+  ASSIGN_OR_RETURN(training_step_,
+                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_));
+  return training_step_->SetLossScale(loss_scale);
 }
 
 void Trainer::TellHowStepsRun() {

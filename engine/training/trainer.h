@@ -59,6 +59,7 @@ class Trainer {
   void TellHowStepsRun();
   absl::Status FinishAll();
   absl::Status FirstError(const absl::Status& status);
+  absl::Status PlanPagesAnew(std::span<const double> step_seconds);
   void SubmitReport(const InFlight& last);
   absl::Status CollectReport();
   absl::Status Test();
@@ -87,6 +88,7 @@ class Trainer {
   bool stop_ = false, save_ = false;  // some rank was asked to
   bool agreed_ = false;               // all ranks end with the same error, at the same point
   bool told_ = false;                 // whether steps are replayed
+  int64_t updates_ = 0;               // of this run: started
   std::deque<InFlight> in_flight_;    // as training_step_ has them
   std::vector<double> metrics_;       // {sum, count} each, of a step's iterations that are finished
   // The report of the latest step finished travels while the next one runs.

@@ -1,6 +1,9 @@
 // enter_steps.h: a net's steps, told to its pager.
 #pragma once
 
+#include <chrono>
+#include <vector>
+
 #include "engine/training/net/net.h"
 #include "engine/training/step/step_graph.h"
 #include "memory/pager.h"
@@ -17,6 +20,22 @@ inline Net::Enter EnterSteps(Pager* pager, Stream& stream, const StepGraph::Betw
     at = step;
     if (!pager->advances(from, step)) return absl::OkStatus();
     return between([pager, &stream, from, step] { return pager->Advance(from, step, stream); });
+  };
+}
+
+// Likewise, with steps one by one: each begins when the one before is over and its copies have
+// come.  seconds, by position: what each took.
+inline Net::Enter TimeSteps(Pager& pager, Stream& stream, std::vector<double>& seconds) {
+  using Clock = std::chrono::steady_clock;
+  return [&pager, &stream, &seconds, at = -1,
+          begun = Clock::time_point()](int position) mutable -> absl::Status {
+    RETURN_IF_ERROR(stream.Synchronize());
+    if (at >= 0) seconds[at] = std::chrono::duration<double>(Clock::now() - begun).count();
+    RETURN_IF_ERROR(pager.Advance(at, position, stream));
+    at = position;
+    RETURN_IF_ERROR(stream.Synchronize());
+    begun = Clock::now();
+    return absl::OkStatus();
   };
 }
 

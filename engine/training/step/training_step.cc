@@ -74,7 +74,8 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(const Model& 
     TrainingStep* const self = step.get();
     const auto iteration = [&](bool update) {
       return graph([self, index, update](const Between& between) {
-        return self->Enqueue(index, update, between);
+        return self->Enqueue(index, update, between,
+                             EnterSteps(self->model_.train_pager(), self->stream_, between));
       });
     };
     lane.accumulate = iteration(false);
@@ -102,6 +103,29 @@ size_t TrainingStep::graph_nodes() const {
 
 absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
                                  std::optional<double> learning_rate) {
+  return Start(batch, step, learning_rate,
+               [&](Lane& lane) { return (learning_rate ? lane.update : lane.accumulate)->Run(); });
+}
+
+absl::StatusOr<std::vector<double>> TrainingStep::StartTimed(const Batch& batch, int64_t step,
+                                                             double learning_rate) {
+  const Net& net = model_.train();
+  std::vector<double> at_positions(net.plan().paging->order.size());
+  RETURN_IF_ERROR(Start(batch, step, learning_rate, [&](Lane&) {
+    const StepGraph::Between at_once = [](const StepGraph::Action& action) { return action(); };
+    return Enqueue(next_, /*update=*/true, at_once,
+                   TimeSteps(*model_.train_pager(), stream_, at_positions));
+  }));
+  std::vector<double> seconds(net.plan().trace.trace.steps.size());
+  for (size_t s = 0; s < seconds.size(); ++s) {
+    seconds[s] = at_positions[net.At(static_cast<int>(s))];
+  }
+  return seconds;
+}
+
+absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
+                                 std::optional<double> learning_rate,
+                                 const std::function<absl::Status(Lane&)>& enqueue) {
   GYRE_CHECK(in_flight_ < kMostStepsInFlight);
   GYRE_CHECK(learning_rate.has_value() || model_.plan().options.shape.accumulate > 1);
   Lane& lane = lanes_[next_];
@@ -117,7 +141,7 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
   const Net& net = model_.train();
   RETURN_IF_ERROR(net.BringCarried(stream_, batch_));
-  RETURN_IF_ERROR((learning_rate ? lane.update : lane.accumulate)->Run());
+  RETURN_IF_ERROR(enqueue(lane));
   RETURN_IF_ERROR(net.KeepCarried(stream_, batch_));
   batch_ = learning_rate ? 0 : batch_ + 1;
   RETURN_IF_ERROR(stream_.Record(*lane.done));
@@ -147,12 +171,12 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
 }
 
 // Everything of an iteration that is the same each time.
-absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Between& between) {
+absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Between& between,
+                                   const Net::Enter& enter) {
   const Net& net = model_.train();
   const StepBuffer& buffer = lanes_[index].buffer;
   const TimelineLabel label("step");
   const NetTrace& trace = net.plan().trace;
-  const Net::Enter enter = EnterSteps(model_.train_pager(), stream_, between);
   RETURN_IF_ERROR(enter(net.At(trace.upload_step)));
   RETURN_IF_ERROR(buffer.Upload(stream_));
   RETURN_IF_ERROR(upload_.Deliver(index, stream_));

@@ -55,6 +55,10 @@ class TrainingStep {
   // the iteration is finished.  Precondition: fewer than kMostStepsInFlight in flight.  Errors:
   // those of layers and ranks.
   absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate);
+  // Likewise of one rank whose model pages, and an iteration that updates: its steps one by one.
+  // Returns what each took, in seconds, by step of the trace.
+  absl::StatusOr<std::vector<double>> StartTimed(const Batch& batch, int64_t step,
+                                                 double learning_rate);
   int in_flight() const { return in_flight_; }
   // Of the graphs that replay a step on a GPU; 0: none do.
   size_t graph_nodes() const;
@@ -100,7 +104,10 @@ class TrainingStep {
   }
   // Whether something is left to do about a bucket when the iteration has been enqueued.
   bool defers() const { return updates_on_arrival() || sharded(); }
-  absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between);
+  absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate,
+                     const std::function<absl::Status(Lane&)>& enqueue);
+  absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between,
+                       const Net::Enter& enter);
   bool updates_at_once() const { return UpdatesAtOnce(model_.plan().options.shape); }
   absl::Status Ready(int lane, int bucket, const StepGraph::Between& between,
                      const Net::Enter& enter);
