@@ -3,23 +3,20 @@
 // is slept, so that it and the copies do not take each other's core.
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "engine/runtime/device/buffer.h"
-#include "memory/pager.h"
+#include "memory/paging_plan.h"
 #include "tools/command_line.h"
-#include "tools/median.h"
+#include "tools/paged_iteration.h"
 
 ABSL_FLAG(int, layers, 64, "Of the net.");
 ABSL_FLAG(
@@ -41,9 +38,6 @@ ABSL_FLAG(int, rounds, 5, "Iterations, of which the median counts; one more come
 
 namespace gyre {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-using Seconds = std::chrono::duration<double>;
 
 constexpr char kUsage[] =
     "measures training beyond the device's memory, on a simulated device.\n\n"
@@ -126,34 +120,6 @@ double Bound(const Net& net, double share, double bandwidth) {
   return best;
 }
 
-// Seconds of an iteration.
-absl::StatusOr<double> Measure(const AccessTrace& trace, const PagingPlan& plan, double bandwidth) {
-  const std::unique_ptr<Device> device =
-      NewSimDevice({.capacity_bytes = plan.device_bytes, .copy_bytes_per_s = bandwidth});
-  ASSIGN_OR_RETURN(const Buffer arena,
-                   Buffer::Allocate(*device, MemoryKind::kDevice, plan.device_bytes));
-  ASSIGN_OR_RETURN(const Buffer pages,
-                   Buffer::Allocate(*device, MemoryKind::kPinnedHost, plan.page_bytes));
-  const int positions = static_cast<int>(plan.order.size());
-  ASSIGN_OR_RETURN(const auto pager, Pager::Create(*device, plan, arena.data(), pages.data()));
-  ASSIGN_OR_RETURN(const auto compute, device->NewStream());
-  std::vector<double> seconds;
-  for (int round = -1; round < absl::GetFlag(FLAGS_rounds); ++round) {
-    const Clock::time_point start = Clock::now();
-    for (int at = 0; at < positions; ++at) {
-      RETURN_IF_ERROR(pager->Advance(at - 1, at, *compute));
-      RETURN_IF_ERROR(compute->Call([work = Seconds(trace.steps[plan.order[at]].seconds)] {
-        std::this_thread::sleep_until(Clock::now() + work);
-        return absl::OkStatus();
-      }));
-    }
-    RETURN_IF_ERROR(pager->Advance(positions - 1, positions, *compute));
-    RETURN_IF_ERROR(compute->Synchronize());
-    if (round >= 0) seconds.push_back(Seconds(Clock::now() - start).count());
-  }
-  return Median(seconds);
-}
-
 absl::StatusOr<std::vector<double>> Positive(const char* flag,
                                              const std::vector<std::string>& texts) {
   std::vector<double> numbers;
@@ -179,7 +145,8 @@ absl::Status MeasurePlanner(const Net& net, const std::string& name, double band
       PlanPaging(net.trace, {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
                  {.capacity_bytes = static_cast<size_t>(share * net.bytes)}, planner);
   if (plan.ok()) {
-    ASSIGN_OR_RETURN(const double measured, Measure(net.trace, *plan, bandwidth));
+    ASSIGN_OR_RETURN(const double measured,
+                     RunPagedIterations(net.trace, *plan, bandwidth, absl::GetFlag(FLAGS_rounds)));
     double runs = 0;
     for (const int step : plan->order) runs += net.trace.steps[step].seconds;
     report.update({{"fetched_bytes", plan->fetched_bytes},
@@ -210,7 +177,8 @@ absl::Status MeasureNet(AccessTrace trace, int layers, const nlohmann::ordered_j
   for (int i = 0; i < layers; ++i) net.forward += net.trace.steps[i].seconds;
   ASSIGN_OR_RETURN(const PagingPlan whole,
                    PlanPaging(net.trace, {}, {.capacity_bytes = static_cast<size_t>(net.bytes)}));
-  ASSIGN_OR_RETURN(const double resident, Measure(net.trace, whole, /*bandwidth=*/0));
+  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(net.trace, whole, /*bandwidth=*/0,
+                                                             absl::GetFlag(FLAGS_rounds)));
   for (const double kappa : kappas) {
     for (const double share : shares) {
       const double bandwidth = net.bytes / (kappa * net.forward);

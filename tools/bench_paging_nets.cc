@@ -11,7 +11,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/training/model.h"
-#include "engine/training/optimizer.h"
 #include "models/schema/parse.h"
 #include "tools/command_line.h"
 #include "tools/paged_iteration.h"
