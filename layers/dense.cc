@@ -18,8 +18,9 @@ namespace {
 
 constexpr int kX = 0, kY = 1, kWeight = 2;  // states; more pieces, bias and scratch follow
 
-// From what size on W is cut, and about how long a piece is then: at the least half a millisecond
-// of work, for a memory of 30 GB/s, beside which what cutting adds is little.  More pieces than the
+// From what size on W is cut, and about how long a piece is then, in F32, whatever it is stored in,
+// so that checkpoints of any precision have the same pieces: at the least half a millisecond of
+// work, for a memory of 30 GB/s, beside which what cutting adds is little.  More pieces than the
 // most would be steps by the thousand.
 constexpr int64_t kLargestWhole = 32 << 20, kPieceBytes = 16 << 20, kMostPieces = 64;
 // Rows of a piece are a multiple of this, so that pieces end with a cache line of any type.
@@ -149,7 +150,7 @@ class Dense : public Layer {
   // Those that other layers have, too, are whole.
   void Cut(const StateSpec& weight) {
     int64_t longest = std::max<int64_t>(outputs_, 1);
-    const auto bytes = static_cast<int64_t>(weight.size_bytes());
+    const int64_t bytes = weight.shape.elements() * static_cast<int64_t>(sizeof(float));
     if (bytes > kLargestWhole && weight.shared_name.empty()) {
       const int64_t pieces = std::min(CeilDiv(bytes, kPieceBytes), kMostPieces);
       longest = RoundUp(CeilDiv(outputs_, pieces), kPieceRows);
@@ -161,8 +162,10 @@ class Dense : public Layer {
       piece.count = std::min(longest, outputs_ - first);
     }
     staged_bytes_ =
-        !is_cut() ? 0
-                  : RoundUp(static_cast<size_t>(rows_ * longest) * SizeOf(compute_), size_t{64});
+        !is_cut()
+            ? 0
+            : RoundUp(static_cast<size_t>(std::max<int64_t>(rows_, 1) * longest) * SizeOf(compute_),
+                      size_t{64});
   }
 
   StateSpec PieceOf(const StateSpec& weight, size_t index) const {

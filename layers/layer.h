@@ -100,9 +100,9 @@ struct LayerSpec {
   std::vector<Alias> aliases;
   int forward_phases = 1, backward_phases = 1;  // see RunPhases
   // Of parameters that are cut: forward and backward have a phase for each piece, between which
-  // memory may move.  Gradients of what is not cut are whole after the last one.
+  // memory may move.  Gradients of parameters that are not cut are assigned in the last one.
   int pieces = 1;
-  int loss_output = -1;                         // state index of a scalar output to be minimised
+  int loss_output = -1;    // state index of a scalar output to be minimised
   double loss_weight = 1;  // its factor in the run's loss: what the net seeds its gradient with
   int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples
   // Of a metric that is no mean: state index of a kStatistic F64 [samples, steps, columns], what

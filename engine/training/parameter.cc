@@ -210,7 +210,11 @@ absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
     if (tensor == nullptr) {
       return absl::NotFoundError(
           absl::StrFormat("it holds no tensor \"%s\", so it belongs to another %s", name,
-                          suffix.empty() ? "net" : "net or optimizer"));
+                          suffix.empty()          ? "net"
+                          : !parameter.spec.piece ? "net or optimizer"
+                                                  : "net or optimizer, or to a version of Gyre "
+                                                    "that kept the weight whole: start from it "
+                                                    "by --weights"));
     }
     const Shape expected = CanonicalShape(parameter, part, suffix);
     if (tensor->shape != expected || tensor->dtype != FileDType(parameter)) {

@@ -108,6 +108,14 @@ TEST(Dense, CutsALargeWeight) {
   }
 }
 
+TEST(Dense, CutsALargeWeightOfNoRows) {
+  const auto result = RunLayer({"dense { outputs: 2049 }", {Distinct({0, 4097}, 1)}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  for (const Doubles& gradient : result->parameter_gradients) {
+    EXPECT_EQ(gradient, Doubles(gradient.size()));
+  }
+}
+
 // Sums that keep growing: added up in 16 bits they would lose more with each of the samples.
 TEST(Dense, SumsHalvesInFloat) {
   LayerCase layer{"dense { outputs: 3 }", {Distinct({3001, 2}, 1)}};

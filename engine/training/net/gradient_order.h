@@ -15,6 +15,10 @@ namespace gyre {
 inline int LastPiece(const LayerSpec& spec, size_t state) {
   return spec.states[state].piece ? spec.states[state].piece->phase : spec.pieces - 1;
 }
+// Whether a piece of it is handed the gradient of a state: of a parameter that one alone.
+inline bool Assigns(const LayerSpec& spec, size_t state, int piece) {
+  return spec.states[state].kind != StateKind::kParameter || LastPiece(spec, state) == piece;
+}
 
 // A trained parameter's gradient and the bucket it travels in, in the order backward finishes them.
 struct BucketedGradient {

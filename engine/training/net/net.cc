@@ -35,8 +35,9 @@ Net::Net(const NetPlan& plan, const NetMemory& memory)
         bound.backward.push_back(view(trace.backward_states[n][s],
                                       node.backward && spec.backward != kNone,
                                       trace.backward_steps[n][piece]));
-        bound.gradients.push_back(
-            view(trace.gradients.nodes[n][s], node.backward, trace.backward_steps[n][piece]));
+        bound.gradients.push_back(view(trace.gradients.nodes[n][s],
+                                       node.backward && Assigns(node.spec, s, piece),
+                                       trace.backward_steps[n][piece]));
         if (piece > 0) continue;
         bound.recompute.push_back(view(trace.recompute_states[n][s],
                                        node.recomputed && spec.forward != kNone,

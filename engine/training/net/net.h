@@ -117,8 +117,8 @@ class Net {
   std::byte* Address(int state, int step = kHome) const;
   std::byte* AddressAt(int state, int position) const;
   Tensor Flat(int state, const Parameter& parameter, int step) const;
-  // A piece of it, of one that is cut into pieces.
   absl::Status RunRepeat(Stream& stream, const Repeat& repeat) const;
+  // A piece of it, of one that is cut into pieces.
   absl::Status RunLayer(Stream& stream, int node, int piece, Pass pass, const SumStatistic& sum,
                         const Enter& enter) const;
   absl::Status Carry(Stream& stream, int node, const Enter& enter) const;

@@ -73,6 +73,10 @@ std::string NameOf(const NetSpec& net, const CarriedState& carried);  // LAYER.S
 // "conv2d"; of a conversion "to F32".
 std::string TypeOf(const NetSpec& net, const NetNode& node);
 
+// Whether forward of the node may run again: its layer then leaves what lasts, and what ranks sum,
+// as it is.
+bool IsRepeatable(const NetNode& node);
+
 // Whether backward of the node reads the value, one of its inputs.
 bool ReadsInBackward(const NetNode& node, int value);
 

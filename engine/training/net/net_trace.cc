@@ -339,16 +339,6 @@ class Tracer {
     return step;
   }
 
-  // Its layer then leaves what lasts, and what ranks sum, as it is.
-  static bool IsRepeatable(const NetNode& node) {
-    return node.spec.pieces == 1 && !node.recomputed &&
-           std::ranges::all_of(node.spec.states, [](const StateSpec& state) {
-             const bool made = state.kind == StateKind::kOutput ||
-                               state.kind == StateKind::kSaved || state.kind == StateKind::kScratch;
-             return made || (state.forward & kWrite) == 0;
-           });
-  }
-
   static bool IsTouched(const StateSpec& state, int piece) {
     return !state.piece || state.piece->phase == piece;
   }
@@ -380,7 +370,7 @@ class Tracer {
     TraceStep& step =
         AddStep(absl::StrCat("recompute ", node.config->name()), t_.recompute_steps[n]);
     step.seconds = SecondsOf(node.spec.forward_flops);
-    Read(step, t_.step);
+    Read(step, t_.step_block);
     for (size_t s = 0; s < node.spec.states.size(); ++s) {
       const uint8_t access = node.spec.states[s].forward;
       if (access != kNone) Touch(step, t_.recompute_states[n][s], access);
@@ -431,9 +421,13 @@ class Tracer {
       if (!IsTouched(spec, piece)) continue;
       TouchIn(piece, step, t_.backward_states[n][s], spec.backward);
       const int gradient = t_.gradients.nodes[n][s];
-      if (gradient < 0) continue;
+      if (gradient < 0 || !Assigns(node.spec, s, piece)) continue;
       TouchTables(step, node.parameters[s]);
-      TouchIn(piece, step, gradient, spec.kind == StateKind::kOutput ? kRead : kWrite);
+      if (spec.kind == StateKind::kParameter) {
+        Write(step, gradient);
+      } else {
+        TouchIn(piece, step, gradient, spec.kind == StateKind::kOutput ? kRead : kWrite);
+      }
     }
   }
 
@@ -444,8 +438,8 @@ class Tracer {
       ready = t_.update_steps.back();
     } else if (net_.shape.ranks == 1) {
       TraceStep& step = AddStep(absl::StrCat("measure bucket ", b), ready);
-      Touch(step, t_.step, kRead | kWrite);
       TouchBucket(step, b);
+      TouchSums(step);
     }
   }
 
@@ -457,12 +451,18 @@ class Tracer {
     }
   }
 
+  // Where it is measured.
+  void TouchSums(TraceStep& step) {
+    for (const int state : {t_.sums, t_.scratch}) Touch(step, state, kRead | kWrite);
+  }
+
   void AddUpdate(size_t b) {
     TraceStep& step = AddStep(absl::StrCat("update bucket ", b), t_.update_steps.emplace_back());
     Read(step, t_.step);
     if (t_.loss_scale >= 0) Touch(step, t_.loss_scale, kRead | kWrite);
     for (int slot : t_.slots[b]) Touch(step, slot, kRead | kWrite);
     TouchBucket(step, b);
+    if (UpdatesAtOnce(net_.shape)) TouchSums(step);
     for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
       const int p = order_.gradients[g].parameter;
       Touch(step, t_.parameters[p], kRead | kWrite);

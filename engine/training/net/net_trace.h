@@ -86,7 +86,7 @@ struct NetTrace {
 
 // `order` and `tables` are empty for a net that does not train; `slots` and `homes` are those of
 // the one that does.  Persistent states come first, those that nets of a run share before others,
-// and the shared ones depend only on `parameters`, `slots`, `homes` and the loss's scale, so all
+// and the shared ones depend only on `parameters`, `slots`, `homes` and the run's shape, so all
 // nets agree on their offsets.
 NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
                   std::span<const CarriedHome> homes, const GradientOrder& order,
