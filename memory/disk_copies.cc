@@ -73,6 +73,7 @@ absl::Status DiskCopies::Tell(Lane& lane, Job job) {
 
 absl::Status DiskCopies::BeginIteration() {
   if (!std::exchange(homes_are_out_, false)) return absl::OkStatus();
+  ++takes_;
   return Tell(in_, {.what = What::kTakeHomes});
 }
 
@@ -89,7 +90,7 @@ absl::Status DiskCopies::Fetch(int index) {
 
 absl::Status DiskCopies::WriteBack(int stay) {
   ++write_backs_[stay];
-  return Tell(out_, {.index = stay});
+  return Tell(out_, {.index = stay, .takes = takes_});
 }
 
 absl::Status DiskCopies::AwaitFetch(int index) {
@@ -117,9 +118,9 @@ absl::Status DiskCopies::BringHome() {
 // --- The threads' --------------------------------------------------------------------------------
 
 bool DiskCopies::MayBegin(const Job& job) const {
-  return std::ranges::all_of(job.after, [this](const Job::Write& write) {
-    return (write.in_file ? stored_ : left_)[write.stay] >= write.times;
-  });
+  return job.takes <= taken_ && std::ranges::all_of(job.after, [this](const Job::Write& write) {
+           return (write.in_file ? stored_ : left_)[write.stay] >= write.times;
+         });
 }
 
 std::optional<DiskCopies::Cut> DiskCopies::Next(Lane& lane, bool wait) {
@@ -161,6 +162,7 @@ absl::Status DiskCopies::RunIn() {
       if (now->job.what == What::kTakeHomes) {
         RETURN_IF_ERROR(run_.begun.Synchronize());  // whoever had them is done
         run_.file.Release();
+        Note([this] { ++taken_; });
       } else {
         RETURN_IF_ERROR(in_.stream->Synchronize());
         RETURN_IF_ERROR(CheckHomes());
@@ -255,6 +257,14 @@ absl::Status DiskCopies::RunOut() {
       ASSIGN_OR_RETURN(copied, out_.copied[copying.front().slot]->Done());
     }
     if (copied) {
+      // Of one place in the file the last write counts: one that is under way comes first.
+      const size_t page = BlockOf(copying.front().stay).page + copying.front().at;
+      while (std::ranges::any_of(writing, [&](const Piece& piece) {
+        const size_t other = BlockOf(piece.stay).page + piece.at;
+        return other < page + copying.front().bytes && page < other + piece.bytes;
+      })) {
+        RETURN_IF_ERROR(EndWrite(writing));
+      }
       const Piece& piece = writing.emplace_back(copying.front());
       copying.pop_front();
       RETURN_IF_ERROR(out_.copied[piece.slot]->Synchronize());
@@ -262,11 +272,17 @@ absl::Status DiskCopies::RunOut() {
                         piece.bytes);
       continue;
     }
-    const Piece& piece = writing.front();
-    RETURN_IF_ERROR(out_.queue->Await(piece.slot));
-    if (piece.last) Note([&] { ++stored_[piece.stay]; });
-    writing.pop_front();
+    RETURN_IF_ERROR(EndWrite(writing));
   }
+}
+
+// The first of them.
+absl::Status DiskCopies::EndWrite(std::deque<Piece>& writing) {
+  const Piece piece = writing.front();
+  writing.pop_front();
+  RETURN_IF_ERROR(out_.queue->Await(piece.slot));
+  if (piece.last) Note([&] { ++stored_[piece.stay]; });
+  return absl::OkStatus();
 }
 
 absl::Status DiskCopies::BeginWriteBack(const Piece& piece) {

@@ -62,6 +62,7 @@ class DiskCopies {
       bool in_file = false;  // else it need only have left the device
     };
     std::vector<Write> after = {};
+    int64_t takes = 0;  // of homes, likewise
   };
   struct Piece {
     int index = 0;
@@ -101,6 +102,7 @@ class DiskCopies {
   absl::Status BeginFetch(const Piece& piece);
   absl::Status EndFetch(const Piece& piece);
   absl::Status BeginWriteBack(const Piece& piece);
+  absl::Status EndWrite(std::deque<Piece>& writing);
   absl::Status CheckHomes();
   Piece CutPiece(Cut& cut, int stay, int& slot) const;
   const PagedBlock& BlockOf(int stay) const {
@@ -112,12 +114,14 @@ class DiskCopies {
 
   const Run run_;
   bool homes_are_out_ = true;                   // with the caller
+  int64_t takes_ = 0;                           // how often they were taken from it
   std::vector<int64_t> fetches_, write_backs_;  // how often it was told
   std::mutex mutex_;                            // of all below, and of lanes' jobs and counts
   std::condition_variable changed_;
   bool stopping_ = false;
   absl::Status status_;
   std::vector<int64_t> fetched_, left_, stored_;  // how often it has been done
+  int64_t taken_ = 0;                             // likewise
   Lane in_, out_;
 };
 
