@@ -3,12 +3,12 @@
 // rest moves behind its back.  No layer, no net; nothing else of Gyre is needed.
 //
 //   auto made = gyre::LocalData::Create(device, stream, {.capacity_bytes = 1 << 30});
-//   gyre::LocalData& data = **made;
+//   gyre::LocalData& data = *made;
 //   auto points = data.Declare("points", bytes);             // and others
 //   auto iterate = [&]() -> absl::Status {
 //     auto at = data.LocalAccess("assign", {{*points, gyre::kFetch, gyre::kNoKeep}});
 //     if (!at.ok()) return at.status();
-//     if (!data.recording()) ...                             // enqueue work on at[0] to stream
+//     if (!data.recording()) ...                             // enqueue work on (*at)[0] to stream
 //     if (auto status = data.PostLocalAccess(); !status.ok()) return status;
 //     return data.FinishIteration();
 //   };
