@@ -1,5 +1,5 @@
-// geeps_plan.h: what lies where, when, by GeePS's placement policy; to measure ours against.
-// Private to memory.
+// geeps_plan.h: what lies where, when, by GeePS's placement policy; for ours to choose from, and to
+// be measured against.  Private to memory.
 //
 // Capacity is cut in two.  Some blocks are pinned: they have memory of their own for good.  All
 // others live in host memory and go through an access buffer, of twice the most that a step touches

@@ -51,9 +51,9 @@ class Planner {
     FindHomes();
   }
 
-  LargestStep Largest() const {
+  LargestStep Largest(PlannerKind kind) const {
     LargestStep largest;
-    const size_t times = kind_ == PlannerKind::kGeeps ? 2 : 1;
+    const size_t times = kind == PlannerKind::kGeeps ? 2 : 1;
     const size_t always = BytesOf(resident_);
     for (int step = 0; step < static_cast<int>(steps()); ++step) {
       const size_t bytes = always + times * (touched_bytes_[step] - touched_resident_[step]);
@@ -63,7 +63,7 @@ class Planner {
   }
 
   absl::StatusOr<PagingPlan> Plan() {
-    const LargestStep largest = Largest();
+    const LargestStep largest = Largest(kind_);
     if (largest.bytes > room_) return TooSmall(largest);
     switch (kind_) {
       case PlannerKind::kNaive:
@@ -101,8 +101,10 @@ class Planner {
         if (steps() > kManySteps) break;
       }
     }
-    if (!best.ok()) return best;
-    // Copies do not hide.
+    // Copies do not hide, but may by GeePS's plan.
+    absl::StatusOr<PagingPlan> geeps;
+    if (steps() <= kManySteps && Largest(PlannerKind::kGeeps).bytes <= room_) geeps = PlanAsGeeps();
+    if (!best.ok()) return geeps.ok() ? geeps : best;
     const Recomputation recomputation(trace_, cut_);
     const std::vector<bool> resident = best_resident;
     const LayoutPolicy policy = best_policy;
@@ -110,7 +112,7 @@ class Planner {
       SetOrder(std::move(order));
       return consider(resident, policy);
     });
-    return best;
+    return geeps.ok() && geeps->seconds < best->seconds ? geeps : best;
   }
 
   // The best of what GeePS leaves open: what it pins first, and how it searches its buffer.
@@ -332,7 +334,7 @@ LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* h
                             PlannerKind planner) {
   const absl::StatusOr<TraceBlocks> cut = CutIntoBlocks(trace);
   GYRE_CHECK(cut.ok());
-  return Planner(trace, {}, {.homes = homes}, *cut, planner).Largest();
+  return Planner(trace, {}, {.homes = homes}, *cut, planner).Largest(planner);
 }
 
 absl::StatusOr<PagingPlan> PlanPaging(const AccessTrace& trace, const PagingCosts& costs,

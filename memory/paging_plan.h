@@ -30,7 +30,7 @@
 namespace gyre {
 
 enum class PlannerKind : uint8_t {
-  kAuto,   // ours
+  kAuto,   // ours, or GeePS's where that is faster; of more than 2,000 steps always ours
   kNone,   // all is on the device for good: PlanMemory
   kNaive,  // a step's states come before it, and go behind it; nothing overlaps
   kGeeps,  // GeePS's (geeps_plan.h), to compare with

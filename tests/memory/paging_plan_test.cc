@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <random>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,12 @@ using ::testing::HasSubstr;
 
 constexpr int kTraces = 400;
 constexpr size_t kPage = 4096;
+
+// Of training every other.
+AccessTrace AnyTrace(uint64_t seed) {
+  return seed % 2 == 0 ? RandomTrace({seed, seed})
+                       : TrainingTrace(seed, 2 + static_cast<int>(seed % 10));
+}
 
 // The trace whose steps are a plan's positions.
 AccessTrace InOrder(const AccessTrace& trace, const std::vector<int>& order) {
@@ -168,9 +175,7 @@ TEST_P(EveryPlanner, EveryReaderFindsWhatWasWrittenLast) {
   int tight = 0, repeats = 0;
   for (int i = 0; i < kTraces; ++i) {
     SCOPED_TRACE(i);
-    const AccessTrace trace =
-        i % 2 == 0 ? RandomTrace({static_cast<uint64_t>(i), static_cast<uint64_t>(i)})
-                   : TrainingTrace(static_cast<uint64_t>(i), 2 + i % 23);
+    const AccessTrace trace = AnyTrace(static_cast<uint64_t>(i));
     const size_t least = FindLargestStep(trace, nullptr, planner).bytes;
     const absl::StatusOr<MemoryPlan> resident = PlanMemory(trace, ~size_t{0});
     ASSERT_TRUE(resident.ok());
@@ -231,6 +236,29 @@ TEST(PagingPlan, EqualLayersComeCloseToTheBound) {
   }
 }
 
+// GeePS's plan is one of those that are chosen from.
+TEST(PagingPlan, IsNoSlowerThanGeeps) {
+  int stalled = 0;
+  for (uint64_t i = 0; i < kTraces / 2; ++i) {
+    SCOPED_TRACE(i);
+    AccessTrace trace = i % 4 == 0 ? AnyTrace(i) : TrainingTrace(i, 8 + static_cast<int>(i % 16));
+    std::mt19937_64 rng(i);
+    for (TraceStep& step : trace.steps) step.seconds = 1e-6 * static_cast<double>(rng() % 100);
+    const size_t least = FindLargestStep(trace, nullptr, PlannerKind::kGeeps).bytes;
+    const size_t capacity = least * (4 + i % 3) / 4;
+    const absl::StatusOr<PagingPlan> plan = PlanPaging(trace, {}, {.capacity_bytes = capacity});
+    const absl::StatusOr<PagingPlan> geeps =
+        PlanPaging(trace, {}, {.capacity_bytes = capacity}, PlannerKind::kGeeps);
+    ASSERT_TRUE(plan.ok() && geeps.ok());
+    EXPECT_LE(plan->seconds, geeps->seconds * (1 + 1e-9));
+    stalled += plan->stalled_seconds > 1e-9;
+    CheckPlaces(trace, *plan, capacity);
+    CheckValues(InOrder(trace, plan->order), *plan);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(stalled, kTraces / 8);
+}
+
 // As small as staging can be.
 constexpr size_t kLeastHost = 8 * kPage;
 
@@ -238,8 +266,7 @@ TEST(PagingPlan, PagesBeyondTheHostMemoryAreOnDisk) {
   int on_disk = 0, on_both = 0, homes = 0;
   for (uint64_t i = 0; i < kTraces; ++i) {
     SCOPED_TRACE(i);
-    const AccessTrace trace =
-        i % 2 == 0 ? RandomTrace({i, i}) : TrainingTrace(i, 2 + static_cast<int>(i % 23));
+    const AccessTrace trace = AnyTrace(i);
     PagingLimits limits = {.capacity_bytes = FindLargestStep(trace).bytes};
     if (i % 3 == 0) limits.most_resident_bytes = 0;
     const absl::StatusOr<PagingPlan> unbounded = PlanPaging(trace, {}, limits);
