@@ -22,7 +22,7 @@ ABSL_FLAG(std::vector<std::string>, nets,
           "Text files.");
 ABSL_FLAG(int, batch, 16, "Images a step.");
 ABSL_FLAG(std::vector<std::string>, capacity, {"0.25"},
-          "Shares that the device holds of what all in memory takes.");
+          "Shares that the device holds of what all states take, each with memory of its own.");
 ABSL_FLAG(std::vector<std::string>, planner, (std::vector<std::string>{"auto", "geeps"}),
           "auto, geeps, naive.");
 ABSL_FLAG(double, flops, 3e11, "FLOPs a second that steps work at.");
@@ -37,8 +37,9 @@ constexpr char kUsage[] =
     "  bench_paging_nets --nets=models/googlenet/net.textproto --capacity=0.5,0.25\n\n"
     "Trains nothing: steps of SGD with momentum are slept for as long as their FLOPs take.  The\n"
     "defaults are a GPU of 1.5 TFLOP/s behind 6 GB/s, five times slower, and GeePS's three nets\n"
-    "with four times its memory.  Prints a JSON line for each net, capacity and planner; one that\n"
-    "needs more than there is has no times.\n"
+    "on a fourth of what their states take when each has memory of its own, as in GeePS\n"
+    "(`all_bytes`; here they share it over time: `planned_bytes`).  Prints a JSON line for each\n"
+    "net, capacity and planner; one that needs more than there is has no times.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 // The nets' traces say what steps take at this rate (net_trace.cc).
@@ -53,7 +54,8 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
                                    .primitives = &primitives}));
   AccessTrace trace = plan.train->trace.trace;
   for (TraceStep& step : trace.steps) step.seconds *= kTracedFlops / absl::GetFlag(FLAGS_flops);
-  const size_t all = plan.train->memory.device_bytes;
+  size_t all = 0;
+  for (const TraceState& state : trace.states) all += state.view_of < 0 ? state.bytes : 0;
   const double bandwidth = absl::GetFlag(FLAGS_bandwidth);
   const int rounds = absl::GetFlag(FLAGS_rounds);
   ASSIGN_OR_RETURN(const PagingPlan whole, PlanPaging(trace, {}, {.capacity_bytes = 2 * all}));
@@ -64,11 +66,10 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
       if (planner == PlannerKind::kNone) {
         return absl::InvalidArgumentError("--planner=none: nothing is paged; see resident_ms");
       }
-      nlohmann::ordered_json line = {{"net", net.message->name()},
-                                     {"batch", absl::GetFlag(FLAGS_batch)},
-                                     {"all_bytes", all},
-                                     {"capacity", share},
-                                     {"planner", name}};
+      nlohmann::ordered_json line = {
+          {"net", net.message->name()}, {"batch", absl::GetFlag(FLAGS_batch)},
+          {"all_bytes", all},           {"planned_bytes", plan.train->memory.device_bytes},
+          {"capacity", share},          {"planner", name}};
       line["least_bytes"] = FindLargestStep(trace, nullptr, planner).bytes;
       const auto paged = PlanPaging(
           trace, {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
