@@ -307,7 +307,10 @@ absl::Status RunRanks(Ranks ranks, const DeviceFlags& flags,
 }
 
 void LetWaitingThreadsSleep(char** argv) {
-  for (const char* chosen : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
+  for (const char* chosen : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
+                             // libgomp has bound this thread to a core, where the program started
+                             // anew would stay with all of its threads.
+                             "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
     const char* const value = std::getenv(chosen);
     if (value != nullptr && *value != '\0') return;
   }

@@ -19,8 +19,9 @@ namespace gyre {
 inline constexpr int kExitFailed = 1, kExitUsage = 2, kExitStopped = 130;
 
 // First in main: starts the program anew with a GOMP_SPINCOUNT, unless the environment has chosen
-// how OpenMP's threads wait.  libgomp reads it before any code of ours runs.  By default they spin
-// for milliseconds, and on a busy machine they do it on the cores of those they wait for.
+// how OpenMP's threads wait, or binds them to cores.  libgomp reads it before any code of ours
+// runs.  By default they spin for milliseconds, and on a busy machine they do it on the cores of
+// those they wait for.
 void LetWaitingThreadsSleep(char** argv);
 
 // Prepares the process (process.h) and parses absl flags; prints help and exits for --help.  Each
