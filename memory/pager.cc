@@ -78,6 +78,14 @@ absl::Status Pager::Begin(int step, Stream& compute) {
     RETURN_IF_ERROR(disk_ ? disk_->BeginIteration() : in_->Wait(*begun_));
     for (const int fetch : schedule_.fetches_before) RETURN_IF_ERROR(Fetch(fetch));
   }
+  const bool timed =
+      compute.kind() != DeviceKind::kCuda && !(of.fetches.empty() && of.writes.empty());
+  if (timed) {
+    RETURN_IF_ERROR(compute.Call([stall = stall_] {
+      stall->begin = Clock::now();
+      return absl::OkStatus();
+    }));
+  }
   for (const int fetch : of.fetches) {
     if (disk_) RETURN_IF_ERROR(disk_->AwaitFetch(fetch));
     RETURN_IF_ERROR(compute.Wait(*fetched_[fetch]));
@@ -86,7 +94,15 @@ absl::Status Pager::Begin(int step, Stream& compute) {
     if (disk_) RETURN_IF_ERROR(disk_->AwaitWriteBack(write));
     RETURN_IF_ERROR(compute.Wait(*written_[write]));
   }
-  return absl::OkStatus();
+  if (!timed) return absl::OkStatus();
+  return compute.Call([stall = stall_] {
+    stall->sum = stall->sum.load() + (Clock::now() - stall->begin);
+    return absl::OkStatus();
+  });
+}
+
+double Pager::stalled_seconds() const {
+  return std::chrono::duration<double>(stall_->sum.load()).count();
 }
 
 absl::Status Pager::End(int step, Stream& compute) {

@@ -4,6 +4,8 @@
 // compute stream.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -36,7 +38,17 @@ class Pager {
   // written.
   absl::Status BringHome(Stream& compute);
 
+  // That the compute stream has waited for copies, as far as it has come; 0 of a GPU's stream,
+  // which does not tell.
+  double stalled_seconds() const;
+
  private:
+  using Clock = std::chrono::steady_clock;
+  // Which work that is on the compute stream writes.
+  struct Stall {
+    Clock::time_point begin;
+    std::atomic<Clock::duration> sum = Clock::duration::zero();
+  };
   Pager(const PagingPlan& plan, PagingSchedule schedule, std::byte* arena, std::byte* pages)
       : plan_(plan), schedule_(std::move(schedule)), arena_(arena), pages_(pages) {}
   absl::Status Begin(int step, Stream& compute);
@@ -56,6 +68,7 @@ class Pager {
   std::vector<std::unique_ptr<Event>> fetched_;  // by fetch
   std::vector<std::unique_ptr<Event>> written_;  // by stay; null where it is not
   const Event* last_written_ = nullptr;
+  const std::shared_ptr<Stall> stall_ = std::make_shared<Stall>();
   std::unique_ptr<DiskCopies> disk_;  // in place of in_ and out_
 };
 

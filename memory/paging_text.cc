@@ -100,8 +100,8 @@ std::string DescribePlaces(const AccessTrace& trace, const PagingPlan& plan) {
                           ShortBytes(sums[where].bytes));
   }
   std::ranges::stable_sort(rows, std::greater(), &Row::bytes);
-  absl::StrAppendFormat(&text, "the largest; on the device from step to step of %d, copied:\n",
-                        plan.order.size());
+  absl::StrAppendFormat(&text, "  %10s  %-26s  %-32s  %s\n", "size", "the largest",
+                        absl::StrCat("at steps of ", plan.order.size(), "; copied"), "what");
   const size_t shown = std::min(rows.size(), kBlocksInTable);
   for (size_t r = 0; r < shown; ++r) {
     absl::StrAppendFormat(&text, "  %10s  %-26s  %-32s  %s\n", ShortBytes(rows[r].bytes),

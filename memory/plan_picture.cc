@@ -23,8 +23,8 @@ constexpr double kHeadroom = 1.08;  // above the highest line
 // Told apart also by who sees no red or green, and in grey (Okabe and Ito).
 constexpr const char* kColours[] = {"#999999", "#0072b2", "#56b4e9",
                                     "#e69f00", "#009e73", "#cc79a7"};
-constexpr char kStepColour[] = "#4d6a94", kAgainColour[] = "#e69f00", kWaitColour[] = "#f7c6c5",
-               kFetchColour[] = "#009e73", kWriteColour[] = "#cc79a7";
+constexpr char kStepColour[] = "#57606a", kAgainColour[] = "#1f2328", kWaitColour[] = "#f7c6c5",
+               kFetchColour[] = "#8250df", kWriteColour[] = "#bf8700";
 
 std::string Escaped(const std::string& text) {
   return absl::StrReplaceAll(text,
@@ -137,6 +137,8 @@ class Picture {
     absl::StrAppendFormat(&svg_,
                           "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" fill=\"%s\"",
                           x, y, width, height, colour);
+    // Tells neighbours apart.
+    if (!title.empty() && width > 3) svg_ += " stroke=\"#ffffff\" stroke-width=\"0.5\"";
     absl::StrAppend(&svg_, title.empty()
                                ? "/>\n"
                                : absl::StrCat("><title>", Escaped(title), "</title></rect>\n"));
@@ -147,7 +149,7 @@ class Picture {
     const auto entry = [&](const char* colour, const std::string& name) {
       Rect(x, 38, 12, 12, colour);
       Text(x + 17, 48, "start", name);
-      x += 34 + 6.3 * static_cast<double>(name.size());
+      x += 30 + 6.2 * static_cast<double>(name.size());
     };
     for (size_t kind = 0; kind < history_.kinds.size(); ++kind) {
       if (most_[kind] == 0) continue;
@@ -245,9 +247,7 @@ class Picture {
         about = absl::StrFormat("%d, %s to %s%s", beyond - first, spans[first].name,
                                 spans[beyond - 1].name, bytes > 0 ? ", " + ShortBytes(bytes) : "");
       }
-      // A thin edge tells neighbours apart.
-      const double width = std::max(end - begin, 0.2);
-      Rect(begin, y, width > 3 ? width - 0.6 : width, kLaneHeight,
+      Rect(begin, y, std::max(end - begin, 0.2), kLaneHeight,
            spans[first].again ? kAgainColour : colour, about);
       first = beyond;
     }

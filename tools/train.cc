@@ -9,9 +9,11 @@
 #include <filesystem>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engine/data/atomic_file.h"
 #include "engine/runtime/timeline.h"
 #include "engine/training/trainer.h"
 #include "tools/command_line.h"
@@ -50,7 +52,10 @@ ABSL_FLAG(std::string, weights_map, "",
 ABSL_FLAG(std::string, checkpoint_every, "", "Steps from one checkpoint to the next.");
 ABSL_FLAG(std::string, steps, "", "Length of the run in steps.");
 ABSL_FLAG(std::string, epochs, "", "Length of the run in passes over the training data.");
-ABSL_FLAG(std::string, batch, "", "Samples a step, over all ranks.");
+ABSL_FLAG(
+    std::string, batch, "",
+    "Samples a step, over all ranks; auto: as many as the device's memory has room for without "
+    "paging, or, where there is none for any, with it.");
 ABSL_FLAG(std::string, seed, "", "All random numbers follow from it.");
 ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's.");
 ABSL_FLAG(int, stall_timeout_s, gyre::kStallTimeoutS,
@@ -61,7 +66,11 @@ ABSL_FLAG(std::string, timeline, "",
           "when: a Chrome trace, for ui.perfetto.dev.  Under mpirun one a rank: "
           "timeline.rank0.json.");
 ABSL_FLAG(bool, plan, false,
-          "Print layers, shapes, FLOPs, memory and communication; train nothing.");
+          "Print layers, shapes, FLOPs, memory, paging and communication; train nothing.");
+ABSL_FLAG(
+    std::string, plan_picture, "",
+    "With --plan: a file, such as plan.html, for a picture of an iteration's memory, steps and "
+    "copies as they are planned, and for what is printed; plan.svg: the picture alone.");
 ABSL_FLAG(std::string, set, "",
           "path=value for any field of the trainer (optimizer.sgd.momentum=0.5) or the net "
           "(net.layer.conv1.conv2d.filters=32); may be repeated.");
@@ -130,7 +139,7 @@ std::vector<std::string> Overrides() {
   add("checkpoint_every", absl::GetFlag(FLAGS_checkpoint_every));
   add("epochs", absl::GetFlag(FLAGS_epochs));
   add("steps", absl::GetFlag(FLAGS_steps));
-  add("batch", absl::GetFlag(FLAGS_batch));
+  if (const std::string batch = absl::GetFlag(FLAGS_batch); batch != "auto") add("batch", batch);
   add("seed", absl::GetFlag(FLAGS_seed));
   return overrides;
 }
@@ -155,6 +164,7 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
                          .net_text = files.net.message->DebugString(),
                          .trainer_text = files.trainer.message->DebugString(),
                          .planner = planner,
+                         .largest_batch = absl::GetFlag(FLAGS_batch) == "auto",
                          .stop = &stop_requested,
                          .save = &save_requested};
 }
@@ -181,8 +191,14 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
                                     *choice.primitives, communication, options));
   const bool leader = communication.rank() == 0;
   if (plan) {
-    if (leader) std::fputs(run->DescribePlan(files.net).c_str(), stdout);
-    return absl::OkStatus();
+    if (!leader) return absl::OkStatus();
+    const std::string text = run->DescribePlan(files.net);
+    std::fputs(text.c_str(), stdout);
+    const std::string picture = absl::GetFlag(FLAGS_plan_picture);
+    if (picture.empty()) return absl::OkStatus();
+    const bool page = !absl::EndsWith(picture, ".svg");
+    return WriteFileAtomically(
+        picture, [&](const FileSink& sink) { return sink(run->DrawPlan(files.net, page, text)); });
   }
   if (leader) {
     std::printf("training %s: %d ranks, %d threads each, output in %s\n",
@@ -223,6 +239,9 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<TrainingOptions> options = OptionsOf(*files);
   if (!options.ok()) Fail(ranks->front().get(), options.status());
   const bool plan = absl::GetFlag(FLAGS_plan);
+  if (!plan && !absl::GetFlag(FLAGS_plan_picture).empty()) {
+    Fail(ranks->front().get(), absl::InvalidArgumentError("--plan_picture needs --plan"));
+  }
   if (const absl::Status opened = plan ? absl::OkStatus() : OpenTimeline(); !opened.ok()) {
     Fail(ranks->front().get(), opened);
   }

@@ -93,6 +93,15 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
 absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
                                    const PagingCosts& costs);
 
+// Bytes of device memory with which all nets of the plan have all they need there for good.
+size_t ResidentCapacity(const ModelPlan& plan);
+// The least that options.planner makes do with.
+size_t LeastCapacity(const ModelPlan& plan);
+// How its nets page in so much: the one that trains first, and with train_alone no other.
+// Precondition: options.planner is not kNone.  Errors: those of PlanPaging.
+absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
+                                                  bool train_alone = false);
+
 // For people: what a training net that is planned with these options takes in each precision.
 // bytes_sent: in a step, by a bucket of so many.
 std::string DescribePrecisions(const Parsed<NetConfig>& net, const ModelOptions& options,

@@ -82,50 +82,28 @@ class Planner {
   std::unique_ptr<NetPlan> first_;
 };
 
-// One arena serves all nets beside the gradients' one, so the largest net says what would do.
-absl::Status CheckLargest(const ModelPlan& plan) {
-  std::vector<const NetPlan*> nets;
-  if (plan.train) nets.push_back(plan.train.get());
-  for (const auto& test : plan.test) nets.push_back(test.get());
-  const auto largest =
-      std::max_element(nets.begin(), nets.end(), [](const NetPlan* a, const NetPlan* b) {
-        return a->memory.device_bytes < b->memory.device_bytes;
-      });
-  if (largest == nets.end()) return absl::OkStatus();
-  return CheckCapacity((*largest)->trace.trace, (*largest)->memory, plan.options.capacity_bytes,
-                       plan.communication_bytes() + plan.allreduce_bytes());
-}
-
-// Plans all nets to page, in what the gradients and their sums leave.  Test nets have the training
-// net's parameters where it has them, and may touch more at a step than it.
-absl::Status PlanPages(ModelPlan& plan) {
+std::vector<NetPlan*> NetsOf(const ModelPlan& plan) {
   std::vector<NetPlan*> nets;
   if (plan.train) nets.push_back(plan.train.get());
   for (const auto& test : plan.test) nets.push_back(test.get());
-  const PlannerKind planner = plan.options.planner;
-  const auto largest = [planner](const NetPlan* net) {
-    return FindLargestStep(net->trace.trace, nullptr, planner).bytes;
-  };
-  PagingLimits limits = {.capacity_bytes = plan.options.capacity_bytes,
-                         .reserved_bytes = plan.communication_bytes() + plan.allreduce_bytes()};
-  NetPlan* const neediest = *std::ranges::max_element(nets, {}, largest);
-  const size_t needed = largest(neediest) + limits.reserved_bytes;
-  // Whatever the first net leaves on the device, the others have room beside it.
-  size_t others = limits.reserved_bytes;
-  for (size_t n = 1; n < nets.size(); ++n) {
-    others = std::max(others, limits.reserved_bytes + largest(nets[n]));
-  }
-  limits.most_resident_bytes = limits.capacity_bytes - std::min(limits.capacity_bytes, others);
-  std::vector<Home> homes;
-  const auto page = [&](NetPlan& net) -> absl::Status {
-    ASSIGN_OR_RETURN(net.paging, PlanPaging(net.trace.trace, plan.options.paging, limits, planner));
-    if (limits.homes == nullptr) homes = net.paging->homes;
-    limits.homes = &homes;
-    return absl::OkStatus();
-  };
-  if (needed > limits.capacity_bytes) return page(*neediest);  // what it lacks is the error
-  for (NetPlan* const net : nets) RETURN_IF_ERROR(page(*net));
-  return absl::OkStatus();
+  return nets;
+}
+
+// Of the same memory, whatever is planned.
+size_t ReservedBytes(const ModelPlan& plan) {
+  return plan.communication_bytes() + plan.allreduce_bytes();
+}
+
+// One arena serves all nets beside the gradients' one, so the largest net says what would do.
+const NetPlan* LargestNet(const ModelPlan& plan) {
+  const std::vector<NetPlan*> nets = NetsOf(plan);
+  const auto largest = std::ranges::max_element(
+      nets, {}, [](const NetPlan* net) { return net->memory.device_bytes; });
+  return largest == nets.end() ? nullptr : *largest;
+}
+
+size_t LargestStepOf(const NetPlan& net, PlannerKind planner) {
+  return FindLargestStep(net.trace.trace, nullptr, planner).bytes;
 }
 
 // A batch of another size has rows of its own, so that one that is smaller ends the test alone.
@@ -176,10 +154,15 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
       ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
     }
   }
-  const absl::Status fits = CheckLargest(plan);
-  if (!fits.ok()) {
-    RETURN_IF_ERROR(options.planner == PlannerKind::kNone ? fits : PlanPages(plan));
+  if (ResidentCapacity(plan) <= options.capacity_bytes) return plan;
+  if (options.planner == PlannerKind::kNone) {
+    const NetPlan& largest = *LargestNet(plan);
+    return CheckCapacity(largest.trace.trace, largest.memory, options.capacity_bytes,
+                         ReservedBytes(plan));
   }
+  ASSIGN_OR_RETURN(std::vector<PagingPlan> pages, PlanPages(plan, options.capacity_bytes));
+  const std::vector<NetPlan*> nets = NetsOf(plan);
+  for (size_t n = 0; n < nets.size(); ++n) nets[n]->paging = std::move(pages[n]);
   return plan;
 }
 
@@ -192,10 +175,9 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
   const PagingTimes now = PredictTimes(trace, *net.paging, SchedulePaging(*net.paging), costs);
   net.paging->seconds = now.seconds;
   net.paging->stalled_seconds = now.stalled_seconds;
-  const PagingLimits limits = {
-      .capacity_bytes = plan.options.capacity_bytes,
-      .reserved_bytes = plan.communication_bytes() + plan.allreduce_bytes(),
-      .homes = &net.paging->homes};
+  const PagingLimits limits = {.capacity_bytes = plan.options.capacity_bytes,
+                               .reserved_bytes = ReservedBytes(plan),
+                               .homes = &net.paging->homes};
   ASSIGN_OR_RETURN(PagingPlan other, PlanPaging(trace, costs, limits));
   if (other.seconds >= now.seconds) return false;
   for (size_t s = 0; s < trace.states.size(); ++s) {
@@ -207,6 +189,54 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
   }
   net.paging = std::move(other);
   return true;
+}
+
+size_t ResidentCapacity(const ModelPlan& plan) {
+  const NetPlan* const largest = LargestNet(plan);
+  return (largest ? largest->memory.device_bytes : 0) + ReservedBytes(plan);
+}
+
+size_t LeastCapacity(const ModelPlan& plan) {
+  const size_t resident = ResidentCapacity(plan);
+  if (plan.options.planner == PlannerKind::kNone) return resident;
+  size_t largest = 0;
+  for (const NetPlan* const net : NetsOf(plan)) {
+    largest = std::max(largest, LargestStepOf(*net, plan.options.planner));
+  }
+  // GeePS's buffer may take more than all at once.
+  return std::min(resident, largest + ReservedBytes(plan));
+}
+
+// In what the gradients and their sums leave.  Test nets have the training net's parameters where
+// it has them, and may touch more at a step than it.
+absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
+                                                  bool train_alone) {
+  const PlannerKind planner = plan.options.planner;
+  const std::vector<NetPlan*> nets = NetsOf(plan);
+  const auto largest = [planner](const NetPlan* net) { return LargestStepOf(*net, planner); };
+  PagingLimits limits = {.capacity_bytes = capacity_bytes, .reserved_bytes = ReservedBytes(plan)};
+  const auto page = [&](const NetPlan& net) {
+    return PlanPaging(net.trace.trace, plan.options.paging, limits, planner);
+  };
+  // Whatever the first net leaves on the device, the others have room beside it.
+  size_t others = limits.reserved_bytes;
+  for (size_t n = 1; n < nets.size(); ++n) {
+    others = std::max(others, limits.reserved_bytes + largest(nets[n]));
+  }
+  limits.most_resident_bytes = capacity_bytes - std::min(capacity_bytes, others);
+  const NetPlan* const neediest = *std::ranges::max_element(nets, {}, largest);
+  if (largest(neediest) + limits.reserved_bytes > capacity_bytes) {
+    return page(*neediest).status();  // what it lacks is the error
+  }
+  std::vector<PagingPlan> plans;
+  std::vector<Home> homes;
+  for (const NetPlan* const net : nets) {
+    ASSIGN_OR_RETURN(plans.emplace_back(), page(*net));
+    if (limits.homes == nullptr) homes = plans.front().homes;
+    limits.homes = &homes;
+    if (train_alone) break;
+  }
+  return plans;
 }
 
 size_t ModelPlan::device_bytes() const {

@@ -175,6 +175,13 @@ absl::Status RunLog::Test(int64_t step, const std::vector<Metric>& metrics) {
   return absl::OkStatus();
 }
 
+absl::Status RunLog::Numbers(int64_t step,
+                             const std::vector<std::pair<std::string, double>>& numbers) {
+  nlohmann::ordered_json json = {{"step", step}};
+  for (const auto& [name, number] : numbers) json.emplace(name, number);
+  return Write(json.dump());
+}
+
 void RunLog::TestProgress(int64_t done, int64_t samples) {
   if (!terminal_ || Clock::now() - last_shown_ < kTerminalInterval) return;
   last_shown_ = Clock::now();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/training/metrics.h"
@@ -34,6 +35,8 @@ class RunLog {
                     const std::optional<LossScaleState>& loss_scale);
   // A pass over the test set after `step` steps: {"step", "test_loss", "test_..."}.
   absl::Status Test(int64_t step, const std::vector<Metric>& metrics);
+  // Numbers about the run so far, by name: {"step", ...}.
+  absl::Status Numbers(int64_t step, const std::vector<std::pair<std::string, double>>& numbers);
   // Progress of a pass over the test set, on a terminal.
   void TestProgress(int64_t done, int64_t samples);
   // A plain line, above the progress line.

@@ -34,7 +34,8 @@ struct TrainingOptions {
   std::string net_text, trainer_text;               // as parsed, for checkpoints
   std::map<std::string, std::string> choices = {};  // what changes bits: threads, ranks, ...
   PlannerKind planner = PlannerKind::kAuto;         // of what the device does not hold
-  Fit fit = {};                                     // of the data
+  bool largest_batch = false;  // in place of the trainer's: FindLargestBatch's, of all ranks
+  Fit fit = {};                // of the data
   const std::atomic<bool>* stop = nullptr;  // set: finish the step, checkpoint, return Cancelled
   std::atomic<bool>* save = nullptr;        // set: checkpoint and go on; it is cleared
 };

@@ -13,6 +13,7 @@
 #include "engine/runtime/timeline.h"
 #include "engine/training/learning_rate_schedule.h"
 #include "engine/training/lint.h"
+#include "engine/training/planning.h"
 #include "engine/training/record_metrics.h"
 
 namespace gyre {
@@ -36,48 +37,55 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
                                                           const Primitives& primitives,
                                                           ProcessGroup& communication,
                                                           TrainingOptions options) {
-  const TrainerConfig& config = *trainer.message;
+  TrainerConfig config = *trainer.message;
+  if (communication.size() > 1) RETURN_IF_ERROR(communication.UseDevice(device));
+  std::string batch_text;
+  if (options.largest_batch) {
+    const Planning planning{net, data, device, primitives, communication, options.planner};
+    ASSIGN_OR_RETURN(batch_text, planning.ChooseBatch(config));
+    options.trainer_text = config.DebugString();
+  }
   if (config.batch() < communication.size()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: batch %d is smaller than the %d ranks; each rank needs a sample: raise batch or start "
         "fewer ranks",
-        trainer.source->Where(config, "batch"), config.batch(), communication.size()));
+        trainer.source->Where(*trainer.message, "batch"), config.batch(), communication.size()));
   }
   if (config.batch() > data.train->size()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: batch %d is more than the %d samples of data.train; lower batch to %d or less",
-        trainer.source->Where(config, "batch"), config.batch(), data.train->size(),
+        trainer.source->Where(*trainer.message, "batch"), config.batch(), data.train->size(),
         data.train->size()));
   }
   if (config.accumulate() > data.train->size() / config.batch()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: %d batches of %d samples are more than the %d of data.train; lower accumulate to %d "
         "or less",
-        trainer.source->Where(config, "accumulate"), config.accumulate(), config.batch(),
+        trainer.source->Where(*trainer.message, "accumulate"), config.accumulate(), config.batch(),
         data.train->size(), data.train->size() / config.batch()));
   }
   std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
   RETURN_IF_ERROR(run->Plan(net, primitives, options.planner));
+  run->batch_text_ = std::move(batch_text);
   run->warnings_ = Lint(trainer, net, *run->plan_);
   RETURN_IF_ERROR(run->Agree(net, primitives, options));
   run->asked_to_stop_ = options.stop;
   run->asked_to_save_ = options.save;
-  run->state_.emplace(config, std::move(options), run->total_steps_, communication);
+  run->state_.emplace(run->config_, std::move(options), run->total_steps_, communication);
   return run;
 }
 
-Trainer::Trainer(const TrainerConfig& config, Device& device, ProcessGroup& communication,
-                 RunData data)
-    : config_(config),
+Trainer::Trainer(TrainerConfig config, Device& device, ProcessGroup& communication, RunData data)
+    : config_(std::move(config)),
       device_(device),
       communication_(communication),
       data_(std::move(data)),
-      optimizer_(NewOptimizer(config.optimizer())),
-      epoch_samples_(TrainSamplesOf(config, *data_.train)),
-      total_steps_(StepsOf(config, epoch_samples_)) {
-  const int64_t epoch = CeilDiv(epoch_samples_, SamplesAStep(config));
-  test_every_ = config.has_evaluate_every() ? config.evaluate_every() : epoch;
-  save_every_ = config.has_checkpoint_every() ? config.checkpoint_every() : epoch;
+      optimizer_(NewOptimizer(config_.optimizer())),
+      epoch_samples_(TrainSamplesOf(config_, *data_.train)),
+      total_steps_(StepsOf(config_, epoch_samples_)) {
+  const int64_t epoch = CeilDiv(epoch_samples_, SamplesAStep(config_));
+  test_every_ = config_.has_evaluate_every() ? config_.evaluate_every() : epoch;
+  save_every_ = config_.has_checkpoint_every() ? config_.checkpoint_every() : epoch;
 }
 
 // An error is every ticket's from then on, so this ends.
@@ -87,35 +95,8 @@ Trainer::~Trainer() {
 
 absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primitives,
                            PlannerKind planner) {
-  std::string device_allreduce;
-  if (communication_.size() > 1) {
-    RETURN_IF_ERROR(communication_.UseDevice(device_));
-    if (device_.kind() != DeviceKind::kCpu && communication_.sums_device_memory() &&
-        !config_.distributed().shard_optimizer()) {
-      device_allreduce = config_.distributed().allreduce();
-    }
-  }
-  const DistributedConfig& distributed = config_.distributed();
-  // "ring", by default, has them; the default itself protobuf makes when it is first asked for,
-  // without a word that ThreadSanitizer hears.
-  const bool has_halves = !distributed.has_allreduce() || CheckHalves(distributed.allreduce()).ok();
-  const bool fit_buckets = communication_.size() > 1 && !distributed.has_bucket_bytes();
-  ASSIGN_OR_RETURN(
-      plan_,
-      PlanModel(net, {.shape = ShapeOf(config_, *net.message, communication_.rank(),
-                                       communication_.size()),
-                      .test_batch = data_.test ? TestBatchOf(config_, *data_.test) : 0,
-                      .test_samples = data_.test ? TestSamplesOf(config_, *data_.test) : 0,
-                      .slots = optimizer_->slot_names(),
-                      .bucket_bytes = fit_buckets ? communication_.WorthwhileBytes()
-                                                  : static_cast<size_t>(distributed.bucket_bytes()),
-                      .fit_buckets = fit_buckets,
-                      .can_send_rows = has_halves && distributed.wire() == DistributedConfig::F32,
-                      .feed = FeedOn(device_.kind(), data_.feed),
-                      .capacity_bytes = device_.capacity_bytes(),
-                      .planner = PlannerOn(device_.kind(), planner),
-                      .device_allreduce = device_allreduce,
-                      .primitives = &primitives}));
+  const Planning planning{net, data_, device_, primitives, communication_, planner};
+  ASSIGN_OR_RETURN(plan_, planning.Plan(config_));
   return absl::OkStatus();
 }
 
@@ -175,15 +156,12 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
                             : communication_.DescribeAllreduce() + " allreduce",
       plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(), batches,
       kBatches, plan_->checkpoint_bytes());
+  if (!batch_text_.empty()) absl::StrAppend(&text, batch_text_, "\n");
   if (plan_->pages()) {
-    const PagingPlan& paging = *plan_->train->paging;
-    absl::StrAppendFormat(
-        &text,
-        "more than the device's memory: a batch fetches %d bytes from host memory and writes %d "
-        "back, of %d bytes of pages, pinned; %.1f %% of its time it is expected to wait for them\n",
-        paging.fetched_bytes, paging.written_bytes, plan_->page_bytes(),
-        100 * paging.stalled_seconds / paging.seconds);
+    absl::StrAppendFormat(&text, "%d bytes of pages, pinned\n%s", plan_->page_bytes(),
+                          DescribePaging(*plan_));
   }
+  if (plan_->options.planner != PlannerKind::kNone) text += DescribeCapacities(*plan_);
   if (device_.kind() == DeviceKind::kCpu) {
     absl::StrAppendFormat(&text, "in all %d bytes, beside the program and its data\n",
                           plan_->device_bytes() + plan_->communication_bytes() +
@@ -205,6 +183,11 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   return text;
 }
 
+std::string Trainer::DrawPlan(const Parsed<NetConfig>& net, bool page,
+                              const std::string& below) const {
+  return gyre::DrawPlan(*plan_, net.message->name(), page, below);
+}
+
 absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(CreateModel());
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
@@ -212,6 +195,7 @@ absl::StatusOr<std::string> Trainer::Run() {
     RETURN_IF_ERROR(training_step_->SetLossScale(*state_->loss_scale));
   }
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_)));
+  if (!batch_text_.empty()) state_->Say(batch_text_);
   if (const std::string left_out = LeftOut(config_, data_); !left_out.empty()) {
     state_->Say(std::string(absl::StripSuffix(left_out, "\n")));
   }
@@ -228,6 +212,7 @@ absl::StatusOr<std::string> Trainer::Run() {
     return absl::Status(status.code(), absl::StrFormat("%s; the checkpoint of step %d stands",
                                                        status.message(), state_->saved_step()));
   }
+  RETURN_IF_ERROR(TellHowPagingWent());
   RETURN_IF_ERROR(state_->Flush());
   RETURN_IF_ERROR(communication_.Barrier());  // nobody leaves while another may still fail
   return model_->Sha256OfWeights(*stream_);
@@ -344,11 +329,48 @@ void Trainer::TellHowStepsRun() {
   }
 }
 
+// What the first iterations set up, measure and plan anew, and what waits for the host between two,
+// counts in none.
+void Trainer::Time() {
+  constexpr int64_t kSettingUp = 4;
+  const Pager* const pager = model_->train_pager();
+  if (pager == nullptr) return;
+  const auto now = std::chrono::steady_clock::now();
+  const double stalled = pager->stalled_seconds();
+  if (since_) {
+    ++paged_.count;
+    paged_.seconds += std::chrono::duration<double>(now - *since_).count();
+    paged_.stalled_seconds += stalled - stalled_since_;
+  }
+  since_.reset();
+  if (++finished_ >= kSettingUp && training_step_->in_flight() > 0) since_ = now;
+  stalled_since_ = stalled;
+}
+
+absl::Status Trainer::TellHowPagingWent() {
+  if (paged_.count == 0) return absl::OkStatus();
+  const PagingPlan& plan = *model_->train().plan().paging;
+  const bool stalls = device_.kind() != DeviceKind::kCuda;
+  state_->Say(DescribeRun(plan, paged_, stalls));
+  RunLog* const log = state_->log();
+  if (log == nullptr) return absl::OkStatus();
+  const auto count = static_cast<double>(paged_.count);
+  std::vector<std::pair<std::string, double>> numbers = {
+      {"fetched_bytes", static_cast<double>(plan.fetched_bytes)},
+      {"written_bytes", static_cast<double>(plan.written_bytes)},
+      {"iteration_seconds", paged_.seconds / count},
+      {"expected_iteration_seconds", plan.seconds},
+      {"expected_stalled_seconds", plan.stalled_seconds}};
+  if (stalls) numbers.emplace_back("stalled_seconds", paged_.stalled_seconds / count);
+  return log->Numbers(state_->step(), numbers);
+}
+
 absl::Status Trainer::FinishIteration() {
   const InFlight iteration = std::move(in_flight_.front());
   in_flight_.pop_front();
   RETURN_IF_ERROR(CollectReport());  // first: an error of this step must not hide that one
   const absl::StatusOr<Tensor> metrics = training_step_->Finish();
+  Time();
   agreed_ = training_step_->diverged();
   if (!metrics.ok()) return Annotate(metrics.status(), absl::StrCat("step ", iteration.step));
   loader_->Release(iteration.batch);

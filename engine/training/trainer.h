@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "engine/training/data_feed.h"
+#include "engine/training/plan_report.h"
 #include "engine/training/run_state.h"
 #include "engine/training/step/training_step.h"
 
@@ -30,6 +32,8 @@ class Trainer {
 
   // For people: layers, memory, steps, bytes communicated a step; what is likely a mistake.
   std::string DescribePlan(const Parsed<NetConfig>& net) const;
+  // The training net's iteration as an SVG image, or as a page of HTML with `below` under it.
+  std::string DrawPlan(const Parsed<NetConfig>& net, bool page, const std::string& below) const;
 
   ~Trainer();  // waits for the report under way
 
@@ -38,7 +42,7 @@ class Trainer {
   absl::StatusOr<std::string> Run();
 
  private:
-  Trainer(const TrainerConfig& config, Device& device, ProcessGroup& communication, RunData data);
+  Trainer(TrainerConfig config, Device& device, ProcessGroup& communication, RunData data);
 
   // An iteration.
   struct InFlight {
@@ -52,6 +56,8 @@ class Trainer {
   absl::Status Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
                      TrainingOptions& options);
   absl::Status CreateModel();
+  void Time();
+  absl::Status TellHowPagingWent();
   absl::Status Loop();
   absl::Status RunStep();
   absl::Status StartIteration(bool update);
@@ -66,7 +72,7 @@ class Trainer {
   absl::Status Save();
   bool Due(int64_t every) const;
 
-  const TrainerConfig& config_;
+  const TrainerConfig config_;
   Device& device_;
   ProcessGroup& communication_;
   const RunData data_;
@@ -76,6 +82,7 @@ class Trainer {
   int64_t test_every_ = 0, save_every_ = 0;
   std::optional<ModelPlan> plan_;      // until the model is made of it
   std::vector<std::string> warnings_;  // of Lint
+  std::string batch_text_;             // how many samples a batch has, where that was chosen here
 
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
@@ -89,8 +96,13 @@ class Trainer {
   bool agreed_ = false;               // all ranks end with the same error, at the same point
   bool told_ = false;                 // whether steps are replayed
   int64_t updates_ = 0;               // of this run: started
-  std::deque<InFlight> in_flight_;    // as training_step_ has them
-  std::vector<double> metrics_;       // {sum, count} each, of a step's iterations that are finished
+  // Of a run that pages: its iterations; and since when the next one's time and stalls count.
+  PagedIterations paged_;
+  int64_t finished_ = 0;
+  std::optional<std::chrono::steady_clock::time_point> since_;
+  double stalled_since_ = 0;
+  std::deque<InFlight> in_flight_;  // as training_step_ has them
+  std::vector<double> metrics_;     // {sum, count} each, of a step's iterations that are finished
   // The report of the latest step finished travels while the next one runs.
   struct Report {
     // {sum, count} a metric; then the numbers of ranks asked to stop, to save; what RunState tells.

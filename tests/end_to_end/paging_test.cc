@@ -1,15 +1,19 @@
 // Runs that the device cannot hold, with state of every kind, tests in between, interrupted and
 // resumed: the bits of those that it can.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <regex>
 
 #include "absl/strings/str_cat.h"
+#include "engine/data/atomic_file.h"
 #include "tests/end_to_end/training_folder.h"
 
 namespace gyre {
 namespace {
+
+using ::testing::HasSubstr;
 
 const SyntheticData kData{.samples = 56};
 constexpr int64_t kTestSamples = 30;
@@ -113,6 +117,63 @@ TEST_P(Paging, ChangesNoBits) {
   EXPECT_EQ(folder.Digest("parted", on_sim(least + least / 5, {"--resume=latest"})), expected);
   EXPECT_EQ(folder.Metrics("parted", "test_loss").back(),
             folder.Metrics("resident", "test_loss").back());
+}
+
+// What a user sees: the plan and its picture, the batch that was chosen, and how it went.
+TEST(PagingTold, PlanBatchAndRun) {
+  const TrainingFolder folder(kData, kTestSamples);
+  WriteTrainer(folder / "", kConvolutions, {.optimizer = "adam {}", .rest = kLength});
+  const auto on_sim = [](const std::string& bytes, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--device=sim", "--device_memory=" + bytes});
+    return more;
+  };
+  const std::string page = folder / "plan.html";
+  const ToolResult plan =
+      folder.Train("plan", on_sim("500K", {"--plan", "--plan_picture=" + page}));
+  EXPECT_EQ(plan.exit_code, 0) << plan.ToString();
+  EXPECT_THAT(plan.out, HasSubstr("in host memory between"));
+  EXPECT_THAT(plan.out, HasSubstr("less than the largest step needs"));
+  const std::string html = ReadFile(page).value_or("");
+  EXPECT_THAT(html, HasSubstr("convolutions, 6 samples in 0.5 MiB"));
+  EXPECT_THAT(html, HasSubstr("less than the largest step needs"));
+  EXPECT_THAT(folder.Train("plan", on_sim("500K", {"--plan_picture=" + page})).err,
+              HasSubstr("--plan_picture needs --plan"));
+
+  // Of the numbers that an error names, the next larger is too large.
+  const ToolResult refused = folder.Train("refused", on_sim("500K", {"--batch=56"}));
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(refused.err, match,
+                                std::regex("; the largest batch that fits is ([0-9]+)")))
+      << refused.ToString();
+  const int largest = std::stoi(match[1]);
+  const auto batch = [](int64_t samples) { return absl::StrCat("--batch=", samples); };
+  EXPECT_EQ(folder.Train("fits", on_sim("500K", {"--plan", batch(largest)})).exit_code, 0);
+  EXPECT_EQ(folder.Train("fits", on_sim("500K", {"--plan", batch(largest + 1)})).exit_code, 1);
+  EXPECT_THAT(folder.Train("none", on_sim("1K", {"--plan"})).err, HasSubstr("; no batch fits"));
+
+  const ToolResult chosen = folder.Train("chosen", on_sim("2M", {"--batch=auto", "--steps=2"}));
+  ASSERT_TRUE(std::regex_search(
+      chosen.out, match, std::regex("batch: ([0-9]+) samples, the largest with which nothing")))
+      << chosen.ToString();
+  const int resident = std::stoi(match[1]);
+  const auto none = [&](int64_t samples) {
+    return folder.Train("none", on_sim("2M", {"--plan", "--planner=none", batch(samples)}));
+  };
+  EXPECT_EQ(none(resident).exit_code, 0);
+  EXPECT_EQ(resident == kData.samples || none(resident + 1).exit_code == 1, true);
+  // As if it had been given.
+  EXPECT_EQ(folder.Digest("given", on_sim("2M", {batch(resident), "--steps=2"})), DigestOf(chosen));
+  EXPECT_EQ(
+      folder.Digest("chosen", on_sim("2M", {batch(resident), "--steps=3", "--resume=latest"})),
+      folder.Digest("straight", on_sim("2M", {batch(resident), "--steps=3"})));
+  EXPECT_THAT(folder.Train("cpu", {"--batch=auto"}).err, HasSubstr("no bound"));
+
+  const ToolResult paged = folder.Train("paged", on_sim("500K", {"--steps=30", "--planner=naive"}));
+  ASSERT_EQ(paged.exit_code, 0) << paged.ToString();
+  EXPECT_THAT(paged.out, HasSubstr("of which it waited for copies"));
+  EXPECT_GT(folder.Metrics("paged", "fetched_bytes").at(0), 0);
+  EXPECT_GT(folder.Metrics("paged", "iteration_seconds").at(0),
+            folder.Metrics("paged", "stalled_seconds").at(0));
 }
 
 }  // namespace

@@ -1,0 +1,140 @@
+#include "engine/training/plan_report.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "memory/paging_text.h"
+#include "memory/plan_picture.h"
+
+namespace gyre {
+namespace {
+
+enum Kind : int { kPinned, kParameters, kOptimizer, kGradients, kActivations };
+
+constexpr double kParts[] = {1, 0.7, 0.5, 0.35, 0.25, 0.13};
+
+PlanHistory HistoryOf(const ModelPlan& plan) {
+  const NetPlan& net = *plan.train;
+  const StateKinds kinds = KindsOf(net.trace);
+  PlanHistory history =
+      net.paging ? gyre::HistoryOf(net.trace.trace, kinds, *net.paging, plan.options.paging)
+                 : gyre::HistoryOf(net.trace.trace, kinds, net.memory);
+  if (plan.allreduce_bytes() > 0) {
+    history.held.push_back(
+        {.kind = kGradients, .bytes = plan.allreduce_bytes(), .end = history.seconds});
+  }
+  return history;
+}
+
+std::string Mebibytes(size_t bytes) {
+  return absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20));
+}
+
+}  // namespace
+
+StateKinds KindsOf(const NetTrace& trace) {
+  const std::vector<TraceState>& states = trace.trace.states;
+  const auto root = [&states](int state) {
+    while (states[state].view_of >= 0) state = states[state].view_of;
+    return state;
+  };
+  StateKinds kinds = {.names = {"pinned", "parameters", "optimizer", "gradients", "activations"},
+                      .of = std::vector<int>(states.size(), kActivations)};
+  const auto mark = [&](const std::vector<int>& of, int kind) {
+    for (const int state : of) {
+      if (state >= 0) kinds.of[root(state)] = kind;
+    }
+  };
+  mark(trace.gradients.values, kGradients);
+  for (const std::vector<int>& node : trace.gradients.nodes) mark(node, kGradients);
+  mark(trace.gradients.parameters, kGradients);
+  mark(trace.sums_of_batches, kGradients);
+  // Last: a gradient may lie in what they are the values of.
+  mark(trace.values, kActivations);
+  mark(trace.parameters, kParameters);
+  for (const std::vector<int>& bucket : trace.slots) mark(bucket, kOptimizer);
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (states[i].pinned) kinds.of[i] = kPinned;
+  }
+  for (size_t i = 0; i < states.size(); ++i) kinds.of[i] = kinds.of[root(static_cast<int>(i))];
+  return kinds;
+}
+
+std::string DescribePaging(const ModelPlan& plan) {
+  const NetPlan& net = *plan.train;
+  const PagingCosts& costs = plan.options.paging;
+  return absl::StrFormat(
+      "more than the device's memory of %s MiB: with all in it, it would take %s MiB\n%s%s"
+      "  (steps' times as their FLOPs suggest)\n",
+      Mebibytes(plan.options.capacity_bytes), Mebibytes(ResidentCapacity(plan)),
+      DescribePlaces(net.trace.trace, *net.paging),
+      DescribeTimes(net.trace.trace, *net.paging, costs));
+}
+
+std::string DescribeCapacities(const ModelPlan& plan) {
+  const NetPlan& net = *plan.train;
+  const double work = WorkSeconds(net.trace.trace);
+  const size_t resident = ResidentCapacity(plan), least = LeastCapacity(plan);
+  std::string text = absl::StrFormat("%9s %10s %13s %11s %9s %10s %10s\n", "capacity", "MiB",
+                                     "iteration ms", "samples/s", "kept", "in MiB", "out MiB");
+  const auto row = [&](const std::string& name, size_t capacity) {
+    absl::StrAppendFormat(&text, "%9s %10s ", name, Mebibytes(capacity));
+    if (capacity < least) {
+      absl::StrAppend(&text, "less than the largest step needs\n");
+      return;
+    }
+    double seconds = work;
+    size_t in = 0, out = 0;
+    if (capacity < resident) {
+      const auto paged = PlanPages(plan, capacity, /*train_alone=*/true);
+      if (!paged.ok()) {  // the host memory's
+        absl::StrAppend(&text, paged.status().message(), "\n");
+        return;
+      }
+      seconds = paged->front().seconds;
+      in = paged->front().fetched_bytes;
+      out = paged->front().written_bytes;
+    }
+    const double samples = static_cast<double>(net.spec.shape.global);
+    absl::StrAppendFormat(&text, "%13.3f %11.1f %7.1f %% %10s %10s\n", 1e3 * seconds,
+                          seconds > 0 ? samples / seconds : 0,
+                          seconds > 0 ? 100 * work / seconds : 100, Mebibytes(in), Mebibytes(out));
+  };
+  for (const double part : kParts) {
+    row(absl::StrFormat("%.0f %%", 100 * part),
+        static_cast<size_t>(part * static_cast<double>(resident)));
+  }
+  row("least", least);
+  return text;
+}
+
+std::string DrawPlan(const ModelPlan& plan, const std::string& net, bool page,
+                     const std::string& below) {
+  const PlanHistory history = HistoryOf(plan);
+  const double work = WorkSeconds(plan.train->trace.trace);
+  const std::string title = absl::StrFormat(
+      "%s, %d samples in %s MiB: %.3f ms an iteration%s", net, plan.train->spec.shape.local,
+      Mebibytes(plan.options.capacity_bytes), 1e3 * history.seconds,
+      plan.train->paging && history.seconds > 0
+          ? absl::StrFormat(", %.1f %% of the throughput with all in memory",
+                            100 * work / history.seconds)
+          : "");
+  return page ? PlanPage(history, plan.options.capacity_bytes, title, below)
+              : PlanPicture(history, plan.options.capacity_bytes, title);
+}
+
+std::string DescribeRun(const PagingPlan& plan, const PagedIterations& measured, bool stalls) {
+  const auto count = static_cast<double>(measured.count);
+  return absl::StrFormat(
+      "paging: an iteration fetched %s MiB and wrote %s MiB back; it took %.3f ms (expected: "
+      "%.3f)%s, mean of %d",
+      Mebibytes(plan.fetched_bytes), Mebibytes(plan.written_bytes), 1e3 * measured.seconds / count,
+      1e3 * plan.seconds,
+      stalls ? absl::StrFormat(", of which it waited for copies %.3f ms (expected: %.3f)",
+                               1e3 * measured.stalled_seconds / count, 1e3 * plan.stalled_seconds)
+             : "",
+      measured.count);
+}
+
+}  // namespace gyre

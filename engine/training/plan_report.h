@@ -1,0 +1,40 @@
+// plan_report.h: what a run says of nets that the device's memory cannot hold at once: the plan,
+// what less or more memory would cost, a picture, and how an iteration went.  Text for people, from
+// plans alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/training/model.h"
+#include "memory/plan_history.h"
+
+namespace gyre {
+
+// By state of the net's trace: "pinned", "parameters", "optimizer", "gradients" or "activations".
+StateKinds KindsOf(const NetTrace& trace);
+
+// What is where when, and what that is expected to cost.  Precondition: the plan trains and pages.
+std::string DescribePaging(const ModelPlan& plan);
+
+// A table of capacities, in parts of the one with which nothing is paged, down to the least that
+// will do, against what an iteration is expected to take.  Precondition: the plan trains; its
+// planner is not kNone.
+std::string DescribeCapacities(const ModelPlan& plan);
+
+// The training net's iteration as an SVG image, or as a page of HTML with `below` under it.
+std::string DrawPlan(const ModelPlan& plan, const std::string& net, bool page,
+                     const std::string& below);
+
+// How the iterations of a run that pages went: each behind another, without those that set up.
+struct PagedIterations {
+  int64_t count = 0;
+  double seconds = 0;          // of all of them
+  double stalled_seconds = 0;  // likewise: that the compute stream waited for copies
+};
+
+// Bytes moved, and an iteration's time as it was and as it was expected, with the part in which it
+// waited for copies.  measured.count > 0.  stalls: whether the device tells how long it waited.
+std::string DescribeRun(const PagingPlan& plan, const PagedIterations& measured, bool stalls);
+
+}  // namespace gyre

@@ -1,0 +1,208 @@
+// The largest batch against a search one by one; what is said of a net that pages, against its
+// plan.
+#include "engine/training/plan_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/training/largest_batch.h"
+#include "models/schema/parse.h"
+
+namespace gyre {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kNet[] = R"(
+  name: "t"
+  input { name: "image" dims: [16, 16, 3] }
+  input { name: "label" type: LABEL }
+  layer { name: "conv1" conv2d { filters: 8 kernel: 3 padding: 1 } }
+  layer { name: "relu1" relu {} }
+  layer { name: "conv2" conv2d { filters: 8 kernel: 3 padding: 1 } }
+  layer { name: "relu2" relu {} }
+  layer { name: "conv3" conv2d { filters: 8 kernel: 3 padding: 1 } }
+  layer { name: "relu3" relu {} }
+  layer { name: "conv4" conv2d { filters: 8 kernel: 3 padding: 1 } }
+  layer { name: "relu4" relu {} }
+  layer { name: "flat" flatten {} }
+  layer { name: "fc" dense { outputs: 10 } }
+  layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })";
+
+class PlanReport : public testing::Test {
+ protected:
+  ModelOptions Options(int64_t batch, size_t capacity,
+                       PlannerKind planner = PlannerKind::kAuto) const {
+    return {.shape = {.global = batch},
+            .test_batch = 3,
+            .test_samples = 7,
+            .slots = {"momentum"},
+            .capacity_bytes = capacity,
+            .planner = planner,
+            .primitives = &primitives_};
+  }
+  absl::StatusOr<ModelPlan> Plan(int64_t batch, size_t capacity,
+                                 PlannerKind planner = PlannerKind::kAuto) const {
+    return PlanModel(*net_, Options(batch, capacity, planner));
+  }
+
+  const Primitives primitives_{DeviceKind::kSim, /*threads=*/1};
+  const absl::StatusOr<Parsed<NetConfig>> net_ = ParseNetText(kNet, "net");
+};
+
+TEST(LargestThat, IsFoundWithoutLookingFarBeyond) {
+  for (int64_t least : {1, 2, 5}) {
+    for (int64_t most = least - 1; most < 40; ++most) {
+      for (int64_t answer = least - 1; answer <= most; ++answer) {
+        int64_t highest = 0;
+        int looks = 0;
+        EXPECT_EQ(LargestThat(least, most,
+                              [&](int64_t n) {
+                                EXPECT_GE(n, least);
+                                EXPECT_LE(n, most);
+                                highest = std::max(highest, n);
+                                ++looks;
+                                return n <= answer;
+                              }),
+                  answer);
+        EXPECT_LE(highest, std::max(least, 2 * answer));
+        EXPECT_LE(looks, 12);
+      }
+    }
+  }
+}
+
+TEST_F(PlanReport, LargestBatchIsTheLastThatIsPlanned) {
+  ASSERT_TRUE(net_.ok()) << net_.status();
+  const auto of_7 = Plan(7, ~size_t{0});
+  ASSERT_TRUE(of_7.ok()) << of_7.status();
+  for (const size_t capacity : {ResidentCapacity(*of_7), ResidentCapacity(*of_7) - 1}) {
+    const auto options = [&](int64_t batch) { return Options(batch, capacity); };
+    const auto largest = FindLargestBatch(*net_, options, 1, 1000);
+    ASSERT_TRUE(largest.ok()) << largest.status();
+    EXPECT_EQ(largest->resident, capacity == ResidentCapacity(*of_7) ? 7 : 6);
+    EXPECT_FALSE(Plan(largest->resident, capacity)->pages());
+    EXPECT_TRUE(Plan(largest->resident + 1, capacity)->pages());
+    EXPECT_GT(largest->paged, largest->resident);
+    EXPECT_TRUE(Plan(largest->paged, capacity).ok());
+    EXPECT_TRUE(absl::IsResourceExhausted(Plan(largest->paged + 1, capacity).status()));
+    // No more than there are.
+    EXPECT_EQ(FindLargestBatch(*net_, options, 1, 4)->resident, 4);
+    EXPECT_EQ(FindLargestBatch(*net_, options, 1, 4)->paged, 4);
+    const auto resident = [&](int64_t batch) {
+      return Options(batch, capacity, PlannerKind::kNone);
+    };
+    EXPECT_EQ(FindLargestBatch(*net_, resident, 1, 1000)->paged, largest->resident);
+  }
+  const auto nothing = [&](int64_t batch) { return Options(batch, 4096); };
+  EXPECT_EQ(FindLargestBatch(*net_, nothing, 1, 1000)->paged, 0);
+}
+
+TEST_F(PlanReport, WhatIsWrongWithTheNetIsTold) {
+  const auto net = ParseNetText(absl::StrCat(kNet,
+                                             "\n layer { name: \"x\" conv2d { filters: 1 "
+                                             "kernel: 3 } input: \"fc\" }"),
+                                "net");
+  ASSERT_TRUE(net.ok()) << net.status();
+  const auto options = [&](int64_t batch) { return Options(batch, 1 << 20); };
+  const auto largest = FindLargestBatch(*net, options, 1, 100);
+  EXPECT_EQ(largest.status().code(), absl::StatusCode::kInvalidArgument) << largest.status();
+  EXPECT_THAT(std::string(largest.status().message()), HasSubstr("layer \"x\""));
+}
+
+TEST_F(PlanReport, LeastCapacityIsTheLeastThatIsPlanned) {
+  for (const PlannerKind planner : {PlannerKind::kAuto, PlannerKind::kGeeps, PlannerKind::kNone}) {
+    const auto plan = Plan(9, ~size_t{0}, planner);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(Plan(9, LeastCapacity(*plan), planner).ok());
+    EXPECT_FALSE(Plan(9, LeastCapacity(*plan) - 1, planner).ok());
+  }
+}
+
+TEST_F(PlanReport, CapacitiesAgainstThroughput) {
+  const auto plan = Plan(9, ~size_t{0});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::istringstream lines(DescribeCapacities(*plan));
+  std::string line;
+  std::getline(lines, line);
+  std::vector<double> kept;
+  int refused = 0;
+  while (std::getline(lines, line)) {
+    if (line.find("less than the largest step needs") != std::string::npos) {
+      ++refused;
+      continue;
+    }
+    const std::string least = absl::StrCat(
+        "least ", absl::StrFormat("%10.1f", static_cast<double>(LeastCapacity(*plan)) / (1 << 20)));
+    if (line.find("least ") != std::string::npos) {
+      EXPECT_THAT(line, HasSubstr(least));
+    }
+    const size_t percent = line.rfind('%');
+    kept.push_back(std::stod(line.substr(percent - 8)));
+  }
+  EXPECT_EQ(kept.size() + refused, 7u);
+  ASSERT_GE(kept.size(), 3u);
+  EXPECT_EQ(kept.front(), 100);
+  EXPECT_LT(kept.back(), 100);
+  EXPECT_TRUE(std::ranges::is_sorted(kept, std::greater()));
+}
+
+TEST_F(PlanReport, TextAndPictureOfAPagedNet) {
+  const auto resident = Plan(9, ~size_t{0});
+  ASSERT_TRUE(resident.ok()) << resident.status();
+  const size_t capacity = LeastCapacity(*resident);
+  const auto plan = Plan(9, capacity);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_TRUE(plan->pages());
+  const std::string text = DescribePaging(*plan);
+  EXPECT_THAT(text, HasSubstr("in host memory between"));
+  EXPECT_THAT(text, HasSubstr("conv1"));
+  EXPECT_THAT(text, HasSubstr("of that throughput"));
+  const std::string page = DrawPlan(*plan, "t", /*page=*/true, "below <\n");
+  for (const char* kind : {"pinned", "parameters", "gradients", "activations"}) {
+    EXPECT_THAT(page, HasSubstr(absl::StrCat(">", kind, ", ")));
+  }
+  EXPECT_THAT(page, HasSubstr("below &lt;"));
+  EXPECT_THAT(page, HasSubstr("backward conv2: "));
+  const std::string svg = DrawPlan(*resident, "t", /*page=*/false, "");
+  EXPECT_THAT(svg, testing::StartsWith("<svg "));
+  EXPECT_THAT(svg, Not(HasSubstr("fetches")));  // nothing moves
+}
+
+TEST_F(PlanReport, KindsFollowFromWhatStatesAre) {
+  const auto plan = Plan(9, ~size_t{0});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const NetTrace& trace = plan->train->trace;
+  const StateKinds kinds = KindsOf(trace);
+  const auto name = [&](int state) { return kinds.names[kinds.of[state]]; };
+  EXPECT_EQ(name(trace.parameters[0]), "parameters");
+  EXPECT_EQ(name(trace.slots[0][0]), "optimizer");
+  EXPECT_EQ(name(trace.gradients.parameters[0]), "gradients");
+  EXPECT_EQ(name(trace.values[2]), "activations");
+  EXPECT_EQ(name(trace.step_block), "pinned");
+}
+
+TEST(DescribeRun, SaysWhatWasMeasuredAndExpected) {
+  PagingPlan plan;
+  plan.seconds = 0.01;
+  plan.stalled_seconds = 0.002;
+  plan.fetched_bytes = 3 << 20;
+  plan.written_bytes = 1 << 19;
+  const PagedIterations measured = {.count = 4, .seconds = 0.048, .stalled_seconds = 0.01};
+  EXPECT_EQ(DescribeRun(plan, measured, /*stalls=*/true),
+            "paging: an iteration fetched 3.0 MiB and wrote 0.5 MiB back; it took 12.000 ms "
+            "(expected: 10.000), of which it waited for copies 2.500 ms (expected: 2.000), mean of "
+            "4");
+  EXPECT_THAT(DescribeRun(plan, measured, /*stalls=*/false), Not(HasSubstr("waited")));
+}
+
+}  // namespace
+}  // namespace gyre
