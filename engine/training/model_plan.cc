@@ -175,7 +175,8 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
   const PagingTimes now = PredictTimes(trace, *net.paging, SchedulePaging(*net.paging), costs);
   net.paging->seconds = now.seconds;
   net.paging->stalled_seconds = now.stalled_seconds;
-  const PagingLimits limits = {.capacity_bytes = plan.options.capacity_bytes,
+  // The arena is there, and no larger than the first plans made it.
+  const PagingLimits limits = {.capacity_bytes = plan.device_bytes() + ReservedBytes(plan),
                                .reserved_bytes = ReservedBytes(plan),
                                .homes = &net.paging->homes};
   ASSIGN_OR_RETURN(PagingPlan other, PlanPaging(trace, costs, limits));

@@ -168,7 +168,7 @@ TEST(PagingTold, PlanBatchAndRun) {
       folder.Digest("straight", on_sim("2M", {batch(resident), "--steps=3"})));
   EXPECT_THAT(folder.Train("cpu", {"--batch=auto"}).err, HasSubstr("no bound"));
 
-  const ToolResult paged = folder.Train("paged", on_sim("500K", {"--steps=30", "--planner=naive"}));
+  const ToolResult paged = folder.Train("paged", on_sim("500K", {"--steps=30"}));
   ASSERT_EQ(paged.exit_code, 0) << paged.ToString();
   EXPECT_THAT(paged.out, HasSubstr("of which it waited for copies"));
   EXPECT_GT(folder.Metrics("paged", "fetched_bytes").at(0), 0);
