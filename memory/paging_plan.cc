@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 #include "memory/geeps_plan.h"
+#include "memory/layout_search.h"
 #include "memory/page_layout.h"
 #include "memory/page_places.h"
 #include "memory/paging_schedule.h"
@@ -22,6 +23,9 @@ namespace {
 constexpr int kShares = 8;
 // Of longer iterations one policy is tried, so that 10,000 steps are planned in seconds.
 constexpr size_t kManySteps = 2000;
+// Budget of the search for a better layout: a thirtieth of a second for 12 steps; packing takes the
+// square of their number, and of more than 54 too few layouts could be tried.
+constexpr size_t kSearchWork = 3'000'000, kMostSearch = 30'000, kLeastSearch = 1'000;
 constexpr double kRounding = 1e-9;  // of a sum of times, relative
 
 constexpr LayoutPolicy kPolicies[] = {{.longest_free = true, .by_time = true},
@@ -82,8 +86,9 @@ class Planner {
     std::vector<bool> best_resident;
     LayoutPolicy best_policy;
     bool found = false;
-    const auto consider = [&](const std::vector<bool>& resident, const LayoutPolicy& policy) {
-      absl::StatusOr<PagingPlan> plan = PlanWith(resident, LayOut(InputWith(resident), policy));
+    const auto keep = [&](const std::vector<bool>& resident, const LayoutPolicy& policy,
+                          std::vector<Stay> stays) {
+      absl::StatusOr<PagingPlan> plan = PlanWith(resident, std::move(stays));
       const double seconds = plan.ok() ? plan->seconds : std::numeric_limits<double>::infinity();
       if (!found || (plan.ok() && (!best.ok() || seconds < best->seconds))) {
         best = std::move(plan);
@@ -92,6 +97,9 @@ class Planner {
       }
       found = true;
       return seconds;
+    };
+    const auto consider = [&](const std::vector<bool>& resident, const LayoutPolicy& policy) {
+      return keep(resident, policy, LayOut(InputWith(resident), policy));
     };
     for (const std::vector<bool>& resident : ChoicesOfHomes()) {
       for (const LayoutPolicy& policy : kPolicies) {
@@ -112,6 +120,17 @@ class Planner {
       SetOrder(std::move(order));
       return consider(resident, policy);
     });
+    // Before steps have been measured it is too early.
+    const int budget = input_.begins.back() > 0 ? Budget(best->order.size()) : 0;
+    if (budget > 0) {
+      SetOrder(std::vector<int>(best->order));
+      const std::vector<bool> near = best_resident;
+      const std::vector<Stay> stays = LayOut(InputWith(near), best_policy);
+      SearchLayouts(Search(), near, stays, best->seconds, budget,
+                    [&](const std::vector<bool>& choice, const std::vector<Stay>& tried) {
+                      return keep(choice, best_policy, tried);
+                    });
+    }
     return geeps.ok() && geeps->seconds < best->seconds ? geeps : best;
   }
 
@@ -235,6 +254,28 @@ class Planner {
       if (resident[b]) input_.accesses[b].clear();
     }
     return input_;
+  }
+
+  // Of the search for a better layout of so many steps.
+  static int Budget(size_t steps) {
+    const size_t budget = std::min<size_t>(kSearchWork / (1 + steps * steps), kMostSearch);
+    return budget < kLeastSearch ? 0 : static_cast<int>(budget);
+  }
+
+  LayoutSearch Search() const {
+    LayoutSearch search{.accesses = all_,
+                        .bytes = input_.bytes,
+                        .persistent = input_.persistent,
+                        .may_choose = std::vector<bool>(cut_.blocks.size()),
+                        .seconds = {},
+                        .room = room_ / kPlanAlignment * kPlanAlignment,
+                        .most_resident = limits_.most_resident_bytes,
+                        .costs = input_.costs};
+    for (const int step : order_) search.seconds.push_back(trace_.steps[step].seconds);
+    for (const int b : persistent_) {
+      search.may_choose[b] = limits_.homes == nullptr && !resident_[b] && Placed(cut_.blocks[b]);
+    }
+    return search;
   }
 
   // stays: by block of the trace.
