@@ -3,6 +3,7 @@
 // is slept, so that it and the copies do not take each other's core.
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,8 @@ ABSL_FLAG(std::vector<std::string>, capacity,
           "Shares of what layers leave that the device holds.");
 ABSL_FLAG(std::vector<std::string>, planner, {"auto"},
           "auto, geeps (as GeePS did), naive (nothing moves while a layer works).");
+ABSL_FLAG(std::vector<std::string>, plan_steps, {},
+          "Steps of unequal nets that are planned only, and how long that takes; none: nets run.");
 ABSL_FLAG(int, rounds, 5, "Iterations, of which the median counts; one more comes before.");
 
 namespace gyre {
@@ -47,6 +50,7 @@ constexpr char kUsage[] =
     "milliseconds of an iteration as predicted and as measured, with all in memory\n"
     "(`resident_ms`), and the least that any plan can take (`bound_ms`: what must leave takes as\n"
     "long to leave as forward, or longer, and to come back as backward with what runs again).\n"
+    "With --plan_steps: the seconds that planning takes (`plan_seconds`), and nothing runs.\n"
     "Unequal layers' bytes and times vary 16 times, each by itself.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
@@ -193,6 +197,39 @@ absl::Status MeasureNet(AccessTrace trace, int layers, const nlohmann::ordered_j
   return absl::OkStatus();
 }
 
+// Of nets of so many steps, half of them layers' forward, for each kappa and capacity.
+absl::Status MeasurePlanning(const std::vector<double>& steps, size_t bytes, double seconds,
+                             const std::vector<double>& kappas, const std::vector<double>& shares) {
+  for (const double count : steps) {
+    const int layers = static_cast<int>(count / 2);
+    if (layers < 2) return absl::InvalidArgumentError("--plan_steps: expected 4 or more");
+    AccessTrace trace = UnequalLayers(/*seed=*/1, layers, bytes, seconds);
+    double all = 0;
+    for (const TraceState& state : trace.states) all += static_cast<double>(state.bytes);
+    for (int i = 0; i < layers; ++i) trace.steps[i].repeatable = absl::GetFlag(FLAGS_repeatable);
+    for (const double kappa : kappas) {
+      for (const double share : shares) {
+        const double bandwidth = all / (kappa * seconds * layers);
+        const auto start = std::chrono::steady_clock::now();
+        ASSIGN_OR_RETURN(
+            const PagingPlan plan,
+            PlanPaging(trace,
+                       {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
+                       {.capacity_bytes = static_cast<size_t>(share * all)}));
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        const nlohmann::ordered_json report = {{"steps", trace.steps.size()},
+                                               {"repeatable", absl::GetFlag(FLAGS_repeatable)},
+                                               {"kappa", kappa},
+                                               {"capacity", share},
+                                               {"plan_seconds", took.count()},
+                                               {"predicted_ms", plan.seconds * 1000}};
+        std::printf("%s\n", report.dump().c_str());
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run() {
   const int layers = absl::GetFlag(FLAGS_layers), kib = absl::GetFlag(FLAGS_layer_kib);
   if (layers < 2 || kib < 4 || kib % 4 != 0 || !(absl::GetFlag(FLAGS_layer_ms) > 0) ||
@@ -206,6 +243,9 @@ absl::Status Run() {
                    Positive("capacity", absl::GetFlag(FLAGS_capacity)));
   const size_t bytes = static_cast<size_t>(kib) << 10;
   const double seconds = absl::GetFlag(FLAGS_layer_ms) / 1000;
+  ASSIGN_OR_RETURN(const std::vector<double> steps,
+                   Positive("plan_steps", absl::GetFlag(FLAGS_plan_steps)));
+  if (!steps.empty()) return MeasurePlanning(steps, bytes, seconds, kappas, shares);
   if (absl::GetFlag(FLAGS_unequal).empty()) {
     return MeasureNet(EqualLayers(layers, bytes, seconds), layers, {}, kappas, shares);
   }
