@@ -116,11 +116,13 @@ TEST(Threads, SameCommandSameBits) {
 
 // How OpenMP's threads wait, as libgomp tells when a program starts; the last start counts.
 TEST(Threads, WaitAsideUnlessTheUserChooses) {
-  const auto waiting = [](const std::string& policy, const std::string& spins) -> std::string {
+  const auto waiting = [](const std::string& policy, const std::string& spins,
+                          const std::string& bind = "") -> std::string {
     const ToolResult result = RunTool("train", {"--help"},
                                       {.env = {{"OMP_DISPLAY_ENV", "VERBOSE"},
                                                {"OMP_WAIT_POLICY", policy},
-                                               {"GOMP_SPINCOUNT", spins}}});
+                                               {"GOMP_SPINCOUNT", spins},
+                                               {"OMP_PROC_BIND", bind}}});
     EXPECT_EQ(result.exit_code, 0) << result.ToString();
     const size_t line = result.err.rfind("GOMP_SPINCOUNT = ");
     if (line == std::string::npos) return result.err;
@@ -129,6 +131,8 @@ TEST(Threads, WaitAsideUnlessTheUserChooses) {
   EXPECT_EQ(waiting("", ""), "GOMP_SPINCOUNT = '6000'");
   EXPECT_EQ(waiting("passive", ""), "GOMP_SPINCOUNT = '0'");
   EXPECT_EQ(waiting("", "77"), "GOMP_SPINCOUNT = '77'");
+  // Started anew it would stay on the core to which its first thread is bound.
+  EXPECT_NE(waiting("", "", "true"), "GOMP_SPINCOUNT = '6000'");
 }
 
 TEST(Files, GzipEqualsPlain) {
