@@ -315,7 +315,7 @@ Case RandomCase(uint64_t seed) {
     state.pinned = !given_homes && state.persistent && state.view_of < 0 && below(8) == 0;
   }
   // Where steps take no time, all run again that may and save a copy.
-  const uint64_t most_us = below(2) == 0 ? 50 : 1;
+  const uint64_t most_us = below(4) == 0 ? 50 : 1;
   for (TraceStep& step : trace.steps) step.seconds = 1e-6 * static_cast<double>(below(most_us));
   for (uint64_t left = given_homes ? 1 + below(8) : 0; left > 0; --left) {
     made.homes.push_back(below(2) == 0 ? Home::kHostPage : Home::kDevice);
