@@ -206,7 +206,7 @@ absl::Status DiskCopies::EndFetch(const Piece& piece) {
     }
   }
   const bool on_disk = piece.slot >= 0;
-  if (on_disk) RETURN_IF_ERROR(in_.queue->Await(piece.slot));
+  if (on_disk) RETURN_IF_ERROR(Annotate(in_.queue->Await(piece.slot), BlockOf(piece.stay).name));
   std::byte* const from = on_disk ? SlotOf(in_, piece.slot) : run_.pages + BlockOf(piece.stay).page;
   std::byte* const to = run_.arena + run_.plan.stays[piece.stay].offset + piece.at;
   const TimelineLabel label("fetch");
@@ -219,14 +219,24 @@ absl::Status DiskCopies::EndFetch(const Piece& piece) {
 }
 
 absl::Status DiskCopies::CheckHomes() {
-  const size_t most = run_.plan.staging.slot_bytes;
-  int slot = 0;
-  for (size_t at = 0; at < run_.plan.disk_home_bytes; at += most) {
-    RETURN_IF_ERROR(in_.queue->Await(slot));
-    in_.queue->Read(slot, at, SlotOf(in_, slot), std::min(most, run_.plan.disk_home_bytes - at));
-    slot = (slot + 1) % run_.plan.staging.slots;
+  const Staging& staging = run_.plan.staging;
+  std::vector<const PagedBlock*> blocks(staging.slots);  // that are being read
+  const auto await = [&](int slot) {
+    if (blocks[slot] == nullptr) return absl::OkStatus();
+    return Annotate(in_.queue->Await(slot), blocks[slot]->name);
+  };
+  int slot = 0;  // the next
+  for (const PagedBlock& block : run_.plan.blocks) {
+    if (!block.persistent || !block.on_disk) continue;
+    for (size_t at = 0; at < block.bytes; at += staging.slot_bytes) {
+      RETURN_IF_ERROR(await(slot));
+      blocks[slot] = &block;
+      in_.queue->Read(slot, block.page + at, SlotOf(in_, slot),
+                      std::min(staging.slot_bytes, block.bytes - at));
+      slot = (slot + 1) % staging.slots;
+    }
   }
-  for (slot = 0; slot < run_.plan.staging.slots; ++slot) RETURN_IF_ERROR(in_.queue->Await(slot));
+  for (slot = 0; slot < staging.slots; ++slot) RETURN_IF_ERROR(await(slot));
   return absl::OkStatus();
 }
 
@@ -280,7 +290,7 @@ absl::Status DiskCopies::RunOut() {
 absl::Status DiskCopies::EndWrite(std::deque<Piece>& writing) {
   const Piece piece = writing.front();
   writing.pop_front();
-  RETURN_IF_ERROR(out_.queue->Await(piece.slot));
+  RETURN_IF_ERROR(Annotate(out_.queue->Await(piece.slot), BlockOf(piece.stay).name));
   if (piece.last) Note([&] { ++stored_[piece.stay]; });
   return absl::OkStatus();
 }

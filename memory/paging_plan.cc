@@ -295,7 +295,10 @@ class Planner {
       const TraceBlock& block = cut_.blocks[b];
       if (resident[b] || !Placed(block)) continue;
       paged[b] = static_cast<int>(plan.blocks.size());
+      const int largest = *std::ranges::max_element(
+          block.members, {}, [this](int state) { return trace_.states[state].bytes; });
       plan.blocks.push_back({.states = block.members,
+                             .name = trace_.states[largest].name,
                              .bytes = block.bytes,
                              .page = kNoPage,
                              .persistent = block.persistent});

@@ -57,6 +57,7 @@ struct Stay {
 
 struct PagedBlock {
   std::vector<int> states;  // its members, for people
+  std::string name = {};    // its largest state's
   size_t bytes = 0;
   size_t page = 0;          // in the pages' arena or file; kNoPage: it never leaves with a value
   bool persistent = false;  // its home is the page
