@@ -77,7 +77,7 @@ absl::StatusOr<int> Threads(const DeviceFlags& flags) {
   return std::min({DefaultThreads(flags.in_process.size), most, limit});
 }
 
-absl::StatusOr<size_t> ParseBytes(absl::string_view text) {
+absl::StatusOr<size_t> ParseBytes(absl::string_view flag, absl::string_view text) {
   absl::string_view digits = text;
   double factor = 1;
   const struct {
@@ -94,7 +94,7 @@ absl::StatusOr<size_t> ParseBytes(absl::string_view text) {
   double value = 0;
   if (!absl::SimpleAtod(digits, &value) || !(value > 0) || value * factor > 1e18) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("--device_memory=%s: expected bytes, such as 1048576, 64M or 1.5G", text));
+        absl::StrFormat("%s=%s: expected bytes, such as 1048576, 64M or 1.5G", flag, text));
   }
   return static_cast<size_t>(value * factor);
 }
@@ -223,6 +223,32 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
   return files;
 }
 
+absl::StatusOr<PagePlaces> ParsePagePlaces(const std::string& device, absl::string_view host_memory,
+                                           const std::string& page_folder,
+                                           const std::string& default_folder) {
+  PagePlaces places = {.folder = page_folder};
+  if (host_memory.empty()) {
+    if (page_folder.empty()) return places;
+    return absl::InvalidArgumentError(
+        "--page_folder: without --host_memory nothing lies on disk; give that too, or leave it "
+        "out");
+  }
+  if (device == DeviceKindName(DeviceKind::kCpu)) {
+    return absl::InvalidArgumentError(
+        "--host_memory: with --device=cpu nothing is paged; leave it out, or use --device=sim");
+  }
+  ASSIGN_OR_RETURN(places.host_bytes, ParseBytes("--host_memory", host_memory));
+  if (!page_folder.empty()) return places;
+  // The file has no name, so it leaves nothing behind there.
+  std::filesystem::path folder = std::filesystem::absolute(default_folder);
+  std::error_code ignored;
+  while (!std::filesystem::is_directory(folder, ignored) && folder.has_relative_path()) {
+    folder = folder.parent_path();
+  }
+  places.folder = folder;
+  return places;
+}
+
 absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
   DeviceChoice choice;
   ASSIGN_OR_RETURN(choice.threads, Threads(flags));
@@ -235,7 +261,7 @@ absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
           "--device_memory: the memory of --device=cpu has no bound; leave it out, or use "
           "--device=sim");
     }
-    ASSIGN_OR_RETURN(memory, ParseBytes(flags.memory));
+    ASSIGN_OR_RETURN(memory, ParseBytes("--device_memory", flags.memory));
   }
   if (*kind == DeviceKind::kCuda) {
     RETURN_IF_ERROR(OpenGpu(flags, memory, choice));

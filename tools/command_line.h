@@ -46,6 +46,17 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
 // Of --planner: "auto", "geeps", "naive" or "none".
 absl::StatusOr<PlannerKind> PlannerNamed(const std::string& name);
 
+// Where what the device does not hold lies.
+struct PagePlaces {
+  size_t host_bytes = ~size_t{0};
+  std::string folder;  // of a file for what is beyond them
+};
+// By the values of --device, --host_memory and --page_folder; default_folder, or the first above it
+// that is there, in place of the latter if it is empty.  Errors: InvalidArgument.
+absl::StatusOr<PagePlaces> ParsePagePlaces(const std::string& device, absl::string_view host_memory,
+                                           const std::string& page_folder,
+                                           const std::string& default_folder);
+
 struct DeviceFlags {
   std::string kind = "cpu";  // "cpu", "sim" or "cuda"
   std::string memory = {};   // "", or bytes with an optional K, M, G suffix (powers of 1024)

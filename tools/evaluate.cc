@@ -17,6 +17,12 @@ ABSL_FLAG(std::string, weights, "",
 ABSL_FLAG(std::string, device, "cpu",
           "cpu, cuda (a GPU), or sim (a CPU with separate, bounded memory).");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
+ABSL_FLAG(std::string, host_memory, "",
+          "Bytes of host memory for what --device_memory does not hold, of each rank, such as 1G; "
+          "what is beyond waits on disk.  Default: as many as that takes.");
+ABSL_FLAG(std::string, page_folder, "",
+          "Folder on a fast disk for a file of what --host_memory does not hold.  Default: the "
+          "working folder.");
 ABSL_FLAG(std::string, precision, "",
           "F32, F64, F16 or BF16; default: the trainer file's, or the net's.");
 ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's.");
@@ -36,8 +42,8 @@ constexpr char kUsage[] =
 
 // folded: what `files` no longer holds of the net that the weights are of.
 absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& folded,
-                           const std::string& weights_path, ProcessGroup& communication,
-                           const DeviceChoice& choice) {
+                           const std::string& weights_path, const PagePlaces& pages,
+                           ProcessGroup& communication, const DeviceChoice& choice) {
   const TrainerConfig& config = *files.trainer.message;
   if (!config.data().has_test()) {
     return absl::InvalidArgumentError(
@@ -59,6 +65,8 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
                             .feed = FeedOn(choice.device->kind(), data.feed),
                             .capacity_bytes = choice.device->capacity_bytes(),
                             .planner = PlannerOn(choice.device->kind()),
+                            .host_bytes = pages.host_bytes,
+                            .page_folder = pages.folder,
                             .primitives = choice.primitives.get()}));
   ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
   ASSIGN_OR_RETURN(const auto model, Model::Create(std::move(plan), *choice.device, *stream));
@@ -105,6 +113,9 @@ int Main(int argc, char** argv) {
   const auto folded = FoldBatchNorms(files->net);
   if (!folded.ok()) Fail(ranks->front().get(), folded.status());
   const std::string weights_path = absl::GetFlag(FLAGS_weights);
+  const auto pages = ParsePagePlaces(absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_host_memory),
+                                     absl::GetFlag(FLAGS_page_folder), /*default_folder=*/".");
+  if (!pages.ok()) Fail(ranks->front().get(), pages.status());
   const absl::Status status =
       RunRanks(*std::move(ranks),
                {.kind = absl::GetFlag(FLAGS_device),
@@ -112,7 +123,7 @@ int Main(int argc, char** argv) {
                 .threads = absl::GetFlag(FLAGS_threads),
                 .tf32 = files->trainer.message->tf32()},
                [&](ProcessGroup& communication, const DeviceChoice& choice) {
-                 return EvaluateFiles(*files, *folded, weights_path, communication, choice);
+                 return EvaluateFiles(*files, *folded, weights_path, *pages, communication, choice);
                });
   return FinishOutput(status.ok() ? 0 : kExitFailed);
 }

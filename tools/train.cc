@@ -26,6 +26,12 @@ ABSL_FLAG(std::string, autotune, "on",
           "on: a GPU's algorithms are the fastest of a few, measured at the start; off: those that "
           "its libraries recommend.");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
+ABSL_FLAG(std::string, host_memory, "",
+          "Bytes of host memory for what --device_memory does not hold, of each rank, such as 1G; "
+          "what is beyond waits on disk.  Default: as many as that takes.");
+ABSL_FLAG(std::string, page_folder, "",
+          "Folder on a fast disk for a file of what --host_memory does not hold; it goes when the "
+          "run ends, however that does.  Default: where --out is.");
 ABSL_FLAG(std::string, planner, "auto",
           "Of what moves when where --device_memory does not hold all: auto, geeps (as GeePS did), "
           "naive (nothing while a layer works), or none: that is an error.");
@@ -157,13 +163,19 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
     return absl::InvalidArgumentError("--resume=latest needs --out, the folder to resume in");
   }
   ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(absl::GetFlag(FLAGS_planner)));
-  return TrainingOptions{.out = OutFolder(*files.net.message),
+  const std::string out = OutFolder(*files.net.message);
+  ASSIGN_OR_RETURN(const PagePlaces pages,
+                   ParsePagePlaces(absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_host_memory),
+                                   absl::GetFlag(FLAGS_page_folder), out));
+  return TrainingOptions{.out = out,
                          .resume = absl::GetFlag(FLAGS_resume),
                          .weights = absl::GetFlag(FLAGS_weights),
                          .weights_map = absl::GetFlag(FLAGS_weights_map),
                          .net_text = files.net.message->DebugString(),
                          .trainer_text = files.trainer.message->DebugString(),
                          .planner = planner,
+                         .host_bytes = pages.host_bytes,
+                         .page_folder = pages.folder,
                          .largest_batch = absl::GetFlag(FLAGS_batch) == "auto",
                          .stop = &stop_requested,
                          .save = &save_requested};

@@ -6,6 +6,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -83,13 +84,18 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
   RETURN_IF_ERROR(Fill(stream, 0, {gradients, Shape({elements}), DType::kF32}));
   ASSIGN_OR_RETURN(model->pages_,
                    Buffer::Allocate(device, MemoryKind::kPinnedHost, p.page_bytes()));
+  if (p.disk_bytes() > 0) {
+    ASSIGN_OR_RETURN(model->page_file_,
+                     PageFile::Create(p.options.page_folder, p.disk_bytes(), p.disk_home_bytes()));
+  }
   model->memory_ = {.device = model->device_arena_.data(),
                     .communication = gradients,
                     .pages = model->pages_.data(),
+                    .file_homes = model->page_file_ ? model->page_file_->homes() : nullptr,
                     .parameters = model->parameters_};
   RETURN_IF_ERROR(model->BindNets());
   for (size_t b = 0; p.train && b < p.train->trace.sums_of_batches.size(); ++b) {
-    RETURN_IF_ERROR(Fill(stream, 0, model->train_->bucket(static_cast<int>(b))));
+    RETURN_IF_ERROR(model->Clear(stream, model->train_->bucket(static_cast<int>(b))));
   }
   return model;
 }
@@ -97,7 +103,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
 absl::Status Model::BindNets() {
   const auto pager = [&](const NetPlan& net) -> absl::StatusOr<std::unique_ptr<Pager>> {
     if (!net.paging) return nullptr;
-    return Pager::Create(device_, *net.paging, memory_.device, memory_.pages);
+    return Pager::Create(device_, *net.paging, memory_.device, memory_.pages, page_file_.get());
   };
   if (plan_.train) {
     train_ = std::make_unique<Net>(*plan_.train, memory_);
@@ -146,6 +152,19 @@ absl::StatusOr<bool> Model::PlanPagesAnew(Stream& stream, std::span<const double
   }
   RETURN_IF_ERROR(BindNets());
   return true;
+}
+
+// A device's kernels do not reach the mapping of a file.
+absl::Status Model::Clear(Stream& stream, const Tensor& home) const {
+  const auto* const data = static_cast<const std::byte*>(home.data);
+  const std::less<const std::byte*> before;
+  if (page_file_ == nullptr || before(data, page_file_->homes()) ||
+      !before(data, page_file_->homes() + page_file_->home_bytes())) {
+    return Fill(stream, 0, home);
+  }
+  RETURN_IF_ERROR(stream.Synchronize());
+  std::memset(home.data, 0, home.bytes());
+  return absl::OkStatus();
 }
 
 absl::Status Model::Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to) {
@@ -209,7 +228,7 @@ absl::Status Model::Initialize(Stream& stream) {
 absl::Status Model::ClearSlotsAndCarried(Stream& stream) {
   for (int b = 0; train_ && b < buckets(); ++b) {
     for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
-      RETURN_IF_ERROR(Fill(stream, 0, train_->slot(b, kind)));
+      RETURN_IF_ERROR(Clear(stream, train_->slot(b, kind)));
     }
   }
   return train_ ? train_->ClearCarried(stream) : absl::OkStatus();

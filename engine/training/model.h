@@ -35,6 +35,8 @@ struct ModelOptions {
   // Of what moves when where they do not fit that; kNone: an error.
   PlannerKind planner = PlannerKind::kNone;
   PagingCosts paging = {};
+  size_t host_bytes = ~size_t{0};          // of pages; those beyond lie in a file
+  std::string page_folder = {};            // which is made there, if it is needed
   std::string device_allreduce = {};       // that sums gradients in device memory; "": none does
   const Primitives* primitives = nullptr;  // outlives the model
 };
@@ -50,6 +52,8 @@ struct ModelPlan {
   }
   size_t device_bytes() const;         // of the arena that serves them all
   size_t page_bytes() const;           // of pinned host memory, where what is paged out lies
+  size_t disk_bytes() const;           // of a file, where the rest of it does
+  size_t disk_home_bytes() const;      // of that: what is persistent, its beginning
   size_t persistent_bytes() const;     // of it: what keeps its value over steps; of one that trains
   size_t parameter_bytes() const;      // of that: what only the optimizer writes, its beginning
   size_t communication_bytes() const;  // of the gradients' arena
@@ -88,8 +92,8 @@ struct ModelPlan {
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
 // Plans anew how the training net pages, by what each step of its trace takes, in seconds, and how
-// fast copies are, where that is predicted to be faster; what persists stays where it is.  Whether
-// it has.  Precondition: it pages, by the planner kAuto.
+// fast copies are, where that is predicted to be faster and takes no more of a file; what persists
+// stays where it is.  Whether it has.  Precondition: it pages, by the planner kAuto.
 absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
                                    const PagingCosts& costs);
 
@@ -115,11 +119,11 @@ std::vector<int> ShareOut(std::span<const size_t> bytes, int ranks, size_t rank_
 
 class Model {
  public:
-  // Allocates both arenas and clears gradients that last; those in the gradients' one through
+  // Allocates arenas and pages and clears gradients that last; those in the gradients' one through
   // `communication`, where it is given and the device's memory is the host's: ranks that share it
   // sum it where it lies. It outlives the model, and must be given where ranks share out the
   // optimizer: then those of one host, likewise, have one copy of the parameters.  Errors: those of
-  // Device::Allocate and ProcessGroup::Share.
+  // Device::Allocate, ProcessGroup::Share and PageFile::Create.
   static absl::StatusOr<std::unique_ptr<Model>> Create(ModelPlan plan, Device& device,
                                                        Stream& stream,
                                                        ProcessGroup* communication = nullptr);
@@ -141,6 +145,8 @@ class Model {
     return train_pager_ ? train_pager_->BringHome(stream) : absl::OkStatus();
   }
 
+  // Zeros in what is at home.
+  absl::Status Clear(Stream& stream, const Tensor& home) const;
   // Values from options.seed; optimizer slots zero, and so is what is carried from step to step.
   // What takes a stream waits for it; of one copy, this and what loads values for all ranks.
   absl::Status Initialize(Stream& stream);
@@ -206,6 +212,7 @@ class Model {
   ProcessGroup* const communication_;
   Buffer device_arena_, communication_arena_;  // the latter empty if ranks share it
   Buffer pages_;                               // empty if nothing pages
+  std::unique_ptr<PageFile> page_file_;        // null if nothing is on disk
   std::span<std::byte> parameters_;            // of one copy
   NetMemory memory_;
   std::unique_ptr<Net> train_;

@@ -178,9 +178,11 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
   // The arena is there, and no larger than the first plans made it.
   const PagingLimits limits = {.capacity_bytes = plan.device_bytes() + ReservedBytes(plan),
                                .reserved_bytes = ReservedBytes(plan),
+                               .host_bytes = plan.options.host_bytes,
                                .homes = &net.paging->homes};
   ASSIGN_OR_RETURN(PagingPlan other, PlanPaging(trace, costs, limits));
-  if (other.seconds >= now.seconds) return false;
+  // The file of a run stays as long as it is.
+  if (other.seconds >= now.seconds || other.disk_bytes > plan.disk_bytes()) return false;
   for (size_t s = 0; s < trace.states.size(); ++s) {
     if (!trace.states[s].persistent) continue;
     const auto [block, offset] = net.paging->states[s];
@@ -215,7 +217,9 @@ absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t 
   const PlannerKind planner = plan.options.planner;
   const std::vector<NetPlan*> nets = NetsOf(plan);
   const auto largest = [planner](const NetPlan* net) { return LargestStepOf(*net, planner); };
-  PagingLimits limits = {.capacity_bytes = capacity_bytes, .reserved_bytes = ReservedBytes(plan)};
+  PagingLimits limits = {.capacity_bytes = capacity_bytes,
+                         .reserved_bytes = ReservedBytes(plan),
+                         .host_bytes = plan.options.host_bytes};
   const auto page = [&](const NetPlan& net) {
     return PlanPaging(net.trace.trace, plan.options.paging, limits, planner);
   };
@@ -249,6 +253,19 @@ size_t ModelPlan::device_bytes() const {
 size_t ModelPlan::page_bytes() const {
   size_t bytes = train ? train->page_bytes() : 0;
   for (const auto& net : test) bytes = std::max(bytes, net->page_bytes());
+  return bytes;
+}
+
+size_t ModelPlan::disk_bytes() const {
+  size_t bytes = train ? train->disk_bytes() : 0;
+  for (const auto& net : test) bytes = std::max(bytes, net->disk_bytes());
+  return bytes;
+}
+
+// Nets that have any there agree on where.
+size_t ModelPlan::disk_home_bytes() const {
+  size_t bytes = train ? train->disk_home_bytes() : 0;
+  for (const auto& net : test) bytes = std::max(bytes, net->disk_home_bytes());
   return bytes;
 }
 

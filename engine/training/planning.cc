@@ -33,6 +33,8 @@ ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
           .feed = FeedOn(device.kind(), data.feed),
           .capacity_bytes = device.capacity_bytes(),
           .planner = PlannerOn(device.kind(), planner),
+          .host_bytes = host_bytes,
+          .page_folder = page_folder,
           .device_allreduce = device_allreduce,
           .primitives = &primitives};
 }

@@ -18,6 +18,8 @@ struct Planning {
   const Primitives& primitives;
   ProcessGroup& communication;  // of several ranks: its UseDevice has been called
   PlannerKind planner;
+  size_t host_bytes;
+  const std::string& page_folder;
 
   // Errors: those of PlanModel; where memory lacks, with the largest batch that fits.
   absl::StatusOr<ModelPlan> Plan(const TrainerConfig& config) const;

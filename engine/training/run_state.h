@@ -34,6 +34,8 @@ struct TrainingOptions {
   std::string net_text, trainer_text;               // as parsed, for checkpoints
   std::map<std::string, std::string> choices = {};  // what changes bits: threads, ranks, ...
   PlannerKind planner = PlannerKind::kAuto;         // of what the device does not hold
+  size_t host_bytes = ~size_t{0};                   // for that on a rank; beyond it lies on disk
+  std::string page_folder = {};                     // in a file there
   bool largest_batch = false;  // in place of the trainer's: FindLargestBatch's, of all ranks
   Fit fit = {};                // of the data
   const std::atomic<bool>* stop = nullptr;  // set: finish the step, checkpoint, return Cancelled

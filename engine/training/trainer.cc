@@ -41,7 +41,14 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
   if (communication.size() > 1) RETURN_IF_ERROR(communication.UseDevice(device));
   std::string batch_text;
   if (options.largest_batch) {
-    const Planning planning{net, data, device, primitives, communication, options.planner};
+    const Planning planning{net,
+                            data,
+                            device,
+                            primitives,
+                            communication,
+                            options.planner,
+                            options.host_bytes,
+                            options.page_folder};
     ASSIGN_OR_RETURN(batch_text, planning.ChooseBatch(config));
     options.trainer_text = config.DebugString();
   }
@@ -65,7 +72,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
         data.train->size(), data.train->size() / config.batch()));
   }
   std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
-  RETURN_IF_ERROR(run->Plan(net, primitives, options.planner));
+  RETURN_IF_ERROR(run->Plan(net, primitives, options));
   run->batch_text_ = std::move(batch_text);
   run->warnings_ = Lint(trainer, net, *run->plan_);
   RETURN_IF_ERROR(run->Agree(net, primitives, options));
@@ -94,8 +101,15 @@ Trainer::~Trainer() {
 }
 
 absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primitives,
-                           PlannerKind planner) {
-  const Planning planning{net, data_, device_, primitives, communication_, planner};
+                           const TrainingOptions& options) {
+  const Planning planning{net,
+                          data_,
+                          device_,
+                          primitives,
+                          communication_,
+                          options.planner,
+                          options.host_bytes,
+                          options.page_folder};
   ASSIGN_OR_RETURN(plan_, planning.Plan(config_));
   return absl::OkStatus();
 }
@@ -158,8 +172,17 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
       kBatches, plan_->checkpoint_bytes());
   if (!batch_text_.empty()) absl::StrAppend(&text, batch_text_, "\n");
   if (plan_->pages()) {
-    absl::StrAppendFormat(&text, "%d bytes of pages, pinned\n%s", plan_->page_bytes(),
-                          DescribePaging(*plan_));
+    absl::StrAppendFormat(&text, "%d bytes of pages, pinned", plan_->page_bytes());
+    if (plan_->disk_bytes() > 0) {
+      const PagingPlan& paging = *plan_->train->paging;
+      absl::StrAppendFormat(
+          &text,
+          "; beyond host memory, a file of %d bytes in %s, of which a batch reads "
+          "%d bytes and writes %d",
+          plan_->disk_bytes(), plan_->options.page_folder, paging.disk_read_bytes,
+          paging.disk_written_bytes);
+    }
+    absl::StrAppend(&text, "\n", DescribePaging(*plan_));
   }
   if (plan_->options.planner != PlannerKind::kNone) text += DescribeCapacities(*plan_);
   if (device_.kind() == DeviceKind::kCpu) {

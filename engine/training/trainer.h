@@ -52,7 +52,7 @@ class Trainer {
   };
 
   absl::Status Plan(const Parsed<NetConfig>& net, const Primitives& primitives,
-                    PlannerKind planner);
+                    const TrainingOptions& options);
   absl::Status Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
                      TrainingOptions& options);
   absl::Status CreateModel();

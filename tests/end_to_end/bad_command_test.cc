@@ -86,6 +86,17 @@ const BadInput kFlags[] = {
     {.name = "BadDeviceMemory",
      .message = "--device_memory=1X: expected bytes, such as 1048576, 64M or 1.5G",
      .arguments = {"--device=sim", "--device_memory=1X"}},
+    {.name = "PagesOfTheCpu",
+     .message = "--host_memory: with --device=cpu nothing is paged; leave it out, or use "
+                "--device=sim",
+     .arguments = {"--host_memory=1M"}},
+    {.name = "BadHostMemory",
+     .message = "--host_memory=0: expected bytes, such as 1048576, 64M or 1.5G",
+     .arguments = {"--device=sim", "--host_memory=0"}},
+    {.name = "PageFolderAlone",
+     .message = "--page_folder: without --host_memory nothing lies on disk; give that too, or "
+                "leave it out",
+     .arguments = {"--device=sim", "--page_folder=@"}},
     {.name = "UnknownPlanner",
      .message = "--planner=fast: expected auto, geeps, naive or none",
      .arguments = {"--planner=fast"}},

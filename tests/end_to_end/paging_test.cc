@@ -1,5 +1,5 @@
-// Runs that the device cannot hold, with state of every kind, tests in between, interrupted and
-// resumed: the bits of those that it can.
+// Runs that the device cannot hold, nor the host memory they may have, with state of every kind,
+// tests in between, interrupted and resumed: the bits of those that it can.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,9 +17,7 @@ using ::testing::HasSubstr;
 
 const SyntheticData kData{.samples = 56};
 constexpr int64_t kTestSamples = 30;
-// The test's batches are longer than several of training.
-constexpr char kLength[] =
-    "batch: 6 test_batch: 30 evaluate_every: 5 checkpoint_every: 7 steps: 14";
+constexpr char kLength[] = "batch: 6 evaluate_every: 5 checkpoint_every: 7 steps: 14";
 
 constexpr char kConvolutions[] = R"(
   name: "convolutions"
@@ -70,59 +68,103 @@ struct Case {
   int ranks = 1;
 };
 
-class Paging : public testing::TestWithParam<Case> {};
+const Case kCases[] = {
+    {"Convolutions", kConvolutions, ""},
+    {"ConvolutionsInBF16", kConvolutions, " accumulate: 2", {"--precision=BF16"}},
+    {"ConvolutionsNaively", kConvolutions, "", {"--planner=naive"}},
+    {"RecurrentInF16",
+     kRecurrent,
+     " loss_scale { dynamic { initial: 16777216 } }",
+     {"--precision=F16", "--set=data.order=CONTIGUOUS"}},
+    {"ALargeWeight", WideNet(60000), ""},
+    {"RanksShareOutTheOptimizer",
+     kRecurrent,
+     "",
+     {"--shard_optimizer", "--set=data.order=CONTIGUOUS"},
+     2}};
+// Of the first the least is all that it takes where tests are small; the second, to the disk, would
+// take seconds and show nothing new.
+const Case kCasesOfMemory[] = {
+    {"ConvolutionsAsGeeps", kConvolutions, "", {"--planner=geeps"}},
+    {"ALargeWeightInBF16", WideNet(120000), " accumulate: 2", {"--precision=BF16"}}};
 
-INSTANTIATE_TEST_SUITE_P(
-    , Paging,
-    testing::Values(
-        Case{"Convolutions", kConvolutions, ""},
-        Case{"ConvolutionsInBF16", kConvolutions, " accumulate: 2", {"--precision=BF16"}},
-        Case{"ConvolutionsAsGeeps", kConvolutions, "", {"--planner=geeps"}},
-        Case{"ConvolutionsNaively", kConvolutions, "", {"--planner=naive"}},
-        Case{"RecurrentInF16",
-             kRecurrent,
-             " loss_scale { dynamic { initial: 16777216 } }",
-             {"--precision=F16", "--set=data.order=CONTIGUOUS"}},
-        Case{"ALargeWeight", WideNet(60000), ""},
-        Case{"ALargeWeightInBF16", WideNet(60000), " accumulate: 2", {"--precision=BF16"}},
-        Case{"RanksShareOutTheOptimizer",
-             kRecurrent,
-             "",
-             {"--shard_optimizer", "--set=data.order=CONTIGUOUS"},
-             2}),
-    [](const auto& info) { return info.param.name; });
+class Paging : public testing::TestWithParam<Case> {
+ public:
+  static std::string Name(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+};
+class PagingToDisk : public Paging {};
+
+INSTANTIATE_TEST_SUITE_P(, Paging, testing::ValuesIn(kCases), Paging::Name);
+INSTANTIATE_TEST_SUITE_P(MemoryAlone, Paging, testing::ValuesIn(kCasesOfMemory), Paging::Name);
+INSTANTIATE_TEST_SUITE_P(, PagingToDisk, testing::ValuesIn(kCases), Paging::Name);
+
+// The number that `pattern` finds in a tool's words; -1 and a failed test if it does not.
+int64_t Number(const std::string& text, const char* pattern) {
+  std::smatch match;
+  const bool found = std::regex_search(text, match, std::regex(pattern));
+  EXPECT_TRUE(found) << pattern << "\n" << text;
+  return found ? std::stoll(match[1]) : -1;
+}
+
+std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> more = {}) {
+  const Case& of = Paging::GetParam();
+  more.insert(more.end(), of.flags.begin(), of.flags.end());
+  if (of.ranks > 1) more.push_back(absl::StrCat("--ranks=", of.ranks));
+  more.push_back("--device=sim");
+  more.push_back(absl::StrCat("--device_memory=", bytes));
+  return more;
+}
+
+int64_t LeastDeviceMemory(const TrainingFolder& folder) {
+  return Number(folder.Train("refused", OnSim(1)).err,
+                "the smallest that would do is [^(,.]*\\.?[^(,]*\\(([0-9]+) bytes\\)");
+}
+
+// test_batch: of 30, it is longer than several of training, and needs most memory.
+void Write(const TrainingFolder& folder, int test_batch) {
+  WriteTrainer(
+      folder / "", Paging::GetParam().net,
+      {.optimizer = "adam {}",
+       .rest = absl::StrCat(kLength, " test_batch: ", test_batch, Paging::GetParam().rest)});
+}
 
 TEST_P(Paging, ChangesNoBits) {
   const TrainingFolder folder(kData, kTestSamples);
-  WriteTrainer(folder / "", GetParam().net,
-               {.optimizer = "adam {}", .rest = absl::StrCat(kLength, GetParam().rest)});
-  const auto on_sim = [&](int64_t bytes, std::vector<std::string> more = {}) {
-    more.insert(more.end(), GetParam().flags.begin(), GetParam().flags.end());
-    if (GetParam().ranks > 1) more.push_back(absl::StrCat("--ranks=", GetParam().ranks));
-    more.push_back("--device=sim");
-    more.push_back(absl::StrCat("--device_memory=", bytes));
-    return more;
-  };
-  const ToolResult refused = folder.Train("refused", on_sim(1));
-  std::smatch match;
-  ASSERT_TRUE(std::regex_search(
-      refused.err, match,
-      std::regex("the smallest that would do is [^(,.]*\\.?[^(,]*\\(([0-9]+) bytes\\)")))
-      << refused.ToString();
-  const int64_t least = std::stoll(match[1]);
-  const std::string expected = folder.Digest("resident", on_sim(int64_t{1} << 30));
-  EXPECT_EQ(folder.Digest("paged", on_sim(least)), expected);
+  Write(folder, 30);
+  const int64_t least = LeastDeviceMemory(folder);
+  const std::string expected = folder.Digest("resident", OnSim(int64_t{1} << 30));
+  EXPECT_EQ(folder.Digest("paged", OnSim(least)), expected);
   EXPECT_EQ(folder.Metrics("paged", "test_loss"), folder.Metrics("resident", "test_loss"));
-  folder.Digest("parted", on_sim(least, {"--steps=8"}));
-  EXPECT_EQ(folder.Digest("parted", on_sim(least + least / 5, {"--resume=latest"})), expected);
+  folder.Digest("parted", OnSim(least, {"--steps=8"}));
+  EXPECT_EQ(folder.Digest("parted", OnSim(least + least / 5, {"--resume=latest"})), expected);
   EXPECT_EQ(folder.Metrics("parted", "test_loss").back(),
             folder.Metrics("resident", "test_loss").back());
+}
+
+// What is paged out has half of the host memory that it takes.
+TEST_P(PagingToDisk, ChangesNoBits) {
+  const TrainingFolder folder(kData, kTestSamples);
+  Write(folder, 6);
+  const int64_t least = LeastDeviceMemory(folder);
+  const int64_t pages =
+      Number(folder.Train("none", OnSim(least, {"--plan"})).out, "([0-9]+) bytes of pages, pinned");
+  const auto on_disk = [&](std::vector<std::string> more = {}) {
+    more.push_back(absl::StrCat("--host_memory=", pages / 2));
+    return OnSim(least, more);
+  };
+  EXPECT_GT(Number(folder.Train("none", on_disk({"--plan"})).out, "a file of ([0-9]+) bytes"), 0);
+  const std::string expected = folder.Digest("resident", OnSim(int64_t{1} << 30));
+  EXPECT_EQ(folder.Digest("paged", on_disk()), expected);
+  EXPECT_EQ(folder.Metrics("paged", "test_loss"), folder.Metrics("resident", "test_loss"));
+  folder.Digest("parted", OnSim(least, {"--steps=8"}));
+  EXPECT_EQ(folder.Digest("parted", on_disk({"--resume=latest"})), expected);
 }
 
 // What a user sees: the plan and its picture, the batch that was chosen, and how it went.
 TEST(PagingTold, PlanBatchAndRun) {
   const TrainingFolder folder(kData, kTestSamples);
-  WriteTrainer(folder / "", kConvolutions, {.optimizer = "adam {}", .rest = kLength});
+  WriteTrainer(folder / "", kConvolutions,
+               {.optimizer = "adam {}", .rest = absl::StrCat(kLength, " test_batch: 30")});
   const auto on_sim = [](const std::string& bytes, std::vector<std::string> more = {}) {
     more.insert(more.end(), {"--device=sim", "--device_memory=" + bytes});
     return more;

@@ -48,6 +48,8 @@ class Tool {
   bool Running();
   // To the tool, or to mpirun.
   void Signal(int signal);
+  // Of the tool, or of mpirun; 0 once it has ended.
+  pid_t Pid() const { return pid_; }
   // The process of a rank under mpirun; 0 until it has started.
   pid_t PidOfRank(int rank) const;
   // What it has written so far.

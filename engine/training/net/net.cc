@@ -69,8 +69,9 @@ std::byte* Net::AddressAt(int state, int position) const {
   const auto [block, offset] = plan_.paging->states[state];
   if (block < 0) return memory_.device + offset;
   if (position == kHome) {
-    GYRE_CHECK(plan_.paging->blocks[block].persistent);
-    return memory_.pages + plan_.paging->blocks[block].page + offset;
+    const PagedBlock& home = plan_.paging->blocks[block];
+    GYRE_CHECK(home.persistent);
+    return (home.on_disk ? memory_.file_homes : memory_.pages) + home.page + offset;
   }
   const auto beyond = std::ranges::upper_bound(stays_[block], position, {},
                                                [](const Stay* s) { return s->first_step; });

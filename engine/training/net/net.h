@@ -19,6 +19,7 @@ struct NetMemory {
   std::byte* device = nullptr;         // arenas
   std::byte* communication = nullptr;  // may be null if the plan does not train
   std::byte* pages = nullptr;          // of a plan that pages
+  std::byte* file_homes = nullptr;     // of one that pages to disk, too: the file's mapping
   // In place of the device arena's first bytes, which are those of the parameters that no layer
   // writes; of a plan that does not page.
   std::span<std::byte> parameters = {};

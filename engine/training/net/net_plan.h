@@ -25,6 +25,8 @@ struct NetPlan {
 
   size_t device_bytes() const { return paging ? paging->device_bytes : memory.device_bytes; }
   size_t page_bytes() const { return paging ? paging->page_bytes : 0; }
+  size_t disk_bytes() const { return paging ? paging->disk_bytes : 0; }
+  size_t disk_home_bytes() const { return paging ? paging->disk_home_bytes : 0; }
 };
 
 struct NetPlanOptions {

@@ -1,6 +1,5 @@
 #include "engine/training/step/evaluation.h"
 
-#include "engine/training/net/net_kernels.h"
 #include "engine/training/record_metrics.h"
 #include "engine/training/step/enter_steps.h"
 #include "engine/training/step/input_upload.h"
@@ -62,7 +61,8 @@ absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t b
     }
     if (progress) progress(first + (b + 1) * net.plan().spec.shape.global);
   }
-  return absl::OkStatus();
+  // The next net's pages lie where these do.
+  return pager == nullptr ? absl::OkStatus() : pager->BringHome(stream);
 }
 
 // Buffers may differ between ranks, where each has statistics of its own samples; the first rank's
@@ -75,7 +75,7 @@ absl::Status ShareBuffers(const Model& model, Stream& stream, ProcessGroup& comm
     const Parameter& parameter = parameters.all()[i];
     if (parameter.spec.kind != StateKind::kBuffer) continue;
     const Tensor buffer = model.test().front()->parameter(static_cast<int>(i), parameters);
-    if (communication.rank() != 0) RETURN_IF_ERROR(Fill(stream, 0, buffer));
+    if (communication.rank() != 0) RETURN_IF_ERROR(model.Clear(stream, buffer));
     RETURN_IF_ERROR(sum(stream, parameter.name(), buffer));
   }
   return absl::OkStatus();
