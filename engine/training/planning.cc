@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "distributed/collectives/catalogue.h"
@@ -55,6 +56,8 @@ absl::StatusOr<LargestBatch> Planning::Largest(const TrainerConfig& config) cons
 absl::StatusOr<ModelPlan> Planning::Plan(const TrainerConfig& config) const {
   absl::StatusOr<ModelPlan> plan = PlanModel(net, OptionsOf(config));
   if (!absl::IsResourceExhausted(plan.status())) return plan;
+  // Of that another batch needs hardly less.
+  if (absl::StartsWith(plan.status().message(), "host memory")) return plan;
   const absl::StatusOr<LargestBatch> largest = Largest(config);
   if (!largest.ok()) return plan;
   const std::string fits = largest->paged < communication.size()
