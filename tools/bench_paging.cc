@@ -124,18 +124,6 @@ double Bound(const Net& net, double share, double bandwidth) {
   return best;
 }
 
-absl::StatusOr<std::vector<double>> Positive(const char* flag,
-                                             const std::vector<std::string>& texts) {
-  std::vector<double> numbers;
-  for (const std::string& text : texts) {
-    double& number = numbers.emplace_back();
-    if (absl::SimpleAtod(text, &number) && number > 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, "=", text, ": expected a number above 0"));
-  }
-  return numbers;
-}
-
 // report: of the net, what holds for each planner.
 absl::Status MeasurePlanner(const Net& net, const std::string& name, double bandwidth, double share,
                             double resident, double bound, nlohmann::ordered_json report) {
@@ -238,13 +226,14 @@ absl::Status Run() {
         "expected 2 --layers or more, --layer_kib a multiple of 4, --layer_ms above 0, and 1 of "
         "--rounds or more");
   }
-  ASSIGN_OR_RETURN(const std::vector<double> kappas, Positive("kappa", absl::GetFlag(FLAGS_kappa)));
+  ASSIGN_OR_RETURN(const std::vector<double> kappas,
+                   PositiveNumbers("kappa", absl::GetFlag(FLAGS_kappa)));
   ASSIGN_OR_RETURN(const std::vector<double> shares,
-                   Positive("capacity", absl::GetFlag(FLAGS_capacity)));
+                   PositiveNumbers("capacity", absl::GetFlag(FLAGS_capacity)));
   const size_t bytes = static_cast<size_t>(kib) << 10;
   const double seconds = absl::GetFlag(FLAGS_layer_ms) / 1000;
   ASSIGN_OR_RETURN(const std::vector<double> steps,
-                   Positive("plan_steps", absl::GetFlag(FLAGS_plan_steps)));
+                   PositiveNumbers("plan_steps", absl::GetFlag(FLAGS_plan_steps)));
   if (!steps.empty()) return MeasurePlanning(steps, bytes, seconds, kappas, shares);
   if (absl::GetFlag(FLAGS_unequal).empty()) {
     return MeasureNet(EqualLayers(layers, bytes, seconds), layers, {}, kappas, shares);

@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "engine/training/model.h"
 #include "models/schema/parse.h"
 #include "tools/command_line.h"
@@ -100,12 +98,8 @@ absl::Status Run() {
     return absl::InvalidArgumentError(
         "expected --batch, --rounds, --flops and --bandwidth above 0");
   }
-  std::vector<double> shares;
-  for (const std::string& text : absl::GetFlag(FLAGS_capacity)) {
-    if (absl::SimpleAtod(text, &shares.emplace_back()) && shares.back() > 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--capacity=", text, ": expected a number above 0"));
-  }
+  ASSIGN_OR_RETURN(const std::vector<double> shares,
+                   PositiveNumbers("capacity", absl::GetFlag(FLAGS_capacity)));
   for (const std::string& path : absl::GetFlag(FLAGS_nets)) {
     RETURN_IF_ERROR(MeasureNet(path, shares));
   }

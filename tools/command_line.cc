@@ -160,6 +160,18 @@ std::vector<std::string> SplitSet(absl::string_view flag) {
   return overrides;
 }
 
+absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,
+                                                    const std::vector<std::string>& texts) {
+  std::vector<double> numbers;
+  for (const std::string& text : texts) {
+    double& number = numbers.emplace_back();
+    if (absl::SimpleAtod(text, &number) && number > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, "=", text, ": expected a number above 0"));
+  }
+  return numbers;
+}
+
 absl::StatusOr<PlannerKind> PlannerNamed(const std::string& name) {
   if (name == "auto") return PlannerKind::kAuto;
   if (name == "geeps") return PlannerKind::kGeeps;

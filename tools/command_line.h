@@ -43,6 +43,10 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                 const std::vector<std::string>& overrides,
                                 const std::string& device = "");
 
+// The numbers of --`flag`.  Errors: InvalidArgument for one that is not above 0.
+absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,
+                                                    const std::vector<std::string>& texts);
+
 // Of --planner: "auto", "geeps", "naive" or "none".
 absl::StatusOr<PlannerKind> PlannerNamed(const std::string& name);
 
