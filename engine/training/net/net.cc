@@ -162,19 +162,9 @@ absl::Status Net::RunLayer(Stream& stream, int n, int piece, Pass pass, const Su
   const TimelineLabel label(node.config->name(), backward                 ? "backward"
                                                  : pass == Pass::kForward ? "forward"
                                                                           : "forward again");
-  const auto run = [&](int phase) {
-    const LayerContext context{
-        .stream = stream,
-        .states = states,
-        .gradients = backward ? of_piece(nodes_[n].gradients) : std::span<const Tensor>(),
-        .position = &step_block()->position,
-        .fault = &step_block()->fault,
-        .layer = n,
-        .phase = phase,
-        .recompute = pass == Pass::kRecompute};
-    return Annotate(backward ? node.layer->Backward(context) : node.layer->Forward(context),
-                    absl::StrCat("layer ", node.config->name()));
-  };
+  const std::span<const Tensor> gradients =
+      backward ? of_piece(nodes_[n].gradients) : std::span<const Tensor>();
+  const auto run = [&](int phase) { return RunPhase(stream, n, phase, pass, states, gradients); };
   const auto sum_over_ranks = [&](size_t s) {
     if (pass == Pass::kRecompute) return absl::OkStatus();  // it is kept
     return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name), states[s]);
@@ -186,20 +176,29 @@ absl::Status Net::RunLayer(Stream& stream, int n, int piece, Pass pass, const Su
                               sum_over_ranks);
 }
 
+absl::Status Net::RunPhase(Stream& stream, int n, int phase, Pass pass,
+                           std::span<const Tensor> states,
+                           std::span<const Tensor> gradients) const {
+  const NetNode& node = plan_.spec.nodes[n];
+  const LayerContext context{.stream = stream,
+                             .states = states,
+                             .gradients = gradients,
+                             .position = &step_block()->position,
+                             .fault = &step_block()->fault,
+                             .layer = n,
+                             .phase = phase,
+                             .recompute = pass == Pass::kRecompute};
+  return Annotate(
+      pass == Pass::kBackward ? node.layer->Backward(context) : node.layer->Forward(context),
+      absl::StrCat("layer ", node.config->name()));
+}
+
 absl::Status Net::RunRepeat(Stream& stream, const Repeat& repeat) const {
   const NetNode& node = plan_.spec.nodes[repeat.node];
   const TimelineLabel label(node.config->name(), "forward again");
   for (int phase = 0; phase < node.spec.forward_phases; ++phase) {
-    const LayerContext context{.stream = stream,
-                               .states = repeat.states,
-                               .gradients = {},
-                               .position = &step_block()->position,
-                               .fault = &step_block()->fault,
-                               .layer = repeat.node,
-                               .phase = phase,
-                               .recompute = true};
     RETURN_IF_ERROR(
-        Annotate(node.layer->Forward(context), absl::StrCat("layer ", node.config->name())));
+        RunPhase(stream, repeat.node, phase, Pass::kRecompute, repeat.states, /*gradients=*/{}));
   }
   return absl::OkStatus();
 }

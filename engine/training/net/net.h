@@ -119,6 +119,8 @@ class Net {
   std::byte* AddressAt(int state, int position) const;
   Tensor Flat(int state, const Parameter& parameter, int step) const;
   absl::Status RunRepeat(Stream& stream, const Repeat& repeat) const;
+  absl::Status RunPhase(Stream& stream, int node, int phase, Pass pass,
+                        std::span<const Tensor> states, std::span<const Tensor> gradients) const;
   // A piece of it, of one that is cut into pieces.
   absl::Status RunLayer(Stream& stream, int node, int piece, Pass pass, const SumStatistic& sum,
                         const Enter& enter) const;
