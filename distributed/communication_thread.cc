@@ -121,6 +121,30 @@ absl::Status CommunicationThread::Call(std::string_view what,
       .status();
 }
 
+// The thread polls from now on, for messages come unasked.
+absl::Status CommunicationThread::Serve(Service& service) {
+  RETURN_IF_ERROR(Call("the start of a service", [&] {
+    GYRE_CHECK(service_ == nullptr);
+    service_ = &service;
+    return absl::OkStatus();
+  }));
+  queue_.Call();
+  return absl::OkStatus();
+}
+
+absl::Status CommunicationThread::StopServing() {
+  std::lock_guard driving(driving_);
+  service_ = nullptr;
+  return queue_.status();
+}
+
+absl::Status CommunicationThread::AwaitService(const std::function<bool()>& holds) {
+  return DriveUntil([&]() -> absl::StatusOr<bool> {
+    RETURN_IF_ERROR(queue_.status());
+    return holds();
+  });
+}
+
 void CommunicationThread::Abort(const absl::Status& reason) {
   queue_.Abort(reason);
   communicator_->Abort(reason);
@@ -137,7 +161,7 @@ void CommunicationThread::Run() {
     }
     Advance advance = Drive();
     while (!called && advance == Advance::kMoved) advance = Drive();
-    const bool idle = active_.empty();
+    const bool idle = active_.empty() && (service_ == nullptr || queue_.failed());
     if (idle && queue_.Rest()) return;
     patience = called || !idle ? kFirstPoke : std::min(2 * patience, kLaterPokes);
     if (!called && !queue_.failed()) {  // else the communicator is of no more use
@@ -201,6 +225,7 @@ absl::StatusOr<Advance> CommunicationThread::Pass() {
     }
     if (*advance != Advance::kWaiting) return Advance::kMoved;
   }
+  if (service_ != nullptr) return service_->Progress(*communicator_);
   // Those under way hear what other ranks tell; what waits for its memory alone does not.
   const auto under_way = [](const Work& work) { return work.by != nullptr; };
   if (std::ranges::none_of(active_, under_way)) RETURN_IF_ERROR(communicator_->Poke(kNobody));

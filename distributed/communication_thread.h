@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "distributed/lanes.h"
+#include "distributed/service.h"
 
 namespace gyre {
 
@@ -41,6 +42,11 @@ class CommunicationThread {
   absl::Status Call(std::string_view what, const std::function<absl::Status()>& call);
   absl::Status status() { return queue_.status(); }
 
+  // ProcessGroup's.
+  absl::Status Serve(Service& service);
+  absl::Status StopServing();
+  absl::Status AwaitService(const std::function<bool()>& holds);
+
   // What these two have that is constant is anyone's.
   Communicator& communicator() { return *communicator_; }
   Lanes& lanes() { return *lanes_; }
@@ -64,6 +70,7 @@ class CommunicationThread {
   WorkQueue queue_;
   std::mutex driving_;  // guards the lanes, the communicator and this:
   Works active_;
+  Service* service_ = nullptr;
   const std::chrono::milliseconds meeting_timeout_;
   std::chrono::milliseconds parting_timeout_{0};  // set before kOpen
   std::mutex mutex_;                              // guards what follows

@@ -193,6 +193,19 @@ absl::Status ProcessGroup::LeaderDoes(const std::string& what,
   return status.ok() ? told : status;
 }
 
+absl::Status ProcessGroup::Serve(Service& service) { return thread_->Serve(service); }
+
+absl::Status ProcessGroup::StopServing() { return thread_->StopServing(); }
+
+absl::Status ProcessGroup::AwaitService(const std::function<bool()>& holds) {
+  return thread_->AwaitService(holds);
+}
+
+absl::Status ProcessGroup::Call(std::string_view what,
+                                const std::function<absl::Status(Communicator&)>& call) {
+  return thread_->Call(what, [&] { return call(thread_->communicator()); });
+}
+
 void ProcessGroup::Abort(const absl::Status& reason) { thread_->Abort(reason); }
 
 }  // namespace gyre

@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "distributed/collectives/catalogue.h"
+#include "distributed/service.h"
 #include "distributed/transport/communicator.h"
 #include "distributed/work_queue.h"
 #include "engine/runtime/device/device.h"
@@ -119,6 +120,15 @@ class ProcessGroup {
   // it takes: as long as it runs, rank 0 is not silent.  Errors: of `work`, on rank 0 alone, which
   // is to Abort; those of Sum.
   absl::Status LeaderDoes(const std::string& what, const std::function<absl::Status()>& work);
+
+  // One service at a time, which outlives its time: until StopServing whoever drives calls it.  On
+  // a rank that serves the thread does not sleep.  Errors: the first so far.
+  absl::Status Serve(Service& service);
+  absl::Status StopServing();
+  // Blocks, driving, until the service has come to what `holds` asks.  Errors: the first so far.
+  absl::Status AwaitService(const std::function<bool()>& holds);
+  // `call`, in place of an operation, once all before it are done; may wait for other ranks.
+  absl::Status Call(std::string_view what, const std::function<absl::Status(Communicator&)>& call);
 
   // Ends the job with this reason (Communicator::Abort) from any thread; prints nothing.  Where
   // ranks are threads it returns, and every ticket of every rank fails with the reason.

@@ -97,6 +97,14 @@ bool WorkQueue::AwaitCall(std::chrono::milliseconds patience) {
   });
 }
 
+void WorkQueue::Call() {
+  {
+    std::lock_guard lock(mutex_);
+    called_ = true;
+  }
+  work_.notify_all();
+}
+
 bool WorkQueue::Rest() {
   std::lock_guard lock(mutex_);
   called_ = !queue_.empty();

@@ -73,6 +73,8 @@ class WorkQueue {
   // Blocks until called, and nobody waits: for work, the end or an abort; false if that was not
   // within `patience`.
   bool AwaitCall(std::chrono::milliseconds patience);
+  // As if there were work.
+  void Call();
   // Until called again, unless there is work.  Whether nothing follows.
   bool Rest();
 

@@ -58,6 +58,11 @@ class Communicator {
   // Start moving bytes; the memory must stay untouched until Test says true.  bytes may be 0.
   virtual absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) = 0;
   virtual absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) = 0;
+  // As Receive, of a message that may be long in coming, or never come: it has no time limit, and
+  // nobody is said to wait for it.
+  virtual absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) = 0;
+  // Takes back what was expected, and has not begun to come: the request is gone.
+  virtual absl::Status Withdraw(Request request) = 0;
   // True once, when the request is finished; the request is then gone.  Never blocks.
   // Errors: as Overdue after the communicator's time limit; Internal for a
   // message of another length than was asked for.  After an error the communicator is of no more

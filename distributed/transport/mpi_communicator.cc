@@ -120,7 +120,7 @@ class MpiCommunicator final : public Communicator {
 
   absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
     RETURN_IF_ERROR(fault_);
-    const Request request = NewRequest(bytes, to, /*is_send=*/true);
+    const Request request = NewRequest(bytes, to, Kind::kSend);
     const Layout layout(bytes);
     RETURN_IF_ERROR(Checked(
         MPI_Isend(data, layout.count(), layout.type(), to, tag, all_, &pending_[request].request),
@@ -129,13 +129,21 @@ class MpiCommunicator final : public Communicator {
   }
 
   absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
+    return Await(data, bytes, from, tag, Kind::kReceive);
+  }
+
+  absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
+    return Await(data, bytes, from, tag, Kind::kExpect);
+  }
+
+  absl::Status Withdraw(Request request) override {
     RETURN_IF_ERROR(fault_);
-    const Request request = NewRequest(bytes, from, /*is_send=*/false);
-    const Layout layout(bytes);
-    RETURN_IF_ERROR(Checked(
-        MPI_Irecv(data, layout.count(), layout.type(), from, tag, all_, &pending_[request].request),
-        "MPI_Irecv", from));
-    return request;
+    Pending& pending = pending_[request];
+    RETURN_IF_ERROR(Checked(MPI_Cancel(&pending.request), "MPI_Cancel", pending.peer));
+    RETURN_IF_ERROR(
+        Checked(MPI_Wait(&pending.request, MPI_STATUS_IGNORE), "MPI_Wait", pending.peer));
+    free_.push_back(request);
+    return absl::OkStatus();
   }
 
   absl::StatusOr<bool> Test(Request request) override {
@@ -149,11 +157,12 @@ class MpiCommunicator final : public Communicator {
       const Clock::time_point now = Clock::now();
       if (now >= next_look_) {
         next_look_ = now + kBetweenLooks;
-        RETURN_IF_ERROR(Listen(pending.peer));
+        RETURN_IF_ERROR(Listen(pending.kind == Kind::kExpect ? kNobody : pending.peer));
       }
-      return now < pending.deadline ? absl::StatusOr<bool>(false) : Overdue(pending.peer);
+      if (pending.kind == Kind::kExpect || now < pending.deadline) return false;
+      return Overdue(pending.peer);
     }
-    if (!pending.is_send) RETURN_IF_ERROR(CheckLength(status, pending));
+    if (pending.kind != Kind::kSend) RETURN_IF_ERROR(CheckLength(status, pending));
     free_.push_back(request);
     return true;
   }
@@ -208,11 +217,23 @@ class MpiCommunicator final : public Communicator {
     return FindHosts();
   }
 
+  enum class Kind : uint8_t { kSend, kReceive, kExpect };
+
+  absl::StatusOr<Request> Await(void* data, size_t bytes, int from, int tag, Kind kind) {
+    RETURN_IF_ERROR(fault_);
+    const Request request = NewRequest(bytes, from, kind);
+    const Layout layout(bytes);
+    RETURN_IF_ERROR(Checked(
+        MPI_Irecv(data, layout.count(), layout.type(), from, tag, all_, &pending_[request].request),
+        "MPI_Irecv", from));
+    return request;
+  }
+
   struct Pending {
     MPI_Request request = MPI_REQUEST_NULL;
     size_t bytes = 0;
     int peer = 0;
-    bool is_send = false;
+    Kind kind = Kind::kSend;
     Clock::time_point deadline;
   };
 
@@ -328,14 +349,14 @@ class MpiCommunicator final : public Communicator {
   }
 
   // Slots are used again, so that a steady state allocates nothing.
-  Request NewRequest(size_t bytes, int peer, bool is_send) {
+  Request NewRequest(size_t bytes, int peer, Kind kind) {
     if (free_.empty()) {
       pending_.emplace_back();
       free_.push_back(static_cast<Request>(pending_.size()) - 1);
     }
     const Request request = free_.back();
     free_.pop_back();
-    pending_[request] = {MPI_REQUEST_NULL, bytes, peer, is_send, Clock::now() + timeout_};
+    pending_[request] = {MPI_REQUEST_NULL, bytes, peer, kind, Clock::now() + timeout_};
     return request;
   }
 

@@ -39,6 +39,10 @@ class SubsetCommunicator final : public Communicator {
   absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
     return whole_.Receive(data, bytes, ranks_[from], tag);
   }
+  absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
+    return whole_.Expect(data, bytes, ranks_[from], tag);
+  }
+  absl::Status Withdraw(Request request) override { return whole_.Withdraw(request); }
   absl::StatusOr<bool> Test(Request request) override { return whole_.Test(request); }
   absl::Status Poke(int waiting_for) override { return whole_.Poke(InWhole(waiting_for)); }
   absl::Status Overdue(int rank) override { return whole_.Overdue(InWhole(rank)); }

@@ -26,7 +26,8 @@ struct Transfer {
   enum class State : uint8_t { kFree, kPosted, kDone };
   State state = State::kFree;
   bool is_send = false;
-  int owner = 0;  // the rank that posted it
+  bool expected = false;  // of a receive: it may never come
+  int owner = 0;          // the rank that posted it
   int peer = 0, tag = 0;
   void* data = nullptr;
   size_t bytes = 0;
@@ -76,6 +77,23 @@ class ThreadCommunicator final : public Communicator {
     return Post(/*is_send=*/false, data, bytes, from, tag);
   }
 
+  absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
+    ASSIGN_OR_RETURN(const Request request, Receive(data, bytes, from, tag));
+    std::lock_guard lock(job_->mutex);
+    transfers_[request].expected = true;
+    return request;
+  }
+
+  absl::Status Withdraw(Request request) override {
+    std::lock_guard lock(job_->mutex);
+    RETURN_IF_ERROR(CheckAborted());
+    Transfer& transfer = transfers_[request];
+    GYRE_CHECK(transfer.expected && transfer.state == Transfer::State::kPosted);
+    std::erase(job_->posted, &transfer);
+    transfer.state = Transfer::State::kFree;
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<bool> Test(Request request) override {
     std::lock_guard lock(job_->mutex);
     RETURN_IF_ERROR(CheckAborted());
@@ -83,7 +101,8 @@ class ThreadCommunicator final : public Communicator {
     Transfer& transfer = transfers_[request];
     GYRE_CHECK(transfer.state != Transfer::State::kFree);
     if (transfer.state == Transfer::State::kPosted) {
-      return Clock::now() < transfer.deadline ? absl::StatusOr<bool>(false) : Accuse(transfer.peer);
+      if (transfer.expected || Clock::now() < transfer.deadline) return false;
+      return Accuse(transfer.peer);
     }
     if (!transfer.is_send && transfer.peer_bytes != transfer.bytes) {
       auto error =
@@ -153,7 +172,7 @@ class ThreadCommunicator final : public Communicator {
     std::vector<int> waits_for = job_->waiting_for;
     // The oldest message that a rank waits for is what counts.
     for (auto transfer = job_->posted.rbegin(); transfer != job_->posted.rend(); ++transfer) {
-      waits_for[(*transfer)->owner] = (*transfer)->peer;
+      if (!(*transfer)->expected) waits_for[(*transfer)->owner] = (*transfer)->peer;
     }
     waits_for[rank_] = rank;
     const int silent = SilentRank(waits_for, rank);

@@ -69,6 +69,10 @@ class WrappedCommunicator : public Communicator {
   absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
     return inner_.Receive(data, bytes, from, tag);
   }
+  absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
+    return inner_.Expect(data, bytes, from, tag);
+  }
+  absl::Status Withdraw(Request request) override { return inner_.Withdraw(request); }
   absl::StatusOr<bool> Test(Request request) override { return inner_.Test(request); }
   absl::Status Poke(int waiting_for) override { return inner_.Poke(waiting_for); }
   absl::Status Overdue(int rank) override { return inner_.Overdue(rank); }

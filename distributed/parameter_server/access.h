@@ -1,0 +1,81 @@
+// access.h: a worker's end of what it reads and updates in each iteration: rows of one table, in
+// memory of the caller's and, packed by owner, in host memory, from where and to where messages go.
+//
+// What is the caller's is for the thread that owns the compute stream; Progress is for whoever
+// drives; between them stand the counts of iterations and the events.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "distributed/parameter_server/row_index.h"
+#include "distributed/parameter_server/shard.h"
+#include "distributed/parameter_server/tables.h"
+#include "distributed/parameter_server/transfer.h"
+
+namespace gyre {
+
+struct Access {
+  int number = 0;  // among all of this rank's
+  int table = 0;
+  RowList rows;
+  Tensor memory = {};             // the caller's
+  std::vector<Piece> pieces;      // by owner
+  std::vector<bool> meets;        // by owner: whether there are messages
+  std::vector<Tensor> staged;     // by owner
+  Tensor host = {}, device = {};  // packed
+  bool in_order = false;          // the caller's memory is packed
+  int places = 0;                 // else, of packed rows there
+  int own = -1;                   // the shard's number of the piece that this rank owns
+
+  // Once rows, table and host are known.
+  void FindPieces(std::vector<Piece> of_owners, RowIndex& index, Wanted& wanted);
+  // Once they have memory.
+  void FindStaged();
+  int64_t width() const { return host.shape[1]; }
+  // The owner of a message under way; kNobody: none is.
+  int AwaitedOwner() const;
+
+ protected:
+  absl::Status Begin(Communicator& communicator, Transfer::Way way, int tag);
+  // Whether all have come to their end.
+  absl::StatusOr<bool> MessagesDone(Communicator& communicator);
+  bool under_way_ = false;
+
+ private:
+  std::vector<Transfer> transfers_;  // by owner
+};
+
+struct UpdateAccess : Access {
+  std::unique_ptr<Event> computed, copied;
+  int64_t opened = 0;  // PreUpdates
+  std::atomic<int64_t> posted = 0, sent = 0;
+
+  // The caller's memory is written.  Enqueues the way to host memory on `out`.  Precondition: what
+  // was posted is sent.
+  absl::Status Post(Stream& compute, Stream& out, const RowIndex& index);
+  // Whether something was done.
+  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard);
+};
+
+struct ReadAccess : Access {
+  std::unique_ptr<Event> released_at, uploaded;
+  int64_t opened = 0;  // Reads
+  std::atomic<int64_t> arrived = 0, released = 0;
+
+  // Likewise; the way from host memory, on `in`.
+  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, Stream& in,
+                                const RowIndex& index);
+  bool settled(int64_t clock) const { return arrived == clock + 1 && !uploading_; }
+
+ private:
+  absl::Status Upload(Stream& in, const RowIndex& index);
+  bool uploading_ = false;
+};
+
+// Of the messages of a worker's access, by its number.  Those of a rank's updates have the way of
+// its answers to another's reads.
+int TagOf(bool update, int access);
+
+}  // namespace gyre

@@ -1,0 +1,426 @@
+#include "distributed/parameter_server/parameter_server.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "distributed/parameter_server/exchange.h"
+#include "distributed/server_parts.h"
+#include "engine/runtime/check.h"
+#include "engine/runtime/math.h"
+
+namespace gyre {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+int64_t NowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string_view SyncName(Sync sync) {
+  return sync == Sync::kBsp ? "bsp" : sync == Sync::kSsp ? "ssp" : "async";
+}
+
+}  // namespace
+
+ParameterServer::ParameterServer(ProcessGroup& group, Device& device, Stream& compute,
+                                 const Options& options)
+    : group_(group), device_(device), compute_(compute), options_(options) {}
+
+absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Create(ProcessGroup& group,
+                                                                         Device& device,
+                                                                         Stream& compute,
+                                                                         const Options& options) {
+  if (options.servers < 0 || options.servers >= group.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected 0 to ", group.size() - 1,
+                                                   " servers of ", group.size(), " ranks, got ",
+                                                   options.servers));
+  }
+  if (options.staleness < 0 || (options.staleness > 0 && options.sync != Sync::kSsp)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a staleness of 0 or more, and above 0 with ssp alone; got ",
+                     options.staleness, " with ", std::string(SyncName(options.sync))));
+  }
+  std::unique_ptr<ParameterServer> server(new ParameterServer(group, device, compute, options));
+  ASSIGN_OR_RETURN(server->out_, device.NewStream());
+  ASSIGN_OR_RETURN(server->in_, device.NewStream());
+  return server;
+}
+
+ParameterServer::~ParameterServer() {
+  if (serving_) static_cast<void>(group_.StopServing());
+}
+
+absl::StatusOr<int> ParameterServer::AddTable(const TableSpec& table, const TableUpdate& update) {
+  GYRE_CHECK(!prepared_);
+  const bool sizes = table.rows >= 0 && table.rows < (int64_t{1} << 31) && table.width >= 0;
+  if (!sizes || (table.dtype != DType::kF32 && table.dtype != DType::kF64)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table \"", table.name, "\": expected 0 to 2^31 rows of 0 or more F32 or F64, got ",
+        table.rows, " of ", table.width, " ", std::string(DTypeName(table.dtype))));
+  }
+  tables_.push_back(table);
+  table_updates_.push_back(&update);
+  return static_cast<int>(tables_.size()) - 1;
+}
+
+absl::Status ParameterServer::CheckAccess(const char* kind, int table, const RowList& rows,
+                                          Tensor memory) const {
+  GYRE_CHECK(!prepared_);
+  GYRE_CHECK(table >= 0 && table < static_cast<int>(tables_.size()));
+  const TableSpec& spec = tables_[table];
+  const auto error = [&](const auto&... what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kind, " of table \"", spec.name, "\": ", what...));
+  };
+  if (serves_only()) return error("rank ", group_.rank(), " only serves");
+  if (!rows.Within(spec.rows)) return error("expected rows in [0, ", spec.rows, ")");
+  if (memory.dtype != spec.dtype || memory.elements() != rows.count() * spec.width) {
+    return error("expected memory for ", rows.count(), " rows of ", spec.width, " ",
+                 std::string(DTypeName(spec.dtype)), ", got ", memory.elements(), " ",
+                 std::string(DTypeName(memory.dtype)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> ParameterServer::AddRead(int table, const RowList& rows, Tensor to) {
+  RETURN_IF_ERROR(CheckAccess("read", table, rows, to));
+  auto read = std::make_unique<ReadAccess>();
+  read->table = table;
+  read->rows = rows;
+  read->memory = to;
+  read->host = {nullptr, Shape({rows.count(), tables_[table].width}), to.dtype};
+  ASSIGN_OR_RETURN(read->released_at, device_.NewEvent());
+  ASSIGN_OR_RETURN(read->uploaded, device_.NewEvent());
+  reads_.push_back(std::move(read));
+  return static_cast<int>(reads_.size()) - 1;
+}
+
+absl::StatusOr<UpdateAccess*> ParameterServer::NewUpdate(int table, const RowList& rows,
+                                                         Tensor from) {
+  auto update = std::make_unique<UpdateAccess>();
+  update->table = table;
+  update->rows = rows;
+  update->memory = from;
+  update->host = {nullptr, Shape({rows.count(), tables_[table].width}), from.dtype};
+  ASSIGN_OR_RETURN(update->computed, device_.NewEvent());
+  ASSIGN_OR_RETURN(update->copied, device_.NewEvent());
+  return updates_.emplace_back(std::move(update)).get();
+}
+
+absl::StatusOr<int> ParameterServer::AddUpdate(int table, const RowList& rows, Tensor from) {
+  RETURN_IF_ERROR(CheckAccess("update", table, rows, from));
+  if (rows.HasDuplicates()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("update of table \"", tables_[table].name, "\": expected each row once"));
+  }
+  RETURN_IF_ERROR(NewUpdate(table, rows, from).status());
+  return static_cast<int>(updates_.size()) - 1;
+}
+
+std::vector<ElementRange> ParameterServer::Parts(const TableSpec& table) const {
+  std::vector<ElementRange> parts;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    parts.push_back(
+        ServerPart(table.rows, group_.size() - options_.servers, options_.servers, rank));
+  }
+  return parts;
+}
+
+// All ranks hear of all accesses: a shard must know who comes.
+absl::Status ParameterServer::Agree(DeclaredByRank& declared) {
+  std::string text = absl::StrCat("sync ", std::string(SyncName(options_.sync)), " staleness ",
+                                  options_.staleness, " servers ", options_.servers);
+  for (const TableSpec& table : tables_) {
+    absl::StrAppend(&text, "\n", table.name, " ", table.rows, " ", table.width, " ",
+                    std::string(DTypeName(table.dtype)));
+  }
+  RETURN_IF_ERROR(group_.CheckEqual("the parameter server's tables and options", text));
+  std::vector<int64_t> own;
+  const auto declare = [&](bool update, const Access& access) {
+    own.insert(own.end(),
+               {update ? 1 : 0, access.table, static_cast<int64_t>(access.rows.runs().size())});
+    for (const ElementRange& run : access.rows.runs()) own.insert(own.end(), {run.begin, run.end});
+  };
+  for (const auto& read : reads_) declare(false, *read);
+  for (const auto& update : updates_) declare(true, *update);
+  std::vector<std::vector<int64_t>> all;
+  RETURN_IF_ERROR(group_.Call("the parameter server's accesses",
+                              [&](Communicator& communicator) -> absl::Status {
+                                ASSIGN_OR_RETURN(all, TellAll(communicator, std::move(own)));
+                                return absl::OkStatus();
+                              }));
+  declared.assign(group_.size(), {});
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    for (size_t at = 0; at < all[rank].size();) {
+      Declared& access = declared[rank].emplace_back();
+      access.update = all[rank][at] == 1;
+      access.table = static_cast<int>(all[rank][at + 1]);
+      const auto runs = static_cast<size_t>(all[rank][at + 2]);
+      at += 3;
+      for (size_t i = 0; i < runs; ++i, at += 2) {
+        access.rows.Append({all[rank][at], all[rank][at + 1]});
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::Prepare() {
+  GYRE_CHECK(!prepared_);
+  prepared_ = true;
+  declared_updates_ = updates_.size();
+  for (int table = 0; table < static_cast<int>(tables_.size()); ++table) {
+    const auto touches = [&](const auto& access) { return access->table == table; };
+    if (std::ranges::none_of(reads_, touches) || std::ranges::any_of(updates_, touches)) continue;
+    const Tensor nothing{nullptr, Shape({0, tables_[table].width}), tables_[table].dtype};
+    RETURN_IF_ERROR(NewUpdate(table, RowList(), nothing).status());
+  }
+  DeclaredByRank declared;
+  RETURN_IF_ERROR(Agree(declared));
+  RETURN_IF_ERROR(group_.Call("the parameter server's shards", [&](Communicator& communicator) {
+    auto shard = Shard::Create(communicator, device_,
+                               {.sync = options_.sync, .staleness = options_.staleness});
+    if (shard.ok()) shard_ = *std::move(shard);
+    return shard.status();
+  }));
+  return MeetShard(declared);
+}
+
+// Both ends of each piece.
+absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
+  const int rank = group_.rank();
+  std::vector<std::vector<ElementRange>> parts;
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    parts.push_back(Parts(tables_[t]));
+    shard_->AddTable(tables_[t], parts.back()[rank], *table_updates_[t]);
+  }
+  Wanted wanted;
+  std::vector<Access*> own;
+  for (const auto& read : reads_) own.push_back(read.get());
+  for (const auto& update : updates_) own.push_back(update.get());
+  for (int worker = 0; worker < group_.size(); ++worker) {
+    const std::vector<Declared>& accesses = declared[worker];
+    // By table and owner: whether the worker accesses a row there.
+    std::vector<std::vector<bool>> meets(tables_.size(), std::vector<bool>(group_.size()));
+    std::vector<std::vector<Piece>> pieces;
+    for (const Declared& access : accesses) {
+      pieces.push_back(CutByOwner(access.rows, parts[access.table]));
+      for (int owner = 0; owner < group_.size(); ++owner) {
+        if (pieces.back()[owner].count > 0) meets[access.table][owner] = true;
+      }
+    }
+    for (size_t a = 0; a < accesses.size(); ++a) {
+      const auto [update, table, rows] = accesses[a];
+      const auto meets_owner = [&, update = update, table = table](int owner) {
+        return update ? static_cast<bool>(meets[table][owner]) : pieces[a][owner].count > 0;
+      };
+      const int tag = TagOf(update, static_cast<int>(a));
+      Tensor* staged = nullptr;
+      if (worker == rank) {
+        Access& access = *own[a];
+        access.number = static_cast<int>(a);
+        for (int owner = 0; owner < group_.size(); ++owner) {
+          access.meets.push_back(meets_owner(owner));
+        }
+        access.FindPieces(pieces[a], index_, wanted);
+        staged = &access.staged[rank];
+      }
+      if (!meets_owner(rank)) continue;
+      const int number = update ? shard_->AddUpdate(worker, table, pieces[a][rank], tag, staged)
+                                : shard_->AddRead(worker, table, pieces[a][rank], tag, staged);
+      if (worker == rank) own[a]->own = number;
+    }
+  }
+  RETURN_IF_ERROR(index_.Upload(device_, compute_));
+  RETURN_IF_ERROR(shard_->Prepare(wanted, compute_));
+  RETURN_IF_ERROR(Allocate(wanted));
+  for (Access* const access : own) access->FindStaged();
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::Allocate(Wanted& wanted) {
+  const auto allocate = [&](MemoryKind kind, const std::vector<Tensor*>& tensors, Buffer& memory) {
+    size_t bytes = 0;
+    for (const Tensor* const tensor : tensors) bytes += RoundUp(tensor->bytes(), kAlignment);
+    absl::StatusOr<Buffer> allocated = Buffer::Allocate(device_, kind, bytes);
+    if (!allocated.ok()) return allocated.status();
+    memory = *std::move(allocated);
+    size_t at = 0;
+    for (Tensor* const tensor : tensors) {
+      tensor->data = memory.data() + at;
+      at += RoundUp(tensor->bytes(), kAlignment);
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(allocate(MemoryKind::kDevice, wanted.device, device_memory_));
+  RETURN_IF_ERROR(allocate(MemoryKind::kPinnedHost, wanted.host, host_memory_));
+  device_bytes_ = device_memory_.bytes();
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const OwnedRows& owned = shard_->owned(static_cast<int>(t));
+    const RowPlaces all = {.count = owned.values.shape[0]};
+    RETURN_IF_ERROR(ClearRows(compute_, all, owned.width, owned.values));
+    for (const Tensor& slot : owned.slots) {
+      RETURN_IF_ERROR(ClearRows(compute_, all, owned.width, slot));
+    }
+  }
+  return compute_.Synchronize();
+}
+
+absl::Status ParameterServer::Start() {
+  GYRE_CHECK(prepared_ && !serving_);
+  RETURN_IF_ERROR(compute_.Synchronize());
+  serving_ = true;
+  return group_.Serve(*this);
+}
+
+absl::Status ParameterServer::Due(const Access& access, const char* call, bool due) const {
+  if (serving_ && due) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "expected between Start and Stop, in each iteration, Read and PostRead of each read, "
+      "PreUpdate and Update of each update, once, and then Clock; got ",
+      call, " of access ", access.number, ", of table \"", tables_[access.table].name,
+      "\", in iteration ", clock_, serving_ ? "" : ", when not started"));
+}
+
+absl::Status ParameterServer::Await(const std::function<bool()>& holds) {
+  awaited_since_ms_ = NowMs();
+  const absl::Status status = group_.AwaitService(holds);
+  awaited_since_ms_ = -1;
+  return status;
+}
+
+absl::Status ParameterServer::Read(int number) {
+  ReadAccess& read = *reads_[number];
+  RETURN_IF_ERROR(Due(read, "Read", read.opened == clock_));
+  RETURN_IF_ERROR(Await([&] { return read.arrived > clock_; }));
+  ++read.opened;
+  return compute_.Wait(*read.uploaded);
+}
+
+absl::Status ParameterServer::PostRead(int number) {
+  ReadAccess& read = *reads_[number];
+  RETURN_IF_ERROR(Due(read, "PostRead", read.opened > clock_ && read.released == clock_));
+  RETURN_IF_ERROR(compute_.Record(*read.released_at));
+  ++read.released;
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::PreUpdate(int number) {
+  UpdateAccess& update = *updates_[number];
+  RETURN_IF_ERROR(Due(update, "PreUpdate", update.opened == clock_));
+  ++update.opened;
+  return compute_.Wait(*update.copied);
+}
+
+absl::Status ParameterServer::Update(int number) {
+  UpdateAccess& update = *updates_[number];
+  RETURN_IF_ERROR(Due(update, "Update", update.opened > clock_ && update.posted == clock_));
+  return Push(update);
+}
+
+absl::Status ParameterServer::Push(UpdateAccess& update) {
+  RETURN_IF_ERROR(Await([&] { return update.sent == update.posted; }));
+  return update.Post(compute_, *out_, index_);
+}
+
+absl::Status ParameterServer::Clock() {
+  for (const auto& read : reads_) {
+    RETURN_IF_ERROR(Due(*read, "Clock without PostRead", read->released > clock_));
+  }
+  for (size_t u = 0; u < declared_updates_; ++u) {
+    RETURN_IF_ERROR(Due(*updates_[u], "Clock without Update", updates_[u]->posted > clock_));
+  }
+  for (size_t u = declared_updates_; u < updates_.size(); ++u) RETURN_IF_ERROR(Push(*updates_[u]));
+  ++clock_;
+  return group_.status();
+}
+
+absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
+  bool moved = false;
+  for (const auto& update : updates_) {
+    ASSIGN_OR_RETURN(const bool some, update->Progress(communicator, *shard_));
+    moved = moved || some;
+  }
+  for (const auto& read : reads_) {
+    ASSIGN_OR_RETURN(const bool some, read->Progress(communicator, *shard_, *in_, index_));
+    moved = moved || some;
+  }
+  ASSIGN_OR_RETURN(const Advance advance, shard_->Progress());
+  if (const int64_t drain = drain_; drain > drained_ && Settled(drain)) drained_ = drain;
+  if (moved || advance == Advance::kMoved) return Advance::kMoved;
+  const int awaited = Awaited();
+  const int64_t since = awaited_since_ms_;
+  if (since >= 0 && NowMs() - since > communicator.timeout_ms()) {
+    return communicator.Overdue(awaited);
+  }
+  RETURN_IF_ERROR(communicator.Poke(awaited));
+  return Advance::kWaiting;
+}
+
+bool ParameterServer::Settled(int64_t clock) const {
+  return std::ranges::all_of(updates_, [&](const auto& u) { return u->sent == clock; }) &&
+         std::ranges::all_of(reads_, [&](const auto& r) { return r->settled(clock); }) &&
+         shard_->settled(clock);
+}
+
+// The rank that this one waits for: an owner that has not answered, or a worker.
+int ParameterServer::Awaited() const {
+  for (const auto& read : reads_) {
+    const int owner = read->AwaitedOwner();
+    if (awaited_since_ms_ >= 0 && owner != kNobody) return owner;
+  }
+  const int worker = shard_->AwaitedWorker();
+  return worker == group_.rank() ? kNobody : worker;
+}
+
+absl::Status ParameterServer::Drain() {
+  GYRE_CHECK(serving_);
+  drain_ = clock_;
+  RETURN_IF_ERROR(Await([&] { return drained_ == clock_; }));
+  RETURN_IF_ERROR(shard_->Synchronize());
+  return group_.Barrier();
+}
+
+absl::Status ParameterServer::Get(int table, void* to) {
+  RETURN_IF_ERROR(Drain());
+  const OwnedRows& owned = shard_->owned(table);
+  const TableSpec& spec = tables_[table];
+  const std::vector<ElementRange> parts = Parts(spec);
+  auto* const bytes = static_cast<std::byte*>(to);
+  const auto at = [&](int rank) {
+    return std::span(bytes + parts[rank].begin * static_cast<int64_t>(spec.row_bytes()),
+                     parts[rank].count() * spec.row_bytes());
+  };
+  const std::span<std::byte> own = at(group_.rank());
+  if (!own.empty()) {
+    RETURN_IF_ERROR(compute_.Copy(own.data(), owned.values.data, own.size()));
+    RETURN_IF_ERROR(compute_.Synchronize());
+  }
+  return group_.Call("the values of a table",
+                     [&](Communicator& communicator) { return GiveAll(communicator, at); });
+}
+
+absl::Status ParameterServer::Stop() {
+  RETURN_IF_ERROR(Drain());
+  RETURN_IF_ERROR(group_.Call("the end of a parameter server",
+                              [&](Communicator&) { return shard_->Withdraw(); }));
+  serving_ = false;
+  return group_.StopServing();
+}
+
+int64_t ParameterServer::bytes_sent() const {
+  int64_t bytes = shard_->bytes_sent();
+  for (const auto& update : updates_) {
+    for (int owner = 0; owner < group_.size(); ++owner) {
+      if (owner == group_.rank()) continue;
+      bytes += update->sent * static_cast<int64_t>(update->staged[owner].bytes());
+    }
+  }
+  return bytes;
+}
+
+}  // namespace gyre

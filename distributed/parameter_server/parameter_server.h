@@ -1,0 +1,149 @@
+// parameter_server.h: tables that ranks read and update together, for any program that has a
+// device.  Each row has an owner, in the memory of whose device it lies, and who applies what is
+// sent for it.  No layer, no net; nothing else of Gyre is needed.
+//
+//   auto made = ParameterServer::Create(group, device, compute, {.sync = Sync::kSsp, .staleness =
+//   1}); ParameterServer& server = **made; const int weights = *server.AddTable({"weights", rows,
+//   width}, *update); const int read = *server.AddRead(weights, RowList::All(rows), values); // an
+//   iteration's const int push = *server.AddUpdate(weights, RowList::All(rows), gradients);   //
+//   accesses server.Prepare();             // owned(weights) may be given values server.Start();
+//   while (...) {
+//     server.Read(read);        // what comes now on `compute` finds the rows in `values`
+//     ...
+//     server.PostRead(read);    // what comes now does not look there any more
+//     server.PreUpdate(push);   // what comes now may write `gradients`
+//     ...
+//     server.Update(push);      // they are written
+//     server.Clock();
+//   }
+//
+// An iteration's accesses are declared once, ahead (GeePS's virtual iteration): which rows go from
+// whom to whom is found then, and kept on the device.  From then on rows move in the background:
+// the next iteration's come while this one computes.  The stream waits by events; the host waits
+// where what is read has not come, and where the update before has not left.
+//
+// Used by the thread that owns the stream.  All ranks make the same calls, but for accesses: which
+// rows a rank accesses is its own affair, and those that only serve have none.
+// Source: Cui et al. 2016, "GeePS", sections 3 and 4.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "distributed/parameter_server/access.h"
+#include "distributed/parameter_server/shard.h"
+#include "distributed/parameter_server/table_update.h"
+#include "distributed/process_group.h"
+#include "engine/runtime/device/buffer.h"
+
+namespace gyre {
+
+class ParameterServer final : public Service {
+ public:
+  struct Options {
+    Sync sync = Sync::kBsp;
+    // Of ssp: a worker reads what all workers have sent up to so many iterations before its last.
+    int staleness = 0;
+    // The last so many ranks own rows and access none.  The others own rows, too, such that all
+    // have as much to send.
+    int servers = 0;
+  };
+
+  // All arguments outlive the result.  Errors: InvalidArgument for options.
+  static absl::StatusOr<std::unique_ptr<ParameterServer>> Create(ProcessGroup& group,
+                                                                 Device& device, Stream& compute,
+                                                                 const Options& options);
+  // After Stop, or an error.
+  ~ParameterServer() override;
+
+  // Before Prepare.  update outlives this object.  Errors: InvalidArgument for sizes below 0 or
+  // beyond 2^31 rows, and other types than F32 and F64.
+  absl::StatusOr<int> AddTable(const TableSpec& table, const TableUpdate& update);
+
+  // Once in each iteration, on workers.  to: device memory, [rows, width]; from Read to PostRead
+  // the caller's, otherwise this object's.  A row may be read twice.
+  // Errors: InvalidArgument for rows that the table does not have.
+  absl::StatusOr<int> AddRead(int table, const RowList& rows, Tensor to);
+  // Likewise.  from: device memory; from PreUpdate to Update the caller's.  Errors: also for a row
+  // that is named twice.
+  absl::StatusOr<int> AddUpdate(int table, const RowList& rows, Tensor from);
+
+  // Ranks tell each other what they access, and each takes its memory; all values are zeros.
+  // Blocks.  Errors: FailedPrecondition if ranks mean different tables or options; those of
+  // allocation.
+  absl::Status Prepare();
+  size_t device_bytes() const { return device_bytes_; }
+  // What this rank owns of a table, after Prepare: to be read and written before Start; after Drain
+  // to be read, until a rank accesses something.
+  const OwnedRows& owned(int table) const { return shard_->owned(table); }
+  // From now on rows move.  What was enqueued on `compute` before is done first.
+  absl::Status Start();
+
+  // Errors of all: FailedPrecondition for an access that is not due, or, in Clock, one that was
+  // left out; the first of any rank.
+  absl::Status Read(int read);
+  absl::Status PostRead(int read);
+  absl::Status PreUpdate(int update);
+  absl::Status Update(int update);
+  absl::Status Clock();
+  int64_t clock() const { return clock_; }
+
+  // Blocks until what all ranks have sent is applied; all have come to the same clock.
+  absl::Status Drain();
+  // Drain, and the whole table, to host memory of every rank.
+  absl::Status Get(int table, void* to);
+  // Drain; nothing else follows.
+  absl::Status Stop();
+
+  // Bytes of rows that this rank has sent to others so far.
+  int64_t bytes_sent() const;
+
+  absl::StatusOr<Advance> Progress(Communicator& communicator) override;
+
+ private:
+  // What a rank declares, for the others.
+  struct Declared {
+    bool update = false;
+    int table = 0;
+    RowList rows;
+  };
+  using DeclaredByRank = std::vector<std::vector<Declared>>;
+
+  ParameterServer(ProcessGroup& group, Device& device, Stream& compute, const Options& options);
+  bool serves_only() const { return group_.rank() >= group_.size() - options_.servers; }
+  absl::Status CheckAccess(const char* kind, int table, const RowList& rows, Tensor memory) const;
+  absl::Status Agree(DeclaredByRank& declared);
+  absl::StatusOr<UpdateAccess*> NewUpdate(int table, const RowList& rows, Tensor from);
+  std::vector<ElementRange> Parts(const TableSpec& table) const;
+  absl::Status MeetShard(const DeclaredByRank& declared);
+  absl::Status Allocate(Wanted& wanted);
+  absl::Status Due(const Access& access, const char* call, bool due) const;
+  absl::Status Push(UpdateAccess& update);
+  absl::Status Await(const std::function<bool()>& holds);
+  bool Settled(int64_t clock) const;
+  int Awaited() const;
+
+  ProcessGroup& group_;
+  Device& device_;
+  Stream& compute_;
+  const Options options_;
+  std::vector<TableSpec> tables_;
+  std::vector<const TableUpdate*> table_updates_;
+  std::vector<std::unique_ptr<ReadAccess>> reads_;
+  std::vector<std::unique_ptr<UpdateAccess>> updates_;
+  size_t declared_updates_ = 0;  // the rest of updates_ only tell the clock
+  RowIndex index_;
+  Buffer device_memory_, host_memory_;
+  size_t device_bytes_ = 0;
+  std::unique_ptr<Stream> out_, in_;
+  std::unique_ptr<Shard> shard_;
+  bool prepared_ = false, serving_ = false;
+  int64_t clock_ = 0;
+  std::atomic<int64_t> drain_ = -1, drained_ = -1;  // clocks: asked for, and done
+  std::atomic<int64_t> awaited_since_ms_ = -1;      // -1: nothing is
+};
+
+}  // namespace gyre

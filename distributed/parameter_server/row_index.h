@@ -1,0 +1,30 @@
+// row_index.h: the places of all rows that a rank moves, built once, in its device's memory.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "distributed/parameter_server/row_kernels.h"
+#include "engine/runtime/device/buffer.h"
+
+namespace gyre {
+
+class RowIndex {
+ public:
+  // Before Upload.  Returns a number for it.  Neighbours in order take no memory.
+  int Add(std::span<const int64_t> places);
+  // Blocks.  Errors: those of the device.
+  absl::Status Upload(Device& device, Stream& stream);
+  RowPlaces operator[](int number) const;
+
+ private:
+  struct Entry {
+    bool indexed = false;
+    int64_t first = 0, count = 0;  // indexed: `first` is where it begins in all_
+  };
+  std::vector<Entry> entries_;
+  std::vector<int32_t> all_;
+  Buffer memory_;
+};
+
+}  // namespace gyre

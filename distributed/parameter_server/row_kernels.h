@@ -1,0 +1,31 @@
+// row_kernels.h: rows that are moved and added by an index of their places.  All memory is the
+// device's; everything enqueues on stream and must outlive the work.
+#pragma once
+
+#include "engine/runtime/device/device.h"
+
+namespace gyre {
+
+// A place for each of `count` rows: in device memory, I32; or, where that is null, all in order
+// from `first` on.
+struct RowPlaces {
+  const int32_t* index = nullptr;
+  int64_t first = 0, count = 0;
+};
+
+// packed[k] <- table[place k].  table, packed: rows of `width` elements of one real type.
+absl::Status GatherRows(Stream& stream, RowPlaces places, int64_t width, Tensor table,
+                        Tensor packed);
+// table[place k] <- packed[k].  No place twice.
+absl::Status ScatterRows(Stream& stream, RowPlaces places, int64_t width, Tensor packed,
+                         Tensor table);
+// table[place k] += packed[k], in the type's own precision.  No place twice.
+absl::Status AddRows(Stream& stream, RowPlaces places, int64_t width, Tensor packed, Tensor table);
+// table[place k] += factor * packed[k], likewise.
+absl::Status AddScaledRows(Stream& stream, RowPlaces places, int64_t width, double factor,
+                           Tensor packed, Tensor table);
+
+// table[place k] <- 0.
+absl::Status ClearRows(Stream& stream, RowPlaces places, int64_t width, Tensor table);
+
+}  // namespace gyre

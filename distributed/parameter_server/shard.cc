@@ -1,0 +1,292 @@
+#include "distributed/parameter_server/shard.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+std::vector<int64_t> RowsOf(const Piece& piece) {
+  std::vector<int64_t> rows;
+  for (const Piece::Run& run : piece.runs) {
+    for (int64_t i = 0; i < run.count; ++i) rows.push_back(run.row + i);
+  }
+  return rows;
+}
+
+// Their places in `all`, which is sorted and has them.
+std::vector<int64_t> PlacesIn(const std::vector<int64_t>& all, const std::vector<int64_t>& rows) {
+  std::vector<int64_t> places;
+  for (const int64_t row : rows) places.push_back(std::ranges::lower_bound(all, row) - all.begin());
+  return places;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Communicator& communicator, Device& device,
+                                                     const Options& options) {
+  std::unique_ptr<Shard> shard(new Shard(communicator, device, options));
+  for (std::unique_ptr<Stream>* const stream : {&shard->in_, &shard->work_, &shard->out_}) {
+    ASSIGN_OR_RETURN(*stream, device.NewStream());
+  }
+  return shard;
+}
+
+void Shard::AddTable(const TableSpec& spec, ElementRange part, const TableUpdate& update) {
+  Table& table = tables_.emplace_back();
+  table.spec = spec;
+  table.update = &update;
+  const Tensor rows{nullptr, Shape({part.count(), spec.width}), spec.dtype};
+  table.rows = {.values = rows,
+                .slots = std::vector<Tensor>(static_cast<size_t>(update.slots()), rows),
+                .first = part.begin,
+                .width = spec.width};
+}
+
+int Shard::AddUpdate(int worker, int table, const gyre::Piece& piece, int tag, Tensor* staged) {
+  UpdatePiece& added = updates_.emplace_back();
+  added.worker = worker;
+  added.table = table;
+  added.tag = tag;
+  added.rows = RowsOf(piece);
+  added.host = staged;
+  const int number = static_cast<int>(updates_.size()) - 1;
+  tables_[table].updates.push_back(number);
+  return number;
+}
+
+int Shard::AddRead(int worker, int table, const gyre::Piece& piece, int tag, Tensor* staged) {
+  ReadPiece& added = reads_.emplace_back();
+  added.worker = worker;
+  added.table = table;
+  added.tag = tag;
+  added.rows = RowsOf(piece);
+  added.host = staged;
+  const int number = static_cast<int>(reads_.size()) - 1;
+  tables_[table].reads.push_back(number);
+  return number;
+}
+
+void Shard::Want(Piece& piece, Wanted& wanted) {
+  const TableSpec& spec = tables_[piece.table].spec;
+  const Tensor packed{nullptr, Shape({static_cast<int64_t>(piece.rows.size()), spec.width}),
+                      spec.dtype};
+  piece.places = index_.Add(piece.rows);
+  if (piece.host == nullptr) {
+    piece.own_host = packed;
+    piece.host = &piece.own_host;
+    wanted.host.push_back(piece.host);
+  }
+  piece.device = packed;
+  if (staged()) wanted.device.push_back(&piece.device);
+}
+
+absl::Status Shard::Prepare(Wanted& wanted, Stream& stream) {
+  for (Table& table : tables_) {
+    wanted.device.push_back(&table.rows.values);
+    for (Tensor& slot : table.rows.slots) wanted.device.push_back(&slot);
+    for (const int update : table.updates) {
+      const std::vector<int64_t>& rows = updates_[update].rows;
+      table.touched.insert(table.touched.end(), rows.begin(), rows.end());
+    }
+    std::ranges::sort(table.touched);
+    table.touched.erase(std::ranges::unique(table.touched).begin(), table.touched.end());
+    table.touched_places = index_.Add(table.touched);
+    table.sum = {nullptr, Shape({static_cast<int64_t>(table.touched.size()), table.spec.width}),
+                 table.spec.dtype};
+    if (options_.sync == Sync::kBsp) wanted.device.push_back(&table.sum);
+  }
+  for (UpdatePiece& piece : updates_) {
+    Want(piece, wanted);
+    piece.sum_places = index_.Add(PlacesIn(tables_[piece.table].touched, piece.rows));
+    ASSIGN_OR_RETURN(piece.uploaded, device_.NewEvent());
+    ASSIGN_OR_RETURN(piece.applied_there, device_.NewEvent());
+  }
+  for (ReadPiece& piece : reads_) {
+    Want(piece, wanted);
+    ASSIGN_OR_RETURN(piece.packed, device_.NewEvent());
+    ASSIGN_OR_RETURN(piece.ready, device_.NewEvent());
+  }
+  return index_.Upload(device_, stream);
+}
+
+// Of a worker without updates here: it has none to come.
+int64_t Shard::Clock(const Table& table, int worker) const {
+  int64_t clock = std::numeric_limits<int64_t>::max();
+  for (const int update : table.updates) {
+    const UpdatePiece& piece = updates_[update];
+    if (worker == kNobody || piece.worker == worker) clock = std::min(clock, piece.applied);
+  }
+  return clock;
+}
+
+bool Shard::MayApply(const Table& table, const UpdatePiece& piece) const {
+  if (piece.received == piece.applied) return false;
+  if (options_.sync != Sync::kBsp) return true;
+  if (&updates_[table.updates[table.next]] != &piece) return false;
+  // Nobody may read what is of this iteration in this iteration.
+  return table.next + 1 < table.updates.size() || std::ranges::all_of(table.reads, [&](int read) {
+           return reads_[read].gathered > piece.applied;
+         });
+}
+
+bool Shard::MayAnswer(const Table& table, const ReadPiece& piece) const {
+  if (piece.gathered > piece.sent) return false;  // its memory is in use
+  const int64_t clock = piece.gathered;           // of the iteration that reads
+  if (Clock(table, piece.worker) < clock) return false;
+  if (options_.sync == Sync::kAsync) return true;
+  return Clock(table, kNobody) >= clock - (options_.sync == Sync::kSsp ? options_.staleness : 0);
+}
+
+absl::Status Shard::Apply(Table& table, UpdatePiece& piece) {
+  Tensor sent = *piece.host;
+  if (staged()) {
+    RETURN_IF_ERROR(in_->Wait(*piece.applied_there));
+    RETURN_IF_ERROR(in_->Copy(piece.device.data, piece.host->data, piece.bytes()));
+    RETURN_IF_ERROR(in_->Record(*piece.uploaded));
+    RETURN_IF_ERROR(work_->Wait(*piece.uploaded));
+    sent.data = piece.device.data;
+  }
+  if (options_.sync == Sync::kBsp) {
+    RETURN_IF_ERROR(AddToSum(table, piece, sent));
+  } else if (sent.elements() > 0) {
+    RETURN_IF_ERROR(
+        table.update->Apply(*work_, table.rows, index_[piece.places], sent, piece.applied));
+  }
+  if (staged()) RETURN_IF_ERROR(work_->Record(*piece.applied_there));
+  ++piece.applied;
+  return absl::OkStatus();
+}
+
+absl::Status Shard::AddToSum(Table& table, const UpdatePiece& piece, Tensor sent) {
+  // So that a sum of one is that one, to the last bit.
+  const bool is_all = piece.rows.size() == table.touched.size();
+  if (table.next == 0 && !is_all) {
+    const auto rows = static_cast<int64_t>(table.touched.size());
+    RETURN_IF_ERROR(ClearRows(*work_, {.count = rows}, table.spec.width, table.sum));
+  }
+  if (table.next == 0 && is_all) {
+    RETURN_IF_ERROR(
+        ScatterRows(*work_, index_[piece.sum_places], table.spec.width, sent, table.sum));
+  } else {
+    RETURN_IF_ERROR(AddRows(*work_, index_[piece.sum_places], table.spec.width, sent, table.sum));
+  }
+  if (++table.next < table.updates.size()) return absl::OkStatus();
+  table.next = 0;
+  if (table.sum.elements() == 0) return absl::OkStatus();
+  return table.update->Apply(*work_, table.rows, index_[table.touched_places], table.sum,
+                             piece.applied);
+}
+
+absl::Status Shard::Gather(const Table& table, ReadPiece& piece) {
+  Tensor packed = *piece.host;
+  if (staged()) packed.data = piece.device.data;
+  RETURN_IF_ERROR(
+      GatherRows(*work_, index_[piece.places], table.spec.width, table.rows.values, packed));
+  if (staged()) {
+    RETURN_IF_ERROR(work_->Record(*piece.packed));
+    RETURN_IF_ERROR(out_->Wait(*piece.packed));
+    RETURN_IF_ERROR(out_->Copy(piece.host->data, packed.data, piece.bytes()));
+    RETURN_IF_ERROR(out_->Record(*piece.ready));
+  }
+  ++piece.gathered;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Shard::consumed(int update) const {
+  const UpdatePiece& piece = updates_[update];
+  ASSIGN_OR_RETURN(const bool free, piece.uploaded->Done());
+  return free ? piece.applied : piece.applied - 1;
+}
+
+absl::StatusOr<int64_t> Shard::gathered(int read) const {
+  const ReadPiece& piece = reads_[read];
+  ASSIGN_OR_RETURN(const bool ready, piece.ready->Done());
+  return ready ? piece.gathered : piece.gathered - 1;
+}
+
+// Of another rank's worker: whether something has come.
+absl::StatusOr<bool> Shard::Receive(UpdatePiece& piece) {
+  if (piece.host != &piece.own_host) return false;
+  if (!piece.transfer.under_way()) {
+    if (piece.received > piece.applied) return false;
+    ASSIGN_OR_RETURN(const bool free, piece.uploaded->Done());
+    if (!free) return false;
+    RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kReceive,
+                                         static_cast<std::byte*>(piece.host->data), piece.bytes(),
+                                         piece.worker, piece.tag));
+  }
+  ASSIGN_OR_RETURN(const bool done, piece.transfer.Progress(communicator_));
+  piece.received += done ? 1 : 0;
+  return done;
+}
+
+absl::StatusOr<bool> Shard::Send(ReadPiece& piece) {
+  if (piece.host != &piece.own_host || piece.gathered == piece.sent) return false;
+  if (!piece.transfer.under_way()) {
+    ASSIGN_OR_RETURN(const bool ready, piece.ready->Done());
+    if (!ready) return false;
+    bytes_sent_ += static_cast<int64_t>(piece.bytes());
+    RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kSend,
+                                         static_cast<std::byte*>(piece.host->data), piece.bytes(),
+                                         piece.worker, piece.tag));
+  }
+  ASSIGN_OR_RETURN(const bool done, piece.transfer.Progress(communicator_));
+  piece.sent += done ? 1 : 0;
+  return done;
+}
+
+absl::StatusOr<Advance> Shard::Progress() {
+  bool moved = false;
+  for (UpdatePiece& piece : updates_) {
+    ASSIGN_OR_RETURN(const bool received, Receive(piece));
+    moved = moved || received;
+  }
+  for (Table& table : tables_) {
+    for (const int read : table.reads) {
+      ReadPiece& piece = reads_[read];
+      if (MayAnswer(table, piece)) {
+        RETURN_IF_ERROR(Gather(table, piece));
+        moved = true;
+      }
+      ASSIGN_OR_RETURN(const bool sent, Send(piece));
+      moved = moved || sent;
+    }
+    for (const int update : table.updates) {
+      if (!MayApply(table, updates_[update])) continue;
+      RETURN_IF_ERROR(Apply(table, updates_[update]));
+      moved = true;
+    }
+  }
+  return moved ? Advance::kMoved : Advance::kWaiting;
+}
+
+bool Shard::settled(int64_t clock) const {
+  return std::ranges::all_of(updates_, [&](const auto& piece) { return piece.applied == clock; }) &&
+         std::ranges::all_of(reads_, [&](const auto& piece) { return piece.sent == clock + 1; });
+}
+
+int Shard::AwaitedWorker() const {
+  for (const Table& table : tables_) {
+    if (table.updates.empty() || table.reads.empty()) continue;
+    const int64_t slowest = Clock(table, kNobody);
+    for (const int update : table.updates) {
+      if (updates_[update].applied != slowest) continue;
+      const bool behind = std::ranges::any_of(
+          table.reads, [&](int read) { return Clock(table, reads_[read].worker) > slowest; });
+      if (behind) return updates_[update].worker;
+    }
+  }
+  return kNobody;
+}
+
+absl::Status Shard::Withdraw() {
+  for (UpdatePiece& piece : updates_) {
+    if (piece.transfer.under_way()) RETURN_IF_ERROR(piece.transfer.Withdraw(communicator_));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gyre

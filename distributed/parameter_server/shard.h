@@ -1,0 +1,133 @@
+// shard.h: the rows of all tables that this rank owns: what workers send for them is applied, and
+// what they read is gathered and sent, as a state machine.
+//
+// A worker w's access meets the shard as a piece: those of its rows that are owned here.  In
+// iteration c each of its updates' pieces comes once, and each of its reads' pieces goes once, as
+// the answer to its updates of iteration c - 1: when these are applied, and what Sync asks of the
+// other workers.  So no requests travel, and what a worker reads has its own updates.  Of a table
+// of which a worker's updates have no row here, that it reads, comes an empty piece: its clock.
+//
+// All memory is staged: host memory, which messages can reach, and on a device that is not the host
+// a copy.  Used by one thread at a time.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "distributed/parameter_server/row_index.h"
+#include "distributed/parameter_server/table_update.h"
+#include "distributed/parameter_server/tables.h"
+#include "distributed/parameter_server/transfer.h"
+
+namespace gyre {
+
+// Memory that is to be, by what will point there.
+struct Wanted {
+  std::vector<Tensor*> device, host;
+};
+
+class Shard {
+ public:
+  struct Options {
+    Sync sync = Sync::kBsp;
+    int staleness = 0;
+  };
+
+  // Both outlive the result.  Errors: those of the device.
+  static absl::StatusOr<std::unique_ptr<Shard>> Create(Communicator& communicator, Device& device,
+                                                       const Options& options);
+
+  // First all tables, then all pieces, by worker, each worker's in the order of all its accesses;
+  // then Prepare; then, with the memory there and the values in it, Progress.
+  void AddTable(const TableSpec& table, ElementRange part, const TableUpdate& update);
+  // tag: of its messages.  staged: this rank's own worker's: where its piece lies, or is to lie; no
+  // message then, but Deliver and gathered().  Returns its number.
+  int AddUpdate(int worker, int table, const Piece& piece, int tag, Tensor* staged = nullptr);
+  int AddRead(int worker, int table, const Piece& piece, int tag, Tensor* staged = nullptr);
+  absl::Status Prepare(Wanted& wanted, Stream& stream);
+
+  const OwnedRows& owned(int table) const { return tables_[table].rows; }
+
+  // Does what can be done.  Errors: those of messages and of the device.
+  absl::StatusOr<Advance> Progress();
+
+  // This rank's own worker's piece is there.
+  void Deliver(int update) { ++updates_[update].received; }
+  // How often it was applied, and may be written again.
+  absl::StatusOr<int64_t> consumed(int update) const;
+  // How often the piece was gathered, and may be read.
+  absl::StatusOr<int64_t> gathered(int read) const;
+  // This rank's worker has taken it: it may be gathered again.
+  void Take(int read) { ++reads_[read].sent; }
+
+  // Whether all updates of iterations before `clock` are applied, and what they answer is sent;
+  // after it Synchronize tells that the device has done so.
+  bool settled(int64_t clock) const;
+  absl::Status Synchronize() { return work_->Synchronize(); }
+  // A worker whose updates others wait for; kNobody: none.
+  int AwaitedWorker() const;
+  // Settled, ends what is expected of workers.
+  absl::Status Withdraw();
+  int64_t bytes_sent() const { return bytes_sent_; }  // any thread
+
+ private:
+  struct Table {
+    TableSpec spec;
+    const TableUpdate* update = nullptr;
+    OwnedRows rows;
+    std::vector<int> updates, reads;  // that touch it, in order of workers
+    // Of bsp: the rows that anybody updates, their sum, and whose turn it is.
+    std::vector<int64_t> touched;
+    int touched_places = 0;
+    Tensor sum = {};
+    size_t next = 0;  // of `updates`
+  };
+  struct Piece {
+    int worker = 0, table = 0, tag = 0;
+    std::vector<int64_t> rows;  // of the part
+    int places = 0;             // of these
+    Tensor own_host = {};
+    Tensor* host = nullptr;  // own_host, or the worker's
+    Tensor device = {};      // where that is another memory
+    Transfer transfer;
+    size_t bytes() const { return host->bytes(); }
+  };
+  struct UpdatePiece : Piece {
+    int sum_places = 0;  // of its rows among those touched
+    // The copy on the device is there; and was used.
+    std::unique_ptr<Event> uploaded, applied_there;
+    int64_t received = 0, applied = 0;  // iterations
+  };
+  struct ReadPiece : Piece {
+    std::unique_ptr<Event> packed, ready;
+    int64_t gathered = 0, sent = 0;
+  };
+
+  Shard(Communicator& communicator, Device& device, const Options& options)
+      : communicator_(communicator), device_(device), options_(options) {}
+  void Want(Piece& piece, Wanted& wanted);
+  bool staged() const { return device_.kind() != DeviceKind::kCpu; }
+  int64_t Clock(const Table& table, int worker) const;  // kNobody: the slowest's
+  bool MayApply(const Table& table, const UpdatePiece& piece) const;
+  bool MayAnswer(const Table& table, const ReadPiece& piece) const;
+  absl::Status Apply(Table& table, UpdatePiece& piece);
+  absl::Status AddToSum(Table& table, const UpdatePiece& piece, Tensor sent);
+  absl::Status Gather(const Table& table, ReadPiece& piece);
+  absl::StatusOr<bool> Receive(UpdatePiece& piece);
+  absl::StatusOr<bool> Send(ReadPiece& piece);
+
+  Communicator& communicator_;
+  Device& device_;
+  const Options options_;
+  std::unique_ptr<Stream> in_, work_, out_;
+  RowIndex index_;
+  std::deque<Table> tables_;  // where they are, they stay
+  std::deque<UpdatePiece> updates_;
+  std::deque<ReadPiece> reads_;
+  std::atomic<int64_t> bytes_sent_ = 0;
+};
+
+}  // namespace gyre

@@ -1,0 +1,67 @@
+// tables.h: what ranks share through a parameter server: tables of rows, which rank owns which of
+// them, and which rows an access touches.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "distributed/collectives/reduction.h"
+#include "engine/runtime/dtype.h"
+
+namespace gyre {
+
+// What a read finds, of what workers have sent in iterations 0, 1, ... before its own, c.  Its own
+// worker's in any case; of the others'
+enum class Sync : uint8_t {
+  kBsp,  // all of it, and nothing later: applied once an iteration, as a sum in the order of ranks
+  kSsp,  // all of iterations before c - staleness, and of later ones what has come
+  kAsync,  // what has come
+};
+
+struct TableSpec {
+  std::string name;             // for people
+  int64_t rows = 0, width = 0;  // of so many elements
+  DType dtype = DType::kF32;    // or kF64
+  size_t row_bytes() const { return static_cast<size_t>(width) * SizeOf(dtype); }
+};
+
+// Rows in an order, as runs of neighbours.
+class RowList {
+ public:
+  RowList() = default;  // none
+  static RowList All(int64_t rows);
+  static RowList Of(std::span<const int64_t> rows);
+
+  std::span<const ElementRange> runs() const { return runs_; }
+  int64_t count() const { return count_; }
+  // In [0, rows), and, if asked, no row twice.
+  bool Within(int64_t rows) const;
+  bool HasDuplicates() const;
+  void Append(ElementRange run);
+
+ private:
+  std::vector<ElementRange> runs_;
+  int64_t count_ = 0;
+};
+
+// Of an access's rows those that one rank owns.  Packed, an access has its pieces one after the
+// other, by owner.
+struct Piece {
+  struct Run {
+    int64_t at = 0;     // its first row's place in the access
+    int64_t row = 0;    // and in the owner's part
+    int64_t count = 0;  // of rows
+  };
+  int64_t first = 0, count = 0;  // rows, packed
+  std::vector<Run> runs;
+};
+
+// By owner.  parts: the rows of the table that each rank owns, in order of rows.
+std::vector<Piece> CutByOwner(const RowList& rows, std::span<const ElementRange> parts);
+
+// Whether the access itself is its pieces, packed.
+bool IsPacked(std::span<const Piece> pieces);
+
+}  // namespace gyre

@@ -1,0 +1,41 @@
+// transfer.h: one long message, in segments; as a state machine.
+#pragma once
+
+#include <array>
+
+#include "distributed/transport/communicator.h"
+
+namespace gyre {
+
+class Transfer {
+ public:
+  enum class Way : uint8_t { kSend, kReceive };
+
+  // Precondition: none is under way.  The memory must stay until it is done.  What is received has
+  // no time limit.
+  absl::Status Begin(Communicator& communicator, Way way, std::byte* data, size_t bytes, int peer,
+                     int tag);
+  bool under_way() const { return under_way_; }
+  // True once, when it is done.  Never blocks.
+  absl::StatusOr<bool> Progress(Communicator& communicator);
+  // Of what is received, and of which nothing has come: ends it.
+  absl::Status Withdraw(Communicator& communicator);
+
+ private:
+  // The largest that Open MPI moves over TCP at full speed; so many at once keep a link busy.
+  static constexpr size_t kSegmentBytes = 256 << 10;
+  static constexpr size_t kWindow = 4;
+
+  absl::Status Post(Communicator& communicator);
+  size_t segments() const { return bytes_ == 0 ? 1 : (bytes_ + kSegmentBytes - 1) / kSegmentBytes; }
+
+  Way way_ = Way::kSend;
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+  int peer_ = 0, tag_ = 0;
+  bool under_way_ = false;
+  size_t posted_ = 0, done_ = 0;  // segments
+  std::array<Request, kWindow> requests_ = {};
+};
+
+}  // namespace gyre

@@ -1,0 +1,548 @@
+// Random tables and accesses over ranks as threads, with random delays on devices and between
+// ranks, against the same iterations one after the other in plain memory.
+
+#include "distributed/parameter_server/parameter_server.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "distributed/server_parts.h"
+#include "engine/runtime/check.h"
+#include "tests/distributed/process_group_ranks.h"
+#include "tests/sanitized.h"
+
+namespace gyre {
+namespace {
+
+using ::testing::HasSubstr;
+using Options = ParameterServer::Options;
+
+constexpr double kFactor = -0.125;
+
+// One access of a worker.
+struct AccessCase {
+  bool update = false;
+  int table = 0;
+  std::vector<int64_t> rows;
+};
+
+struct Case {
+  int ranks = 1;
+  Options options = {};
+  std::vector<TableSpec> tables;
+  std::vector<std::vector<AccessCase>> accesses;  // by rank
+  int iterations = 1;
+  int workers() const { return ranks - options.servers; }
+};
+
+std::vector<int64_t> RandomRows(std::mt19937& random, int64_t rows, bool distinct) {
+  std::vector<int64_t> all(static_cast<size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  if (rows == 0 || random() % 4 == 0) return all;
+  std::ranges::shuffle(all, random);
+  all.resize(random() % all.size() + (random() % 8 == 0 ? 0 : 1));
+  if (random() % 2 == 0) std::ranges::sort(all);
+  if (!distinct && !all.empty()) all.push_back(all.front());
+  return all;
+}
+
+Case RandomCase(uint32_t seed) {
+  std::mt19937 random(seed);
+  Case made;
+  made.ranks = std::vector<int>{1, 2, 3, 5}[random() % 4];
+  made.options.servers = random() % 2 == 0 ? 0 : static_cast<int>(random() % made.ranks);
+  made.iterations = 1 + static_cast<int>(random() % 6);
+  const int tables = 1 + static_cast<int>(random() % 3);
+  for (int t = 0; t < tables; ++t) {
+    made.tables.push_back({.name = absl::StrCat("t", t),
+                           .rows = static_cast<int64_t>(random() % 24),
+                           .width = static_cast<int64_t>(random() % 5),
+                           .dtype = random() % 4 == 0 ? DType::kF64 : DType::kF32});
+  }
+  made.accesses.resize(made.ranks);
+  for (int worker = 0; worker < made.workers(); ++worker) {
+    for (int t = 0; t < tables; ++t) {
+      const int accesses = static_cast<int>(random() % 5);
+      for (int a = 0; a < accesses; ++a) {
+        const bool update = random() % 2 == 0;
+        made.accesses[worker].push_back(
+            {update, t, RandomRows(random, made.tables[t].rows, /*distinct=*/update)});
+      }
+    }
+  }
+  return made;
+}
+
+double Element(const Tensor& tensor, int64_t i) {
+  return tensor.dtype == DType::kF64 ? tensor.as<double>()[i] : tensor.as<float>()[i];
+}
+
+void SetElement(const Tensor& tensor, int64_t i, double value) {
+  if (tensor.dtype == DType::kF64) {
+    tensor.as<double>()[i] = value;
+  } else {
+    tensor.as<float>()[i] = static_cast<float>(value);
+  }
+}
+
+// What a worker makes of what it has read.
+double Gradient(double read, int worker, int64_t iteration, size_t access, int64_t i) {
+  std::mt19937 random(static_cast<uint32_t>(worker * 7919 + iteration * 104729 +
+                                            static_cast<int64_t>(access) * 31 + i));
+  return read * 0.03 + static_cast<double>(random() % 1000) / 997.0 - 0.5;
+}
+
+using Values = std::vector<std::vector<double>>;  // by table
+
+// The iterations of `bsp`, in plain memory.
+Values InPlainMemory(const Case& of) {
+  Values values;
+  for (const TableSpec& table : of.tables) values.emplace_back(table.rows * table.width);
+  const auto round = [&](int table, double x) {
+    return of.tables[table].dtype == DType::kF64 ? x : static_cast<float>(x);
+  };
+  for (int64_t iteration = 0; iteration < of.iterations; ++iteration) {
+    Values sums;
+    for (const auto& table : values) sums.emplace_back(table.size());
+    for (int worker = 0; worker < of.workers(); ++worker) {
+      double read = 0;
+      for (const AccessCase& access : of.accesses[worker]) {
+        const int64_t width = of.tables[access.table].width;
+        for (size_t i = 0; !access.update && i < access.rows.size(); ++i) {
+          for (int64_t c = 0; c < width; ++c) {
+            read += values[access.table][access.rows[i] * width + c];
+          }
+        }
+      }
+      for (size_t a = 0; a < of.accesses[worker].size(); ++a) {
+        const AccessCase& access = of.accesses[worker][a];
+        const int64_t width = of.tables[access.table].width;
+        for (size_t i = 0; access.update && i < access.rows.size() * width; ++i) {
+          double& sum = sums[access.table][access.rows[i / width] * width + i % width];
+          const double gradient =
+              round(access.table, Gradient(read, worker, iteration, a, static_cast<int64_t>(i)));
+          sum = round(access.table, sum + gradient);
+        }
+      }
+    }
+    for (size_t t = 0; t < values.size(); ++t) {
+      for (size_t i = 0; i < values[t].size(); ++i) {
+        const int table = static_cast<int>(t);
+        values[t][i] = round(table, values[t][i] + round(table, kFactor * sums[t][i]));
+      }
+    }
+  }
+  return values;
+}
+
+struct DeviceCase {
+  DeviceKind kind = DeviceKind::kCpu;
+  uint64_t seed = 0;  // of delays
+};
+
+std::unique_ptr<Device> NewDevice(const DeviceCase& of, int rank) {
+  if (of.kind == DeviceKind::kCpu) return NewCpuDevice({});
+  return NewSimDevice(
+      {.capacity_bytes = 1 << 20, .delay_seed = of.seed == 0 ? 0 : of.seed * 100 + rank});
+}
+
+// A rank's run through the iterations; each step is enqueued, none is waited for.
+class Worker {
+ public:
+  Worker(const Case& of, ProcessGroup& group, Device& device)
+      : case_(of), group_(group), device_(device), stream_(*device.NewStream()) {}
+
+  absl::Status Prepare() {
+    ASSIGN_OR_RETURN(server_, ParameterServer::Create(group_, device_, *stream_, case_.options));
+    for (const TableSpec& table : case_.tables) {
+      RETURN_IF_ERROR(server_->AddTable(table, *update_).status());
+    }
+    for (const AccessCase& access : case_.accesses[group_.rank()]) {
+      const TableSpec& table = case_.tables[access.table];
+      const Shape shape({static_cast<int64_t>(access.rows.size()), table.width});
+      Tensor memory{nullptr, shape, table.dtype};
+      ASSIGN_OR_RETURN(Buffer buffer,
+                       Buffer::Allocate(device_, MemoryKind::kDevice, memory.bytes()));
+      memory.data = buffer.data();
+      buffers_.push_back(std::move(buffer));
+      memory_.push_back(memory);
+      const RowList rows = RowList::Of(access.rows);
+      ASSIGN_OR_RETURN(const int number, access.update
+                                             ? server_->AddUpdate(access.table, rows, memory)
+                                             : server_->AddRead(access.table, rows, memory));
+      numbers_.push_back(number);
+    }
+    RETURN_IF_ERROR(server_->Prepare());
+    return server_->Start();
+  }
+
+  absl::Status Iterate() {
+    const int worker = group_.rank();
+    const auto& accesses = case_.accesses[worker];
+    const int64_t iteration = server_->clock();
+    for (size_t a = 0; a < accesses.size(); ++a) {
+      if (!accesses[a].update) RETURN_IF_ERROR(server_->Read(numbers_[a]));
+    }
+    const auto sum = [this, &accesses] {
+      double read = 0;
+      for (size_t a = 0; a < accesses.size(); ++a) {
+        for (int64_t i = 0; !accesses[a].update && i < memory_[a].elements(); ++i) {
+          read += Element(memory_[a], i);
+        }
+      }
+      return read;
+    };
+    RETURN_IF_ERROR(stream_->Call([this, sum] {
+      read_ = sum();
+      return absl::OkStatus();
+    }));
+    for (size_t a = 0; a < accesses.size(); ++a) {
+      if (!accesses[a].update) continue;
+      RETURN_IF_ERROR(server_->PreUpdate(numbers_[a]));
+      RETURN_IF_ERROR(stream_->Call([this, a, worker, iteration] {
+        for (int64_t i = 0; i < memory_[a].elements(); ++i) {
+          SetElement(memory_[a], i, Gradient(read_, worker, iteration, a, i));
+        }
+        return absl::OkStatus();
+      }));
+      RETURN_IF_ERROR(server_->Update(numbers_[a]));
+    }
+    RETURN_IF_ERROR(stream_->Call([this, sum] {
+      return sum() == read_ ? absl::OkStatus() : absl::DataLossError("has changed too early");
+    }));
+    for (size_t a = 0; a < accesses.size(); ++a) {
+      if (!accesses[a].update) RETURN_IF_ERROR(server_->PostRead(numbers_[a]));
+    }
+    return server_->Clock();
+  }
+
+  absl::StatusOr<Values> Get() {
+    Values values;
+    for (size_t t = 0; t < case_.tables.size(); ++t) {
+      const TableSpec& table = case_.tables[t];
+      std::vector<std::byte> bytes(static_cast<size_t>(table.rows) * table.row_bytes());
+      RETURN_IF_ERROR(server_->Get(static_cast<int>(t), bytes.data()));
+      const Tensor all{bytes.data(), Shape({table.rows, table.width}), table.dtype};
+      std::vector<double>& of = values.emplace_back();
+      for (int64_t i = 0; i < all.elements(); ++i) of.push_back(Element(all, i));
+    }
+    return values;
+  }
+
+  ParameterServer& server() { return *server_; }
+  Stream& stream() { return *stream_; }
+  Tensor memory(int access) const { return memory_[access]; }
+  double read_ = 0;  // the stream's
+
+ private:
+  const Case& case_;
+  ProcessGroup& group_;
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  const std::unique_ptr<TableUpdate> update_ = NewAddition(kFactor);
+  std::vector<Buffer> buffers_;
+  std::vector<Tensor> memory_;
+  std::vector<int> numbers_;
+  std::unique_ptr<ParameterServer> server_;
+};
+
+absl::Status RunCase(const Case& of, const DeviceCase& on, ProcessGroup& group, Values* values) {
+  const std::unique_ptr<Device> device = NewDevice(on, group.rank());
+  Worker worker(of, group, *device);
+  RETURN_IF_ERROR(worker.Prepare());
+  for (int i = 0; i < of.iterations; ++i) {
+    RETURN_IF_ERROR(worker.Iterate());
+    if (i == of.iterations / 2) RETURN_IF_ERROR(worker.Get().status());
+  }
+  ASSIGN_OR_RETURN(*values, worker.Get());
+  return worker.server().Stop();
+}
+
+std::string Describe(const Case& of) {
+  std::string text = absl::StrCat(of.ranks, " ranks, ", of.options.servers, " only serve, ",
+                                  of.iterations, " iterations");
+  for (const TableSpec& table : of.tables) {
+    absl::StrAppend(&text, "; ", table.rows, " x ", table.width);
+  }
+  return text;
+}
+
+TEST(ParameterServer, BspHasTheBitsOfPlainMemory) {
+  const uint32_t cases = kSanitized ? 15 : 60;
+  for (uint32_t seed = 0; seed < cases; ++seed) {
+    const Case made = RandomCase(seed);
+    SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", Describe(made)));
+    const Values expected = InPlainMemory(made);
+    for (const DeviceCase& on : {DeviceCase{}, DeviceCase{DeviceKind::kSim, seed + 1}}) {
+      RunRanksOn("auto", made.ranks, kPatienceMs, [&](ProcessGroup& group) {
+        Values values;
+        const absl::Status status = RunCase(made, on, group, &values);
+        ASSERT_TRUE(status.ok()) << status;
+        ASSERT_EQ(values, expected);
+      });
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Worker w counts its iterations in row w, which all read.
+TEST(ParameterServer, ReadsAreNoStalerThanAllowed) {
+  struct Mode {
+    Sync sync;
+    int staleness;
+  };
+  for (const Mode mode : {Mode{Sync::kBsp, 0}, Mode{Sync::kSsp, 0}, Mode{Sync::kSsp, 1},
+                          Mode{Sync::kSsp, 3}, Mode{Sync::kAsync, 0}}) {
+    for (const int servers : {0, 1}) {
+      SCOPED_TRACE(absl::StrCat("staleness ", mode.staleness, ", ", servers, " only serve"));
+      constexpr int kRanks = 4, kIterations = 40;
+      Case made;
+      made.ranks = kRanks;
+      made.options = {.sync = mode.sync, .staleness = mode.staleness, .servers = servers};
+      made.tables = {{.name = "counts", .rows = kRanks, .width = 1}};
+      made.accesses.resize(kRanks);
+      for (int w = 0; w < made.workers(); ++w) {
+        made.accesses[w] = {{false, 0, {0, 1, 2, 3}}, {true, 0, {w}}};
+      }
+      std::atomic<int64_t> most_stale = 0, newest = 0;
+      RunRanksOn("auto", kRanks, kPatienceMs, [&](ProcessGroup& group) {
+        const std::unique_ptr<Device> device = NewSimDevice(
+            {.capacity_bytes = 1 << 20, .delay_seed = static_cast<uint64_t>(group.rank()) + 1});
+        Worker worker(made, group, *device);
+        ASSERT_TRUE(worker.Prepare().ok());
+        ParameterServer& server = worker.server();
+        const bool works = group.rank() < made.workers();
+        for (int64_t c = 0; c < kIterations; ++c) {
+          if (works) {
+            ASSERT_TRUE(server.Read(0).ok());
+            ASSERT_TRUE(worker.stream().Synchronize().ok());
+            for (int w = 0; w < made.workers(); ++w) {
+              const double count = Element(worker.memory(0), w) / kFactor;
+              if (w == group.rank()) {
+                ASSERT_EQ(count, c);
+              }
+              const auto behind = c - static_cast<int64_t>(count);
+              if (mode.sync != Sync::kAsync) {
+                ASSERT_LE(behind, mode.staleness);
+              }
+              if (mode.sync == Sync::kBsp) {
+                ASSERT_EQ(behind, 0);
+              }
+              most_stale = std::max<int64_t>(most_stale, behind);
+              newest = std::max<int64_t>(newest, -behind);
+            }
+            ASSERT_TRUE(server.PostRead(0).ok());
+            ASSERT_TRUE(server.PreUpdate(0).ok());
+            ASSERT_TRUE(worker.stream()
+                            .Call([&] {
+                              SetElement(worker.memory(1), 0, 1);
+                              return absl::OkStatus();
+                            })
+                            .ok());
+            // One is slower than the others.
+            if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            ASSERT_TRUE(server.Update(0).ok());
+          }
+          ASSERT_TRUE(server.Clock().ok());
+        }
+        std::vector<float> counts(kRanks);
+        ASSERT_TRUE(server.Get(0, counts.data()).ok());
+        for (int w = 0; w < made.workers(); ++w) EXPECT_EQ(counts[w] / kFactor, kIterations);
+        ASSERT_TRUE(server.Stop().ok());
+      });
+      // The bound is one because the slow one comes near it.
+      if (mode.staleness > 0) {
+        EXPECT_GE(most_stale, mode.staleness);
+      }
+      if (mode.sync == Sync::kAsync) {
+        EXPECT_GT(most_stale, 3);
+      }
+    }
+  }
+}
+
+TEST(ParameterServer, AsyncAppliesAllThatWasSent) {
+  for (uint32_t seed = 0; seed < (kSanitized ? 5 : 30); ++seed) {
+    Case made = RandomCase(seed);
+    made.options.sync = seed % 2 == 0 ? Sync::kAsync : Sync::kSsp;
+    made.options.staleness = seed % 2 == 0 ? 0 : static_cast<int>(seed % 3);
+    RunRanksOn("auto", made.ranks, kPatienceMs, [&](ProcessGroup& group) {
+      Values values;
+      const absl::Status status = RunCase(made, {DeviceKind::kSim, seed + 1}, group, &values);
+      ASSERT_TRUE(status.ok()) << Describe(made) << ": " << status;
+    });
+  }
+}
+
+// Nothing but its own memory holds back a worker that only updates.
+TEST(ParameterServer, UpdatesOverwriteNoEarlierOnes) {
+  constexpr int kIterations = 100;
+  for (const Sync sync : {Sync::kBsp, Sync::kAsync}) {
+    Case made;
+    made.ranks = 2;
+    made.options.sync = sync;
+    made.tables = {{.name = "sums", .rows = 2, .width = 3}};
+    made.accesses = {{{true, 0, {0, 1}}}, {}};
+    RunRanksOn("auto", made.ranks, kPatienceMs, [&](ProcessGroup& group) {
+      const std::unique_ptr<Device> device = NewSimDevice(
+          {.capacity_bytes = 1 << 20, .delay_seed = static_cast<uint64_t>(group.rank()) + 1});
+      Worker worker(made, group, *device);
+      ASSERT_TRUE(worker.Prepare().ok());
+      ParameterServer& server = worker.server();
+      for (int c = 0; c < kIterations; ++c) {
+        if (group.rank() == 0) {
+          ASSERT_TRUE(server.PreUpdate(0).ok());
+          ASSERT_TRUE(worker.stream()
+                          .Call([&, c] {
+                            for (int i = 0; i < 6; ++i) SetElement(worker.memory(0), i, c);
+                            return absl::OkStatus();
+                          })
+                          .ok());
+          ASSERT_TRUE(server.Update(0).ok());
+        }
+        ASSERT_TRUE(server.Clock().ok());
+      }
+      std::vector<float> sums(6);
+      ASSERT_TRUE(server.Get(0, sums.data()).ok());
+      for (const float sum : sums) {
+        ASSERT_EQ(sum / kFactor, kIterations * (kIterations - 1) / 2);
+      }
+      ASSERT_TRUE(server.Stop().ok());
+    });
+  }
+}
+
+// A table that all workers read and update whole, as docs/algorithms.md says.
+TEST(ParameterServer, SendsNoMoreThanItsFormula) {
+  constexpr int64_t kRows = 1200;
+  constexpr int kIterations = 3;
+  for (const int ranks : {1, 2, 3, 5}) {
+    for (int servers = 0; servers < ranks; ++servers) {
+      for (const Sync sync : {Sync::kBsp, Sync::kAsync}) {
+        Case made;
+        made.ranks = ranks;
+        made.options = {.sync = sync, .staleness = 0, .servers = servers};
+        made.tables = {{.name = "all", .rows = kRows, .width = 2}};
+        made.accesses.resize(ranks);
+        std::vector<int64_t> all(kRows);
+        std::iota(all.begin(), all.end(), 0);
+        for (int w = 0; w < made.workers(); ++w) {
+          made.accesses[w] = {{false, 0, all}, {true, 0, all}};
+        }
+        RunRanksOn("auto", ranks, kPatienceMs, [&](ProcessGroup& group) {
+          const std::unique_ptr<Device> device = NewCpuDevice({});
+          Worker worker(made, group, *device);
+          ASSERT_TRUE(worker.Prepare().ok());
+          for (int i = 0; i < kIterations; ++i) ASSERT_TRUE(worker.Iterate().ok());
+          ASSERT_TRUE(worker.server().Drain().ok());
+          const int64_t row_bytes = 2 * sizeof(float);
+          const int64_t own =
+              ServerPart(kRows, made.workers(), servers, group.rank()).count() * row_bytes;
+          const bool works = group.rank() < made.workers();
+          const int64_t pushes = works ? kRows * row_bytes - own : 0;
+          const int64_t answers = (made.workers() - (works ? 1 : 0)) * own;
+          EXPECT_EQ(worker.server().bytes_sent(),
+                    kIterations * pushes + (kIterations + 1) * answers);
+          ASSERT_TRUE(worker.server().Stop().ok());
+        });
+      }
+    }
+  }
+}
+
+TEST(ParameterServer, NamesWhatIsWrong) {
+  RunRanksOn("auto", 2, kPatienceMs, [&](ProcessGroup& group) {
+    const std::unique_ptr<Device> device = NewCpuDevice({});
+    const std::unique_ptr<Stream> stream = *device->NewStream();
+    const auto create = [&](const Options& options) {
+      return ParameterServer::Create(group, *device, *stream, options);
+    };
+    EXPECT_THAT(create({.servers = 2}).status().message(),
+                HasSubstr("expected 0 to 1 servers of 2 ranks, got 2"));
+    EXPECT_THAT(create({.staleness = 1}).status().message(), HasSubstr("got 1 with bsp"));
+    EXPECT_THAT(create({.sync = Sync::kSsp, .staleness = -1}).status().message(),
+                HasSubstr("got -1 with ssp"));
+    const std::unique_ptr<ParameterServer> server = *create({});
+    const std::unique_ptr<TableUpdate> update = NewAddition(1);
+    const auto add_table = [&](const TableSpec& table) {
+      return std::string(server->AddTable(table, *update).status().message());
+    };
+    EXPECT_THAT(add_table({.name = "x", .rows = -1, .width = 1}),
+                HasSubstr("table \"x\": expected 0 to 2^31 rows"));
+    EXPECT_THAT(add_table({.name = "x", .rows = 1, .width = 1, .dtype = DType::kI32}),
+                HasSubstr("got 1 of 1 I32"));
+    const int table = *server->AddTable({.name = "x", .rows = 4, .width = 2}, *update);
+    std::vector<float> memory(8);
+    const auto rows = [&](int64_t count) {
+      return Tensor{memory.data(), Shape({count, 2}), DType::kF32};
+    };
+    const std::vector<int64_t> beyond = {4}, twice = {1, 3, 1};
+    EXPECT_THAT(server->AddRead(table, RowList::Of(beyond), rows(1)).status().message(),
+                HasSubstr("read of table \"x\": expected rows in [0, 4)"));
+    EXPECT_THAT(server->AddRead(table, RowList::All(3), rows(4)).status().message(),
+                HasSubstr("expected memory for 3 rows of 2 F32, got 8 F32"));
+    EXPECT_THAT(server->AddUpdate(table, RowList::Of(twice), rows(3)).status().message(),
+                HasSubstr("expected each row once"));
+    const int read = *server->AddRead(table, RowList::All(4), rows(4));
+    const int push = *server->AddUpdate(table, RowList::All(4), rows(4));
+    EXPECT_THAT(server->Read(read).message(), HasSubstr("when not started"));
+    ASSERT_TRUE(server->Prepare().ok());
+    ASSERT_TRUE(server->Start().ok());
+    const auto refused = [&](const absl::Status& status, const char* what) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("got ", what, " of access")));
+    };
+    refused(server->PostRead(read), "PostRead");
+    refused(server->Update(push), "Update");
+    refused(server->Clock(), "Clock without PostRead");
+    ASSERT_TRUE(server->Read(read).ok());
+    refused(server->Read(read), "Read");
+    ASSERT_TRUE(server->PostRead(read).ok());
+    refused(server->PostRead(read), "PostRead");
+    refused(server->Clock(), "Clock without Update");
+    ASSERT_TRUE(server->PreUpdate(push).ok());
+    ASSERT_TRUE(server->Update(push).ok());
+    ASSERT_TRUE(server->Clock().ok());  // none of it has had an effect
+    ASSERT_TRUE(server->Stop().ok());
+    // Ranks that mean different things.
+    const std::unique_ptr<ParameterServer> other =
+        *create({.sync = group.rank() == 0 ? Sync::kBsp : Sync::kAsync});
+    EXPECT_THAT(other->Prepare().message(),
+                HasSubstr("the parameter server's tables and options: rank 1 is the first that "
+                          "differs from rank 0"));
+  });
+}
+
+TEST(ParameterServer, NamesTheRankThatDoesNotCome) {
+  RunRanksOn("auto", 3, /*timeout_ms=*/300, [&](ProcessGroup& group) {
+    Case made;
+    made.ranks = 3;
+    made.tables = {{.name = "x", .rows = 6, .width = 2}};
+    made.accesses.resize(3, {{false, 0, {0, 1, 2, 3, 4, 5}}, {true, 0, {0, 1, 2, 3, 4, 5}}});
+    const std::unique_ptr<Device> device = NewCpuDevice({});
+    Worker worker(made, group, *device);
+    ASSERT_TRUE(worker.Prepare().ok());
+    absl::Status status;
+    for (int i = 0; i < 3 && status.ok(); ++i) {
+      if (group.rank() == 1 && i == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      }
+      status = worker.Iterate();
+    }
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(status.message(), HasSubstr("rank 1 has been silent for 300 ms"));
+  });
+}
+
+}  // namespace
+}  // namespace gyre

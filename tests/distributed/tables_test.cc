@@ -1,0 +1,99 @@
+// Which rows a rank owns, and which of an access's rows are whose.
+
+#include "distributed/parameter_server/tables.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "distributed/server_parts.h"
+
+namespace gyre {
+namespace {
+
+TEST(ServerPart, CutsAllOfItInTheOrderOfRanks) {
+  for (int workers = 1; workers <= 8; ++workers) {
+    for (int dedicated = 0; dedicated <= 10; ++dedicated) {
+      for (const int64_t elements : {0, 1, 2, 7, 64, 1000, 12345}) {
+        int64_t next = 0;
+        for (int rank = 0; rank < workers + dedicated; ++rank) {
+          const ElementRange part = ServerPart(elements, workers, dedicated, rank);
+          EXPECT_EQ(part.begin, next);
+          EXPECT_GE(part.count(), 0);
+          next = part.end;
+        }
+        EXPECT_EQ(next, elements);
+      }
+    }
+  }
+}
+
+TEST(ServerPart, IsEqualWithoutDedicatedOnes) {
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ServerPart(100, 3, 0, rank).begin, EqualPart(100, 3, rank).begin);
+  }
+}
+
+// By hand: n = 4, k = 2: d = 2 * 3 / (16 + 8 - 4) = 0.3, w = (1 - 0.6) / 4 = 0.1.
+TEST(ServerPart, HasEachRankSendAsMuch) {
+  constexpr int64_t kElements = 1'000'000;
+  EXPECT_EQ(ServerPart(kElements, 4, 2, 0).count(), 100'000);
+  EXPECT_EQ(ServerPart(kElements, 4, 2, 5).count(), 300'000);
+  for (int workers = 2; workers <= 8; ++workers) {
+    for (int dedicated = 1; dedicated < workers; ++dedicated) {
+      const auto own = static_cast<double>(ServerPart(kElements, workers, dedicated, 0).count());
+      const auto other =
+          static_cast<double>(ServerPart(kElements, workers, dedicated, workers).count());
+      EXPECT_NEAR((kElements - own + (workers - 1) * own) / (workers * other), 1, 1e-4);
+    }
+    // From as many on as there are workers these own nothing.
+    EXPECT_EQ(ServerPart(kElements, workers, workers, 0).count(), 0);
+    EXPECT_EQ(ServerPart(kElements, workers, workers + 1, workers - 1).count(), 0);
+  }
+  EXPECT_EQ(ServerPart(kElements, 1, 1, 0).count(), 0);
+}
+
+TEST(RowList, HasNeighboursAsOneRun) {
+  const std::vector<int64_t> rows = {3, 4, 5, 1, 2, 7};
+  const RowList list = RowList::Of(rows);
+  EXPECT_EQ(list.count(), 6);
+  ASSERT_EQ(list.runs().size(), 3u);
+  EXPECT_EQ(list.runs()[1].begin, 1);
+  EXPECT_EQ(list.runs()[1].end, 3);
+  EXPECT_TRUE(list.Within(8));
+  EXPECT_FALSE(list.Within(7));
+  EXPECT_FALSE(list.HasDuplicates());
+  EXPECT_FALSE(RowList::Of(std::vector<int64_t>{-1}).Within(3));
+  EXPECT_TRUE(RowList::Of(std::vector<int64_t>{4, 5, 6, 5}).HasDuplicates());
+  EXPECT_TRUE(RowList::Of(std::vector<int64_t>{4, 4}).HasDuplicates());
+  EXPECT_EQ(RowList::All(0).count(), 0);
+  EXPECT_EQ(RowList::All(0).runs().size(), 0u);
+  EXPECT_EQ(RowList::All(9).runs().size(), 1u);
+}
+
+TEST(CutByOwner, FindsEachRowAtItsOwner) {
+  const std::vector<ElementRange> parts = {{0, 3}, {3, 3}, {3, 8}};
+  const std::vector<int64_t> rows = {6, 2, 3, 4, 0, 6};
+  const std::vector<Piece> pieces = CutByOwner(RowList::Of(rows), parts);
+  ASSERT_EQ(pieces.size(), 3u);
+  int64_t next = 0;
+  std::vector<int64_t> found(rows.size(), -1);
+  for (size_t owner = 0; owner < pieces.size(); ++owner) {
+    EXPECT_EQ(pieces[owner].first, next);
+    next += pieces[owner].count;
+    int64_t count = 0;
+    for (const Piece::Run& run : pieces[owner].runs) {
+      for (int64_t i = 0; i < run.count; ++i) found[run.at + i] = parts[owner].begin + run.row + i;
+      count += run.count;
+    }
+    EXPECT_EQ(count, pieces[owner].count);
+  }
+  EXPECT_EQ(found, rows);
+  EXPECT_FALSE(IsPacked(pieces));
+  EXPECT_TRUE(IsPacked(CutByOwner(RowList::All(8), parts)));
+  EXPECT_TRUE(IsPacked(CutByOwner(RowList(), parts)));
+}
+
+}  // namespace
+}  // namespace gyre
