@@ -10,11 +10,10 @@ int TagOf(bool update, int access) { return kExchangeTag + 1 + 2 * access + (upd
 void Access::FindPieces(std::vector<Piece> of_owners, RowIndex& index, Wanted& wanted) {
   pieces = std::move(of_owners);
   in_order = IsPacked(pieces);
-  std::vector<int64_t> at;
+  RowList at;
   for (const Piece& piece : pieces) {
-    for (const Piece::Run& run : piece.runs) {
-      for (int64_t i = 0; i < run.count; ++i) at.push_back(run.at + i);
-    }
+    const RowList places_of = PlacesOf(piece);
+    for (const ElementRange& run : places_of.runs()) at.Append(run);
     Tensor& part = staged.emplace_back(host);
     part.shape = Shape({piece.count, width()});
   }

@@ -1,21 +1,22 @@
 #include "distributed/parameter_server/row_index.h"
 
-#include <algorithm>
-
 #include "engine/runtime/check.h"
 
 namespace gyre {
 
-int RowIndex::Add(std::span<const int64_t> places) {
-  const auto follows = [](int64_t a, int64_t b) { return b != a + 1; };
+int RowIndex::Add(const RowList& places) {
   Entry& entry = entries_.emplace_back();
-  entry.count = static_cast<int64_t>(places.size());
-  entry.indexed = std::ranges::adjacent_find(places, follows) != places.end();
+  entry.count = places.count();
+  entry.indexed = places.runs().size() > 1;
   if (!entry.indexed) {
-    entry.first = places.empty() ? 0 : places.front();
-  } else {
-    entry.first = static_cast<int64_t>(all_.size());
-    for (const int64_t place : places) all_.push_back(static_cast<int32_t>(place));
+    entry.first = places.count() == 0 ? 0 : places.runs().front().begin;
+    return static_cast<int>(entries_.size()) - 1;
+  }
+  entry.first = static_cast<int64_t>(all_.size());
+  for (const ElementRange& run : places.runs()) {
+    for (int64_t place = run.begin; place < run.end; ++place) {
+      all_.push_back(static_cast<int32_t>(place));
+    }
   }
   return static_cast<int>(entries_.size()) - 1;
 }

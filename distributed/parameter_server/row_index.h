@@ -1,10 +1,10 @@
 // row_index.h: the places of all rows that a rank moves, built once, in its device's memory.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "distributed/parameter_server/row_kernels.h"
+#include "distributed/parameter_server/tables.h"
 #include "engine/runtime/device/buffer.h"
 
 namespace gyre {
@@ -12,7 +12,7 @@ namespace gyre {
 class RowIndex {
  public:
   // Before Upload.  Returns a number for it.  Neighbours in order take no memory.
-  int Add(std::span<const int64_t> places);
+  int Add(const RowList& places);
   // Blocks.  Errors: those of the device.
   absl::Status Upload(Device& device, Stream& stream);
   RowPlaces operator[](int number) const;

@@ -6,25 +6,6 @@
 #include "engine/runtime/check.h"
 
 namespace gyre {
-namespace {
-
-std::vector<int64_t> RowsOf(const Piece& piece) {
-  std::vector<int64_t> rows;
-  for (const Piece::Run& run : piece.runs) {
-    for (int64_t i = 0; i < run.count; ++i) rows.push_back(run.row + i);
-  }
-  return rows;
-}
-
-// Their places in `all`, which is sorted and has them.
-std::vector<int64_t> PlacesIn(const std::vector<int64_t>& all, const std::vector<int64_t>& rows) {
-  std::vector<int64_t> places;
-  for (const int64_t row : rows) places.push_back(std::ranges::lower_bound(all, row) - all.begin());
-  return places;
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Communicator& communicator, Device& device,
                                                      const Options& options) {
   std::unique_ptr<Shard> shard(new Shard(communicator, device, options));
@@ -71,8 +52,7 @@ int Shard::AddRead(int worker, int table, const gyre::Piece& piece, int tag, Ten
 
 void Shard::Want(Piece& piece, Wanted& wanted) {
   const TableSpec& spec = tables_[piece.table].spec;
-  const Tensor packed{nullptr, Shape({static_cast<int64_t>(piece.rows.size()), spec.width}),
-                      spec.dtype};
+  const Tensor packed{nullptr, Shape({piece.rows.count(), spec.width}), spec.dtype};
   piece.places = index_.Add(piece.rows);
   if (piece.host == nullptr) {
     piece.own_host = packed;
@@ -87,15 +67,11 @@ absl::Status Shard::Prepare(Wanted& wanted, Stream& stream) {
   for (Table& table : tables_) {
     wanted.device.push_back(&table.rows.values);
     for (Tensor& slot : table.rows.slots) wanted.device.push_back(&slot);
-    for (const int update : table.updates) {
-      const std::vector<int64_t>& rows = updates_[update].rows;
-      table.touched.insert(table.touched.end(), rows.begin(), rows.end());
-    }
-    std::ranges::sort(table.touched);
-    table.touched.erase(std::ranges::unique(table.touched).begin(), table.touched.end());
+    std::vector<RowList> updated;
+    for (const int update : table.updates) updated.push_back(updates_[update].rows);
+    table.touched = Union(updated);
     table.touched_places = index_.Add(table.touched);
-    table.sum = {nullptr, Shape({static_cast<int64_t>(table.touched.size()), table.spec.width}),
-                 table.spec.dtype};
+    table.sum = {nullptr, Shape({table.touched.count(), table.spec.width}), table.spec.dtype};
     if (options_.sync == Sync::kBsp) wanted.device.push_back(&table.sum);
   }
   for (UpdatePiece& piece : updates_) {
@@ -162,10 +138,10 @@ absl::Status Shard::Apply(Table& table, UpdatePiece& piece) {
 
 absl::Status Shard::AddToSum(Table& table, const UpdatePiece& piece, Tensor sent) {
   // So that a sum of one is that one, to the last bit.
-  const bool is_all = piece.rows.size() == table.touched.size();
+  const bool is_all = piece.rows.count() == table.touched.count();
   if (table.next == 0 && !is_all) {
-    const auto rows = static_cast<int64_t>(table.touched.size());
-    RETURN_IF_ERROR(ClearRows(*work_, {.count = rows}, table.spec.width, table.sum));
+    const RowPlaces all = {.count = table.touched.count()};
+    RETURN_IF_ERROR(ClearRows(*work_, all, table.spec.width, table.sum));
   }
   if (table.next == 0 && is_all) {
     RETURN_IF_ERROR(

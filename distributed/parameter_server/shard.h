@@ -80,15 +80,15 @@ class Shard {
     OwnedRows rows;
     std::vector<int> updates, reads;  // that touch it, in order of workers
     // Of bsp: the rows that anybody updates, their sum, and whose turn it is.
-    std::vector<int64_t> touched;
+    RowList touched;
     int touched_places = 0;
     Tensor sum = {};
     size_t next = 0;  // of `updates`
   };
   struct Piece {
     int worker = 0, table = 0, tag = 0;
-    std::vector<int64_t> rows;  // of the part
-    int places = 0;             // of these
+    RowList rows;    // of the part
+    int places = 0;  // of these
     Tensor own_host = {};
     Tensor* host = nullptr;  // own_host, or the worker's
     Tensor device = {};      // where that is another memory

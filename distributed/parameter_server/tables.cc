@@ -38,6 +38,52 @@ bool RowList::HasDuplicates() const {
          }) != sorted.end();
 }
 
+RowList RowsOf(const Piece& piece) {
+  RowList rows;
+  for (const Piece::Run& run : piece.runs) rows.Append({run.row, run.row + run.count});
+  return rows;
+}
+
+RowList PlacesOf(const Piece& piece) {
+  RowList places;
+  for (const Piece::Run& run : piece.runs) places.Append({run.at, run.at + run.count});
+  return places;
+}
+
+RowList Union(std::span<const RowList> lists) {
+  std::vector<ElementRange> runs;
+  for (const RowList& list : lists) {
+    runs.insert(runs.end(), list.runs().begin(), list.runs().end());
+  }
+  std::ranges::sort(runs, {}, &ElementRange::begin);
+  RowList all;
+  int64_t next = 0;
+  for (const ElementRange& run : runs) {
+    const int64_t begin = std::max(run.begin, next);
+    if (begin >= run.end) continue;
+    all.Append({begin, run.end});
+    next = run.end;
+  }
+  return all;
+}
+
+RowList PlacesIn(const RowList& all, const RowList& rows) {
+  std::vector<int64_t> first;  // by run of `all`: the place of its first row
+  int64_t place = 0;
+  for (const ElementRange& run : all.runs()) {
+    first.push_back(place);
+    place += run.count();
+  }
+  RowList places;
+  for (const ElementRange& run : rows.runs()) {
+    // Its neighbours are in the same run there.
+    const auto of = std::ranges::upper_bound(all.runs(), run.begin, {}, &ElementRange::begin) - 1;
+    const int64_t begin = first[of - all.runs().begin()] + run.begin - of->begin;
+    places.Append({begin, begin + run.count()});
+  }
+  return places;
+}
+
 std::vector<Piece> CutByOwner(const RowList& rows, std::span<const ElementRange> parts) {
   std::vector<Piece> pieces(parts.size());
   for (size_t owner = 0; owner < parts.size(); ++owner) {

@@ -58,6 +58,15 @@ struct Piece {
   std::vector<Run> runs;
 };
 
+// Rows of the owner's part, and places in the access, in packed order.
+RowList RowsOf(const Piece& piece);
+RowList PlacesOf(const Piece& piece);
+
+// All rows of any of them, in increasing order.
+RowList Union(std::span<const RowList> lists);
+// Where in `all`, which is in increasing order and has them, the rows are.
+RowList PlacesIn(const RowList& all, const RowList& rows);
+
 // By owner.  parts: the rows of the table that each rank owns, in order of rows.
 std::vector<Piece> CutByOwner(const RowList& rows, std::span<const ElementRange> parts);
 

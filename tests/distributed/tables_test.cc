@@ -95,5 +95,22 @@ TEST(CutByOwner, FindsEachRowAtItsOwner) {
   EXPECT_TRUE(IsPacked(CutByOwner(RowList(), parts)));
 }
 
+TEST(Union, HasEachRowOnce) {
+  const RowList lists[] = {RowList::Of(std::vector<int64_t>{5, 6, 1}), RowList(),
+                           RowList::Of(std::vector<int64_t>{6, 7, 2, 9})};
+  const RowList all = Union(lists);
+  EXPECT_EQ(all.count(), 6);
+  ASSERT_EQ(all.runs().size(), 3u);  // 1 2, 5 6 7, 9
+  EXPECT_EQ(all.runs()[1].begin, 5);
+  EXPECT_EQ(all.runs()[1].end, 8);
+  const RowList places = PlacesIn(all, lists[2]);  // 6 7, 2, 9
+  ASSERT_EQ(places.runs().size(), 3u);
+  EXPECT_EQ(places.runs()[0].begin, 3);
+  EXPECT_EQ(places.runs()[0].end, 5);
+  EXPECT_EQ(places.runs()[1].begin, 1);
+  EXPECT_EQ(places.runs()[2].begin, 5);
+  EXPECT_EQ(Union({}).count(), 0);
+}
+
 }  // namespace
 }  // namespace gyre
