@@ -145,6 +145,30 @@ absl::Status AboutFile(const absl::Status& status, const std::string& path,
   return Annotate(status, named_by);
 }
 
+absl::Status CheckSync(const DistributedConfig& config, const SourceMap& source) {
+  const auto error = [&](const char* field, const auto&... what) {
+    return absl::InvalidArgumentError(absl::StrCat(source.Where(config, field), ": ", what...));
+  };
+  const bool bounded = config.sync() == DistributedConfig::SSP;
+  if (config.staleness() < 0) {
+    return error("staleness", "expected 0 steps or more, got ", config.staleness());
+  }
+  if (config.staleness() > 0 && !bounded) {
+    return error("staleness", "bounds sync SSP alone, and sync is ",
+                 DistributedConfig::Sync_Name(config.sync()), "; leave one out");
+  }
+  if (config.sync() == DistributedConfig::ALLREDUCE) return absl::OkStatus();
+  if (config.shard_optimizer()) {
+    return error("shard_optimizer",
+                 "is of sync ALLREDUCE; owners of a parameter server have the "
+                 "optimizer's state of their part in any case; leave one out");
+  }
+  if (config.wire() != DistributedConfig::F32) {
+    return error("wire", "is of sync ALLREDUCE; leave one out");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<std::string> SplitSet(absl::string_view flag) {
@@ -214,6 +238,7 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                                    "; leave one out"));
   }
   RETURN_IF_ERROR(Annotate(wire, source.Where(config.distributed(), "wire")));
+  RETURN_IF_ERROR(CheckSync(config.distributed(), source));
   if (config.distributed().shard_optimizer()) {
     absl::Status halves = CheckHalves(config.distributed().allreduce());
     if (files.allreduce.wire != DType::kF32) {

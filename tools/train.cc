@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -38,6 +39,12 @@ ABSL_FLAG(std::string, planner, "auto",
 ABSL_FLAG(std::string, precision, "",
           "F32, F64, F16 or BF16; default: the trainer file's, or the net's.");
 ABSL_FLAG(std::string, wire, "", "F32, F16 or BF16: as what gradients travel between ranks.");
+ABSL_FLAG(
+    std::string, sync, "",
+    "allreduce: gradients are summed over ranks; else owners of a parameter server apply them: "
+    "bsp once a step, ssp each rank's as it comes, within --staleness, async without bound.");
+ABSL_FLAG(std::string, staleness, "",
+          "Of ssp: by how many steps what a rank reads may lack what others have sent.");
 namespace {
 int shard_optimizer_values = 0;  // that the flag has had: its default, and what a user gives
 }
@@ -139,6 +146,8 @@ std::vector<std::string> Overrides() {
   };
   add("precision", absl::GetFlag(FLAGS_precision));
   add("distributed.wire", absl::GetFlag(FLAGS_wire));
+  add("distributed.sync", absl::AsciiStrToUpper(absl::GetFlag(FLAGS_sync)));
+  add("distributed.staleness", absl::GetFlag(FLAGS_staleness));
   if (shard_optimizer_values > 1) {
     add("distributed.shard_optimizer", absl::GetFlag(FLAGS_shard_optimizer) ? "true" : "false");
   }

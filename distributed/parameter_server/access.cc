@@ -7,11 +7,11 @@ namespace gyre {
 
 int TagOf(bool update, int access) { return kExchangeTag + 1 + 2 * access + (update ? 1 : 0); }
 
-void Access::FindPieces(std::vector<Piece> of_owners, RowIndex& index, Wanted& wanted) {
+void RowAccess::FindPieces(std::vector<RowPiece> of_owners, RowIndex& index, Wanted& wanted) {
   pieces = std::move(of_owners);
   in_order = IsPacked(pieces);
   RowList at;
-  for (const Piece& piece : pieces) {
+  for (const RowPiece& piece : pieces) {
     const RowList places_of = PlacesOf(piece);
     for (const ElementRange& run : places_of.runs()) at.Append(run);
     Tensor& part = staged.emplace_back(host);
@@ -24,14 +24,14 @@ void Access::FindPieces(std::vector<Piece> of_owners, RowIndex& index, Wanted& w
   transfers_.resize(pieces.size());
 }
 
-void Access::FindStaged() {
+void RowAccess::FindStaged() {
   const auto row_bytes = static_cast<size_t>(width()) * SizeOf(host.dtype);
   for (size_t owner = 0; owner < pieces.size(); ++owner) {
     staged[owner].data = static_cast<std::byte*>(host.data) + pieces[owner].first * row_bytes;
   }
 }
 
-int Access::AwaitedOwner() const {
+int RowAccess::AwaitedOwner() const {
   for (size_t owner = 0; owner < transfers_.size(); ++owner) {
     if (transfers_[owner].under_way()) return static_cast<int>(owner);
   }
@@ -39,7 +39,7 @@ int Access::AwaitedOwner() const {
 }
 
 // With the next rank first, so that not all begin with one.
-absl::Status Access::Begin(Communicator& communicator, Transfer::Way way, int tag) {
+absl::Status RowAccess::Begin(Communicator& communicator, Transfer::Way way, int tag) {
   for (int i = 1; i < communicator.size(); ++i) {
     const int owner = (communicator.rank() + i) % communicator.size();
     if (!meets[owner]) continue;
@@ -50,7 +50,7 @@ absl::Status Access::Begin(Communicator& communicator, Transfer::Way way, int ta
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Access::MessagesDone(Communicator& communicator) {
+absl::StatusOr<bool> RowAccess::MessagesDone(Communicator& communicator) {
   bool all = true;
   for (Transfer& transfer : transfers_) {
     if (!transfer.under_way()) continue;

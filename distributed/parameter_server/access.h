@@ -16,12 +16,12 @@
 
 namespace gyre {
 
-struct Access {
+struct RowAccess {
   int number = 0;  // among all of this rank's
   int table = 0;
   RowList rows;
   Tensor memory = {};             // the caller's
-  std::vector<Piece> pieces;      // by owner
+  std::vector<RowPiece> pieces;   // by owner
   std::vector<bool> meets;        // by owner: whether there are messages
   std::vector<Tensor> staged;     // by owner
   Tensor host = {}, device = {};  // packed
@@ -30,7 +30,7 @@ struct Access {
   int own = -1;                   // the shard's number of the piece that this rank owns
 
   // Once rows, table and host are known.
-  void FindPieces(std::vector<Piece> of_owners, RowIndex& index, Wanted& wanted);
+  void FindPieces(std::vector<RowPiece> of_owners, RowIndex& index, Wanted& wanted);
   // Once they have memory.
   void FindStaged();
   int64_t width() const { return host.shape[1]; }
@@ -47,7 +47,7 @@ struct Access {
   std::vector<Transfer> transfers_;  // by owner
 };
 
-struct UpdateAccess : Access {
+struct UpdateAccess : RowAccess {
   std::unique_ptr<Event> computed, copied;
   int64_t opened = 0;  // PreUpdates
   std::atomic<int64_t> posted = 0, sent = 0;
@@ -59,7 +59,7 @@ struct UpdateAccess : Access {
   absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard);
 };
 
-struct ReadAccess : Access {
+struct ReadAccess : RowAccess {
   std::unique_ptr<Event> released_at, uploaded;
   int64_t opened = 0;  // Reads
   std::atomic<int64_t> arrived = 0, released = 0;

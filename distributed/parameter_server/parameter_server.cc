@@ -140,7 +140,7 @@ absl::Status ParameterServer::Agree(DeclaredByRank& declared) {
   }
   RETURN_IF_ERROR(group_.CheckEqual("the parameter server's tables and options", text));
   std::vector<int64_t> own;
-  const auto declare = [&](bool update, const Access& access) {
+  const auto declare = [&](bool update, const RowAccess& access) {
     own.insert(own.end(),
                {update ? 1 : 0, access.table, static_cast<int64_t>(access.rows.runs().size())});
     for (const ElementRange& run : access.rows.runs()) own.insert(own.end(), {run.begin, run.end});
@@ -199,14 +199,14 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
     shard_->AddTable(tables_[t], parts.back()[rank], *table_updates_[t]);
   }
   Wanted wanted;
-  std::vector<Access*> own;
+  std::vector<RowAccess*> own;
   for (const auto& read : reads_) own.push_back(read.get());
   for (const auto& update : updates_) own.push_back(update.get());
   for (int worker = 0; worker < group_.size(); ++worker) {
     const std::vector<Declared>& accesses = declared[worker];
     // By table and owner: whether the worker accesses a row there.
     std::vector<std::vector<bool>> meets(tables_.size(), std::vector<bool>(group_.size()));
-    std::vector<std::vector<Piece>> pieces;
+    std::vector<std::vector<RowPiece>> pieces;
     for (const Declared& access : accesses) {
       pieces.push_back(CutByOwner(access.rows, parts[access.table]));
       for (int owner = 0; owner < group_.size(); ++owner) {
@@ -221,7 +221,7 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
       const int tag = TagOf(update, static_cast<int>(a));
       Tensor* staged = nullptr;
       if (worker == rank) {
-        Access& access = *own[a];
+        RowAccess& access = *own[a];
         access.number = static_cast<int>(a);
         for (int owner = 0; owner < group_.size(); ++owner) {
           access.meets.push_back(meets_owner(owner));
@@ -238,7 +238,7 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
   RETURN_IF_ERROR(index_.Upload(device_, compute_));
   RETURN_IF_ERROR(shard_->Prepare(wanted, compute_));
   RETURN_IF_ERROR(Allocate(wanted));
-  for (Access* const access : own) access->FindStaged();
+  for (RowAccess* const access : own) access->FindStaged();
   return absl::OkStatus();
 }
 
@@ -277,7 +277,7 @@ absl::Status ParameterServer::Start() {
   return group_.Serve(*this);
 }
 
-absl::Status ParameterServer::Due(const Access& access, const char* call, bool due) const {
+absl::Status ParameterServer::Due(const RowAccess& access, const char* call, bool due) const {
   if (serving_ && due) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "expected between Start and Stop, in each iteration, Read and PostRead of each read, "

@@ -120,7 +120,7 @@ class ParameterServer final : public Service {
   std::vector<ElementRange> Parts(const TableSpec& table) const;
   absl::Status MeetShard(const DeclaredByRank& declared);
   absl::Status Allocate(Wanted& wanted);
-  absl::Status Due(const Access& access, const char* call, bool due) const;
+  absl::Status Due(const RowAccess& access, const char* call, bool due) const;
   absl::Status Push(UpdateAccess& update);
   absl::Status Await(const std::function<bool()>& holds);
   bool Settled(int64_t clock) const;

@@ -26,7 +26,7 @@ void Shard::AddTable(const TableSpec& spec, ElementRange part, const TableUpdate
                 .width = spec.width};
 }
 
-int Shard::AddUpdate(int worker, int table, const gyre::Piece& piece, int tag, Tensor* staged) {
+int Shard::AddUpdate(int worker, int table, const RowPiece& piece, int tag, Tensor* staged) {
   UpdatePiece& added = updates_.emplace_back();
   added.worker = worker;
   added.table = table;
@@ -38,7 +38,7 @@ int Shard::AddUpdate(int worker, int table, const gyre::Piece& piece, int tag, T
   return number;
 }
 
-int Shard::AddRead(int worker, int table, const gyre::Piece& piece, int tag, Tensor* staged) {
+int Shard::AddRead(int worker, int table, const RowPiece& piece, int tag, Tensor* staged) {
   ReadPiece& added = reads_.emplace_back();
   added.worker = worker;
   added.table = table;

@@ -45,8 +45,8 @@ class Shard {
   void AddTable(const TableSpec& table, ElementRange part, const TableUpdate& update);
   // tag: of its messages.  staged: this rank's own worker's: where its piece lies, or is to lie; no
   // message then, but Deliver and gathered().  Returns its number.
-  int AddUpdate(int worker, int table, const Piece& piece, int tag, Tensor* staged = nullptr);
-  int AddRead(int worker, int table, const Piece& piece, int tag, Tensor* staged = nullptr);
+  int AddUpdate(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
+  int AddRead(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
   absl::Status Prepare(Wanted& wanted, Stream& stream);
 
   const OwnedRows& owned(int table) const { return tables_[table].rows; }

@@ -38,15 +38,15 @@ bool RowList::HasDuplicates() const {
          }) != sorted.end();
 }
 
-RowList RowsOf(const Piece& piece) {
+RowList RowsOf(const RowPiece& piece) {
   RowList rows;
-  for (const Piece::Run& run : piece.runs) rows.Append({run.row, run.row + run.count});
+  for (const RowPiece::Run& run : piece.runs) rows.Append({run.row, run.row + run.count});
   return rows;
 }
 
-RowList PlacesOf(const Piece& piece) {
+RowList PlacesOf(const RowPiece& piece) {
   RowList places;
-  for (const Piece::Run& run : piece.runs) places.Append({run.at, run.at + run.count});
+  for (const RowPiece::Run& run : piece.runs) places.Append({run.at, run.at + run.count});
   return places;
 }
 
@@ -84,10 +84,10 @@ RowList PlacesIn(const RowList& all, const RowList& rows) {
   return places;
 }
 
-std::vector<Piece> CutByOwner(const RowList& rows, std::span<const ElementRange> parts) {
-  std::vector<Piece> pieces(parts.size());
+std::vector<RowPiece> CutByOwner(const RowList& rows, std::span<const ElementRange> parts) {
+  std::vector<RowPiece> pieces(parts.size());
   for (size_t owner = 0; owner < parts.size(); ++owner) {
-    Piece& piece = pieces[owner];
+    RowPiece& piece = pieces[owner];
     if (owner > 0) piece.first = pieces[owner - 1].first + pieces[owner - 1].count;
     int64_t at = 0;
     for (const ElementRange& run : rows.runs()) {
@@ -103,10 +103,10 @@ std::vector<Piece> CutByOwner(const RowList& rows, std::span<const ElementRange>
   return pieces;
 }
 
-bool IsPacked(std::span<const Piece> pieces) {
+bool IsPacked(std::span<const RowPiece> pieces) {
   int64_t next = 0;
-  for (const Piece& piece : pieces) {
-    for (const Piece::Run& run : piece.runs) {
+  for (const RowPiece& piece : pieces) {
+    for (const RowPiece::Run& run : piece.runs) {
       if (run.at != next) return false;
       next += run.count;
     }

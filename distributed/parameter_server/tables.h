@@ -48,7 +48,7 @@ class RowList {
 
 // Of an access's rows those that one rank owns.  Packed, an access has its pieces one after the
 // other, by owner.
-struct Piece {
+struct RowPiece {
   struct Run {
     int64_t at = 0;     // its first row's place in the access
     int64_t row = 0;    // and in the owner's part
@@ -59,8 +59,8 @@ struct Piece {
 };
 
 // Rows of the owner's part, and places in the access, in packed order.
-RowList RowsOf(const Piece& piece);
-RowList PlacesOf(const Piece& piece);
+RowList RowsOf(const RowPiece& piece);
+RowList PlacesOf(const RowPiece& piece);
 
 // All rows of any of them, in increasing order.
 RowList Union(std::span<const RowList> lists);
@@ -68,9 +68,9 @@ RowList Union(std::span<const RowList> lists);
 RowList PlacesIn(const RowList& all, const RowList& rows);
 
 // By owner.  parts: the rows of the table that each rank owns, in order of rows.
-std::vector<Piece> CutByOwner(const RowList& rows, std::span<const ElementRange> parts);
+std::vector<RowPiece> CutByOwner(const RowList& rows, std::span<const ElementRange> parts);
 
 // Whether the access itself is its pieces, packed.
-bool IsPacked(std::span<const Piece> pieces);
+bool IsPacked(std::span<const RowPiece> pieces);
 
 }  // namespace gyre

@@ -332,14 +332,28 @@ DType PrecisionOf(const TrainerConfig& config, const NetConfig& net) {
   return DTypeOf(config.has_precision() ? config.precision() : net.precision());
 }
 
+namespace {
+
+std::optional<RunShape::Server> ServerOf(const DistributedConfig& config, int ranks) {
+  if (ranks == 1 || config.sync() == DistributedConfig::ALLREDUCE) return std::nullopt;
+  const Sync sync = config.sync() == DistributedConfig::BSP   ? Sync::kBsp
+                    : config.sync() == DistributedConfig::SSP ? Sync::kSsp
+                                                              : Sync::kAsync;
+  return RunShape::Server{.sync = sync, .staleness = static_cast<int>(config.staleness())};
+}
+
+}  // namespace
+
 RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, int ranks) {
+  const std::optional<RunShape::Server> server = ServerOf(config.distributed(), ranks);
   return {.global = config.batch(),
           .rank = rank,
           .ranks = ranks,
           .accumulate = config.accumulate(),
           .compute = PrecisionOf(config, net),
           .seed = config.seed(),
-          .shard_optimizer = ranks > 1 && config.distributed().shard_optimizer(),
+          .shard_optimizer = server || (ranks > 1 && config.distributed().shard_optimizer()),
+          .server = server,
           .loss_scale = LossScaleOf(config.loss_scale()),
           .clip_norm = config.optimizer().has_clip_norm()
                            ? std::optional(config.optimizer().clip_norm())

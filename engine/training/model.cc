@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
   std::byte* gradients = nullptr;
   if (communication != nullptr && device.kind() == DeviceKind::kCpu && p.train) {
     ASSIGN_OR_RETURN(gradients, communication->Share(p.communication_bytes()));
-    if (p.options.shape.shard_optimizer) {
+    if (p.options.shape.shard_optimizer && !p.options.shape.server) {
       GYRE_CHECK(!p.pages());  // on a CPU nothing does
       ASSIGN_OR_RETURN(std::byte* const parameters, communication->ShareOne(p.parameter_bytes()));
       if (parameters != nullptr) model->parameters_ = {parameters, p.parameter_bytes()};

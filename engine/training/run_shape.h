@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "distributed/parameter_server/tables.h"
 #include "engine/data/decoder.h"
 #include "engine/runtime/dtype.h"
 #include "models/schema/layer.pb.h"
@@ -43,6 +44,13 @@ struct RunShape {
   // Of several ranks: each updates a part of each bucket, and has the optimizer's state of it
   // alone.
   bool shard_optimizer = false;
+  // Of several ranks: gradients go to a parameter server's owners, who have such a part each, in
+  // place of sums (step/server_sync.h); then shard_optimizer is set, too.
+  struct Server {
+    Sync sync = Sync::kBsp;
+    int staleness = 0;  // of ssp
+  };
+  std::optional<Server> server = {};
   LossScale loss_scale = {};
   std::optional<double> clip_norm = {};  // the most that the norm of all gradients may be
 

@@ -19,8 +19,8 @@
 namespace gyre {
 namespace {
 
-// The steps in flight hold theirs; one more is ready, and one is being read.
-constexpr int kBatches = kMostStepsInFlight + 2;
+// Of ranks that have no other bound: within so many steps all hear that one is asked to stop.
+constexpr size_t kMostStepsApart = 16;
 
 int64_t StepsOf(const TrainerConfig& config, int64_t samples) {
   if (config.has_steps()) return config.steps();
@@ -73,6 +73,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
   }
   std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
   RETURN_IF_ERROR(run->Plan(net, primitives, options));
+  RETURN_IF_ERROR(run->CheckServer(trainer));
   run->batch_text_ = std::move(batch_text);
   run->warnings_ = Lint(trainer, net, *run->plan_);
   RETURN_IF_ERROR(run->Agree(net, primitives, options));
@@ -97,123 +98,13 @@ Trainer::Trainer(TrainerConfig config, Device& device, ProcessGroup& communicati
 
 // An error is every ticket's from then on, so this ends.
 Trainer::~Trainer() {
-  if (report_) communication_.Wait(report_->ticket).IgnoreError();
-}
-
-absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primitives,
-                           const TrainingOptions& options) {
-  const Planning planning{net,
-                          data_,
-                          device_,
-                          primitives,
-                          communication_,
-                          options.planner,
-                          options.host_bytes,
-                          options.page_folder};
-  ASSIGN_OR_RETURN(plan_, planning.Plan(config_));
-  return absl::OkStatus();
-}
-
-// Ranks that would compute different things find out before they begin.
-absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
-                            TrainingOptions& options) {
-  const auto check = [&](const char* what, const std::string& value) {
-    return communication_.CheckEqual(what, value);
-  };
-  RETURN_IF_ERROR(check("--threads", options.choices["threads"]));
-  std::string& allreduce = options.choices["allreduce"];
-  allreduce = communication_.DescribeAllreduce();
-  // The halves of others have the bits of the whole.
-  if (plan_->options.shape.shard_optimizer &&
-      CutsHalvesElsewhere(config_.distributed().allreduce())) {
-    allreduce += ", in halves";
-  }
-  RETURN_IF_ERROR(check("the trainer file with its overrides", config_.DebugString()));
-  RETURN_IF_ERROR(check("the net file with its overrides", net.message->DebugString()));
-  const std::string train = DigestOf(*data_.train, data_.feed);
-  RETURN_IF_ERROR(check("the training data", train));
-  RETURN_IF_ERROR(check("the test data", data_.test ? DigestOf(*data_.test, data_.feed) : ""));
-  options.choices["training data"] = train;
-  RETURN_IF_ERROR(check("what the data take from the training samples", data_.fit.text));
-  options.fit = data_.fit;
-  const std::string fingerprint = plan_->Fingerprint();
-  RETURN_IF_ERROR(check("the weights' layouts and buckets", fingerprint));
-  options.choices["layouts"] = Sha256(fingerprint).substr(0, 16);
-  if (const std::string algorithms = primitives.choices(); !algorithms.empty()) {
-    RETURN_IF_ERROR(check("the libraries' algorithms", algorithms));
-    options.choices["algorithms"] = Sha256(algorithms).substr(0, 16);
-  }
-  return absl::OkStatus();
-}
-
-std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
-  std::string text = Describe(*plan_->train, plan_->parameters);
-  size_t gradients = 0;
-  double sent = 0;
-  const auto bytes_sent = [this](size_t bytes) { return communication_.BytesSent(bytes); };
-  for (size_t b = 0; b < plan_->train->order.buckets.size(); ++b) {
-    gradients += plan_->train->order.buckets[b].bytes;
-    sent += BytesSent(*plan_->train, static_cast<int>(b), bytes_sent);
-  }
-  const RunShape& shape = plan_->train->spec.shape;
-  const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
-  const size_t rows = RowBytes(*plan_->train);
-  absl::StrAppendFormat(
-      &text,
-      "%d steps of %d samples over %d ranks (%d on this one)\n"
-      "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s)\n"
-      "device memory: %d bytes for all nets, %d for gradients, %d for their allreduce\n"
-      "host memory: %d bytes, pinned, for %d batches, %d for a checkpoint\n",
-      total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
-      plan_->train->order.buckets.size(), gradients, sent,
-      shape.shard_optimizer ? "reduce-scatter, and allgather unless all have one copy"
-                            : communication_.DescribeAllreduce() + " allreduce",
-      plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(), batches,
-      kBatches, plan_->checkpoint_bytes());
-  if (!batch_text_.empty()) absl::StrAppend(&text, batch_text_, "\n");
-  if (plan_->pages()) {
-    absl::StrAppendFormat(&text, "%d bytes of pages, pinned", plan_->page_bytes());
-    if (plan_->disk_bytes() > 0) {
-      const PagingPlan& paging = *plan_->train->paging;
-      absl::StrAppendFormat(
-          &text,
-          "; beyond host memory, a file of %d bytes in %s, of which a batch reads "
-          "%d bytes and writes %d",
-          plan_->disk_bytes(), plan_->options.page_folder, paging.disk_read_bytes,
-          paging.disk_written_bytes);
-    }
-    absl::StrAppend(&text, "\n", DescribePaging(*plan_));
-  }
-  if (plan_->options.planner != PlannerKind::kNone) text += DescribeCapacities(*plan_);
-  if (device_.kind() == DeviceKind::kCpu) {
-    absl::StrAppendFormat(&text, "in all %d bytes, beside the program and its data\n",
-                          plan_->device_bytes() + plan_->communication_bytes() +
-                              plan_->allreduce_bytes() + batches + rows +
-                              plan_->checkpoint_bytes());
-  }
-  if (rows > 0) absl::StrAppendFormat(&text, "%d bytes, pinned, for rows of tables\n", rows);
-  if (shape.shard_optimizer) {
-    absl::StrAppendFormat(&text, "the optimizer's state is shared out: %d bytes of it on a rank\n",
-                          plan_->slot_bytes());
-  }
-  if (!plan_->test.empty()) {
-    const int64_t records = RecordBytes(plan_->test.front()->spec, plan_->options.test_samples);
-    if (records > 0) absl::StrAppendFormat(&text, "host memory of a test: %d bytes\n", records);
-  }
-  absl::StrAppend(&text, "bytes in each precision, on this rank:\n",
-                  DescribePrecisions(net, plan_->options, bytes_sent), LeftOut(config_, data_));
-  for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");
-  return text;
-}
-
-std::string Trainer::DrawPlan(const Parsed<NetConfig>& net, bool page,
-                              const std::string& below) const {
-  return gyre::DrawPlan(*plan_, net.message->name(), page, below);
+  for (const Report& report : reports_) communication_.Wait(report.ticket).IgnoreError();
 }
 
 absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(CreateModel());
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
+  first_position_ = state_->position() - state_->step() * SamplesAStep(config_);
   if (state_->loss_scale) {
     RETURN_IF_ERROR(training_step_->SetLossScale(*state_->loss_scale));
   }
@@ -245,9 +136,23 @@ absl::Status Trainer::CreateModel() {
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
   ASSIGN_OR_RETURN(model_, Model::Create(*std::move(plan_), device_, *stream_, &communication_));
   plan_.reset();
+  const auto learning_rate = [this](int64_t step) {
+    return LearningRate(step, first_position_ + step * SamplesAStep(config_));
+  };
   ASSIGN_OR_RETURN(training_step_,
-                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_));
+                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_,
+                                        /*replay=*/true, learning_rate));
+  if (const auto& server = model_->plan().options.shape.server) {
+    reports_left_ = server->sync == Sync::kAsync ? kMostStepsApart : server->staleness;
+  }
   return absl::OkStatus();
+}
+
+double Trainer::LearningRate(int64_t step, int64_t position) const {
+  return LearningRateAt(config_.learning_rate(), step, total_steps_) *
+         LearningRateFactor(config_.learning_rate(), {.epoch = position / epoch_samples_,
+                                                      .samples_a_step = SamplesAStep(config_),
+                                                      .ranks = communication_.size()});
 }
 
 absl::Status Trainer::Loop() {
@@ -265,14 +170,16 @@ absl::Status Trainer::Loop() {
     if (Due(test_every_) && (!stop_ || state_->step() == total_steps_)) RETURN_IF_ERROR(Test());
   }
   RETURN_IF_ERROR(FinishAll());
-  if (stop_ && state_->step() < total_steps_) {
-    RETURN_IF_ERROR(Save());
-    RETURN_IF_ERROR(state_->FinishSaving());
+  const bool stopped = stop_ && state_->step() < total_steps_;
+  if (stopped) RETURN_IF_ERROR(Save());
+  RETURN_IF_ERROR(training_step_->Stop());
+  RETURN_IF_ERROR(state_->FinishSaving());
+  if (stopped) {
     return absl::CancelledError(
         absl::StrFormat("stopped after step %d; go on with --resume=latest --out=%s",
                         state_->step(), state_->out()));
   }
-  return state_->FinishSaving();
+  return absl::OkStatus();
 }
 
 bool Trainer::Due(int64_t every) const {
@@ -300,11 +207,7 @@ absl::Status Trainer::StartIteration(bool update) {
   }
   std::optional<double> learning_rate;
   if (update) {
-    learning_rate =
-        LearningRateAt(config_.learning_rate(), step, total_steps_) *
-        LearningRateFactor(config_.learning_rate(), {.epoch = state_->position() / epoch_samples_,
-                                                     .samples_a_step = SamplesAStep(config_),
-                                                     .ranks = communication_.size()});
+    learning_rate = LearningRate(step, state_->position());
     state_->Advance();
   }
   in_flight_.push_back({*batch, learning_rate, step + 1});
@@ -391,7 +294,8 @@ absl::Status Trainer::TellHowPagingWent() {
 absl::Status Trainer::FinishIteration() {
   const InFlight iteration = std::move(in_flight_.front());
   in_flight_.pop_front();
-  RETURN_IF_ERROR(CollectReport());  // first: an error of this step must not hide that one
+  // First: an error of this step must not hide that one.
+  RETURN_IF_ERROR(CollectReports(reports_left_));
   const absl::StatusOr<Tensor> metrics = training_step_->Finish();
   Time();
   agreed_ = training_step_->diverged();
@@ -410,7 +314,8 @@ absl::Status Trainer::FinishIteration() {
 
 absl::Status Trainer::FinishAll() {
   while (training_step_->in_flight() > 0) RETURN_IF_ERROR(FinishIteration());
-  return CollectReport();
+  RETURN_IF_ERROR(CollectReports(/*left=*/0));
+  return training_step_->Settle();
 }
 
 // What went wrong first, a step having failed to start: an earlier one may have failed as well, and
@@ -421,7 +326,7 @@ absl::Status Trainer::FirstError(const absl::Status& status) {
     earlier = FinishAll();
   } else {
     // The others may be in a sum of the step that fails here alone: nothing more can be agreed on.
-    earlier = CollectReport();
+    earlier = CollectReports(/*left=*/0);
     while (earlier.ok() && training_step_->in_flight() > 0) {
       earlier = Annotate(training_step_->Finish().status(),
                          absl::StrCat("step ", in_flight_.front().step));
@@ -433,7 +338,7 @@ absl::Status Trainer::FirstError(const absl::Status& status) {
 }
 
 void Trainer::SubmitReport(const InFlight& last) {
-  Report& report = report_.emplace();
+  Report& report = reports_.emplace_back();
   report.sums = std::exchange(metrics_, {});
   report.metrics = report.sums.size();
   report.sums.push_back(asked_to_stop_ != nullptr && asked_to_stop_->load() ? 1 : 0);
@@ -449,10 +354,18 @@ void Trainer::SubmitReport(const InFlight& last) {
       MemoryKind::kPinnedHost, kMostUrgent);
 }
 
-absl::Status Trainer::CollectReport() {
-  if (!report_.has_value()) return absl::OkStatus();
-  RETURN_IF_ERROR(communication_.Wait(report_->ticket).status());
-  const Report report = *std::exchange(report_, std::nullopt);
+// The same ones on all ranks, whatever has come: so all stop and save after the same step.
+absl::Status Trainer::CollectReports(size_t left) {
+  while (reports_.size() > left) {
+    RETURN_IF_ERROR(communication_.Wait(reports_.front().ticket).status());
+    const Report report = std::move(reports_.front());
+    reports_.pop_front();
+    RETURN_IF_ERROR(Take(report));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Take(const Report& report) {
   std::vector<Metric> metrics = MetricsOf(model_->train().plan().spec);
   AddSums(report.sums.data(), metrics);
   const std::span asked = std::span(report.sums).subspan(report.metrics);

@@ -42,6 +42,9 @@ class Trainer {
   absl::StatusOr<std::string> Run();
 
  private:
+  // The steps in flight hold theirs; one more is ready, and one is being read.
+  static constexpr int kBatches = kMostStepsInFlight + 2;
+
   Trainer(TrainerConfig config, Device& device, ProcessGroup& communication, RunData data);
 
   // An iteration.
@@ -51,11 +54,24 @@ class Trainer {
     int64_t step = 0;                     // the number of steps done with it
   };
 
+  struct Report {
+    // {sum, count} a metric; then the numbers of ranks asked to stop, to save; what RunState tells.
+    std::vector<double> sums;
+    size_t metrics = 0;  // numbers of them
+    ProcessGroup::Ticket ticket = 0;
+    double learning_rate = 0;
+    int64_t step = 0;  // the number of steps done with it
+    std::optional<LossScaleState> loss_scale = {};
+    bool skipped = false;
+  };
+
   absl::Status Plan(const Parsed<NetConfig>& net, const Primitives& primitives,
                     const TrainingOptions& options);
   absl::Status Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
                      TrainingOptions& options);
+  absl::Status CheckServer(const Parsed<TrainerConfig>& trainer) const;
   absl::Status CreateModel();
+  double LearningRate(int64_t step, int64_t position) const;
   void Time();
   absl::Status TellHowPagingWent();
   absl::Status Loop();
@@ -67,7 +83,8 @@ class Trainer {
   absl::Status FirstError(const absl::Status& status);
   absl::Status PlanPagesAnew(std::span<const double> step_seconds);
   void SubmitReport(const InFlight& last);
-  absl::Status CollectReport();
+  absl::Status CollectReports(size_t left);
+  absl::Status Take(const Report& report);
   absl::Status Test();
   absl::Status Save();
   bool Due(int64_t every) const;
@@ -96,6 +113,7 @@ class Trainer {
   bool agreed_ = false;               // all ranks end with the same error, at the same point
   bool told_ = false;                 // whether steps are replayed
   int64_t updates_ = 0;               // of this run: started
+  int64_t first_position_ = 0;        // of step 0, if each had been as long as this run's
   // Of a run that pages: its iterations; and since when the next one's time and stalls count.
   PagedIterations paged_;
   int64_t finished_ = 0;
@@ -104,17 +122,8 @@ class Trainer {
   std::deque<InFlight> in_flight_;  // as training_step_ has them
   std::vector<double> metrics_;     // {sum, count} each, of a step's iterations that are finished
   // The report of the latest step finished travels while the next one runs.
-  struct Report {
-    // {sum, count} a metric; then the numbers of ranks asked to stop, to save; what RunState tells.
-    std::vector<double> sums;
-    size_t metrics = 0;  // numbers of them
-    ProcessGroup::Ticket ticket = 0;
-    double learning_rate = 0;
-    int64_t step = 0;  // the number of steps done with it
-    std::optional<LossScaleState> loss_scale = {};
-    bool skipped = false;
-  };
-  std::optional<Report> report_;
+  std::deque<Report> reports_;  // that ranks tell each other, of steps in order
+  size_t reports_left_ = 0;     // how many may be under way when a step is done
 };
 
 }  // namespace gyre

@@ -290,6 +290,7 @@ class KernelsTest : public CudaDeviceTest {
     auto* const block = static_cast<StepBlock*>(Memory(sizeof(StepBlock)));
     auto* const scale = static_cast<LossScaleState*>(Memory(sizeof(LossScaleState)));
     EXPECT_TRUE(SetLossScale(*stream_, {}, scale).ok());
+    EXPECT_TRUE(SetUpdate(*stream_, {}, &block->updates[0]).ok());
     EXPECT_TRUE(PassGate(*stream_, {2.0, scale, 3}, static_cast<double*>(Memory(8)), 1,
                          &block->updates[0], block)
                     .ok());

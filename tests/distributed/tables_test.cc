@@ -75,7 +75,7 @@ TEST(RowList, HasNeighboursAsOneRun) {
 TEST(CutByOwner, FindsEachRowAtItsOwner) {
   const std::vector<ElementRange> parts = {{0, 3}, {3, 3}, {3, 8}};
   const std::vector<int64_t> rows = {6, 2, 3, 4, 0, 6};
-  const std::vector<Piece> pieces = CutByOwner(RowList::Of(rows), parts);
+  const std::vector<RowPiece> pieces = CutByOwner(RowList::Of(rows), parts);
   ASSERT_EQ(pieces.size(), 3u);
   int64_t next = 0;
   std::vector<int64_t> found(rows.size(), -1);
@@ -83,7 +83,7 @@ TEST(CutByOwner, FindsEachRowAtItsOwner) {
     EXPECT_EQ(pieces[owner].first, next);
     next += pieces[owner].count;
     int64_t count = 0;
-    for (const Piece::Run& run : pieces[owner].runs) {
+    for (const RowPiece::Run& run : pieces[owner].runs) {
       for (int64_t i = 0; i < run.count; ++i) found[run.at + i] = parts[owner].begin + run.row + i;
       count += run.count;
     }

@@ -32,11 +32,9 @@ std::string Short(const std::vector<std::string>& names) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(const Model& model,
-                                                                   const Optimizer& optimizer,
-                                                                   Device& device, Stream& stream,
-                                                                   ProcessGroup& communication,
-                                                                   bool replay) {
+absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
+    const Model& model, const Optimizer& optimizer, Device& device, Stream& stream,
+    ProcessGroup& communication, bool replay, const ServerSync::LearningRate& learning_rate) {
   const Net& net = model.train();
   const LossScale& loss_scale = net.plan().spec.shape.loss_scale;
   const UpdateGate gate = {.clip_norm = net.plan().spec.shape.clip_norm,
@@ -46,16 +44,20 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(const Model& 
   std::unique_ptr<TrainingStep> step(
       new TrainingStep(model, optimizer, gate, stream, communication, std::move(upload)));
   RETURN_IF_ERROR(step->SetLossScale({.scale = loss_scale.initial}));
+  if (net.plan().spec.shape.server) {
+    ASSIGN_OR_RETURN(step->server_, ServerSync::Create(model, optimizer, learning_rate, device,
+                                                       stream, communication));
+  }
   std::vector<Tensor> buckets;
-  for (size_t b = 0; b < net.plan().order.buckets.size(); ++b) {
+  for (size_t b = 0; !step->served() && b < net.plan().order.buckets.size(); ++b) {
     buckets.push_back(net.bucket(static_cast<int>(b), net.plan().trace.ready_steps[b]));
   }
   ASSIGN_OR_RETURN(step->sync_,
-                   GradientSync::Create(device, communication, std::move(buckets), net.sums(),
-                                        net.sums_scratch(),
-                                        !step->sharded()   ? GradientSync::Halves::kNone
-                                        : model.one_copy() ? GradientSync::Halves::kOneCopy
-                                                           : GradientSync::Halves::kGather));
+                   GradientSync::Create(
+                       device, communication, std::move(buckets), net.sums(), net.sums_scratch(),
+                       !step->sharded() || step->served() ? GradientSync::Halves::kNone
+                       : model.one_copy()                 ? GradientSync::Halves::kOneCopy
+                                                          : GradientSync::Halves::kGather));
   for (int b = 0; b < step->sync_->buckets(); ++b) {
     if (const TouchedTable* const table = TableOf(net.plan(), b)) {
       RETURN_IF_ERROR(step->sync_->FindRows(b, device, *table, net.table(*table)));
@@ -80,7 +82,8 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(const Model& 
     };
     lane.accumulate = iteration(false);
     lane.update = iteration(true);
-    for (int b = 0; self->defers() && b < self->sync_->buckets(); ++b) {
+    const int buckets_in_all = static_cast<int>(net.plan().order.buckets.size());
+    for (int b = 0; self->defers() && b < buckets_in_all; ++b) {
       lane.updates.push_back(graph([self, index, b](const Between&) {
         return self->sharded() ? self->TakeValues(b) : self->UpdateBucket(index, b);
       }));
@@ -132,6 +135,7 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   const auto number = static_cast<uint64_t>(step);
   // Of one that is dynamic the gate knows better.
   const double loss_scale = model_.plan().options.shape.loss_scale.initial;
+  if (served() && !server_->begun()) RETURN_IF_ERROR(server_->Begin(step));
   updates_[next_] = {.learning_rate = learning_rate.value_or(0), .gradient_scale = 1 / loss_scale};
   optimizer_.Prepare(number, updates_[next_]);
   lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_, loss_scale);
@@ -148,6 +152,14 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   next_ = (next_ + 1) % kMostStepsInFlight;
   ++in_flight_;
   return absl::OkStatus();
+}
+
+absl::Status TrainingStep::Settle() {
+  return served() && server_->begun() ? server_->Settle() : absl::OkStatus();
+}
+
+absl::Status TrainingStep::Stop() {
+  return served() && server_->begun() ? server_->Stop() : absl::OkStatus();
 }
 
 absl::StatusOr<Tensor> TrainingStep::Finish() {
@@ -188,14 +200,21 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
   };
   const auto needed = [&](int bucket) {
     if (!defers()) return absl::OkStatus();
-    return between([this, bucket] { return FinishSum(bucket); });
+    if (!served()) return between([this, bucket] { return FinishSum(bucket); });
+    return between([this, index, bucket] {
+      return server_->Take(bucket, [&] { return lanes_[index].updates[bucket]->Run(); });
+    });
   };
   RETURN_IF_ERROR(net.Forward(stream_, sum, needed, enter));
   const auto ready = [&](int bucket) {
+    if (update && served()) return between([this, bucket] { return server_->Push(bucket); });
     return update ? Ready(index, bucket, between, enter) : absl::OkStatus();
   };
   RETURN_IF_ERROR(net.Backward(stream_, sum, ready, enter));
-  if (update && !updates_on_arrival()) RETURN_IF_ERROR(Update(index, between, enter));
+  if (update && served()) RETURN_IF_ERROR(between([this] { return server_->EndStep(); }));
+  if (update && !served() && !updates_on_arrival()) {
+    RETURN_IF_ERROR(Update(index, between, enter));
+  }
   RETURN_IF_ERROR(enter(net.At(trace.report_step)));
   RETURN_IF_ERROR(buffer.Download(stream_));
   return enter(net.At(static_cast<int>(trace.trace.steps.size())));
@@ -320,7 +339,8 @@ absl::Status TrainingStep::TakeValues(int bucket) {
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
   const int step = net.plan().trace.update_steps[bucket];
-  const ElementRange own = UpdatedPart(net.plan(), bucket);
+  // Of a server's own part, too, its worker has older values.
+  const ElementRange own = served() ? ElementRange{} : UpdatedPart(net.plan(), bucket);
   const ElementRange others[] = {{0, own.begin}, {own.end, net.bucket(bucket).elements()}};
   for (const ElementRange part : others) {
     for (const auto& [p, begin, at, count] : PiecesIn(net.plan().order, parameters, bucket, part)) {

@@ -12,7 +12,8 @@
 // several do so when its sum is found to have come: as the next buckets are started, or in a wait:
 // for what the next iteration's forward first reads, or Finish's.  Ranks that share out the
 // optimizer each update their part of a bucket at the end of the iteration, and take the others'
-// parts as late: all ranks must ask for these in the same order.
+// parts as late: all ranks must ask for these in the same order.  With a parameter server owners
+// update on their own, and a rank takes what comes of it as late.
 #pragma once
 
 #include <memory>
@@ -22,6 +23,7 @@
 #include "engine/training/step/evaluation.h"
 #include "engine/training/step/gradient_sync.h"
 #include "engine/training/step/input_upload.h"
+#include "engine/training/step/server_sync.h"
 #include "engine/training/step/step_buffer.h"
 #include "engine/training/step/step_graph.h"
 #include "engine/training/step/update_gate.h"
@@ -34,13 +36,13 @@ inline constexpr char kDivergenceAdvice[] =
 
 class TrainingStep {
  public:
-  // replay: false to enqueue each step anew, for comparison.  All arguments outlive the result;
+  // replay: false to enqueue each step anew, for comparison.  learning_rate: with a parameter
+  // server alone, in place of Start's.  All arguments outlive the result;
   // `stream` belongs to the calling thread.  Errors: those of allocation.
-  static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(const Model& model,
-                                                              const Optimizer& optimizer,
-                                                              Device& device, Stream& stream,
-                                                              ProcessGroup& communication,
-                                                              bool replay = true);
+  static absl::StatusOr<std::unique_ptr<TrainingStep>> Create(
+      const Model& model, const Optimizer& optimizer, Device& device, Stream& stream,
+      ProcessGroup& communication, bool replay = true,
+      const ServerSync::LearningRate& learning_rate = nullptr);
   ~TrainingStep() { (void)stream_.Synchronize(); }  // steps in flight touch its memory
 
   // A dynamic loss scale, as the last update that is finished leaves it: initially as the model's
@@ -60,6 +62,10 @@ class TrainingStep {
   absl::StatusOr<std::vector<double>> StartTimed(const Batch& batch, int64_t step,
                                                  double learning_rate);
   int in_flight() const { return in_flight_; }
+  // With none in flight, after the same step on all ranks: with a parameter server, gives all ranks
+  // all parameters as they are now; and ends it.  Errors: those of ranks.
+  absl::Status Settle();
+  absl::Status Stop();
   // Of the graphs that replay a step on a GPU; 0: none do.
   size_t graph_nodes() const;
   // Why steps are not replayed, if the device could not capture them; else OK.
@@ -98,6 +104,7 @@ class TrainingStep {
         upload_(std::move(upload)) {}
 
   bool sharded() const { return model_.plan().options.shape.shard_optimizer; }
+  bool served() const { return server_ != nullptr; }
   // Where steps are paged, the update has its place in their order.
   bool updates_on_arrival() const {
     return !sync_->on_stream() && !gate_.holds() && !sharded() && !model_.plan().pages();
@@ -128,7 +135,8 @@ class TrainingStep {
   ProcessGroup& communication_;
   const Net::SumStatistic sum_statistic_;
   InputUpload upload_;
-  std::unique_ptr<GradientSync> sync_;
+  std::unique_ptr<GradientSync> sync_;  // with a server: of no buckets
+  std::unique_ptr<ServerSync> server_;  // null: none
   std::vector<Lane> lanes_;
   std::array<UpdateScalars, kMostStepsInFlight> updates_;  // by lane
   int summing_ = 0;                                        // the lane whose sums are under way

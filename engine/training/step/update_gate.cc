@@ -57,10 +57,11 @@ struct Gate {
   }
 };
 
-struct SetState {
-  LossScaleState value;
-  LossScaleState* state;
-  HOST_DEVICE void operator()(int64_t) const { *state = value; }
+template <typename T>
+struct Set {
+  T value;
+  T* to;
+  HOST_DEVICE void operator()(int64_t) const { *to = value; }
 };
 
 }  // namespace
@@ -81,7 +82,11 @@ absl::Status PassGate(Stream& stream, const UpdateGate& gate, const double* sums
 }
 
 absl::Status SetLossScale(Stream& stream, const LossScaleState& value, LossScaleState* state) {
-  return ForEach(stream, 1, SetState{value, state});
+  return ForEach(stream, 1, Set<LossScaleState>{value, state});
+}
+
+absl::Status SetUpdate(Stream& stream, const UpdateScalars& value, UpdateScalars* update) {
+  return ForEach(stream, 1, Set<UpdateScalars>{value, update});
 }
 
 }  // namespace gyre

@@ -35,4 +35,7 @@ absl::Status PassGate(Stream& stream, const UpdateGate& gate, const double* sums
 // *state <- value.  Enqueues on stream.
 absl::Status SetLossScale(Stream& stream, const LossScaleState& value, LossScaleState* state);
 
+// *update <- value.  Likewise.
+absl::Status SetUpdate(Stream& stream, const UpdateScalars& value, UpdateScalars* update);
+
 }  // namespace gyre

@@ -1,0 +1,162 @@
+#include "engine/training/step/server_sync.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/training/net/gradient_order.h"
+#include "engine/training/step/update_gate.h"
+
+namespace gyre {
+
+// What an owner does with a bucket's gradients.
+class ServerSync::Update final : public TableUpdate {
+ public:
+  Update(const Model& model, const Optimizer& optimizer, LearningRate learning_rate, int bucket,
+         UpdateScalars* scalars)
+      : model_(model),
+        optimizer_(optimizer),
+        learning_rate_(std::move(learning_rate)),
+        bucket_(bucket),
+        scalars_(scalars) {}
+
+  void Begin(int64_t step) { first_step_ = step; }
+
+  // Whoever drives calls this, one at a time.
+  absl::Status Apply(Stream& stream, const OwnedRows& rows, RowPlaces, Tensor sent,
+                     int64_t clock) const override {
+    const RunShape& shape = model_.plan().options.shape;
+    const int64_t step = first_step_ + clock;
+    const double shares = shape.server->sync == Sync::kBsp ? 1 : shape.ranks;
+    UpdateScalars scalars = {.learning_rate = learning_rate_(step) / shares,
+                             .gradient_scale = shares / shape.loss_scale.initial};
+    const auto updates = static_cast<int64_t>(shares);
+    optimizer_.Prepare(static_cast<uint64_t>(first_step_ * updates + applied_++), scalars);
+    RETURN_IF_ERROR(SetUpdate(stream, scalars, scalars_));
+    const Net& net = model_.train();
+    const ParameterSet& parameters = model_.plan().parameters;
+    const ElementRange part = UpdatedPart(net.plan(), bucket_);
+    const int kinds = net.plan().slots.kinds;
+    const std::vector<ParameterPiece> pieces =
+        PiecesIn(net.plan().order, parameters, bucket_, part);
+    std::vector<Tensor> slots;
+    for (const ParameterPiece& piece : pieces) {
+      for (int kind = 0; kind < kinds; ++kind) {
+        slots.push_back(Slice(net.slot(bucket_, kind), piece.at - part.begin, piece.count));
+      }
+    }
+    std::vector<ParameterViews> views;
+    for (const ParameterPiece& piece : pieces) {
+      const StateSpec& spec = parameters.all()[piece.parameter].spec;
+      const auto of = [&](const Tensor& all) {
+        return Slice(all, piece.at - part.begin, piece.count);
+      };
+      views.push_back({.value = of(rows.values),
+                       .gradient = of(sent),
+                       .slots = std::span(slots).subspan(views.size() * kinds, kinds),
+                       .learning_rate_multiplier = spec.learning_rate_multiplier,
+                       .decay_multiplier = spec.decay_multiplier});
+    }
+    return optimizer_.Update(stream, scalars_, views);
+  }
+
+ private:
+  const Model& model_;
+  const Optimizer& optimizer_;
+  const LearningRate learning_rate_;
+  const int bucket_;
+  UpdateScalars* const scalars_;
+  int64_t first_step_ = 0;
+  mutable int64_t applied_ = 0;  // updates, since then
+};
+
+absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& model,
+                                                               const Optimizer& optimizer,
+                                                               LearningRate learning_rate,
+                                                               Device& device, Stream& compute,
+                                                               ProcessGroup& communication) {
+  std::unique_ptr<ServerSync> sync(new ServerSync(model, compute));
+  const Net& net = model.train();
+  const RunShape::Server& mode = *model.plan().options.shape.server;
+  ASSIGN_OR_RETURN(sync->server_,
+                   ParameterServer::Create(communication, device, compute,
+                                           {.sync = mode.sync, .staleness = mode.staleness}));
+  const size_t buckets = net.plan().order.buckets.size();
+  ASSIGN_OR_RETURN(sync->scalars_,
+                   Buffer::Allocate(device, MemoryKind::kDevice, buckets * sizeof(UpdateScalars)));
+  for (size_t b = 0; b < buckets; ++b) {
+    const int bucket = static_cast<int>(b);
+    auto* const scalars = reinterpret_cast<UpdateScalars*>(sync->scalars_.data()) + b;
+    sync->updates_.push_back(
+        std::make_unique<Update>(model, optimizer, learning_rate, bucket, scalars));
+    const Tensor memory = net.bucket(bucket);
+    ASSIGN_OR_RETURN(const int table, sync->server_->AddTable({.name = absl::StrCat("bucket ", b),
+                                                               .rows = memory.elements(),
+                                                               .width = 1,
+                                                               .dtype = memory.dtype},
+                                                              *sync->updates_.back()));
+    const RowList all = RowList::All(memory.elements());
+    ASSIGN_OR_RETURN(sync->reads_.emplace_back(), sync->server_->AddRead(table, all, memory));
+    ASSIGN_OR_RETURN(sync->pushes_.emplace_back(), sync->server_->AddUpdate(table, all, memory));
+  }
+  sync->taken_.assign(buckets, 0);
+  RETURN_IF_ERROR(sync->server_->Prepare());
+  return sync;
+}
+
+ServerSync::ServerSync(const Model& model, Stream& compute) : model_(model), compute_(compute) {}
+
+ServerSync::~ServerSync() = default;
+
+absl::Status ServerSync::Begin(int64_t step) {
+  const Net& net = model_.train();
+  const ParameterSet& parameters = model_.plan().parameters;
+  for (size_t b = 0; b < updates_.size(); ++b) {
+    const int bucket = static_cast<int>(b);
+    updates_[b]->Begin(step);
+    const ElementRange part = UpdatedPart(net.plan(), bucket);
+    const Tensor& values = server_->owned(bucket).values;
+    for (const auto& [p, begin, at, count] : PiecesIn(net.plan().order, parameters, bucket, part)) {
+      const Tensor from = Slice(net.parameter(p, parameters), begin, count);
+      RETURN_IF_ERROR(
+          compute_.Copy(Slice(values, at - part.begin, count).data, from.data, from.bytes()));
+    }
+  }
+  begun_ = true;
+  return server_->Start();
+}
+
+absl::Status ServerSync::Take(int bucket, const std::function<absl::Status()>& use) {
+  if (taken_[bucket] > server_->clock()) return absl::OkStatus();
+  ++taken_[bucket];
+  RETURN_IF_ERROR(server_->Read(reads_[bucket]));
+  RETURN_IF_ERROR(use());
+  RETURN_IF_ERROR(server_->PostRead(reads_[bucket]));
+  return server_->PreUpdate(pushes_[bucket]);
+}
+
+absl::Status ServerSync::Push(int bucket) { return server_->Update(pushes_[bucket]); }
+
+absl::Status ServerSync::EndStep() { return server_->Clock(); }
+
+absl::Status ServerSync::Settle() {
+  const Net& net = model_.train();
+  const ParameterSet& parameters = model_.plan().parameters;
+  for (size_t b = 0; b < updates_.size(); ++b) {
+    const int bucket = static_cast<int>(b);
+    Tensor all = net.bucket(bucket);
+    std::vector<std::byte> values(all.bytes());
+    RETURN_IF_ERROR(server_->Get(bucket, values.data()));
+    all.data = values.data();
+    for (const auto& [p, begin, at, count] :
+         PiecesIn(net.plan().order, parameters, bucket, {0, all.elements()})) {
+      const Tensor to = Slice(net.parameter(p, parameters), begin, count);
+      RETURN_IF_ERROR(compute_.Copy(to.data, Slice(all, at, count).data, to.bytes()));
+    }
+    RETURN_IF_ERROR(compute_.Synchronize());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServerSync::Stop() { return server_->Stop(); }
+
+}  // namespace gyre

@@ -1,0 +1,76 @@
+// server_sync.h: a step's gradients to the owners of the parameters, and what these have made of
+// them back: training by a parameter server, in place of sums over ranks.
+//
+// A bucket is a table.  Its gradients leave its memory when backward has them; from then on, until
+// the next forward has taken them, its new values come to the same place.  Each rank owns the part
+// of each bucket whose optimizer's state it has (UpdatedPart), applies what all send for it, and
+// has the latest values of it beside its own worker's, which may be older.
+//
+// In bsp an owner updates by the sum of all ranks' gradients, once a step: the bits of `direct`.
+// Otherwise by each rank's as it comes, N updates a step of N ranks: with N times its gradient,
+// whose expectation is the whole batch's, and an Nth of the learning rate, hence of the decay.
+//
+// Used by the thread that owns the compute stream.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "distributed/parameter_server/parameter_server.h"
+#include "engine/training/model.h"
+#include "engine/training/optimizer.h"
+
+namespace gyre {
+
+class ServerSync {
+ public:
+  // The rate of a step: of another rank's, which may be ahead of this one's.
+  using LearningRate = std::function<double(int64_t step)>;
+
+  // All arguments outlive the result.  Preconditions: the model's shape has a server, its buckets
+  // F32 or F64, no masters and no lazy tables, and it does not page.  Errors: those of allocation.
+  static absl::StatusOr<std::unique_ptr<ServerSync>> Create(const Model& model,
+                                                            const Optimizer& optimizer,
+                                                            LearningRate learning_rate,
+                                                            Device& device, Stream& compute,
+                                                            ProcessGroup& communication);
+  ~ServerSync();
+
+  // Of all that follows: errors of ranks.
+
+  // Once, ahead of the first step, whose number this is: owners begin with the parameters that all
+  // ranks have.  Blocks.
+  absl::Status Begin(int64_t step);
+  bool begun() const { return begun_; }
+
+  // What comes next on the compute stream finds the new values in the bucket's memory; `use`
+  // enqueues what takes them.  Once a step: again it does nothing.  Blocks until they are here.
+  absl::Status Take(int bucket, const std::function<absl::Status()>& use);
+  // The bucket's gradients are on the compute stream.
+  absl::Status Push(int bucket);
+  // The step has pushed all buckets.
+  absl::Status EndStep();
+
+  // All ranks are after the same step: blocks until every owner has applied all of it, and gives
+  // all parameters to all ranks.
+  absl::Status Settle();
+  // Settled; nothing follows.
+  absl::Status Stop();
+
+ private:
+  class Update;
+
+  ServerSync(const Model& model, Stream& compute);
+
+  const Model& model_;
+  Stream& compute_;
+  Buffer scalars_;                                // an UpdateScalars a bucket, on the device
+  std::vector<std::unique_ptr<Update>> updates_;  // by bucket
+  std::unique_ptr<ParameterServer> server_;       // uses them
+  std::vector<int> reads_, pushes_;               // by bucket
+  std::vector<int64_t> taken_;                    // by bucket: in how many steps
+  bool begun_ = false;
+};
+
+}  // namespace gyre

@@ -1,0 +1,165 @@
+// trainer_plan.cc: what a run plans and agrees on before it begins, and says of it.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/data/atomic_file.h"
+#include "engine/training/planning.h"
+#include "engine/training/record_metrics.h"
+#include "engine/training/trainer.h"
+
+namespace gyre {
+namespace {
+
+std::string DescribeServer(const RunShape::Server& server) {
+  if (server.sync == Sync::kBsp) return "parameter server, bsp";
+  if (server.sync == Sync::kAsync) return "parameter server, async";
+  return absl::StrCat("parameter server, ssp ", server.staleness);
+}
+
+}  // namespace
+
+// What a parameter server does not do.
+absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
+  const RunShape& shape = plan_->options.shape;
+  if (!shape.server) return absl::OkStatus();
+  const DistributedConfig& distributed = trainer.message->distributed();
+  const auto error = [&](const auto&... what) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        trainer.source->Where(distributed, "sync"), ": ", DescribeServer(*shape.server), ": ",
+        what..., "; train with sync ALLREDUCE (shard_optimizer shares out the same)"));
+  };
+  if (shape.gated()) {
+    return error("owners update before all gradients are known, as ",
+                 shape.clip_norm ? "optimizer.clip_norm" : "loss_scale.dynamic", " must");
+  }
+  if (plan_->pages()) return error("expected a device that holds all, got one that pages");
+  for (const DType dtype : plan_->train->order.dtypes) {
+    if (dtype == DType::kF32 || dtype == DType::kF64) continue;
+    return error("expected parameters of F32 or F64, got ", std::string(DTypeName(dtype)));
+  }
+  for (const Parameter& parameter : plan_->parameters.all()) {
+    if (parameter.spec.lazy) return error("\"", parameter.name(), "\" is lazy");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primitives,
+                           const TrainingOptions& options) {
+  const Planning planning{net,
+                          data_,
+                          device_,
+                          primitives,
+                          communication_,
+                          options.planner,
+                          options.host_bytes,
+                          options.page_folder};
+  ASSIGN_OR_RETURN(plan_, planning.Plan(config_));
+  return absl::OkStatus();
+}
+
+// Ranks that would compute different things find out before they begin.
+absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
+                            TrainingOptions& options) {
+  const auto check = [&](const char* what, const std::string& value) {
+    return communication_.CheckEqual(what, value);
+  };
+  RETURN_IF_ERROR(check("--threads", options.choices["threads"]));
+  std::string& allreduce = options.choices["allreduce"];
+  allreduce = communication_.DescribeAllreduce();
+  // The halves of others have the bits of the whole.
+  if (const auto& server = plan_->options.shape.server) {
+    allreduce = DescribeServer(*server);
+  } else if (plan_->options.shape.shard_optimizer &&
+             CutsHalvesElsewhere(config_.distributed().allreduce())) {
+    allreduce += ", in halves";
+  }
+  RETURN_IF_ERROR(check("the trainer file with its overrides", config_.DebugString()));
+  RETURN_IF_ERROR(check("the net file with its overrides", net.message->DebugString()));
+  const std::string train = DigestOf(*data_.train, data_.feed);
+  RETURN_IF_ERROR(check("the training data", train));
+  RETURN_IF_ERROR(check("the test data", data_.test ? DigestOf(*data_.test, data_.feed) : ""));
+  options.choices["training data"] = train;
+  RETURN_IF_ERROR(check("what the data take from the training samples", data_.fit.text));
+  options.fit = data_.fit;
+  const std::string fingerprint = plan_->Fingerprint();
+  RETURN_IF_ERROR(check("the weights' layouts and buckets", fingerprint));
+  options.choices["layouts"] = Sha256(fingerprint).substr(0, 16);
+  if (const std::string algorithms = primitives.choices(); !algorithms.empty()) {
+    RETURN_IF_ERROR(check("the libraries' algorithms", algorithms));
+    options.choices["algorithms"] = Sha256(algorithms).substr(0, 16);
+  }
+  return absl::OkStatus();
+}
+
+std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
+  std::string text = Describe(*plan_->train, plan_->parameters);
+  size_t gradients = 0;
+  double sent = 0;
+  const auto bytes_sent = [this](size_t bytes) { return communication_.BytesSent(bytes); };
+  for (size_t b = 0; b < plan_->train->order.buckets.size(); ++b) {
+    gradients += plan_->train->order.buckets[b].bytes;
+    sent += BytesSent(*plan_->train, static_cast<int>(b), bytes_sent);
+  }
+  const RunShape& shape = plan_->train->spec.shape;
+  if (shape.server) {  // to owners, and as one
+    sent = 2.0 * (shape.ranks - 1) / shape.ranks * static_cast<double>(gradients);
+  }
+  const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
+  const size_t rows = RowBytes(*plan_->train);
+  absl::StrAppendFormat(
+      &text,
+      "%d steps of %d samples over %d ranks (%d on this one)\n"
+      "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s)\n"
+      "device memory: %d bytes for all nets, %d for gradients, %d for their allreduce\n"
+      "host memory: %d bytes, pinned, for %d batches, %d for a checkpoint\n",
+      total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
+      plan_->train->order.buckets.size(), gradients, sent,
+      shape.server            ? DescribeServer(*shape.server)
+      : shape.shard_optimizer ? "reduce-scatter, and allgather unless all have one copy"
+                              : communication_.DescribeAllreduce() + " allreduce",
+      plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(), batches,
+      kBatches, plan_->checkpoint_bytes());
+  if (!batch_text_.empty()) absl::StrAppend(&text, batch_text_, "\n");
+  if (plan_->pages()) {
+    absl::StrAppendFormat(&text, "%d bytes of pages, pinned", plan_->page_bytes());
+    if (plan_->disk_bytes() > 0) {
+      const PagingPlan& paging = *plan_->train->paging;
+      absl::StrAppendFormat(
+          &text,
+          "; beyond host memory, a file of %d bytes in %s, of which a batch reads "
+          "%d bytes and writes %d",
+          plan_->disk_bytes(), plan_->options.page_folder, paging.disk_read_bytes,
+          paging.disk_written_bytes);
+    }
+    absl::StrAppend(&text, "\n", DescribePaging(*plan_));
+  }
+  if (plan_->options.planner != PlannerKind::kNone) text += DescribeCapacities(*plan_);
+  if (device_.kind() == DeviceKind::kCpu) {
+    absl::StrAppendFormat(&text, "in all %d bytes, beside the program and its data\n",
+                          plan_->device_bytes() + plan_->communication_bytes() +
+                              plan_->allreduce_bytes() + batches + rows +
+                              plan_->checkpoint_bytes());
+  }
+  if (rows > 0) absl::StrAppendFormat(&text, "%d bytes, pinned, for rows of tables\n", rows);
+  if (shape.shard_optimizer) {
+    absl::StrAppendFormat(&text, "the optimizer's state is shared out: %d bytes of it on a rank\n",
+                          plan_->slot_bytes());
+  }
+  if (!plan_->test.empty()) {
+    const int64_t records = RecordBytes(plan_->test.front()->spec, plan_->options.test_samples);
+    if (records > 0) absl::StrAppendFormat(&text, "host memory of a test: %d bytes\n", records);
+  }
+  absl::StrAppend(&text, "bytes in each precision, on this rank:\n",
+                  DescribePrecisions(net, plan_->options, bytes_sent), LeftOut(config_, data_));
+  for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");
+  return text;
+}
+
+std::string Trainer::DrawPlan(const Parsed<NetConfig>& net, bool page,
+                              const std::string& below) const {
+  return gyre::DrawPlan(*plan_, net.message->name(), page, below);
+}
+
+}  // namespace gyre
