@@ -15,6 +15,16 @@
 ABSL_FLAG(std::string, net, "", "The net's text file; it is fed random images and labels.");
 ABSL_FLAG(int, batch, 64, "Images a step, of all ranks together.");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda, or sim.");
+ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
+ABSL_FLAG(
+    std::string, planner, "auto",
+    "Of what moves when where --device_memory does not hold all: auto, geeps, naive, or none: "
+    "that is an error.");
+ABSL_FLAG(
+    bool, autotune, true,
+    "On a GPU, measure algorithms at the start; false: those that its libraries recommend, in "
+    "every run the same.");
+ABSL_FLAG(bool, digest, false, "At the end, of one rank: the weights' digest, as train has it.");
 ABSL_FLAG(std::string, threads, "0",
           "Thread counts to measure in turn, with commas; 0: as many as there are cores.");
 ABSL_FLAG(std::string, precision, "F32", "F32, F64, F16 or BF16.");
@@ -44,12 +54,14 @@ constexpr char kUsage[] =
     "  bench_net --net=models/lenet/net.textproto --threads=1,2\n"
     "  mpirun -np 2 --bind-to core bench_net --net=models/lenet/net.textproto --threads=1 "
     "--allreduce=shared\n"
-    "  bench_net --net=models/alexnet/net.textproto --batch=128 --device=cuda --tf32\n\n"
+    "  bench_net --net=models/alexnet/net.textproto --batch=128 --device=cuda --tf32\n"
+    "  bench_net --net=models/alexnet/net.textproto --batch=8 --device=sim --device_memory=64M\n\n"
     "Prints a JSON line for each thread count: medians over interleaved rounds.  A step is "
     "upload,\n"
     "forward, backward with the ranks' sums, and update; gemm_share is the net's FLOPs a second\n"
     "over those of a large square product of the same precision (2048, on a GPU 8192) in the same\n"
-    "round.  Of several ranks rank 0 prints, and what is no rate of images is its own; what sums\n"
+    "round, where memory has no bound.  Of several ranks rank 0 prints, and what is no rate of "
+    "images is its own; what sums\n"
     "cost a step bench_scaling tells.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
@@ -78,6 +90,10 @@ absl::Status Bench(ProcessGroup& communication, std::deque<DeviceChoice>& device
     return absl::InvalidArgumentError(absl::StrCat("--precision=", absl::GetFlag(FLAGS_precision),
                                                    ": expected F32, F64, F16 or BF16"));
   }
+  ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(absl::GetFlag(FLAGS_planner)));
+  if (absl::GetFlag(FLAGS_digest) && communication.size() > 1) {
+    return absl::InvalidArgumentError("--digest: of one rank alone");
+  }
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
   std::vector<std::unique_ptr<StepBench>> benches;
   for (const std::string& text : threads) {
@@ -86,10 +102,12 @@ absl::Status Bench(ProcessGroup& communication, std::deque<DeviceChoice>& device
     options.batch = absl::GetFlag(FLAGS_batch);
     options.device.kind = absl::GetFlag(FLAGS_device);
     options.device.tf32 = absl::GetFlag(FLAGS_tf32);
-    options.device.autotune = true;
+    options.device.memory = absl::GetFlag(FLAGS_device_memory);
+    options.device.autotune = absl::GetFlag(FLAGS_autotune);
     options.replay = absl::GetFlag(FLAGS_replay);
     options.allreduce = absl::GetFlag(FLAGS_allreduce);
     options.shard_optimizer = absl::GetFlag(FLAGS_shard_optimizer);
+    options.planner = planner;
     if (!absl::SimpleAtoi(text, &options.device.threads)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--threads=", absl::GetFlag(FLAGS_threads), ": expected counts, as in 1,2"));
@@ -108,7 +126,13 @@ absl::Status Bench(ProcessGroup& communication, std::deque<DeviceChoice>& device
   int measured = 0;
   for (; AnotherRound(measured, rounds); ++measured) RETURN_IF_ERROR(measure());
   if (measured == 0 || communication.rank() != 0) return absl::OkStatus();
-  for (const auto& bench : benches) std::printf("%s\n", bench->Report().dump().c_str());
+  for (const auto& bench : benches) {
+    nlohmann::ordered_json report = bench->Report();
+    if (absl::GetFlag(FLAGS_digest)) {
+      ASSIGN_OR_RETURN(report["weights_sha256"], bench->Sha256OfWeights());
+    }
+    std::printf("%s\n", report.dump().c_str());
+  }
   return absl::OkStatus();
 }
 

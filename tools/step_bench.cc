@@ -17,6 +17,9 @@
 namespace gyre {
 namespace {
 
+// Small: the same batch again and again must not diverge.
+constexpr double kLearningRate = 1e-4;
+
 // A line of /proc/self/status, in bytes.
 size_t StatusBytes(const std::string& key) {
   std::ifstream file("/proc/self/status");
@@ -65,13 +68,15 @@ absl::StatusOr<std::unique_ptr<StepBench>> StepBench::Create(const Parsed<NetCon
   if (options.device.kind != "cuda" && options.batch > 1 && !several) {
     StepBenchOptions one = options;
     one.batch = 1;
-    ASSIGN_OR_RETURN(const DeviceChoice first, OpenDevice(options.device));
+    one.device.memory.clear();
+    ASSIGN_OR_RETURN(const DeviceChoice first, OpenDevice(one.device));
     RETURN_IF_ERROR(Create(net, one, first, communication).status());
   }
   std::unique_ptr<StepBench> bench(new StepBench(net, options, choice, communication));
   ASSIGN_OR_RETURN(bench->stream_, choice.device->NewStream());
   if (several) RETURN_IF_ERROR(communication.UseDevice(*choice.device));
   RETURN_IF_ERROR(bench->CreateModel());
+  if (!options.device.memory.empty()) return bench;
   ASSIGN_OR_RETURN(bench->peaks_, DevicePeaks::Create(*choice.device, *choice.primitives,
                                                       options.compute, *bench->stream_));
   return bench;
@@ -101,7 +106,7 @@ absl::Status StepBench::CreateModel() {
                        .can_send_rows = CheckHalves(options_.allreduce).ok(),
                        .feed = FeedOn(device.kind(), FeedOfBytes(*net_.message)),
                        .capacity_bytes = device.capacity_bytes(),
-                       .planner = PlannerOn(device.kind()),
+                       .planner = PlannerOn(device.kind(), options_.planner),
                        .device_allreduce = on_device ? options_.allreduce : "",
                        .primitives = choice_.primitives.get()}));
   for (const NetNode& node : plan.train->spec.nodes) {
@@ -117,12 +122,30 @@ absl::Status StepBench::CreateModel() {
   const BenchClock::time_point start = BenchClock::now();
   RETURN_IF_ERROR(model_->Initialize(*stream_));
   initialize_seconds_ = SecondsSince(start);
-  ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, device, *stream_,
-                                               communication_, options_.replay));
-  // Each lane of the step is captured in its second step.
-  for (int s = 0; s < 2 * kMostStepsInFlight; ++s) RETURN_IF_ERROR(Step());
+  RETURN_IF_ERROR(CreateStep());
+  // Each lane of the step is captured in its second step; of one that was planned anew, by then or
+  // in the warm-up.
+  for (int s = 0; s < 2 * kMostStepsInFlight; ++s) {
+    RETURN_IF_ERROR(s == 1 && model_->plan().pages() ? PlanPagesAnew() : Step());
+  }
   resident_growth_ = StatusBytes("VmHWM") - std::min(before, StatusBytes("VmHWM"));
   return absl::OkStatus();
+}
+
+absl::Status StepBench::CreateStep() {
+  ASSIGN_OR_RETURN(step_, TrainingStep::Create(*model_, *optimizer_, *choice_.device, *stream_,
+                                               communication_, options_.replay));
+  return absl::OkStatus();
+}
+
+// A step, after which pages are planned by what it took, as Trainer does.
+absl::Status StepBench::PlanPagesAnew() {
+  if (options_.planner != PlannerKind::kAuto || communication_.size() > 1) return Step();
+  ASSIGN_OR_RETURN(const std::vector<double> seconds,
+                   step_->StartTimed(batch_, steps_++, kLearningRate));
+  while (step_->in_flight() > 0) RETURN_IF_ERROR(step_->Finish().status());
+  ASSIGN_OR_RETURN(const bool faster, model_->PlanPagesAnew(*stream_, seconds));
+  return faster ? CreateStep() : absl::OkStatus();
 }
 
 absl::Status StepBench::CreateBatch(const NetPlan& plan) {
@@ -152,8 +175,7 @@ absl::Status StepBench::CreateBatch(const NetPlan& plan) {
 }
 
 absl::Status StepBench::Step() {
-  // A small rate: the same batch again and again must not diverge.
-  RETURN_IF_ERROR(step_->Start(batch_, steps_++, /*learning_rate=*/1e-4));
+  RETURN_IF_ERROR(step_->Start(batch_, steps_++, kLearningRate));
   return step_->in_flight() == kMostStepsInFlight ? step_->Finish().status() : absl::OkStatus();
 }
 
@@ -162,7 +184,9 @@ absl::Status StepBench::Round(int steps) {
   ASSIGN_OR_RETURN(turn_, choice_.device->NewStream());
   while (step_->in_flight() > 0) RETURN_IF_ERROR(step_->Finish().status());
   Measured measured;
-  ASSIGN_OR_RETURN(measured.peaks, peaks_->Measure(*stream_));
+  if (peaks_) {
+    ASSIGN_OR_RETURN(measured.peaks, peaks_->Measure(*stream_));
+  }
   if (communication_.size() > 1) RETURN_IF_ERROR(communication_.Barrier());
   const BenchClock::time_point start = BenchClock::now();
   for (int s = 0; s < steps; ++s) RETURN_IF_ERROR(Step());
@@ -184,7 +208,7 @@ nlohmann::ordered_json StepBench::Report() const {
   const double seconds = median([](const Measured& round) { return round.step_seconds; });
   const ModelPlan& plan = model_->plan();
   const bool gpu = choice_.device->kind() == DeviceKind::kCuda;
-  return {
+  nlohmann::ordered_json report = {
       {"benchmark", "training step"},
       {"engine", "gyre"},
       {"net", net_.message->name()},
@@ -200,13 +224,6 @@ nlohmann::ordered_json StepBench::Report() const {
       {"ms_max", slowest->step_seconds * 1e3},
       {"images_per_second", static_cast<double>(options_.batch) / seconds},
       {"mflop_per_step", flops_ / 1e6},
-      {"gemm_gflops", median([](const Measured& r) { return r.peaks.gemm_flops; }) / 1e9},
-      {"gemm_share",
-       median([&](const Measured& r) { return flops_ / r.step_seconds / r.peaks.gemm_flops; })},
-      {"device_copy_gb_per_s",
-       median([](const Measured& r) { return r.peaks.device_bytes; }) / 1e9},
-      {"upload_gb_per_s", median([](const Measured& r) { return r.peaks.upload_bytes; }) / 1e9},
-      {"download_gb_per_s", median([](const Measured& r) { return r.peaks.download_bytes; }) / 1e9},
       {"replay", options_.replay},
       {"graph_nodes", step_->graph_nodes()},
       {"refusal", std::string(step_->refusal().message())},
@@ -217,6 +234,26 @@ nlohmann::ordered_json StepBench::Report() const {
       {"resident_growth_bytes", resident_growth_},
       {"memory_above_state_bytes",
        static_cast<int64_t>(resident_growth_) - static_cast<int64_t>(state_bytes_)}};
+  if (peaks_) {
+    report.update(
+        {{"gemm_gflops", median([](const Measured& r) { return r.peaks.gemm_flops; }) / 1e9},
+         {"gemm_share",
+          median([&](const Measured& r) { return flops_ / r.step_seconds / r.peaks.gemm_flops; })},
+         {"device_copy_gb_per_s",
+          median([](const Measured& r) { return r.peaks.device_bytes; }) / 1e9},
+         {"upload_gb_per_s", median([](const Measured& r) { return r.peaks.upload_bytes; }) / 1e9},
+         {"download_gb_per_s",
+          median([](const Measured& r) { return r.peaks.download_bytes; }) / 1e9}});
+  }
+  if (plan.pages()) {
+    const PagingPlan& paging = *plan.train->paging;
+    report.update({{"page_bytes", plan.page_bytes()},
+                   {"fetched_bytes", paging.fetched_bytes},
+                   {"written_bytes", paging.written_bytes},
+                   {"predicted_ms", paging.seconds * 1e3},
+                   {"predicted_stalled_ms", paging.stalled_seconds * 1e3}});
+  }
+  return report;
 }
 
 }  // namespace gyre

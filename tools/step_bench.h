@@ -19,6 +19,8 @@ struct StepBenchOptions {
   bool replay = true;              // false: each step is enqueued anew
   std::string allreduce = "ring";  // what communication has
   bool shard_optimizer = false;
+  // Of what moves when where device.memory does not hold all.
+  PlannerKind planner = PlannerKind::kAuto;
 };
 
 class StepBench {
@@ -33,6 +35,8 @@ class StepBench {
 
   // All ranks at once: measures the peaks, then `steps` steps, all finished before the clock stops.
   absl::Status Round(int steps);
+  // The digest `train` prints, after all steps so far.  Of one rank.
+  absl::StatusOr<std::string> Sha256OfWeights() { return model_->Sha256OfWeights(*stream_); }
   // Drops the rounds so far: a warm-up.
   void Forget() { rounds_.clear(); }
   // Medians over the rounds.  Precondition: there are any.
@@ -41,13 +45,15 @@ class StepBench {
  private:
   struct Measured {
     double step_seconds = 0;
-    DevicePeaks::Rates peaks;
+    DevicePeaks::Rates peaks;  // 0 where memory is bounded
   };
 
   StepBench(const Parsed<NetConfig>& net, const StepBenchOptions& options,
             const DeviceChoice& choice, ProcessGroup& communication)
       : net_(net), options_(options), choice_(choice), communication_(communication) {}
   absl::Status CreateModel();
+  absl::Status CreateStep();
+  absl::Status PlanPagesAnew();
   absl::Status CreateBatch(const NetPlan& plan);
   absl::Status Step();
 
@@ -61,8 +67,8 @@ class StepBench {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainingStep> step_;
-  std::unique_ptr<DevicePeaks> peaks_;
-  double flops_ = 0;  // of a step
+  std::unique_ptr<DevicePeaks> peaks_;  // null where memory is bounded: they have no place in it
+  double flops_ = 0;                    // of a step
   int64_t steps_ = 0;
   double initialize_seconds_ = 0;
   size_t resident_growth_ = 0;

@@ -18,6 +18,7 @@ env -i PATH=/usr/bin:/bin TMPDIR="$TEST_TMPDIR" \
 
 # What yields most comes first.
 rows=(device libraries "operations F32" "lenet F32" "graph nodes" "lenet F32, no graph"
+  "alexnet resident" "alexnet at 100 %" "alexnet at 82 %" "alexnet at 43 %" "alexnet at 13 %"
   "lenet: accuracy" "lenet: again" "lenet: resumed"
   "lenet: 2 ranks" runtime/any_device_test layers/relu_test)
 last=0
@@ -30,6 +31,9 @@ done
 for what in '"ms_per_step": ' '"way": "reference"' '"refusal": ""'; do
   grep -q "$what" "$TEST_TMPDIR/out/results.jsonl" || fail "results.jsonl has no $what"
 done
+paged=$(grep -Ec '"alexnet at (82|43|13) %", .*weights as resident.*"fetched_bytes": [1-9]' \
+  "$TEST_TMPDIR/out/results.jsonl" || true)
+[[ $paged == 3 ]] || fail "expected 3 rows of steps that page: $(cat "$TEST_TMPDIR/out/results.jsonl")"
 compgen -G "$TEST_TMPDIR/gyre.*" >/dev/null && fail "run_all left its temporary folder"
 [[ -e $bundle/__pycache__ ]] && fail "run_all wrote to the bundle"
 
@@ -44,8 +48,43 @@ env -i PATH=/usr/bin:/bin TMPDIR="$TEST_TMPDIR" \
   "$bundle/run_all" --device=cpu --quick --out="$TEST_TMPDIR/out" || status=$?
 [[ $status == 1 ]] || fail "run_all of a broken bundle: exit code $status"
 for row in "device +FAILED .*broken on purpose" "operations F32 +FAILED .*No such file" \
-  "lenet F32 +FAILED .*broken on purpose" "train lenet +FAILED .*No such file" \
+  "lenet F32 +FAILED .*broken on purpose" "alexnet resident +FAILED .*broken on purpose" "train lenet +FAILED .*No such file" \
   "layers/relu_test +ok +7 tests"; do
   grep -Eq "^$row" "$TEST_TMPDIR/out/table.txt" ||
     fail "the table has no row '$row': $(cat "$TEST_TMPDIR/out/table.txt")"
 done
+
+# PyTorch's memory as unified memory, of a CUDA that gives out numbers.
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$bundle python3 - <<'EOF'
+import peer_managed
+
+class Runtime:
+    next, given_back, free = 1 << 20, [], 1000
+    def cudaMallocManaged(self, to, size, flags):
+        to._obj.value, self.next = self.next, self.next + size.value
+        return 0
+    def cudaMalloc(self, to, size):
+        self.free -= size.value
+        return 0
+    def cudaMemGetInfo(self, free, total):
+        free._obj.value = self.free
+        return 0
+    def cudaFree(self, address):
+        self.given_back.append(address.value)
+        return 0
+
+memory = peer_managed.ManagedMemory(Runtime())
+a, b = memory.allocate(1000, 0, None), memory.allocate(5000, 0, None)
+assert a != b and memory.peak == 1024 + 5120, memory.peak
+memory.release(b, 5000, 0, None)
+c = memory.allocate(4000, 0, 7)
+assert c != b  # of another stream
+d = memory.allocate(2000, 0, None)
+assert d not in (b, c)  # b is too large for it
+assert memory.allocate(4000, 0, None) == b
+memory.release(a, 1000, 0, None)
+assert memory.reset_peak() == memory.peak == 4096 + 2048 + 5120, memory.peak
+memory.give_back()
+assert Runtime.given_back == [a], Runtime.given_back
+assert memory.leave(300) == 300
+EOF

@@ -11,7 +11,7 @@ from results import FAILED, OK, SKIPPED
 _GOALS = {"lenet": ("eager", 3.0), "alexnet": ("best", 1.0), "vgg11": ("best", 1.0)}
 
 
-def _json_lines(output):
+def json_lines(output):
     found = []
     for line in output.splitlines():
         if line.startswith("{"):
@@ -40,7 +40,7 @@ def describe_device(programs, results, settings):
         text = " (nvidia-smi: %s: %s)" % (fields, driver.output.strip() if driver.ok else driver.why())
     outcome = _bench_net(programs, settings, settings.benches[0], ["--rounds=1", "--steps=1"],
                          env={"LD_DEBUG": "libs"})
-    lines = _json_lines(outcome.output)
+    lines = json_lines(outcome.output)
     if not outcome.ok or not lines:
         results.add("device", FAILED, outcome.why() + text)
     else:
@@ -59,7 +59,7 @@ def run_operations(programs, results, settings):
         [programs.path("tools/bench_ops"), "--nets=" + nets, "--device=" + settings.device,
          "--precisions=" + ",".join(settings.op_precisions), "--time_limit=%d" % (0.8 * seconds)]
         + settings.threads, seconds)
-    rows = [line for line in _json_lines(outcome.output) if line["benchmark"] == "operation"]
+    rows = [line for line in json_lines(outcome.output) if line["benchmark"] == "operation"]
     for precision in settings.op_precisions:
         passes = {}
         for row in rows:
@@ -110,7 +110,7 @@ def _plain_step(programs, results, settings, bench, replayed):
     outcome = _bench_net(programs, settings, bench, [
         "--replay=false", "--steps=%d" % bench.steps, "--rounds=%d" % settings.rounds]
         + _precision_flags(precision))
-    lines = _json_lines(outcome.output)
+    lines = json_lines(outcome.output)
     if not outcome.ok or not lines:
         results.add(part, FAILED, outcome.why())
         return
@@ -131,7 +131,7 @@ def _step(programs, results, settings, bench, precision):
     outcome = _bench_net(
         programs, settings, bench, ["--steps=%d" % bench.steps, "--rounds=%d" % settings.rounds]
         + _precision_flags(precision))
-    lines = _json_lines(outcome.output)
+    lines = json_lines(outcome.output)
     if not outcome.ok or not lines:
         results.add(part, FAILED, outcome.why())
         return None
@@ -156,7 +156,7 @@ def _measure_peer(programs, settings, bench, modes):
          "--batch=%d" % bench.batch, "--device=" + settings.device, "--modes=" + modes,
          "--precision=" + ",".join(precisions), "--steps=%d" % bench.steps,
          "--rounds=%d" % settings.rounds], programs.seconds_left(), own_libraries=False)
-    lines = {(line["precision"], line["mode"]): line for line in _json_lines(outcome.output)}
+    lines = {(line["precision"], line["mode"]): line for line in json_lines(outcome.output)}
     return lines, None if outcome.ok else outcome.why()
 
 

@@ -12,6 +12,13 @@ turns.  A mode's name is one of
   graph           the whole step captured as one CUDA graph
   compile-graph   torch.compile's step captured
 
+or one that saves memory:
+
+  offload         what backward reads waits in pinned host memory: torch.autograd.graph.save_on_cpu
+  offload-activations  the same, but for the parameters, which are there anyway
+  checkpoint      activation checkpointing, in about as many segments as each has layers
+  managed         alone: the step's memory is unified memory, on a GPU of which --memory bytes are free
+
 for channels-last memory; with ":contiguous" after it, for contiguous.  With --rounds=0 a round is
 measured for each line on standard input, and acknowledged by one of output: see compare.
 """
@@ -20,12 +27,16 @@ import argparse
 import ctypes
 import gc
 import json
+import math
+import os
 import statistics
 import sys
 import time
 
 try:
     import torch
+    from torch.utils.checkpoint import checkpoint_sequential
+    import peer_managed
     import peer_nets
 except ImportError as error:
     sys.exit("error: PyTorch is missing: %s" % error)
@@ -45,6 +56,45 @@ def make_optimizer(net):
         return torch.optim.SGD(net.parameters(), **arguments)
 
 
+managed = None  # peer_managed.ManagedMemory, where a mode asks for it
+
+
+class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
+    """save_on_cpu, but for what the net's parameters hold."""
+
+    def __init__(self, net, pin):
+        kept = {p.untyped_storage().data_ptr() for p in net.parameters()}
+
+        def pack(tensor):
+            if tensor.untyped_storage().data_ptr() in kept:
+                return tensor.device, tensor
+            there = torch.empty_like(tensor, device="cpu", pin_memory=pin)  # also of the memory format
+            there.copy_(tensor, non_blocking=pin)
+            return tensor.device, there
+
+        super().__init__(pack, lambda packed: packed[1].to(packed[0], non_blocking=pin))
+
+
+def saving_memory(mode, net, loss_of, device):
+    """loss_of in one of the ways that save memory."""
+    pin = device.type == "cuda"
+
+    def offloaded(x, y):
+        with torch.autograd.graph.save_on_cpu(pin_memory=pin):
+            return loss_of(x, y)
+
+    def activations_offloaded(x, y):
+        with OffloadActivations(net, pin):
+            return loss_of(x, y)
+
+    def checkpointed(x, y):
+        segments = max(1, round(math.sqrt(len(net))))
+        return peer_nets.loss_of(checkpoint_sequential(net, segments, x, use_reentrant=False), y)
+
+    return {"offload": offloaded, "offload-activations": activations_offloaded,
+            "checkpoint": checkpointed}.get(mode, loss_of)
+
+
 def make_step(mode, net_name, batch, device):
     """A function that enqueues one training step, and the bytes of parameters, gradients and momentum."""
     mode, _, layout = mode.partition(":")
@@ -60,7 +110,7 @@ def make_step(mode, net_name, batch, device):
     def loss_of(x, y):
         return peer_nets.loss_of(net(x), y)
 
-    forward = loss_of
+    forward = saving_memory(mode, net, loss_of, device)
     if mode.startswith("compile"):
         forward = torch.compile(loss_of)
     elif mode == "max-autotune":
@@ -68,8 +118,10 @@ def make_step(mode, net_name, batch, device):
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        forward(samples, labels).backward()
+        loss = forward(samples, labels)
+        loss.backward()
         optimizer.step()
+        return loss.detach()
 
     if not mode.endswith("graph"):
         return step, state_bytes
@@ -119,6 +171,8 @@ def status_bytes(key):
 def reset_peak(device):
     """The memory in use now, without what is free; its peak counts from here."""
     gc.collect()
+    if managed is not None:
+        return managed.reset_peak()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()
@@ -129,6 +183,8 @@ def reset_peak(device):
 
 
 def peak(device):
+    if managed is not None:
+        return managed.peak
     return torch.cuda.max_memory_allocated() if device.type == "cuda" else status_bytes("VmHWM")
 
 
@@ -139,14 +195,28 @@ class Mode:
         """Runs it a few times; raises whatever PyTorch raises."""
         self.name, self.device, self.seconds = name, device, []
         make_step("eager", arguments.net, 1, device)[0]()  # first use of the libraries
+        self.left_bytes = None
+        if managed is not None:
+            synchronize(device)
+            gc.collect()
+            managed.give_back()
+            self.left_bytes = managed.leave(arguments.memory)
         before = reset_peak(device)
         self.step, self.state_bytes = make_step(name, arguments.net, arguments.batch, device)
         for _ in range(3):
-            self.step()
+            loss = self.step()
         synchronize(device)
+        self.loss = None if loss is None else loss.item()  # a graph's replay has none
         # Means little for a mode after the first, which uses memory again, and for one that imports
         # a compiler.
         self.memory_bytes = peak(device) - before
+        del loss
+        # Without what choosing algorithms takes.
+        reset_peak(device)
+        for _ in range(2):
+            self.step()
+        synchronize(device)
+        self.steps_peak_bytes = peak(device) - before
 
     def round(self, steps):
         start = time.perf_counter()
@@ -160,7 +230,9 @@ class Mode:
         return dict(mode=self.name, rounds=len(self.seconds), ms_per_step=1e3 * median,
                     ms_min=1e3 * min(self.seconds), ms_max=1e3 * max(self.seconds),
                     images_per_second=batch / median, memory_bytes=self.memory_bytes,
-                    memory_above_state_bytes=self.memory_bytes - self.state_bytes)
+                    memory_above_state_bytes=self.memory_bytes - self.state_bytes,
+                    steps_peak_bytes=self.steps_peak_bytes, gpu_bytes_left=self.left_bytes,
+                    loss=self.loss)
 
 
 def rounds(count):
@@ -189,12 +261,22 @@ def measure(arguments, precision, device):
             print(json.dumps(dict(about, mode=name, error=str(error).strip()[:300])), flush=True)
     peaks = []
     for _ in rounds(arguments.rounds):
-        peaks.append(gemm_flops(device))
+        if managed is None:  # its matrices would drive the step's pages out
+            peaks.append(gemm_flops(device))
         for mode in modes:
             mode.round(arguments.steps)
     for mode in modes:
         print(json.dumps(dict(about, **mode.report(arguments.batch),
-                              gemm_gflops=statistics.median(peaks) / 1e9)), flush=True)
+                              gemm_gflops=statistics.median(peaks or [0]) / 1e9)), flush=True)
+
+
+def use_managed_memory(arguments):
+    """Whatever fails is the mode's error, as in measure."""
+    global managed
+    if arguments.device != "cuda" or arguments.memory <= 0:
+        sys.exit("error: mode managed needs a GPU and --memory")
+    managed = peer_managed.ManagedMemory(peer_managed.cuda_runtime(torch.version.cuda))
+    managed.install(torch)
 
 
 def main():
@@ -206,6 +288,8 @@ def main():
     parser.add_argument("--precision", default="F32", help="F32, TF32, or both with a comma")
     parser.add_argument("--modes", help="with commas; default: all but :contiguous on a GPU")
     parser.add_argument("--threads", type=int, default=0, help="of a CPU; 0: as PyTorch likes")
+    parser.add_argument("--memory", type=int, default=0,
+                        help="bytes of the GPU that mode managed leaves free")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=10, help="a round")
     arguments = parser.parse_args()
@@ -214,9 +298,16 @@ def main():
     arguments.modes = arguments.modes or MODES[arguments.device]
     if arguments.threads > 0:
         torch.set_num_threads(arguments.threads)
-    torch.backends.cudnn.benchmark = True
+    unified = arguments.modes.partition(":")[0] == "managed"
+    if unified:
+        use_managed_memory(arguments)
+    # With an allocator that is not its own, PyTorch cannot say how much memory trials may take.
+    torch.backends.cudnn.benchmark = not unified
     for precision in arguments.precision.split(","):
         measure(arguments, precision, torch.device(arguments.device))
+    if unified:
+        sys.stdout.flush()
+        os._exit(0)  # PyTorch frees memory after Python's end, when callbacks are no more
 
 
 if __name__ == "__main__":
