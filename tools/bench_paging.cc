@@ -50,6 +50,7 @@ constexpr char kUsage[] =
     "milliseconds of an iteration as predicted and as measured, with all in memory\n"
     "(`resident_ms`), and the least that any plan can take (`bound_ms`: what must leave takes as\n"
     "long to leave as forward, or longer, and to come back as backward with what runs again).\n"
+    "Predictions know what waking a thread adds to a step with all in memory.\n"
     "With --plan_steps: the seconds that planning takes (`plan_seconds`), and nothing runs.\n"
     "Unequal layers' bytes and times vary 16 times, each by itself.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
@@ -93,31 +94,47 @@ AccessTrace UnequalLayers(uint64_t seed, int layers, size_t bytes, double second
 }
 
 struct Net {
-  AccessTrace trace;
+  AccessTrace work;   // that is slept
+  AccessTrace trace;  // and that is planned: with waking
   int layers = 0;
   double bytes = 0, forward = 0;  // of all layers; seconds
 };
 
-// The least that an iteration can take: of what the device cannot hold when backward begins, some
-// was copied, and some runs again, of those that may the ones that take least time for their bytes.
+// The least that an iteration can take.  When the last layer's forward begins what it leaves has a
+// place.  What the device cannot hold beside that has been copied since the first layer's forward,
+// or runs again, of those that may the ones that take least time for their bytes.  When backward
+// begins as much is away.  Of equal layers the device holds whole ones.
 double Bound(const Net& net, double share, double bandwidth) {
+  const std::vector<TraceStep>& steps = net.work.steps;
+  const auto all_of = [&](int first, int beyond) {
+    return std::accumulate(steps.begin() + first, steps.begin() + beyond, 0.0,
+                           [](double sum, const TraceStep& step) { return sum + step.seconds; });
+  };
+  const double between = all_of(1, net.layers - 1);
+  const double backward = all_of(net.layers, 2 * net.layers);
+  const auto layer = static_cast<double>(net.work.states[0].bytes);
+  const bool equal = std::ranges::all_of(net.work.states, [&](const TraceState& state) {
+    return state.bytes == net.work.states[0].bytes;
+  });
+  const double holds = equal ? std::floor(share * net.bytes / layer) * layer : share * net.bytes;
+  const int parts = equal ? 1 : 100;  // of an unequal layer: as fine as the result is to be
   std::vector<int> layers(net.layers);
   std::iota(layers.begin(), layers.end(), 0);
-  std::erase_if(layers, [&](int i) { return !net.trace.steps[i].repeatable; });
+  std::erase_if(layers, [&](int i) { return !net.work.steps[i].repeatable; });
   std::ranges::sort(layers, {}, [&](int i) {
-    return net.trace.steps[i].seconds / static_cast<double>(net.trace.states[i].bytes);
+    return net.work.steps[i].seconds / static_cast<double>(net.work.states[i].bytes);
   });
-  double leaves = std::max(0.0, 1 - share) * net.bytes / bandwidth, again = 0;
+  double leaves = std::max(0.0, net.bytes - holds) / bandwidth, again = 0;
   const auto bound = [&] {
-    return std::max(net.forward, leaves) + std::max(2 * net.forward + again, leaves);
+    return steps[0].seconds + std::max(between, leaves) + steps[net.layers - 1].seconds +
+           std::max(backward + again, leaves);
   };
   double best = bound();
-  constexpr int kParts = 100;  // of a layer: as fine as the result is to be
   for (const int i : layers) {
-    const double copied = static_cast<double>(net.trace.states[i].bytes) / bandwidth / kParts;
-    for (int part = 0; part < kParts && leaves > 0; ++part) {
+    const double copied = static_cast<double>(net.work.states[i].bytes) / bandwidth / parts;
+    for (int part = 0; part < parts && leaves > 0; ++part) {
       leaves = std::max(0.0, leaves - copied);
-      again += net.trace.steps[i].seconds / kParts;
+      again += net.work.steps[i].seconds / parts;
       best = std::min(best, bound());
     }
   }
@@ -138,9 +155,9 @@ absl::Status MeasurePlanner(const Net& net, const std::string& name, double band
                  {.capacity_bytes = static_cast<size_t>(share * net.bytes)}, planner);
   if (plan.ok()) {
     ASSIGN_OR_RETURN(const double measured,
-                     RunPagedIterations(net.trace, *plan, bandwidth, absl::GetFlag(FLAGS_rounds)));
+                     RunPagedIterations(net.work, *plan, bandwidth, absl::GetFlag(FLAGS_rounds)));
     double runs = 0;
-    for (const int step : plan->order) runs += net.trace.steps[step].seconds;
+    for (const int step : plan->order) runs += net.work.steps[step].seconds;
     report.update({{"fetched_bytes", plan->fetched_bytes},
                    {"written_bytes", plan->written_bytes},
                    {"steps_again", plan->order.size() - net.trace.steps.size()},
@@ -159,18 +176,19 @@ absl::Status MeasurePlanner(const Net& net, const std::string& name, double band
 }
 
 // report: what says which net it is.
-absl::Status MeasureNet(AccessTrace trace, int layers, const nlohmann::ordered_json& report,
+absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_json& report,
                         const std::vector<double>& kappas, const std::vector<double>& shares) {
-  Net net = {.trace = std::move(trace), .layers = layers};
+  Net net = {.work = std::move(work), .trace = {}, .layers = layers};
   for (int i = 0; i < layers; ++i) {
-    net.trace.steps[i].repeatable = absl::GetFlag(FLAGS_repeatable);
+    net.work.steps[i].repeatable = absl::GetFlag(FLAGS_repeatable);
   }
-  for (const TraceState& state : net.trace.states) net.bytes += static_cast<double>(state.bytes);
-  for (int i = 0; i < layers; ++i) net.forward += net.trace.steps[i].seconds;
+  for (const TraceState& state : net.work.states) net.bytes += static_cast<double>(state.bytes);
+  for (int i = 0; i < layers; ++i) net.forward += net.work.steps[i].seconds;
   ASSIGN_OR_RETURN(const PagingPlan whole,
-                   PlanPaging(net.trace, {}, {.capacity_bytes = static_cast<size_t>(net.bytes)}));
-  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(net.trace, whole, /*bandwidth=*/0,
+                   PlanPaging(net.work, {}, {.capacity_bytes = static_cast<size_t>(net.bytes)}));
+  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(net.work, whole, /*bandwidth=*/0,
                                                              absl::GetFlag(FLAGS_rounds)));
+  net.trace = WithWaking(net.work, resident);
   for (const double kappa : kappas) {
     for (const double share : shares) {
       const double bandwidth = net.bytes / (kappa * net.forward);

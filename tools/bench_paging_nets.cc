@@ -37,7 +37,8 @@ constexpr char kUsage[] =
     "defaults are a GPU of 1.5 TFLOP/s behind 6 GB/s, five times slower, and GeePS's three nets\n"
     "on a fourth of what their states take when each has memory of its own, as in GeePS\n"
     "(`all_bytes`; here they share it over time: `planned_bytes`).  Prints a JSON line for each\n"
-    "net, capacity and planner; one that needs more than there is has no times.\n"
+    "net, capacity and planner; one that needs more than there is has no times.  Predictions know\n"
+    "what waking a thread adds to a step with all in memory.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 // The nets' traces say what steps take at this rate (net_trace.cc).
@@ -50,14 +51,15 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
                    PlanModel(net, {.shape = {.global = absl::GetFlag(FLAGS_batch)},
                                    .slots = {"momentum"},
                                    .primitives = &primitives}));
-  AccessTrace trace = plan.train->trace.trace;
-  for (TraceStep& step : trace.steps) step.seconds *= kTracedFlops / absl::GetFlag(FLAGS_flops);
+  AccessTrace work = plan.train->trace.trace;
+  for (TraceStep& step : work.steps) step.seconds *= kTracedFlops / absl::GetFlag(FLAGS_flops);
   size_t all = 0;
-  for (const TraceState& state : trace.states) all += state.view_of < 0 ? state.bytes : 0;
+  for (const TraceState& state : work.states) all += state.view_of < 0 ? state.bytes : 0;
   const double bandwidth = absl::GetFlag(FLAGS_bandwidth);
   const int rounds = absl::GetFlag(FLAGS_rounds);
-  ASSIGN_OR_RETURN(const PagingPlan whole, PlanPaging(trace, {}, {.capacity_bytes = 2 * all}));
-  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(trace, whole, 0, rounds));
+  ASSIGN_OR_RETURN(const PagingPlan whole, PlanPaging(work, {}, {.capacity_bytes = 2 * all}));
+  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(work, whole, 0, rounds));
+  const AccessTrace trace = WithWaking(work, resident);
   for (const double share : shares) {
     for (const std::string& name : absl::GetFlag(FLAGS_planner)) {
       ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(name));
@@ -74,7 +76,7 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
           {.capacity_bytes = static_cast<size_t>(share * static_cast<double>(all))}, planner);
       if (paged.ok()) {
         ASSIGN_OR_RETURN(const double measured,
-                         RunPagedIterations(trace, *paged, bandwidth, rounds));
+                         RunPagedIterations(work, *paged, bandwidth, rounds));
         line.update({{"fetched_bytes", paged->fetched_bytes},
                      {"written_bytes", paged->written_bytes},
                      {"steps_again", paged->order.size() - trace.steps.size()},

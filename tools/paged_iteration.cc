@@ -1,5 +1,6 @@
 #include "tools/paged_iteration.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -38,6 +39,14 @@ absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const Paging
     if (round >= 0) seconds.push_back(Seconds(Clock::now() - start).count());
   }
   return Median(seconds);
+}
+
+AccessTrace WithWaking(AccessTrace trace, double resident) {
+  double slept = 0;
+  for (const TraceStep& step : trace.steps) slept += step.seconds;
+  const double waking = (resident - slept) / static_cast<double>(trace.steps.size());
+  for (TraceStep& step : trace.steps) step.seconds += std::max(waking, 0.0);
+  return trace;
 }
 
 }  // namespace gyre

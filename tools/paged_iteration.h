@@ -12,4 +12,8 @@ namespace gyre {
 absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const PagingPlan& plan,
                                           double bandwidth, int rounds);
 
+// The trace as the machine runs it: each step takes longer by what it takes to wake a thread, as
+// found where all was in memory.  resident: seconds of an iteration there.
+AccessTrace WithWaking(AccessTrace trace, double resident);
+
 }  // namespace gyre
