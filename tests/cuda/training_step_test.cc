@@ -6,9 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "engine/runtime/device/cuda_device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/cuda/library.h"
@@ -67,28 +69,34 @@ class GpuPrimitives {
 class Rank {
  public:
   Rank(ProcessGroup& communication, std::optional<double> clip_norm, bool vendors = true,
-       const LossScale& loss_scale = {})
+       const LossScale& loss_scale = {}, bool pages = false)
       : device_(NewCudaDevice({}).value()),
         primitives_(*device_, vendors),
         net_(*ParseNetText(kNet, "test.textproto")) {
     OptimizerConfig config;
     config.mutable_sgd()->set_momentum(0.9f);
     optimizer_ = NewOptimizer(config);
-    auto plan = PlanModel(net_, {.shape = {.global = kBatch,
-                                           .rank = communication.rank(),
-                                           .ranks = communication.size(),
-                                           .loss_scale = loss_scale,
-                                           .clip_norm = clip_norm},
-                                 .slots = optimizer_->slot_names(),
-                                 .bucket_bytes = 64,
-                                 .feed = FeedOn(device_->kind(), FeedOfBytes(*net_.message)),
-                                 .capacity_bytes = device_->capacity_bytes(),
-                                 .primitives = primitives_.get()});
+    ModelOptions options = {.shape = {.global = kBatch,
+                                      .rank = communication.rank(),
+                                      .ranks = communication.size(),
+                                      .loss_scale = loss_scale,
+                                      .clip_norm = clip_norm},
+                            .slots = optimizer_->slot_names(),
+                            .bucket_bytes = 64,
+                            .feed = FeedOn(device_->kind(), FeedOfBytes(*net_.message)),
+                            .capacity_bytes = device_->capacity_bytes(),
+                            .planner = pages ? PlannerKind::kAuto : PlannerKind::kNone,
+                            .primitives = primitives_.get()};
+    auto plan = PlanModel(net_, options);
+    if (pages) {
+      options.capacity_bytes = LeastCapacity(*plan);
+      plan = PlanModel(net_, options);
+    }
     stream_ = device_->NewStream().value();
     model_ = Model::Create(std::move(plan).value(), *device_, *stream_).value();
     EXPECT_TRUE(model_->Initialize(*stream_).ok());
     // The fake's kernels write nothing, and fresh memory is NaNs.
-    for (int b = 0; b < buckets(); ++b) {
+    for (int b = 0; b < buckets() && !pages; ++b) {
       const Tensor bucket = model_->train().bucket(b);
       const std::vector<std::byte> zeros(bucket.bytes());
       EXPECT_TRUE(stream_->Copy(bucket.data, zeros.data(), zeros.size()).ok());
@@ -105,6 +113,7 @@ class Rank {
   absl::Status Start() { return step_->Start(batch_, steps_++, /*learning_rate=*/0); }
   absl::Status Finish() { return step_->Finish().status(); }
   const TrainingStep& step() const { return *step_; }
+  const ModelPlan& plan() const { return model_->plan(); }
   int buckets() const { return static_cast<int>(model_->plan().train->order.buckets.size()); }
 
  private:
@@ -169,6 +178,51 @@ TEST(TrainingStepOnCuda, NothingWaitsWithinAStep) { ExpectNothingWaits(std::null
 TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatClips) { ExpectNothingWaits(1.0); }
 TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatMayBeSkipped) {
   ExpectNothingWaits(std::nullopt, kDynamic);
+}
+
+// Of a device that holds no more than the step that touches most: pages come and go on streams of
+// their own, and nothing of that waits.  Graphs end where the pager has events to record or to wait
+// for, which it does anew in each iteration.
+TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatPages) {
+  fake_cudart::Boot();
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  Rank rank(*communication, std::nullopt, /*vendors=*/true, {}, /*pages=*/true);
+  ASSERT_TRUE(rank.plan().pages());
+  const PagingPlan& paging = *rank.plan().train->paging;
+  const auto count = [&](bool Stay::*what) {
+    return static_cast<int>(std::ranges::count(paging.stays, true, what));
+  };
+  const int fetches = count(&Stay::fetched), write_backs = count(&Stay::written_back);
+  ASSERT_GT(fetches, 0);
+  ASSERT_GT(write_backs, 0);
+  int waits = 0, records = 0, graphs = 0;
+  for (int step = 0; step < 8; ++step) {
+    fake_cudart::ForgetCalls();
+    ASSERT_TRUE(rank.Start().ok());
+    const bool captured = step == 2 || step == 3;
+    if (captured) graphs = Calls("cudaGraphInstantiate");
+    EXPECT_EQ(fake_cudart::WaitingCalls(),
+              captured ? absl::StrCat("cudaGraphInstantiate ", graphs) : "")
+        << "step " << step;
+    EXPECT_EQ(Calls("pageable copy"), 0) << "step " << step;
+    EXPECT_EQ(Calls("copy up"), 2 + fetches) << "step " << step;
+    EXPECT_EQ(Calls("copy down"), 1 + write_backs) << "step " << step;
+    EXPECT_EQ(Calls("cudaGraphLaunch"), step < 2 ? 0 : graphs) << "step " << step;
+    // Each copy says when it is over, and waits for its place.
+    EXPECT_GE(Calls("cudaEventRecord"), fetches + write_backs) << "step " << step;
+    EXPECT_GE(Calls("cudaStreamWaitEvent"), fetches + write_backs) << "step " << step;
+    if (step > 0) {  // replayed or not
+      if (step == 1) waits = Calls("cudaStreamWaitEvent"), records = Calls("cudaEventRecord");
+      EXPECT_EQ(Calls("cudaStreamWaitEvent"), waits) << "step " << step;
+      EXPECT_EQ(Calls("cudaEventRecord"), records) << "step " << step;
+    }
+    if (step == 0) continue;  // two steps are in flight from here on
+    fake_cudart::ForgetCalls();
+    ASSERT_TRUE(rank.Finish().ok());
+    EXPECT_EQ(fake_cudart::WaitingCalls(), "cudaEventSynchronize 1");
+  }
+  EXPECT_GT(graphs, 2);
+  ASSERT_TRUE(rank.Finish().ok());
 }
 
 TEST(TrainingStepOnCuda, AReplayLaunchesWhatThePlainStepLaunched) {
