@@ -98,7 +98,11 @@ class Victim:
             self.sanitized = b"__asan_init" in file.read()  # its shadow takes terabytes of addresses
         write_data(folder, "train", 40, 1)
         write_data(folder, "test", 11, 2)
-        for name, text in (("net", NET), ("trainer", TRAINER % steps)):
+        # What a parameter server takes, too, to the same bits.
+        os.mkdir(f"{folder}/served")
+        served = TRAINER.replace(" clip_norm: 1", "").replace(': "', ': "../')
+        served += 'distributed { allreduce: "direct" }\n'
+        for name, text in (("net", NET), ("trainer", TRAINER % steps), ("served/trainer", served % steps)):
             with open(f"{folder}/{name}.textproto", "w") as file:
                 file.write(text)
         self.env = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",

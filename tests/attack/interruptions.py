@@ -44,11 +44,11 @@ def await_training(victim, process):
 
 
 @functools.lru_cache(maxsize=None)
-def straight(victim, ranks, mpirun, hosts):
+def straight(victim, ranks, mpirun, hosts, trainer):
     """Digest, metrics and seconds of a run that is left alone."""
-    out = f"straight{ranks}{mpirun}{hosts}"
-    process = victim.start(victim.command("train", [f"--out={victim.folder}/{out}"] +
-                                          ([] if mpirun else [f"--ranks={ranks}"])), ranks if mpirun else 1, hosts)
+    out = f"straight{ranks}{mpirun}{hosts}{len(trainer)}"
+    arguments = [f"--out={victim.folder}/{out}"] + ([] if mpirun else [f"--ranks={ranks}"])
+    process = victim.start(victim.command("train", arguments, trainer), ranks if mpirun else 1, hosts)
     await_training(victim, process)
     begin = time.monotonic()
     outcome = victim.wait(process)
@@ -128,21 +128,24 @@ def trial(victim, number):
     if ranks == 1:
         where = "threads"
     mpirun, hosts = where != "threads", where == "hosts"
-    digest, metrics, seconds = straight(victim, ranks, mpirun, hosts)
+    served = ranks > 1 and numbers.random() < 0.4
+    trainer = victim.folder + ("/served" if served else "")
+    digest, metrics, seconds = straight(victim, ranks, mpirun, hosts, trainer)
     out = f"out{number}"
     arguments = [f"--out={victim.folder}/{out}", f"--checkpoint_every={numbers.choice([5, 40, 300, 5000])}",
                  f"--stall_timeout_s={STALL_S}"]
     if not mpirun:
         arguments.append(f"--ranks={ranks}")
-    faults, history = [], f"{ranks} ranks, {where}, {arguments[1]}:"
+    faults, history = [], f"{ranks} ranks, {where}, {arguments[1]}{', bsp' if served else ''}:"
 
     def go_on():
         if not victim.steps_kept(out):
             shutil.rmtree(f"{victim.folder}/{out}", ignore_errors=True)
         resume = ["--resume=latest"] if victim.steps_kept(out) else []
-        # Now rank 0 writes checkpoints alone, now every rank a part.
-        parts = ["--shard_optimizer"] if ranks > 1 and numbers.random() < 0.5 else []
-        return victim.start(victim.command("train", arguments + resume + parts), ranks if mpirun else 1, hosts)
+        # Now rank 0 writes checkpoints alone, now every rank a part; by sums, or by a server's owners.
+        modes = [[], ["--shard_optimizer"]] * (ranks > 1) + [["--sync=bsp"]] * 2 * served
+        mode = numbers.choice(modes or [[]])
+        return victim.start(victim.command("train", arguments + resume + mode, trainer), ranks if mpirun else 1, hosts)
 
     for _ in range(numbers.randint(1, 3)):
         choices = SIGNALS + [SLOW] + [STALL] * mpirun
