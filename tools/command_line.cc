@@ -157,6 +157,13 @@ absl::Status CheckSync(const DistributedConfig& config, const SourceMap& source)
     return error("staleness", "bounds sync SSP alone, and sync is ",
                  DistributedConfig::Sync_Name(config.sync()), "; leave one out");
   }
+  if (config.servers() < 0)
+    return error("servers", "expected 0 ranks or more, got ", config.servers());
+  if (config.servers() > 0 && config.sync() == DistributedConfig::ALLREDUCE) {
+    return error("servers",
+                 "is of a parameter server, and sync is ALLREDUCE; give sync, or leave "
+                 "servers out");
+  }
   if (config.sync() == DistributedConfig::ALLREDUCE) return absl::OkStatus();
   if (config.shard_optimizer()) {
     return error("shard_optimizer",

@@ -45,6 +45,10 @@ ABSL_FLAG(
     "bsp once a step, ssp each rank's as it comes, within --staleness, async without bound.");
 ABSL_FLAG(std::string, staleness, "",
           "Of ssp: by how many steps what a rank reads may lack what others have sent.");
+ABSL_FLAG(
+    std::string, servers, "",
+    "Of a parameter server: so many ranks, the last ones, own parts of the weights and train on "
+    "nothing.  Default: 0, all ranks do both.");
 namespace {
 int shard_optimizer_values = 0;  // that the flag has had: its default, and what a user gives
 }
@@ -148,6 +152,7 @@ std::vector<std::string> Overrides() {
   add("distributed.wire", absl::GetFlag(FLAGS_wire));
   add("distributed.sync", absl::AsciiStrToUpper(absl::GetFlag(FLAGS_sync)));
   add("distributed.staleness", absl::GetFlag(FLAGS_staleness));
+  add("distributed.servers", absl::GetFlag(FLAGS_servers));
   if (shard_optimizer_values > 1) {
     add("distributed.shard_optimizer", absl::GetFlag(FLAGS_shard_optimizer) ? "true" : "false");
   }

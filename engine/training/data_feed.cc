@@ -339,7 +339,9 @@ std::optional<RunShape::Server> ServerOf(const DistributedConfig& config, int ra
   const Sync sync = config.sync() == DistributedConfig::BSP   ? Sync::kBsp
                     : config.sync() == DistributedConfig::SSP ? Sync::kSsp
                                                               : Sync::kAsync;
-  return RunShape::Server{.sync = sync, .staleness = static_cast<int>(config.staleness())};
+  return RunShape::Server{.sync = sync,
+                          .staleness = static_cast<int>(config.staleness()),
+                          .dedicated = static_cast<int>(config.servers())};
 }
 
 }  // namespace
@@ -423,7 +425,7 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> NewLoader(const Dataset& dataset, b
                                                        const RunShape& shape, const Feed& feed,
                                                        int64_t position, int depth,
                                                        Device& device) {
-  const Share share = ShareOf(shape.global, shape.rank, shape.ranks);
+  const Share share = ShareOf(shape.global, shape.rank, train ? shape.workers() : shape.ranks);
   BatchLoaderOptions options{.arrays = {},
                              .augmentation = feed.augmentation,
                              .seed = shape.seed,

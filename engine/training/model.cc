@@ -359,12 +359,17 @@ absl::Status Model::CopySlot(Stream& stream, int bucket, int kind, std::byte* to
   const Tensor from = train_->slot(bucket, kind);
   const Tensor whole{to, Shape({plan_.train->order.elements[bucket]}), from.dtype};
   const Tensor part = Slice(whole, own.begin, own.count());
+  const RunShape& shape = plan_.options.shape;
+  const bool equal_parts = shape.workers() == shape.ranks;
+  if (!equal_parts) std::memset(to, 0, whole.bytes());
   RETURN_IF_ERROR(stream.Copy(part.data, from.data, part.bytes()));
-  if (!plan_.options.shape.shard_optimizer) return absl::OkStatus();
+  if (!shape.shard_optimizer) return absl::OkStatus();
   RETURN_IF_ERROR(stream.Synchronize());
   const std::string what = absl::StrCat(
       "parts of ", kind < plan_.train->slots.kinds ? plan_.options.slots[kind] : "the masters",
       " of bucket ", bucket, ", ", whole.elements());
+  // Parts that an allgather does not know: added to the others' zeros.
+  if (!equal_parts) return communication_->Sum(what, whole);
   return communication_
       ->Wait(communication_->Submit(what, Operation::kAllgather, /*root=*/0, whole,
                                     /*ready=*/nullptr))

@@ -17,8 +17,8 @@ constexpr size_t kPlannedBytes = size_t{64} << 20;
 
 // Before anything is prepared for a batch that the memory cannot hold.
 absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& options,
-                            int64_t global_batch) {
-  const auto samples = static_cast<double>(ShareOf(global_batch, 0, options.shape.ranks).count);
+                            int64_t global_batch, int ranks) {
+  const auto samples = static_cast<double>(ShareOf(global_batch, 0, ranks).count);
   for (const InputConfig& input : net.message->input()) {
     const bool label = input.type() == InputConfig::LABEL;
     double bytes =
@@ -42,10 +42,12 @@ class Planner {
 
   absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch) {
     const RunShape& run = plan_.options.shape;
-    RETURN_IF_ERROR(CheckInputsFit(net_, plan_.options, global_batch));
-    const int64_t largest = ShareOf(global_batch, 0, run.ranks).count;
-    const int64_t smallest = ShareOf(global_batch, run.ranks - 1, run.ranks).count;
-    const int64_t own = ShareOf(global_batch, run.rank, run.ranks).count;
+    const int ranks = train ? run.workers() : run.ranks;
+    RETURN_IF_ERROR(CheckInputsFit(net_, plan_.options, global_batch, ranks));
+    const int64_t largest = ShareOf(global_batch, 0, ranks).count;
+    const int64_t smallest = ShareOf(global_batch, ranks - 1, ranks).count;
+    // Of a rank that runs none the first one's.
+    const int64_t own = ShareOf(global_batch, run.rank < ranks ? run.rank : 0, ranks).count;
     ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> plan, PlanShare(train, global_batch, largest));
     if (first_ == nullptr) first_ = std::make_unique<NetPlan>(*plan);
     if (smallest == largest) return plan;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "distributed/parameter_server/tables.h"
+#include "distributed/server_parts.h"
 #include "engine/data/decoder.h"
 #include "engine/runtime/dtype.h"
 #include "models/schema/layer.pb.h"
@@ -49,10 +50,21 @@ struct RunShape {
   struct Server {
     Sync sync = Sync::kBsp;
     int staleness = 0;  // of ssp
+    int dedicated = 0;  // the last so many ranks own parts and run no training batch
   };
   std::optional<Server> server = {};
   LossScale loss_scale = {};
   std::optional<double> clip_norm = {};  // the most that the norm of all gradients may be
+
+  // The ranks that share out training batches: the first ones.
+  int workers() const { return ranks - (server ? server->dedicated : 0); }
+  bool works() const { return rank < workers(); }
+
+  // Of so many elements those that a rank updates.
+  ElementRange PartOf(int64_t elements, int of_rank) const {
+    if (!shard_optimizer) return {0, elements};
+    return ServerPart(elements, workers(), ranks - workers(), of_rank);
+  }
 
   // Whether no update may begin before all gradients are known.
   bool gated() const { return clip_norm.has_value() || loss_scale.dynamic(); }

@@ -52,11 +52,22 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
     ASSIGN_OR_RETURN(batch_text, planning.ChooseBatch(config));
     options.trainer_text = config.DebugString();
   }
-  if (config.batch() < communication.size()) {
+  const int64_t servers = config.distributed().servers();
+  const int64_t workers = communication.size() - servers;
+  if (workers < 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: batch %d is smaller than the %d ranks; each rank needs a sample: raise batch or start "
-        "fewer ranks",
-        trainer.source->Where(*trainer.message, "batch"), config.batch(), communication.size()));
+        "%s: %d of %d ranks only serve, and none is left to train; lower servers or start more "
+        "ranks",
+        trainer.source->Where(trainer.message->distributed(), "servers"), servers,
+        communication.size()));
+  }
+  if (config.batch() < workers) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: batch %d is smaller than the %d ranks%s; each rank needs a sample: "
+                        "raise batch or start "
+                        "fewer ranks",
+                        trainer.source->Where(*trainer.message, "batch"), config.batch(), workers,
+                        servers > 0 ? " that train" : ""));
   }
   if (config.batch() > data.train->size()) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -150,19 +161,23 @@ absl::Status Trainer::CreateModel() {
 
 double Trainer::LearningRate(int64_t step, int64_t position) const {
   return LearningRateAt(config_.learning_rate(), step, total_steps_) *
-         LearningRateFactor(config_.learning_rate(), {.epoch = position / epoch_samples_,
-                                                      .samples_a_step = SamplesAStep(config_),
-                                                      .ranks = communication_.size()});
+         LearningRateFactor(config_.learning_rate(),
+                            {.epoch = position / epoch_samples_,
+                             .samples_a_step = SamplesAStep(config_),
+                             .ranks = model_->plan().options.shape.workers()});
 }
 
 absl::Status Trainer::Loop() {
-  ASSIGN_OR_RETURN(loader_,
-                   NewLoader(*data_.train, /*train=*/true, model_->plan().options.shape,
-                             model_->plan().options.feed, state_->position(), kBatches, device_));
+  const bool works = model_->plan().options.shape.works();
+  if (works) {
+    ASSIGN_OR_RETURN(loader_,
+                     NewLoader(*data_.train, /*train=*/true, model_->plan().options.shape,
+                               model_->plan().options.feed, state_->position(), kBatches, device_));
+  }
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
   while (state_->step() < total_steps_ && !stop_) {
-    RETURN_IF_ERROR(RunStep());
+    RETURN_IF_ERROR(works ? RunStep() : ServeStep());
     RETURN_IF_ERROR(state_->CheckSaving());
     // First, so that what the test finds wrong costs no work.
     if (save_ || Due(save_every_)) RETURN_IF_ERROR(Save());
@@ -193,6 +208,18 @@ absl::Status Trainer::RunStep() {
     // The one before it, which the device has been busy with meanwhile.
     if (training_step_->in_flight() > 1) RETURN_IF_ERROR(FinishIteration());
   }
+  return absl::OkStatus();
+}
+
+// Others' gradients come on their own; what all ranks tell each other of the step is told here,
+// too.
+absl::Status Trainer::ServeStep() {
+  const double learning_rate = LearningRate(state_->step(), state_->position());
+  RETURN_IF_ERROR(training_step_->StartServing(state_->step()));
+  state_->Advance();
+  RETURN_IF_ERROR(CollectReports(reports_left_));
+  metrics_.assign(static_cast<size_t>(model_->train().metrics().elements()), 0);
+  SubmitReport({.batch = {}, .learning_rate = learning_rate, .step = state_->step()});
   return absl::OkStatus();
 }
 

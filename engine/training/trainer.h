@@ -76,6 +76,7 @@ class Trainer {
   absl::Status TellHowPagingWent();
   absl::Status Loop();
   absl::Status RunStep();
+  absl::Status ServeStep();
   absl::Status StartIteration(bool update);
   absl::Status FinishIteration();
   void TellHowStepsRun();

@@ -13,9 +13,11 @@ namespace gyre {
 namespace {
 
 std::string DescribeServer(const RunShape::Server& server) {
-  if (server.sync == Sync::kBsp) return "parameter server, bsp";
-  if (server.sync == Sync::kAsync) return "parameter server, async";
-  return absl::StrCat("parameter server, ssp ", server.staleness);
+  const std::string dedicated =
+      server.dedicated > 0 ? absl::StrCat(", ", server.dedicated, " ranks only serve") : "";
+  if (server.sync == Sync::kBsp) return "parameter server, bsp" + dedicated;
+  if (server.sync == Sync::kAsync) return "parameter server, async" + dedicated;
+  return absl::StrCat("parameter server, ssp ", server.staleness, dedicated);
 }
 
 }  // namespace
@@ -38,6 +40,18 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
   for (const DType dtype : plan_->train->order.dtypes) {
     if (dtype == DType::kF32 || dtype == DType::kF64) continue;
     return error("expected parameters of F32 or F64, got ", std::string(DTypeName(dtype)));
+  }
+  if (shape.server->dedicated > 0) {
+    if (!CarriedStates(plan_->train->spec).empty())
+      return error("with servers no rows are carried");
+    for (const auto& node : plan_->train->spec.nodes) {
+      const auto is_summed = [](const StateSpec& state) {
+        return state.summed_after >= 0 || state.summed_after_backward >= 0;
+      };
+      if (std::ranges::none_of(node.spec.states, is_summed)) continue;
+      return error("with servers no rank waits for others' statistics, as \"", node.config->name(),
+                   "\" does");
+    }
   }
   for (const Parameter& parameter : plan_->parameters.all()) {
     if (parameter.spec.lazy) return error("\"", parameter.name(), "\" is lazy");
@@ -103,8 +117,11 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
     sent += BytesSent(*plan_->train, static_cast<int>(b), bytes_sent);
   }
   const RunShape& shape = plan_->train->spec.shape;
-  if (shape.server) {  // to owners, and as one
-    sent = 2.0 * (shape.ranks - 1) / shape.ranks * static_cast<double>(gradients);
+  if (shape.server) {  // as a worker, to owners; and as an owner
+    const auto whole = static_cast<double>(gradients);
+    const double own = static_cast<double>(shape.PartOf(1 << 20, shape.rank).count()) / (1 << 20);
+    const int workers = shape.workers();
+    sent = shape.works() ? whole * (1 - own + (workers - 1) * own) : whole * workers * own;
   }
   const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
   const size_t rows = RowBytes(*plan_->train);

@@ -189,6 +189,14 @@ const BadInput kTrainerTexts[] = {
     {.name = "StalenessBelowZero",
      .message = "--set distributed.staleness=-1: expected 0 steps or more, got -1",
      .arguments = {"--staleness=-1", "--sync=ssp"}},
+    {.name = "ServersOfSums",
+     .message =
+         "--set distributed.servers=1: is of a parameter server, and sync is ALLREDUCE; give "
+         "sync, or leave servers out",
+     .arguments = {"--servers=1"}},
+    {.name = "ServersBelowZero",
+     .message = "--set distributed.servers=-1: expected 0 ranks or more, got -1",
+     .arguments = {"--servers=-1", "--sync=bsp"}},
     {.name = "ServerOfShards",
      .message = "--set distributed.shard_optimizer=true: is of sync ALLREDUCE; owners of a "
                 "parameter server have the optimizer's state of their part in any case; leave one "

@@ -56,6 +56,25 @@ TEST_F(Server, BspHasTheBitsOfDirect) {
   }
 }
 
+// The last ranks own more and train on nothing: the sums are those of the others.
+TEST_F(Server, RanksThatOnlyServe) {
+  Write("adamw {} weight_decay: 0.1", "accumulate: 2");
+  for (const int workers : {1, 2, 3}) {
+    const std::string whole = Digest(absl::StrCat("whole", workers), workers);
+    for (const int servers : {1, 2, 3}) {
+      EXPECT_EQ(Digest(absl::StrCat("served", workers, servers), workers + servers,
+                       {"--sync=bsp", absl::StrCat("--servers=", servers)}),
+                whole)
+          << workers << " and " << servers;
+    }
+  }
+  // Their parts of the optimizer's state are files' as others' are.
+  Digest("parts", 5, {"--sync=bsp", "--servers=2", "--steps=4"});
+  EXPECT_EQ(Digest("parts", 4, {"--sync=bsp", "--servers=1", "--resume=latest"}),
+            Digest("straight", 3));
+  Digest("async", 3, {"--sync=async", "--servers=1"});
+}
+
 // Processes, of which each has its own memory.
 TEST_F(Server, RanksOfMpirun) {
   Write("sgd { momentum: 0.9 }");
@@ -122,6 +141,9 @@ TEST_F(Server, RefusesWhatItDoesNotDo) {
   refused({"--set=loss_scale.dynamic.initial=8"},
           "owners update before all gradients are known, as loss_scale.dynamic must");
   refused({"--precision=F16"}, "expected parameters of F32 or F64, got F16");
+  const ToolResult none = folder_.Train("none", {"--ranks=2", "--sync=bsp", "--servers=2"});
+  EXPECT_THAT(none.err, HasSubstr("--set distributed.servers=2: 2 of 2 ranks only serve, and none "
+                                  "is left to train"));
 }
 
 }  // namespace

@@ -36,9 +36,11 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   plan.slots = options.slots;
   const RunShape& shape = plan.spec.shape;
   for (const int64_t elements : plan.order.elements) {
-    // Of the rank that has most, so that all ranks have one plan.
+    // Of the rank that has most, so that all ranks have one plan: the first of those that train, or
+    // of those that do not.
+    const int first_server = std::min(shape.workers(), shape.ranks - 1);
     plan.slots.elements.push_back(
-        shape.shard_optimizer ? EqualPart(elements, shape.ranks, 0).count() : elements);
+        std::max(shape.PartOf(elements, 0).count(), shape.PartOf(elements, first_server).count()));
   }
   if (plan.spec.train) plan.slots.dtypes = plan.order.dtypes;
   plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
@@ -60,9 +62,7 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan) {
 
 ElementRange UpdatedPart(const NetPlan& plan, int bucket) {
   const RunShape& shape = plan.spec.shape;
-  const int64_t elements = plan.order.elements[bucket];
-  return shape.shard_optimizer ? EqualPart(elements, shape.ranks, shape.rank)
-                               : ElementRange{0, elements};
+  return shape.PartOf(plan.order.elements[bucket], shape.rank);
 }
 
 const TouchedTable* TableOf(const NetPlan& plan, int bucket) {

@@ -51,7 +51,7 @@ absl::StatusOr<std::vector<TouchedTable>> TouchedTables(const Parsed<NetConfig>&
       table.dtype = spec.dtype;
       table.rows = spec.shape[0];
       table.width = spec.shape.elements() / table.rows;
-      table.batch_indices = a_sample * ShareOf(shape.global, 0, shape.ranks).count;
+      table.batch_indices = a_sample * ShareOf(shape.global, 0, shape.workers()).count;
       table.step_indices = table.batch_indices * shape.accumulate;
       const int64_t all_indices = table.step_indices * shape.ranks;
       table.sent_by_rows = can_send_rows && shape.ranks > 1 && !shape.shard_optimizer &&

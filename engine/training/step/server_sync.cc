@@ -26,7 +26,7 @@ class ServerSync::Update final : public TableUpdate {
                      int64_t clock) const override {
     const RunShape& shape = model_.plan().options.shape;
     const int64_t step = first_step_ + clock;
-    const double shares = shape.server->sync == Sync::kBsp ? 1 : shape.ranks;
+    const double shares = shape.server->sync == Sync::kBsp ? 1 : shape.workers();
     UpdateScalars scalars = {.learning_rate = learning_rate_(step) / shares,
                              .gradient_scale = shares / shape.loss_scale.initial};
     const auto updates = static_cast<int64_t>(shares);
@@ -77,9 +77,10 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
   std::unique_ptr<ServerSync> sync(new ServerSync(model, compute));
   const Net& net = model.train();
   const RunShape::Server& mode = *model.plan().options.shape.server;
-  ASSIGN_OR_RETURN(sync->server_,
-                   ParameterServer::Create(communication, device, compute,
-                                           {.sync = mode.sync, .staleness = mode.staleness}));
+  ASSIGN_OR_RETURN(sync->server_, ParameterServer::Create(communication, device, compute,
+                                                          {.sync = mode.sync,
+                                                           .staleness = mode.staleness,
+                                                           .servers = mode.dedicated}));
   const size_t buckets = net.plan().order.buckets.size();
   ASSIGN_OR_RETURN(sync->scalars_,
                    Buffer::Allocate(device, MemoryKind::kDevice, buckets * sizeof(UpdateScalars)));
@@ -94,6 +95,7 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
                                                                .width = 1,
                                                                .dtype = memory.dtype},
                                                               *sync->updates_.back()));
+    if (!model.plan().options.shape.works()) continue;
     const RowList all = RowList::All(memory.elements());
     ASSIGN_OR_RETURN(sync->reads_.emplace_back(), sync->server_->AddRead(table, all, memory));
     ASSIGN_OR_RETURN(sync->pushes_.emplace_back(), sync->server_->AddUpdate(table, all, memory));

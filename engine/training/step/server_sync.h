@@ -6,6 +6,8 @@
 // of each bucket whose optimizer's state it has (UpdatedPart), applies what all send for it, and
 // has the latest values of it beside its own worker's, which may be older.
 //
+// The last ranks may only own: then the others' parts are so much smaller that all send as much.
+//
 // In bsp an owner updates by the sum of all ranks' gradients, once a step: the bits of `direct`.
 // Otherwise by each rank's as it comes, N updates a step of N ranks: with N times its gradient,
 // whose expectation is the whole batch's, and an Nth of the learning rate, hence of the decay.

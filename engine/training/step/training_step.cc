@@ -154,6 +154,11 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   return absl::OkStatus();
 }
 
+absl::Status TrainingStep::StartServing(int64_t step) {
+  if (!server_->begun()) RETURN_IF_ERROR(server_->Begin(step));
+  return server_->EndStep();
+}
+
 absl::Status TrainingStep::Settle() {
   return served() && server_->begun() ? server_->Settle() : absl::OkStatus();
 }

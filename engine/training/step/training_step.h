@@ -61,6 +61,9 @@ class TrainingStep {
   // Returns what each took, in seconds, by step of the trace.
   absl::StatusOr<std::vector<double>> StartTimed(const Batch& batch, int64_t step,
                                                  double learning_rate);
+  // In place of it on a rank of a parameter server that runs no batch: of a step that updates.
+  // Errors: those of ranks.
+  absl::Status StartServing(int64_t step);
   int in_flight() const { return in_flight_; }
   // With none in flight, after the same step on all ranks: with a parameter server, gives all ranks
   // all parameters as they are now; and ends it.  Errors: those of ranks.
