@@ -1,0 +1,249 @@
+// parameter_server_case.h: random tables and accesses of a parameter server, and a rank that runs
+// through them, for parameter_server_test.cc.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "distributed/parameter_server/parameter_server.h"
+#include "distributed/process_group.h"
+#include "engine/runtime/check.h"
+#include "engine/runtime/device/buffer.h"
+
+namespace gyre {
+
+inline constexpr double kFactor = -0.125;
+
+// One access of a worker.
+struct AccessCase {
+  bool update = false;
+  int table = 0;
+  std::vector<int64_t> rows;
+};
+
+struct Case {
+  int ranks = 1;
+  ParameterServer::Options options = {};
+  std::vector<TableSpec> tables;
+  std::vector<std::vector<AccessCase>> accesses;  // by rank
+  int iterations = 1;
+  int workers() const { return ranks - options.servers; }
+};
+
+inline std::vector<int64_t> RandomRows(std::mt19937& random, int64_t rows, bool distinct) {
+  std::vector<int64_t> all(static_cast<size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  if (rows == 0 || random() % 4 == 0) return all;
+  std::ranges::shuffle(all, random);
+  all.resize(random() % all.size() + (random() % 8 == 0 ? 0 : 1));
+  if (random() % 2 == 0) std::ranges::sort(all);
+  if (!distinct && !all.empty()) all.push_back(all.front());
+  return all;
+}
+
+inline Case RandomCase(uint32_t seed) {
+  std::mt19937 random(seed);
+  Case made;
+  made.ranks = std::vector<int>{1, 2, 3, 5}[random() % 4];
+  made.options.servers = random() % 2 == 0 ? 0 : static_cast<int>(random() % made.ranks);
+  made.iterations = 1 + static_cast<int>(random() % 6);
+  const int tables = 1 + static_cast<int>(random() % 3);
+  for (int t = 0; t < tables; ++t) {
+    made.tables.push_back({.name = absl::StrCat("t", t),
+                           .rows = static_cast<int64_t>(random() % 24),
+                           .width = static_cast<int64_t>(random() % 5),
+                           .dtype = random() % 4 == 0 ? DType::kF64 : DType::kF32});
+  }
+  made.accesses.resize(made.ranks);
+  for (int worker = 0; worker < made.workers(); ++worker) {
+    for (int t = 0; t < tables; ++t) {
+      const int accesses = static_cast<int>(random() % 5);
+      for (int a = 0; a < accesses; ++a) {
+        const bool update = random() % 2 == 0;
+        made.accesses[worker].push_back(
+            {update, t, RandomRows(random, made.tables[t].rows, /*distinct=*/update)});
+      }
+    }
+  }
+  return made;
+}
+
+inline double Element(const Tensor& tensor, int64_t i) {
+  return tensor.dtype == DType::kF64 ? tensor.as<double>()[i] : tensor.as<float>()[i];
+}
+
+inline void SetElement(const Tensor& tensor, int64_t i, double value) {
+  if (tensor.dtype == DType::kF64) {
+    tensor.as<double>()[i] = value;
+  } else {
+    tensor.as<float>()[i] = static_cast<float>(value);
+  }
+}
+
+// What a worker makes of what it has read.
+inline double Gradient(double read, int worker, int64_t iteration, size_t access, int64_t i) {
+  std::mt19937 random(static_cast<uint32_t>(worker * 7919 + iteration * 104729 +
+                                            static_cast<int64_t>(access) * 31 + i));
+  return read * 0.03 + static_cast<double>(random() % 1000) / 997.0 - 0.5;
+}
+
+using Values = std::vector<std::vector<double>>;  // by table
+
+// The iterations of `bsp`, in plain memory.
+inline Values InPlainMemory(const Case& of) {
+  Values values;
+  for (const TableSpec& table : of.tables) values.emplace_back(table.rows * table.width);
+  const auto round = [&](int table, double x) {
+    return of.tables[table].dtype == DType::kF64 ? x : static_cast<float>(x);
+  };
+  for (int64_t iteration = 0; iteration < of.iterations; ++iteration) {
+    Values sums;
+    for (const auto& table : values) sums.emplace_back(table.size());
+    for (int worker = 0; worker < of.workers(); ++worker) {
+      double read = 0;
+      for (const AccessCase& access : of.accesses[worker]) {
+        const int64_t width = of.tables[access.table].width;
+        for (size_t i = 0; !access.update && i < access.rows.size(); ++i) {
+          for (int64_t c = 0; c < width; ++c) {
+            read += values[access.table][access.rows[i] * width + c];
+          }
+        }
+      }
+      for (size_t a = 0; a < of.accesses[worker].size(); ++a) {
+        const AccessCase& access = of.accesses[worker][a];
+        const int64_t width = of.tables[access.table].width;
+        for (size_t i = 0; access.update && i < access.rows.size() * width; ++i) {
+          double& sum = sums[access.table][access.rows[i / width] * width + i % width];
+          const double gradient =
+              round(access.table, Gradient(read, worker, iteration, a, static_cast<int64_t>(i)));
+          sum = round(access.table, sum + gradient);
+        }
+      }
+    }
+    for (size_t t = 0; t < values.size(); ++t) {
+      for (size_t i = 0; i < values[t].size(); ++i) {
+        const int table = static_cast<int>(t);
+        values[t][i] = round(table, values[t][i] + round(table, kFactor * sums[t][i]));
+      }
+    }
+  }
+  return values;
+}
+
+struct DeviceCase {
+  DeviceKind kind = DeviceKind::kCpu;
+  uint64_t seed = 0;  // of delays
+};
+
+inline std::unique_ptr<Device> NewDevice(const DeviceCase& of, int rank) {
+  if (of.kind == DeviceKind::kCpu) return NewCpuDevice({});
+  return NewSimDevice(
+      {.capacity_bytes = 1 << 20, .delay_seed = of.seed == 0 ? 0 : of.seed * 100 + rank});
+}
+
+// A rank's run through the iterations; each step is enqueued, none is waited for.
+class Worker {
+ public:
+  Worker(const Case& of, ProcessGroup& group, Device& device)
+      : case_(of), group_(group), device_(device), stream_(*device.NewStream()) {}
+
+  absl::Status Prepare() {
+    ASSIGN_OR_RETURN(server_, ParameterServer::Create(group_, device_, *stream_, case_.options));
+    for (const TableSpec& table : case_.tables) {
+      RETURN_IF_ERROR(server_->AddTable(table, *update_).status());
+    }
+    for (const AccessCase& access : case_.accesses[group_.rank()]) {
+      const TableSpec& table = case_.tables[access.table];
+      const Shape shape({static_cast<int64_t>(access.rows.size()), table.width});
+      Tensor memory{nullptr, shape, table.dtype};
+      ASSIGN_OR_RETURN(Buffer buffer,
+                       Buffer::Allocate(device_, MemoryKind::kDevice, memory.bytes()));
+      memory.data = buffer.data();
+      buffers_.push_back(std::move(buffer));
+      memory_.push_back(memory);
+      const RowList rows = RowList::Of(access.rows);
+      ASSIGN_OR_RETURN(const int number, access.update
+                                             ? server_->AddUpdate(access.table, rows, memory)
+                                             : server_->AddRead(access.table, rows, memory));
+      numbers_.push_back(number);
+    }
+    RETURN_IF_ERROR(server_->Prepare());
+    return server_->Start();
+  }
+
+  absl::Status Iterate() {
+    const int worker = group_.rank();
+    const auto& accesses = case_.accesses[worker];
+    const int64_t iteration = server_->clock();
+    for (size_t a = 0; a < accesses.size(); ++a) {
+      if (!accesses[a].update) RETURN_IF_ERROR(server_->Read(numbers_[a]));
+    }
+    const auto sum = [this, &accesses] {
+      double read = 0;
+      for (size_t a = 0; a < accesses.size(); ++a) {
+        for (int64_t i = 0; !accesses[a].update && i < memory_[a].elements(); ++i) {
+          read += Element(memory_[a], i);
+        }
+      }
+      return read;
+    };
+    RETURN_IF_ERROR(stream_->Call([this, sum] {
+      read_ = sum();
+      return absl::OkStatus();
+    }));
+    for (size_t a = 0; a < accesses.size(); ++a) {
+      if (!accesses[a].update) continue;
+      RETURN_IF_ERROR(server_->PreUpdate(numbers_[a]));
+      RETURN_IF_ERROR(stream_->Call([this, a, worker, iteration] {
+        for (int64_t i = 0; i < memory_[a].elements(); ++i) {
+          SetElement(memory_[a], i, Gradient(read_, worker, iteration, a, i));
+        }
+        return absl::OkStatus();
+      }));
+      RETURN_IF_ERROR(server_->Update(numbers_[a]));
+    }
+    RETURN_IF_ERROR(stream_->Call([this, sum] {
+      return sum() == read_ ? absl::OkStatus() : absl::DataLossError("has changed too early");
+    }));
+    for (size_t a = 0; a < accesses.size(); ++a) {
+      if (!accesses[a].update) RETURN_IF_ERROR(server_->PostRead(numbers_[a]));
+    }
+    return server_->Clock();
+  }
+
+  absl::StatusOr<Values> Get() {
+    Values values;
+    for (size_t t = 0; t < case_.tables.size(); ++t) {
+      const TableSpec& table = case_.tables[t];
+      std::vector<std::byte> bytes(static_cast<size_t>(table.rows) * table.row_bytes());
+      RETURN_IF_ERROR(server_->Get(static_cast<int>(t), bytes.data()));
+      const Tensor all{bytes.data(), Shape({table.rows, table.width}), table.dtype};
+      std::vector<double>& of = values.emplace_back();
+      for (int64_t i = 0; i < all.elements(); ++i) of.push_back(Element(all, i));
+    }
+    return values;
+  }
+
+  ParameterServer& server() { return *server_; }
+  Stream& stream() { return *stream_; }
+  Tensor memory(int access) const { return memory_[access]; }
+  double read_ = 0;  // the stream's
+
+ private:
+  const Case& case_;
+  ProcessGroup& group_;
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  const std::unique_ptr<TableUpdate> update_ = NewAddition(kFactor);
+  std::vector<Buffer> buffers_;
+  std::vector<Tensor> memory_;
+  std::vector<int> numbers_;
+  std::unique_ptr<ParameterServer> server_;
+};
+
+}  // namespace gyre
