@@ -39,6 +39,9 @@ void PrepareProcess() {
     // Read-only, so that printing to it fails as it would have.
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", O_RDONLY);
   }
+  // Room for the longest --help: what a write fails of is known at the end alone (FinishOutput).
+  static char output[1 << 16];
+  std::setvbuf(stdout, output, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, sizeof(output));
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   std::set_terminate(OnTerminate);

@@ -26,25 +26,24 @@ void Shard::AddTable(const TableSpec& spec, ElementRange part, const TableUpdate
                 .width = spec.width};
 }
 
-int Shard::AddUpdate(int worker, int table, const RowPiece& piece, int tag, Tensor* staged) {
-  UpdatePiece& added = updates_.emplace_back();
+void Shard::Describe(Piece& added, int worker, int table, const RowPiece& piece, int tag,
+                     Tensor* staged) {
   added.worker = worker;
   added.table = table;
   added.tag = tag;
   added.rows = RowsOf(piece);
   added.host = staged;
+}
+
+int Shard::AddUpdate(int worker, int table, const RowPiece& piece, int tag, Tensor* staged) {
+  Describe(updates_.emplace_back(), worker, table, piece, tag, staged);
   const int number = static_cast<int>(updates_.size()) - 1;
   tables_[table].updates.push_back(number);
   return number;
 }
 
 int Shard::AddRead(int worker, int table, const RowPiece& piece, int tag, Tensor* staged) {
-  ReadPiece& added = reads_.emplace_back();
-  added.worker = worker;
-  added.table = table;
-  added.tag = tag;
-  added.rows = RowsOf(piece);
-  added.host = staged;
+  Describe(reads_.emplace_back(), worker, table, piece, tag, staged);
   const int number = static_cast<int>(reads_.size()) - 1;
   tables_[table].reads.push_back(number);
   return number;

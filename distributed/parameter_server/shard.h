@@ -108,6 +108,8 @@ class Shard {
 
   Shard(Communicator& communicator, Device& device, const Options& options)
       : communicator_(communicator), device_(device), options_(options) {}
+  static void Describe(Piece& added, int worker, int table, const RowPiece& piece, int tag,
+                       Tensor* staged);
   void Want(Piece& piece, Wanted& wanted);
   bool staged() const { return device_.kind() != DeviceKind::kCpu; }
   int64_t Clock(const Table& table, int worker) const;  // kNobody: the slowest's
