@@ -115,6 +115,12 @@ absl::Status DiskCopies::BringHome() {
   return absl::OkStatus();
 }
 
+absl::Status DiskCopies::HandOver(DiskCopies* next) {
+  if (!homes_are_out_) RETURN_IF_ERROR(Finish(out_));
+  if (next != nullptr) next->homes_are_out_ = homes_are_out_;
+  return absl::OkStatus();
+}
+
 // --- The threads' --------------------------------------------------------------------------------
 
 bool DiskCopies::MayBegin(const Job& job) const {

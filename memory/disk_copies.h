@@ -50,6 +50,8 @@ class DiskCopies {
   absl::Status AwaitWriteBack(int stay);
   // Blocks until all copies are over, and all homes on disk have been found as they were written.
   absl::Status BringHome();
+  // Blocks until all copies are over; who has homes is the next one's affair, null: nobody's.
+  absl::Status HandOver(DiskCopies* next);
 
  private:
   enum class What : uint8_t { kCopy, kTakeHomes, kFinish };
@@ -113,7 +115,7 @@ class DiskCopies {
   }
 
   const Run run_;
-  bool homes_are_out_ = true;                   // with the caller
+  bool homes_are_out_ = true;                   // with the caller, when none is at work
   int64_t takes_ = 0;                           // how often they were taken from it
   std::vector<int64_t> fetches_, write_backs_;  // how often it was told
   std::mutex mutex_;                            // of all below, and of lanes' jobs and counts

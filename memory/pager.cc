@@ -71,6 +71,20 @@ absl::Status Pager::Advance(int from, int to, Stream& compute) {
   return to < static_cast<int>(over_.size()) ? Begin(to, compute) : absl::OkStatus();
 }
 
+template <typename Waits>
+absl::Status Pager::Time(Stream& compute, Waits waits) {
+  if (compute.kind() == DeviceKind::kCuda) return waits();
+  RETURN_IF_ERROR(compute.Call([stall = stall_] {
+    stall->begin = Clock::now();
+    return absl::OkStatus();
+  }));
+  RETURN_IF_ERROR(waits());
+  return compute.Call([stall = stall_] {
+    stall->sum = stall->sum.load() + (Clock::now() - stall->begin);
+    return absl::OkStatus();
+  });
+}
+
 absl::Status Pager::Begin(int step, Stream& compute) {
   const PagingSchedule::Step& of = schedule_.steps[step];
   if (step == 0) {
@@ -78,25 +92,16 @@ absl::Status Pager::Begin(int step, Stream& compute) {
     RETURN_IF_ERROR(disk_ ? disk_->BeginIteration() : in_->Wait(*begun_));
     for (const int fetch : schedule_.fetches_before) RETURN_IF_ERROR(Fetch(fetch));
   }
-  const bool timed =
-      compute.kind() != DeviceKind::kCuda && !(of.fetches.empty() && of.writes.empty());
-  if (timed) {
-    RETURN_IF_ERROR(compute.Call([stall = stall_] {
-      stall->begin = Clock::now();
-      return absl::OkStatus();
-    }));
-  }
-  for (const int fetch : of.fetches) {
-    if (disk_) RETURN_IF_ERROR(disk_->AwaitFetch(fetch));
-    RETURN_IF_ERROR(compute.Wait(*fetched_[fetch]));
-  }
-  for (const int write : of.writes) {
-    if (disk_) RETURN_IF_ERROR(disk_->AwaitWriteBack(write));
-    RETURN_IF_ERROR(compute.Wait(*written_[write]));
-  }
-  if (!timed) return absl::OkStatus();
-  return compute.Call([stall = stall_] {
-    stall->sum = stall->sum.load() + (Clock::now() - stall->begin);
+  if (of.fetches.empty() && of.writes.empty()) return absl::OkStatus();
+  return Time(compute, [&]() -> absl::Status {
+    for (const int fetch : of.fetches) {
+      if (disk_) RETURN_IF_ERROR(disk_->AwaitFetch(fetch));
+      RETURN_IF_ERROR(compute.Wait(*fetched_[fetch]));
+    }
+    for (const int write : of.writes) {
+      if (disk_) RETURN_IF_ERROR(disk_->AwaitWriteBack(write));
+      RETURN_IF_ERROR(compute.Wait(*written_[write]));
+    }
     return absl::OkStatus();
   });
 }
@@ -144,6 +149,13 @@ absl::Status Pager::WriteBack(int index) {
 absl::Status Pager::BringHome(Stream& compute) {
   if (disk_) return disk_->BringHome();
   return last_written_ == nullptr ? absl::OkStatus() : compute.Wait(*last_written_);
+}
+
+// Its fetches have been waited for by its steps.
+absl::Status Pager::HandOver(Pager& next, Stream& compute) {
+  if (disk_) return disk_->HandOver(next.disk_.get());
+  if (last_written_ == nullptr) return absl::OkStatus();
+  return Time(compute, [&] { return compute.Wait(*last_written_); });
 }
 
 }  // namespace gyre

@@ -38,6 +38,11 @@ class Pager {
   // written.
   absl::Status BringHome(Stream& compute);
 
+  // What comes after on `compute` may be an iteration of `next`, another pager of this arena, these
+  // pages and this file, and of the same homes.  With pages on disk it blocks until copies are
+  // over.
+  absl::Status HandOver(Pager& next, Stream& compute);
+
   // That the compute stream has waited for copies, as far as it has come; 0 of a GPU's stream,
   // which does not tell.
   double stalled_seconds() const;
@@ -51,6 +56,9 @@ class Pager {
   };
   Pager(const PagingPlan& plan, PagingSchedule schedule, std::byte* arena, std::byte* pages)
       : plan_(plan), schedule_(std::move(schedule)), arena_(arena), pages_(pages) {}
+  // Enqueues what `waits` does, and counts how long it takes.
+  template <typename Waits>
+  absl::Status Time(Stream& compute, Waits waits);
   absl::Status Begin(int step, Stream& compute);
   absl::Status End(int step, Stream& compute);
   bool begins(int step) const;

@@ -44,7 +44,10 @@ struct ModelOptions {
 struct ModelPlan {
   ModelOptions options;
   ParameterSet parameters;
-  std::unique_ptr<NetPlan> train;              // null if options.train is false
+  std::unique_ptr<NetPlan> train;  // null if options.train is false
+  // As an iteration has it that only accumulates, with the same homes: of use where nets page. Null
+  // if there are none.
+  std::unique_ptr<NetPlan> accumulating;
   std::vector<std::unique_ptr<NetPlan>> test;  // the full batch, then the remainder if there is one
 
   bool pages() const {
@@ -91,9 +94,10 @@ struct ModelPlan {
 // of them are planned to.
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
-// Plans anew how the training net pages, by what each step of its trace takes, in seconds, and how
-// fast copies are, where that is predicted to be faster and takes no more of a file; what persists
-// stays where it is.  Whether it has.  Precondition: it pages, by the planner kAuto.
+// Plans anew how the training net pages, in iterations of either kind, by what each step of the
+// updating one's trace takes, in seconds, and how fast copies are, where that is predicted to be
+// faster and takes no more of a file; what persists stays where it is.  Whether it has.
+// Precondition: it pages, by the planner kAuto.
 absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
                                    const PagingCosts& costs);
 
@@ -101,7 +105,7 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
 size_t ResidentCapacity(const ModelPlan& plan);
 // The least that options.planner makes do with.
 size_t LeastCapacity(const ModelPlan& plan);
-// How its nets page in so much: the one that trains first, and with train_alone no other.
+// How its nets page in so much: `train`, `accumulating`, and unless train_alone those of `test`.
 // Precondition: options.planner is not kNone.  Errors: those of PlanPaging.
 absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
                                                   bool train_alone = false);
@@ -130,17 +134,24 @@ class Model {
 
   const ModelPlan& plan() const { return plan_; }
   const Net& train() const { return *train_; }
+  // As an iteration has it that updates, or that only accumulates.
+  const Net& train(bool updates) const {
+    return updates || accumulating_ == nullptr ? *train_ : *accumulating_;
+  }
   // Whether all ranks see the same parameters: what one of them writes there all have.
   bool one_copy() const { return !parameters_.empty(); }
   const std::vector<std::unique_ptr<Net>>& test() const { return test_; }
-  // Of the training net, or number `index` of test(); null if the plan does not page.
-  Pager* train_pager() const { return train_pager_.get(); }
+  // Of the training net, likewise, or number `index` of test(); null if the plan does not page.
+  Pager* train_pager(bool updates = true) const {
+    return updates || accumulating_pager_ == nullptr ? train_pager_.get()
+                                                     : accumulating_pager_.get();
+  }
   Pager* test_pager(size_t index) const { return test_pagers_[index].get(); }
   // As PlanPagesAnew, with copies that it times.  Then train() and the pagers are others: nothing
   // may be in flight.  Errors: those of allocation.
   absl::StatusOr<bool> PlanPagesAnew(Stream& stream, std::span<const double> step_seconds);
   // What comes after on `stream` finds parameters, slots and carried rows at home: call it before
-  // what is not an iteration, once iterations have been enqueued.
+  // what is not an iteration, once iterations have been enqueued, the last of which updates.
   absl::Status BringHome(Stream& stream) const {
     return train_pager_ ? train_pager_->BringHome(stream) : absl::OkStatus();
   }
@@ -215,9 +226,9 @@ class Model {
   std::unique_ptr<PageFile> page_file_;        // null if nothing is on disk
   std::span<std::byte> parameters_;            // of one copy
   NetMemory memory_;
-  std::unique_ptr<Net> train_;
+  std::unique_ptr<Net> train_, accumulating_;  // the latter null if it would be the same
   std::vector<std::unique_ptr<Net>> test_;
-  std::unique_ptr<Pager> train_pager_;
+  std::unique_ptr<Pager> train_pager_, accumulating_pager_;
   std::vector<std::unique_ptr<Pager>> test_pagers_;
 };
 

@@ -84,11 +84,19 @@ class Planner {
   std::unique_ptr<NetPlan> first_;
 };
 
+// The training net first.
 std::vector<NetPlan*> NetsOf(const ModelPlan& plan) {
   std::vector<NetPlan*> nets;
   if (plan.train) nets.push_back(plan.train.get());
+  if (plan.accumulating) nets.push_back(plan.accumulating.get());
   for (const auto& test : plan.test) nets.push_back(test.get());
   return nets;
+}
+
+size_t Most(const ModelPlan& plan, size_t (NetPlan::*bytes)() const) {
+  size_t most = 0;
+  for (const NetPlan* const net : NetsOf(plan)) most = std::max(most, (net->*bytes)());
+  return most;
 }
 
 // Of the same memory, whatever is planned.
@@ -146,6 +154,9 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   if (options.train) {
     ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
     plan.options.shape = plan.train->spec.shape;
+    if (options.planner != PlannerKind::kNone && options.shape.accumulate > 1) {
+      plan.accumulating = std::make_unique<NetPlan>(AccumulatingPlan(*plan.train, plan.parameters));
+    }
   }
   if (options.test_samples > 0) {
     ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));
@@ -168,12 +179,12 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   return plan;
 }
 
-absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
-                                   const PagingCosts& costs) {
-  NetPlan& net = *plan.train;
-  AccessTrace& trace = net.trace.trace;
-  for (size_t s = 0; s < trace.steps.size(); ++s) trace.steps[s].seconds = step_seconds[s];
-  plan.options.paging = costs;
+namespace {
+
+// Whether it is another plan from now on.
+absl::StatusOr<bool> PlanPagesAnew(const ModelPlan& plan, NetPlan& net) {
+  const AccessTrace& trace = net.trace.trace;
+  const PagingCosts& costs = plan.options.paging;
   const PagingTimes now = PredictTimes(trace, *net.paging, SchedulePaging(*net.paging), costs);
   net.paging->seconds = now.seconds;
   net.paging->stalled_seconds = now.stalled_seconds;
@@ -194,6 +205,24 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
   }
   net.paging = std::move(other);
   return true;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
+                                   const PagingCosts& costs) {
+  plan.options.paging = costs;
+  std::vector<TraceStep>& steps = plan.train->trace.trace.steps;
+  for (size_t s = 0; s < steps.size(); ++s) steps[s].seconds = step_seconds[s];
+  ASSIGN_OR_RETURN(bool anew, PlanPagesAnew(plan, *plan.train));
+  if (plan.accumulating == nullptr) return anew;
+  size_t s = 0;
+  for (TraceStep& step : plan.accumulating->trace.trace.steps) {
+    while (steps[s].name != step.name) ++s;  // updates
+    step.seconds = step_seconds[s++];
+  }
+  ASSIGN_OR_RETURN(const bool other, PlanPagesAnew(plan, *plan.accumulating));
+  return anew || other;
 }
 
 size_t ResidentCapacity(const ModelPlan& plan) {
@@ -238,38 +267,19 @@ absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t 
   std::vector<PagingPlan> plans;
   std::vector<Home> homes;
   for (const NetPlan* const net : nets) {
+    if (train_alone && !net->spec.train) break;
     ASSIGN_OR_RETURN(plans.emplace_back(), page(*net));
     if (limits.homes == nullptr) homes = plans.front().homes;
     limits.homes = &homes;
-    if (train_alone) break;
   }
   return plans;
 }
 
-size_t ModelPlan::device_bytes() const {
-  size_t bytes = train ? train->device_bytes() : 0;
-  for (const auto& net : test) bytes = std::max(bytes, net->device_bytes());
-  return bytes;
-}
-
-size_t ModelPlan::page_bytes() const {
-  size_t bytes = train ? train->page_bytes() : 0;
-  for (const auto& net : test) bytes = std::max(bytes, net->page_bytes());
-  return bytes;
-}
-
-size_t ModelPlan::disk_bytes() const {
-  size_t bytes = train ? train->disk_bytes() : 0;
-  for (const auto& net : test) bytes = std::max(bytes, net->disk_bytes());
-  return bytes;
-}
-
+size_t ModelPlan::device_bytes() const { return Most(*this, &NetPlan::device_bytes); }
+size_t ModelPlan::page_bytes() const { return Most(*this, &NetPlan::page_bytes); }
+size_t ModelPlan::disk_bytes() const { return Most(*this, &NetPlan::disk_bytes); }
 // Nets that have any there agree on where.
-size_t ModelPlan::disk_home_bytes() const {
-  size_t bytes = train ? train->disk_home_bytes() : 0;
-  for (const auto& net : test) bytes = std::max(bytes, net->disk_home_bytes());
-  return bytes;
-}
+size_t ModelPlan::disk_home_bytes() const { return Most(*this, &NetPlan::disk_home_bytes); }
 
 size_t ModelPlan::persistent_bytes() const {
   size_t bytes = 0;

@@ -27,8 +27,13 @@ PlanHistory HistoryOf(const ModelPlan& plan) {
   return history;
 }
 
-std::string Mebibytes(size_t bytes) {
-  return absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20));
+std::string Mebibytes(double bytes) { return absl::StrFormat("%.1f", bytes / (1 << 20)); }
+std::string Mebibytes(size_t bytes) { return Mebibytes(static_cast<double>(bytes)); }
+
+// Of a step's iterations, the last of which updates.
+double MeanOf(double updating, double accumulating, int64_t accumulate) {
+  const auto others = static_cast<double>(accumulate - 1);
+  return (updating + others * accumulating) / (1 + others);
 }
 
 }  // namespace
@@ -64,17 +69,24 @@ StateKinds KindsOf(const NetTrace& trace) {
 std::string DescribePaging(const ModelPlan& plan) {
   const NetPlan& net = *plan.train;
   const PagingCosts& costs = plan.options.paging;
+  const std::string accumulating =
+      plan.accumulating == nullptr ? ""
+                                   : absl::StrCat("an iteration that only adds to the gradients:\n",
+                                                  DescribeTimes(plan.accumulating->trace.trace,
+                                                                *plan.accumulating->paging, costs));
   return absl::StrFormat(
-      "more than the device's memory of %s MiB: with all in it, it would take %s MiB\n%s%s"
+      "more than the device's memory of %s MiB: with all in it, it would take %s MiB\n%s%s%s"
       "  (steps' times as their FLOPs suggest)\n",
       Mebibytes(plan.options.capacity_bytes), Mebibytes(ResidentCapacity(plan)),
       DescribePlaces(net.trace.trace, *net.paging),
-      DescribeTimes(net.trace.trace, *net.paging, costs));
+      DescribeTimes(net.trace.trace, *net.paging, costs), accumulating);
 }
 
 std::string DescribeCapacities(const ModelPlan& plan) {
   const NetPlan& net = *plan.train;
-  const double work = WorkSeconds(net.trace.trace);
+  const double work = MeanOf(WorkSeconds(net.trace.trace),
+                             plan.accumulating ? WorkSeconds(plan.accumulating->trace.trace) : 0,
+                             plan.accumulating ? net.spec.shape.accumulate : 1);
   const size_t resident = ResidentCapacity(plan), least = LeastCapacity(plan);
   std::string text = absl::StrFormat("%9s %10s %13s %11s %9s %10s %10s\n", "capacity", "MiB",
                                      "iteration ms", "samples/s", "kept", "in MiB", "out MiB");
@@ -84,22 +96,22 @@ std::string DescribeCapacities(const ModelPlan& plan) {
       absl::StrAppend(&text, "less than the largest step needs\n");
       return;
     }
-    double seconds = work;
-    size_t in = 0, out = 0;
+    ExpectedIteration expected = {.seconds = work};
     if (capacity < resident) {
       const auto paged = PlanPages(plan, capacity, /*train_alone=*/true);
       if (!paged.ok()) {  // the host memory's
         absl::StrAppend(&text, paged.status().message(), "\n");
         return;
       }
-      seconds = paged->front().seconds;
-      in = paged->front().fetched_bytes;
-      out = paged->front().written_bytes;
+      expected = ExpectIteration(paged->front(), plan.accumulating ? &paged->back() : nullptr,
+                                 net.spec.shape.accumulate);
     }
+    const double seconds = expected.seconds;
     const double samples = static_cast<double>(net.spec.shape.global);
     absl::StrAppendFormat(&text, "%13.3f %11.1f %7.1f %% %10s %10s\n", 1e3 * seconds,
                           seconds > 0 ? samples / seconds : 0,
-                          seconds > 0 ? 100 * work / seconds : 100, Mebibytes(in), Mebibytes(out));
+                          seconds > 0 ? 100 * work / seconds : 100,
+                          Mebibytes(expected.fetched_bytes), Mebibytes(expected.written_bytes));
   };
   for (const double part : kParts) {
     row(absl::StrFormat("%.0f %%", 100 * part),
@@ -124,16 +136,37 @@ std::string DrawPlan(const ModelPlan& plan, const std::string& net, bool page,
               : PlanPicture(history, plan.options.capacity_bytes, title);
 }
 
-std::string DescribeRun(const PagingPlan& plan, const PagedIterations& measured, bool stalls) {
+ExpectedIteration ExpectIteration(const PagingPlan& updating, const PagingPlan* accumulating,
+                                  int64_t accumulate) {
+  const auto mean = [&](auto PagingPlan::*of) {
+    const auto update = static_cast<double>(updating.*of);
+    return accumulating ? MeanOf(update, static_cast<double>(accumulating->*of), accumulate)
+                        : update;
+  };
+  return {.fetched_bytes = mean(&PagingPlan::fetched_bytes),
+          .written_bytes = mean(&PagingPlan::written_bytes),
+          .seconds = mean(&PagingPlan::seconds),
+          .stalled_seconds = mean(&PagingPlan::stalled_seconds)};
+}
+
+ExpectedIteration ExpectIteration(const ModelPlan& plan) {
+  return ExpectIteration(*plan.train->paging,
+                         plan.accumulating ? &*plan.accumulating->paging : nullptr,
+                         plan.options.shape.accumulate);
+}
+
+std::string DescribeRun(const ExpectedIteration& expected, const PagedIterations& measured,
+                        bool stalls) {
   const auto count = static_cast<double>(measured.count);
   return absl::StrFormat(
       "paging: an iteration fetched %s MiB and wrote %s MiB back; it took %.3f ms (expected: "
       "%.3f)%s, mean of %d",
-      Mebibytes(plan.fetched_bytes), Mebibytes(plan.written_bytes), 1e3 * measured.seconds / count,
-      1e3 * plan.seconds,
-      stalls ? absl::StrFormat(", of which it waited for copies %.3f ms (expected: %.3f)",
-                               1e3 * measured.stalled_seconds / count, 1e3 * plan.stalled_seconds)
-             : "",
+      Mebibytes(expected.fetched_bytes), Mebibytes(expected.written_bytes),
+      1e3 * measured.seconds / count, 1e3 * expected.seconds,
+      stalls
+          ? absl::StrFormat(", of which it waited for copies %.3f ms (expected: %.3f)",
+                            1e3 * measured.stalled_seconds / count, 1e3 * expected.stalled_seconds)
+          : "",
       measured.count);
 }
 

@@ -33,8 +33,20 @@ struct PagedIterations {
   double stalled_seconds = 0;  // likewise: that the compute stream waited for copies
 };
 
+// What an iteration is expected to move and take: of a step of several the mean.
+struct ExpectedIteration {
+  double fetched_bytes = 0, written_bytes = 0;
+  double seconds = 0, stalled_seconds = 0;
+};
+// Of accumulate - 1 like `accumulating`, null where there are none, and one that updates.
+ExpectedIteration ExpectIteration(const PagingPlan& updating, const PagingPlan* accumulating,
+                                  int64_t accumulate);
+// Precondition: the plan trains and pages.
+ExpectedIteration ExpectIteration(const ModelPlan& plan);
+
 // Bytes moved, and an iteration's time as it was and as it was expected, with the part in which it
 // waited for copies.  measured.count > 0.  stalls: whether the device tells how long it waited.
-std::string DescribeRun(const PagingPlan& plan, const PagedIterations& measured, bool stalls);
+std::string DescribeRun(const ExpectedIteration& expected, const PagedIterations& measured,
+                        bool stalls);
 
 }  // namespace gyre

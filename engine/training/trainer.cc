@@ -257,7 +257,7 @@ absl::Status Trainer::PlanPagesAnew(std::span<const double> step_seconds) {
   RETURN_IF_ERROR(FinishAll());
   const LossScaleState loss_scale = training_step_->loss_scale();
   ASSIGN_OR_RETURN(const bool faster, model_->PlanPagesAnew(*stream_, step_seconds));
-  const PagingPlan& paging = *model_->train().plan().paging;
+  const ExpectedIteration paging = ExpectIteration(model_->plan());
   state_->Say(absl::StrFormat(
       "paging: an iteration is expected to take %.1f ms, of which %.1f wait for copies%s",
       paging.seconds * 1000, paging.stalled_seconds * 1000,
@@ -289,7 +289,8 @@ void Trainer::Time() {
   const Pager* const pager = model_->train_pager();
   if (pager == nullptr) return;
   const auto now = std::chrono::steady_clock::now();
-  const double stalled = pager->stalled_seconds();
+  const Pager* const other = model_->train_pager(/*updates=*/false);
+  const double stalled = pager->stalled_seconds() + (other == pager ? 0 : other->stalled_seconds());
   if (since_) {
     ++paged_.count;
     paged_.seconds += std::chrono::duration<double>(now - *since_).count();
@@ -302,18 +303,18 @@ void Trainer::Time() {
 
 absl::Status Trainer::TellHowPagingWent() {
   if (paged_.count == 0) return absl::OkStatus();
-  const PagingPlan& plan = *model_->train().plan().paging;
+  const ExpectedIteration expected = ExpectIteration(model_->plan());
   const bool stalls = device_.kind() != DeviceKind::kCuda;
-  state_->Say(DescribeRun(plan, paged_, stalls));
+  state_->Say(DescribeRun(expected, paged_, stalls));
   RunLog* const log = state_->log();
   if (log == nullptr) return absl::OkStatus();
   const auto count = static_cast<double>(paged_.count);
   std::vector<std::pair<std::string, double>> numbers = {
-      {"fetched_bytes", static_cast<double>(plan.fetched_bytes)},
-      {"written_bytes", static_cast<double>(plan.written_bytes)},
+      {"fetched_bytes", expected.fetched_bytes},
+      {"written_bytes", expected.written_bytes},
       {"iteration_seconds", paged_.seconds / count},
-      {"expected_iteration_seconds", plan.seconds},
-      {"expected_stalled_seconds", plan.stalled_seconds}};
+      {"expected_iteration_seconds", expected.seconds},
+      {"expected_stalled_seconds", expected.stalled_seconds}};
   if (stalls) numbers.emplace_back("stalled_seconds", paged_.stalled_seconds / count);
   return log->Numbers(state_->step(), numbers);
 }

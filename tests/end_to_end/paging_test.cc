@@ -77,6 +77,8 @@ const Case kCases[] = {
      " loss_scale { dynamic { initial: 16777216 } }",
      {"--precision=F16", "--set=data.order=CONTIGUOUS"}},
     {"ALargeWeight", WideNet(60000), ""},
+    {"RecurrentOverBatches", kRecurrent, " accumulate: 5", {"--set=data.order=CONTIGUOUS"}},
+    {"RanksOverBatches", kConvolutions, " accumulate: 3", {}, 2},
     {"RanksShareOutTheOptimizer",
      kRecurrent,
      "",

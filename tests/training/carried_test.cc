@@ -124,7 +124,7 @@ void Test(const Model& model, Device& device, Stream& stream, int64_t times, Row
     buffer.Set({}, {});
     ASSERT_TRUE(buffer.Upload(stream).ok());
     ASSERT_TRUE(upload.Start(/*lane=*/0, fed.batch, stream).ok());
-    ASSERT_TRUE(upload.Deliver(/*lane=*/0, stream).ok());
+    ASSERT_TRUE(upload.Deliver(/*lane=*/0, stream, net).ok());
     const auto sum = [](Stream&, absl::string_view, Tensor) { return absl::OkStatus(); };
     ASSERT_TRUE(net.Forward(stream, sum).ok());
     ASSERT_TRUE(stream.Synchronize().ok());

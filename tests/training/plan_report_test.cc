@@ -177,6 +177,43 @@ TEST_F(PlanReport, TextAndPictureOfAPagedNet) {
   EXPECT_THAT(svg, Not(HasSubstr("fetches")));  // nothing moves
 }
 
+// Of what the optimizer alone touches nothing moves, and all lies where the updating one has it.
+TEST_F(PlanReport, AnIterationThatOnlyAccumulatesMovesLess) {
+  ModelOptions options = Options(9, ~size_t{0});
+  options.shape.accumulate = 3;
+  for (const PlannerKind planner : {PlannerKind::kAuto, PlannerKind::kGeeps, PlannerKind::kNaive}) {
+    options.planner = planner;
+    options.capacity_bytes = ~size_t{0};
+    options.capacity_bytes = LeastCapacity(*PlanModel(*net_, options));
+    const auto plan = PlanModel(*net_, options);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const PagingPlan &updating = *plan->train->paging, &other = *plan->accumulating->paging;
+    EXPECT_LT(other.fetched_bytes, updating.fetched_bytes);
+    EXPECT_LT(other.written_bytes, updating.written_bytes);
+    EXPECT_LT(ExpectIteration(*plan).fetched_bytes, updating.fetched_bytes);
+    EXPECT_EQ(other.homes, updating.homes);
+    EXPECT_LE(other.device_bytes, options.capacity_bytes);
+    const NetTrace& trace = plan->train->trace;
+    EXPECT_EQ(plan->accumulating->trace.slots, trace.slots);
+    for (const std::vector<int>& slots : trace.slots) {
+      for (const int slot : slots) {
+        const int block = other.states[slot].block;
+        EXPECT_TRUE(std::ranges::none_of(
+            other.stays, [&](const Stay& stay) { return block >= 0 && stay.block == block; }));
+      }
+    }
+    for (size_t s = 0; s < trace.trace.states.size(); ++s) {
+      if (!trace.trace.states[s].persistent) continue;
+      const auto [block, offset] = updating.states[s];
+      ASSERT_EQ(other.states[s].block < 0, block < 0);
+      EXPECT_EQ(other.states[s].offset, offset);
+      if (block < 0) continue;
+      EXPECT_EQ(other.blocks[other.states[s].block].page, updating.blocks[block].page);
+    }
+    EXPECT_THAT(DescribePaging(*plan), HasSubstr("an iteration that only adds to the gradients"));
+  }
+}
+
 TEST_F(PlanReport, KindsFollowFromWhatStatesAre) {
   const auto plan = Plan(9, ~size_t{0});
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -191,17 +228,20 @@ TEST_F(PlanReport, KindsFollowFromWhatStatesAre) {
 }
 
 TEST(DescribeRun, SaysWhatWasMeasuredAndExpected) {
-  PagingPlan plan;
-  plan.seconds = 0.01;
-  plan.stalled_seconds = 0.002;
-  plan.fetched_bytes = 3 << 20;
-  plan.written_bytes = 1 << 19;
+  PagingPlan updating, accumulating;
+  updating.seconds = 0.02;
+  updating.stalled_seconds = 0.006;
+  updating.fetched_bytes = 9 << 20;
+  updating.written_bytes = 3 << 19;
+  accumulating.seconds = 0.005;
+  const ExpectedIteration expected = ExpectIteration(updating, &accumulating, /*accumulate=*/3);
   const PagedIterations measured = {.count = 4, .seconds = 0.048, .stalled_seconds = 0.01};
-  EXPECT_EQ(DescribeRun(plan, measured, /*stalls=*/true),
+  EXPECT_EQ(DescribeRun(expected, measured, /*stalls=*/true),
             "paging: an iteration fetched 3.0 MiB and wrote 0.5 MiB back; it took 12.000 ms "
             "(expected: 10.000), of which it waited for copies 2.500 ms (expected: 2.000), mean of "
             "4");
-  EXPECT_THAT(DescribeRun(plan, measured, /*stalls=*/false), Not(HasSubstr("waited")));
+  EXPECT_THAT(DescribeRun(expected, measured, /*stalls=*/false), Not(HasSubstr("waited")));
+  EXPECT_EQ(ExpectIteration(updating, nullptr, 3).fetched_bytes, 9 << 20);
 }
 
 }  // namespace

@@ -326,7 +326,9 @@ TEST(TrainingStep, PagingChangesNoBits) {
   bool planned_anew = false;
   for (const auto& [ranks, accumulate, clip_norm, shard] :
        {std::tuple(1, 1, std::optional<double>(), false),
-        std::tuple(1, 3, std::optional<double>(0.5), false),
+        std::tuple(1, 2, std::optional<double>(), false),
+        std::tuple(1, 5, std::optional<double>(0.5), false),
+        std::tuple(2, 3, std::optional<double>(), false),
         std::tuple(2, 1, std::optional<double>(), false),
         std::tuple(2, 2, std::optional<double>(0.5), true),
         std::tuple(3, 1, std::optional<double>(), true)}) {

@@ -20,6 +20,17 @@ std::vector<CarriedHome> HomesOf(const NetSpec& net) {
   return homes;
 }
 
+NetTrace TraceOf(const NetPlan& plan, const ParameterSet& parameters, bool updates = true) {
+  return TraceNet({.net = plan.spec,
+                   .parameters = parameters,
+                   .slots = plan.slots,
+                   .homes = plan.homes,
+                   .order = plan.order,
+                   .tables = plan.tables,
+                   .feed = plan.feed,
+                   .updates = updates});
+}
+
 }  // namespace
 
 absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
@@ -45,10 +56,16 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   if (plan.spec.train) plan.slots.dtypes = plan.order.dtypes;
   plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
   plan.feed = options.feed;
-  plan.trace =
-      TraceNet(plan.spec, parameters, plan.slots, plan.homes, plan.order, plan.tables, plan.feed);
+  plan.trace = TraceOf(plan, parameters);
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
   return plan;
+}
+
+NetPlan AccumulatingPlan(const NetPlan& plan, const ParameterSet& parameters) {
+  GYRE_CHECK(plan.spec.train && plan.spec.shape.accumulate > 1);
+  NetPlan other = plan;
+  other.trace = TraceOf(other, parameters, /*updates=*/false);
+  return other;
 }
 
 std::vector<Tensor> BatchArrays(const NetPlan& plan) {

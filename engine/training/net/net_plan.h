@@ -44,6 +44,10 @@ struct NetPlanOptions {
 absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
                                 ParameterSet& parameters);
 
+// Of a training net whose steps are several batches: as an iteration has it that only accumulates.
+// Its states are those of `plan`, its steps these without those of updates.
+NetPlan AccumulatingPlan(const NetPlan& plan, const ParameterSet& parameters);
+
 // The arrays of a batch as the net takes it, unbound.
 std::vector<Tensor> BatchArrays(const NetPlan& plan);
 

@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/data/batch.h"
-#include "engine/runtime/math.h"
-#include "engine/training/step_block.h"
+#include "engine/training/net/lasting_states.h"
 
 namespace gyre {
 namespace {
@@ -18,17 +16,12 @@ double SecondsOf(double flops) { return flops / kFlopsPerSecond; }
 
 class Tracer {
  public:
-  Tracer(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
-         std::span<const CarriedHome> homes, const GradientOrder& order,
-         std::span<const TouchedTable> tables, const Feed& feed)
-      : net_(net),
-        parameters_(parameters),
-        slots_(slots),
-        homes_(homes),
-        order_(order),
-        tables_(tables),
-        feed_(feed),
-        carried_(CarriedStates(net)) {}
+  explicit Tracer(const TraceInput& in)
+      : in_(in),
+        net_(in.net),
+        order_(in.order),
+        updates_(in.net.train && in.updates),
+        carried_(CarriedStates(in.net)) {}
 
   NetTrace Run() {
     for (const NetNode& node : net_.nodes) {
@@ -37,13 +30,9 @@ class Tracer {
     }
     t_.recompute_steps.assign(net_.nodes.size(), -1);
     t_.carry_steps.assign(carried_.size(), -1);
-    AddPersistent();
-    AddCarried();
-    AddAhead();
-    AddTables();
-    AddStepBlock();
+    AddLastingStates(in_, t_);
     AddValues();
-    t_.gradients = AddGradients(net_, parameters_, order_, t_.sums_of_batches, t_.trace);
+    t_.gradients = AddGradients(net_, in_.parameters, order_, t_.sums_of_batches, t_.trace);
     AddRecomputed();
     AddNodeStates();
     AddUpload();
@@ -51,7 +40,8 @@ class Tracer {
     if (net_.train) {
       AddLossGradients();
       for (int n = static_cast<int>(net_.nodes.size()) - 1; n >= 0; --n) AddBackward(n);
-      for (size_t b = 0; b < order_.buckets.size() && !UpdatesAtOnce(net_.shape); ++b) AddUpdate(b);
+      const bool at_end = updates_ && !UpdatesAtOnce(net_.shape);
+      for (size_t b = 0; at_end && b < order_.buckets.size(); ++b) AddUpdate(b);
     }
     AddReport();
     return std::move(t_);
@@ -76,148 +66,15 @@ class Tracer {
     step.touches.push_back({state, (access & kRead) != 0, (access & kWrite) != 0});
   }
 
-  void AddPersistent() {
-    t_.parameters.resize(parameters_.all().size());
-    // First those that no layer writes: ranks can have one copy of them (Net).
-    for (const StateKind kind : {StateKind::kParameter, StateKind::kBuffer}) {
-      for (size_t i = 0; i < t_.parameters.size(); ++i) {
-        const Parameter& p = parameters_.all()[i];
-        if (p.spec.kind != kind) continue;
-        t_.parameters[i] =
-            AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true});
-      }
-    }
-    const size_t buckets = slots_.elements.size();
-    for (size_t b = 0; b < buckets; ++b) {
-      auto& slots = t_.slots.emplace_back();
-      for (int s = 0; s < slots_.kinds + (slots_.has_master(b) ? 1 : 0); ++s) {
-        const std::string what = s < slots_.kinds ? absl::StrCat("slot ", s) : "masters";
-        slots.push_back(AddState({.name = absl::StrCat(what, " of bucket ", b),
-                                  .bytes = slots_.bytes(b),
-                                  .persistent = true}));
-      }
-    }
-    for (size_t b = 0; net_.shape.ranks == 1 && net_.shape.accumulate > 1 && b < buckets; ++b) {
-      const size_t element = SizeOf(slots_.dtypes[b]);
-      t_.sums_of_batches.push_back(
-          AddState({.name = absl::StrCat("gradients of bucket ", b),
-                    .bytes = static_cast<size_t>(slots_.elements[b]) * element,
-                    .persistent = true}));
-    }
-    for (const CarriedHome& home : homes_) {
-      t_.homes.push_back(
-          AddState({.name = home.name, .bytes = home.bytes, .persistent = true, .pinned = true}));
-    }
-    if (net_.shape.loss_scale.dynamic()) {
-      t_.loss_scale = AddState({.name = "loss scale",
-                                .bytes = sizeof(LossScaleState),
-                                .persistent = true,
-                                .pinned = true});
-    }
-  }
-
-  // Of a testing net they are its own, and last from batch to batch of a test; where homes are
-  // apart, they come before the upload and go after the report.
-  void AddCarried() {
-    t_.homes_apart = net_.train && net_.shape.accumulate > 1;
-    const bool at_home = net_.train && !t_.homes_apart;
-    for (size_t k = 0; k < carried_.size(); ++k) {
-      const StateSpec& spec = net_.nodes[carried_[k].node].spec.states[carried_[k].to];
-      t_.carried.push_back(at_home ? t_.homes[k]
-                                   : AddState({.name = NameOf(net_, carried_[k]),
-                                               .bytes = spec.size_bytes(),
-                                               .persistent = true,
-                                               .pinned = true}));
-    }
-  }
-
-  // A training step's batch comes while the step before computes, hence persistent.
-  void AddAhead() {
-    for (int lane = 0; feed_.ahead && lane < (net_.train ? kMostStepsInFlight : 1); ++lane) {
-      NetTrace::Ahead& ahead = t_.ahead.emplace_back();
-      ahead.whole = AddState({.name = absl::StrCat("batch ahead ", lane),
-                              .persistent = net_.train,
-                              .pinned = net_.train});
-      size_t offset = 0;
-      for (size_t input = 0; input < feed_.inputs.size(); ++input) {
-        const Value& value = net_.values[input];
-        const size_t bytes = static_cast<size_t>(value.shape.elements()) *
-                             SizeOf(feed_.type(input, net_.shape.compute));
-        t_.trace.states[ahead.whole].bytes = offset + bytes;
-        ahead.inputs.push_back(AddState({.name = absl::StrCat(value.name, " ahead ", lane),
-                                         .bytes = bytes,
-                                         .view_of = ahead.whole,
-                                         .view_offset = offset}));
-        offset = AfterArray(offset, bytes);
-      }
-    }
-  }
-
-  // Batches add to them, and sums under way use them under the next forward, hence persistent.
-  void AddTables() {
-    const int ranks = net_.shape.ranks;
-    for (const TouchedTable& table : tables_) {
-      const std::string name = parameters_.all()[table.parameter].name();
-      const auto state = [&](const char* what, int64_t elements, DType dtype) {
-        return AddState({.name = absl::StrCat(what, " of ", name),
-                         .bytes = static_cast<size_t>(elements) * SizeOf(dtype),
-                         .persistent = true,
-                         .pinned = true});
-      };
-      TableStates& states = t_.tables.emplace_back();
-      states.kept = state("indices", table.step_indices, DType::kI32);
-      states.first = state("first indices", table.rows, DType::kI32);
-      states.rows = state("touched rows", table.step_indices * ranks, DType::kI32);
-      if (ranks > 1) states.names = state("own touched rows", table.step_indices, DType::kF64);
-      if (!table.sent_by_rows) continue;
-      states.values =
-          state("values of touched rows", table.step_indices * ranks * table.width, table.dtype);
-    }
-  }
-
   // Of the parameter's table, if it is one's; parameter: -1 where a state is none.
   void TouchTables(TraceStep& step, int parameter) {
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      if (tables_[t].parameter != parameter) continue;
+    for (size_t t = 0; t < in_.tables.size(); ++t) {
+      if (in_.tables[t].parameter != parameter) continue;
       const auto& [kept, first, rows, names, values] = t_.tables[t];
       for (const int state : {kept, first, rows, names, values}) {
         if (state >= 0) Touch(step, state, kRead | kWrite);
       }
     }
-  }
-
-  void AddStepBlock() {
-    size_t end = 0;
-    // Also read between steps: sums of squares, what the gate says.
-    t_.step = AddState({.name = "step", .persistent = true, .pinned = true});
-    const auto part = [&](std::string name, size_t bytes) {
-      const size_t offset = end;
-      end = RoundUp(offset + bytes, size_t{16});  // as primitives want it
-      t_.trace.states[t_.step].bytes = end;
-      return AddState(
-          {.name = std::move(name), .bytes = bytes, .view_of = t_.step, .view_offset = offset});
-    };
-    for (size_t i = 0; i < feed_.inputs.size(); ++i) {
-      const FedInput& input = feed_.inputs[i];
-      const size_t values = feed_.ahead ? input.pixel_values.size() : 0;
-      t_.pixel_values.push_back(part(absl::StrCat("pixel values of ", input.name),
-                                     values * SizeOf(net_.values[i].dtype)));
-    }
-    t_.step_block = part("step block", sizeof(StepBlock));
-    const auto part_of = [&](const NetNode& node, int s) {
-      if (s < 0) return -1;
-      const StateSpec& spec = node.spec.states[s];
-      return part(absl::StrCat(node.config->name(), ".", spec.name), spec.size_bytes());
-    };
-    for (const NetNode& node : net_.nodes) {
-      t_.metrics.push_back(part_of(node, node.spec.metric));
-    }
-    for (const NetNode& node : net_.nodes) {
-      t_.records.push_back(part_of(node, node.spec.records));
-    }
-    if (!net_.train) return;
-    t_.sums = part("sums of squares", order_.buckets.size() * sizeof(double));
-    t_.scratch = part("scratch of sums of squares", kSumSquaresScratchBytes);
   }
 
   void AddValues() {
@@ -304,7 +161,7 @@ class Tracer {
         return AddState({.name = absl::StrCat(node.config->name(), ".", spec.name),
                          .bytes = spec.size_bytes()});
       case StateKind::kCarried:
-        break;  // AddCarried has
+        break;  // AddLastingStates has
     }
     return -1;
   }
@@ -433,7 +290,9 @@ class Tracer {
 
   void AddReady(size_t b) {
     int& ready = t_.ready_steps.emplace_back(-1);
-    if (UpdatesAtOnce(net_.shape)) {
+    if (!updates_) {
+      t_.update_steps.push_back(-1);
+    } else if (UpdatesAtOnce(net_.shape)) {
       AddUpdate(b);
       ready = t_.update_steps.back();
     } else if (net_.shape.ranks == 1) {
@@ -478,23 +337,16 @@ class Tracer {
     }
   }
 
+  const TraceInput& in_;
   const NetSpec& net_;
-  const ParameterSet& parameters_;
-  const OptimizerSlots& slots_;
-  const std::span<const CarriedHome> homes_;
   const GradientOrder& order_;
-  const std::span<const TouchedTable> tables_;
-  const Feed& feed_;
+  const bool updates_;
   const std::vector<CarriedState> carried_;
   NetTrace t_;
 };
 
 }  // namespace
 
-NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
-                  std::span<const CarriedHome> homes, const GradientOrder& order,
-                  std::span<const TouchedTable> tables, const Feed& feed) {
-  return Tracer(net, parameters, slots, homes, order, tables, feed).Run();
-}
+NetTrace TraceNet(const TraceInput& input) { return Tracer(input).Run(); }
 
 }  // namespace gyre

@@ -84,12 +84,21 @@ struct NetTrace {
   int upload_step = -1, loss_step = -1, report_step = -1;
 };
 
-// `order` and `tables` are empty for a net that does not train; `slots` and `homes` are those of
-// the one that does.  Persistent states come first, those that nets of a run share before others,
-// and the shared ones depend only on `parameters`, `slots`, `homes` and the run's shape, so all
-// nets agree on their offsets.
-NetTrace TraceNet(const NetSpec& net, const ParameterSet& parameters, const OptimizerSlots& slots,
-                  std::span<const CarriedHome> homes, const GradientOrder& order,
-                  std::span<const TouchedTable> tables, const Feed& feed);
+// What a trace follows from.
+struct TraceInput {
+  const NetSpec& net;
+  const ParameterSet& parameters;
+  const OptimizerSlots& slots;           // of the net that trains
+  std::span<const CarriedHome> homes;    // likewise
+  const GradientOrder& order;            // empty for a net that does not train
+  std::span<const TouchedTable> tables;  // likewise
+  const Feed& feed;
+  bool updates = true;  // false: an iteration that only adds to the gradients of a step
+};
+
+// Persistent states come first, those that nets of a run share before others, and the shared ones
+// depend only on `parameters`, `slots`, `homes` and the run's shape, so all nets agree on their
+// offsets.
+NetTrace TraceNet(const TraceInput& input);
 
 }  // namespace gyre

@@ -47,7 +47,7 @@ absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t b
     RETURN_IF_ERROR(enter(net.At(trace.upload_step)));
     RETURN_IF_ERROR(buffer.Upload(stream));
     RETURN_IF_ERROR(upload.Start(/*lane=*/0, batch, stream));
-    RETURN_IF_ERROR(upload.Deliver(/*lane=*/0, stream));
+    RETURN_IF_ERROR(upload.Deliver(/*lane=*/0, stream, net));
     RETURN_IF_ERROR(net.Forward(stream, sum, /*bucket_needed=*/nullptr, enter));
     RETURN_IF_ERROR(enter(net.At(trace.report_step)));
     RETURN_IF_ERROR(buffer.Download(stream));

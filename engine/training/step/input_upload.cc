@@ -46,10 +46,10 @@ absl::Status InputUpload::Start(int lane, const Batch& batch, Stream& compute) {
   return compute.Wait(*uploaded_[lane]);
 }
 
-absl::Status InputUpload::Deliver(int lane, Stream& compute) const {
+absl::Status InputUpload::Deliver(int lane, Stream& compute, const Net& net) const {
   if (copies_ == nullptr) return absl::OkStatus();
   for (int i = 0; i < static_cast<int>(net_->plan().feed.inputs.size()); ++i) {
-    const Tensor from = net_->ahead(lane, i), to = net_->input(i);
+    const Tensor from = net_->ahead(lane, i), to = net.input(i);
     const Tensor pixel_values = net_->pixel_values(i);
     RETURN_IF_ERROR(pixel_values.elements() > 0 ? LookUp(compute, from, pixel_values, to)
                                                 : CopyInput(compute, from, to));

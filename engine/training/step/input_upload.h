@@ -22,8 +22,9 @@ class InputUpload {
   // used the lane before must be over.  The batch must stay until this one is.
   absl::Status Start(int lane, const Batch& batch, Stream& compute);
   // Enqueues what brings the lane's batch into the net's inputs, looking pixels up in the net's
-  // pixel_values; with the same arguments each time.
-  absl::Status Deliver(int lane, Stream& compute) const;
+  // pixel_values; with the same arguments each time.  net: Create's, or the same one as planned for
+  // another iteration.
+  absl::Status Deliver(int lane, Stream& compute, const Net& net) const;
 
  private:
   explicit InputUpload(const Net& net) : net_(&net) {}

@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     const auto iteration = [&](bool update) {
       return graph([self, index, update](const Between& between) {
         return self->Enqueue(index, update, between,
-                             EnterSteps(self->model_.train_pager(), self->stream_, between));
+                             EnterSteps(self->model_.train_pager(update), self->stream_, between));
       });
     };
     lane.accumulate = iteration(false);
@@ -142,6 +142,10 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   lane.updating = learning_rate.has_value();
   lane.bad_bucket.reset();
   lane.batch = batch;
+  if (Pager* const next = model_.train_pager(lane.updating); next != pager_) {
+    RETURN_IF_ERROR(pager_->HandOver(*next, stream_));
+    pager_ = next;
+  }
   RETURN_IF_ERROR(upload_.Start(next_, batch, stream_));
   const Net& net = model_.train();
   RETURN_IF_ERROR(net.BringCarried(stream_, batch_));
@@ -190,13 +194,13 @@ absl::StatusOr<Tensor> TrainingStep::Finish() {
 // Everything of an iteration that is the same each time.
 absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Between& between,
                                    const Net::Enter& enter) {
-  const Net& net = model_.train();
+  const Net& net = model_.train(update);
   const StepBuffer& buffer = lanes_[index].buffer;
   const TimelineLabel label("step");
   const NetTrace& trace = net.plan().trace;
   RETURN_IF_ERROR(enter(net.At(trace.upload_step)));
   RETURN_IF_ERROR(buffer.Upload(stream_));
-  RETURN_IF_ERROR(upload_.Deliver(index, stream_));
+  RETURN_IF_ERROR(upload_.Deliver(index, stream_, net));
   const auto sum = [&](Stream&, absl::string_view label, Tensor statistic) {
     if (sync_->on_stream()) return absl::OkStatus();  // one rank
     return between([this, label = std::string(label), statistic] {

@@ -104,7 +104,8 @@ class TrainingStep {
         stream_(stream),
         communication_(communication),
         sum_statistic_(StatisticSummer(communication)),
-        upload_(std::move(upload)) {}
+        upload_(std::move(upload)),
+        pager_(model.train_pager()) {}
 
   bool sharded() const { return model_.plan().options.shape.shard_optimizer; }
   bool served() const { return server_ != nullptr; }
@@ -141,6 +142,7 @@ class TrainingStep {
   std::unique_ptr<GradientSync> sync_;  // with a server: of no buckets
   std::unique_ptr<ServerSync> server_;  // null: none
   std::vector<Lane> lanes_;
+  Pager* pager_;                                           // of the last iteration; null: none
   std::array<UpdateScalars, kMostStepsInFlight> updates_;  // by lane
   int summing_ = 0;                                        // the lane whose sums are under way
   int next_ = 0;                                           // lane
