@@ -45,6 +45,10 @@ struct ModelPlan {
   ModelOptions options;
   ParameterSet parameters;
   std::unique_ptr<NetPlan> train;  // null if options.train is false
+  // As it is where nets page, if these do not and it would be another: of several ranks buckets are
+  // sent.
+  std::unique_ptr<NetPlan> paged;
+  size_t resident_bytes = 0;  // of device memory, with which nothing pages
   // As an iteration has it that only accumulates, with the same homes: of use where nets page. Null
   // if there are none.
   std::unique_ptr<NetPlan> accumulating;

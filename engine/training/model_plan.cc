@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <functional>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -99,9 +98,18 @@ size_t Most(const ModelPlan& plan, size_t (NetPlan::*bytes)() const) {
   return most;
 }
 
-// Of the same memory, whatever is planned.
-size_t ReservedBytes(const ModelPlan& plan) {
-  return plan.communication_bytes() + plan.allreduce_bytes();
+// As they are where they page.
+std::vector<NetPlan*> PagedNets(const ModelPlan& plan) {
+  std::vector<NetPlan*> nets = NetsOf(plan);
+  if (plan.paged) nets.front() = plan.paged.get();
+  return nets;
+}
+
+// Of the same memory, whatever is planned: where nets page, or as they are.
+size_t ReservedBytes(const ModelPlan& plan, bool paged) {
+  const size_t communication =
+      paged && plan.paged ? plan.paged->memory.communication_bytes : plan.communication_bytes();
+  return communication + plan.allreduce_bytes();
 }
 
 // One arena serves all nets beside the gradients' one, so the largest net says what would do.
@@ -114,6 +122,23 @@ const NetPlan* LargestNet(const ModelPlan& plan) {
 
 size_t LargestStepOf(const NetPlan& net, PlannerKind planner) {
   return FindLargestStep(net.trace.trace, nullptr, planner).bytes;
+}
+
+// What of the training net is another where nets page.
+absl::Status PlanPagedTraining(ModelPlan& plan) {
+  const RunShape& shape = plan.options.shape;
+  if (plan.options.planner == PlannerKind::kNone) return absl::OkStatus();
+  // What is summed in device memory stays where that finds it.
+  if (shape.ranks > 1 && !shape.server && plan.options.device_allreduce.empty()) {
+    ASSIGN_OR_RETURN(NetPlan paged,
+                     PagedPlan(*plan.train, plan.parameters, CanBeSent(*plan.train)));
+    plan.paged = std::make_unique<NetPlan>(std::move(paged));
+  }
+  if (shape.accumulate > 1) {
+    const NetPlan& train = plan.paged ? *plan.paged : *plan.train;
+    plan.accumulating = std::make_unique<NetPlan>(AccumulatingPlan(train, plan.parameters));
+  }
+  return absl::OkStatus();
 }
 
 // A batch of another size has rows of its own, so that one that is smaller ends the test alone.
@@ -154,9 +179,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
   if (options.train) {
     ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
     plan.options.shape = plan.train->spec.shape;
-    if (options.planner != PlannerKind::kNone && options.shape.accumulate > 1) {
-      plan.accumulating = std::make_unique<NetPlan>(AccumulatingPlan(*plan.train, plan.parameters));
-    }
+    RETURN_IF_ERROR(PlanPagedTraining(plan));
   }
   if (options.test_samples > 0) {
     ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));
@@ -167,11 +190,19 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
       ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
     }
   }
-  if (ResidentCapacity(plan) <= options.capacity_bytes) return plan;
+  const NetPlan* const largest = LargestNet(plan);
+  plan.resident_bytes =
+      (largest ? largest->memory.device_bytes : 0) + ReservedBytes(plan, /*paged=*/false);
+  if (plan.resident_bytes <= options.capacity_bytes) return plan;
   if (options.planner == PlannerKind::kNone) {
-    const NetPlan& largest = *LargestNet(plan);
-    return CheckCapacity(largest.trace.trace, largest.memory, options.capacity_bytes,
-                         ReservedBytes(plan));
+    return CheckCapacity(largest->trace.trace, largest->memory, options.capacity_bytes,
+                         ReservedBytes(plan, /*paged=*/false));
+  }
+  if (plan.paged) {
+    plan.train = std::move(plan.paged);
+    for (auto& test : plan.test) {
+      ASSIGN_OR_RETURN(*test, PagedPlan(*test, plan.parameters, plan.train->sent));
+    }
   }
   ASSIGN_OR_RETURN(std::vector<PagingPlan> pages, PlanPages(plan, options.capacity_bytes));
   const std::vector<NetPlan*> nets = NetsOf(plan);
@@ -189,8 +220,9 @@ absl::StatusOr<bool> PlanPagesAnew(const ModelPlan& plan, NetPlan& net) {
   net.paging->seconds = now.seconds;
   net.paging->stalled_seconds = now.stalled_seconds;
   // The arena is there, and no larger than the first plans made it.
-  const PagingLimits limits = {.capacity_bytes = plan.device_bytes() + ReservedBytes(plan),
-                               .reserved_bytes = ReservedBytes(plan),
+  const size_t reserved = ReservedBytes(plan, /*paged=*/true);
+  const PagingLimits limits = {.capacity_bytes = plan.device_bytes() + reserved,
+                               .reserved_bytes = reserved,
                                .host_bytes = plan.options.host_bytes,
                                .homes = &net.paging->homes};
   ASSIGN_OR_RETURN(PagingPlan other, PlanPaging(trace, costs, limits));
@@ -225,20 +257,17 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
   return anew || other;
 }
 
-size_t ResidentCapacity(const ModelPlan& plan) {
-  const NetPlan* const largest = LargestNet(plan);
-  return (largest ? largest->memory.device_bytes : 0) + ReservedBytes(plan);
-}
+size_t ResidentCapacity(const ModelPlan& plan) { return plan.resident_bytes; }
 
 size_t LeastCapacity(const ModelPlan& plan) {
   const size_t resident = ResidentCapacity(plan);
   if (plan.options.planner == PlannerKind::kNone) return resident;
   size_t largest = 0;
-  for (const NetPlan* const net : NetsOf(plan)) {
+  for (const NetPlan* const net : PagedNets(plan)) {
     largest = std::max(largest, LargestStepOf(*net, plan.options.planner));
   }
   // GeePS's buffer may take more than all at once.
-  return std::min(resident, largest + ReservedBytes(plan));
+  return std::min(resident, largest + ReservedBytes(plan, /*paged=*/true));
 }
 
 // In what the gradients and their sums leave.  Test nets have the training net's parameters where
@@ -246,10 +275,10 @@ size_t LeastCapacity(const ModelPlan& plan) {
 absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
                                                   bool train_alone) {
   const PlannerKind planner = plan.options.planner;
-  const std::vector<NetPlan*> nets = NetsOf(plan);
+  const std::vector<NetPlan*> nets = PagedNets(plan);
   const auto largest = [planner](const NetPlan* net) { return LargestStepOf(*net, planner); };
   PagingLimits limits = {.capacity_bytes = capacity_bytes,
-                         .reserved_bytes = ReservedBytes(plan),
+                         .reserved_bytes = ReservedBytes(plan, /*paged=*/true),
                          .host_bytes = plan.options.host_bytes};
   const auto page = [&](const NetPlan& net) {
     return PlanPaging(net.trace.trace, plan.options.paging, limits, planner);
@@ -327,95 +356,6 @@ size_t ModelPlan::master_bytes() const {
   size_t bytes = 0;
   for (size_t b = 0; b < train->order.buckets.size(); ++b) {
     if (train->slots.has_master(b)) bytes += train->slots.bytes(b);
-  }
-  return bytes;
-}
-
-std::vector<int> ShareOut(std::span<const size_t> bytes, int ranks, size_t rank_0_has) {
-  std::vector<size_t> order(bytes.size()), has(static_cast<size_t>(ranks));
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, std::greater(), [&](size_t item) { return bytes[item]; });
-  has[0] = rank_0_has;
-  std::vector<int> takers(bytes.size());
-  for (const size_t item : order) {
-    const auto least = std::ranges::min_element(has);
-    *least += bytes[item];
-    takers[item] = static_cast<int>(least - has.begin());
-  }
-  return takers;
-}
-
-bool ModelPlan::has_master(size_t parameter) const {
-  const Parameter& p = parameters.all()[parameter];
-  return train != nullptr && p.trained() && FileDType(p) != p.spec.dtype;
-}
-
-std::vector<ModelPlan::Slot> ModelPlan::saved_slots() const {
-  const RunShape& shape = options.shape;
-  const OptimizerSlots& kept = train->slots;
-  size_t of_values = 0;
-  for (const Parameter& parameter : parameters.all()) of_values += MasterBytes(parameter);
-  std::vector<Slot> slots;
-  std::vector<size_t> bytes;
-  const int buckets = static_cast<int>(train->order.buckets.size());
-  for (int b = 0; b < buckets; ++b) {
-    const size_t element = SizeOf(kept.dtype(b));
-    const size_t whole = static_cast<size_t>(train->order.elements[b]) * element;
-    for (int kind = 0; kind < kept.kinds; ++kind) {
-      slots.push_back({.bucket = b, .kind = kind, .master = false, .bytes = whole, .writer = 0});
-      bytes.push_back(whole);
-    }
-  }
-  const std::vector<int> writers =
-      ShareOut(bytes, shape.shard_optimizer ? shape.ranks : 1, of_values);
-  for (size_t s = 0; s < slots.size(); ++s) slots[s].writer = writers[s];
-  for (int b = 0; b < buckets; ++b) {
-    if (!kept.has_master(b)) continue;
-    const size_t whole = static_cast<size_t>(train->order.elements[b]) * sizeof(float);
-    slots.push_back({.bucket = b, .kind = kept.kinds, .master = true, .bytes = whole, .writer = 0});
-  }
-  return slots;
-}
-
-ModelPlan::CopyBytes ModelPlan::copy_bytes() const {
-  const RunShape& shape = options.shape;
-  CopyBytes copy;
-  for (size_t i = 0; shape.rank == 0 && i < parameters.all().size(); ++i) {
-    if (has_master(i)) continue;  // which is a slot
-    copy.values += RoundUp(parameters.all()[i].spec.size_bytes(), kCopyAlignBytes);
-  }
-  for (const CarriedState& carried : CarriedStates(train->spec)) {
-    const StateSpec& rows = train->spec.nodes[carried.node].spec.states[carried.to];
-    copy.rows += static_cast<size_t>(train->trace.homes_apart ? shape.accumulate : 1) *
-                 RoundUp(rows.size_bytes(), kCopyAlignBytes);
-  }
-  for (const Slot& slot : saved_slots()) {
-    const size_t bytes = RoundUp(slot.bytes, kCopyAlignBytes);
-    if (slot.writer == shape.rank) copy.slots += bytes;
-    // There is a place for any of the others', again and again.
-    if (slot.writer != shape.rank && shape.shard_optimizer) {
-      copy.others = std::max(copy.others, bytes);
-    }
-  }
-  return copy;
-}
-
-size_t ModelPlan::checkpoint_bytes() const {
-  const CopyBytes copy = copy_bytes();
-  size_t bytes = copy.values + copy.rows + copy.slots + copy.others;
-  for (size_t i = 0; options.shape.rank == 0 && i < parameters.all().size(); ++i) {
-    const Parameter& parameter = parameters.all()[i];
-    bytes += UnpackedBytes(parameter);
-    if (has_master(i)) continue;
-    // Of 16 bits: as the F32 that files have.
-    if (FileDType(parameter) != parameter.spec.dtype) bytes += MasterBytes(parameter);
-  }
-  for (const Slot& slot : saved_slots()) {
-    if (slot.writer != options.shape.rank || slot.master) continue;
-    const GradientBucket& bucket = train->order.buckets[slot.bucket];
-    for (int g = bucket.first; g < bucket.last; ++g) {
-      bytes += UnpackedBytes(parameters.all()[train->order.gradients[g].parameter]);
-    }
   }
   return bytes;
 }

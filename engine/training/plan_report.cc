@@ -55,6 +55,7 @@ StateKinds KindsOf(const NetTrace& trace) {
   for (const std::vector<int>& node : trace.gradients.nodes) mark(node, kGradients);
   mark(trace.gradients.parameters, kGradients);
   mark(trace.sums_of_batches, kGradients);
+  mark(trace.summed, kGradients);
   // Last: a gradient may lie in what they are the values of.
   mark(trace.values, kActivations);
   mark(trace.parameters, kParameters);

@@ -49,6 +49,7 @@ struct Setting {
   int poisoned_step = -1;  // a NaN at the end of the last bucket of the last rank
   bool on_device = false;  // sums in device memory
   const char* allreduce = "ring";
+  bool leaves = false;  // buckets have one place for all that is sent, and one for all that comes
 };
 
 void RunRank(const Setting& setting, Device& device, ProcessGroup& communication) {
@@ -58,18 +59,26 @@ void RunRank(const Setting& setting, Device& device, ProcessGroup& communication
   }
   const std::unique_ptr<Stream> stream = std::move(device.NewStream()).value();
   std::vector<Buffer> memory;
-  std::vector<Tensor> buckets;
-  for (const int64_t elements : kElements) {
+  const auto allocate = [&](int64_t elements) {
     memory.push_back(*Buffer::Allocate(device, MemoryKind::kDevice,
                                        static_cast<size_t>(elements) * sizeof(float)));
-    buckets.push_back({memory.back().data(), Shape({elements}), DType::kF32});
+    return memory.back().data();
+  };
+  std::vector<Tensor> buckets, summed;
+  const int64_t longest = *std::ranges::max_element(kElements);
+  std::byte* const sent = setting.leaves ? allocate(longest) : nullptr;
+  std::byte* const came = setting.leaves ? allocate(longest) : nullptr;
+  for (const int64_t elements : kElements) {
+    buckets.push_back({setting.leaves ? sent : allocate(elements), Shape({elements}), DType::kF32});
+    if (setting.leaves) summed.push_back({came, Shape({elements}), DType::kF32});
   }
   const Buffer sums =
       *Buffer::Allocate(device, MemoryKind::kDevice, kElements.size() * sizeof(double));
   const Buffer scratch = *Buffer::Allocate(device, MemoryKind::kDevice, kSumSquaresScratchBytes);
   const Shape bucket_count({static_cast<int64_t>(kElements.size())});
   const auto sync = *GradientSync::Create(device, communication, buckets,
-                                          {sums.data(), bucket_count, DType::kF64}, scratch.data());
+                                          {sums.data(), bucket_count, DType::kF64}, scratch.data(),
+                                          GradientSync::Halves::kNone, summed);
   EXPECT_EQ(sync->on_stream(), setting.ranks == 1);
   for (int step = 0; step < 3; ++step) {
     const bool poison = step == setting.poisoned_step && rank == setting.ranks - 1;
@@ -101,7 +110,11 @@ void RunRank(const Setting& setting, Device& device, ProcessGroup& communication
     for (size_t b = 0; b < buckets.size(); ++b) {
       std::vector<float> got(static_cast<size_t>(kElements[b]));
       double sum_of_squares = 0, expected_squares = 0;
-      EXPECT_TRUE(stream->Copy(got.data(), buckets[b].data, buckets[b].bytes()).ok());
+      if (setting.leaves) {
+        EXPECT_TRUE(sync->Bring(static_cast<int>(b), /*gathered=*/false, *stream).ok());
+      }
+      const Tensor& at = setting.leaves ? summed[b] : buckets[b];
+      EXPECT_TRUE(stream->Copy(got.data(), at.data, at.bytes()).ok());
       EXPECT_TRUE(stream->Copy(&sum_of_squares, sync->sums() + b, sizeof(double)).ok());
       EXPECT_TRUE(stream->Synchronize().ok());
       const bool poisoned = step == setting.poisoned_step && b + 1 == kElements.size();
@@ -163,6 +176,12 @@ TEST(GradientSync, RanksSumInDeviceMemory) {
 TEST(GradientSync, RanksSumThroughPinnedSegments) {
   RunRanks({DeviceKind::kSim, 2});
   RunRanks({DeviceKind::kSim, 3, 1});
+}
+
+// Each bucket's place is the next one's as soon as it has been sent.
+TEST(GradientSync, BucketsLeaveTheDeviceUntilTheirUpdate) {
+  RunRanks({DeviceKind::kSim, 2, -1, /*on_device=*/false, "ring", /*leaves=*/true});
+  RunRanks({DeviceKind::kSim, 3, 1, /*on_device=*/false, "shared", /*leaves=*/true});
 }
 
 TEST(GradientSync, RanksSumInSegmentsThatTheyShare) {

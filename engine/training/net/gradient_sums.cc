@@ -12,11 +12,11 @@ namespace {
 class Gradients {
  public:
   Gradients(const NetSpec& net, const ParameterSet& parameters, const GradientOrder& order,
-            std::span<const int> buckets, AccessTrace& trace)
+            std::span<const BucketPlace> places, AccessTrace& trace)
       : net_(net),
         parameters_(parameters),
         order_(order),
-        buckets_(buckets),
+        places_(places),
         users_(UsersOfParameters(net, parameters.all().size())),
         trace_(trace) {}
 
@@ -43,20 +43,18 @@ class Gradients {
 
   void AddBuckets() {
     g_.parameters.assign(parameters_.all().size(), -1);
-    // Sums over ranks want them in one place; one rank's may go as soon as they have been applied.
-    const Arena arena = net_.shape.ranks > 1 ? Arena::kCommunication : Arena::kDevice;
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
       for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
         const BucketedGradient& gradient = order_.gradients[g];
         const Parameter& parameter = parameters_.all()[gradient.parameter];
         TraceState state{.name = absl::StrCat("gradient of ", parameter.name()),
                          .bytes = parameter.spec.size_bytes(),
-                         .arena = arena,
+                         .arena = places_[b].arena,
                          .persistent = accumulates(),
                          .contiguous_group = static_cast<int>(b)};
-        if (!buckets_.empty()) {
+        if (places_[b].view_of >= 0) {
           state.contiguous_group = -1;
-          state.view_of = buckets_[b];
+          state.view_of = places_[b].view_of;
           state.view_offset = static_cast<size_t>(gradient.at) * SizeOf(order_.dtypes[b]);
         }
         g_.parameters[gradient.parameter] = AddState(std::move(state));
@@ -216,7 +214,7 @@ class Gradients {
   const NetSpec& net_;
   const ParameterSet& parameters_;
   const GradientOrder& order_;
-  const std::span<const int> buckets_;
+  const std::span<const BucketPlace> places_;
   const std::vector<ParameterUsers> users_;
   AccessTrace& trace_;
   std::vector<std::vector<int>> partials_;  // by value, if it has several sources
@@ -229,9 +227,9 @@ class Gradients {
 }  // namespace
 
 GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
-                            const GradientOrder& order, std::span<const int> buckets,
+                            const GradientOrder& order, std::span<const BucketPlace> places,
                             AccessTrace& trace) {
-  return Gradients(net, parameters, order, buckets, trace).Run();
+  return Gradients(net, parameters, order, places, trace).Run();
 }
 
 }  // namespace gyre

@@ -32,10 +32,15 @@ struct GradientStates {
   std::vector<std::vector<GradientSum>> before, after;
 };
 
-// Adds the states of the gradients of a training net to `trace`.  buckets: the states that they are
-// to be views of; empty: those of a bucket lie side by side.
+// Of a bucket's gradients.
+struct BucketPlace {
+  Arena arena = Arena::kDevice;
+  int view_of = -1;  // the state that they are to be views of; -1: they lie side by side
+};
+
+// Adds the states of the gradients of a training net to `trace`.  places: by bucket.
 GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
-                            const GradientOrder& order, std::span<const int> buckets,
+                            const GradientOrder& order, std::span<const BucketPlace> places,
                             AccessTrace& trace);
 
 }  // namespace gyre

@@ -48,12 +48,14 @@ class LastingStates {
                                   .persistent = true}));
       }
     }
-    for (size_t b = 0; net_.shape.ranks == 1 && net_.shape.accumulate > 1 && b < buckets; ++b) {
-      const size_t element = SizeOf(in_.slots.dtypes[b]);
-      t_.sums_of_batches.push_back(
-          AddState({.name = absl::StrCat("gradients of bucket ", b),
-                    .bytes = static_cast<size_t>(in_.slots.elements[b]) * element,
-                    .persistent = true}));
+    const std::span<const int64_t> sums = net_.shape.ranks == 1 ? in_.slots.elements : in_.sent;
+    for (size_t b = 0; net_.shape.accumulate > 1 && b < sums.size(); ++b) {
+      const size_t bytes = static_cast<size_t>(sums[b]) * SizeOf(in_.slots.dtypes[b]);
+      t_.sums_of_batches.push_back(net_.shape.ranks > 1 && bytes == 0
+                                       ? -1
+                                       : AddState({.name = absl::StrCat("gradients of bucket ", b),
+                                                   .bytes = bytes,
+                                                   .persistent = true}));
     }
     for (const CarriedHome& home : in_.homes) {
       t_.homes.push_back(

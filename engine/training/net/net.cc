@@ -363,6 +363,13 @@ Tensor Net::bucket(int index, int step) const {
           Shape({plan_.order.elements[index]}), plan_.order.dtypes[index]};
 }
 
+Tensor Net::summed(int index) const {
+  const int step = plan_.trace.update_steps[index];
+  Tensor all = bucket(index, sent(index) ? plan_.trace.ready_steps[index] : step);
+  if (sent(index)) all.data = Address(plan_.trace.summed[index], step);
+  return all;
+}
+
 absl::Status Net::ClearPadding(Stream& stream, int index) const {
   const Tensor whole = bucket(index, plan_.trace.ready_steps[index]);
   const auto bytes = static_cast<int64_t>(SizeOf(whole.dtype));

@@ -64,7 +64,8 @@ class Net {
   // Of each state, of each batch of a step.
   std::vector<Carried> carried() const;
   absl::Status ClearCarried(Stream& stream) const;
-  // Of a bucket of one rank, in its ready step: sums of its squares find zeros between gradients.
+  // Of a bucket of one rank, or that is sent, in its ready step: sums of its squares find zeros
+  // between gradients.
   absl::Status ClearPadding(Stream& stream, int bucket) const;
   // Of a training net whose steps are several batches: around the work of a step's batch number
   // `batch`, from 0, what was left by that batch of the step before, and what it leaves.  Of others
@@ -85,6 +86,9 @@ class Net {
   // All its gradients and the padding between.  Of one rank they have a home only where several
   // batches add to them.
   Tensor bucket(int index, int step = kHome) const;
+  // Where the optimizer finds it: bucket(index) in its update, but for one that is sent.
+  Tensor summed(int index) const;
+  bool sent(int bucket) const { return plan_.trace.summed[bucket] >= 0; }
   // Of a table of the plan: flat, as TableStates says; null where there is no such state.
   struct Table {
     Tensor kept, first, rows, names, values;

@@ -28,6 +28,7 @@ NetTrace TraceOf(const NetPlan& plan, const ParameterSet& parameters, bool updat
                    .order = plan.order,
                    .tables = plan.tables,
                    .feed = plan.feed,
+                   .sent = plan.sent,
                    .updates = updates});
 }
 
@@ -59,6 +60,23 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   plan.trace = TraceOf(plan, parameters);
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
   return plan;
+}
+
+absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& parameters,
+                                  std::vector<int64_t> sent) {
+  NetPlan paged = plan;
+  paged.sent = std::move(sent);
+  paged.trace = TraceOf(paged, parameters);
+  ASSIGN_OR_RETURN(paged.memory, PlanMemory(paged.trace.trace, ~size_t{0}));
+  return paged;
+}
+
+std::vector<int64_t> CanBeSent(const NetPlan& plan) {
+  std::vector<int64_t> elements = plan.order.elements;
+  for (size_t b = 0; b < elements.size(); ++b) {
+    if (TableOf(plan, static_cast<int>(b)) != nullptr) elements[b] = 0;
+  }
+  return elements;
 }
 
 NetPlan AccumulatingPlan(const NetPlan& plan, const ParameterSet& parameters) {

@@ -19,6 +19,10 @@ struct NetPlan {
   GradientOrder order;
   OptimizerSlots slots;
   std::vector<CarriedHome> homes;
+  // Of several ranks whose nets page, by bucket of the one that trains: the elements of a bucket
+  // that is sent from the device arena, where it lies from its first gradient until then, and comes
+  // back, summed, for its update; 0: it stays in the communication arena.  Else empty.
+  std::vector<int64_t> sent;
   NetTrace trace;
   MemoryPlan memory;
   std::optional<PagingPlan> paging;  // if the device cannot hold all of it at once
@@ -43,6 +47,14 @@ struct NetPlanOptions {
 // Errors: those of InferNet and PlanMemory.
 absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
                                 ParameterSet& parameters);
+
+// As it is where nets page, and so much of buckets is sent.  Errors: those of PlanMemory.
+absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& parameters,
+                                  std::vector<int64_t> sent);
+
+// What of a training net's buckets can be: all but tables', whose rows are exchanged where they
+// are.
+std::vector<int64_t> CanBeSent(const NetPlan& plan);
 
 // Of a training net whose steps are several batches: as an iteration has it that only accumulates.
 // Its states are those of `plan`, its steps these without those of updates.

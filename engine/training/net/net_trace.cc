@@ -14,6 +14,9 @@ constexpr double kFlopsPerSecond = 1e11;
 
 double SecondsOf(double flops) { return flops / kFlopsPerSecond; }
 
+// Of buckets that are sent: while so many more are completed, one has time for its sum.
+constexpr size_t kBucketsUnderWay = 2;
+
 class Tracer {
  public:
   explicit Tracer(const TraceInput& in)
@@ -32,7 +35,7 @@ class Tracer {
     t_.carry_steps.assign(carried_.size(), -1);
     AddLastingStates(in_, t_);
     AddValues();
-    t_.gradients = AddGradients(net_, in_.parameters, order_, t_.sums_of_batches, t_.trace);
+    AddGradientStates();
     AddRecomputed();
     AddNodeStates();
     AddUpload();
@@ -40,8 +43,9 @@ class Tracer {
     if (net_.train) {
       AddLossGradients();
       for (int n = static_cast<int>(net_.nodes.size()) - 1; n >= 0; --n) AddBackward(n);
-      const bool at_end = updates_ && !UpdatesAtOnce(net_.shape);
-      for (size_t b = 0; at_end && b < order_.buckets.size(); ++b) AddUpdate(b);
+      while (updates_ && t_.update_steps.size() < order_.buckets.size()) {
+        t_.last_updates.push_back(AddUpdate());
+      }
     }
     AddReport();
     return std::move(t_);
@@ -85,6 +89,27 @@ class Tracer {
                                     .bytes = value.bytes(),
                                     .view_of = value.memory == self ? -1 : first + value.memory,
                                     .view_offset = value.memory_offset}));
+    }
+  }
+
+  bool Sent(size_t b) const { return !in_.sent.empty() && in_.sent[b] > 0; }
+
+  // Sums over ranks want them in one place, but for what is sent; that, and one rank's, may go as
+  // soon as it has been sent or applied.
+  void AddGradientStates() {
+    std::vector<BucketPlace> places;
+    for (size_t b = 0; b < order_.buckets.size(); ++b) {
+      const bool stays = net_.shape.ranks > 1 && !Sent(b);
+      places.push_back({.arena = stays ? Arena::kCommunication : Arena::kDevice,
+                        .view_of = t_.sums_of_batches.empty() ? -1 : t_.sums_of_batches[b]});
+    }
+    t_.gradients = AddGradients(net_, in_.parameters, order_, places, t_.trace);
+    for (size_t b = 0; b < order_.buckets.size(); ++b) {
+      const size_t bytes = static_cast<size_t>(order_.elements[b]) * SizeOf(order_.dtypes[b]);
+      t_.summed.push_back(
+          Sent(b)
+              ? AddState({.name = absl::StrCat("summed gradients of bucket ", b), .bytes = bytes})
+              : -1);
     }
   }
 
@@ -290,15 +315,22 @@ class Tracer {
 
   void AddReady(size_t b) {
     int& ready = t_.ready_steps.emplace_back(-1);
+    std::vector<int>& behind = t_.updates_behind.emplace_back();
     if (!updates_) {
       t_.update_steps.push_back(-1);
     } else if (UpdatesAtOnce(net_.shape)) {
-      AddUpdate(b);
+      behind.push_back(AddUpdate());
       ready = t_.update_steps.back();
-    } else if (net_.shape.ranks == 1) {
-      TraceStep& step = AddStep(absl::StrCat("measure bucket ", b), ready);
+    } else if (Sent(b) || net_.shape.ranks == 1) {
+      TraceStep& step =
+          AddStep(absl::StrCat(Sent(b) ? "send bucket " : "measure bucket ", b), ready);
       TouchBucket(step, b);
-      TouchSums(step);
+      if (net_.shape.ranks == 1) TouchSums(step);
+    }
+    // One that the gate or other ranks' parts hold up comes at the end.
+    const bool held = net_.shape.gated() || net_.shape.shard_optimizer;
+    if (updates_ && !in_.sent.empty() && !held && b >= kBucketsUnderWay) {
+      behind.push_back(AddUpdate());
     }
   }
 
@@ -315,18 +347,25 @@ class Tracer {
     for (const int state : {t_.sums, t_.scratch}) Touch(step, state, kRead | kWrite);
   }
 
-  void AddUpdate(size_t b) {
+  // Of the next bucket, which it returns.
+  int AddUpdate() {
+    const size_t b = t_.update_steps.size();
     TraceStep& step = AddStep(absl::StrCat("update bucket ", b), t_.update_steps.emplace_back());
     Read(step, t_.step);
     if (t_.loss_scale >= 0) Touch(step, t_.loss_scale, kRead | kWrite);
     for (int slot : t_.slots[b]) Touch(step, slot, kRead | kWrite);
-    TouchBucket(step, b);
+    if (Sent(b)) {
+      Write(step, t_.summed[b]);
+    } else {
+      TouchBucket(step, b);
+    }
     if (UpdatesAtOnce(net_.shape)) TouchSums(step);
     for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
       const int p = order_.gradients[g].parameter;
       Touch(step, t_.parameters[p], kRead | kWrite);
       TouchTables(step, p);
     }
+    return static_cast<int>(b);
   }
 
   void AddReport() {

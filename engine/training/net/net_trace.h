@@ -58,9 +58,12 @@ struct NetTrace {
   std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight
   std::vector<int> parameters;          // by parameter
   std::vector<std::vector<int>> slots;  // by bucket, then kind; then its master
-  std::vector<int> sums_of_batches;     // by bucket, of one rank whose batches add to gradients
-  std::vector<int> homes;               // by home
-  std::vector<TableStates> tables;      // by table
+  // By bucket, of several batches' gradients where these are in the device arena; else -1 or none.
+  std::vector<int> sums_of_batches;
+  // By bucket: where the optimizer finds the ranks' sum of one that is sent (NetPlan); else -1.
+  std::vector<int> summed;
+  std::vector<int> homes;           // by home
+  std::vector<TableStates> tables;  // by table
   // By CarriedStates: what the layers are bound to.  A home where a step is one batch; where it is
   // several, the homes lie apart, and a batch's rows are copied from them and back.
   std::vector<int> carried;
@@ -79,8 +82,12 @@ struct NetTrace {
   std::vector<int> recompute_steps;                             // by node
   std::vector<int> carry_steps;                                 // by CarriedStates
   // By bucket.  Of one rank a bucket is measured in its ready step, which comes as soon as backward
-  // has completed it; where updates wait for nothing else, that is its update.
+  // has completed it; where updates wait for nothing else, that is its update.  One that is sent
+  // leaves in its ready step.
   std::vector<int> ready_steps, update_steps;
+  // By bucket: those whose updates come behind its ready step; and those of the iteration's end.
+  std::vector<std::vector<int>> updates_behind;
+  std::vector<int> last_updates;
   int upload_step = -1, loss_step = -1, report_step = -1;
 };
 
@@ -93,6 +100,7 @@ struct TraceInput {
   const GradientOrder& order;            // empty for a net that does not train
   std::span<const TouchedTable> tables;  // likewise
   const Feed& feed;
+  std::span<const int64_t> sent = {};  // NetPlan's
   bool updates = true;  // false: an iteration that only adds to the gradients of a step
 };
 

@@ -21,11 +21,9 @@ absl::Status Copy(Stream& stream, const Tensor& from, const Tensor& to, ElementR
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(Device& device,
-                                                                   ProcessGroup& communication,
-                                                                   std::vector<Tensor> buckets,
-                                                                   Tensor sums, void* scratch,
-                                                                   Halves halves) {
+absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
+    Device& device, ProcessGroup& communication, std::vector<Tensor> buckets, Tensor sums,
+    void* scratch, Halves halves, std::vector<Tensor> summed) {
   std::unique_ptr<GradientSync> sync(new GradientSync(communication, sums, scratch, halves));
   size_t bytes = 0;
   for (const Tensor& bucket : buckets) bytes += bucket.bytes();
@@ -33,9 +31,13 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(Device& devic
     return Buffer::Allocate(device, MemoryKind::kPinnedHost, size);
   };
   ASSIGN_OR_RETURN(sync->host_sums_, allocate(sums.bytes()));
+  summed.resize(buckets.size());
   if (communication.size() > 1) {
+    const bool some_leave =
+        std::ranges::any_of(summed, [](const Tensor& tensor) { return tensor.data != nullptr; });
     const bool direct =
         sync->in_halves() ? device.kind() == DeviceKind::kCpu : communication.sums_device_memory();
+    GYRE_CHECK(!some_leave || !direct);
     sync->how_ = direct ? How::kDirect : How::kStaged;
   }
   if (sync->in_halves()) sync->sums_of_parts_.resize(buckets.size() * communication.size());
@@ -52,16 +54,18 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(Device& devic
       staged = sync->staging_.data();
     }
   }
-  for (const Tensor& bucket : buckets) {
-    RETURN_IF_ERROR(sync->AddBucket(device, bucket, staged));
-    if (staged != nullptr) staged += bucket.bytes();
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    RETURN_IF_ERROR(sync->AddBucket(device, buckets[b], summed[b], staged));
+    if (staged != nullptr) staged += buckets[b].bytes();
   }
   return sync;
 }
 
-absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, std::byte* staged) {
+absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, const Tensor& summed,
+                                     std::byte* staged) {
   Bucket& bucket = buckets_.emplace_back();
   bucket.whole = tensor;
+  bucket.leaves = summed.data != nullptr;
   if (how_ == How::kAlone) return absl::OkStatus();
   ASSIGN_OR_RETURN(bucket.computed, device.NewEvent());
   if (how_ == How::kStaged) {
@@ -83,6 +87,7 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, std::
     segment.gather_label = absl::StrCat(halves_ == Halves::kOneCopy ? "update" : "allgather",
                                         " of gradient bucket ", buckets_.size() - 1, ", ", count);
     segment.device = Slice(tensor, first, count);
+    segment.back = bucket.leaves ? Slice(summed, first, count) : segment.device;
     segment.summed = segment.device;
     if (how_ != How::kStaged) continue;
     segment.summed.data = staged + first * size;
@@ -132,14 +137,15 @@ absl::Status GradientSync::StartGather(int index, Stream& compute) {
 absl::Status GradientSync::Begin(Bucket& bucket, int urgency, Stream& compute) {
   if (Rows(bucket)) RETURN_IF_ERROR(Rows(bucket)->Start(compute, urgency));
   RETURN_IF_ERROR(compute.Record(*bucket.computed));
-  if (how_ == How::kStaged) RETURN_IF_ERROR(out_->Wait(*bucket.computed));
+  Stream& out = bucket.leaves || how_ != How::kStaged ? compute : *out_;
+  if (&out != &compute) RETURN_IF_ERROR(out.Wait(*bucket.computed));
   for (Segment& segment : bucket.segments) {
     const Event* ready = bucket.computed.get();
     if (how_ == How::kStaged) {
       const ElementRange whole = {0, segment.device.elements()};
-      RETURN_IF_ERROR(
-          Copy(*out_, segment.device, segment.summed, bucket.gathering ? bucket.own : whole));
-      RETURN_IF_ERROR(out_->Record(*segment.ready));
+      const Tensor& from = bucket.gathering ? segment.back : segment.device;
+      RETURN_IF_ERROR(Copy(out, from, segment.summed, bucket.gathering ? bucket.own : whole));
+      RETURN_IF_ERROR(out.Record(*segment.ready));
       ready = segment.ready.get();
     }
     if (bucket.gathering && halves_ == Halves::kOneCopy) {
@@ -190,7 +196,7 @@ absl::Status GradientSync::TakeSegment(Bucket& bucket) {
   const Segment& segment = bucket.segments[bucket.taken++];
   ASSIGN_OR_RETURN(const double squares, communication_.Wait(segment.ticket));
   bucket.squares += squares;  // not finite if an element is not
-  if (how_ != How::kStaged) return absl::OkStatus();
+  if (how_ != How::kStaged || bucket.leaves) return absl::OkStatus();
   const ElementRange whole = {0, segment.device.elements()};
   return Copy(*back_, segment.summed, segment.device,
               in_halves() && !bucket.gathering ? bucket.own : whole);
@@ -212,11 +218,22 @@ absl::StatusOr<double> GradientSync::Finish(int index, Stream& compute) {
     // The upload of the step before is over: this bucket's gradients came after it.
     reinterpret_cast<double*>(host_sums_.data())[index] = sum;
   }
-  if (how_ == How::kStaged) {
+  if (how_ == How::kStaged && !bucket.leaves) {
     RETURN_IF_ERROR(back_->Record(*bucket.arrived));
     RETURN_IF_ERROR(compute.Wait(*bucket.arrived));
   }
   return sum;
+}
+
+absl::Status GradientSync::Bring(int index, bool gathered, Stream& compute) const {
+  const Bucket& bucket = buckets_[index];
+  GYRE_CHECK(bucket.leaves);
+  for (const Segment& segment : bucket.segments) {
+    const ElementRange whole = {0, segment.back.elements()};
+    RETURN_IF_ERROR(
+        Copy(compute, segment.summed, segment.back, in_halves() && !gathered ? bucket.own : whole));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status GradientSync::AddSumsOfParts() {

@@ -6,7 +6,9 @@
 // way back overlap.  Or, where ranks share out the optimizer, in two halves around its update: each
 // rank gets the sum of its part of a bucket, and later gives what it has made of it to all others,
 // or tells that it is there, where they have one copy.  Of a table's gradient it tells what rows
-// all ranks have touched, and may sum these alone. Used by the thread that owns the compute stream.
+// all ranks have touched, and may sum these alone.  A bucket may leave the device meanwhile: from
+// Start on its place is another's, and its sum comes back to one of its own when that is asked for.
+// Used by the thread that owns the compute stream.
 #pragma once
 
 #include <memory>
@@ -29,13 +31,12 @@ class GradientSync {
   // buckets, sums (F64, one a bucket) and scratch (kSumSquaresScratchBytes): device memory that
   // outlives the result, as device and communication do.  An error of communication may leave a
   // copy or a sum running in that memory: then the process must end.  With halves, of several
-  // ranks, rank r's part of a bucket is EqualPart(elements, ranks, r).  Errors: those of
-  // allocation.
-  static absl::StatusOr<std::unique_ptr<GradientSync>> Create(Device& device,
-                                                              ProcessGroup& communication,
-                                                              std::vector<Tensor> buckets,
-                                                              Tensor sums, void* scratch,
-                                                              Halves halves = Halves::kNone);
+  // ranks, rank r's part of a bucket is EqualPart(elements, ranks, r).  summed: by bucket, where
+  // the sum of one that leaves comes to, likewise; null, or none at all: it stays where it is.
+  // Errors: those of allocation.
+  static absl::StatusOr<std::unique_ptr<GradientSync>> Create(
+      Device& device, ProcessGroup& communication, std::vector<Tensor> buckets, Tensor sums,
+      void* scratch, Halves halves = Halves::kNone, std::vector<Tensor> summed = {});
 
   // The bucket is of this table's gradient, whose touched rows are found with the sum.  Both
   // outlive the object.  Errors: those of allocation.
@@ -51,11 +52,12 @@ class GradientSync {
   // none of what follows it is called.
   bool on_stream() const { return how_ == How::kAlone; }
 
-  // The gradients of `bucket` are on `compute`: starts its sum, or the first half of it.
+  // The gradients of `bucket` are on `compute`: starts its sum, or the first half of it.  What
+  // comes after on `compute` may use the place of one that leaves.
   absl::Status Start(int bucket, Stream& compute);
 
   // With halves, after Finish: what this rank makes of its part of the bucket is on `compute`, and,
-  // with kGather, lies in it.  Starts giving it to the others.
+  // with kGather, lies in it, or where its sum came to.  Starts giving it to the others.
   absl::Status StartGather(int bucket, Stream& compute);
   // Whether the bucket was started and not finished.
   bool under_way(int bucket) const { return buckets_[bucket].under_way; }
@@ -68,6 +70,10 @@ class GradientSync {
   // StartGather it finds what all ranks have made, and returns a finite number.  Errors: those of
   // the reduction.
   absl::StatusOr<double> Finish(int bucket, Stream& compute);
+  // Of a bucket that leaves, after Finish, which does not do it: what comes after on `compute`
+  // finds in `summed` what Finish has found.  gathered: after StartGather.  Enqueues the same each
+  // time.
+  absl::Status Bring(int bucket, bool gathered, Stream& compute) const;
   // With halves: what UploadSums needs of the other ranks.  Blocks.  Errors: those of ranks.
   absl::Status AddSumsOfParts();
   // Enqueues, the same each time, the upload of what Finish has returned for all buckets.
@@ -87,11 +93,13 @@ class GradientSync {
     // In errors; of halves, all that is the same on all ranks of the first, and of the second.
     std::string label, gather_label = {};
     Tensor device, summed;         // where it is, and what the process group sums
+    Tensor back;                   // where the sum comes to: `device`, unless it leaves
     std::unique_ptr<Event> ready;  // staged: the copy has come out
     ProcessGroup::Ticket ticket = 0;
   };
   struct Bucket {
     Tensor whole;
+    bool leaves = false;  // then `compute` copies, and none else uses its places
     std::vector<Segment> segments;
     std::unique_ptr<Event> computed;  // its gradients are all there
     std::unique_ptr<Event> arrived;   // staged: the sums have come back
@@ -111,7 +119,8 @@ class GradientSync {
       : communication_(communication), halves_(halves), sums_(sums), scratch_(scratch) {}
   bool in_halves() const { return halves_ != Halves::kNone; }
   // staged: where its copies come.
-  absl::Status AddBucket(Device& device, const Tensor& tensor, std::byte* staged);
+  absl::Status AddBucket(Device& device, const Tensor& tensor, const Tensor& summed,
+                         std::byte* staged);
   absl::Status Begin(Bucket& bucket, int urgency, Stream& compute);
   // The exchange of a table's rows that goes with what is under way; null: none.
   static RowExchange* Rows(const Bucket& bucket) {

@@ -48,16 +48,18 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     ASSIGN_OR_RETURN(step->server_, ServerSync::Create(model, optimizer, learning_rate, device,
                                                        stream, communication));
   }
-  std::vector<Tensor> buckets;
-  for (size_t b = 0; !step->served() && b < net.plan().order.buckets.size(); ++b) {
-    buckets.push_back(net.bucket(static_cast<int>(b), net.plan().trace.ready_steps[b]));
+  std::vector<Tensor> buckets, summed;
+  for (int b = 0; !step->served() && b < static_cast<int>(net.plan().order.buckets.size()); ++b) {
+    buckets.push_back(net.bucket(b, net.plan().trace.ready_steps[b]));
+    summed.push_back(net.sent(b) ? net.summed(b) : Tensor{});
   }
   ASSIGN_OR_RETURN(step->sync_,
                    GradientSync::Create(
                        device, communication, std::move(buckets), net.sums(), net.sums_scratch(),
                        !step->sharded() || step->served() ? GradientSync::Halves::kNone
                        : model.one_copy()                 ? GradientSync::Halves::kOneCopy
-                                                          : GradientSync::Halves::kGather));
+                                                          : GradientSync::Halves::kGather,
+                       std::move(summed)));
   for (int b = 0; b < step->sync_->buckets(); ++b) {
     if (const TouchedTable* const table = TableOf(net.plan(), b)) {
       RETURN_IF_ERROR(step->sync_->FindRows(b, device, *table, net.table(*table)));
@@ -232,12 +234,36 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
 // The bucket's gradients are on the stream.
 absl::Status TrainingStep::Ready(int lane, int bucket, const StepGraph::Between& between,
                                  const Net::Enter& enter) {
-  if (!sync_->on_stream()) return between([this, lane, bucket] { return StartSum(lane, bucket); });
   const Net& net = model_.train();
-  RETURN_IF_ERROR(enter(net.At(net.plan().trace.ready_steps[bucket])));
-  RETURN_IF_ERROR(net.ClearPadding(stream_, bucket));
-  RETURN_IF_ERROR(sync_->Start(bucket, stream_));
-  return updates_at_once() ? UpdateBucket(lane, bucket) : absl::OkStatus();
+  const NetTrace& trace = net.plan().trace;
+  if (const int ready = trace.ready_steps[bucket]; ready >= 0) {
+    RETURN_IF_ERROR(enter(net.At(ready)));
+    RETURN_IF_ERROR(net.ClearPadding(stream_, bucket));
+  }
+  if (sync_->on_stream()) {
+    RETURN_IF_ERROR(sync_->Start(bucket, stream_));
+  } else {
+    RETURN_IF_ERROR(between([this, lane, bucket] { return StartSum(lane, bucket); }));
+    if (net.sent(bucket)) RETURN_IF_ERROR(ClearBucket(bucket));
+  }
+  for (const int b : trace.updates_behind[bucket]) {
+    RETURN_IF_ERROR(EnterUpdate(lane, b, between, enter));
+  }
+  return absl::OkStatus();
+}
+
+// Of a bucket whose update waits for its own sum alone.
+absl::Status TrainingStep::EnterUpdate(int lane, int bucket, const StepGraph::Between& between,
+                                       const Net::Enter& enter) {
+  const Net& net = model_.train();
+  const NetTrace& trace = net.plan().trace;
+  if (const int step = trace.update_steps[bucket]; step != trace.ready_steps[bucket]) {
+    RETURN_IF_ERROR(enter(net.At(step)));
+  }
+  if (!sync_->on_stream()) {
+    RETURN_IF_ERROR(between([this, bucket] { return sync_->Finish(bucket, stream_).status(); }));
+  }
+  return UpdateBucket(lane, bucket);
 }
 
 absl::Status TrainingStep::StartSum(int lane, int bucket) {
@@ -267,6 +293,9 @@ absl::Status TrainingStep::TakeArrived() {
 
 absl::Status TrainingStep::Take(int bucket) {
   ASSIGN_OR_RETURN(const double squares, sync_->Finish(bucket, stream_));
+  if (model_.train().sent(bucket)) {
+    RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/sharded(), stream_));
+  }
   Lane& lane = lanes_[summing_];
   if (!std::isfinite(squares)) lane.bad_bucket = std::min(bucket, lane.bad_bucket.value_or(bucket));
   return lane.updates[bucket]->Run();
@@ -274,9 +303,11 @@ absl::Status TrainingStep::Take(int bucket) {
 
 absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
                                   const Net::Enter& enter) {
-  StepBlock* const block = model_.train().step_block();
+  const Net& net = model_.train();
+  const NetTrace& trace = net.plan().trace;
+  StepBlock* const block = net.step_block();
   const auto update = [&](int b) -> absl::Status {
-    RETURN_IF_ERROR(enter(model_.train().At(model_.train().plan().trace.update_steps[b])));
+    RETURN_IF_ERROR(enter(net.At(trace.update_steps[b])));
     RETURN_IF_ERROR(UpdateBucket(lane, b));
     if (!sharded()) return absl::OkStatus();
     RETURN_IF_ERROR(between([this, b] { return sync_->StartGather(b, stream_); }));
@@ -284,9 +315,13 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
     if (!model_.plan().pages()) return absl::OkStatus();
     return between([this, b] { return Take(b); });
   };
-  const bool together = !updates_at_once() && (!sharded() || gate_.holds());  // all buckets
+  const bool together = gate_.holds();  // all buckets
   if (!sync_->on_stream()) {
-    for (int b = 0; b < sync_->buckets(); ++b) {
+    for (const int b : trace.last_updates) {
+      if (!together && !sharded()) {
+        RETURN_IF_ERROR(EnterUpdate(lane, b, between, enter));
+        continue;
+      }
       RETURN_IF_ERROR(between([this, b] { return sync_->Finish(b, stream_).status(); }));
       if (!together) RETURN_IF_ERROR(update(b));
     }
@@ -295,7 +330,8 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
   }
   RETURN_IF_ERROR(
       PassGate(stream_, gate_, sync_->sums(), sync_->buckets(), &block->updates[lane], block));
-  for (int b = 0; together && b < sync_->buckets(); ++b) RETURN_IF_ERROR(update(b));
+  if (!together) return absl::OkStatus();
+  for (const int b : trace.last_updates) RETURN_IF_ERROR(update(b));
   return absl::OkStatus();
 }
 
@@ -309,7 +345,8 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
   const std::vector<ParameterPiece> pieces = PiecesIn(net.plan().order, parameters, bucket, part);
   const int step = net.plan().trace.update_steps[bucket];
   const int kinds = net.plan().slots.kinds;
-  const Tensor gradients = net.bucket(bucket, step);
+  if (net.sent(bucket)) RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/false, stream_));
+  const Tensor gradients = net.summed(bucket);
   std::vector<Tensor> slots;
   for (const ParameterPiece& piece : pieces) {
     for (int kind = 0; kind < kinds; ++kind) {
@@ -335,7 +372,7 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
     views.back().begin = begin;
   }
   RETURN_IF_ERROR(optimizer_.Update(stream_, &net.step_block()->updates[lane], views));
-  if (!sharded()) return ClearBucket(bucket);
+  if (!sharded()) return net.sent(bucket) ? absl::OkStatus() : ClearBucket(bucket);
   if (model_.one_copy()) return absl::OkStatus();  // all ranks see them where they are
   for (const ParameterViews& view : views) {
     RETURN_IF_ERROR(stream_.Copy(view.gradient.data, view.value.data, view.value.bytes()));
@@ -350,23 +387,26 @@ absl::Status TrainingStep::TakeValues(int bucket) {
   const int step = net.plan().trace.update_steps[bucket];
   // Of a server's own part, too, its worker has older values.
   const ElementRange own = served() ? ElementRange{} : UpdatedPart(net.plan(), bucket);
-  const ElementRange others[] = {{0, own.begin}, {own.end, net.bucket(bucket).elements()}};
+  const Tensor values = net.summed(bucket);
+  const ElementRange others[] = {{0, own.begin}, {own.end, values.elements()}};
   for (const ElementRange part : others) {
     for (const auto& [p, begin, at, count] : PiecesIn(net.plan().order, parameters, bucket, part)) {
       const Tensor value = Slice(net.parameter(p, parameters, step), begin, count);
-      RETURN_IF_ERROR(
-          stream_.Copy(value.data, Slice(net.bucket(bucket), at, count).data, value.bytes()));
+      RETURN_IF_ERROR(stream_.Copy(value.data, Slice(values, at, count).data, value.bytes()));
     }
   }
-  return ClearBucket(bucket);
+  return net.sent(bucket) ? absl::OkStatus() : ClearBucket(bucket);
 }
 
-// Where the next step's batches add to it.
+// Where the next step's batches add to it: in the last step that touches it, which sends or updates.
 absl::Status TrainingStep::ClearBucket(int bucket) {
   const bool accumulates = model_.plan().options.shape.accumulate > 1;
   if (!accumulates) return absl::OkStatus();
   const Net& net = model_.train();
-  return Fill(stream_, 0, net.bucket(bucket, net.plan().trace.update_steps[bucket]));
+  const NetTrace& trace = net.plan().trace;
+  return Fill(stream_, 0,
+              net.bucket(bucket, net.sent(bucket) ? trace.ready_steps[bucket]
+                                                  : trace.update_steps[bucket]));
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {

@@ -10,10 +10,11 @@
 // Ranks that clip or may skip the step, which needs all sums (UpdateGate), update at the end of the
 // iteration.  Else one rank updates each bucket right behind the backward that completes it, and
 // several do so when its sum is found to have come: as the next buckets are started, or in a wait:
-// for what the next iteration's forward first reads, or Finish's.  Ranks that share out the
-// optimizer each update their part of a bucket at the end of the iteration, and take the others'
-// parts as late: all ranks must ask for these in the same order.  With a parameter server owners
-// update on their own, and a rank takes what comes of it as late.
+// for what the next iteration's forward first reads, or Finish's.  Where nets page, updates have
+// fixed places in the trace, and wait for their sums there.  Ranks that share out the optimizer
+// each update their part of a bucket at the end of the iteration, and take the others' parts as
+// late: all ranks must ask for these in the same order.  With a parameter server owners update on
+// their own, and a rank takes what comes of it as late.
 #pragma once
 
 #include <memory>
@@ -119,9 +120,10 @@ class TrainingStep {
                      const std::function<absl::Status(Lane&)>& enqueue);
   absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between,
                        const Net::Enter& enter);
-  bool updates_at_once() const { return UpdatesAtOnce(model_.plan().options.shape); }
   absl::Status Ready(int lane, int bucket, const StepGraph::Between& between,
                      const Net::Enter& enter);
+  absl::Status EnterUpdate(int lane, int bucket, const StepGraph::Between& between,
+                           const Net::Enter& enter);
   absl::Status Update(int lane, const StepGraph::Between& between, const Net::Enter& enter);
   absl::Status UpdateBucket(int lane, int bucket);
   absl::Status TakeValues(int bucket);
