@@ -26,6 +26,8 @@ struct TraceState {
   int view_of = -1;           // shares that state's memory from view_offset on, and its arena and
                               // persistence (its own two fields are not looked at)
   size_t view_offset = 0;
+  bool may_narrow = false;  // numbers of F32, which may come back rounded to 16 bits once they are
+                            // paged out; never of what is persistent
 };
 
 // In what order a step reads and writes within itself is its own affair: it may read what it wrote.

@@ -146,13 +146,13 @@ std::optional<DiskCopies::Cut> DiskCopies::Next(Lane& lane, bool wait) {
 DiskCopies::Piece DiskCopies::CutPiece(Cut& cut, int stay, int& slot) const {
   const PagedBlock& block = BlockOf(stay);
   Piece piece = {.index = cut.job.index, .stay = stay, .at = cut.at};
-  piece.bytes = block.bytes - cut.at;
+  piece.bytes = block.page_bytes - cut.at;
   if (block.on_disk) {
     piece.bytes = std::min(piece.bytes, run_.plan.staging.slot_bytes);
     piece.slot = std::exchange(slot, (slot + 1) % run_.plan.staging.slots);
   }
   cut.at += piece.bytes;
-  piece.last = cut.at == block.bytes;
+  piece.last = cut.at == block.page_bytes;
   return piece;
 }
 
@@ -214,9 +214,8 @@ absl::Status DiskCopies::EndFetch(const Piece& piece) {
   const bool on_disk = piece.slot >= 0;
   if (on_disk) RETURN_IF_ERROR(Annotate(in_.queue->Await(piece.slot), BlockOf(piece.stay).name));
   std::byte* const from = on_disk ? SlotOf(in_, piece.slot) : run_.pages + BlockOf(piece.stay).page;
-  std::byte* const to = run_.arena + run_.plan.stays[piece.stay].offset + piece.at;
   const TimelineLabel label("fetch");
-  RETURN_IF_ERROR(in_.stream->Copy(to, from, piece.bytes));
+  RETURN_IF_ERROR(run_.copies.In(*in_.stream, piece.stay, piece.at, from, piece.bytes));
   if (on_disk) RETURN_IF_ERROR(in_.stream->Record(*in_.copied[piece.slot]));
   if (!piece.last) return absl::OkStatus();
   RETURN_IF_ERROR(in_.stream->Record(*run_.fetched[piece.index]));
@@ -234,11 +233,11 @@ absl::Status DiskCopies::CheckHomes() {
   int slot = 0;  // the next
   for (const PagedBlock& block : run_.plan.blocks) {
     if (!block.persistent || !block.on_disk) continue;
-    for (size_t at = 0; at < block.bytes; at += staging.slot_bytes) {
+    for (size_t at = 0; at < block.page_bytes; at += staging.slot_bytes) {
       RETURN_IF_ERROR(await(slot));
       blocks[slot] = &block;
       in_.queue->Read(slot, block.page + at, SlotOf(in_, slot),
-                      std::min(staging.slot_bytes, block.bytes - at));
+                      std::min(staging.slot_bytes, block.page_bytes - at));
       slot = (slot + 1) % staging.slots;
     }
   }
@@ -307,7 +306,7 @@ absl::Status DiskCopies::BeginWriteBack(const Piece& piece) {
   std::byte* const to =
       piece.slot >= 0 ? SlotOf(out_, piece.slot) : run_.pages + BlockOf(piece.stay).page;
   const TimelineLabel label("write back");
-  RETURN_IF_ERROR(out_.stream->Copy(to, run_.arena + stay.offset + piece.at, piece.bytes));
+  RETURN_IF_ERROR(run_.copies.Out(*out_.stream, piece.stay, piece.at, to, piece.bytes));
   if (piece.slot >= 0) RETURN_IF_ERROR(out_.stream->Record(*out_.copied[piece.slot]));
   if (!piece.last) return absl::OkStatus();
   RETURN_IF_ERROR(out_.stream->Record(*run_.written[piece.stay]));

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/runtime/device/device.h"
+#include "memory/page_copies.h"
 #include "memory/page_file.h"
 #include "memory/paging_schedule.h"
 
@@ -28,7 +29,8 @@ class DiskCopies {
     const PagingPlan& plan;
     const PagingSchedule& schedule;
     PageFile& file;
-    std::byte *arena, *pages;
+    const PageCopies& copies;
+    std::byte* pages;
     const Event& begun;                                  // the iteration
     const std::vector<std::unique_ptr<Event>>& over;     // by step; recorded by the caller
     const std::vector<std::unique_ptr<Event>>& fetched;  // by fetch, recorded here
@@ -69,7 +71,7 @@ class DiskCopies {
   struct Piece {
     int index = 0;
     int stay = 0;
-    size_t at = 0, bytes = 0;  // of the block
+    size_t at = 0, bytes = 0;  // of the page
     int slot = -1;             // none if the page is in host memory
     bool last = false;
   };

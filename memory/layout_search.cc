@@ -231,7 +231,7 @@ class Searcher {
           if (!stays[fetch].fetched) continue;
           const int b = stays[fetch].block;
           in = std::max({in, began, room_from(items[fetch].bytes), written_[b]}) +
-               static_cast<double>(items[fetch].bytes) / search_.costs.to_device_bytes_per_s;
+               search_.copies[b].in;
           fetched_[stays[fetch].first_step] = in;
         }
         computed = std::max(computed, fetched_[step]);
@@ -245,8 +245,7 @@ class Searcher {
         for (size_t s = 0; s < stays.size(); ++s) {
           if (stays[s].last_step != step) continue;
           if (stays[s].written_back) {
-            out = std::max(out, computed) +
-                  static_cast<double>(items[s].bytes) / search_.costs.to_host_bytes_per_s;
+            out = std::max(out, computed) + search_.copies[stays[s].block].out;
             written_[stays[s].block] = out;
           }
           free(stays[s].written_back ? out : computed, items[s].bytes);

@@ -144,8 +144,8 @@ class Layout {
   void SetCost(int b) {
     Block& block = blocks_[b];
     const auto bytes = static_cast<double>(input_.bytes[b]);
-    double seconds = bytes / input_.costs.to_device_bytes_per_s;
-    if (!block.page_valid) seconds += bytes / input_.costs.to_host_bytes_per_s;
+    double seconds = input_.copies[b].in;
+    if (!block.page_valid) seconds += input_.copies[b].out;
     const double until = input_.begins[NextOf(b).step];
     const double since = policy_.by_time ? input_.begins[stays_[block.stay].last_step + 1] : 0;
     block.cost = seconds / (1e-9 + std::max(until - since, 0.0));

@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "memory/paging_plan.h"
+#include "memory/paging_schedule.h"
 #include "memory/trace_blocks.h"
 
 namespace gyre {
@@ -26,8 +26,8 @@ struct LayoutInput {
   std::vector<size_t> bytes;                  // by block
   std::vector<bool> persistent;               // by block
   std::vector<double> begins;                 // by step, and the iteration's end: in seconds
+  std::vector<CopySeconds> copies;            // by block
   size_t begin = 0, end = 0;                  // of the memory that the blocks share
-  PagingCosts costs;
 };
 
 // How it chooses where both would do.

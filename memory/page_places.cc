@@ -80,9 +80,9 @@ Extent Pack(const std::vector<Paged>& paged, bool on_disk, PagingPlan& plan) {
     if (block.on_disk != on_disk) continue;
     if (block.persistent) {
       block.page = extent.homes;
-      extent.homes += block.bytes;
+      extent.homes += block.page_bytes;
     } else {
-      items.push_back({block.bytes, of.first, of.last});
+      items.push_back({block.page_bytes, of.first, of.last});
       shared.push_back(&block);
     }
   }
@@ -98,22 +98,22 @@ void Share(const std::vector<Paged>& wanted, size_t bytes, bool given, PagingPla
   size_t homes = 0;
   for (const Paged& of : wanted) {
     const PagedBlock& block = plan.blocks[of.block];
-    if (given && block.persistent && !block.on_disk) homes += block.bytes;
+    if (given && block.persistent && !block.on_disk) homes += block.page_bytes;
   }
   size_t most = 0;  // live at once
   for (const Paged& of : wanted) {
     PagedBlock& block = plan.blocks[of.block];
     if (block.persistent) {
       if (given) continue;
-      block.on_disk = homes + most + block.bytes > bytes;
-      homes += block.on_disk ? 0 : block.bytes;
+      block.on_disk = homes + most + block.page_bytes > bytes;
+      homes += block.on_disk ? 0 : block.page_bytes;
       continue;
     }
     const auto first = live.begin() + of.first, end = live.begin() + of.last + 1;
-    const size_t with = *std::max_element(first, end) + block.bytes;
+    const size_t with = *std::max_element(first, end) + block.page_bytes;
     block.on_disk = homes + with > bytes;
     if (block.on_disk) continue;
-    std::for_each(first, end, [&block](size_t& at) { at += block.bytes; });
+    std::for_each(first, end, [&block](size_t& at) { at += block.page_bytes; });
     most = std::max(most, with);
   }
 }
@@ -145,7 +145,7 @@ absl::Status GivePages(const AccessTrace& trace, const PagingLimits& limits, Pag
     }
     std::vector<Paged> wanted = paged;
     std::ranges::stable_sort(wanted, {}, [&plan](const Paged& of) {
-      return std::tuple(-of.copies, of.seconds, plan.blocks[of.block].bytes);
+      return std::tuple(-of.copies, of.seconds, plan.blocks[of.block].page_bytes);
     });
     // Gaps may cost more than there is; nothing at all has none.
     for (size_t bytes = room;; bytes -= std::min(bytes, host.bytes - room)) {
@@ -166,8 +166,8 @@ absl::Status GivePages(const AccessTrace& trace, const PagingLimits& limits, Pag
   for (const Stay& stay : plan.stays) {
     const PagedBlock& block = plan.blocks[stay.block];
     if (!block.on_disk) continue;
-    if (stay.fetched) plan.disk_read_bytes += block.bytes;
-    if (stay.written_back) plan.disk_written_bytes += block.bytes;
+    if (stay.fetched) plan.disk_read_bytes += block.page_bytes;
+    if (stay.written_back) plan.disk_written_bytes += block.page_bytes;
   }
   return absl::OkStatus();
 }

@@ -9,8 +9,9 @@ namespace gyre {
 
 absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const PagingPlan& plan,
                                                      std::byte* arena, std::byte* pages,
-                                                     PageFile* file) {
-  std::unique_ptr<Pager> pager(new Pager(plan, SchedulePaging(plan), arena, pages));
+                                                     PageFile* file, NarrowKernels kernels) {
+  std::unique_ptr<Pager> pager(
+      new Pager(plan, SchedulePaging(plan), pages, PageCopies(plan, arena, std::move(kernels))));
   if (plan.disk_bytes == 0) {
     ASSIGN_OR_RETURN(pager->in_, device.NewStream());
     ASSIGN_OR_RETURN(pager->out_, device.NewStream());
@@ -39,7 +40,7 @@ absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const Pagin
     ASSIGN_OR_RETURN(pager->disk_, DiskCopies::Create(device, {.plan = plan,
                                                                .schedule = pager->schedule_,
                                                                .file = *file,
-                                                               .arena = arena,
+                                                               .copies = pager->copies_,
                                                                .pages = pages,
                                                                .begun = *pager->begun_,
                                                                .over = pager->over_,
@@ -129,19 +130,17 @@ absl::Status Pager::Fetch(int index) {
   const PagingSchedule::Fetch& fetch = schedule_.fetches[index];
   if (fetch.after_step >= 0) RETURN_IF_ERROR(in_->Wait(*over_[fetch.after_step]));
   for (const int write : fetch.after_writes) RETURN_IF_ERROR(in_->Wait(*written_[write]));
-  const Stay& stay = plan_.stays[fetch.stay];
-  const PagedBlock& block = plan_.blocks[stay.block];
+  const PagedBlock& block = plan_.blocks[plan_.stays[fetch.stay].block];
   const TimelineLabel label("fetch");
-  RETURN_IF_ERROR(in_->Copy(arena_ + stay.offset, pages_ + block.page, block.bytes));
+  RETURN_IF_ERROR(copies_.In(*in_, fetch.stay, 0, pages_ + block.page, block.page_bytes));
   return in_->Record(*fetched_[index]);
 }
 
 absl::Status Pager::WriteBack(int index) {
   if (disk_) return disk_->WriteBack(index);
-  const Stay& stay = plan_.stays[index];
-  const PagedBlock& block = plan_.blocks[stay.block];
+  const PagedBlock& block = plan_.blocks[plan_.stays[index].block];
   const TimelineLabel label("write back");
-  RETURN_IF_ERROR(out_->Copy(pages_ + block.page, arena_ + stay.offset, block.bytes));
+  RETURN_IF_ERROR(copies_.Out(*out_, index, 0, pages_ + block.page, block.page_bytes));
   last_written_ = written_[index].get();
   return out_->Record(*written_[index]);
 }

@@ -11,6 +11,7 @@
 
 #include "engine/runtime/device/device.h"
 #include "memory/disk_copies.h"
+#include "memory/page_copies.h"
 #include "memory/paging_schedule.h"
 
 namespace gyre {
@@ -19,10 +20,12 @@ class Pager {
  public:
   // plan, device, arena (plan.device_bytes of device memory), pages (plan.page_bytes of pinned host
   // memory) and file (of plan.disk_bytes or more, with the plan's homes; null if there are none on
-  // disk) outlive the result.  Errors: those of making streams and events.
+  // disk) outlive the result.  kernels: needed if the plan rounds.  Errors: those of making streams
+  // and events.
   static absl::StatusOr<std::unique_ptr<Pager>> Create(Device& device, const PagingPlan& plan,
                                                        std::byte* arena, std::byte* pages,
-                                                       PageFile* file = nullptr);
+                                                       PageFile* file = nullptr,
+                                                       NarrowKernels kernels = {});
 
   // Steps are positions in the plan's order.  From the work of step `from` (-1: before the first)
   // to that of `to` (their number: after the last), past those between, which have none; in order,
@@ -54,8 +57,8 @@ class Pager {
     Clock::time_point begin;
     std::atomic<Clock::duration> sum = Clock::duration::zero();
   };
-  Pager(const PagingPlan& plan, PagingSchedule schedule, std::byte* arena, std::byte* pages)
-      : plan_(plan), schedule_(std::move(schedule)), arena_(arena), pages_(pages) {}
+  Pager(const PagingPlan& plan, PagingSchedule schedule, std::byte* pages, PageCopies copies)
+      : plan_(plan), schedule_(std::move(schedule)), pages_(pages), copies_(std::move(copies)) {}
   // Enqueues what `waits` does, and counts how long it takes.
   template <typename Waits>
   absl::Status Time(Stream& compute, Waits waits);
@@ -68,8 +71,8 @@ class Pager {
 
   const PagingPlan& plan_;
   const PagingSchedule schedule_;
-  std::byte* const arena_;
   std::byte* const pages_;
+  const PageCopies copies_;
   std::unique_ptr<Stream> in_, out_;
   std::unique_ptr<Event> begun_;                 // the iteration
   std::vector<std::unique_ptr<Event>> over_;     // by step; null where nothing waits for it

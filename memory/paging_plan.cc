@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/math.h"
 #include "memory/geeps_plan.h"
 #include "memory/layout_search.h"
 #include "memory/page_layout.h"
@@ -33,20 +34,35 @@ constexpr LayoutPolicy kPolicies[] = {{.longest_free = true, .by_time = true},
                                       {.longest_free = false, .by_time = true},
                                       {.longest_free = false, .by_time = false}};
 
+// Of the staging of copies in 16 bits: an eighth of the largest, so that it is small beside what
+// steps touch.  A bus takes 50 us or more for the most, starting a copy and a kernel about 5.
+constexpr size_t kSlotShare = 8;
+constexpr size_t kMostSlotBytes = size_t{1} << 20;
+
+size_t SlotBytes(const TraceBlocks& cut) {
+  size_t largest = 0;
+  for (const TraceBlock& block : cut.blocks) {
+    if (block.page_bytes < block.bytes) largest = std::max(largest, block.page_bytes);
+  }
+  return std::min(RoundUp(largest / kSlotShare, kPlanAlignment), kMostSlotBytes);
+}
+
 class Planner {
  public:
   Planner(const AccessTrace& trace, const PagingCosts& costs, const PagingLimits& limits,
           const TraceBlocks& cut, PlannerKind kind)
       : kind_(kind),
         trace_(trace),
+        costs_(costs),
         limits_(limits),
-        room_(limits.capacity_bytes - std::min(limits.capacity_bytes, limits.reserved_bytes)),
+        room_(limits.capacity_bytes -
+              std::min(limits.capacity_bytes, limits.reserved_bytes + 2 * SlotBytes(cut))),
         cut_(cut),
         touches_(FindTouches(trace, cut)),
         resident_(cut.blocks.size()) {
-    input_.costs = costs;
     for (const TraceBlock& block : cut.blocks) {
       input_.bytes.push_back(block.bytes);
+      input_.copies.push_back(CopySecondsOf(block.bytes, block.page_bytes, costs));
       input_.persistent.push_back(block.persistent);
     }
     std::vector<int> order(steps());
@@ -55,6 +71,7 @@ class Planner {
     FindHomes();
   }
 
+  // Without the staging of copies in 16 bits.
   LargestStep Largest(PlannerKind kind) const {
     LargestStep largest;
     const size_t times = kind == PlannerKind::kGeeps ? 2 : 1;
@@ -265,12 +282,12 @@ class Planner {
   LayoutSearch Search() const {
     LayoutSearch search{.accesses = all_,
                         .bytes = input_.bytes,
+                        .copies = input_.copies,
                         .persistent = input_.persistent,
                         .may_choose = std::vector<bool>(cut_.blocks.size()),
                         .seconds = {},
                         .room = room_ / kPlanAlignment * kPlanAlignment,
-                        .most_resident = limits_.most_resident_bytes,
-                        .costs = input_.costs};
+                        .most_resident = limits_.most_resident_bytes};
     for (const int step : order_) search.seconds.push_back(trace_.steps[step].seconds);
     for (const int b : persistent_) {
       search.may_choose[b] = limits_.homes == nullptr && !resident_[b] && Placed(cut_.blocks[b]);
@@ -300,17 +317,22 @@ class Planner {
       plan.blocks.push_back({.states = block.members,
                              .name = trace_.states[largest].name,
                              .bytes = block.bytes,
+                             .page_bytes = block.page_bytes,
                              .page = kNoPage,
                              .persistent = block.persistent});
     }
     plan.stays = std::move(stays);
     for (Stay& stay : plan.stays) {
       stay.block = paged[stay.block];
-      const size_t bytes = plan.blocks[stay.block].bytes;
-      plan.device_bytes = std::max(plan.device_bytes, stay.offset + bytes);
-      if (stay.fetched) plan.fetched_bytes += bytes;
-      if (stay.written_back) plan.written_bytes += bytes;
+      const PagedBlock& block = plan.blocks[stay.block];
+      plan.device_bytes = std::max(plan.device_bytes, stay.offset + block.bytes);
+      if (stay.fetched) plan.fetched_bytes += block.page_bytes;
+      if (stay.written_back) plan.written_bytes += block.page_bytes;
+      const bool narrow = stay.fetched && block.page_bytes < block.bytes;
+      if (narrow) plan.device_staging.slot_bytes = SlotBytes(cut_);
     }
+    plan.device_staging.offset = plan.device_bytes;
+    plan.device_bytes += plan.device_staging.bytes();
     for (const auto& [b, offset] : cut_.states) {
       plan.states.push_back({paged[b], offsets[b] + offset});
     }
@@ -324,7 +346,7 @@ class Planner {
                            : plan.blocks[paged[b]].on_disk ? Home::kDiskPage
                                                            : Home::kHostPage);
     }
-    const PagingTimes times = PredictTimes(trace_, plan, SchedulePaging(plan), input_.costs);
+    const PagingTimes times = PredictTimes(trace_, plan, SchedulePaging(plan), costs_);
     plan.seconds = times.seconds;
     plan.stalled_seconds = times.stalled_seconds;
     return plan;
@@ -333,7 +355,8 @@ class Planner {
   absl::Status TooSmall(const LargestStep& largest) const {
     std::string message = absl::StrCat(
         "device memory: the capacity is ", BytesText(limits_.capacity_bytes),
-        "; the smallest that would do is ", BytesText(largest.bytes + limits_.reserved_bytes),
+        "; the smallest that would do is ",
+        BytesText(largest.bytes + limits_.reserved_bytes + 2 * SlotBytes(cut_)),
         limits_.reserved_bytes == 0
             ? ""
             : absl::StrCat(", of which ", BytesText(limits_.reserved_bytes), " are reserved"),
@@ -359,6 +382,7 @@ class Planner {
 
   const PlannerKind kind_;
   const AccessTrace& trace_;
+  const PagingCosts& costs_;
   const PagingLimits& limits_;
   const size_t room_;
   const TraceBlocks& cut_;
@@ -378,7 +402,9 @@ LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* h
                             PlannerKind planner) {
   const absl::StatusOr<TraceBlocks> cut = CutIntoBlocks(trace);
   GYRE_CHECK(cut.ok());
-  return Planner(trace, {}, {.homes = homes}, *cut, planner).Largest(planner);
+  LargestStep largest = Planner(trace, {}, {.homes = homes}, *cut, planner).Largest(planner);
+  largest.bytes += 2 * SlotBytes(*cut);
+  return largest;
 }
 
 absl::StatusOr<PagingPlan> PlanPaging(const AccessTrace& trace, const PagingCosts& costs,

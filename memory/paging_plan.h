@@ -11,6 +11,9 @@
 //
 // A step may run again just before one that reads what it wrote, which then needs no copy.
 //
+// Blocks of numbers that may be rounded travel in 16 bits, and their pages have half the bytes: on
+// the device they are converted piece by piece.  What a step finds then depends on the plan.
+//
 // Pages that the host memory cannot hold lie in a file.  Copies from and to them go through slots
 // of host memory, piece by piece.
 //
@@ -41,6 +44,7 @@ struct PagingCosts {
   double to_host_bytes_per_s = 12e9;
   double disk_read_bytes_per_s = 3e9;  // an NVMe drive on PCIe 3 x4
   double disk_write_bytes_per_s = 2e9;
+  double convert_bytes_per_s = 2e11;  // of F32, to or from 16 bits: a GPU moves 1.5 times as many
 };
 
 // Of a persistent block.
@@ -59,6 +63,7 @@ struct PagedBlock {
   std::vector<int> states;  // its members, for people
   std::string name = {};    // its largest state's
   size_t bytes = 0;
+  size_t page_bytes = 0;    // that are copied, and that its page has; fewer: of 16 bits
   size_t page = 0;          // in the pages' arena or file; kNoPage: it never leaves with a value
   bool persistent = false;  // its home is the page
   bool on_disk = false;     // the page is in the file
@@ -72,6 +77,13 @@ struct Staging {
   size_t slot_bytes = 0;
   int slots = 0;  // each way; 0: nothing is on the disk
   size_t bytes() const { return 2 * static_cast<size_t>(slots) * slot_bytes; }
+};
+
+// What copies in 16 bits go through: a slot for those that come in, and one for those that go out.
+struct DeviceStaging {
+  size_t offset = 0;  // in the device arena
+  size_t slot_bytes = 0;
+  size_t bytes() const { return 2 * slot_bytes; }
 };
 
 struct PagingPlan {
@@ -92,12 +104,16 @@ struct PagingPlan {
   size_t disk_bytes = 0;       // extent of those in the file
   size_t disk_home_bytes = 0;  // its beginning: pages of persistent blocks
   Staging staging;
+  DeviceStaging device_staging;  // of no bytes where nothing travels in 16 bits
   // A step's fetches begin once the step before and its write-backs are over; so does a step.
   bool foreground = false;
   // What an iteration is expected to take, and of that what it waits for copies.
   double seconds = 0, stalled_seconds = 0;
   size_t fetched_bytes = 0, written_bytes = 0;         // of an iteration
   size_t disk_read_bytes = 0, disk_written_bytes = 0;  // of these
+
+  // Whether steps find numbers that have been rounded: then where they do is a matter of the plan.
+  bool rounds() const { return device_staging.slot_bytes > 0; }
 };
 
 struct PagingLimits {
@@ -115,7 +131,7 @@ struct PagingLimits {
 };
 
 // The most bytes that a step touches, for GeePS twice; what stays for good, touched or not, counts
-// at each, once.
+// at each, once, and so does the staging of copies in 16 bits.
 struct LargestStep {
   int step = 0;
   size_t bytes = 0;

@@ -104,11 +104,23 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
   return schedule;
 }
 
+CopySeconds CopySecondsOf(size_t bytes, size_t page_bytes, const PagingCosts& costs) {
+  const auto copied = static_cast<double>(page_bytes);
+  const double converting =
+      page_bytes < bytes ? static_cast<double>(bytes) / costs.convert_bytes_per_s : 0;
+  return {.in = copied / costs.to_device_bytes_per_s + converting,
+          .out = copied / costs.to_host_bytes_per_s + converting};
+}
+
 PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
                          const PagingSchedule& schedule, const PagingCosts& costs,
                          PagingSpans* spans) {
-  const auto seconds = [&](int stay, double bytes_per_s) {
-    return static_cast<double>(plan.blocks[plan.stays[stay].block].bytes) / bytes_per_s;
+  const auto disk_seconds = [&](int stay, double bytes_per_s) {
+    return static_cast<double>(plan.blocks[plan.stays[stay].block].page_bytes) / bytes_per_s;
+  };
+  const auto seconds = [&](int stay) {
+    const PagedBlock& block = plan.blocks[plan.stays[stay].block];
+    return CopySecondsOf(block.bytes, block.page_bytes, costs);
   };
   double computed = 0, in = 0, out = 0;  // when each stream is free
   double read = 0, stored = 0;           // and the disk, each way
@@ -121,12 +133,12 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     const PagingSchedule::Fetch& of = schedule.fetches[index];
     double start = std::max(in, of.after_step < 0 ? began : ended[of.after_step]);
     for (const int write : of.after_writes) start = std::max(start, written[write]);
-    const double copied = start + seconds(of.stay, costs.to_device_bytes_per_s);
+    const double copied = start + seconds(of.stay).in;
     const int block = plan.stays[of.stay].block;
     if (plan.blocks[block].on_disk) {
       // The disk is ahead of the copy by no more than the staging holds.
       const double bandwidth = costs.disk_read_bytes_per_s;
-      const double reads = seconds(of.stay, bandwidth);
+      const double reads = disk_seconds(of.stay, bandwidth);
       read = std::max({read + reads, in_file[block] + reads, start + reads - staging / bandwidth});
       in = std::max(copied, read);
     } else {
@@ -137,11 +149,11 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
   };
   const auto write_back = [&](int stay) {
     const double start = std::max(out, computed);
-    out = start + seconds(stay, costs.to_host_bytes_per_s);
+    out = start + seconds(stay).out;
     const int block = plan.stays[stay].block;
     if (plan.blocks[block].on_disk) {
       const double bandwidth = costs.disk_write_bytes_per_s;
-      stored = std::max(std::max(stored, start) + seconds(stay, bandwidth), out);
+      stored = std::max(std::max(stored, start) + disk_seconds(stay, bandwidth), out);
       // Nor does the copy leave the disk further behind.
       out = std::max(out, stored - staging / bandwidth);
       in_file[block] = stored;

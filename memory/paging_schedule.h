@@ -30,6 +30,12 @@ struct PagingSchedule {
 
 PagingSchedule SchedulePaging(const PagingPlan& plan);
 
+// Of a block, to the device and to the host.
+struct CopySeconds {
+  double in = 0, out = 0;
+};
+CopySeconds CopySecondsOf(size_t bytes, size_t page_bytes, const PagingCosts& costs);
+
 struct PagingTimes {
   double seconds = 0;          // from the first step's begin until all is over
   double stalled_seconds = 0;  // of that nothing computes

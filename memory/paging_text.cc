@@ -117,6 +117,18 @@ std::string DescribePlaces(const AccessTrace& trace, const PagingPlan& plan) {
   return text;
 }
 
+std::string RoundingText(const PagingPlan& plan) {
+  if (!plan.rounds()) return "";
+  std::string text = absl::StrCat("steps ", absl::StrJoin(plan.order, " "), "\n");
+  for (const Stay& stay : plan.stays) {
+    const PagedBlock& block = plan.blocks[stay.block];
+    if (block.page_bytes == block.bytes) continue;
+    absl::StrAppend(&text, block.states.front(), " ", stay.first_step, " to ", stay.last_step,
+                    stay.fetched ? " fetched" : "", stay.written_back ? " written\n" : "\n");
+  }
+  return text;
+}
+
 double WorkSeconds(const AccessTrace& trace) {
   double seconds = 0;
   for (const TraceStep& step : trace.steps) seconds += step.seconds;
@@ -147,6 +159,11 @@ std::string DescribeTimes(const AccessTrace& trace, const PagingPlan& plan,
       std::ranges::count_if(plan.stays, &Stay::fetched), costs.to_device_bytes_per_s / 1e9,
       ShortBytes(plan.written_bytes), std::ranges::count_if(plan.stays, &Stay::written_back),
       costs.to_host_bytes_per_s / 1e9);
+  if (plan.rounds()) {
+    absl::StrAppendFormat(&text,
+                          "  activations travel in 16 bits, through %s of the device's memory\n",
+                          ShortBytes(plan.device_staging.bytes()));
+  }
   if (plan.disk_bytes > 0) {
     absl::StrAppendFormat(
         &text, "  of these it reads %s from disk (%.3g GB/s) and writes %s there (%.3g GB/s)\n",

@@ -26,6 +26,10 @@ std::string DescribePlaces(const AccessTrace& trace, const PagingPlan& plan);
 std::string DescribeTimes(const AccessTrace& trace, const PagingPlan& plan,
                           const PagingCosts& costs);
 
+// Of what steps find rounded to 16 bits: what runs in which order and which values leave and come
+// back.  Plans of one trace and one text give the same bits; "": nothing is rounded.
+std::string RoundingText(const PagingPlan& plan);
+
 // Of all steps, each once: what an iteration takes that waits for nothing.
 double WorkSeconds(const AccessTrace& trace);
 

@@ -80,7 +80,7 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const P
     to.push_back({.name = name_of(block),
                   .begin = std::max(0.0, copy.begin),
                   .end = std::min(history.seconds, copy.end),
-                  .bytes = block.bytes});
+                  .bytes = block.page_bytes});
   };
   struct There {
     double begin, end;

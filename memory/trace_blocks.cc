@@ -197,10 +197,18 @@ absl::StatusOr<TraceBlocks> CutIntoBlocks(const AccessTrace& trace) {
       cut.states[block.members[m]] = {static_cast<int>(b), block.offsets[m]};
     }
   }
+  std::vector<bool> narrow(cut.blocks.size(), true);
   for (size_t i = 0; i < trace.states.size(); ++i) {
-    if (trace.states[i].view_of < 0) continue;
-    cut.states[i] = cut.states[roots[i].state];
-    cut.states[i].offset += roots[i].offset;
+    if (trace.states[i].view_of >= 0) {
+      cut.states[i] = cut.states[roots[i].state];
+      cut.states[i].offset += roots[i].offset;
+    }
+    if (!trace.states[i].may_narrow) narrow[cut.states[i].block] = false;
+  }
+  for (size_t b = 0; b < cut.blocks.size(); ++b) {
+    TraceBlock& block = cut.blocks[b];
+    const bool halves = narrow[b] && !block.persistent;
+    block.page_bytes = halves ? RoundUp(block.bytes / 2, kPlanAlignment) : block.bytes;
   }
   return cut;
 }

@@ -13,6 +13,7 @@ struct TraceBlock {
   std::vector<int> members;     // states, in order of declaration
   std::vector<size_t> offsets;  // of each member, within the block
   size_t bytes = 0;             // a multiple of kPlanAlignment
+  size_t page_bytes = 0;        // likewise; less where all states in it may travel in 16 bits
   Arena arena = Arena::kDevice;
   bool persistent = false, pinned = false;
   int first_step = 0, last_step = -1;  // that touch it; of one that none does 0 and -1
