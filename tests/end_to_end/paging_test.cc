@@ -46,6 +46,19 @@ constexpr char kRecurrent[] = R"(
   layer { name: "fc" dense { outputs: 10 } }
   layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })";
 
+// Of a table of which a step touches few rows.
+constexpr char kTable[] = R"(
+  name: "table"
+  input { name: "image" dims: [12, 12, 1] }
+  input { name: "label" type: LABEL }
+  layer { name: "flat" flatten {} }
+  layer { name: "fc1" dense { outputs: 16 } }
+  layer { name: "table" input: "label" embedding { vocabulary: 3000 width: 16 } }
+  layer { name: "sum" input: "fc1" input: "table" add {} }
+  layer { name: "relu" relu {} }
+  layer { name: "fc2" dense { outputs: 10 } }
+  layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy {} })";
+
 // Of a weight so wide that dense cuts it into pieces: 34 MB of F32.
 std::string WideNet(int64_t outputs) {
   return absl::StrCat(R"(
@@ -94,6 +107,7 @@ const Case kCases[] = {
      {},
      2},
     {"RanksSumOnTheDevice", kConvolutions, "", {}, 2},
+    {"RanksOfATable", kTable, " accumulate: 2 distributed { allreduce: \"direct\" }", {}, 2},
     {"RanksShareOutTheOptimizer",
      kRecurrent,
      "",
