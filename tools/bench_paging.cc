@@ -35,6 +35,8 @@ ABSL_FLAG(std::vector<std::string>, capacity,
           "Shares of what layers leave that the device holds.");
 ABSL_FLAG(std::vector<std::string>, planner, {"auto"},
           "auto, geeps (as GeePS did), naive (nothing moves while a layer works).");
+ABSL_FLAG(std::string, page_activations, "F32",
+          "F32, F16 or BF16: as what layers' outputs are copied; of 16 bits half the bytes.");
 ABSL_FLAG(std::vector<std::string>, plan_steps, {},
           "Steps of unequal nets that are planned only, and how long that takes; none: nets run.");
 ABSL_FLAG(int, rounds, 5, "Iterations, of which the median counts; one more comes before.");
@@ -51,6 +53,7 @@ constexpr char kUsage[] =
     "(`resident_ms`), and the least that any plan can take (`bound_ms`: what must leave takes as\n"
     "long to leave as forward, or longer, and to come back as backward with what runs again).\n"
     "Predictions know what waking a thread adds to a step with all in memory.\n"
+    "With --page_activations of 16 bits the bound is of half the bytes, and kappa of all.\n"
     "With --plan_steps: the seconds that planning takes (`plan_seconds`), and nothing runs.\n"
     "Unequal layers' bytes and times vary 16 times, each by itself.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
@@ -98,6 +101,7 @@ struct Net {
   AccessTrace trace;  // and that is planned: with waking
   int layers = 0;
   double bytes = 0, forward = 0;  // of all layers; seconds
+  DType pages = DType::kF32;      // as what outputs are copied
 };
 
 // The least that an iteration can take.  When the last layer's forward begins what it leaves has a
@@ -150,12 +154,16 @@ absl::Status MeasurePlanner(const Net& net, const std::string& name, double band
   }
   const auto least = static_cast<double>(FindLargestStep(net.trace, nullptr, planner).bytes);
   report.update({{"planner", name}, {"least_capacity", least / net.bytes}});
-  const absl::StatusOr<PagingPlan> plan =
-      PlanPaging(net.trace, {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
-                 {.capacity_bytes = static_cast<size_t>(share * net.bytes)}, planner);
+  PagingCosts costs = {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth};
+  if (net.pages != DType::kF32) {
+    ASSIGN_OR_RETURN(costs.convert_bytes_per_s, ConvertBytesPerSecond(net.pages));
+  }
+  const absl::StatusOr<PagingPlan> plan = PlanPaging(
+      net.trace, costs, {.capacity_bytes = static_cast<size_t>(share * net.bytes)}, planner);
   if (plan.ok()) {
-    ASSIGN_OR_RETURN(const double measured,
-                     RunPagedIterations(net.work, *plan, bandwidth, absl::GetFlag(FLAGS_rounds)));
+    ASSIGN_OR_RETURN(
+        const double measured,
+        RunPagedIterations(net.work, *plan, bandwidth, absl::GetFlag(FLAGS_rounds), net.pages));
     double runs = 0;
     for (const int step : plan->order) runs += net.work.steps[step].seconds;
     report.update({{"fetched_bytes", plan->fetched_bytes},
@@ -179,6 +187,8 @@ absl::Status MeasurePlanner(const Net& net, const std::string& name, double band
 absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_json& report,
                         const std::vector<double>& kappas, const std::vector<double>& shares) {
   Net net = {.work = std::move(work), .trace = {}, .layers = layers};
+  ASSIGN_OR_RETURN(net.pages, PageActivationsNamed(absl::GetFlag(FLAGS_page_activations)));
+  for (TraceState& state : net.work.states) state.may_narrow = net.pages != DType::kF32;
   for (int i = 0; i < layers; ++i) {
     net.work.steps[i].repeatable = absl::GetFlag(FLAGS_repeatable);
   }
@@ -192,7 +202,7 @@ absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_js
   for (const double kappa : kappas) {
     for (const double share : shares) {
       const double bandwidth = net.bytes / (kappa * net.forward);
-      const double bound = Bound(net, share, bandwidth);
+      const double bound = Bound(net, share, (net.pages == DType::kF32 ? 1 : 2) * bandwidth);
       nlohmann::ordered_json line = report;
       line.update({{"kappa", kappa}, {"capacity", share}});
       for (const std::string& planner : absl::GetFlag(FLAGS_planner)) {

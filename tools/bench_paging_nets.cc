@@ -25,6 +25,8 @@ ABSL_FLAG(std::vector<std::string>, planner, (std::vector<std::string>{"auto", "
           "auto, geeps, naive.");
 ABSL_FLAG(double, flops, 3e11, "FLOPs a second that steps work at.");
 ABSL_FLAG(double, bandwidth, 1.2e9, "Bytes a second of copies, each way.");
+ABSL_FLAG(std::string, page_activations, "F32",
+          "F32, F16 or BF16: as what activations are copied; of 16 bits half the bytes.");
 ABSL_FLAG(int, rounds, 3, "Iterations, of which the median counts; one more comes before.");
 
 namespace gyre {
@@ -46,11 +48,13 @@ constexpr double kTracedFlops = 1e11;
 
 absl::Status MeasureNet(const std::string& path, const std::vector<double>& shares) {
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
+  ASSIGN_OR_RETURN(const DType pages, PageActivationsNamed(absl::GetFlag(FLAGS_page_activations)));
   const Primitives primitives(DeviceKind::kSim, /*threads=*/1);
-  ASSIGN_OR_RETURN(const ModelPlan plan,
-                   PlanModel(net, {.shape = {.global = absl::GetFlag(FLAGS_batch)},
-                                   .slots = {"momentum"},
-                                   .primitives = &primitives}));
+  ASSIGN_OR_RETURN(
+      const ModelPlan plan,
+      PlanModel(net, {.shape = {.global = absl::GetFlag(FLAGS_batch), .page_activations = pages},
+                      .slots = {"momentum"},
+                      .primitives = &primitives}));
   AccessTrace work = plan.train->trace.trace;
   for (TraceStep& step : work.steps) step.seconds *= kTracedFlops / absl::GetFlag(FLAGS_flops);
   size_t all = 0;
@@ -71,12 +75,16 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
           {"all_bytes", all},           {"planned_bytes", plan.train->memory.device_bytes},
           {"capacity", share},          {"planner", name}};
       line["least_bytes"] = FindLargestStep(trace, nullptr, planner).bytes;
+      PagingCosts costs = {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth};
+      if (pages != DType::kF32) {
+        ASSIGN_OR_RETURN(costs.convert_bytes_per_s, ConvertBytesPerSecond(pages));
+      }
       const auto paged = PlanPaging(
-          trace, {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
-          {.capacity_bytes = static_cast<size_t>(share * static_cast<double>(all))}, planner);
+          trace, costs, {.capacity_bytes = static_cast<size_t>(share * static_cast<double>(all))},
+          planner);
       if (paged.ok()) {
         ASSIGN_OR_RETURN(const double measured,
-                         RunPagedIterations(work, *paged, bandwidth, rounds));
+                         RunPagedIterations(work, *paged, bandwidth, rounds, pages));
         line.update({{"fetched_bytes", paged->fetched_bytes},
                      {"written_bytes", paged->written_bytes},
                      {"steps_again", paged->order.size() - trace.steps.size()},

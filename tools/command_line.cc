@@ -235,8 +235,7 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                           kind.ok() ? *kind : std::optional<DeviceKind>()),
                            source.Where(config.distributed(), "allreduce")));
   files.allreduce.algorithm = config.distributed().allreduce();
-  if (config.distributed().wire() == DistributedConfig::F16) files.allreduce.wire = DType::kF16;
-  if (config.distributed().wire() == DistributedConfig::BF16) files.allreduce.wire = DType::kBF16;
+  files.allreduce.wire = DTypeOf(config.distributed().wire());
   absl::Status wire = CheckWire(config.distributed().allreduce(), files.allreduce.wire);
   const DType precision = PrecisionOf(config, *files.net.message);
   if (files.allreduce.wire != DType::kF32 && precision != DType::kF32) {

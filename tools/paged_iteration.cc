@@ -5,14 +5,16 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/runtime/device/buffer.h"
+#include "engine/training/page_speeds.h"
 #include "memory/pager.h"
 #include "tools/median.h"
 
 namespace gyre {
 
 absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const PagingPlan& plan,
-                                          double bandwidth, int rounds) {
+                                          double bandwidth, int rounds, DType page_activations) {
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
   const std::unique_ptr<Device> device =
@@ -22,7 +24,8 @@ absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const Paging
   ASSIGN_OR_RETURN(const Buffer pages,
                    Buffer::Allocate(*device, MemoryKind::kPinnedHost, plan.page_bytes));
   const int positions = static_cast<int>(plan.order.size());
-  ASSIGN_OR_RETURN(const auto pager, Pager::Create(*device, plan, arena.data(), pages.data()));
+  ASSIGN_OR_RETURN(const auto pager, Pager::Create(*device, plan, arena.data(), pages.data(),
+                                                   /*file=*/nullptr, KernelsTo(page_activations)));
   ASSIGN_OR_RETURN(const auto compute, device->NewStream());
   std::vector<double> seconds;
   for (int round = -1; round < rounds; ++round) {
@@ -39,6 +42,32 @@ absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const Paging
     if (round >= 0) seconds.push_back(Seconds(Clock::now() - start).count());
   }
   return Median(seconds);
+}
+
+absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations) {
+  using Clock = std::chrono::steady_clock;
+  constexpr size_t kBytes = size_t{2} << 20;  // of F32: a slot of staging is filled by as many
+  const NarrowKernels kernels = KernelsTo(page_activations);
+  const std::unique_ptr<Device> device = NewSimDevice({});
+  ASSIGN_OR_RETURN(const Buffer wide, Buffer::Allocate(*device, MemoryKind::kDevice, kBytes));
+  ASSIGN_OR_RETURN(const Buffer narrow, Buffer::Allocate(*device, MemoryKind::kDevice, kBytes / 2));
+  ASSIGN_OR_RETURN(const auto stream, device->NewStream());
+  std::vector<double> seconds;
+  for (int round = 0; round < 9; ++round) {
+    const Clock::time_point start = Clock::now();
+    RETURN_IF_ERROR(kernels.narrow(*stream, wide.data(), narrow.data(), kBytes / sizeof(float)));
+    RETURN_IF_ERROR(stream->Synchronize());
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return kBytes / Median(seconds);
+}
+
+absl::StatusOr<DType> PageActivationsNamed(const std::string& name) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    if (name == DTypeName(type)) return type;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--page_activations=", name, ": expected F32, F16 or BF16"));
 }
 
 AccessTrace WithWaking(AccessTrace trace, double resident) {

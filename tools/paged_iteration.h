@@ -3,14 +3,25 @@
 // core.
 #pragma once
 
+#include <string>
+
+#include "engine/runtime/dtype.h"
 #include "memory/paging_plan.h"
 
 namespace gyre {
 
 // Seconds of an iteration, the median of `rounds`; one more comes before.  bandwidth: bytes a
-// second of the copies of either way; 0: as fast as memory is.  Errors: those of the device.
+// second of the copies of either way; 0: as fast as memory is.  page_activations: as what travels
+// what may.  Errors: those of the device.
 absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const PagingPlan& plan,
-                                          double bandwidth, int rounds);
+                                          double bandwidth, int rounds,
+                                          DType page_activations = DType::kF32);
+
+// Bytes of F32 a second that one thread converts.  Precondition: to 16 bits.
+absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations);
+
+// The types of --page_activations.  Errors: InvalidArgument, naming them.
+absl::StatusOr<DType> PageActivationsNamed(const std::string& name);
 
 // The trace as the machine runs it: each step takes longer by what it takes to wake a thread, as
 // found where all was in memory.  resident: seconds of an iteration there.

@@ -36,6 +36,9 @@ ABSL_FLAG(std::string, page_folder, "",
 ABSL_FLAG(std::string, planner, "auto",
           "Of what moves when where --device_memory does not hold all: auto, geeps (as GeePS did), "
           "naive (nothing while a layer works), or none: that is an error.");
+ABSL_FLAG(std::string, page_activations, "",
+          "F32, F16 or BF16: as what activations of F32 leave the device and come back where "
+          "--device_memory does not hold all.  16 bits halve the bytes and round them.");
 ABSL_FLAG(std::string, precision, "",
           "F32, F64, F16 or BF16; default: the trainer file's, or the net's.");
 ABSL_FLAG(std::string, wire, "", "F32, F16 or BF16: as what gradients travel between ranks.");
@@ -149,6 +152,7 @@ std::vector<std::string> Overrides() {
     if (!value.empty()) overrides.push_back(absl::StrCat(field, "=", value));
   };
   add("precision", absl::GetFlag(FLAGS_precision));
+  add("page_activations", absl::GetFlag(FLAGS_page_activations));
   add("distributed.wire", absl::GetFlag(FLAGS_wire));
   add("distributed.sync", absl::AsciiStrToUpper(absl::GetFlag(FLAGS_sync)));
   add("distributed.staleness", absl::GetFlag(FLAGS_staleness));

@@ -332,6 +332,11 @@ DType PrecisionOf(const TrainerConfig& config, const NetConfig& net) {
   return DTypeOf(config.has_precision() ? config.precision() : net.precision());
 }
 
+DType DTypeOf(DistributedConfig::Wire wire) {
+  if (wire == DistributedConfig::F16) return DType::kF16;
+  return wire == DistributedConfig::BF16 ? DType::kBF16 : DType::kF32;
+}
+
 namespace {
 
 std::optional<RunShape::Server> ServerOf(const DistributedConfig& config, int ranks) {
@@ -353,6 +358,7 @@ RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, in
           .ranks = ranks,
           .accumulate = config.accumulate(),
           .compute = PrecisionOf(config, net),
+          .page_activations = DTypeOf(config.page_activations()),
           .seed = config.seed(),
           .shard_optimizer = server || (ranks > 1 && config.distributed().shard_optimizer()),
           .server = server,

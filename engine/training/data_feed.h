@@ -44,6 +44,7 @@ int64_t SamplesAStep(const TrainerConfig& config);
 RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, int ranks);
 // What a layer that says nothing is stored in.
 DType PrecisionOf(const TrainerConfig& config, const NetConfig& net);
+DType DTypeOf(DistributedConfig::Wire wire);
 // Positions of an epoch, and of a test: as many as there are samples, but where they come in
 // contiguous rows, which have one length.
 int64_t TrainSamplesOf(const TrainerConfig& config, const Dataset& dataset);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -21,6 +20,7 @@
 #include "engine/runtime/math.h"
 #include "engine/training/carried_rows.h"
 #include "engine/training/net/net_kernels.h"
+#include "engine/training/page_speeds.h"
 
 namespace gyre {
 namespace {
@@ -104,7 +104,8 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
 absl::Status Model::BindNets() {
   const auto pager = [&](const NetPlan& net) -> absl::StatusOr<std::unique_ptr<Pager>> {
     if (!net.paging) return nullptr;
-    return Pager::Create(device_, *net.paging, memory_.device, memory_.pages, page_file_.get());
+    return Pager::Create(device_, *net.paging, memory_.device, memory_.pages, page_file_.get(),
+                         KernelsTo(plan_.options.shape.page_activations));
   };
   if (plan_.train) {
     train_ = std::make_unique<Net>(*plan_.train, memory_);
@@ -123,29 +124,16 @@ absl::Status Model::BindNets() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PagingCosts> Model::TimeCopies(Stream& stream) const {
-  using Clock = std::chrono::steady_clock;
-  constexpr size_t kMostBytes = 32 << 20;
-  const size_t bytes = std::min(device_arena_.bytes(), kMostBytes);
-  ASSIGN_OR_RETURN(const Buffer host, Buffer::Allocate(device_, MemoryKind::kPinnedHost, bytes));
-  const auto speed = [&](void* to, const void* from) -> absl::StatusOr<double> {
-    const Clock::time_point start = Clock::now();
-    RETURN_IF_ERROR(stream.Copy(to, from, bytes));
-    RETURN_IF_ERROR(stream.Synchronize());
-    return static_cast<double>(bytes) / std::chrono::duration<double>(Clock::now() - start).count();
-  };
-  PagingCosts costs = plan_.options.paging;
-  for (int round = 0; round < 2; ++round) {  // the first touches the memory
-    ASSIGN_OR_RETURN(costs.to_host_bytes_per_s, speed(host.data(), device_arena_.data()));
-    ASSIGN_OR_RETURN(costs.to_device_bytes_per_s, speed(device_arena_.data(), host.data()));
-  }
-  return costs;
-}
-
 absl::StatusOr<bool> Model::PlanPagesAnew(Stream& stream, std::span<const double> step_seconds) {
   RETURN_IF_ERROR(BringHome(stream));
   RETURN_IF_ERROR(stream.Synchronize());
-  ASSIGN_OR_RETURN(const PagingCosts costs, TimeCopies(stream));
+  const ModelOptions& options = plan_.options;
+  ASSIGN_OR_RETURN(const PagingCosts costs,
+                   MeasureCosts(device_, stream, *plan_.train->paging,
+                                {.arena = {device_arena_.data(), device_arena_.bytes()},
+                                 .pages = {pages_.data(), pages_.bytes()},
+                                 .folder = options.page_folder},
+                                KernelsTo(options.shape.page_activations), options.paging));
   ASSIGN_OR_RETURN(const bool faster, gyre::PlanPagesAnew(plan_, step_seconds, costs));
   if (!faster) return false;
   if (plan_.page_bytes() > pages_.bytes()) {

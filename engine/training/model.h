@@ -100,8 +100,8 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
 
 // Plans anew how the training net pages, in iterations of either kind, by what each step of the
 // updating one's trace takes, in seconds, and how fast copies are, where that is predicted to be
-// faster and takes no more of a file; what persists stays where it is.  Whether it has.
-// Precondition: it pages, by the planner kAuto.
+// faster, takes no more of a file and rounds nothing; what persists stays where it is.  Whether it
+// has; what is predicted is by these in any case.  Precondition: it pages, by the planner kAuto.
 absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
                                    const PagingCosts& costs);
 
@@ -151,8 +151,8 @@ class Model {
                                                      : accumulating_pager_.get();
   }
   Pager* test_pager(size_t index) const { return test_pagers_[index].get(); }
-  // As PlanPagesAnew, with copies that it times.  Then train() and the pagers are others: nothing
-  // may be in flight.  Errors: those of allocation.
+  // As PlanPagesAnew, with copies, and the disk where it has pages, that it times.  Then train()
+  // and the pagers are others: nothing may be in flight.  Errors: those of allocation.
   absl::StatusOr<bool> PlanPagesAnew(Stream& stream, std::span<const double> step_seconds);
   // What comes after on `stream` finds parameters, slots and carried rows at home: call it before
   // what is not an iteration, once iterations have been enqueued, the last of which updates.
@@ -195,7 +195,6 @@ class Model {
   Model(ModelPlan plan, Device& device, ProcessGroup* communication)
       : plan_(std::move(plan)), device_(device), communication_(communication) {}
   absl::Status BindNets();
-  absl::StatusOr<PagingCosts> TimeCopies(Stream& stream) const;
   int buckets() const { return static_cast<int>(plan_.train->order.buckets.size()); }
   const Net& any() const { return train_ ? *train_ : *test_.front(); }
   absl::Status LoadParameter(Stream& stream, size_t index, const TensorFile& weights);

@@ -226,6 +226,8 @@ absl::StatusOr<bool> PlanPagesAnew(const ModelPlan& plan, NetPlan& net) {
                                .host_bytes = plan.options.host_bytes,
                                .homes = &net.paging->homes};
   ASSIGN_OR_RETURN(PagingPlan other, PlanPaging(trace, costs, limits));
+  // Another plan would round other values, and what is measured must not decide which.
+  if (net.paging->rounds() || other.rounds()) return false;
   // The file of a run stays as long as it is.
   if (other.seconds >= now.seconds || other.disk_bytes > plan.disk_bytes()) return false;
   for (size_t s = 0; s < trace.states.size(); ++s) {

@@ -41,7 +41,8 @@ struct RunShape {
   int rank = 0, ranks = 1;
   int64_t accumulate = 1;       // batches a step: their gradients' mean is one update's
   DType compute = DType::kF32;  // what layers that say nothing store values and parameters in
-  uint64_t seed = 1;            // all random numbers follow from it
+  DType page_activations = DType::kF32;  // as what activations of F32 are paged out
+  uint64_t seed = 1;                     // all random numbers follow from it
   // Of several ranks: each updates a part of each bucket, and has the optimizer's state of it
   // alone.
   bool shard_optimizer = false;

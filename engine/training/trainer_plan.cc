@@ -8,6 +8,7 @@
 #include "engine/training/planning.h"
 #include "engine/training/record_metrics.h"
 #include "engine/training/trainer.h"
+#include "memory/paging_text.h"
 
 namespace gyre {
 namespace {
@@ -100,6 +101,13 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   const std::string fingerprint = plan_->Fingerprint();
   RETURN_IF_ERROR(check("the weights' layouts and buckets", fingerprint));
   options.choices["layouts"] = Sha256(fingerprint).substr(0, 16);
+  if (plan_->options.shape.page_activations != DType::kF32) {
+    std::string rounding;
+    for (const NetPlan* const of : {plan_->train.get(), plan_->accumulating.get()}) {
+      if (of != nullptr && of->paging) rounding += RoundingText(*of->paging);
+    }
+    options.choices["rounded pages"] = rounding.empty() ? "none" : Sha256(rounding).substr(0, 16);
+  }
   if (const std::string algorithms = primitives.choices(); !algorithms.empty()) {
     RETURN_IF_ERROR(check("the libraries' algorithms", algorithms));
     options.choices["algorithms"] = Sha256(algorithms).substr(0, 16);

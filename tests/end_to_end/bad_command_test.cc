@@ -100,6 +100,10 @@ const BadInput kFlags[] = {
     {.name = "UnknownPlanner",
      .message = "--planner=fast: expected auto, geeps, naive or none",
      .arguments = {"--planner=fast"}},
+    {.name = "UnknownPageActivations",
+     .message = "--set page_activations=F64: expected for page_activations F32, F16 or BF16, got "
+                "\"F64\"",
+     .arguments = {"--page_activations=F64"}},
     {.name = "NothingMayMove",
      .message = "device memory: the capacity is 19.5 KiB (20000 bytes); the smallest that would do "
                 "is ...",

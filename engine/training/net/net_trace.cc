@@ -85,10 +85,13 @@ class Tracer {
     const int first = static_cast<int>(t_.trace.states.size());
     for (const Value& value : net_.values) {
       const int self = static_cast<int>(t_.values.size());
+      // Without a gradient it may be exact: an input, or a part of one.
+      const bool rounds = self >= net_.inputs && value.needs_gradient;
       t_.values.push_back(AddState({.name = value.name,
                                     .bytes = value.bytes(),
                                     .view_of = value.memory == self ? -1 : first + value.memory,
-                                    .view_offset = value.memory_offset}));
+                                    .view_offset = value.memory_offset,
+                                    .may_narrow = rounds && MayNarrow(value.dtype)}));
     }
   }
 
@@ -111,6 +114,17 @@ class Tracer {
               ? AddState({.name = absl::StrCat("summed gradients of bucket ", b), .bytes = bytes})
               : -1);
     }
+  }
+
+  bool MayNarrow(DType dtype) const {
+    return dtype == DType::kF32 && net_.train && net_.shape.page_activations != DType::kF32;
+  }
+
+  // Fewer numbers than the layer has as its input are a statistic of it; rows that are carried are
+  // those of the next batch; of opaque bytes nothing is known.
+  bool IsSavedActivation(const NetNode& node, const StateSpec& spec) const {
+    const bool own = spec.kind == StateKind::kSaved && spec.carried_to < 0 && spec.bytes == 0;
+    return own && spec.size_bytes() >= net_.values[node.inputs[0]].bytes();
   }
 
   void AddRecomputed() {
@@ -184,7 +198,8 @@ class Tracer {
       case StateKind::kSaved:
       case StateKind::kScratch:
         return AddState({.name = absl::StrCat(node.config->name(), ".", spec.name),
-                         .bytes = spec.size_bytes()});
+                         .bytes = spec.size_bytes(),
+                         .may_narrow = IsSavedActivation(node, spec) && MayNarrow(spec.dtype)});
       case StateKind::kCarried:
         break;  // AddLastingStates has
     }

@@ -1,0 +1,177 @@
+// Runs whose activations leave the device and come back in 16 bits: the same bits again, straight,
+// rerun and resumed, close to those of runs that the device can hold, for about half the bytes.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <regex>
+
+#include "absl/strings/str_cat.h"
+#include "tests/end_to_end/training_folder.h"
+
+namespace gyre {
+namespace {
+
+using ::testing::Gt;
+using ::testing::HasSubstr;
+using ::testing::Lt;
+using ::testing::Not;
+
+const SyntheticData kData{.samples = 64};
+constexpr char kLength[] = "batch: 16 evaluate_every: 8 checkpoint_every: 5 steps: 16";
+
+// Of which activations are most.
+constexpr char kConvolutions[] = R"(
+  name: "convolutions"
+  input { name: "image" dims: [12, 12, 1] }
+  input { name: "label" type: LABEL }
+  layer { name: "conv1" conv2d { filters: 16 kernel: 5 padding: 2 } }
+  layer { name: "norm1" batch_norm {} }
+  layer { name: "relu1" relu {} }
+  layer { name: "conv2" conv2d { filters: 16 kernel: 3 padding: 1 } }
+  layer { name: "tanh2" tanh {} }
+  layer { name: "pool2" pool2d { kind: MAX kernel: 2 stride: 2 } }
+  layer { name: "conv3" conv2d { filters: 32 kernel: 3 padding: 1 } }
+  layer { name: "relu3" relu {} }
+  layer { name: "flat" flatten {} }
+  layer { name: "fc" dense { outputs: 10 } }
+  layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })";
+
+constexpr char kMlp[] = R"(
+  name: "mlp"
+  input { name: "image" dims: [12, 12, 1] }
+  input { name: "label" type: LABEL }
+  layer { name: "flat" flatten {} }
+  layer { name: "fc1" dense { outputs: 400 } }
+  layer { name: "act1" gelu {} }
+  layer { name: "fc2" dense { outputs: 40 } }
+  layer { name: "act2" relu {} }
+  layer { name: "fc3" dense { outputs: 400 } }
+  layer { name: "act3" silu {} }
+  layer { name: "fc4" dense { outputs: 10 } }
+  layer { name: "loss" input: "fc4" input: "label" softmax_cross_entropy {} })";
+
+constexpr char kRecurrent[] = R"(
+  name: "recurrent"
+  input { name: "image" dims: [12, 12, 1] }
+  input { name: "label" type: LABEL }
+  layer { name: "rows" reshape { dims: [12, 12] } }
+  layer { name: "lstm" lstm { hidden: 24 layers: 2 carry: true } }
+  layer { name: "gru" gru { hidden: 16 } }
+  layer { name: "flat" flatten {} }
+  layer { name: "fc" dense { outputs: 10 } }
+  layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })";
+
+struct Case {
+  const char* name;
+  const char* net;
+  const char* type;
+  double apart;  // that losses may be, relatively: of steps of 8 and of 11 bits
+  std::vector<std::string> flags = {};
+};
+
+const Case kCases[] = {
+    {"ConvolutionsInBF16", kConvolutions, "BF16", 0.03},
+    {"ConvolutionsInF16", kConvolutions, "F16", 0.005},
+    {"MlpInBF16", kMlp, "BF16", 0.03, {"--batch=48"}},
+    {"RecurrentInBF16", kRecurrent, "BF16", 0.03, {"--set=data.order=CONTIGUOUS"}},
+};
+
+class RoundedPages : public testing::TestWithParam<Case> {
+ public:
+  static std::string Name(const testing::TestParamInfo<Case>& of) { return of.param.name; }
+
+  RoundedPages() : folder_(kData) {
+    WriteTrainer(folder_ / "", GetParam().net, {.optimizer = "sgd {}", .rest = kLength});
+    const ToolResult refused = folder_.Train("refused", OnSim(1, Half()));
+    std::smatch match;
+    EXPECT_TRUE(std::regex_search(
+        refused.err, match,
+        std::regex("the smallest that would do is [^(,.]*\\.?[^(,]*\\(([0-9]+) bytes\\)")))
+        << refused.ToString();
+    least_ = match.size() > 1 ? std::stoll(match[1]) : 0;
+  }
+
+  std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> more = {}) const {
+    more.insert(more.end(), GetParam().flags.begin(), GetParam().flags.end());
+    more.insert(more.end(), {"--device=sim", absl::StrCat("--device_memory=", bytes)});
+    return more;
+  }
+  static std::vector<std::string> Half(std::vector<std::string> more = {}) {
+    more.push_back(absl::StrCat("--page_activations=", GetParam().type));
+    return more;
+  }
+
+ protected:
+  const TrainingFolder folder_;
+  int64_t least_ = 0;
+};
+
+// What a net has no part in.
+class RoundedPagesOfOneNet : public RoundedPages {};
+
+INSTANTIATE_TEST_SUITE_P(, RoundedPages, testing::ValuesIn(kCases), RoundedPages::Name);
+INSTANTIATE_TEST_SUITE_P(, RoundedPagesOfOneNet, testing::Values(kCases[0]), RoundedPages::Name);
+
+TEST_P(RoundedPages, SameBitsAgainAndCloseToResident) {
+  const int64_t all = int64_t{1} << 30;
+  const std::string resident = folder_.Digest("resident", OnSim(all));
+  EXPECT_EQ(folder_.Digest("fits", OnSim(all, Half())), resident);
+  EXPECT_EQ(folder_.Digest("wide", OnSim(least_)), resident);
+
+  const std::string rounded = folder_.Digest("rounded", OnSim(least_, Half()));
+  EXPECT_NE(rounded, resident);
+  EXPECT_EQ(folder_.Digest("again", OnSim(least_, Half())), rounded);
+  EXPECT_THAT(LargestRelativeDifference(folder_.Metrics("rounded", "loss"),
+                                        folder_.Metrics("resident", "loss")),
+              Lt(GetParam().apart));
+
+  folder_.Digest("parted", OnSim(least_, Half({"--steps=7"})));
+  const ToolResult resumed =
+      folder_.Train("parted", OnSim(least_, Half({"--resume=latest", "--steps=16"})));
+  EXPECT_EQ(DigestOf(resumed), rounded);
+  EXPECT_THAT(resumed.out, Not(HasSubstr("rounded pages")));
+}
+
+TEST_P(RoundedPagesOfOneNet, OtherMemoryIsSaid) {
+  folder_.Digest("run", OnSim(least_, Half({"--steps=3"})));
+  const auto resume = [&](int64_t bytes, int steps, std::vector<std::string> more) {
+    more.insert(more.end(), {"--resume=latest", absl::StrCat("--steps=", steps)});
+    return folder_.Train("run", OnSim(bytes, more));
+  };
+  const std::string warning = "warning: resumed with rounded pages ";
+  EXPECT_THAT(resume(least_, 4, Half()).out, Not(HasSubstr(warning)));
+  EXPECT_THAT(resume(int64_t{1} << 30, 5, Half()).out, HasSubstr(warning + "none, "));
+  EXPECT_THAT(resume(least_, 6, Half()).out, HasSubstr(warning));
+  EXPECT_THAT(resume(least_, 7, {}).out, HasSubstr("page_activations"));
+}
+
+TEST_P(RoundedPagesOfOneNet, MoveAboutHalfTheBytes) {
+  const auto moved = [&](const std::string& out, std::vector<std::string> more) {
+    folder_.Digest(out, OnSim(least_, std::move(more)));
+    return folder_.Metrics(out, "fetched_bytes").at(0) +
+           folder_.Metrics(out, "written_bytes").at(0);
+  };
+  EXPECT_THAT(moved("half", Half()), Lt(moved("whole", {})));
+  const ToolResult plan = folder_.Train("plan", OnSim(least_, Half({"--plan"})));
+  EXPECT_THAT(plan.out, HasSubstr("activations travel in 16 bits, through "));
+  EXPECT_THAT(folder_.Train("plan", OnSim(least_, {"--plan"})).out,
+              Not(HasSubstr("travel in 16 bits")));
+}
+
+// Half of the host memory that pages take, or less: the rest is on disk, in 16 bits, too.
+TEST_P(RoundedPagesOfOneNet, ToDisk) {
+  const auto on_disk = [&](std::vector<std::string> more) {
+    more.push_back("--host_memory=256K");
+    return OnSim(least_, Half(std::move(more)));
+  };
+  const std::string rounded = folder_.Digest("rounded", on_disk({}));
+  EXPECT_EQ(folder_.Digest("again", on_disk({})), rounded);
+  EXPECT_THAT(folder_.Train("plan", on_disk({"--plan"})).out, HasSubstr("it reads "));
+  folder_.Digest("parted", on_disk({"--steps=7"}));
+  EXPECT_EQ(folder_.Digest("parted", on_disk({"--resume=latest"})), rounded);
+}
+
+}  // namespace
+}  // namespace gyre
