@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
+#include "engine/runtime/svg.h"
 #include "memory/plan_text.h"
 
 namespace gyre {
@@ -20,63 +20,37 @@ constexpr int kLaneHeight = 26, kLaneGap = 8, kFirstLane = kBottom + 34;
 constexpr double kLeastWidth = 0.5, kLeastGap = 0.3;
 constexpr double kHeadroom = 1.08;  // above the highest line
 
-// Told apart also by who sees no red or green, and in grey (Okabe and Ito).
-constexpr const char* kColours[] = {"#999999", "#0072b2", "#56b4e9",
-                                    "#e69f00", "#009e73", "#cc79a7"};
 constexpr char kStepColour[] = "#57606a", kAgainColour[] = "#1f2328", kWaitColour[] = "#f7c6c5",
                kFetchColour[] = "#8250df", kWriteColour[] = "#bf8700";
 
-std::string Escaped(const std::string& text) {
-  return absl::StrReplaceAll(text,
-                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
-}
-
-// 1, 2 or 5 times a power of ten (of two, for bytes): about `ticks` of it are `range`.
-double TickOf(double range, int ticks, bool bytes) {
-  const double wanted = range / ticks;
-  if (bytes) return std::exp2(std::ceil(std::log2(wanted)));
-  const double power = std::pow(10, std::floor(std::log10(wanted)));
-  for (const double times : {1, 2, 5}) {
-    if (times * power >= wanted) return times * power;
-  }
-  return 10 * power;
-}
-
 class Picture {
  public:
-  Picture(const PlanHistory& history, size_t capacity_bytes)
-      : history_(history), seconds_(std::max(history.seconds, 1e-9)), capacity_(capacity_bytes) {
+  Picture(const PlanHistory& history, size_t capacity_bytes, const std::string& title)
+      : history_(history),
+        seconds_(std::max(history.seconds, 1e-9)),
+        capacity_(capacity_bytes),
+        bottom_(kFirstLane + (copies() ? 3 : 1) * (kLaneHeight + kLaneGap)),
+        svg_(kWidth, bottom_ + 28, title, kLeft) {
     FillColumns();
   }
 
-  std::string Draw(const std::string& title) {
-    const int lanes = copies() ? 3 : 1;
-    const int height = kFirstLane + lanes * (kLaneHeight + kLaneGap) + 28;
-    absl::StrAppendFormat(
-        &svg_,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-        "font-family=\"sans-serif\" "
-        "font-size=\"12\">\n<title>%s</title>\n<rect width=\"%d\" height=\"%d\" "
-        "fill=\"#ffffff\"/>\n"
-        "<text x=\"%d\" y=\"22\" font-size=\"15\" font-weight=\"bold\">%s</text>\n",
-        kWidth, height, Escaped(title), kWidth, height, kLeft, Escaped(title));
+  std::string Draw() && {
     Legend();
-    Axes(kFirstLane + lanes * (kLaneHeight + kLaneGap));
+    Axes();
     Memory();
     Lane(0, "compute", history_.steps, kStepColour);
     if (copies()) {
       Lane(1, "fetches", history_.fetches, kFetchColour);
       Lane(2, "write-backs", history_.write_backs, kWriteColour);
     }
-    svg_ += "</svg>\n";
-    return std::move(svg_);
+    return std::move(svg_).Finish();
   }
 
  private:
   bool copies() const { return !history_.fetches.empty() || !history_.write_backs.empty(); }
   double X(double second) const { return kLeft + kColumns * second / seconds_; }
   double Y(double bytes) const { return kBottom - kMemoryHeight * bytes / top_; }
-  static const char* ColourOf(size_t kind) { return kColours[kind % std::size(kColours)]; }
+  static const char* ColourOf(size_t kind) { return kSvgColours[kind % std::size(kSvgColours)]; }
 
   // By column of pixels, the bytes of each kind at the instant of it that holds most.
   void FillColumns() {
@@ -125,30 +99,11 @@ class Picture {
     top_ = kHeadroom * std::max({peak_, shows_capacity_ ? capacity : 0.0, 1.0});
   }
 
-  void Text(double x, double y, const char* anchor, const std::string& text,
-            const char* colour = "#24292f") {
-    absl::StrAppendFormat(&svg_,
-                          "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">%s</text>\n",
-                          x, y, anchor, colour, Escaped(text));
-  }
-
-  void Rect(double x, double y, double width, double height, const char* colour,
-            const std::string& title = "") {
-    absl::StrAppendFormat(&svg_,
-                          "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" fill=\"%s\"",
-                          x, y, width, height, colour);
-    // Tells neighbours apart.
-    if (!title.empty() && width > 3) svg_ += " stroke=\"#ffffff\" stroke-width=\"0.5\"";
-    absl::StrAppend(&svg_, title.empty()
-                               ? "/>\n"
-                               : absl::StrCat("><title>", Escaped(title), "</title></rect>\n"));
-  }
-
   void Legend() {
     double x = kLeft;
     const auto entry = [&](const char* colour, const std::string& name) {
-      Rect(x, 38, 12, 12, colour);
-      Text(x + 17, 48, "start", name);
+      svg_.Rect(x, 38, 12, 12, colour);
+      svg_.Text(x + 17, 48, "start", name);
       x += 30 + 6.2 * static_cast<double>(name.size());
     };
     for (size_t kind = 0; kind < history_.kinds.size(); ++kind) {
@@ -162,25 +117,23 @@ class Picture {
     if (again) entry(kAgainColour, "runs again");
   }
 
-  void Axes(int bottom) {
+  void Axes() {
     const double step = TickOf(top_, 6, /*bytes=*/true);
     for (double bytes = 0; bytes < top_; bytes += step) {
-      absl::StrAppendFormat(&svg_,
-                            "<path d=\"M%d %.1fH%d\" stroke=\"#d0d7de\" stroke-width=\"0.7\"/>\n",
-                            kLeft, Y(bytes), kRight);
-      Text(kLeft - 6, Y(bytes) + 4, "end", ShortBytes(static_cast<size_t>(bytes)));
+      svg_.Add("<path d=\"M%d %.1fH%d\" stroke=\"#d0d7de\" stroke-width=\"0.7\"/>\n", kLeft,
+               Y(bytes), kRight);
+      svg_.Text(kLeft - 6, Y(bytes) + 4, "end", ShortBytes(static_cast<size_t>(bytes)));
     }
     const double tick = TickOf(seconds_, 10, /*bytes=*/false);
     const double unit = seconds_ >= 1 ? 1 : seconds_ >= 1e-3 ? 1e-3 : 1e-6;
     for (int i = 0; i * tick <= seconds_; ++i) {
-      absl::StrAppendFormat(&svg_,
-                            "<path d=\"M%.1f %dV%d\" stroke=\"#d0d7de\" stroke-width=\"0.7\"/>\n",
-                            X(i * tick), kTop, bottom);
-      Text(X(i * tick), bottom + 16, "middle",
-           absl::StrCat(absl::StrFormat("%.6g", i * tick / unit), i > 0          ? ""
-                                                                  : unit == 1    ? " s"
-                                                                  : unit == 1e-3 ? " ms"
-                                                                                 : " us"));
+      svg_.Add("<path d=\"M%.1f %dV%d\" stroke=\"#d0d7de\" stroke-width=\"0.7\"/>\n", X(i * tick),
+               kTop, bottom_);
+      svg_.Text(X(i * tick), bottom_ + 16, "middle",
+                absl::StrCat(absl::StrFormat("%.6g", i * tick / unit), i > 0          ? ""
+                                                                       : unit == 1    ? " s"
+                                                                       : unit == 1e-3 ? " ms"
+                                                                                      : " us"));
     }
   }
 
@@ -191,32 +144,31 @@ class Picture {
       if (most_[kind] == 0) continue;
       std::vector<double> above = below;
       for (int column = 0; column < kColumns; ++column) above[column] += columns_[column][kind];
-      absl::StrAppendFormat(&svg_, "<path fill=\"%s\" d=\"M%d %.1f", ColourOf(kind), kLeft,
-                            Y(above[0]));
+      svg_.Add("<path fill=\"%s\" d=\"M%d %.1f", ColourOf(kind), kLeft, Y(above[0]));
       for (int column = 1; column < kColumns; ++column) {
         if (above[column] == above[column - 1]) continue;
-        absl::StrAppendFormat(&svg_, "H%dV%.1f", kLeft + column, Y(above[column]));
+        svg_.Add("H%dV%.1f", kLeft + column, Y(above[column]));
       }
-      absl::StrAppendFormat(&svg_, "H%dV%.1f", kRight, Y(below[kColumns - 1]));
+      svg_.Add("H%dV%.1f", kRight, Y(below[kColumns - 1]));
       for (int column = kColumns - 1; column > 0; --column) {
         if (below[column] == below[column - 1]) continue;
-        absl::StrAppendFormat(&svg_, "H%dV%.1f", kLeft + column, Y(below[column - 1]));
+        svg_.Add("H%dV%.1f", kLeft + column, Y(below[column - 1]));
       }
-      absl::StrAppendFormat(&svg_, "H%dZ\"><title>%s, at most %s</title></path>\n", kLeft,
-                            Escaped(history_.kinds[kind]),
-                            ShortBytes(static_cast<size_t>(most_[kind])));
+      svg_.Add("H%dZ\"><title>%s, at most %s</title></path>\n", kLeft,
+               EscapedXml(history_.kinds[kind]), ShortBytes(static_cast<size_t>(most_[kind])));
       below = std::move(above);
     }
     const double y = shows_capacity_ ? Y(static_cast<double>(capacity_)) : kTop;
     if (shows_capacity_) {
-      absl::StrAppendFormat(&svg_,
-                            "<path d=\"M%d %.1fH%d\" stroke=\"#cf222e\" stroke-width=\"1.5\" "
-                            "stroke-dasharray=\"6 3\"/>\n",
-                            kLeft, y, kRight);
+      svg_.Add(
+          "<path d=\"M%d %.1fH%d\" stroke=\"#cf222e\" stroke-width=\"1.5\" "
+          "stroke-dasharray=\"6 3\"/>\n",
+          kLeft, y, kRight);
     }
-    Text(kRight, y - 4, "end",
-         absl::StrCat("capacity ", ShortBytes(capacity_), shows_capacity_ ? "" : ", far above"),
-         "#cf222e");
+    svg_.Text(
+        kRight, y - 4, "end",
+        absl::StrCat("capacity ", ShortBytes(capacity_), shows_capacity_ ? "" : ", far above"),
+        "#cf222e");
   }
 
   static std::string About(const PlanHistory::Span& span) {
@@ -228,8 +180,8 @@ class Picture {
   void Lane(int lane, const char* name, const std::vector<PlanHistory::Span>& spans,
             const char* colour) {
     const double y = kFirstLane + lane * (kLaneHeight + kLaneGap);
-    Text(kLeft - 6, y + 17, "end", name);
-    Rect(kLeft, y, kColumns, kLaneHeight, lane == 0 ? kWaitColour : "#f6f8fa");
+    svg_.Text(kLeft - 6, y + 17, "end", name);
+    svg_.Rect(kLeft, y, kColumns, kLaneHeight, lane == 0 ? kWaitColour : "#f6f8fa");
     for (size_t first = 0; first < spans.size();) {
       size_t beyond = first + 1;
       double end = X(spans[first].end);
@@ -247,8 +199,8 @@ class Picture {
         about = absl::StrFormat("%d, %s to %s%s", beyond - first, spans[first].name,
                                 spans[beyond - 1].name, bytes > 0 ? ", " + ShortBytes(bytes) : "");
       }
-      Rect(begin, y, std::max(end - begin, 0.2), kLaneHeight,
-           spans[first].again ? kAgainColour : colour, about);
+      svg_.Rect(begin, y, std::max(end - begin, 0.2), kLaneHeight,
+                spans[first].again ? kAgainColour : colour, about);
       first = beyond;
     }
   }
@@ -260,24 +212,25 @@ class Picture {
   std::vector<std::vector<double>> columns_;  // by column, then kind
   double peak_ = 0, top_ = 1;
   bool shows_capacity_ = true;
-  std::string svg_;
+  const int bottom_;  // of the lanes
+  SvgImage svg_;
 };
 
 }  // namespace
 
 std::string PlanPicture(const PlanHistory& history, size_t capacity_bytes,
                         const std::string& title) {
-  return Picture(history, capacity_bytes).Draw(title);
+  return Picture(history, capacity_bytes, title).Draw();
 }
 
 std::string PlanPage(const PlanHistory& history, size_t capacity_bytes, const std::string& title,
                      const std::string& below) {
   return absl::StrCat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<title>",
-      Escaped(title),
+      EscapedXml(title),
       "</title>\n<style>body { font-family: sans-serif; margin: 1em auto; max-width: 1200px } "
       "pre { overflow-x: auto }</style>\n</head>\n<body>\n",
-      PlanPicture(history, capacity_bytes, title), "<pre>", Escaped(below),
+      PlanPicture(history, capacity_bytes, title), "<pre>", EscapedXml(below),
       "</pre>\n</body>\n</html>\n");
 }
 
