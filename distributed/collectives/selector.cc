@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -16,66 +15,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Seconds to start a message, and for each of its bytes, between two ranks of a host and between
-// two hosts; of a wait for the ranks of a host, and for a byte that they add in shared memory.
-// Within a host as docs/benchmarks/ranks.md has them; between hosts TCP over 10 Gbit/s.
-constexpr double kStart = 2.5e-6, kByte = 0.5e-9;
-constexpr double kStartBetween = 30e-6, kByteBetween = 0.85e-9;
-constexpr double kWait = 0.5e-6, kSharedByte = 0.15e-9;
-// What each message of a rank that sends many at once adds.
-constexpr double kEach = 1e-6;
-
 constexpr size_t kModelledTo = size_t{1} << 30;
 
 // What a sum costs its caller beside: a thread wakes twice, and an update starts.
 constexpr double kHandOver = 10e-6;
 // Of its time, the part that a worthwhile sum's start is.
 constexpr double kStartShare = 0.05;
-
-// The sum of S bytes over n ranks on H hosts, p on each, which share its link.
-struct Sum {
-  double S, n, H;
-  double p() const { return n / H; }
-};
-
-double Ring(const Sum& s) {
-  const double steps = 2 * (s.n - 1);
-  if (s.H == 1) return steps * kStart + steps / s.n * s.S * kByte;
-  return steps * kStartBetween + steps / s.n * s.S * kByteBetween;
-}
-double Direct(const Sum& s) {
-  const double messages = 2 * (s.n - 1) * kEach;
-  if (s.H == 1) return 2 * kStart + messages + 2 * (s.n - 1) / s.n * s.S * kByte;
-  return 2 * kStartBetween + messages + 2 * s.p() * (s.n - s.p()) / s.n * s.S * kByteBetween;
-}
-double RecursiveDoubling(const Sum& s) {
-  return std::ceil(std::log2(s.p())) * (kStart + s.S * kByte) +
-         std::ceil(std::log2(s.H)) * (kStartBetween + s.p() * s.S * kByteBetween);
-}
-double HalvingDoubling(const Sum& s) {
-  return 2 * std::ceil(std::log2(s.p())) * kStart + 2 * std::ceil(std::log2(s.H)) * kStartBetween +
-         2 * (s.p() - 1) / s.p() * s.S / s.H * kByte +
-         2 * (s.H - 1) / s.H * s.p() * s.S * kByteBetween;
-}
-double Shared(const Sum& s) {
-  return s.H == 1 ? 2 * kWait + s.S * kSharedByte : std::numeric_limits<double>::infinity();
-}
-double Hierarchical(const Sum& s) {
-  if (s.H == 1) return std::numeric_limits<double>::infinity();  // `shared` with detours
-  return 5 * kWait + 2 * s.S * kSharedByte + 2 * kStartBetween + 2 * (s.H - 1) * kEach +
-         2 * (s.H - 1) / s.H * s.S * kByteBetween;
-}
-
-// Of two that are as good, the first.
-constexpr struct {
-  const char* name;
-  double (*seconds)(const Sum&);
-} kModels[] = {{"shared", Shared},
-               {"hierarchical", Hierarchical},
-               {"direct", Direct},
-               {"recursive_doubling", RecursiveDoubling},
-               {"halving_doubling", HalvingDoubling},
-               {"ring", Ring}};
 
 constexpr char kClusters[] = "allreduce", kRanks[] = "ranks", kHosts[] = "hosts";
 constexpr char kFastest[] = "fastest", kFrom[] = "from_bytes", kAlgorithm[] = "algorithm";
@@ -179,21 +124,31 @@ ClusterShape ShapeOf(const Communicator& communicator) {
 }
 
 bool IsSelectable(std::string_view algorithm) {
-  return std::ranges::any_of(kModels, [&](const auto& model) { return algorithm == model.name; });
+  return std::ranges::find(ModelledSums(), algorithm) != ModelledSums().end();
 }
 
 Selector Selector::Modelled(ClusterShape shape) {
   std::vector<Choice> choices;
   for (size_t bytes = 64; bytes <= kModelledTo; bytes *= 2) {
-    const Sum sum{static_cast<double>(bytes), static_cast<double>(shape.ranks),
-                  static_cast<double>(shape.hosts)};
-    const auto best = std::ranges::min_element(
-        kModels, {}, [&](const auto& model) { return model.seconds(sum); });
-    if (choices.empty() || choices.back().algorithm != best->name) {
-      choices.push_back({choices.empty() ? 0 : bytes, best->name});
+    const std::string_view best =
+        *std::ranges::min_element(ModelledSums(), {}, [&](std::string_view name) {
+          return SumSeconds(name, static_cast<double>(bytes), shape, {});
+        });
+    if (choices.empty() || choices.back().algorithm != best) {
+      choices.push_back({choices.empty() ? 0 : bytes, std::string(best)});
     }
   }
   return Selector(std::move(choices));
+}
+
+absl::StatusOr<std::vector<ClusterShape>> CalibratedShapes(std::string_view text) {
+  Json clusters;
+  RETURN_IF_ERROR(ParseClusters(text, clusters));
+  std::vector<ClusterShape> shapes;
+  for (const Json& cluster : clusters) {
+    shapes.push_back({cluster[kRanks].get<int>(), cluster[kHosts].get<int>()});
+  }
+  return shapes;
 }
 
 absl::StatusOr<Selector> Selector::Calibrated(std::string_view text, ClusterShape shape) {
@@ -233,11 +188,10 @@ size_t WorthwhileBytes(std::string_view algorithm, const Selector& selector, Clu
         algorithm == "auto" ? std::string_view(selector.Choose(of_choice)) : algorithm;
     const auto cost = std::ranges::find(selector.costs(), name, &Selector::Cost::algorithm);
     if (cost != selector.costs().end()) return kHandOver + cost->start_s + bytes * cost->byte_s;
-    const auto model = std::ranges::find(kModels, name, [](const auto& m) { return m.name; });
-    const Sum sum{bytes, static_cast<double>(shape.ranks), static_cast<double>(shape.hosts)};
     // Those of other libraries, and one that is not for such a cluster, are taken for rings.
-    const double own = model == std::end(kModels) ? Ring(sum) : model->seconds(sum);
-    return kHandOver + (std::isfinite(own) ? own : Ring(sum));
+    const double own = IsSelectable(name) ? SumSeconds(name, bytes, shape, {})
+                                          : SumSeconds("ring", bytes, shape, {});
+    return kHandOver + (std::isfinite(own) ? own : SumSeconds("ring", bytes, shape, {}));
   };
   size_t bytes = 4096;
   while (bytes < kModelledTo &&

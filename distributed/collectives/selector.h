@@ -10,13 +10,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "distributed/collectives/sum_model.h"
 #include "distributed/transport/communicator.h"
 
 namespace gyre {
 
-struct ClusterShape {
-  int ranks = 1, hosts = 1;
-};
 ClusterShape ShapeOf(const Communicator& communicator);
 
 class Selector {
@@ -56,6 +54,9 @@ class Selector {
   std::vector<Choice> choices_;
   std::vector<Cost> costs_;
 };
+
+// The clusters that a calibration's text ("": none) is of.  Errors: Calibrated's.
+absl::StatusOr<std::vector<ClusterShape>> CalibratedShapes(std::string_view text);
 
 // A sum of so many bytes took so long.
 struct MeasuredSum {
