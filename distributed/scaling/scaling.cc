@@ -1,0 +1,123 @@
+// scaling.cc: see scaling.h.
+
+#include "distributed/scaling/scaling.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+// A bucket's way through host memory goes in such segments, the first of which comes out, and the
+// last of which goes back, while nothing is summed (engine/training/step/gradient_sync.cc).
+constexpr double kStagedBytes = 4 << 20;
+
+SumCost CostOf(const SumCosts& costs, const ScalingSetup& setup, ClusterShape shape, double bytes) {
+  if (setup.exchange != Exchange::kAllreduce) return costs.OfServer(shape, setup.servers);
+  return costs.Of(setup.algorithm == "auto" ? costs.Fastest(bytes, shape) : setup.algorithm, shape);
+}
+
+// What a byte on its way through host memory takes, beside pages that take a part of each step.
+double CopiedByte(const Workload& workload, double bytes_per_s) {
+  const double paged = std::max(workload.paged_in_bytes, workload.paged_out_bytes);
+  const double step =
+      std::max(workload.step_s(), (paged + workload.gradient_bytes()) / bytes_per_s);
+  return 1 / (bytes_per_s - paged / step);
+}
+
+}  // namespace
+
+absl::StatusOr<ScalingPoint> SimulateScaling(const Workload& workload, const SumCosts& costs,
+                                             const ScalingSetup& setup, int ranks) {
+  const ClusterShape shape = {ranks, (ranks + setup.ranks_per_host - 1) / setup.ranks_per_host};
+  const bool served = setup.exchange != Exchange::kAllreduce;
+  const int workers = ranks - setup.servers;
+  if (workers < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("servers: expected fewer than the ", ranks, " ranks, got ", setup.servers));
+  }
+  StepSimulation simulation{.ranks = workers,
+                            .schedule = setup.schedule,
+                            .served = served,
+                            .stragglers = setup.stragglers,
+                            .steps = setup.steps};
+  if (setup.exchange == Exchange::kSsp) simulation.staleness = setup.staleness;
+  if (setup.exchange == Exchange::kAsync) simulation.staleness.reset();
+  if (ranks > 1) {
+    const std::string algorithm = served ? "direct" : setup.algorithm;
+    if (algorithm != "auto" && !std::isfinite(costs.Of(algorithm, shape).start_s)) {
+      return absl::InvalidArgumentError(absl::StrCat(algorithm, ": does not sum over ", ranks,
+                                                     " ranks on ", shape.hosts,
+                                                     shape.hosts == 1 ? " host" : " hosts"));
+    }
+    ASSIGN_OR_RETURN(const size_t worthwhile, costs.WorthwhileBytes(algorithm, shape));
+    simulation.buckets =
+        setup.bucket_a_gradient ? BucketsOfOne(workload) : FitBuckets(workload, worthwhile);
+  } else {
+    simulation.buckets = BucketsOfOne(workload);
+  }
+  StepSimulation free = simulation;
+  free.sums.resize(simulation.buckets.size());
+  const double gradient_bytes = workload.gradient_bytes();
+  const double owners = setup.servers > 0 ? setup.servers : ranks;
+  for (const WorkloadBucket& bucket : simulation.buckets) {
+    const SumCost cost = ranks > 1 ? CostOf(costs, setup, shape, bucket.bytes) : SumCost{};
+    StepSimulation::Sum& sum = simulation.sums.emplace_back();
+    sum = {cost.start_s, cost.byte_s * bucket.bytes};
+    if (served && gradient_bytes > 0) {  // what an owner updates
+      sum.start_s += workload.update_s * bucket.bytes / gradient_bytes / owners;
+    }
+    if (setup.copied_bytes_per_s > 0 && ranks > 1) {
+      const double byte_s = CopiedByte(workload, setup.copied_bytes_per_s);
+      sum.start_s += 2 * std::min(bucket.bytes, kStagedBytes) * byte_s;
+      sum.link_s = std::max(sum.link_s, bucket.bytes * byte_s);
+    }
+  }
+  ScalingPoint point{.ranks = ranks,
+                     .hosts = shape.hosts,
+                     .buckets = static_cast<int>(simulation.buckets.size()),
+                     .alone = workload.step_s(),
+                     .sums = SumsSeconds(simulation)};
+  point.step = StepSeconds(workload, simulation);
+  const double without = StepSeconds(workload, free);
+  if (setup.copied_bytes_per_s > 0 && ranks > 1) {  // pages and gradients share the way
+    point.step = std::max(
+        point.step, (std::max(workload.paged_in_bytes, workload.paged_out_bytes) + gradient_bytes) /
+                        setup.copied_bytes_per_s);
+  }
+  point.exposed = point.step - without;
+  point.waiting = without - point.alone;
+  point.efficiency = point.alone * (1 + setup.stragglers.jitter) * workers / ranks / point.step;
+  point.samples_per_second = static_cast<double>(workload.samples) * workers / point.step;
+  return point;
+}
+
+EpochFit FitEpoch(std::span<const ScalingPoint> points, double samples) {
+  // y = a + b x, where x = log2 N, y = N T(N).
+  double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+  const auto log_ranks = [](const ScalingPoint& p) { return std::log2(p.ranks); };
+  const auto epoch = [&](const ScalingPoint& p) { return samples / p.samples_per_second; };
+  for (const ScalingPoint& p : points) {
+    const double xi = log_ranks(p), yi = p.ranks * epoch(p);
+    n += 1;
+    x += xi;
+    y += yi;
+    xx += xi * xi;
+    xy += xi * yi;
+  }
+  EpochFit fit;
+  fit.b_s = (n * xy - x * y) / (n * xx - x * x);
+  fit.a_s = (y - fit.b_s * x) / n;
+  double squares = 0;
+  for (const ScalingPoint& p : points) {
+    const double error = (fit.a_s + fit.b_s * log_ranks(p)) / p.ranks / epoch(p) - 1;
+    squares += error * error;
+  }
+  fit.residual = std::sqrt(squares / n);
+  return fit;
+}
+
+}  // namespace gyre

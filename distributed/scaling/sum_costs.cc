@@ -1,0 +1,117 @@
+// sum_costs.cc: see sum_costs.h.
+
+#include "distributed/scaling/sum_costs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+constexpr std::string_view kNaive = "naive";
+
+// Of the sum model's lines: where they are cut, and how they rise.
+constexpr double kManyBytes = 1e12;
+
+// All send to rank 0 and get the sum from it: its link, or its host's, carries each way what all
+// others have, at the same time.
+double NaiveSeconds(double bytes, ClusterShape shape, const LinkCosts& links) {
+  const double others = shape.ranks - 1, of_host = 1.0 * shape.ranks / shape.hosts;
+  const bool one_host = shape.hosts == 1;
+  const double link = one_host ? others * links.byte : (shape.ranks - of_host) * links.byte_between;
+  return 2 * (one_host ? links.start : links.start_between) + 2 * others * links.each +
+         bytes * (link + others * links.added_byte);
+}
+
+}  // namespace
+
+absl::StatusOr<SumCosts> SumCosts::Create(const LinkCosts& links, std::string_view calibration) {
+  SumCosts costs;
+  costs.links_ = links;
+  costs.calibration_ = calibration;
+  ASSIGN_OR_RETURN(const std::vector<ClusterShape> shapes, CalibratedShapes(calibration));
+  for (const ClusterShape shape : shapes) {
+    ASSIGN_OR_RETURN(const Selector selector, Selector::Calibrated(calibration, shape));
+    for (const Selector::Cost& cost : selector.costs()) costs.measured_.push_back({shape, cost});
+  }
+  return costs;
+}
+
+bool SumCosts::Has(std::string_view algorithm) {
+  return algorithm == kNaive || IsSelectable(algorithm);
+}
+
+SumCost SumCosts::Modelled(std::string_view algorithm, ClusterShape shape) const {
+  if (shape.ranks == 1) return {};
+  const auto seconds = [&](double bytes) {
+    return algorithm == kNaive ? NaiveSeconds(bytes, shape, links_)
+                               : SumSeconds(algorithm, bytes, shape, links_);
+  };
+  const double start = seconds(0);
+  if (!std::isfinite(start)) return {.start_s = start};
+  return {start, (seconds(kManyBytes) - start) / kManyBytes};
+}
+
+SumCost SumCosts::Of(std::string_view algorithm, ClusterShape shape) const {
+  const SumCost model = Modelled(algorithm, shape);
+  SumCost measured, modelled;  // added up over clusters
+  for (const Measured& of : measured_) {
+    if (of.cost.algorithm != algorithm || (of.shape.hosts == 1) != (shape.hosts == 1)) continue;
+    if (of.shape.ranks == shape.ranks && of.shape.hosts == shape.hosts) {
+      return {of.cost.start_s, of.cost.byte_s};
+    }
+    const SumCost there = Modelled(algorithm, of.shape);
+    if (!std::isfinite(there.start_s)) continue;
+    measured.start_s += of.cost.start_s;
+    measured.byte_s += of.cost.byte_s;
+    modelled.start_s += there.start_s;
+    modelled.byte_s += there.byte_s;
+  }
+  if (modelled.byte_s == 0) return model;
+  return {model.start_s * measured.start_s / modelled.start_s,
+          model.byte_s * measured.byte_s / modelled.byte_s};
+}
+
+SumCost SumCosts::OfServer(ClusterShape shape, int dedicated) const {
+  if (dedicated == 0) return Of("direct", shape);
+  // A rank's bytes both ways are those of a server, n d S; from as many servers as workers on a
+  // worker's, S (server_parts.cc).  Of a cluster of direct's, 2 (n - 1) / n.
+  const double n = shape.ranks - dedicated, k = dedicated;
+  const double sent = k < n ? 2 * n * (n - 1) / (n * n + k * n - 2 * k) : 1;
+  const SumCost direct = Of("direct", shape);
+  const double all = shape.ranks;
+  return {direct.start_s, direct.byte_s * sent / (2 * (all - 1) / all)};
+}
+
+std::string_view SumCosts::Fastest(double bytes, ClusterShape shape) const {
+  return *std::ranges::min_element(ModelledSums(), {}, [&](std::string_view name) {
+    const SumCost cost = Of(name, shape);
+    return cost.start_s + bytes * cost.byte_s;
+  });
+}
+
+absl::StatusOr<size_t> SumCosts::WorthwhileBytes(std::string_view algorithm,
+                                                 ClusterShape shape) const {
+  if (!calibration_.empty()) {
+    ASSIGN_OR_RETURN(const Selector selector, Selector::Calibrated(calibration_, shape));
+    return gyre::WorthwhileBytes(algorithm, selector, shape);
+  }
+  std::vector<Selector::Choice> choices;
+  for (size_t bytes = 64; bytes <= size_t{1} << 30; bytes *= 2) {
+    const std::string_view best =
+        algorithm == "auto" ? Fastest(static_cast<double>(bytes), shape) : algorithm;
+    if (choices.empty() || choices.back().algorithm != best) {
+      choices.push_back({choices.empty() ? 0 : bytes, std::string(best)});
+    }
+  }
+  std::vector<Selector::Cost> costs;
+  for (const Selector::Choice& choice : choices) {
+    const SumCost cost = Of(choice.algorithm, shape);
+    costs.push_back({choice.algorithm, cost.start_s, cost.byte_s});
+  }
+  return gyre::WorthwhileBytes("auto", Selector(std::move(choices), std::move(costs)), shape);
+}
+
+}  // namespace gyre
