@@ -12,6 +12,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "engine/data/atomic_file.h"
 #include "engine/runtime/device/forwarding_stream.h"
 #include "engine/training/step/training_step.h"
 #include "tools/command_line.h"
@@ -23,6 +24,10 @@ ABSL_FLAG(std::string, device, "cpu", "cpu or sim.");
 ABSL_FLAG(int, threads, 1, "Of each rank.");
 ABSL_FLAG(int, ranks, 1, "Threads of this process that are ranks, without mpirun.");
 ABSL_FLAG(std::string, allreduce, "auto", "How gradients are summed.");
+ABSL_FLAG(
+    std::string, calibration, "",
+    "A file that bench_allreduce --calibrate has written: by it buckets are cut, as training's "
+    "are, and \"auto\" chooses.");
 ABSL_FLAG(
     double, compute_ms, 0,
     "In place of the layers' work each piece of it sleeps, all of a step's for so long; 0: the "
@@ -104,9 +109,13 @@ class Subject {
   absl::Status Pace(Seconds compute) {
     const int before = stream_->pieces();
     RETURN_IF_ERROR(Steps(1));
-    if (compute > Seconds(0)) stream_->Pace(compute / (stream_->pieces() - before));
+    pieces_ = stream_->pieces() - before;
+    if (compute > Seconds(0)) stream_->Pace(compute / pieces_);
     return absl::OkStatus();
   }
+
+  // Of work in a step: an update of a bucket is one.
+  int pieces() const { return pieces_; }
 
   absl::Status Steps(int steps) {
     for (int s = 0; s < steps; ++s) {
@@ -173,6 +182,7 @@ class Subject {
   std::vector<Tensor> sums_;  // as the buckets
   std::unique_ptr<TrainingStep> step_;
   int64_t steps_ = 0;
+  int pieces_ = 0;
 };
 
 absl::Status Bench(const Parsed<NetConfig>& net, ProcessGroup& communication,
@@ -213,6 +223,7 @@ absl::Status Bench(const Parsed<NetConfig>& net, ProcessGroup& communication,
       {"batch", batch},
       {"allreduce", communication.DescribeAllreduce()},
       {"buckets", together->model().train().plan().order.buckets.size()},
+      {"pieces", together->pieces()},
       {"samples_per_second", static_cast<double>(batch) * 1000 / step},
       {"step_ms", step},
       {"alone_ms", Median(alone_ms)},
@@ -234,8 +245,12 @@ absl::Status Run() {
     return absl::InvalidArgumentError("--compute_ms: expected 0 or more");
   }
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
-  ASSIGN_OR_RETURN(Ranks ranks,
-                   JoinRanks({absl::GetFlag(FLAGS_allreduce)}, absl::GetFlag(FLAGS_ranks)));
+  AllreduceChoice allreduce = {absl::GetFlag(FLAGS_allreduce)};
+  if (const std::string path = absl::GetFlag(FLAGS_calibration); !path.empty()) {
+    ASSIGN_OR_RETURN(allreduce.calibration, ReadFile(path));
+    RETURN_IF_ERROR(Annotate(Selector::Calibrated(allreduce.calibration, {}).status(), path));
+  }
+  ASSIGN_OR_RETURN(Ranks ranks, JoinRanks(allreduce, absl::GetFlag(FLAGS_ranks)));
   if (absl::GetFlag(FLAGS_batch) < ranks.front()->size()) {
     return absl::InvalidArgumentError("--batch: each rank needs a sample");
   }

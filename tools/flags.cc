@@ -48,7 +48,9 @@ absl::Status SetFlag(absl::CommandLineFlag& flag, absl::string_view value) {
   }
   std::string why;
   if (flag.ParseFrom(text, &why)) return absl::OkStatus();
-  const char* expected = flag.IsOfType<int>() ? "an integer" : "true or false";
+  const char* expected = flag.IsOfType<bool>()     ? "true or false"
+                         : flag.IsOfType<double>() ? "a number"
+                                                   : "an integer";
   return absl::InvalidArgumentError(
       absl::StrFormat("--%s=%s: expected %s", flag.Name(), value, expected));
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr double kStagedBytes = 4 << 20;
 
 SumCost CostOf(const SumCosts& costs, const ScalingSetup& setup, ClusterShape shape, double bytes) {
-  if (setup.exchange != Exchange::kAllreduce) return costs.OfServer(shape, setup.servers);
+  if (setup.sync != SyncMode::kAllreduce) return costs.OfServer(shape, setup.servers);
   return costs.Of(setup.algorithm == "auto" ? costs.Fastest(bytes, shape) : setup.algorithm, shape);
 }
 
@@ -33,7 +33,7 @@ double CopiedByte(const Workload& workload, double bytes_per_s) {
 absl::StatusOr<ScalingPoint> SimulateScaling(const Workload& workload, const SumCosts& costs,
                                              const ScalingSetup& setup, int ranks) {
   const ClusterShape shape = {ranks, (ranks + setup.ranks_per_host - 1) / setup.ranks_per_host};
-  const bool served = setup.exchange != Exchange::kAllreduce;
+  const bool served = setup.sync != SyncMode::kAllreduce;
   const int workers = ranks - setup.servers;
   if (workers < 1) {
     return absl::InvalidArgumentError(
@@ -44,8 +44,8 @@ absl::StatusOr<ScalingPoint> SimulateScaling(const Workload& workload, const Sum
                             .served = served,
                             .stragglers = setup.stragglers,
                             .steps = setup.steps};
-  if (setup.exchange == Exchange::kSsp) simulation.staleness = setup.staleness;
-  if (setup.exchange == Exchange::kAsync) simulation.staleness.reset();
+  if (setup.sync == SyncMode::kSsp) simulation.staleness = setup.staleness;
+  if (setup.sync == SyncMode::kAsync) simulation.staleness.reset();
   if (ranks > 1) {
     const std::string algorithm = served ? "direct" : setup.algorithm;
     if (algorithm != "auto" && !std::isfinite(costs.Of(algorithm, shape).start_s)) {

@@ -12,12 +12,12 @@
 
 namespace gyre {
 
-enum class Exchange : uint8_t { kAllreduce, kBsp, kSsp, kAsync };
+enum class SyncMode : uint8_t { kAllreduce, kBsp, kSsp, kAsync };
 
 struct ScalingSetup {
   int ranks_per_host = 1;
   std::string algorithm = "auto";  // of kAllreduce: one that SumCosts has, or "auto"
-  Exchange exchange = Exchange::kAllreduce;
+  SyncMode sync = SyncMode::kAllreduce;
   int staleness = 0;  // of kSsp
   int servers = 0;    // of a parameter server: of all ranks so many, which run no batch
   StepSchedule schedule = StepSchedule::kForward;

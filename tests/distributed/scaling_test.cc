@@ -106,7 +106,7 @@ TEST(Scaling, MoreRanksAreNoFaster) {
 TEST(Scaling, Servers) {
   const double S = 1e6;
   const Workload workload = EqualLayers(1, 0, 0, S);
-  ScalingSetup setup{.exchange = Exchange::kBsp};
+  ScalingSetup setup{.sync = SyncMode::kBsp};
   EXPECT_NEAR(Simulate(workload, setup, 4).step, 2 * kAlpha + 1.5 * S * kByte, 1e-12);
   for (const int servers : {4, 6}) {
     setup.servers = servers;
@@ -166,7 +166,7 @@ TEST(Scaling, SaysWhatDoesNotGo) {
   const auto error = [&](const ScalingSetup& setup, int ranks) {
     return std::string(SimulateScaling(workload, Costs(), setup, ranks).status().message());
   };
-  EXPECT_EQ(error({.exchange = Exchange::kBsp, .servers = 4}, 4),
+  EXPECT_EQ(error({.sync = SyncMode::kBsp, .servers = 4}, 4),
             "servers: expected fewer than the 4 ranks, got 4");
   EXPECT_EQ(error({.algorithm = "shared"}, 4), "shared: does not sum over 4 ranks on 4 hosts");
   EXPECT_EQ(error({.ranks_per_host = 8, .algorithm = "hierarchical"}, 4),

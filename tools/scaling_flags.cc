@@ -1,0 +1,244 @@
+// scaling_flags.cc: see scaling_flags.h.
+
+#include "tools/scaling_flags.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/data/atomic_file.h"
+#include "engine/runtime/check.h"
+#include "tools/net_workload.h"
+
+ABSL_FLAG(std::string, net, "", "The net's text file; without one --layers and --gradient_mb.");
+ABSL_FLAG(int, batch, 1, "Samples a step, of each rank.");
+ABSL_FLAG(double, flops, 0, "FLOPs a second that a rank computes a net's layers at.");
+ABSL_FLAG(double, step_ms, 0, "In place of --flops: what a step of one rank takes.");
+ABSL_FLAG(double, update_ms, 0, "Of it, what the optimizer takes.");
+ABSL_FLAG(std::string, layer_time, "flops",
+          "flops: a layer takes what its FLOPs do; alike: each as long as any, as they sleep in "
+          "bench_scaling.");
+ABSL_FLAG(double, device_gb, 0,
+          "Device memory, in 10^9 bytes: what of a net is beyond it pages; 0: it holds all.");
+ABSL_FLAG(int, layers, 0, "Without a net: equal layers, backward twice as long as forward.");
+ABSL_FLAG(double, gradient_mb, 0, "Of all of them, in 10^6 bytes.");
+ABSL_FLAG(double, paged_mb, 0, "That a step of them pages, each way.");
+ABSL_FLAG(std::vector<std::string>, ranks,
+          (std::vector<std::string>{"1", "2", "4", "8", "16", "32", "64", "128", "256", "512",
+                                    "1024", "2048", "4096", "8192"}),
+          "Numbers of ranks, with commas, more and more.");
+ABSL_FLAG(int, ranks_per_host, 1, "Which share a link to the others.");
+ABSL_FLAG(std::vector<std::string>, algorithms, {"auto"},
+          "How gradients are summed, with commas: ring, direct, halving_doubling, "
+          "recursive_doubling, shared, hierarchical, naive, auto.");
+ABSL_FLAG(std::string, sync, "allreduce", "allreduce; of a parameter server bsp, ssp or async.");
+ABSL_FLAG(int, staleness, 0, "Of ssp: steps.");
+ABSL_FLAG(int, servers, 0, "Of a parameter server: so many of all ranks only serve.");
+ABSL_FLAG(std::string, schedule, "forward",
+          "forward: as Gyre, sums under backward and the next forward, the most urgent first; "
+          "backward: under backward alone, one by one; none: behind it.");
+ABSL_FLAG(bool, bucket_a_gradient, false, "A sum for each gradient, in place of buckets.");
+ABSL_FLAG(std::string, calibration, "", "The file that bench_allreduce --calibrate has written.");
+ABSL_FLAG(double, alpha_us, 30, "Between hosts: what a message takes to start.");
+ABSL_FLAG(double, beta_gb_s, 1.25,
+          "And the bytes that a link carries a second, each way, in 10^9.");
+ABSL_FLAG(double, alpha_within_us, 2.5, "Likewise within a host.");
+ABSL_FLAG(double, beta_within_gb_s, 2, "Likewise within a host.");
+ABSL_FLAG(double, gamma_gb_s, 0, "Received bytes that a rank adds a second; 0: adding is hidden.");
+ABSL_FLAG(double, copy_gb_s, 0,
+          "Bytes a second between device and host, each way: of gradients, and of pages; 0: "
+          "gradients are summed where they lie.");
+ABSL_FLAG(double, jitter, 0,
+          "Each rank's step takes longer by this share of it on average, exponentially "
+          "distributed.");
+ABSL_FLAG(double, slowest, 1, "One rank's computation takes so many times as long.");
+ABSL_FLAG(int, steps, 20, "That are simulated; the first quarter is not counted.");
+ABSL_FLAG(uint64_t, seed, 1, "Of the jitter.");
+namespace gyre {
+namespace {
+
+constexpr int kMostRanks = 8192;
+
+absl::Status Expected(const char* flag, const char* what) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", what));
+}
+
+// By the flags' names: those that must be above 0, and those that must not be below.
+absl::Status CheckNumbers() {
+  struct Number {
+    const char* flag;
+    double value;
+  };
+  for (const Number& n : {Number{"batch", 1.0 * absl::GetFlag(FLAGS_batch)},
+                          {"ranks_per_host", 1.0 * absl::GetFlag(FLAGS_ranks_per_host)},
+                          {"beta_gb_s", absl::GetFlag(FLAGS_beta_gb_s)},
+                          {"beta_within_gb_s", absl::GetFlag(FLAGS_beta_within_gb_s)},
+                          {"slowest", absl::GetFlag(FLAGS_slowest)}}) {
+    if (!(n.value > 0 && n.value < 1e30)) return Expected(n.flag, "more than 0");
+  }
+  for (const Number& n : {Number{"flops", absl::GetFlag(FLAGS_flops)},
+                          {"step_ms", absl::GetFlag(FLAGS_step_ms)},
+                          {"update_ms", absl::GetFlag(FLAGS_update_ms)},
+                          {"device_gb", absl::GetFlag(FLAGS_device_gb)},
+                          {"layers", 1.0 * absl::GetFlag(FLAGS_layers)},
+                          {"gradient_mb", absl::GetFlag(FLAGS_gradient_mb)},
+                          {"paged_mb", absl::GetFlag(FLAGS_paged_mb)},
+                          {"staleness", 1.0 * absl::GetFlag(FLAGS_staleness)},
+                          {"servers", 1.0 * absl::GetFlag(FLAGS_servers)},
+                          {"alpha_us", absl::GetFlag(FLAGS_alpha_us)},
+                          {"alpha_within_us", absl::GetFlag(FLAGS_alpha_within_us)},
+                          {"gamma_gb_s", absl::GetFlag(FLAGS_gamma_gb_s)},
+                          {"copy_gb_s", absl::GetFlag(FLAGS_copy_gb_s)},
+                          {"jitter", absl::GetFlag(FLAGS_jitter)}}) {
+    if (!(n.value >= 0 && n.value < 1e30)) return Expected(n.flag, "0 or more");
+  }
+  if (absl::GetFlag(FLAGS_steps) < 2) return Expected("steps", "2 or more");
+  const bool copies = absl::GetFlag(FLAGS_copy_gb_s) > 0;
+  if (!copies && (absl::GetFlag(FLAGS_device_gb) > 0 || absl::GetFlag(FLAGS_paged_mb) > 0)) {
+    return absl::InvalidArgumentError("--copy_gb_s is missing: what pages is copied at that rate");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Workload> ReadWorkload() {
+  const double step_s = absl::GetFlag(FLAGS_step_ms) / 1e3;
+  const double update_s = absl::GetFlag(FLAGS_update_ms) / 1e3;
+  if (step_s > 0 && update_s > step_s) return Expected("update_ms", "no more than --step_ms");
+  const std::string path = absl::GetFlag(FLAGS_net);
+  const int layers = absl::GetFlag(FLAGS_layers);
+  if (path.empty() == (layers == 0)) {
+    return absl::InvalidArgumentError("expected one of --net and --layers; see --help");
+  }
+  if (path.empty()) {
+    if (absl::GetFlag(FLAGS_flops) > 0 || step_s == 0) {
+      return absl::InvalidArgumentError("--layers: expected --step_ms beside it, and no --flops");
+    }
+    if (absl::GetFlag(FLAGS_device_gb) > 0) {
+      return absl::InvalidArgumentError("--device_gb: of a net; --layers have --paged_mb");
+    }
+    Workload workload =
+        EqualLayers(layers, step_s, update_s, absl::GetFlag(FLAGS_gradient_mb) * 1e6);
+    workload.samples = absl::GetFlag(FLAGS_batch);
+    workload.paged_in_bytes = workload.paged_out_bytes = absl::GetFlag(FLAGS_paged_mb) * 1e6;
+    return workload;
+  }
+  if (absl::GetFlag(FLAGS_gradient_mb) > 0 || absl::GetFlag(FLAGS_paged_mb) > 0) {
+    return absl::InvalidArgumentError(
+        "--gradient_mb, --paged_mb: of --layers; a net's are its own");
+  }
+  if ((absl::GetFlag(FLAGS_flops) > 0) == (step_s > 0)) {
+    return absl::InvalidArgumentError("--net: expected one of --flops and --step_ms beside it");
+  }
+  const std::string time = absl::GetFlag(FLAGS_layer_time);
+  if (time != "flops" && time != "alike") return Expected("layer_time", "flops or alike");
+  ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
+  return WorkloadOf(net, {.batch = absl::GetFlag(FLAGS_batch),
+                          .step_s = step_s,
+                          .flops = absl::GetFlag(FLAGS_flops),
+                          .update_s = update_s,
+                          .alike = time == "alike",
+                          .device_bytes = absl::GetFlag(FLAGS_device_gb) * 1e9,
+                          .copied_bytes_per_s = absl::GetFlag(FLAGS_copy_gb_s) * 1e9});
+}
+
+absl::StatusOr<SumCosts> ReadCosts() {
+  LinkCosts links = {.start = absl::GetFlag(FLAGS_alpha_within_us) / 1e6,
+                     .byte = 1e-9 / absl::GetFlag(FLAGS_beta_within_gb_s),
+                     .start_between = absl::GetFlag(FLAGS_alpha_us) / 1e6,
+                     .byte_between = 1e-9 / absl::GetFlag(FLAGS_beta_gb_s)};
+  if (const double gamma = absl::GetFlag(FLAGS_gamma_gb_s); gamma > 0) {
+    links.added_byte = 1e-9 / gamma;
+  }
+  const std::string path = absl::GetFlag(FLAGS_calibration);
+  if (path.empty()) return SumCosts::Create(links, "");
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  auto costs = SumCosts::Create(links, text);
+  if (!costs.ok()) return Annotate(costs.status(), path);
+  return costs;
+}
+
+absl::StatusOr<ScalingSetup> ReadSetup() {
+  ScalingSetup setup{.ranks_per_host = absl::GetFlag(FLAGS_ranks_per_host),
+                     .staleness = absl::GetFlag(FLAGS_staleness),
+                     .servers = absl::GetFlag(FLAGS_servers),
+                     .bucket_a_gradient = absl::GetFlag(FLAGS_bucket_a_gradient),
+                     .copied_bytes_per_s = absl::GetFlag(FLAGS_copy_gb_s) * 1e9,
+                     .stragglers = {.jitter = absl::GetFlag(FLAGS_jitter),
+                                    .slowest = absl::GetFlag(FLAGS_slowest),
+                                    .seed = absl::GetFlag(FLAGS_seed)},
+                     .steps = absl::GetFlag(FLAGS_steps)};
+  const std::string sync = absl::GetFlag(FLAGS_sync);
+  constexpr std::string_view kSyncs[] = {"allreduce", "bsp", "ssp", "async"};
+  const auto found = std::ranges::find(kSyncs, sync);
+  if (found == std::end(kSyncs)) return Expected("sync", "allreduce, bsp, ssp or async");
+  setup.sync = static_cast<SyncMode>(found - kSyncs);
+  if (setup.staleness > 0 && sync != "ssp") {
+    return absl::InvalidArgumentError("--staleness: of --sync=ssp alone");
+  }
+  if (setup.servers > 0 && sync == "allreduce") {
+    return absl::InvalidArgumentError("--servers: of --sync=bsp, ssp and async");
+  }
+  const std::string schedule = absl::GetFlag(FLAGS_schedule);
+  constexpr std::string_view kSchedules[] = {"none", "backward", "forward"};
+  const auto chosen = std::ranges::find(kSchedules, schedule);
+  if (chosen == std::end(kSchedules)) return Expected("schedule", "none, backward or forward");
+  setup.schedule = static_cast<StepSchedule>(chosen - kSchedules);
+  return setup;
+}
+
+absl::StatusOr<std::vector<int>> ReadRanks() {
+  std::vector<int> ranks;
+  for (const std::string& text : absl::GetFlag(FLAGS_ranks)) {
+    int& count = ranks.emplace_back();
+    if (!absl::SimpleAtoi(text, &count) || count < 1 || count > kMostRanks) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--ranks: expected numbers from 1 to ", kMostRanks, ", got ", text));
+    }
+    if (ranks.size() > 1 && count <= ranks[ranks.size() - 2]) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--ranks: expected more and more, got ", absl::StrJoin(ranks, ",")));
+    }
+  }
+  if (ranks.empty()) return Expected("ranks", "some");
+  return ranks;
+}
+
+// What is simulated, by name: each way to sum, or the one server.
+absl::StatusOr<std::vector<std::string>> ReadWays(const ScalingSetup& setup) {
+  std::vector<std::string> names = absl::GetFlag(FLAGS_algorithms);
+  if (setup.sync != SyncMode::kAllreduce) {
+    if (names != std::vector<std::string>{"auto"}) {
+      return absl::InvalidArgumentError("--algorithms: of --sync=allreduce alone");
+    }
+    std::string name = absl::GetFlag(FLAGS_sync);
+    if (setup.sync == SyncMode::kSsp) absl::StrAppend(&name, " ", setup.staleness);
+    if (setup.servers > 0) absl::StrAppend(&name, ", ", setup.servers, " servers");
+    return std::vector<std::string>{name};
+  }
+  for (const std::string& name : names) {
+    if (name != "auto" && !SumCosts::Has(name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--algorithms: there is no ", name, "; see --help"));
+    }
+  }
+  if (names.empty()) return Expected("algorithms", "some");
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<ScalingRun> ReadScalingFlags() {
+  RETURN_IF_ERROR(CheckNumbers());
+  ScalingRun run;
+  ASSIGN_OR_RETURN(run.ranks, ReadRanks());
+  ASSIGN_OR_RETURN(run.setup, ReadSetup());
+  ASSIGN_OR_RETURN(run.ways, ReadWays(run.setup));
+  ASSIGN_OR_RETURN(run.costs, ReadCosts());
+  ASSIGN_OR_RETURN(run.workload, ReadWorkload());
+  return run;
+}
+
+}  // namespace gyre

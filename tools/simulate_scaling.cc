@@ -1,0 +1,131 @@
+// simulate_scaling: what training is expected to reach on a cluster that is not there: steps of
+// many ranks by a model of computation, links, copies and stragglers.
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "distributed/scaling/scaling.h"
+#include "engine/data/atomic_file.h"
+#include "tools/command_line.h"
+#include "tools/scaling_flags.h"
+#include "tools/scaling_picture.h"
+
+ABSL_FLAG(double, samples, 0, "Of an epoch; 0: one rank's batch.");
+ABSL_FLAG(bool, table, false, "Print a table in place of JSON lines.");
+ABSL_FLAG(std::string, picture, "", "A file, such as scaling.svg, for efficiency over ranks.");
+
+namespace gyre {
+namespace {
+
+constexpr char kUsage[] =
+    "tells what training would reach on more ranks than there are.\n\n"
+    "  simulate_scaling --net=models/vgg19/net.textproto --batch=32 --flops=5e12 --beta_gb_s=5\n"
+    "  simulate_scaling --layers=20 --gradient_mb=1200 --step_ms=370 --algorithms=ring,naive\n"
+    "  simulate_scaling --net=... --step_ms=44 --calibration=cluster.json --ranks=2,4,8 --table\n\n"
+    "Every rank has its own batch, whatever their number.  Prints a JSON line for each way to sum\n"
+    "and each number of ranks, and for each way A and B of an epoch's (A + B log2 N) / N.  What\n"
+    "the model is: distributed/scaling/README.md.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+class Printer {
+ public:
+  Printer(const Workload& workload, bool table)
+      : net_(workload.name),
+        samples_(absl::GetFlag(FLAGS_samples) > 0 ? absl::GetFlag(FLAGS_samples)
+                                                  : static_cast<double>(workload.samples)),
+        table_(table) {
+    if (table_) {
+      std::printf("%-20s %6s %6s %8s %10s %10s %10s %10s %10s %12s %6s\n", net_.c_str(), "ranks",
+                  "hosts", "buckets", "alone ms", "step ms", "sums ms", "exposed ms", "waiting ms",
+                  "samples/s", "eff.");
+    }
+  }
+
+  void Print(const std::string& way, const ScalingPoint& p) const {
+    if (table_) {
+      std::printf("%-20s %6d %6d %8d %10.2f %10.2f %10.2f %10.2f %10.2f %12.1f %6.3f\n",
+                  way.c_str(), p.ranks, p.hosts, p.buckets, p.alone * 1e3, p.step * 1e3,
+                  p.sums * 1e3, p.exposed * 1e3, p.waiting * 1e3, p.samples_per_second,
+                  p.efficiency);
+      return;
+    }
+    const nlohmann::ordered_json line = {{"net", net_},
+                                         {"exchange", way},
+                                         {"ranks", p.ranks},
+                                         {"hosts", p.hosts},
+                                         {"buckets", p.buckets},
+                                         {"alone_ms", p.alone * 1e3},
+                                         {"step_ms", p.step * 1e3},
+                                         {"sums_ms", p.sums * 1e3},
+                                         {"exposed_ms", p.exposed * 1e3},
+                                         {"waiting_ms", p.waiting * 1e3},
+                                         {"samples_per_second", p.samples_per_second},
+                                         {"efficiency", p.efficiency},
+                                         {"speedup", p.efficiency * p.ranks},
+                                         {"epoch_s", samples_ / p.samples_per_second}};
+    std::printf("%s\n", line.dump().c_str());
+  }
+
+  void PrintFit(const std::string& way, const std::vector<ScalingPoint>& points) const {
+    const EpochFit fit = FitEpoch(points, samples_);
+    if (table_) {
+      std::printf("%-20s epoch = (%.6g + %.6g log2 N) / N s, within %.1f %%\n", way.c_str(),
+                  fit.a_s, fit.b_s, 100 * fit.residual);
+      return;
+    }
+    const nlohmann::ordered_json line = {
+        {"net", net_},    {"exchange", way}, {"epoch", "(A + B log2 N) / N"},
+        {"a_s", fit.a_s}, {"b_s", fit.b_s},  {"residual", fit.residual}};
+    std::printf("%s\n", line.dump().c_str());
+  }
+
+ private:
+  const std::string net_;
+  const double samples_;
+  const bool table_;
+};
+
+absl::Status Run() {
+  ASSIGN_OR_RETURN(ScalingRun run, ReadScalingFlags());
+  const std::string picture = absl::GetFlag(FLAGS_picture);
+  if (!picture.empty() && run.ranks.size() < 2) {
+    return absl::InvalidArgumentError("--picture: expected two numbers of --ranks or more");
+  }
+  if (!(absl::GetFlag(FLAGS_samples) >= 0)) {
+    return absl::InvalidArgumentError("--samples: expected 0 or more");
+  }
+  const Printer printer(run.workload, absl::GetFlag(FLAGS_table));
+  std::vector<ScalingLine> lines;
+  for (const std::string& way : run.ways) {
+    if (run.setup.sync == SyncMode::kAllreduce) run.setup.algorithm = way;
+    ScalingLine& line = lines.emplace_back();
+    line.name = way;
+    for (const int ranks : run.ranks) {
+      ASSIGN_OR_RETURN(const ScalingPoint point,
+                       SimulateScaling(run.workload, run.costs, run.setup, ranks));
+      line.points.push_back(point);
+      printer.Print(way, point);
+    }
+    if (run.ranks.size() > 1) printer.PrintFit(way, line.points);
+  }
+  if (picture.empty()) return absl::OkStatus();
+  const std::string image =
+      ScalingPicture(lines, absl::StrCat("Efficiency of ", run.workload.name, ", ",
+                                         run.workload.samples, " samples a rank"));
+  return WriteFileAtomically(picture, [&](const FileSink& sink) { return sink(image); });
+}
+
+int Main(int argc, char** argv) {
+  ParseFlags(argc, argv, kUsage);
+  if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return gyre::Main(argc, argv); }
