@@ -166,19 +166,26 @@ const std::string& Selector::Choose(size_t bytes) const {
 }
 
 Selector::Cost FitCost(std::string algorithm, std::span<const MeasuredSum> sums) {
-  // The least of the sum of (start x + byte y - 1)^2, where x = 1 / seconds, y = bytes / seconds.
+  // The least of the sum of (start x + byte y - 1)^2, where x = 1 / seconds, y = bytes / seconds:
+  // of one of the two, the other given.
   double x = 0, y = 0, xx = 0, xy = 0, yy = 0;
-  for (const auto& [bytes, seconds] : sums) {
+  std::vector<double> slopes;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const auto& [bytes, seconds] = sums[i];
     x += 1 / seconds;
     y += bytes / seconds;
     xx += 1 / seconds / seconds;
     xy += bytes / seconds / seconds;
     yy += bytes / seconds * (bytes / seconds);
+    for (const MeasuredSum& other : sums.first(i)) {
+      slopes.push_back((seconds - other.seconds) / (bytes - other.bytes));
+    }
   }
-  const double determinant = xx * yy - xy * xy;
-  const double start = (x * yy - y * xy) / determinant, byte = (y * xx - x * xy) / determinant;
-  if (!(start >= 0)) return {std::move(algorithm), 0, y / yy};
+  const auto middle = slopes.begin() + static_cast<ptrdiff_t>(slopes.size() / 2);
+  std::ranges::nth_element(slopes, middle);
+  const double byte = *middle, start = (x - byte * xy) / xx;
   if (!(byte >= 0)) return {std::move(algorithm), x / xx, 0};
+  if (!(start >= 0)) return {std::move(algorithm), 0, y / yy};
   return {std::move(algorithm), start, byte};
 }
 

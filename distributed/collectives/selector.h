@@ -62,8 +62,10 @@ absl::StatusOr<std::vector<ClusterShape>> CalibratedShapes(std::string_view text
 struct MeasuredSum {
   double bytes = 0, seconds = 0;
 };
-// The line through them, neither part below 0, whose errors' squares, each over what was measured,
-// add up to the least.
+// The line through them, neither part below 0.  A byte takes the median of what it does between two
+// of them (Sen 1968): sums that a link carries at once, before its rate counts, do not count for
+// more than others.  The start is that of which the errors' squares, each over what was measured,
+// add up to the least.  Precondition: two of different bytes, and no two of the same.
 Selector::Cost FitCost(std::string algorithm, std::span<const MeasuredSum> sums);
 
 // From how many bytes on a sum's start is a small part of its time, so that to sum more at once

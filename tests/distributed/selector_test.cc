@@ -70,6 +70,18 @@ TEST(FitCost, FindsTheLine) {
   EXPECT_NEAR(FitCost("ring", sums).byte_s, 2e-9, 0.1e-9);
 }
 
+// 16 KB and 64 KB for which the link takes less than its rate says.
+TEST(FitCost, KeepsToTheRate) {
+  std::vector<MeasuredSum> sums;
+  for (double bytes = 64; bytes < 1e8; bytes *= 4) {
+    const bool at_once = bytes == 16384 || bytes == 65536;
+    sums.push_back({bytes, 100e-6 + (at_once ? 4e-9 : 9e-9) * bytes});
+  }
+  const Selector::Cost cost = FitCost("ring", sums);
+  EXPECT_NEAR(cost.byte_s, 9e-9, 0.1e-9);
+  EXPECT_NEAR(cost.start_s, 100e-6, 20e-6);
+}
+
 TEST(FitCost, IsNeverNegative) {
   const Selector::Cost late = FitCost("ring", std::vector<MeasuredSum>{{100, 1}, {200, 4}});
   EXPECT_EQ(late.start_s, 0);
