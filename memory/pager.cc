@@ -60,7 +60,7 @@ bool Pager::advances(int from, int to) const {
     if (step > from && step < static_cast<int>(over_.size()) && begins(step)) return true;
     if (step < to && ends(step)) return true;
   }
-  return false;
+  return to == static_cast<int>(over_.size()) && schedule_.last_write >= 0;
 }
 
 absl::Status Pager::Advance(int from, int to, Stream& compute) {
@@ -69,7 +69,7 @@ absl::Status Pager::Advance(int from, int to, Stream& compute) {
     RETURN_IF_ERROR(Begin(step, compute));
     RETURN_IF_ERROR(End(step, compute));
   }
-  return to < static_cast<int>(over_.size()) ? Begin(to, compute) : absl::OkStatus();
+  return to < static_cast<int>(over_.size()) ? Begin(to, compute) : EndIteration(compute);
 }
 
 template <typename Waits>
@@ -90,21 +90,33 @@ absl::Status Pager::Begin(int step, Stream& compute) {
   const PagingSchedule::Step& of = schedule_.steps[step];
   if (step == 0) {
     RETURN_IF_ERROR(compute.Record(*begun_));
-    RETURN_IF_ERROR(disk_ ? disk_->BeginIteration() : in_->Wait(*begun_));
+    // A stream that nothing comes back from would not be a captured one's.
+    if (!disk_ && !fetched_.empty()) RETURN_IF_ERROR(in_->Wait(*begun_));
+    if (disk_) RETURN_IF_ERROR(disk_->BeginIteration());
     for (const int fetch : schedule_.fetches_before) RETURN_IF_ERROR(Fetch(fetch));
   }
-  if (of.fetches.empty() && of.writes.empty()) return absl::OkStatus();
+  return Await(of.fetches, of.writes, compute);
+}
+
+absl::Status Pager::Await(std::span<const int> fetches, std::span<const int> writes,
+                          Stream& compute) {
+  if (fetches.empty() && writes.empty()) return absl::OkStatus();
   return Time(compute, [&]() -> absl::Status {
-    for (const int fetch : of.fetches) {
+    for (const int fetch : fetches) {
       if (disk_) RETURN_IF_ERROR(disk_->AwaitFetch(fetch));
       RETURN_IF_ERROR(compute.Wait(*fetched_[fetch]));
     }
-    for (const int write : of.writes) {
+    for (const int write : writes) {
       if (disk_) RETURN_IF_ERROR(disk_->AwaitWriteBack(write));
       RETURN_IF_ERROR(compute.Wait(*written_[write]));
     }
     return absl::OkStatus();
   });
+}
+
+absl::Status Pager::EndIteration(Stream& compute) {
+  if (schedule_.last_write < 0) return absl::OkStatus();
+  return Await({}, std::span(&schedule_.last_write, 1), compute);
 }
 
 double Pager::stalled_seconds() const {
@@ -147,13 +159,14 @@ absl::Status Pager::WriteBack(int index) {
 
 absl::Status Pager::BringHome(Stream& compute) {
   if (disk_) return disk_->BringHome();
+  if (plan_.self_contained) return absl::OkStatus();  // the iteration's end has waited for all
   return last_written_ == nullptr ? absl::OkStatus() : compute.Wait(*last_written_);
 }
 
 // Its fetches have been waited for by its steps.
 absl::Status Pager::HandOver(Pager& next, Stream& compute) {
   if (disk_) return disk_->HandOver(next.disk_.get());
-  if (last_written_ == nullptr) return absl::OkStatus();
+  if (plan_.self_contained || last_written_ == nullptr) return absl::OkStatus();
   return Time(compute, [&] { return compute.Wait(*last_written_); });
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/runtime/device/device.h"
@@ -34,6 +35,9 @@ class Pager {
   absl::Status Advance(int from, int to, Stream& compute);
   // Whether that does anything.
   bool advances(int from, int to) const;
+  // Whether all calls of an iteration may be part of a capture, of nothing less than it.  Each
+  // iteration is then captured and replayed, or made by calls anew.
+  bool captured_whole() const { return plan_.self_contained; }
 
   // What comes after on `compute` finds all that is persistent at home, until the next iteration;
   // homes on disk in the file's mapping.  Another pager of the same pages begins after this.  With
@@ -64,6 +68,8 @@ class Pager {
   absl::Status Time(Stream& compute, Waits waits);
   absl::Status Begin(int step, Stream& compute);
   absl::Status End(int step, Stream& compute);
+  absl::Status EndIteration(Stream& compute);
+  absl::Status Await(std::span<const int> fetches, std::span<const int> writes, Stream& compute);
   bool begins(int step) const;
   bool ends(int step) const { return over_[step] != nullptr; }
   absl::Status Fetch(int index);

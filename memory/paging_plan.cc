@@ -341,6 +341,7 @@ class Planner {
       if (b >= 0) plan.blocks[b].on_disk = (*limits_.homes)[i] == Home::kDiskPage;
     }
     RETURN_IF_ERROR(GivePages(trace_, limits_, plan));
+    plan.self_contained = limits_.self_contained && plan.disk_bytes == 0;
     for (const int b : persistent_) {
       plan.homes.push_back(paged[b] < 0                    ? Home::kDevice
                            : plan.blocks[paged[b]].on_disk ? Home::kDiskPage

@@ -107,6 +107,8 @@ struct PagingPlan {
   DeviceStaging device_staging;  // of no bytes where nothing travels in 16 bits
   // A step's fetches begin once the step before and its write-backs are over; so does a step.
   bool foreground = false;
+  // An iteration ends when its write-backs are over, and waits for none of the one before.
+  bool self_contained = false;
   // What an iteration is expected to take, and of that what it waits for copies.
   double seconds = 0, stalled_seconds = 0;
   size_t fetched_bytes = 0, written_bytes = 0;         // of an iteration
@@ -122,6 +124,9 @@ struct PagingLimits {
   // What lies on the device for good, where that is free to choose, takes no more of it: another
   // net of the run may need the rest.
   size_t most_resident_bytes = ~size_t{0};
+  // The plan is to be self-contained, so that an iteration can be captured whole; but copies from
+  // and to the disk cannot be.
+  bool self_contained = false;
   // Of pages and staging.  What is beyond it is on the disk.
   size_t host_bytes = ~size_t{0};
   // Of another net of the run, whose first persistent blocks are this one's, too, and keep their

@@ -60,12 +60,13 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
   Occupants occupants(plan);
   std::vector<int> written(plan.blocks.size(), -1);  // by block: the stay that its page is of
   const int stays = static_cast<int>(plan.stays.size());
-  for (int s = 0; s < stays; ++s) {
+  for (int s = 0; s < stays && !plan.self_contained; ++s) {
     occupants.Follow(s);
     if (plan.stays[s].written_back) written[plan.stays[s].block] = s;
   }
-  const std::vector<int> foreground =
+  std::vector<int> foreground =
       plan.foreground ? LastWriteBefore(plan, schedule.steps.size()) : std::vector<int>();
+  if (plan.self_contained && !foreground.empty()) foreground[0] = -1;
   for (size_t step = 0; step < foreground.size(); ++step) {
     WaitFor(foreground[step], schedule.steps[step].writes);
   }
@@ -99,6 +100,11 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
     if (stay.written_back) {
       schedule.steps[stay.last_step].write_backs.push_back(s);
       written[stay.block] = s;
+    }
+  }
+  for (const PagingSchedule::Step& step : schedule.steps) {
+    if (plan.self_contained && !step.write_backs.empty()) {
+      schedule.last_write = step.write_backs.back();
     }
   }
   return schedule;
@@ -183,6 +189,7 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
       for (const int stay : step.write_backs) write_back(stay);
       for (const int index : step.fetches_after) fetch(index);
     }
+    if (schedule.last_write >= 0) computed = std::max(computed, out);
   }
   if (spans != nullptr) {
     const auto from_begin = [&](auto& list) {

@@ -26,6 +26,7 @@ struct PagingSchedule {
   std::vector<Fetch> fetches;       // in the order of their stream
   std::vector<int> fetches_before;  // indices: enqueued before the first step
   std::vector<Step> steps;
+  int last_write = -1;  // a stay: whose write-back the end waits for; -1: it waits for none
 };
 
 PagingSchedule SchedulePaging(const PagingPlan& plan);

@@ -37,6 +37,7 @@ ABSL_FLAG(std::vector<std::string>, planner, {"auto"},
           "auto, geeps (as GeePS did), naive (nothing moves while a layer works).");
 ABSL_FLAG(std::string, page_activations, "F32",
           "F32, F16 or BF16: as what layers' outputs are copied; of 16 bits half the bytes.");
+ABSL_FLAG(bool, captured, false, "Whether an iteration is captured whole and replayed.");
 ABSL_FLAG(std::vector<std::string>, plan_steps, {},
           "Steps of unequal nets that are planned only, and how long that takes; none: nets run.");
 ABSL_FLAG(int, rounds, 5, "Iterations, of which the median counts; one more comes before.");
@@ -158,8 +159,11 @@ absl::Status MeasurePlanner(const Net& net, const std::string& name, double band
   if (net.pages != DType::kF32) {
     ASSIGN_OR_RETURN(costs.convert_bytes_per_s, ConvertBytesPerSecond(net.pages));
   }
-  const absl::StatusOr<PagingPlan> plan = PlanPaging(
-      net.trace, costs, {.capacity_bytes = static_cast<size_t>(share * net.bytes)}, planner);
+  const absl::StatusOr<PagingPlan> plan =
+      PlanPaging(net.trace, costs,
+                 {.capacity_bytes = static_cast<size_t>(share * net.bytes),
+                  .self_contained = absl::GetFlag(FLAGS_captured)},
+                 planner);
   if (plan.ok()) {
     ASSIGN_OR_RETURN(
         const double measured,
@@ -231,7 +235,8 @@ absl::Status MeasurePlanning(const std::vector<double>& steps, size_t bytes, dou
             const PagingPlan plan,
             PlanPaging(trace,
                        {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
-                       {.capacity_bytes = static_cast<size_t>(share * all)}));
+                       {.capacity_bytes = static_cast<size_t>(share * all),
+                        .self_contained = absl::GetFlag(FLAGS_captured)}));
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
         const nlohmann::ordered_json report = {{"steps", trace.steps.size()},
                                                {"repeatable", absl::GetFlag(FLAGS_repeatable)},

@@ -27,6 +27,7 @@ ABSL_FLAG(double, flops, 3e11, "FLOPs a second that steps work at.");
 ABSL_FLAG(double, bandwidth, 1.2e9, "Bytes a second of copies, each way.");
 ABSL_FLAG(std::string, page_activations, "F32",
           "F32, F16 or BF16: as what activations are copied; of 16 bits half the bytes.");
+ABSL_FLAG(bool, captured, false, "Whether an iteration is captured whole and replayed.");
 ABSL_FLAG(int, rounds, 3, "Iterations, of which the median counts; one more comes before.");
 
 namespace gyre {
@@ -79,9 +80,11 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
       if (pages != DType::kF32) {
         ASSIGN_OR_RETURN(costs.convert_bytes_per_s, ConvertBytesPerSecond(pages));
       }
-      const auto paged = PlanPaging(
-          trace, costs, {.capacity_bytes = static_cast<size_t>(share * static_cast<double>(all))},
-          planner);
+      const auto paged =
+          PlanPaging(trace, costs,
+                     {.capacity_bytes = static_cast<size_t>(share * static_cast<double>(all)),
+                      .self_contained = absl::GetFlag(FLAGS_captured)},
+                     planner);
       if (paged.ok()) {
         ASSIGN_OR_RETURN(const double measured,
                          RunPagedIterations(work, *paged, bandwidth, rounds, pages));

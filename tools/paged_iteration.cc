@@ -27,9 +27,7 @@ absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const Paging
   ASSIGN_OR_RETURN(const auto pager, Pager::Create(*device, plan, arena.data(), pages.data(),
                                                    /*file=*/nullptr, KernelsTo(page_activations)));
   ASSIGN_OR_RETURN(const auto compute, device->NewStream());
-  std::vector<double> seconds;
-  for (int round = -1; round < rounds; ++round) {
-    const Clock::time_point start = Clock::now();
+  const auto enqueue = [&]() -> absl::Status {
     for (int at = 0; at < positions; ++at) {
       RETURN_IF_ERROR(pager->Advance(at - 1, at, *compute));
       RETURN_IF_ERROR(compute->Call([work = Seconds(trace.steps[plan.order[at]].seconds)] {
@@ -37,7 +35,18 @@ absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const Paging
         return absl::OkStatus();
       }));
     }
-    RETURN_IF_ERROR(pager->Advance(positions - 1, positions, *compute));
+    return pager->Advance(positions - 1, positions, *compute);
+  };
+  std::unique_ptr<Graph> graph;
+  if (plan.self_contained) {
+    RETURN_IF_ERROR(compute->BeginCapture());
+    RETURN_IF_ERROR(enqueue());
+    ASSIGN_OR_RETURN(graph, compute->EndCapture());
+  }
+  std::vector<double> seconds;
+  for (int round = -1; round < rounds; ++round) {
+    const Clock::time_point start = Clock::now();
+    RETURN_IF_ERROR(graph ? graph->Replay(*compute) : enqueue());
     RETURN_IF_ERROR(compute->Synchronize());
     if (round >= 0) seconds.push_back(Seconds(Clock::now() - start).count());
   }

@@ -10,9 +10,10 @@
 
 namespace gyre {
 
-// Seconds of an iteration, the median of `rounds`; one more comes before.  bandwidth: bytes a
-// second of the copies of either way; 0: as fast as memory is.  page_activations: as what travels
-// what may.  Errors: those of the device.
+// Seconds of an iteration, the median of `rounds`; one more comes before.  Of a plan that is
+// self-contained it is captured once and replayed.  bandwidth: bytes a second of the copies of
+// either way; 0: as fast as memory is.  page_activations: as what travels what may.  Errors: those
+// of the device.
 absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const PagingPlan& plan,
                                           double bandwidth, int rounds,
                                           DType page_activations = DType::kF32);

@@ -120,6 +120,9 @@ const NetPlan* LargestNet(const ModelPlan& plan) {
   return largest == nets.end() ? nullptr : *largest;
 }
 
+// Whether the host has nothing to do within an iteration but with pages.
+bool OneGraph(const ModelPlan& plan) { return plan.options.shape.ranks == 1; }
+
 size_t LargestStepOf(const NetPlan& net, PlannerKind planner) {
   return FindLargestStep(net.trace.trace, nullptr, planner).bytes;
 }
@@ -223,6 +226,7 @@ absl::StatusOr<bool> PlanPagesAnew(const ModelPlan& plan, NetPlan& net) {
   const size_t reserved = ReservedBytes(plan, /*paged=*/true);
   const PagingLimits limits = {.capacity_bytes = plan.device_bytes() + reserved,
                                .reserved_bytes = reserved,
+                               .self_contained = OneGraph(plan),
                                .host_bytes = plan.options.host_bytes,
                                .homes = &net.paging->homes};
   ASSIGN_OR_RETURN(PagingPlan other, PlanPaging(trace, costs, limits));
@@ -299,6 +303,7 @@ absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t 
   std::vector<Home> homes;
   for (const NetPlan* const net : nets) {
     if (train_alone && !net->spec.train) break;
+    limits.self_contained = net->spec.train && OneGraph(plan);
     ASSIGN_OR_RETURN(plans.emplace_back(), page(*net));
     if (limits.homes == nullptr) homes = plans.front().homes;
     limits.homes = &homes;

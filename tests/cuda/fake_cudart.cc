@@ -430,7 +430,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long) {
   return Api("cudaGraphInstantiate", [&](State& state) {
     if (!state.graphs.contains(graph)) return cudaErrorInvalidValue;
-    *executable = new CUgraphExec_st{.gpu = current_gpu, .nodes = graph->nodes};
+    *executable = new CUgraphExec_st{.gpu = current_gpu, .work = LateOrder(graph->nodes)};
     state.executables.insert(*executable);
     return cudaSuccess;
   });
@@ -439,7 +439,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
   return Api("cudaGraphGetNodes", [&](State& state) {
     if (!state.graphs.contains(graph) || nodes != nullptr) return cudaErrorInvalidValue;
-    *count = graph->nodes.size();
+    *count = LateOrder(graph->nodes).size();
     return cudaSuccess;
   });
 }
@@ -457,7 +457,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     if (!state.executables.contains(executable)) return cudaErrorInvalidValue;
     if (const cudaError_t error = state.CheckStream(stream)) return error;
     if (executable->gpu != stream->gpu) return cudaErrorInvalidValue;
-    for (const Op& op : executable->nodes) {
+    for (const Op& op : executable->work) {
       if (const cudaError_t error = state.Add(stream, op)) return error;
       if (op.kind != Op::kWork) continue;
       Launch launch = op.launch;

@@ -8,6 +8,43 @@
 
 namespace gyre::fake_cudart {
 
+namespace {
+
+// Which nodes are among `last` or must be over before one of them begins.
+std::vector<bool> Before(const std::vector<Node>& nodes, const std::set<size_t>& last) {
+  std::vector<bool> before(nodes.size());
+  for (const size_t node : last) before[node] = true;
+  for (size_t node = nodes.size(); node-- > 0;) {
+    for (const size_t earlier : nodes[node].after) {
+      if (before[node]) before[earlier] = true;
+    }
+  }
+  return before;
+}
+
+}  // namespace
+
+std::vector<Op> LateOrder(const std::vector<Node>& nodes) {
+  std::vector<size_t> waits_for;
+  std::vector<std::vector<size_t>> then(nodes.size());
+  std::set<size_t> ready;
+  for (size_t node = 0; node < nodes.size(); ++node) {
+    waits_for.push_back(nodes[node].after.size());
+    for (const size_t earlier : nodes[node].after) then[earlier].push_back(node);
+    if (waits_for[node] == 0) ready.insert(node);
+  }
+  std::vector<Op> order;
+  while (!ready.empty()) {
+    const size_t node = *ready.rbegin();
+    ready.erase(node);
+    if (nodes[node].op.kind != Op::kJoin) order.push_back(nodes[node].op);
+    for (const size_t next : then[node]) {
+      if (--waits_for[next] == 0) ready.insert(next);
+    }
+  }
+  return order;
+}
+
 thread_local int current_gpu = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
@@ -67,8 +104,8 @@ cudaError_t State::Add(cudaStream_t stream, Op op) {
     return cudaSuccess;
   }
   if (stream->capture->broken) return cudaErrorStreamCaptureInvalidated;
-  ++stream->captured;
-  stream->capture->nodes.push_back(std::move(op));
+  stream->capture->nodes.push_back({std::move(op), stream->last});
+  stream->last = {stream->capture->nodes.size() - 1};
   return cudaSuccess;
 }
 
@@ -125,8 +162,7 @@ cudaError_t State::Record(cudaEvent_t event, cudaStream_t stream) {
   if (stream->capture != nullptr) {
     event->point = nullptr;
     event->capture = stream->capture;
-    event->stream = stream;
-    event->captured = stream->captured;
+    event->last = stream->last;
     return cudaSuccess;
   }
   event->capture = nullptr;
@@ -147,15 +183,15 @@ cudaError_t State::Wait(cudaStream_t stream, cudaEvent_t event) {
   if (event->capture->ended) return cudaErrorCapturedEvent;
   if (stream->capture == nullptr) {
     stream->capture = event->capture;
-    stream->captured = 1;  // an unjoined stream spoils the capture even if nothing was put on it
-    stream->joined = 0;
+    stream->last = event->last;
     event->capture->forks.push_back(stream);
-    return cudaSuccess;
+    // An unjoined stream spoils the capture even if nothing was put on it.
+    return Add(stream, {.kind = Op::kJoin});
   }
   if (stream->capture != event->capture) {
     return Break(*stream->capture, cudaErrorStreamCaptureMerge);
   }
-  if (stream == event->capture->origin) event->stream->joined = event->captured;
+  stream->last.insert(event->last.begin(), event->last.end());
   return cudaSuccess;
 }
 
@@ -164,6 +200,7 @@ cudaError_t State::BeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
   if (stream->capture != nullptr) return cudaErrorIllegalState;
   stream->capture = std::make_shared<Capture>(
       Capture{.origin = stream, .thread = std::this_thread::get_id(), .mode = mode});
+  stream->last = {};
   captures_.push_back(stream->capture);
   return cudaSuccess;
 }
@@ -180,9 +217,10 @@ cudaError_t State::EndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   }
   cudaError_t error = capture->broken ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
   stream->capture = nullptr;
+  const std::vector<bool> joined = Before(capture->nodes, stream->last);
   for (CUstream_st* fork : capture->forks) {
-    if (error == cudaSuccess && fork->joined != fork->captured)
-      error = cudaErrorStreamCaptureUnjoined;
+    const bool back = std::ranges::all_of(fork->last, [&](size_t node) { return joined[node]; });
+    if (error == cudaSuccess && !back) error = cudaErrorStreamCaptureUnjoined;
     fork->capture = nullptr;
   }
   capture->ended = true;
@@ -221,6 +259,8 @@ void State::RunOne(CUstream_st& stream) {
     case Op::kWait:
       // The record was enqueued before the wait, so this ends.
       while (!op.point->passed) RunOne(*op.point->stream);
+      break;
+    case Op::kJoin:
       break;
     default:
       if (op.kind == Op::kWork) ++stream.worked;

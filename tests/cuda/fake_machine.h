@@ -27,13 +27,19 @@ struct Point {
 };
 
 struct Op {
-  enum Kind { kCopy, kWork, kRecord, kWait } kind;
-  void* to = nullptr;  // kCopy
+  enum Kind { kCopy, kWork, kRecord, kWait, kJoin } kind;  // kJoin: nothing, where a stream joins
+  void* to = nullptr;                                      // kCopy
   const void* from = nullptr;
   size_t bytes = 0;
   std::shared_ptr<Point> point = nullptr;  // kRecord: passes it; kWait: waits for it
   Launch launch = {};                      // kWork
   std::function<void()> work = nullptr;    // kWork: what it does, if the fake can
+};
+
+// Work of a graph, and which nodes before it must be over when it begins.
+struct Node {
+  Op op;
+  std::set<size_t> after = {};
 };
 
 // Work that is being written down, on the stream where it began and those that joined it.
@@ -42,7 +48,7 @@ struct Capture {
   std::thread::id thread;
   cudaStreamCaptureMode mode;
   std::vector<CUstream_st*> forks = {};
-  std::vector<Op> nodes = {};
+  std::vector<Node> nodes = {};
   bool broken = false, ended = false;
 };
 
@@ -54,22 +60,20 @@ struct CUstream_st {
   std::deque<gyre::fake_cudart::Op> queue = {};
   int64_t worked = 0;  // kernels done
   std::shared_ptr<gyre::fake_cudart::Capture> capture = nullptr;
-  int captured = 0;  // how many times it was written to in this capture
-  int joined = 0;    // `captured` at the last event that the capture's origin waited for
+  std::set<size_t> last = {};  // nodes of the capture that its next one comes after
 };
 struct CUevent_st {
   int gpu;
   std::shared_ptr<gyre::fake_cudart::Point> point = nullptr;  // null: never recorded
   std::shared_ptr<gyre::fake_cudart::Capture> capture = nullptr;
-  CUstream_st* stream = nullptr;  // of the capture
-  int captured = 0;               // the stream's, at the record
+  std::set<size_t> last = {};  // the captured stream's, at the record
 };
 struct CUgraph_st {
-  std::vector<gyre::fake_cudart::Op> nodes;
+  std::vector<gyre::fake_cudart::Node> nodes;
 };
 struct CUgraphExec_st {
   int gpu;
-  std::vector<gyre::fake_cudart::Op> nodes;
+  std::vector<gyre::fake_cudart::Op> work;  // in an order that nodes allow
 };
 struct CUkern_st {
   std::string name;
@@ -136,6 +140,10 @@ class State {
 // The calling thread's.
 extern thread_local int current_gpu;
 extern thread_local cudaError_t last_error;
+
+// What a launch of the graph does, in an order that its nodes allow: of those that may be next the
+// one written down last, so that a wait that is missing shows.
+std::vector<Op> LateOrder(const std::vector<Node>& nodes);
 
 enum class Needs { kNothing, kGpu };
 

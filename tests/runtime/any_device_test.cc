@@ -121,6 +121,49 @@ TEST_F(AnyDeviceTest, ReplayedWorkReadsWhatIsThere) {
   }
 }
 
+// Two streams fork from the captured one, to bring and to take away, piece by piece, through one
+// place: without one of the waits a piece is lost.
+TEST_F(AnyDeviceTest, StreamsForkAndJoinWithinCapturedWork) {
+  constexpr int kPieces = 8;
+  constexpr size_t kBytes = size_t{1} << 18;
+  const auto stream = NewStream(), brings = NewStream(), takes = NewStream();
+  const auto begun = NewEvent(), brought = NewEvent(), moved = NewEvent(), taken = NewEvent();
+  const Buffer in = Make(MemoryKind::kPinnedHost, kPieces * kBytes),
+               out = Make(MemoryKind::kPinnedHost, kPieces * kBytes);
+  const Buffer first = Make(MemoryKind::kDevice, kBytes),
+               second = Make(MemoryKind::kDevice, kBytes);
+  ASSERT_TRUE(stream->BeginCapture().ok());
+  EXPECT_TRUE(stream->Record(*begun).ok());
+  EXPECT_TRUE(brings->Wait(*begun).ok());
+  for (int piece = 0; piece < kPieces; ++piece) {
+    EXPECT_TRUE(brings->Copy(first.data(), in.data() + piece * kBytes, kBytes).ok());
+    EXPECT_TRUE(brings->Record(*brought).ok());
+    EXPECT_TRUE(stream->Wait(*brought).ok());
+    if (piece > 0) {
+      EXPECT_TRUE(stream->Wait(*taken).ok());
+    }
+    EXPECT_TRUE(stream->Copy(second.data(), first.data(), kBytes).ok());
+    EXPECT_TRUE(stream->Record(*moved).ok());
+    if (piece + 1 < kPieces) {
+      EXPECT_TRUE(brings->Wait(*moved).ok());
+    }
+    EXPECT_TRUE(takes->Wait(*moved).ok());
+    EXPECT_TRUE(takes->Copy(out.data() + piece * kBytes, second.data(), kBytes).ok());
+    EXPECT_TRUE(takes->Record(*taken).ok());
+  }
+  EXPECT_TRUE(stream->Wait(*taken).ok());
+  const auto graph = stream->EndCapture();
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  for (int turn = 1; turn < 5; ++turn) {
+    for (size_t i = 0; i < in.bytes(); ++i) {
+      in.data()[i] = static_cast<std::byte>(i / kBytes * 7 + static_cast<size_t>(turn));
+    }
+    EXPECT_TRUE((*graph)->Replay(*stream).ok());
+    EXPECT_TRUE(stream->Synchronize().ok());
+    EXPECT_EQ(std::memcmp(in.data(), out.data(), in.bytes()), 0) << turn;
+  }
+}
+
 TEST_F(AnyDeviceTest, TooMuchMemoryIsAnErrorThatPasses) {
   const auto none = Buffer::Allocate(device(), MemoryKind::kDevice, size_t{1} << 46);
   EXPECT_TRUE(absl::IsResourceExhausted(none.status())) << none.status();

@@ -96,11 +96,8 @@ TEST_P(CaptureTest, ErrorsOfReplayedWorkStay) {
   EXPECT_TRUE(order_.empty());
 }
 
-TEST_P(CaptureTest, EventsAndSynchronizeAreRefusedAndSpoilTheCapture) {
-  const auto event = std::move(device_->NewEvent()).value();
+TEST_P(CaptureTest, WaitingForTheHostIsRefusedAndSpoilsTheCapture) {
   const std::pair<const char*, std::function<absl::Status()>> calls[] = {
-      {"Record", [&] { return stream_->Record(*event); }},
-      {"Wait", [&] { return stream_->Wait(*event); }},
       {"Synchronize", [&] { return stream_->Synchronize(); }},
       {"BeginCapture", [&] { return stream_->BeginCapture(); }}};
   for (const auto& [name, call] : calls) {

@@ -97,11 +97,39 @@ TEST_P(StepGraphTest, AnErrorWhileCapturingLeavesTheStreamOpen) {
   EXPECT_EQ(order_, (std::vector<int>{1}));
 }
 
-TEST_P(StepGraphTest, AnEventWithinCapturedWorkIsAnError) {
+// Work on a stream beside it, forked and joined within a stretch, ends none.
+TEST_P(StepGraphTest, WorkMayForkAndJoin) {
+  const auto other = std::move(device_->NewStream()).value();
+  const auto forks = std::move(device_->NewEvent()).value();
+  const auto joins = std::move(device_->NewEvent()).value();
+  int beside = 0;
+  StepGraph work(*stream_, [&](const StepGraph::Between&) {
+    RETURN_IF_ERROR(Append(1));
+    RETURN_IF_ERROR(stream_->Record(*forks));
+    RETURN_IF_ERROR(other->Wait(*forks));
+    RETURN_IF_ERROR(other->Call([&] {
+      order_.push_back(++beside);
+      return absl::OkStatus();
+    }));
+    RETURN_IF_ERROR(other->Record(*joins));
+    RETURN_IF_ERROR(stream_->Wait(*joins));
+    return Append(-1);
+  });
+  for (int run = 1; run < 5; ++run) {
+    order_.clear();
+    ASSERT_TRUE(work.Run().ok());
+    ASSERT_TRUE(stream_->Synchronize().ok());
+    EXPECT_EQ(order_, (std::vector<int>{1, run, -1})) << "run " << run;
+    EXPECT_EQ(work.graphs(), run == 1 ? 0u : 1u);
+  }
+}
+
+TEST_P(StepGraphTest, AWaitForAnEventOfNoneOfItsWorkIsAnError) {
   const auto event = std::move(device_->NewEvent()).value();
-  StepGraph work(*stream_, [&](const StepGraph::Between&) { return stream_->Record(*event); });
+  StepGraph work(*stream_, [&](const StepGraph::Between&) { return stream_->Wait(*event); });
   EXPECT_TRUE(work.Run().ok());
-  EXPECT_EQ(work.Run(), absl::FailedPreconditionError("Record within a capture"));
+  EXPECT_EQ(work.Run(), absl::FailedPreconditionError(
+                            "Wait within a capture for an event that was not recorded in it"));
   EXPECT_TRUE(stream_->Synchronize().ok());
 }
 

@@ -50,13 +50,17 @@ class CpuStream : public Stream {
   }
 
   absl::Status Record(Event& event) override {
-    RETURN_IF_ERROR(capture_.Refuse("Record"));
-    AsHostEvent(event).Renew()->Finish(status_);
+    if (capture_.active()) {
+      capture_.Record(AsHostEvent(event));
+    } else {
+      AsHostEvent(event).Renew()->Finish(status_);
+    }
     return status_;
   }
 
   absl::Status Wait(const Event& event) override {
-    RETURN_IF_ERROR(capture_.Refuse("Wait"));
+    RETURN_IF_ERROR(capture_.Wait(AsHostEvent(event)));
+    if (capture_.active()) return status_;
     const std::shared_ptr<Completion> completion = AsHostEvent(event).latest();
     if (status_.ok() && completion != nullptr) status_ = completion->Wait();
     return status_;
@@ -83,7 +87,7 @@ class CpuStream : public Stream {
 
  private:
   absl::Status status_;
-  HostCapture capture_;
+  HostCapture capture_{*this};
 };
 
 class CpuDevice : public Device {

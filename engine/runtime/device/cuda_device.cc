@@ -12,7 +12,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/cuda_probe.h"
+#include "engine/runtime/device/stream_capture.h"
 
 namespace gyre {
 namespace {
@@ -75,7 +75,7 @@ class CudaEvent : public Event {
   }
 
   absl::StatusOr<bool> Done() const override {
-    RETURN_IF_ERROR(status());
+    RETURN_IF_ERROR(Ask("Done"));
     RETURN_IF_ERROR(Select(gpu_));
     const cudaError_t code = cudaEventQuery(event_);
     if (code == cudaErrorNotReady) {
@@ -87,7 +87,7 @@ class CudaEvent : public Event {
   }
 
   absl::Status Synchronize() const override {
-    RETURN_IF_ERROR(status());
+    RETURN_IF_ERROR(Ask("Synchronize"));
     RETURN_IF_ERROR(Select(gpu_));
     return Check(cudaEventSynchronize(event_), "cudaEventSynchronize");
   }
@@ -99,16 +99,29 @@ class CudaEvent : public Event {
     std::lock_guard lock(mutex_);
     return status_;
   }
-  void set_status(const absl::Status& status) {
+  CapturePoint captured() const {
+    std::lock_guard lock(mutex_);
+    return captured_;
+  }
+  void set_recorded(const absl::Status& status, CapturePoint captured) {
     std::lock_guard lock(mutex_);
     status_ = status;
+    captured_ = std::move(captured);
   }
 
  private:
+  // CUDA knows of no point that a captured event could be asked about.
+  absl::Status Ask(const char* call) const {
+    std::lock_guard lock(mutex_);
+    if (captured_.capture == nullptr) return status_;
+    return absl::FailedPreconditionError(absl::StrCat(call, " of an event recorded in a capture"));
+  }
+
   const int gpu_;
   const cudaEvent_t event_;
-  mutable std::mutex mutex_;  // of status_: any thread may poll while the stream's records
+  mutable std::mutex mutex_;  // of all below: any thread may poll while the stream's records
   absl::Status status_;
+  CapturePoint captured_;
 };
 
 class CudaStream : public Stream {
@@ -116,7 +129,7 @@ class CudaStream : public Stream {
   CudaStream(int gpu, cudaStream_t stream) : gpu_(gpu), stream_(stream) {}
 
   ~CudaStream() override {
-    if (capture_) (void)EndCapture();
+    if (capture_.began()) (void)EndCapture();
     (void)Synchronize();
     (void)cudaStreamDestroy(stream_);  // Synchronize has selected the GPU
     (void)cudaGetLastError();
@@ -128,33 +141,35 @@ class CudaStream : public Stream {
     RETURN_IF_ERROR(status_);
     if (bytes == 0) return absl::OkStatus();
     RETURN_IF_ERROR(Select(gpu_));
+    if (capture_.active()) capture_.AddCall();
     const cudaError_t code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_);
     if (code == cudaSuccess) return absl::OkStatus();
     return Keep(Error(code, absl::StrCat("cudaMemcpyAsync of ", bytes, " bytes")));
   }
 
   absl::Status Record(Event& event) override {
-    RETURN_IF_ERROR(Refuse("Record"));
     auto* cuda_event = dynamic_cast<CudaEvent*>(&event);
     GYRE_CHECK(cuda_event != nullptr);
-    if (status_.ok()) status_ = Select(gpu_);
-    if (status_.ok()) {
-      status_ = Check(cudaEventRecord(cuda_event->native(), stream_), "cudaEventRecord");
+    absl::Status status = status_;
+    if (status.ok()) status = Select(gpu_);
+    if (status.ok()) {
+      status = Check(cudaEventRecord(cuda_event->native(), stream_), "cudaEventRecord");
     }
-    cuda_event->set_status(status_);
-    return status_;
+    cuda_event->set_recorded(status, capture_.Here());
+    return Keep(status);
   }
 
   absl::Status Wait(const Event& event) override {
-    RETURN_IF_ERROR(Refuse("Wait"));
     const auto* cuda_event = dynamic_cast<const CudaEvent*>(&event);
     GYRE_CHECK(cuda_event != nullptr);
-    if (status_.ok()) status_ = cuda_event->status();
-    if (status_.ok()) status_ = Select(gpu_);
-    if (status_.ok()) {
-      status_ = Check(cudaStreamWaitEvent(stream_, cuda_event->native(), 0), "cudaStreamWaitEvent");
+    RETURN_IF_ERROR(status_);
+    RETURN_IF_ERROR(capture_.Wait(cuda_event->captured()));
+    absl::Status status = cuda_event->status();
+    if (status.ok()) status = Select(gpu_);
+    if (status.ok()) {
+      status = Check(cudaStreamWaitEvent(stream_, cuda_event->native(), 0), "cudaStreamWaitEvent");
     }
-    return status_;
+    return Keep(status);
   }
 
   absl::Status Call(std::function<absl::Status()>) override {
@@ -163,7 +178,7 @@ class CudaStream : public Stream {
   }
 
   absl::Status Synchronize() override {
-    RETURN_IF_ERROR(Refuse("Synchronize"));
+    RETURN_IF_ERROR(capture_.Refuse("Synchronize"));
     absl::Status now = Select(gpu_);
     if (now.ok()) now = Check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     if (status_.ok()) status_ = now;
@@ -171,14 +186,13 @@ class CudaStream : public Stream {
   }
 
   absl::Status BeginCapture() override {
-    RETURN_IF_ERROR(Refuse("BeginCapture"));
+    RETURN_IF_ERROR(capture_.Refuse("BeginCapture"));
     RETURN_IF_ERROR(status_);
     RETURN_IF_ERROR(Select(gpu_));
     // Other threads, such as the one that decodes batches, go on using the GPU meanwhile.
     RETURN_IF_ERROR(Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                           "cudaStreamBeginCapture"));
-    capture_ = absl::OkStatus();
-    return absl::OkStatus();
+    return capture_.Begin(std::make_shared<Capture>());
   }
 
   absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override;
@@ -191,6 +205,7 @@ class CudaStream : public Stream {
 
   // Kernels are launched on the calling thread's GPU, hence Select; if it fails, so do they.
   void* native() const override {
+    if (capture_.active()) capture_.AddCall();
     (void)Select(gpu_);
     return stream_;
   }
@@ -200,20 +215,15 @@ class CudaStream : public Stream {
  private:
   // An error of captured work spoils the capture alone.
   absl::Status Keep(absl::Status status) {
-    absl::Status& first = capture_ ? *capture_ : status_;
-    if (first.ok()) first = status;
+    if (capture_.active()) return capture_.Keep(std::move(status));
+    status_.Update(status);
     return status;
-  }
-
-  absl::Status Refuse(const char* call) {
-    if (!capture_) return absl::OkStatus();
-    return Keep(absl::FailedPreconditionError(absl::StrCat(call, " within a capture")));
   }
 
   const int gpu_;
   const cudaStream_t stream_;
-  absl::Status status_;                  // the first error
-  std::optional<absl::Status> capture_;  // the first error within the capture that is going on
+  absl::Status status_;  // the first error
+  StreamCapture capture_;
 };
 
 class CudaGraph : public Graph {
@@ -241,8 +251,9 @@ class CudaGraph : public Graph {
 };
 
 absl::StatusOr<std::unique_ptr<Graph>> CudaStream::EndCapture() {
-  if (!capture_) return absl::FailedPreconditionError("EndCapture without BeginCapture");
-  absl::Status status = *std::exchange(capture_, std::nullopt);
+  const bool began = capture_.began();
+  absl::Status status = capture_.End();
+  if (!began) return status;
   RETURN_IF_ERROR(Select(gpu_));
   cudaGraph_t captured = nullptr;  // stays null if the capture was spoilt
   const absl::Status ended =

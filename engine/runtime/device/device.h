@@ -31,12 +31,15 @@ class Event {
   virtual absl::Status Synchronize() const = 0;
 };
 
-// Work captured from a stream, to be run again and again with the same arguments.  Its device, and
-// all that the work touches, must outlive it and its replays.
+// Work captured from a stream, and from those that joined it, to be run again and again with the
+// same arguments.  Its device, streams that joined, and all that the work touches, must outlive it
+// and its replays.
 class Graph {
  public:
   virtual ~Graph() = default;
-  // Enqueues the work on a stream of the same device.  Errors: as of the calls that were captured.
+  // Enqueues the work in place of the captured stream's on a stream of the same device: behind what
+  // is there, and what comes after is behind all of it.  Errors: as of the calls that were
+  // captured.
   virtual absl::Status Replay(Stream& stream) = 0;
 };
 
@@ -62,11 +65,16 @@ class Stream {
   // which stays: a stream does not recover.
   virtual absl::Status Synchronize() = 0;
 
-  // Until EndCapture, Copy, Call and kernels are written down instead of being enqueued.  Record,
-  // Wait and Synchronize are not for captured work: FailedPrecondition, and EndCapture fails too.
+  // Until EndCapture, Copy, Call, kernels, Record and Wait are written down instead of being
+  // enqueued.  Another stream of the same thread joins by a Wait for an event recorded in the
+  // capture, and is captured, too, until that ends.  Such an event is for the capture's streams
+  // alone, and they wait for no other: FailedPrecondition, also of Done and Synchronize.
+  // Synchronize is not for captured work: FailedPrecondition.  After any of these within the
+  // capture EndCapture fails, too.
   virtual absl::Status BeginCapture() = 0;
-  // Ends the capture, also after an error of captured work.  Errors: Unimplemented if the device
-  // cannot capture what was enqueued; the stream is then as it was before.
+  // Ends the capture, also after an error of captured work, on the stream where it began.  Errors:
+  // FailedPrecondition unless that has waited for the last work of all that joined; Unimplemented
+  // if the device cannot capture what was enqueued; the streams are then as they were before.
   virtual absl::StatusOr<std::unique_ptr<Graph>> EndCapture() = 0;
   virtual void* native() const = 0;  // cudaStream_t; null on cpu and sim
 };

@@ -1,5 +1,9 @@
 #include "engine/runtime/device/host_event.h"
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
 namespace gyre {
 
 void Completion::Finish(const absl::Status& status) {
@@ -24,8 +28,14 @@ std::optional<absl::Status> Completion::result() const {
   return result_;
 }
 
+absl::StatusOr<std::shared_ptr<Completion>> HostEvent::Ask(const char* call) const {
+  std::lock_guard lock(mutex_);
+  if (captured_.point.capture == nullptr) return latest_;
+  return absl::FailedPreconditionError(absl::StrCat(call, " of an event recorded in a capture"));
+}
+
 absl::StatusOr<bool> HostEvent::Done() const {
-  const std::shared_ptr<Completion> completion = latest();
+  ASSIGN_OR_RETURN(const std::shared_ptr<Completion> completion, Ask("Done"));
   if (completion == nullptr) return true;
   const std::optional<absl::Status> result = completion->result();
   if (!result) return false;
@@ -34,12 +44,13 @@ absl::StatusOr<bool> HostEvent::Done() const {
 }
 
 absl::Status HostEvent::Synchronize() const {
-  const std::shared_ptr<Completion> completion = latest();
+  ASSIGN_OR_RETURN(const std::shared_ptr<Completion> completion, Ask("Synchronize"));
   return completion == nullptr ? absl::OkStatus() : completion->Wait();
 }
 
 std::shared_ptr<Completion> HostEvent::Renew() {
   std::lock_guard lock(mutex_);
+  captured_ = {};
   // One that nobody else holds, to finish it or to wait for it, serves again.
   if (latest_ == nullptr || latest_.use_count() > 1) {
     latest_ = std::make_shared<Completion>();
@@ -52,6 +63,16 @@ std::shared_ptr<Completion> HostEvent::Renew() {
 std::shared_ptr<Completion> HostEvent::latest() const {
   std::lock_guard lock(mutex_);
   return latest_;
+}
+
+void HostEvent::SetCaptured(Captured captured) {
+  std::lock_guard lock(mutex_);
+  captured_ = std::move(captured);
+}
+
+HostEvent::Captured HostEvent::captured() const {
+  std::lock_guard lock(mutex_);
+  return captured_;
 }
 
 HostEvent& AsHostEvent(Event& event) {

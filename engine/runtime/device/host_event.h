@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "engine/runtime/device/device.h"
+#include "engine/runtime/device/stream_capture.h"
 
 namespace gyre {
 
@@ -27,16 +28,29 @@ class Completion {
 
 class HostEvent : public Event {
  public:
+  // Where in a capture it was recorded last, if it was in one, and which of the graph's events the
+  // record is.
+  struct Captured {
+    CapturePoint point = {};
+    size_t event = 0;
+  };
+
   absl::StatusOr<bool> Done() const override;
   absl::Status Synchronize() const override;
 
   // A completion of its own for a new point, which from now on is the event's.
   std::shared_ptr<Completion> Renew();
   std::shared_ptr<Completion> latest() const;  // null if never recorded
+  // In place of Renew, of a record within a capture.
+  void SetCaptured(Captured captured);
+  Captured captured() const;
 
  private:
+  absl::StatusOr<std::shared_ptr<Completion>> Ask(const char* call) const;
+
   mutable std::mutex mutex_;
   std::shared_ptr<Completion> latest_;
+  Captured captured_;
 };
 
 // Every event that reaches a stream of cpu or sim is a HostEvent; another device's is a bug.

@@ -66,14 +66,15 @@ class SimStream : public Stream {
   }
 
   absl::Status Record(Event& event) override {
-    RETURN_IF_ERROR(capture_.Refuse("Record"));
-    return Enqueue(nullptr, AsHostEvent(event).Renew());
+    if (!capture_.active()) return Enqueue(nullptr, AsHostEvent(event).Renew());
+    capture_.Record(AsHostEvent(event));
+    return FirstError();
   }
 
   absl::Status Wait(const Event& event) override {
-    RETURN_IF_ERROR(capture_.Refuse("Wait"));
+    RETURN_IF_ERROR(capture_.Wait(AsHostEvent(event)));
     std::shared_ptr<Completion> completion = AsHostEvent(event).latest();
-    if (completion == nullptr) return FirstError();
+    if (capture_.active() || completion == nullptr) return FirstError();
     return Enqueue([completion = std::move(completion)] { return completion->Wait(); });
   }
 
@@ -151,9 +152,9 @@ class SimStream : public Stream {
   const SimOptions options_;
   const HostMemory& memory_;
   const uint64_t delay_key_;
-  const TimelineRow row_;  // of the rank whose thread made it
-  HostCapture capture_;    // the owning thread's
-  std::mutex mutex_;       // of all below but the thread
+  const TimelineRow row_;       // of the rank whose thread made it
+  HostCapture capture_{*this};  // the owning thread's
+  std::mutex mutex_;            // of all below but the thread
   std::condition_variable changed_;
   std::deque<Task> queue_;
   bool stopping_ = false;

@@ -11,14 +11,15 @@
 namespace gyre {
 
 // For one iteration: to be called with each step before its work, and with their number at the end.
-// pager null: does nothing.  Waits and records events only within `between`.  All arguments outlive
-// the result.
+// pager null: does nothing.  Copies of an iteration that may not be captured whole end stretches.
+// All arguments outlive the result.
 inline Net::Enter EnterSteps(Pager* pager, Stream& stream, const StepGraph::Between& between) {
   if (pager == nullptr) return [](int) { return absl::OkStatus(); };
   return [pager, &stream, &between, at = -1](int step) mutable {
     const int from = at;
     at = step;
     if (!pager->advances(from, step)) return absl::OkStatus();
+    if (pager->captured_whole()) return pager->Advance(from, step, stream);
     return between([pager, &stream, from, step] { return pager->Advance(from, step, stream); });
   };
 }

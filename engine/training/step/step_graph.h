@@ -21,7 +21,8 @@ class StepGraph {
   // action captures must live as long as the StepGraph.
   using Between = std::function<absl::Status(Action action)>;
   // Enqueues everything, always the same with the same arguments, and may not look at what actions
-  // have done.  Events belong into actions, since captured work has none.
+  // have done.  Streams that it forks are back at the end of a stretch, and events are waited for
+  // in the stretch where they are recorded, or belong into actions.
   using Work = std::function<absl::Status(const Between&)>;
 
   // `stream` must outlive the object and be used by the same thread.  capture: false for a work
