@@ -43,6 +43,9 @@ struct TraceStep {
   // It may run again later in the iteration: from what it reads it makes what it writes anew, with
   // the same bits, and changes nothing else.
   bool repeatable = false;
+  // It may run on the host instead, on the pages of what it touches; what is pinned it then leaves
+  // alone.  Bytes of host memory that it reads and writes there, which say how long; 0: it may not.
+  size_t host_bytes = 0;
 };
 
 struct AccessTrace {

@@ -171,8 +171,8 @@ class Searcher {
   // Whether the block may leave or stay after the access, as one likes.
   bool Free(size_t b, size_t i) const {
     const std::vector<Access>& accesses = search_.accesses[b];
-    return i + 1 < accesses.size() && accesses[i + 1].reads &&
-           accesses[i + 1].step > accesses[i].step + 1;
+    return i + 1 < accesses.size() && accesses[i + 1].reads && !accesses[i].on_host &&
+           !accesses[i + 1].on_host && accesses[i + 1].step > accesses[i].step + 1;
   }
 
   // Infinity where it does not fit.
@@ -263,6 +263,10 @@ class Searcher {
       bool clean = search_.persistent[b], here = false;
       for (size_t i = 0; !choice.resident[b] && i < accesses.size(); ++i) {
         const Access& access = accesses[i];
+        if (access.on_host) {
+          clean |= access.writes;
+          continue;
+        }
         const bool value = search_.persistent[b] || i > 0;
         if (!here) {
           stays.push_back({.block = static_cast<int>(b),
@@ -274,7 +278,8 @@ class Searcher {
         if (access.writes) clean = false;
         const bool last = i + 1 == accesses.size();
         const bool live = last ? bool{search_.persistent[b]} : accesses[i + 1].reads;
-        here = !last && live && !(Free(b, i) && choice.ways[b][i].leaves);
+        here =
+            !last && live && !accesses[i + 1].on_host && !(Free(b, i) && choice.ways[b][i].leaves);
         stays.back().written_back = !here && live && !clean;
         clean |= stays.back().written_back;
       }

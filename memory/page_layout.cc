@@ -19,11 +19,12 @@ class Layout {
         steps_(static_cast<int>(input.begins.size()) - 1),
         blocks_(input.accesses.size()),
         touched_(static_cast<size_t>(steps_)),
+        on_host_(static_cast<size_t>(steps_)),
         fetches_since_(policy.longest_free ? -1 : kNever) {
     for (size_t b = 0; b < blocks_.size(); ++b) {
       blocks_[b].page_valid = input.persistent[b];
       for (const Access& access : input.accesses[b]) {
-        touched_[access.step].push_back(static_cast<int>(b));
+        (access.on_host ? on_host_ : touched_)[access.step].push_back(static_cast<int>(b));
       }
     }
     if (input.begin < input.end) free_[input.begin] = {input.end, -1};
@@ -33,6 +34,7 @@ class Layout {
     for (int step = 0; step < steps_; ++step) {
       Enter(step);
       for (const int b : touched_[step]) Touch(b, step);
+      for (const int b : on_host_[step]) TouchPage(b);
     }
     std::ranges::stable_sort(
         stays_, {}, [](const Stay& stay) { return std::pair(stay.first_step, stay.block); });
@@ -79,10 +81,18 @@ class Layout {
     stays_[block.stay].last_step = step;
     victims_.erase({block.density, PlaceOf(b)});
     ++block.next;
-    // What nobody reads, or who reads it finds at home, has no reason to stay.
-    if (!Live(b) || !HasNext(b)) return End(b);
+    // What nobody reads, or who reads it finds at home or in the page, has no reason to stay.
+    if (!Live(b) || !HasNext(b) || NextOf(b).on_host) return End(b);
     SetCost(b);
     victims_[{block.density, PlaceOf(b)}] = b;
+  }
+
+  void TouchPage(int b) {
+    Block& block = blocks_[b];
+    const Access& access = NextOf(b);
+    GYRE_CHECK(block.stay < 0 && (block.page_valid || !access.reads || !HasValue(b)));
+    block.page_valid = true;  // what is there, written or not, is there alone
+    ++block.next;
   }
 
   // At `place`, where whatever lies goes.
@@ -256,7 +266,7 @@ class Layout {
   const LayoutPolicy policy_;
   const int steps_;
   std::vector<Block> blocks_;
-  std::vector<std::vector<int>> touched_;             // by step
+  std::vector<std::vector<int>> touched_, on_host_;   // by step
   std::map<size_t, int> resident_;                    // by place: block
   std::map<size_t, Free> free_;                       // by place
   std::map<std::pair<double, size_t>, int> victims_;  // of them, by density and place

@@ -19,6 +19,7 @@ struct Access {
   int step = 0;
   bool reads = false;  // what is there before
   bool writes = false;
+  bool on_host = false;  // in the page; on the device the block is not then
 };
 
 struct LayoutInput {

@@ -56,6 +56,12 @@ std::vector<Paged> FindPaged(const AccessTrace& trace, const PagingPlan& plan) {
     if (stay.written_back) paged.last = std::max(paged.last, stay.last_step);
     before[stay.block] = static_cast<int>(s);
   }
+  for (const auto& [position, blocks] : plan.host_steps) {
+    for (const int b : blocks) {
+      out[b] = out[b] < 0 ? position : std::min(out[b], position);
+      all[b].last = std::max(all[b].last, position);
+    }
+  }
   std::vector<Paged> paged;
   for (size_t b = 0; b < plan.blocks.size(); ++b) {
     if (!plan.blocks[b].persistent && out[b] < 0) continue;
@@ -136,6 +142,10 @@ absl::Status GivePages(const AccessTrace& trace, const PagingLimits& limits, Pag
   // Homes leave room for the staging in any case: another net may need it.
   const size_t homes_end = host.homes + (host.homes > 0 ? staging.bytes() : 0);
   if (some_on_disk || std::max(host.bytes, homes_end) > limits.host_bytes) {
+    if (!plan.host_steps.empty()) {
+      return absl::ResourceExhaustedError(
+          "host memory: with steps on the host it holds no staging for pages on disk");
+    }
     if (staging.bytes() > limits.host_bytes) {
       return TooSmall(limits.host_bytes, staging.bytes() + (given ? host.homes : 0));
     }

@@ -30,11 +30,19 @@ absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const Pagin
     RETURN_IF_ERROR(make(pager->written_[s]));
     RETURN_IF_ERROR(make(pager->over_[stay.last_step]));
   }
+  if (!plan.host_steps.empty()) {
+    ASSIGN_OR_RETURN(pager->host_, device.NewStream());
+  }
+  for (const PagingSchedule::HostStep& host : pager->schedule_.host_steps) {
+    RETURN_IF_ERROR(make(pager->hosted_.emplace_back()));
+    if (host.after_step >= 0) RETURN_IF_ERROR(make(pager->over_[host.after_step]));
+  }
   for (const PagingSchedule::Fetch& fetch : pager->schedule_.fetches) {
     RETURN_IF_ERROR(make(pager->fetched_.emplace_back()));
     if (fetch.after_step >= 0) RETURN_IF_ERROR(make(pager->over_[fetch.after_step]));
   }
   if (plan.disk_bytes > 0) {
+    GYRE_CHECK(plan.host_steps.empty());
     GYRE_CHECK(file != nullptr && file->bytes() >= plan.disk_bytes &&
                file->home_bytes() == plan.disk_home_bytes);
     ASSIGN_OR_RETURN(pager->disk_, DiskCopies::Create(device, {.plan = plan,
@@ -75,13 +83,13 @@ absl::Status Pager::Advance(int from, int to, Stream& compute) {
 template <typename Waits>
 absl::Status Pager::Time(Stream& compute, Waits waits) {
   if (compute.kind() == DeviceKind::kCuda) return waits();
-  RETURN_IF_ERROR(compute.Call([stall = stall_] {
-    stall->begin = Clock::now();
+  RETURN_IF_ERROR(compute.Call([stalls = stalls_] {
+    stalls->Begin();
     return absl::OkStatus();
   }));
   RETURN_IF_ERROR(waits());
-  return compute.Call([stall = stall_] {
-    stall->sum = stall->sum.load() + (Clock::now() - stall->begin);
+  return compute.Call([stalls = stalls_] {
+    stalls->End();
     return absl::OkStatus();
   });
 }
@@ -119,8 +127,30 @@ absl::Status Pager::EndIteration(Stream& compute) {
   return Await({}, std::span(&schedule_.last_write, 1), compute);
 }
 
+absl::Status Pager::RunOnHost(int step, std::function<absl::Status()> work) {
+  const auto at =
+      std::ranges::lower_bound(plan_.host_steps, step, {}, &PagingPlan::HostStep::position);
+  GYRE_CHECK(at != plan_.host_steps.end() && at->position == step);
+  const size_t index = static_cast<size_t>(at - plan_.host_steps.begin());
+  const PagingSchedule::HostStep& host = schedule_.host_steps[index];
+  RETURN_IF_ERROR(host_->Wait(host.after_step < 0 ? *begun_ : *over_[host.after_step]));
+  for (const int write : host.after_writes) RETURN_IF_ERROR(host_->Wait(*written_[write]));
+  RETURN_IF_ERROR(host_->CallOnHost([times = host_times_, work = std::move(work)] {
+    times->Begin();
+    const absl::Status status = work();
+    times->End();
+    return status;
+  }));
+  last_hosted_ = hosted_[index].get();
+  return host_->Record(*hosted_[index]);
+}
+
 double Pager::stalled_seconds() const {
-  return std::chrono::duration<double>(stall_->sum.load()).count();
+  return std::chrono::duration<double>(stalls_->sum.load()).count();
+}
+
+double Pager::hosted_seconds() const {
+  return std::chrono::duration<double>(host_times_->sum.load()).count();
 }
 
 absl::Status Pager::End(int step, Stream& compute) {
@@ -142,6 +172,7 @@ absl::Status Pager::Fetch(int index) {
   const PagingSchedule::Fetch& fetch = schedule_.fetches[index];
   if (fetch.after_step >= 0) RETURN_IF_ERROR(in_->Wait(*over_[fetch.after_step]));
   for (const int write : fetch.after_writes) RETURN_IF_ERROR(in_->Wait(*written_[write]));
+  if (fetch.after_host >= 0) RETURN_IF_ERROR(in_->Wait(*hosted_[fetch.after_host]));
   const PagedBlock& block = plan_.blocks[plan_.stays[fetch.stay].block];
   const TimelineLabel label("fetch");
   RETURN_IF_ERROR(copies_.In(*in_, fetch.stay, 0, pages_ + block.page, block.page_bytes));
@@ -151,6 +182,8 @@ absl::Status Pager::Fetch(int index) {
 absl::Status Pager::WriteBack(int index) {
   if (disk_) return disk_->WriteBack(index);
   const PagedBlock& block = plan_.blocks[plan_.stays[index].block];
+  const int host = schedule_.host_before_write[index];
+  if (host >= 0) RETURN_IF_ERROR(out_->Wait(*hosted_[host]));
   const TimelineLabel label("write back");
   RETURN_IF_ERROR(copies_.Out(*out_, index, 0, pages_ + block.page, block.page_bytes));
   last_written_ = written_[index].get();
@@ -160,14 +193,17 @@ absl::Status Pager::WriteBack(int index) {
 absl::Status Pager::BringHome(Stream& compute) {
   if (disk_) return disk_->BringHome();
   if (plan_.self_contained) return absl::OkStatus();  // the iteration's end has waited for all
-  return last_written_ == nullptr ? absl::OkStatus() : compute.Wait(*last_written_);
+  for (const Event* const last : {last_written_, last_hosted_}) {
+    if (last != nullptr) RETURN_IF_ERROR(compute.Wait(*last));
+  }
+  return absl::OkStatus();
 }
 
 // Its fetches have been waited for by its steps.
 absl::Status Pager::HandOver(Pager& next, Stream& compute) {
   if (disk_) return disk_->HandOver(next.disk_.get());
-  if (plan_.self_contained || last_written_ == nullptr) return absl::OkStatus();
-  return Time(compute, [&] { return compute.Wait(*last_written_); });
+  if (plan_.self_contained) return absl::OkStatus();
+  return Time(compute, [&] { return BringHome(compute); });
 }
 
 }  // namespace gyre

@@ -1,11 +1,12 @@
-// pager.h: a plan's copies, under the steps of an iteration, on streams of their own; by events,
-// the host waits for nothing.  Where pages are on disk it does: at a step, until what the step
-// needs has been read, or has left the place that the step takes.  Used by the thread that owns the
-// compute stream.
+// pager.h: a plan's copies, under the steps of an iteration, on streams of their own, and so what
+// runs on the host; by events, the calling thread waits for nothing.  Where pages are on disk it
+// does: at a step, until what the step needs has been read, or has left the place that the step
+// takes.  Used by the thread that owns the compute stream.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,7 +34,10 @@ class Pager {
   // all of an iteration.  What `compute` gets next finds what step `to` touches where the plan
   // says, and nothing moves there until the next call.
   absl::Status Advance(int from, int to, Stream& compute);
-  // Whether that does anything.
+  // In place of the work of a step that the plan has on the host, once Advance has come to it:
+  // finds what the step touches in pages, and may use no stream of the device.
+  absl::Status RunOnHost(int step, std::function<absl::Status()> work);
+  // Whether Advance does anything.
   bool advances(int from, int to) const;
   // Whether all calls of an iteration may be part of a capture, of nothing less than it.  Each
   // iteration is then captured and replayed, or made by calls anew.
@@ -53,13 +57,17 @@ class Pager {
   // That the compute stream has waited for copies, as far as it has come; 0 of a GPU's stream,
   // which does not tell.
   double stalled_seconds() const;
+  // That work on the host has taken, as far as it has come.
+  double hosted_seconds() const;
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Which work that is on the compute stream writes.
-  struct Stall {
+  // Which work that is on a stream writes.
+  struct Times {
     Clock::time_point begin;
     std::atomic<Clock::duration> sum = Clock::duration::zero();
+    void Begin() { begin = Clock::now(); }
+    void End() { sum = sum.load() + (Clock::now() - begin); }
   };
   Pager(const PagingPlan& plan, PagingSchedule schedule, std::byte* pages, PageCopies copies)
       : plan_(plan), schedule_(std::move(schedule)), pages_(pages), copies_(std::move(copies)) {}
@@ -79,13 +87,16 @@ class Pager {
   const PagingSchedule schedule_;
   std::byte* const pages_;
   const PageCopies copies_;
-  std::unique_ptr<Stream> in_, out_;
+  std::unique_ptr<Stream> in_, out_, host_;
   std::unique_ptr<Event> begun_;                 // the iteration
   std::vector<std::unique_ptr<Event>> over_;     // by step; null where nothing waits for it
   std::vector<std::unique_ptr<Event>> fetched_;  // by fetch
   std::vector<std::unique_ptr<Event>> written_;  // by stay; null where it is not
+  std::vector<std::unique_ptr<Event>> hosted_;   // by host step
   const Event* last_written_ = nullptr;
-  const std::shared_ptr<Stall> stall_ = std::make_shared<Stall>();
+  const Event* last_hosted_ = nullptr;
+  const std::shared_ptr<Times> stalls_ = std::make_shared<Times>();
+  const std::shared_ptr<Times> host_times_ = std::make_shared<Times>();
   std::unique_ptr<DiskCopies> disk_;  // in place of in_ and out_
 };
 

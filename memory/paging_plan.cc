@@ -9,6 +9,7 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/math.h"
 #include "memory/geeps_plan.h"
+#include "memory/host_steps.h"
 #include "memory/layout_search.h"
 #include "memory/page_layout.h"
 #include "memory/page_places.h"
@@ -65,9 +66,8 @@ class Planner {
       input_.copies.push_back(CopySecondsOf(block.bytes, block.page_bytes, costs));
       input_.persistent.push_back(block.persistent);
     }
-    std::vector<int> order(steps());
-    std::iota(order.begin(), order.end(), 0);
-    SetOrder(std::move(order));
+    on_host_.resize(steps());
+    SetOrder(InOrder());
     FindHomes();
   }
 
@@ -76,8 +76,9 @@ class Planner {
     LargestStep largest;
     const size_t times = kind == PlannerKind::kGeeps ? 2 : 1;
     const size_t always = BytesOf(resident_);
+    const std::vector<size_t> touched = TouchedBytes();
     for (int step = 0; step < static_cast<int>(steps()); ++step) {
-      const size_t bytes = always + times * (touched_bytes_[step] - touched_resident_[step]);
+      const size_t bytes = always + times * touched[step];
       if (bytes > largest.bytes || step == 0) largest = {step, bytes};
     }
     return steps() == 0 ? LargestStep{0, always} : largest;
@@ -100,7 +101,7 @@ class Planner {
  private:
   absl::StatusOr<PagingPlan> PlanAutomatically() {
     absl::StatusOr<PagingPlan> best;  // an error if no choice's pages have a place
-    std::vector<bool> best_resident;
+    std::vector<bool> best_resident, best_on_host;
     LayoutPolicy best_policy;
     bool found = false;
     const auto keep = [&](const std::vector<bool>& resident, const LayoutPolicy& policy,
@@ -110,6 +111,7 @@ class Planner {
       if (!found || (plan.ok() && (!best.ok() || seconds < best->seconds))) {
         best = std::move(plan);
         best_resident = resident;
+        best_on_host = on_host_;
         best_policy = policy;
       }
       found = true;
@@ -130,6 +132,17 @@ class Planner {
     absl::StatusOr<PagingPlan> geeps;
     if (steps() <= kManySteps && Largest(PlannerKind::kGeeps).bytes <= room_) geeps = PlanAsGeeps();
     if (!best.ok()) return geeps.ok() ? geeps : best;
+    ChooseHostSteps(trace_, HostCandidates(trace_, cut_, touches_, resident_), best->seconds,
+                    [&, policy = best_policy](std::vector<bool> on_host) {
+                      on_host_ = std::move(on_host);
+                      SetOrder(InOrder());
+                      double least = std::numeric_limits<double>::infinity();
+                      for (const std::vector<bool>& resident : ChoicesOfHomes()) {
+                        least = std::min(least, consider(resident, policy));
+                      }
+                      return least;
+                    });
+    on_host_ = best_on_host;
     const Recomputation recomputation(trace_, cut_);
     const std::vector<bool> resident = best_resident;
     const LayoutPolicy policy = best_policy;
@@ -173,13 +186,19 @@ class Planner {
   }
 
   size_t steps() const { return trace_.steps.size(); }
+  std::vector<int> InOrder() const {
+    std::vector<int> order(steps());
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
   // Whether the block has memory of the device arena at all.
   bool Placed(const TraceBlock& block) const {
     return block.arena == Arena::kDevice && block.bytes > 0 &&
            (block.persistent || block.last_step >= 0);
   }
 
-  // Which steps run, from now on: what is said by step below is by position.
+  // Which steps run, from now on, those of on_host_ on the host: what is said by step below is by
+  // position.
   void SetOrder(std::vector<int> order) {
     order_ = std::move(order);
     all_.assign(cut_.blocks.size(), {});
@@ -188,18 +207,15 @@ class Planner {
       const int step = order_[position];
       input_.begins.push_back(input_.begins.back() + trace_.steps[step].seconds);
       for (const auto& [b, reads, writes] : touches_[step]) {
-        if (Placed(cut_.blocks[b])) all_[b].push_back({position, reads, writes});
+        const bool left_alone = on_host_[step] && cut_.blocks[b].pinned;
+        if (!Placed(cut_.blocks[b]) || left_alone) continue;
+        all_[b].push_back({position, reads, writes, on_host_[step]});
       }
     }
   }
 
   // What has no choice.
   void FindHomes() {
-    touched_bytes_.resize(steps());
-    touched_resident_.resize(steps());
-    for (size_t b = 0; b < cut_.blocks.size(); ++b) {
-      for (const Access& access : all_[b]) touched_bytes_[access.step] += cut_.blocks[b].bytes;
-    }
     size_t persistent = 0;
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
       const TraceBlock& block = cut_.blocks[b];
@@ -210,11 +226,22 @@ class Planner {
       const bool paged =
           given != nullptr && persistent < given->size() && (*given)[persistent] != Home::kDevice;
       ++persistent;
-      if (free || paged || !Placed(block)) continue;
-      resident_[b] = true;
-      for (const Access& access : all_[b]) touched_resident_[access.step] += block.bytes;
+      resident_[b] = !free && !paged && Placed(block);
     }
   }
+
+  // By step: of what it touches on the device and is not resident anyhow.
+  std::vector<size_t> TouchedBytes() const {
+    std::vector<size_t> bytes(order_.size());
+    for (size_t b = 0; b < all_.size(); ++b) {
+      for (const Access& access : all_[b]) {
+        if (!resident_[b] && !access.on_host) bytes[access.step] += cut_.blocks[b].bytes;
+      }
+    }
+    return bytes;
+  }
+
+  bool IsTouchedOnHost(int b) const { return std::ranges::any_of(all_[b], &Access::on_host); }
 
   size_t BytesOf(const std::vector<bool>& resident) const {
     size_t bytes = 0;
@@ -229,22 +256,23 @@ class Planner {
     if (limits_.homes != nullptr) return choices;
     std::vector<int> order;
     for (const int b : persistent_) {
-      if (!resident_[b] && Placed(cut_.blocks[b])) order.push_back(b);
+      const bool free = !resident_[b] && Placed(cut_.blocks[b]) && !IsTouchedOnHost(b);
+      if (free) order.push_back(b);
     }
     std::ranges::stable_sort(order, {}, [&](int b) {
       return std::pair(-static_cast<int>(all_[b].size()), cut_.blocks[b].bytes);
     });
     std::vector<bool> resident = resident_;
-    std::vector<size_t> here = touched_resident_;
+    std::vector<size_t> others = TouchedBytes();  // by step
     size_t always = BytesOf(resident_);
     size_t next = 0;
     const size_t most = std::min(limits_.most_resident_bytes, room_);
     for (const int b : order) {
       const size_t bytes = cut_.blocks[b].bytes;
-      if (always + bytes > most || !Fits(always + bytes, here, b)) continue;
+      if (always + bytes > most || !Fits(always + bytes, others, b)) continue;
       always += bytes;
       resident[b] = true;
-      for (const Access& access : all_[b]) here[access.step] += bytes;
+      for (const Access& access : all_[b]) others[access.step] -= bytes;
       if (always < next) continue;
       choices.push_back(resident);
       next = always + room_ / kShares;
@@ -253,13 +281,9 @@ class Planner {
     return choices;
   }
 
-  bool Fits(size_t always, const std::vector<size_t>& touched_resident, int with) const {
-    std::vector<size_t> here = touched_resident;
-    for (const Access& access : all_[with]) here[access.step] += cut_.blocks[with].bytes;
-    for (size_t s = 0; s < steps(); ++s) {
-      if (always + touched_bytes_[s] - here[s] > room_) return false;
-    }
-    return true;
+  bool Fits(size_t always, std::vector<size_t> others, int with) const {
+    for (const Access& access : all_[with]) others[access.step] -= cut_.blocks[with].bytes;
+    return std::ranges::all_of(others, [&](size_t touched) { return always + touched <= room_; });
   }
 
   // What is left beside those.
@@ -290,7 +314,8 @@ class Planner {
                         .most_resident = limits_.most_resident_bytes};
     for (const int step : order_) search.seconds.push_back(trace_.steps[step].seconds);
     for (const int b : persistent_) {
-      search.may_choose[b] = limits_.homes == nullptr && !resident_[b] && Placed(cut_.blocks[b]);
+      search.may_choose[b] = limits_.homes == nullptr && !resident_[b] && Placed(cut_.blocks[b]) &&
+                             !IsTouchedOnHost(b);
     }
     return search;
   }
@@ -340,8 +365,19 @@ class Planner {
       const int b = paged[persistent_[i]];
       if (b >= 0) plan.blocks[b].on_disk = (*limits_.homes)[i] == Home::kDiskPage;
     }
+    for (int position = 0; position < static_cast<int>(order_.size()); ++position) {
+      if (on_host_[order_[position]]) plan.host_steps.push_back({position});
+    }
+    for (size_t b = 0; b < all_.size() && !plan.host_steps.empty(); ++b) {
+      for (const Access& access : all_[b]) {
+        if (!access.on_host) continue;
+        std::ranges::lower_bound(plan.host_steps, access.step, {}, &PagingPlan::HostStep::position)
+            ->blocks.push_back(paged[b]);
+      }
+    }
     RETURN_IF_ERROR(GivePages(trace_, limits_, plan));
-    plan.self_contained = limits_.self_contained && plan.disk_bytes == 0;
+    plan.self_contained =
+        limits_.self_contained && plan.disk_bytes == 0 && plan.host_steps.empty();
     for (const int b : persistent_) {
       plan.homes.push_back(paged[b] < 0                    ? Home::kDevice
                            : plan.blocks[paged[b]].on_disk ? Home::kDiskPage
@@ -388,13 +424,12 @@ class Planner {
   const size_t room_;
   const TraceBlocks& cut_;
   const std::vector<std::vector<BlockTouch>> touches_;  // by step of the trace
+  std::vector<bool> on_host_;                           // by step of the trace
   std::vector<int> order_;                              // by position: step of the trace
   LayoutInput input_;
   std::vector<std::vector<Access>> all_;  // by block
   std::vector<int> persistent_;           // blocks of the device arena
   std::vector<bool> resident_;            // by block: without a choice
-  // By step: bytes of what it touches, and of that what is resident without a choice.
-  std::vector<size_t> touched_bytes_, touched_resident_;
 };
 
 }  // namespace

@@ -14,6 +14,9 @@
 // Blocks of numbers that may be rounded travel in 16 bits, and their pages have half the bytes: on
 // the device they are converted piece by piece.  What a step finds then depends on the plan.
 //
+// A step may run on the host, on pages, so that nothing it touches need be on the device for it: an
+// optimizer's state never is.
+//
 // Pages that the host memory cannot hold lie in a file.  Copies from and to them go through slots
 // of host memory, piece by piece.
 //
@@ -45,6 +48,7 @@ struct PagingCosts {
   double disk_read_bytes_per_s = 3e9;  // an NVMe drive on PCIe 3 x4
   double disk_write_bytes_per_s = 2e9;
   double convert_bytes_per_s = 2e11;  // of F32, to or from 16 bits: a GPU moves 1.5 times as many
+  double host_step_bytes_per_s = 50e9;  // TraceStep::host_bytes: docs/benchmarks/cpu.md, optimizers
 };
 
 // Of a persistent block.
@@ -91,6 +95,12 @@ struct PagingPlan {
   // The trace's step that runs at each position: all in order, and some of them again between.
   std::vector<int> order;
   std::vector<Stay> stays;  // by first_step; where these are equal by block
+  // Those that run on the host, by position.  Where there are any nothing is on disk.
+  struct HostStep {
+    int position = 0;
+    std::vector<int> blocks = {};  // that it touches
+  };
+  std::vector<HostStep> host_steps;
   // By state: its block, or -1 if it lies for good at `offset` of the device arena; else there
   // within its block.
   struct Lies {
@@ -125,7 +135,7 @@ struct PagingLimits {
   // net of the run may need the rest.
   size_t most_resident_bytes = ~size_t{0};
   // The plan is to be self-contained, so that an iteration can be captured whole; but copies from
-  // and to the disk cannot be.
+  // and to the disk cannot be, nor what runs on the host.
   bool self_contained = false;
   // Of pages and staging.  What is beyond it is on the disk.
   size_t host_bytes = ~size_t{0};

@@ -47,9 +47,83 @@ std::vector<int> LastWriteBefore(const PagingPlan& plan, size_t steps) {
   return last;
 }
 
+// Which host step was the last to use each piece of the pages' memory, as iterations go on.
+class PageUsers {
+ public:
+  explicit PageUsers(const PagingPlan& plan) : plan_(plan) { last_[0] = -1; }
+
+  void Use(int host_step) {
+    for (const int block : plan_.host_steps[host_step].blocks) {
+      const auto [begin, end] = PageOf(block);
+      Cut(begin);
+      Cut(end);
+      last_.erase(last_.find(begin), last_.find(end));
+      last_[begin] = used_;
+    }
+    ++used_;
+  }
+
+  // Of the block's page; -1: none.
+  int Last(int block) const {
+    const auto [begin, end] = PageOf(block);
+    int last = -1;
+    for (auto at = std::prev(last_.upper_bound(begin)); at != last_.end() && at->first < end;
+         ++at) {
+      last = std::max(last, at->second);
+    }
+    return last < 0 ? -1 : last % static_cast<int>(plan_.host_steps.size());
+  }
+
+ private:
+  std::pair<size_t, size_t> PageOf(int block) const {
+    const PagedBlock& of = plan_.blocks[block];
+    return {of.page, of.page + of.page_bytes};
+  }
+  void Cut(size_t place) { last_.emplace(place, std::prev(last_.upper_bound(place))->second); }
+
+  const PagingPlan& plan_;
+  std::map<size_t, int> last_;  // from a place to the next entry: uses before it
+  int used_ = 0;
+};
+
 // Adds one to those that are waited for.
 void WaitFor(int write, std::vector<int>& writes) {
   if (write >= 0 && std::ranges::find(writes, write) == writes.end()) writes.push_back(write);
+}
+
+// What host steps wait for, and who waits for them.  before_fetch: by stay.
+void ScheduleHostSteps(const PagingPlan& plan, PagingSchedule& schedule,
+                       std::vector<int>& before_fetch) {
+  schedule.host_before_write.assign(plan.stays.size(), -1);
+  before_fetch.assign(plan.stays.size(), -1);
+  if (plan.host_steps.empty()) return;
+  schedule.host_steps.resize(plan.host_steps.size());
+  std::vector<std::vector<int>> begin(schedule.steps.size()), end(schedule.steps.size());
+  for (int s = 0; s < static_cast<int>(plan.stays.size()); ++s) {
+    if (plan.stays[s].fetched) begin[plan.stays[s].first_step].push_back(s);
+    if (plan.stays[s].written_back) end[plan.stays[s].last_step].push_back(s);
+  }
+  PageUsers users(plan);
+  std::vector<int> written(plan.blocks.size(), -1);  // by block: the stay that its page is of
+  // The second time all have something before them.
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    size_t next = 0;  // host step
+    for (int step = 0; step < static_cast<int>(schedule.steps.size()); ++step) {
+      for (const int s : begin[step]) before_fetch[s] = users.Last(plan.stays[s].block);
+      if (next < plan.host_steps.size() && plan.host_steps[next].position == step) {
+        PagingSchedule::HostStep& host = schedule.host_steps[next];
+        host = {.after_step = step - 1};
+        for (const int block : plan.host_steps[next].blocks) {
+          WaitFor(written[block], host.after_writes);
+        }
+        users.Use(static_cast<int>(next++));
+      }
+      for (const int s : end[step]) {
+        schedule.host_before_write[s] = users.Last(plan.stays[s].block);
+        written[plan.stays[s].block] = s;
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -70,11 +144,13 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
   for (size_t step = 0; step < foreground.size(); ++step) {
     WaitFor(foreground[step], schedule.steps[step].writes);
   }
+  std::vector<int> before_fetch;
+  ScheduleHostSteps(plan, schedule, before_fetch);
   int after = -1;
   for (int s = 0; s < stays; ++s) {
     const Stay& stay = plan.stays[s];
     PagingSchedule::Step& first = schedule.steps[stay.first_step];
-    PagingSchedule::Fetch fetch{.stay = s};
+    PagingSchedule::Fetch fetch{.stay = s, .after_host = before_fetch[s]};
     for (const int before : occupants.Follow(s)) {
       const Stay& left = plan.stays[before];
       // Of the iteration before: over before this one's first step.
@@ -89,6 +165,11 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
       }
       for (const int write : fetch.after_writes) {
         if (write < s) fetch.after_step = std::max(fetch.after_step, plan.stays[write].last_step);
+      }
+      if (fetch.after_host >= 0) {
+        const int position = plan.host_steps[fetch.after_host].position;
+        // Else it is of the iteration before.
+        if (position < stay.first_step) fetch.after_step = std::max(fetch.after_step, position);
       }
       const int index = static_cast<int>(schedule.fetches.size());
       first.fetches.push_back(index);
@@ -128,17 +209,19 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     const PagedBlock& block = plan.blocks[plan.stays[stay].block];
     return CopySecondsOf(block.bytes, block.page_bytes, costs);
   };
-  double computed = 0, in = 0, out = 0;  // when each stream is free
-  double read = 0, stored = 0;           // and the disk, each way
+  double computed = 0, in = 0, out = 0, hosted = 0;  // when each stream is free
+  double read = 0, stored = 0;                       // and the disk, each way
   const double staging = static_cast<double>(plan.staging.bytes()) / 2;
   double began = 0, working = 0;
   std::vector<double> written(plan.stays.size()), fetched(schedule.fetches.size());
   std::vector<double> ended(schedule.steps.size());
+  std::vector<double> host_ended(schedule.host_steps.size());
   std::vector<double> in_file(plan.blocks.size());
   const auto fetch = [&](int index) {
     const PagingSchedule::Fetch& of = schedule.fetches[index];
     double start = std::max(in, of.after_step < 0 ? began : ended[of.after_step]);
     for (const int write : of.after_writes) start = std::max(start, written[write]);
+    if (of.after_host >= 0) start = std::max(start, host_ended[of.after_host]);
     const double copied = start + seconds(of.stay).in;
     const int block = plan.stays[of.stay].block;
     if (plan.blocks[block].on_disk) {
@@ -154,7 +237,8 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     if (spans != nullptr) spans->fetches.push_back({of.stay, start, in});
   };
   const auto write_back = [&](int stay) {
-    const double start = std::max(out, computed);
+    const int host = schedule.host_before_write[stay];
+    const double start = std::max({out, computed, host < 0 ? 0 : host_ended[host]});
     out = start + seconds(stay).out;
     const int block = plan.stays[stay].block;
     if (plan.blocks[block].on_disk) {
@@ -167,6 +251,15 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     written[stay] = out;
     if (spans != nullptr) spans->write_backs.push_back({stay, start, out});
   };
+  const auto run_on_host = [&](size_t index) {
+    const PagingSchedule::HostStep& of = schedule.host_steps[index];
+    double start = std::max(hosted, of.after_step < 0 ? began : ended[of.after_step]);
+    for (const int write : of.after_writes) start = std::max(start, written[write]);
+    const TraceStep& step = trace.steps[plan.order[plan.host_steps[index].position]];
+    host_ended[index] = hosted =
+        start + static_cast<double>(step.host_bytes) / costs.host_step_bytes_per_s;
+    if (spans != nullptr) spans->host_steps.push_back({static_cast<int>(index), start, hosted});
+  };
   // The second iteration begins with the copies of the first.
   for (int iteration = 0; iteration < 2; ++iteration) {
     began = computed;
@@ -174,18 +267,23 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     if (spans != nullptr) {
       spans->steps.clear();
       spans->fetches.clear();
-      std::erase_if(spans->write_backs,
-                    [&](const PagingSpans::Copy& copy) { return copy.end <= began; });
+      const auto over = [&](const auto& of) { return of.end <= began; };
+      std::erase_if(spans->write_backs, over);
+      std::erase_if(spans->host_steps, over);
     }
+    size_t next_on_host = 0;
     for (const int index : schedule.fetches_before) fetch(index);
     for (size_t s = 0; s < schedule.steps.size(); ++s) {
       const PagingSchedule::Step& step = schedule.steps[s];
       for (const int index : step.fetches) computed = std::max(computed, fetched[index]);
       for (const int write : step.writes) computed = std::max(computed, written[write]);
-      const double seconds_of_step = trace.steps[plan.order[s]].seconds;
+      const bool on_host = next_on_host < plan.host_steps.size() &&
+                           plan.host_steps[next_on_host].position == static_cast<int>(s);
+      const double seconds_of_step = on_host ? 0 : trace.steps[plan.order[s]].seconds;
       working += seconds_of_step;
       if (spans != nullptr) spans->steps.push_back({computed, computed + seconds_of_step});
       ended[s] = computed += seconds_of_step;
+      if (on_host) run_on_host(next_on_host++);
       for (const int stay : step.write_backs) write_back(stay);
       for (const int index : step.fetches_after) fetch(index);
     }
@@ -201,6 +299,7 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     from_begin(spans->steps);
     from_begin(spans->fetches);
     from_begin(spans->write_backs);
+    from_begin(spans->host_steps);
   }
   const double took = computed - began;
   return {.seconds = took, .stalled_seconds = std::max(0.0, took - working)};

@@ -9,13 +9,19 @@
 namespace gyre {
 
 // Steps are positions in the plan's order.  The iteration's steps follow one another on one stream,
-// fetches on another, write-backs on a third.  All of a copy's or step's waits are for work that
-// was enqueued before it.
+// fetches on another, write-backs on a third, what runs on the host on a fourth.  All waits are for
+// work that was enqueued before, of the iteration before where a host step comes later in this one.
 struct PagingSchedule {
   struct Fetch {
     int stay = 0;
     int after_step = -1;  // it may begin when this step is over; -1: before the first
     std::vector<int> after_writes = {};  // stays whose write-back must be over
+    int after_host = -1;                 // host step that must be, the last on its page
+  };
+  // Of plan.host_steps.
+  struct HostStep {
+    int after_step = -1;  // as of a fetch
+    std::vector<int> after_writes = {};
   };
   struct Step {
     std::vector<int> fetches = {};  // indices: those that it waits for
@@ -27,6 +33,9 @@ struct PagingSchedule {
   std::vector<int> fetches_before;  // indices: enqueued before the first step
   std::vector<Step> steps;
   int last_write = -1;  // a stay: whose write-back the end waits for; -1: it waits for none
+  std::vector<HostStep> host_steps;
+  // By stay: the host step that must be over before its write-back, the last that used that memory.
+  std::vector<int> host_before_write;
 };
 
 PagingSchedule SchedulePaging(const PagingPlan& plan);
@@ -56,6 +65,11 @@ struct PagingSpans {
   // Likewise; first those of the iteration before that end in this one: with them begin may be
   // negative.
   std::vector<Copy> write_backs;
+  struct HostStep {
+    int index = 0;
+    double begin = 0, end = 0;
+  };
+  std::vector<HostStep> host_steps;  // likewise
 };
 
 // Each stream takes one thing at a time, and so does the disk each way; copies do not slow steps

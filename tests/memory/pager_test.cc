@@ -196,12 +196,14 @@ struct PagedRun {
   uint64_t delay_seed = 1;
 };
 
-// Where a state lies at a position, or, at -1, at home.
+// Where a state lies at a position, on the device or the host; at -1, at home.
 std::byte* PlaceOf(const PagingPlan& plan, int state, int position, std::byte* arena,
                    std::byte* pages, const PageFile& file) {
   const auto [block, offset] = plan.states[state];
   if (block < 0) return arena + offset;
-  if (position < 0) {
+  const bool on_host = std::ranges::find(plan.host_steps, position,
+                                         &PagingPlan::HostStep::position) != plan.host_steps.end();
+  if (position < 0 || on_host) {
     return (plan.blocks[block].on_disk ? file.homes() : pages) + plan.blocks[block].page + offset;
   }
   for (const Stay& stay : plan.stays) {
@@ -250,25 +252,33 @@ absl::StatusOr<Seen> RunPaged(const PagedRun& run) {
     return compute->Copy(place_of(state, -1), own[state].data(), own[state].size());
   }));
   int running = -1;  // the iteration, as the compute stream comes to it
-  const auto enqueue = [&]() -> absl::Status {
+  const auto enqueue = [&](int iteration) -> absl::Status {
     RETURN_IF_ERROR(compute->Call([&running] {
       ++running;
       return absl::OkStatus();
     }));
     int from = -1;
+    size_t next_on_host = 0;
     for (int to = 0; to <= positions; ++to) {
       if (to < positions && run.work[order[to]].empty()) continue;
       if (pager->advances(from, to)) RETURN_IF_ERROR(pager->Advance(from, to, *compute));
       from = to;
       if (to == positions) break;
-      RETURN_IF_ERROR(compute->Call([&run, &places, &seen, &running, to, positions, steps] {
+      const bool on_host = next_on_host < run.plan.host_steps.size() &&
+                           run.plan.host_steps[next_on_host].position == to;
+      next_on_host += on_host ? 1 : 0;
+      // What is captured, which nothing on the host is, counts for itself.
+      const int given = on_host ? iteration : -1;
+      const auto work = [&run, &places, &seen, &running, given, to, positions, steps] {
+        const int now = given >= 0 ? given : running;
         const int step = run.plan.order[to];
         // A step does the same each time.
-        const auto key = static_cast<uint64_t>(running * steps + step);
-        seen.sums[static_cast<size_t>(running * positions + to)] =
+        const auto key = static_cast<uint64_t>(now * steps + step);
+        seen.sums[static_cast<size_t>(now * positions + to)] =
             Execute(run.work[step], places[to], key);
         return absl::OkStatus();
-      }));
+      };
+      RETURN_IF_ERROR(on_host ? pager->RunOnHost(to, work) : compute->Call(work));
     }
     return absl::OkStatus();
   };
@@ -276,10 +286,10 @@ absl::StatusOr<Seen> RunPaged(const PagedRun& run) {
   for (int iteration = 0; iteration < kIterations; ++iteration) {
     if (iteration == 1 && pager->captured_whole()) {
       RETURN_IF_ERROR(compute->BeginCapture());
-      RETURN_IF_ERROR(enqueue());
+      RETURN_IF_ERROR(enqueue(iteration));
       ASSIGN_OR_RETURN(graph, compute->EndCapture());
     }
-    RETURN_IF_ERROR(graph == nullptr ? enqueue() : graph->Replay(*compute));
+    RETURN_IF_ERROR(graph == nullptr ? enqueue(iteration) : graph->Replay(*compute));
     if (!run.home_each_iteration && iteration + 1 < kIterations) continue;
     RETURN_IF_ERROR(pager->BringHome(*compute));
     RETURN_IF_ERROR(ForEachPersistent(trace, [&](int state, size_t offset) {
@@ -331,6 +341,13 @@ Case RandomCase(uint64_t seed) {
   // Where steps take no time, all run again that may and save a copy.
   const uint64_t most_us = below(4) == 0 ? 50 : 1;
   for (TraceStep& step : trace.steps) step.seconds = 1e-6 * static_cast<double>(below(most_us));
+  // There it takes no time, so whatever saves a copy is done there.
+  for (TraceStep& step : trace.steps) {
+    const bool pinned = std::ranges::any_of(step.touches, [&trace](const TraceTouch& touch) {
+      return trace.states[RootOf(trace, touch.state).state].pinned;
+    });
+    step.host_bytes = !pinned && below(3) > 0 ? 1 : 0;
+  }
   for (uint64_t left = given_homes ? 1 + below(8) : 0; left > 0; --left) {
     made.homes.push_back(below(2) == 0 ? Home::kHostPage : Home::kDevice);
   }
@@ -351,6 +368,7 @@ Case RandomCase(uint64_t seed) {
 struct Outcome {
   absl::Status status;
   bool fetches = false, writes_back = false, repeats = false, disk = false, captured = false;
+  bool hosts = false;
 };
 
 Outcome TryCase(uint64_t seed) {
@@ -386,7 +404,8 @@ Outcome TryCase(uint64_t seed) {
           plan->written_bytes > 0,
           positions > steps,
           plan->disk_read_bytes > 0 && plan->disk_written_bytes > 0,
-          plan->self_contained && plan->fetched_bytes + plan->written_bytes > 0};
+          plan->self_contained && plan->fetched_bytes + plan->written_bytes > 0,
+          !plan->host_steps.empty()};
 }
 
 TEST(Pager, StepsComputeTheSameBits) {
@@ -401,13 +420,14 @@ TEST(Pager, StepsComputeTheSameBits) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  int failed = 0, fetch = 0, write_back = 0, repeat = 0, disk = 0, captured = 0;
+  int failed = 0, fetch = 0, write_back = 0, repeat = 0, disk = 0, captured = 0, host = 0;
   for (int seed = 0; seed < kCases; ++seed) {
     fetch += outcomes[seed].fetches;
     write_back += outcomes[seed].writes_back;
     repeat += outcomes[seed].repeats;
     disk += outcomes[seed].disk;
     captured += outcomes[seed].captured;
+    host += outcomes[seed].hosts;
     if (outcomes[seed].status.ok() || ++failed > 5) continue;
     ADD_FAILURE() << "seed " << seed << ": " << outcomes[seed].status;
   }
@@ -418,10 +438,12 @@ TEST(Pager, StepsComputeTheSameBits) {
   EXPECT_GT(repeat, kCases / 10);
   EXPECT_GT(disk, kCases / 8);
   EXPECT_GT(captured, kCases / 4);
+  EXPECT_GT(host, kCases / 8);
   RecordProperty("fetch", fetch);
   RecordProperty("write_back", write_back);
   RecordProperty("repeat", repeat);
   RecordProperty("captured", captured);
+  RecordProperty("host", host);
 }
 
 }  // namespace

@@ -36,6 +36,11 @@ AccessTrace InOrder(const AccessTrace& trace, const std::vector<int>& order) {
   return run;
 }
 
+bool OnHost(const PagingPlan& plan, int step) {
+  return std::ranges::find(plan.host_steps, step, &PagingPlan::HostStep::position) !=
+         plan.host_steps.end();
+}
+
 // Lives through iterations as a plan says, one value for each block, and checks that whoever reads
 // finds what was written last.
 void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
@@ -67,9 +72,13 @@ void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
         const auto [b, offset] = plan.states[touch.state];
         if (b < 0) continue;
         Block& block = blocks[b];
-        ASSERT_GE(block.stay, 0);
-        const Stay& stay = plan.stays[block.stay];
-        ASSERT_TRUE(stay.block == b && stay.first_step <= step && step <= stay.last_step);
+        if (OnHost(plan, step)) {
+          ASSERT_LT(block.stay, 0);
+        } else {
+          ASSERT_GE(block.stay, 0);
+          const Stay& stay = plan.stays[block.stay];
+          ASSERT_TRUE(stay.block == b && stay.first_step <= step && step <= stay.last_step);
+        }
         const bool whole =
             plan.blocks[b].states.size() == 1 && plan.blocks[b].states.front() == touch.state;
         const bool anew = touch.write && !touch.read && whole;
@@ -78,7 +87,7 @@ void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
         if (!again && block.version < 0) from_nothing.emplace(plan.order[step], b);
         if (again && from_nothing.contains({plan.order[step], b})) continue;
         if (!anew && block.version >= 0) {
-          ASSERT_EQ(block.on_device, block.version)
+          ASSERT_EQ(OnHost(plan, step) ? block.page : block.on_device, block.version)
               << "step " << step << " finds an old " << trace.states[touch.state].name;
         }
       }
@@ -86,7 +95,8 @@ void CheckValues(const AccessTrace& trace, const PagingPlan& plan) {
       for (const TraceTouch& touch : trace.steps[step].touches) {
         const int b = plan.states[touch.state].block;
         if (b < 0 || !touch.write) continue;
-        blocks[b].version = blocks[b].on_device = ++versions;
+        blocks[b].version = ++versions;
+        (OnHost(plan, step) ? blocks[b].page : blocks[b].on_device) = versions;
       }
       for (const Stay& stay : plan.stays) {
         if (stay.last_step != step) continue;
@@ -139,6 +149,12 @@ void CheckPlaces(const AccessTrace& trace, const PagingPlan& plan, size_t capaci
       held.erase(at);
     } else if (stay.fetched || stay.written_back) {
       at->second.second = stay.written_back ? stay.last_step : stay.first_step;
+    }
+  }
+  for (const auto& [position, used] : plan.host_steps) {
+    for (const int b : used) {
+      auto& times = held.emplace(b, std::pair(position, position)).first->second;
+      times = {std::min(times.first, position), std::max(times.second, position)};
     }
   }
   for (const auto& [a, times] : held) {
@@ -206,8 +222,14 @@ void CheckCopies(const AccessTrace& trace, const PagingPlan& plan) {
     std::map<int, int> out, in;  // by index of the use after which, before which
     size_t next = 0;
     bool dirty = !plan.blocks[b].persistent;  // it has no page yet
+    const auto pass_host = [&] {
+      for (; next < uses.size() && OnHost(plan, uses[next].step); ++next) {
+        dirty &= !uses[next].writes;
+      }
+    };
     for (const Stay& stay : plan.stays) {
       if (stay.block != b) continue;
+      pass_host();
       ASSERT_LT(next, uses.size());
       ASSERT_EQ(uses[next].step, stay.first_step);
       if (stay.fetched) {
@@ -222,6 +244,7 @@ void CheckCopies(const AccessTrace& trace, const PagingPlan& plan) {
       EXPECT_EQ(++out[static_cast<int>(next) - 1], 1);
       dirty = false;
     }
+    pass_host();
     EXPECT_EQ(next, uses.size());
   }
 }
@@ -230,13 +253,16 @@ class EveryPlanner : public ::testing::TestWithParam<PlannerKind> {};
 
 TEST_P(EveryPlanner, EveryReaderFindsWhatWasWrittenLast) {
   const PlannerKind planner = GetParam();
-  int tight = 0, repeats = 0;
+  int tight = 0, repeats = 0, hosts = 0;
   for (int i = 0; i < kTraces; ++i) {
     SCOPED_TRACE(i);
     AccessTrace trace = AnyTrace(static_cast<uint64_t>(i));
     // Elsewhere steps take no time, as before they have been measured.
     for (size_t s = 0; i % 64 < 2 && s < trace.steps.size(); ++s) {
       trace.steps[s].seconds = 1e-6 * static_cast<double>(s * s % 29);
+    }
+    for (size_t s = 0; i % 4 < 2 && s < trace.steps.size(); ++s) {
+      trace.steps[s].host_bytes = s % 3 > 0 ? 1 : 0;
     }
     const size_t least = FindLargestStep(trace, nullptr, planner).bytes;
     const absl::StatusOr<MemoryPlan> resident = PlanMemory(trace, ~size_t{0});
@@ -256,6 +282,7 @@ TEST_P(EveryPlanner, EveryReaderFindsWhatWasWrittenLast) {
       if (HasFatalFailure()) return;
       tight += plan->fetched_bytes > 0;
       repeats += plan->order.size() > trace.steps.size();
+      hosts += !plan->host_steps.empty();
     }
     if (least == 0) continue;
     const absl::StatusOr<PagingPlan> too_small =
@@ -266,6 +293,7 @@ TEST_P(EveryPlanner, EveryReaderFindsWhatWasWrittenLast) {
   EXPECT_GT(tight, kTraces);
   const bool may_repeat = planner == PlannerKind::kAuto;
   EXPECT_TRUE(may_repeat ? repeats > kTraces / 10 : repeats == 0) << repeats;
+  EXPECT_TRUE(may_repeat ? hosts > kTraces / 4 : hosts == 0) << hosts;
 }
 
 INSTANTIATE_TEST_SUITE_P(PagingPlan, EveryPlanner,

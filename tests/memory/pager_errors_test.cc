@@ -1,5 +1,4 @@
-// Errors of copies and of steps, which come out of the pager's next calls; and what it does where
-// there is nothing to do.
+// Errors of copies, steps and host steps, and iterations that have nothing to do.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -93,6 +92,28 @@ TEST(Pager, DoesNothingWhereAllFits) {
   EXPECT_FALSE((*paged)->pager->advances(1, 2));
   EXPECT_TRUE(RunIteration(**paged).ok());
   EXPECT_TRUE((*paged)->compute->Synchronize().ok());
+}
+
+// A step on the host that failed leaves nothing that a fetch would bring.
+TEST(Pager, ErrorOfAHostStepComesOutOfWhatWaitsForIt) {
+  AccessTrace trace = TwoParameters();
+  trace.steps[0].host_bytes = 1;
+  const auto plan = PlanPaging(trace, {}, {.capacity_bytes = 2 * kPlanAlignment});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->host_steps.size(), 1u);
+  const std::unique_ptr<Device> device = NewSimDevice({});
+  const auto arena = Buffer::Allocate(*device, MemoryKind::kDevice, plan->device_bytes);
+  const auto pages = Buffer::Allocate(*device, MemoryKind::kPinnedHost, plan->page_bytes);
+  ASSERT_TRUE(arena.ok() && pages.ok());
+  const auto compute = device->NewStream();
+  const auto pager = Pager::Create(*device, *plan, arena->data(), pages->data());
+  ASSERT_TRUE(compute.ok() && pager.ok());
+  ASSERT_TRUE((*pager)->Advance(-1, 0, **compute).ok());
+  ASSERT_TRUE((*pager)->RunOnHost(0, [] { return absl::DataLossError("no update"); }).ok());
+  ASSERT_TRUE((*pager)->Advance(0, 1, **compute).ok());
+  EXPECT_GE((*pager)->hosted_seconds(), 0);
+  (void)(*pager)->BringHome(**compute);
+  EXPECT_EQ((*compute)->Synchronize().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST(Pager, NoStepsNoStates) {
