@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/runtime/check.h"
+#include "engine/runtime/device/host_call.h"
 #include "engine/runtime/timeline.h"
 
 namespace gyre {
@@ -135,12 +136,13 @@ absl::Status Pager::RunOnHost(int step, std::function<absl::Status()> work) {
   const PagingSchedule::HostStep& host = schedule_.host_steps[index];
   RETURN_IF_ERROR(host_->Wait(host.after_step < 0 ? *begun_ : *over_[host.after_step]));
   for (const int write : host.after_writes) RETURN_IF_ERROR(host_->Wait(*written_[write]));
-  RETURN_IF_ERROR(host_->CallOnHost([times = host_times_, work = std::move(work)] {
+  RETURN_IF_ERROR(CallOnHost(*host_, [times = host_times_, work = std::move(work)] {
     times->Begin();
     const absl::Status status = work();
     times->End();
     return status;
   }));
+  ++host_steps_run_;
   last_hosted_ = hosted_[index].get();
   return host_->Record(*hosted_[index]);
 }
@@ -150,7 +152,10 @@ double Pager::stalled_seconds() const {
 }
 
 double Pager::hosted_seconds() const {
-  return std::chrono::duration<double>(host_times_->sum.load()).count();
+  if (host_steps_run_ == 0) return 0;
+  const double iterations =
+      static_cast<double>(host_steps_run_) / static_cast<double>(plan_.host_steps.size());
+  return std::chrono::duration<double>(host_times_->sum.load()).count() / iterations;
 }
 
 absl::Status Pager::End(int step, Stream& compute) {

@@ -57,7 +57,7 @@ class Pager {
   // That the compute stream has waited for copies, as far as it has come; 0 of a GPU's stream,
   // which does not tell.
   double stalled_seconds() const;
-  // That work on the host has taken, as far as it has come.
+  // That an iteration's work on the host has taken, the mean of those so far.
   double hosted_seconds() const;
 
  private:
@@ -95,6 +95,7 @@ class Pager {
   std::vector<std::unique_ptr<Event>> hosted_;   // by host step
   const Event* last_written_ = nullptr;
   const Event* last_hosted_ = nullptr;
+  int64_t host_steps_run_ = 0;
   const std::shared_ptr<Times> stalls_ = std::make_shared<Times>();
   const std::shared_ptr<Times> host_times_ = std::make_shared<Times>();
   std::unique_ptr<DiskCopies> disk_;  // in place of in_ and out_

@@ -376,8 +376,7 @@ class Planner {
       }
     }
     RETURN_IF_ERROR(GivePages(trace_, limits_, plan));
-    plan.self_contained =
-        limits_.self_contained && plan.disk_bytes == 0 && plan.host_steps.empty();
+    plan.self_contained = limits_.self_contained && plan.disk_bytes == 0 && plan.host_steps.empty();
     for (const int b : persistent_) {
       plan.homes.push_back(paged[b] < 0                    ? Home::kDevice
                            : plan.blocks[paged[b]].on_disk ? Home::kDiskPage
@@ -441,6 +440,14 @@ LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* h
   LargestStep largest = Planner(trace, {}, {.homes = homes}, *cut, planner).Largest(planner);
   largest.bytes += 2 * SlotBytes(*cut);
   return largest;
+}
+
+size_t HostBytes(const AccessTrace& trace, const PagingPlan& plan) {
+  size_t bytes = 0;
+  for (const auto& [position, blocks] : plan.host_steps) {
+    bytes += trace.steps[plan.order[position]].host_bytes;
+  }
+  return bytes;
 }
 
 absl::StatusOr<PagingPlan> PlanPaging(const AccessTrace& trace, const PagingCosts& costs,

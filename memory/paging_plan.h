@@ -47,7 +47,7 @@ struct PagingCosts {
   double to_host_bytes_per_s = 12e9;
   double disk_read_bytes_per_s = 3e9;  // an NVMe drive on PCIe 3 x4
   double disk_write_bytes_per_s = 2e9;
-  double convert_bytes_per_s = 2e11;  // of F32, to or from 16 bits: a GPU moves 1.5 times as many
+  double convert_bytes_per_s = 2e11;    // of F32, to or from 16 bits: a GPU moves 1.5 times as many
   double host_step_bytes_per_s = 50e9;  // TraceStep::host_bytes: docs/benchmarks/cpu.md, optimizers
 };
 
@@ -127,6 +127,9 @@ struct PagingPlan {
   // Whether steps find numbers that have been rounded: then where they do is a matter of the plan.
   bool rounds() const { return device_staging.slot_bytes > 0; }
 };
+
+// What the plan's steps on the host read and write there in an iteration.
+size_t HostBytes(const AccessTrace& trace, const PagingPlan& plan);
 
 struct PagingLimits {
   size_t capacity_bytes = 0;

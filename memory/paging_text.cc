@@ -170,6 +170,14 @@ std::string DescribeTimes(const AccessTrace& trace, const PagingPlan& plan,
         ShortBytes(plan.disk_read_bytes), costs.disk_read_bytes_per_s / 1e9,
         ShortBytes(plan.disk_written_bytes), costs.disk_write_bytes_per_s / 1e9);
   }
+  if (!plan.host_steps.empty()) {
+    const size_t bytes = HostBytes(trace, plan);
+    absl::StrAppendFormat(&text,
+                          "  %d steps run on the host, on pages: %s in all (%s at %.3g GB/s)\n",
+                          plan.host_steps.size(),
+                          Milliseconds(static_cast<double>(bytes) / costs.host_step_bytes_per_s),
+                          ShortBytes(bytes), costs.host_step_bytes_per_s / 1e9);
+  }
   if (again > 0) {
     absl::StrAppendFormat(&text, "  %d steps run again, %s in all\n", again,
                           Milliseconds(again_seconds));

@@ -51,13 +51,27 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const P
   PlanHistory history = {
       .kinds = kinds.names, .seconds = times.seconds, .stalled_seconds = times.stalled_seconds};
   std::vector<bool> ran(trace.steps.size(), false);
+  size_t next_on_host = 0;
   for (size_t position = 0; position < plan.order.size(); ++position) {
     const int step = plan.order[position];
+    if (next_on_host < plan.host_steps.size() &&
+        plan.host_steps[next_on_host].position == static_cast<int>(position)) {
+      ++next_on_host;
+      continue;
+    }
     history.steps.push_back({.name = trace.steps[step].name,
                              .begin = spans.steps[position].begin,
                              .end = spans.steps[position].end,
                              .again = ran[step]});
     ran[step] = true;
+  }
+  for (const auto& [index, begin, end] : spans.host_steps) {
+    if (begin >= history.seconds) continue;
+    const TraceStep& step = trace.steps[plan.order[plan.host_steps[index].position]];
+    history.host_steps.push_back({.name = step.name,
+                                  .begin = std::max(0.0, begin),
+                                  .end = std::min(history.seconds, end),
+                                  .bytes = step.host_bytes});
   }
   std::vector<bool> touched(trace.states.size(), false);
   for (const TraceStep& step : trace.steps) {

@@ -30,9 +30,10 @@ struct PlanHistory {
     size_t bytes = 0;           // that are copied
     bool again = false;         // a step that has run before
   };
-  std::vector<Span> steps = {}, fetches = {}, write_backs = {};  // each in order, none over another
-  double seconds = 0;                                            // of the iteration
-  double stalled_seconds = 0;                                    // of these no step runs
+  // Each in order, none over another.
+  std::vector<Span> steps = {}, fetches = {}, write_backs = {}, host_steps = {};
+  double seconds = 0;          // of the iteration
+  double stalled_seconds = 0;  // of these no step runs
 };
 
 // Preconditions: the plan is of the trace, as are the kinds; the same costs.

@@ -29,7 +29,7 @@ class Picture {
       : history_(history),
         seconds_(std::max(history.seconds, 1e-9)),
         capacity_(capacity_bytes),
-        bottom_(kFirstLane + (copies() ? 3 : 1) * (kLaneHeight + kLaneGap)),
+        bottom_(kFirstLane + lanes() * (kLaneHeight + kLaneGap)),
         svg_(kWidth, bottom_ + 28, title, kLeft) {
     FillColumns();
   }
@@ -43,11 +43,15 @@ class Picture {
       Lane(1, "fetches", history_.fetches, kFetchColour);
       Lane(2, "write-backs", history_.write_backs, kWriteColour);
     }
+    if (!history_.host_steps.empty()) {
+      Lane(lanes() - 1, "on the host", history_.host_steps, kStepColour);
+    }
     return std::move(svg_).Finish();
   }
 
  private:
   bool copies() const { return !history_.fetches.empty() || !history_.write_backs.empty(); }
+  int lanes() const { return (copies() ? 3 : 1) + (history_.host_steps.empty() ? 0 : 1); }
   double X(double second) const { return kLeft + kColumns * second / seconds_; }
   double Y(double bytes) const { return kBottom - kMemoryHeight * bytes / top_; }
   static const char* ColourOf(size_t kind) { return kSvgColours[kind % std::size(kSvgColours)]; }

@@ -165,9 +165,9 @@ absl::Status MeasurePlanner(const Net& net, const std::string& name, double band
                   .self_contained = absl::GetFlag(FLAGS_captured)},
                  planner);
   if (plan.ok()) {
-    ASSIGN_OR_RETURN(
-        const double measured,
-        RunPagedIterations(net.work, *plan, bandwidth, absl::GetFlag(FLAGS_rounds), net.pages));
+    ASSIGN_OR_RETURN(const double measured,
+                     RunPagedIterations(net.work, *plan, absl::GetFlag(FLAGS_rounds),
+                                        {.copies = bandwidth, .page_activations = net.pages}));
     double runs = 0;
     for (const int step : plan->order) runs += net.work.steps[step].seconds;
     report.update({{"fetched_bytes", plan->fetched_bytes},
@@ -200,8 +200,8 @@ absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_js
   for (int i = 0; i < layers; ++i) net.forward += net.work.steps[i].seconds;
   ASSIGN_OR_RETURN(const PagingPlan whole,
                    PlanPaging(net.work, {}, {.capacity_bytes = static_cast<size_t>(net.bytes)}));
-  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(net.work, whole, /*bandwidth=*/0,
-                                                             absl::GetFlag(FLAGS_rounds)));
+  ASSIGN_OR_RETURN(const double resident,
+                   RunPagedIterations(net.work, whole, absl::GetFlag(FLAGS_rounds), {}));
   net.trace = WithWaking(net.work, resident);
   for (const double kappa : kappas) {
     for (const double share : shares) {

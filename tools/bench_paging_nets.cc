@@ -25,6 +25,8 @@ ABSL_FLAG(std::vector<std::string>, planner, (std::vector<std::string>{"auto", "
           "auto, geeps, naive.");
 ABSL_FLAG(double, flops, 3e11, "FLOPs a second that steps work at.");
 ABSL_FLAG(double, bandwidth, 1.2e9, "Bytes a second of copies, each way.");
+ABSL_FLAG(double, host_bandwidth, 1e10,
+          "Bytes a second that an optimizer on the host reads and writes; 0: none is there.");
 ABSL_FLAG(std::string, page_activations, "F32",
           "F32, F16 or BF16: as what activations are copied; of 16 bits half the bytes.");
 ABSL_FLAG(bool, captured, false, "Whether an iteration is captured whole and replayed.");
@@ -37,7 +39,8 @@ constexpr char kUsage[] =
     "measures paging of nets whose memory the device does not have, on a simulated device.\n\n"
     "  bench_paging_nets --nets=models/googlenet/net.textproto --capacity=0.5,0.25\n\n"
     "Trains nothing: steps of SGD with momentum are slept for as long as their FLOPs take.  The\n"
-    "defaults are a GPU of 1.5 TFLOP/s behind 6 GB/s, five times slower, and GeePS's three nets\n"
+    "defaults are a GPU of 1.5 TFLOP/s behind 6 GB/s and beside a host whose optimizer moves\n"
+    "50 GB/s, five times slower, and GeePS's three nets\n"
     "on a fourth of what their states take when each has memory of its own, as in GeePS\n"
     "(`all_bytes`; here they share it over time: `planned_bytes`).  Prints a JSON line for each\n"
     "net, capacity and planner; one that needs more than there is has no times.  Predictions know\n"
@@ -61,9 +64,11 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
   size_t all = 0;
   for (const TraceState& state : work.states) all += state.view_of < 0 ? state.bytes : 0;
   const double bandwidth = absl::GetFlag(FLAGS_bandwidth);
+  const double host_bandwidth = absl::GetFlag(FLAGS_host_bandwidth);
+  for (TraceStep& step : work.steps) step.host_bytes *= host_bandwidth > 0 ? 1 : 0;
   const int rounds = absl::GetFlag(FLAGS_rounds);
   ASSIGN_OR_RETURN(const PagingPlan whole, PlanPaging(work, {}, {.capacity_bytes = 2 * all}));
-  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(work, whole, 0, rounds));
+  ASSIGN_OR_RETURN(const double resident, RunPagedIterations(work, whole, rounds, {}));
   const AccessTrace trace = WithWaking(work, resident);
   for (const double share : shares) {
     for (const std::string& name : absl::GetFlag(FLAGS_planner)) {
@@ -76,7 +81,9 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
           {"all_bytes", all},           {"planned_bytes", plan.train->memory.device_bytes},
           {"capacity", share},          {"planner", name}};
       line["least_bytes"] = FindLargestStep(trace, nullptr, planner).bytes;
-      PagingCosts costs = {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth};
+      PagingCosts costs = {.to_device_bytes_per_s = bandwidth,
+                           .to_host_bytes_per_s = bandwidth,
+                           .host_step_bytes_per_s = host_bandwidth};
       if (pages != DType::kF32) {
         ASSIGN_OR_RETURN(costs.convert_bytes_per_s, ConvertBytesPerSecond(pages));
       }
@@ -86,11 +93,14 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
                       .self_contained = absl::GetFlag(FLAGS_captured)},
                      planner);
       if (paged.ok()) {
-        ASSIGN_OR_RETURN(const double measured,
-                         RunPagedIterations(work, *paged, bandwidth, rounds, pages));
+        ASSIGN_OR_RETURN(const double measured, RunPagedIterations(work, *paged, rounds,
+                                                                   {.copies = bandwidth,
+                                                                    .host_steps = host_bandwidth,
+                                                                    .page_activations = pages}));
         line.update({{"fetched_bytes", paged->fetched_bytes},
                      {"written_bytes", paged->written_bytes},
                      {"steps_again", paged->order.size() - trace.steps.size()},
+                     {"steps_on_host", paged->host_steps.size()},
                      {"resident_ms", resident * 1000},
                      {"predicted_ms", paged->seconds * 1000},
                      {"measured_ms", measured * 1000},
@@ -107,9 +117,11 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
 
 absl::Status Run() {
   if (absl::GetFlag(FLAGS_batch) < 1 || absl::GetFlag(FLAGS_rounds) < 1 ||
-      !(absl::GetFlag(FLAGS_flops) > 0) || !(absl::GetFlag(FLAGS_bandwidth) > 0)) {
+      !(absl::GetFlag(FLAGS_flops) > 0) || !(absl::GetFlag(FLAGS_bandwidth) > 0) ||
+      !(absl::GetFlag(FLAGS_host_bandwidth) >= 0)) {
     return absl::InvalidArgumentError(
-        "expected --batch, --rounds, --flops and --bandwidth above 0");
+        "expected --batch, --rounds, --flops and --bandwidth above 0, --host_bandwidth of 0 or "
+        "more");
   }
   ASSIGN_OR_RETURN(const std::vector<double> shares,
                    PositiveNumbers("capacity", absl::GetFlag(FLAGS_capacity)));

@@ -14,26 +14,38 @@
 namespace gyre {
 
 absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const PagingPlan& plan,
-                                          double bandwidth, int rounds, DType page_activations) {
+                                          int rounds, const PagedOn& on) {
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
   const std::unique_ptr<Device> device =
-      NewSimDevice({.capacity_bytes = plan.device_bytes, .copy_bytes_per_s = bandwidth});
+      NewSimDevice({.capacity_bytes = plan.device_bytes, .copy_bytes_per_s = on.copies});
   ASSIGN_OR_RETURN(const Buffer arena,
                    Buffer::Allocate(*device, MemoryKind::kDevice, plan.device_bytes));
   ASSIGN_OR_RETURN(const Buffer pages,
                    Buffer::Allocate(*device, MemoryKind::kPinnedHost, plan.page_bytes));
   const int positions = static_cast<int>(plan.order.size());
-  ASSIGN_OR_RETURN(const auto pager, Pager::Create(*device, plan, arena.data(), pages.data(),
-                                                   /*file=*/nullptr, KernelsTo(page_activations)));
+  ASSIGN_OR_RETURN(const auto pager,
+                   Pager::Create(*device, plan, arena.data(), pages.data(),
+                                 /*file=*/nullptr, KernelsTo(on.page_activations)));
   ASSIGN_OR_RETURN(const auto compute, device->NewStream());
+  std::vector<bool> on_host(plan.order.size());
+  for (const auto& [position, blocks] : plan.host_steps) on_host[position] = true;
   const auto enqueue = [&]() -> absl::Status {
     for (int at = 0; at < positions; ++at) {
       RETURN_IF_ERROR(pager->Advance(at - 1, at, *compute));
-      RETURN_IF_ERROR(compute->Call([work = Seconds(trace.steps[plan.order[at]].seconds)] {
-        std::this_thread::sleep_until(Clock::now() + work);
-        return absl::OkStatus();
-      }));
+      const TraceStep& step = trace.steps[plan.order[at]];
+      const auto sleep = [](double seconds) {
+        return [work = Seconds(seconds)] {
+          std::this_thread::sleep_until(Clock::now() + work);
+          return absl::OkStatus();
+        };
+      };
+      if (on_host[at]) {
+        const double work = static_cast<double>(step.host_bytes) / on.host_steps;
+        RETURN_IF_ERROR(pager->RunOnHost(at, sleep(work)));
+      } else {
+        RETURN_IF_ERROR(compute->Call(sleep(step.seconds)));
+      }
     }
     return pager->Advance(positions - 1, positions, *compute);
   };

@@ -10,13 +10,17 @@
 
 namespace gyre {
 
+// Bytes a second of copies of either way, and of what steps on the host read and write, which are
+// slept; 0: copies as fast as memory is, no steps on the host.  And as what travels what may.
+struct PagedOn {
+  double copies = 0, host_steps = 0;
+  DType page_activations = DType::kF32;
+};
+
 // Seconds of an iteration, the median of `rounds`; one more comes before.  Of a plan that is
-// self-contained it is captured once and replayed.  bandwidth: bytes a second of the copies of
-// either way; 0: as fast as memory is.  page_activations: as what travels what may.  Errors: those
-// of the device.
+// self-contained it is captured once and replayed.  Errors: those of the device.
 absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const PagingPlan& plan,
-                                          double bandwidth, int rounds,
-                                          DType page_activations = DType::kF32);
+                                          int rounds, const PagedOn& on);
 
 // Bytes of F32 a second that one thread converts.  Precondition: to 16 bits.
 absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations);

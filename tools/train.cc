@@ -214,6 +214,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
                    ProcessGroup& communication, const DeviceChoice& choice) {
   Timeline::SetRow(Timeline::NewRow(communication.rank(), "training"));
   options.choices["threads"] = absl::StrCat(choice.threads);
+  options.threads = choice.threads;
   options.choices["ranks"] = absl::StrCat(communication.size());
   ASSIGN_OR_RETURN(RunData data, OpenData(files.trainer, files.net, /*train=*/true));
   ASSIGN_OR_RETURN(const auto run,

@@ -128,12 +128,15 @@ absl::StatusOr<bool> Model::PlanPagesAnew(Stream& stream, std::span<const double
   RETURN_IF_ERROR(BringHome(stream));
   RETURN_IF_ERROR(stream.Synchronize());
   const ModelOptions& options = plan_.options;
-  ASSIGN_OR_RETURN(const PagingCosts costs,
+  ASSIGN_OR_RETURN(PagingCosts costs,
                    MeasureCosts(device_, stream, *plan_.train->paging,
                                 {.arena = {device_arena_.data(), device_arena_.bytes()},
                                  .pages = {pages_.data(), pages_.bytes()},
                                  .folder = options.page_folder},
                                 KernelsTo(options.shape.page_activations), options.paging));
+  const auto bytes = static_cast<double>(HostBytes(plan_.train->trace.trace, *plan_.train->paging));
+  const double hosted = train_pager_->hosted_seconds();
+  if (hosted > 0) costs.host_step_bytes_per_s = bytes / hosted;
   ASSIGN_OR_RETURN(const bool faster, gyre::PlanPagesAnew(plan_, step_seconds, costs));
   if (!faster) return false;
   if (plan_.page_bytes() > pages_.bytes()) {
@@ -192,10 +195,9 @@ absl::Status Model::SetParameter(Stream& stream, size_t index, std::span<const s
   const int64_t begin = std::max(own.begin, gradient->at);
   const int64_t end = std::min(own.end, gradient->at + parameter.storage_elements());
   if (begin >= end) return absl::OkStatus();
-  return Upload(stream,
-                bytes.subspan(static_cast<size_t>(begin - gradient->at) * sizeof(float),
-                              static_cast<size_t>(end - begin) * sizeof(float)),
-                Slice(train_->master(gradient->bucket), begin - own.begin, end - begin));
+  return SetSlot(stream, gradient->bucket, plan_.train->slots.kinds, begin - own.begin,
+                 bytes.subspan(static_cast<size_t>(begin - gradient->at) * sizeof(float),
+                               static_cast<size_t>(end - begin) * sizeof(float)));
 }
 
 absl::Status Model::Initialize(Stream& stream) {
@@ -221,7 +223,9 @@ absl::Status Model::Initialize(Stream& stream) {
 absl::Status Model::ClearSlotsAndCarried(Stream& stream) {
   for (int b = 0; train_ && b < buckets(); ++b) {
     for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
-      RETURN_IF_ERROR(Clear(stream, train_->slot(b, kind)));
+      for (int tile = 0; tile < train_->tiles(b); ++tile) {
+        RETURN_IF_ERROR(Clear(stream, train_->slot(b, kind, tile)));
+      }
     }
   }
   return train_ ? train_->ClearCarried(stream) : absl::OkStatus();
@@ -306,10 +310,23 @@ absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& opt
       }
       ASSIGN_OR_RETURN(const TensorFile read, optimizer.Read(names));
       ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(parameter, read, suffix));
-      RETURN_IF_ERROR(Upload(stream,
-                             std::span(value).subspan(piece.begin * element, piece.count * element),
-                             Slice(train_->slot(bucket, kind), piece.at - own.begin, piece.count)));
+      const auto bytes = std::span(value).subspan(piece.begin * element, piece.count * element);
+      RETURN_IF_ERROR(SetSlot(stream, bucket, kind, piece.at - own.begin, bytes));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::SetSlot(Stream& stream, int bucket, int kind, int64_t at,
+                            std::span<const std::byte> bytes) {
+  const size_t element = SizeOf(plan_.train->slots.dtype(bucket));
+  const int64_t end = at + static_cast<int64_t>(bytes.size() / element);
+  for (int t = 0; t < train_->tiles(bucket); ++t) {
+    const ElementRange tile = train_->tile(bucket, t);
+    const ElementRange both = {std::max(at, tile.begin), std::min(end, tile.end)};
+    if (both.count() <= 0) continue;
+    const Tensor to = Slice(train_->slot(bucket, kind, t), both.begin - tile.begin, both.count());
+    RETURN_IF_ERROR(Upload(stream, bytes.subspan((both.begin - at) * element, to.bytes()), to));
   }
   return absl::OkStatus();
 }
@@ -349,13 +366,18 @@ absl::Status Model::CopyState(Stream& stream, Buffer& copy) const {
 
 absl::Status Model::CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const {
   const ElementRange own = UpdatedPart(*plan_.train, bucket);
-  const Tensor from = train_->slot(bucket, kind);
-  const Tensor whole{to, Shape({plan_.train->order.elements[bucket]}), from.dtype};
+  const DType dtype = plan_.train->slots.dtype(bucket);
+  const Tensor whole{to, Shape({plan_.train->order.elements[bucket]}), dtype};
   const Tensor part = Slice(whole, own.begin, own.count());
   const RunShape& shape = plan_.options.shape;
   const bool equal_parts = shape.workers() == shape.ranks;
   if (!equal_parts) std::memset(to, 0, whole.bytes());
-  RETURN_IF_ERROR(stream.Copy(part.data, from.data, part.bytes()));
+  for (int t = 0; t < train_->tiles(bucket); ++t) {
+    const ElementRange tile = train_->tile(bucket, t);
+    const int64_t count = std::min(tile.end, part.elements()) - tile.begin;
+    const Tensor copy = Slice(part, tile.begin, count);
+    RETURN_IF_ERROR(stream.Copy(copy.data, train_->slot(bucket, kind, t).data, copy.bytes()));
+  }
   if (!shape.shard_optimizer) return absl::OkStatus();
   RETURN_IF_ERROR(stream.Synchronize());
   const std::string what = absl::StrCat(

@@ -37,6 +37,7 @@ struct ModelOptions {
   PagingCosts paging = {};
   size_t host_bytes = ~size_t{0};          // of pages; those beyond lie in a file
   std::string page_folder = {};            // which is made there, if it is needed
+  int threads = 1;                         // of updates on the host
   std::string device_allreduce = {};       // that sums gradients in device memory; "": none does
   const Primitives* primitives = nullptr;  // outlives the model
 };
@@ -99,9 +100,10 @@ struct ModelPlan {
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options);
 
 // Plans anew how the training net pages, in iterations of either kind, by what each step of the
-// updating one's trace takes, in seconds, and how fast copies are, where that is predicted to be
-// faster, takes no more of a file and rounds nothing; what persists stays where it is.  Whether it
-// has; what is predicted is by these in any case.  Precondition: it pages, by the planner kAuto.
+// updating one's trace takes on the device, in seconds, and how fast copies and steps on the host
+// are, where that is predicted to be faster, takes no more of a file and rounds nothing; what
+// persists stays where it is.  Whether it has; what is predicted is by these in any case.
+// Precondition: it pages, by the planner kAuto.
 absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
                                    const PagingCosts& costs);
 
@@ -208,6 +210,9 @@ class Model {
   absl::Status ValuesWritten() const;
   absl::Status ClearSlotsAndCarried(Stream& stream);
   absl::Status LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer);
+  // From element `at` on of what this rank updates of a bucket; kind: of a slot, or of masters.
+  absl::Status SetSlot(Stream& stream, int bucket, int kind, int64_t at,
+                       std::span<const std::byte> bytes);
   // Of a whole bucket; begins at `to`, and where ranks share it out waits for it.
   absl::Status CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const;
   // As files have it.  Of a value that lies in device memory, or in the masters of a bucket, a

@@ -73,6 +73,7 @@ class Planner {
                  .bucket_bytes = options.bucket_bytes,
                  .fit_buckets = options.fit_buckets,
                  .can_send_rows = options.can_send_rows,
+                 .cut_updates = options.planner != PlannerKind::kNone && shape.ranks == 1,
                  .feed = options.feed},
                 plan_.parameters));
     return std::make_unique<NetPlan>(std::move(plan));
@@ -229,7 +230,10 @@ absl::StatusOr<bool> PlanPagesAnew(const ModelPlan& plan, NetPlan& net) {
                                .self_contained = OneGraph(plan),
                                .host_bytes = plan.options.host_bytes,
                                .homes = &net.paging->homes};
-  ASSIGN_OR_RETURN(PagingPlan other, PlanPaging(trace, costs, limits));
+  absl::StatusOr<PagingPlan> planned = PlanPaging(trace, costs, limits);
+  // An arena may be that small because updates are on the host.
+  if (absl::IsResourceExhausted(planned.status())) return false;
+  ASSIGN_OR_RETURN(PagingPlan other, std::move(planned));
   // Another plan would round other values, and what is measured must not decide which.
   if (net.paging->rounds() || other.rounds()) return false;
   // The file of a run stays as long as it is.
@@ -252,6 +256,11 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
   plan.options.paging = costs;
   std::vector<TraceStep>& steps = plan.train->trace.trace.steps;
   for (size_t s = 0; s < steps.size(); ++s) steps[s].seconds = step_seconds[s];
+  for (const auto& [position, blocks] : plan.train->paging->host_steps) {
+    TraceStep& step = steps[plan.train->paging->order[position]];
+    // On the device it would take no longer.
+    step.seconds = static_cast<double>(step.host_bytes) / costs.host_step_bytes_per_s;
+  }
   ASSIGN_OR_RETURN(bool anew, PlanPagesAnew(plan, *plan.train));
   if (plan.accumulating == nullptr) return anew;
   size_t s = 0;

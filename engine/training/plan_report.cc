@@ -147,7 +147,8 @@ ExpectedIteration ExpectIteration(const PagingPlan& updating, const PagingPlan* 
   return {.fetched_bytes = mean(&PagingPlan::fetched_bytes),
           .written_bytes = mean(&PagingPlan::written_bytes),
           .seconds = mean(&PagingPlan::seconds),
-          .stalled_seconds = mean(&PagingPlan::stalled_seconds)};
+          .stalled_seconds = mean(&PagingPlan::stalled_seconds),
+          .host_steps = updating.host_steps.size()};
 }
 
 ExpectedIteration ExpectIteration(const ModelPlan& plan) {
@@ -161,13 +162,17 @@ std::string DescribeRun(const ExpectedIteration& expected, const PagedIterations
   const auto count = static_cast<double>(measured.count);
   return absl::StrFormat(
       "paging: an iteration fetched %s MiB and wrote %s MiB back; it took %.3f ms (expected: "
-      "%.3f)%s, mean of %d",
+      "%.3f)%s%s, mean of %d",
       Mebibytes(expected.fetched_bytes), Mebibytes(expected.written_bytes),
       1e3 * measured.seconds / count, 1e3 * expected.seconds,
       stalls
           ? absl::StrFormat(", of which it waited for copies %.3f ms (expected: %.3f)",
                             1e3 * measured.stalled_seconds / count, 1e3 * expected.stalled_seconds)
           : "",
+      expected.host_steps == 0
+          ? ""
+          : absl::StrFormat("; %d updates on the host took %.3f ms", expected.host_steps,
+                            1e3 * measured.hosted_seconds),
       measured.count);
 }
 

@@ -31,12 +31,14 @@ struct PagedIterations {
   int64_t count = 0;
   double seconds = 0;          // of all of them
   double stalled_seconds = 0;  // likewise: that the compute stream waited for copies
+  double hosted_seconds = 0;   // that updates on the host took in a step, the mean
 };
 
 // What an iteration is expected to move and take: of a step of several the mean.
 struct ExpectedIteration {
   double fetched_bytes = 0, written_bytes = 0;
   double seconds = 0, stalled_seconds = 0;
+  size_t host_steps = 0;  // of the one that updates
 };
 // Of accumulate - 1 like `accumulating`, null where there are none, and one that updates.
 ExpectedIteration ExpectIteration(const PagingPlan& updating, const PagingPlan* accumulating,
@@ -45,7 +47,8 @@ ExpectedIteration ExpectIteration(const PagingPlan& updating, const PagingPlan* 
 ExpectedIteration ExpectIteration(const ModelPlan& plan);
 
 // Bytes moved, and an iteration's time as it was and as it was expected, with the part in which it
-// waited for copies.  measured.count > 0.  stalls: whether the device tells how long it waited.
+// waited for copies, and what updates on the host took beside it.  measured.count > 0.  stalls:
+// whether the device tells how long it waited.
 std::string DescribeRun(const ExpectedIteration& expected, const PagedIterations& measured,
                         bool stalls);
 

@@ -36,6 +36,7 @@ ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
           .planner = PlannerOn(device.kind(), planner),
           .host_bytes = host_bytes,
           .page_folder = page_folder,
+          .threads = threads,
           .device_allreduce = device_allreduce,
           .primitives = &primitives};
 }

@@ -20,6 +20,7 @@ struct Planning {
   PlannerKind planner;
   size_t host_bytes;
   const std::string& page_folder;
+  int threads;
 
   // Errors: those of PlanModel; where memory lacks, with the largest batch that fits.
   absl::StatusOr<ModelPlan> Plan(const TrainerConfig& config) const;

@@ -36,6 +36,7 @@ struct TrainingOptions {
   PlannerKind planner = PlannerKind::kAuto;         // of what the device does not hold
   size_t host_bytes = ~size_t{0};                   // for that on a rank; beyond it lies on disk
   std::string page_folder = {};                     // in a file there
+  int threads = 1;                                  // of what is done on the host beside a device
   bool largest_batch = false;  // in place of the trainer's: FindLargestBatch's, of all ranks
   Fit fit = {};                // of the data
   const std::atomic<bool>* stop = nullptr;  // set: finish the step, checkpoint, return Cancelled

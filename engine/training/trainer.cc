@@ -48,7 +48,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
                             communication,
                             options.planner,
                             options.host_bytes,
-                            options.page_folder};
+                            options.page_folder,
+                            options.threads};
     ASSIGN_OR_RETURN(batch_text, planning.ChooseBatch(config));
     options.trainer_text = config.DebugString();
   }
@@ -305,6 +306,7 @@ absl::Status Trainer::TellHowPagingWent() {
   if (paged_.count == 0) return absl::OkStatus();
   const ExpectedIteration expected = ExpectIteration(model_->plan());
   const bool stalls = device_.kind() != DeviceKind::kCuda;
+  paged_.hosted_seconds = model_->train_pager()->hosted_seconds();
   state_->Say(DescribeRun(expected, paged_, stalls));
   RunLog* const log = state_->log();
   if (log == nullptr) return absl::OkStatus();
@@ -315,6 +317,7 @@ absl::Status Trainer::TellHowPagingWent() {
       {"iteration_seconds", paged_.seconds / count},
       {"expected_iteration_seconds", expected.seconds},
       {"expected_stalled_seconds", expected.stalled_seconds}};
+  if (expected.host_steps > 0) numbers.emplace_back("host_seconds", paged_.hosted_seconds);
   if (stalls) numbers.emplace_back("stalled_seconds", paged_.stalled_seconds / count);
   return log->Numbers(state_->step(), numbers);
 }

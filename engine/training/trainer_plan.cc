@@ -69,7 +69,8 @@ absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primi
                           communication_,
                           options.planner,
                           options.host_bytes,
-                          options.page_folder};
+                          options.page_folder,
+                          options.threads};
   ASSIGN_OR_RETURN(plan_, planning.Plan(config_));
   return absl::OkStatus();
 }

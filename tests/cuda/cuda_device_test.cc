@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/runtime/device/host_call.h"
 #include "tests/cuda/cuda_device_fixture.h"
 
 namespace gyre {
@@ -244,6 +245,55 @@ TEST_F(CudaDeviceTest, EveryCallSetsTheGpuOfItsThread) {
     EXPECT_EQ(fake_cudart::LastError(), kSuccess);
     return absl::OkStatus();
   });
+}
+
+// --- Host code -----------------------------------------------------------------------------------
+
+TEST_F(CudaDeviceTest, HostCodeRunsInItsTurn) {
+  const Buffer pinned = Make(1), device = MakeOnDevice(1);
+  Set(pinned, 3);
+  std::byte found{0};
+  EXPECT_TRUE(stream_->Copy(device.data(), pinned.data(), 1).ok());
+  EXPECT_TRUE(CallOnHost(*stream_, [&] {
+                *pinned.data() = std::byte{5};
+                return absl::OkStatus();
+              }).ok());
+  EXPECT_TRUE(stream_->Copy(&found, device.data(), 1).ok());
+  EXPECT_EQ(*pinned.data(), std::byte{3});  // nobody has asked for it yet
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(*pinned.data(), std::byte{5});
+  EXPECT_EQ(found, std::byte{3});
+}
+
+TEST_F(CudaDeviceTest, ErrorOfHostCodeComesOutOfWhatIsCalledNext) {
+  const auto other = device_->NewStream();
+  const auto event = device_->NewEvent();
+  ASSERT_TRUE(other.ok() && event.ok());
+  const absl::Status lost = absl::DataLossError("lost");
+  bool ran = false;
+  EXPECT_TRUE(CallOnHost(*stream_, [&] { return lost; }).ok());
+  EXPECT_TRUE(CallOnHost(*stream_, [&] {
+                ran = true;
+                return absl::OkStatus();
+              }).ok());
+  EXPECT_TRUE(stream_->Record(**event).ok());
+  EXPECT_TRUE((*other)->Wait(**event).ok());
+  EXPECT_EQ((*other)->Synchronize(), lost);
+  EXPECT_EQ((*event)->Synchronize(), lost);
+  EXPECT_EQ(CallOnHost(*stream_, [] { return absl::OkStatus(); }), lost);
+  EXPECT_EQ(stream_->Synchronize(), lost);
+  EXPECT_FALSE(ran);
+}
+
+TEST_F(CudaDeviceTest, HostCodeIsNotCapturedAndCallsNothingOfCuda) {
+  EXPECT_TRUE(stream_->BeginCapture().ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(CallOnHost(*stream_, [] { return absl::OkStatus(); })));
+  EXPECT_FALSE(stream_->EndCapture().ok());
+  EXPECT_TRUE(CallOnHost(*stream_, [&] {
+                const auto inside = device_->NewStream();
+                return inside.ok() ? absl::OkStatus() : inside.status();
+              }).ok());
+  EXPECT_THAT(stream_->Synchronize().message(), HasSubstr("cudaErrorNotPermitted"));
 }
 
 }  // namespace

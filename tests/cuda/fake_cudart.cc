@@ -46,6 +46,8 @@ constexpr ErrorText kErrors[] = {
     ERROR_TEXT(cudaErrorInvalidResourceHandle, "invalid resource handle"),
     ERROR_TEXT(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
     ERROR_TEXT(cudaErrorNotReady, "device not ready"),
+    ERROR_TEXT(cudaErrorNotPermitted, "operation not permitted"),
+    ERROR_TEXT(cudaErrorNotSupported, "operation not supported"),
     ERROR_TEXT(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
     ERROR_TEXT(cudaErrorStreamCaptureUnsupported,
                "operation not permitted when stream is capturing"),
@@ -405,6 +407,19 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return Api("cudaMemcpyAsync", [&](State& state) {
     if (kind != cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;  // not needed, not told
     return state.Copy(stream, to, from, bytes);
+  });
+}
+
+// Not in a graph: what it is handed would be gone at the second replay.
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void* data) {
+  return Api("cudaLaunchHostFunc", [&](State& state) {
+    if (const cudaError_t error = state.CheckStream(stream)) return error;
+    if (stream->capture != nullptr) return cudaErrorNotSupported;
+    return state.Add(stream, {.kind = Op::kHost, .work = [work, data] {
+                                in_host_function = true;
+                                work(data);
+                                in_host_function = false;
+                              }});
   });
 }
 

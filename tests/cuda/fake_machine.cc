@@ -47,6 +47,7 @@ std::vector<Op> LateOrder(const std::vector<Node>& nodes) {
 
 thread_local int current_gpu = 0;
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local bool in_host_function = false;
 
 State& State::Get() {
   static State& state = *new State;

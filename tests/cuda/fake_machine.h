@@ -27,13 +27,14 @@ struct Point {
 };
 
 struct Op {
-  enum Kind { kCopy, kWork, kRecord, kWait, kJoin } kind;  // kJoin: nothing, where a stream joins
-  void* to = nullptr;                                      // kCopy
+  // kHost: of the host.  kJoin: nothing, where a stream joins.
+  enum Kind { kCopy, kWork, kHost, kRecord, kWait, kJoin } kind;
+  void* to = nullptr;  // kCopy
   const void* from = nullptr;
   size_t bytes = 0;
   std::shared_ptr<Point> point = nullptr;  // kRecord: passes it; kWait: waits for it
   Launch launch = {};                      // kWork
-  std::function<void()> work = nullptr;    // kWork: what it does, if the fake can
+  std::function<void()> work = nullptr;    // kHost; kWork: what it does, if the fake can
 };
 
 // Work of a graph, and which nodes before it must be over when it begins.
@@ -140,6 +141,7 @@ class State {
 // The calling thread's.
 extern thread_local int current_gpu;
 extern thread_local cudaError_t last_error;
+extern thread_local bool in_host_function;
 
 // What a launch of the graph does, in an order that its nodes allow: of those that may be next the
 // one written down last, so that a wait that is missing shows.
@@ -152,7 +154,7 @@ template <typename Body>
 cudaError_t Api(const char* function, Body body, Needs needs = Needs::kGpu) {
   State& state = State::Get();
   std::lock_guard lock(state.mutex);
-  cudaError_t error = state.Enter(function);
+  cudaError_t error = in_host_function ? cudaErrorNotPermitted : state.Enter(function);
   if (error == cudaSuccess && needs == Needs::kGpu) {
     // Any driver for CUDA x.y runs all of x.
     if (state.machine.driver_version / 1000 < CUDART_VERSION / 1000) {

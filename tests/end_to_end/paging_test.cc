@@ -202,26 +202,26 @@ TEST(PagingTold, PlanBatchAndRun) {
   };
   const std::string page = folder / "plan.html";
   const ToolResult plan =
-      folder.Train("plan", on_sim("500K", {"--plan", "--plan_picture=" + page}));
+      folder.Train("plan", on_sim("400K", {"--plan", "--plan_picture=" + page}));
   EXPECT_EQ(plan.exit_code, 0) << plan.ToString();
   EXPECT_THAT(plan.out, HasSubstr("in host memory between"));
   EXPECT_THAT(plan.out, HasSubstr("less than the largest step needs"));
   const std::string html = ReadFile(page).value_or("");
-  EXPECT_THAT(html, HasSubstr("convolutions, 6 samples in 0.5 MiB"));
+  EXPECT_THAT(html, HasSubstr("convolutions, 6 samples in 0.4 MiB"));
   EXPECT_THAT(html, HasSubstr("less than the largest step needs"));
-  EXPECT_THAT(folder.Train("plan", on_sim("500K", {"--plan_picture=" + page})).err,
+  EXPECT_THAT(folder.Train("plan", on_sim("400K", {"--plan_picture=" + page})).err,
               HasSubstr("--plan_picture needs --plan"));
 
   // Of the numbers that an error names, the next larger is too large.
-  const ToolResult refused = folder.Train("refused", on_sim("500K", {"--batch=56"}));
+  const ToolResult refused = folder.Train("refused", on_sim("400K", {"--batch=56"}));
   std::smatch match;
   ASSERT_TRUE(std::regex_search(refused.err, match,
                                 std::regex("; the largest batch that fits is ([0-9]+)")))
       << refused.ToString();
   const int largest = std::stoi(match[1]);
   const auto batch = [](int64_t samples) { return absl::StrCat("--batch=", samples); };
-  EXPECT_EQ(folder.Train("fits", on_sim("500K", {"--plan", batch(largest)})).exit_code, 0);
-  EXPECT_EQ(folder.Train("fits", on_sim("500K", {"--plan", batch(largest + 1)})).exit_code, 1);
+  EXPECT_EQ(folder.Train("fits", on_sim("400K", {"--plan", batch(largest)})).exit_code, 0);
+  EXPECT_EQ(folder.Train("fits", on_sim("400K", {"--plan", batch(largest + 1)})).exit_code, 1);
   EXPECT_THAT(folder.Train("none", on_sim("1K", {"--plan"})).err, HasSubstr("; no batch fits"));
 
   const ToolResult chosen = folder.Train("chosen", on_sim("2M", {"--batch=auto", "--steps=2"}));
@@ -241,7 +241,7 @@ TEST(PagingTold, PlanBatchAndRun) {
       folder.Digest("straight", on_sim("2M", {batch(resident), "--steps=3"})));
   EXPECT_THAT(folder.Train("cpu", {"--batch=auto"}).err, HasSubstr("no bound"));
 
-  const ToolResult paged = folder.Train("paged", on_sim("500K", {"--steps=30"}));
+  const ToolResult paged = folder.Train("paged", on_sim("400K", {"--steps=30"}));
   ASSERT_EQ(paged.exit_code, 0) << paged.ToString();
   EXPECT_THAT(paged.out, HasSubstr("of which it waited for copies"));
   EXPECT_GT(folder.Metrics("paged", "fetched_bytes").at(0), 0);

@@ -181,6 +181,7 @@ TEST_F(PlanReport, TextAndPictureOfAPagedNet) {
 TEST_F(PlanReport, AnIterationThatOnlyAccumulatesMovesLess) {
   ModelOptions options = Options(9, ~size_t{0});
   options.shape.accumulate = 3;
+  options.paging.host_step_bytes_per_s = 1;  // on the host an update would move less, too
   for (const PlannerKind planner : {PlannerKind::kAuto, PlannerKind::kGeeps, PlannerKind::kNaive}) {
     options.planner = planner;
     options.capacity_bytes = ~size_t{0};
@@ -241,6 +242,8 @@ TEST(DescribeRun, SaysWhatWasMeasuredAndExpected) {
             "(expected: 10.000), of which it waited for copies 2.500 ms (expected: 2.000), mean of "
             "4");
   EXPECT_THAT(DescribeRun(expected, measured, /*stalls=*/false), Not(HasSubstr("waited")));
+  EXPECT_THAT(DescribeRun({.host_steps = 2}, {.count = 1, .hosted_seconds = 0.004}, false),
+              HasSubstr("; 2 updates on the host took 4.000 ms, mean of 1"));
   EXPECT_EQ(ExpectIteration(updating, nullptr, 3).fetched_bytes, 9 << 20);
 }
 

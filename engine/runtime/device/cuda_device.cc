@@ -18,6 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/device/cuda_calls.h"
+#include "engine/runtime/device/cuda_host_calls.h"
 #include "engine/runtime/device/cuda_probe.h"
 #include "engine/runtime/device/stream_capture.h"
 
@@ -31,38 +33,6 @@ constexpr size_t kAlignment = 4096;  // promised by Device::Allocate; CUDA promi
 constexpr size_t kReserveBytes = size_t{512} << 20;
 // What a process takes by opening a GPU, an upper estimate too; only ranks that share one need it.
 constexpr size_t kContextBytes = size_t{512} << 20;
-
-// Of a call that failed.  The runtime also keeps the error for the thread's next cudaGetLastError,
-// which would blame the next kernel launch for it: this clears it.
-absl::Status Error(cudaError_t code, std::string_view call) {
-  (void)cudaGetLastError();
-  const std::string message = absl::StrCat(std::string(call), ": ", cudaGetErrorString(code), " (",
-                                           cudaGetErrorName(code), ")");
-  switch (code) {
-    case cudaErrorMemoryAllocation:
-      return absl::ResourceExhaustedError(message);
-    case cudaErrorStreamCaptureUnsupported:
-    case cudaErrorStreamCaptureInvalidated:
-    case cudaErrorStreamCaptureMerge:
-    case cudaErrorStreamCaptureUnjoined:
-    case cudaErrorStreamCaptureIsolation:
-    case cudaErrorStreamCaptureImplicit:
-      return absl::UnimplementedError(message);
-    default:
-      return absl::InternalError(message);
-  }
-}
-
-absl::Status Check(cudaError_t code, const char* call) {
-  return code == cudaSuccess ? absl::OkStatus() : Error(code, call);
-}
-
-// Makes the GPU the calling thread's.  Costs a look at a thread-local variable if it is already.
-absl::Status Select(int gpu) {
-  int current = -1;
-  if (cudaGetDevice(&current) == cudaSuccess && current == gpu) return absl::OkStatus();
-  return Check(cudaSetDevice(gpu), "cudaSetDevice");
-}
 
 class CudaEvent : public Event {
  public:
@@ -83,29 +53,38 @@ class CudaEvent : public Event {
       return false;
     }
     RETURN_IF_ERROR(Check(code, "cudaEventQuery"));
+    RETURN_IF_ERROR(status());  // of host code
     return true;
   }
 
   absl::Status Synchronize() const override {
     RETURN_IF_ERROR(Ask("Synchronize"));
     RETURN_IF_ERROR(Select(gpu_));
-    return Check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    RETURN_IF_ERROR(Check(cudaEventSynchronize(event_), "cudaEventSynchronize"));
+    return status();
   }
 
   cudaEvent_t native() const { return event_; }
 
-  // Of the stream at the last Record: work that CUDA refused leaves no trace in cudaEvent_t.
+  // Of the stream at the last Record: work that CUDA refused, and host code, leave no trace in
+  // cudaEvent_t.
   absl::Status status() const {
     std::lock_guard lock(mutex_);
-    return status_;
+    return FirstOf(status_, host_errors_);
+  }
+  AllHostErrors host_errors() const {
+    std::lock_guard lock(mutex_);
+    return host_errors_;
   }
   CapturePoint captured() const {
     std::lock_guard lock(mutex_);
     return captured_;
   }
-  void set_recorded(const absl::Status& status, CapturePoint captured) {
+  void set_recorded(const absl::Status& status, const AllHostErrors& host_errors,
+                    CapturePoint captured) {
     std::lock_guard lock(mutex_);
     status_ = status;
+    host_errors_ = host_errors;
     captured_ = std::move(captured);
   }
 
@@ -113,7 +92,7 @@ class CudaEvent : public Event {
   // CUDA knows of no point that a captured event could be asked about.
   absl::Status Ask(const char* call) const {
     std::lock_guard lock(mutex_);
-    if (captured_.capture == nullptr) return status_;
+    if (captured_.capture == nullptr) return FirstOf(status_, host_errors_);
     return absl::FailedPreconditionError(absl::StrCat(call, " of an event recorded in a capture"));
   }
 
@@ -121,6 +100,7 @@ class CudaEvent : public Event {
   const cudaEvent_t event_;
   mutable std::mutex mutex_;  // of all below: any thread may poll while the stream's records
   absl::Status status_;
+  AllHostErrors host_errors_;
   CapturePoint captured_;
 };
 
@@ -138,7 +118,7 @@ class CudaStream : public Stream {
   DeviceKind kind() const override { return DeviceKind::kCuda; }
 
   absl::Status Copy(void* to, const void* from, size_t bytes) override {
-    RETURN_IF_ERROR(status_);
+    RETURN_IF_ERROR(First());
     if (bytes == 0) return absl::OkStatus();
     RETURN_IF_ERROR(Select(gpu_));
     if (capture_.active()) capture_.AddCall();
@@ -150,19 +130,20 @@ class CudaStream : public Stream {
   absl::Status Record(Event& event) override {
     auto* cuda_event = dynamic_cast<CudaEvent*>(&event);
     GYRE_CHECK(cuda_event != nullptr);
-    absl::Status status = status_;
+    absl::Status status = First();
     if (status.ok()) status = Select(gpu_);
     if (status.ok()) {
       status = Check(cudaEventRecord(cuda_event->native(), stream_), "cudaEventRecord");
     }
-    cuda_event->set_recorded(status, capture_.Here());
+    cuda_event->set_recorded(status, host_errors_, capture_.Here());
     return Keep(status);
   }
 
   absl::Status Wait(const Event& event) override {
     const auto* cuda_event = dynamic_cast<const CudaEvent*>(&event);
     GYRE_CHECK(cuda_event != nullptr);
-    RETURN_IF_ERROR(status_);
+    Merge(cuda_event->host_errors(), host_errors_);
+    RETURN_IF_ERROR(First());
     RETURN_IF_ERROR(capture_.Wait(cuda_event->captured()));
     absl::Status status = cuda_event->status();
     if (status.ok()) status = Select(gpu_);
@@ -177,17 +158,26 @@ class CudaStream : public Stream {
         "Stream::Call: host code cannot run on a GPU; what was called has no kernel"));
   }
 
+  absl::Status CallOnHost(std::function<absl::Status()> work) {
+    RETURN_IF_ERROR(capture_.Refuse("CallOnHost"));
+    RETURN_IF_ERROR(First());
+    RETURN_IF_ERROR(Select(gpu_));
+    if (called_ == nullptr) host_errors_.push_back(called_ = std::make_shared<HostErrors>());
+    const cudaError_t code = HostCall::Launch(stream_, called_, std::move(work));
+    return status_ = Check(code, "cudaLaunchHostFunc");
+  }
+
   absl::Status Synchronize() override {
     RETURN_IF_ERROR(capture_.Refuse("Synchronize"));
     absl::Status now = Select(gpu_);
     if (now.ok()) now = Check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     if (status_.ok()) status_ = now;
-    return status_;
+    return First();
   }
 
   absl::Status BeginCapture() override {
     RETURN_IF_ERROR(capture_.Refuse("BeginCapture"));
-    RETURN_IF_ERROR(status_);
+    RETURN_IF_ERROR(First());
     RETURN_IF_ERROR(Select(gpu_));
     // Other threads, such as the one that decodes batches, go on using the GPU meanwhile.
     RETURN_IF_ERROR(Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
@@ -198,7 +188,7 @@ class CudaStream : public Stream {
   absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override;
 
   absl::Status Replay(cudaGraphExec_t graph) {
-    RETURN_IF_ERROR(status_);
+    RETURN_IF_ERROR(First());
     RETURN_IF_ERROR(Select(gpu_));
     return Keep(Check(cudaGraphLaunch(graph, stream_), "cudaGraphLaunch"));
   }
@@ -213,6 +203,9 @@ class CudaStream : public Stream {
   int gpu() const { return gpu_; }
 
  private:
+  // The first error there is, as far as that is known.
+  const absl::Status& First() { return status_ = FirstOf(status_, host_errors_); }
+
   // An error of captured work spoils the capture alone.
   absl::Status Keep(absl::Status status) {
     if (capture_.active()) return capture_.Keep(std::move(status));
@@ -222,7 +215,9 @@ class CudaStream : public Stream {
 
   const int gpu_;
   const cudaStream_t stream_;
-  absl::Status status_;  // the first error
+  absl::Status status_;                 // the first error
+  std::shared_ptr<HostErrors> called_;  // of CallOnHost; null before
+  AllHostErrors host_errors_;
   StreamCapture capture_;
 };
 
@@ -468,6 +463,12 @@ absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(const CudaOptions& options
 size_t CudaGraphNodes(const Graph& graph) {
   const auto* captured = dynamic_cast<const CudaGraph*>(&graph);
   return captured == nullptr ? 0 : captured->nodes();
+}
+
+absl::Status CallOnCudaHost(Stream& stream, std::function<absl::Status()> work) {
+  auto* cuda_stream = dynamic_cast<CudaStream*>(&stream);
+  GYRE_CHECK(cuda_stream != nullptr);
+  return cuda_stream->CallOnHost(std::move(work));
 }
 
 std::string DescribeCudaDevice(const Device& device) {

@@ -4,6 +4,7 @@
 // one that does not, and runs where neither driver nor libraries are.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,9 @@ std::string DescribeCudaDevice(const Device& device);
 // Nodes (kernels, copies and what a library adds) of a graph that a stream of such a device
 // captured; 0 for another's graph.
 size_t CudaGraphNodes(const Graph& graph);
+
+// CallOnHost's (host_call.h), for a stream of such a device.
+absl::Status CallOnCudaHost(Stream& stream, std::function<absl::Status()> work);
 
 // NewStopWatch's, for a stream of such a device.
 absl::StatusOr<std::unique_ptr<StopWatch>> NewCudaStopWatch(Stream& stream);

@@ -17,6 +17,10 @@ absl::StatusOr<std::unique_ptr<StopWatch>> NewCudaStopWatch(Stream&) {
   return absl::UnimplementedError("this build has no CUDA");
 }
 
+absl::Status CallOnCudaHost(Stream&, std::function<absl::Status()>) {
+  return absl::UnimplementedError("this build has no CUDA");
+}
+
 std::string DescribeCudaDevice(const Device& device) {
   GYRE_CHECK(device.kind() == DeviceKind::kCuda);
   return "";

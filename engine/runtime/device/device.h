@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <string_view>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "engine/runtime/tensor.h"
@@ -62,12 +61,6 @@ class Stream {
   // Enqueues host code that may touch this device's memory but no stream.  After the stream's first
   // error it is dropped without being run.  cpu and sim only.
   virtual absl::Status Call(std::function<absl::Status()> work) = 0;
-  // Enqueues host code that touches host memory alone, pinned or not, and calls nothing of a
-  // device. Otherwise as Call; cuda, too, where an error of the work comes out of what is called
-  // once it is known.  Not for captured work there.
-  virtual absl::Status CallOnHost(std::function<absl::Status()> work) {
-    return Call(std::move(work));
-  }
   // Blocks the calling thread until everything enqueued has finished; returns its first error,
   // which stays: a stream does not recover.
   virtual absl::Status Synchronize() = 0;

@@ -22,9 +22,6 @@ class ForwardingStream : public Stream {
   absl::Status Call(std::function<absl::Status()> work) override {
     return stream_.Call(std::move(work));
   }
-  absl::Status CallOnHost(std::function<absl::Status()> work) override {
-    return stream_.CallOnHost(std::move(work));
-  }
   absl::Status Synchronize() override { return stream_.Synchronize(); }
   absl::Status BeginCapture() override { return stream_.BeginCapture(); }
   absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override { return stream_.EndCapture(); }

@@ -38,16 +38,7 @@ class LastingStates {
             AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true});
       }
     }
-    const size_t buckets = in_.slots.elements.size();
-    for (size_t b = 0; b < buckets; ++b) {
-      auto& slots = t_.slots.emplace_back();
-      for (int s = 0; s < in_.slots.kinds + (in_.slots.has_master(b) ? 1 : 0); ++s) {
-        const std::string what = s < in_.slots.kinds ? absl::StrCat("slot ", s) : "masters";
-        slots.push_back(AddState({.name = absl::StrCat(what, " of bucket ", b),
-                                  .bytes = in_.slots.bytes(b),
-                                  .persistent = true}));
-      }
-    }
+    t_.slots = AddSlots(in_.slots, t_.trace);
     const std::span<const int64_t> sums = net_.shape.ranks == 1 ? in_.slots.elements : in_.sent;
     for (size_t b = 0; net_.shape.accumulate > 1 && b < sums.size(); ++b) {
       const size_t bytes = static_cast<size_t>(sums[b]) * SizeOf(in_.slots.dtypes[b]);

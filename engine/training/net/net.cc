@@ -48,6 +48,12 @@ Net::Net(const NetPlan& plan, const NetMemory& memory)
                bound.gradients[0].data == bound.gradients[node.inputs.size()].data);
   }
   for (int b = 0; b < static_cast<int>(plan.order.buckets.size()); ++b) {
+    for (int kind = 0; !plan.paging && kind < plan.slots.arrays(b); ++kind) {
+      const Tensor whole = slot(b, kind);
+      for (int t = 0; t < plan.slots.tiles(b); ++t) {
+        GYRE_CHECK(slot(b, kind, t).data == Slice(whole, plan.slots.tile(b, t).begin, 0).data);
+      }
+    }
     const int ready = plan.trace.ready_steps[b];
     for (int g = plan.order.buckets[b].first; g < plan.order.buckets[b].last; ++g) {
       const BucketedGradient& gradient = plan.order.gradients[g];
@@ -68,10 +74,10 @@ std::byte* Net::AddressAt(int state, int position) const {
   }
   const auto [block, offset] = plan_.paging->states[state];
   if (block < 0) return memory_.device + offset;
-  if (position == kHome) {
-    const PagedBlock& home = plan_.paging->blocks[block];
-    GYRE_CHECK(home.persistent);
-    return (home.on_disk ? memory_.file_homes : memory_.pages) + home.page + offset;
+  const PagedBlock& page = plan_.paging->blocks[block];
+  if (position == kHome || IsOnHost(position)) {
+    GYRE_CHECK(page.persistent || position != kHome);
+    return (page.on_disk ? memory_.file_homes : memory_.pages) + page.page + offset;
   }
   const auto beyond = std::ranges::upper_bound(stays_[block], position, {},
                                                [](const Stay* s) { return s->first_step; });
@@ -80,6 +86,14 @@ std::byte* Net::AddressAt(int state, int position) const {
 }
 
 int Net::At(int step) const { return step < 0 || at_.empty() ? step : at_[step]; }
+
+bool Net::IsOnHost(int position) const {
+  const std::vector<PagingPlan::HostStep>& all = plan_.paging->host_steps;
+  const auto at = std::ranges::lower_bound(all, position, {}, &PagingPlan::HostStep::position);
+  return at != all.end() && at->position == position;
+}
+
+bool Net::OnHost(int step) const { return plan_.paging && IsOnHost(At(step)); }
 
 void Net::FindRepeats() {
   const auto steps = static_cast<int>(plan_.trace.trace.steps.size());
@@ -348,13 +362,18 @@ Tensor Net::parameter(int index, const ParameterSet& set, int step) const {
   return Flat(plan_.trace.parameters[index], set.all()[index], step);
 }
 
-Tensor Net::slot(int bucket, int kind, int step) const {
-  return {Address(plan_.trace.slots[bucket][kind], step), Shape({plan_.slots.elements[bucket]}),
-          plan_.slots.dtype(bucket)};
+ElementRange Net::tile(int bucket, int index) const {
+  return plan_.paging ? plan_.slots.tile(bucket, index)
+                      : ElementRange{0, plan_.slots.elements[bucket]};
 }
 
-Tensor Net::master(int bucket, int step) const {
-  return plan_.slots.has_master(bucket) ? slot(bucket, plan_.slots.kinds, step) : Tensor{};
+Tensor Net::slot(int bucket, int kind, int index, int step) const {
+  const int state = plan_.trace.slots[bucket][kind * plan_.slots.tiles(bucket) + index];
+  return {Address(state, step), Shape({tile(bucket, index).count()}), plan_.slots.dtype(bucket)};
+}
+
+Tensor Net::master(int bucket, int index, int step) const {
+  return plan_.slots.has_master(bucket) ? slot(bucket, plan_.slots.kinds, index, step) : Tensor{};
 }
 
 Tensor Net::bucket(int index, int step) const {
@@ -364,7 +383,7 @@ Tensor Net::bucket(int index, int step) const {
 }
 
 Tensor Net::summed(int index) const {
-  const int step = plan_.trace.update_steps[index];
+  const int step = plan_.trace.update_steps[index].front();
   Tensor all = bucket(index, sent(index) ? plan_.trace.ready_steps[index] : step);
   if (sent(index)) all.data = Address(plan_.trace.summed[index], step);
   return all;

@@ -42,6 +42,9 @@ class Net {
   using Enter = std::function<absl::Status(int position)>;
   // Where a step of the trace runs first; -1 and their number: before and after all.
   int At(int step) const;
+  // Whether the plan has the step on the host: then what it touches, but for what is pinned, is in
+  // pages.
+  bool OnHost(int step) const;
   absl::Status Forward(Stream& stream, const SumStatistic& sum,
                        const BucketNeeded& bucket_needed = nullptr,
                        const Enter& enter = nullptr) const;
@@ -78,9 +81,13 @@ class Net {
   static constexpr int kHome = -1;
   // Storage elements, flat, of a parameter of `set`.
   Tensor parameter(int index, const ParameterSet& set, int step = kHome) const;
-  // Of what this rank updates; `master` is null where the values themselves are.
-  Tensor slot(int bucket, int kind, int step = kHome) const;
-  Tensor master(int bucket, int step = kHome) const;
+  // Of what this rank updates of a bucket: how many pieces its state lies in, each updated in a
+  // step of its own; and what is in one, from the first element on that this rank updates.
+  int tiles(int bucket) const { return plan_.paging ? plan_.slots.tiles(bucket) : 1; }
+  ElementRange tile(int bucket, int index) const;
+  // A tile of it; `master` is null where the values themselves are.
+  Tensor slot(int bucket, int kind, int tile = 0, int step = kHome) const;
+  Tensor master(int bucket, int tile = 0, int step = kHome) const;
   // These have one place: a net input's and a batch ahead's, in the upload.
   Tensor input(int index) const;
   // All its gradients and the padding between.  Of one rank they have a home only where several
@@ -121,6 +128,7 @@ class Net {
   absl::Status Begin(Stream& stream, int step, const Enter& enter) const;
   std::byte* Address(int state, int step = kHome) const;
   std::byte* AddressAt(int state, int position) const;
+  bool IsOnHost(int position) const;
   Tensor Flat(int state, const Parameter& parameter, int step) const;
   absl::Status RunRepeat(Stream& stream, const Repeat& repeat) const;
   absl::Status RunPhase(Stream& stream, int node, int phase, Pass pass,

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/training/net/update_tiles.h"
 
 namespace gyre {
 
@@ -58,6 +59,11 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
   plan.feed = options.feed;
   plan.trace = TraceOf(plan, parameters);
+  if (plan.spec.train && options.cut_updates) {
+    plan.slots.tile_elements =
+        UpdateTiles(plan.trace, plan.slots, plan.order, parameters, plan.tables);
+    plan.trace = TraceOf(plan, parameters);
+  }
   ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
   return plan;
 }

@@ -40,6 +40,7 @@ struct NetPlanOptions {
   size_t bucket_bytes = 1 << 20;
   bool fit_buckets = false;
   bool can_send_rows = false;  // of tables (TouchedTables)
+  bool cut_updates = false;    // of one rank, that may page: UpdateTiles
   Feed feed;
 };
 

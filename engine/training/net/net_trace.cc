@@ -332,21 +332,21 @@ class Tracer {
     int& ready = t_.ready_steps.emplace_back(-1);
     std::vector<int>& behind = t_.updates_behind.emplace_back();
     if (!updates_) {
-      t_.update_steps.push_back(-1);
-    } else if (UpdatesAtOnce(net_.shape)) {
-      behind.push_back(AddUpdate());
-      ready = t_.update_steps.back();
-    } else if (Sent(b) || net_.shape.ranks == 1) {
+      t_.update_steps.emplace_back();
+      return;
+    }
+    if (Sent(b) || net_.shape.ranks == 1) {
       TraceStep& step =
           AddStep(absl::StrCat(Sent(b) ? "send bucket " : "measure bucket ", b), ready);
       TouchBucket(step, b);
-      if (net_.shape.ranks == 1) TouchSums(step);
+      for (const int state : {t_.sums, t_.scratch}) {
+        if (net_.shape.ranks == 1) Touch(step, state, kRead | kWrite);
+      }
     }
     // One that the gate or other ranks' parts hold up comes at the end.
     const bool held = net_.shape.gated() || net_.shape.shard_optimizer;
-    if (updates_ && !in_.sent.empty() && !held && b >= kBucketsUnderWay) {
-      behind.push_back(AddUpdate());
-    }
+    const bool sum_has_come = !in_.sent.empty() && !held && b >= kBucketsUnderWay;
+    if (UpdatesAtOnce(net_.shape) || sum_has_come) behind.push_back(AddUpdate());
   }
 
   // The padding between gradients is cleared; so are they where batches add to them; they are the
@@ -357,30 +357,40 @@ class Tracer {
     }
   }
 
-  // Where it is measured.
-  void TouchSums(TraceStep& step) {
-    for (const int state : {t_.sums, t_.scratch}) Touch(step, state, kRead | kWrite);
+  // Whether its update hangs on nothing that only the device knows.
+  bool CanBeOnHost(size_t b) const {
+    const int first = order_.gradients[order_.buckets[b].first].parameter;
+    return UpdatesAtOnce(net_.shape) &&
+           std::ranges::find(in_.tables, first, &TouchedTable::parameter) == in_.tables.end();
   }
 
   // Of the next bucket, which it returns.
   int AddUpdate() {
     const size_t b = t_.update_steps.size();
-    TraceStep& step = AddStep(absl::StrCat("update bucket ", b), t_.update_steps.emplace_back());
+    t_.update_steps.emplace_back();
+    for (int tile = 0; tile < in_.slots.tiles(b); ++tile) AddUpdate(b, tile);
+    return static_cast<int>(b);
+  }
+  void AddUpdate(size_t b, int tile) {
+    const OptimizerSlots& slots = in_.slots;
+    TraceStep& step = AddStep(absl::StrCat("update bucket ", b, slots.tile_name(b, tile)),
+                              t_.update_steps[b].emplace_back());
     Read(step, t_.step);
     if (t_.loss_scale >= 0) Touch(step, t_.loss_scale, kRead | kWrite);
-    for (int slot : t_.slots[b]) Touch(step, slot, kRead | kWrite);
-    if (Sent(b)) {
-      Write(step, t_.summed[b]);
-    } else {
-      TouchBucket(step, b);
+    for (int s = 0; s < slots.arrays(b); ++s) {
+      Touch(step, t_.slots[b][s * slots.tiles(b) + tile], kRead | kWrite);
     }
-    if (UpdatesAtOnce(net_.shape)) TouchSums(step);
-    for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
-      const int p = order_.gradients[g].parameter;
-      Touch(step, t_.parameters[p], kRead | kWrite);
-      TouchTables(step, p);
+    if (Sent(b)) Write(step, t_.summed[b]);
+    // Of several ranks that share it out, any part.
+    const ElementRange range =
+        slots.tiles(b) == 1 ? ElementRange{0, order_.elements[b]} : slots.tile(b, tile);
+    if (CanBeOnHost(b)) step.host_bytes = slots.update_bytes(b, range.count());
+    const int bucket = static_cast<int>(b);
+    for (const ParameterPiece& piece : PiecesIn(order_, in_.parameters, bucket, range)) {
+      if (!Sent(b)) Touch(step, t_.gradients.parameters[piece.parameter], kRead | kWrite);
+      Touch(step, t_.parameters[piece.parameter], kRead | kWrite);
+      TouchTables(step, piece.parameter);
     }
-    return static_cast<int>(b);
   }
 
   void AddReport() {

@@ -8,24 +8,10 @@
 
 #include "engine/training/net/gradient_sums.h"
 #include "engine/training/net/net_spec.h"
+#include "engine/training/net/optimizer_slots.h"
 #include "memory/access_trace.h"
 
 namespace gyre {
-
-// The state of an optimizer: of each kind (momentum) a flat array a bucket, for what this rank
-// updates, of AccumulateDType of the bucket's type; and beside those of 16 bits such a one of
-// masters.
-struct OptimizerSlots {
-  int kinds = 0;
-  std::vector<int64_t> elements = {};  // by bucket
-  std::vector<DType> dtypes = {};      // the buckets' own
-
-  DType dtype(size_t bucket) const { return AccumulateDType(dtypes[bucket]); }
-  bool has_master(size_t bucket) const { return dtype(bucket) != dtypes[bucket]; }
-  size_t bytes(size_t bucket) const {  // of one kind
-    return static_cast<size_t>(elements[bucket]) * SizeOf(dtype(bucket));
-  }
-};
 
 // Where a training net keeps what one of its layers carries from step to step: its rows of each
 // batch of a step, one batch after another.
@@ -57,7 +43,7 @@ struct NetTrace {
   };
   std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight
   std::vector<int> parameters;          // by parameter
-  std::vector<std::vector<int>> slots;  // by bucket, then kind; then its master
+  std::vector<std::vector<int>> slots;  // by bucket, then kind, then tile; then its master's tiles
   // By bucket, of several batches' gradients where these are in the device arena; else -1 or none.
   std::vector<int> sums_of_batches;
   // By bucket: where the optimizer finds the ranks' sum of one that is sent (NetPlan); else -1.
@@ -82,9 +68,10 @@ struct NetTrace {
   std::vector<int> recompute_steps;                             // by node
   std::vector<int> carry_steps;                                 // by CarriedStates
   // By bucket.  Of one rank a bucket is measured in its ready step, which comes as soon as backward
-  // has completed it; where updates wait for nothing else, that is its update.  One that is sent
-  // leaves in its ready step.
-  std::vector<int> ready_steps, update_steps;
+  // has completed it; where updates wait for nothing else, its update is the next: of each tile.
+  // One that is sent leaves in its ready step.
+  std::vector<int> ready_steps;
+  std::vector<std::vector<int>> update_steps;
   // By bucket: those whose updates come behind its ready step; and those of the iteration's end.
   std::vector<std::vector<int>> updates_behind;
   std::vector<int> last_updates;

@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
     const int buckets_in_all = static_cast<int>(net.plan().order.buckets.size());
     for (int b = 0; self->defers() && b < buckets_in_all; ++b) {
       lane.updates.push_back(graph([self, index, b](const Between&) {
-        return self->sharded() ? self->TakeValues(b) : self->UpdateBucket(index, b);
+        return self->sharded() ? self->TakeValues(b) : self->UpdateTile(index, b, /*tile=*/0);
       }));
     }
   }
@@ -256,14 +256,29 @@ absl::Status TrainingStep::Ready(int lane, int bucket, const StepGraph::Between&
 absl::Status TrainingStep::EnterUpdate(int lane, int bucket, const StepGraph::Between& between,
                                        const Net::Enter& enter) {
   const Net& net = model_.train();
-  const NetTrace& trace = net.plan().trace;
-  if (const int step = trace.update_steps[bucket]; step != trace.ready_steps[bucket]) {
-    RETURN_IF_ERROR(enter(net.At(step)));
-  }
   if (!sync_->on_stream()) {
+    RETURN_IF_ERROR(enter(net.At(net.plan().trace.update_steps[bucket].front())));
     RETURN_IF_ERROR(between([this, bucket] { return sync_->Finish(bucket, stream_).status(); }));
   }
-  return UpdateBucket(lane, bucket);
+  return RunUpdate(lane, bucket, between, enter);
+}
+
+absl::Status TrainingStep::RunUpdate(int lane, int bucket, const StepGraph::Between& between,
+                                     const Net::Enter& enter) {
+  const Net& net = model_.train();
+  for (int tile = 0; tile < net.tiles(bucket); ++tile) {
+    const int step = net.plan().trace.update_steps[bucket][tile];
+    RETURN_IF_ERROR(enter(net.At(step)));
+    if (!net.OnHost(step)) {
+      RETURN_IF_ERROR(UpdateTile(lane, bucket, tile));
+      continue;
+    }
+    RETURN_IF_ERROR(between([this, lane, bucket, tile, position = net.At(step)] {
+      const TimelineLabel label("update");
+      return model_.train_pager()->RunOnHost(position, HostUpdate(lane, bucket, tile));
+    }));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TrainingStep::StartSum(int lane, int bucket) {
@@ -307,8 +322,7 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
   const NetTrace& trace = net.plan().trace;
   StepBlock* const block = net.step_block();
   const auto update = [&](int b) -> absl::Status {
-    RETURN_IF_ERROR(enter(net.At(trace.update_steps[b])));
-    RETURN_IF_ERROR(UpdateBucket(lane, b));
+    RETURN_IF_ERROR(RunUpdate(lane, b, between, enter));
     if (!sharded()) return absl::OkStatus();
     RETURN_IF_ERROR(between([this, b] { return sync_->StartGather(b, stream_); }));
     // While its parameters are there.
@@ -335,26 +349,25 @@ absl::Status TrainingStep::Update(int lane, const StepGraph::Between& between,
   return absl::OkStatus();
 }
 
-// All of it, or this rank's part, whose new values then lie in the bucket, too, unless ranks have
-// one copy.
-absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
-  const TimelineLabel label("update");
+TrainingStep::BucketViews TrainingStep::ViewsOf(int bucket, int tile) const {
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
-  const ElementRange part = UpdatedPart(net.plan(), bucket);
+  const ElementRange own = UpdatedPart(net.plan(), bucket), of_own = net.tile(bucket, tile);
+  const ElementRange part = {own.begin + of_own.begin, std::min(own.end, own.begin + of_own.end)};
   const std::vector<ParameterPiece> pieces = PiecesIn(net.plan().order, parameters, bucket, part);
-  const int step = net.plan().trace.update_steps[bucket];
+  const int step = net.plan().trace.update_steps[bucket][tile];
   const int kinds = net.plan().slots.kinds;
-  if (net.sent(bucket)) RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/false, stream_));
-  const Tensor gradients = net.summed(bucket);
-  std::vector<Tensor> slots;
+  const Tensor gradients = net.sent(bucket) ? net.summed(bucket) : net.bucket(bucket, step);
+  BucketViews all;
+  std::vector<Tensor>& slots = all.slots;
   for (const ParameterPiece& piece : pieces) {
     for (int kind = 0; kind < kinds; ++kind) {
-      slots.push_back(Slice(net.slot(bucket, kind, step), piece.at - part.begin, piece.count));
+      slots.push_back(
+          Slice(net.slot(bucket, kind, tile, step), piece.at - part.begin, piece.count));
     }
   }
   const TouchedTable* const table = TableOf(net.plan(), bucket);
-  std::vector<ParameterViews> views;
+  std::vector<ParameterViews>& views = all.parameters;
   for (const auto& [p, begin, at, count] : pieces) {
     const StateSpec& spec = parameters.all()[p].spec;
     views.push_back({.value = Slice(net.parameter(p, parameters, step), begin, count),
@@ -363,7 +376,7 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
                      .learning_rate_multiplier = spec.learning_rate_multiplier,
                      .decay_multiplier = spec.decay_multiplier,
                      .master = net.plan().slots.has_master(bucket)
-                                   ? Slice(net.master(bucket, step), at - part.begin, count)
+                                   ? Slice(net.master(bucket, tile, step), at - part.begin, count)
                                    : Tensor{}});
     if (table == nullptr) continue;
     if (!spec.lazy && !optimizer_.leaves_untouched(spec.decay_multiplier)) continue;
@@ -371,8 +384,20 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
     views.back().width = table->width;
     views.back().begin = begin;
   }
-  RETURN_IF_ERROR(optimizer_.Update(stream_, &net.step_block()->updates[lane], views));
-  if (!sharded()) return net.sent(bucket) ? absl::OkStatus() : ClearBucket(bucket);
+  return all;
+}
+
+// All of it, or this rank's part, whose new values then lie in the bucket, too, unless ranks have
+// one copy.
+absl::Status TrainingStep::UpdateTile(int lane, int bucket, int tile) {
+  const TimelineLabel label("update");
+  if (model_.train().sent(bucket)) {
+    RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/false, stream_));
+  }
+  const BucketViews all = ViewsOf(bucket, tile);
+  const std::vector<ParameterViews>& views = all.parameters;
+  RETURN_IF_ERROR(optimizer_.Update(stream_, &model_.train().step_block()->updates[lane], views));
+  if (!sharded()) return ClearsAfter(bucket, tile) ? ClearBucket(bucket) : absl::OkStatus();
   if (model_.one_copy()) return absl::OkStatus();  // all ranks see them where they are
   for (const ParameterViews& view : views) {
     RETURN_IF_ERROR(stream_.Copy(view.gradient.data, view.value.data, view.value.bytes()));
@@ -380,11 +405,25 @@ absl::Status TrainingStep::UpdateBucket(int lane, int bucket) {
   return absl::OkStatus();
 }
 
+// It may be done when the lane has the next iteration's scalars already, and after this has gone.
+std::function<absl::Status()> TrainingStep::HostUpdate(int lane, int bucket, int tile) const {
+  const int step = model_.train().plan().trace.update_steps[bucket][tile];
+  const bool clears = ClearsAfter(bucket, tile);
+  return [&optimizer = optimizer_, host = host_, scalars = updates_[lane],
+          all = std::make_shared<const BucketViews>(ViewsOf(bucket, tile)),
+          cleared = clears ? model_.train().bucket(bucket, step) : Tensor{}]() -> absl::Status {
+    // Here, since a stream's threads are those of the thread that makes it.
+    ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, host->NewStream());
+    RETURN_IF_ERROR(optimizer.Update(*stream, &scalars, all->parameters));
+    return cleared ? Fill(*stream, 0, cleared) : absl::OkStatus();
+  };
+}
+
 absl::Status TrainingStep::TakeValues(int bucket) {
   if (model_.one_copy()) return ClearBucket(bucket);
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
-  const int step = net.plan().trace.update_steps[bucket];
+  const int step = net.plan().trace.update_steps[bucket].back();
   // Of a server's own part, too, its worker has older values.
   const ElementRange own = served() ? ElementRange{} : UpdatedPart(net.plan(), bucket);
   const Tensor values = net.summed(bucket);
@@ -398,15 +437,21 @@ absl::Status TrainingStep::TakeValues(int bucket) {
   return net.sent(bucket) ? absl::OkStatus() : ClearBucket(bucket);
 }
 
-// Where the next step's batches add to it: in the last step that touches it, which sends or updates.
+bool TrainingStep::ClearsAfter(int bucket, int tile) const {
+  const Net& net = model_.train();
+  return model_.plan().options.shape.accumulate > 1 && !net.sent(bucket) &&
+         tile + 1 == net.tiles(bucket);
+}
+
+// Where the next step's batches add to it: in the last step that touches it, which sends or
+// updates.
 absl::Status TrainingStep::ClearBucket(int bucket) {
-  const bool accumulates = model_.plan().options.shape.accumulate > 1;
-  if (!accumulates) return absl::OkStatus();
+  if (model_.plan().options.shape.accumulate == 1) return absl::OkStatus();
   const Net& net = model_.train();
   const NetTrace& trace = net.plan().trace;
   return Fill(stream_, 0,
               net.bucket(bucket, net.sent(bucket) ? trace.ready_steps[bucket]
-                                                  : trace.update_steps[bucket]));
+                                                  : trace.update_steps[bucket].back()));
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {

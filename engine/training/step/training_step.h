@@ -8,13 +8,14 @@
 // ranks and updates.  Used by the thread that made it.
 //
 // Ranks that clip or may skip the step, which needs all sums (UpdateGate), update at the end of the
-// iteration.  Else one rank updates each bucket right behind the backward that completes it, and
-// several do so when its sum is found to have come: as the next buckets are started, or in a wait:
-// for what the next iteration's forward first reads, or Finish's.  Where nets page, updates have
-// fixed places in the trace, and wait for their sums there.  Ranks that share out the optimizer
-// each update their part of a bucket at the end of the iteration, and take the others' parts as
-// late: all ranks must ask for these in the same order.  With a parameter server owners update on
-// their own, and a rank takes what comes of it as late.
+// iteration.  Else one rank updates each bucket right behind the backward that completes it, where
+// the plan has that on the host in pages, beside what follows; and several do so when its sum is
+// found to have come: as the next buckets are started, or in a wait: for what the next iteration's
+// forward first reads, or Finish's.  Where nets page, updates have fixed places in the trace, and
+// wait for their sums there.  Ranks that share out the optimizer each update their part of a bucket
+// at the end of the iteration, and take the others' parts as late: all ranks must ask for these in
+// the same order.  With a parameter server owners update on their own, and a rank takes what comes
+// of it as late.
 #pragma once
 
 #include <memory>
@@ -103,6 +104,7 @@ class TrainingStep {
         optimizer_(optimizer),
         gate_(gate),
         stream_(stream),
+        host_(NewCpuDevice({.threads = model.plan().options.threads})),
         communication_(communication),
         sum_statistic_(StatisticSummer(communication)),
         upload_(std::move(upload)),
@@ -125,8 +127,20 @@ class TrainingStep {
   absl::Status EnterUpdate(int lane, int bucket, const StepGraph::Between& between,
                            const Net::Enter& enter);
   absl::Status Update(int lane, const StepGraph::Between& between, const Net::Enter& enter);
-  absl::Status UpdateBucket(int lane, int bucket);
+  // A bucket's update in its place among the steps, where the plan has it.
+  absl::Status RunUpdate(int lane, int bucket, const StepGraph::Between& between,
+                         const Net::Enter& enter);
+  // What this rank updates of a bucket in one of its tiles.
+  struct BucketViews {
+    std::vector<Tensor> slots;  // that the parameters' lie in
+    std::vector<ParameterViews> parameters;
+  };
+  BucketViews ViewsOf(int bucket, int tile) const;
+  absl::Status UpdateTile(int lane, int bucket, int tile);
+  std::function<absl::Status()> HostUpdate(int lane, int bucket, int tile) const;
   absl::Status TakeValues(int bucket);
+  // Whether the bucket is cleared when the tile has been updated.
+  bool ClearsAfter(int bucket, int tile) const;
   absl::Status ClearBucket(int bucket);
   absl::Status StartSum(int lane, int bucket);
   absl::Status FinishSum(int bucket);
@@ -138,6 +152,7 @@ class TrainingStep {
   const Optimizer& optimizer_;
   const UpdateGate gate_;
   Stream& stream_;
+  const std::shared_ptr<Device> host_;  // of updates there
   ProcessGroup& communication_;
   const Net::SumStatistic sum_statistic_;
   InputUpload upload_;

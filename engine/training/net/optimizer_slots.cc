@@ -1,0 +1,28 @@
+#include "engine/training/net/optimizer_slots.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace gyre {
+
+std::string OptimizerSlots::tile_name(size_t bucket, int index) const {
+  return tiles(bucket) == 1 ? "" : absl::StrCat(", tile ", index, " of ", tiles(bucket));
+}
+
+std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, AccessTrace& trace) {
+  std::vector<std::vector<int>> states(slots.elements.size());
+  for (size_t b = 0; b < states.size(); ++b) {
+    for (int array = 0; array < slots.arrays(b); ++array) {
+      const std::string what = array < slots.kinds ? absl::StrCat("slot ", array) : "masters";
+      for (int tile = 0; tile < slots.tiles(b); ++tile) {
+        states[b].push_back(static_cast<int>(trace.states.size()));
+        trace.states.push_back(
+            {.name = absl::StrCat(what, " of bucket ", b, slots.tile_name(b, tile)),
+             .bytes = static_cast<size_t>(slots.tile(b, tile).count()) * SizeOf(slots.dtype(b)),
+             .persistent = true});
+      }
+    }
+  }
+  return states;
+}
+
+}  // namespace gyre

@@ -1,0 +1,142 @@
+// Into how many steps updates are cut where nets page.
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "engine/training/data_feed.h"
+#include "engine/training/model.h"
+#include "engine/training/net/optimizer_slots.h"
+#include "models/schema/parse.h"
+#include "tests/test_device.h"
+
+namespace gyre {
+namespace {
+
+// Of fc2's weight, beside which the layer's values are few.
+constexpr char kNet[] = R"(
+  name: "wide"
+  input { name: "image" dims: [20, 20, 1] }
+  input { name: "label" type: LABEL }
+  layer { name: "flat" flatten {} }
+  layer { name: "fc1" dense { outputs: 200 } }
+  layer { name: "relu" relu {} }
+  layer { name: "fc2" dense { outputs: 600 } }
+  layer { name: "fc3" dense { outputs: 10 } }
+  layer { name: "loss" input: "fc3" input: "label" softmax_cross_entropy {} })";
+
+ModelPlan Plan(int slots, DType dtype, PlannerKind planner = PlannerKind::kAuto, int ranks = 1,
+               const char* net_text = kNet) {
+  static std::vector<std::unique_ptr<Parsed<NetConfig>>> nets;  // that plans point to
+  static const Primitives primitives(DeviceKind::kSim, 1);
+  nets.push_back(std::make_unique<Parsed<NetConfig>>(*ParseNetText(net_text, "test.textproto")));
+  const NetConfig& net = *nets.back()->message;
+  auto plan = PlanModel(*nets.back(), {.shape = {.global = 60, .ranks = ranks, .compute = dtype},
+                                       .slots = std::vector<std::string>(slots, "slot"),
+                                       .bucket_bytes = 4096,
+                                       .feed = FeedOn(DeviceKind::kSim, FeedOfBytes(net)),
+                                       .planner = planner,
+                                       .primitives = &primitives});
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *std::move(plan);
+}
+
+// What a step touches, without what is there anyhow.
+size_t Touched(const AccessTrace& trace, const TraceStep& step) {
+  std::set<std::pair<bool, int>> blocks;  // groups, and states
+  size_t bytes = 0;
+  for (const TraceTouch& touch : step.touches) {
+    int state = touch.state;
+    while (trace.states[state].view_of >= 0) state = trace.states[state].view_of;
+    const TraceState& of = trace.states[state];
+    if (of.pinned || of.bytes == 0) continue;
+    const int group = of.contiguous_group;
+    if (!blocks.emplace(group >= 0, group >= 0 ? group : state).second) continue;
+    size_t block = of.bytes;
+    for (int other = 0; group >= 0 && other < static_cast<int>(trace.states.size()); ++other) {
+      if (other == state || trace.states[other].contiguous_group != group) continue;
+      block = RoundUp(block, kGroupAlignment) + trace.states[other].bytes;
+    }
+    bytes += RoundUp(block, kPlanAlignment);
+  }
+  return bytes;
+}
+
+TEST(UpdateTiles, NoUpdateTouchesMoreThanTheLayersDo) {
+  for (const auto& [slots, dtype] :
+       {std::pair(1, DType::kF32), std::pair(2, DType::kF32), std::pair(2, DType::kBF16)}) {
+    SCOPED_TRACE(slots);
+    const ModelPlan plan = Plan(slots, dtype);
+    const AccessTrace& trace = plan.train->trace.trace;
+    std::set<int> updates;
+    size_t cut = 0;
+    for (const auto& bucket : plan.train->trace.update_steps) {
+      updates.insert(bucket.begin(), bucket.end());
+      cut += bucket.size() > 1 ? 1 : 0;
+    }
+    size_t largest_update = 0, largest = 0;
+    for (int s = 0; s < static_cast<int>(trace.steps.size()); ++s) {
+      size_t& most = updates.contains(s) ? largest_update : largest;
+      most = std::max(most, Touched(trace, trace.steps[s]));
+    }
+    EXPECT_LE(largest_update, largest);
+    EXPECT_GT(cut, 0u);
+  }
+}
+
+TEST(UpdateTiles, CoverTheBucketInWholePages) {
+  const ModelPlan plan = Plan(2, DType::kF32);
+  const OptimizerSlots& slots = plan.train->slots;
+  for (size_t b = 0; b < slots.elements.size(); ++b) {
+    int64_t end = 0;
+    for (int tile = 0; tile < slots.tiles(b); ++tile) {
+      const ElementRange range = slots.tile(b, tile);
+      EXPECT_EQ(range.begin, end);
+      EXPECT_GT(range.count(), 0);
+      EXPECT_EQ(static_cast<size_t>(range.begin) * SizeOf(slots.dtype(b)) % kPlanAlignment, 0u);
+      end = range.end;
+    }
+    EXPECT_EQ(end, slots.elements[b]);
+    EXPECT_EQ(plan.train->trace.update_steps[b].size(), static_cast<size_t>(slots.tiles(b)));
+  }
+}
+
+TEST(UpdateTiles, NoneWhereNothingMovesOrRanksShare) {
+  const auto none = [](const ModelPlan& plan) {
+    return plan.train->slots.tile_elements.empty() &&
+           std::ranges::all_of(plan.train->trace.update_steps,
+                               [](const auto& bucket) { return bucket.size() == 1; });
+  };
+  EXPECT_TRUE(none(Plan(2, DType::kF32, PlannerKind::kNone)));
+  EXPECT_TRUE(none(Plan(2, DType::kF32, PlannerKind::kAuto, 2)));
+}
+
+// The resident arena is what it is without them.
+TEST(UpdateTiles, TakeNoMemory) {
+  EXPECT_EQ(Plan(2, DType::kBF16).train->memory.device_bytes,
+            Plan(2, DType::kBF16, PlannerKind::kNone).train->memory.device_bytes);
+  EXPECT_LT(LeastCapacity(Plan(2, DType::kBF16)), ResidentCapacity(Plan(2, DType::kBF16)));
+}
+
+// An update goes through all rows of a table, so one that is cut would do so many times.
+TEST(UpdateTiles, TablesStayWhole) {
+  const ModelPlan plan = Plan(1, DType::kF32, PlannerKind::kAuto, 1, R"(
+    name: "words"
+    input { name: "words" type: LABEL dims: [3] }
+    input { name: "label" type: LABEL }
+    layer { name: "embed" input: "words" embedding { vocabulary: 3000 width: 40 lazy: true } }
+    layer { name: "flat" flatten {} }
+    layer { name: "fc" dense { outputs: 10 } }
+    layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })");
+  ASSERT_FALSE(plan.train->tables.empty());
+  for (size_t b = 0; b < plan.train->order.buckets.size(); ++b) {
+    if (TableOf(*plan.train, static_cast<int>(b)) == nullptr) continue;
+    EXPECT_EQ(plan.train->slots.tiles(b), 1);
+    for (const int step : plan.train->trace.update_steps[b]) {
+      EXPECT_EQ(plan.train->trace.trace.steps[step].host_bytes, 0u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gyre
