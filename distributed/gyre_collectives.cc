@@ -90,6 +90,8 @@ absl::string_view NameOf(Operation operation) {
       return "allgather";
     case Operation::kBroadcast:
       return "broadcast";
+    case Operation::kExchange:  // not offered
+      break;
   }
   return "?";
 }

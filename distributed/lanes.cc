@@ -22,11 +22,14 @@ int DeviceLanes(std::string_view algorithm) { return algorithm == "nccl" ? 1 : k
 
 absl::Status Lanes::Open() {
   RETURN_IF_ERROR(Agree());
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (int lane = 0; lane < kExchangeLane; ++lane) {
     ASSIGN_OR_RETURN(lanes_[lane], NewCollective(algorithm_, communicator_,
                                                  kFirstOperationTag + lane, arenas_, selector_));
     if (lane != kUrgentLane && wire_ != DType::kF32) lanes_[lane]->CarryAs(wire_);
   }
+  auto exchange = std::make_unique<Exchange>(communicator_, kFirstOperationTag + kExchangeLane);
+  exchange_ = exchange.get();
+  lanes_[kExchangeLane] = std::move(exchange);
   return absl::OkStatus();
 }
 
@@ -84,6 +87,7 @@ absl::StatusOr<bool> Lanes::Begin(Work& work, const Works& active) {
     if (!ready) return false;
   }
   if (Timeline::on()) work.begun = Timeline::Now();
+  if (work.mail != nullptr) exchange_->Carry(work.mail);
   work.by = (on_device ? device_[work.lane % device_.size()] : lanes_[work.lane]).get();
   RETURN_IF_ERROR(
       work.by->Start(Claim::Of(work.ticket, work.what), work.operation, work.inout, work.root));

@@ -66,6 +66,7 @@ class Lanes {
   SharedArenas arenas_;                                    // where sums are made where they lie
   SharedArenas copies_;                                    // the first rank's, which all use
   std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // of host memory
+  Exchange* exchange_ = nullptr;                           // one of them
   // Of device memory: none, one for all lanes, or one for each lane in order.
   std::vector<std::unique_ptr<Collective>> device_;
   std::unique_ptr<Event> on_device_;       // never recorded

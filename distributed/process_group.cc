@@ -115,6 +115,15 @@ ProcessGroup::Ticket ProcessGroup::Submit(std::string_view what, Operation opera
   });
 }
 
+ProcessGroup::Ticket ProcessGroup::Submit(std::string_view what, Mail* mail) {
+  return thread_->Submit([&](Work& work) {
+    work.what = what;
+    work.operation = Operation::kExchange;
+    work.mail = mail;
+    work.urgency = kLeastUrgent;
+  });
+}
+
 absl::Status ProcessGroup::Refuse(std::string_view what, const absl::Status& reason) {
   return thread_->Call(what, [&] {
     const std::string where = absl::StrCat("rank ", rank(), ": ", std::string(what));

@@ -95,6 +95,10 @@ class ProcessGroup {
   // that is the same on all ranks; names it in errors.  root: of a broadcast.
   Ticket Submit(std::string_view what, Operation operation, int root, Tensor inout,
                 const Event* ready, int urgency = 0);
+  // Bytes from ranks to others (exchange.h), behind everything else: training goes on meanwhile.
+  // Each rank submits one with what it sends and is sent, if anything.  *mail must live until the
+  // ticket is done; after an error until the job has ended.
+  Ticket Submit(std::string_view what, Mail* mail);
   // In place of an operation that this rank cannot submit.  Blocks until those before it are done,
   // and makes `reason` the error of every rank.  Errors: reason, named by `what`.
   absl::Status Refuse(std::string_view what, const absl::Status& reason);

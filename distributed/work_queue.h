@@ -17,16 +17,19 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "distributed/collectives/collective.h"
+#include "distributed/collectives/exchange.h"
 
 namespace gyre {
 
 // Work in order goes through these lanes in turn, and has tag and staging in each for itself: so
 // much can be under way, and on all ranks the same meet.  As many as buckets become ready while one
-// of a few MB is summed.  The most urgent work has a lane of its own, one after another.
-inline constexpr int kLanesInOrder = 4, kUrgentLane = kLanesInOrder, kLanes = kUrgentLane + 1;
+// of a few MB is summed.  The most urgent work has a lane of its own, one after another, and so
+// have exchanges, which may take long.
+inline constexpr int kLanesInOrder = 4, kUrgentLane = kLanesInOrder;
+inline constexpr int kExchangeLane = kUrgentLane + 1, kLanes = kExchangeLane + 1;
 
 inline constexpr int kMostUrgent = std::numeric_limits<int>::max();
+inline constexpr int kLeastUrgent = std::numeric_limits<int>::min();
 
 struct Work {
   std::string what;  // the same on all ranks
@@ -34,6 +37,7 @@ struct Work {
   int root = 0;
   Tensor inout;
   MemoryKind memory = MemoryKind::kPinnedHost;
+  Mail* mail = nullptr;  // of an exchange
   int urgency = 0;  // of what can go on, the highest does; what it follows in its lane has it, too
   const Event* ready = nullptr;
   // In place of an operation, once all work before it is done; may wait for other ranks.
@@ -118,7 +122,9 @@ int64_t WorkQueue::Submit(bool call, const Describe& describe) {
     work = {.what = std::move(what), .inout = {}};
     describe(work);
     work.ticket = ticket = submitted_++;
-    work.lane = work.urgency == kMostUrgent ? kUrgentLane : in_order_++ % kLanesInOrder;
+    work.lane = work.urgency == kMostUrgent ? kUrgentLane
+                : work.mail != nullptr      ? kExchangeLane
+                                            : in_order_++ % kLanesInOrder;
     work.turn = entered_[work.lane]++;
     queue_.splice(queue_.end(), spare_, spare_.begin());
     arriving_ = true;

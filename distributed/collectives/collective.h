@@ -25,6 +25,7 @@ enum class Operation : uint8_t {
   kReduceScatter,  // each has its part of the sum; the rest of its tensor is undefined
   kAllgather,      // all have every rank's part
   kBroadcast,      // all have what the root had
+  kExchange,       // no tensor: each sends bytes to some (exchange.h)
 };
 
 class Collective {
