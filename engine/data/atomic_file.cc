@@ -172,6 +172,19 @@ absl::StatusOr<std::string> StageFolder(const std::string& path, const std::stri
   return Failed("create", named, why);
 }
 
+std::vector<std::string> StagedFolders(const std::string& path) {
+  const fs::path named = Named(path);
+  const std::string begin = TemporaryOf(named, "").filename();
+  std::vector<std::string> staged;
+  std::error_code error;
+  fs::directory_iterator entry(ParentOf(named), error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const bool is_it = entry->path().filename().string().starts_with(begin);
+    if (is_it && fs::is_directory(entry->symlink_status())) staged.push_back(entry->path());
+  }
+  return staged;
+}
+
 absl::Status PublishFolder(const std::string& staged, const std::string& path) {
   absl::Status status = SyncTree(staged);
   if (status.ok()) status = Replace(staged, Named(path));

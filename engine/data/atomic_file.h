@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -33,6 +34,8 @@ absl::Status WriteFileAtomically(const std::string& path,
 // asks for the temporary one, whose path they get who name the same `token`, and writes files into
 // it; one of them gives it its name once all is there.
 absl::StatusOr<std::string> StageFolder(const std::string& path, const std::string& token);
+// Those of that path that are there, whatever their token.
+std::vector<std::string> StagedFolders(const std::string& path);
 // Syncs what StageFolder has returned and gives it the name `path`; if that fails, removes it.  An
 // existing folder of that name is replaced: on kernels with renameat2 there is no moment without a
 // folder of that name.

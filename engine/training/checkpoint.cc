@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
+#include "engine/data/file_reader.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -24,7 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kState[] = "state.pb";
 constexpr char kStepPrefix[] = "step_";
 // Far beyond any run; positions from here on cannot overflow.
 constexpr int64_t kMostSamples = int64_t{1} << 56;
@@ -48,7 +48,7 @@ std::string Serialize(const google::protobuf::MessageLite& message) {
 
 // Reads state.pb and checks the sum over the state it holds.
 absl::StatusOr<CheckpointFile> ReadState(const fs::path& folder) {
-  const fs::path path = folder / kState;
+  const fs::path path = folder / kStateFile;
   absl::StatusOr<std::string> bytes = ReadFile(path, kMostStateBytes);
   if (absl::IsNotFound(bytes.status())) return Broken(path, "missing");
   if (!bytes.ok()) return bytes.status();
@@ -72,14 +72,6 @@ absl::StatusOr<CheckpointFile> ReadState(const fs::path& folder) {
   return file;
 }
 
-// Checks a file against the sum that state.pb has for it.
-absl::Status CheckFile(const fs::path& path, uint32_t expected) {
-  const absl::StatusOr<uint32_t> got = Crc32OfFile(path);
-  if (absl::IsNotFound(got.status())) return Broken(path, "missing");
-  if (!got.ok() || *got == expected) return got.status();
-  return Broken(path, absl::StrFormat("the file has crc32 %08x, expected %08x", *got, expected));
-}
-
 // What state.pb must have sums of.
 absl::StatusOr<std::vector<std::string>> CheckParts(const fs::path& folder, const std::string& file,
                                                     const CheckpointFile& sums) {
@@ -92,7 +84,7 @@ absl::StatusOr<std::vector<std::string>> CheckParts(const fs::path& folder, cons
     const std::string name = PartName(file, part, parts);
     const auto sum = sums.crc32_of_file().find(name);
     if (sum == sums.crc32_of_file().end()) {
-      return Broken(folder / kState, absl::StrCat("no crc32 of ", name));
+      return Broken(folder / kStateFile, absl::StrCat("no crc32 of ", name));
     }
     paths.push_back(folder / name);
     RETURN_IF_ERROR(CheckFile(paths.back(), sum->second));
@@ -148,6 +140,18 @@ absl::Status MakeFolders(const std::string& folder) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& path) {
+  ASSIGN_OR_RETURN(const CheckpointFile file, ReadState(path));
+  return std::map<std::string, uint32_t>(file.crc32_of_file().begin(), file.crc32_of_file().end());
+}
+
+absl::Status CheckFile(const std::string& path, uint32_t crc32) {
+  const absl::StatusOr<uint32_t> got = Crc32OfFile(path);
+  if (absl::IsNotFound(got.status())) return Broken(path, "missing");
+  if (!got.ok() || *got == crc32) return got.status();
+  return Broken(path, absl::StrFormat("the file has crc32 %08x, expected %08x", *got, crc32));
+}
 
 std::string PartName(const std::string& file, int part, int parts) {
   if (parts == 1) return absl::StrCat(file, ".safetensors");
@@ -223,10 +227,6 @@ absl::StatusOr<std::map<std::string, uint32_t>> CheckpointStore::Written(
 
 absl::Status CheckpointStore::Publish(const CheckpointState& state,
                                       const std::map<std::string, uint32_t>& crc32_of_file) {
-  CheckpointFile file;
-  file.set_state(Serialize(state));
-  file.set_state_sha256(Sha256(file.state()));
-  file.mutable_crc32_of_file()->insert(crc32_of_file.begin(), crc32_of_file.end());
   const std::string path = PathOf(state.step());
   ASSIGN_OR_RETURN(const fs::path staged, StageFolder(path, token_));
   for (const auto& [name, crc32] : crc32_of_file) {
@@ -236,9 +236,47 @@ absl::Status CheckpointStore::Publish(const CheckpointState& state,
         path, ": ", name, " has been written, and is not there: its writer has another ", folder_,
         "; all hosts must share the file system of --out"));
   }
-  RETURN_IF_ERROR(WriteFileAtomically(staged / kState,
-                                      [&](const FileSink& sink) { return sink(Serialize(file)); }));
+  RETURN_IF_ERROR(WriteState(state, crc32_of_file));
   return PublishFolder(staged, path);
+}
+
+absl::Status CheckpointStore::WriteState(const CheckpointState& state,
+                                         const std::map<std::string, uint32_t>& crc32_of_file) {
+  CheckpointFile file;
+  file.set_state(Serialize(state));
+  file.set_state_sha256(Sha256(file.state()));
+  file.mutable_crc32_of_file()->insert(crc32_of_file.begin(), crc32_of_file.end());
+  ASSIGN_OR_RETURN(const fs::path staged, StageFolder(PathOf(state.step()), token_));
+  return WriteFileAtomically(staged / kStateFile,
+                             [&](const FileSink& sink) { return sink(Serialize(file)); });
+}
+
+absl::Status CheckpointStore::PublishWritten(int64_t step) {
+  ASSIGN_OR_RETURN(const std::string staged, StageFolder(PathOf(step), token_));
+  return PublishFolder(staged, PathOf(step));
+}
+
+absl::Status CheckpointStore::AppendWritten(int64_t step, const std::string& name,
+                                            std::string& bytes) const {
+  ASSIGN_OR_RETURN(const std::string staged, StageFolder(PathOf(step), token_));
+  ASSIGN_OR_RETURN(FileReader file, FileReader::Open(absl::StrCat(staged, "/", name)));
+  RETURN_IF_ERROR(CheckFitsMemory(file.path(), bytes.size() + file.size()));
+  const size_t before = bytes.size();
+  bytes.resize(before + file.size());
+  ASSIGN_OR_RETURN(const size_t read, file.Read(bytes.data() + before, file.size()));
+  if (read == file.size()) return absl::OkStatus();
+  return Broken(file.path(), absl::StrCat("ends after ", read, " bytes of ", file.size()));
+}
+
+absl::Status CheckpointStore::WriteCopy(int64_t step, const std::string& name,
+                                        std::string_view bytes, uint32_t crc32) {
+  RETURN_IF_ERROR(MakeFolders(folder_));
+  ASSIGN_OR_RETURN(const fs::path staged, StageFolder(PathOf(step), token_));
+  if (const uint32_t got = Crc32(bytes); got != crc32) {
+    return Broken(staged / name,
+                  absl::StrFormat("has come with crc32 %08x, expected %08x", got, crc32));
+  }
+  return WriteFileAtomically(staged / name, [&](const FileSink& sink) { return sink(bytes); });
 }
 
 void CheckpointStore::Discard(int64_t step) {
@@ -258,6 +296,13 @@ absl::Status CheckpointStore::DeleteOlder(int64_t step, int64_t keep) {
     RETURN_IF_ERROR(RemoveFolderAtomically(old.path));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> CheckpointStore::Names() const {
+  ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, ListSteps(folder_));
+  std::vector<std::string> names;
+  for (const StepFolder& step : steps) names.push_back(step.path.filename());
+  return names;
 }
 
 absl::StatusOr<int64_t> CheckpointStore::NewestStep() const {
@@ -289,11 +334,11 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path, CheckpointNee
   Checkpoint checkpoint;
   checkpoint.path = path;
   if (!checkpoint.state.ParseFromString(file.state())) {
-    return Broken(fs::path(path) / kState, "the state does not parse");
+    return Broken(fs::path(path) / kStateFile, "the state does not parse");
   }
   const CheckpointState& state = checkpoint.state;
   if (state.step() < 0 || state.position() < 0 || state.position() > kMostSamples) {
-    return Broken(fs::path(path) / kState,
+    return Broken(fs::path(path) / kStateFile,
                   absl::StrFormat("step %d after %d samples", state.step(), state.position()));
   }
   const CheckpointState::LossScale& scale = state.loss_scale();
@@ -301,14 +346,14 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path, CheckpointNee
       (!(scale.scale() > 0 && std::isfinite(scale.scale())) || scale.good_steps() < 0 ||
        scale.skipped() < 0 || scale.skipped() > state.step())) {
     return Broken(
-        fs::path(path) / kState,
+        fs::path(path) / kStateFile,
         absl::StrFormat("a loss scale of %g after %d good steps, %d of %d steps skipped",
                         scale.scale(), scale.good_steps(), scale.skipped(), state.step()));
   }
   const auto& sums = file.crc32_of_file();
   const auto weights = sums.find(kWeightsFile);
   if (weights == sums.end()) {
-    return Broken(fs::path(path) / kState, absl::StrCat("no crc32 of ", kWeightsFile));
+    return Broken(fs::path(path) / kStateFile, absl::StrCat("no crc32 of ", kWeightsFile));
   }
   RETURN_IF_ERROR(CheckFile(fs::path(path) / kWeightsFile, weights->second));
   ASSIGN_OR_RETURN(checkpoint.weights, TensorFile::Read(fs::path(path) / kWeightsFile));
@@ -316,7 +361,7 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path, CheckpointNee
   ASSIGN_OR_RETURN(const auto optimizer, CheckParts(path, kOptimizerFile, file));
   ASSIGN_OR_RETURN(const auto carried, CheckParts(path, kCarriedFile, file));
   if (optimizer.empty() || sums.size() != 1 + optimizer.size() + carried.size()) {
-    return Broken(fs::path(path) / kState,
+    return Broken(fs::path(path) / kStateFile,
                   absl::StrFormat("has crc32 of %d files, of which %d are the optimizer's and %d "
                                   "of what is carried",
                                   sums.size(), optimizer.size(), carried.size()));

@@ -6,7 +6,9 @@
 //                             state.pb               CheckpointFile: the rest, and checksums of all
 //
 // Several ranks may each write a part of the last two, optimizer-00001-of-00004.safetensors.  Which
-// tensors are in which part means nothing to who reads them.
+// tensors are in which part means nothing to who reads them.  Where ranks have folders of their
+// own, the files are shared out among these, some in two of them (checkpoint_folders.h), and each
+// has the whole state.pb.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +22,7 @@
 
 namespace gyre {
 
+inline constexpr char kStateFile[] = "state.pb";
 inline constexpr char kWeightsFile[] = "weights.safetensors";
 inline constexpr char kOptimizerFile[] = "optimizer", kCarriedFile[] = "carried";  // for PartName
 
@@ -67,6 +70,14 @@ class CheckpointStore {
   // FailedPrecondition for one that is not there.
   absl::Status Publish(const CheckpointState& state,
                        const std::map<std::string, uint32_t>& crc32_of_file);
+  // The two halves of it, for a folder that need not have all files.
+  absl::Status WriteState(const CheckpointState& state,
+                          const std::map<std::string, uint32_t>& crc32_of_file);
+  absl::Status PublishWritten(int64_t step);
+  // A written file of step_N, as it is, and one that another folder has: its crc32 is checked.
+  absl::Status AppendWritten(int64_t step, const std::string& name, std::string& bytes) const;
+  absl::Status WriteCopy(int64_t step, const std::string& name, std::string_view bytes,
+                         uint32_t crc32);
   // Or: what was written of step_N goes.
   void Discard(int64_t step);
 
@@ -74,6 +85,8 @@ class CheckpointStore {
   // none that is kept.
   absl::Status DeleteOlder(int64_t step, int64_t keep);
 
+  // The names of the checkpoints' folders, whole or broken, newest first.
+  absl::StatusOr<std::vector<std::string>> Names() const;
   // The step of the newest checkpoint, whole or broken; -1 if there is none.
   absl::StatusOr<int64_t> NewestStep() const;
 
@@ -91,6 +104,11 @@ class CheckpointStore {
 
   std::string folder_, token_;
 };
+
+// What the state.pb of a checkpoint's folder says of its other files.  Errors: DataLoss naming it.
+absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& path);
+// DataLoss, naming the file, if it is not there or has another checksum.
+absl::Status CheckFile(const std::string& path, uint32_t crc32);
 
 // Loads one checkpoint folder.  Errors: NotFound; DataLoss naming the file whose checksum differs,
 // or whose numbers no run can have.

@@ -1,29 +1,54 @@
 #include "engine/training/checkpoint_parts.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "engine/runtime/check.h"
-#include "engine/training/checkpoint.h"
 
 namespace gyre {
 
-CheckpointParts::CheckpointParts(std::vector<std::string> files, int rank, int ranks)
-    : files_(std::move(files)),
-      rank_(rank),
-      ranks_(ranks),
-      written_(files_.size() * static_cast<size_t>(ranks)),
-      told_(written_.size()) {}
+CheckpointParts::CheckpointParts(const std::vector<std::vector<std::string>>& files_of_rank,
+                                 int rank, bool copied)
+    : ranks_(static_cast<int>(files_of_rank.size())), rank_(rank), copied_(copied) {
+  for (int r = 0; r < ranks_; ++r) {
+    if (r == rank) first_ = names_.size();
+    const std::vector<std::string>& files = files_of_rank[static_cast<size_t>(r)];
+    names_.insert(names_.end(), files.begin(), files.end());
+    if (r == rank) last_ = names_.size();
+  }
+  own_.resize(names_.size() + (copied ? 2 : 0));
+  told_.resize(own_.size());
+}
 
-void CheckpointParts::Wrote(size_t file, uint32_t crc32) {
+void CheckpointParts::Wrote(const std::string& file, uint32_t crc32) {
   std::lock_guard lock(mutex_);
-  written_[static_cast<size_t>(rank_) * files_.size() + file] = 1.0 + crc32;
+  const auto name = std::ranges::find(names_, file);
+  GYRE_CHECK(name != names_.end());
+  own_[static_cast<size_t>(name - names_.begin())] = 1.0 + crc32;
   changed_.notify_all();
+}
+
+void CheckpointParts::Reached(Stage stage) {
+  std::lock_guard lock(mutex_);
+  GYRE_CHECK(copied_ && stage != kWritten);
+  own_[names_.size() + stage - kCopied] = 1;
+  changed_.notify_all();
+}
+
+void CheckpointParts::MailCame() {
+  std::lock_guard lock(mutex_);
+  mail_came_ = true;
+  changed_.notify_all();
+}
+
+bool CheckpointParts::AwaitMail(std::chrono::milliseconds most) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, most, [this] { return mail_came_; });
 }
 
 void CheckpointParts::AppendTo(std::vector<double>& numbers) const {
   std::lock_guard lock(mutex_);
-  if (!Complete()) numbers.insert(numbers.end(), written_.begin(), written_.end());
+  if (ReachedByAll(copied_ ? kPublished : kWritten)) return;
+  numbers.insert(numbers.end(), own_.begin(), own_.end());
 }
 
 void CheckpointParts::Take(std::span<const double> sums) {
@@ -34,23 +59,38 @@ void CheckpointParts::Take(std::span<const double> sums) {
   changed_.notify_all();
 }
 
-bool CheckpointParts::complete() const {
+bool CheckpointParts::reached(Stage stage) const {
   std::lock_guard lock(mutex_);
-  return Complete();
+  return ReachedByAll(stage);
 }
 
-bool CheckpointParts::Complete() const { return std::ranges::count(told_, 0.0) == 0; }
+bool CheckpointParts::ReachedByAll(Stage stage) const {
+  if (stage == kWritten) {
+    return std::count(told_.begin(), told_.begin() + static_cast<ptrdiff_t>(names_.size()), 0.0) ==
+           0;
+  }
+  return copied_ && told_[names_.size() + stage - kCopied] == (stage == kCopied ? ranks_ : 1);
+}
+
+bool CheckpointParts::ReachedByThis(Stage stage) const {
+  if (stage == kWritten) {
+    return std::count(own_.begin() + static_cast<ptrdiff_t>(first_),
+                      own_.begin() + static_cast<ptrdiff_t>(last_), 0.0) == 0;
+  }
+  return own_[names_.size() + stage - kCopied] == 1 || (stage == kPublished && rank_ != 0);
+}
 
 void CheckpointParts::AwaitOwn(std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
-  const auto own =
-      std::span(written_).subspan(static_cast<size_t>(rank_) * files_.size(), files_.size());
-  changed_.wait_for(lock, most, [&] { return std::ranges::count(own, 0.0) == 0; });
+  const Stage next = !ReachedByAll(kWritten) || !copied_ ? kWritten
+                     : !ReachedByAll(kCopied)            ? kCopied
+                                                         : kPublished;
+  changed_.wait_for(lock, most, [&] { return ReachedByThis(next); });
 }
 
-bool CheckpointParts::Await(std::chrono::milliseconds most) {
+bool CheckpointParts::Await(Stage stage, std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, most, [this] { return Complete(); });
+  return changed_.wait_for(lock, most, [&] { return ReachedByAll(stage); });
 }
 
 void CheckpointParts::GiveUp() {
@@ -63,23 +103,12 @@ bool CheckpointParts::given_up() const {
   return given_up_;
 }
 
-std::vector<std::string> CheckpointParts::names() const {
-  std::vector<std::string> names;
-  for (const std::string& file : files_) {
-    for (int rank = 0; rank < ranks_; ++rank) names.push_back(PartName(file, rank, ranks_));
-  }
-  return names;
-}
-
 std::map<std::string, uint32_t> CheckpointParts::crc32_of_file() const {
   std::lock_guard lock(mutex_);
-  GYRE_CHECK(Complete());
+  GYRE_CHECK(ReachedByAll(kWritten));
   std::map<std::string, uint32_t> crc32s;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    for (size_t file = 0; file < files_.size(); ++file) {
-      const double told = told_[static_cast<size_t>(rank) * files_.size() + file];
-      crc32s[PartName(files_[file], rank, ranks_)] = static_cast<uint32_t>(told - 1);
-    }
+  for (size_t i = 0; i < names_.size(); ++i) {
+    crc32s[names_[i]] = static_cast<uint32_t>(told_[i] - 1);
   }
   return crc32s;
 }

@@ -1,5 +1,6 @@
 // checkpoint_parts.h: how the rank that publishes a checkpoint learns that every rank has written
-// its part: in numbers that training sums over ranks anyway, so that nobody waits.
+// its part, and others their copies of it: in numbers that training sums over ranks anyway, so that
+// nobody waits.
 //
 // One a checkpoint, on each rank.  Thread-safe.
 #pragma once
@@ -17,41 +18,64 @@ namespace gyre {
 
 class CheckpointParts {
  public:
-  // files: those of which each rank writes a part (checkpoint.h, PartName).  None: rank 0 writes
-  // everything, and there is nothing to tell.
-  CheckpointParts(std::vector<std::string> files, int rank, int ranks);
+  // What a checkpoint comes to, one after the other; the last two only where parts are copied.
+  enum Stage : uint8_t {
+    kWritten,    // every rank has written its files
+    kCopied,     // and the files of others that it keeps
+    kPublished,  // rank 0 has given the checkpoint its name
+  };
 
-  // This rank has written its part of files[file].
-  void Wrote(size_t file, uint32_t crc32);
-  // Appends what this rank tells: as many numbers on each rank, none once all have told all.
+  // files_of_rank: what each rank writes.  Nothing: rank 0 does everything, and there is nothing to
+  // tell.
+  CheckpointParts(const std::vector<std::vector<std::string>>& files_of_rank, int rank,
+                  bool copied);
+
+  bool copied() const { return copied_; }
+
+  // This rank has written one of its files.
+  void Wrote(const std::string& file, uint32_t crc32);
+  // This rank is as far as that: kCopied, or rank 0 kPublished.
+  void Reached(Stage stage);
+  // What others have sent this rank, and it them, is there; until then, or for so long, AwaitMail
+  // blocks.
+  void MailCame();
+  bool AwaitMail(std::chrono::milliseconds most);
+
+  // Appends what this rank tells: as many numbers on each rank, none once this is complete.
   void AppendTo(std::vector<double>& numbers) const;
   // The same, summed over ranks.
   void Take(std::span<const double> sums);
-  // Whether Take has been given all; the same on all ranks after the same sum.
-  bool complete() const;
+  // Whether Take has been given that all are so far; the same on all ranks after the same sum.
+  bool reached(Stage stage) const;
+  bool complete() const { return reached(copied_ ? kPublished : kWritten); }
 
-  // Blocks until this rank has written its parts, or for so long.
+  // Blocks until this rank is as far as the next stage asks, or for so long.
   void AwaitOwn(std::chrono::milliseconds most);
-  // Blocks until this is complete, true, or for so long.
-  bool Await(std::chrono::milliseconds most);
+  // Blocks until all are so far, true, or for so long.
+  bool Await(Stage stage, std::chrono::milliseconds most);
   // Nobody will tell any more.
   void GiveUp();
   bool given_up() const;
   // Of all ranks.
-  std::vector<std::string> names() const;
-  // By name.  Precondition: complete.
+  std::vector<std::string> names() const { return names_; }
+  // By name.  Precondition: kWritten.
   std::map<std::string, uint32_t> crc32_of_file() const;
 
  private:
-  bool Complete() const;
+  // With mutex_ held.
+  bool ReachedByAll(Stage stage) const;
+  bool ReachedByThis(Stage stage) const;
 
-  const std::vector<std::string> files_;
-  const int rank_, ranks_;
+  std::vector<std::string> names_;  // by rank
+  const int ranks_, rank_;
+  const bool copied_;
+  size_t first_ = 0, last_ = 0;  // of this rank's names
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  // By rank, then file: 0, or 1 + its crc32, which F64 has exactly.
-  std::vector<double> written_, told_;
-  bool given_up_ = false;
+  // By name: 0, or 1 + its crc32, which F64 has exactly.  Then, if parts are copied, how many ranks
+  // are as far as the second stage, and the third.
+  std::vector<double> own_, told_;
+  bool mail_came_ = false, given_up_ = false;
 };
 
 }  // namespace gyre

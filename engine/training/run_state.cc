@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/data/atomic_file.h"
+#include "engine/training/checkpoint_gather.h"
 #include "engine/training/data_feed.h"
 #include "engine/training/weights.h"
 #include "engine/training/weights_match.h"
@@ -33,18 +34,6 @@ Tensor TensorOf(std::vector<double>& numbers) {
   return {numbers.data(), Shape({static_cast<int64_t>(numbers.size())}), DType::kF64};
 }
 
-// Rank 0's, on all.
-absl::StatusOr<std::string> TextOfLeader(ProcessGroup& communication, std::string_view what,
-                                         const std::string& text) {
-  const bool leader = communication.rank() == 0;
-  std::vector<double> length = {leader ? static_cast<double>(text.size()) : 0};
-  RETURN_IF_ERROR(communication.Sum(what, TensorOf(length)));
-  std::vector<double> bytes(static_cast<size_t>(length[0]));
-  if (leader) std::ranges::copy(text, bytes.begin());
-  RETURN_IF_ERROR(communication.Sum(what, TensorOf(bytes)));
-  return std::string(bytes.begin(), bytes.end());
-}
-
 }  // namespace
 
 void RunState::Advance() {
@@ -58,7 +47,14 @@ absl::Status RunState::Restore(Model& model, Stream& stream) {
   if (has_carried_ && communication_.size() > 1) files_of_all_.push_back(kCarriedFile);
   RETURN_IF_ERROR(SetWeights(model, stream));
   ASSIGN_OR_RETURN(const std::string digest, model.Sha256OfWeights(stream));
-  return communication_.CheckEqual("the weights to start from", digest);
+  RETURN_IF_ERROR(communication_.CheckEqual("the weights to start from", digest));
+  if (received_.empty()) return absl::OkStatus();
+  // Nobody here would ever delete it, and a later run might take it for its own.
+  RETURN_IF_ERROR(RemoveFolderAtomically(received_));
+  std::error_code not_empty;
+  std::filesystem::remove(options_.out + "/checkpoints", not_empty);
+  std::filesystem::remove(options_.out, not_empty);
+  return absl::OkStatus();
 }
 
 absl::Status RunState::SetWeights(Model& model, Stream& stream) {
@@ -81,14 +77,9 @@ absl::Status RunState::SetWeights(Model& model, Stream& stream) {
     Say(ToString(*match));
     return absl::OkStatus();
   }
-  std::vector<std::string> skipped;
-  const bool latest = options_.resume == "latest";
-  CheckpointStore store(absl::StrCat(options_.out, "/checkpoints"));
-  ASSIGN_OR_RETURN(newest_at_restore_, store.NewestStep());
-  const absl::StatusOr<Checkpoint> checkpoint =
-      latest ? store.LoadLatest(&skipped) : LoadCheckpoint(options_.resume);
-  for (const std::string& line : skipped) Say(absl::StrCat("warning: skipped ", line));
+  const absl::StatusOr<Checkpoint> checkpoint = Find();
   if (!checkpoint.ok()) {
+    const bool latest = options_.resume == "latest";
     return absl::Status(
         checkpoint.status().code(),
         absl::StrFormat("--resume=%s: %s; %s", options_.resume, checkpoint.status().message(),
@@ -97,6 +88,31 @@ absl::Status RunState::SetWeights(Model& model, Stream& stream) {
                                  "runs/a/checkpoints/step_00000200"));
   }
   return Annotate(RestoreFrom(*checkpoint, model, stream), checkpoint->path);
+}
+
+absl::StatusOr<Checkpoint> RunState::Find() {
+  namespace fs = std::filesystem;
+  const bool latest = options_.resume == "latest";
+  const CheckpointStore store(absl::StrCat(options_.out, "/checkpoints"));
+  fs::path given = options_.resume;
+  if (!given.has_filename()) given = given.parent_path();
+  std::optional<GatheredCheckpoint> gathered;
+  if (latest) {
+    ASSIGN_OR_RETURN(gathered, GatherCheckpoint(communication_, store.folder(), ""));
+  } else if (given.has_filename()) {
+    const fs::path root = given.has_parent_path() ? given.parent_path() : ".";
+    ASSIGN_OR_RETURN(gathered, GatherCheckpoint(communication_, root, given.filename()));
+  }
+  ASSIGN_OR_RETURN(newest_at_restore_, store.NewestStep());
+  std::vector<std::string> skipped;
+  absl::StatusOr<Checkpoint> checkpoint = gathered ? LoadCheckpoint(gathered->path)
+                                          : latest ? store.LoadLatest(&skipped)
+                                                   : LoadCheckpoint(options_.resume);
+  if (gathered) skipped = gathered->skipped;
+  for (const std::string& line : skipped) Say(absl::StrCat("warning: skipped ", line));
+  const bool keeps_none = files_of_all_.empty() && !leader();
+  if (gathered && gathered->received && keeps_none) received_ = gathered->path;
+  return checkpoint;
 }
 
 absl::Status RunState::CheckFit(const Fit& of_weights) const {
@@ -152,7 +168,9 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
     }
   }
   RETURN_IF_ERROR(communication_.CheckEqual(
-      "the checkpoint to resume from", absl::StrCat(checkpoint.path, " ", step_, " ", position_)));
+      "the checkpoint to resume from",
+      absl::StrCat(std::filesystem::path(checkpoint.path).filename().string(), " ", step_, " ",
+                   position_)));
   Say(absl::StrFormat("resumed at step %d from %s", step_, checkpoint.path));
   return absl::OkStatus();
 }
@@ -163,28 +181,20 @@ absl::Status RunState::OpenOutput(bool test_again) {
 }
 
 absl::Status RunState::MeetWriters() {
-  ASSIGN_OR_RETURN(const std::string folder, TextOfLeader(communication_, "the checkpoints' folder",
-                                                          options_.out + "/checkpoints"));
   ASSIGN_OR_RETURN(const std::string token,
                    TextOfLeader(communication_, "the run's name of temporary files",
                                 absl::StrCat(absl::ToUnixNanos(absl::Now()))));
+  const std::string folder = options_.out + "/checkpoints";
   checkpoints_.emplace(folder, token);
-  if (!leader()) RETURN_IF_ERROR(checkpoints_->LeaveMark(communication_.rank()));
-  RETURN_IF_ERROR(communication_.Barrier());
-  std::vector<double> unseen = {0};  // the first rank whose mark the leader lacks
-  for (int rank = 1; leader() && rank < communication_.size() && unseen[0] == 0; ++rank) {
-    if (!checkpoints_->SeesMark(rank)) unseen[0] = rank;
-  }
-  const absl::Status told = communication_.Sum("the marks that rank 0 lacks", TensorOf(unseen));
-  if (!leader()) checkpoints_->RemoveMark(communication_.rank());
-  if (told.ok() && unseen[0] == 0) return absl::OkStatus();
-  std::error_code not_empty;
-  if (!leader()) std::filesystem::remove(folder, not_empty);
-  RETURN_IF_ERROR(told);
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "rank %.0f has left a file in %s, which rank 0 does not find there: each rank writes a part "
-      "of a checkpoint of this run; give an --out in a file system that all hosts share",
-      unseen[0], folder));
+  ASSIGN_OR_RETURN(folders_, CheckpointFolders::Meet(communication_, folder, token));
+  if (leader() || !folders_->Publishes(communication_.rank())) return absl::OkStatus();
+  checkpoints_->RemoveTemporaries();
+  ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
+  if (newest < 0 || !options_.resume.empty()) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrFormat(
+      "%s of rank %d, which is not rank 0's, already holds checkpoints; choose another --out, or "
+      "delete them there",
+      options_.out, communication_.rank()));
 }
 
 absl::Status RunState::OpenOutputOfLeader(bool test_again) {
@@ -229,7 +239,11 @@ absl::Status RunState::Save(const Model& model, Stream& stream, bool tell) {
   RETURN_IF_ERROR(FinishSaving());
   copied_step_ = step_;
   saving_ = true;
-  parts_.emplace(files_of_all_, communication_.rank(), communication_.size());
+  const auto files_of_rank = FilesOfRanks();
+  copies_.reset();
+  const bool several = folders_ && folders_->several();
+  parts_.emplace(files_of_rank, communication_.rank(), several);
+  if (several) copies_.emplace(*folders_, files_of_rank, communication_, *parts_);
   if (!leader() && files_of_all_.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(model.CopyState(stream, copy_));
   tell_ = tell && leader();
@@ -242,16 +256,18 @@ absl::Status RunState::FinishSaving() {
   if (!std::exchange(saving_, false)) return absl::OkStatus();
   // Who has written waits in a sum for who has not, and who has not comes there now and then.
   while (!parts_->complete()) {
+    if (copies_) RETURN_IF_ERROR(copies_->Collect(/*wait=*/true));
     parts_->AwaitOwn(kPause);
     RETURN_IF_ERROR(CheckSaving());
     std::vector<double> numbers;
-    parts_->AppendTo(numbers);
+    AppendTo(numbers);
     RETURN_IF_ERROR(communication_.Sum("the parts of a checkpoint", TensorOf(numbers)));
-    parts_->Take(numbers);
+    Take(numbers);
   }
   RETURN_IF_ERROR(
       communication_.LeaderDoes("writing a checkpoint", [this] { return AwaitSaving(); }));
   RETURN_IF_ERROR(AwaitSaving());  // of the others: their threads have done their part
+  if (copies_) RETURN_IF_ERROR(communication_.Barrier());  // under its name, too
   saved_step_ = copied_step_;
   if (saved_step_ == total_steps_)
     copy_ = Buffer();  // nothing comes that it would be made again for
@@ -280,12 +296,16 @@ absl::Status RunState::AwaitSaving() {
   return written.status;
 }
 
-void RunState::AppendTo(std::vector<double>& numbers) const {
+void RunState::AppendTo(std::vector<double>& numbers) {
+  // An error of it is that of every operation.
+  if (copies_) copies_->Collect(/*wait=*/false).IgnoreError();
   if (parts_) parts_->AppendTo(numbers);
 }
 
 void RunState::Take(std::span<const double> sums) {
-  if (parts_) parts_->Take(sums);
+  if (!parts_) return;
+  parts_->Take(sums);
+  if (copies_ && parts_->reached(CheckpointParts::kWritten)) copies_->Send();
 }
 
 CheckpointState RunState::State() const {
@@ -314,58 +334,118 @@ RunState::Written RunState::Write(const Model& model, const CheckpointState& sta
   Written written;
   // First, so that a resumed run finds the lines of all steps before the checkpoint.
   const absl::Status logged = Flush();
-  written.status = WriteAndPublish(model, state);
-  if (!leader()) return written;
-  if (!written.status.ok()) {
+  written.status = WriteAndPublish(model, state, &written.published);
+  if (written.published) {
+    written.deleted = checkpoints_->DeleteOlder(state.step(), config_.keep_checkpoints());
+    written.status = logged;
+  } else if (leader() && files_of_all_.empty()) {
     // Where others write as well they may not be done: the next run here removes it.
-    if (files_of_all_.empty()) checkpoints_->Discard(state.step());
-    return written;
+    checkpoints_->Discard(state.step());
   }
-  written.published = true;
-  written.deleted = checkpoints_->DeleteOlder(state.step(), config_.keep_checkpoints());
-  written.status = logged;
   return written;
 }
 
-absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState& state) {
+absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState& state,
+                                       bool* published) {
   Model::State parts;
   RETURN_IF_ERROR(model.UnpackState({copy_.data(), copy_.bytes()}, parts));
   RETURN_IF_ERROR(Annotate(CheckFinite(parts.weights.tensors),
                            absl::StrFormat("step %d: the weights", state.step())));
   std::map<std::string, uint32_t> crc32_of_file;  // of this rank alone
-  const auto write = [&](const std::string& name, const HostTensors& tensors) -> absl::Status {
+  const auto write = [&](const std::string& file, const HostTensors& tensors) -> absl::Status {
+    const std::string name = NameOf(file, communication_.rank());
+    if (name.empty()) return absl::OkStatus();
     ASSIGN_OR_RETURN(crc32_of_file[name], checkpoints_->Write(state.step(), name, tensors.tensors));
     return absl::OkStatus();
   };
-  const auto of_all = [&](const char* file, const HostTensors& tensors) -> absl::Status {
-    const auto found = std::ranges::find(files_of_all_, file);
-    if (found == files_of_all_.end()) {
-      return leader() ? write(PartName(file, 0, 1), tensors) : absl::OkStatus();
-    }
-    const std::string name = PartName(file, communication_.rank(), communication_.size());
-    RETURN_IF_ERROR(write(name, tensors));
-    parts_->Wrote(static_cast<size_t>(found - files_of_all_.begin()), crc32_of_file[name]);
-    return absl::OkStatus();
-  };
-  if (leader()) RETURN_IF_ERROR(write(kWeightsFile, parts.weights));
-  RETURN_IF_ERROR(of_all(kOptimizerFile, parts.optimizer));
-  if (has_carried_) RETURN_IF_ERROR(of_all(kCarriedFile, parts.carried));
+  RETURN_IF_ERROR(write(kWeightsFile, parts.weights));
+  RETURN_IF_ERROR(write(kOptimizerFile, parts.optimizer));
+  RETURN_IF_ERROR(write(kCarriedFile, parts.carried));
+  if (copies_) RETURN_IF_ERROR(copies_->Pack(*checkpoints_, state.step()));
+  if (!files_of_all_.empty()) {
+    for (const auto& [name, crc32] : crc32_of_file) parts_->Wrote(name, crc32);
+  }
+  if (copies_) return PublishCopied(state, published);
   if (!leader()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(auto of_all_ranks, AwaitParts(state.step()));
-  crc32_of_file.merge(of_all_ranks);
-  return checkpoints_->Publish(state, crc32_of_file);
+  if (!files_of_all_.empty()) {
+    ASSIGN_OR_RETURN(crc32_of_file, AwaitParts(state.step()));
+  }
+  RETURN_IF_ERROR(checkpoints_->Publish(state, crc32_of_file));
+  *published = true;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::map<std::string, uint32_t>> RunState::AwaitParts(int64_t step) {
   // A rank whose step fails tells no more; what it has written is there, and it waits a little
   // before it ends the others.
+  absl::StatusOr<std::map<std::string, uint32_t>> written;
+  RETURN_IF_ERROR(AwaitOthers(step, [&](std::chrono::milliseconds most) {
+    written = parts_->Await(CheckpointParts::kWritten, most)
+                  ? parts_->crc32_of_file()
+                  : checkpoints_->Written(step, parts_->names());
+    return !written.ok() || !written->empty();
+  }));
+  return written;
+}
+
+// The leader publishes once everything is on the disks, the states of the other folders too; these
+// are given their name after that.  So what the leader has published is there, under a name or
+// not (GatherCheckpoint takes either), and what it has not, nobody has.
+absl::Status RunState::PublishCopied(const CheckpointState& state, bool* published) {
+  using enum CheckpointParts::Stage;
+  using std::chrono::milliseconds;
+  const int64_t step = state.step();
+  const bool publishes = folders_->Publishes(communication_.rank());
+  const auto by_all = [&](CheckpointParts::Stage stage) {
+    return AwaitOthers(step, [=, this](milliseconds most) { return parts_->Await(stage, most); });
+  };
+  RETURN_IF_ERROR(by_all(kWritten));
+  RETURN_IF_ERROR(AwaitOthers(step, [&](milliseconds most) { return parts_->AwaitMail(most); }));
+  const auto crc32_of_file = parts_->crc32_of_file();
+  RETURN_IF_ERROR(copies_->Write(*checkpoints_, step, crc32_of_file));
+  if (publishes && !leader()) RETURN_IF_ERROR(checkpoints_->WriteState(state, crc32_of_file));
+  parts_->Reached(kCopied);
+  if (!publishes) return absl::OkStatus();
+  if (leader()) {
+    RETURN_IF_ERROR(by_all(kCopied));
+    RETURN_IF_ERROR(checkpoints_->WriteState(state, crc32_of_file));
+  } else if (!by_all(kPublished).ok()) {
+    return absl::OkStatus();  // this rank has done its part
+  }
+  RETURN_IF_ERROR(checkpoints_->PublishWritten(step));
+  if (leader()) parts_->Reached(kPublished);
+  *published = true;
+  return absl::OkStatus();
+}
+
+absl::Status RunState::AwaitOthers(int64_t step,
+                                   const std::function<bool(std::chrono::milliseconds)>& holds) {
   for (int looks = kLooks; looks > 0; looks -= parts_->given_up()) {
-    if (parts_->Await(kBetweenLooks)) return parts_->crc32_of_file();
-    ASSIGN_OR_RETURN(auto written, checkpoints_->Written(step, parts_->names()));
-    if (!written.empty()) return written;
+    if (holds(kBetweenLooks)) return absl::OkStatus();
   }
   return absl::AbortedError(absl::StrFormat(
       "the checkpoint of step %d is given up: not every rank has written its part", step));
+}
+
+std::string RunState::NameOf(const std::string& file, int rank) const {
+  const bool is_leader = rank == 0;
+  if (file == kWeightsFile) return is_leader ? file : "";
+  if (std::ranges::count(files_of_all_, file) > 0) {
+    return PartName(file, rank, communication_.size());
+  }
+  if (file == kCarriedFile && !has_carried_) return "";
+  return is_leader ? PartName(file, 0, 1) : "";
+}
+
+std::vector<std::vector<std::string>> RunState::FilesOfRanks() const {
+  std::vector<std::vector<std::string>> files_of_rank(static_cast<size_t>(communication_.size()));
+  for (int rank = 0; rank < communication_.size() && !files_of_all_.empty(); ++rank) {
+    for (const char* file : {kWeightsFile, kOptimizerFile, kCarriedFile}) {
+      const std::string name = NameOf(file, rank);
+      if (!name.empty()) files_of_rank[static_cast<size_t>(rank)].push_back(name);
+    }
+  }
+  return files_of_rank;
 }
 
 void RunState::Say(const std::string& line) const {

@@ -3,10 +3,13 @@
 // thread of its own writes from a copy while training goes on.
 //
 // Every rank has one and makes the same calls; rank 0 alone speaks.  It writes the checkpoints,
-// too, but for what each rank has a part of (CheckpointParts).  Calls from one thread.
+// too, but for what each rank has a part of (CheckpointParts); where ranks have folders of their
+// own (CheckpointFolders), what each writes is kept by another as well.  Calls from one thread.
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -19,6 +22,8 @@
 #include "engine/data/folder_lock.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/checkpoint.h"
+#include "engine/training/checkpoint_copies.h"
+#include "engine/training/checkpoint_folders.h"
 #include "engine/training/checkpoint_parts.h"
 #include "engine/training/model.h"
 #include "engine/training/run_log.h"
@@ -66,11 +71,12 @@ class RunState {
   // Of the last step finished, or restored; none: it is not dynamic, or a run begins.
   std::optional<LossScaleState> loss_scale;
 
-  // Gives the model its weights and the optimizer's state, the same on all ranks.
+  // Gives the model its weights and the optimizer's state, the same on all ranks.  Where these have
+  // several folders, a checkpoint to go on from is first made whole in each (GatherCheckpoint).
   absl::Status Restore(Model& model, Stream& stream);
   // Last before training, so that a run which cannot begin leaves no folder behind; after Restore.
   // test_again: the step restored is about to be tested (again).  Errors of ranks that are to
-  // write, too: FailedPrecondition if rank 0 does not see what they write.
+  // write, too.
   absl::Status OpenOutput(bool test_again);
   // Begins a checkpoint of the steps started, which must be finished, once that before is written.
   // The model must live until it is; it may change.  tell: people want to know when.
@@ -87,8 +93,8 @@ class RunState {
   absl::Status AwaitSaving();
   // What ranks tell each other of what Save has begun, to be summed over ranks now and then: after
   // the numbers that are there.
-  void AppendTo(std::vector<double>& numbers) const;
-  // The sums of what was appended.
+  void AppendTo(std::vector<double>& numbers);
+  // The sums of what was appended.  Once all parts are written, may submit their way to others.
   void Take(std::span<const double> sums);
 
   // What the log holds to the disk.  Errors: those of RunLog::Sync.
@@ -106,11 +112,22 @@ class RunState {
   CheckpointState State() const;
   // Both on a thread of its own.
   Written Write(const Model& model, const CheckpointState& state);
-  absl::Status WriteAndPublish(const Model& model, const CheckpointState& state);
+  absl::Status WriteAndPublish(const Model& model, const CheckpointState& state, bool* published);
   // On the leader's: the crc32s of what each rank writes, once all of them have.
   absl::StatusOr<std::map<std::string, uint32_t>> AwaitParts(int64_t step);
+  // Where folders are several: keeps what others have written, and publishes.
+  absl::Status PublishCopied(const CheckpointState& state, bool* published);
+  // Blocks until `holds` says so, to which it gives a time to wait.  Aborted: the run has failed.
+  absl::Status AwaitOthers(int64_t step,
+                           const std::function<bool(std::chrono::milliseconds)>& holds);
+  // Of "weights.safetensors" or what PartName takes, that which a rank writes; "": nothing.
+  std::string NameOf(const std::string& file, int rank) const;
+  // By rank, what each writes; nothing if the leader does everything.
+  std::vector<std::vector<std::string>> FilesOfRanks() const;
   absl::Status OpenOutputOfLeader(bool test_again);
   absl::Status MeetWriters();
+  // The checkpoint to go on from.
+  absl::StatusOr<Checkpoint> Find();
   absl::Status CheckFit(const Fit& of_weights) const;
   absl::Status RestoreFrom(const Checkpoint& checkpoint, Model& model, Stream& stream);
   bool leader() const { return communication_.rank() == 0; }
@@ -125,8 +142,11 @@ class RunState {
   bool saving_ = false;                    // not all ranks know yet that the last copy is written
   bool has_carried_ = false;               // the net carries rows from step to step
   std::vector<std::string> files_of_all_;  // of which each rank writes a part
-  Buffer copy_;                            // by Model::CopyState
-  std::optional<CheckpointParts> parts_;   // of the last Save
+  std::string received_;                   // a checkpoint to go on from, where this rank keeps none
+  std::optional<CheckpointFolders> folders_;  // where several ranks write
+  Buffer copy_;                               // by Model::CopyState
+  std::optional<CheckpointParts> parts_;      // of the last Save
+  std::optional<CheckpointCopies> copies_;    // likewise, if folders are several
   std::optional<CheckpointStore> checkpoints_;
   // Of the leader:
   FolderLock lock_;  // of options_.out

@@ -9,11 +9,19 @@ fail() {
 }
 
 # On the first of three hosts: --inside FOLDER NAME VICTIM.  Trains into FOLDER/NAME, and once there is a
-# checkpoint kills a rank (`rank`), or takes a host away and kills all that runs on it (`host3`).
+# checkpoint kills a rank (`rank`), or takes a host away and kills all that runs on it (`host3`).  Of a name with
+# `apart` each host has a folder of its own, and an optimizer's shard; the rank that is killed loses its folder, too.
 if [[ ${1-} == --inside ]]; then
-  folder=$2 out=$2/$3 victim=$4
-  tools/relaunch --hosts="$GYRE_HOSTS" --backoff_s=1 --linger_s=4 -- mpirun tools/train --trainer="$folder/trainer.textproto" \
-    --out="$out" --threads=1 --stall_timeout_s=3 &
+  folder=$2 out=$2/$3 victim=$4 relaunch=$PWD/tools/relaunch
+  train=("$PWD/tools/train" --trainer="$folder/trainer.textproto" --threads=1 --stall_timeout_s=3)
+  if [[ $3 == *apart ]]; then
+    out=$out/host1
+    mkdir -p "$out" && cd "$out" || exit
+    train=(-np 3 sh -c 'mkdir -p "../$(hostname)" && cd "../$(hostname)" && exec "$@"' x "${train[@]}" --out=. --shard_optimizer)
+  else
+    train+=(--out="$out")
+  fi
+  "$relaunch" --hosts="$GYRE_HOSTS" --backoff_s=1 --linger_s=4 -- mpirun "${train[@]}" &
   script=$!
   until compgen -G "$out/checkpoints/step_*" >/dev/null; do
     kill -0 $script 2>/dev/null || break
@@ -23,6 +31,7 @@ if [[ ${1-} == --inside ]]; then
     ip netns pids host2 | while read -r pid; do
       [[ $(cat "/proc/$pid/comm") != train ]] || kill -KILL "$pid"
     done
+    [[ $3 != *apart ]] || rm -rf "$out/../host2"
   elif [[ $victim == host* ]]; then
     PATH=$PATH:/usr/sbin ip -n "$victim" link set eth0 down
     ip netns pids "$victim" | xargs -r kill -KILL
@@ -101,25 +110,28 @@ wait $!
 grep -q 'relaunch: stopped' "$folder/said" || fail "stopped: $(cat "$folder/said")"
 
 digest() { sed -n 's/^weights sha256 //p' "$folder/said.$1"; }
-last_loss() { tail -n 1 "$folder/$1/metrics.jsonl" | sed -n 's/.*"step":1500,"loss":\([^,]*\),.*/\1/p'; }
-for victim in none rank host3; do
-  status=0
-  timeout 100 tools/namespaces --hosts=3 --rate=10gbit --alone "$0" --inside "$folder" "$victim" "$victim" \
-    &>"$folder/said.$victim" || status=$?
+last_loss() { cat "$folder/$1/metrics.jsonl" "$folder/$1/host1/metrics.jsonl" 2>/dev/null | tail -n 1 | sed -n 's/.*"step":1500,"loss":\([^,]*\),.*/\1/p'; }
+for name in none rank host3 rank_apart host3_apart; do
+  status=0 victim=${name%_apart}
+  timeout 100 tools/namespaces --hosts=3 --rate=10gbit --alone "$0" --inside "$folder" "$name" "$victim" \
+    &>"$folder/said.$name" || status=$?
   if [[ $status == 77 ]]; then
-    cat "$folder/said.$victim"
+    cat "$folder/said.$name"
     exit
   fi
-  [[ $status == 0 && -n $(digest "$victim") ]] || fail "$victim: code $status: $(cat "$folder/said.$victim")"
-  [[ $victim == none ]] || grep -q 'restart 1 of 3' "$folder/said.$victim" ||
-    fail "$victim: no restart: $(cat "$folder/said.$victim")"
+  said=$(cat "$folder/said.$name")
+  [[ $status == 0 && -n $(digest "$name") ]] || fail "$name: code $status: $said"
+  [[ $name == none ]] || grep -q 'restart 1 of 3' <<<"$said" || fail "$name: no restart: $said"
+  case $victim in
+    # All ranks come back: the same bits.
+    rank) [[ $(digest "$name") == "$(digest none)" ]] || fail "$name: another digest: $said" ;;
+    # One is gone: the same within the rounding of sums.
+    host3)
+      grep -q 'resumed at step' <<<"$said" || fail "$name: not resumed: $said"
+      grep -q 'left out: 10.77.0.3' <<<"$said" || fail "$name: host3 not named: $said"
+      grep -q '2 ranks' <<<"$said" || fail "$name: not on 2 ranks: $said"
+      awk -v a="$(last_loss "$name")" -v b="$(last_loss none)" \
+        'BEGIN { exit !(a != "" && b > 0 && (a - b) ^ 2 < (1e-9 * b) ^ 2) }' ||
+        fail "$name: loss $(last_loss "$name"), not $(last_loss none): $said" ;;
+  esac
 done
-# All ranks come back: the same bits.
-[[ $(digest rank) == "$(digest none)" ]] || fail "another digest: $(cat "$folder/said.rank")"
-# One is gone: the same within the rounding of sums.
-grep -q 'resumed at step' "$folder/said.host3" || fail "not resumed: $(cat "$folder/said.host3")"
-grep -q 'left out: 10.77.0.3' "$folder/said.host3" || fail "host3 not named: $(cat "$folder/said.host3")"
-grep -q '2 ranks' "$folder/said.host3" || fail "not on 2 ranks: $(cat "$folder/said.host3")"
-awk -v a="$(last_loss host3)" -v b="$(last_loss none)" \
-  'BEGIN { exit !(a != "" && b > 0 && (a - b) ^ 2 < (1e-9 * b) ^ 2) }' ||
-  fail "loss $(last_loss host3), not $(last_loss none)"

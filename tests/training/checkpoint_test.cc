@@ -14,14 +14,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
-#include "engine/training/checkpoint_parts.h"
 #include "tests/data/random_tensors.h"
 #include "tests/data/temp_folder.h"
 
 namespace gyre {
 namespace {
 
-using std::chrono_literals::operator""ms;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -380,46 +378,6 @@ TEST(CheckpointTest, WhatAnotherWritesMustBeThere) {
       leader.Discard(4);
     }
   }
-}
-
-TEST(CheckpointParts, AreKnownOnceAllHaveTold) {
-  std::vector<std::unique_ptr<CheckpointParts>> ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    ranks.push_back(std::make_unique<CheckpointParts>(std::vector<std::string>{"a", "b"}, rank, 3));
-  }
-  const auto sum = [&] {
-    std::vector<double> sums;
-    for (auto& rank : ranks) {
-      std::vector<double> own;
-      rank->AppendTo(own);
-      sums.resize(own.size());
-      std::ranges::transform(own, sums, sums.begin(), std::plus());
-    }
-    for (auto& rank : ranks) rank->Take(sums);
-    return sums.size();
-  };
-  const uint32_t crc32s[] = {0, ~0u, 1, 0x80000000, 7, 0xfffffffe};  // by rank, then file
-  for (int i = 0; i < 6; ++i) {
-    EXPECT_FALSE(ranks[i % 3]->complete());
-    EXPECT_EQ(sum(), 6u);
-    ranks[i / 2]->Wrote(i % 2, crc32s[i]);
-    EXPECT_FALSE(ranks[0]->complete());  // not before a sum, so that all know at once
-  }
-  sum();
-  for (auto& rank : ranks) {
-    EXPECT_TRUE(rank->Await(0ms));
-    EXPECT_THAT(rank->crc32_of_file(),
-                ElementsAre(std::pair("a-00001-of-00003.safetensors", 0u),
-                            std::pair("a-00002-of-00003.safetensors", 1u),
-                            std::pair("a-00003-of-00003.safetensors", 7u),
-                            std::pair("b-00001-of-00003.safetensors", ~0u),
-                            std::pair("b-00002-of-00003.safetensors", 0x80000000u),
-                            std::pair("b-00003-of-00003.safetensors", 0xfffffffeu)));
-  }
-  EXPECT_EQ(sum(), 0u);
-
-  EXPECT_FALSE(CheckpointParts({"a"}, 1, 2).Await(0ms));
-  EXPECT_TRUE(CheckpointParts({}, 0, 2).complete());  // rank 0 writes all
 }
 
 // A child saves steps one after the other, telling of each, until it is killed.

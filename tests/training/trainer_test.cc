@@ -115,20 +115,41 @@ class TrainerTest : public testing::Test {
     return status;
   }
 
-  // Two ranks that share out the optimizer, from folders of their own if they are on hosts apart.
-  // By rank.
-  std::vector<absl::Status> RunShared(TrainingOptions options, std::vector<std::string> overrides,
-                                      bool apart = false, int64_t reads_of_1 = 1'000'000'000) {
+  // Two ranks that share out the optimizer.  By rank.
+  std::vector<absl::Status> RunShared(const TrainingOptions& options,
+                                      std::vector<std::string> overrides,
+                                      int64_t reads_of_1 = 1'000'000'000) {
+    overrides.emplace_back("distributed.shard_optimizer=true");
+    return RunTwo(options, overrides, /*apart=*/false, reads_of_1);
+  }
+
+  // Two ranks on hosts apart, each in its HostOf.
+  std::vector<absl::Status> RunApart(const TrainingOptions& options,
+                                     std::vector<std::string> overrides, bool shard = true,
+                                     int64_t reads_of_1 = 1'000'000'000) {
+    if (shard) overrides.emplace_back("distributed.shard_optimizer=true");
+    return RunTwo(options, overrides, /*apart=*/true, reads_of_1);
+  }
+  std::string HostOf(int rank) const { return folder_ / absl::StrCat("host", rank); }
+  // Of its folder the newest checkpoint's step, which is whole there; -1: there is none.
+  int64_t NewestOf(int rank) const {
+    const CheckpointStore store(HostOf(rank) + "/out/checkpoints");
+    const int64_t step = store.NewestStep().value();
+    EXPECT_TRUE(step < 0 || store.LoadLatest(nullptr)->state.step() == step);
+    return step;
+  }
+
+  std::vector<absl::Status> RunTwo(TrainingOptions options, std::vector<std::string> overrides,
+                                   bool apart, int64_t reads_of_1) {
     overrides.insert(overrides.end(),
-                     {"distributed.shard_optimizer=true", "distributed.allreduce=direct",
-                      "optimizer.sgd.momentum=0.9"});
+                     {"distributed.allreduce=direct", "optimizer.sgd.momentum=0.9"});
     auto communicators = NewThreadCommunicators(2, 20'000);
     std::vector<absl::Status> statuses(2);
     std::vector<std::thread> threads;
     for (int r = 0; r < 2; ++r) {
       threads.emplace_back([&, r] {
         if (apart) {
-          const std::string host = folder_ / std::to_string(r);
+          const std::string host = HostOf(r);
           std::filesystem::create_directory(host);
           ASSERT_EQ(unshare(CLONE_FS), 0);  // for this thread alone
           ASSERT_EQ(chdir(host.c_str()), 0);
@@ -307,7 +328,7 @@ TEST_F(TrainerTest, AFailedRankKeepsTheCheckpointBeingWritten) {
   TrainingOptions options;
   options.out = folder_ / "out";
   options.save = &save;
-  const auto statuses = RunShared(options, {"checkpoint_every=1000000"}, /*apart=*/false, 100);
+  const auto statuses = RunShared(options, {"checkpoint_every=1000000"}, 100);
   sync_it = nullptr;
   sync_what = "weights.safetensors";
   EXPECT_TRUE(absl::StrContains(statuses[1].message(), "it cannot be decoded")) << statuses[1];
@@ -343,15 +364,86 @@ TEST_F(TrainerTest, APartThatCannotBeWrittenEndsAllRanks) {
   EXPECT_TRUE(skipped.empty());
 }
 
-TEST_F(TrainerTest, RanksThatDoNotShareTheFolderBeginNothing) {
+// Ranks with folders of their own, on hosts apart: a checkpoint outlives the loss of one, and the
+// run goes on from it.  One that rank 0 alone writes is lent to the others.
+TEST_F(TrainerTest, RanksApartKeepEachOthersParts) {
+  const std::atomic<bool> stop = true;  // after a few steps
   TrainingOptions options;
   options.out = "out";
-  for (const absl::Status& status : RunShared(options, {}, /*apart=*/true)) {
-    EXPECT_TRUE(absl::StrContains(status.message(), "rank 1 has left a file in out/checkpoints"))
+  options.stop = &stop;
+  enum Keeps { kNew, kOld, kNothing };  // rank 1, of checkpoints
+  struct Case {
+    int lost;
+    bool shard;
+    Keeps keeps;
+  };
+  int64_t step = 0;
+  for (const Case& c : {Case{-1, true, kNew},
+                        {1, true, kNew},
+                        {0, true, kNew},
+                        {-1, false, kOld},
+                        {1, false, kNothing}}) {
+    if (c.lost >= 0) std::filesystem::remove_all(HostOf(c.lost));
+    const int64_t before = step;
+    for (const absl::Status& status : RunApart(options, {}, c.shard)) {
+      EXPECT_TRUE(absl::IsCancelled(status)) << status;
+    }
+    step = NewestOf(0);
+    EXPECT_GT(step, before);
+    EXPECT_EQ(NewestOf(1), c.keeps == kNew ? step : c.keeps == kOld ? before : -1);
+    EXPECT_EQ(std::filesystem::exists(HostOf(1) + "/out"), c.keeps != kNothing);
+    options.resume = "latest";
+  }
+  // A new run does not mix with what another's hosts have.
+  std::filesystem::remove_all(HostOf(0));
+  options.resume = "";
+  EXPECT_TRUE(absl::IsCancelled(RunApart(options, {}, true)[0]));
+  std::filesystem::remove_all(HostOf(0));
+  EXPECT_TRUE(absl::StrContains(RunApart(options, {}, true)[1].message(), "already holds checkp"));
+}
+
+// What a neighbour cannot keep ends the run with its reason, and what was there stands.
+TEST_F(TrainerTest, ACopyThatCannotBeKeptEndsAllRanks) {
+  std::atomic<int> writes = 0;
+  sync_what = "optimizer-00001-of-00002";
+  sync_it = [&](const std::string& path) {
+    if (!absl::StrContains(path, HostOf(1)) || ++writes <= 6) return 0;
+    errno = ENOSPC;
+    return -1;
+  };
+  TrainingOptions options;
+  options.out = "out";
+  for (const absl::Status& status : RunApart(options, {"checkpoint_every=1"})) {
+    EXPECT_TRUE(absl::StrContains(status.message(), "optimizer-00001-of-00002.safetensors: No spa"))
         << status;
   }
-  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "0/out/checkpoints"));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "1/out/checkpoints"));
+  sync_it = nullptr;
+  sync_what = "weights.safetensors";
+  const std::atomic<bool> stop = true;
+  options.stop = &stop;
+  options.resume = "latest";
+  for (const absl::Status& status : RunApart(options, {})) {
+    EXPECT_TRUE(absl::StrContains(status.message(), "stopped after step ")) << status;
+    EXPECT_FALSE(absl::StrContains(status.message(), "after step 1;")) << status;
+  }
+}
+
+// A rank that fails while copies are on their way: what was there before stands.
+TEST_F(TrainerTest, AFailedRankApartLeavesTheCheckpointBefore) {
+  TrainingOptions options;
+  options.out = "out";
+  for (int reads : {100, 120}) {
+    const auto statuses =
+        RunApart(options, {"checkpoint_every=1"}, /*shard=*/true, /*reads_of_1=*/reads);
+    EXPECT_TRUE(absl::StrContains(statuses[1].message(), "it cannot be decoded")) << statuses[1];
+    options.resume = "latest";
+  }
+  const std::atomic<bool> stop = true;
+  options.stop = &stop;
+  for (const absl::Status& status : RunApart(options, {})) {
+    EXPECT_TRUE(absl::IsCancelled(status)) << status;
+    EXPECT_FALSE(absl::StrContains(status.message(), "after step 1;")) << status;
+  }
 }
 
 // The folders that a run makes are entries of those above them, and its lines come before the

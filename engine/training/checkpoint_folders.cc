@@ -1,0 +1,99 @@
+#include "engine/training/checkpoint_folders.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
+#include "engine/training/checkpoint.h"
+
+namespace gyre {
+namespace {
+
+Tensor TensorOf(std::vector<double>& numbers) {
+  return {numbers.data(), Shape({static_cast<int64_t>(numbers.size())}), DType::kF64};
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointFolders> CheckpointFolders::Meet(ProcessGroup& communication,
+                                                          const std::string& folder,
+                                                          const std::string& token) {
+  const int me = communication.rank(), ranks = communication.size();
+  CheckpointStore store(folder, token);
+  const absl::Status marked = store.LeaveMark(me);
+  absl::Status told = communication.Barrier();
+  // 1 + the lowest rank whose mark this one sees; 0: it has left none.
+  std::vector<double> first(static_cast<size_t>(ranks));
+  for (int rank = 0; told.ok() && marked.ok() && rank <= me && first[me] == 0; ++rank) {
+    if (rank == me || store.SeesMark(rank)) first[me] = rank + 1;
+  }
+  if (told.ok()) told = communication.Sum("the folders of checkpoints", TensorOf(first));
+  store.RemoveMark(me);
+  RETURN_IF_ERROR(told);
+  const auto unmarked = std::ranges::find(first, 0.0);
+  if (unmarked != first.end()) {
+    std::error_code not_empty;
+    std::filesystem::remove(folder, not_empty);
+    RETURN_IF_ERROR(marked);
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", unmarked - first.begin(), " cannot write in its ", folder));
+  }
+  std::vector<int> first_of_rank;
+  for (const double rank : first) first_of_rank.push_back(static_cast<int>(rank) - 1);
+  return CheckpointFolders(std::move(first_of_rank));
+}
+
+CheckpointFolders::CheckpointFolders(std::vector<int> first_of_rank)
+    : first_of_rank_(std::move(first_of_rank)) {
+  for (int rank = 0; rank < static_cast<int>(first_of_rank_.size()); ++rank) {
+    const int first = first_of_rank_[static_cast<size_t>(rank)];
+    const auto folder = std::ranges::find_if(
+        folders_, [&](const std::vector<int>& ranks) { return ranks.front() == first; });
+    if (folder == folders_.end()) {
+      // Of one that sees a mark that its owner does not see as its own folder's: a folder, too.
+      first_of_rank_[static_cast<size_t>(rank)] = rank;
+      folders_.push_back({rank});
+    } else {
+      folder->push_back(rank);
+    }
+  }
+}
+
+int CheckpointFolders::NeighbourOf(int rank) const {
+  GYRE_CHECK(several());
+  for (size_t i = 0; i < folders_.size(); ++i) {
+    const auto at = std::ranges::find(folders_[i], rank);
+    if (at == folders_[i].end()) continue;
+    const std::vector<int>& next = folders_[(i + 1) % folders_.size()];
+    return next[static_cast<size_t>(at - folders_[i].begin()) % next.size()];
+  }
+  GYRE_CHECK(false);
+}
+
+std::vector<int> CheckpointFolders::KeptBy(int rank) const {
+  std::vector<int> kept;
+  for (int other = 0; other < static_cast<int>(first_of_rank_.size()); ++other) {
+    if (NeighbourOf(other) == rank) kept.push_back(other);
+  }
+  return kept;
+}
+
+absl::StatusOr<std::string> TextOfLeader(ProcessGroup& communication, std::string_view what,
+                                         const std::string& text) {
+  const bool leader = communication.rank() == 0;
+  std::vector<double> length = {leader ? static_cast<double>(text.size()) : 0};
+  RETURN_IF_ERROR(communication.Sum(what, TensorOf(length)));
+  std::vector<double> bytes(static_cast<size_t>(length[0]));
+  if (leader) {
+    std::ranges::transform(text, bytes.begin(),
+                           [](char c) { return static_cast<unsigned char>(c); });
+  }
+  RETURN_IF_ERROR(communication.Sum(what, TensorOf(bytes)));
+  std::string all(bytes.size(), '\0');
+  std::ranges::transform(bytes, all.begin(), [](double byte) { return static_cast<char>(byte); });
+  return all;
+}
+
+}  // namespace gyre
