@@ -146,7 +146,7 @@ TEST(SetField, Refuses) {
       {"", "1",
        "unknown field \"\"; choose from net, data, optimizer, learning_rate, batch, "
        "test_batch, epochs, steps, evaluate_every, checkpoint_every, keep_checkpoints, "
-       "seed, precision, distributed, accumulate, tf32, loss_scale"},
+       "seed, precision, distributed, accumulate, tf32, loss_scale, page_activations"},
       {"optimizer..momentum", "1",
        "unknown field \"\"; choose from sgd, adam, adamw, weight_decay, "
        "clip_norm"},
