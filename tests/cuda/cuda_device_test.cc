@@ -250,19 +250,18 @@ TEST_F(CudaDeviceTest, EveryCallSetsTheGpuOfItsThread) {
 // --- Host code -----------------------------------------------------------------------------------
 
 TEST_F(CudaDeviceTest, HostCodeRunsInItsTurn) {
-  const Buffer pinned = Make(1), device = MakeOnDevice(1);
+  const Buffer pinned = Make(1), found = Make(1), device = MakeOnDevice(1);
   Set(pinned, 3);
-  std::byte found{0};
   EXPECT_TRUE(stream_->Copy(device.data(), pinned.data(), 1).ok());
   EXPECT_TRUE(CallOnHost(*stream_, [&] {
                 *pinned.data() = std::byte{5};
                 return absl::OkStatus();
               }).ok());
-  EXPECT_TRUE(stream_->Copy(&found, device.data(), 1).ok());
+  EXPECT_TRUE(stream_->Copy(found.data(), device.data(), 1).ok());
   EXPECT_EQ(*pinned.data(), std::byte{3});  // nobody has asked for it yet
   EXPECT_TRUE(stream_->Synchronize().ok());
   EXPECT_EQ(*pinned.data(), std::byte{5});
-  EXPECT_EQ(found, std::byte{3});
+  EXPECT_EQ(*found.data(), std::byte{3});
 }
 
 TEST_F(CudaDeviceTest, ErrorOfHostCodeComesOutOfWhatIsCalledNext) {

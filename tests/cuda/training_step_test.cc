@@ -64,30 +64,36 @@ class GpuPrimitives {
   std::unique_ptr<Primitives> primitives_;
 };
 
+// Whether a step pages, on a device that holds no more than what most needs; with updates on the
+// host, or with none.
+enum class Pages : uint8_t { kNone, kWithoutHost, kWithHost };
+
 // One rank's step with its memory.
 class Rank {
  public:
   Rank(ProcessGroup& communication, std::optional<double> clip_norm, bool vendors = true,
-       const LossScale& loss_scale = {}, bool pages = false)
+       const LossScale& loss_scale = {}, Pages pages = Pages::kNone)
       : device_(NewCudaDevice({}).value()),
         primitives_(*device_, vendors),
         net_(*ParseNetText(kNet, "test.textproto")) {
     OptimizerConfig config;
     config.mutable_sgd()->set_momentum(0.9f);
     optimizer_ = NewOptimizer(config);
-    ModelOptions options = {.shape = {.global = kBatch,
-                                      .rank = communication.rank(),
-                                      .ranks = communication.size(),
-                                      .loss_scale = loss_scale,
-                                      .clip_norm = clip_norm},
-                            .slots = optimizer_->slot_names(),
-                            .bucket_bytes = 64,
-                            .feed = FeedOn(device_->kind(), FeedOfBytes(*net_.message)),
-                            .capacity_bytes = device_->capacity_bytes(),
-                            .planner = pages ? PlannerKind::kAuto : PlannerKind::kNone,
-                            .primitives = primitives_.get()};
+    ModelOptions options = {
+        .shape = {.global = kBatch,
+                  .rank = communication.rank(),
+                  .ranks = communication.size(),
+                  .loss_scale = loss_scale,
+                  .clip_norm = clip_norm},
+        .slots = optimizer_->slot_names(),
+        .bucket_bytes = 64,
+        .feed = FeedOn(device_->kind(), FeedOfBytes(*net_.message)),
+        .capacity_bytes = device_->capacity_bytes(),
+        .planner = pages == Pages::kNone ? PlannerKind::kNone : PlannerKind::kAuto,
+        .primitives = primitives_.get()};
+    if (pages == Pages::kWithoutHost) options.paging.host_step_bytes_per_s = 1;
     auto plan = PlanModel(net_, options);
-    if (pages) {
+    if (pages != Pages::kNone) {
       options.capacity_bytes = LeastCapacity(*plan);
       plan = PlanModel(net_, options);
     }
@@ -95,7 +101,7 @@ class Rank {
     model_ = Model::Create(std::move(plan).value(), *device_, *stream_).value();
     EXPECT_TRUE(model_->Initialize(*stream_).ok());
     // The fake's kernels write nothing, and fresh memory is NaNs.
-    for (int b = 0; b < buckets() && !pages; ++b) {
+    for (int b = 0; b < buckets() && pages == Pages::kNone; ++b) {
       const Tensor bucket = model_->train().bucket(b);
       const std::vector<std::byte> zeros(bucket.bytes());
       EXPECT_TRUE(stream_->Copy(bucket.data, zeros.data(), zeros.size()).ok());
@@ -198,7 +204,7 @@ TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatPages) {
     Rank resident(*communication, std::nullopt);
     for (int step = 0; step < 5; ++step) resident_events = EventsOfAReplay(resident);
   }
-  Rank rank(*communication, std::nullopt, /*vendors=*/true, {}, /*pages=*/true);
+  Rank rank(*communication, std::nullopt, /*vendors=*/true, {}, Pages::kWithoutHost);
   ASSERT_TRUE(rank.plan().pages());
   const PagingPlan& paging = *rank.plan().train->paging;
   const auto count = [&](bool Stay::*what) {
@@ -234,6 +240,26 @@ TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatPages) {
   }
   ASSERT_TRUE(rank.Finish().ok());
   EXPECT_EQ(EventsOfAReplay(rank), resident_events);
+}
+
+// Host functions are not captured, so they end stretches; and nothing waits for them but streams.
+TEST(TrainingStepOnCuda, NothingWaitsForUpdatesOnTheHost) {
+  fake_cudart::Boot();
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  Rank rank(*communication, std::nullopt, /*vendors=*/true, {}, Pages::kWithHost);
+  const auto updates = static_cast<int>(rank.plan().train->paging->host_steps.size());
+  ASSERT_GT(updates, 0);
+  for (int step = 0; step < 8; ++step) {
+    fake_cudart::ForgetCalls();
+    ASSERT_TRUE(rank.Start().ok());
+    EXPECT_THAT(fake_cudart::WaitingCalls(),
+                testing::MatchesRegex(step == 2 || step == 3 ? "cudaGraphInstantiate [0-9]+" : ""))
+        << "step " << step;
+    EXPECT_EQ(Calls("cudaLaunchHostFunc"), updates) << "step " << step;
+    if (step == 0) continue;  // two steps are in flight from here on
+    ASSERT_TRUE(rank.Finish().ok());
+  }
+  ASSERT_TRUE(rank.Finish().ok());
 }
 
 TEST(TrainingStepOnCuda, AReplayLaunchesWhatThePlainStepLaunched) {
