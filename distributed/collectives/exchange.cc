@@ -36,8 +36,9 @@ absl::StatusOr<Advance> Exchange::Step() {
   return moved ? Advance::kMoved : Advance::kWaiting;
 }
 
-// As far as is known.
+// As far as is known: until the length is there, which may be on its way, nobody knows of more.
 size_t Exchange::Segments(const Way& way) {
+  if (way.arriving != nullptr && way.done == 0) return 1;
   return 1 + (way.length + kSegmentBytes - 1) / kSegmentBytes;
 }
 
@@ -52,9 +53,7 @@ absl::StatusOr<bool> Exchange::Go(Way& way) {
     way.arriving->resize(way.length);
     way.data = way.arriving->data();
   }
-  // Until the length is there nobody knows how long the rest is.
-  const size_t known = way.arriving != nullptr && way.done == 0 ? 1 : Segments(way);
-  for (; way.posted < std::min(known, way.done + kWindow); ++way.posted) {
+  for (; way.posted < std::min(Segments(way), way.done + kWindow); ++way.posted) {
     RETURN_IF_ERROR(Post(way));
     moved = true;
   }
