@@ -67,6 +67,9 @@ class Planner {
       input_.persistent.push_back(block.persistent);
     }
     on_host_.resize(steps());
+    if (limits.host_steps != nullptr) {
+      for (const int step : *limits.host_steps) on_host_[step] = true;
+    }
     SetOrder(InOrder());
     FindHomes();
   }
@@ -130,10 +133,15 @@ class Planner {
     }
     // Copies do not hide, but may by GeePS's plan.
     absl::StatusOr<PagingPlan> geeps;
-    if (steps() <= kManySteps && Largest(PlannerKind::kGeeps).bytes <= room_) geeps = PlanAsGeeps();
+    const bool none_on_host = std::ranges::none_of(on_host_, std::identity());
+    if (none_on_host && steps() <= kManySteps && Largest(PlannerKind::kGeeps).bytes <= room_) {
+      geeps = PlanAsGeeps();
+    }
     if (!best.ok()) return geeps.ok() ? geeps : best;
-    ChooseHostSteps(trace_, HostCandidates(trace_, cut_, touches_, resident_), best->seconds,
-                    [&, policy = best_policy](std::vector<bool> on_host) {
+    const bool free = limits_.host_steps == nullptr;
+    ChooseHostSteps(trace_,
+                    free ? HostCandidates(trace_, cut_, touches_, resident_) : std::vector<int>(),
+                    best->seconds, [&, policy = best_policy](std::vector<bool> on_host) {
                       on_host_ = std::move(on_host);
                       SetOrder(InOrder());
                       double least = std::numeric_limits<double>::infinity();
@@ -440,6 +448,12 @@ LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* h
   LargestStep largest = Planner(trace, {}, {.homes = homes}, *cut, planner).Largest(planner);
   largest.bytes += 2 * SlotBytes(*cut);
   return largest;
+}
+
+std::vector<int> HostStepsOf(const PagingPlan& plan) {
+  std::vector<int> steps;
+  for (const auto& [position, blocks] : plan.host_steps) steps.push_back(plan.order[position]);
+  return steps;
 }
 
 size_t HostBytes(const AccessTrace& trace, const PagingPlan& plan) {

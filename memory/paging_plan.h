@@ -128,6 +128,8 @@ struct PagingPlan {
   bool rounds() const { return device_staging.slot_bytes > 0; }
 };
 
+// Those of the trace's steps that run on the host.
+std::vector<int> HostStepsOf(const PagingPlan& plan);
 // What the plan's steps on the host read and write there in an iteration.
 size_t HostBytes(const AccessTrace& trace, const PagingPlan& plan);
 
@@ -146,6 +148,9 @@ struct PagingLimits {
   // homes; those beyond stay on the device.  Null: all is free to choose.  It must have been
   // planned with the same host_bytes.
   const std::vector<Home>* homes = nullptr;
+  // Steps of the trace that run on the host, as another plan of it has chosen.  Null: all is free
+  // to choose.
+  const std::vector<int>* host_steps = nullptr;
 };
 
 // The most bytes that a step touches, for GeePS twice; what stays for good, touched or not, counts

@@ -225,13 +225,16 @@ absl::StatusOr<bool> PlanPagesAnew(const ModelPlan& plan, NetPlan& net) {
   net.paging->stalled_seconds = now.stalled_seconds;
   // The arena is there, and no larger than the first plans made it.
   const size_t reserved = ReservedBytes(plan, /*paged=*/true);
+  // Where updates run stays as it is: on a GPU their bits might not be the host's.
+  const std::vector<int> host_steps = HostStepsOf(*net.paging);
   const PagingLimits limits = {.capacity_bytes = plan.device_bytes() + reserved,
                                .reserved_bytes = reserved,
                                .self_contained = OneGraph(plan),
                                .host_bytes = plan.options.host_bytes,
-                               .homes = &net.paging->homes};
+                               .homes = &net.paging->homes,
+                               .host_steps = &host_steps};
   absl::StatusOr<PagingPlan> planned = PlanPaging(trace, costs, limits);
-  // An arena may be that small because updates are on the host.
+  // Pages laid out anew may not pack into the same host memory.
   if (absl::IsResourceExhausted(planned.status())) return false;
   ASSIGN_OR_RETURN(PagingPlan other, std::move(planned));
   // Another plan would round other values, and what is measured must not decide which.

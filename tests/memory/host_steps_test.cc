@@ -85,6 +85,24 @@ TEST(HostSteps, OnlyWhereThatIsFaster) {
   EXPECT_TRUE(never->host_steps.empty());
 }
 
+// Whatever another plan of the trace has chosen stays, however long it takes now.
+TEST(HostSteps, StayAsTheyAreGiven) {
+  const AccessTrace trace = Layers(4, 10);
+  PagingLimits limits = {.capacity_bytes = 40 * kPage};
+  const auto first = PlanPaging(trace, Slow(trace, 1e12), limits);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::vector<int> chosen = HostStepsOf(*first), none;
+  limits.homes = &first->homes;
+  for (const std::vector<int>* const given : {&chosen, &none}) {
+    limits.host_steps = given;
+    for (const double host_bytes_per_s : {1e12, 1e3}) {
+      const auto plan = PlanPaging(trace, Slow(trace, host_bytes_per_s), limits);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      EXPECT_EQ(HostStepsOf(*plan), *given) << host_bytes_per_s;
+    }
+  }
+}
+
 TEST(HostSteps, NotWhereAllFits) {
   const AccessTrace trace = Layers(4, 10);
   const auto plan = PlanPaging(trace, Slow(trace, 1e12), {.capacity_bytes = 1000 * kPage});
