@@ -192,7 +192,6 @@ absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_js
                         const std::vector<double>& kappas, const std::vector<double>& shares) {
   Net net = {.work = std::move(work), .trace = {}, .layers = layers};
   ASSIGN_OR_RETURN(net.pages, PageActivationsNamed(absl::GetFlag(FLAGS_page_activations)));
-  for (TraceState& state : net.work.states) state.may_narrow = net.pages != DType::kF32;
   for (int i = 0; i < layers; ++i) {
     net.work.steps[i].repeatable = absl::GetFlag(FLAGS_repeatable);
   }
@@ -203,6 +202,7 @@ absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_js
   ASSIGN_OR_RETURN(const double resident,
                    RunPagedIterations(net.work, whole, absl::GetFlag(FLAGS_rounds), {}));
   net.trace = WithWaking(net.work, resident);
+  for (TraceState& state : net.trace.states) state.may_narrow = net.pages != DType::kF32;
   for (const double kappa : kappas) {
     for (const double share : shares) {
       const double bandwidth = net.bytes / (kappa * net.forward);
