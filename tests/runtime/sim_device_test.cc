@@ -191,7 +191,7 @@ TEST(SimDeviceTest, WorkMayBeEnqueuedBehindAnEventThatIsNotDone) {
   EXPECT_EQ(order, std::vector<int>{1});
 }
 
-// A lower bound only: however busy the machine, the copies may not be faster.
+// Lower bounds only: however busy the machine, the copies may not be faster.
 TEST(SimDeviceTest, CopiesAreNoFasterThanTheBandwidth) {
   const std::unique_ptr<Device> device = NewSimDevice({.copy_bytes_per_s = 1e6});
   const std::unique_ptr<Stream> stream = std::move(device->NewStream()).value();
@@ -204,6 +204,20 @@ TEST(SimDeviceTest, CopiesAreNoFasterThanTheBandwidth) {
   EXPECT_TRUE(stream->Synchronize().ok());
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(20));
   EXPECT_EQ(to, from);
+}
+
+TEST(SimDeviceTest, StreamsShareTheBandwidthOfAWay) {
+  const std::unique_ptr<Device> device = NewSimDevice({.copy_bytes_per_s = 1e6});
+  const std::unique_ptr<Stream> a = std::move(device->NewStream()).value();
+  const std::unique_ptr<Stream> b = std::move(device->NewStream()).value();
+  const Buffer buffer = Make(*device, 20000);
+  const std::vector<uint8_t> from(10000);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_TRUE(a->Copy(buffer.data(), from.data(), from.size()).ok());
+  EXPECT_TRUE(b->Copy(buffer.data() + from.size(), from.data(), from.size()).ok());
+  EXPECT_TRUE(a->Synchronize().ok());
+  EXPECT_TRUE(b->Synchronize().ok());
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(20));
 }
 
 }  // namespace

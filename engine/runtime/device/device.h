@@ -105,7 +105,9 @@ std::unique_ptr<Device> NewCpuDevice(const CpuOptions& options);
 struct SimOptions {
   int threads = 1;
   size_t capacity_bytes = size_t{1} << 30;
-  double copy_bytes_per_s = 0;  // of each stream; 0: as fast as memcpy
+  // Each way between host and device, of all streams together: one copy after the other.  0: as
+  // fast as memcpy.
+  double copy_bytes_per_s = 0;
   // Non-zero: each stream sleeps a random time (seeded by this) before each piece of work, so that
   // a forgotten Wait shows as wrong bits instead of passing by luck.
   uint64_t delay_seed = 0;

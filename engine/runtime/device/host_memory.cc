@@ -78,4 +78,15 @@ absl::Status HostMemory::CheckRange(const void* data, size_t bytes) const {
       bytes, Name(range->second.kind), range->first, range_end, range->second.bytes));
 }
 
+bool HostMemory::IsDevice(const void* data) const {
+  const std::less<const std::byte*> before;
+  const auto* const at = static_cast<const std::byte*>(data);
+  std::lock_guard lock(mutex_);
+  auto range = ranges_.upper_bound(at);
+  if (range == ranges_.begin()) return false;
+  --range;
+  return range->second.kind == MemoryKind::kDevice &&
+         before(at, range->first + range->second.bytes);
+}
+
 }  // namespace gyre

@@ -27,6 +27,9 @@ class HostMemory {
   // OutOfRange if [data, data + bytes) lies partly but not wholly within one allocated range.
   absl::Status CheckRange(const void* data, size_t bytes) const;
 
+  // Whether it lies in device memory.
+  bool IsDevice(const void* data) const;
+
   size_t capacity_bytes() const { return capacity_bytes_; }
 
  private:

@@ -5,6 +5,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -30,12 +31,37 @@ constexpr unsigned char kFreshMemory = 0xFF;
 // Long against the work of a test's kernel (microseconds), short enough for thousands of them.
 constexpr uint32_t kMaxDelayMicroseconds = 200;
 
+// One way between host and device, which copies take one after the other.  Thread-safe.
+class Link {
+ public:
+  explicit Link(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}
+
+  // Until when a copy that comes now is under way.
+  std::chrono::steady_clock::time_point Take(size_t bytes) {
+    std::lock_guard lock(mutex_);
+    const std::chrono::duration<double> least(static_cast<double>(bytes) / bytes_per_s_);
+    free_ = std::max(free_, std::chrono::steady_clock::now()) +
+            std::chrono::duration_cast<std::chrono::steady_clock::duration>(least);
+    return free_;
+  }
+
+ private:
+  const double bytes_per_s_;
+  std::mutex mutex_;
+  std::chrono::steady_clock::time_point free_;
+};
+
+struct Links {
+  Link to_device, to_host;
+};
+
 class SimStream : public Stream {
  public:
-  // The memory must outlive the stream.  delay_key: 0 for no delays.
-  SimStream(const SimOptions& options, const HostMemory& memory, uint64_t delay_key)
+  // Memory and links must outlive the stream.  delay_key: 0 for no delays.
+  SimStream(const SimOptions& options, const HostMemory& memory, Links& links, uint64_t delay_key)
       : options_(options),
         memory_(memory),
+        links_(links),
         delay_key_(delay_key),
         row_(Timeline::NewRow(Timeline::row().rank, "stream")),
         worker_([this] { Work(); }) {}
@@ -54,13 +80,15 @@ class SimStream : public Stream {
   absl::Status Copy(void* to, const void* from, size_t bytes) override {
     RETURN_IF_ERROR(memory_.CheckRange(to, bytes));
     RETURN_IF_ERROR(memory_.CheckRange(from, bytes));
-    return Call([to, from, bytes, bytes_per_s = options_.copy_bytes_per_s] {
-      const auto start = std::chrono::steady_clock::now();
+    const bool comes = memory_.IsDevice(to), leaves = memory_.IsDevice(from);
+    Link* const link = options_.copy_bytes_per_s == 0 || comes == leaves ? nullptr
+                       : comes                                           ? &links_.to_device
+                                                                         : &links_.to_host;
+    return Call([to, from, bytes, link] {
+      const auto end =
+          link == nullptr ? std::chrono::steady_clock::time_point() : link->Take(bytes);
       if (bytes > 0) std::memcpy(to, from, bytes);
-      if (bytes_per_s > 0) {
-        const std::chrono::duration<double> least(static_cast<double>(bytes) / bytes_per_s);
-        std::this_thread::sleep_until(start + least);
-      }
+      if (link != nullptr) std::this_thread::sleep_until(end);
       return absl::OkStatus();
     });
   }
@@ -151,6 +179,7 @@ class SimStream : public Stream {
 
   const SimOptions options_;
   const HostMemory& memory_;
+  Links& links_;
   const uint64_t delay_key_;
   const TimelineRow row_;       // of the rank whose thread made it
   HostCapture capture_{*this};  // the owning thread's
@@ -183,7 +212,7 @@ class SimDevice : public Device {
     const uint64_t stream = streams_++;
     const bool delays = options_.delay_seed != 0;
     const uint64_t delay_key = delays ? RandomKey(options_.delay_seed + stream, "sim stream") : 0;
-    return std::make_unique<SimStream>(options_, memory_, delay_key);
+    return std::make_unique<SimStream>(options_, memory_, links_, delay_key);
   }
 
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
@@ -195,6 +224,7 @@ class SimDevice : public Device {
  private:
   const SimOptions options_;
   HostMemory memory_;
+  Links links_{Link(options_.copy_bytes_per_s), Link(options_.copy_bytes_per_s)};
   std::atomic<uint64_t> streams_{0};
 };
 
