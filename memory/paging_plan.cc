@@ -138,19 +138,19 @@ class Planner {
       geeps = PlanAsGeeps();
     }
     if (!best.ok()) return geeps.ok() ? geeps : best;
-    const bool free = limits_.host_steps == nullptr;
-    ChooseHostSteps(trace_,
-                    free ? HostCandidates(trace_, cut_, touches_, resident_) : std::vector<int>(),
-                    best->seconds, [&, policy = best_policy](std::vector<bool> on_host) {
-                      on_host_ = std::move(on_host);
-                      SetOrder(InOrder());
-                      double least = std::numeric_limits<double>::infinity();
-                      for (const std::vector<bool>& resident : ChoicesOfHomes()) {
-                        least = std::min(least, consider(resident, policy));
-                      }
-                      return least;
-                    });
-    on_host_ = best_on_host;
+    if (limits_.host_steps == nullptr) {
+      ChooseHostSteps(trace_, HostCandidates(trace_, cut_, touches_, resident_), best->seconds,
+                      [&, policy = best_policy](std::vector<bool> on_host) {
+                        on_host_ = std::move(on_host);
+                        SetOrder(InOrder());
+                        double least = std::numeric_limits<double>::infinity();
+                        for (const std::vector<bool>& resident : ChoicesOfHomes()) {
+                          least = std::min(least, consider(resident, policy));
+                        }
+                        return least;
+                      });
+      on_host_ = best_on_host;
+    }
     const Recomputation recomputation(trace_, cut_);
     const std::vector<bool> resident = best_resident;
     const LayoutPolicy policy = best_policy;
@@ -458,9 +458,7 @@ std::vector<int> HostStepsOf(const PagingPlan& plan) {
 
 size_t HostBytes(const AccessTrace& trace, const PagingPlan& plan) {
   size_t bytes = 0;
-  for (const auto& [position, blocks] : plan.host_steps) {
-    bytes += trace.steps[plan.order[position]].host_bytes;
-  }
+  for (const int step : HostStepsOf(plan)) bytes += trace.steps[step].host_bytes;
   return bytes;
 }
 

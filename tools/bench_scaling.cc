@@ -7,7 +7,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -17,6 +16,7 @@
 #include "engine/training/step/training_step.h"
 #include "tools/command_line.h"
 #include "tools/median.h"
+#include "tools/slept_work.h"
 
 ABSL_FLAG(std::string, net, "", "The net's text file.");
 ABSL_FLAG(int, batch, 64, "Samples a step, of all ranks together.");
@@ -61,10 +61,7 @@ class PacedStream final : public ForwardingStream {
   absl::Status Call(std::function<absl::Status()> work) override {
     ++pieces_;
     if (piece_ == Seconds(0)) return ForwardingStream::Call(std::move(work));
-    return ForwardingStream::Call([piece = piece_] {
-      std::this_thread::sleep_for(piece);
-      return absl::OkStatus();
-    });
+    return ForwardingStream::Call(SleptWork(piece_));
   }
 
  private:

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -15,6 +14,7 @@
 #include "engine/runtime/device/buffer.h"
 #include "tools/command_line.h"
 #include "tools/median.h"
+#include "tools/slept_work.h"
 
 ABSL_FLAG(int, ranks, 1, "Threads of this process that are ranks, without mpirun.");
 ABSL_FLAG(std::string, device, "sim", "cpu or sim.");
@@ -89,7 +89,6 @@ class Worker {
   }
 
   absl::Status Step() {
-    const Seconds forward(absl::GetFlag(FLAGS_compute_ms) / 3000 / setting_.layers);
     for (int table = setting_.layers - 1; table >= 0; --table) {
       const Tensor& bucket = buckets_[table];
       RETURN_IF_ERROR(server_->Read(table));
@@ -97,19 +96,18 @@ class Worker {
       RETURN_IF_ERROR(stream_->Copy(at + bucket.bytes(), at, bucket.bytes()));
       RETURN_IF_ERROR(server_->PostRead(table));
       RETURN_IF_ERROR(server_->PreUpdate(table));
-      RETURN_IF_ERROR(Work(forward));
+      RETURN_IF_ERROR(Work(forward_));
     }
     for (int table = 0; table < setting_.layers; ++table) {
-      RETURN_IF_ERROR(Work(2 * forward));
+      RETURN_IF_ERROR(Work(2 * forward_));
       RETURN_IF_ERROR(server_->Update(table));
     }
     return server_->Clock();
   }
 
   absl::Status StepAlone() {
-    const Seconds forward(absl::GetFlag(FLAGS_compute_ms) / 3000 / setting_.layers);
-    for (int i = 0; i < setting_.layers; ++i) RETURN_IF_ERROR(Work(forward));
-    for (int i = 0; i < setting_.layers; ++i) RETURN_IF_ERROR(Work(2 * forward));
+    for (int i = 0; i < setting_.layers; ++i) RETURN_IF_ERROR(Work(forward_));
+    for (int i = 0; i < setting_.layers; ++i) RETURN_IF_ERROR(Work(2 * forward_));
     return absl::OkStatus();
   }
 
@@ -119,14 +117,10 @@ class Worker {
  private:
   explicit Worker(const Setting& setting) : setting_(setting) {}
 
-  absl::Status Work(Seconds work) {
-    return stream_->Call([work] {
-      std::this_thread::sleep_until(Clock::now() + work);
-      return absl::OkStatus();
-    });
-  }
+  absl::Status Work(Seconds work) { return stream_->Call(SleptWork(work)); }
 
   const Setting& setting_;
+  const Seconds forward_{absl::GetFlag(FLAGS_compute_ms) / 3000 / setting_.layers};  // a layer's
   const std::unique_ptr<TableUpdate> update_ = NewAddition(-0.01);
   std::unique_ptr<Stream> stream_;
   Buffer memory_;  // by table: the bucket, and where it is copied

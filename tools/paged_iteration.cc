@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +9,7 @@
 #include "engine/training/page_speeds.h"
 #include "memory/pager.h"
 #include "tools/median.h"
+#include "tools/slept_work.h"
 
 namespace gyre {
 
@@ -34,17 +34,11 @@ absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const Paging
     for (int at = 0; at < positions; ++at) {
       RETURN_IF_ERROR(pager->Advance(at - 1, at, *compute));
       const TraceStep& step = trace.steps[plan.order[at]];
-      const auto sleep = [](double seconds) {
-        return [work = Seconds(seconds)] {
-          std::this_thread::sleep_until(Clock::now() + work);
-          return absl::OkStatus();
-        };
-      };
       if (on_host[at]) {
         const double work = static_cast<double>(step.host_bytes) / on.host_steps;
-        RETURN_IF_ERROR(pager->RunOnHost(at, sleep(work)));
+        RETURN_IF_ERROR(pager->RunOnHost(at, SleptWork(Seconds(work))));
       } else {
-        RETURN_IF_ERROR(compute->Call(sleep(step.seconds)));
+        RETURN_IF_ERROR(compute->Call(SleptWork(Seconds(step.seconds))));
       }
     }
     return pager->Advance(positions - 1, positions, *compute);

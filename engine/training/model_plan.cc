@@ -259,8 +259,8 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
   plan.options.paging = costs;
   std::vector<TraceStep>& steps = plan.train->trace.trace.steps;
   for (size_t s = 0; s < steps.size(); ++s) steps[s].seconds = step_seconds[s];
-  for (const auto& [position, blocks] : plan.train->paging->host_steps) {
-    TraceStep& step = steps[plan.train->paging->order[position]];
+  for (const int s : HostStepsOf(*plan.train->paging)) {
+    TraceStep& step = steps[s];
     // On the device it would take no longer.
     step.seconds = static_cast<double>(step.host_bytes) / costs.host_step_bytes_per_s;
   }

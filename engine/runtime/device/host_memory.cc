@@ -59,19 +59,26 @@ void HostMemory::Free(MemoryKind kind, void* memory) {
   ::operator delete(memory, kAlignment);
 }
 
+HostMemory::Ranges::const_iterator HostMemory::Meeting(const std::byte* begin,
+                                                       const std::byte* end) const {
+  // The last range that starts before `end` is the only one that can hold [begin, end), and if it
+  // does not meet it, no range does.
+  auto range = ranges_.lower_bound(end);
+  if (range == ranges_.begin()) return ranges_.end();
+  --range;
+  const std::byte* const range_end = range->first + range->second.bytes;
+  return std::less<const std::byte*>()(begin, range_end) ? range : ranges_.end();
+}
+
 absl::Status HostMemory::CheckRange(const void* data, size_t bytes) const {
   if (bytes == 0) return absl::OkStatus();
   const std::less<const std::byte*> before;
   const std::byte* const begin = static_cast<const std::byte*>(data);
   const std::byte* const end = begin + bytes;
   std::lock_guard lock(mutex_);
-  // The last range that starts before `end` is the only one that can hold [begin, end), and if it
-  // does not meet it, no range does.
-  auto range = ranges_.lower_bound(end);
-  if (range == ranges_.begin()) return absl::OkStatus();
-  --range;
+  const auto range = Meeting(begin, end);
+  if (range == ranges_.end()) return absl::OkStatus();
   const std::byte* const range_end = range->first + range->second.bytes;
-  if (!before(begin, range_end)) return absl::OkStatus();
   if (!before(begin, range->first) && !before(range_end, end)) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrFormat(
       "%s: [%p, %p) of %d bytes leaves the %s memory [%p, %p) of %d bytes", device_, begin, end,
@@ -79,14 +86,10 @@ absl::Status HostMemory::CheckRange(const void* data, size_t bytes) const {
 }
 
 bool HostMemory::IsDevice(const void* data) const {
-  const std::less<const std::byte*> before;
   const auto* const at = static_cast<const std::byte*>(data);
   std::lock_guard lock(mutex_);
-  auto range = ranges_.upper_bound(at);
-  if (range == ranges_.begin()) return false;
-  --range;
-  return range->second.kind == MemoryKind::kDevice &&
-         before(at, range->first + range->second.bytes);
+  const auto range = Meeting(at, at + 1);
+  return range != ranges_.end() && range->second.kind == MemoryKind::kDevice;
 }
 
 }  // namespace gyre

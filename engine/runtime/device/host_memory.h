@@ -37,12 +37,17 @@ class HostMemory {
     size_t bytes;
     MemoryKind kind;
   };
+  using Ranges = std::map<const std::byte*, Range>;
+
+  // The last range that [begin, end), which is not empty, meets; ranges_.end() if none.  Under
+  // mutex_.
+  Ranges::const_iterator Meeting(const std::byte* begin, const std::byte* end) const;
 
   const std::string_view device_;
   const size_t capacity_bytes_;
   const std::optional<unsigned char> fill_;
   mutable std::mutex mutex_;
-  std::map<const std::byte*, Range> ranges_;
+  Ranges ranges_;
   size_t in_use_bytes_ = 0;  // of device memory
 };
 

@@ -80,13 +80,9 @@ class SimStream : public Stream {
   absl::Status Copy(void* to, const void* from, size_t bytes) override {
     RETURN_IF_ERROR(memory_.CheckRange(to, bytes));
     RETURN_IF_ERROR(memory_.CheckRange(from, bytes));
-    const bool comes = memory_.IsDevice(to), leaves = memory_.IsDevice(from);
-    Link* const link = options_.copy_bytes_per_s == 0 || comes == leaves ? nullptr
-                       : comes                                           ? &links_.to_device
-                                                                         : &links_.to_host;
-    return Call([to, from, bytes, link] {
-      const auto end =
-          link == nullptr ? std::chrono::steady_clock::time_point() : link->Take(bytes);
+    return Call([to, from, bytes, link = LinkOf(to, from)] {
+      std::chrono::steady_clock::time_point end;
+      if (link != nullptr) end = link->Take(bytes);
       if (bytes > 0) std::memcpy(to, from, bytes);
       if (link != nullptr) std::this_thread::sleep_until(end);
       return absl::OkStatus();
@@ -126,6 +122,14 @@ class SimStream : public Stream {
   void* native() const override { return nullptr; }
 
  private:
+  // What a copy takes: null within the device or the host, or where copies are as fast as memcpy.
+  Link* LinkOf(const void* to, const void* from) const {
+    if (options_.copy_bytes_per_s == 0) return nullptr;
+    const bool comes = memory_.IsDevice(to), leaves = memory_.IsDevice(from);
+    if (comes == leaves) return nullptr;
+    return comes ? &links_.to_device : &links_.to_host;
+  }
+
   // Work is skipped after an error; a completion is always finished, with the first error.
   struct Task {
     std::function<absl::Status()> work;
