@@ -203,9 +203,13 @@ size_t Ring::Bytes(const Message& message) const {
   return message.elements.count() * size_;
 }
 
+// A send may be done long before it has arrived, up to megabytes before over TCP.  What has come
+// from the other neighbour tells how far the ring is: no rank runs ahead of it by more than a
+// window, so that what is more urgent has little to wait for.
 bool Ring::MaySend() const {
   const bool arrived = receive_done_ > send_posted_ - (segments_ + 1);
-  return send_posted_ < end_ && arrived && send_posted_ < send_done_ + kWindow;
+  const bool in_window = send_posted_ < std::min(send_done_, receive_done_) + kWindow;
+  return send_posted_ < end_ && arrived && in_window;
 }
 
 // In allgather a segment is received where it was sent from one round of the ring before.  It

@@ -55,6 +55,12 @@ constexpr int kHostIdBytes = 384;
 constexpr char kSharedMemory[] = "/dev/shm";
 constexpr char kSharedMemoryVariable[] = "OMPI_MCA_btl_vader_backing_directory";
 
+// Over TCP Open MPI asks the receiver before it sends more than 64 KB, and the answer queues behind
+// what travels the other way: with four segments under way the link then stands still for a tenth
+// of the time.  Longer than collectives' segments, with Open MPI's headers, it goes at once.
+constexpr char kAtOnceVariable[] = "OMPI_MCA_btl_tcp_eager_limit";
+constexpr char kAtOnceBytes[] = "327680";
+
 // Of one below MPI_THREAD_MULTIPLE.
 const char* LevelName(int level) {
   if (level == MPI_THREAD_SINGLE) return "MPI_THREAD_SINGLE";
@@ -70,6 +76,7 @@ class MpiCommunicator final : public Communicator {
 
   absl::Status StartMpi() {
     RETURN_IF_ERROR(KeepToItself());
+    setenv(kAtOnceVariable, kAtOnceBytes, /*overwrite=*/0);
     int provided = 0;
     RETURN_IF_ERROR(CheckMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided),
                              "MPI_Init_thread"));
