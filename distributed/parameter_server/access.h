@@ -23,17 +23,20 @@ struct RowAccess {
   Tensor memory = {};             // the caller's
   std::vector<RowPiece> pieces;   // by owner
   std::vector<bool> meets;        // by owner: whether there are messages
-  std::vector<Tensor> staged;     // by owner
-  Tensor host = {}, device = {};  // packed
+  std::vector<Tensor> staged;     // by owner: where the piece is packed for it, and its answer
+  int rank = 0;                   // whose piece is staged in the owner's device memory
+  Tensor host = {}, device = {};  // all other pieces staged; all rows packed
   bool in_order = false;          // the caller's memory is packed
   int places = 0;                 // else, of packed rows there
   int own = -1;                   // the shard's number of the piece that this rank owns
 
   // Once rows, table and host are known.
-  void FindPieces(std::vector<RowPiece> of_owners, RowIndex& index, Wanted& wanted);
+  void FindPieces(std::vector<RowPiece> of_owners, int of_rank, RowIndex& index, Wanted& wanted);
   // Once they have memory.
   void FindStaged();
   int64_t width() const { return host.shape[1]; }
+  // Between the caller's memory, or `device`, and where pieces are staged.
+  absl::Status CopyPieces(Stream& stream, const Tensor& packed, bool to_staged) const;
   // The owner of a message under way; kNobody: none is.
   int AwaitedOwner() const;
 

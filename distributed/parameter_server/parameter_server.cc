@@ -226,7 +226,7 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
         for (int owner = 0; owner < group_.size(); ++owner) {
           access.meets.push_back(meets_owner(owner));
         }
-        access.FindPieces(pieces[a], index_, wanted);
+        access.FindPieces(pieces[a], rank, index_, wanted);
         staged = &access.staged[rank];
       }
       if (!meets_owner(rank)) continue;
