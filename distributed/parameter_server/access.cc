@@ -111,11 +111,12 @@ absl::StatusOr<bool> UpdateAccess::Progress(Communicator& communicator, Shard& s
   return true;
 }
 
-absl::StatusOr<bool> ReadAccess::Progress(Communicator& communicator, Shard& shard, Stream& in,
+absl::StatusOr<bool> ReadAccess::Progress(Communicator& communicator, Shard& shard, Stream* in,
                                           const RowIndex& index) {
   const int64_t done = arrived;
   bool moved = false;
   if (uploading_) {
+    if (in == nullptr && opened < done) return false;
     ASSIGN_OR_RETURN(const bool up, uploaded->Done());
     if (!up) return false;
     uploading_ = false;
@@ -133,7 +134,7 @@ absl::StatusOr<bool> ReadAccess::Progress(Communicator& communicator, Shard& sha
     all = all && gathered > done;
   }
   if (!all) return moved;
-  RETURN_IF_ERROR(Upload(in, index));
+  if (in != nullptr) RETURN_IF_ERROR(Upload(*in, index));
   under_way_ = false;
   uploading_ = true;
   arrived = done + 1;

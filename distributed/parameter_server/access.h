@@ -64,16 +64,20 @@ struct UpdateAccess : RowAccess {
 
 struct ReadAccess : RowAccess {
   std::unique_ptr<Event> released_at, uploaded;
-  int64_t opened = 0;  // Reads
+  std::atomic<int64_t> opened = 0;  // Reads
   std::atomic<int64_t> arrived = 0, released = 0;
 
-  // Likewise; the way from host memory, on `in`.
-  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, Stream& in,
+  // Likewise; the way from host memory, on `in`.  Null: the caller enqueues it before it counts
+  // what has arrived as opened.
+  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, Stream* in,
                                 const RowIndex& index);
-  bool settled(int64_t clock) const { return arrived == clock + 1 && !uploading_; }
+  absl::Status Upload(Stream& in, const RowIndex& index);
+  // uploads: Progress does.
+  bool settled(int64_t clock, bool uploads) const {
+    return arrived == clock + 1 && !(uploads && uploading_);
+  }
 
  private:
-  absl::Status Upload(Stream& in, const RowIndex& index);
   bool uploading_ = false;
 };
 

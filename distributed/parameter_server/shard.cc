@@ -88,6 +88,17 @@ absl::Status Shard::Prepare(Wanted& wanted, Stream& stream) {
   return index_.Upload(device_, stream);
 }
 
+absl::Status Shard::Clear() {
+  for (const Table& table : tables_) {
+    const RowPlaces all = {.count = table.rows.values.shape[0]};
+    RETURN_IF_ERROR(ClearRows(*work_, all, table.rows.width, table.rows.values));
+    for (const Tensor& slot : table.rows.slots) {
+      RETURN_IF_ERROR(ClearRows(*work_, all, table.rows.width, slot));
+    }
+  }
+  return work_->Synchronize();
+}
+
 // Of a worker without updates here: it has none to come.
 int64_t Shard::Clock(const Table& table, int worker) const {
   int64_t clock = std::numeric_limits<int64_t>::max();
@@ -241,7 +252,9 @@ absl::StatusOr<Advance> Shard::Progress() {
 
 bool Shard::settled(int64_t clock) const {
   return std::ranges::all_of(updates_, [&](const auto& piece) { return piece.applied == clock; }) &&
-         std::ranges::all_of(reads_, [&](const auto& piece) { return piece.sent == clock + 1; });
+         std::ranges::all_of(reads_, [&](const auto& piece) {
+           return (piece.travels() ? piece.sent : piece.gathered) == clock + 1;
+         });
 }
 
 int Shard::AwaitedWorker() const {

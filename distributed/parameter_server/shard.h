@@ -42,13 +42,15 @@ class Shard {
                                                        const Options& options);
 
   // First all tables, then all pieces, by worker, each worker's in the order of all its accesses;
-  // then Prepare; then, with the memory there and the values in it, Progress.
+  // then Prepare; then, with the memory there, Clear; then, with the values in it, Progress.
   void AddTable(const TableSpec& table, ElementRange part, const TableUpdate& update);
   // tag: of its messages.  staged: this rank's own worker's: where its piece is to lie, on the
   // device; no message then, but Deliver and gathered().  Returns its number.
   int AddUpdate(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
   int AddRead(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
   absl::Status Prepare(Wanted& wanted, Stream& stream);
+  // All values and slots are zeros then.  Blocks.
+  absl::Status Clear();
 
   const OwnedRows& owned(int table) const { return tables_[table].rows; }
 
