@@ -50,7 +50,11 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Create(Process
                      std::string(DeviceKindName(options.in_host_memory->kind()))));
   }
   std::unique_ptr<ParameterServer> server(new ParameterServer(group, device, compute, options));
-  if (server->in_host_memory()) return server;
+  if (server->in_host_memory()) {
+    // A cpu device has its threads of whoever makes a stream: this thread drives, too.
+    RETURN_IF_ERROR(options.in_host_memory->NewStream().status());
+    return server;
+  }
   ASSIGN_OR_RETURN(server->out_, device.NewStream());
   ASSIGN_OR_RETURN(server->in_, device.NewStream());
   return server;
@@ -245,7 +249,7 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
   RETURN_IF_ERROR(index_.Upload(device_, compute_));
   // What a shard has in its device's memory lies where the device's copies reach it.
   Wanted of_shard;
-  RETURN_IF_ERROR(shard_->Prepare(of_shard, compute_));
+  RETURN_IF_ERROR(shard_->Prepare(of_shard));
   const auto add = [](const std::vector<Tensor*>& more, std::vector<Tensor*>& to) {
     to.insert(to.end(), more.begin(), more.end());
   };

@@ -63,7 +63,7 @@ void Shard::Want(Piece& piece, Wanted& wanted) {
   if (IsCopied(piece)) wanted.device.push_back(&piece.device);
 }
 
-absl::Status Shard::Prepare(Wanted& wanted, Stream& stream) {
+absl::Status Shard::Prepare(Wanted& wanted) {
   for (Table& table : tables_) {
     wanted.device.push_back(&table.rows.values);
     for (Tensor& slot : table.rows.slots) wanted.device.push_back(&slot);
@@ -85,7 +85,7 @@ absl::Status Shard::Prepare(Wanted& wanted, Stream& stream) {
     ASSIGN_OR_RETURN(piece.packed, device_.NewEvent());
     ASSIGN_OR_RETURN(piece.ready, device_.NewEvent());
   }
-  return index_.Upload(device_, stream);
+  return index_.Upload(device_, *work_);
 }
 
 absl::Status Shard::Clear() {

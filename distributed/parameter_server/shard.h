@@ -48,7 +48,7 @@ class Shard {
   // device; no message then, but Deliver and gathered().  Returns its number.
   int AddUpdate(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
   int AddRead(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
-  absl::Status Prepare(Wanted& wanted, Stream& stream);
+  absl::Status Prepare(Wanted& wanted);
   // All values and slots are zeros then.  Blocks.
   absl::Status Clear();
 
