@@ -18,6 +18,7 @@
 
 ABSL_FLAG(int, ranks, 1, "Threads of this process that are ranks, without mpirun.");
 ABSL_FLAG(std::string, device, "sim", "cpu or sim.");
+ABSL_FLAG(bool, host_memory, false, "Whether tables lie in host memory and are updated there.");
 ABSL_FLAG(std::vector<std::string>, sync, (std::vector<std::string>{"bsp", "ssp", "async"}),
           "bsp, ssp (of a staleness of 1), async.");
 ABSL_FLAG(std::vector<std::string>, layers, (std::vector<std::string>{"8", "24", "96"}),
@@ -48,7 +49,7 @@ constexpr char kUsage[] =
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 struct Setting {
-  ParameterServer::Options options;
+  ParameterServer::Options options = {};
   std::string sync;
   int layers = 0;
   double ratio = 0;
@@ -128,7 +129,9 @@ class Worker {
   std::unique_ptr<ParameterServer> server_;
 };
 
-absl::Status Measure(const Setting& setting, ProcessGroup& group) {
+absl::Status Measure(Setting setting, ProcessGroup& group) {
+  const std::unique_ptr<Device> host = NewCpuDevice({});
+  if (absl::GetFlag(FLAGS_host_memory)) setting.options.in_host_memory = host.get();
   const double table_bytes = 1024.0 * absl::GetFlag(FLAGS_table_kib);
   const double transfer_s = setting.ratio * absl::GetFlag(FLAGS_compute_ms) / 1000;
   const std::unique_ptr<Device> device =
@@ -155,6 +158,7 @@ absl::Status Measure(const Setting& setting, ProcessGroup& group) {
   if (group.rank() != 0) return absl::OkStatus();
   const double step = Median(step_ms), compute = Median(compute_ms);
   const nlohmann::ordered_json report = {{"device", absl::GetFlag(FLAGS_device)},
+                                         {"host_memory", absl::GetFlag(FLAGS_host_memory)},
                                          {"ranks", group.size()},
                                          {"sync", setting.sync},
                                          {"layers", setting.layers},

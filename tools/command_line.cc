@@ -164,6 +164,11 @@ absl::Status CheckSync(const DistributedConfig& config, const SourceMap& source)
                  "is of a parameter server, and sync is ALLREDUCE; give sync, or leave "
                  "servers out");
   }
+  if (config.has_server_memory() && config.sync() == DistributedConfig::ALLREDUCE) {
+    return error("server_memory",
+                 "is of a parameter server, and sync is ALLREDUCE; give sync, or leave "
+                 "server_memory out");
+  }
   if (config.sync() == DistributedConfig::ALLREDUCE) return absl::OkStatus();
   if (config.shard_optimizer()) {
     return error("shard_optimizer",

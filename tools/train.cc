@@ -52,6 +52,9 @@ ABSL_FLAG(
     std::string, servers, "",
     "Of a parameter server: so many ranks, the last ones, own parts of the weights and train on "
     "nothing.  Default: 0, all ranks do both.");
+ABSL_FLAG(std::string, server_memory, "",
+          "Of a parameter server: device, or host: owners have their parts and update them in host "
+          "memory, and the device waits for its copies; to compare with.  Default: device.");
 namespace {
 int shard_optimizer_values = 0;  // that the flag has had: its default, and what a user gives
 }
@@ -157,6 +160,7 @@ std::vector<std::string> Overrides() {
   add("distributed.sync", absl::AsciiStrToUpper(absl::GetFlag(FLAGS_sync)));
   add("distributed.staleness", absl::GetFlag(FLAGS_staleness));
   add("distributed.servers", absl::GetFlag(FLAGS_servers));
+  add("distributed.server_memory", absl::AsciiStrToUpper(absl::GetFlag(FLAGS_server_memory)));
   if (shard_optimizer_values > 1) {
     add("distributed.shard_optimizer", absl::GetFlag(FLAGS_shard_optimizer) ? "true" : "false");
   }

@@ -7,7 +7,9 @@ namespace gyre {
 
 int TagOf(bool update, int access) { return kExchangeTag + 1 + 2 * access + (update ? 1 : 0); }
 
-void RowAccess::FindPieces(std::vector<RowPiece> of_owners, RowIndex& index, Wanted& wanted) {
+void RowAccess::FindPieces(std::vector<RowPiece> of_owners, int of_rank, RowIndex& index,
+                           Wanted& wanted) {
+  rank = of_rank;
   pieces = std::move(of_owners);
   in_order = IsPacked(pieces);
   RowList at;
@@ -19,16 +21,31 @@ void RowAccess::FindPieces(std::vector<RowPiece> of_owners, RowIndex& index, Wan
   }
   places = index.Add(at);
   device = host;
+  host.shape = Shape({rows.count() - pieces[rank].count, width()});
   wanted.host.push_back(&host);
   if (!in_order) wanted.device.push_back(&device);
   transfers_.resize(pieces.size());
 }
 
 void RowAccess::FindStaged() {
-  const auto row_bytes = static_cast<size_t>(width()) * SizeOf(host.dtype);
+  auto* at = static_cast<std::byte*>(host.data);
   for (size_t owner = 0; owner < pieces.size(); ++owner) {
-    staged[owner].data = static_cast<std::byte*>(host.data) + pieces[owner].first * row_bytes;
+    if (static_cast<int>(owner) == rank) continue;
+    staged[owner].data = at;
+    at += staged[owner].bytes();
   }
+}
+
+absl::Status RowAccess::CopyPieces(Stream& stream, const Tensor& packed, bool to_staged) const {
+  auto* at = static_cast<std::byte*>(packed.data);
+  for (const Tensor& piece : staged) {
+    const size_t bytes = piece.bytes();
+    if (bytes == 0) continue;
+    RETURN_IF_ERROR(to_staged ? stream.Copy(piece.data, at, bytes)
+                              : stream.Copy(at, piece.data, bytes));
+    at += bytes;
+  }
+  return absl::OkStatus();
 }
 
 int RowAccess::AwaitedOwner() const {
@@ -65,7 +82,7 @@ absl::Status UpdateAccess::Post(Stream& compute, Stream& out, const RowIndex& in
     RETURN_IF_ERROR(compute.Record(*computed));
     RETURN_IF_ERROR(out.Wait(*computed));
     if (!in_order) RETURN_IF_ERROR(GatherRows(out, index[places], width(), memory, device));
-    RETURN_IF_ERROR(out.Copy(host.data, in_order ? memory.data : device.data, host.bytes()));
+    RETURN_IF_ERROR(CopyPieces(out, in_order ? memory : device, /*to_staged=*/true));
     RETURN_IF_ERROR(out.Record(*copied));
   }
   ++posted;
@@ -94,11 +111,12 @@ absl::StatusOr<bool> UpdateAccess::Progress(Communicator& communicator, Shard& s
   return true;
 }
 
-absl::StatusOr<bool> ReadAccess::Progress(Communicator& communicator, Shard& shard, Stream& in,
+absl::StatusOr<bool> ReadAccess::Progress(Communicator& communicator, Shard& shard, Stream* in,
                                           const RowIndex& index) {
   const int64_t done = arrived;
   bool moved = false;
   if (uploading_) {
+    if (in == nullptr && opened < done) return false;
     ASSIGN_OR_RETURN(const bool up, uploaded->Done());
     if (!up) return false;
     uploading_ = false;
@@ -116,7 +134,7 @@ absl::StatusOr<bool> ReadAccess::Progress(Communicator& communicator, Shard& sha
     all = all && gathered > done;
   }
   if (!all) return moved;
-  RETURN_IF_ERROR(Upload(in, index));
+  if (in != nullptr) RETURN_IF_ERROR(Upload(*in, index));
   under_way_ = false;
   uploading_ = true;
   arrived = done + 1;
@@ -126,7 +144,7 @@ absl::StatusOr<bool> ReadAccess::Progress(Communicator& communicator, Shard& sha
 absl::Status ReadAccess::Upload(Stream& in, const RowIndex& index) {
   RETURN_IF_ERROR(in.Wait(*released_at));
   const Tensor& packed = in_order ? memory : device;
-  RETURN_IF_ERROR(in.Copy(packed.data, host.data, host.bytes()));
+  RETURN_IF_ERROR(CopyPieces(in, packed, /*to_staged=*/false));
   if (!in_order) RETURN_IF_ERROR(ScatterRows(in, index[places], width(), packed, memory));
   return in.Record(*uploaded);
 }

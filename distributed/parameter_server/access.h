@@ -23,17 +23,20 @@ struct RowAccess {
   Tensor memory = {};             // the caller's
   std::vector<RowPiece> pieces;   // by owner
   std::vector<bool> meets;        // by owner: whether there are messages
-  std::vector<Tensor> staged;     // by owner
-  Tensor host = {}, device = {};  // packed
+  std::vector<Tensor> staged;     // by owner: where the piece is packed for it, and its answer
+  int rank = 0;                   // whose piece is staged in the owner's device memory
+  Tensor host = {}, device = {};  // all other pieces staged; all rows packed
   bool in_order = false;          // the caller's memory is packed
   int places = 0;                 // else, of packed rows there
   int own = -1;                   // the shard's number of the piece that this rank owns
 
   // Once rows, table and host are known.
-  void FindPieces(std::vector<RowPiece> of_owners, RowIndex& index, Wanted& wanted);
+  void FindPieces(std::vector<RowPiece> of_owners, int of_rank, RowIndex& index, Wanted& wanted);
   // Once they have memory.
   void FindStaged();
   int64_t width() const { return host.shape[1]; }
+  // Between the caller's memory, or `device`, and where pieces are staged.
+  absl::Status CopyPieces(Stream& stream, const Tensor& packed, bool to_staged) const;
   // The owner of a message under way; kNobody: none is.
   int AwaitedOwner() const;
 
@@ -61,16 +64,20 @@ struct UpdateAccess : RowAccess {
 
 struct ReadAccess : RowAccess {
   std::unique_ptr<Event> released_at, uploaded;
-  int64_t opened = 0;  // Reads
+  std::atomic<int64_t> opened = 0;  // Reads
   std::atomic<int64_t> arrived = 0, released = 0;
 
-  // Likewise; the way from host memory, on `in`.
-  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, Stream& in,
+  // Likewise; the way from host memory, on `in`.  Null: the caller enqueues it before it counts
+  // what has arrived as opened.
+  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, Stream* in,
                                 const RowIndex& index);
-  bool settled(int64_t clock) const { return arrived == clock + 1 && !uploading_; }
+  absl::Status Upload(Stream& in, const RowIndex& index);
+  // uploads: Progress does.
+  bool settled(int64_t clock, bool uploads) const {
+    return arrived == clock + 1 && !(uploads && uploading_);
+  }
 
  private:
-  absl::Status Upload(Stream& in, const RowIndex& index);
   bool uploading_ = false;
 };
 

@@ -44,7 +44,17 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Create(Process
         absl::StrCat("expected a staleness of 0 or more, and above 0 with ssp alone; got ",
                      options.staleness, " with ", std::string(SyncName(options.sync))));
   }
+  if (options.in_host_memory && options.in_host_memory->kind() != DeviceKind::kCpu) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a cpu device for rows in host memory, got ",
+                     std::string(DeviceKindName(options.in_host_memory->kind()))));
+  }
   std::unique_ptr<ParameterServer> server(new ParameterServer(group, device, compute, options));
+  if (server->in_host_memory()) {
+    // A cpu device has its threads of whoever makes a stream: this thread drives, too.
+    RETURN_IF_ERROR(options.in_host_memory->NewStream().status());
+    return server;
+  }
   ASSIGN_OR_RETURN(server->out_, device.NewStream());
   ASSIGN_OR_RETURN(server->in_, device.NewStream());
   return server;
@@ -132,8 +142,9 @@ std::vector<ElementRange> ParameterServer::Parts(const TableSpec& table) const {
 
 // All ranks hear of all accesses: a shard must know who comes.
 absl::Status ParameterServer::Agree(DeclaredByRank& declared) {
-  std::string text = absl::StrCat("sync ", std::string(SyncName(options_.sync)), " staleness ",
-                                  options_.staleness, " servers ", options_.servers);
+  std::string text =
+      absl::StrCat("sync ", std::string(SyncName(options_.sync)), " staleness ", options_.staleness,
+                   " servers ", options_.servers, in_host_memory() ? " in host memory" : "");
   for (const TableSpec& table : tables_) {
     absl::StrAppend(&text, "\n", table.name, " ", table.rows, " ", table.width, " ",
                     std::string(DTypeName(table.dtype)));
@@ -182,7 +193,7 @@ absl::Status ParameterServer::Prepare() {
   DeclaredByRank declared;
   RETURN_IF_ERROR(Agree(declared));
   RETURN_IF_ERROR(group_.Call("the parameter server's shards", [&](Communicator& communicator) {
-    auto shard = Shard::Create(communicator, device_,
+    auto shard = Shard::Create(communicator, in_host_memory() ? *options_.in_host_memory : device_,
                                {.sync = options_.sync, .staleness = options_.staleness});
     if (shard.ok()) shard_ = *std::move(shard);
     return shard.status();
@@ -226,7 +237,7 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
         for (int owner = 0; owner < group_.size(); ++owner) {
           access.meets.push_back(meets_owner(owner));
         }
-        access.FindPieces(pieces[a], index_, wanted);
+        access.FindPieces(pieces[a], rank, index_, wanted);
         staged = &access.staged[rank];
       }
       if (!meets_owner(rank)) continue;
@@ -236,7 +247,14 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
     }
   }
   RETURN_IF_ERROR(index_.Upload(device_, compute_));
-  RETURN_IF_ERROR(shard_->Prepare(wanted, compute_));
+  // What a shard has in its device's memory lies where the device's copies reach it.
+  Wanted of_shard;
+  RETURN_IF_ERROR(shard_->Prepare(of_shard));
+  const auto add = [](const std::vector<Tensor*>& more, std::vector<Tensor*>& to) {
+    to.insert(to.end(), more.begin(), more.end());
+  };
+  add(of_shard.host, wanted.host);
+  add(of_shard.device, in_host_memory() ? wanted.host : wanted.device);
   RETURN_IF_ERROR(Allocate(wanted));
   for (RowAccess* const access : own) access->FindStaged();
   return absl::OkStatus();
@@ -259,15 +277,7 @@ absl::Status ParameterServer::Allocate(Wanted& wanted) {
   RETURN_IF_ERROR(allocate(MemoryKind::kDevice, wanted.device, device_memory_));
   RETURN_IF_ERROR(allocate(MemoryKind::kPinnedHost, wanted.host, host_memory_));
   device_bytes_ = device_memory_.bytes();
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    const OwnedRows& owned = shard_->owned(static_cast<int>(t));
-    const RowPlaces all = {.count = owned.values.shape[0]};
-    RETURN_IF_ERROR(ClearRows(compute_, all, owned.width, owned.values));
-    for (const Tensor& slot : owned.slots) {
-      RETURN_IF_ERROR(ClearRows(compute_, all, owned.width, slot));
-    }
-  }
-  return compute_.Synchronize();
+  return shard_->Clear();
 }
 
 absl::Status ParameterServer::Start() {
@@ -297,6 +307,7 @@ absl::Status ParameterServer::Read(int number) {
   ReadAccess& read = *reads_[number];
   RETURN_IF_ERROR(Due(read, "Read", read.opened == clock_));
   RETURN_IF_ERROR(Await([&] { return read.arrived > clock_; }));
+  if (in_host_memory()) RETURN_IF_ERROR(read.Upload(compute_, index_));
   ++read.opened;
   return compute_.Wait(*read.uploaded);
 }
@@ -324,7 +335,7 @@ absl::Status ParameterServer::Update(int number) {
 
 absl::Status ParameterServer::Push(UpdateAccess& update) {
   RETURN_IF_ERROR(Await([&] { return update.sent == update.posted; }));
-  return update.Post(compute_, *out_, index_);
+  return update.Post(compute_, out_ ? *out_ : compute_, index_);
 }
 
 absl::Status ParameterServer::Clock() {
@@ -346,7 +357,7 @@ absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
     moved = moved || some;
   }
   for (const auto& read : reads_) {
-    ASSIGN_OR_RETURN(const bool some, read->Progress(communicator, *shard_, *in_, index_));
+    ASSIGN_OR_RETURN(const bool some, read->Progress(communicator, *shard_, in_.get(), index_));
     moved = moved || some;
   }
   ASSIGN_OR_RETURN(const Advance advance, shard_->Progress());
@@ -363,7 +374,9 @@ absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
 
 bool ParameterServer::Settled(int64_t clock) const {
   return std::ranges::all_of(updates_, [&](const auto& u) { return u->sent == clock; }) &&
-         std::ranges::all_of(reads_, [&](const auto& r) { return r->settled(clock); }) &&
+         std::ranges::all_of(
+             reads_,
+             [&](const auto& r) { return r->settled(clock, /*uploads=*/in_ != nullptr); }) &&
          shard_->settled(clock);
 }
 

@@ -50,6 +50,10 @@ class ParameterServer final : public Service {
     // The last so many ranks own rows and access none.  The others own rows, too, such that all
     // have as much to send.
     int servers = 0;
+    // A cpu device, that outlives the server: rows lie in host memory, and it updates them there.
+    // Then nothing moves in the background on the device: what has come is copied in by Read, and
+    // what is sent copied out by Update, on `compute`.  Null: rows lie on the device.
+    Device* in_host_memory = nullptr;
   };
 
   // All arguments outlive the result.  Errors: InvalidArgument for options.
@@ -120,6 +124,7 @@ class ParameterServer final : public Service {
   std::vector<ElementRange> Parts(const TableSpec& table) const;
   absl::Status MeetShard(const DeclaredByRank& declared);
   absl::Status Allocate(Wanted& wanted);
+  bool in_host_memory() const { return options_.in_host_memory != nullptr; }
   absl::Status Due(const RowAccess& access, const char* call, bool due) const;
   absl::Status Push(UpdateAccess& update);
   absl::Status Await(const std::function<bool()>& holds);
@@ -138,7 +143,7 @@ class ParameterServer final : public Service {
   RowIndex index_;
   Buffer device_memory_, host_memory_;
   size_t device_bytes_ = 0;
-  std::unique_ptr<Stream> out_, in_;
+  std::unique_ptr<Stream> out_, in_;  // null: `compute_`
   std::unique_ptr<Shard> shard_;
   bool prepared_ = false, serving_ = false;
   int64_t clock_ = 0;

@@ -32,7 +32,7 @@ void Shard::Describe(Piece& added, int worker, int table, const RowPiece& piece,
   added.table = table;
   added.tag = tag;
   added.rows = RowsOf(piece);
-  added.host = staged;
+  added.staged = staged;
 }
 
 int Shard::AddUpdate(int worker, int table, const RowPiece& piece, int tag, Tensor* staged) {
@@ -53,16 +53,17 @@ void Shard::Want(Piece& piece, Wanted& wanted) {
   const TableSpec& spec = tables_[piece.table].spec;
   const Tensor packed{nullptr, Shape({piece.rows.count(), spec.width}), spec.dtype};
   piece.places = index_.Add(piece.rows);
-  if (piece.host == nullptr) {
-    piece.own_host = packed;
-    piece.host = &piece.own_host;
-    wanted.host.push_back(piece.host);
+  if (piece.staged != nullptr) {
+    wanted.device.push_back(piece.staged);
+    return;
   }
-  piece.device = packed;
-  if (staged()) wanted.device.push_back(&piece.device);
+  piece.own_host = piece.device = packed;
+  piece.staged = &piece.own_host;
+  wanted.host.push_back(piece.staged);
+  if (IsCopied(piece)) wanted.device.push_back(&piece.device);
 }
 
-absl::Status Shard::Prepare(Wanted& wanted, Stream& stream) {
+absl::Status Shard::Prepare(Wanted& wanted) {
   for (Table& table : tables_) {
     wanted.device.push_back(&table.rows.values);
     for (Tensor& slot : table.rows.slots) wanted.device.push_back(&slot);
@@ -84,7 +85,18 @@ absl::Status Shard::Prepare(Wanted& wanted, Stream& stream) {
     ASSIGN_OR_RETURN(piece.packed, device_.NewEvent());
     ASSIGN_OR_RETURN(piece.ready, device_.NewEvent());
   }
-  return index_.Upload(device_, stream);
+  return index_.Upload(device_, *work_);
+}
+
+absl::Status Shard::Clear() {
+  for (const Table& table : tables_) {
+    const RowPlaces all = {.count = table.rows.values.shape[0]};
+    RETURN_IF_ERROR(ClearRows(*work_, all, table.rows.width, table.rows.values));
+    for (const Tensor& slot : table.rows.slots) {
+      RETURN_IF_ERROR(ClearRows(*work_, all, table.rows.width, slot));
+    }
+  }
+  return work_->Synchronize();
 }
 
 // Of a worker without updates here: it has none to come.
@@ -116,10 +128,10 @@ bool Shard::MayAnswer(const Table& table, const ReadPiece& piece) const {
 }
 
 absl::Status Shard::Apply(Table& table, UpdatePiece& piece) {
-  Tensor sent = *piece.host;
-  if (staged()) {
+  Tensor sent = *piece.staged;
+  if (IsCopied(piece)) {
     RETURN_IF_ERROR(in_->Wait(*piece.applied_there));
-    RETURN_IF_ERROR(in_->Copy(piece.device.data, piece.host->data, piece.bytes()));
+    RETURN_IF_ERROR(in_->Copy(piece.device.data, piece.staged->data, piece.bytes()));
     RETURN_IF_ERROR(in_->Record(*piece.uploaded));
     RETURN_IF_ERROR(work_->Wait(*piece.uploaded));
     sent.data = piece.device.data;
@@ -130,7 +142,7 @@ absl::Status Shard::Apply(Table& table, UpdatePiece& piece) {
     RETURN_IF_ERROR(
         table.update->Apply(*work_, table.rows, index_[piece.places], sent, piece.applied));
   }
-  if (staged()) RETURN_IF_ERROR(work_->Record(*piece.applied_there));
+  RETURN_IF_ERROR(work_->Record(*piece.applied_there));
   ++piece.applied;
   return absl::OkStatus();
 }
@@ -156,23 +168,23 @@ absl::Status Shard::AddToSum(Table& table, const UpdatePiece& piece, Tensor sent
 }
 
 absl::Status Shard::Gather(const Table& table, ReadPiece& piece) {
-  Tensor packed = *piece.host;
-  if (staged()) packed.data = piece.device.data;
+  const bool copied = IsCopied(piece);
+  const Tensor& packed = copied ? piece.device : *piece.staged;
   RETURN_IF_ERROR(
       GatherRows(*work_, index_[piece.places], table.spec.width, table.rows.values, packed));
-  if (staged()) {
+  if (copied) {
     RETURN_IF_ERROR(work_->Record(*piece.packed));
     RETURN_IF_ERROR(out_->Wait(*piece.packed));
-    RETURN_IF_ERROR(out_->Copy(piece.host->data, packed.data, piece.bytes()));
-    RETURN_IF_ERROR(out_->Record(*piece.ready));
+    RETURN_IF_ERROR(out_->Copy(piece.staged->data, packed.data, piece.bytes()));
   }
+  RETURN_IF_ERROR((copied ? *out_ : *work_).Record(*piece.ready));
   ++piece.gathered;
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> Shard::consumed(int update) const {
   const UpdatePiece& piece = updates_[update];
-  ASSIGN_OR_RETURN(const bool free, piece.uploaded->Done());
+  ASSIGN_OR_RETURN(const bool free, piece.applied_there->Done());
   return free ? piece.applied : piece.applied - 1;
 }
 
@@ -184,13 +196,13 @@ absl::StatusOr<int64_t> Shard::gathered(int read) const {
 
 // Of another rank's worker: whether something has come.
 absl::StatusOr<bool> Shard::Receive(UpdatePiece& piece) {
-  if (piece.host != &piece.own_host) return false;
+  if (!piece.travels()) return false;
   if (!piece.transfer.under_way()) {
     if (piece.received > piece.applied) return false;
     ASSIGN_OR_RETURN(const bool free, piece.uploaded->Done());
     if (!free) return false;
     RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kReceive,
-                                         static_cast<std::byte*>(piece.host->data), piece.bytes(),
+                                         static_cast<std::byte*>(piece.staged->data), piece.bytes(),
                                          piece.worker, piece.tag));
   }
   ASSIGN_OR_RETURN(const bool done, piece.transfer.Progress(communicator_));
@@ -199,13 +211,13 @@ absl::StatusOr<bool> Shard::Receive(UpdatePiece& piece) {
 }
 
 absl::StatusOr<bool> Shard::Send(ReadPiece& piece) {
-  if (piece.host != &piece.own_host || piece.gathered == piece.sent) return false;
+  if (!piece.travels() || piece.gathered == piece.sent) return false;
   if (!piece.transfer.under_way()) {
     ASSIGN_OR_RETURN(const bool ready, piece.ready->Done());
     if (!ready) return false;
     bytes_sent_ += static_cast<int64_t>(piece.bytes());
     RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kSend,
-                                         static_cast<std::byte*>(piece.host->data), piece.bytes(),
+                                         static_cast<std::byte*>(piece.staged->data), piece.bytes(),
                                          piece.worker, piece.tag));
   }
   ASSIGN_OR_RETURN(const bool done, piece.transfer.Progress(communicator_));
@@ -240,7 +252,9 @@ absl::StatusOr<Advance> Shard::Progress() {
 
 bool Shard::settled(int64_t clock) const {
   return std::ranges::all_of(updates_, [&](const auto& piece) { return piece.applied == clock; }) &&
-         std::ranges::all_of(reads_, [&](const auto& piece) { return piece.sent == clock + 1; });
+         std::ranges::all_of(reads_, [&](const auto& piece) {
+           return (piece.travels() ? piece.sent : piece.gathered) == clock + 1;
+         });
 }
 
 int Shard::AwaitedWorker() const {

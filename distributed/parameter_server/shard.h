@@ -7,8 +7,9 @@
 // other workers.  So no requests travel, and what a worker reads has its own updates.  Of a table
 // of which a worker's updates have no row here, that it reads, comes an empty piece: its clock.
 //
-// All memory is staged: host memory, which messages can reach, and on a device that is not the host
-// a copy.  Used by one thread at a time.
+// What travels is staged: host memory, which messages can reach, and on a device that is not the
+// host a copy.  What is of this rank's own worker stays on the device.  Used by one thread at a
+// time.
 #pragma once
 
 #include <atomic>
@@ -41,13 +42,15 @@ class Shard {
                                                        const Options& options);
 
   // First all tables, then all pieces, by worker, each worker's in the order of all its accesses;
-  // then Prepare; then, with the memory there and the values in it, Progress.
+  // then Prepare; then, with the memory there, Clear; then, with the values in it, Progress.
   void AddTable(const TableSpec& table, ElementRange part, const TableUpdate& update);
-  // tag: of its messages.  staged: this rank's own worker's: where its piece lies, or is to lie; no
-  // message then, but Deliver and gathered().  Returns its number.
+  // tag: of its messages.  staged: this rank's own worker's: where its piece is to lie, on the
+  // device; no message then, but Deliver and gathered().  Returns its number.
   int AddUpdate(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
   int AddRead(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
-  absl::Status Prepare(Wanted& wanted, Stream& stream);
+  absl::Status Prepare(Wanted& wanted);
+  // All values and slots are zeros then.  Blocks.
+  absl::Status Clear();
 
   const OwnedRows& owned(int table) const { return tables_[table].rows; }
 
@@ -90,14 +93,15 @@ class Shard {
     RowList rows;    // of the part
     int places = 0;  // of these
     Tensor own_host = {};
-    Tensor* host = nullptr;  // own_host, or the worker's
-    Tensor device = {};      // where that is another memory
+    Tensor* staged = nullptr;  // own_host, or the worker's, in device memory
+    Tensor device = {};        // of own_host, where that is another memory
     Transfer transfer;
-    size_t bytes() const { return host->bytes(); }
+    bool travels() const { return staged == &own_host; }
+    size_t bytes() const { return staged->bytes(); }
   };
   struct UpdatePiece : Piece {
     int sum_places = 0;  // of its rows among those touched
-    // The copy on the device is there; and was used.
+    // The copy on the device is there; what is there was used.
     std::unique_ptr<Event> uploaded, applied_there;
     int64_t received = 0, applied = 0;  // iterations
   };
@@ -111,7 +115,10 @@ class Shard {
   static void Describe(Piece& added, int worker, int table, const RowPiece& piece, int tag,
                        Tensor* staged);
   void Want(Piece& piece, Wanted& wanted);
-  bool staged() const { return device_.kind() != DeviceKind::kCpu; }
+  // Whether there is a copy of what is staged.
+  bool IsCopied(const Piece& piece) const {
+    return piece.travels() && device_.kind() != DeviceKind::kCpu;
+  }
   int64_t Clock(const Table& table, int worker) const;  // kNobody: the slowest's
   bool MayApply(const Table& table, const UpdatePiece& piece) const;
   bool MayAnswer(const Table& table, const ReadPiece& piece) const;

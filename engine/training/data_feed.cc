@@ -346,7 +346,8 @@ std::optional<RunShape::Server> ServerOf(const DistributedConfig& config, int ra
                                                               : Sync::kAsync;
   return RunShape::Server{.sync = sync,
                           .staleness = static_cast<int>(config.staleness()),
-                          .dedicated = static_cast<int>(config.servers())};
+                          .dedicated = static_cast<int>(config.servers()),
+                          .in_host_memory = config.server_memory() == DistributedConfig::HOST};
 }
 
 }  // namespace

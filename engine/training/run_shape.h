@@ -50,8 +50,9 @@ struct RunShape {
   // place of sums (step/server_sync.h); then shard_optimizer is set, too.
   struct Server {
     Sync sync = Sync::kBsp;
-    int staleness = 0;  // of ssp
-    int dedicated = 0;  // the last so many ranks own parts and run no training batch
+    int staleness = 0;            // of ssp
+    int dedicated = 0;            // the last so many ranks own parts and run no training batch
+    bool in_host_memory = false;  // owners' parts, which they update there
   };
   std::optional<Server> server = {};
   LossScale loss_scale = {};

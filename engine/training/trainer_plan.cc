@@ -14,11 +14,12 @@ namespace gyre {
 namespace {
 
 std::string DescribeServer(const RunShape::Server& server) {
-  const std::string dedicated =
-      server.dedicated > 0 ? absl::StrCat(", ", server.dedicated, " ranks only serve") : "";
-  if (server.sync == Sync::kBsp) return "parameter server, bsp" + dedicated;
-  if (server.sync == Sync::kAsync) return "parameter server, async" + dedicated;
-  return absl::StrCat("parameter server, ssp ", server.staleness, dedicated);
+  const std::string more = absl::StrCat(
+      server.dedicated > 0 ? absl::StrCat(", ", server.dedicated, " ranks only serve") : "",
+      server.in_host_memory ? ", in host memory" : "");
+  if (server.sync == Sync::kBsp) return "parameter server, bsp" + more;
+  if (server.sync == Sync::kAsync) return "parameter server, async" + more;
+  return absl::StrCat("parameter server, ssp ", server.staleness, more);
 }
 
 }  // namespace

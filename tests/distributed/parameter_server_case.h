@@ -138,6 +138,7 @@ inline Values InPlainMemory(const Case& of) {
 struct DeviceCase {
   DeviceKind kind = DeviceKind::kCpu;
   uint64_t seed = 0;  // of delays
+  bool rows_on_host = false;
 };
 
 inline std::unique_ptr<Device> NewDevice(const DeviceCase& of, int rank) {

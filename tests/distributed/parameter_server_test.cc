@@ -26,8 +26,9 @@ namespace {
 using ::testing::HasSubstr;
 using Options = ParameterServer::Options;
 
-absl::Status RunCase(const Case& of, const DeviceCase& on, ProcessGroup& group, Values* values) {
-  const std::unique_ptr<Device> device = NewDevice(on, group.rank());
+absl::Status RunCase(Case of, const DeviceCase& on, ProcessGroup& group, Values* values) {
+  const std::unique_ptr<Device> device = NewDevice(on, group.rank()), host = NewCpuDevice({});
+  if (on.rows_on_host) of.options.in_host_memory = host.get();
   Worker worker(of, group, *device);
   RETURN_IF_ERROR(worker.Prepare());
   for (int i = 0; i < of.iterations; ++i) {
@@ -53,7 +54,9 @@ TEST(ParameterServer, BspHasTheBitsOfPlainMemory) {
     const Case made = RandomCase(seed);
     SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", Describe(made)));
     const Values expected = InPlainMemory(made);
-    for (const DeviceCase& on : {DeviceCase{}, DeviceCase{DeviceKind::kSim, seed + 1}}) {
+    for (const DeviceCase& on :
+         {DeviceCase{}, DeviceCase{DeviceKind::kSim, seed + 1},
+          DeviceCase{DeviceKind::kCpu, 0, true}, DeviceCase{DeviceKind::kSim, seed + 1, true}}) {
       RunRanksOn("auto", made.ranks, kPatienceMs, [&](ProcessGroup& group) {
         Values values;
         const absl::Status status = RunCase(made, on, group, &values);
@@ -155,7 +158,8 @@ TEST(ParameterServer, AsyncAppliesAllThatWasSent) {
     made.options.staleness = seed % 2 == 0 ? 0 : static_cast<int>(seed % 3);
     RunRanksOn("auto", made.ranks, kPatienceMs, [&](ProcessGroup& group) {
       Values values;
-      const absl::Status status = RunCase(made, {DeviceKind::kSim, seed + 1}, group, &values);
+      const absl::Status status =
+          RunCase(made, {DeviceKind::kSim, seed + 1, seed % 3 == 0}, group, &values);
       ASSERT_TRUE(status.ok()) << Describe(made) << ": " << status;
     });
   }
@@ -249,6 +253,9 @@ TEST(ParameterServer, NamesWhatIsWrong) {
     EXPECT_THAT(create({.staleness = 1}).status().message(), HasSubstr("got 1 with bsp"));
     EXPECT_THAT(create({.sync = Sync::kSsp, .staleness = -1}).status().message(),
                 HasSubstr("got -1 with ssp"));
+    const std::unique_ptr<Device> sim = NewSimDevice({});
+    EXPECT_THAT(create({.in_host_memory = sim.get()}).status().message(),
+                HasSubstr("expected a cpu device for rows in host memory, got sim"));
     const std::unique_ptr<ParameterServer> server = *create({});
     const std::unique_ptr<TableUpdate> update = NewAddition(1);
     const auto add_table = [&](const TableSpec& table) {

@@ -189,6 +189,16 @@ const BadInput kTrainerTexts[] = {
     {.name = "StalenessBelowZero",
      .message = "--set distributed.staleness=-1: expected 0 steps or more, got -1",
      .arguments = {"--staleness=-1", "--sync=ssp"}},
+    {.name = "ServerMemoryOfSums",
+     .message =
+         "--set distributed.server_memory=HOST: is of a parameter server, and sync is ALLREDUCE; "
+         "give sync, or leave server_memory out",
+     .arguments = {"--server_memory=host"}},
+    {.name = "ServerMemoryThatIsNone",
+     .message =
+         "--set distributed.server_memory=GPU: expected for server_memory DEVICE or HOST, got "
+         "\"GPU\"",
+     .arguments = {"--server_memory=gpu", "--sync=bsp"}},
     {.name = "ServersOfSums",
      .message =
          "--set distributed.servers=1: is of a parameter server, and sync is ALLREDUCE; give "

@@ -52,6 +52,10 @@ TEST_F(Server, BspHasTheBitsOfDirect) {
       EXPECT_EQ(folder_.MetricLines(out("served")), folder_.MetricLines(out("whole")));
       if (ranks != 3) continue;
       EXPECT_EQ(Digest(out("sim"), ranks, {"--sync=bsp", "--device=sim"}), whole);
+      EXPECT_EQ(Digest(out("host"), ranks, {"--sync=bsp", "--server_memory=host"}), whole);
+      EXPECT_EQ(
+          Digest(out("simhost"), ranks, {"--sync=bsp", "--device=sim", "--server_memory=host"}),
+          whole);
     }
   }
 }
@@ -89,6 +93,8 @@ TEST_F(Server, ResumesByAnyModeOnAnyRanks) {
   const std::string straight = Digest("whole", 3);
   Digest("parts", 3, {"--sync=bsp", "--steps=4"});
   EXPECT_EQ(Digest("parts", 3, {"--sync=bsp", "--resume=latest"}), straight);
+  Digest("host", 3, {"--sync=bsp", "--server_memory=host", "--device=sim", "--steps=4"});
+  EXPECT_EQ(Digest("host", 3, {"--sync=bsp", "--resume=latest"}), straight);
   // From sums to a server and back, which is the same.
   Digest("to", 3, {"--steps=4"});
   EXPECT_EQ(Digest("to", 3, {"--sync=bsp", "--resume=latest"}), straight);
@@ -106,8 +112,11 @@ TEST_F(Server, StaleOnesLearn) {
   Digest("bsp", 3, {"--sync=bsp", "--steps=60", "--set=evaluate_every=60"});
   const double bsp = folder_.Metrics("bsp", "test_loss").back();
   const double first = folder_.Metrics("bsp", "loss").front();
-  for (const std::vector<std::string>& mode : std::vector<std::vector<std::string>>{
-           {"--sync=ssp"}, {"--sync=ssp", "--staleness=3"}, {"--sync=async"}}) {
+  for (const std::vector<std::string>& mode :
+       std::vector<std::vector<std::string>>{{"--sync=ssp"},
+                                             {"--sync=ssp", "--staleness=3"},
+                                             {"--sync=async"},
+                                             {"--sync=async", "--server_memory=host"}}) {
     std::vector<std::string> arguments = long_enough;
     arguments.insert(arguments.end(), mode.begin(), mode.end());
     const std::string out = absl::StrCat(mode.front(), mode.back());
@@ -123,6 +132,9 @@ TEST_F(Server, PlanSaysHow) {
       folder_.Train("plan", {"--plan", "--ranks=3", "--sync=ssp", "--staleness=2"}).out;
   EXPECT_THAT(plan, HasSubstr("(parameter server, ssp 2)"));
   EXPECT_THAT(plan, HasSubstr("the optimizer's state is shared out: "));
+  EXPECT_THAT(
+      folder_.Train("plan", {"--plan", "--ranks=3", "--sync=bsp", "--server_memory=host"}).out,
+      HasSubstr("(parameter server, bsp, in host memory)"));
 }
 
 TEST_F(Server, RefusesWhatItDoesNotDo) {

@@ -21,6 +21,12 @@ class ServerSync::Update final : public TableUpdate {
 
   void Begin(int64_t step) { first_step_ = step; }
 
+  // Else the model's are used where they are.
+  int slots() const override {
+    const bool in_host_memory = model_.plan().options.shape.server->in_host_memory;
+    return in_host_memory ? model_.train().plan().slots.kinds : 0;
+  }
+
   // Whoever drives calls this, one at a time.
   absl::Status Apply(Stream& stream, const OwnedRows& rows, RowPlaces, Tensor sent,
                      int64_t clock) const override {
@@ -41,7 +47,8 @@ class ServerSync::Update final : public TableUpdate {
     std::vector<Tensor> slots;
     for (const ParameterPiece& piece : pieces) {
       for (int kind = 0; kind < kinds; ++kind) {
-        slots.push_back(Slice(net.slot(bucket_, kind), piece.at - part.begin, piece.count));
+        const Tensor slot = rows.slots.empty() ? net.slot(bucket_, kind) : rows.slots[kind];
+        slots.push_back(Slice(slot, piece.at - part.begin, piece.count));
       }
     }
     std::vector<ParameterViews> views;
@@ -77,13 +84,18 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
   std::unique_ptr<ServerSync> sync(new ServerSync(model, compute));
   const Net& net = model.train();
   const RunShape::Server& mode = *model.plan().options.shape.server;
+  if (mode.in_host_memory) {
+    sync->host_ = NewCpuDevice({.threads = model.plan().options.threads});
+  }
   ASSIGN_OR_RETURN(sync->server_, ParameterServer::Create(communication, device, compute,
                                                           {.sync = mode.sync,
                                                            .staleness = mode.staleness,
-                                                           .servers = mode.dedicated}));
+                                                           .servers = mode.dedicated,
+                                                           .in_host_memory = sync->host_.get()}));
   const size_t buckets = net.plan().order.buckets.size();
   ASSIGN_OR_RETURN(sync->scalars_,
-                   Buffer::Allocate(device, MemoryKind::kDevice, buckets * sizeof(UpdateScalars)));
+                   Buffer::Allocate(sync->host_ ? *sync->host_ : device, MemoryKind::kDevice,
+                                    buckets * sizeof(UpdateScalars)));
   for (size_t b = 0; b < buckets; ++b) {
     const int bucket = static_cast<int>(b);
     auto* const scalars = reinterpret_cast<UpdateScalars*>(sync->scalars_.data()) + b;
@@ -123,8 +135,22 @@ absl::Status ServerSync::Begin(int64_t step) {
           compute_.Copy(Slice(values, at - part.begin, count).data, from.data, from.bytes()));
     }
   }
+  RETURN_IF_ERROR(CopySlots(/*to_server=*/true));
   begun_ = true;
   return server_->Start();
+}
+
+absl::Status ServerSync::CopySlots(bool to_server) {
+  for (size_t b = 0; b < updates_.size(); ++b) {
+    const int bucket = static_cast<int>(b);
+    const std::vector<Tensor>& slots = server_->owned(bucket).slots;
+    for (size_t kind = 0; kind < slots.size(); ++kind) {
+      const Tensor slot = model_.train().slot(bucket, static_cast<int>(kind));
+      const Tensor &to = to_server ? slots[kind] : slot, &from = to_server ? slot : slots[kind];
+      RETURN_IF_ERROR(compute_.Copy(to.data, from.data, slots[kind].bytes()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ServerSync::Take(int bucket, const std::function<absl::Status()>& use) {
@@ -156,7 +182,8 @@ absl::Status ServerSync::Settle() {
     }
     RETURN_IF_ERROR(compute_.Synchronize());
   }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(CopySlots(/*to_server=*/false));
+  return compute_.Synchronize();
 }
 
 absl::Status ServerSync::Stop() { return server_->Stop(); }

@@ -8,6 +8,9 @@
 //
 // The last ranks may only own: then the others' parts are so much smaller that all send as much.
 //
+// Where the server is in host memory, so is the optimizer's state: the model has it while no rank
+// steps.
+//
 // In bsp an owner updates by the sum of all ranks' gradients, once a step: the bits of `direct`.
 // Otherwise by each rank's as it comes, N updates a step of N ranks: with N times its gradient,
 // whose expectation is the whole batch's, and an Nth of the learning rate, hence of the decay.
@@ -65,9 +68,14 @@ class ServerSync {
 
   ServerSync(const Model& model, Stream& compute);
 
+  // Enqueues the way of the optimizer's state of this rank's parts between the model's memory and
+  // the server's, where that is host memory.
+  absl::Status CopySlots(bool to_server);
+
   const Model& model_;
   Stream& compute_;
-  Buffer scalars_;                                // an UpdateScalars a bucket, on the device
+  std::unique_ptr<Device> host_;                  // where rows lie in host memory; else null
+  Buffer scalars_;                                // an UpdateScalars a bucket, where rows lie
   std::vector<std::unique_ptr<Update>> updates_;  // by bucket
   std::unique_ptr<ParameterServer> server_;       // uses them
   std::vector<int> reads_, pushes_;               // by bucket
