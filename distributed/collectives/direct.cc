@@ -14,6 +14,7 @@
 #include <array>
 
 #include "distributed/collectives/algorithms.h"
+#include "distributed/collectives/direct_pieces.h"
 
 namespace gyre {
 namespace {
@@ -24,8 +25,6 @@ class Direct final : public Collective {
 
  private:
   static constexpr int kWindow = 4;
-  // A window of segments from each of a few ranks stays in a core's L2 cache.
-  static constexpr size_t kPieceBytes = 128 << 10;
 
   bool scatters() const { return operation_ != Operation::kAllgather; }
   bool gathers() const { return operation_ != Operation::kReduceScatter; }
@@ -50,9 +49,9 @@ class Direct final : public Collective {
     const bool narrows =
         wire_ && tensor_.dtype == DType::kF32 && ranks_ > 1 && operation_ == Operation::kAllreduce;
     sent_as_ = narrows ? *wire_ : tensor_.dtype;
-    piece_ = static_cast<int64_t>(kPieceBytes / SizeOf(sent_as_));
+    piece_ = DirectPieceElements(SizeOf(sent_as_));
     segments_ = (longest + piece_ - 1) / piece_;
-    slot_bytes_ = (std::min<size_t>(kPieceBytes, longest * SizeOf(sent_as_)) + 63) / 64 * 64;
+    slot_bytes_ = (std::min<size_t>(kDirectPieceBytes, longest * SizeOf(sent_as_)) + 63) / 64 * 64;
     if (scatters()) Staging((narrow() ? 3 : 1) * kWindow * ranks_ * slot_bytes_);
     summed_ = gathered_ = 0;
     partials_.assign(ranks_, 0);

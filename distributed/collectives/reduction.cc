@@ -17,7 +17,7 @@ namespace {
 // fixed, so that the order of additions is.
 constexpr int kLanes = 8;
 // Of AddAll: four chains of the widest vectors, so that no addition waits for the one before.
-constexpr int kWideLanes = 32;
+constexpr int kWideLanes = kSquareLanes;
 
 // Calls body(), compiled for the instruction set that the processor has.  The same bits: nothing
 // is fused.

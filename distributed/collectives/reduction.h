@@ -25,6 +25,8 @@ void AddTo(DType dtype, void* sum, const void* addend, int64_t count);
 // The same, and measures the sum in the same pass over memory.
 double AddToAndMeasure(DType dtype, void* sum, const void* addend, int64_t count);
 double Measure(DType dtype, const void* data, int64_t count);
+// AddAll adds the squares of elements i, i + so many, ... in order, and then these sums, in order.
+inline constexpr int kSquareLanes = 32;
 // Each output[i] = the sum of all inputs[i], added in their order and rounded once; measures it.
 // An output may be an input.
 double AddAll(DType dtype, std::span<const void* const> inputs, std::span<void* const> outputs,

@@ -1,34 +1,53 @@
 #include "distributed/parameter_server/exchange.h"
 
-#include "distributed/parameter_server/transfer.h"
 #include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
 
-absl::Status GiveAll(Communicator& communicator,
-                     const std::function<std::span<std::byte>(int rank)>& at) {
+absl::Status Giving::Begin(Communicator& communicator, const PlaceOfRank& at) {
+  GYRE_CHECK(!under_way());
   const int rank = communicator.rank();
-  std::vector<Transfer> transfers;
   for (int peer = 0; peer < communicator.size(); ++peer) {
     if (peer == rank) continue;
     const std::span<std::byte> own = at(rank), theirs = at(peer);
-    RETURN_IF_ERROR(transfers.emplace_back().Begin(
+    transfers_.push_back({.sender = peer, .transfer = {}});
+    RETURN_IF_ERROR(transfers_.back().transfer.Begin(
         communicator, Transfer::Way::kReceive, theirs.data(), theirs.size(), peer, kExchangeTag));
-    RETURN_IF_ERROR(transfers.emplace_back().Begin(communicator, Transfer::Way::kSend, own.data(),
-                                                   own.size(), peer, kExchangeTag));
-  }
-  Backoff backoff;
-  for (bool all = false; !all;) {
-    all = true;
-    for (Transfer& transfer : transfers) {
-      if (!transfer.under_way()) continue;
-      ASSIGN_OR_RETURN(const bool done, transfer.Progress(communicator));
-      all = all && done;
-    }
-    if (!all) backoff.Pause();
+    transfers_.push_back({.sender = rank, .transfer = {}});
+    RETURN_IF_ERROR(transfers_.back().transfer.Begin(communicator, Transfer::Way::kSend, own.data(),
+                                                     own.size(), peer, kExchangeTag));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Giving::Progress(Communicator& communicator) {
+  bool all = true;
+  for (Message& message : transfers_) {
+    if (!message.transfer.under_way()) continue;
+    ASSIGN_OR_RETURN(const bool done, message.transfer.Progress(communicator));
+    all = all && done;
+  }
+  if (all) transfers_.clear();
+  return all;
+}
+
+int Giving::AwaitedRank() const {
+  for (size_t i = 0; i < transfers_.size(); i += 2) {  // of a peer's two the first is received
+    if (transfers_[i].transfer.under_way()) return transfers_[i].sender;
+  }
+  return kNobody;
+}
+
+absl::Status GiveAll(Communicator& communicator, const PlaceOfRank& at) {
+  Giving giving;
+  RETURN_IF_ERROR(giving.Begin(communicator, at));
+  Backoff backoff;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool done, giving.Progress(communicator));
+    if (done) return absl::OkStatus();
+    backoff.Pause();
+  }
 }
 
 absl::StatusOr<std::vector<std::vector<int64_t>>> TellAll(Communicator& communicator,

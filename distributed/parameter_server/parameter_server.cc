@@ -4,7 +4,6 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
-#include "distributed/parameter_server/exchange.h"
 #include "distributed/server_parts.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/math.h"
@@ -49,6 +48,10 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Create(Process
         absl::StrCat("expected a cpu device for rows in host memory, got ",
                      std::string(DeviceKindName(options.in_host_memory->kind()))));
   }
+  if (options.gated && options.sync != Sync::kBsp) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a gate with bsp alone; got ", std::string(SyncName(options.sync))));
+  }
   std::unique_ptr<ParameterServer> server(new ParameterServer(group, device, compute, options));
   if (server->in_host_memory()) {
     // A cpu device has its threads of whoever makes a stream: this thread drives, too.
@@ -71,6 +74,11 @@ absl::StatusOr<int> ParameterServer::AddTable(const TableSpec& table, const Tabl
     return absl::InvalidArgumentError(absl::StrCat(
         "table \"", table.name, "\": expected 0 to 2^31 rows of 0 or more F32 or F64, got ",
         table.rows, " of ", table.width, " ", std::string(DTypeName(table.dtype))));
+  }
+  if (!table.parts.empty() && !AreParts(table.parts, table.rows, group_.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("table \"", table.name,
+                                                   "\": expected a part of its rows for each of ",
+                                                   group_.size(), " ranks, in order"));
   }
   tables_.push_back(table);
   table_updates_.push_back(&update);
@@ -132,6 +140,7 @@ absl::StatusOr<int> ParameterServer::AddUpdate(int table, const RowList& rows, T
 }
 
 std::vector<ElementRange> ParameterServer::Parts(const TableSpec& table) const {
+  if (!table.parts.empty()) return table.parts;
   std::vector<ElementRange> parts;
   for (int rank = 0; rank < group_.size(); ++rank) {
     parts.push_back(
@@ -142,12 +151,13 @@ std::vector<ElementRange> ParameterServer::Parts(const TableSpec& table) const {
 
 // All ranks hear of all accesses: a shard must know who comes.
 absl::Status ParameterServer::Agree(DeclaredByRank& declared) {
-  std::string text =
-      absl::StrCat("sync ", std::string(SyncName(options_.sync)), " staleness ", options_.staleness,
-                   " servers ", options_.servers, in_host_memory() ? " in host memory" : "");
+  std::string text = absl::StrCat(
+      "sync ", std::string(SyncName(options_.sync)), " staleness ", options_.staleness, " servers ",
+      options_.servers, options_.gated ? " gated" : "", in_host_memory() ? " in host memory" : "");
   for (const TableSpec& table : tables_) {
     absl::StrAppend(&text, "\n", table.name, " ", table.rows, " ", table.width, " ",
                     std::string(DTypeName(table.dtype)));
+    for (const ElementRange& part : table.parts) absl::StrAppend(&text, " to ", part.end);
   }
   RETURN_IF_ERROR(group_.CheckEqual("the parameter server's tables and options", text));
   std::vector<int64_t> own;
@@ -193,8 +203,9 @@ absl::Status ParameterServer::Prepare() {
   DeclaredByRank declared;
   RETURN_IF_ERROR(Agree(declared));
   RETURN_IF_ERROR(group_.Call("the parameter server's shards", [&](Communicator& communicator) {
-    auto shard = Shard::Create(communicator, in_host_memory() ? *options_.in_host_memory : device_,
-                               {.sync = options_.sync, .staleness = options_.staleness});
+    auto shard = Shard::Create(
+        communicator, in_host_memory() ? *options_.in_host_memory : device_,
+        {.sync = options_.sync, .staleness = options_.staleness, .gated = options_.gated});
     if (shard.ok()) shard_ = *std::move(shard);
     return shard.status();
   }));
@@ -345,9 +356,48 @@ absl::Status ParameterServer::Clock() {
   for (size_t u = 0; u < declared_updates_; ++u) {
     RETURN_IF_ERROR(Due(*updates_[u], "Clock without Update", updates_[u]->posted > clock_));
   }
-  for (size_t u = declared_updates_; u < updates_.size(); ++u) RETURN_IF_ERROR(Push(*updates_[u]));
+  RETURN_IF_ERROR(PushClocks());
+  if (options_.gated && applied_ == clock_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "expected AwaitSums and Apply ahead of Clock; got Clock in iteration ", clock_));
+  }
   ++clock_;
   return group_.status();
+}
+
+// Of tables that this rank reads, and of which it updates nothing.
+absl::Status ParameterServer::PushClocks() {
+  for (size_t u = declared_updates_; u < updates_.size(); ++u) {
+    if (updates_[u]->posted == clock_) RETURN_IF_ERROR(Push(*updates_[u]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::AwaitSums() {
+  GYRE_CHECK(options_.gated);
+  for (size_t u = 0; u < declared_updates_; ++u) {
+    RETURN_IF_ERROR(Due(*updates_[u], "AwaitSums without Update", updates_[u]->posted > clock_));
+  }
+  RETURN_IF_ERROR(PushClocks());
+  sums_awaited_ = clock_ + 1;
+  const absl::Status status = Await([&] { return shard_->summed(clock_ + 1); });
+  sums_awaited_ = -1;
+  RETURN_IF_ERROR(status);
+  return shard_->Synchronize();
+}
+
+absl::Status ParameterServer::Apply() {
+  GYRE_CHECK(options_.gated && applied_ == clock_);
+  ++applied_;
+  shard_->Release();
+  return group_.status();
+}
+
+absl::Status ParameterServer::Tell(const PlaceOfRank& at) {
+  GYRE_CHECK(serving_ && tell_ == told_);
+  telling_ = at;
+  const int64_t asked = ++tell_;
+  return Await([&] { return told_ == asked; });
 }
 
 absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
@@ -361,6 +411,12 @@ absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
     moved = moved || some;
   }
   ASSIGN_OR_RETURN(const Advance advance, shard_->Progress());
+  if (tell_ > told_) {
+    if (!giving_.under_way()) RETURN_IF_ERROR(giving_.Begin(communicator, telling_));
+    ASSIGN_OR_RETURN(const bool told, giving_.Progress(communicator));
+    if (told) ++told_;
+    moved = moved || told;
+  }
   if (const int64_t drain = drain_; drain > drained_ && Settled(drain)) drained_ = drain;
   if (moved || advance == Advance::kMoved) return Advance::kMoved;
   const int awaited = Awaited();
@@ -382,6 +438,11 @@ bool ParameterServer::Settled(int64_t clock) const {
 
 // The rank that this one waits for: an owner that has not answered, or a worker.
 int ParameterServer::Awaited() const {
+  if (giving_.under_way()) return giving_.AwaitedRank();
+  if (const int64_t clock = sums_awaited_; clock >= 0) {
+    const int sender = shard_->AwaitedForSums(clock);
+    return sender == group_.rank() ? kNobody : sender;
+  }
   for (const auto& read : reads_) {
     const int owner = read->AwaitedOwner();
     if (awaited_since_ms_ >= 0 && owner != kNobody) return owner;

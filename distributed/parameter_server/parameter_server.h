@@ -29,11 +29,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "distributed/parameter_server/access.h"
+#include "distributed/parameter_server/exchange.h"
 #include "distributed/parameter_server/shard.h"
 #include "distributed/parameter_server/table_update.h"
 #include "distributed/process_group.h"
@@ -50,6 +53,8 @@ class ParameterServer final : public Service {
     // The last so many ranks own rows and access none.  The others own rows, too, such that all
     // have as much to send.
     int servers = 0;
+    // Of bsp: owners apply an iteration's sums when Apply says so.
+    bool gated = false;
     // A cpu device, that outlives the server: rows lie in host memory, and it updates them there.
     // Then nothing moves in the background on the device: what has come is copied in by Read, and
     // what is sent copied out by Update, on `compute`.  Null: rows lie on the device.
@@ -95,6 +100,17 @@ class ParameterServer final : public Service {
   absl::Status Clock();
   int64_t clock() const { return clock_; }
 
+  // Gated, once in each iteration, after its updates and ahead of Clock, on all ranks.  Blocks
+  // until what all workers have sent for this rank's rows is summed: sum(table) may be read until
+  // Apply.
+  absl::Status AwaitSums();
+  // Of the rows that somebody updates, in order; device memory.
+  const Tensor& sum(int table) const { return shard_->sum(table); }
+  absl::Status Apply();
+  // Each rank's place of host memory, from that rank to all; at(rank) is as long on all ranks.  On
+  // all ranks, in the same order.  Blocks.
+  absl::Status Tell(const std::function<std::span<std::byte>(int rank)>& at);
+
   // Blocks until what all ranks have sent is applied; all have come to the same clock.
   absl::Status Drain();
   // Drain, and the whole table, to host memory of every rank.
@@ -127,6 +143,7 @@ class ParameterServer final : public Service {
   bool in_host_memory() const { return options_.in_host_memory != nullptr; }
   absl::Status Due(const RowAccess& access, const char* call, bool due) const;
   absl::Status Push(UpdateAccess& update);
+  absl::Status PushClocks();
   absl::Status Await(const std::function<bool()>& holds);
   bool Settled(int64_t clock) const;
   int Awaited() const;
@@ -149,6 +166,11 @@ class ParameterServer final : public Service {
   int64_t clock_ = 0;
   std::atomic<int64_t> drain_ = -1, drained_ = -1;  // clocks: asked for, and done
   std::atomic<int64_t> awaited_since_ms_ = -1;      // -1: nothing is
+  int64_t applied_ = 0;                             // iterations that Apply was called in
+  std::atomic<int64_t> sums_awaited_ = -1;          // the clock after them; -1: they are not
+  PlaceOfRank telling_;                             // of the last Tell
+  std::atomic<int64_t> tell_ = 0, told_ = 0;        // Tells: asked for, and done
+  Giving giving_;
 };
 
 }  // namespace gyre

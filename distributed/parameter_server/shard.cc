@@ -113,6 +113,7 @@ bool Shard::MayApply(const Table& table, const UpdatePiece& piece) const {
   if (piece.received == piece.applied) return false;
   if (options_.sync != Sync::kBsp) return true;
   if (&updates_[table.updates[table.next]] != &piece) return false;
+  if (table.applied < table.summed) return false;  // the sum's memory is in use
   // Nobody may read what is of this iteration in this iteration.
   return table.next + 1 < table.updates.size() || std::ranges::all_of(table.reads, [&](int read) {
            return reads_[read].gathered > piece.applied;
@@ -123,6 +124,7 @@ bool Shard::MayAnswer(const Table& table, const ReadPiece& piece) const {
   if (piece.gathered > piece.sent) return false;  // its memory is in use
   const int64_t clock = piece.gathered;           // of the iteration that reads
   if (Clock(table, piece.worker) < clock) return false;
+  if (options_.gated && !table.updates.empty() && table.applied < clock) return false;
   if (options_.sync == Sync::kAsync) return true;
   return Clock(table, kNobody) >= clock - (options_.sync == Sync::kSsp ? options_.staleness : 0);
 }
@@ -162,9 +164,15 @@ absl::Status Shard::AddToSum(Table& table, const UpdatePiece& piece, Tensor sent
   }
   if (++table.next < table.updates.size()) return absl::OkStatus();
   table.next = 0;
+  ++table.summed;
+  return options_.gated ? absl::OkStatus() : ApplySum(table);
+}
+
+absl::Status Shard::ApplySum(Table& table) {
+  const int64_t iteration = table.applied++;
   if (table.sum.elements() == 0) return absl::OkStatus();
   return table.update->Apply(*work_, table.rows, index_[table.touched_places], table.sum,
-                             piece.applied);
+                             iteration);
 }
 
 absl::Status Shard::Gather(const Table& table, ReadPiece& piece) {
@@ -232,6 +240,10 @@ absl::StatusOr<Advance> Shard::Progress() {
     moved = moved || received;
   }
   for (Table& table : tables_) {
+    if (table.applied < table.summed && table.applied < released_) {
+      RETURN_IF_ERROR(ApplySum(table));
+      moved = true;
+    }
     for (const int read : table.reads) {
       ReadPiece& piece = reads_[read];
       if (MayAnswer(table, piece)) {
@@ -250,8 +262,23 @@ absl::StatusOr<Advance> Shard::Progress() {
   return moved ? Advance::kMoved : Advance::kWaiting;
 }
 
+bool Shard::summed(int64_t clock) const {
+  return std::ranges::all_of(
+      tables_, [&](const Table& table) { return table.updates.empty() || table.summed >= clock; });
+}
+
+int Shard::AwaitedForSums(int64_t clock) const {
+  for (const Table& table : tables_) {
+    if (table.updates.empty() || table.summed >= clock) continue;
+    const UpdatePiece& piece = updates_[table.updates[table.next]];
+    if (piece.received == piece.applied) return piece.worker;
+  }
+  return kNobody;
+}
+
 bool Shard::settled(int64_t clock) const {
-  return std::ranges::all_of(updates_, [&](const auto& piece) { return piece.applied == clock; }) &&
+  return std::ranges::all_of(tables_, [](const Table& t) { return t.applied == t.summed; }) &&
+         std::ranges::all_of(updates_, [&](const auto& piece) { return piece.applied == clock; }) &&
          std::ranges::all_of(reads_, [&](const auto& piece) {
            return (piece.travels() ? piece.sent : piece.gathered) == clock + 1;
          });

@@ -35,6 +35,7 @@ class Shard {
   struct Options {
     Sync sync = Sync::kBsp;
     int staleness = 0;
+    bool gated = false;  // of bsp: a sum is applied when Release says so
   };
 
   // Both outlive the result.  Errors: those of the device.
@@ -66,6 +67,15 @@ class Shard {
   // This rank's worker has taken it: it may be gathered again.
   void Take(int read) { ++reads_[read].sent; }
 
+  // Gated: whether all updates of iterations before `clock` are summed; until Release this shard
+  // enqueues nothing more.
+  bool summed(int64_t clock) const;
+  const Tensor& sum(int table) const { return tables_[table].sum; }
+  // The sums of one iteration more may be applied.  Any thread.
+  void Release() { ++released_; }
+  // A worker whose updates the sums of an iteration wait for; kNobody: none.
+  int AwaitedForSums(int64_t clock) const;
+
   // Whether all updates of iterations before `clock` are applied, and what they answer is sent;
   // after it Synchronize tells that the device has done so.
   bool settled(int64_t clock) const;
@@ -86,7 +96,8 @@ class Shard {
     RowList touched;
     int touched_places = 0;
     Tensor sum = {};
-    size_t next = 0;  // of `updates`
+    size_t next = 0;                  // of `updates`
+    int64_t summed = 0, applied = 0;  // iterations
   };
   struct Piece {
     int worker = 0, table = 0, tag = 0;
@@ -124,6 +135,7 @@ class Shard {
   bool MayAnswer(const Table& table, const ReadPiece& piece) const;
   absl::Status Apply(Table& table, UpdatePiece& piece);
   absl::Status AddToSum(Table& table, const UpdatePiece& piece, Tensor sent);
+  absl::Status ApplySum(Table& table);
   absl::Status Gather(const Table& table, ReadPiece& piece);
   absl::StatusOr<bool> Receive(UpdatePiece& piece);
   absl::StatusOr<bool> Send(ReadPiece& piece);
@@ -137,6 +149,7 @@ class Shard {
   std::deque<UpdatePiece> updates_;
   std::deque<ReadPiece> reads_;
   std::atomic<int64_t> bytes_sent_ = 0;
+  std::atomic<int64_t> released_ = 0;  // iterations
 };
 
 }  // namespace gyre

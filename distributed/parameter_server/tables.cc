@@ -84,6 +84,15 @@ RowList PlacesIn(const RowList& all, const RowList& rows) {
   return places;
 }
 
+bool AreParts(std::span<const ElementRange> parts, int64_t rows, int ranks) {
+  int64_t end = 0;
+  for (const ElementRange part : parts) {
+    if (part.begin != end || part.end < end) return false;
+    end = part.end;
+  }
+  return end == rows && static_cast<int>(parts.size()) == ranks;
+}
+
 std::vector<RowPiece> CutByOwner(const RowList& rows, std::span<const ElementRange> parts) {
   std::vector<RowPiece> pieces(parts.size());
   for (size_t owner = 0; owner < parts.size(); ++owner) {

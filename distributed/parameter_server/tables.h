@@ -24,6 +24,8 @@ struct TableSpec {
   std::string name;             // for people
   int64_t rows = 0, width = 0;  // of so many elements
   DType dtype = DType::kF32;    // or kF64
+  // The rows that each rank owns, in order of ranks; none: such that all have as much to send.
+  std::vector<ElementRange> parts = {};
   size_t row_bytes() const { return static_cast<size_t>(width) * SizeOf(dtype); }
 };
 
@@ -66,6 +68,9 @@ RowList PlacesOf(const RowPiece& piece);
 RowList Union(std::span<const RowList> lists);
 // Where in `all`, which is in increasing order and has them, the rows are.
 RowList PlacesIn(const RowList& all, const RowList& rows);
+
+// Whether they are all rows, in order, one part a rank.
+bool AreParts(std::span<const ElementRange> parts, int64_t rows, int ranks);
 
 // By owner.  parts: the rows of the table that each rank owns, in order of rows.
 std::vector<RowPiece> CutByOwner(const RowList& rows, std::span<const ElementRange> parts);

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "distributed/collectives/direct_pieces.h"
 #include "distributed/parameter_server/tables.h"
 #include "distributed/server_parts.h"
 #include "engine/data/decoder.h"
@@ -61,15 +63,34 @@ struct RunShape {
   // The ranks that share out training batches: the first ones.
   int workers() const { return ranks - (server ? server->dedicated : 0); }
   bool works() const { return rank < workers(); }
+  // By how many of a rank's gradients a step updates one after the other, not by their sum.
+  int shares() const { return server && server->sync != Sync::kBsp ? workers() : 1; }
 
-  // Of so many elements those that a rank updates.
-  ElementRange PartOf(int64_t elements, int of_rank) const {
+  // Of a bucket those elements that a rank updates.
+  ElementRange PartOf(int64_t elements, DType dtype, int of_rank) const {
     if (!shard_optimizer) return {0, elements};
-    return ServerPart(elements, workers(), ranks - workers(), of_rank);
+    const ElementRange part = ServerPart(elements, workers(), ranks - workers(), of_rank);
+    if (workers() == ranks || !gated() || server->sync != Sync::kBsp) return part;
+    const std::vector<ElementRange> pieces = MeasuredPieces(elements, dtype);
+    return {NearestEnd(pieces, part.begin), NearestEnd(pieces, part.end)};
   }
 
   // Whether no update may begin before all gradients are known.
   bool gated() const { return clip_norm.has_value() || loss_scale.dynamic(); }
+  // Of a server's bucket: its sum of squares is that of these, each of which one owner has.
+  std::vector<ElementRange> MeasuredPieces(int64_t elements, DType dtype) const {
+    if (workers() == 1) return {{0, elements}};
+    return DirectPieces(elements, SizeOf(dtype), workers());
+  }
+
+ private:
+  static int64_t NearestEnd(const std::vector<ElementRange>& pieces, int64_t at) {
+    int64_t nearest = 0;
+    for (const ElementRange& piece : pieces) {
+      if (std::abs(piece.end - at) < std::abs(nearest - at)) nearest = piece.end;
+    }
+    return nearest;
+  }
 };
 
 // Of one rank: whether each update comes right behind the backward that completes its gradients.

@@ -216,9 +216,13 @@ absl::Status Trainer::RunStep() {
 // too.
 absl::Status Trainer::ServeStep() {
   const double learning_rate = LearningRate(state_->step(), state_->position());
-  RETURN_IF_ERROR(training_step_->StartServing(state_->step()));
+  const absl::Status served = training_step_->StartServing(state_->step());
+  if (!served.ok() && !training_step_->diverged()) return served;
   state_->Advance();
+  // First: an error of this step must not hide that one.
   RETURN_IF_ERROR(CollectReports(reports_left_));
+  agreed_ = training_step_->diverged();
+  if (!served.ok()) return Annotate(served, absl::StrCat("step ", state_->step()));
   metrics_.assign(static_cast<size_t>(model_->train().metrics().elements()), 0);
   SubmitReport({.batch = {}, .learning_rate = learning_rate, .step = state_->step()});
   return absl::OkStatus();
@@ -374,11 +378,11 @@ void Trainer::SubmitReport(const InFlight& last) {
   report.metrics = report.sums.size();
   report.sums.push_back(asked_to_stop_ != nullptr && asked_to_stop_->load() ? 1 : 0);
   report.sums.push_back(asked_to_save_ != nullptr && asked_to_save_->exchange(false) ? 1 : 0);
+  report.sums.push_back(training_step_->skipped() ? 1 : 0);
   state_->AppendTo(report.sums);
   report.learning_rate = *last.learning_rate;
   report.step = last.step;
   report.loss_scale = state_->loss_scale;
-  report.skipped = training_step_->skipped();
   report.ticket = communication_.Submit(
       "step metrics",
       {report.sums.data(), Shape({static_cast<int64_t>(report.sums.size())}), DType::kF64}, nullptr,
@@ -402,8 +406,9 @@ absl::Status Trainer::Take(const Report& report) {
   const std::span asked = std::span(report.sums).subspan(report.metrics);
   stop_ = stop_ || asked[0] > 0;
   save_ = save_ || asked[1] > 0;
-  state_->Take(asked.subspan(2));
-  if (!std::isfinite(TotalLoss(metrics)) && !report.skipped) {
+  const bool skipped = asked[2] > 0;
+  state_->Take(asked.subspan(3));
+  if (!std::isfinite(TotalLoss(metrics)) && !skipped) {
     agreed_ = true;
     return absl::InternalError(
         absl::StrFormat("step %d: the loss is not finite; %s", report.step, kDivergenceAdvice));

@@ -55,14 +55,14 @@ class Trainer {
   };
 
   struct Report {
-    // {sum, count} a metric; then the numbers of ranks asked to stop, to save; what RunState tells.
+    // {sum, count} a metric; then the numbers of ranks asked to stop, to save, that skip the step;
+    // what RunState tells.
     std::vector<double> sums;
     size_t metrics = 0;  // numbers of them
     ProcessGroup::Ticket ticket = 0;
     double learning_rate = 0;
     int64_t step = 0;  // the number of steps done with it
     std::optional<LossScaleState> loss_scale = {};
-    bool skipped = false;
   };
 
   absl::Status Plan(const Parsed<NetConfig>& net, const Primitives& primitives,

@@ -34,10 +34,6 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
         trainer.source->Where(distributed, "sync"), ": ", DescribeServer(*shape.server), ": ",
         what..., "; train with sync ALLREDUCE (shard_optimizer shares out the same)"));
   };
-  if (shape.gated()) {
-    return error("owners update before all gradients are known, as ",
-                 shape.clip_norm ? "optimizer.clip_norm" : "loss_scale.dynamic", " must");
-  }
   if (plan_->pages()) return error("expected a device that holds all, got one that pages");
   for (const DType dtype : plan_->train->order.dtypes) {
     if (dtype == DType::kF32 || dtype == DType::kF64) continue;
@@ -128,10 +124,14 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   }
   const RunShape& shape = plan_->train->spec.shape;
   if (shape.server) {  // as a worker, to owners; and as an owner
+    double own = 0;
+    for (size_t b = 0; b < plan_->train->order.buckets.size(); ++b) {
+      const auto part = UpdatedPart(*plan_->train, static_cast<int>(b)).count();
+      own += static_cast<double>(part * SizeOf(plan_->train->order.dtypes[b]));
+    }
     const auto whole = static_cast<double>(gradients);
-    const double own = static_cast<double>(shape.PartOf(1 << 20, shape.rank).count()) / (1 << 20);
     const int workers = shape.workers();
-    sent = shape.works() ? whole * (1 - own + (workers - 1) * own) : whole * workers * own;
+    sent = shape.works() ? whole - own + (workers - 1) * own : workers * own;
   }
   const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
   const size_t rows = RowBytes(*plan_->train);

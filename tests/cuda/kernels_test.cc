@@ -263,6 +263,17 @@ class KernelsTest : public CudaDeviceTest {
         EXPECT_TRUE(SumSquares(*stream_, a, Memory(kSumSquaresScratchBytes),
                                static_cast<double*>(Memory(sizeof(double))))
                         .ok());
+        const auto* const pieces = static_cast<ElementRange*>(Memory(2 * sizeof(ElementRange)));
+        EXPECT_TRUE(SumSquaresOfPieces(*stream_, a, 0, pieces, 2,
+                                       static_cast<double*>(Memory(2 * kSquareLanes * 8)),
+                                       static_cast<double*>(Memory(2 * 8)))
+                        .ok());
+        auto* const update = static_cast<UpdateScalars*>(Memory(sizeof(UpdateScalars)));
+        const auto* const found = static_cast<GradientReport*>(Memory(sizeof(GradientReport)));
+        EXPECT_TRUE(ScaleOrSpoil(*stream_, a, update, found).ok());
+        EXPECT_TRUE(
+            SetUpdateUnlessSpoilt(*stream_, a, {}, 3, static_cast<int64_t*>(Memory(8)), update)
+                .ok());
       }
       const Tensor table = MakeTensor({7 * 5}, dtype), values = MakeTensor({4 * 5}, dtype);
       EXPECT_TRUE(PackRows(*stream_, MakeTensor({4}, DType::kF64), 5, table, values).ok());

@@ -73,6 +73,22 @@ inline Case RandomCase(uint32_t seed) {
   return made;
 }
 
+// Any cut of each table.
+inline void GiveParts(Case& of, uint32_t seed) {
+  std::mt19937 random(seed);
+  for (TableSpec& table : of.tables) {
+    std::vector<int64_t> ends = {table.rows};
+    for (int r = 1; r < of.ranks; ++r) {
+      ends.push_back(static_cast<int64_t>(random() % (table.rows + 1)));
+    }
+    std::ranges::sort(ends);
+    for (int64_t begin = 0; const int64_t end : ends) {
+      table.parts.push_back({begin, end});
+      begin = end;
+    }
+  }
+}
+
 inline double Element(const Tensor& tensor, int64_t i) {
   return tensor.dtype == DType::kF64 ? tensor.as<double>()[i] : tensor.as<float>()[i];
 }
@@ -93,6 +109,27 @@ inline double Gradient(double read, int worker, int64_t iteration, size_t access
 }
 
 using Values = std::vector<std::vector<double>>;  // by table
+
+// Gated, a sum is left out of which an odd number of elements are above 0, all tables taken
+// together.
+inline int64_t CountPositive(const Tensor& sum) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < sum.elements(); ++i) count += Element(sum, i) > 0 ? 1 : 0;
+  return count;
+}
+
+// What NewAddition makes of a sum, unless it is left out.
+class Gated final : public TableUpdate {
+ public:
+  absl::Status Apply(Stream& stream, const OwnedRows& rows, RowPlaces places, Tensor sent,
+                     int64_t clock) const override {
+    return leaves_out ? absl::OkStatus() : addition_->Apply(stream, rows, places, sent, clock);
+  }
+  bool leaves_out = false;
+
+ private:
+  const std::unique_ptr<TableUpdate> addition_ = NewAddition(kFactor);
+};
 
 // The iterations of `bsp`, in plain memory.
 inline Values InPlainMemory(const Case& of) {
@@ -125,6 +162,11 @@ inline Values InPlainMemory(const Case& of) {
         }
       }
     }
+    int64_t positive = 0;
+    for (const auto& table : sums) {
+      positive += std::ranges::count_if(table, [](double x) { return x > 0; });
+    }
+    if (of.options.gated && positive % 2 == 1) continue;
     for (size_t t = 0; t < values.size(); ++t) {
       for (size_t i = 0; i < values[t].size(); ++i) {
         const int table = static_cast<int>(t);
@@ -156,7 +198,7 @@ class Worker {
   absl::Status Prepare() {
     ASSIGN_OR_RETURN(server_, ParameterServer::Create(group_, device_, *stream_, case_.options));
     for (const TableSpec& table : case_.tables) {
-      RETURN_IF_ERROR(server_->AddTable(table, *update_).status());
+      RETURN_IF_ERROR(server_->AddTable(table, update_).status());
     }
     for (const AccessCase& access : case_.accesses[group_.rank()]) {
       const TableSpec& table = case_.tables[access.table];
@@ -214,7 +256,25 @@ class Worker {
     for (size_t a = 0; a < accesses.size(); ++a) {
       if (!accesses[a].update) RETURN_IF_ERROR(server_->PostRead(numbers_[a]));
     }
+    if (case_.options.gated) RETURN_IF_ERROR(PassGate());
     return server_->Clock();
+  }
+
+  absl::Status PassGate() {
+    RETURN_IF_ERROR(server_->AwaitSums());
+    std::vector<int64_t> positive(group_.size());
+    int64_t& own = positive[group_.rank()];
+    RETURN_IF_ERROR(stream_->Call([this, &own] {
+      for (size_t t = 0; t < case_.tables.size(); ++t) {
+        own += CountPositive(server_->sum(static_cast<int>(t)));
+      }
+      return absl::OkStatus();
+    }));
+    RETURN_IF_ERROR(stream_->Synchronize());
+    RETURN_IF_ERROR(server_->Tell(
+        [&](int rank) { return std::as_writable_bytes(std::span(&positive[rank], 1)); }));
+    update_.leaves_out = std::accumulate(positive.begin(), positive.end(), int64_t{0}) % 2 == 1;
+    return server_->Apply();
   }
 
   absl::StatusOr<Values> Get() {
@@ -240,7 +300,7 @@ class Worker {
   ProcessGroup& group_;
   Device& device_;
   std::unique_ptr<Stream> stream_;
-  const std::unique_ptr<TableUpdate> update_ = NewAddition(kFactor);
+  Gated update_;
   std::vector<Buffer> buffers_;
   std::vector<Tensor> memory_;
   std::vector<int> numbers_;

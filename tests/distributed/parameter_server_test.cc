@@ -41,7 +41,7 @@ absl::Status RunCase(Case of, const DeviceCase& on, ProcessGroup& group, Values*
 
 std::string Describe(const Case& of) {
   std::string text = absl::StrCat(of.ranks, " ranks, ", of.options.servers, " only serve, ",
-                                  of.iterations, " iterations");
+                                  of.iterations, " iterations", of.options.gated ? ", gated" : "");
   for (const TableSpec& table : of.tables) {
     absl::StrAppend(&text, "; ", table.rows, " x ", table.width);
   }
@@ -49,9 +49,11 @@ std::string Describe(const Case& of) {
 }
 
 TEST(ParameterServer, BspHasTheBitsOfPlainMemory) {
-  const uint32_t cases = kSanitized ? 15 : 60;
+  const uint32_t cases = kSanitized ? 20 : 80;
   for (uint32_t seed = 0; seed < cases; ++seed) {
-    const Case made = RandomCase(seed);
+    Case made = RandomCase(seed);
+    made.options.gated = seed % 2 == 1;
+    if (seed % 3 == 0) GiveParts(made, seed);
     SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", Describe(made)));
     const Values expected = InPlainMemory(made);
     for (const DeviceCase& on :
@@ -253,6 +255,8 @@ TEST(ParameterServer, NamesWhatIsWrong) {
     EXPECT_THAT(create({.staleness = 1}).status().message(), HasSubstr("got 1 with bsp"));
     EXPECT_THAT(create({.sync = Sync::kSsp, .staleness = -1}).status().message(),
                 HasSubstr("got -1 with ssp"));
+    EXPECT_THAT(create({.sync = Sync::kAsync, .gated = true}).status().message(),
+                HasSubstr("expected a gate with bsp alone; got async"));
     const std::unique_ptr<Device> sim = NewSimDevice({});
     EXPECT_THAT(create({.in_host_memory = sim.get()}).status().message(),
                 HasSubstr("expected a cpu device for rows in host memory, got sim"));
@@ -265,6 +269,13 @@ TEST(ParameterServer, NamesWhatIsWrong) {
                 HasSubstr("table \"x\": expected 0 to 2^31 rows"));
     EXPECT_THAT(add_table({.name = "x", .rows = 1, .width = 1, .dtype = DType::kI32}),
                 HasSubstr("got 1 of 1 I32"));
+    using Parts = std::vector<ElementRange>;
+    for (const Parts& parts : {Parts{{0, 4}}, Parts{{0, 1}, {2, 4}}, Parts{{1, 2}, {2, 4}},
+                               Parts{{0, 4}, {4, 3}}, Parts{{0, 2}, {2, 5}}}) {
+      EXPECT_THAT(
+          add_table({.name = "x", .rows = 4, .width = 1, .parts = parts}),
+          HasSubstr("table \"x\": expected a part of its rows for each of 2 ranks, in order"));
+    }
     const int table = *server->AddTable({.name = "x", .rows = 4, .width = 2}, *update);
     std::vector<float> memory(8);
     const auto rows = [&](int64_t count) {

@@ -1,5 +1,6 @@
-// Training by a parameter server: bsp has the bits of sums by `direct`, whatever the optimizer, the
-// device and the number of ranks, and resumes on others; ssp and async learn.
+// Training by a parameter server: bsp has the bits of sums by `direct`, whatever the optimizer,
+// clipping, the loss's scale, the device and the number of ranks, and resumes on others; ssp and
+// async learn.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/end_to_end/training_folder.h"
 
@@ -32,6 +34,12 @@ class Server : public testing::Test {
     more.push_back(absl::StrCat("--ranks=", ranks));
     return folder_.Digest(out, more);
   }
+  // Of steps: tests are shared out among the ranks that only serve, too.
+  std::vector<std::string> StepLines(const std::string& out) {
+    std::vector<std::string> lines = folder_.MetricLines(out);
+    std::erase_if(lines, [](const auto& line) { return absl::StrContains(line, "test_loss"); });
+    return lines;
+  }
   TrainingFolder folder_{kData, kTestSamples};
 };
 
@@ -56,6 +64,94 @@ TEST_F(Server, BspHasTheBitsOfDirect) {
       EXPECT_EQ(
           Digest(out("simhost"), ranks, {"--sync=bsp", "--device=sim", "--server_memory=host"}),
           whole);
+    }
+  }
+}
+
+// Owners know of all gradients before they apply any, to the last bit: the norm by which they clip,
+// and whether a step is skipped.
+TEST_F(Server, BspClipsAndSkipsAsDirect) {
+  const std::string kOverflows = " loss_scale { dynamic { initial: 1e28 growth_interval: 2 } }";
+  const std::pair<std::string, std::string> kOptimizersAndMore[] = {
+      {"sgd { momentum: 0.9 } weight_decay: 0.01 clip_norm: 0.5", ""},
+      {"sgd {} clip_norm: 0.4", "accumulate: 2" + kOverflows},
+      {"adam {}", kOverflows},
+      {"adamw {} weight_decay: 0.1 clip_norm: 0.3", "accumulate: 2 loss_scale { fixed: 10 }"}};
+  for (const auto& [optimizer, more] : kOptimizersAndMore) {
+    SCOPED_TRACE(optimizer);
+    Write(optimizer, more);
+    const bool overflows = absl::StrContains(more, "dynamic");
+    std::vector<std::string> arguments = {"--steps=16"};
+    // Of gradients that a large scale takes beyond F32.
+    if (overflows)
+      arguments.push_back("--set=net.layer.loss.softmax_cross_entropy.loss_weight=1e12");
+    int run = 0;
+    for (const int workers : {1, 2, 3}) {
+      const auto digest = [&](const std::string& name, int ranks, std::vector<std::string> also) {
+        also.insert(also.end(), arguments.begin(), arguments.end());
+        return Digest(name, ranks, also);
+      };
+      const auto out = [&] {
+        return absl::StrCat(optimizer.substr(0, 5), more.size(), "_", run++);
+      };
+      const std::string reference = out();
+      const std::string whole = digest(reference, workers, {});
+      if (overflows) {
+        EXPECT_GT(folder_.Metrics(reference, "skipped_steps").back(), 2);
+        EXPECT_LT(folder_.Metrics(reference, "skipped_steps").back(), 12);
+      }
+      EXPECT_EQ(digest(out(), workers, {"--shard_optimizer"}), whole);
+      for (const int servers : {0, 1, 2}) {
+        const std::string served = out();
+        const std::vector<std::string> how = {"--sync=bsp", absl::StrCat("--servers=", servers)};
+        if (workers + servers == 1) continue;
+        EXPECT_EQ(digest(served, workers + servers, how), whole) << workers << " and " << servers;
+        EXPECT_EQ(StepLines(served), StepLines(reference));
+      }
+      if (workers < 3) continue;
+      EXPECT_EQ(digest(out(), 3, {"--sync=bsp", "--device=sim"}), whole);
+      EXPECT_EQ(digest(out(), 4, {"--sync=bsp", "--device=sim", "--servers=1"}), whole);
+    }
+  }
+}
+
+// Buckets of several pieces that are measured, of which owners have some each.
+TEST_F(Server, BspClipsLargeBucketsAsDirect) {
+  Write("adam {} clip_norm: 0.3");
+  const std::vector<std::string> kLarge = {"--set=net.layer.fc1.dense.outputs=3000",
+                                           "--set=distributed.bucket_bytes=4000000"};
+  for (const int workers : {1, 2, 3}) {
+    const auto digest = [&](int servers, std::vector<std::string> more) {
+      more.insert(more.end(), kLarge.begin(), kLarge.end());
+      return Digest(absl::StrCat("large", workers, more.size(), servers), workers + servers, more);
+    };
+    const std::string whole = digest(0, {});
+    for (const int servers : {0, 1, 2, 3}) {
+      if (workers + servers == 1) continue;
+      EXPECT_EQ(digest(servers, {"--sync=bsp", absl::StrCat("--servers=", servers)}), whole)
+          << workers << " and " << servers;
+    }
+  }
+}
+
+// Otherwise clipping and skipping are a worker's own: of a single one, as if it were alone.
+TEST_F(Server, OneStaleWorkerClipsAndSkipsAsOneRank) {
+  const std::vector<std::string> kSteps = {
+      "--steps=16", "--set=net.layer.loss.softmax_cross_entropy.loss_weight=1e12"};
+  for (const std::string optimizer :
+       {"adam {} clip_norm: 1e10", "sgd { momentum: 0.9 } clip_norm: 2"}) {
+    Write(optimizer, "accumulate: 2 loss_scale { dynamic { initial: 6.338253001141147e+29 } }");
+    const std::string name = optimizer.substr(0, 4);
+    const std::string alone = Digest("alone" + name, 1, kSteps);
+    EXPECT_GT(folder_.Metrics("alone" + name, "skipped_steps").back(), 2);
+    for (const std::string sync : {"ssp", "async"}) {
+      for (const int servers : {1, 2}) {
+        std::vector<std::string> arguments = kSteps;
+        arguments.insert(arguments.end(), {"--sync=" + sync, absl::StrCat("--servers=", servers)});
+        const std::string out = absl::StrCat(sync, name, servers);
+        EXPECT_EQ(Digest(out, 1 + servers, arguments), alone) << out;
+        EXPECT_EQ(StepLines(out), StepLines("alone" + name));
+      }
     }
   }
 }
@@ -107,7 +203,7 @@ TEST_F(Server, ResumesByAnyModeOnAnyRanks) {
 
 // The larger steps of N updates a step are not the same ones, but lead there, too.
 TEST_F(Server, StaleOnesLearn) {
-  Write("sgd { momentum: 0.5 }");
+  Write("sgd { momentum: 0.5 } clip_norm: 20", "loss_scale { dynamic {} }");
   const std::vector<std::string> long_enough = {"--steps=60", "--set=evaluate_every=60"};
   Digest("bsp", 3, {"--sync=bsp", "--steps=60", "--set=evaluate_every=60"});
   const double bsp = folder_.Metrics("bsp", "test_loss").back();
@@ -147,11 +243,7 @@ TEST_F(Server, RefusesWhatItDoesNotDo) {
                 HasSubstr(absl::StrCat("--set distributed.sync=ASYNC: parameter server, async: ",
                                        message)));
   };
-  Write("adam {} clip_norm: 0.5");
-  refused({}, "owners update before all gradients are known, as optimizer.clip_norm must");
   Write("adam {}");
-  refused({"--set=loss_scale.dynamic.initial=8"},
-          "owners update before all gradients are known, as loss_scale.dynamic must");
   refused({"--precision=F16"}, "expected parameters of F32 or F64, got F16");
   const ToolResult none = folder_.Train("none", {"--ranks=2", "--sync=bsp", "--servers=2"});
   EXPECT_THAT(none.err, HasSubstr("--set distributed.servers=2: 2 of 2 ranks only serve, and none "

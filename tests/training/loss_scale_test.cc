@@ -1,6 +1,7 @@
 // The loss's scale: powers of two change no bit, a step that overflows on one rank is skipped by
 // all as if it had not been, the scale's way is the same however many ranks there are, and a run
 // that goes on goes on with it.
+#include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
@@ -316,7 +317,8 @@ class LossScaleOfARun : public testing::Test {
   static constexpr int kSteps = 40;
 
   // The digest, from a checkpoint of that step of another run.
-  std::string Train(const std::string& out, int ranks, int64_t step = 0, const char* from = "") {
+  std::string Train(const std::string& out, int ranks, int64_t step = 0, const char* from = "",
+                    const std::vector<std::string>& sets = {}) {
     WriteBytes(folder_ / "trainer", absl::StrCat(R"(
       net: "net" batch: 5 accumulate: 2 steps: )",
                                                  kSteps, R"( checkpoint_every: 7
@@ -329,8 +331,9 @@ class LossScaleOfARun : public testing::Test {
     if (step > 0)
       options.resume = folder_ / absl::StrFormat("%s/checkpoints/step_%08d", from, step);
     std::string digest;
+    statuses_.assign(ranks, absl::OkStatus());
     OnRanks(ranks, [&](ProcessGroup& communication) {
-      const auto trainer = *ParseTrainer(folder_ / "trainer", {});
+      const auto trainer = *ParseTrainer(folder_ / "trainer", sets);
       const auto net = *ParseNetText(kNet, "net");
       const auto device = NewCpuDevice({.threads = 1});
       const Primitives primitives(device->kind(), 1);
@@ -339,7 +342,7 @@ class LossScaleOfARun : public testing::Test {
       const auto run = *Trainer::Prepare(trainer, net, std::move(data), *device, primitives,
                                          communication, options);
       const auto result = run->Run();
-      EXPECT_TRUE(result.ok()) << result.status();
+      statuses_[communication.rank()] = result.status();
       if (communication.rank() == 0 && result.ok()) digest = *result;
     });
     return digest;
@@ -359,6 +362,7 @@ class LossScaleOfARun : public testing::Test {
   }
 
   TempFolder folder_;
+  std::vector<absl::Status> statuses_;  // of the last run, by rank
 };
 
 TEST_F(LossScaleOfARun, GoesOnFromACheckpoint) {
@@ -395,6 +399,47 @@ TEST_F(LossScaleOfARun, TheRateFollowsTheSamplesSeen) {
         s < 5 ? (s + 1) / 5. : (1 + std::cos(M_PI * (s - 5) / (kSteps - 5))) / 2;
     const double expected = 0.01 * schedule * std::pow(0.5, s / 5) / 1.5 * std::sqrt(2);
     EXPECT_NEAR(rates[s][0], expected, 1e-12 * expected) << s;
+  }
+}
+
+// Whose ranks that only serve have no losses of their own.
+TEST_F(LossScaleOfARun, IsTheSameByAServer) {
+  const std::vector<std::string> names = {"loss_scale", "skipped_steps", "learning_rate"};
+  for (const int workers : {1, 2, 3}) {
+    const std::string whole = absl::StrCat("whole", workers);
+    const std::string expected = Train(whole, workers);
+    for (const int servers : {0, 1, 2}) {
+      if (workers + servers == 1) continue;
+      const std::vector<std::string> bsp = {"distributed.sync=BSP",
+                                            absl::StrCat("distributed.servers=", servers)};
+      const std::string out = absl::StrCat("served", workers, servers);
+      EXPECT_EQ(Train(out, workers + servers, 0, "", bsp), expected) << out;
+      EXPECT_EQ(Numbers(out, names), Numbers(whole, names));
+      EXPECT_EQ(Train(out + "on", workers + servers, 14, whole.c_str(), bsp), expected) << out;
+    }
+    for (const std::string sync : {"SSP", "ASYNC"}) {
+      const std::string out = absl::StrCat("stale", workers, sync);
+      EXPECT_NE(
+          Train(out, workers + 1, 0, "", {"distributed.servers=1", "distributed.sync=" + sync}),
+          "");
+      EXPECT_GT(Numbers(out, names).back()[1], workers == 1 ? 10 : 0);
+    }
+  }
+}
+
+// All ranks find it, those that only serve at once, the others a step later.
+TEST_F(LossScaleOfARun, WithoutADynamicOneEndsByAServer) {
+  for (const int servers : {0, 1, 2}) {
+    for (const int accumulate : {1, 2}) {
+      Train(
+          absl::StrCat("ends", servers, accumulate), 2 + servers, 0, "",
+          {"loss_scale.fixed=2", "optimizer.clip_norm=1", "distributed.sync=BSP",
+           absl::StrCat("accumulate=", accumulate), absl::StrCat("distributed.servers=", servers)});
+      for (const absl::Status& status : statuses_) {
+        EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+        EXPECT_THAT(std::string(status.message()), testing::HasSubstr("not finite"));
+      }
+    }
   }
 }
 

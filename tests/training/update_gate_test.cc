@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
 
+#include "distributed/collectives/reduction.h"
 #include "engine/runtime/device/buffer.h"
 #include "tests/test_device.h"
 
@@ -76,6 +79,42 @@ class UpdateGateTest : public testing::TestWithParam<DeviceKind> {
     }
   }
 
+  template <typename T>
+  void CheckPieces(std::mt19937& random) {
+    std::uniform_real_distribution<float> uniform(-2, 2);
+    for (const int64_t count : {1, 31, 32, 33, 1000, 70'001}) {
+      std::vector<T> values;
+      for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<T>(uniform(random)));
+      const int64_t first = static_cast<int64_t>(random() % 1000);
+      std::vector<ElementRange> pieces;
+      std::vector<double> expected;
+      for (int64_t at = 0; at < count;) {
+        const int64_t length = std::min<int64_t>(count - at, 1 + random() % (count / 3 + 40));
+        pieces.push_back({first + at, first + at + length});
+        std::vector<T> copy(values.begin() + at, values.begin() + at + length);
+        const void* const in[] = {copy.data()};
+        void* const out[] = {copy.data()};
+        expected.push_back(AddAll(kDTypeOf<T>, in, out, length));
+        at += length;
+      }
+      const Buffer part = Upload(values.data(), values.size() * sizeof(T));
+      const Buffer ranges = Upload(pieces.data(), pieces.size() * sizeof(pieces[0]));
+      const std::vector<double> fresh(pieces.size() * kSquareLanes, kNaN);
+      const Buffer lanes = Upload(fresh.data(), fresh.size() * sizeof(double));
+      const Buffer squares = Upload(fresh.data(), pieces.size() * sizeof(double));
+      EXPECT_TRUE(SumSquaresOfPieces(*stream_, {part.data(), Shape({count}), kDTypeOf<T>}, first,
+                                     reinterpret_cast<const ElementRange*>(ranges.data()),
+                                     static_cast<int64_t>(pieces.size()),
+                                     reinterpret_cast<double*>(lanes.data()),
+                                     reinterpret_cast<double*>(squares.data()))
+                      .ok());
+      std::vector<double> found(pieces.size());
+      EXPECT_TRUE(stream_->Copy(found.data(), squares.data(), squares.bytes()).ok());
+      EXPECT_TRUE(stream_->Synchronize().ok());
+      EXPECT_EQ(found, expected) << count;
+    }
+  }
+
   struct Passed {
     UpdateScalars update;
     GradientReport report;
@@ -123,6 +162,53 @@ TEST_P(UpdateGateTest, SumsSquaresOfEveryType) {
 
 TEST_P(UpdateGateTest, SquaresBeyondFloatAreFinite) {
   EXPECT_EQ(Sum(std::vector<float>{1e30f}), 1e30f * static_cast<double>(1e30f));
+}
+
+// Of any part of a tensor, cut into any pieces.
+TEST_P(UpdateGateTest, SumsSquaresOfPiecesAsHostSumsDo) {
+  std::mt19937 random(3);
+  CheckPieces<double>(random);
+  CheckPieces<float>(random);
+  CheckPieces<Half>(random);
+  CheckPieces<BFloat16>(random);
+}
+
+// What is sent spoilt is dropped, and does not count.
+TEST_P(UpdateGateTest, DropsWhatIsSpoilt) {
+  for (const bool spoils : {false, true}) {
+    const std::vector<float> values = {1, -2, 3};
+    const Buffer gradient = Upload(values.data(), values.size() * sizeof(float));
+    const Tensor tensor{gradient.data(), Shape({3}), DType::kF32};
+    const UpdateScalars scalars = {.gradient_scale = 0.5};
+    const GradientReport report = {.bad_bucket = spoils ? 0 : -1, .loss_scale = {}};
+    const Buffer update = Upload(&scalars, sizeof(scalars));
+    const Buffer found = Upload(&report, sizeof(report));
+    auto* const on_device = reinterpret_cast<UpdateScalars*>(update.data());
+    EXPECT_TRUE(ScaleOrSpoil(*stream_, tensor, on_device,
+                             reinterpret_cast<const GradientReport*>(found.data()))
+                    .ok());
+    const auto sent = Download<std::array<float, 3>>(gradient);
+    for (size_t i = 0; i < sent.size(); ++i) {
+      EXPECT_EQ(std::isnan(sent[i]), spoils);
+      if (!spoils) {
+        EXPECT_EQ(sent[i], values[i] / 2);
+      }
+    }
+    const int64_t dropped_before = 2;
+    const Buffer dropped = Upload(&dropped_before, sizeof(dropped_before));
+    UpdateScalars value = {.learning_rate = 0.25, .decay = {0.5, 0.25}};
+    EXPECT_TRUE(SetUpdateUnlessSpoilt(*stream_, tensor, value, 7,
+                                      reinterpret_cast<int64_t*>(dropped.data()), on_device)
+                    .ok());
+    const auto set = Download<UpdateScalars>(update);
+    EXPECT_EQ(set.skip, spoils);
+    EXPECT_EQ(set.learning_rate, 0.25);
+    EXPECT_EQ(Download<int64_t>(dropped), spoils ? 3 : 2);
+    value.CorrectBias(5);
+    if (!spoils) {
+      EXPECT_EQ(set.correction[0], value.correction[0]);
+    }
+  }
 }
 
 TEST_P(UpdateGateTest, ClipsOnlyWhatExceedsTheNorm) {

@@ -48,12 +48,14 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   }
   plan.slots = options.slots;
   const RunShape& shape = plan.spec.shape;
-  for (const int64_t elements : plan.order.elements) {
-    // Of the rank that has most, so that all ranks have one plan: the first of those that train, or
-    // of those that do not.
-    const int first_server = std::min(shape.workers(), shape.ranks - 1);
-    plan.slots.elements.push_back(
-        std::max(shape.PartOf(elements, 0).count(), shape.PartOf(elements, first_server).count()));
+  for (size_t b = 0; b < plan.order.elements.size(); ++b) {
+    // Of the rank that has most, so that all ranks have one plan.
+    int64_t most = 0;
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      most =
+          std::max(most, shape.PartOf(plan.order.elements[b], plan.order.dtypes[b], rank).count());
+    }
+    plan.slots.elements.push_back(most);
   }
   if (plan.spec.train) plan.slots.dtypes = plan.order.dtypes;
   plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
@@ -103,7 +105,7 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan) {
 
 ElementRange UpdatedPart(const NetPlan& plan, int bucket) {
   const RunShape& shape = plan.spec.shape;
-  return shape.PartOf(plan.order.elements[bucket], shape.rank);
+  return shape.PartOf(plan.order.elements[bucket], plan.order.dtypes[bucket], shape.rank);
 }
 
 const TouchedTable* TableOf(const NetPlan& plan, int bucket) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/training/net/gradient_order.h"
+#include "engine/training/net/net_kernels.h"
 #include "engine/training/step/update_gate.h"
 
 namespace gyre {
@@ -12,14 +13,20 @@ namespace gyre {
 class ServerSync::Update final : public TableUpdate {
  public:
   Update(const Model& model, const Optimizer& optimizer, LearningRate learning_rate, int bucket,
-         UpdateScalars* scalars)
+         UpdateScalars* scalars, int64_t* dropped)
       : model_(model),
         optimizer_(optimizer),
         learning_rate_(std::move(learning_rate)),
         bucket_(bucket),
-        scalars_(scalars) {}
+        scalars_(scalars),
+        dropped_(dropped) {}
 
-  void Begin(int64_t step) { first_step_ = step; }
+  // skipped: of the steps before.
+  void Begin(int64_t step, int64_t skipped, const ServerGate* gate) {
+    first_step_ = step;
+    skipped_ = skipped;
+    gate_ = gate;
+  }
 
   // Else the model's are used where they are.
   int slots() const override {
@@ -32,12 +39,19 @@ class ServerSync::Update final : public TableUpdate {
                      int64_t clock) const override {
     const RunShape& shape = model_.plan().options.shape;
     const int64_t step = first_step_ + clock;
-    const double shares = shape.server->sync == Sync::kBsp ? 1 : shape.workers();
-    UpdateScalars scalars = {.learning_rate = learning_rate_(step) / shares,
-                             .gradient_scale = shares / shape.loss_scale.initial};
-    const auto updates = static_cast<int64_t>(shares);
-    optimizer_.Prepare(static_cast<uint64_t>(first_step_ * updates + applied_++), scalars);
-    RETURN_IF_ERROR(SetUpdate(stream, scalars, scalars_));
+    const double shares = shape.shares();
+    const bool gated_alone = gate_ == nullptr && shape.gated();  // and the loss's scale taken out
+    UpdateScalars scalars = {.gradient_scale =
+                                 gated_alone ? shares : shares / shape.loss_scale.initial};
+    const int64_t number = (first_step_ - skipped_) * shape.shares() + applied_++;
+    optimizer_.Prepare(static_cast<uint64_t>(number), scalars);
+    if (gate_ != nullptr) scalars = gate_->update();
+    scalars.learning_rate = learning_rate_(step) / shares;
+    if (gated_alone) {
+      RETURN_IF_ERROR(SetUpdateUnlessSpoilt(stream, sent, scalars, number, dropped_, scalars_));
+    } else {
+      RETURN_IF_ERROR(SetUpdate(stream, scalars, scalars_));
+    }
     const Net& net = model_.train();
     const ParameterSet& parameters = model_.plan().parameters;
     const ElementRange part = UpdatedPart(net.plan(), bucket_);
@@ -72,7 +86,9 @@ class ServerSync::Update final : public TableUpdate {
   const LearningRate learning_rate_;
   const int bucket_;
   UpdateScalars* const scalars_;
-  int64_t first_step_ = 0;
+  int64_t* const dropped_;
+  int64_t first_step_ = 0, skipped_ = 0;
+  const ServerGate* gate_ = nullptr;
   mutable int64_t applied_ = 0;  // updates, since then
 };
 
@@ -84,28 +100,43 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
   std::unique_ptr<ServerSync> sync(new ServerSync(model, compute));
   const Net& net = model.train();
   const RunShape::Server& mode = *model.plan().options.shape.server;
+  const RunShape& shape = model.plan().options.shape;
+  const bool gated = mode.sync == Sync::kBsp && shape.gated();
   if (mode.in_host_memory) {
     sync->host_ = NewCpuDevice({.threads = model.plan().options.threads});
+    ASSIGN_OR_RETURN(sync->host_stream_, sync->host_->NewStream());
   }
+  Device& owner = sync->host_ ? *sync->host_ : device;
+  Stream& owners = sync->host_ ? *sync->host_stream_ : compute;
   ASSIGN_OR_RETURN(sync->server_, ParameterServer::Create(communication, device, compute,
                                                           {.sync = mode.sync,
                                                            .staleness = mode.staleness,
                                                            .servers = mode.dedicated,
+                                                           .gated = gated,
                                                            .in_host_memory = sync->host_.get()}));
   const size_t buckets = net.plan().order.buckets.size();
-  ASSIGN_OR_RETURN(sync->scalars_,
-                   Buffer::Allocate(sync->host_ ? *sync->host_ : device, MemoryKind::kDevice,
-                                    buckets * sizeof(UpdateScalars)));
+  const size_t scalars_bytes = buckets * sizeof(UpdateScalars);
+  ASSIGN_OR_RETURN(sync->scalars_, Buffer::Allocate(owner, MemoryKind::kDevice,
+                                                    scalars_bytes + buckets * sizeof(int64_t)));
+  const Tensor dropped{sync->scalars_.data() + scalars_bytes,
+                       Shape({static_cast<int64_t>(buckets)}), DType::kF64};
+  RETURN_IF_ERROR(Fill(owners, 0, dropped));  // the bits of I64 zeros
   for (size_t b = 0; b < buckets; ++b) {
     const int bucket = static_cast<int>(b);
     auto* const scalars = reinterpret_cast<UpdateScalars*>(sync->scalars_.data()) + b;
     sync->updates_.push_back(
-        std::make_unique<Update>(model, optimizer, learning_rate, bucket, scalars));
+        std::make_unique<Update>(model, optimizer, learning_rate, bucket, scalars,
+                                 reinterpret_cast<int64_t*>(dropped.data) + b));
     const Tensor memory = net.bucket(bucket);
+    std::vector<ElementRange> parts;
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      parts.push_back(shape.PartOf(memory.elements(), memory.dtype, rank));
+    }
     ASSIGN_OR_RETURN(const int table, sync->server_->AddTable({.name = absl::StrCat("bucket ", b),
                                                                .rows = memory.elements(),
                                                                .width = 1,
-                                                               .dtype = memory.dtype},
+                                                               .dtype = memory.dtype,
+                                                               .parts = std::move(parts)},
                                                               *sync->updates_.back()));
     if (!model.plan().options.shape.works()) continue;
     const RowList all = RowList::All(memory.elements());
@@ -114,6 +145,10 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
   }
   sync->taken_.assign(buckets, 0);
   RETURN_IF_ERROR(sync->server_->Prepare());
+  if (gated) {
+    ASSIGN_OR_RETURN(sync->gate_,
+                     ServerGate::Create(model, optimizer, owner, owners, *sync->server_));
+  }
   return sync;
 }
 
@@ -121,12 +156,18 @@ ServerSync::ServerSync(const Model& model, Stream& compute) : model_(model), com
 
 ServerSync::~ServerSync() = default;
 
+void ServerSync::SetLossScale(const LossScaleState& state) {
+  skipped_ = state.skipped;
+  if (gate_) gate_->SetLossScale(state);
+}
+
 absl::Status ServerSync::Begin(int64_t step) {
+  first_step_ = step;
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
   for (size_t b = 0; b < updates_.size(); ++b) {
     const int bucket = static_cast<int>(b);
-    updates_[b]->Begin(step);
+    updates_[b]->Begin(step, skipped_, gate_.get());
     const ElementRange part = UpdatedPart(net.plan(), bucket);
     const Tensor& values = server_->owned(bucket).values;
     for (const auto& [p, begin, at, count] : PiecesIn(net.plan().order, parameters, bucket, part)) {

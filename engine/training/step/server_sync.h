@@ -15,6 +15,10 @@
 // Otherwise by each rank's as it comes, N updates a step of N ranks: with N times its gradient,
 // whose expectation is the whole batch's, and an Nth of the learning rate, hence of the decay.
 //
+// Where gradients are clipped, or a step may be skipped, owners in bsp wait for a ServerGate.
+// Otherwise each rank does it with its own before it sends them: one that it skips it sends
+// spoilt (ScaleOrSpoil), and no owner applies.
+//
 // Used by the thread that owns the compute stream.
 #pragma once
 
@@ -25,6 +29,7 @@
 #include "distributed/parameter_server/parameter_server.h"
 #include "engine/training/model.h"
 #include "engine/training/optimizer.h"
+#include "engine/training/step/server_gate.h"
 
 namespace gyre {
 
@@ -54,6 +59,11 @@ class ServerSync {
   absl::Status Take(int bucket, const std::function<absl::Status()>& use);
   // The bucket's gradients are on the compute stream.
   absl::Status Push(int bucket);
+  // In bsp, gated, on all ranks, after the pushes: as ServerGate::Pass.
+  absl::Status PassGate() { return gate_->Pass(first_step_ + server_->clock()); }
+  const ServerGate* gate() const { return gate_.get(); }  // null: not in bsp, or not gated
+  // Ahead of Begin: of a dynamic loss scale, where a run goes on.
+  void SetLossScale(const LossScaleState& state);
   // The step has pushed all buckets.
   absl::Status EndStep();
 
@@ -74,12 +84,15 @@ class ServerSync {
 
   const Model& model_;
   Stream& compute_;
-  std::unique_ptr<Device> host_;                  // where rows lie in host memory; else null
-  Buffer scalars_;                                // an UpdateScalars a bucket, where rows lie
+  std::unique_ptr<Device> host_;         // where rows lie in host memory; else null
+  std::unique_ptr<Stream> host_stream_;  // of it
+  Buffer scalars_;  // where rows lie: an UpdateScalars a bucket; then how many were dropped, I64
   std::vector<std::unique_ptr<Update>> updates_;  // by bucket
   std::unique_ptr<ParameterServer> server_;       // uses them
-  std::vector<int> reads_, pushes_;               // by bucket
-  std::vector<int64_t> taken_;                    // by bucket: in how many steps
+  std::unique_ptr<ServerGate> gate_;
+  int64_t first_step_ = 0, skipped_ = 0;  // skipped: ahead of it
+  std::vector<int> reads_, pushes_;       // by bucket
+  std::vector<int64_t> taken_;            // by bucket: in how many steps
   bool begun_ = false;
 };
 

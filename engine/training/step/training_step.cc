@@ -39,7 +39,8 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
   const LossScale& loss_scale = net.plan().spec.shape.loss_scale;
   const UpdateGate gate = {.clip_norm = net.plan().spec.shape.clip_norm,
                            .loss_scale = net.loss_scale(),
-                           .growth_interval = loss_scale.growth_interval};
+                           .growth_interval = loss_scale.growth_interval,
+                           .shares = static_cast<double>(net.plan().spec.shape.shares())};
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
   std::unique_ptr<TrainingStep> step(
       new TrainingStep(model, optimizer, gate, stream, communication, std::move(upload)));
@@ -97,6 +98,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
 absl::Status TrainingStep::SetLossScale(const LossScaleState& state) {
   GYRE_CHECK(in_flight_ == 0);
   loss_scale_ = state;
+  if (served()) server_->SetLossScale(state);
   return gate_.loss_scale ? gyre::SetLossScale(stream_, state, gate_.loss_scale) : absl::OkStatus();
 }
 
@@ -162,6 +164,11 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
 
 absl::Status TrainingStep::StartServing(int64_t step) {
   if (!server_->begun()) RETURN_IF_ERROR(server_->Begin(step));
+  if (server_->gate() != nullptr) {
+    RETURN_IF_ERROR(server_->PassGate());
+    diverged_ = server_->gate()->diverged();
+    if (diverged_) return NotFinite(server_->gate()->report().bad_bucket);
+  }
   return server_->EndStep();
 }
 
@@ -218,17 +225,41 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
   };
   RETURN_IF_ERROR(net.Forward(stream_, sum, needed, enter));
   const auto ready = [&](int bucket) {
-    if (update && served()) return between([this, bucket] { return server_->Push(bucket); });
-    return update ? Ready(index, bucket, between, enter) : absl::OkStatus();
+    if (!update || gates_alone()) return absl::OkStatus();
+    if (!served()) return Ready(index, bucket, between, enter);
+    return between([this, bucket] { return server_->Push(bucket); });
   };
   RETURN_IF_ERROR(net.Backward(stream_, sum, ready, enter));
-  if (update && served()) RETURN_IF_ERROR(between([this] { return server_->EndStep(); }));
+  if (update && served()) RETURN_IF_ERROR(EndStep(index, between));
   if (update && !served() && !updates_on_arrival()) {
     RETURN_IF_ERROR(Update(index, between, enter));
   }
   RETURN_IF_ERROR(enter(net.At(trace.report_step)));
   RETURN_IF_ERROR(buffer.Download(stream_));
   return enter(net.At(static_cast<int>(trace.trace.steps.size())));
+}
+
+absl::Status TrainingStep::EndStep(int lane, const StepGraph::Between& between) {
+  const Net& net = model_.train();
+  StepBlock* const block = net.step_block();
+  UpdateScalars* const update = &block->updates[lane];
+  const Tensor sums = net.sums();
+  const auto buckets = static_cast<int>(sums.elements());
+  if (server_->gate() != nullptr) {
+    RETURN_IF_ERROR(between([this] { return server_->PassGate(); }));
+    RETURN_IF_ERROR(stream_.Copy(sums.data, server_->gate()->sums(), sums.bytes()));
+  }
+  for (int b = 0; gates_alone() && b < buckets; ++b) {
+    RETURN_IF_ERROR(SumSquares(stream_, net.bucket(b), net.sums_scratch(), sums.as<double>() + b));
+  }
+  if (gate_.holds()) {
+    RETURN_IF_ERROR(PassGate(stream_, gate_, sums.as<double>(), buckets, update, block));
+  }
+  for (int b = 0; gates_alone() && b < buckets; ++b) {
+    RETURN_IF_ERROR(ScaleOrSpoil(stream_, net.bucket(b), update, &block->gradients));
+    RETURN_IF_ERROR(between([this, b] { return server_->Push(b); }));
+  }
+  return between([this] { return server_->EndStep(); });
 }
 
 // The bucket's gradients are on the stream.

@@ -64,7 +64,7 @@ class TrainingStep {
   absl::StatusOr<std::vector<double>> StartTimed(const Batch& batch, int64_t step,
                                                  double learning_rate);
   // In place of it on a rank of a parameter server that runs no batch: of a step that updates.
-  // Errors: those of ranks.
+  // Errors: those of ranks; Internal for a gradient that is not finite, as Finish's.
   absl::Status StartServing(int64_t step);
   int in_flight() const { return in_flight_; }
   // With none in flight, after the same step on all ranks: with a parameter server, gives all ranks
@@ -82,9 +82,10 @@ class TrainingStep {
   // naming layer and sample; Internal for a gradient that is not finite, naming the parameters of
   // its bucket, unless a lower loss scale may help: then the update has been skipped.
   absl::StatusOr<Tensor> Finish();
-  // Finish has found a gradient that is not finite: so it has on every rank.
-  bool diverged() const { return diverged_; }
-  // Finish has found an update that all ranks have skipped.
+  // Finish, or StartServing, has found a gradient that is not finite: so it has on every rank.
+  bool diverged() const { return diverged_ && !gates_alone(); }
+  // Finish has found an update that is skipped: by all ranks, or, with a server that is not in bsp,
+  // by this one.
   bool skipped() const { return skipped_; }
 
  private:
@@ -112,6 +113,8 @@ class TrainingStep {
 
   bool sharded() const { return model_.plan().options.shape.shard_optimizer; }
   bool served() const { return server_ != nullptr; }
+  // With a server: clips and skips its own gradients, before they are sent.
+  bool gates_alone() const { return served() && gate_.holds() && server_->gate() == nullptr; }
   // Where steps are paged, the update has its place in their order.
   bool updates_on_arrival() const {
     return !sync_->on_stream() && !gate_.holds() && !sharded() && !model_.plan().pages();
@@ -139,6 +142,8 @@ class TrainingStep {
   absl::Status UpdateTile(int lane, int bucket, int tile);
   std::function<absl::Status()> HostUpdate(int lane, int bucket, int tile) const;
   absl::Status TakeValues(int bucket);
+  // With a server: the rest of an iteration that updates.
+  absl::Status EndStep(int lane, const StepGraph::Between& between);
   // Whether the bucket is cleared when the tile has been updated.
   bool ClearsAfter(int bucket, int tile) const;
   absl::Status ClearBucket(int bucket);

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "distributed/collectives/reduction.h"
 #include "engine/runtime/device/device.h"
 #include "engine/training/step_block.h"
 
@@ -20,6 +21,7 @@ struct UpdateGate {
   // Of a dynamic loss scale: device memory, and the good steps in a row that double it.
   LossScaleState* loss_scale = nullptr;
   int64_t growth_interval = 0;
+  double shares = 1;  // the gradients are of the batch what its mean is of so many such
 
   // Whether no update may begin before it is passed.
   bool holds() const { return clip_norm.has_value() || loss_scale != nullptr; }
@@ -31,6 +33,29 @@ struct UpdateGate {
 // which skipped ones do not count.  All device memory.  Enqueues on stream.
 absl::Status PassGate(Stream& stream, const UpdateGate& gate, const double* sums, int buckets,
                       UpdateScalars* update, StepBlock* block);
+
+// The same at once, of host memory.
+void PassGateOnHost(const UpdateGate& gate, const double* sums, int buckets, UpdateScalars* update,
+                    StepBlock* block);
+
+// squares[i] <- the sum of squares of elements `pieces[i]`, as AddAll (distributed/collectives)
+// adds them, of a bucket's part that begins with its element `first`.  lanes: kSquareLanes a piece.
+// All device memory.  Enqueues on stream.
+absl::Status SumSquaresOfPieces(Stream& stream, Tensor part, int64_t first,
+                                const ElementRange* pieces, int64_t count, double* lanes,
+                                double* squares);
+
+// What a rank sends that clips and skips by itself: gradient <- gradient * update->gradient_scale,
+// or, where report->bad_bucket or update->skip says so, all NaN: it is to be dropped.
+// update and report: device memory.  Enqueues on stream.
+absl::Status ScaleOrSpoil(Stream& stream, Tensor gradient, const UpdateScalars* update,
+                          const GradientReport* report);
+
+// What takes it: *to <- value; if the gradient is one to be dropped to->skip, counted in *dropped,
+// else with the correction of update `number` less those that were dropped.  gradient is not empty.
+// But for value, device memory.  Enqueues on stream.
+absl::Status SetUpdateUnlessSpoilt(Stream& stream, Tensor gradient, const UpdateScalars& value,
+                                   int64_t number, int64_t* dropped, UpdateScalars* to);
 
 // *state <- value.  Enqueues on stream.
 absl::Status SetLossScale(Stream& stream, const LossScaleState& value, LossScaleState* state);

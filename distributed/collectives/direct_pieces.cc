@@ -1,0 +1,32 @@
+#include "distributed/collectives/direct_pieces.h"
+
+namespace gyre {
+
+std::vector<ElementRange> DirectPieces(int64_t elements, size_t element_bytes, int ranks) {
+  const int64_t length = DirectPieceElements(element_bytes);
+  std::vector<ElementRange> pieces;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const ElementRange part = EqualPart(elements, ranks, rank);
+    for (int64_t i = 0; i * length < part.count(); ++i) {
+      pieces.push_back(FixedPart(part, length, i));
+    }
+  }
+  return pieces;
+}
+
+double AddDirectPieces(int64_t elements, size_t element_bytes, int ranks,
+                       std::span<const double> squares) {
+  const int64_t length = DirectPieceElements(element_bytes);
+  double sum = 0;
+  auto next = squares.begin();
+  for (int rank = 0; rank < ranks; ++rank) {
+    double of_rank = 0;
+    for (int64_t left = EqualPart(elements, ranks, rank).count(); left > 0; left -= length) {
+      of_rank += *next++;
+    }
+    sum += of_rank;
+  }
+  return sum;
+}
+
+}  // namespace gyre
