@@ -180,10 +180,6 @@ absl::Status TrainingStep::Stop() {
   return served() && server_->begun() ? server_->Stop() : absl::OkStatus();
 }
 
-absl::Status TrainingStep::Abandon() {
-  return served() && server_->begun() ? server_->Abandon() : absl::OkStatus();
-}
-
 absl::StatusOr<Tensor> TrainingStep::Finish() {
   GYRE_CHECK(in_flight_ > 0);
   const int index = (next_ + kMostStepsInFlight - in_flight_) % kMostStepsInFlight;
