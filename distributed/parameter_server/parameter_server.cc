@@ -19,10 +19,6 @@ int64_t NowMs() {
       .count();
 }
 
-std::string_view SyncName(Sync sync) {
-  return sync == Sync::kBsp ? "bsp" : sync == Sync::kSsp ? "ssp" : "async";
-}
-
 }  // namespace
 
 ParameterServer::ParameterServer(ProcessGroup& group, Device& device, Stream& compute,
@@ -70,10 +66,10 @@ ParameterServer::~ParameterServer() {
 absl::StatusOr<int> ParameterServer::AddTable(const TableSpec& table, const TableUpdate& update) {
   GYRE_CHECK(!prepared_);
   const bool sizes = table.rows >= 0 && table.rows < (int64_t{1} << 31) && table.width >= 0;
-  if (!sizes || (table.dtype != DType::kF32 && table.dtype != DType::kF64)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "table \"", table.name, "\": expected 0 to 2^31 rows of 0 or more F32 or F64, got ",
-        table.rows, " of ", table.width, " ", std::string(DTypeName(table.dtype))));
+  if (!sizes || !IsReal(table.dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table \"", table.name, "\": expected 0 to 2^31 rows of 0 or more reals, got ",
+                     table.rows, " of ", table.width, " ", std::string(DTypeName(table.dtype))));
   }
   if (!table.parts.empty() && !AreParts(table.parts, table.rows, group_.size())) {
     return absl::InvalidArgumentError(absl::StrCat("table \"", table.name,
@@ -484,6 +480,13 @@ absl::Status ParameterServer::Stop() {
                               [&](Communicator&) { return shard_->Withdraw(); }));
   serving_ = false;
   return group_.StopServing();
+}
+
+absl::Status ParameterServer::Abandon() {
+  RETURN_IF_ERROR(group_.Barrier());  // nobody waits for another's service
+  serving_ = false;
+  RETURN_IF_ERROR(group_.StopServing());
+  return group_.Barrier();
 }
 
 int64_t ParameterServer::bytes_sent() const {

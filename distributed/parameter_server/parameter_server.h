@@ -117,6 +117,9 @@ class ParameterServer final : public Service {
   absl::Status Get(int table, void* to);
   // Drain; nothing else follows.
   absl::Status Stop();
+  // In place of it, whatever has been called and at whatever clocks the ranks are: no message comes
+  // any more, and the server is of no more use.
+  absl::Status Abandon();
 
   // Bytes of rows that this rank has sent to others so far.
   int64_t bytes_sent() const;

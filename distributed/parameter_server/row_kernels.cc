@@ -7,47 +7,49 @@ namespace gyre {
 namespace {
 
 struct Gather {
-  template <typename T>
-  HOST_DEVICE void operator()(T& table, T& packed) const {
-    packed = table;
+  template <typename T, typename P>
+  HOST_DEVICE void operator()(T& table, P& packed) const {
+    packed = static_cast<P>(table);
   }
 };
 
 struct Scatter {
-  template <typename T>
-  HOST_DEVICE void operator()(T& table, T& packed) const {
-    table = packed;
+  template <typename T, typename P>
+  HOST_DEVICE void operator()(T& table, P& packed) const {
+    table = static_cast<T>(packed);
   }
 };
 
 struct Add {
-  template <typename T>
-  HOST_DEVICE void operator()(T& table, T& packed) const {
-    table += packed;
+  template <typename T, typename P>
+  HOST_DEVICE void operator()(T& table, P& packed) const {
+    using A = AccumulateType<T>;
+    table = static_cast<T>(static_cast<A>(table) + static_cast<A>(packed));
   }
 };
 
 struct Clear {
-  template <typename T>
-  HOST_DEVICE void operator()(T& table, T&) const {
+  template <typename T, typename P>
+  HOST_DEVICE void operator()(T& table, P&) const {
     table = static_cast<T>(0);
   }
 };
 
 struct AddScaled {
   double factor = 0;
-  template <typename T>
-  HOST_DEVICE void operator()(T& table, T& packed) const {
-    table += static_cast<T>(factor) * packed;
+  template <typename T, typename P>
+  HOST_DEVICE void operator()(T& table, P& packed) const {
+    using A = AccumulateType<T>;
+    table = static_cast<T>(static_cast<A>(table) + static_cast<A>(factor) * static_cast<A>(packed));
   }
 };
 
-template <typename T, typename Move>
+template <typename T, typename P, typename Move>
 struct MoveRow {
   RowPlaces places;
   int64_t width = 0;
   T* table = nullptr;
-  T* packed = nullptr;
+  P* packed = nullptr;
   Move move;
   HOST_DEVICE void operator()(int64_t k, int64_t column) const {
     const int64_t row = places.index == nullptr ? places.first + k : places.index[k];
@@ -58,18 +60,23 @@ struct MoveRow {
 template <typename Move>
 absl::Status MoveRows(Stream& stream, RowPlaces places, int64_t width, Tensor table, Tensor packed,
                       Move move) {
-  GYRE_CHECK(table.dtype == packed.dtype);
-  const auto run = [&]<typename T>(T) {
+  const auto run = [&]<typename T, typename P>() {
     return ForEachCell(stream, places.count, width,
-                       MoveRow<T, Move>{places, width, table.as<T>(), packed.as<T>(), move});
+                       MoveRow<T, P, Move>{places, width, table.as<T>(), packed.as<P>(), move});
   };
-  return table.dtype == DType::kF64 ? run(double{}) : run(float{});
+  return VisitReal(packed.dtype, [&]<typename P>() {
+    if (table.dtype == packed.dtype) return run.template operator()<P, P>();
+    GYRE_CHECK(table.dtype == AccumulateDType(packed.dtype));
+    return run.template operator()<AccumulateType<P>, P>();
+  });
 }
 
 template <typename Move>
 absl::Status CopyRows(Stream& stream, RowPlaces places, int64_t width, Tensor table, Tensor packed,
                       Move move, bool from_table) {
-  if (places.index != nullptr) return MoveRows(stream, places, width, table, packed, move);
+  if (places.index != nullptr || table.dtype != packed.dtype) {
+    return MoveRows(stream, places, width, table, packed, move);
+  }
   const size_t row_bytes = static_cast<size_t>(width) * SizeOf(table.dtype);
   const size_t bytes = static_cast<size_t>(places.count) * row_bytes;
   auto* const at = static_cast<std::byte*>(table.data) + places.first * row_bytes;

@@ -13,13 +13,14 @@ struct RowPlaces {
   int64_t first = 0, count = 0;
 };
 
-// packed[k] <- table[place k].  table, packed: rows of `width` elements of one real type.
+// packed[k] <- table[place k].  table, packed: rows of `width` elements, here and below of one real
+// type, or packed ones of 16 bits and a table of F32.
 absl::Status GatherRows(Stream& stream, RowPlaces places, int64_t width, Tensor table,
                         Tensor packed);
 // table[place k] <- packed[k].  No place twice.
 absl::Status ScatterRows(Stream& stream, RowPlaces places, int64_t width, Tensor packed,
                          Tensor table);
-// table[place k] += packed[k], in the type's own precision.  No place twice.
+// table[place k] += packed[k], added in AccumulateDType and rounded once.  No place twice.
 absl::Status AddRows(Stream& stream, RowPlaces places, int64_t width, Tensor packed, Tensor table);
 // table[place k] += factor * packed[k], likewise.
 absl::Status AddScaledRows(Stream& stream, RowPlaces places, int64_t width, double factor,

@@ -73,6 +73,9 @@ absl::Status Shard::Prepare(Wanted& wanted) {
     table.touched_places = index_.Add(table.touched);
     table.sum = {nullptr, Shape({table.touched.count(), table.spec.width}), table.spec.dtype};
     if (options_.sync == Sync::kBsp) wanted.device.push_back(&table.sum);
+    table.adding = table.sum;
+    table.adding.dtype = AccumulateDType(table.spec.dtype);
+    if (options_.sync == Sync::kBsp && table.rounds()) wanted.device.push_back(&table.adding);
   }
   for (UpdatePiece& piece : updates_) {
     Want(piece, wanted);
@@ -150,19 +153,20 @@ absl::Status Shard::Apply(Table& table, UpdatePiece& piece) {
 }
 
 absl::Status Shard::AddToSum(Table& table, const UpdatePiece& piece, Tensor sent) {
+  const int64_t width = table.spec.width;
+  const RowPlaces all = {.count = table.touched.count()};
+  const RowPlaces places = index_[piece.sum_places];
+  const Tensor& adding = table.rounds() ? table.adding : table.sum;
   // So that a sum of one is that one, to the last bit.
-  const bool is_all = piece.rows.count() == table.touched.count();
-  if (table.next == 0 && !is_all) {
-    const RowPlaces all = {.count = table.touched.count()};
-    RETURN_IF_ERROR(ClearRows(*work_, all, table.spec.width, table.sum));
-  }
+  const bool is_all = piece.rows.count() == all.count;
   if (table.next == 0 && is_all) {
-    RETURN_IF_ERROR(
-        ScatterRows(*work_, index_[piece.sum_places], table.spec.width, sent, table.sum));
+    RETURN_IF_ERROR(ScatterRows(*work_, places, width, sent, adding));
   } else {
-    RETURN_IF_ERROR(AddRows(*work_, index_[piece.sum_places], table.spec.width, sent, table.sum));
+    if (table.next == 0) RETURN_IF_ERROR(ClearRows(*work_, all, width, adding));
+    RETURN_IF_ERROR(AddRows(*work_, places, width, sent, adding));
   }
   if (++table.next < table.updates.size()) return absl::OkStatus();
+  if (table.rounds()) RETURN_IF_ERROR(GatherRows(*work_, all, width, adding, table.sum));
   table.next = 0;
   ++table.summed;
   return options_.gated ? absl::OkStatus() : ApplySum(table);

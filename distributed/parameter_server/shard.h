@@ -96,8 +96,10 @@ class Shard {
     RowList touched;
     int touched_places = 0;
     Tensor sum = {};
+    Tensor adding = {};               // of 16 bits, until it is all and rounded: F32; else the sum
     size_t next = 0;                  // of `updates`
     int64_t summed = 0, applied = 0;  // iterations
+    bool rounds() const { return AccumulateDType(spec.dtype) != spec.dtype; }
   };
   struct Piece {
     int worker = 0, table = 0, tag = 0;

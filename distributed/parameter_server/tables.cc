@@ -4,6 +4,10 @@
 
 namespace gyre {
 
+std::string_view SyncName(Sync sync) {
+  return sync == Sync::kBsp ? "bsp" : sync == Sync::kSsp ? "ssp" : "async";
+}
+
 RowList RowList::All(int64_t rows) {
   RowList all;
   if (rows > 0) all.Append({0, rows});

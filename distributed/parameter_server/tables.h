@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "distributed/collectives/reduction.h"
@@ -20,10 +21,12 @@ enum class Sync : uint8_t {
   kAsync,  // what has come
 };
 
+std::string_view SyncName(Sync sync);
+
 struct TableSpec {
   std::string name;             // for people
   int64_t rows = 0, width = 0;  // of so many elements
-  DType dtype = DType::kF32;    // or kF64
+  DType dtype = DType::kF32;    // any real one
   // The rows that each rank owns, in order of ranks; none: such that all have as much to send.
   std::vector<ElementRange> parts = {};
   size_t row_bytes() const { return static_cast<size_t>(width) * SizeOf(dtype); }

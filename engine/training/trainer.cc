@@ -126,6 +126,7 @@ absl::StatusOr<std::string> Trainer::Run() {
     state_->Say(std::string(absl::StripSuffix(left_out, "\n")));
   }
   if (const absl::Status status = Loop(); !status.ok()) {
+    if (agreed_) training_step_->Abandon().IgnoreError();
     // Whatever happened: what is being written is worth having.  All ranks wait for it, if all are
     // here; else each has as long for its part as the failing rank gives it.
     const absl::Status saved = agreed_ ? state_->FinishSaving() : state_->AwaitSaving();

@@ -36,8 +36,9 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
   };
   if (plan_->pages()) return error("expected a device that holds all, got one that pages");
   for (const DType dtype : plan_->train->order.dtypes) {
-    if (dtype == DType::kF32 || dtype == DType::kF64) continue;
-    return error("expected parameters of F32 or F64, got ", std::string(DTypeName(dtype)));
+    if (dtype != DType::kF16 || shape.server->sync == Sync::kBsp || !shape.gated()) continue;
+    return error("gradients that a rank clips or skips itself travel without the loss's scale, in ",
+                 "which those of F16 would be lost; train with BF16, bsp or loss_scale.fixed");
   }
   if (shape.server->dedicated > 0) {
     if (!CarriedStates(plan_->train->spec).empty())

@@ -280,13 +280,14 @@ class KernelsTest : public CudaDeviceTest {
       EXPECT_TRUE(UnpackRows(*stream_, MakeTensor({4}, DType::kI32), 5, values, table).ok());
       const int32_t* const indices = MakeTensor({4}, DType::kI32).as<int32_t>();
       for (const int32_t* const index : {indices, decltype(indices){nullptr}}) {
-        if (dtype != DType::kF32 && dtype != DType::kF64) continue;
         const RowPlaces places = {.index = index, .first = 1, .count = 4};
-        EXPECT_TRUE(GatherRows(*stream_, places, 5, table, values).ok());
-        EXPECT_TRUE(ScatterRows(*stream_, places, 5, values, table).ok());
-        EXPECT_TRUE(AddRows(*stream_, places, 5, values, table).ok());
-        EXPECT_TRUE(AddScaledRows(*stream_, places, 5, 0.5, values, table).ok());
-        EXPECT_TRUE(ClearRows(*stream_, places, 5, table).ok());
+        for (const Tensor& to : {table, MakeTensor({7 * 5}, AccumulateDType(dtype))}) {
+          EXPECT_TRUE(GatherRows(*stream_, places, 5, to, values).ok());
+          EXPECT_TRUE(ScatterRows(*stream_, places, 5, values, to).ok());
+          EXPECT_TRUE(AddRows(*stream_, places, 5, values, to).ok());
+          EXPECT_TRUE(AddScaledRows(*stream_, places, 5, 0.5, values, to).ok());
+          EXPECT_TRUE(ClearRows(*stream_, places, 5, to).ok());
+        }
       }
       EXPECT_TRUE(EnqueueAdd(*stream_, dtype, Memory(280), Memory(280), 35).ok());
       EXPECT_TRUE(EnqueueMeasure(*stream_, dtype, Memory(280), 35,

@@ -57,7 +57,8 @@ inline Case RandomCase(uint32_t seed) {
     made.tables.push_back({.name = absl::StrCat("t", t),
                            .rows = static_cast<int64_t>(random() % 24),
                            .width = static_cast<int64_t>(random() % 5),
-                           .dtype = random() % 4 == 0 ? DType::kF64 : DType::kF32});
+                           .dtype = std::vector<DType>{DType::kF32, DType::kF64, DType::kF16,
+                                                       DType::kBF16}[random() % 4]});
   }
   made.accesses.resize(made.ranks);
   for (int worker = 0; worker < made.workers(); ++worker) {
@@ -90,15 +91,14 @@ inline void GiveParts(Case& of, uint32_t seed) {
 }
 
 inline double Element(const Tensor& tensor, int64_t i) {
-  return tensor.dtype == DType::kF64 ? tensor.as<double>()[i] : tensor.as<float>()[i];
+  return VisitReal(tensor.dtype,
+                   [&]<typename T>() { return static_cast<double>(tensor.as<T>()[i]); });
 }
 
 inline void SetElement(const Tensor& tensor, int64_t i, double value) {
-  if (tensor.dtype == DType::kF64) {
-    tensor.as<double>()[i] = value;
-  } else {
-    tensor.as<float>()[i] = static_cast<float>(value);
-  }
+  VisitReal(tensor.dtype, [&]<typename T>() {
+    tensor.as<T>()[i] = static_cast<T>(static_cast<AccumulateType<T>>(value));
+  });
 }
 
 // What a worker makes of what it has read.
@@ -135,8 +135,13 @@ class Gated final : public TableUpdate {
 inline Values InPlainMemory(const Case& of) {
   Values values;
   for (const TableSpec& table : of.tables) values.emplace_back(table.rows * table.width);
-  const auto round = [&](int table, double x) {
+  const auto wide = [&](int table, double x) {
     return of.tables[table].dtype == DType::kF64 ? x : static_cast<float>(x);
+  };
+  const auto round = [&](int table, double x) {
+    return VisitReal(of.tables[table].dtype, [&]<typename T>() {
+      return static_cast<double>(static_cast<T>(static_cast<AccumulateType<T>>(x)));
+    });
   };
   for (int64_t iteration = 0; iteration < of.iterations; ++iteration) {
     Values sums;
@@ -158,19 +163,21 @@ inline Values InPlainMemory(const Case& of) {
           double& sum = sums[access.table][access.rows[i / width] * width + i % width];
           const double gradient =
               round(access.table, Gradient(read, worker, iteration, a, static_cast<int64_t>(i)));
-          sum = round(access.table, sum + gradient);
+          sum = wide(access.table, sum + gradient);
         }
       }
     }
     int64_t positive = 0;
-    for (const auto& table : sums) {
+    for (int t = 0; auto& table : sums) {
+      for (double& sum : table) sum = round(t, sum);
+      ++t;
       positive += std::ranges::count_if(table, [](double x) { return x > 0; });
     }
     if (of.options.gated && positive % 2 == 1) continue;
     for (size_t t = 0; t < values.size(); ++t) {
       for (size_t i = 0; i < values[t].size(); ++i) {
         const int table = static_cast<int>(t);
-        values[t][i] = round(table, values[t][i] + round(table, kFactor * sums[t][i]));
+        values[t][i] = round(table, values[t][i] + wide(table, kFactor * sums[t][i]));
       }
     }
   }

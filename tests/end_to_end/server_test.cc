@@ -134,6 +134,48 @@ TEST_F(Server, BspClipsLargeBucketsAsDirect) {
   }
 }
 
+// Owners have the masters, and add in F32 what comes in 16 bits.
+TEST_F(Server, BspOf16BitsHasTheBitsOfDirect) {
+  for (const std::string type : {"F16", "BF16"}) {
+    for (const std::string how : {"loss_scale { fixed: 128 }", "accumulate: 2",
+                                  "loss_scale { dynamic { initial: 1e7 growth_interval: 2 } }"}) {
+      const bool dynamic = absl::StrContains(how, "dynamic");
+      Write(dynamic ? "sgd { momentum: 0.9 } clip_norm: 0.5" : "adam {}", how);
+      SCOPED_TRACE(type + " " + how);
+      // One bucket is of F32.
+      const std::vector<std::string> arguments = {"--precision=" + type,
+                                                  "--set=net.layer.fc1.precision=F32"};
+      for (const int workers : {1, 3}) {
+        const auto digest = [&](int ranks, std::vector<std::string> more) {
+          more.insert(more.end(), arguments.begin(), arguments.end());
+          return Digest(absl::StrCat(type, how.size(), "_", workers, ranks, more.size()), ranks,
+                        more);
+        };
+        const std::string whole = digest(workers, {});
+        for (const int servers : {0, 1, 2}) {
+          if (workers + servers == 1) continue;
+          EXPECT_EQ(digest(workers + servers, {"--sync=bsp", absl::StrCat("--servers=", servers)}),
+                    whole)
+              << workers << " and " << servers;
+        }
+        if (workers > 1) {
+          EXPECT_EQ(digest(workers, {"--sync=bsp", "--device=sim", "--threads=1"}), whole);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Server, OneStaleWorkerOf16BitsIsOneRank) {
+  for (const std::string type : {"F16", "BF16"}) {
+    Write("adam {}", "loss_scale { fixed: 128 }");
+    const std::string alone = Digest("alone" + type, 1, {"--precision=" + type});
+    for (const std::string sync : {"--sync=ssp", "--sync=async"}) {
+      EXPECT_EQ(Digest(type + sync, 2, {"--precision=" + type, sync, "--servers=1"}), alone);
+    }
+  }
+}
+
 // Otherwise clipping and skipping are a worker's own: of a single one, as if it were alone.
 TEST_F(Server, OneStaleWorkerClipsAndSkipsAsOneRank) {
   const std::vector<std::string> kSteps = {
@@ -244,7 +286,11 @@ TEST_F(Server, RefusesWhatItDoesNotDo) {
                                        message)));
   };
   Write("adam {}");
-  refused({"--precision=F16"}, "expected parameters of F32 or F64, got F16");
+  for (const char* const gate :
+       {"--set=loss_scale.dynamic.initial=8", "--set=optimizer.clip_norm=1"}) {
+    refused({"--precision=F16", gate},
+            "gradients that a rank clips or skips itself travel without the loss's scale");
+  }
   const ToolResult none = folder_.Train("none", {"--ranks=2", "--sync=bsp", "--servers=2"});
   EXPECT_THAT(none.err, HasSubstr("--set distributed.servers=2: 2 of 2 ranks only serve, and none "
                                   "is left to train"));

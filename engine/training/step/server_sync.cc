@@ -56,6 +56,7 @@ class ServerSync::Update final : public TableUpdate {
     const ParameterSet& parameters = model_.plan().parameters;
     const ElementRange part = UpdatedPart(net.plan(), bucket_);
     const int kinds = net.plan().slots.kinds;
+    const bool has_master = net.plan().slots.has_master(bucket_);
     const std::vector<ParameterPiece> pieces =
         PiecesIn(net.plan().order, parameters, bucket_, part);
     std::vector<Tensor> slots;
@@ -75,7 +76,8 @@ class ServerSync::Update final : public TableUpdate {
                        .gradient = of(sent),
                        .slots = std::span(slots).subspan(views.size() * kinds, kinds),
                        .learning_rate_multiplier = spec.learning_rate_multiplier,
-                       .decay_multiplier = spec.decay_multiplier});
+                       .decay_multiplier = spec.decay_multiplier,
+                       .master = has_master ? of(net.master(bucket_)) : Tensor{}});
     }
     return optimizer_.Update(stream, scalars_, views);
   }

@@ -38,8 +38,8 @@ class ServerSync {
   // The rate of a step: of another rank's, which may be ahead of this one's.
   using LearningRate = std::function<double(int64_t step)>;
 
-  // All arguments outlive the result.  Preconditions: the model's shape has a server, its buckets
-  // F32 or F64, no masters and no lazy tables, and it does not page.  Errors: those of allocation.
+  // All arguments outlive the result.  Preconditions: the model's shape has a server, no
+  // lazy tables, and it does not page.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<ServerSync>> Create(const Model& model,
                                                             const Optimizer& optimizer,
                                                             LearningRate learning_rate,
@@ -72,6 +72,8 @@ class ServerSync {
   absl::Status Settle();
   // Settled; nothing follows.
   absl::Status Stop();
+  // All ranks have found that nothing can follow, some a step later than others.
+  absl::Status Abandon() { return server_->Abandon(); }
 
  private:
   class Update;

@@ -71,6 +71,10 @@ class TrainingStep {
   // all parameters as they are now; and ends it.  Errors: those of ranks.
   absl::Status Settle();
   absl::Status Stop();
+  // In place of these where all ranks have found a number that is not finite.
+  absl::Status Abandon() {
+    return served() && server_->begun() ? server_->Abandon() : absl::OkStatus();
+  }
   // Of the graphs that replay a step on a GPU; 0: none do.
   size_t graph_nodes() const;
   // Why steps are not replayed, if the device could not capture them; else OK.
