@@ -7,7 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "distributed/communication_thread.h"
 #include "engine/runtime/check.h"
 
@@ -153,6 +156,27 @@ absl::Status ProcessGroup::SumNow(std::string_view what, Tensor inout) {
 
 // Each rank's hash in a place of its own, as two halves that a double holds exactly: their sum over
 // ranks has all of them.
+namespace {
+
+// The first line of two texts that differs.
+std::string Difference(std::string_view expected, std::string_view got) {
+  const auto lines_of = [](std::string_view text) {
+    return std::vector<absl::string_view>(
+        absl::StrSplit(absl::string_view(text.data(), text.size()), '\n'));
+  };
+  const auto of_expected = lines_of(expected), of_got = lines_of(got);
+  const auto line = std::ranges::mismatch(of_expected, of_got).in1 - of_expected.begin();
+  const auto show = [line](const std::vector<absl::string_view>& lines) -> std::string {
+    constexpr size_t kMostShown = 100;
+    if (line == static_cast<ptrdiff_t>(lines.size())) return "the end";
+    const auto text = absl::StripLeadingAsciiWhitespace(lines[static_cast<size_t>(line)]);
+    return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMostShown)), "\"");
+  };
+  return absl::StrCat(": expected ", show(of_expected), ", got ", show(of_got));
+}
+
+}  // namespace
+
 absl::Status ProcessGroup::CheckEqual(std::string_view what, std::string_view bytes) {
   constexpr int kHalves = 2;
   const uint64_t hash = Hash(bytes);
@@ -166,8 +190,14 @@ absl::Status ProcessGroup::CheckEqual(std::string_view what, std::string_view by
     if (std::equal(hashes.begin(), hashes.begin() + kHalves, hashes.begin() + rank * kHalves)) {
       continue;
     }
+    // Rank 0, whose error is told, hears what that rank has.
+    Mail mail;
+    if (rank == this->rank()) mail.outgoing.push_back({0, bytes});
+    if (this->rank() == 0) mail.incoming.push_back({rank});
+    RETURN_IF_ERROR(Wait(Submit(what, &mail)).status());
     return absl::FailedPreconditionError(
-        absl::StrCat(std::string(what), ": rank ", rank, " is the first that differs from rank 0"));
+        absl::StrCat(std::string(what), ": rank ", rank, " is the first that differs from rank 0",
+                     mail.incoming.empty() ? "" : Difference(bytes, mail.incoming[0].bytes)));
   }
   return absl::OkStatus();
 }

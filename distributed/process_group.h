@@ -116,7 +116,7 @@ class ProcessGroup {
   // Submit and Wait, ahead of what is in order; of host memory.
   absl::Status Sum(std::string_view label, Tensor inout);
   // All ranks give the same bytes.  Errors: FailedPrecondition on every rank, naming the first rank
-  // that differs from rank 0 and what `what` is.
+  // that differs from rank 0 and what `what` is; on rank 0 with the first line that differs.
   absl::Status CheckEqual(std::string_view what, std::string_view bytes);
   // Blocks until all ranks have come here.
   absl::Status Barrier();

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -31,8 +32,6 @@
 namespace gyre {
 namespace {
 
-// Longer than ranks differ in reaching the same error, short against the 10 s a failure may take.
-constexpr std::chrono::milliseconds kOtherRanksWait(2000);
 // In a process; far beyond any machine's cores.  OpenMP crashes where the system runs out of them.
 constexpr int kMostThreads = 1024;
 // Each has several threads and a copy of the net.
@@ -41,6 +40,7 @@ constexpr int kMostRanks = 256;
 // step of LeNet takes as long as with libgomp's 300,000; beside two other busy threads a tenth.
 constexpr char kSpins[] = "6000";
 constexpr int kMostStallS = 1'000'000;
+constexpr int64_t kMostSteps = std::numeric_limits<int>::max();  // of staleness, which is an int
 
 // A rank's share of the host's cores, or of those that mpirun has bound it to: a core of its own,
 // or a socket, which it shares with as many ranks as the socket has of the cores that mpirun has.
@@ -150,8 +150,8 @@ absl::Status CheckSync(const DistributedConfig& config, const SourceMap& source)
     return absl::InvalidArgumentError(absl::StrCat(source.Where(config, field), ": ", what...));
   };
   const bool bounded = config.sync() == DistributedConfig::SSP;
-  if (config.staleness() < 0) {
-    return error("staleness", "expected 0 steps or more, got ", config.staleness());
+  if (config.staleness() < 0 || config.staleness() > kMostSteps) {
+    return error("staleness", "expected 0 to ", kMostSteps, " steps, got ", config.staleness());
   }
   if (config.staleness() > 0 && !bounded) {
     return error("staleness", "bounds sync SSP alone, and sync is ",

@@ -2,6 +2,7 @@
 // ends.  Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong flags, 130 stopped.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,6 +18,9 @@
 namespace gyre {
 
 inline constexpr int kExitFailed = 1, kExitUsage = 2, kExitStopped = 130;
+// With an error of theirs, for rank 0's to come first and mpirun to end them: longer than ranks
+// differ in reaching the same one, short against the 10 s a failure may take.
+inline constexpr std::chrono::milliseconds kOtherRanksWait(2000);
 
 // First in main: starts the program anew with a GOMP_SPINCOUNT, unless the environment has chosen
 // how OpenMP's threads wait, or binds them to cores.  libgomp reads it before any code of ours

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/flags/commandlineflag.h"
@@ -102,19 +103,20 @@ void PrintHelp(absl::string_view program, absl::string_view usage) {
 
 void ParseFlags(int argc, char** argv, absl::string_view usage) {
   PrepareProcess();
-  // Every rank has the same command line; one of them speaks.
-  const bool leader = AnnouncedRank().rank == 0;
+  const int rank = AnnouncedRank().rank;
   for (int i = 1; i < argc; ++i) {
     const absl::string_view argument = argv[i];
     if (argument == "--help" || argument == "-help" || argument == "-h") {
-      if (leader) PrintHelp(argv[0], usage);
+      if (rank == 0) PrintHelp(argv[0], usage);
       std::exit(FinishOutput(0));
     }
     const absl::Status status = ParseArgument(argc, argv, &i);
     if (status.ok()) continue;
-    if (leader) {
-      std::fprintf(stderr, "error: %s (see --help)\n", std::string(status.message()).c_str());
-    }
+    // Where every rank has the same command line, one speaks, and mpirun ends the others.
+    if (rank > 0) std::this_thread::sleep_for(kOtherRanksWait);
+    std::fprintf(stderr, "error: %s%s (see --help)\n",
+                 rank > 0 ? absl::StrCat("rank ", rank, ": ").c_str() : "",
+                 std::string(status.message()).c_str());
     std::exit(kExitUsage);
   }
 }

@@ -214,12 +214,24 @@ absl::Status OpenTimeline() {
   return Timeline::Open(path);
 }
 
+// What ranks go through together by; where their files are is each host's own.
+std::string CommandOf(const TrainingOptions& options, bool plan) {
+  const bool latest = options.resume == "latest", anew = options.resume.empty();
+  return absl::StrCat("--device=", absl::GetFlag(FLAGS_device), plan ? "\n--plan" : "",
+                      options.largest_batch ? "\n--batch=auto" : "",
+                      latest ? "\n--resume=latest"
+                      : anew ? ""
+                             : "\n--resume=DIR",
+                      options.weights.empty() ? "" : "\n--weights");
+}
+
 absl::Status Train(const Files& files, TrainingOptions options, bool plan,
                    ProcessGroup& communication, const DeviceChoice& choice) {
   Timeline::SetRow(Timeline::NewRow(communication.rank(), "training"));
   options.choices["threads"] = absl::StrCat(choice.threads);
   options.threads = choice.threads;
   options.choices["ranks"] = absl::StrCat(communication.size());
+  RETURN_IF_ERROR(communication.CheckEqual("the command", CommandOf(options, plan)));
   ASSIGN_OR_RETURN(RunData data, OpenData(files.trainer, files.net, /*train=*/true));
   ASSIGN_OR_RETURN(const auto run,
                    Trainer::Prepare(files.trainer, files.net, std::move(data), *choice.device,

@@ -19,7 +19,7 @@
 namespace gyre {
 namespace {
 
-// Of ranks that have no other bound: within so many steps all hear that one is asked to stop.
+// Of ranks that have no closer bound: within so many steps all hear that one is asked to stop.
 constexpr size_t kMostStepsApart = 16;
 
 int64_t StepsOf(const TrainerConfig& config, int64_t samples) {
@@ -38,6 +38,15 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
                                                           ProcessGroup& communication,
                                                           TrainingOptions options) {
   TrainerConfig config = *trainer.message;
+  const int64_t servers = config.distributed().servers();
+  const int64_t workers = communication.size() - servers;
+  if (workers < 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: expected fewer than the ranks, which are %d, so that one is left to train, got %d; "
+        "lower servers or start more ranks",
+        trainer.source->Where(trainer.message->distributed(), "servers"), communication.size(),
+        servers));
+  }
   if (communication.size() > 1) RETURN_IF_ERROR(communication.UseDevice(device));
   std::string batch_text;
   if (options.largest_batch) {
@@ -52,15 +61,6 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
                             options.threads};
     ASSIGN_OR_RETURN(batch_text, planning.ChooseBatch(config));
     options.trainer_text = config.DebugString();
-  }
-  const int64_t servers = config.distributed().servers();
-  const int64_t workers = communication.size() - servers;
-  if (workers < 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: %d of %d ranks only serve, and none is left to train; lower servers or start more "
-        "ranks",
-        trainer.source->Where(trainer.message->distributed(), "servers"), servers,
-        communication.size()));
   }
   if (config.batch() < workers) {
     return absl::InvalidArgumentError(
@@ -156,7 +156,9 @@ absl::Status Trainer::CreateModel() {
                    TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_,
                                         /*replay=*/true, learning_rate));
   if (const auto& server = model_->plan().options.shape.server) {
-    reports_left_ = server->sync == Sync::kAsync ? kMostStepsApart : server->staleness;
+    const auto staleness = static_cast<size_t>(server->staleness);
+    reports_left_ =
+        server->sync == Sync::kAsync ? kMostStepsApart : std::min(staleness, kMostStepsApart);
   }
   return absl::OkStatus();
 }

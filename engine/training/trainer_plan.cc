@@ -38,12 +38,15 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
   for (const DType dtype : plan_->train->order.dtypes) {
     if (dtype != DType::kF16 || shape.server->sync == Sync::kBsp || !shape.gated()) continue;
     return error("gradients that a rank clips or skips itself travel without the loss's scale, in ",
-                 "which those of F16 would be lost; train with BF16, bsp or loss_scale.fixed");
+                 "which those of F16 would be lost; BF16, bsp and loss_scale.fixed lose none");
   }
   if (shape.server->dedicated > 0) {
-    if (!CarriedStates(plan_->train->spec).empty())
-      return error("with servers no rows are carried");
-    for (const auto& node : plan_->train->spec.nodes) {
+    const NetSpec& spec = plan_->train->spec;
+    if (const auto carried = CarriedStates(spec); !carried.empty()) {
+      return error("with servers no rows are carried from step to step, as those of \"",
+                   NameOf(spec, carried.front()), "\" are");
+    }
+    for (const auto& node : spec.nodes) {
       const auto is_summed = [](const StateSpec& state) {
         return state.summed_after >= 0 || state.summed_after_backward >= 0;
       };
@@ -53,7 +56,8 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
     }
   }
   for (const Parameter& parameter : plan_->parameters.all()) {
-    if (parameter.spec.lazy) return error("\"", parameter.name(), "\" is lazy");
+    if (parameter.spec.lazy)
+      return error("\"", parameter.name(), "\" is lazy, and owners update whole tables");
   }
   return absl::OkStatus();
 }
@@ -83,8 +87,11 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   std::string& allreduce = options.choices["allreduce"];
   allreduce = communication_.DescribeAllreduce();
   // The halves of others have the bits of the whole.
-  if (const auto& server = plan_->options.shape.server) {
-    allreduce = DescribeServer(*server);
+  if (const RunShape& shape = plan_->options.shape; shape.server) {
+    // bsp has the bits of the ranks that train, by "direct".
+    const bool exact = shape.server->sync == Sync::kBsp;
+    allreduce = exact ? "direct" : DescribeServer(*shape.server);
+    if (exact) options.choices["ranks"] = absl::StrCat(shape.workers());
   } else if (plan_->options.shape.shard_optimizer &&
              CutsHalvesElsewhere(config_.distributed().allreduce())) {
     allreduce += ", in halves";

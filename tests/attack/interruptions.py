@@ -4,7 +4,8 @@
 A run on 1 to 3 ranks, threads or processes under mpirun, on one host or each on a host of its own, is
 killed, asked to stop, asked for a checkpoint, halted for a while or slowed; a rank under mpirun is stopped
 for good, or the link of its host is cut.  It may crash and hang never, and who is silent is named; whatever
-came, no checkpoint is broken, and going on gives the bits and the metrics of a run that was left alone.
+came, no checkpoint is broken, and going on gives the bits and the metrics of a run that was left alone; by a
+parameter server's ssp and async, which have other bits each time, a line for each step.
 """
 
 import sys
@@ -44,10 +45,11 @@ def await_training(victim, process):
 
 
 @functools.lru_cache(maxsize=None)
-def straight(victim, ranks, mpirun, hosts, trainer):
+def straight(victim, ranks, mpirun, hosts, trainer, servers):
     """Digest, metrics and seconds of a run that is left alone."""
-    out = f"straight{ranks}{mpirun}{hosts}{len(trainer)}"
+    out = f"straight{ranks}{mpirun}{hosts}{len(trainer)}{servers}"
     arguments = [f"--out={victim.folder}/{out}"] + ([] if mpirun else [f"--ranks={ranks}"])
+    arguments += ["--sync=bsp", f"--servers={servers}"] if servers else []
     process = victim.start(victim.command("train", arguments, trainer), ranks if mpirun else 1, hosts)
     await_training(victim, process)
     begin = time.monotonic()
@@ -128,24 +130,31 @@ def trial(victim, number):
     if ranks == 1:
         where = "threads"
     mpirun, hosts = where != "threads", where == "hosts"
-    served = ranks > 1 and numbers.random() < 0.4
-    trainer = victim.folder + ("/served" if served else "")
-    digest, metrics, seconds = straight(victim, ranks, mpirun, hosts, trainer)
+    sync = numbers.choice(["", "bsp", "bsp", "ssp", "async"]) if ranks > 1 else ""
+    servers = numbers.choice([0, numbers.randint(0, ranks - 1)]) if sync else 0
+    trainer = victim.folder + ("/served" if sync else "")
+    digest, metrics, seconds = straight(victim, ranks, mpirun, hosts, trainer, servers)
     out = f"out{number}"
     arguments = [f"--out={victim.folder}/{out}", f"--checkpoint_every={numbers.choice([5, 40, 300, 5000])}",
                  f"--stall_timeout_s={STALL_S}"]
     if not mpirun:
         arguments.append(f"--ranks={ranks}")
-    faults, history = [], f"{ranks} ranks, {where}, {arguments[1]}{', bsp' if served else ''}:"
+    faults, history = [], f"{ranks} ranks, {where}, {arguments[1]}{f', {sync}, {servers} serve' if sync else ''}:"
+
+    def mode():
+        if sync in ("", "bsp") and servers == 0:
+            # Now rank 0 writes checkpoints alone, now every rank a part; by sums, or by a server's owners.
+            choices = [[], ["--shard_optimizer"]] * (ranks > 1) + [["--sync=bsp"]] * 2 * bool(sync)
+            return numbers.choice(choices or [[]])
+        bound = [f"--staleness={numbers.randint(0, 3)}"] if sync == "ssp" else []
+        return [f"--sync={sync}", f"--servers={servers}"] + bound
 
     def go_on():
         if not victim.steps_kept(out):
             shutil.rmtree(f"{victim.folder}/{out}", ignore_errors=True)
         resume = ["--resume=latest"] if victim.steps_kept(out) else []
-        # Now rank 0 writes checkpoints alone, now every rank a part; by sums, or by a server's owners.
-        modes = [[], ["--shard_optimizer"]] * (ranks > 1) + [["--sync=bsp"]] * 2 * served
-        mode = numbers.choice(modes or [[]])
-        return victim.start(victim.command("train", arguments + resume + mode, trainer), ranks if mpirun else 1, hosts)
+        return victim.start(victim.command("train", arguments + resume + mode(), trainer), ranks if mpirun else 1,
+                            hosts)
 
     for _ in range(numbers.randint(1, 3)):
         choices = SIGNALS + [SLOW] + [STALL] * mpirun
@@ -173,6 +182,8 @@ def trial(victim, number):
             if not any(map(stat_of, others)) and stat_of(pids[met]) and "weights sha256" in victim.said(process)[0]:
                 os.kill(pids[met], signal.SIGCONT)
         outcome = victim.wait(process)
+        if "warning: skipped" in outcome.out:
+            faults.append(f"a broken checkpoint was left\n{outcome}")
         while not gone():
             if time.monotonic() > begin + STALL_S + ORPHAN_S:
                 faults.append(f"ranks outlive mpirun by {ORPHAN_S} s")
@@ -183,7 +194,11 @@ def trial(victim, number):
         if met is not None:
             faults += [f"{fault}\n{outcome}" for fault in judge(victim, out, outcome, what, met, mpirun)]
     outcome = victim.wait(go_on())
-    if digest_of(outcome) != digest:
+    if sync in ("ssp", "async"):
+        steps = [line["step"] for line in victim.metrics(out) if "loss" in line] if digest_of(outcome) else []
+        if steps != list(range(1, STEPS + 1)):
+            faults.append(f"going on gives {len(steps)} of {STEPS} steps\n{outcome}")
+    elif digest_of(outcome) != digest:
         faults.append(f"going on gives another digest than {digest}\n{outcome}")
     elif victim.metrics(out) != metrics:
         faults.append(f"going on gives other metrics\n{outcome}")

@@ -168,6 +168,26 @@ TEST(ProcessGroup, CheckEqualNamesTheFirstThatDiffers) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("plan: rank 3 is the first that differs from rank 0"));
+    const struct {
+      std::string of_rank_0, of_rank_1, shown;
+    } kTexts[] = {
+        {"a\n  b: 1\nc", "a\n  b: 2\nc", "expected \"b: 1\", got \"b: 2\""},
+        {"a\nb", "a\nb\nc", "expected the end, got \"c\""},
+        {"", "x", "expected \"\", got \"x\""},
+        {"x\n", "", "expected \"x\", got \"\""},
+        {"a\n", "a\n\1", "expected \"\", got \"\\x01\""},
+        {large, large.substr(1),
+         absl::StrCat("expected \"", large.substr(0, 100), "\", got \"", large.substr(0, 100))},
+    };
+    for (const auto& texts : kTexts) {
+      const absl::Status differs =
+          group.CheckEqual("text", group.rank() == 1 ? texts.of_rank_1 : texts.of_rank_0);
+      EXPECT_THAT(
+          std::string(differs.message()),
+          HasSubstr(group.rank() > 0
+                        ? "text: rank 1 is the first that differs from rank 0"
+                        : "text: rank 1 is the first that differs from rank 0: " + texts.shown));
+    }
   });
 }
 

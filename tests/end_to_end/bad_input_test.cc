@@ -181,40 +181,6 @@ const BadInput kTrainerTexts[] = {
      .message = "--set distributed.shard_optimizer=true: sums gradients as they are, and "
                 "distributed.wire rounds them; leave one out",
      .arguments = {"--shard_optimizer", "--wire=F16", "--set=distributed.allreduce=direct"}},
-    {.name = "StalenessOfSums",
-     .message =
-         "--set distributed.staleness=2: bounds sync SSP alone, and sync is ALLREDUCE; leave "
-         "one out",
-     .arguments = {"--staleness=2"}},
-    {.name = "StalenessBelowZero",
-     .message = "--set distributed.staleness=-1: expected 0 steps or more, got -1",
-     .arguments = {"--staleness=-1", "--sync=ssp"}},
-    {.name = "ServerMemoryOfSums",
-     .message =
-         "--set distributed.server_memory=HOST: is of a parameter server, and sync is ALLREDUCE; "
-         "give sync, or leave server_memory out",
-     .arguments = {"--server_memory=host"}},
-    {.name = "ServerMemoryThatIsNone",
-     .message =
-         "--set distributed.server_memory=GPU: expected for server_memory DEVICE or HOST, got "
-         "\"GPU\"",
-     .arguments = {"--server_memory=gpu", "--sync=bsp"}},
-    {.name = "ServersOfSums",
-     .message =
-         "--set distributed.servers=1: is of a parameter server, and sync is ALLREDUCE; give "
-         "sync, or leave servers out",
-     .arguments = {"--servers=1"}},
-    {.name = "ServersBelowZero",
-     .message = "--set distributed.servers=-1: expected 0 ranks or more, got -1",
-     .arguments = {"--servers=-1", "--sync=bsp"}},
-    {.name = "ServerOfShards",
-     .message = "--set distributed.shard_optimizer=true: is of sync ALLREDUCE; owners of a "
-                "parameter server have the optimizer's state of their part in any case; leave one "
-                "out",
-     .arguments = {"--sync=bsp", "--shard_optimizer"}},
-    {.name = "ServerWithAWire",
-     .message = "--set distributed.wire=F16: is of sync ALLREDUCE; leave one out",
-     .arguments = {"--sync=async", "--wire=F16", "--set=distributed.allreduce=direct"}},
     {.name = "NoNetFile",
      .message = "@/trainer.textproto:1:1: net: @/wrong.textproto: No such file or directory",
      .trainer = {"net.textproto", "wrong.textproto"}},

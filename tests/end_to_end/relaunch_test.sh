@@ -63,6 +63,18 @@ refuses 'give a host file by --hosts' -- mpirun --hostfile hosts train --out=a
 refuses 'cannot be read' --hosts="$folder/none" -- mpirun train --out=a
 refuses 'it names no host' --hosts="$folder/nobody" -- mpirun train --out=a
 refuses 'slots:2: expected NAME slots=N' --hosts="$folder/slots" -- mpirun train --out=a
+for line in 'a slots=0' 'a slots=-1' 'a slots=two' 'a slots=1x' 'a slots=9999999' '-oProxyCommand=a slots=1' 'a;b slots=1'; do
+  printf '%s\n' "$line" >"$folder/line"
+  refuses "line:1: expected NAME slots=N, N from 1 to 999999, and got \"$line\"" --hosts="$folder/line" -- mpirun train --out=a
+done
+printf 'node1 slots=2\r\nnode2 slots=1\r\n' >"$folder/three"
+refuses "-np 4: $folder/three has slots for 3" --hosts="$folder/three" -- mpirun -np 4 train --out=a
+refuses '-np x: expected a number of ranks' --hosts="$folder/three" -- mpirun -np x train --out=a
+refuses '--hosts: expected a file after it' --hosts -- mpirun train --out=a
+refuses '--hosts=: expected a file' --hosts= -- mpirun train --out=a
+refuses 'write --restarts=N, in one word' --restarts 3 -- mpirun train --out=a
+refuses 'write --resume=latest, in one word' -- mpirun train --out=a --resume latest
+refuses '/nowhere/mpirun: there is no such program' -- /nowhere/mpirun train --out=a
 
 printf 'far1 slots=1\nfar2 slots=1\n' >"$folder/far"
 said=$(tools/relaunch --hosts="$folder/far" -- mpirun --mca plm_rsh_agent false train --out=a 2>&1)

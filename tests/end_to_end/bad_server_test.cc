@@ -1,0 +1,290 @@
+// Mistakes around a parameter server: flags and fields, nets, checkpoints of other runs, and ranks
+// that differ.
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/end_to_end/bad_input.h"
+
+namespace gyre {
+namespace {
+
+namespace fs = std::filesystem;
+
+class BadServerTest : public testing::TestWithParam<BadInput> {};
+
+TEST_P(BadServerTest, EndsWithOneMessage) { ExpectOneMessage(GetParam()); }
+
+constexpr char kNone[] = "so that one is left to train, got ";
+
+const BadInput kFlags[] = {
+    {.name = "StalenessOfSums",
+     .message =
+         "--set distributed.staleness=2: bounds sync SSP alone, and sync is ALLREDUCE; leave "
+         "one out",
+     .arguments = {"--staleness=2"}},
+    {.name = "StalenessBelowZero",
+     .message = "--set distributed.staleness=-1: expected 0 to 2147483647 steps, got -1",
+     .arguments = {"--staleness=-1", "--sync=ssp"}},
+    {.name = "ServerMemoryOfSums",
+     .message =
+         "--set distributed.server_memory=HOST: is of a parameter server, and sync is ALLREDUCE; "
+         "give sync, or leave server_memory out",
+     .arguments = {"--server_memory=host"}},
+    {.name = "ServerMemoryThatIsNone",
+     .message =
+         "--set distributed.server_memory=GPU: expected for server_memory DEVICE or HOST, got "
+         "\"GPU\"",
+     .arguments = {"--server_memory=gpu", "--sync=bsp"}},
+    {.name = "ServersOfSums",
+     .message =
+         "--set distributed.servers=1: is of a parameter server, and sync is ALLREDUCE; give "
+         "sync, or leave servers out",
+     .arguments = {"--servers=1"}},
+    {.name = "ServersBelowZero",
+     .message = "--set distributed.servers=-1: expected 0 ranks or more, got -1",
+     .arguments = {"--servers=-1", "--sync=bsp"}},
+    {.name = "ServerOfShards",
+     .message = "--set distributed.shard_optimizer=true: is of sync ALLREDUCE; owners of a "
+                "parameter server have the optimizer's state of their part in any case; leave one "
+                "out",
+     .arguments = {"--sync=bsp", "--shard_optimizer"}},
+    {.name = "ServerWithAWire",
+     .message = "--set distributed.wire=F16: is of sync ALLREDUCE; leave one out",
+     .arguments = {"--sync=async", "--wire=F16", "--set=distributed.allreduce=direct"}},
+    {.name = "StalenessBeyondAllSteps",
+     .message = "--set distributed.staleness=4294967296: expected 0 to 2147483647 steps, got "
+                "4294967296",
+     .arguments = {"--staleness=4294967296", "--sync=ssp"}},
+    {.name = "StalenessOfBsp",
+     .message = "--set distributed.staleness=1: bounds sync SSP alone, and sync is BSP; leave one "
+                "out",
+     .arguments = {"--staleness=1", "--sync=bsp"}},
+    {.name = "StalenessOfNoNumber",
+     .message = "--set distributed.staleness=some: expected for staleness a 64-bit integer, got "
+                "\"some\"",
+     .arguments = {"--staleness=some", "--sync=ssp"}},
+    {.name = "UnknownSync",
+     .message = "--set distributed.sync=BPS: expected for sync ALLREDUCE, BSP, SSP or ASYNC, got "
+                "\"BPS\"",
+     .arguments = {"--sync=bps"}},
+    {.name = "UnknownSyncInTheText",
+     .message = "@/trainer.textproto:9:39: expected for sync ALLREDUCE, BSP, SSP or ASYNC, got "
+                "bsp",
+     .trainer = {"steps: 4", "steps: 4 distributed { sync: bsp }"}},
+    {.name = "UnknownFieldOfServers",
+     .message = "@/trainer.textproto:9:43: unknown field \"server\"; did you mean \"servers\"?",
+     .trainer = {"steps: 4", "steps: 4 distributed { sync: BSP server: 1 }"}},
+    {.name = "ServersOfNoNumber",
+     .message = "--set distributed.servers=one: expected for servers a 64-bit integer, got \"one\"",
+     .arguments = {"--sync=bsp", "--servers=one"}},
+    {.name = "NoneLeftToTrain",
+     .message = absl::StrCat("--set distributed.servers=2: expected fewer than the ranks, which "
+                             "are 2, ",
+                             kNone, "2; lower servers or start more ranks"),
+     .arguments = {"--sync=bsp", "--servers=2", "--ranks=2"}},
+    {.name = "NoneLeftOfOne",
+     .message = absl::StrCat("--set distributed.servers=1: expected fewer than the ranks, which "
+                             "are 1, ",
+                             kNone, "1; lower servers or start more ranks"),
+     .arguments = {"--sync=async", "--servers=1", "--plan"}},
+    {.name = "MoreServersThanRanks",
+     .message = absl::StrCat("@/trainer.textproto:9:43: expected fewer than the ranks, which are "
+                             "2, ",
+                             kNone, "9999999999; lower servers or start more ranks"),
+     .trainer = {"steps: 4", "steps: 4 distributed { sync: BSP servers: 9999999999 }"},
+     .ranks = {2}},
+    {.name = "NoneLeftForTheLargestBatch",
+     .message = absl::StrCat("--set distributed.servers=3: expected fewer than the ranks, which "
+                             "are 2, ",
+                             kNone, "3; lower servers or start more ranks"),
+     .arguments = {"--sync=bsp", "--servers=3", "--ranks=2", "--batch=auto", "--device=sim"}},
+    {.name = "MoreWorkersThanSamples",
+     .message = "--set batch=2: batch 2 is smaller than the 3 ranks that train; each rank needs a "
+                "sample: raise batch or start fewer ranks",
+     .arguments = {"--sync=bsp", "--servers=1", "--ranks=4", "--batch=2"}},
+    {.name = "StaleServerOf16BitsWithAScale",
+     .message = "--set distributed.sync=SSP: parameter server, ssp 2: gradients that a rank clips "
+                "or skips itself travel without the loss's scale, in which those of F16 would be "
+                "lost; BF16, bsp and loss_scale.fixed lose none; train with sync ALLREDUCE "
+                "(shard_optimizer shares out the same)",
+     .arguments = {"--sync=ssp", "--staleness=2", "--precision=F16", "--ranks=2",
+                   "--set=loss_scale.dynamic.initial=8"}},
+    {.name = "ServerOnASmallDevice",
+     .message = "device memory: the capacity is 19.5 KiB (20000 bytes); the smallest that would do "
+                "is ...",
+     .arguments = {"--sync=bsp", "--ranks=2", "--device=sim", "--device_memory=20000"}},
+    {.name = "NoStallTimeout",
+     .message = "--stall_timeout_s=0: expected 1 to 1000000",
+     .arguments = {"--sync=bsp", "--ranks=2", "--stall_timeout_s=0"}},
+};
+
+const BadInput kNets[] = {
+    {.name = "NothingToServe",
+     .message = "@/net.textproto: the net has no parameter to train: add a layer such as dense, or "
+                "give one a learning_rate_multiplier above 0",
+     .arguments = {"--sync=bsp", "--servers=1", "--ranks=3"},
+     .net = {"conv2d { filters: 4 kernel: 3 } } layer { name: \"flat\" flatten {} }\n"
+             "layer { name: \"fc\" dense { outputs: 3 } }",
+             "flatten {} }\nlayer { name: \"fc\" relu {} }"}},
+    {.name = "LazyTable",
+     .message = "--set distributed.sync=BSP: parameter server, bsp: \"token.weight\" is lazy, and "
+                "owners update whole tables; train with sync ALLREDUCE (shard_optimizer shares "
+                "out the same)",
+     .arguments = {"--sync=bsp", "--ranks=2"},
+     .net = {"layer { name: \"fc\" dense { outputs: 3 } }",
+             "layer { name: \"token\" input: \"label\" embedding { vocabulary: 3 width: 144 lazy: "
+             "true } }\n"
+             "layer { name: \"sum\" input: \"flat\" input: \"token\" add {} }\n"
+             "layer { name: \"fc\" dense { outputs: 3 } }"}},
+    {.name = "ServersOfStatistics",
+     .message = "--set distributed.sync=BSP: parameter server, bsp, 1 ranks only serve: with "
+                "servers no rank waits for others' statistics, as \"norm\" does; train with sync "
+                "ALLREDUCE (shard_optimizer shares out the same)",
+     .arguments = {"--sync=bsp", "--servers=1", "--ranks=3"},
+     .net = {"layer { name: \"flat\" flatten {} }",
+             "layer { name: \"norm\" batch_norm { synchronised: true } } layer { name: \"flat\" "
+             "flatten {} }"}},
+};
+
+// @/parts: the run of three ranks of a server, whose last checkpoint is step 4's.
+std::string Part(int part) {
+  return absl::StrCat("/optimizer-0000", part, "-of-00003.safetensors");
+}
+
+void RunServer(const std::string& folder, const std::string& out,
+               const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"--trainer=" + folder + "/trainer.textproto",
+                                        "--out=" + folder + out, "--ranks=3", "--sync=bsp"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const ToolResult result = RunTool("train", arguments);
+  ASSERT_EQ(result.exit_code, 0) << result.ToString();
+}
+
+const std::vector<std::string> kResume = {"--out=@/parts", "--resume=latest", "--ranks=3",
+                                          "--sync=bsp"};
+constexpr char kBroken[] =
+    "--resume=latest: each of the 1 checkpoints in @/parts/checkpoints is broken; the newest: "
+    "@/parts/checkpoints/step_00000004";
+
+std::vector<std::string> Resume(const std::string& more) {
+  std::vector<std::string> arguments = kResume;
+  arguments.push_back(more);
+  return arguments;
+}
+
+const BadInput kCheckpoints[] = {
+    {.name = "APartIsMissing",
+     .message = absl::StrCat(kBroken, Part(2), ": missing; leave --resume out to start anew"),
+     .arguments = kResume,
+     .prepare =
+         [](const std::string& folder) {
+           RunServer(folder, "/parts");
+           fs::remove(folder + "/parts/checkpoints/step_00000004" + Part(2));
+         }},
+    {.name = "PartsAreSwapped",
+     .message = absl::StrCat(kBroken, Part(1), ": the file has crc32 ..."),
+     .arguments = kResume,
+     .prepare =
+         [](const std::string& folder) {
+           RunServer(folder, "/parts");
+           const std::string step = folder + "/parts/checkpoints/step_00000004";
+           fs::rename(step + Part(1), step + "/kept");
+           fs::rename(step + Part(2), step + Part(1));
+           fs::rename(step + "/kept", step + Part(2));
+         }},
+    {.name = "APartOfAnotherRun",
+     .message = absl::StrCat(kBroken, Part(2), ": the file has crc32 ..."),
+     .arguments = kResume,
+     .prepare =
+         [](const std::string& folder) {
+           RunServer(folder, "/parts");
+           RunServer(folder, "/other", {"--seed=9"});
+           const std::string step = "/checkpoints/step_00000004";
+           fs::copy_file(folder + "/other" + step + Part(2), folder + "/parts" + step + Part(2),
+                         fs::copy_options::overwrite_existing);
+         }},
+    {.name = "TheStateOfAnotherRun",
+     .message = absl::StrCat(kBroken, "/weights.safetensors: the file has crc32 ..."),
+     .arguments = kResume,
+     .prepare =
+         [](const std::string& folder) {
+           RunServer(folder, "/parts");
+           RunServer(folder, "/other", {"--seed=9"});
+           const std::string state = "/checkpoints/step_00000004/state.pb";
+           fs::copy_file(folder + "/other" + state, folder + "/parts" + state,
+                         fs::copy_options::overwrite_existing);
+         }},
+    {.name = "PartsOfAnotherNet",
+     .message = "@/run/checkpoints/step_00000004: its tensor \"fc.weight\" is F32 [3, 144], the "
+                "net expects F32 [5, 144], so it belongs to another net or precision",
+     .arguments = {"--out=@/run", "--resume=latest", "--ranks=3", "--sync=bsp", "--servers=1",
+                   "--set=net.layer.fc.dense.outputs=5"}},
+    {.name = "PartsOfAnotherOptimizer",
+     .message = "@/parts/checkpoints/step_00000004: it holds no tensor "
+                "\"fc.weight.first_moment\", so it belongs to another net or optimizer",
+     .arguments = Resume("--trainer=@/adam.textproto"),
+     .prepare =
+         [](const std::string& folder) {
+           RunServer(folder, "/parts");
+           WriteBytes(folder + "/adam.textproto",
+                      absl::StrReplaceAll(ReadBytes(folder + "/trainer.textproto"),
+                                          {{"sgd { momentum: 0.9 }", "adam {}"}}));
+         }},
+    {.name = "PartsOfAnotherSeed",
+     .message = "@/run/checkpoints/step_00000004: was made with seed 1, not 9; pass --seed=1",
+     .arguments = {"--out=@/run", "--resume=latest", "--ranks=2", "--sync=async", "--seed=9"}},
+};
+
+INSTANTIATE_TEST_SUITE_P(Flags, BadServerTest, testing::ValuesIn(kFlags), NameOf);
+INSTANTIATE_TEST_SUITE_P(Nets, BadServerTest, testing::ValuesIn(kNets), NameOf);
+INSTANTIATE_TEST_SUITE_P(Checkpoints, BadServerTest, testing::ValuesIn(kCheckpoints), NameOf);
+
+// Ranks that were started with different commands or files: rank 2 has `arguments` beside.
+TEST(BadRanks, AreNamedWithWhatDiffers) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  fs::create_directory(folder / "b");
+  for (const char* file : {"net.textproto", "trainer.textproto", "train-images.idx",
+                           "train-labels.idx", "test-images.idx", "test-labels.idx"}) {
+    fs::copy_file(folder / file, folder / absl::StrCat("b/", file));
+  }
+  std::string images = ReadBytes(folder / "b/train-images.idx");
+  images.back() ^= 1;
+  WriteBytes(folder / "b/train-images.idx", images);
+  const std::string elsewhere = "--trainer=" + folder / "b/trainer.textproto";
+  const std::string trainer = "the trainer file with its overrides", command = "the command";
+  const struct {
+    std::vector<std::string> arguments;
+    std::string what, difference;
+  } kRanks[] = {
+      {{"--sync=async"}, trainer, "expected \"sync: BSP\", got \"sync: ASYNC\""},
+      {{"--servers=1"}, trainer, "expected \"}\", got \"servers: 1\""},
+      {{"--set=net.layer.fc.dense.outputs=5"},
+       "the net file with its overrides",
+       "expected \"outputs: 3\", got \"outputs: 5\""},
+      {{elsewhere}, "the training data", "expected ..."},
+      {{"--plan"}, command, "expected the end, got \"--plan\""},
+      {{"--resume=latest"}, command, "expected the end, got \"--resume=latest\""},
+      {{"--device=sim"}, command, "expected \"--device=cpu\", got \"--device=sim\""},
+  };
+  for (const auto& differs : kRanks) {
+    const std::vector<std::string> common = {"--trainer=" + folder / "trainer.textproto",
+                                             "--out=" + folder / "out", "--sync=bsp"};
+    std::vector<std::string> arguments = common;
+    arguments.push_back(":");
+    arguments.insert(arguments.end(), common.begin(), common.end());
+    arguments.insert(arguments.end(), differs.arguments.begin(), differs.arguments.end());
+    const ToolResult result = RunTool("train", arguments, {.ranks = 2});
+    EXPECT_EQ(result.exit_code, 1) << result.ToString();
+    ExpectMessage(result, absl::StrCat(differs.what,
+                                       ": rank 2 is the first that differs from rank "
+                                       "0: ",
+                                       differs.difference));
+    EXPECT_FALSE(fs::exists(folder / "out/metrics.jsonl"));
+  }
+}
+
+}  // namespace
+}  // namespace gyre
