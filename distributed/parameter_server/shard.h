@@ -98,7 +98,8 @@ class Shard {
     Tensor sum = {};
     Tensor adding = {};               // of 16 bits, until it is all and rounded: F32; else the sum
     size_t next = 0;                  // of `updates`
-    int64_t summed = 0, applied = 0;  // iterations
+    std::atomic<int64_t> summed = 0;  // iterations; read by any thread
+    int64_t applied = 0;              // of these
     bool rounds() const { return AccumulateDType(spec.dtype) != spec.dtype; }
   };
   struct Piece {

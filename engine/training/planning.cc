@@ -33,7 +33,10 @@ ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
           .can_send_rows = has_halves && distributed.wire() == DistributedConfig::F32,
           .feed = FeedOn(device.kind(), data.feed),
           .capacity_bytes = device.capacity_bytes(),
-          .planner = PlannerOn(device.kind(), planner),
+          // A parameter server's ranks do not page.
+          .planner = distributed.sync() == DistributedConfig::ALLREDUCE
+                         ? PlannerOn(device.kind(), planner)
+                         : PlannerKind::kNone,
           .host_bytes = host_bytes,
           .page_folder = page_folder,
           .threads = threads,
@@ -55,10 +58,20 @@ absl::StatusOr<LargestBatch> Planning::Largest(const TrainerConfig& config) cons
 }
 
 absl::StatusOr<ModelPlan> Planning::Plan(const TrainerConfig& config) const {
-  absl::StatusOr<ModelPlan> plan = PlanModel(net, OptionsOf(config));
+  ModelOptions options = OptionsOf(config);
+  absl::StatusOr<ModelPlan> plan = PlanModel(net, options);
   if (!absl::IsResourceExhausted(plan.status())) return plan;
   // Of that another batch needs hardly less.
   if (absl::StartsWith(plan.status().message(), "host memory")) return plan;
+  if (options.test_samples > 0) {
+    options.test_samples = 0;
+    if (PlanModel(net, options).ok()) {
+      return absl::Status(
+          plan.status().code(),
+          absl::StrCat(plan.status().message(),
+                       "; training alone fits: lower test_batch, which is ", options.test_batch));
+    }
+  }
   const absl::StatusOr<LargestBatch> largest = Largest(config);
   if (!largest.ok()) return plan;
   const std::string fits = largest->paged < communication.size()

@@ -34,7 +34,6 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
         trainer.source->Where(distributed, "sync"), ": ", DescribeServer(*shape.server), ": ",
         what..., "; train with sync ALLREDUCE (shard_optimizer shares out the same)"));
   };
-  if (plan_->pages()) return error("expected a device that holds all, got one that pages");
   for (const DType dtype : plan_->train->order.dtypes) {
     if (dtype != DType::kF16 || shape.server->sync == Sync::kBsp || !shape.gated()) continue;
     return error("gradients that a rank clips or skips itself travel without the loss's scale, in ",

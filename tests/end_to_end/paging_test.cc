@@ -146,9 +146,10 @@ std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> more = {}
   return more;
 }
 
+constexpr char kLeast[] = "the smallest that would do is [^(,.]*\\.?[^(,]*\\(([0-9]+) bytes\\)";
+
 int64_t LeastDeviceMemory(const TrainingFolder& folder) {
-  return Number(folder.Train("refused", OnSim(1)).err,
-                "the smallest that would do is [^(,.]*\\.?[^(,]*\\(([0-9]+) bytes\\)");
+  return Number(folder.Train("refused", OnSim(1)).err, kLeast);
 }
 
 // test_batch: of 30, it is longer than several of training, and needs most memory.
@@ -223,6 +224,10 @@ TEST(PagingTold, PlanBatchAndRun) {
   EXPECT_EQ(folder.Train("fits", on_sim("400K", {"--plan", batch(largest)})).exit_code, 0);
   EXPECT_EQ(folder.Train("fits", on_sim("400K", {"--plan", batch(largest + 1)})).exit_code, 1);
   EXPECT_THAT(folder.Train("none", on_sim("1K", {"--plan"})).err, HasSubstr("; no batch fits"));
+  const int64_t least = Number(folder.Train("none", on_sim("1", {"--plan"})).err, kLeast);
+  const std::string below = absl::StrCat(least - 1);
+  EXPECT_THAT(folder.Train("test", on_sim(below, {"--plan"})).err,
+              HasSubstr("; training alone fits: lower test_batch, which is 30"));
 
   const ToolResult chosen = folder.Train("chosen", on_sim("2M", {"--batch=auto", "--steps=2"}));
   ASSERT_TRUE(std::regex_search(
