@@ -222,11 +222,8 @@ absl::Status Trainer::ServeStep() {
   const absl::Status served = training_step_->StartServing(state_->step());
   if (!served.ok() && !training_step_->diverged()) return served;
   state_->Advance();
-  // First: an error of this step must not hide that one.  As many as ranks that train have taken by
-  // the end of a step, whose last iteration is still under way: all stop and save after the same
-  // one.
-  const bool one_iteration = model_->plan().options.shape.accumulate == 1;
-  RETURN_IF_ERROR(CollectReports(reports_left_ + (one_iteration ? 1 : 0)));
+  // First: an error of this step must not hide that one.
+  RETURN_IF_ERROR(CollectReports(reports_left_));
   agreed_ = training_step_->diverged();
   if (!served.ok()) return Annotate(served, absl::StrCat("step ", state_->step()));
   metrics_.assign(static_cast<size_t>(model_->train().metrics().elements()), 0);
