@@ -106,7 +106,10 @@ absl::Status AddScaledRows(Stream& stream, RowPlaces places, int64_t width, doub
 }
 
 absl::Status ClearRows(Stream& stream, RowPlaces places, int64_t width, Tensor table) {
-  return MoveRows(stream, places, width, table, table, Clear{});
+  return VisitReal(table.dtype, [&]<typename T>() {
+    return ForEachCell(stream, places.count, width,
+                       MoveRow<T, T, Clear>{places, width, table.as<T>(), table.as<T>(), {}});
+  });
 }
 
 }  // namespace gyre

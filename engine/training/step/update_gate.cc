@@ -179,8 +179,11 @@ absl::Status SumSquaresOfPieces(Stream& stream, Tensor part, int64_t first,
       return ForEach(stream, count * kSquareLanes,
                      SquaresInLanes<T, 1>{part.as<T>(), first, pieces, lanes});
     }
-    return ForEach(stream, count,
-                   SquaresInLanes<T, kSquareLanes>{part.as<T>(), first, pieces, lanes});
+    const SquaresInLanes<T, kSquareLanes> squares_of{part.as<T>(), first, pieces, lanes};
+    return stream.Call([count, squares_of] {
+      ForEachOnHost(count, squares_of);
+      return absl::OkStatus();
+    });
   }));
   return ForEach(stream, count, AddLanes{lanes, squares});
 }
