@@ -154,8 +154,6 @@ absl::Status ProcessGroup::SumNow(std::string_view what, Tensor inout) {
       .status();
 }
 
-// Each rank's hash in a place of its own, as two halves that a double holds exactly: their sum over
-// ranks has all of them.
 namespace {
 
 // The first line of two texts that differs.
@@ -177,6 +175,8 @@ std::string Difference(std::string_view expected, std::string_view got) {
 
 }  // namespace
 
+// Each rank's hash in a place of its own, as two halves that a double holds exactly: their sum over
+// ranks has all of them.
 absl::Status ProcessGroup::CheckEqual(std::string_view what, std::string_view bytes) {
   constexpr int kHalves = 2;
   const uint64_t hash = Hash(bytes);

@@ -349,10 +349,7 @@ absl::Status ParameterServer::Clock() {
   for (const auto& read : reads_) {
     RETURN_IF_ERROR(Due(*read, "Clock without PostRead", read->released > clock_));
   }
-  for (size_t u = 0; u < declared_updates_; ++u) {
-    RETURN_IF_ERROR(Due(*updates_[u], "Clock without Update", updates_[u]->posted > clock_));
-  }
-  RETURN_IF_ERROR(PushClocks());
+  RETURN_IF_ERROR(SendAll("Clock without Update"));
   if (options_.gated && applied_ == clock_) {
     return absl::FailedPreconditionError(absl::StrCat(
         "expected AwaitSums and Apply ahead of Clock; got Clock in iteration ", clock_));
@@ -361,8 +358,11 @@ absl::Status ParameterServer::Clock() {
   return group_.status();
 }
 
-// Of tables that this rank reads, and of which it updates nothing.
-absl::Status ParameterServer::PushClocks() {
+// Of tables that this rank reads, and of which it updates nothing, goes the clock alone.
+absl::Status ParameterServer::SendAll(const char* call) {
+  for (size_t u = 0; u < declared_updates_; ++u) {
+    RETURN_IF_ERROR(Due(*updates_[u], call, updates_[u]->posted > clock_));
+  }
   for (size_t u = declared_updates_; u < updates_.size(); ++u) {
     if (updates_[u]->posted == clock_) RETURN_IF_ERROR(Push(*updates_[u]));
   }
@@ -371,10 +371,7 @@ absl::Status ParameterServer::PushClocks() {
 
 absl::Status ParameterServer::AwaitSums() {
   GYRE_CHECK(options_.gated);
-  for (size_t u = 0; u < declared_updates_; ++u) {
-    RETURN_IF_ERROR(Due(*updates_[u], "AwaitSums without Update", updates_[u]->posted > clock_));
-  }
-  RETURN_IF_ERROR(PushClocks());
+  RETURN_IF_ERROR(SendAll("AwaitSums without Update"));
   sums_awaited_ = clock_ + 1;
   const absl::Status status = Await([&] { return shard_->summed(clock_ + 1); });
   sums_awaited_ = -1;

@@ -146,7 +146,7 @@ class ParameterServer final : public Service {
   bool in_host_memory() const { return options_.in_host_memory != nullptr; }
   absl::Status Due(const RowAccess& access, const char* call, bool due) const;
   absl::Status Push(UpdateAccess& update);
-  absl::Status PushClocks();
+  absl::Status SendAll(const char* call);  // of an iteration; call: what is too early else
   absl::Status Await(const std::function<bool()>& holds);
   bool Settled(int64_t clock) const;
   int Awaited() const;
