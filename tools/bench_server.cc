@@ -18,6 +18,7 @@
 
 ABSL_FLAG(int, ranks, 1, "Threads of this process that are ranks, without mpirun.");
 ABSL_FLAG(std::string, device, "sim", "cpu or sim.");
+ABSL_FLAG(int, servers, 0, "The last so many ranks only serve.");
 ABSL_FLAG(bool, host_memory, false, "Whether tables lie in host memory and are updated there.");
 ABSL_FLAG(std::vector<std::string>, sync, (std::vector<std::string>{"bsp", "ssp", "async"}),
           "bsp, ssp (of a staleness of 1), async.");
@@ -41,7 +42,8 @@ constexpr char kUsage[] =
     "measures how long an iteration waits for a parameter server.\n\n"
     "  bench_server --ranks=2 --layers=24 --ratio=0.1,0.5\n"
     "  mpirun -np 2 bench_server\n\n"
-    "All ranks read and update all tables as training does: forward reads a layer's table, copies\n"
+    "All ranks that do not only serve read and update all tables as training does: forward reads a "
+    "layer's table, copies\n"
     "it, gives it back and works; backward works from the last layer to the first, and each sends\n"
     "its update.  Prints a JSON line for each net, ratio and mode, medians over rounds on rank 0:\n"
     "milliseconds of an iteration, of one without a server (`compute_ms`), and the share of the\n"
@@ -60,7 +62,8 @@ class Worker {
  public:
   static absl::StatusOr<std::unique_ptr<Worker>> Create(const Setting& setting, ProcessGroup& group,
                                                         Device& device) {
-    std::unique_ptr<Worker> worker(new Worker(setting));
+    const bool works = group.rank() < group.size() - setting.options.servers;
+    std::unique_ptr<Worker> worker(new Worker(setting, works));
     ASSIGN_OR_RETURN(worker->stream_, device.NewStream());
     ASSIGN_OR_RETURN(worker->server_,
                      ParameterServer::Create(group, device, *worker->stream_, setting.options));
@@ -77,6 +80,7 @@ class Worker {
                                      .width = 1},
                                     *worker->update_)
                           .status());
+      if (!works) continue;
       const Tensor bucket{worker->memory_.data() + 2 * table * bytes, Shape({elements}),
                           DType::kF32};
       worker->buckets_.push_back(bucket);
@@ -90,6 +94,7 @@ class Worker {
   }
 
   absl::Status Step() {
+    if (!works_) return server_->Clock();
     for (int table = setting_.layers - 1; table >= 0; --table) {
       const Tensor& bucket = buckets_[table];
       RETURN_IF_ERROR(server_->Read(table));
@@ -107,6 +112,7 @@ class Worker {
   }
 
   absl::Status StepAlone() {
+    if (!works_) return absl::OkStatus();
     for (int i = 0; i < setting_.layers; ++i) RETURN_IF_ERROR(Work(forward_));
     for (int i = 0; i < setting_.layers; ++i) RETURN_IF_ERROR(Work(2 * forward_));
     return absl::OkStatus();
@@ -116,11 +122,12 @@ class Worker {
   absl::Status Stop() { return server_->Stop(); }
 
  private:
-  explicit Worker(const Setting& setting) : setting_(setting) {}
+  Worker(const Setting& setting, bool works) : setting_(setting), works_(works) {}
 
   absl::Status Work(Seconds work) { return stream_->Call(SleptWork(work)); }
 
   const Setting& setting_;
+  const bool works_;
   const Seconds forward_{absl::GetFlag(FLAGS_compute_ms) / 3000 / setting_.layers};  // a layer's
   const std::unique_ptr<TableUpdate> update_ = NewAddition(-0.01);
   std::unique_ptr<Stream> stream_;
@@ -142,6 +149,9 @@ absl::Status Measure(Setting setting, ProcessGroup& group) {
   const int steps = absl::GetFlag(FLAGS_steps);
   const auto milliseconds = [&](auto&& step, std::vector<double>& to) {
     RETURN_IF_ERROR(group.Barrier());
+    // As much is under way then as will be in the end.
+    RETURN_IF_ERROR(step());
+    RETURN_IF_ERROR(worker->Finish());
     const Clock::time_point start = Clock::now();
     for (int s = 0; s < steps; ++s) RETURN_IF_ERROR(step());
     RETURN_IF_ERROR(worker->Finish());
@@ -160,6 +170,7 @@ absl::Status Measure(Setting setting, ProcessGroup& group) {
   const nlohmann::ordered_json report = {{"device", absl::GetFlag(FLAGS_device)},
                                          {"host_memory", absl::GetFlag(FLAGS_host_memory)},
                                          {"ranks", group.size()},
+                                         {"servers", setting.options.servers},
                                          {"sync", setting.sync},
                                          {"layers", setting.layers},
                                          {"ratio", setting.ratio},
@@ -185,7 +196,8 @@ absl::StatusOr<std::vector<Setting>> Settings() {
   for (const double count : layers) {
     for (const double ratio : ratios) {
       for (const std::string& sync : absl::GetFlag(FLAGS_sync)) {
-        ASSIGN_OR_RETURN(const auto options, OptionsOf(sync));
+        ASSIGN_OR_RETURN(auto options, OptionsOf(sync));
+        options.servers = absl::GetFlag(FLAGS_servers);
         settings.push_back({options, sync, static_cast<int>(count), ratio});
       }
     }
