@@ -125,7 +125,7 @@ absl::StatusOr<bool> ReadAccess::Progress(Communicator& communicator, Shard& sha
   }
   if (!under_way_) {
     if (released < done) return moved;  // the caller's still
-    RETURN_IF_ERROR(Begin(communicator, Transfer::Way::kReceive, TagOf(/*update=*/false, number)));
+    RETURN_IF_ERROR(Begin(communicator, Transfer::Way::kExpect, TagOf(/*update=*/false, number)));
     under_way_ = moved = true;
   }
   ASSIGN_OR_RETURN(bool all, MessagesDone(communicator));

@@ -23,7 +23,8 @@ class Giving {
   // Precondition: none is under way.  The memory must stay until it is done.
   absl::Status Begin(Communicator& communicator, const PlaceOfRank& at);
   bool under_way() const { return !transfers_.empty(); }
-  // True once, when it is done.  Never blocks.
+  // True once, when it is done.  Never blocks.  Errors: Communicator::Test's, of a rank that does
+  // not give.
   absl::StatusOr<bool> Progress(Communicator& communicator);
   // A rank whose place has not come; kNobody: none.
   int AwaitedRank() const;
@@ -36,7 +37,7 @@ class Giving {
   std::vector<Message> transfers_;
 };
 
-// The same.  Blocks.
+// The same.  Blocks, for the time limit at most where a rank does not give.
 absl::Status GiveAll(Communicator& communicator, const PlaceOfRank& at);
 
 // What each rank has told, by rank.  Blocks.

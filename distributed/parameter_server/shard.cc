@@ -213,7 +213,7 @@ absl::StatusOr<bool> Shard::Receive(UpdatePiece& piece) {
     if (piece.received > piece.applied) return false;
     ASSIGN_OR_RETURN(const bool free, piece.uploaded->Done());
     if (!free) return false;
-    RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kReceive,
+    RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kExpect,
                                          static_cast<std::byte*>(piece.staged->data), piece.bytes(),
                                          piece.worker, piece.tag));
   }

@@ -24,8 +24,9 @@ absl::Status Transfer::Post(Communicator& communicator) {
     std::byte* const at = data_ + posted_ * kSegmentBytes;
     const size_t bytes = std::min(kSegmentBytes, bytes_ - posted_ * kSegmentBytes);
     ASSIGN_OR_RETURN(requests_[posted_ % kWindow],
-                     way_ == Way::kSend ? communicator.Send(at, bytes, peer_, tag_)
-                                        : communicator.Expect(at, bytes, peer_, tag_));
+                     way_ == Way::kSend      ? communicator.Send(at, bytes, peer_, tag_)
+                     : way_ == Way::kReceive ? communicator.Receive(at, bytes, peer_, tag_)
+                                             : communicator.Expect(at, bytes, peer_, tag_));
   }
   return absl::OkStatus();
 }
@@ -42,7 +43,7 @@ absl::StatusOr<bool> Transfer::Progress(Communicator& communicator) {
 }
 
 absl::Status Transfer::Withdraw(Communicator& communicator) {
-  GYRE_CHECK(under_way_ && way_ == Way::kReceive && done_ == 0);
+  GYRE_CHECK(under_way_ && way_ == Way::kExpect && done_ == 0);
   for (; done_ < posted_; ++done_) {
     RETURN_IF_ERROR(communicator.Withdraw(requests_[done_ % kWindow]));
   }

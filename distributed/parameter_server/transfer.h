@@ -9,16 +9,16 @@ namespace gyre {
 
 class Transfer {
  public:
-  enum class Way : uint8_t { kSend, kReceive };
+  enum class Way : uint8_t { kSend, kReceive, kExpect };
 
-  // Precondition: none is under way.  The memory must stay until it is done.  What is received has
-  // no time limit.
+  // Precondition: none is under way.  The memory must stay until it is done.  What is expected has
+  // no time limit (Communicator::Expect).
   absl::Status Begin(Communicator& communicator, Way way, std::byte* data, size_t bytes, int peer,
                      int tag);
   bool under_way() const { return under_way_; }
   // True once, when it is done.  Never blocks.
   absl::StatusOr<bool> Progress(Communicator& communicator);
-  // Of what is received, and of which nothing has come: ends it.
+  // Of what is expected, and of which nothing has come: ends it.
   absl::Status Withdraw(Communicator& communicator);
 
  private:

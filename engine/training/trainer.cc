@@ -180,16 +180,17 @@ absl::Status Trainer::Loop() {
   }
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
-  while (state_->step() < total_steps_ && !stop_) {
+  while (state_->step() < total_steps_ && state_->step() != stop_at_) {
     RETURN_IF_ERROR(works ? RunStep() : ServeStep());
     RETURN_IF_ERROR(state_->CheckSaving());
     // First, so that what the test finds wrong costs no work.
-    if (save_ || Due(save_every_)) RETURN_IF_ERROR(Save());
+    if (state_->step() == save_at_ || Due(save_every_)) RETURN_IF_ERROR(Save());
     // A run that stops has no time for it; the one that goes on makes up for it.
-    if (Due(test_every_) && (!stop_ || state_->step() == total_steps_)) RETURN_IF_ERROR(Test());
+    const bool stops = state_->step() == stop_at_ && state_->step() < total_steps_;
+    if (Due(test_every_) && !stops) RETURN_IF_ERROR(Test());
   }
   RETURN_IF_ERROR(FinishAll());
-  const bool stopped = stop_ && state_->step() < total_steps_;
+  const bool stopped = state_->step() < total_steps_;
   if (stopped) RETURN_IF_ERROR(Save());
   RETURN_IF_ERROR(training_step_->Stop());
   RETURN_IF_ERROR(state_->FinishSaving());
@@ -392,7 +393,8 @@ void Trainer::SubmitReport(const InFlight& last) {
       MemoryKind::kPinnedHost, kMostUrgent);
 }
 
-// The same ones on all ranks, whatever has come: so all stop and save after the same step.
+// Those that all ranks have taken ahead of the next report, whatever has come: what they tell there
+// has the same length.
 absl::Status Trainer::CollectReports(size_t left) {
   while (reports_.size() > left) {
     RETURN_IF_ERROR(communication_.Wait(reports_.front().ticket).status());
@@ -407,8 +409,11 @@ absl::Status Trainer::Take(const Report& report) {
   std::vector<Metric> metrics = MetricsOf(model_->train().plan().spec);
   AddSums(report.sums.data(), metrics);
   const std::span asked = std::span(report.sums).subspan(report.metrics);
-  stop_ = stop_ || asked[0] > 0;
-  save_ = save_ || asked[1] > 0;
+  // When every rank has taken it: one that trains by one batch a step does so with that step under
+  // way; others, and where all reports are taken (FinishAll), know earlier.
+  const int64_t known_at = report.step + static_cast<int64_t>(reports_left_) + 2;
+  if (asked[0] > 0 && stop_at_ < 0) stop_at_ = known_at;
+  if (asked[1] > 0 && save_at_ < 0) save_at_ = known_at;
   const bool skipped = asked[2] > 0;
   state_->Take(asked.subspan(3));
   if (!std::isfinite(TotalLoss(metrics)) && !skipped) {
@@ -441,7 +446,7 @@ absl::Status Trainer::Test() {
 
 absl::Status Trainer::Save() {
   RETURN_IF_ERROR(FinishAll());
-  const bool asked = std::exchange(save_, false);
+  const bool asked = std::exchange(save_at_, -1) >= 0;
   if (state_->copied_step() == state_->step()) return absl::OkStatus();
   return state_->Save(*model_, *stream_, /*tell=*/asked);
 }

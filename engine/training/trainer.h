@@ -110,11 +110,12 @@ class Trainer {
 
   const std::atomic<bool>* asked_to_stop_ = nullptr;
   std::atomic<bool>* asked_to_save_ = nullptr;
-  bool stop_ = false, save_ = false;  // some rank was asked to
-  bool agreed_ = false;               // all ranks end with the same error, at the same point
-  bool told_ = false;                 // whether steps are replayed
-  int64_t updates_ = 0;               // of this run: started
-  int64_t first_position_ = 0;        // of step 0, if each had been as long as this run's
+  // After which step all ranks do what some rank was asked to; -1: none was.
+  int64_t stop_at_ = -1, save_at_ = -1;
+  bool agreed_ = false;         // all ranks end with the same error, at the same point
+  bool told_ = false;           // whether steps are replayed
+  int64_t updates_ = 0;         // of this run: started
+  int64_t first_position_ = 0;  // of step 0, if each had been as long as this run's
   // Of a run that pages: its iterations; and since when the next one's time and stalls count.
   PagedIterations paged_;
   int64_t finished_ = 0;

@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "tests/end_to_end/training_folder.h"
 #include "tests/sanitized.h"
 
@@ -273,19 +275,62 @@ TEST_F(Server, StaleOnesLearn) {
   }
 }
 
-// A rank hears that another is asked to stop long before it is as stale as it may be.
-TEST_F(Server, StopsHoweverStale) {
-  Write("sgd {}");
-  Tool tool("train",
-            folder_.TrainArguments(
-                "stopped", {"--ranks=2", "--sync=ssp", "--staleness=1000000", "--steps=100000000",
-                            "--set=evaluate_every=100000000", "--checkpoint_every=100000000"}));
-  while (tool.Running() && !std::filesystem::exists(folder_ / "stopped/metrics.jsonl")) {
-    usleep(1000);
+// All ranks save, and stop, after the same step: those that only serve, too, and those that are
+// ahead of others, long before these are as stale as they may be.  A run goes on from either.
+TEST_F(Server, SavesAndStopsWhenAsked) {
+  struct Mode {
+    const char* name;
+    std::vector<std::string> arguments;
+    bool exact = false;
+  };
+  const std::vector<Mode> modes = {
+      {"allreduce", {"--ranks=2"}, true},
+      {"accumulated", {"--ranks=2", "--set=accumulate=2"}, true},
+      {"bounded", {"--ranks=3", "--sync=ssp", "--staleness=3"}},
+      {"stale", {"--ranks=2", "--sync=ssp", "--staleness=1000000"}},
+      {"served", {"--ranks=3", "--sync=bsp", "--servers=1"}, true},
+      {"served_two", {"--ranks=3", "--sync=bsp", "--servers=1", "--set=accumulate=2"}, true},
+      {"served_ssp", {"--ranks=3", "--sync=ssp", "--staleness=1", "--servers=1"}},
+      {"served_async", {"--ranks=3", "--sync=async", "--servers=1"}}};
+  Write("sgd { momentum: 0.9 }");
+  for (const Mode& mode : modes) {
+    SCOPED_TRACE(mode.name);
+    const std::string out = mode.name;
+    const auto until = [&](int64_t steps, const std::string& more = "--stall_timeout_s=20") {
+      std::vector<std::string> arguments = {absl::StrCat("--steps=", steps),
+                                            "--set=evaluate_every=100000000",
+                                            "--checkpoint_every=100000000", more};
+      arguments.insert(arguments.end(), mode.arguments.begin(), mode.arguments.end());
+      return arguments;
+    };
+    Tool tool("train", folder_.TrainArguments(out, until(100'000'000)));
+    const auto await = [&](const std::function<bool()>& holds) {
+      while (tool.Running() && !holds()) usleep(1000);
+    };
+    await([&] { return std::filesystem::exists(folder_ / out + "/metrics.jsonl"); });
+    tool.Signal(SIGUSR1);
+    await([&] { return folder_.NewestCheckpoint(out) > 0; });
+    const int64_t saved = folder_.NewestCheckpoint(out);
+    tool.Signal(SIGTERM);
+    const ToolResult result = tool.Wait();
+    EXPECT_EQ(result.exit_code, 130) << result.ToString();
+    if (result.exit_code != 130) continue;
+    EXPECT_THAT(result.out, HasSubstr(absl::StrCat("checkpoint of step ", saved, " written")));
+    const int64_t stopped = folder_.NewestCheckpoint(out);
+    EXPECT_GT(stopped, saved);
+    EXPECT_THAT(result.err, HasSubstr(absl::StrCat("stopped after step ", stopped, ";")));
+    const std::string whole =
+        mode.exact ? folder_.Digest(out + "_straight", until(stopped + 9)) : "";
+    const std::string from =
+        absl::StrFormat("--resume=%s/checkpoints/step_%08d", folder_ / out, saved);
+    const std::string of_saved = folder_.Digest(out + "_saved", until(stopped + 9, from));
+    const std::string of_stopped = folder_.Digest(out, until(stopped + 9, "--resume=latest"));
+    EXPECT_EQ(folder_.Metrics(out, "loss").size(), static_cast<size_t>(stopped + 9));
+    if (!mode.exact) continue;
+    EXPECT_EQ(of_saved, whole);
+    EXPECT_EQ(of_stopped, whole);
+    EXPECT_EQ(folder_.MetricLines(out), folder_.MetricLines(out + "_straight"));
   }
-  tool.Signal(SIGTERM);
-  const ToolResult result = tool.Wait();
-  EXPECT_EQ(result.exit_code, 130) << result.ToString();
 }
 
 TEST_F(Server, PlanSaysHow) {
