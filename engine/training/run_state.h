@@ -44,7 +44,7 @@ struct TrainingOptions {
   int threads = 1;                                  // of what is done on the host beside a device
   bool largest_batch = false;  // in place of the trainer's: FindLargestBatch's, of all ranks
   Fit fit = {};                // of the data
-  const std::atomic<bool>* stop = nullptr;  // set: finish the step, checkpoint, return Cancelled
+  const std::atomic<bool>* stop = nullptr;  // set: checkpoint in a few steps, return Cancelled
   std::atomic<bool>* save = nullptr;        // set: checkpoint and go on; it is cleared
 };
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Loses one host of three for good or for a moment, at random, without a shared file system, and lets
+# Loses one host of three for good or for a moment, after a random step, without a shared file system, and lets
 # tools/relaunch go on alone:  tests/attack/lost_hosts.sh TRAIN FIRST COUNT
 #
 # Hosts are network namespaces, each with a folder of its own; mpirun's is never lost.  A host is cut off and all
@@ -10,17 +10,18 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
 steps=3000
 
-# On the first host: --inside FOLDER TRAIN MODE VICTIM DELAY_MS FATE
+# On the first host: --inside FOLDER TRAIN MODE VICTIM LINES FATE; LINES: of metrics.jsonl, that are there by then
 if [[ ${1-} == --inside ]]; then
-  folder=$2 train=$3 mode=$4 victim=$5 delay_ms=$6 fate=$7
+  folder=$2 train=$3 mode=$4 victim=$5 lines=$6 fate=$7
   mkdir -p "$folder/host1" && cd "$folder/host1" || exit
   "$here/tools/relaunch" --hosts="$GYRE_HOSTS" --backoff_s=1 --linger_s=4 -- mpirun -np 3 \
     sh -c 'mkdir -p "../$(hostname)" && cd "../$(hostname)" && exec "$@"' x "$train" \
     --trainer="$folder/../trainer.textproto" --threads=1 --stall_timeout_s=3 --out=run "$mode" &
   script=$!
   if [[ $victim != none ]]; then
-    until [[ -s run/metrics.jsonl ]] || ! kill -0 $script 2>/dev/null; do sleep 0.02; done
-    sleep "$((delay_ms / 1000)).$(printf %03d $((delay_ms % 1000)))"
+    until (($(cat run/metrics.jsonl 2>/dev/null | wc -l) >= lines)) || ! kill -0 $script 2>/dev/null; do
+      sleep 0.02
+    done
     kill -0 $script 2>/dev/null && echo "lost $victim after $(wc -l <run/metrics.jsonl) steps, checkpoints:" \
       "$(ls run/checkpoints 2>/dev/null | tr '\n' ' ')"
     PATH=$PATH:/usr/sbin ip -n "$victim" link set eth0 down
@@ -58,7 +59,7 @@ steps: $steps
 checkpoint_every: 100
 END
 
-trial() {  # NAME MODE VICTIM DELAY_MS FATE: its output
+trial() {  # NAME MODE VICTIM LINES FATE: its output
   mkdir "$work/$1"
   timeout 180 "$here/tools/namespaces" --hosts=3 --rate=10gbit --alone "$(realpath "$0")" --inside "$work/$1" \
     "$train" "$2" "$3" "$4" "$5" >"$work/$1.said" 2>&1
@@ -66,18 +67,18 @@ trial() {  # NAME MODE VICTIM DELAY_MS FATE: its output
 digest() { sed -n 's/^weights sha256 //p' "$work/$1.said"; }
 
 modes=(--shard_optimizer --sync=bsp) fates=(away back empty)
-SECONDS=0
 trial straight0 --shard_optimizer none 0 away || { code=$?; cat "$work/straight0.said"; exit $code; }
-whole_ms=$((SECONDS * 1000))
 trial straight1 --sync=bsp none 0 away || { cat "$work/straight1.said"; exit 1; }
 failed=0
 for ((number = first; number < first + count; ++number)); do
   RANDOM=$number
-  mode=$((RANDOM % 2)) victim=host$((2 + RANDOM % 2)) fate=${fates[RANDOM % 3]} delay_ms=$((RANDOM * whole_ms / 40000))
-  trial "$number" "${modes[mode]}" "$victim" "$delay_ms" "$fate"
+  mode=$((RANDOM % 2)) victim=host$((2 + RANDOM % 2)) fate=${fates[RANDOM % 3]} lines=$((1 + RANDOM * steps / 40960))
+  trial "$number" "${modes[mode]}" "$victim" "$lines" "$fate"
   code=$? said=$work/$number.said verdict=ok
   ranks=$(sed -n 's/^training small: \([0-9]*\) ranks.*/\1/p' "$said" | tail -n 1)
-  if [[ $code != 0 || -z $(digest "$number") ]]; then
+  if ! grep -q '^lost ' "$said"; then
+    verdict="FAILED: it ended before a host was lost: $(cat "$said")"
+  elif [[ $code != 0 || -z $(digest "$number") ]]; then
     verdict="FAILED: code $code: $(cat "$said")"
   elif [[ $ranks == 3 && $(digest "$number") != "$(digest "straight$mode")" ]]; then
     verdict="FAILED: another digest: $(cat "$said")"

@@ -166,15 +166,16 @@ class TrainerTest : public testing::Test {
     return statuses;
   }
 
-  // A run of one rank that is asked to stop before it begins: it does 3 steps.
-  absl::Status RunAndStop(const std::string& out) {
+  // A run of one rank that is asked to stop before it begins: it does 3 steps, if it has so many.
+  absl::Status RunAndStop(const std::string& out, int steps = 1000) {
     const std::atomic<bool> stop = true;
     TrainingOptions options;
     options.out = out;
     options.stop = &stop;
     const auto communication = *ProcessGroup::Start(
         [] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, {"ring"});
-    return Run(*communication, 1000, options, {"checkpoint_every=3"});
+    return Run(*communication, 1000, options,
+               {"checkpoint_every=3", absl::StrCat("steps=", steps)});
   }
 
   TempFolder folder_;
@@ -203,6 +204,15 @@ TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
         << statuses[failing];
     EXPECT_FALSE(absl::StrContains(statuses[1 - failing].message(), "disagree"))
         << statuses[1 - failing];
+  }
+}
+
+TEST_F(TrainerTest, ARunThatEndsBeforeItStopsIsDone) {
+  for (int steps = 1; steps <= 4; ++steps) {
+    const std::string out = folder_ / absl::StrCat("out", steps);
+    const absl::Status status = RunAndStop(out, steps);
+    EXPECT_EQ(status.code(), steps <= 3 ? absl::StatusCode::kOk : absl::StatusCode::kCancelled);
+    EXPECT_EQ(CheckpointStore(out + "/checkpoints").NewestStep().value(), std::min(steps, 3));
   }
 }
 
