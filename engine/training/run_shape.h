@@ -66,13 +66,19 @@ struct RunShape {
   // By how many of a rank's gradients a step updates one after the other, not by their sum.
   int shares() const { return server && server->sync != Sync::kBsp ? workers() : 1; }
 
-  // Of a bucket those elements that a rank updates.
-  ElementRange PartOf(int64_t elements, DType dtype, int of_rank) const {
-    if (!shard_optimizer) return {0, elements};
-    const ElementRange part = ServerPart(elements, workers(), ranks - workers(), of_rank);
-    if (workers() == ranks || !gated() || server->sync != Sync::kBsp) return part;
+  // Of a bucket those elements that each rank updates.
+  std::vector<ElementRange> PartsOf(int64_t elements, DType dtype) const {
+    if (!shard_optimizer) return std::vector<ElementRange>(ranks, {0, elements});
+    std::vector<ElementRange> parts;
+    for (int of_rank = 0; of_rank < ranks; ++of_rank) {
+      parts.push_back(ServerPart(elements, workers(), ranks - workers(), of_rank));
+    }
+    if (workers() == ranks || !gated() || server->sync != Sync::kBsp) return parts;
     const std::vector<ElementRange> pieces = MeasuredPieces(elements, dtype);
-    return {NearestEnd(pieces, part.begin), NearestEnd(pieces, part.end)};
+    for (ElementRange& part : parts) {
+      part = {NearestEnd(pieces, part.begin), NearestEnd(pieces, part.end)};
+    }
+    return parts;
   }
 
   // Whether no update may begin before all gradients are known.

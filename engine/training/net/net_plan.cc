@@ -47,15 +47,11 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
                                 options.fit_buckets);
   }
   plan.slots = options.slots;
-  const RunShape& shape = plan.spec.shape;
   for (size_t b = 0; b < plan.order.elements.size(); ++b) {
+    const auto& parts = plan.parts.emplace_back(
+        plan.spec.shape.PartsOf(plan.order.elements[b], plan.order.dtypes[b]));
     // Of the rank that has most, so that all ranks have one plan.
-    int64_t most = 0;
-    for (int rank = 0; rank < shape.ranks; ++rank) {
-      most =
-          std::max(most, shape.PartOf(plan.order.elements[b], plan.order.dtypes[b], rank).count());
-    }
-    plan.slots.elements.push_back(most);
+    plan.slots.elements.push_back(std::ranges::max(parts, {}, &ElementRange::count).count());
   }
   if (plan.spec.train) plan.slots.dtypes = plan.order.dtypes;
   plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
@@ -104,8 +100,7 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan) {
 }
 
 ElementRange UpdatedPart(const NetPlan& plan, int bucket) {
-  const RunShape& shape = plan.spec.shape;
-  return shape.PartOf(plan.order.elements[bucket], plan.order.dtypes[bucket], shape.rank);
+  return plan.parts[bucket][plan.spec.shape.rank];
 }
 
 const TouchedTable* TableOf(const NetPlan& plan, int bucket) {

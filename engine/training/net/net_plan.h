@@ -17,6 +17,7 @@ struct NetPlan {
   Feed feed;
   std::vector<TouchedTable> tables;  // of one that trains
   GradientOrder order;
+  std::vector<std::vector<ElementRange>> parts;  // by bucket, then rank: what that updates of it
   OptimizerSlots slots;
   std::vector<CarriedHome> homes;
   // Of several ranks whose nets page, by bucket of the one that trains: the elements of a bucket

@@ -130,15 +130,11 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
         std::make_unique<Update>(model, optimizer, learning_rate, bucket, scalars,
                                  reinterpret_cast<int64_t*>(dropped.data) + b));
     const Tensor memory = net.bucket(bucket);
-    std::vector<ElementRange> parts;
-    for (int rank = 0; rank < shape.ranks; ++rank) {
-      parts.push_back(shape.PartOf(memory.elements(), memory.dtype, rank));
-    }
     ASSIGN_OR_RETURN(const int table, sync->server_->AddTable({.name = absl::StrCat("bucket ", b),
                                                                .rows = memory.elements(),
                                                                .width = 1,
                                                                .dtype = memory.dtype,
-                                                               .parts = std::move(parts)},
+                                                               .parts = net.plan().parts[b]},
                                                               *sync->updates_.back()));
     if (!model.plan().options.shape.works()) continue;
     const RowList all = RowList::All(memory.elements());
