@@ -57,10 +57,23 @@ void Shard::Want(Piece& piece, Wanted& wanted) {
     wanted.device.push_back(piece.staged);
     return;
   }
-  piece.own_host = piece.device = packed;
+  piece.own_host = packed;
   piece.staged = &piece.own_host;
   wanted.host.push_back(piece.staged);
-  if (IsCopied(piece)) wanted.device.push_back(&piece.device);
+}
+
+template <typename Pieces>
+absl::Status Shard::MakeCopies(const Pieces& pieces, Copies& copies, Wanted& wanted) {
+  size_t largest = 0;
+  for (const Piece& piece : pieces) {
+    if (IsCopied(piece)) largest = std::max(largest, piece.bytes());
+  }
+  for (Copy& copy : copies) {
+    copy.memory = {nullptr, Shape({static_cast<int64_t>(largest)}), DType::kU8};
+    wanted.device.push_back(&copy.memory);
+    ASSIGN_OR_RETURN(copy.free, device_.NewEvent());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Shard::Prepare(Wanted& wanted) {
@@ -88,6 +101,8 @@ absl::Status Shard::Prepare(Wanted& wanted) {
     ASSIGN_OR_RETURN(piece.packed, device_.NewEvent());
     ASSIGN_OR_RETURN(piece.ready, device_.NewEvent());
   }
+  RETURN_IF_ERROR(MakeCopies(updates_, uploads_, wanted));
+  RETURN_IF_ERROR(MakeCopies(reads_, downloads_, wanted));
   return index_.Upload(device_, *work_);
 }
 
@@ -134,12 +149,14 @@ bool Shard::MayAnswer(const Table& table, const ReadPiece& piece) const {
 
 absl::Status Shard::Apply(Table& table, UpdatePiece& piece) {
   Tensor sent = *piece.staged;
+  Copy* copy = nullptr;
   if (IsCopied(piece)) {
-    RETURN_IF_ERROR(in_->Wait(*piece.applied_there));
-    RETURN_IF_ERROR(in_->Copy(piece.device.data, piece.staged->data, piece.bytes()));
+    copy = &uploads_[uploaded_++ % uploads_.size()];
+    sent.data = copy->memory.data;
+    RETURN_IF_ERROR(in_->Wait(*copy->free));
+    RETURN_IF_ERROR(in_->Copy(sent.data, piece.staged->data, piece.bytes()));
     RETURN_IF_ERROR(in_->Record(*piece.uploaded));
     RETURN_IF_ERROR(work_->Wait(*piece.uploaded));
-    sent.data = piece.device.data;
   }
   if (options_.sync == Sync::kBsp) {
     RETURN_IF_ERROR(AddToSum(table, piece, sent));
@@ -147,7 +164,7 @@ absl::Status Shard::Apply(Table& table, UpdatePiece& piece) {
     RETURN_IF_ERROR(
         table.update->Apply(*work_, table.rows, index_[piece.places], sent, piece.applied));
   }
-  RETURN_IF_ERROR(work_->Record(*piece.applied_there));
+  RETURN_IF_ERROR(work_->Record(copy ? *copy->free : *piece.applied_there));
   ++piece.applied;
   return absl::OkStatus();
 }
@@ -180,16 +197,22 @@ absl::Status Shard::ApplySum(Table& table) {
 }
 
 absl::Status Shard::Gather(const Table& table, ReadPiece& piece) {
-  const bool copied = IsCopied(piece);
-  const Tensor& packed = copied ? piece.device : *piece.staged;
+  Tensor packed = *piece.staged;
+  Copy* copy = nullptr;
+  if (IsCopied(piece)) {
+    copy = &downloads_[downloaded_++ % downloads_.size()];
+    packed.data = copy->memory.data;
+    RETURN_IF_ERROR(work_->Wait(*copy->free));
+  }
   RETURN_IF_ERROR(
       GatherRows(*work_, index_[piece.places], table.spec.width, table.rows.values, packed));
-  if (copied) {
+  if (copy) {
     RETURN_IF_ERROR(work_->Record(*piece.packed));
     RETURN_IF_ERROR(out_->Wait(*piece.packed));
     RETURN_IF_ERROR(out_->Copy(piece.staged->data, packed.data, piece.bytes()));
+    RETURN_IF_ERROR(out_->Record(*copy->free));
   }
-  RETURN_IF_ERROR((copied ? *out_ : *work_).Record(*piece.ready));
+  RETURN_IF_ERROR((copy ? *out_ : *work_).Record(*piece.ready));
   ++piece.gathered;
   return absl::OkStatus();
 }

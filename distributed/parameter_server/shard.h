@@ -7,11 +7,13 @@
 // other workers.  So no requests travel, and what a worker reads has its own updates.  Of a table
 // of which a worker's updates have no row here, that it reads, comes an empty piece: its clock.
 //
-// What travels is staged: host memory, which messages can reach, and on a device that is not the
-// host a copy.  What is of this rank's own worker stays on the device.  Used by one thread at a
-// time.
+// What travels is staged: host memory, which messages can reach.  On a device that is not the host
+// it is copied there and back through two places each way, of the largest piece: while one is used
+// the other is copied.  What is of this rank's own worker stays on the device.  Used by one thread
+// at a time.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -108,14 +110,13 @@ class Shard {
     int places = 0;  // of these
     Tensor own_host = {};
     Tensor* staged = nullptr;  // own_host, or the worker's, in device memory
-    Tensor device = {};        // of own_host, where that is another memory
     Transfer transfer;
     bool travels() const { return staged == &own_host; }
     size_t bytes() const { return staged->bytes(); }
   };
   struct UpdatePiece : Piece {
     int sum_places = 0;  // of its rows among those touched
-    // The copy on the device is there; what is there was used.
+    // What is staged has been copied to the device; it was applied.
     std::unique_ptr<Event> uploaded, applied_there;
     int64_t received = 0, applied = 0;  // iterations
   };
@@ -124,12 +125,22 @@ class Shard {
     int64_t gathered = 0, sent = 0;
   };
 
+  // Where what is staged is copied to, or from.
+  struct Copy {
+    Tensor memory = {};           // bytes
+    std::unique_ptr<Event> free;  // what was there was used
+  };
+  using Copies = std::array<Copy, 2>;
+
   Shard(Communicator& communicator, Device& device, const Options& options)
       : communicator_(communicator), device_(device), options_(options) {}
   static void Describe(Piece& added, int worker, int table, const RowPiece& piece, int tag,
                        Tensor* staged);
   void Want(Piece& piece, Wanted& wanted);
-  // Whether there is a copy of what is staged.
+  // For each of these pieces that is copied.
+  template <typename Pieces>
+  absl::Status MakeCopies(const Pieces& pieces, Copies& copies, Wanted& wanted);
+  // Whether what is staged is copied.
   bool IsCopied(const Piece& piece) const {
     return piece.travels() && device_.kind() != DeviceKind::kCpu;
   }
@@ -151,6 +162,8 @@ class Shard {
   std::deque<Table> tables_;  // where they are, they stay
   std::deque<UpdatePiece> updates_;
   std::deque<ReadPiece> reads_;
+  Copies uploads_, downloads_;
+  size_t uploaded_ = 0, downloaded_ = 0;  // how many pieces
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> released_ = 0;  // iterations
 };
