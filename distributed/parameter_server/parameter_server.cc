@@ -11,8 +11,6 @@
 namespace gyre {
 namespace {
 
-constexpr size_t kAlignment = 256;
-
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -52,8 +50,8 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Create(Process
   if (server->in_host_memory()) {
     // A cpu device has its threads of whoever makes a stream: this thread drives, too.
     RETURN_IF_ERROR(options.in_host_memory->NewStream().status());
-    return server;
   }
+  if (server->in_host_memory() || !options.background) return server;
   ASSIGN_OR_RETURN(server->out_, device.NewStream());
   ASSIGN_OR_RETURN(server->in_, device.NewStream());
   return server;
@@ -270,14 +268,14 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
 absl::Status ParameterServer::Allocate(Wanted& wanted) {
   const auto allocate = [&](MemoryKind kind, const std::vector<Tensor*>& tensors, Buffer& memory) {
     size_t bytes = 0;
-    for (const Tensor* const tensor : tensors) bytes += RoundUp(tensor->bytes(), kAlignment);
+    for (const Tensor* const tensor : tensors) bytes += RoundUp(tensor->bytes(), kServerAlignment);
     absl::StatusOr<Buffer> allocated = Buffer::Allocate(device_, kind, bytes);
     if (!allocated.ok()) return allocated.status();
     memory = *std::move(allocated);
     size_t at = 0;
     for (Tensor* const tensor : tensors) {
       tensor->data = memory.data() + at;
-      at += RoundUp(tensor->bytes(), kAlignment);
+      at += RoundUp(tensor->bytes(), kServerAlignment);
     }
     return absl::OkStatus();
   };
@@ -314,7 +312,7 @@ absl::Status ParameterServer::Read(int number) {
   ReadAccess& read = *reads_[number];
   RETURN_IF_ERROR(Due(read, "Read", read.opened == clock_));
   RETURN_IF_ERROR(Await([&] { return read.arrived > clock_; }));
-  if (in_host_memory()) RETURN_IF_ERROR(read.Upload(compute_, index_));
+  if (!in_) RETURN_IF_ERROR(read.Upload(compute_, index_));
   ++read.opened;
   return compute_.Wait(*read.uploaded);
 }

@@ -55,9 +55,11 @@ class ParameterServer final : public Service {
     int servers = 0;
     // Of bsp: owners apply an iteration's sums when Apply says so.
     bool gated = false;
-    // A cpu device, that outlives the server: rows lie in host memory, and it updates them there.
-    // Then nothing moves in the background on the device: what has come is copied in by Read, and
-    // what is sent copied out by Update, on `compute`.  Null: rows lie on the device.
+    // False: callers' memory is used between Read and PostRead, and PreUpdate and Update, alone;
+    // what has come is copied in by Read, and what is sent copied out by Update, on `compute`.
+    bool background = true;
+    // A cpu device, that outlives the server: rows lie in host memory, and it updates them there,
+    // and nothing is copied in the background.  Null: rows lie on the device.
     Device* in_host_memory = nullptr;
   };
 

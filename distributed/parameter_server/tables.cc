@@ -2,10 +2,34 @@
 
 #include <algorithm>
 
+#include "engine/runtime/math.h"
+
 namespace gyre {
 
 std::string_view SyncName(Sync sync) {
   return sync == Sync::kBsp ? "bsp" : sync == Sync::kSsp ? "ssp" : "async";
+}
+
+ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
+                               Sync sync, bool in_host_memory) {
+  const int workers = ranks - servers;
+  const bool works = rank < workers;
+  const auto aligned = [](size_t bytes) { return RoundUp(bytes, kServerAlignment); };
+  size_t rows = 0, largest = 0, staged = 0;
+  for (const TableSpec& table : tables) {
+    const auto all = static_cast<size_t>(table.rows) * table.row_bytes();
+    const auto part = static_cast<size_t>(table.parts[rank].count()) * table.row_bytes();
+    const size_t sum = part / SizeOf(table.dtype) * SizeOf(AccumulateDType(table.dtype));
+    rows += aligned(part);
+    if (sync == Sync::kBsp) rows += aligned(part) + (sum > part ? aligned(sum) : 0);
+    if (works) rows += 2 * aligned(part);  // this rank's own worker's
+    if (works) staged += 2 * aligned(all - part);
+    staged += 2 * static_cast<size_t>(workers - (works ? 1 : 0)) * aligned(part);
+    largest = std::max(largest, part);
+  }
+  if (in_host_memory) return {.device = 0, .pinned = rows + staged};
+  const bool alone = workers == (works ? 1 : 0);
+  return {.device = rows + (alone ? 0 : 4 * aligned(largest)), .pinned = staged};
 }
 
 RowList RowList::All(int64_t rows) {

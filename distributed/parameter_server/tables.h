@@ -32,6 +32,18 @@ struct TableSpec {
   size_t row_bytes() const { return static_cast<size_t>(width) * SizeOf(dtype); }
 };
 
+// From multiples of it what a server allocates begins.
+inline constexpr size_t kServerAlignment = 256;
+
+// What a rank of a server takes, where each worker reads and updates each table whole, by updates
+// without slots.
+struct ServerBytes {
+  size_t device = 0, pinned = 0;
+};
+// tables have parts.  servers: of the ranks.
+ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
+                               Sync sync, bool in_host_memory);
+
 // Rows in an order, as runs of neighbours.
 class RowList {
  public:

@@ -83,6 +83,11 @@ struct RunShape {
 
   // Whether no update may begin before all gradients are known.
   bool gated() const { return clip_norm.has_value() || loss_scale.dynamic(); }
+  // Of a server: whether each rank clips and skips its own, before it sends them.
+  bool gates_alone() const { return server && server->sync != Sync::kBsp && gated(); }
+  // Of a server: whether iterations that update, or those that do not, are the first of a step,
+  // which takes what the owners have made of the one before.
+  bool takes(bool updates) const { return server && updates == (accumulate == 1); }
   // Of a server's bucket: its sum of squares is that of these, each of which one owner has.
   std::vector<ElementRange> MeasuredPieces(int64_t elements, DType dtype) const {
     if (workers() == 1) return {{0, elements}};

@@ -142,19 +142,22 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   }
   const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
   const size_t rows = RowBytes(*plan_->train);
+  const ServerBytes server = plan_->server_bytes();
   absl::StrAppendFormat(
       &text,
       "%d steps of %d samples over %d ranks (%d on this one)\n"
       "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s)\n"
-      "device memory: %d bytes for all nets, %d for gradients, %d for their allreduce\n"
+      "device memory: %d bytes for all nets, %d for gradients, %d for their %s\n"
       "host memory: %d bytes, pinned, for %d batches, %d for a checkpoint\n",
       total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
       plan_->train->order.buckets.size(), gradients, sent,
       shape.server            ? DescribeServer(*shape.server)
       : shape.shard_optimizer ? "reduce-scatter, and allgather unless all have one copy"
                               : communication_.DescribeAllreduce() + " allreduce",
-      plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(), batches,
-      kBatches, plan_->checkpoint_bytes());
+      plan_->device_bytes(), plan_->communication_bytes(),
+      shape.server ? server.device : plan_->allreduce_bytes(),
+      shape.server ? "parameter server" : "allreduce", batches, kBatches,
+      plan_->checkpoint_bytes());
   if (!batch_text_.empty()) absl::StrAppend(&text, batch_text_, "\n");
   if (plan_->pages()) {
     absl::StrAppendFormat(&text, "%d bytes of pages, pinned", plan_->page_bytes());
@@ -173,9 +176,11 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   if (device_.kind() == DeviceKind::kCpu) {
     absl::StrAppendFormat(&text, "in all %d bytes, beside the program and its data\n",
                           plan_->device_bytes() + plan_->communication_bytes() +
-                              plan_->allreduce_bytes() + batches + rows +
-                              plan_->checkpoint_bytes());
+                              plan_->allreduce_bytes() + server.device + server.pinned + batches +
+                              rows + plan_->checkpoint_bytes());
   }
+  if (shape.server)
+    absl::StrAppendFormat(&text, "%d bytes, pinned, for the parameter server\n", server.pinned);
   if (rows > 0) absl::StrAppendFormat(&text, "%d bytes, pinned, for rows of tables\n", rows);
   if (shape.shard_optimizer) {
     absl::StrAppendFormat(&text, "the optimizer's state is shared out: %d bytes of it on a rank\n",

@@ -188,6 +188,7 @@ struct DeviceCase {
   DeviceKind kind = DeviceKind::kCpu;
   uint64_t seed = 0;  // of delays
   bool rows_on_host = false;
+  bool background = true;
 };
 
 inline std::unique_ptr<Device> NewDevice(const DeviceCase& of, int rank) {

@@ -29,6 +29,7 @@ using Options = ParameterServer::Options;
 absl::Status RunCase(Case of, const DeviceCase& on, ProcessGroup& group, Values* values) {
   const std::unique_ptr<Device> device = NewDevice(on, group.rank()), host = NewCpuDevice({});
   if (on.rows_on_host) of.options.in_host_memory = host.get();
+  of.options.background = on.background;
   Worker worker(of, group, *device);
   RETURN_IF_ERROR(worker.Prepare());
   for (int i = 0; i < of.iterations; ++i) {
@@ -58,7 +59,8 @@ TEST(ParameterServer, BspHasTheBitsOfPlainMemory) {
     const Values expected = InPlainMemory(made);
     for (const DeviceCase& on :
          {DeviceCase{}, DeviceCase{DeviceKind::kSim, seed + 1},
-          DeviceCase{DeviceKind::kCpu, 0, true}, DeviceCase{DeviceKind::kSim, seed + 1, true}}) {
+          DeviceCase{DeviceKind::kCpu, 0, true}, DeviceCase{DeviceKind::kSim, seed + 1, true},
+          DeviceCase{DeviceKind::kSim, seed + 1, false, false}}) {
       RunRanksOn("auto", made.ranks, kPatienceMs, [&](ProcessGroup& group) {
         Values values;
         const absl::Status status = RunCase(made, on, group, &values);
@@ -161,7 +163,7 @@ TEST(ParameterServer, AsyncAppliesAllThatWasSent) {
     RunRanksOn("auto", made.ranks, kPatienceMs, [&](ProcessGroup& group) {
       Values values;
       const absl::Status status =
-          RunCase(made, {DeviceKind::kSim, seed + 1, seed % 3 == 0}, group, &values);
+          RunCase(made, {DeviceKind::kSim, seed + 1, seed % 3 == 0, seed % 5 > 0}, group, &values);
       ASSERT_TRUE(status.ok()) << Describe(made) << ": " << status;
     });
   }
@@ -205,7 +207,7 @@ TEST(ParameterServer, UpdatesOverwriteNoEarlierOnes) {
   }
 }
 
-// A table that all workers read and update whole, as docs/algorithms.md says.
+// A table that all workers read and update whole, as docs/algorithms.md says; and what it takes.
 TEST(ParameterServer, SendsNoMoreThanItsFormula) {
   constexpr int64_t kRows = 1200;
   constexpr int kIterations = 3;
@@ -223,9 +225,15 @@ TEST(ParameterServer, SendsNoMoreThanItsFormula) {
           made.accesses[w] = {{false, 0, all}, {true, 0, all}};
         }
         RunRanksOn("auto", ranks, kPatienceMs, [&](ProcessGroup& group) {
-          const std::unique_ptr<Device> device = NewCpuDevice({});
+          const std::unique_ptr<Device> device = NewSimDevice({.capacity_bytes = 1 << 20});
           Worker worker(made, group, *device);
           ASSERT_TRUE(worker.Prepare().ok());
+          std::vector<TableSpec> tables = made.tables;
+          for (int rank = 0; rank < ranks; ++rank) {
+            tables[0].parts.push_back(ServerPart(kRows, made.workers(), servers, rank));
+          }
+          EXPECT_EQ(worker.server().device_bytes(),
+                    BytesOfWholeTables(tables, ranks, servers, group.rank(), sync, false).device);
           for (int i = 0; i < kIterations; ++i) ASSERT_TRUE(worker.Iterate().ok());
           ASSERT_TRUE(worker.server().Drain().ok());
           const int64_t row_bytes = 2 * sizeof(float);

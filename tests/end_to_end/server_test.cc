@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -117,6 +118,49 @@ TEST_F(Server, BspClipsAndSkipsAsDirect) {
       if (workers < 3) continue;
       EXPECT_EQ(digest(out(), 3, {"--sync=bsp", "--device=sim"}), whole);
       EXPECT_EQ(digest(out(), 4, {"--sync=bsp", "--device=sim", "--servers=1"}), whole);
+    }
+  }
+}
+
+// On devices that hold the least that will do, and half of what is needed on the way there; where
+// it is the least, with half of the pages on disk.
+TEST_F(Server, PagedBspHasTheBitsOfDirect) {
+  const auto number = [](const std::string& text, const char* pattern) {
+    std::smatch match;
+    const bool found = std::regex_search(text, match, std::regex(pattern));
+    EXPECT_TRUE(found) << pattern << "\n" << text;
+    return found ? std::stoll(match[1]) : -1;
+  };
+  const std::pair<std::string, const char*> kOptimizersAndMore[] = {
+      {"sgd { momentum: 0.9 nesterov: true } clip_norm: 0.5", "accumulate: 2"},
+      {"adam {}", ""},
+      {"adamw {} weight_decay: 0.1 clip_norm: 0.3", "loss_scale { fixed: 64 }"}};
+  for (const auto& [optimizer, more] : kOptimizersAndMore) {
+    SCOPED_TRACE(optimizer);
+    Write(optimizer, more);
+    for (const int workers : {2, 3}) {
+      const auto out = [&](const std::string& name) {
+        return absl::StrCat(name, workers, optimizer.substr(0, 5));
+      };
+      const std::string wide = "--set=net.layer.fc1.dense.outputs=400";
+      const std::string whole = Digest(out("whole"), workers, {wide});
+      for (const int servers : {0, 1, 2}) {
+        const auto paged = [&](int64_t bytes, std::vector<std::string> also) {
+          also.insert(also.end(), {wide, "--sync=bsp", absl::StrCat("--servers=", servers),
+                                   absl::StrCat("--ranks=", workers + servers), "--device=sim",
+                                   absl::StrCat("--device_memory=", bytes)});
+          return also;
+        };
+        const int64_t least = number(folder_.Train("least", paged(1, {})).err,
+                                     "the smallest that would do is [^(]*\\(([0-9]+) bytes\\)");
+        const std::string plan = folder_.Train("plan", paged(least, {"--plan"})).out;
+        const int64_t pages = number(plan, "([0-9]+) bytes of pages, pinned");
+        const std::string host_memory = absl::StrCat("--host_memory=", pages / 2);
+        const std::string served = out(absl::StrCat("served", servers));
+        EXPECT_EQ(folder_.Digest(served, paged(least, {host_memory})), whole) << servers;
+        EXPECT_EQ(folder_.Metrics(served, "loss"), folder_.Metrics(out("whole"), "loss"));
+        EXPECT_EQ(folder_.Digest(served + "half", paged(least + least / 8, {})), whole) << servers;
+      }
     }
   }
 }

@@ -78,7 +78,8 @@ absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& param
 std::vector<int64_t> CanBeSent(const NetPlan& plan) {
   std::vector<int64_t> elements = plan.order.elements;
   for (size_t b = 0; b < elements.size(); ++b) {
-    if (TableOf(plan, static_cast<int>(b)) != nullptr) elements[b] = 0;
+    const bool exchanges_rows = !plan.spec.shape.server && TableOf(plan, static_cast<int>(b));
+    if (exchanges_rows) elements[b] = 0;
   }
   return elements;
 }
@@ -101,6 +102,18 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan) {
 
 ElementRange UpdatedPart(const NetPlan& plan, int bucket) {
   return plan.parts[bucket][plan.spec.shape.rank];
+}
+
+std::vector<TableSpec> ServerTables(const NetPlan& plan) {
+  std::vector<TableSpec> tables;
+  for (size_t b = 0; b < plan.order.buckets.size(); ++b) {
+    tables.push_back({.name = absl::StrCat("bucket ", b),
+                      .rows = plan.order.elements[b],
+                      .width = 1,
+                      .dtype = plan.order.dtypes[b],
+                      .parts = plan.parts[b]});
+  }
+  return tables;
 }
 
 const TouchedTable* TableOf(const NetPlan& plan, int bucket) {

@@ -40,7 +40,7 @@ class ServerSync::Update final : public TableUpdate {
     const RunShape& shape = model_.plan().options.shape;
     const int64_t step = first_step_ + clock;
     const double shares = shape.shares();
-    const bool gated_alone = gate_ == nullptr && shape.gated();  // and the loss's scale taken out
+    const bool gated_alone = shape.gates_alone();  // and the loss's scale taken out
     UpdateScalars scalars = {.gradient_scale =
                                  gated_alone ? shares : shares / shape.loss_scale.initial};
     const int64_t number = (first_step_ - skipped_) * shape.shares() + applied_++;
@@ -115,6 +115,7 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
                                                            .staleness = mode.staleness,
                                                            .servers = mode.dedicated,
                                                            .gated = gated,
+                                                           .background = !model.plan().pages(),
                                                            .in_host_memory = sync->host_.get()}));
   const size_t buckets = net.plan().order.buckets.size();
   const size_t scalars_bytes = buckets * sizeof(UpdateScalars);
@@ -123,22 +124,19 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
   const Tensor dropped{sync->scalars_.data() + scalars_bytes,
                        Shape({static_cast<int64_t>(buckets)}), DType::kF64};
   RETURN_IF_ERROR(Fill(owners, 0, dropped));  // the bits of I64 zeros
+  const std::vector<TableSpec> tables = ServerTables(net.plan());
   for (size_t b = 0; b < buckets; ++b) {
     const int bucket = static_cast<int>(b);
     auto* const scalars = reinterpret_cast<UpdateScalars*>(sync->scalars_.data()) + b;
     sync->updates_.push_back(
         std::make_unique<Update>(model, optimizer, learning_rate, bucket, scalars,
                                  reinterpret_cast<int64_t*>(dropped.data) + b));
-    const Tensor memory = net.bucket(bucket);
-    ASSIGN_OR_RETURN(const int table, sync->server_->AddTable({.name = absl::StrCat("bucket ", b),
-                                                               .rows = memory.elements(),
-                                                               .width = 1,
-                                                               .dtype = memory.dtype,
-                                                               .parts = net.plan().parts[b]},
-                                                              *sync->updates_.back()));
+    const Tensor memory = net.bucket(bucket, net.plan().trace.leave_steps[b]);
+    ASSIGN_OR_RETURN(const int table, sync->server_->AddTable(tables[b], *sync->updates_.back()));
     if (!model.plan().options.shape.works()) continue;
     const RowList all = RowList::All(memory.elements());
-    ASSIGN_OR_RETURN(sync->reads_.emplace_back(), sync->server_->AddRead(table, all, memory));
+    ASSIGN_OR_RETURN(sync->reads_.emplace_back(),
+                     sync->server_->AddRead(table, all, model.taking().summed(bucket)));
     ASSIGN_OR_RETURN(sync->pushes_.emplace_back(), sync->server_->AddUpdate(table, all, memory));
   }
   sync->taken_.assign(buckets, 0);
@@ -161,6 +159,7 @@ void ServerSync::SetLossScale(const LossScaleState& state) {
 
 absl::Status ServerSync::Begin(int64_t step) {
   first_step_ = step;
+  RETURN_IF_ERROR(model_.BringHome(compute_));
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
   for (size_t b = 0; b < updates_.size(); ++b) {
@@ -206,16 +205,18 @@ absl::Status ServerSync::Push(int bucket) { return server_->Update(pushes_[bucke
 absl::Status ServerSync::EndStep() { return server_->Clock(); }
 
 absl::Status ServerSync::Settle() {
+  RETURN_IF_ERROR(model_.BringHome(compute_));
   const Net& net = model_.train();
+  const GradientOrder& order = net.plan().order;
   const ParameterSet& parameters = model_.plan().parameters;
   for (size_t b = 0; b < updates_.size(); ++b) {
     const int bucket = static_cast<int>(b);
-    Tensor all = net.bucket(bucket);
+    Tensor all{nullptr, Shape({order.elements[b]}), order.dtypes[b]};
     std::vector<std::byte> values(all.bytes());
     RETURN_IF_ERROR(server_->Get(bucket, values.data()));
     all.data = values.data();
     for (const auto& [p, begin, at, count] :
-         PiecesIn(net.plan().order, parameters, bucket, {0, all.elements()})) {
+         PiecesIn(order, parameters, bucket, {0, all.elements()})) {
       const Tensor to = Slice(net.parameter(p, parameters), begin, count);
       RETURN_IF_ERROR(compute_.Copy(to.data, Slice(all, at, count).data, to.bytes()));
     }
