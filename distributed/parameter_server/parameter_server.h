@@ -71,7 +71,8 @@ class ParameterServer final : public Service {
   ~ParameterServer() override;
 
   // Before Prepare.  update outlives this object.  Errors: InvalidArgument for sizes below 0 or
-  // beyond 2^31 rows, and other types than F32 and F64.
+  // beyond 2^31 rows, types that are no reals, and a wire of other values than F32, or not of 16
+  // bits.
   absl::StatusOr<int> AddTable(const TableSpec& table, const TableUpdate& update);
 
   // Once in each iteration, on workers.  to: device memory, [rows, width]; from Read to PostRead
@@ -163,6 +164,7 @@ class ParameterServer final : public Service {
   std::vector<std::unique_ptr<UpdateAccess>> updates_;
   size_t declared_updates_ = 0;  // the rest of updates_ only tell the clock
   RowIndex index_;
+  Tensor packed_reads_ = {}, packed_updates_ = {};  // bytes
   Buffer device_memory_, host_memory_;
   size_t device_bytes_ = 0;
   std::unique_ptr<Stream> out_, in_;  // null: `compute_`

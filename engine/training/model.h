@@ -67,8 +67,8 @@ struct ModelPlan {
   size_t communication_bytes() const;  // of the gradients' arena
   size_t allreduce_bytes() const;      // of what sums gradients in device memory
   // Of a parameter server: of device memory, on the rank that has most, beside the slots; and of
-  // pinned host memory on this one.
-  ServerBytes server_bytes() const;
+  // pinned host memory on this one.  paged: where nets page, or as they are.
+  ServerBytes server_bytes(bool paged) const;
   size_t slot_bytes() const;    // of the optimizer's state on this rank; of one that trains
   size_t master_bytes() const;  // likewise of masters
   // Whether files have its master, a slot of its bucket, in place of the value.

@@ -110,7 +110,7 @@ std::vector<NetPlan*> PagedNets(const ModelPlan& plan) {
 size_t ReservedBytes(const ModelPlan& plan, bool paged) {
   const size_t communication =
       paged && plan.paged ? plan.paged->memory.communication_bytes : plan.communication_bytes();
-  return communication + plan.allreduce_bytes() + plan.server_bytes().device;
+  return communication + plan.allreduce_bytes() + plan.server_bytes(paged).device;
 }
 
 // One arena serves all nets beside the gradients' one, so the largest net says what would do.
@@ -363,13 +363,13 @@ size_t ModelPlan::allreduce_bytes() const {
   return ProcessGroup::DeviceBytes(options.device_allreduce, longest, options.shape.ranks);
 }
 
-ServerBytes ModelPlan::server_bytes() const {
+ServerBytes ModelPlan::server_bytes(bool paged) const {
   const RunShape& shape = options.shape;
   if (train == nullptr || !shape.server) return {};
   const std::vector<TableSpec> tables = ServerTables(*train);
   const auto of = [&](int rank) {
     return BytesOfWholeTables(tables, shape.ranks, shape.server->dedicated, rank,
-                              shape.server->sync, shape.server->in_host_memory);
+                              shape.server->sync, !paged, shape.server->in_host_memory);
   };
   ServerBytes bytes = of(shape.rank);
   if (shape.server->in_host_memory) {

@@ -142,7 +142,7 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   }
   const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
   const size_t rows = RowBytes(*plan_->train);
-  const ServerBytes server = plan_->server_bytes();
+  const ServerBytes server = plan_->server_bytes(plan_->pages());
   absl::StrAppendFormat(
       &text,
       "%d steps of %d samples over %d ranks (%d on this one)\n"

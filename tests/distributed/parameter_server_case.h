@@ -59,6 +59,8 @@ inline Case RandomCase(uint32_t seed) {
                            .width = static_cast<int64_t>(random() % 5),
                            .dtype = std::vector<DType>{DType::kF32, DType::kF64, DType::kF16,
                                                        DType::kBF16}[random() % 4]});
+    const bool narrows = made.tables.back().dtype == DType::kF32 && random() % 2 == 0;
+    if (narrows) made.tables.back().wire = random() % 2 == 0 ? DType::kF16 : DType::kBF16;
   }
   made.accesses.resize(made.ranks);
   for (int worker = 0; worker < made.workers(); ++worker) {
@@ -138,10 +140,14 @@ inline Values InPlainMemory(const Case& of) {
   const auto wide = [&](int table, double x) {
     return of.tables[table].dtype == DType::kF64 ? x : static_cast<float>(x);
   };
-  const auto round = [&](int table, double x) {
-    return VisitReal(of.tables[table].dtype, [&]<typename T>() {
+  const auto round_to = [](DType dtype, double x) {
+    return VisitReal(dtype, [&]<typename T>() {
       return static_cast<double>(static_cast<T>(static_cast<AccumulateType<T>>(x)));
     });
+  };
+  const auto round = [&](int table, double x) { return round_to(of.tables[table].dtype, x); };
+  const auto send = [&](int table, double x) {
+    return round_to(of.tables[table].sent_as(), round(table, x));
   };
   for (int64_t iteration = 0; iteration < of.iterations; ++iteration) {
     Values sums;
@@ -162,14 +168,14 @@ inline Values InPlainMemory(const Case& of) {
         for (size_t i = 0; access.update && i < access.rows.size() * width; ++i) {
           double& sum = sums[access.table][access.rows[i / width] * width + i % width];
           const double gradient =
-              round(access.table, Gradient(read, worker, iteration, a, static_cast<int64_t>(i)));
+              send(access.table, Gradient(read, worker, iteration, a, static_cast<int64_t>(i)));
           sum = wide(access.table, sum + gradient);
         }
       }
     }
     int64_t positive = 0;
     for (int t = 0; auto& table : sums) {
-      for (double& sum : table) sum = round(t, sum);
+      for (double& sum : table) sum = send(t, sum);
       ++t;
       positive += std::ranges::count_if(table, [](double x) { return x > 0; });
     }
@@ -194,7 +200,7 @@ struct DeviceCase {
 inline std::unique_ptr<Device> NewDevice(const DeviceCase& of, int rank) {
   if (of.kind == DeviceKind::kCpu) return NewCpuDevice({});
   return NewSimDevice(
-      {.capacity_bytes = 1 << 20, .delay_seed = of.seed == 0 ? 0 : of.seed * 100 + rank});
+      {.capacity_bytes = 32 << 20, .delay_seed = of.seed == 0 ? 0 : of.seed * 100 + rank});
 }
 
 // A rank's run through the iterations; each step is enqueued, none is waited for.

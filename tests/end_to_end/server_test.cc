@@ -144,7 +144,7 @@ TEST_F(Server, PagedBspHasTheBitsOfDirect) {
       };
       const std::string wide = "--set=net.layer.fc1.dense.outputs=400";
       const std::string whole = Digest(out("whole"), workers, {wide});
-      for (const int servers : {0, 1, 2}) {
+      for (const int servers : {0, workers == 2 ? 2 : 1}) {
         const auto paged = [&](int64_t bytes, std::vector<std::string> also) {
           also.insert(also.end(), {wide, "--sync=bsp", absl::StrCat("--servers=", servers),
                                    absl::StrCat("--ranks=", workers + servers), "--device=sim",
