@@ -57,6 +57,7 @@ struct RunShape {
     bool in_host_memory = false;  // owners' parts, which they update there
   };
   std::optional<Server> server = {};
+  DType wire = DType::kF32;  // of a server: as what gradients of F32 travel
   LossScale loss_scale = {};
   std::optional<double> clip_norm = {};  // the most that the norm of all gradients may be
 
@@ -88,10 +89,13 @@ struct RunShape {
   // Of a server: whether iterations that update, or those that do not, are the first of a step,
   // which takes what the owners have made of the one before.
   bool takes(bool updates) const { return server && updates == (accumulate == 1); }
-  // Of a server's bucket: its sum of squares is that of these, each of which one owner has.
+  // Of a server's bucket of this type: as what its gradients travel.  One rank alone rounds
+  // nothing.
+  DType SentAs(DType dtype) const { return dtype == DType::kF32 && workers() > 1 ? wire : dtype; }
+  // Its sum of squares is that of these, each of which one owner has.
   std::vector<ElementRange> MeasuredPieces(int64_t elements, DType dtype) const {
     if (workers() == 1) return {{0, elements}};
-    return DirectPieces(elements, SizeOf(dtype), workers());
+    return DirectPieces(elements, SizeOf(SentAs(dtype)), workers());
   }
 
  private:

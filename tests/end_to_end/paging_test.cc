@@ -123,7 +123,7 @@ const Case kCases[] = {
      " accumulate: 2 distributed { sync: BSP servers: 1 bucket_bytes: 1000 }",
      {"--precision=BF16", "--set=optimizer.clip_norm=0.5"},
      3},
-    {"ServedRanksOfATable", kTable, " distributed { sync: BSP }", {}, 3},
+    {"ServedRanksOfATableInBF16", kTable, " distributed { sync: BSP }", {"--wire=BF16"}, 3},
     {"ServedByTheHost",
      kConvolutions,
      " distributed { sync: BSP server_memory: HOST bucket_bytes: 2000 }",

@@ -217,12 +217,49 @@ TEST_F(Server, BspOf16BitsHasTheBitsOfDirect) {
   }
 }
 
+// Each rank's gradients and their sum rounded, as sums are whose ranks send 16 bits.
+TEST_F(Server, BspOfAWireHasTheBitsOfDirect) {
+  for (const std::string type : {"F16", "BF16"}) {
+    for (const std::string how : {"loss_scale { fixed: 16 }", "accumulate: 2",
+                                  "loss_scale { dynamic { initial: 1e7 growth_interval: 2 } }"}) {
+      const bool dynamic = absl::StrContains(how, "dynamic");
+      Write(dynamic ? "sgd { momentum: 0.9 } clip_norm: 0.5" : "adam {}", how);
+      SCOPED_TRACE(type + " " + how);
+      const auto digest = [&](int workers, int servers, std::vector<std::string> more) {
+        more.push_back("--wire=" + type);
+        // Of several pieces that are measured.
+        if (dynamic) more.push_back("--set=net.layer.fc1.dense.outputs=3000");
+        return Digest(absl::StrCat(type, how.size(), "_", workers, servers, more.size()),
+                      workers + servers, more);
+      };
+      for (const int workers : {1, 3}) {
+        const std::string whole = digest(workers, 0, {});
+        EXPECT_EQ(whole == Digest(absl::StrCat("F32", workers, type, how.size()), workers),
+                  workers == 1 && !dynamic);
+        for (const int servers : {0, 1, 2}) {
+          if (workers + servers == 1) continue;
+          EXPECT_EQ(digest(workers, servers, {"--sync=bsp", absl::StrCat("--servers=", servers)}),
+                    whole)
+              << workers << " and " << servers;
+        }
+        if (workers == 1) continue;
+        EXPECT_EQ(digest(workers, 0, {"--sync=bsp", "--device=sim", "--threads=1"}), whole);
+        EXPECT_EQ(digest(workers, 1,
+                         {"--sync=bsp", "--device=sim", "--server_memory=host", "--servers=1"}),
+                  whole);
+      }
+    }
+  }
+}
+
 TEST_F(Server, OneStaleWorkerOf16BitsIsOneRank) {
   for (const std::string type : {"F16", "BF16"}) {
     Write("adam {}", "loss_scale { fixed: 128 }");
     const std::string alone = Digest("alone" + type, 1, {"--precision=" + type});
+    const std::string wide = Digest("wide" + type, 1);
     for (const std::string sync : {"--sync=ssp", "--sync=async"}) {
       EXPECT_EQ(Digest(type + sync, 2, {"--precision=" + type, sync, "--servers=1"}), alone);
+      EXPECT_EQ(Digest("wire" + type + sync, 2, {"--wire=" + type, sync, "--servers=1"}), wide);
     }
   }
 }
@@ -307,6 +344,7 @@ TEST_F(Server, StaleOnesLearn) {
        std::vector<std::vector<std::string>>{{"--sync=ssp"},
                                              {"--sync=ssp", "--staleness=3"},
                                              {"--sync=async"},
+                                             {"--sync=async", "--wire=BF16", "--device=sim"},
                                              {"--sync=async", "--server_memory=host"}}) {
     std::vector<std::string> arguments = long_enough;
     arguments.insert(arguments.end(), mode.begin(), mode.end());
@@ -341,6 +379,8 @@ TEST_F(Server, PlanSaysHow) {
   EXPECT_THAT(
       folder_.Train("plan", {"--plan", "--ranks=3", "--sync=bsp", "--server_memory=host"}).out,
       HasSubstr("(parameter server, bsp, in host memory)"));
+  EXPECT_THAT(folder_.Train("plan", {"--plan", "--ranks=3", "--sync=bsp", "--wire=F16"}).out,
+              HasSubstr("each rank sends 8894 bytes a step (parameter server, bsp, as F16)"));
 }
 
 TEST_F(Server, RefusesWhatItDoesNotDo) {

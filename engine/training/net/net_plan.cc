@@ -107,11 +107,13 @@ ElementRange UpdatedPart(const NetPlan& plan, int bucket) {
 std::vector<TableSpec> ServerTables(const NetPlan& plan) {
   std::vector<TableSpec> tables;
   for (size_t b = 0; b < plan.order.buckets.size(); ++b) {
-    tables.push_back({.name = absl::StrCat("bucket ", b),
-                      .rows = plan.order.elements[b],
-                      .width = 1,
-                      .dtype = plan.order.dtypes[b],
-                      .parts = plan.parts[b]});
+    TableSpec& table = tables.emplace_back(TableSpec{.name = absl::StrCat("bucket ", b),
+                                                     .rows = plan.order.elements[b],
+                                                     .width = 1,
+                                                     .dtype = plan.order.dtypes[b],
+                                                     .parts = plan.parts[b]});
+    const DType sent_as = plan.spec.shape.SentAs(table.dtype);
+    if (sent_as != table.dtype) table.wire = sent_as;
   }
   return tables;
 }

@@ -118,9 +118,10 @@ absl::Status ServerGate::TellAll() {
   auto* const sums = reinterpret_cast<double*>(sums_.data());
   for (size_t b = 0; b < squares_of_.size(); ++b) {
     const std::vector<double>& squares = squares_of_[b];
-    sums[b] = shape.workers() == 1 ? squares.front()
-                                   : AddDirectPieces(order.elements[b], SizeOf(order.dtypes[b]),
-                                                     shape.workers(), squares);
+    sums[b] = shape.workers() == 1
+                  ? squares.front()
+                  : AddDirectPieces(order.elements[b], SizeOf(shape.SentAs(order.dtypes[b])),
+                                    shape.workers(), squares);
   }
   return absl::OkStatus();
 }
