@@ -20,8 +20,10 @@ void Shard::AddTable(const TableSpec& spec, ElementRange part, const TableUpdate
   table.spec = spec;
   table.update = &update;
   const Tensor rows{nullptr, Shape({part.count(), spec.width}), spec.dtype};
+  Tensor slot = rows;
+  slot.dtype = AccumulateDType(spec.dtype);
   table.rows = {.values = rows,
-                .slots = std::vector<Tensor>(static_cast<size_t>(update.slots()), rows),
+                .slots = std::vector<Tensor>(static_cast<size_t>(update.slots()), slot),
                 .first = part.begin,
                 .width = spec.width};
 }

@@ -373,7 +373,7 @@ ServerBytes ModelPlan::server_bytes(bool paged) const {
   };
   ServerBytes bytes = of(shape.rank);
   if (shape.server->in_host_memory) {
-    bytes.pinned += slot_bytes();
+    bytes.pinned += slot_bytes() + master_bytes();
     return bytes;
   }
   for (int rank = 0; rank < shape.ranks; ++rank) {

@@ -32,8 +32,12 @@ struct Case {
   std::vector<TableSpec> tables;
   std::vector<std::vector<AccessCase>> accesses;  // by rank
   int iterations = 1;
+  bool has_first_values = false;  // FirstValue; else zeros
   int workers() const { return ranks - options.servers; }
 };
+
+// Of an element of a table.
+inline double FirstValue(int64_t element) { return static_cast<double>(element % 13 - 6) / 8; }
 
 inline std::vector<int64_t> RandomRows(std::mt19937& random, int64_t rows, bool distinct) {
   std::vector<int64_t> all(static_cast<size_t>(rows));
@@ -52,6 +56,7 @@ inline Case RandomCase(uint32_t seed) {
   made.ranks = std::vector<int>{1, 2, 3, 5}[random() % 4];
   made.options.servers = random() % 2 == 0 ? 0 : static_cast<int>(random() % made.ranks);
   made.iterations = 1 + static_cast<int>(random() % 6);
+  made.has_first_values = random() % 4 > 0;
   const int tables = 1 + static_cast<int>(random() % 3);
   for (int t = 0; t < tables; ++t) {
     made.tables.push_back({.name = absl::StrCat("t", t),
@@ -136,7 +141,10 @@ class Gated final : public TableUpdate {
 // The iterations of `bsp`, in plain memory.
 inline Values InPlainMemory(const Case& of) {
   Values values;
-  for (const TableSpec& table : of.tables) values.emplace_back(table.rows * table.width);
+  for (const TableSpec& table : of.tables) {
+    std::vector<double>& first = values.emplace_back(table.rows * table.width);
+    for (size_t i = 0; of.has_first_values && i < first.size(); ++i) first[i] = FirstValue(i);
+  }
   const auto wide = [&](int table, double x) {
     return of.tables[table].dtype == DType::kF64 ? x : static_cast<float>(x);
   };
@@ -230,6 +238,15 @@ class Worker {
       numbers_.push_back(number);
     }
     RETURN_IF_ERROR(server_->Prepare());
+    for (size_t t = 0; case_.has_first_values && t < case_.tables.size(); ++t) {
+      const OwnedRows& rows = server_->owned(static_cast<int>(t));
+      RETURN_IF_ERROR(stream_->Call([&rows] {
+        for (int64_t i = 0; i < rows.values.elements(); ++i) {
+          SetElement(rows.values, i, FirstValue(rows.first * rows.width + i));
+        }
+        return absl::OkStatus();
+      }));
+    }
     return server_->Start();
   }
 

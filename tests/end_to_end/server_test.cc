@@ -211,6 +211,9 @@ TEST_F(Server, BspOf16BitsHasTheBitsOfDirect) {
         }
         if (workers > 1) {
           EXPECT_EQ(digest(workers, {"--sync=bsp", "--device=sim", "--threads=1"}), whole);
+          EXPECT_EQ(digest(workers,
+                           {"--sync=bsp", "--device=sim", "--server_memory=host", "--threads=1"}),
+                    whole);
         }
       }
     }

@@ -28,10 +28,10 @@ class ServerSync::Update final : public TableUpdate {
     gate_ = gate;
   }
 
-  // Else the model's are used where they are.
+  // Masters behind the optimizer's.  None: the model's are used where they are.
   int slots() const override {
     const bool in_host_memory = model_.plan().options.shape.server->in_host_memory;
-    return in_host_memory ? model_.train().plan().slots.kinds : 0;
+    return in_host_memory ? model_.train().plan().slots.arrays(bucket_) : 0;
   }
 
   // Whoever drives calls this, one at a time.
@@ -57,13 +57,15 @@ class ServerSync::Update final : public TableUpdate {
     const ElementRange part = UpdatedPart(net.plan(), bucket_);
     const int kinds = net.plan().slots.kinds;
     const bool has_master = net.plan().slots.has_master(bucket_);
+    const auto array = [&](int kind) {
+      return rows.slots.empty() ? net.slot(bucket_, kind) : rows.slots[kind];
+    };
     const std::vector<ParameterPiece> pieces =
         PiecesIn(net.plan().order, parameters, bucket_, part);
     std::vector<Tensor> slots;
     for (const ParameterPiece& piece : pieces) {
       for (int kind = 0; kind < kinds; ++kind) {
-        const Tensor slot = rows.slots.empty() ? net.slot(bucket_, kind) : rows.slots[kind];
-        slots.push_back(Slice(slot, piece.at - part.begin, piece.count));
+        slots.push_back(Slice(array(kind), piece.at - part.begin, piece.count));
       }
     }
     std::vector<ParameterViews> views;
@@ -77,7 +79,7 @@ class ServerSync::Update final : public TableUpdate {
                        .slots = std::span(slots).subspan(views.size() * kinds, kinds),
                        .learning_rate_multiplier = spec.learning_rate_multiplier,
                        .decay_multiplier = spec.decay_multiplier,
-                       .master = has_master ? of(net.master(bucket_)) : Tensor{}});
+                       .master = has_master ? of(array(kinds)) : Tensor{}});
     }
     return optimizer_.Update(stream, scalars_, views);
   }
