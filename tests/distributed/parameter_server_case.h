@@ -280,15 +280,27 @@ class Worker {
         return absl::OkStatus();
       }));
       RETURN_IF_ERROR(server_->Update(numbers_[a]));
+      RETURN_IF_ERROR(UseOtherwise(a));
     }
     RETURN_IF_ERROR(stream_->Call([this, sum] {
       return sum() == read_ ? absl::OkStatus() : absl::DataLossError("has changed too early");
     }));
     for (size_t a = 0; a < accesses.size(); ++a) {
-      if (!accesses[a].update) RETURN_IF_ERROR(server_->PostRead(numbers_[a]));
+      if (accesses[a].update) continue;
+      RETURN_IF_ERROR(server_->PostRead(numbers_[a]));
+      RETURN_IF_ERROR(UseOtherwise(a));
     }
     if (case_.options.gated) RETURN_IF_ERROR(PassGate());
     return server_->Clock();
+  }
+
+  // An access's memory, where it is the caller's.
+  absl::Status UseOtherwise(size_t access) {
+    if (case_.options.background) return absl::OkStatus();
+    return stream_->Call([this, access] {
+      for (int64_t i = 0; i < memory_[access].elements(); ++i) SetElement(memory_[access], i, -99);
+      return absl::OkStatus();
+    });
   }
 
   absl::Status PassGate() {
