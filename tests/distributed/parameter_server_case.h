@@ -217,6 +217,8 @@ class Worker {
   Worker(const Case& of, ProcessGroup& group, Device& device)
       : case_(of), group_(group), device_(device), stream_(*device.NewStream()) {}
 
+  ~Worker() { stream_->Synchronize().IgnoreError(); }
+
   absl::Status Prepare() {
     ASSIGN_OR_RETURN(server_, ParameterServer::Create(group_, device_, *stream_, case_.options));
     for (const TableSpec& table : case_.tables) {
