@@ -46,6 +46,24 @@ class Server : public testing::Test {
     std::erase_if(lines, [](const auto& line) { return absl::StrContains(line, "test_loss"); });
     return lines;
   }
+  static int64_t Number(const std::string& text, const char* pattern) {
+    std::smatch match;
+    const bool found = std::regex_search(text, match, std::regex(pattern));
+    EXPECT_TRUE(found) << pattern << "\n" << text;
+    return found ? std::stoll(match[1]) : -1;
+  }
+  // On a simulated device of so many bytes; 0: of the least that will do.
+  std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> arguments) {
+    arguments.push_back("--device=sim");
+    if (bytes == 0) {
+      arguments.push_back("--device_memory=1");
+      bytes = Number(folder_.Train("least", arguments).err,
+                     "the smallest that would do is [^(]*\\(([0-9]+) bytes\\)");
+      arguments.pop_back();
+    }
+    arguments.push_back(absl::StrCat("--device_memory=", bytes));
+    return arguments;
+  }
   TrainingFolder folder_{kData, kTestSamples};
 };
 
@@ -122,15 +140,9 @@ TEST_F(Server, BspClipsAndSkipsAsDirect) {
   }
 }
 
-// On devices that hold the least that will do, and half of what is needed on the way there; where
-// it is the least, with half of the pages on disk.
+// On devices of the least memory that will do, with half of the pages on disk, and of an eighth
+// more.
 TEST_F(Server, PagedBspHasTheBitsOfDirect) {
-  const auto number = [](const std::string& text, const char* pattern) {
-    std::smatch match;
-    const bool found = std::regex_search(text, match, std::regex(pattern));
-    EXPECT_TRUE(found) << pattern << "\n" << text;
-    return found ? std::stoll(match[1]) : -1;
-  };
   const std::pair<std::string, const char*> kOptimizersAndMore[] = {
       {"sgd { momentum: 0.9 nesterov: true } clip_norm: 0.5", "accumulate: 2"},
       {"adam {}", ""},
@@ -146,21 +158,20 @@ TEST_F(Server, PagedBspHasTheBitsOfDirect) {
       const std::string wide = "--set=net.layer.fc1.dense.outputs=400";
       const std::string whole = Digest(out("whole"), workers, {wide});
       for (const int servers : {0, workers == 2 ? 2 : 1}) {
-        const auto paged = [&](int64_t bytes, std::vector<std::string> also) {
-          also.insert(also.end(), {wide, "--sync=bsp", absl::StrCat("--servers=", servers),
-                                   absl::StrCat("--ranks=", workers + servers), "--device=sim",
-                                   absl::StrCat("--device_memory=", bytes)});
-          return also;
-        };
-        const int64_t least = number(folder_.Train("least", paged(1, {})).err,
-                                     "the smallest that would do is [^(]*\\(([0-9]+) bytes\\)");
-        const std::string plan = folder_.Train("plan", paged(least, {"--plan"})).out;
-        const int64_t pages = number(plan, "([0-9]+) bytes of pages, pinned");
-        const std::string host_memory = absl::StrCat("--host_memory=", pages / 2);
+        const std::vector<std::string> how = {wide, "--sync=bsp",
+                                              absl::StrCat("--servers=", servers),
+                                              absl::StrCat("--ranks=", workers + servers)};
+        std::vector<std::string> least = OnSim(0, how);
+        least.push_back("--plan");
+        const std::string plan = folder_.Train("plan", least).out;
+        least.back() =
+            absl::StrCat("--host_memory=", Number(plan, "([0-9]+) bytes of pages, pinned") / 2);
         const std::string served = out(absl::StrCat("served", servers));
-        EXPECT_EQ(folder_.Digest(served, paged(least, {host_memory})), whole) << servers;
+        EXPECT_EQ(folder_.Digest(served, least), whole) << servers;
         EXPECT_EQ(folder_.Metrics(served, "loss"), folder_.Metrics(out("whole"), "loss"));
-        EXPECT_EQ(folder_.Digest(served + "half", paged(least + least / 8, {})), whole) << servers;
+        const int64_t bytes = Number(plan, "device memory: ([0-9]+) bytes") +
+                              Number(plan, "([0-9]+) for their parameter server");
+        EXPECT_EQ(folder_.Digest(served + "more", OnSim(bytes + bytes / 8, how)), whole) << servers;
       }
     }
   }
@@ -350,6 +361,8 @@ TEST_F(Server, StaleOnesLearn) {
                                              {"--sync=ssp", "--staleness=3"},
                                              {"--sync=async"},
                                              {"--sync=async", "--wire=BF16", "--device=sim"},
+                                             OnSim(0, {"--sync=ssp", "--ranks=3"}),
+                                             OnSim(0, {"--sync=async", "--ranks=3"}),
                                              {"--sync=async", "--server_memory=host"}}) {
     std::vector<std::string> arguments = long_enough;
     arguments.insert(arguments.end(), mode.begin(), mode.end());
