@@ -175,9 +175,6 @@ absl::Status CheckSync(const DistributedConfig& config, const SourceMap& source)
                  "is of sync ALLREDUCE; owners of a parameter server have the "
                  "optimizer's state of their part in any case; leave one out");
   }
-  if (config.wire() != DistributedConfig::F32) {
-    return error("wire", "is of sync ALLREDUCE; leave one out");
-  }
   return absl::OkStatus();
 }
 
@@ -240,10 +237,14 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                           kind.ok() ? *kind : std::optional<DeviceKind>()),
                            source.Where(config.distributed(), "allreduce")));
   files.allreduce.algorithm = config.distributed().allreduce();
-  files.allreduce.wire = DTypeOf(config.distributed().wire());
-  absl::Status wire = CheckWire(config.distributed().allreduce(), files.allreduce.wire);
+  const DType sent_as = DTypeOf(config.distributed().wire());
+  absl::Status wire;
+  if (config.distributed().sync() == DistributedConfig::ALLREDUCE) {  // else of what is no sum
+    files.allreduce.wire = sent_as;
+    wire = CheckWire(config.distributed().allreduce(), sent_as);
+  }
   const DType precision = PrecisionOf(config, *files.net.message);
-  if (files.allreduce.wire != DType::kF32 && precision != DType::kF32) {
+  if (sent_as != DType::kF32 && precision != DType::kF32) {
     wire = absl::InvalidArgumentError(absl::StrCat("carries gradients of F32, and precision is ",
                                                    std::string(DTypeName(precision)),
                                                    "; leave one out"));

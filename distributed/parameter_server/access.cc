@@ -11,7 +11,7 @@ void RowAccess::FindPieces(std::vector<RowPiece> of_owners, int of_rank, RowInde
                            Wanted& wanted) {
   rank = of_rank;
   pieces = std::move(of_owners);
-  in_order = IsPacked(pieces);
+  in_order = IsPacked(pieces) && memory.dtype == host.dtype;
   RowList at;
   for (const RowPiece& piece : pieces) {
     const RowList places_of = PlacesOf(piece);
@@ -23,11 +23,11 @@ void RowAccess::FindPieces(std::vector<RowPiece> of_owners, int of_rank, RowInde
   device = host;
   host.shape = Shape({rows.count() - pieces[rank].count, width()});
   wanted.host.push_back(&host);
-  if (!in_order) wanted.device.push_back(&device);
   transfers_.resize(pieces.size());
 }
 
-void RowAccess::FindStaged() {
+void RowAccess::FindStaged(void* packed) {
+  device.data = packed;
   auto* at = static_cast<std::byte*>(host.data);
   for (size_t owner = 0; owner < pieces.size(); ++owner) {
     if (static_cast<int>(owner) == rank) continue;

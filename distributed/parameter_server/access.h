@@ -26,14 +26,16 @@ struct RowAccess {
   std::vector<Tensor> staged;     // by owner: where the piece is packed for it, and its answer
   int rank = 0;                   // whose piece is staged in the owner's device memory
   Tensor host = {}, device = {};  // all other pieces staged; all rows packed
-  bool in_order = false;          // the caller's memory is packed
+  bool in_order = false;          // the caller's memory is packed, and of what travels
   int places = 0;                 // else, of packed rows there
   int own = -1;                   // the shard's number of the piece that this rank owns
 
-  // Once rows, table and host are known.
+  // Once rows, table, memory and host are known.
   void FindPieces(std::vector<RowPiece> of_owners, int of_rank, RowIndex& index, Wanted& wanted);
+  // Of device memory, that other accesses of its kind may use as well: a stream's work at a time.
+  size_t packed_bytes() const { return in_order ? 0 : device.bytes(); }
   // Once they have memory.
-  void FindStaged();
+  void FindStaged(void* packed);
   int64_t width() const { return host.shape[1]; }
   // Between the caller's memory, or `device`, and where pieces are staged.
   absl::Status CopyPieces(Stream& stream, const Tensor& packed, bool to_staged) const;

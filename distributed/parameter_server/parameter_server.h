@@ -55,9 +55,11 @@ class ParameterServer final : public Service {
     int servers = 0;
     // Of bsp: owners apply an iteration's sums when Apply says so.
     bool gated = false;
-    // A cpu device, that outlives the server: rows lie in host memory, and it updates them there.
-    // Then nothing moves in the background on the device: what has come is copied in by Read, and
-    // what is sent copied out by Update, on `compute`.  Null: rows lie on the device.
+    // False: callers' memory is used between Read and PostRead, and PreUpdate and Update, alone;
+    // what has come is copied in by Read, and what is sent copied out by Update, on `compute`.
+    bool background = true;
+    // A cpu device, that outlives the server: rows lie in host memory, and it updates them there,
+    // and nothing is copied in the background.  Null: rows lie on the device.
     Device* in_host_memory = nullptr;
   };
 
@@ -69,7 +71,8 @@ class ParameterServer final : public Service {
   ~ParameterServer() override;
 
   // Before Prepare.  update outlives this object.  Errors: InvalidArgument for sizes below 0 or
-  // beyond 2^31 rows, and other types than F32 and F64.
+  // beyond 2^31 rows, types that are no reals, and a wire of other values than F32, or not of 16
+  // bits.
   absl::StatusOr<int> AddTable(const TableSpec& table, const TableUpdate& update);
 
   // Once in each iteration, on workers.  to: device memory, [rows, width]; from Read to PostRead
@@ -161,6 +164,7 @@ class ParameterServer final : public Service {
   std::vector<std::unique_ptr<UpdateAccess>> updates_;
   size_t declared_updates_ = 0;  // the rest of updates_ only tell the clock
   RowIndex index_;
+  Tensor packed_reads_ = {}, packed_updates_ = {};  // bytes
   Buffer device_memory_, host_memory_;
   size_t device_bytes_ = 0;
   std::unique_ptr<Stream> out_, in_;  // null: `compute_`

@@ -44,6 +44,14 @@ struct AddScaled {
   }
 };
 
+template <typename P>
+struct Round {
+  float* values = nullptr;
+  HOST_DEVICE void operator()(int64_t i) const {
+    values[i] = static_cast<float>(static_cast<P>(values[i]));
+  }
+};
+
 template <typename T, typename P, typename Move>
 struct MoveRow {
   RowPlaces places;
@@ -103,6 +111,14 @@ absl::Status AddRows(Stream& stream, RowPlaces places, int64_t width, Tensor pac
 absl::Status AddScaledRows(Stream& stream, RowPlaces places, int64_t width, double factor,
                            Tensor packed, Tensor table) {
   return MoveRows(stream, places, width, table, packed, AddScaled{factor});
+}
+
+absl::Status RoundTo(Stream& stream, DType to, Tensor values) {
+  GYRE_CHECK(values.dtype == DType::kF32 && SizeOf(to) == 2);
+  if (to == DType::kF16) {
+    return ForEach(stream, values.elements(), Round<Half>{values.as<float>()});
+  }
+  return ForEach(stream, values.elements(), Round<BFloat16>{values.as<float>()});
 }
 
 absl::Status ClearRows(Stream& stream, RowPlaces places, int64_t width, Tensor table) {

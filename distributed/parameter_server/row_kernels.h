@@ -2,6 +2,7 @@
 // device's; everything enqueues on stream and must outlive the work.
 #pragma once
 
+#include "distributed/collectives/reduction.h"
 #include "engine/runtime/device/device.h"
 
 namespace gyre {
@@ -12,6 +13,13 @@ struct RowPlaces {
   const int32_t* index = nullptr;
   int64_t first = 0, count = 0;
 };
+
+// Those from the range's begin on to its end.
+inline RowPlaces PartOf(RowPlaces places, ElementRange range) {
+  return {.index = places.index == nullptr ? nullptr : places.index + range.begin,
+          .first = places.index == nullptr ? places.first + range.begin : 0,
+          .count = range.count()};
+}
 
 // packed[k] <- table[place k].  table, packed: rows of `width` elements, here and below of one real
 // type, or packed ones of 16 bits and a table of F32.
@@ -28,5 +36,8 @@ absl::Status AddScaledRows(Stream& stream, RowPlaces places, int64_t width, doub
 
 // table[place k] <- 0.
 absl::Status ClearRows(Stream& stream, RowPlaces places, int64_t width, Tensor table);
+
+// Each element of F32 rounded to `to`, of 16 bits, and back.
+absl::Status RoundTo(Stream& stream, DType to, Tensor values);
 
 }  // namespace gyre

@@ -20,8 +20,10 @@ void Shard::AddTable(const TableSpec& spec, ElementRange part, const TableUpdate
   table.spec = spec;
   table.update = &update;
   const Tensor rows{nullptr, Shape({part.count(), spec.width}), spec.dtype};
+  Tensor slot = rows;
+  slot.dtype = AccumulateDType(spec.dtype);
   table.rows = {.values = rows,
-                .slots = std::vector<Tensor>(static_cast<size_t>(update.slots()), rows),
+                .slots = std::vector<Tensor>(static_cast<size_t>(update.slots()), slot),
                 .first = part.begin,
                 .width = spec.width};
 }
@@ -49,18 +51,40 @@ int Shard::AddRead(int worker, int table, const RowPiece& piece, int tag, Tensor
   return number;
 }
 
-void Shard::Want(Piece& piece, Wanted& wanted) {
-  const TableSpec& spec = tables_[piece.table].spec;
-  const Tensor packed{nullptr, Shape({piece.rows.count(), spec.width}), spec.dtype};
+Tensor Shard::Piece::Part(ElementRange rows) const {
+  const int64_t width = staged->shape[1];
+  auto* const at = static_cast<std::byte*>(staged->data) +
+                   static_cast<size_t>(rows.begin * width) * SizeOf(staged->dtype);
+  return {at, Shape({rows.count(), width}), staged->dtype};
+}
+
+void Shard::Want(Piece& piece, DType dtype, Wanted& wanted) {
   piece.places = index_.Add(piece.rows);
-  if (piece.staged != nullptr) {
-    wanted.device.push_back(piece.staged);
-    return;
+  const bool own = piece.staged != nullptr;
+  if (!own) {
+    const int64_t width = tables_[piece.table].spec.width;
+    piece.own_host = {nullptr, Shape({piece.rows.count(), width}), dtype};
+    piece.staged = &piece.own_host;
   }
-  piece.own_host = piece.device = packed;
-  piece.staged = &piece.own_host;
-  wanted.host.push_back(piece.staged);
-  if (IsCopied(piece)) wanted.device.push_back(&piece.device);
+  (own && !options_.stages_own ? wanted.device : wanted.host).push_back(piece.staged);
+}
+
+template <typename Pieces>
+absl::Status Shard::MakeCopies(const Pieces& pieces, Copies& copies, Wanted& wanted) {
+  size_t largest = 0;
+  for (const Piece& piece : pieces) {
+    if (!IsCopied(piece) || piece.rows.count() == 0) continue;
+    const size_t row_bytes = piece.bytes() / static_cast<size_t>(piece.rows.count());
+    const int64_t rows = std::min(piece.rows.count(), RowsOfServerCopy(row_bytes));
+    largest = std::max(largest, static_cast<size_t>(rows) * row_bytes);
+  }
+  for (Copy& copy : copies.all) {
+    copy.memory = {nullptr, Shape({static_cast<int64_t>(largest)}), DType::kU8};
+    wanted.device.push_back(&copy.memory);
+    ASSIGN_OR_RETURN(copy.filled, device_.NewEvent());
+    ASSIGN_OR_RETURN(copy.free, device_.NewEvent());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Shard::Prepare(Wanted& wanted) {
@@ -77,17 +101,23 @@ absl::Status Shard::Prepare(Wanted& wanted) {
     table.adding.dtype = AccumulateDType(table.spec.dtype);
     if (options_.sync == Sync::kBsp && table.rounds()) wanted.device.push_back(&table.adding);
   }
+  size_t together = 0;
   for (UpdatePiece& piece : updates_) {
-    Want(piece, wanted);
-    piece.sum_places = index_.Add(PlacesIn(tables_[piece.table].touched, piece.rows));
-    ASSIGN_OR_RETURN(piece.uploaded, device_.NewEvent());
-    ASSIGN_OR_RETURN(piece.applied_there, device_.NewEvent());
+    const Table& table = tables_[piece.table];
+    Want(piece, table.spec.sent_as(), wanted);
+    piece.sum_places = index_.Add(PlacesIn(table.touched, piece.rows));
+    ASSIGN_OR_RETURN(piece.used, device_.NewEvent());
+    const size_t bytes = static_cast<size_t>(piece.rows.count()) * table.spec.row_bytes();
+    if (options_.sync != Sync::kBsp && Gathers(piece)) together = std::max(together, bytes);
   }
+  together_ = {nullptr, Shape({static_cast<int64_t>(together)}), DType::kU8};
+  wanted.device.push_back(&together_);
   for (ReadPiece& piece : reads_) {
-    Want(piece, wanted);
-    ASSIGN_OR_RETURN(piece.packed, device_.NewEvent());
+    Want(piece, tables_[piece.table].spec.dtype, wanted);
     ASSIGN_OR_RETURN(piece.ready, device_.NewEvent());
   }
+  RETURN_IF_ERROR(MakeCopies(updates_, uploads_, wanted));
+  RETURN_IF_ERROR(MakeCopies(reads_, downloads_, wanted));
   return index_.Upload(device_, *work_);
 }
 
@@ -133,43 +163,64 @@ bool Shard::MayAnswer(const Table& table, const ReadPiece& piece) const {
 }
 
 absl::Status Shard::Apply(Table& table, UpdatePiece& piece) {
-  Tensor sent = *piece.staged;
-  if (IsCopied(piece)) {
-    RETURN_IF_ERROR(in_->Wait(*piece.applied_there));
-    RETURN_IF_ERROR(in_->Copy(piece.device.data, piece.staged->data, piece.bytes()));
-    RETURN_IF_ERROR(in_->Record(*piece.uploaded));
-    RETURN_IF_ERROR(work_->Wait(*piece.uploaded));
-    sent.data = piece.device.data;
-  }
-  if (options_.sync == Sync::kBsp) {
-    RETURN_IF_ERROR(AddToSum(table, piece, sent));
-  } else if (sent.elements() > 0) {
-    RETURN_IF_ERROR(
-        table.update->Apply(*work_, table.rows, index_[piece.places], sent, piece.applied));
-  }
-  RETURN_IF_ERROR(work_->Record(*piece.applied_there));
+  RETURN_IF_ERROR(options_.sync == Sync::kBsp ? AddToSum(table, piece) : ApplyAlone(table, piece));
+  RETURN_IF_ERROR((IsCopied(piece) ? *in_ : *work_).Record(*piece.used));
   ++piece.applied;
   return absl::OkStatus();
 }
 
-absl::Status Shard::AddToSum(Table& table, const UpdatePiece& piece, Tensor sent) {
+template <typename Use>
+absl::Status Shard::Receive(UpdatePiece& piece, const Use& use) {
+  const int64_t count = piece.rows.count();
+  if (!IsCopied(piece)) return use(ElementRange{0, count}, *piece.staged);
+  const int64_t most =
+      count == 0 ? 1 : RowsOfServerCopy(piece.bytes() / static_cast<size_t>(count));
+  for (int64_t first = 0; first < count; first += most) {
+    const ElementRange rows = {first, std::min(count, first + most)};
+    Copy& copy = uploads_.Next();
+    Tensor sent = piece.Part(rows);
+    RETURN_IF_ERROR(in_->Wait(*copy.free));
+    RETURN_IF_ERROR(in_->Copy(copy.memory.data, sent.data, sent.bytes()));
+    RETURN_IF_ERROR(in_->Record(*copy.filled));
+    RETURN_IF_ERROR(work_->Wait(*copy.filled));
+    sent.data = copy.memory.data;
+    RETURN_IF_ERROR(use(rows, sent));
+    RETURN_IF_ERROR(work_->Record(*copy.free));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Shard::AddToSum(Table& table, UpdatePiece& piece) {
   const int64_t width = table.spec.width;
   const RowPlaces all = {.count = table.touched.count()};
   const RowPlaces places = index_[piece.sum_places];
   const Tensor& adding = table.rounds() ? table.adding : table.sum;
   // So that a sum of one is that one, to the last bit.
-  const bool is_all = piece.rows.count() == all.count;
-  if (table.next == 0 && is_all) {
-    RETURN_IF_ERROR(ScatterRows(*work_, places, width, sent, adding));
-  } else {
-    if (table.next == 0) RETURN_IF_ERROR(ClearRows(*work_, all, width, adding));
-    RETURN_IF_ERROR(AddRows(*work_, places, width, sent, adding));
-  }
+  const bool is_first = table.next == 0, is_all = piece.rows.count() == all.count;
+  if (is_first && !is_all) RETURN_IF_ERROR(ClearRows(*work_, all, width, adding));
+  RETURN_IF_ERROR(Receive(piece, [&](ElementRange rows, const Tensor& sent) {
+    return (is_first && is_all ? ScatterRows(*work_, PartOf(places, rows), width, sent, adding)
+                               : AddRows(*work_, PartOf(places, rows), width, sent, adding));
+  }));
   if (++table.next < table.updates.size()) return absl::OkStatus();
   if (table.rounds()) RETURN_IF_ERROR(GatherRows(*work_, all, width, adding, table.sum));
+  if (table.spec.wire) RETURN_IF_ERROR(RoundTo(*work_, *table.spec.wire, table.sum));
   table.next = 0;
   ++table.summed;
   return options_.gated ? absl::OkStatus() : ApplySum(table);
+}
+
+absl::Status Shard::ApplyAlone(Table& table, UpdatePiece& piece) {
+  if (piece.staged->elements() == 0) return absl::OkStatus();
+  Tensor sent = *piece.staged;
+  if (Gathers(piece)) {
+    sent = {together_.data, piece.staged->shape, table.spec.dtype};
+    RETURN_IF_ERROR(Receive(piece, [&](ElementRange rows, const Tensor& some) {
+      const RowPlaces places = {.first = rows.begin, .count = rows.count()};
+      return ScatterRows(*work_, places, table.spec.width, some, sent);
+    }));
+  }
+  return table.update->Apply(*work_, table.rows, index_[piece.places], sent, piece.applied);
 }
 
 absl::Status Shard::ApplySum(Table& table) {
@@ -180,14 +231,23 @@ absl::Status Shard::ApplySum(Table& table) {
 }
 
 absl::Status Shard::Gather(const Table& table, ReadPiece& piece) {
+  const RowPlaces places = index_[piece.places];
+  const int64_t width = table.spec.width, count = piece.rows.count();
+  const Tensor& values = table.rows.values;
   const bool copied = IsCopied(piece);
-  const Tensor& packed = copied ? piece.device : *piece.staged;
-  RETURN_IF_ERROR(
-      GatherRows(*work_, index_[piece.places], table.spec.width, table.rows.values, packed));
-  if (copied) {
-    RETURN_IF_ERROR(work_->Record(*piece.packed));
-    RETURN_IF_ERROR(out_->Wait(*piece.packed));
-    RETURN_IF_ERROR(out_->Copy(piece.staged->data, packed.data, piece.bytes()));
+  if (!copied) RETURN_IF_ERROR(GatherRows(*work_, places, width, values, *piece.staged));
+  const int64_t most = RowsOfServerCopy(table.spec.row_bytes());
+  for (int64_t first = 0; copied && first < count; first += most) {
+    const ElementRange rows = {first, std::min(count, first + most)};
+    Copy& copy = downloads_.Next();
+    const Tensor to = piece.Part(rows);
+    RETURN_IF_ERROR(work_->Wait(*copy.free));
+    RETURN_IF_ERROR(GatherRows(*work_, PartOf(places, rows), width, values,
+                               {copy.memory.data, to.shape, to.dtype}));
+    RETURN_IF_ERROR(work_->Record(*copy.filled));
+    RETURN_IF_ERROR(out_->Wait(*copy.filled));
+    RETURN_IF_ERROR(out_->Copy(to.data, copy.memory.data, to.bytes()));
+    RETURN_IF_ERROR(out_->Record(*copy.free));
   }
   RETURN_IF_ERROR((copied ? *out_ : *work_).Record(*piece.ready));
   ++piece.gathered;
@@ -196,8 +256,8 @@ absl::Status Shard::Gather(const Table& table, ReadPiece& piece) {
 
 absl::StatusOr<int64_t> Shard::consumed(int update) const {
   const UpdatePiece& piece = updates_[update];
-  ASSIGN_OR_RETURN(const bool free, piece.applied_there->Done());
-  return free ? piece.applied : piece.applied - 1;
+  ASSIGN_OR_RETURN(const bool used, piece.used->Done());
+  return used ? piece.applied : piece.applied - 1;
 }
 
 absl::StatusOr<int64_t> Shard::gathered(int read) const {
@@ -207,12 +267,12 @@ absl::StatusOr<int64_t> Shard::gathered(int read) const {
 }
 
 // Of another rank's worker: whether something has come.
-absl::StatusOr<bool> Shard::Receive(UpdatePiece& piece) {
+absl::StatusOr<bool> Shard::Await(UpdatePiece& piece) {
   if (!piece.travels()) return false;
   if (!piece.transfer.under_way()) {
     if (piece.received > piece.applied) return false;
-    ASSIGN_OR_RETURN(const bool free, piece.uploaded->Done());
-    if (!free) return false;
+    ASSIGN_OR_RETURN(const bool used, piece.used->Done());
+    if (!used) return false;
     RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kExpect,
                                          static_cast<std::byte*>(piece.staged->data), piece.bytes(),
                                          piece.worker, piece.tag));
@@ -240,7 +300,7 @@ absl::StatusOr<bool> Shard::Send(ReadPiece& piece) {
 absl::StatusOr<Advance> Shard::Progress() {
   bool moved = false;
   for (UpdatePiece& piece : updates_) {
-    ASSIGN_OR_RETURN(const bool received, Receive(piece));
+    ASSIGN_OR_RETURN(const bool received, Await(piece));
     moved = moved || received;
   }
   for (Table& table : tables_) {

@@ -7,11 +7,13 @@
 // other workers.  So no requests travel, and what a worker reads has its own updates.  Of a table
 // of which a worker's updates have no row here, that it reads, comes an empty piece: its clock.
 //
-// What travels is staged: host memory, which messages can reach, and on a device that is not the
-// host a copy.  What is of this rank's own worker stays on the device.  Used by one thread at a
-// time.
+// What travels is staged: host memory, which messages can reach.  On a device that is not the host
+// it is copied there and back through two places each way, some rows at a time: while one is used
+// the other is copied.  What is of this rank's own worker stays on the device, or is staged, too.
+// Used by one thread at a time.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -36,6 +38,7 @@ class Shard {
     Sync sync = Sync::kBsp;
     int staleness = 0;
     bool gated = false;  // of bsp: a sum is applied when Release says so
+    bool stages_own = false;
   };
 
   // Both outlive the result.  Errors: those of the device.
@@ -46,7 +49,7 @@ class Shard {
   // then Prepare; then, with the memory there, Clear; then, with the values in it, Progress.
   void AddTable(const TableSpec& table, ElementRange part, const TableUpdate& update);
   // tag: of its messages.  staged: this rank's own worker's: where its piece is to lie, on the
-  // device; no message then, but Deliver and gathered().  Returns its number.
+  // device, or in host memory; no message then, but Deliver and gathered().  Returns its number.
   int AddUpdate(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
   int AddRead(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
   absl::Status Prepare(Wanted& wanted);
@@ -107,40 +110,63 @@ class Shard {
     RowList rows;    // of the part
     int places = 0;  // of these
     Tensor own_host = {};
-    Tensor* staged = nullptr;  // own_host, or the worker's, in device memory
-    Tensor device = {};        // of own_host, where that is another memory
+    Tensor* staged = nullptr;  // own_host, or the worker's
     Transfer transfer;
     bool travels() const { return staged == &own_host; }
     size_t bytes() const { return staged->bytes(); }
+    // Of what is staged.
+    Tensor Part(ElementRange rows) const;
   };
   struct UpdatePiece : Piece {
-    int sum_places = 0;  // of its rows among those touched
-    // The copy on the device is there; what is there was used.
-    std::unique_ptr<Event> uploaded, applied_there;
+    int sum_places = 0;                 // of its rows among those touched
+    std::unique_ptr<Event> used;        // what is staged
     int64_t received = 0, applied = 0;  // iterations
   };
   struct ReadPiece : Piece {
-    std::unique_ptr<Event> packed, ready;
+    std::unique_ptr<Event> ready;
     int64_t gathered = 0, sent = 0;
+  };
+
+  // Where some rows of what is staged are copied to, or from.
+  struct Copy {
+    Tensor memory = {};                   // bytes
+    std::unique_ptr<Event> filled, free;  // it has what is to be used; that was used
+  };
+  struct Copies {
+    std::array<Copy, 2> all;
+    size_t used = 0;  // how often
+    Copy& Next() { return all[used++ % all.size()]; }
   };
 
   Shard(Communicator& communicator, Device& device, const Options& options)
       : communicator_(communicator), device_(device), options_(options) {}
   static void Describe(Piece& added, int worker, int table, const RowPiece& piece, int tag,
                        Tensor* staged);
-  void Want(Piece& piece, Wanted& wanted);
-  // Whether there is a copy of what is staged.
+  void Want(Piece& piece, DType dtype, Wanted& wanted);
+  // For each of these pieces that is copied.
+  template <typename Pieces>
+  absl::Status MakeCopies(const Pieces& pieces, Copies& copies, Wanted& wanted);
+  // Whether what is staged is copied.
   bool IsCopied(const Piece& piece) const {
-    return piece.travels() && device_.kind() != DeviceKind::kCpu;
+    return (piece.travels() || options_.stages_own) && device_.kind() != DeviceKind::kCpu;
   }
+  // Otherwise than in bsp: whether updates come together in one memory before they are applied.
+  bool Gathers(const UpdatePiece& piece) const {
+    return IsCopied(piece) || tables_[piece.table].spec.wire.has_value();
+  }
+  // Calls use(rows, sent), which enqueues on work_, for some rows of the piece after others; sent:
+  // where the device has them.
+  template <typename Use>
+  absl::Status Receive(UpdatePiece& piece, const Use& use);
   int64_t Clock(const Table& table, int worker) const;  // kNobody: the slowest's
   bool MayApply(const Table& table, const UpdatePiece& piece) const;
   bool MayAnswer(const Table& table, const ReadPiece& piece) const;
   absl::Status Apply(Table& table, UpdatePiece& piece);
-  absl::Status AddToSum(Table& table, const UpdatePiece& piece, Tensor sent);
+  absl::Status AddToSum(Table& table, UpdatePiece& piece);
+  absl::Status ApplyAlone(Table& table, UpdatePiece& piece);
   absl::Status ApplySum(Table& table);
   absl::Status Gather(const Table& table, ReadPiece& piece);
-  absl::StatusOr<bool> Receive(UpdatePiece& piece);
+  absl::StatusOr<bool> Await(UpdatePiece& piece);
   absl::StatusOr<bool> Send(ReadPiece& piece);
 
   Communicator& communicator_;
@@ -151,6 +177,8 @@ class Shard {
   std::deque<Table> tables_;  // where they are, they stay
   std::deque<UpdatePiece> updates_;
   std::deque<ReadPiece> reads_;
+  Copies uploads_, downloads_;
+  Tensor together_ = {};  // bytes
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> released_ = 0;  // iterations
 };

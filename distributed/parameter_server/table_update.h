@@ -11,8 +11,9 @@ namespace gyre {
 // This rank's part of a table, in device memory: rows of `width` elements.
 struct OwnedRows {
   Tensor values;
-  std::vector<Tensor> slots;  // as TableUpdate asks, zero at first; each as large as the values
-  int64_t first = 0;          // the table's number of the first of these rows
+  // As TableUpdate asks, zero at first: each of the values' shape and AccumulateDType.
+  std::vector<Tensor> slots;
+  int64_t first = 0;  // the table's number of the first of these rows
   int64_t width = 0;
 };
 

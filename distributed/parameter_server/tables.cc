@@ -2,10 +2,53 @@
 
 #include <algorithm>
 
+#include "engine/runtime/math.h"
+
 namespace gyre {
 
 std::string_view SyncName(Sync sync) {
   return sync == Sync::kBsp ? "bsp" : sync == Sync::kSsp ? "ssp" : "async";
+}
+
+ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
+                               Sync sync, bool background, bool in_host_memory) {
+  const int workers = ranks - servers;
+  const bool works = rank < workers, stages_own = works && !background;
+  const auto aligned = [](size_t bytes) { return RoundUp(bytes, kServerAlignment); };
+  const auto copied = [&](int64_t rows, size_t row_bytes) {
+    return static_cast<size_t>(std::min(rows, RowsOfServerCopy(row_bytes))) * row_bytes;
+  };
+  // Of others' pieces, and with stages_own of all.
+  const bool copies = workers > (works && background ? 1 : 0);
+  size_t owned = 0, own_staged = 0, staged = 0, packed = 0, together = 0, upload = 0, download = 0;
+  for (const TableSpec& table : tables) {
+    const int64_t rows = table.parts[rank].count();
+    const size_t row = table.row_bytes(),
+                 sent = table.row_bytes() / SizeOf(table.dtype) * SizeOf(table.sent_as());
+    const auto of = [&](size_t row_bytes, int64_t count) {
+      return aligned(static_cast<size_t>(count) * row_bytes);
+    };
+    owned += of(row, rows);
+    if (sync == Sync::kBsp) {
+      owned += of(row, rows);
+      const size_t adding = row / SizeOf(table.dtype) * SizeOf(AccumulateDType(table.dtype));
+      if (adding > row) owned += of(adding, rows);
+    } else if (copies || table.wire) {
+      together = std::max(together, of(row, rows));
+    }
+    if (works) {
+      own_staged += of(row, rows) + of(sent, rows);
+      staged += of(row, table.rows - rows) + of(sent, table.rows - rows);
+      if (table.wire) packed = std::max(packed, of(sent, table.rows));
+    }
+    staged += static_cast<size_t>(workers - (works ? 1 : 0)) * (of(row, rows) + of(sent, rows));
+    upload = std::max(upload, aligned(copied(rows, sent)));
+    download = std::max(download, aligned(copied(rows, row)));
+  }
+  if (in_host_memory) return {.device = packed, .pinned = owned + own_staged + staged + together};
+  const size_t places = copies ? 2 * (upload + download) : 0;
+  return {.device = owned + (stages_own ? 0 : own_staged) + packed + together + places,
+          .pinned = staged + (stages_own ? own_staged : 0)};
 }
 
 RowList RowList::All(int64_t rows) {

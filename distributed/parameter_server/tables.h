@@ -2,7 +2,9 @@
 // them, and which rows an access touches.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,8 +31,32 @@ struct TableSpec {
   DType dtype = DType::kF32;    // any real one
   // The rows that each rank owns, in order of ranks; none: such that all have as much to send.
   std::vector<ElementRange> parts = {};
+  // As what updates of values of F32 travel: of 16 bits, rounded where they are sent.  In bsp their
+  // sum is rounded once more.  None: as they are.
+  std::optional<DType> wire = {};
+  DType sent_as() const { return wire.value_or(dtype); }
   size_t row_bytes() const { return static_cast<size_t>(width) * SizeOf(dtype); }
 };
+
+// From multiples of it what a server allocates begins.
+inline constexpr size_t kServerAlignment = 256;
+// Of a copy between an owner's device and host memory, unless a row has more: about what takes 40
+// us over PCIe 4 x16, several times what starting one does.
+inline constexpr size_t kServerCopyBytes = 1 << 20;
+inline int64_t RowsOfServerCopy(size_t row_bytes) {
+  return std::max<int64_t>(1,
+                           static_cast<int64_t>(kServerCopyBytes / std::max<size_t>(row_bytes, 1)));
+}
+
+// What a rank of a server takes, where each worker reads and updates each table whole, by updates
+// without slots.
+struct ServerBytes {
+  size_t device = 0, pinned = 0;
+};
+// tables have parts.  servers: of the ranks.
+// background: as ParameterServer's options.
+ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
+                               Sync sync, bool background, bool in_host_memory);
 
 // Rows in an order, as runs of neighbours.
 class RowList {

@@ -363,6 +363,7 @@ RunShape ShapeOf(const TrainerConfig& config, const NetConfig& net, int rank, in
           .seed = config.seed(),
           .shard_optimizer = server || (ranks > 1 && config.distributed().shard_optimizer()),
           .server = server,
+          .wire = server ? DTypeOf(config.distributed().wire()) : DType::kF32,
           .loss_scale = LossScaleOf(config.loss_scale()),
           .clip_norm = config.optimizer().has_clip_norm()
                            ? std::optional(config.optimizer().clip_norm())

@@ -66,8 +66,11 @@ struct ModelPlan {
   size_t parameter_bytes() const;      // of that: what only the optimizer writes, its beginning
   size_t communication_bytes() const;  // of the gradients' arena
   size_t allreduce_bytes() const;      // of what sums gradients in device memory
-  size_t slot_bytes() const;           // of the optimizer's state on this rank; of one that trains
-  size_t master_bytes() const;         // likewise of masters
+  // Of a parameter server: of device memory, on the rank that has most, beside the slots; and of
+  // pinned host memory on this one.  paged: where nets page, or as they are.
+  ServerBytes server_bytes(bool paged) const;
+  size_t slot_bytes() const;    // of the optimizer's state on this rank; of one that trains
+  size_t master_bytes() const;  // likewise of masters
   // Whether files have its master, a slot of its bucket, in place of the value.
   bool has_master(size_t parameter) const;
   // What a checkpoint has of a bucket: the optimizer's slots, and in rank 0's hand the masters,
@@ -144,6 +147,8 @@ class Model {
   const Net& train(bool updates) const {
     return updates || accumulating_ == nullptr ? *train_ : *accumulating_;
   }
+  // With a server: as a step's first iteration has it, which takes what owners have made.
+  const Net& taking() const { return train(plan_.options.shape.takes(/*updates=*/true)); }
   // Whether all ranks see the same parameters: what one of them writes there all have.
   bool one_copy() const { return !parameters_.empty(); }
   const std::vector<std::unique_ptr<Net>>& test() const { return test_; }

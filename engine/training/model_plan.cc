@@ -110,7 +110,7 @@ std::vector<NetPlan*> PagedNets(const ModelPlan& plan) {
 size_t ReservedBytes(const ModelPlan& plan, bool paged) {
   const size_t communication =
       paged && plan.paged ? plan.paged->memory.communication_bytes : plan.communication_bytes();
-  return communication + plan.allreduce_bytes();
+  return communication + plan.allreduce_bytes() + plan.server_bytes(paged).device;
 }
 
 // One arena serves all nets beside the gradients' one, so the largest net says what would do.
@@ -133,7 +133,7 @@ absl::Status PlanPagedTraining(ModelPlan& plan) {
   const RunShape& shape = plan.options.shape;
   if (plan.options.planner == PlannerKind::kNone) return absl::OkStatus();
   // What is summed in device memory stays where that finds it.
-  if (shape.ranks > 1 && !shape.server && plan.options.device_allreduce.empty()) {
+  if (shape.ranks > 1 && plan.options.device_allreduce.empty()) {
     ASSIGN_OR_RETURN(NetPlan paged,
                      PagedPlan(*plan.train, plan.parameters, CanBeSent(*plan.train)));
     plan.paged = std::make_unique<NetPlan>(std::move(paged));
@@ -361,6 +361,34 @@ size_t ModelPlan::allreduce_bytes() const {
         longest, static_cast<size_t>(train->order.elements[b]) * SizeOf(train->order.dtypes[b]));
   }
   return ProcessGroup::DeviceBytes(options.device_allreduce, longest, options.shape.ranks);
+}
+
+ServerBytes ModelPlan::server_bytes(bool paged) const {
+  const RunShape& shape = options.shape;
+  if (train == nullptr || !shape.server) return {};
+  const std::vector<TableSpec> tables = ServerTables(*train);
+  const auto of = [&](int rank) {
+    return BytesOfWholeTables(tables, shape.ranks, shape.server->dedicated, rank,
+                              shape.server->sync, !paged, shape.server->in_host_memory);
+  };
+  ServerBytes bytes = of(shape.rank);
+  if (shape.server->in_host_memory) {
+    bytes.pinned += slot_bytes() + master_bytes();
+    return bytes;
+  }
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    bytes.device = std::max(bytes.device, of(rank).device);
+  }
+  // What owners' updates read (ServerSync), and their gate (ServerGate), which measures no more.
+  bytes.device += tables.size() * (sizeof(UpdateScalars) + sizeof(int64_t));
+  if (shape.server->sync != Sync::kBsp || !shape.gated()) return bytes;
+  size_t pieces = 0;
+  for (const TableSpec& table : tables) {
+    pieces += shape.MeasuredPieces(table.rows, table.dtype).size();
+  }
+  bytes.device += kSumSquaresScratchBytes +
+                  pieces * (sizeof(ElementRange) + (kSquareLanes + 1) * sizeof(double));
+  return bytes;
 }
 
 size_t ModelPlan::slot_bytes() const {

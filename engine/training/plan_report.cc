@@ -20,9 +20,9 @@ PlanHistory HistoryOf(const ModelPlan& plan) {
   PlanHistory history =
       net.paging ? gyre::HistoryOf(net.trace.trace, kinds, *net.paging, plan.options.paging)
                  : gyre::HistoryOf(net.trace.trace, kinds, net.memory);
-  if (plan.allreduce_bytes() > 0) {
-    history.held.push_back(
-        {.kind = kGradients, .bytes = plan.allreduce_bytes(), .end = history.seconds});
+  if (const size_t bytes = plan.allreduce_bytes() + plan.server_bytes(plan.pages()).device;
+      bytes > 0) {
+    history.held.push_back({.kind = kGradients, .bytes = bytes, .end = history.seconds});
   }
   return history;
 }

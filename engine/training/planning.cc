@@ -15,8 +15,9 @@ ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
   const DistributedConfig& distributed = config.distributed();
   const int ranks = communication.size();
   std::string device_allreduce;
+  const bool sums = distributed.sync() == DistributedConfig::ALLREDUCE;
   if (ranks > 1 && device.kind() != DeviceKind::kCpu && communication.sums_device_memory() &&
-      !distributed.shard_optimizer()) {
+      sums && !distributed.shard_optimizer()) {
     device_allreduce = distributed.allreduce();
   }
   // "ring", by default, has them; the default itself protobuf makes when it is first asked for,
@@ -33,10 +34,7 @@ ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
           .can_send_rows = has_halves && distributed.wire() == DistributedConfig::F32,
           .feed = FeedOn(device.kind(), data.feed),
           .capacity_bytes = device.capacity_bytes(),
-          // A parameter server's ranks do not page.
-          .planner = distributed.sync() == DistributedConfig::ALLREDUCE
-                         ? PlannerOn(device.kind(), planner)
-                         : PlannerKind::kNone,
+          .planner = PlannerOn(device.kind(), planner),
           .host_bytes = host_bytes,
           .page_folder = page_folder,
           .threads = threads,

@@ -57,6 +57,7 @@ struct RunShape {
     bool in_host_memory = false;  // owners' parts, which they update there
   };
   std::optional<Server> server = {};
+  DType wire = DType::kF32;  // of a server: as what gradients of F32 travel
   LossScale loss_scale = {};
   std::optional<double> clip_norm = {};  // the most that the norm of all gradients may be
 
@@ -66,21 +67,35 @@ struct RunShape {
   // By how many of a rank's gradients a step updates one after the other, not by their sum.
   int shares() const { return server && server->sync != Sync::kBsp ? workers() : 1; }
 
-  // Of a bucket those elements that a rank updates.
-  ElementRange PartOf(int64_t elements, DType dtype, int of_rank) const {
-    if (!shard_optimizer) return {0, elements};
-    const ElementRange part = ServerPart(elements, workers(), ranks - workers(), of_rank);
-    if (workers() == ranks || !gated() || server->sync != Sync::kBsp) return part;
+  // Of a bucket those elements that each rank updates.
+  std::vector<ElementRange> PartsOf(int64_t elements, DType dtype) const {
+    if (!shard_optimizer) return std::vector<ElementRange>(ranks, {0, elements});
+    std::vector<ElementRange> parts;
+    for (int of_rank = 0; of_rank < ranks; ++of_rank) {
+      parts.push_back(ServerPart(elements, workers(), ranks - workers(), of_rank));
+    }
+    if (workers() == ranks || !gated() || server->sync != Sync::kBsp) return parts;
     const std::vector<ElementRange> pieces = MeasuredPieces(elements, dtype);
-    return {NearestEnd(pieces, part.begin), NearestEnd(pieces, part.end)};
+    for (ElementRange& part : parts) {
+      part = {NearestEnd(pieces, part.begin), NearestEnd(pieces, part.end)};
+    }
+    return parts;
   }
 
   // Whether no update may begin before all gradients are known.
   bool gated() const { return clip_norm.has_value() || loss_scale.dynamic(); }
-  // Of a server's bucket: its sum of squares is that of these, each of which one owner has.
+  // Of a server: whether each rank clips and skips its own, before it sends them.
+  bool gates_alone() const { return server && server->sync != Sync::kBsp && gated(); }
+  // Of a server: whether iterations that update, or those that do not, are the first of a step,
+  // which takes what the owners have made of the one before.
+  bool takes(bool updates) const { return server && updates == (accumulate == 1); }
+  // Of a server's bucket of this type: as what its gradients travel.  One rank alone rounds
+  // nothing.
+  DType SentAs(DType dtype) const { return dtype == DType::kF32 && workers() > 1 ? wire : dtype; }
+  // Its sum of squares is that of these, each of which one owner has.
   std::vector<ElementRange> MeasuredPieces(int64_t elements, DType dtype) const {
     if (workers() == 1) return {{0, elements}};
-    return DirectPieces(elements, SizeOf(dtype), workers());
+    return DirectPieces(elements, SizeOf(SentAs(dtype)), workers());
   }
 
  private:

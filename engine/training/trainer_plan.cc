@@ -13,10 +13,16 @@
 namespace gyre {
 namespace {
 
-std::string DescribeServer(const RunShape::Server& server) {
+// As that of an allreduce.
+std::string DescribeWire(const RunShape& shape) {
+  return shape.wire == DType::kF32 ? "" : absl::StrCat(", as ", std::string(DTypeName(shape.wire)));
+}
+
+std::string DescribeServer(const RunShape& shape) {
+  const RunShape::Server& server = *shape.server;
   const std::string more = absl::StrCat(
       server.dedicated > 0 ? absl::StrCat(", ", server.dedicated, " ranks only serve") : "",
-      server.in_host_memory ? ", in host memory" : "");
+      server.in_host_memory ? ", in host memory" : "", DescribeWire(shape));
   if (server.sync == Sync::kBsp) return "parameter server, bsp" + more;
   if (server.sync == Sync::kAsync) return "parameter server, async" + more;
   return absl::StrCat("parameter server, ssp ", server.staleness, more);
@@ -30,12 +36,12 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
   if (!shape.server) return absl::OkStatus();
   const DistributedConfig& distributed = trainer.message->distributed();
   const auto error = [&](const auto&... what) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        trainer.source->Where(distributed, "sync"), ": ", DescribeServer(*shape.server), ": ",
-        what..., "; train with sync ALLREDUCE (shard_optimizer shares out the same)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(trainer.source->Where(distributed, "sync"), ": ", DescribeServer(shape), ": ",
+                     what..., "; train with sync ALLREDUCE (shard_optimizer shares out the same)"));
   };
   for (const DType dtype : plan_->train->order.dtypes) {
-    if (dtype != DType::kF16 || shape.server->sync == Sync::kBsp || !shape.gated()) continue;
+    if (shape.SentAs(dtype) != DType::kF16 || !shape.gates_alone()) continue;
     return error("gradients that a rank clips or skips itself travel without the loss's scale, in ",
                  "which those of F16 would be lost; BF16, bsp and loss_scale.fixed lose none");
   }
@@ -89,7 +95,7 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   if (const RunShape& shape = plan_->options.shape; shape.server) {
     // bsp has the bits of the ranks that train, by "direct".
     const bool exact = shape.server->sync == Sync::kBsp;
-    allreduce = exact ? "direct" : DescribeServer(*shape.server);
+    allreduce = exact ? "direct" + DescribeWire(shape) : DescribeServer(shape);
     if (exact) options.choices["ranks"] = absl::StrCat(shape.workers());
   } else if (plan_->options.shape.shard_optimizer &&
              CutsHalvesElsewhere(config_.distributed().allreduce())) {
@@ -131,30 +137,32 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   }
   const RunShape& shape = plan_->train->spec.shape;
   if (shape.server) {  // as a worker, to owners; and as an owner
-    double own = 0;
-    for (size_t b = 0; b < plan_->train->order.buckets.size(); ++b) {
-      const auto part = UpdatedPart(*plan_->train, static_cast<int>(b)).count();
-      own += static_cast<double>(part * SizeOf(plan_->train->order.dtypes[b]));
+    sent = 0;
+    const int others = shape.workers() - (shape.works() ? 1 : 0);
+    for (const TableSpec& table : ServerTables(*plan_->train)) {
+      const int64_t own = table.parts[shape.rank].count();
+      if (shape.works()) sent += static_cast<double>((table.rows - own) * SizeOf(table.sent_as()));
+      sent += static_cast<double>(others * own * SizeOf(table.dtype));
     }
-    const auto whole = static_cast<double>(gradients);
-    const int workers = shape.workers();
-    sent = shape.works() ? whole - own + (workers - 1) * own : workers * own;
   }
   const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
   const size_t rows = RowBytes(*plan_->train);
+  const ServerBytes server = plan_->server_bytes(plan_->pages());
   absl::StrAppendFormat(
       &text,
       "%d steps of %d samples over %d ranks (%d on this one)\n"
       "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s)\n"
-      "device memory: %d bytes for all nets, %d for gradients, %d for their allreduce\n"
+      "device memory: %d bytes for all nets, %d for gradients, %d for their %s\n"
       "host memory: %d bytes, pinned, for %d batches, %d for a checkpoint\n",
       total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
       plan_->train->order.buckets.size(), gradients, sent,
-      shape.server            ? DescribeServer(*shape.server)
+      shape.server            ? DescribeServer(shape)
       : shape.shard_optimizer ? "reduce-scatter, and allgather unless all have one copy"
                               : communication_.DescribeAllreduce() + " allreduce",
-      plan_->device_bytes(), plan_->communication_bytes(), plan_->allreduce_bytes(), batches,
-      kBatches, plan_->checkpoint_bytes());
+      plan_->device_bytes(), plan_->communication_bytes(),
+      shape.server ? server.device : plan_->allreduce_bytes(),
+      shape.server ? "parameter server" : "allreduce", batches, kBatches,
+      plan_->checkpoint_bytes());
   if (!batch_text_.empty()) absl::StrAppend(&text, batch_text_, "\n");
   if (plan_->pages()) {
     absl::StrAppendFormat(&text, "%d bytes of pages, pinned", plan_->page_bytes());
@@ -173,9 +181,11 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   if (device_.kind() == DeviceKind::kCpu) {
     absl::StrAppendFormat(&text, "in all %d bytes, beside the program and its data\n",
                           plan_->device_bytes() + plan_->communication_bytes() +
-                              plan_->allreduce_bytes() + batches + rows +
-                              plan_->checkpoint_bytes());
+                              plan_->allreduce_bytes() + server.device + server.pinned + batches +
+                              rows + plan_->checkpoint_bytes());
   }
+  if (shape.server)
+    absl::StrAppendFormat(&text, "%d bytes, pinned, for the parameter server\n", server.pinned);
   if (rows > 0) absl::StrAppendFormat(&text, "%d bytes, pinned, for rows of tables\n", rows);
   if (shape.shard_optimizer) {
     absl::StrAppendFormat(&text, "the optimizer's state is shared out: %d bytes of it on a rank\n",

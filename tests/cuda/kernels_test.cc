@@ -275,6 +275,9 @@ class KernelsTest : public CudaDeviceTest {
             SetUpdateUnlessSpoilt(*stream_, a, {}, 3, static_cast<int64_t*>(Memory(8)), update)
                 .ok());
       }
+      if (SizeOf(dtype) == 2) {
+        EXPECT_TRUE(RoundTo(*stream_, dtype, MakeTensor({35}, DType::kF32)).ok());
+      }
       const Tensor table = MakeTensor({7 * 5}, dtype), values = MakeTensor({4 * 5}, dtype);
       EXPECT_TRUE(PackRows(*stream_, MakeTensor({4}, DType::kF64), 5, table, values).ok());
       EXPECT_TRUE(UnpackRows(*stream_, MakeTensor({4}, DType::kI32), 5, values, table).ok());

@@ -32,8 +32,12 @@ struct Case {
   std::vector<TableSpec> tables;
   std::vector<std::vector<AccessCase>> accesses;  // by rank
   int iterations = 1;
+  bool has_first_values = false;  // FirstValue; else zeros
   int workers() const { return ranks - options.servers; }
 };
+
+// Of an element of a table.
+inline double FirstValue(int64_t element) { return static_cast<double>(element % 13 - 6) / 8; }
 
 inline std::vector<int64_t> RandomRows(std::mt19937& random, int64_t rows, bool distinct) {
   std::vector<int64_t> all(static_cast<size_t>(rows));
@@ -52,6 +56,7 @@ inline Case RandomCase(uint32_t seed) {
   made.ranks = std::vector<int>{1, 2, 3, 5}[random() % 4];
   made.options.servers = random() % 2 == 0 ? 0 : static_cast<int>(random() % made.ranks);
   made.iterations = 1 + static_cast<int>(random() % 6);
+  made.has_first_values = random() % 4 > 0;
   const int tables = 1 + static_cast<int>(random() % 3);
   for (int t = 0; t < tables; ++t) {
     made.tables.push_back({.name = absl::StrCat("t", t),
@@ -59,6 +64,8 @@ inline Case RandomCase(uint32_t seed) {
                            .width = static_cast<int64_t>(random() % 5),
                            .dtype = std::vector<DType>{DType::kF32, DType::kF64, DType::kF16,
                                                        DType::kBF16}[random() % 4]});
+    const bool narrows = made.tables.back().dtype == DType::kF32 && random() % 2 == 0;
+    if (narrows) made.tables.back().wire = random() % 2 == 0 ? DType::kF16 : DType::kBF16;
   }
   made.accesses.resize(made.ranks);
   for (int worker = 0; worker < made.workers(); ++worker) {
@@ -134,14 +141,21 @@ class Gated final : public TableUpdate {
 // The iterations of `bsp`, in plain memory.
 inline Values InPlainMemory(const Case& of) {
   Values values;
-  for (const TableSpec& table : of.tables) values.emplace_back(table.rows * table.width);
+  for (const TableSpec& table : of.tables) {
+    std::vector<double>& first = values.emplace_back(table.rows * table.width);
+    for (size_t i = 0; of.has_first_values && i < first.size(); ++i) first[i] = FirstValue(i);
+  }
   const auto wide = [&](int table, double x) {
     return of.tables[table].dtype == DType::kF64 ? x : static_cast<float>(x);
   };
-  const auto round = [&](int table, double x) {
-    return VisitReal(of.tables[table].dtype, [&]<typename T>() {
+  const auto round_to = [](DType dtype, double x) {
+    return VisitReal(dtype, [&]<typename T>() {
       return static_cast<double>(static_cast<T>(static_cast<AccumulateType<T>>(x)));
     });
+  };
+  const auto round = [&](int table, double x) { return round_to(of.tables[table].dtype, x); };
+  const auto send = [&](int table, double x) {
+    return round_to(of.tables[table].sent_as(), round(table, x));
   };
   for (int64_t iteration = 0; iteration < of.iterations; ++iteration) {
     Values sums;
@@ -162,14 +176,14 @@ inline Values InPlainMemory(const Case& of) {
         for (size_t i = 0; access.update && i < access.rows.size() * width; ++i) {
           double& sum = sums[access.table][access.rows[i / width] * width + i % width];
           const double gradient =
-              round(access.table, Gradient(read, worker, iteration, a, static_cast<int64_t>(i)));
+              send(access.table, Gradient(read, worker, iteration, a, static_cast<int64_t>(i)));
           sum = wide(access.table, sum + gradient);
         }
       }
     }
     int64_t positive = 0;
     for (int t = 0; auto& table : sums) {
-      for (double& sum : table) sum = round(t, sum);
+      for (double& sum : table) sum = send(t, sum);
       ++t;
       positive += std::ranges::count_if(table, [](double x) { return x > 0; });
     }
@@ -188,12 +202,13 @@ struct DeviceCase {
   DeviceKind kind = DeviceKind::kCpu;
   uint64_t seed = 0;  // of delays
   bool rows_on_host = false;
+  bool background = true;
 };
 
 inline std::unique_ptr<Device> NewDevice(const DeviceCase& of, int rank) {
   if (of.kind == DeviceKind::kCpu) return NewCpuDevice({});
   return NewSimDevice(
-      {.capacity_bytes = 1 << 20, .delay_seed = of.seed == 0 ? 0 : of.seed * 100 + rank});
+      {.capacity_bytes = 32 << 20, .delay_seed = of.seed == 0 ? 0 : of.seed * 100 + rank});
 }
 
 // A rank's run through the iterations; each step is enqueued, none is waited for.
@@ -201,6 +216,8 @@ class Worker {
  public:
   Worker(const Case& of, ProcessGroup& group, Device& device)
       : case_(of), group_(group), device_(device), stream_(*device.NewStream()) {}
+
+  ~Worker() { stream_->Synchronize().IgnoreError(); }
 
   absl::Status Prepare() {
     ASSIGN_OR_RETURN(server_, ParameterServer::Create(group_, device_, *stream_, case_.options));
@@ -223,6 +240,15 @@ class Worker {
       numbers_.push_back(number);
     }
     RETURN_IF_ERROR(server_->Prepare());
+    for (size_t t = 0; case_.has_first_values && t < case_.tables.size(); ++t) {
+      const OwnedRows& rows = server_->owned(static_cast<int>(t));
+      RETURN_IF_ERROR(stream_->Call([&rows] {
+        for (int64_t i = 0; i < rows.values.elements(); ++i) {
+          SetElement(rows.values, i, FirstValue(rows.first * rows.width + i));
+        }
+        return absl::OkStatus();
+      }));
+    }
     return server_->Start();
   }
 
@@ -256,15 +282,27 @@ class Worker {
         return absl::OkStatus();
       }));
       RETURN_IF_ERROR(server_->Update(numbers_[a]));
+      RETURN_IF_ERROR(UseOtherwise(a));
     }
     RETURN_IF_ERROR(stream_->Call([this, sum] {
       return sum() == read_ ? absl::OkStatus() : absl::DataLossError("has changed too early");
     }));
     for (size_t a = 0; a < accesses.size(); ++a) {
-      if (!accesses[a].update) RETURN_IF_ERROR(server_->PostRead(numbers_[a]));
+      if (accesses[a].update) continue;
+      RETURN_IF_ERROR(server_->PostRead(numbers_[a]));
+      RETURN_IF_ERROR(UseOtherwise(a));
     }
     if (case_.options.gated) RETURN_IF_ERROR(PassGate());
     return server_->Clock();
+  }
+
+  // An access's memory, where it is the caller's.
+  absl::Status UseOtherwise(size_t access) {
+    if (case_.options.background) return absl::OkStatus();
+    return stream_->Call([this, access] {
+      for (int64_t i = 0; i < memory_[access].elements(); ++i) SetElement(memory_[access], i, -99);
+      return absl::OkStatus();
+    });
   }
 
   absl::Status PassGate() {

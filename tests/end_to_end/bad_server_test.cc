@@ -50,9 +50,16 @@ const BadInput kFlags[] = {
                 "parameter server have the optimizer's state of their part in any case; leave one "
                 "out",
      .arguments = {"--sync=bsp", "--shard_optimizer"}},
-    {.name = "ServerWithAWire",
-     .message = "--set distributed.wire=F16: is of sync ALLREDUCE; leave one out",
-     .arguments = {"--sync=async", "--wire=F16", "--set=distributed.allreduce=direct"}},
+    {.name = "WireOfAServerOfF64",
+     .message = "--set distributed.wire=F16: carries gradients of F32, and precision is F64; leave "
+                "one out",
+     .arguments = {"--sync=async", "--wire=F16", "--precision=F64"}},
+    {.name = "StaleServerWithAWireThatClips",
+     .message = "--set distributed.sync=ASYNC: parameter server, async, as F16: gradients that a "
+                "rank clips or skips itself travel without the loss's scale, in which those of F16 "
+                "would be lost; BF16, bsp and loss_scale.fixed lose none; train with sync "
+                "ALLREDUCE (shard_optimizer shares out the same)",
+     .arguments = {"--sync=async", "--wire=F16", "--ranks=2", "--set=optimizer.clip_norm=1"}},
     {.name = "StalenessBeyondAllSteps",
      .message = "--set distributed.staleness=4294967296: expected 0 to 2147483647 steps, got "
                 "4294967296",

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,24 @@ class Server : public testing::Test {
     std::vector<std::string> lines = folder_.MetricLines(out);
     std::erase_if(lines, [](const auto& line) { return absl::StrContains(line, "test_loss"); });
     return lines;
+  }
+  static int64_t Number(const std::string& text, const char* pattern) {
+    std::smatch match;
+    const bool found = std::regex_search(text, match, std::regex(pattern));
+    EXPECT_TRUE(found) << pattern << "\n" << text;
+    return found ? std::stoll(match[1]) : -1;
+  }
+  // On a simulated device of so many bytes; 0: of the least that will do.
+  std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> arguments) {
+    arguments.push_back("--device=sim");
+    if (bytes == 0) {
+      arguments.push_back("--device_memory=1");
+      bytes = Number(folder_.Train("least", arguments).err,
+                     "the smallest that would do is [^(]*\\(([0-9]+) bytes\\)");
+      arguments.pop_back();
+    }
+    arguments.push_back(absl::StrCat("--device_memory=", bytes));
+    return arguments;
   }
   TrainingFolder folder_{kData, kTestSamples};
 };
@@ -123,6 +142,43 @@ TEST_F(Server, BspClipsAndSkipsAsDirect) {
   }
 }
 
+// On devices of the least memory that will do, with half of the pages on disk, and of an eighth
+// more.
+TEST_F(Server, PagedBspHasTheBitsOfDirect) {
+  const std::pair<std::string, const char*> kOptimizersAndMore[] = {
+      {"sgd { momentum: 0.9 nesterov: true } clip_norm: 0.5", "accumulate: 2"},
+      {"adam {}", ""},
+      {"adamw {} weight_decay: 0.1 clip_norm: 0.3", "loss_scale { fixed: 64 }"}};
+  for (const auto& [optimizer, more] : kOptimizersAndMore) {
+    SCOPED_TRACE(optimizer);
+    Write(optimizer, more);
+    for (const int workers : {2, 3}) {
+      if (kSanitized && workers < 3) continue;
+      const auto out = [&](const std::string& name) {
+        return absl::StrCat(name, workers, optimizer.substr(0, 5));
+      };
+      const std::string wide = "--set=net.layer.fc1.dense.outputs=400";
+      const std::string whole = Digest(out("whole"), workers, {wide});
+      for (const int servers : {0, workers == 2 ? 2 : 1}) {
+        const std::vector<std::string> how = {wide, "--sync=bsp",
+                                              absl::StrCat("--servers=", servers),
+                                              absl::StrCat("--ranks=", workers + servers)};
+        std::vector<std::string> least = OnSim(0, how);
+        least.push_back("--plan");
+        const std::string plan = folder_.Train("plan", least).out;
+        least.back() =
+            absl::StrCat("--host_memory=", Number(plan, "([0-9]+) bytes of pages, pinned") / 2);
+        const std::string served = out(absl::StrCat("served", servers));
+        EXPECT_EQ(folder_.Digest(served, least), whole) << servers;
+        EXPECT_EQ(folder_.Metrics(served, "loss"), folder_.Metrics(out("whole"), "loss"));
+        const int64_t bytes = Number(plan, "device memory: ([0-9]+) bytes") +
+                              Number(plan, "([0-9]+) for their parameter server");
+        EXPECT_EQ(folder_.Digest(served + "more", OnSim(bytes + bytes / 8, how)), whole) << servers;
+      }
+    }
+  }
+}
+
 // Buckets of several pieces that are measured, of which owners have some each.
 TEST_F(Server, BspClipsLargeBucketsAsDirect) {
   Write("adam {} clip_norm: 0.3");
@@ -169,7 +225,46 @@ TEST_F(Server, BspOf16BitsHasTheBitsOfDirect) {
         }
         if (workers > 1) {
           EXPECT_EQ(digest(workers, {"--sync=bsp", "--device=sim", "--threads=1"}), whole);
+          EXPECT_EQ(digest(workers,
+                           {"--sync=bsp", "--device=sim", "--server_memory=host", "--threads=1"}),
+                    whole);
         }
+      }
+    }
+  }
+}
+
+// Each rank's gradients and their sum rounded, as sums are whose ranks send 16 bits.
+TEST_F(Server, BspOfAWireHasTheBitsOfDirect) {
+  for (const std::string type : {"F16", "BF16"}) {
+    for (const std::string how : {"loss_scale { fixed: 16 }", "accumulate: 2",
+                                  "loss_scale { dynamic { initial: 1e7 growth_interval: 2 } }"}) {
+      const bool dynamic = absl::StrContains(how, "dynamic");
+      Write(dynamic ? "sgd { momentum: 0.9 } clip_norm: 0.5" : "adam {}", how);
+      SCOPED_TRACE(type + " " + how);
+      const auto digest = [&](int workers, int servers, std::vector<std::string> more) {
+        more.push_back("--wire=" + type);
+        // Of several pieces that are measured.
+        if (dynamic) more.push_back("--set=net.layer.fc1.dense.outputs=3000");
+        return Digest(absl::StrCat(type, how.size(), "_", workers, servers, more.size()),
+                      workers + servers, more);
+      };
+      for (const int workers : {1, 3}) {
+        if (kSanitized && workers < 3) continue;
+        const std::string whole = digest(workers, 0, {});
+        EXPECT_EQ(whole == Digest(absl::StrCat("F32", workers, type, how.size()), workers),
+                  workers == 1 && !dynamic);
+        for (const int servers : {0, 1, 2}) {
+          if (workers + servers == 1) continue;
+          EXPECT_EQ(digest(workers, servers, {"--sync=bsp", absl::StrCat("--servers=", servers)}),
+                    whole)
+              << workers << " and " << servers;
+        }
+        if (workers == 1) continue;
+        EXPECT_EQ(digest(workers, 0, {"--sync=bsp", "--device=sim", "--threads=1"}), whole);
+        EXPECT_EQ(digest(workers, 1,
+                         {"--sync=bsp", "--device=sim", "--server_memory=host", "--servers=1"}),
+                  whole);
       }
     }
   }
@@ -179,8 +274,10 @@ TEST_F(Server, OneStaleWorkerOf16BitsIsOneRank) {
   for (const std::string type : {"F16", "BF16"}) {
     Write("adam {}", "loss_scale { fixed: 128 }");
     const std::string alone = Digest("alone" + type, 1, {"--precision=" + type});
+    const std::string wide = Digest("wide" + type, 1);
     for (const std::string sync : {"--sync=ssp", "--sync=async"}) {
       EXPECT_EQ(Digest(type + sync, 2, {"--precision=" + type, sync, "--servers=1"}), alone);
+      EXPECT_EQ(Digest("wire" + type + sync, 2, {"--wire=" + type, sync, "--servers=1"}), wide);
     }
   }
 }
@@ -265,6 +362,9 @@ TEST_F(Server, StaleOnesLearn) {
        std::vector<std::vector<std::string>>{{"--sync=ssp"},
                                              {"--sync=ssp", "--staleness=3"},
                                              {"--sync=async"},
+                                             {"--sync=async", "--wire=BF16", "--device=sim"},
+                                             OnSim(0, {"--sync=ssp", "--ranks=3"}),
+                                             OnSim(0, {"--sync=async", "--ranks=3"}),
                                              {"--sync=async", "--server_memory=host"}}) {
     std::vector<std::string> arguments = long_enough;
     arguments.insert(arguments.end(), mode.begin(), mode.end());
@@ -342,6 +442,8 @@ TEST_F(Server, PlanSaysHow) {
   EXPECT_THAT(
       folder_.Train("plan", {"--plan", "--ranks=3", "--sync=bsp", "--server_memory=host"}).out,
       HasSubstr("(parameter server, bsp, in host memory)"));
+  EXPECT_THAT(folder_.Train("plan", {"--plan", "--ranks=3", "--sync=bsp", "--wire=F16"}).out,
+              HasSubstr("each rank sends 8894 bytes a step (parameter server, bsp, as F16)"));
 }
 
 TEST_F(Server, RefusesWhatItDoesNotDo) {

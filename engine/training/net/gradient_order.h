@@ -37,6 +37,11 @@ struct GradientOrder {
   std::vector<int64_t> elements;  // by bucket, the padding between gradients included
   std::vector<DType> dtypes;      // by bucket
 };
+// The first node that reads a parameter of a bucket in forward: the one after whose backward the
+// bucket is complete, as a gradient is after its parameter's first user.
+inline int FirstUser(const GradientOrder& order, size_t bucket) {
+  return order.gradients[order.buckets[bucket].last - 1].node;
+}
 GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
                              std::span<const TouchedTable> tables, size_t bucket_bytes,
                              bool fit_buckets);

@@ -38,7 +38,9 @@ class LastingStates {
             AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true});
       }
     }
-    t_.slots = AddSlots(in_.slots, t_.trace);
+    // A server's owner updates when gradients come, whichever step runs.
+    const std::optional<RunShape::Server>& server = net_.shape.server;
+    t_.slots = AddSlots(in_.slots, /*pinned=*/server && !server->in_host_memory, t_.trace);
     const std::span<const int64_t> sums = net_.shape.ranks == 1 ? in_.slots.elements : in_.sent;
     for (size_t b = 0; net_.shape.accumulate > 1 && b < sums.size(); ++b) {
       const size_t bytes = static_cast<size_t>(sums[b]) * SizeOf(in_.slots.dtypes[b]);

@@ -137,13 +137,8 @@ absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
                           const BucketNeeded& bucket_needed, const Enter& enter) const {
   const GradientOrder& order = plan_.order;
   size_t bucket = bucket_needed == nullptr ? 0 : order.buckets.size();
-  // A gradient is complete after backward of its parameter's first user, who is the first to read
-  // it here: of a bucket, the one that was complete last.
-  const auto first_user = [&](size_t b) {
-    return static_cast<size_t>(order.gradients[order.buckets[b].last - 1].node);
-  };
   for (size_t n = 0; n < nodes_.size(); ++n) {
-    while (bucket > 0 && first_user(bucket - 1) == n) {
+    while (bucket > 0 && FirstUser(order, bucket - 1) == static_cast<int>(n)) {
       RETURN_IF_ERROR(bucket_needed(static_cast<int>(--bucket)));
     }
     if (plan_.spec.nodes[n].applied_by_producer) continue;
@@ -383,8 +378,10 @@ Tensor Net::bucket(int index, int step) const {
 }
 
 Tensor Net::summed(int index) const {
-  const int step = plan_.trace.update_steps[index].front();
-  Tensor all = bucket(index, sent(index) ? plan_.trace.ready_steps[index] : step);
+  const NetTrace& trace = plan_.trace;
+  const std::vector<int>& updates = trace.update_steps[index];
+  const int step = updates.empty() ? trace.take_steps[index] : updates.front();
+  Tensor all = bucket(index, sent(index) ? trace.ready_steps[index] : step);
   if (sent(index)) all.data = Address(plan_.trace.summed[index], step);
   return all;
 }

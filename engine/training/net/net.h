@@ -93,7 +93,8 @@ class Net {
   // All its gradients and the padding between.  Of one rank they have a home only where several
   // batches add to them.
   Tensor bucket(int index, int step = kHome) const;
-  // Where the optimizer finds it: bucket(index) in its update, but for one that is sent.
+  // Where the optimizer finds it, or the parameters what a server's owners have made of it, where
+  // the plan takes that: bucket(index) then, but for one that is sent.
   Tensor summed(int index) const;
   bool sent(int bucket) const { return plan_.trace.summed[bucket] >= 0; }
   // Of a table of the plan: flat, as TableStates says; null where there is no such state.

@@ -47,15 +47,11 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
                                 options.fit_buckets);
   }
   plan.slots = options.slots;
-  const RunShape& shape = plan.spec.shape;
   for (size_t b = 0; b < plan.order.elements.size(); ++b) {
+    const auto& parts = plan.parts.emplace_back(
+        plan.spec.shape.PartsOf(plan.order.elements[b], plan.order.dtypes[b]));
     // Of the rank that has most, so that all ranks have one plan.
-    int64_t most = 0;
-    for (int rank = 0; rank < shape.ranks; ++rank) {
-      most =
-          std::max(most, shape.PartOf(plan.order.elements[b], plan.order.dtypes[b], rank).count());
-    }
-    plan.slots.elements.push_back(most);
+    plan.slots.elements.push_back(std::ranges::max(parts, {}, &ElementRange::count).count());
   }
   if (plan.spec.train) plan.slots.dtypes = plan.order.dtypes;
   plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
@@ -82,7 +78,8 @@ absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& param
 std::vector<int64_t> CanBeSent(const NetPlan& plan) {
   std::vector<int64_t> elements = plan.order.elements;
   for (size_t b = 0; b < elements.size(); ++b) {
-    if (TableOf(plan, static_cast<int>(b)) != nullptr) elements[b] = 0;
+    const bool exchanges_rows = !plan.spec.shape.server && TableOf(plan, static_cast<int>(b));
+    if (exchanges_rows) elements[b] = 0;
   }
   return elements;
 }
@@ -104,8 +101,21 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan) {
 }
 
 ElementRange UpdatedPart(const NetPlan& plan, int bucket) {
-  const RunShape& shape = plan.spec.shape;
-  return shape.PartOf(plan.order.elements[bucket], plan.order.dtypes[bucket], shape.rank);
+  return plan.parts[bucket][plan.spec.shape.rank];
+}
+
+std::vector<TableSpec> ServerTables(const NetPlan& plan) {
+  std::vector<TableSpec> tables;
+  for (size_t b = 0; b < plan.order.buckets.size(); ++b) {
+    TableSpec& table = tables.emplace_back(TableSpec{.name = absl::StrCat("bucket ", b),
+                                                     .rows = plan.order.elements[b],
+                                                     .width = 1,
+                                                     .dtype = plan.order.dtypes[b],
+                                                     .parts = plan.parts[b]});
+    const DType sent_as = plan.spec.shape.SentAs(table.dtype);
+    if (sent_as != table.dtype) table.wire = sent_as;
+  }
+  return tables;
 }
 
 const TouchedTable* TableOf(const NetPlan& plan, int bucket) {

@@ -17,11 +17,13 @@ struct NetPlan {
   Feed feed;
   std::vector<TouchedTable> tables;  // of one that trains
   GradientOrder order;
+  std::vector<std::vector<ElementRange>> parts;  // by bucket, then rank: what that updates of it
   OptimizerSlots slots;
   std::vector<CarriedHome> homes;
   // Of several ranks whose nets page, by bucket of the one that trains: the elements of a bucket
   // that is sent from the device arena, where it lies from its first gradient until then, and comes
-  // back, summed, for its update; 0: it stays in the communication arena.  Else empty.
+  // back, summed, for its update, or as new parameters; 0: it stays in the communication arena.
+  // Else empty.
   std::vector<int64_t> sent;
   NetTrace trace;
   MemoryPlan memory;
@@ -54,7 +56,7 @@ absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& param
                                   std::vector<int64_t> sent);
 
 // What of a training net's buckets can be: all but tables', whose rows are exchanged where they
-// are.
+// are, unless a server's owners have them.
 std::vector<int64_t> CanBeSent(const NetPlan& plan);
 
 // Of a training net whose steps are several batches: as an iteration has it that only accumulates.
@@ -67,6 +69,9 @@ std::vector<Tensor> BatchArrays(const NetPlan& plan);
 // The part of a bucket's elements that this rank updates: all of them, unless ranks share out the
 // optimizer.
 ElementRange UpdatedPart(const NetPlan& plan, int bucket);
+
+// Of a parameter server: the buckets.
+std::vector<TableSpec> ServerTables(const NetPlan& plan);
 
 // The table whose gradient a bucket is; null: of none.
 const TouchedTable* TableOf(const NetPlan& plan, int bucket);

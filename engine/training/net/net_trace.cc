@@ -33,6 +33,8 @@ class Tracer {
     }
     t_.recompute_steps.assign(net_.nodes.size(), -1);
     t_.carry_steps.assign(carried_.size(), -1);
+    t_.take_steps.assign(order_.buckets.size(), -1);
+    if (net_.shape.takes(in_.updates)) to_take_ = order_.buckets.size();
     AddLastingStates(in_, t_);
     AddValues();
     AddGradientStates();
@@ -45,6 +47,10 @@ class Tracer {
       for (int n = static_cast<int>(net_.nodes.size()) - 1; n >= 0; --n) AddBackward(n);
       while (updates_ && t_.update_steps.size() < order_.buckets.size()) {
         t_.last_updates.push_back(AddUpdate());
+      }
+      for (size_t b = 0; updates_ && b < order_.buckets.size(); ++b) {
+        if (!Sent(b) || t_.leave_steps[b] >= 0) continue;
+        TouchBucket(AddStep(absl::StrCat("send bucket ", b), t_.leave_steps[b]), b);
       }
     }
     AddReport();
@@ -247,6 +253,9 @@ class Tracer {
   }
 
   void AddForward(size_t n) {
+    while (to_take_ > 0 && FirstUser(order_, to_take_ - 1) == static_cast<int>(n)) {
+      AddTake(--to_take_);
+    }
     const NetNode& node = net_.nodes[n];
     if (node.applied_by_producer) return;
     for (int piece = 0; piece < node.spec.pieces; ++piece) {
@@ -330,18 +339,21 @@ class Tracer {
 
   void AddReady(size_t b) {
     int& ready = t_.ready_steps.emplace_back(-1);
+    int& leave = t_.leave_steps.emplace_back(-1);
     std::vector<int>& behind = t_.updates_behind.emplace_back();
-    if (!updates_) {
-      t_.update_steps.emplace_back();
-      return;
-    }
-    if (Sent(b) || net_.shape.ranks == 1) {
+    if (updates_ && (Sent(b) || net_.shape.ranks == 1)) {
+      const bool measures = net_.shape.ranks == 1 || net_.shape.gates_alone();
       TraceStep& step =
-          AddStep(absl::StrCat(Sent(b) ? "send bucket " : "measure bucket ", b), ready);
+          AddStep(absl::StrCat(measures ? "measure bucket " : "send bucket ", b), ready);
       TouchBucket(step, b);
       for (const int state : {t_.sums, t_.scratch}) {
-        if (net_.shape.ranks == 1) Touch(step, state, kRead | kWrite);
+        if (measures) Touch(step, state, kRead | kWrite);
       }
+      if (!measures) leave = ready;
+    }
+    if (!updates_ || net_.shape.server) {
+      t_.update_steps.emplace_back();
+      return;
     }
     // One that the gate or other ranks' parts hold up comes at the end.
     const bool held = net_.shape.gated() || net_.shape.shard_optimizer;
@@ -354,6 +366,16 @@ class Tracer {
   void TouchBucket(TraceStep& step, size_t b) {
     for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
       Touch(step, t_.gradients.parameters[order_.gradients[g].parameter], kRead | kWrite);
+    }
+  }
+
+  // All of them; in a step's third iteration none, and they stay as they are.
+  void AddTake(size_t b) {
+    TraceStep& step = AddStep(absl::StrCat("take bucket ", b), t_.take_steps[b]);
+    if (Sent(b)) Write(step, t_.summed[b]);
+    for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
+      Touch(step, t_.parameters[order_.gradients[g].parameter],
+            net_.shape.accumulate > 2 ? kRead | kWrite : kWrite);
     }
   }
 
@@ -406,6 +428,7 @@ class Tracer {
   const GradientOrder& order_;
   const bool updates_;
   const std::vector<CarriedState> carried_;
+  size_t to_take_ = 0;  // buckets, the first ones
   NetTrace t_;
 };
 

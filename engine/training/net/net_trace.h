@@ -46,7 +46,8 @@ struct NetTrace {
   std::vector<std::vector<int>> slots;  // by bucket, then kind, then tile; then its master's tiles
   // By bucket, of several batches' gradients where these are in the device arena; else -1 or none.
   std::vector<int> sums_of_batches;
-  // By bucket: where the optimizer finds the ranks' sum of one that is sent (NetPlan); else -1.
+  // By bucket: where the optimizer finds the ranks' sum of one that is sent (NetPlan), or the
+  // parameters what a server's owners have made of it; else -1.
   std::vector<int> summed;
   std::vector<int> homes;           // by home
   std::vector<TableStates> tables;  // by table
@@ -67,11 +68,15 @@ struct NetTrace {
   std::vector<std::vector<int>> forward_steps, backward_steps;  // by node, then piece
   std::vector<int> recompute_steps;                             // by node
   std::vector<int> carry_steps;                                 // by CarriedStates
-  // By bucket.  Of one rank a bucket is measured in its ready step, which comes as soon as backward
-  // has completed it; where updates wait for nothing else, its update is the next: of each tile.
-  // One that is sent leaves in its ready step.
-  std::vector<int> ready_steps;
+  // By bucket.  Of one rank, and of one that gates alone, a bucket is measured in its ready step,
+  // which comes as soon as backward has completed it; where updates wait for nothing else, its
+  // update is the next: of each tile.  One that is sent leaves in its ready step or, of a rank that
+  // gates alone, at the iteration's end.
+  std::vector<int> ready_steps, leave_steps;
   std::vector<std::vector<int>> update_steps;
+  // With a parameter server, in place of updates, in a step's first iteration: ahead of the first
+  // layer that reads its parameters.
+  std::vector<int> take_steps;
   // By bucket: those whose updates come behind its ready step; and those of the iteration's end.
   std::vector<std::vector<int>> updates_behind;
   std::vector<int> last_updates;

@@ -8,7 +8,8 @@ std::string OptimizerSlots::tile_name(size_t bucket, int index) const {
   return tiles(bucket) == 1 ? "" : absl::StrCat(", tile ", index, " of ", tiles(bucket));
 }
 
-std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, AccessTrace& trace) {
+std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, bool pinned,
+                                       AccessTrace& trace) {
   std::vector<std::vector<int>> states(slots.elements.size());
   for (size_t b = 0; b < states.size(); ++b) {
     for (int array = 0; array < slots.arrays(b); ++array) {
@@ -18,7 +19,8 @@ std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, AccessTrace&
         trace.states.push_back(
             {.name = absl::StrCat(what, " of bucket ", b, slots.tile_name(b, tile)),
              .bytes = static_cast<size_t>(slots.tile(b, tile).count()) * SizeOf(slots.dtype(b)),
-             .persistent = true});
+             .persistent = true,
+             .pinned = pinned});
       }
     }
   }

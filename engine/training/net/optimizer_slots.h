@@ -51,6 +51,7 @@ struct OptimizerSlots {
 };
 
 // Adds its states to a trace.  By bucket, then kind, then tile; then its master's tiles.
-std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, AccessTrace& trace);
+std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, bool pinned,
+                                       AccessTrace& trace);
 
 }  // namespace gyre

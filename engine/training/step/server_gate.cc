@@ -25,11 +25,13 @@ absl::StatusOr<std::unique_ptr<ServerGate>> ServerGate::Create(const Model& mode
   const RunShape& shape = model.plan().options.shape;
   const GradientOrder& order = model.train().plan().order;
   gate->pieces_.resize(shape.ranks);
+  gate->squares_of_.resize(order.buckets.size());
   std::vector<ElementRange> ranges;
   for (size_t b = 0; b < order.buckets.size(); ++b) {
     const std::vector<ElementRange> all = shape.MeasuredPieces(order.elements[b], order.dtypes[b]);
+    gate->squares_of_[b].resize(all.size());
     for (int rank = 0; rank < shape.ranks; ++rank) {
-      const ElementRange part = shape.PartOf(order.elements[b], order.dtypes[b], rank);
+      const ElementRange part = model.train().plan().parts[b][rank];
       int64_t own = 0;
       for (size_t i = 0; i < all.size(); ++i) {
         if (all[i].begin < part.begin || all[i].end > part.end || part.count() == 0) continue;
@@ -107,21 +109,19 @@ absl::Status ServerGate::TellAll() {
       [this](int rank) { return std::as_writable_bytes(std::span(of_ranks_[rank])); }));
   const RunShape& shape = model_.plan().options.shape;
   const GradientOrder& order = model_.train().plan().order;
-  std::vector<std::vector<double>> squares(order.buckets.size());
-  for (size_t b = 0; b < squares.size(); ++b) {
-    squares[b].resize(shape.MeasuredPieces(order.elements[b], order.dtypes[b]).size());
-  }
   for (size_t rank = 0; rank < pieces_.size(); ++rank) {
     for (size_t i = 0; i < pieces_[rank].size(); ++i) {
       const auto& [bucket, number] = pieces_[rank][i];
-      squares[bucket][number] = of_ranks_[rank][i];
+      squares_of_[bucket][number] = of_ranks_[rank][i];
     }
   }
   auto* const sums = reinterpret_cast<double*>(sums_.data());
-  for (size_t b = 0; b < squares.size(); ++b) {
-    sums[b] = shape.workers() == 1 ? squares[b].front()
-                                   : AddDirectPieces(order.elements[b], SizeOf(order.dtypes[b]),
-                                                     shape.workers(), squares[b]);
+  for (size_t b = 0; b < squares_of_.size(); ++b) {
+    const std::vector<double>& squares = squares_of_[b];
+    sums[b] = shape.workers() == 1
+                  ? squares.front()
+                  : AddDirectPieces(order.elements[b], SizeOf(shape.SentAs(order.dtypes[b])),
+                                    shape.workers(), squares);
   }
   return absl::OkStatus();
 }

@@ -58,7 +58,9 @@ class ServerGate {
   };
   std::vector<std::vector<Piece>> pieces_;     // by rank: those that it owns
   std::vector<std::vector<double>> of_ranks_;  // likewise: their squares
-  std::vector<int64_t> own_;                   // by bucket: how many this rank owns
+  // Of all of a bucket's pieces; and how many this rank owns.
+  std::vector<std::vector<double>> squares_of_;
+  std::vector<int64_t> own_;
   Buffer ranges_, lanes_, squares_, scratch_;  // of these; device memory
   Buffer sums_;
   StepBlock block_;

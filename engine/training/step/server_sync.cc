@@ -28,10 +28,10 @@ class ServerSync::Update final : public TableUpdate {
     gate_ = gate;
   }
 
-  // Else the model's are used where they are.
+  // Masters behind the optimizer's.  None: the model's are used where they are.
   int slots() const override {
     const bool in_host_memory = model_.plan().options.shape.server->in_host_memory;
-    return in_host_memory ? model_.train().plan().slots.kinds : 0;
+    return in_host_memory ? model_.train().plan().slots.arrays(bucket_) : 0;
   }
 
   // Whoever drives calls this, one at a time.
@@ -40,7 +40,7 @@ class ServerSync::Update final : public TableUpdate {
     const RunShape& shape = model_.plan().options.shape;
     const int64_t step = first_step_ + clock;
     const double shares = shape.shares();
-    const bool gated_alone = gate_ == nullptr && shape.gated();  // and the loss's scale taken out
+    const bool gated_alone = shape.gates_alone();  // and the loss's scale taken out
     UpdateScalars scalars = {.gradient_scale =
                                  gated_alone ? shares : shares / shape.loss_scale.initial};
     const int64_t number = (first_step_ - skipped_) * shape.shares() + applied_++;
@@ -57,13 +57,15 @@ class ServerSync::Update final : public TableUpdate {
     const ElementRange part = UpdatedPart(net.plan(), bucket_);
     const int kinds = net.plan().slots.kinds;
     const bool has_master = net.plan().slots.has_master(bucket_);
+    const auto array = [&](int kind) {
+      return rows.slots.empty() ? net.slot(bucket_, kind) : rows.slots[kind];
+    };
     const std::vector<ParameterPiece> pieces =
         PiecesIn(net.plan().order, parameters, bucket_, part);
     std::vector<Tensor> slots;
     for (const ParameterPiece& piece : pieces) {
       for (int kind = 0; kind < kinds; ++kind) {
-        const Tensor slot = rows.slots.empty() ? net.slot(bucket_, kind) : rows.slots[kind];
-        slots.push_back(Slice(slot, piece.at - part.begin, piece.count));
+        slots.push_back(Slice(array(kind), piece.at - part.begin, piece.count));
       }
     }
     std::vector<ParameterViews> views;
@@ -77,7 +79,7 @@ class ServerSync::Update final : public TableUpdate {
                        .slots = std::span(slots).subspan(views.size() * kinds, kinds),
                        .learning_rate_multiplier = spec.learning_rate_multiplier,
                        .decay_multiplier = spec.decay_multiplier,
-                       .master = has_master ? of(net.master(bucket_)) : Tensor{}});
+                       .master = has_master ? of(array(kinds)) : Tensor{}});
     }
     return optimizer_.Update(stream, scalars_, views);
   }
@@ -115,6 +117,7 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
                                                            .staleness = mode.staleness,
                                                            .servers = mode.dedicated,
                                                            .gated = gated,
+                                                           .background = !model.plan().pages(),
                                                            .in_host_memory = sync->host_.get()}));
   const size_t buckets = net.plan().order.buckets.size();
   const size_t scalars_bytes = buckets * sizeof(UpdateScalars);
@@ -123,26 +126,19 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
   const Tensor dropped{sync->scalars_.data() + scalars_bytes,
                        Shape({static_cast<int64_t>(buckets)}), DType::kF64};
   RETURN_IF_ERROR(Fill(owners, 0, dropped));  // the bits of I64 zeros
+  const std::vector<TableSpec> tables = ServerTables(net.plan());
   for (size_t b = 0; b < buckets; ++b) {
     const int bucket = static_cast<int>(b);
     auto* const scalars = reinterpret_cast<UpdateScalars*>(sync->scalars_.data()) + b;
     sync->updates_.push_back(
         std::make_unique<Update>(model, optimizer, learning_rate, bucket, scalars,
                                  reinterpret_cast<int64_t*>(dropped.data) + b));
-    const Tensor memory = net.bucket(bucket);
-    std::vector<ElementRange> parts;
-    for (int rank = 0; rank < shape.ranks; ++rank) {
-      parts.push_back(shape.PartOf(memory.elements(), memory.dtype, rank));
-    }
-    ASSIGN_OR_RETURN(const int table, sync->server_->AddTable({.name = absl::StrCat("bucket ", b),
-                                                               .rows = memory.elements(),
-                                                               .width = 1,
-                                                               .dtype = memory.dtype,
-                                                               .parts = std::move(parts)},
-                                                              *sync->updates_.back()));
+    const Tensor memory = net.bucket(bucket, net.plan().trace.leave_steps[b]);
+    ASSIGN_OR_RETURN(const int table, sync->server_->AddTable(tables[b], *sync->updates_.back()));
     if (!model.plan().options.shape.works()) continue;
     const RowList all = RowList::All(memory.elements());
-    ASSIGN_OR_RETURN(sync->reads_.emplace_back(), sync->server_->AddRead(table, all, memory));
+    ASSIGN_OR_RETURN(sync->reads_.emplace_back(),
+                     sync->server_->AddRead(table, all, model.taking().summed(bucket)));
     ASSIGN_OR_RETURN(sync->pushes_.emplace_back(), sync->server_->AddUpdate(table, all, memory));
   }
   sync->taken_.assign(buckets, 0);
@@ -165,6 +161,7 @@ void ServerSync::SetLossScale(const LossScaleState& state) {
 
 absl::Status ServerSync::Begin(int64_t step) {
   first_step_ = step;
+  RETURN_IF_ERROR(model_.BringHome(compute_));
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
   for (size_t b = 0; b < updates_.size(); ++b) {
@@ -210,16 +207,18 @@ absl::Status ServerSync::Push(int bucket) { return server_->Update(pushes_[bucke
 absl::Status ServerSync::EndStep() { return server_->Clock(); }
 
 absl::Status ServerSync::Settle() {
+  RETURN_IF_ERROR(model_.BringHome(compute_));
   const Net& net = model_.train();
+  const GradientOrder& order = net.plan().order;
   const ParameterSet& parameters = model_.plan().parameters;
   for (size_t b = 0; b < updates_.size(); ++b) {
     const int bucket = static_cast<int>(b);
-    Tensor all = net.bucket(bucket);
+    Tensor all{nullptr, Shape({order.elements[b]}), order.dtypes[b]};
     std::vector<std::byte> values(all.bytes());
     RETURN_IF_ERROR(server_->Get(bucket, values.data()));
     all.data = values.data();
     for (const auto& [p, begin, at, count] :
-         PiecesIn(net.plan().order, parameters, bucket, {0, all.elements()})) {
+         PiecesIn(order, parameters, bucket, {0, all.elements()})) {
       const Tensor to = Slice(net.parameter(p, parameters), begin, count);
       RETURN_IF_ERROR(compute_.Copy(to.data, Slice(all, at, count).data, to.bytes()));
     }

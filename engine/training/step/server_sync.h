@@ -2,7 +2,9 @@
 // them back: training by a parameter server, in place of sums over ranks.
 //
 // A bucket is a table.  Its gradients leave its memory when backward has them; from then on, until
-// the next forward has taken them, its new values come to the same place.  Each rank owns the part
+// the next forward has taken them, its new values come to the same place.  Where the net pages they
+// leave in a step of its trace, and come in another, to a place that it has for that step: copies
+// are on the compute stream, and nothing moves in the background there.  Each rank owns the part
 // of each bucket whose optimizer's state it has (UpdatedPart), applies what all send for it, and
 // has the latest values of it beside its own worker's, which may be older.
 //
@@ -39,7 +41,7 @@ class ServerSync {
   using LearningRate = std::function<double(int64_t step)>;
 
   // All arguments outlive the result.  Preconditions: the model's shape has a server, no
-  // lazy tables, and it does not page.  Errors: those of allocation.
+  // lazy tables.  Errors: those of allocation.
   static absl::StatusOr<std::unique_ptr<ServerSync>> Create(const Model& model,
                                                             const Optimizer& optimizer,
                                                             LearningRate learning_rate,

@@ -162,24 +162,6 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   return absl::OkStatus();
 }
 
-absl::Status TrainingStep::StartServing(int64_t step) {
-  if (!server_->begun()) RETURN_IF_ERROR(server_->Begin(step));
-  if (server_->gate() != nullptr) {
-    RETURN_IF_ERROR(server_->PassGate());
-    diverged_ = server_->gate()->diverged();
-    if (diverged_) return NotFinite(server_->gate()->report().bad_bucket);
-  }
-  return server_->EndStep();
-}
-
-absl::Status TrainingStep::Settle() {
-  return served() && server_->begun() ? server_->Settle() : absl::OkStatus();
-}
-
-absl::Status TrainingStep::Stop() {
-  return served() && server_->begun() ? server_->Stop() : absl::OkStatus();
-}
-
 absl::StatusOr<Tensor> TrainingStep::Finish() {
   GYRE_CHECK(in_flight_ > 0);
   const int index = (next_ + kMostStepsInFlight - in_flight_) % kMostStepsInFlight;
@@ -216,50 +198,27 @@ absl::Status TrainingStep::Enqueue(int index, bool update, const StepGraph::Betw
       return sum_statistic_(stream_, label, statistic);
     });
   };
-  const auto needed = [&](int bucket) {
+  const auto needed = [&](int bucket) -> absl::Status {
     if (!defers()) return absl::OkStatus();
     if (!served()) return between([this, bucket] { return FinishSum(bucket); });
+    if (const int take = trace.take_steps[bucket]; take >= 0) RETURN_IF_ERROR(enter(net.At(take)));
     return between([this, index, bucket] {
       return server_->Take(bucket, [&] { return lanes_[index].updates[bucket]->Run(); });
     });
   };
   RETURN_IF_ERROR(net.Forward(stream_, sum, needed, enter));
   const auto ready = [&](int bucket) {
-    if (!update || gates_alone()) return absl::OkStatus();
-    if (!served()) return Ready(index, bucket, between, enter);
-    return between([this, bucket] { return server_->Push(bucket); });
+    if (!update) return absl::OkStatus();
+    return served() ? ReadyToServe(bucket, between, enter) : Ready(index, bucket, between, enter);
   };
   RETURN_IF_ERROR(net.Backward(stream_, sum, ready, enter));
-  if (update && served()) RETURN_IF_ERROR(EndStep(index, between));
+  if (update && served()) RETURN_IF_ERROR(EndStep(index, between, enter));
   if (update && !served() && !updates_on_arrival()) {
     RETURN_IF_ERROR(Update(index, between, enter));
   }
   RETURN_IF_ERROR(enter(net.At(trace.report_step)));
   RETURN_IF_ERROR(buffer.Download(stream_));
   return enter(net.At(static_cast<int>(trace.trace.steps.size())));
-}
-
-absl::Status TrainingStep::EndStep(int lane, const StepGraph::Between& between) {
-  const Net& net = model_.train();
-  StepBlock* const block = net.step_block();
-  UpdateScalars* const update = &block->updates[lane];
-  const Tensor sums = net.sums();
-  const auto buckets = static_cast<int>(sums.elements());
-  if (server_->gate() != nullptr) {
-    RETURN_IF_ERROR(between([this] { return server_->PassGate(); }));
-    RETURN_IF_ERROR(stream_.Copy(sums.data, server_->gate()->sums(), sums.bytes()));
-  }
-  for (int b = 0; gates_alone() && b < buckets; ++b) {
-    RETURN_IF_ERROR(SumSquares(stream_, net.bucket(b), net.sums_scratch(), sums.as<double>() + b));
-  }
-  if (gate_.holds()) {
-    RETURN_IF_ERROR(PassGate(stream_, gate_, sums.as<double>(), buckets, update, block));
-  }
-  for (int b = 0; gates_alone() && b < buckets; ++b) {
-    RETURN_IF_ERROR(ScaleOrSpoil(stream_, net.bucket(b), update, &block->gradients));
-    RETURN_IF_ERROR(between([this, b] { return server_->Push(b); }));
-  }
-  return between([this] { return server_->EndStep(); });
 }
 
 // The bucket's gradients are on the stream.
@@ -452,9 +411,10 @@ std::function<absl::Status()> TrainingStep::HostUpdate(int lane, int bucket, int
 
 absl::Status TrainingStep::TakeValues(int bucket) {
   if (model_.one_copy()) return ClearBucket(bucket);
-  const Net& net = model_.train();
+  const Net& net = served() ? model_.taking() : model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
-  const int step = net.plan().trace.update_steps[bucket].back();
+  const NetTrace& trace = net.plan().trace;
+  const int step = served() ? trace.take_steps[bucket] : trace.update_steps[bucket].back();
   // Of a server's own part, too, its worker has older values.
   const ElementRange own = served() ? ElementRange{} : UpdatedPart(net.plan(), bucket);
   const Tensor values = net.summed(bucket);
@@ -480,9 +440,10 @@ absl::Status TrainingStep::ClearBucket(int bucket) {
   if (model_.plan().options.shape.accumulate == 1) return absl::OkStatus();
   const Net& net = model_.train();
   const NetTrace& trace = net.plan().trace;
-  return Fill(stream_, 0,
-              net.bucket(bucket, net.sent(bucket) ? trace.ready_steps[bucket]
-                                                  : trace.update_steps[bucket].back()));
+  const bool leaves = served() || net.sent(bucket);
+  return Fill(
+      stream_, 0,
+      net.bucket(bucket, leaves ? trace.leave_steps[bucket] : trace.update_steps[bucket].back()));
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {

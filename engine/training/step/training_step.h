@@ -117,8 +117,7 @@ class TrainingStep {
 
   bool sharded() const { return model_.plan().options.shape.shard_optimizer; }
   bool served() const { return server_ != nullptr; }
-  // With a server: clips and skips its own gradients, before they are sent.
-  bool gates_alone() const { return served() && gate_.holds() && server_->gate() == nullptr; }
+  bool gates_alone() const { return model_.plan().options.shape.gates_alone(); }
   // Where steps are paged, the update has its place in their order.
   bool updates_on_arrival() const {
     return !sync_->on_stream() && !gate_.holds() && !sharded() && !model_.plan().pages();
@@ -146,8 +145,11 @@ class TrainingStep {
   absl::Status UpdateTile(int lane, int bucket, int tile);
   std::function<absl::Status()> HostUpdate(int lane, int bucket, int tile) const;
   absl::Status TakeValues(int bucket);
-  // With a server: the rest of an iteration that updates.
-  absl::Status EndStep(int lane, const StepGraph::Between& between);
+  // With a server: a bucket whose gradients are on the stream, and how it leaves; the rest of an
+  // iteration that updates.
+  absl::Status ReadyToServe(int bucket, const StepGraph::Between& between, const Net::Enter& enter);
+  absl::Status Push(int bucket, const StepGraph::Between& between);
+  absl::Status EndStep(int lane, const StepGraph::Between& between, const Net::Enter& enter);
   // Whether the bucket is cleared when the tile has been updated.
   bool ClearsAfter(int bucket, int tile) const;
   absl::Status ClearBucket(int bucket);
