@@ -31,6 +31,8 @@ absl::StatusOr<CheckpointFolders> CheckpointFolders::Meet(ProcessGroup& communic
   }
   if (told.ok()) told = communication.Sum("the folders of checkpoints", TensorOf(first));
   store.RemoveMark(me);
+  // A rank that goes on may end the job, and leave another's mark behind.
+  if (told.ok()) told = communication.Barrier();
   RETURN_IF_ERROR(told);
   const auto unmarked = std::ranges::find(first, 0.0);
   if (unmarked != first.end()) {
