@@ -25,13 +25,28 @@ constexpr char kNet[] = R"(
   layer { name: "fc3" dense { outputs: 10 } }
   layer { name: "loss" input: "fc3" input: "label" softmax_cross_entropy {} })";
 
+// With activations that leave little freedom beside its gradients.
+constexpr char kConvNet[] = R"(
+  name: "deep"
+  input { name: "image" dims: [28, 28, 1] }
+  input { name: "label" type: LABEL }
+  layer { name: "conv1" conv2d { filters: 20 kernel: 5 } }
+  layer { name: "pool1" pool2d { kind: MAX kernel: 2 stride: 2 } }
+  layer { name: "conv2" conv2d { filters: 50 kernel: 5 } }
+  layer { name: "pool2" pool2d { kind: MAX kernel: 2 stride: 2 } }
+  layer { name: "flat" flatten {} }
+  layer { name: "fc1" dense { outputs: 500 } }
+  layer { name: "relu1" relu {} }
+  layer { name: "fc2" dense { outputs: 10 } }
+  layer { name: "loss" input: "fc2" input: "label" softmax_cross_entropy {} })";
+
 ModelPlan Plan(int slots, DType dtype, PlannerKind planner = PlannerKind::kAuto, int ranks = 1,
-               const char* net_text = kNet) {
+               const char* net_text = kNet, int64_t batch = 60) {
   static std::vector<std::unique_ptr<Parsed<NetConfig>>> nets;  // that plans point to
   static const Primitives primitives(DeviceKind::kSim, 1);
   nets.push_back(std::make_unique<Parsed<NetConfig>>(*ParseNetText(net_text, "test.textproto")));
   const NetConfig& net = *nets.back()->message;
-  auto plan = PlanModel(*nets.back(), {.shape = {.global = 60, .ranks = ranks, .compute = dtype},
+  auto plan = PlanModel(*nets.back(), {.shape = {.global = batch, .ranks = ranks, .compute = dtype},
                                        .slots = std::vector<std::string>(slots, "slot"),
                                        .bucket_bytes = 4096,
                                        .feed = FeedOn(DeviceKind::kSim, FeedOfBytes(net)),
@@ -111,10 +126,18 @@ TEST(UpdateTiles, NoneWhereNothingMovesOrRanksShare) {
   EXPECT_TRUE(none(Plan(2, DType::kF32, PlannerKind::kAuto, 2)));
 }
 
-// The resident arena is what it is without them.
+// So nothing pages where all would fit uncut.
 TEST(UpdateTiles, TakeNoMemory) {
-  EXPECT_EQ(Plan(2, DType::kBF16).train->memory.device_bytes,
-            Plan(2, DType::kBF16, PlannerKind::kNone).train->memory.device_bytes);
+  for (const int slots : {1, 2, 5}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const int64_t batch : {1, 7, 48, 64, 80, 200}) {
+        for (const char* net : {kNet, kConvNet}) {
+          EXPECT_EQ(ResidentCapacity(Plan(slots, dtype, PlannerKind::kAuto, 1, net, batch)),
+                    ResidentCapacity(Plan(slots, dtype, PlannerKind::kNone, 1, net, batch)));
+        }
+      }
+    }
+  }
   EXPECT_LT(LeastCapacity(Plan(2, DType::kBF16)), ResidentCapacity(Plan(2, DType::kBF16)));
 }
 
