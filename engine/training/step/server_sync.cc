@@ -161,7 +161,6 @@ void ServerSync::SetLossScale(const LossScaleState& state) {
 
 absl::Status ServerSync::Begin(int64_t step) {
   first_step_ = step;
-  RETURN_IF_ERROR(model_.BringHome(compute_));
   const Net& net = model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
   for (size_t b = 0; b < updates_.size(); ++b) {
