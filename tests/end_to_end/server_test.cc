@@ -150,17 +150,16 @@ TEST_F(Server, PagedBspHasTheBitsOfDirect) {
       {"adam {}", ""},
       {"adamw {} weight_decay: 0.1 clip_norm: 0.3", "loss_scale { fixed: 64 }"}};
   for (const auto& [optimizer, more] : kOptimizersAndMore) {
+    if (kSanitized && optimizer != "adam {}") continue;
     SCOPED_TRACE(optimizer);
     Write(optimizer, more);
     for (const int workers : {2, 3}) {
-      if (kSanitized && workers < 3) continue;
       const auto out = [&](const std::string& name) {
         return absl::StrCat(name, workers, optimizer.substr(0, 5));
       };
       const std::string wide = "--set=net.layer.fc1.dense.outputs=400";
       const std::string whole = Digest(out("whole"), workers, {wide});
       for (const int servers : {0, workers == 2 ? 2 : 1}) {
-        if (kSanitized && servers > 0) continue;
         const std::vector<std::string> how = {wide, "--sync=bsp",
                                               absl::StrCat("--servers=", servers),
                                               absl::StrCat("--ranks=", workers + servers)};
@@ -242,6 +241,7 @@ TEST_F(Server, BspOfAWireHasTheBitsOfDirect) {
     for (const std::string how : {"loss_scale { fixed: 16 }", "accumulate: 2",
                                   "loss_scale { dynamic { initial: 1e7 growth_interval: 2 } }"}) {
       const bool dynamic = absl::StrContains(how, "dynamic");
+      if (kSanitized && !dynamic) continue;
       Write(dynamic ? "sgd { momentum: 0.9 } clip_norm: 0.5" : "adam {}", how);
       SCOPED_TRACE(type + " " + how);
       const auto digest = [&](int workers, int servers, std::vector<std::string> more) {
