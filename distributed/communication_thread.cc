@@ -145,9 +145,9 @@ absl::Status CommunicationThread::AwaitService(const std::function<bool()>& hold
   });
 }
 
-void CommunicationThread::Abort(const absl::Status& reason) {
+void CommunicationThread::Abort(const absl::Status& reason, int exit_code) {
   queue_.Abort(reason);
-  communicator_->Abort(reason);
+  communicator_->Abort(reason, exit_code);
 }
 
 void CommunicationThread::Run() {

@@ -29,7 +29,7 @@ class CommunicationThread {
   // As ProcessGroup's; after DeadlineExceeded this must never be destroyed.
   absl::Status Start(MakeCommunicator make, AllreduceChoice allreduce);
   absl::Status Stop();
-  void Abort(const absl::Status& reason);
+  void Abort(const absl::Status& reason, int exit_code);
 
   // describe: WorkQueue's.
   template <typename Describe>

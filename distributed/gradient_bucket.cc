@@ -1,5 +1,3 @@
-// gradient_bucket.cc: see gradient_bucket.h.
-
 #include "distributed/gradient_bucket.h"
 
 #include <algorithm>

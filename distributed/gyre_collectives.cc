@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "distributed/process_group.h"
+#include "distributed/transport/launcher.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/buffer.h"
 

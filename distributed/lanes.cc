@@ -1,5 +1,3 @@
-// lanes.cc: see lanes.h.
-
 #include "distributed/lanes.h"
 
 #include <algorithm>
@@ -127,9 +125,9 @@ size_t Lanes::DeviceBytes(std::string_view algorithm, size_t bytes, int ranks) {
   return DeviceLanes(algorithm) * AllreduceDeviceBytes(algorithm, bytes, ranks);
 }
 
-double Lanes::BytesSent(size_t bytes) const {
+double Lanes::BytesSent(size_t bytes, DType dtype) const {
   const ClusterShape shape = ShapeOf(communicator_);
-  const size_t sent = bytes / SizeOf(DType::kF32) * SizeOf(wire_);
+  const size_t sent = bytes / SizeOf(dtype) * SizeOf(dtype == DType::kF32 ? wire_ : dtype);
   return AllreduceBytesSent(algorithm_ == "auto" ? selector_.Choose(bytes) : algorithm_,
                             static_cast<double>(sent), shape.ranks, shape.hosts);
 }

@@ -41,7 +41,7 @@ class Lanes {
   absl::Status UseDevice(Device& device);
   bool sums_device_memory() const { return sums_device_memory_; }
   static size_t DeviceBytes(std::string_view algorithm, size_t bytes, int ranks);
-  double BytesSent(size_t bytes) const;
+  double BytesSent(size_t bytes, DType dtype) const;
   std::string Describe() const;
   size_t WorthwhileBytes() const;
   bool connects() const { return algorithm_ == "nccl"; }

@@ -45,7 +45,9 @@ absl::Status ProcessGroup::Stop() {
 int ProcessGroup::rank() const { return thread_->communicator().rank(); }
 int ProcessGroup::size() const { return thread_->communicator().size(); }
 
-double ProcessGroup::BytesSent(size_t bytes) const { return thread_->lanes().BytesSent(bytes); }
+double ProcessGroup::BytesSent(size_t bytes, DType dtype) const {
+  return thread_->lanes().BytesSent(bytes, dtype);
+}
 
 size_t ProcessGroup::WorthwhileBytes() const { return thread_->lanes().WorthwhileBytes(); }
 
@@ -245,6 +247,8 @@ absl::Status ProcessGroup::Call(std::string_view what,
   return thread_->Call(what, [&] { return call(thread_->communicator()); });
 }
 
-void ProcessGroup::Abort(const absl::Status& reason) { thread_->Abort(reason); }
+void ProcessGroup::Abort(const absl::Status& reason, int exit_code) {
+  thread_->Abort(reason, exit_code);
+}
 
 }  // namespace gyre

@@ -51,8 +51,8 @@ class ProcessGroup {
   int rank() const;
   int size() const;
 
-  // By the rank that sends most, to sum so many bytes of F32 in host memory.
-  double BytesSent(size_t bytes) const;
+  // By the rank that sends most, to sum so many bytes of this type in host memory.
+  double BytesSent(size_t bytes, DType dtype) const;
   // From how many bytes on a sum is worth its start; the same on all ranks
   // (collectives/selector.h).
   size_t WorthwhileBytes() const;
@@ -134,9 +134,10 @@ class ProcessGroup {
   // `call`, in place of an operation, once all before it are done; may wait for other ranks.
   absl::Status Call(std::string_view what, const std::function<absl::Status(Communicator&)>& call);
 
-  // Ends the job with this reason (Communicator::Abort) from any thread; prints nothing.  Where
-  // ranks are threads it returns, and every ticket of every rank fails with the reason.
-  void Abort(const absl::Status& reason);
+  // Ends the job with this reason and exit code (Communicator::Abort) from any thread; prints
+  // nothing.  Where ranks are threads it returns, and every ticket of every rank fails with the
+  // reason.
+  void Abort(const absl::Status& reason, int exit_code = 1);
 
  private:
   using Mapping = absl::StatusOr<std::byte*> (Lanes::*)(size_t bytes);

@@ -1,5 +1,3 @@
-// work_queue.cc: see work_queue.h.
-
 #include "distributed/work_queue.h"
 
 #include <algorithm>

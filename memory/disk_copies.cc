@@ -167,7 +167,6 @@ absl::Status DiskCopies::RunIn() {
     if (now && now->job.what != What::kCopy && reading.empty()) {
       if (now->job.what == What::kTakeHomes) {
         RETURN_IF_ERROR(run_.begun.Synchronize());  // whoever had them is done
-        run_.file.Release();
         Note([this] { ++taken_; });
       } else {
         RETURN_IF_ERROR(in_.stream->Synchronize());

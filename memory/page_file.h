@@ -1,8 +1,9 @@
 // page_file.h: a file without a name that holds pages for as long as the process lives, past the
 // system's cache where the file system allows it, each sector with a checksum in memory.
 //
-// It begins with homes, which are mapped as well: who has them (Release) may read and write there.
-// Transfers of different sectors may run on several threads, each with a queue of its own.
+// It begins with homes, which are mapped as well: who has them may read there, and write once it
+// has said so (Release). Transfers of different sectors may run on several threads, each with a
+// queue of its own.
 #pragma once
 
 #include <liburing.h>
@@ -37,8 +38,8 @@ class PageFile {
   size_t home_bytes() const { return home_bytes_; }
   // Of home_bytes(); null if there are none.  All zeros at first.
   std::byte* homes() const { return homes_; }
-  // From now on homes may be changed through the mapping: what is read next is taken as it is, and
-  // is what later reads must find.  No transfer of homes is under way then.
+  // From now on, as at first, homes may be changed through the mapping: what is read next is taken
+  // as it is, and is what later reads must find.  No transfer of homes is under way then.
   void Release();
 
  private:

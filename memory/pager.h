@@ -44,9 +44,9 @@ class Pager {
   bool captured_whole() const { return plan_.self_contained; }
 
   // What comes after on `compute` finds all that is persistent at home, until the next iteration;
-  // homes on disk in the file's mapping.  Another pager of the same pages begins after this.  With
-  // pages on disk it blocks until copies are over; DataLoss if what homes hold is not what was
-  // written.
+  // homes on disk in the file's mapping, to read, or after PageFile::Release to change.  Another
+  // pager of the same pages begins after this.  With pages on disk it blocks until copies are over;
+  // DataLoss if what homes hold is not what was written.
   absl::Status BringHome(Stream& compute);
 
   // What comes after on `compute` may be an iteration of `next`, another pager of this arena, these

@@ -48,10 +48,10 @@ size_t SlotBytes(const TraceBlocks& cut) {
   return std::min(RoundUp(largest / kSlotShare, kPlanAlignment), kMostSlotBytes);
 }
 
-class Planner {
+class PagingPlanner {
  public:
-  Planner(const AccessTrace& trace, const PagingCosts& costs, const PagingLimits& limits,
-          const TraceBlocks& cut, PlannerKind kind)
+  PagingPlanner(const AccessTrace& trace, const PagingCosts& costs, const PagingLimits& limits,
+                const TraceBlocks& cut, PlannerKind kind)
       : kind_(kind),
         trace_(trace),
         costs_(costs),
@@ -103,73 +103,86 @@ class Planner {
 
  private:
   absl::StatusOr<PagingPlan> PlanAutomatically() {
-    absl::StatusOr<PagingPlan> best;  // an error if no choice's pages have a place
-    std::vector<bool> best_resident, best_on_host;
-    LayoutPolicy best_policy;
-    bool found = false;
-    const auto keep = [&](const std::vector<bool>& resident, const LayoutPolicy& policy,
-                          std::vector<Stay> stays) {
-      absl::StatusOr<PagingPlan> plan = PlanWith(resident, std::move(stays));
-      const double seconds = plan.ok() ? plan->seconds : std::numeric_limits<double>::infinity();
-      if (!found || (plan.ok() && (!best.ok() || seconds < best->seconds))) {
-        best = std::move(plan);
-        best_resident = resident;
-        best_on_host = on_host_;
-        best_policy = policy;
-      }
-      found = true;
-      return seconds;
-    };
-    const auto consider = [&](const std::vector<bool>& resident, const LayoutPolicy& policy) {
-      return keep(resident, policy, LayOut(InputWith(resident), policy));
-    };
-    for (const std::vector<bool>& resident : ChoicesOfHomes()) {
-      for (const LayoutPolicy& policy : kPolicies) {
-        consider(resident, policy);
-        // No plan is faster than one whose steps wait for nothing.
-        if (best.ok() && best->stalled_seconds <= kRounding * best->seconds) return best;
-        if (steps() > kManySteps) break;
-      }
-    }
+    TryHomes();
+    if (BestWaitsForNothing()) return std::move(best_.plan);
     // Copies do not hide, but may by GeePS's plan.
     absl::StatusOr<PagingPlan> geeps;
     const bool none_on_host = std::ranges::none_of(on_host_, std::identity());
     if (none_on_host && steps() <= kManySteps && Largest(PlannerKind::kGeeps).bytes <= room_) {
       geeps = PlanAsGeeps();
     }
-    if (!best.ok()) return geeps.ok() ? geeps : best;
-    if (limits_.host_steps == nullptr) {
-      ChooseHostSteps(trace_, HostCandidates(trace_, cut_, touches_, resident_), best->seconds,
-                      [&, policy = best_policy](std::vector<bool> on_host) {
-                        on_host_ = std::move(on_host);
-                        SetOrder(InOrder());
-                        double least = std::numeric_limits<double>::infinity();
-                        for (const std::vector<bool>& resident : ChoicesOfHomes()) {
-                          least = std::min(least, consider(resident, policy));
-                        }
-                        return least;
-                      });
-      on_host_ = best_on_host;
+    if (!best_.plan.ok()) return geeps.ok() ? geeps : std::move(best_.plan);
+    if (limits_.host_steps == nullptr) TryHostSteps();
+    TryOrders();
+    TryLayouts();
+    return geeps.ok() && geeps->seconds < best_.plan->seconds ? geeps : std::move(best_.plan);
+  }
+
+  // Seconds of the plan with these stays; infinite if its pages have no place.
+  double Try(const std::vector<bool>& resident, const LayoutPolicy& policy,
+             std::vector<Stay> stays) {
+    absl::StatusOr<PagingPlan> plan = PlanWith(resident, std::move(stays));
+    const double seconds = plan.ok() ? plan->seconds : std::numeric_limits<double>::infinity();
+    if (best_.resident.empty() ||
+        (plan.ok() && (!best_.plan.ok() || seconds < best_.plan->seconds))) {
+      best_ = {std::move(plan), resident, on_host_, policy};
     }
-    const Recomputation recomputation(trace_, cut_);
-    const std::vector<bool> resident = best_resident;
-    const LayoutPolicy policy = best_policy;
-    ChooseOrder(recomputation, best->seconds, [&](std::vector<int> order) {
-      SetOrder(std::move(order));
-      return consider(resident, policy);
-    });
-    // Before steps have been measured it is too early.
-    const int budget = input_.begins.back() > 0 ? Budget(best->order.size()) : 0;
-    if (budget > 0) {
-      SetOrder(std::vector<int>(best->order));
-      const std::vector<bool> near = best_resident;
-      const std::vector<Stay> stays = LayOut(InputWith(near), best_policy);
-      SearchLayouts(Search(), near, stays, best->seconds, budget,
-                    [&](const std::vector<bool>& choice, const std::vector<Stay>& tried) {
-                      return keep(choice, best_policy, tried);
+    return seconds;
+  }
+  double Try(const std::vector<bool>& resident, const LayoutPolicy& policy) {
+    return Try(resident, policy, LayOut(InputWith(resident), policy));
+  }
+
+  bool BestWaitsForNothing() const {  // then none is faster
+    return best_.plan.ok() && best_.plan->stalled_seconds <= kRounding * best_.plan->seconds;
+  }
+
+  void TryHomes() {
+    for (const std::vector<bool>& resident : ChoicesOfHomes()) {
+      for (const LayoutPolicy& policy : kPolicies) {
+        Try(resident, policy);
+        if (BestWaitsForNothing()) return;
+        if (steps() > kManySteps) break;
+      }
+    }
+  }
+
+  void TryHostSteps() {
+    ChooseHostSteps(trace_, HostCandidates(trace_, cut_, touches_, resident_), best_.plan->seconds,
+                    [&, policy = best_.policy](std::vector<bool> on_host) {
+                      on_host_ = std::move(on_host);
+                      SetOrder(InOrder());
+                      double least = std::numeric_limits<double>::infinity();
+                      for (const std::vector<bool>& resident : ChoicesOfHomes()) {
+                        least = std::min(least, Try(resident, policy));
+                      }
+                      return least;
                     });
-    }
-    return geeps.ok() && geeps->seconds < best->seconds ? geeps : best;
+    on_host_ = best_.on_host;
+  }
+
+  // Which steps run again, and when.
+  void TryOrders() {
+    const std::vector<bool> resident = best_.resident;
+    ChooseOrder(Recomputation(trace_, cut_), best_.plan->seconds,
+                [&, policy = best_.policy](std::vector<int> order) {
+                  SetOrder(std::move(order));
+                  return Try(resident, policy);
+                });
+  }
+
+  // Once steps have been measured; before, it is too early.
+  void TryLayouts() {
+    const int budget = input_.begins.back() > 0 ? Budget(best_.plan->order.size()) : 0;
+    if (budget == 0) return;
+    SetOrder(std::vector<int>(best_.plan->order));
+    const std::vector<bool> near = best_.resident;
+    const std::vector<Stay> stays = LayOut(InputWith(near), best_.policy);
+    SearchLayouts(Search(), near, stays, best_.plan->seconds, budget,
+                  [&, policy = best_.policy](const std::vector<bool>& choice,
+                                             const std::vector<Stay>& tried) {
+                    return Try(choice, policy, tried);
+                  });
   }
 
   // The best of what GeePS leaves open: what it pins first, and how it searches its buffer.
@@ -328,6 +341,37 @@ class Planner {
     return search;
   }
 
+  // stays: by block of the trace; `paged`, of the plan's blocks, too.
+  void TakeStays(std::vector<Stay> stays, const std::vector<int>& paged, PagingPlan& plan) const {
+    plan.stays = std::move(stays);
+    for (Stay& stay : plan.stays) {
+      stay.block = paged[stay.block];
+      const PagedBlock& block = plan.blocks[stay.block];
+      plan.device_bytes = std::max(plan.device_bytes, stay.offset + block.bytes);
+      if (stay.fetched) plan.fetched_bytes += block.page_bytes;
+      if (stay.written_back) plan.written_bytes += block.page_bytes;
+      if (!stay.fetched || block.page_bytes == block.bytes) continue;
+      plan.device_staging.slot_bytes = SlotBytes(cut_);
+    }
+    plan.device_staging.offset = plan.device_bytes;
+    plan.device_bytes += plan.device_staging.bytes();
+  }
+
+  std::vector<PagingPlan::HostStep> HostStepsOn(const std::vector<int>& paged) const {
+    std::vector<PagingPlan::HostStep> steps;
+    for (int position = 0; position < static_cast<int>(order_.size()); ++position) {
+      if (on_host_[order_[position]]) steps.push_back({position});
+    }
+    for (size_t b = 0; b < all_.size(); ++b) {
+      for (const Access& access : all_[b]) {
+        if (!access.on_host) continue;
+        std::ranges::lower_bound(steps, access.step, {}, &PagingPlan::HostStep::position)
+            ->blocks.push_back(paged[b]);
+      }
+    }
+    return steps;
+  }
+
   // stays: by block of the trace.
   absl::StatusOr<PagingPlan> PlanWith(const std::vector<bool>& resident, std::vector<Stay> stays,
                                       bool foreground = false) const {
@@ -354,18 +398,7 @@ class Planner {
                              .page = kNoPage,
                              .persistent = block.persistent});
     }
-    plan.stays = std::move(stays);
-    for (Stay& stay : plan.stays) {
-      stay.block = paged[stay.block];
-      const PagedBlock& block = plan.blocks[stay.block];
-      plan.device_bytes = std::max(plan.device_bytes, stay.offset + block.bytes);
-      if (stay.fetched) plan.fetched_bytes += block.page_bytes;
-      if (stay.written_back) plan.written_bytes += block.page_bytes;
-      const bool narrow = stay.fetched && block.page_bytes < block.bytes;
-      if (narrow) plan.device_staging.slot_bytes = SlotBytes(cut_);
-    }
-    plan.device_staging.offset = plan.device_bytes;
-    plan.device_bytes += plan.device_staging.bytes();
+    TakeStays(std::move(stays), paged, plan);
     for (const auto& [b, offset] : cut_.states) {
       plan.states.push_back({paged[b], offsets[b] + offset});
     }
@@ -373,16 +406,7 @@ class Planner {
       const int b = paged[persistent_[i]];
       if (b >= 0) plan.blocks[b].on_disk = (*limits_.homes)[i] == Home::kDiskPage;
     }
-    for (int position = 0; position < static_cast<int>(order_.size()); ++position) {
-      if (on_host_[order_[position]]) plan.host_steps.push_back({position});
-    }
-    for (size_t b = 0; b < all_.size() && !plan.host_steps.empty(); ++b) {
-      for (const Access& access : all_[b]) {
-        if (!access.on_host) continue;
-        std::ranges::lower_bound(plan.host_steps, access.step, {}, &PagingPlan::HostStep::position)
-            ->blocks.push_back(paged[b]);
-      }
-    }
+    plan.host_steps = HostStepsOn(paged);
     RETURN_IF_ERROR(GivePages(trace_, limits_, plan));
     plan.self_contained = limits_.self_contained && plan.disk_bytes == 0 && plan.host_steps.empty();
     for (const int b : persistent_) {
@@ -397,17 +421,6 @@ class Planner {
   }
 
   absl::Status TooSmall(const LargestStep& largest) const {
-    std::string message = absl::StrCat(
-        "device memory: the capacity is ", BytesText(limits_.capacity_bytes),
-        "; the smallest that would do is ",
-        BytesText(largest.bytes + limits_.reserved_bytes + 2 * SlotBytes(cut_)),
-        limits_.reserved_bytes == 0
-            ? ""
-            : absl::StrCat(", of which ", BytesText(limits_.reserved_bytes), " are reserved"),
-        steps() == 0 ? "" : absl::StrCat(", for ", StepName(trace_, largest.step)),
-        kind_ == PlannerKind::kGeeps ? ", for which GeePS's buffer has twice what it touches"
-                                     : ", which touches most",
-        "; the largest states there:");
     std::vector<int> there;
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
       const bool touched = std::ranges::any_of(
@@ -416,12 +429,14 @@ class Planner {
         there.insert(there.end(), cut_.blocks[b].members.begin(), cut_.blocks[b].members.end());
       }
     }
-    std::ranges::stable_sort(there, std::greater(), [&](int i) { return trace_.states[i].bytes; });
-    for (size_t i = 0; i < std::min<size_t>(there.size(), 5); ++i) {
-      absl::StrAppend(&message, i == 0 ? " " : ", ", "\"", trace_.states[there[i]].name, "\" ",
-                      BytesText(trace_.states[there[i]].bytes));
-    }
-    return absl::ResourceExhaustedError(message);
+    return CapacityError(
+        trace_, limits_.capacity_bytes,
+        largest.bytes + limits_.reserved_bytes + 2 * SlotBytes(cut_), limits_.reserved_bytes,
+        absl::StrCat(steps() == 0 ? "" : absl::StrCat(", for ", StepName(trace_, largest.step)),
+                     kind_ == PlannerKind::kGeeps
+                         ? ", for which GeePS's buffer has twice what it touches"
+                         : ", which touches most"),
+        std::move(there));
   }
 
   const PlannerKind kind_;
@@ -437,6 +452,11 @@ class Planner {
   std::vector<std::vector<Access>> all_;  // by block
   std::vector<int> persistent_;           // blocks of the device arena
   std::vector<bool> resident_;            // by block: without a choice
+  struct {
+    absl::StatusOr<PagingPlan> plan;      // an error if no choice's pages have a place
+    std::vector<bool> resident, on_host;  // empty: none was tried
+    LayoutPolicy policy;
+  } best_;  // so far, with what it was made of
 };
 
 }  // namespace
@@ -445,7 +465,7 @@ LargestStep FindLargestStep(const AccessTrace& trace, const std::vector<Home>* h
                             PlannerKind planner) {
   const absl::StatusOr<TraceBlocks> cut = CutIntoBlocks(trace);
   GYRE_CHECK(cut.ok());
-  LargestStep largest = Planner(trace, {}, {.homes = homes}, *cut, planner).Largest(planner);
+  LargestStep largest = PagingPlanner(trace, {}, {.homes = homes}, *cut, planner).Largest(planner);
   largest.bytes += 2 * SlotBytes(*cut);
   return largest;
 }
@@ -465,7 +485,7 @@ size_t HostBytes(const AccessTrace& trace, const PagingPlan& plan) {
 absl::StatusOr<PagingPlan> PlanPaging(const AccessTrace& trace, const PagingCosts& costs,
                                       const PagingLimits& limits, PlannerKind planner) {
   ASSIGN_OR_RETURN(const TraceBlocks cut, CutIntoBlocks(trace));
-  return Planner(trace, costs, limits, cut, planner).Plan();
+  return PagingPlanner(trace, costs, limits, cut, planner).Plan();
 }
 
 }  // namespace gyre

@@ -1,7 +1,7 @@
 #include "memory/plan_text.h"
 
 #include <algorithm>
-#include <vector>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,6 +12,10 @@ namespace {
 
 constexpr size_t kStatesInError = 5;
 constexpr size_t kStatesInTable = 16;
+
+void SortLargestFirst(const AccessTrace& trace, std::vector<int>& states) {
+  std::ranges::stable_sort(states, std::greater(), [&](int i) { return trace.states[i].bytes; });
+}
 
 // The device states with memory of their own that are alive at the plan's peak, largest first.
 std::vector<int> AliveAtPeak(const AccessTrace& trace, const MemoryPlan& plan) {
@@ -24,9 +28,7 @@ std::vector<int> AliveAtPeak(const AccessTrace& trace, const MemoryPlan& plan) {
     const bool in_lifetime = at.first_step <= plan.peak_step && plan.peak_step <= at.last_step;
     if (in_lifetime || state.persistent) alive.push_back(static_cast<int>(i));
   }
-  std::stable_sort(alive.begin(), alive.end(), [&trace](int a, int b) {
-    return trace.states[a].bytes > trace.states[b].bytes;
-  });
+  SortLargestFirst(trace, alive);
   return alive;
 }
 
@@ -59,21 +61,28 @@ std::string BytesText(size_t bytes) {
   return absl::StrCat(ShortBytes(bytes), " (", bytes, " bytes)");
 }
 
-absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
-                           size_t reserved_bytes) {
+absl::Status CapacityError(const AccessTrace& trace, size_t capacity_bytes, size_t enough_bytes,
+                           size_t reserved_bytes, std::string_view where, std::vector<int> there) {
   std::string message = absl::StrCat(
       "device memory: the capacity is ", BytesText(capacity_bytes),
-      "; the smallest that would do is ", BytesText(plan.device_bytes + reserved_bytes),
+      "; the smallest that would do is ", BytesText(enough_bytes),
       reserved_bytes > 0 ? absl::StrCat(", of which ", BytesText(reserved_bytes), " are reserved")
                          : "",
-      ". The peak is at ", PeakName(trace, plan), ", where ", BytesText(plan.lower_bound_bytes),
-      " are alive; the largest states there:");
-  const std::vector<int> alive = AliveAtPeak(trace, plan);
-  for (size_t i = 0; i < std::min(alive.size(), kStatesInError); ++i) {
-    absl::StrAppend(&message, i == 0 ? " " : ", ", "\"", trace.states[alive[i]].name, "\" ",
-                    BytesText(trace.states[alive[i]].bytes));
+      std::string(where), "; the largest states there:");
+  SortLargestFirst(trace, there);
+  for (size_t i = 0; i < std::min(there.size(), kStatesInError); ++i) {
+    absl::StrAppend(&message, i == 0 ? " " : ", ", "\"", trace.states[there[i]].name, "\" ",
+                    BytesText(trace.states[there[i]].bytes));
   }
   return absl::ResourceExhaustedError(message);
+}
+
+absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
+                           size_t reserved_bytes) {
+  return CapacityError(trace, capacity_bytes, plan.device_bytes + reserved_bytes, reserved_bytes,
+                       absl::StrCat(". The peak is at ", PeakName(trace, plan), ", where ",
+                                    BytesText(plan.lower_bound_bytes), " are alive"),
+                       AliveAtPeak(trace, plan));
 }
 
 std::string Explain(const AccessTrace& trace, const MemoryPlan& plan) {

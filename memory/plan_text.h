@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "memory/memory_plan.h"
@@ -19,5 +21,9 @@ std::string BytesText(size_t bytes);  // "1.5 KiB (1536 bytes)", "12 bytes"
 // ResourceExhausted as PlanMemory describes it.
 absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
                            size_t reserved_bytes);
+// Likewise, of any plan.  enough_bytes: that would do, the reserved ones among them; where: when
+// they are needed; there: the states that are on the device then.
+absl::Status CapacityError(const AccessTrace& trace, size_t capacity_bytes, size_t enough_bytes,
+                           size_t reserved_bytes, std::string_view where, std::vector<int> there);
 
 }  // namespace gyre

@@ -70,7 +70,7 @@ absl::Status Bench(ProcessGroup& communication, std::deque<DeviceChoice>& device
   const std::vector<std::string> threads = absl::StrSplit(absl::GetFlag(FLAGS_threads), ',');
   if (communication.size() > 1 && (rounds == 0 || threads.size() > 1)) {
     return absl::InvalidArgumentError(
-        "several ranks: expected --rounds of 1 or more, and one number of --threads");
+        "--rounds and --threads: of several ranks expected 1 or more, and one number");
   }
   if (absl::GetFlag(FLAGS_net).empty()) {
     return absl::InvalidArgumentError("--net is missing; see --help");

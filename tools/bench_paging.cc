@@ -256,8 +256,8 @@ absl::Status Run() {
   if (layers < 2 || kib < 4 || kib % 4 != 0 || !(absl::GetFlag(FLAGS_layer_ms) > 0) ||
       absl::GetFlag(FLAGS_rounds) < 1) {
     return absl::InvalidArgumentError(
-        "expected 2 --layers or more, --layer_kib a multiple of 4, --layer_ms above 0, and 1 of "
-        "--rounds or more");
+        "--layers, --layer_kib, --layer_ms and --rounds: expected 2 or more, a multiple of 4, "
+        "above 0, and 1 or more");
   }
   ASSIGN_OR_RETURN(const std::vector<double> kappas,
                    PositiveNumbers("kappa", absl::GetFlag(FLAGS_kappa)));

@@ -120,7 +120,7 @@ absl::Status Run() {
       !(absl::GetFlag(FLAGS_flops) > 0) || !(absl::GetFlag(FLAGS_bandwidth) > 0) ||
       !(absl::GetFlag(FLAGS_host_bandwidth) >= 0)) {
     return absl::InvalidArgumentError(
-        "expected --batch, --rounds, --flops and --bandwidth above 0, --host_bandwidth of 0 or "
+        "--batch, --rounds, --flops and --bandwidth: expected above 0; --host_bandwidth: 0 or "
         "more");
   }
   ASSIGN_OR_RETURN(const std::vector<double> shares,

@@ -2,11 +2,13 @@
 // turn, on its share of the batch: alone, and with its gradients summed over all.  What the latter
 // takes longer is exposed communication.
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -114,6 +116,35 @@ class Subject {
   // Of work in a step: an update of a bucket is one.
   int pieces() const { return pieces_; }
 
+  // Of them, those of a layer's forward and of its backward, as simulate_scaling has layers: a node
+  // that is cut is several, and its backward begins with the last.
+  absl::StatusOr<std::vector<std::array<int, 2>>> PiecesOfLayers() {
+    const Net& net = model_->train();
+    const NetPlan& plan = net.plan();
+    std::vector<int> found(plan.trace.trace.steps.size());
+    int at = 0, before = stream_->pieces();
+    const auto enter = [&](int step) {
+      found[at] += stream_->pieces() - std::exchange(before, stream_->pieces());
+      at = step;
+      return absl::OkStatus();
+    };
+    const auto sum = [](Stream&, absl::string_view, Tensor) { return absl::OkStatus(); };
+    const auto ready = [](int) { return absl::OkStatus(); };
+    RETURN_IF_ERROR(net.Forward(*stream_, sum, /*bucket_needed=*/nullptr, enter));
+    RETURN_IF_ERROR(net.Backward(*stream_, sum, ready, enter));
+    RETURN_IF_ERROR(enter(at));
+    const auto of = [&](int step) { return step < 0 ? 0 : found[step]; };  // below 0: there is none
+    std::vector<std::array<int, 2>> layers;
+    for (size_t n = 0; n < plan.spec.nodes.size(); ++n) {
+      const std::vector<int>& forward = plan.trace.forward_steps[n];
+      const std::vector<int>& backward = plan.trace.backward_steps[n];
+      for (size_t piece = 0; piece < forward.size(); ++piece) {
+        layers.push_back({of(forward[piece]), of(backward[backward.size() - 1 - piece])});
+      }
+    }
+    return layers;
+  }
+
   absl::Status Steps(int steps) {
     for (int s = 0; s < steps; ++s) {
       RETURN_IF_ERROR(step_->Start(batch_, steps_++, /*learning_rate=*/1e-6));
@@ -187,16 +218,18 @@ absl::Status Bench(const Parsed<NetConfig>& net, ProcessGroup& communication,
   if (communication.size() > 1) RETURN_IF_ERROR(communication.UseDevice(*choice.device));
   const int64_t batch = absl::GetFlag(FLAGS_batch);
   const Share share = ShareOf(batch, communication.rank(), communication.size());
-  ASSIGN_OR_RETURN(const auto nobody, ProcessGroup::Start(
-                                          []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-                                            return std::move(NewThreadCommunicators(1, 0)[0]);
-                                          },
-                                          {"ring"}));
+  ASSIGN_OR_RETURN(const auto nobody,
+                   ProcessGroup::Start(
+                       []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+                         return std::move(NewThreadCommunicators(1, 1000 * kStallTimeoutS)[0]);
+                       },
+                       {"ring"}));
   ASSIGN_OR_RETURN(const auto alone, Subject::Create(net, share.count, choice, *nobody));
   ASSIGN_OR_RETURN(const auto together, Subject::Create(net, batch, choice, communication));
   const Seconds compute(absl::GetFlag(FLAGS_compute_ms) / 1000);
   RETURN_IF_ERROR(alone->Pace(compute));
   RETURN_IF_ERROR(together->Pace(compute));
+  ASSIGN_OR_RETURN(const auto layers, alone->PiecesOfLayers());
   const int steps = absl::GetFlag(FLAGS_steps);
   const auto milliseconds = [&](auto&& work, std::vector<double>& to) {
     RETURN_IF_ERROR(communication.Barrier());
@@ -221,6 +254,7 @@ absl::Status Bench(const Parsed<NetConfig>& net, ProcessGroup& communication,
       {"allreduce", communication.DescribeAllreduce()},
       {"buckets", together->model().train().plan().order.buckets.size()},
       {"pieces", together->pieces()},
+      {"layers", layers},
       {"samples_per_second", static_cast<double>(batch) * 1000 / step},
       {"step_ms", step},
       {"alone_ms", Median(alone_ms)},

@@ -1,6 +1,6 @@
-// bench_server: what a parameter server costs an iteration that trains by it.  A net of layers,
-// each with a table of its own, on `sim`, whose copies are throttled; the layers' work is slept, so
-// that it and the copies do not take each other's core.
+// bench_server: what a parameter server costs an iteration that trains by it.  Layers, each with a
+// table of its own, or a net's layers and buckets, on `sim`, whose copies are throttled; the
+// layers' work is slept, so that it and the copies do not take each other's core.
 
 #include <chrono>
 #include <cstdio>
@@ -9,19 +9,27 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "distributed/parameter_server/parameter_server.h"
+#include "distributed/scaling/workload.h"
 #include "engine/runtime/device/buffer.h"
 #include "tools/command_line.h"
 #include "tools/median.h"
+#include "tools/net_workload.h"
 #include "tools/slept_work.h"
 
 ABSL_FLAG(int, ranks, 1, "Threads of this process that are ranks, without mpirun.");
 ABSL_FLAG(std::string, device, "sim", "cpu or sim.");
 ABSL_FLAG(int, servers, 0, "The last so many ranks only serve.");
 ABSL_FLAG(bool, host_memory, false, "Whether tables lie in host memory and are updated there.");
-ABSL_FLAG(std::vector<std::string>, sync, (std::vector<std::string>{"bsp", "ssp", "async"}),
-          "bsp, ssp (of a staleness of 1), async.");
+ABSL_FLAG(
+    std::vector<std::string>, sync, (std::vector<std::string>{"bsp", "ssp", "async"}),
+    "bsp, ssp (of a staleness of 1), async; allreduce: sums by a ring in place of a server, on "
+    "cpu.");
+ABSL_FLAG(std::string, net, "",
+          "The net's text file, in place of --layers and --table_kib: its layers work as long as "
+          "their FLOPs say, and its tables are buckets as training cuts them.");
 ABSL_FLAG(std::vector<std::string>, layers, (std::vector<std::string>{"8", "24", "96"}),
           "Of nets: each has a table.");
 ABSL_FLAG(std::vector<std::string>, ratio, {"0.5"},
@@ -47,15 +55,23 @@ constexpr char kUsage[] =
     "it, gives it back and works; backward works from the last layer to the first, and each sends\n"
     "its update.  Prints a JSON line for each net, ratio and mode, medians over rounds on rank 0:\n"
     "milliseconds of an iteration, of one without a server (`compute_ms`), and the share of the\n"
-    "former that it waits (`stall`).\n"
+    "former that it waits (`stall`).  Of a net each layer reads and updates its own buckets.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 struct Setting {
   ParameterServer::Options options = {};
   std::string sync;
-  int layers = 0;
+  Workload workload;
   double ratio = 0;
+  bool sums() const { return sync == "allreduce"; }
+  double bytes() const { return workload.gradient_bytes(); }
 };
+
+// In the order in which backward has them.
+std::vector<WorkloadBucket> TablesOf(const Workload& workload, const ProcessGroup& group) {
+  return absl::GetFlag(FLAGS_net).empty() ? BucketsOfOne(workload)
+                                          : FitBuckets(workload, group.WorthwhileBytes());
+}
 
 // A rank's worker.
 class Worker {
@@ -63,88 +79,136 @@ class Worker {
   static absl::StatusOr<std::unique_ptr<Worker>> Create(const Setting& setting, ProcessGroup& group,
                                                         Device& device) {
     const bool works = group.rank() < group.size() - setting.options.servers;
-    std::unique_ptr<Worker> worker(new Worker(setting, works));
+    std::unique_ptr<Worker> worker(new Worker(setting, group, works));
     ASSIGN_OR_RETURN(worker->stream_, device.NewStream());
-    ASSIGN_OR_RETURN(worker->server_,
-                     ParameterServer::Create(group, device, *worker->stream_, setting.options));
-    const int64_t elements = int64_t{absl::GetFlag(FLAGS_table_kib)} * 1024 / 4;
-    const size_t bytes = static_cast<size_t>(elements) * 4;
     ASSIGN_OR_RETURN(worker->memory_,
-                     Buffer::Allocate(device, MemoryKind::kDevice, 2 * bytes * setting.layers));
-    // In the order in which backward has them, as a net's buckets are.
-    for (int table = 0; table < setting.layers; ++table) {
-      ParameterServer& server = *worker->server_;
-      RETURN_IF_ERROR(server
-                          .AddTable({.name = absl::StrCat("layer ", setting.layers - 1 - table),
-                                     .rows = elements,
-                                     .width = 1},
-                                    *worker->update_)
-                          .status());
-      if (!works) continue;
-      const Tensor bucket{worker->memory_.data() + 2 * table * bytes, Shape({elements}),
-                          DType::kF32};
+                     Buffer::Allocate(device, MemoryKind::kDevice,
+                                      2 * static_cast<size_t>(works ? setting.bytes() : 0)));
+    std::byte* at = worker->memory_.data();
+    for (const WorkloadBucket& table : worker->tables_) {
+      const int64_t elements = static_cast<int64_t>(table.bytes) / 4;
+      const Tensor bucket{at, Shape({elements}), DType::kF32};
       worker->buckets_.push_back(bucket);
-      const RowList all = RowList::All(elements);
-      RETURN_IF_ERROR(server.AddRead(table, all, bucket).status());
-      RETURN_IF_ERROR(server.AddUpdate(table, all, bucket).status());
+      ASSIGN_OR_RETURN(worker->written_.emplace_back(), device.NewEvent());
+      if (works) at += 2 * bucket.bytes();
     }
-    RETURN_IF_ERROR(worker->server_->Prepare());
-    RETURN_IF_ERROR(worker->server_->Start());
+    worker->tickets_.resize(worker->tables_.size());
+    if (!setting.sums()) RETURN_IF_ERROR(worker->Serve(device));
     return worker;
   }
 
   absl::Status Step() {
-    if (!works_) return server_->Clock();
-    for (int table = setting_.layers - 1; table >= 0; --table) {
-      const Tensor& bucket = buckets_[table];
-      RETURN_IF_ERROR(server_->Read(table));
-      auto* const at = static_cast<std::byte*>(bucket.data);
-      RETURN_IF_ERROR(stream_->Copy(at + bucket.bytes(), at, bucket.bytes()));
-      RETURN_IF_ERROR(server_->PostRead(table));
-      RETURN_IF_ERROR(server_->PreUpdate(table));
-      RETURN_IF_ERROR(Work(forward_));
+    for (int layer = 0; works_ && layer < layers(); ++layer) {
+      RETURN_IF_ERROR(
+          OfLayer(&WorkloadBucket::first_reader, layer, [&](int table) { return Take(table); }));
+      RETURN_IF_ERROR(Work(setting_.workload.layers[layer].forward_s));
     }
-    for (int table = 0; table < setting_.layers; ++table) {
-      RETURN_IF_ERROR(Work(2 * forward_));
-      RETURN_IF_ERROR(server_->Update(table));
+    for (int layer = layers() - 1; works_ && layer >= 0; --layer) {
+      RETURN_IF_ERROR(Work(setting_.workload.layers[layer].backward_s));
+      RETURN_IF_ERROR(
+          OfLayer(&WorkloadBucket::layer, layer, [&](int table) { return Give(table); }));
     }
-    return server_->Clock();
+    given_ = true;
+    return server_ ? server_->Clock() : absl::OkStatus();
   }
 
   absl::Status StepAlone() {
-    if (!works_) return absl::OkStatus();
-    for (int i = 0; i < setting_.layers; ++i) RETURN_IF_ERROR(Work(forward_));
-    for (int i = 0; i < setting_.layers; ++i) RETURN_IF_ERROR(Work(2 * forward_));
+    for (const WorkloadLayer& layer : setting_.workload.layers) {
+      if (works_) RETURN_IF_ERROR(Work(layer.forward_s));
+      if (works_) RETURN_IF_ERROR(Work(layer.backward_s));
+    }
     return absl::OkStatus();
   }
 
+  size_t tables() const { return tables_.size(); }
   absl::Status Finish() { return stream_->Synchronize(); }
-  absl::Status Stop() { return server_->Stop(); }
+  absl::Status Stop() {
+    if (server_) return server_->Stop();
+    for (const auto ticket : tickets_) RETURN_IF_ERROR(group_.Wait(ticket).status());
+    return absl::OkStatus();
+  }
 
  private:
-  Worker(const Setting& setting, bool works) : setting_(setting), works_(works) {}
+  Worker(const Setting& setting, ProcessGroup& group, bool works)
+      : setting_(setting),
+        tables_(TablesOf(setting.workload, group)),
+        group_(group),
+        works_(works) {}
 
-  absl::Status Work(Seconds work) { return stream_->Call(SleptWork(work)); }
+  int layers() const { return static_cast<int>(setting_.workload.layers.size()); }
+  absl::Status Work(double seconds) { return stream_->Call(SleptWork(Seconds(seconds))); }
+
+  absl::Status Serve(Device& device) {
+    ASSIGN_OR_RETURN(server_, ParameterServer::Create(group_, device, *stream_, setting_.options));
+    for (size_t table = 0; table < buckets_.size(); ++table) {
+      const Tensor& bucket = buckets_[table];
+      const RowList all = RowList::All(bucket.elements());
+      RETURN_IF_ERROR(
+          server_
+              ->AddTable(
+                  {.name = absl::StrCat("table ", table), .rows = bucket.elements(), .width = 1},
+                  *update_)
+              .status());
+      if (!works_) continue;
+      RETURN_IF_ERROR(server_->AddRead(static_cast<int>(table), all, bucket).status());
+      RETURN_IF_ERROR(server_->AddUpdate(static_cast<int>(table), all, bucket).status());
+    }
+    RETURN_IF_ERROR(server_->Prepare());
+    return server_->Start();
+  }
+
+  template <typename Do>
+  absl::Status OfLayer(int WorkloadBucket::*of, int layer, const Do& what) {
+    for (size_t table = 0; table < tables_.size(); ++table) {
+      if (tables_[table].*of != layer) continue;
+      RETURN_IF_ERROR(what(static_cast<int>(table)));
+    }
+    return absl::OkStatus();
+  }
+
+  // What the layer's forward needs.
+  absl::Status Take(int table) {
+    const Tensor& bucket = buckets_[table];
+    if (server_) RETURN_IF_ERROR(server_->Read(table));
+    if (!server_ && given_) RETURN_IF_ERROR(group_.Wait(tickets_[table]).status());
+    auto* const at = static_cast<std::byte*>(bucket.data);
+    RETURN_IF_ERROR(stream_->Copy(at + bucket.bytes(), at, bucket.bytes()));
+    if (!server_) return absl::OkStatus();
+    RETURN_IF_ERROR(server_->PostRead(table));
+    return server_->PreUpdate(table);
+  }
+
+  // What the layer's backward has made.
+  absl::Status Give(int table) {
+    if (server_) return server_->Update(table);
+    RETURN_IF_ERROR(stream_->Record(*written_[table]));
+    tickets_[table] =
+        group_.Submit(absl::StrCat("table ", table), buckets_[table], written_[table].get());
+    return absl::OkStatus();
+  }
 
   const Setting& setting_;
+  const std::vector<WorkloadBucket> tables_;
+  ProcessGroup& group_;
   const bool works_;
-  const Seconds forward_{absl::GetFlag(FLAGS_compute_ms) / 3000 / setting_.layers};  // a layer's
   const std::unique_ptr<TableUpdate> update_ = NewAddition(-0.01);
   std::unique_ptr<Stream> stream_;
   Buffer memory_;  // by table: the bucket, and where it is copied
   std::vector<Tensor> buckets_;
-  std::unique_ptr<ParameterServer> server_;
+  std::unique_ptr<ParameterServer> server_;  // null: sums
+  std::vector<std::unique_ptr<Event>> written_;
+  std::vector<ProcessGroup::Ticket> tickets_;
+  bool given_ = false;  // once
 };
 
 absl::Status Measure(Setting setting, ProcessGroup& group) {
   const std::unique_ptr<Device> host = NewCpuDevice({});
   if (absl::GetFlag(FLAGS_host_memory)) setting.options.in_host_memory = host.get();
-  const double table_bytes = 1024.0 * absl::GetFlag(FLAGS_table_kib);
   const double transfer_s = setting.ratio * absl::GetFlag(FLAGS_compute_ms) / 1000;
   const std::unique_ptr<Device> device =
       absl::GetFlag(FLAGS_device) == "cpu"
           ? NewCpuDevice({})
-          : NewSimDevice({.copy_bytes_per_s = table_bytes * setting.layers / transfer_s});
+          : NewSimDevice({.copy_bytes_per_s = setting.bytes() / transfer_s});
   ASSIGN_OR_RETURN(const auto worker, Worker::Create(setting, group, *device));
   const int steps = absl::GetFlag(FLAGS_steps);
   const auto milliseconds = [&](auto&& step, std::vector<double>& to) {
@@ -172,7 +236,9 @@ absl::Status Measure(Setting setting, ProcessGroup& group) {
                                          {"ranks", group.size()},
                                          {"servers", setting.options.servers},
                                          {"sync", setting.sync},
-                                         {"layers", setting.layers},
+                                         {"net", setting.workload.name},
+                                         {"layers", setting.workload.layers.size()},
+                                         {"tables", worker->tables()},
                                          {"ratio", setting.ratio},
                                          {"step_ms", step},
                                          {"compute_ms", compute},
@@ -186,19 +252,46 @@ absl::StatusOr<ParameterServer::Options> OptionsOf(const std::string& sync) {
   if (sync == "bsp") return ParameterServer::Options{.sync = Sync::kBsp};
   if (sync == "ssp") return ParameterServer::Options{.sync = Sync::kSsp, .staleness = 1};
   if (sync == "async") return ParameterServer::Options{.sync = Sync::kAsync};
-  return absl::InvalidArgumentError(absl::StrCat("--sync=", sync, ": expected bsp, ssp or async"));
+  if (sync == "allreduce") return ParameterServer::Options{};
+  return absl::InvalidArgumentError(
+      absl::StrCat("--sync=", sync, ": expected bsp, ssp, async or allreduce"));
+}
+
+absl::StatusOr<std::vector<Workload>> Workloads() {
+  const double step_s = absl::GetFlag(FLAGS_compute_ms) / 1000;
+  std::vector<Workload> workloads;
+  if (const std::string path = absl::GetFlag(FLAGS_net); !path.empty()) {
+    ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
+    ASSIGN_OR_RETURN(workloads.emplace_back(), WorkloadOf(net, {.step_s = step_s}));
+    return workloads;
+  }
+  for (const std::string& text : absl::GetFlag(FLAGS_layers)) {
+    int count = 0;
+    if (!absl::SimpleAtoi(text, &count) || count < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--layers=", text, ": expected a whole number of 1 or more"));
+    }
+    workloads.push_back(
+        EqualLayers(count, step_s, 0, 1024.0 * absl::GetFlag(FLAGS_table_kib) * count));
+  }
+  return workloads;
 }
 
 absl::StatusOr<std::vector<Setting>> Settings() {
-  ASSIGN_OR_RETURN(const auto layers, PositiveNumbers("layers", absl::GetFlag(FLAGS_layers)));
   ASSIGN_OR_RETURN(const auto ratios, PositiveNumbers("ratio", absl::GetFlag(FLAGS_ratio)));
+  ASSIGN_OR_RETURN(const std::vector<Workload> workloads, Workloads());
   std::vector<Setting> settings;
-  for (const double count : layers) {
+  for (const Workload& workload : workloads) {
     for (const double ratio : ratios) {
       for (const std::string& sync : absl::GetFlag(FLAGS_sync)) {
         ASSIGN_OR_RETURN(auto options, OptionsOf(sync));
         options.servers = absl::GetFlag(FLAGS_servers);
-        settings.push_back({options, sync, static_cast<int>(count), ratio});
+        settings.push_back({options, sync, workload, ratio});
+        if (settings.back().sums() &&
+            (options.servers > 0 || absl::GetFlag(FLAGS_device) != "cpu")) {
+          return absl::InvalidArgumentError(
+              "--sync=allreduce: expected --device=cpu, and no --servers");
+        }
       }
     }
   }
@@ -214,12 +307,18 @@ absl::Status Run() {
   if (absl::GetFlag(FLAGS_table_kib) < 1 || !(absl::GetFlag(FLAGS_compute_ms) > 0) ||
       absl::GetFlag(FLAGS_rounds) < 1 || absl::GetFlag(FLAGS_steps) < 1) {
     return absl::InvalidArgumentError(
-        "expected --compute_ms above 0, and 1 or more of --table_kib, --rounds and --steps");
+        "--compute_ms: expected above 0; --table_kib, --rounds and --steps: 1 or more");
   }
   ASSIGN_OR_RETURN(const std::vector<Setting> settings, Settings());
   ASSIGN_OR_RETURN(Ranks ranks, JoinRanks({"ring"}, absl::GetFlag(FLAGS_ranks)));
   return RunRanks(std::move(ranks), {.threads = 1},
                   [&](ProcessGroup& group, const DeviceChoice&) -> absl::Status {
+                    const int servers = absl::GetFlag(FLAGS_servers);
+                    if (servers < 0 || servers >= group.size()) {
+                      return absl::InvalidArgumentError(
+                          absl::StrCat("--servers=", servers, ": expected 0 to ", group.size() - 1,
+                                       ", fewer than the ranks"));
+                    }
                     for (const Setting& setting : settings) {
                       RETURN_IF_ERROR(Measure(setting, group));
                     }

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -46,9 +47,7 @@ constexpr int64_t kMostSteps = std::numeric_limits<int>::max();  // of staleness
 // or a socket, which it shares with as many ranks as the socket has of the cores that mpirun has.
 int DefaultThreads(int ranks_in_process) {
   const bool bound = std::getenv("OMPI_MCA_orte_bound_at_launch") != nullptr;
-  const char* local_ranks = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  int64_t ranks = 1;
-  if (local_ranks == nullptr || !absl::SimpleAtoi(local_ranks, &ranks) || ranks < 1) ranks = 1;
+  const int ranks = std::max(1, AnnouncedLocalRank().size);
   int64_t share = Cores() / ranks;
   cpu_set_t own, launcher;
   if (bound && sched_getaffinity(0, sizeof(own), &own) == 0 &&
@@ -99,17 +98,11 @@ absl::StatusOr<size_t> ParseBytes(absl::string_view flag, absl::string_view text
   return static_cast<size_t>(value * factor);
 }
 
-// This rank among those that share the host's GPUs: threads of this process, or mpirun's.
+// This rank among those that share the host's GPUs: threads of this process, or the launcher's.
 RankAndSize LocalRank(const RankAndSize& in_process) {
-  const char* const rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-  const char* const size = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  RankAndSize local;
-  if (in_process.size > 1 || rank == nullptr || size == nullptr ||
-      !absl::SimpleAtoi(rank, &local.rank) || !absl::SimpleAtoi(size, &local.size) ||
-      local.rank < 0 || local.rank >= local.size) {
-    return in_process;
-  }
-  return local;
+  const RankAndSize local = AnnouncedLocalRank();
+  const bool counts = in_process.size == 1 && local.rank >= 0 && local.rank < local.size;
+  return counts ? local : in_process;
 }
 
 // memory: 0 for what is free.
@@ -225,12 +218,18 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
   auto trainer = ParseTrainer(trainer_path, split.trainer);
   if (!trainer.ok()) return AboutFile(trainer.status(), trainer_path, "--trainer");
   files.trainer = *std::move(trainer);
-  const TrainerConfig& config = *files.trainer.message;
+  TrainerConfig& config = *files.trainer.message;
   const SourceMap& source = *files.trainer.source;
   const std::string net_path = RelativeTo(trainer_path, config.net());
   auto net = ParseNet(net_path, split.net);
   if (!net.ok()) return AboutFile(net.status(), net_path, source.Where(config, "net") + ": net");
   files.net = *std::move(net);
+  // Who leaves the choice open has the one that can do what else is wanted.
+  if (config.distributed().wire() != DistributedConfig::F32 &&
+      config.distributed().sync() == DistributedConfig::ALLREDUCE &&
+      (!config.distributed().has_allreduce() || config.distributed().allreduce() == "auto")) {
+    config.mutable_distributed()->set_allreduce("direct");
+  }
   // Before the ranks meet, because one without an algorithm cannot join the others.
   const auto kind = ParseDeviceKind(device);  // OpenDevice refuses another
   RETURN_IF_ERROR(Annotate(CheckAllreduce(config.distributed().allreduce(),
@@ -272,6 +271,12 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
   return files;
 }
 
+absl::Status CheckPages(absl::string_view flag, const std::string& device) {
+  if (device != DeviceKindName(DeviceKind::kCpu)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      flag, ": with --device=cpu nothing is paged; leave it out, or use --device=sim"));
+}
+
 absl::StatusOr<PagePlaces> ParsePagePlaces(const std::string& device, absl::string_view host_memory,
                                            const std::string& page_folder,
                                            const std::string& default_folder) {
@@ -282,10 +287,7 @@ absl::StatusOr<PagePlaces> ParsePagePlaces(const std::string& device, absl::stri
         "--page_folder: without --host_memory nothing lies on disk; give that too, or leave it "
         "out");
   }
-  if (device == DeviceKindName(DeviceKind::kCpu)) {
-    return absl::InvalidArgumentError(
-        "--host_memory: with --device=cpu nothing is paged; leave it out, or use --device=sim");
-  }
+  RETURN_IF_ERROR(CheckPages("--host_memory", device));
   ASSIGN_OR_RETURN(places.host_bytes, ParseBytes("--host_memory", host_memory));
   if (!page_folder.empty()) return places;
   // The file has no name, so it leaves nothing behind there.
@@ -338,13 +340,13 @@ absl::StatusOr<Ranks> JoinRanks(const AllreduceChoice& allreduce, int ranks, int
   }
   const int64_t timeout_ms = int64_t{1000} * stall_timeout_s;
   if (const int announced = AnnouncedRank().size; ranks > 1 && announced > 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--ranks=%d: mpirun has started %d ranks already; leave --ranks out, or mpirun", ranks,
-        announced));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--ranks=%d: %s has started %d ranks already; leave one of the two out",
+                        ranks, Launcher(), announced));
   }
   RETURN_IF_ERROR(CheckLauncher());
   Ranks joined;
-  if (ranks == 1 && StartedByMpirun()) {
+  if (ranks == 1 && StartedAsRank()) {
     ASSIGN_OR_RETURN(
         joined.emplace_back(),
         ProcessGroup::Start([=] { return NewMpiCommunicator(timeout_ms); }, allreduce));
@@ -397,6 +399,8 @@ void LetWaitingThreadsSleep(char** argv) {
 }
 
 void Fail(ProcessGroup* communication, const absl::Status& status) {
+  const bool of_flags = absl::IsInvalidArgument(status) && absl::StartsWith(status.message(), "--");
+  const int exit_code = of_flags ? kExitUsage : kExitFailed;
   RankAndSize self = AnnouncedRank();
   if (communication != nullptr) self = {communication->rank(), communication->size()};
   std::signal(SIGTERM, SIG_DFL);  // mpirun's, after another rank's error
@@ -409,8 +413,8 @@ void Fail(ProcessGroup* communication, const absl::Status& status) {
     std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
   }
   std::fflush(nullptr);
-  if (communication != nullptr && StartedByMpirun()) communication->Abort(status);
-  _exit(kExitFailed);
+  if (communication != nullptr && StartedAsRank()) communication->Abort(status, exit_code);
+  _exit(exit_code);
 }
 
 }  // namespace gyre

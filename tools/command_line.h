@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "distributed/process_group.h"
+#include "distributed/transport/launcher.h"
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/primitives.h"
@@ -54,6 +55,9 @@ absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,
 // Of --planner: "auto", "geeps", "naive" or "none".
 absl::StatusOr<PlannerKind> PlannerNamed(const std::string& name);
 
+// For a flag that says how pages move.  device: --device's.  Errors: InvalidArgument where none do.
+absl::Status CheckPages(absl::string_view flag, const std::string& device);
+
 // Where what the device does not hold lies.
 struct PagePlaces {
   size_t host_bytes = ~size_t{0};
@@ -84,14 +88,15 @@ struct DeviceChoice {
 };
 absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags);
 
-// The ranks that live in this process: mpirun's one, or `ranks` that are threads.
+// The ranks that live in this process: the one that mpirun or srun has started, or `ranks` that
+// are threads.
 using Ranks = std::vector<std::unique_ptr<ProcessGroup>>;
 // Beyond what a step, or a pass over the data that one rank alone makes, takes; each rank waits so
 // long for a silent one.
 inline constexpr int kStallTimeoutS = 300;
-// Joins mpirun's ranks, or makes a world of `ranks`.
-// Errors: InvalidArgument for fewer than 1, or more than 1 beside several of mpirun's, and for a
-// time below a second or beyond eleven days.
+// Joins the ranks of mpirun or srun, or makes a world of `ranks`.
+// Errors: InvalidArgument for fewer than 1, or more than 1 beside several of the launcher's,
+// and for a time below a second or beyond eleven days.
 absl::StatusOr<Ranks> JoinRanks(const AllreduceChoice& allreduce, int ranks = 1,
                                 int stall_timeout_s = kStallTimeoutS);
 
@@ -101,8 +106,9 @@ absl::StatusOr<Ranks> JoinRanks(const AllreduceChoice& allreduce, int ranks = 1,
 absl::Status RunRanks(Ranks ranks, const DeviceFlags& flags,
                       const std::function<absl::Status(ProcessGroup&, const DeviceChoice&)>& body);
 
-// Prints "error: ..." and ends the job.  Other ranks give rank 0 a moment to print the same first;
-// of ranks that are threads one alone prints.
+// Prints "error: ..." and ends the job, with kExitUsage for an InvalidArgument that begins with a
+// flag's name, which is where the mistake is; else with kExitFailed.  Other ranks give rank 0 a
+// moment to print the same first; of ranks that are threads one alone prints.
 [[noreturn]] void Fail(ProcessGroup* communication, const absl::Status& status);
 
 }  // namespace gyre

@@ -15,7 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "distributed/transport/communicator.h"
+#include "distributed/transport/launcher.h"
 #include "models/schema/describe.h"
 #include "tools/command_line.h"
 #include "tools/process.h"

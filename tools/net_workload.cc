@@ -4,21 +4,22 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "engine/training/model.h"
 
 namespace gyre {
 namespace {
 
-// By FLOPs, or one for each piece of work.  As forward runs them: backward takes the pieces of a
-// node in their order, so forward's last is its first.
-std::vector<WorkloadLayer> LayersOf(const NetSpec& net, bool alike) {
+// As forward runs them: backward takes the pieces of a node in their order, so forward's last is
+// its first.
+std::vector<WorkloadLayer> LayersByFlops(const NetSpec& net) {
   std::vector<WorkloadLayer> layers;
   for (const NetNode& node : net.nodes) {
     const double pieces = node.spec.pieces;
     WorkloadLayer layer;
-    if (!node.applied_by_producer) layer.forward_s = alike ? 1 : node.spec.forward_flops / pieces;
+    if (!node.applied_by_producer) layer.forward_s = node.spec.forward_flops / pieces;
     if (node.backward && !node.undone_by_producer) {
-      layer.backward_s = alike ? 1 : node.spec.backward_flops / pieces;
+      layer.backward_s = node.spec.backward_flops / pieces;
     }
     layers.insert(layers.end(), node.spec.pieces, layer);
   }
@@ -26,14 +27,20 @@ std::vector<WorkloadLayer> LayersOf(const NetSpec& net, bool alike) {
 }
 
 std::vector<WorkloadGradient> GradientsOf(const NetPlan& plan, const ParameterSet& parameters) {
-  std::vector<int> beyond;  // by node: the layers up to its last piece
+  std::vector<int> first;  // by node: the layer of its first piece
   int layers = 0;
-  for (const NetNode& node : plan.spec.nodes) beyond.push_back(layers += node.spec.pieces);
+  for (const NetNode& node : plan.spec.nodes) {
+    first.push_back(layers);
+    layers += node.spec.pieces;
+  }
   std::vector<WorkloadGradient> gradients;
   int layer = layers;  // a bucket waits for all that come before
   for (const BucketedGradient& gradient : plan.order.gradients) {
-    layer = std::min(layer, beyond[gradient.node] - 1 - gradient.piece);
-    gradients.push_back({parameters.all()[gradient.parameter].spec.size_bytes(), layer});
+    const int pieces = plan.spec.nodes[gradient.node].spec.pieces;
+    layer = std::min(layer, first[gradient.node] + pieces - 1 - gradient.piece);
+    // A node waits for all its parameters before its first piece.
+    gradients.push_back({parameters.all()[gradient.parameter].spec.size_bytes(), layer,
+                         std::min(layer, first[gradient.node])});
   }
   return gradients;
 }
@@ -75,9 +82,16 @@ absl::StatusOr<Workload> WorkloadOf(const Parsed<NetConfig>& net,
   }
   Workload workload{.name = net.message->name(),
                     .samples = options.batch,
-                    .layers = LayersOf(plan.spec, options.alike),
+                    .layers = LayersByFlops(plan.spec),
                     .gradients = GradientsOf(plan, model.parameters),
                     .update_s = options.update_s};
+  if (!options.parts.empty()) {
+    if (options.parts.size() != workload.layers.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected ", workload.layers.size(), " layers, got ", options.parts.size()));
+    }
+    workload.layers = options.parts;
+  }
   double parts = 0;
   for (const WorkloadLayer& layer : workload.layers) parts += layer.forward_s + layer.backward_s;
   const double computed =

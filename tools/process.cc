@@ -15,6 +15,12 @@
 namespace gyre {
 namespace {
 
+// Allocates nothing.
+[[noreturn]] void EndWith(const char* line, size_t bytes) {
+  if (write(STDERR_FILENO, line, bytes) < 0) _exit(kExitFailed);
+  _exit(kExitFailed);
+}
+
 // Of any thread: nothing is allocated here.
 [[noreturn]] void OnTerminate() {
   const char* what = "a broken invariant";
@@ -28,8 +34,15 @@ namespace {
   }
   char line[256];
   const int size = std::snprintf(line, sizeof(line), "error: %s\n", what);
-  if (write(STDERR_FILENO, line, static_cast<size_t>(size)) < 0) _exit(kExitFailed);
-  _exit(kExitFailed);
+  EndWith(line, static_cast<size_t>(size));
+}
+
+// A file that is mapped, of pages or of ranks' shared memory, has no bytes where they are read.
+[[noreturn]] void OnBusError(int) {
+  constexpr char kLine[] =
+      "error: a file that is mapped to memory has been cut, or its disk does not answer (SIGBUS); "
+      "resume from the last checkpoint\n";
+  EndWith(kLine, sizeof(kLine) - 1);
 }
 
 }  // namespace
@@ -44,6 +57,7 @@ void PrepareProcess() {
   std::setvbuf(stdout, output, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, sizeof(output));
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGBUS, OnBusError);
   std::set_terminate(OnTerminate);
 }
 

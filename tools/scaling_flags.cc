@@ -1,14 +1,14 @@
-// scaling_flags.cc: see scaling_flags.h.
-
 #include "tools/scaling_flags.h"
 
 #include <algorithm>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "engine/data/atomic_file.h"
 #include "engine/runtime/check.h"
 #include "tools/net_workload.h"
@@ -18,9 +18,10 @@ ABSL_FLAG(int, batch, 1, "Samples a step, of each rank.");
 ABSL_FLAG(double, flops, 0, "FLOPs a second that a rank computes a net's layers at.");
 ABSL_FLAG(double, step_ms, 0, "In place of --flops: what a step of one rank takes.");
 ABSL_FLAG(double, update_ms, 0, "Of it, what the optimizer takes.");
-ABSL_FLAG(std::string, layer_time, "flops",
-          "flops: a layer takes what its FLOPs do; alike: each as long as any, as they sleep in "
-          "bench_scaling.");
+ABSL_FLAG(
+    std::string, layer_time, "flops",
+    "flops: a layer takes what its FLOPs do; or a file that bench_scaling's line is in: the "
+    "pieces of work that it has found in a layer, each as long as any, and the rest updates.");
 ABSL_FLAG(double, device_gb, 0,
           "Device memory, in 10^9 bytes: what of a net is beyond it pages; 0: it holds all.");
 ABSL_FLAG(int, layers, 0, "Without a net: equal layers, backward twice as long as forward.");
@@ -61,6 +62,8 @@ namespace gyre {
 namespace {
 
 constexpr int kMostRanks = 8192;
+constexpr int kMostLayers = 100'000;  // each takes memory
+constexpr double kMostMb = 1e12;      // whose bytes an integer of 64 bits holds
 
 absl::Status Expected(const char* flag, const char* what) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", what));
@@ -71,21 +74,27 @@ absl::Status CheckNumbers() {
   struct Number {
     const char* flag;
     double value;
+    double most = 1e30;
+    absl::Status Check(bool above, const char* least) const {
+      if (!above) return Expected(flag, least);
+      if (value <= most) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected at most ", most));
+    }
   };
   for (const Number& n : {Number{"batch", 1.0 * absl::GetFlag(FLAGS_batch)},
                           {"ranks_per_host", 1.0 * absl::GetFlag(FLAGS_ranks_per_host)},
                           {"beta_gb_s", absl::GetFlag(FLAGS_beta_gb_s)},
                           {"beta_within_gb_s", absl::GetFlag(FLAGS_beta_within_gb_s)},
                           {"slowest", absl::GetFlag(FLAGS_slowest)}}) {
-    if (!(n.value > 0 && n.value < 1e30)) return Expected(n.flag, "more than 0");
+    RETURN_IF_ERROR(n.Check(n.value > 0, "more than 0"));
   }
   for (const Number& n : {Number{"flops", absl::GetFlag(FLAGS_flops)},
                           {"step_ms", absl::GetFlag(FLAGS_step_ms)},
                           {"update_ms", absl::GetFlag(FLAGS_update_ms)},
-                          {"device_gb", absl::GetFlag(FLAGS_device_gb)},
-                          {"layers", 1.0 * absl::GetFlag(FLAGS_layers)},
-                          {"gradient_mb", absl::GetFlag(FLAGS_gradient_mb)},
-                          {"paged_mb", absl::GetFlag(FLAGS_paged_mb)},
+                          {"device_gb", absl::GetFlag(FLAGS_device_gb), kMostMb / 1e3},
+                          {"layers", 1.0 * absl::GetFlag(FLAGS_layers), kMostLayers},
+                          {"gradient_mb", absl::GetFlag(FLAGS_gradient_mb), kMostMb},
+                          {"paged_mb", absl::GetFlag(FLAGS_paged_mb), kMostMb},
                           {"staleness", 1.0 * absl::GetFlag(FLAGS_staleness)},
                           {"servers", 1.0 * absl::GetFlag(FLAGS_servers)},
                           {"alpha_us", absl::GetFlag(FLAGS_alpha_us)},
@@ -93,13 +102,40 @@ absl::Status CheckNumbers() {
                           {"gamma_gb_s", absl::GetFlag(FLAGS_gamma_gb_s)},
                           {"copy_gb_s", absl::GetFlag(FLAGS_copy_gb_s)},
                           {"jitter", absl::GetFlag(FLAGS_jitter)}}) {
-    if (!(n.value >= 0 && n.value < 1e30)) return Expected(n.flag, "0 or more");
+    RETURN_IF_ERROR(n.Check(n.value >= 0, "0 or more"));
   }
   if (absl::GetFlag(FLAGS_steps) < 2) return Expected("steps", "2 or more");
   const bool copies = absl::GetFlag(FLAGS_copy_gb_s) > 0;
   if (!copies && (absl::GetFlag(FLAGS_device_gb) > 0 || absl::GetFlag(FLAGS_paged_mb) > 0)) {
     return absl::InvalidArgumentError("--copy_gb_s is missing: what pages is copied at that rate");
   }
+  return absl::OkStatus();
+}
+
+// The last line of bench_scaling's in a file.
+absl::Status ReadPieces(const std::string& path, NetWorkloadOptions& options) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  nlohmann::json line;
+  for (const absl::string_view row : absl::StrSplit(text, '\n')) {
+    nlohmann::json parsed = nlohmann::json::parse(row, nullptr, /*allow_exceptions=*/false);
+    if (parsed.is_object() && parsed.contains("layers")) line = std::move(parsed);
+  }
+  const auto error = absl::InvalidArgumentError("expected a line that bench_scaling has printed");
+  const auto count = [](const nlohmann::json& value) {
+    return value.is_number_unsigned() ? value.get<double>() : -1.0;
+  };
+  if (!line.is_object() || !line["layers"].is_array()) return error;
+  const double pieces = count(line["pieces"]);
+  double in_layers = 0;
+  for (const nlohmann::json& layer : line["layers"]) {
+    if (!layer.is_array() || layer.size() != 2) return error;
+    const WorkloadLayer parts = {count(layer[0]), count(layer[1])};
+    if (parts.forward_s < 0 || parts.backward_s < 0) return error;
+    in_layers += parts.forward_s + parts.backward_s;
+    options.parts.push_back(parts);
+  }
+  if (in_layers == 0 || in_layers > pieces) return error;
+  options.update_s = options.step_s * (pieces - in_layers) / pieces;
   return absl::OkStatus();
 }
 
@@ -110,7 +146,7 @@ absl::StatusOr<Workload> ReadWorkload() {
   const std::string path = absl::GetFlag(FLAGS_net);
   const int layers = absl::GetFlag(FLAGS_layers);
   if (path.empty() == (layers == 0)) {
-    return absl::InvalidArgumentError("expected one of --net and --layers; see --help");
+    return absl::InvalidArgumentError("--net and --layers: expected one of them; see --help");
   }
   if (path.empty()) {
     if (absl::GetFlag(FLAGS_flops) > 0 || step_s == 0) {
@@ -132,16 +168,23 @@ absl::StatusOr<Workload> ReadWorkload() {
   if ((absl::GetFlag(FLAGS_flops) > 0) == (step_s > 0)) {
     return absl::InvalidArgumentError("--net: expected one of --flops and --step_ms beside it");
   }
-  const std::string time = absl::GetFlag(FLAGS_layer_time);
-  if (time != "flops" && time != "alike") return Expected("layer_time", "flops or alike");
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
-  return WorkloadOf(net, {.batch = absl::GetFlag(FLAGS_batch),
-                          .step_s = step_s,
-                          .flops = absl::GetFlag(FLAGS_flops),
-                          .update_s = update_s,
-                          .alike = time == "alike",
-                          .device_bytes = absl::GetFlag(FLAGS_device_gb) * 1e9,
-                          .copied_bytes_per_s = absl::GetFlag(FLAGS_copy_gb_s) * 1e9});
+  NetWorkloadOptions options{.batch = absl::GetFlag(FLAGS_batch),
+                             .step_s = step_s,
+                             .flops = absl::GetFlag(FLAGS_flops),
+                             .update_s = update_s,
+                             .device_bytes = absl::GetFlag(FLAGS_device_gb) * 1e9,
+                             .copied_bytes_per_s = absl::GetFlag(FLAGS_copy_gb_s) * 1e9};
+  const std::string times = absl::GetFlag(FLAGS_layer_time);
+  if (times == "flops") return WorkloadOf(net, options);
+  if (step_s == 0 || update_s > 0) {
+    return absl::InvalidArgumentError(
+        "--layer_time of a file: expected --step_ms beside it, and no --update_ms");
+  }
+  RETURN_IF_ERROR(Annotate(ReadPieces(times, options), times));
+  absl::StatusOr<Workload> workload = WorkloadOf(net, options);
+  if (!workload.ok()) return Annotate(workload.status(), times);
+  return workload;
 }
 
 absl::StatusOr<SumCosts> ReadCosts() {

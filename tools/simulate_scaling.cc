@@ -31,6 +31,8 @@ constexpr char kUsage[] =
     "the model is: distributed/scaling/README.md.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
+constexpr double kMostSamples = 1e30;  // whose epoch takes a number of seconds
+
 class Printer {
  public:
   Printer(const Workload& workload, bool table)
@@ -95,8 +97,9 @@ absl::Status Run() {
   if (!picture.empty() && run.ranks.size() < 2) {
     return absl::InvalidArgumentError("--picture: expected two numbers of --ranks or more");
   }
-  if (!(absl::GetFlag(FLAGS_samples) >= 0)) {
-    return absl::InvalidArgumentError("--samples: expected 0 or more");
+  const double samples = absl::GetFlag(FLAGS_samples);
+  if (!(samples >= 0 && samples <= kMostSamples)) {
+    return absl::InvalidArgumentError(absl::StrCat("--samples: expected 0 to ", kMostSamples));
   }
   const Printer printer(run.workload, absl::GetFlag(FLAGS_table));
   std::vector<ScalingLine> lines;
@@ -105,10 +108,10 @@ absl::Status Run() {
     ScalingLine& line = lines.emplace_back();
     line.name = way;
     for (const int ranks : run.ranks) {
-      ASSIGN_OR_RETURN(const ScalingPoint point,
-                       SimulateScaling(run.workload, run.costs, run.setup, ranks));
-      line.points.push_back(point);
-      printer.Print(way, point);
+      const auto point = SimulateScaling(run.workload, run.costs, run.setup, ranks);
+      if (!point.ok()) return Annotate(point.status(), absl::StrCat("--ranks=", ranks));
+      line.points.push_back(*point);
+      printer.Print(way, *point);
     }
     if (run.ranks.size() > 1) printer.PrintFit(way, line.points);
   }

@@ -14,13 +14,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "distributed/transport/launcher.h"
 #include "engine/data/atomic_file.h"
 #include "engine/runtime/timeline.h"
+#include "engine/training/sent_data.h"
 #include "engine/training/trainer.h"
 #include "tools/command_line.h"
 #include "tools/process.h"
 
 ABSL_FLAG(std::string, trainer, "", "The trainer's text file; it names the net and the data.");
+ABSL_FLAG(bool, send_data, false,
+          "Rank 0's host alone has the data's files: the others are sent them, to a temporary "
+          "folder (TMPDIR) while they read them.");
 ABSL_FLAG(std::string, device, "cpu",
           "cpu, cuda (a GPU), or sim (a CPU with separate, bounded memory).");
 ABSL_FLAG(std::string, autotune, "on",
@@ -41,7 +46,8 @@ ABSL_FLAG(std::string, page_activations, "",
           "--device_memory does not hold all.  16 bits halve the bytes and round them.");
 ABSL_FLAG(std::string, precision, "",
           "F32, F64, F16 or BF16; default: the trainer file's, or the net's.");
-ABSL_FLAG(std::string, wire, "", "F32, F16 or BF16: as what gradients travel between ranks.");
+ABSL_FLAG(std::string, wire, "",
+          "F32, F16 or BF16: as what gradients travel between ranks, by \"direct\" or a server.");
 ABSL_FLAG(
     std::string, sync, "",
     "allreduce: gradients are summed over ranks; else owners of a parameter server apply them: "
@@ -80,7 +86,7 @@ ABSL_FLAG(
     "Samples a step, over all ranks; auto: as many as the device's memory has room for without "
     "paging, or, where there is none for any, with it.");
 ABSL_FLAG(std::string, seed, "", "All random numbers follow from it.");
-ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's.");
+ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's or srun's.");
 ABSL_FLAG(int, stall_timeout_s, gyre::kStallTimeoutS,
           "Seconds that ranks wait for one that is silent; then the run ends, and names it.");
 ABSL_FLAG(int, threads, 0, "Threads of each rank; 0: cores / ranks on this host.");
@@ -138,7 +144,7 @@ void OnSignal(int signal) {
 }
 
 void HandleSignals() {
-  if (StartedByMpirun() && AnnouncedRank().rank == 0) {
+  if (Launcher() == "mpirun" && AnnouncedRank().rank == 0) {
     stopping =
         "stopping with a checkpoint; if mpirun kills first, start it with --mca "
         "odls_base_sigkill_timeout 30\n";
@@ -184,11 +190,15 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
   if (absl::GetFlag(FLAGS_resume) == "latest" && absl::GetFlag(FLAGS_out).empty()) {
     return absl::InvalidArgumentError("--resume=latest needs --out, the folder to resume in");
   }
+  const std::string device = absl::GetFlag(FLAGS_device);
   ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(absl::GetFlag(FLAGS_planner)));
+  if (planner != PlannerKind::kAuto) RETURN_IF_ERROR(CheckPages("--planner", device));
+  if (!absl::GetFlag(FLAGS_page_activations).empty()) {
+    RETURN_IF_ERROR(CheckPages("--page_activations", device));
+  }
   const std::string out = OutFolder(*files.net.message);
-  ASSIGN_OR_RETURN(const PagePlaces pages,
-                   ParsePagePlaces(absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_host_memory),
-                                   absl::GetFlag(FLAGS_page_folder), out));
+  ASSIGN_OR_RETURN(const PagePlaces pages, ParsePagePlaces(device, absl::GetFlag(FLAGS_host_memory),
+                                                           absl::GetFlag(FLAGS_page_folder), out));
   return TrainingOptions{.out = out,
                          .resume = absl::GetFlag(FLAGS_resume),
                          .weights = absl::GetFlag(FLAGS_weights),
@@ -201,6 +211,14 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
                          .largest_batch = absl::GetFlag(FLAGS_batch) == "auto",
                          .stop = &stop_requested,
                          .save = &save_requested};
+}
+
+absl::Status CheckPicture(const std::string& path, bool plan) {
+  if (path.empty()) return absl::OkStatus();
+  if (!plan) return absl::InvalidArgumentError("--plan_picture needs --plan");
+  if (absl::EndsWith(path, ".svg") || absl::EndsWith(path, ".html")) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--plan_picture=", path, ": expected a name that ends in .svg or .html"));
 }
 
 absl::Status OpenTimeline() {
@@ -218,11 +236,23 @@ absl::Status OpenTimeline() {
 std::string CommandOf(const TrainingOptions& options, bool plan) {
   const bool latest = options.resume == "latest", anew = options.resume.empty();
   return absl::StrCat("--device=", absl::GetFlag(FLAGS_device), plan ? "\n--plan" : "",
+                      absl::GetFlag(FLAGS_send_data) ? "\n--send_data" : "",
                       options.largest_batch ? "\n--batch=auto" : "",
                       latest ? "\n--resume=latest"
                       : anew ? ""
                              : "\n--resume=DIR",
                       options.weights.empty() ? "" : "\n--weights");
+}
+
+absl::StatusOr<RunData> Open(const Files& files, ProcessGroup& communication) {
+  if (!absl::GetFlag(FLAGS_send_data)) return OpenData(files.trainer, files.net, /*train=*/true);
+  ASSIGN_OR_RETURN(SentData sent, OpenSentData(files.trainer, files.net, communication));
+  if (communication.rank() == 0) {
+    std::printf("data: %lld files of %.1f MiB sent to %d hosts\n",
+                static_cast<long long>(sent.files), static_cast<double>(sent.bytes) / (1 << 20),
+                sent.folders);
+  }
+  return std::move(sent.data);
 }
 
 absl::Status Train(const Files& files, TrainingOptions options, bool plan,
@@ -232,7 +262,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
   options.threads = choice.threads;
   options.choices["ranks"] = absl::StrCat(communication.size());
   RETURN_IF_ERROR(communication.CheckEqual("the command", CommandOf(options, plan)));
-  ASSIGN_OR_RETURN(RunData data, OpenData(files.trainer, files.net, /*train=*/true));
+  ASSIGN_OR_RETURN(RunData data, Open(files, communication));
   ASSIGN_OR_RETURN(const auto run,
                    Trainer::Prepare(files.trainer, files.net, std::move(data), *choice.device,
                                     *choice.primitives, communication, options));
@@ -286,8 +316,9 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<TrainingOptions> options = OptionsOf(*files);
   if (!options.ok()) Fail(ranks->front().get(), options.status());
   const bool plan = absl::GetFlag(FLAGS_plan);
-  if (!plan && !absl::GetFlag(FLAGS_plan_picture).empty()) {
-    Fail(ranks->front().get(), absl::InvalidArgumentError("--plan_picture needs --plan"));
+  if (const absl::Status picture = CheckPicture(absl::GetFlag(FLAGS_plan_picture), plan);
+      !picture.ok()) {
+    Fail(ranks->front().get(), picture);
   }
   if (const absl::Status opened = plan ? absl::OkStatus() : OpenTimeline(); !opened.ok()) {
     Fail(ranks->front().get(), opened);

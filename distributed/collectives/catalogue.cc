@@ -1,5 +1,3 @@
-// catalogue.cc: see catalogue.h.
-
 #include "distributed/collectives/catalogue.h"
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-// channel.cc: see channel.h.
-
 #include "distributed/collectives/channel.h"
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-// collective.cc: see collective.h.
-
 #include "distributed/collectives/collective.h"
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-// device_reduction.cc: see device_reduction.h.
-
 #include "distributed/collectives/device_reduction.h"
 
 #include "engine/runtime/parallel/parallel.h"

@@ -1,5 +1,3 @@
-// reduction.cc: see reduction.h.
-
 #include "distributed/collectives/reduction.h"
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-// ring_arithmetic.cc: see ring_arithmetic.h.
-
 #include "distributed/collectives/ring_arithmetic.h"
 
 #include <array>

@@ -1,5 +1,3 @@
-// selector.cc: see selector.h.
-
 #include "distributed/collectives/selector.h"
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-// sum_model.cc: see sum_model.h.
-
 #include "distributed/collectives/sum_model.h"
 
 #include <algorithm>

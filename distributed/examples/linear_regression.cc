@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdio>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "distributed/gyre_collectives.h"
@@ -25,7 +26,7 @@ float TrueWeight(int64_t feature) { return std::sin(static_cast<float>(feature))
 
 void Check(const absl::Status& status) {
   if (status.ok()) return;
-  std::fprintf(stderr, "error: %s\n", status.ToString().c_str());
+  std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
   MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
@@ -85,6 +86,13 @@ bool Train(gyre::Collectives& collectives) {
 int main(int argc, char** argv) {
   int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  if (argc > 1) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) std::fprintf(stderr, "error: expected no arguments, got %s\n", argv[1]);
+    MPI_Finalize();
+    return 2;
+  }
   bool found = false;
   {
     auto collectives = gyre::Collectives::Start(MPI_COMM_WORLD);

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -28,7 +29,7 @@ constexpr float kRate = 0.02f;
 
 void Check(const absl::Status& status) {
   if (status.ok()) return;
-  std::fprintf(stderr, "error: %s\n", status.ToString().c_str());
+  std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
   std::_Exit(1);  // mpirun ends the others
 }
 
@@ -135,21 +136,27 @@ bool Train(gyre::ProcessGroup& group, gyre::Sync sync) {
   return error < 1e-2;
 }
 
-gyre::Sync Parse(const std::string& name) {
+std::optional<gyre::Sync> Parse(const std::string& name) {
   if (name == "bsp") return gyre::Sync::kBsp;
   if (name == "ssp") return gyre::Sync::kSsp;
   if (name == "async") return gyre::Sync::kAsync;
-  Check(absl::InvalidArgumentError("expected bsp, ssp or async, got " + name));
-  return {};
+  return std::nullopt;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const gyre::Sync sync = Parse(argc > 1 ? argv[1] : "bsp");
   const auto group = Get(gyre::ProcessGroup::Start(
       [] { return gyre::NewMpiCommunicator(/*timeout_ms=*/60'000); }, {"auto"}));
-  double explained = Train(*group, sync) ? 1 : 0;
+  const std::optional<gyre::Sync> sync = Parse(argc > 1 ? argv[1] : "bsp");
+  if (!sync || argc > 2) {
+    if (group->rank() == 0) {
+      std::fprintf(stderr, "error: expected bsp, ssp or async, got %s\n", argv[argc - 1]);
+    }
+    Check(group->Stop());
+    return 2;
+  }
+  double explained = Train(*group, *sync) ? 1 : 0;
   Check(group->Sum("ranks that have come to an end",
                    {&explained, gyre::Shape({1}), gyre::DType::kF64}));
   const bool all = explained == group->size();

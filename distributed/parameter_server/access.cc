@@ -69,10 +69,12 @@ absl::Status RowAccess::Begin(Communicator& communicator, Transfer::Way way, int
 
 absl::StatusOr<bool> RowAccess::MessagesDone(Communicator& communicator) {
   bool all = true;
+  left_ = 0;
   for (Transfer& transfer : transfers_) {
     if (!transfer.under_way()) continue;
     ASSIGN_OR_RETURN(const bool done, transfer.Progress(communicator));
     all = all && done;
+    left_ += transfer.left();
   }
   return all;
 }
@@ -89,14 +91,15 @@ absl::Status UpdateAccess::Post(Stream& compute, Stream& out, const RowIndex& in
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> UpdateAccess::Progress(Communicator& communicator, Shard& shard) {
+absl::StatusOr<bool> UpdateAccess::Progress(Communicator& communicator, Shard& shard,
+                                            bool may_begin) {
   const int64_t done = sent;
   bool moved = false;
   if (!under_way_) {
-    if (posted == done) return false;
+    if (posted == done || !may_begin) return false;
     ASSIGN_OR_RETURN(const bool out, copied->Done());
     if (!out) return false;
-    RETURN_IF_ERROR(Begin(communicator, Transfer::Way::kSend, TagOf(/*update=*/true, number)));
+    RETURN_IF_ERROR(Begin(communicator, Transfer::Way::kHandOver, TagOf(/*update=*/true, number)));
     if (own >= 0) shard.Deliver(own);
     under_way_ = moved = true;
   }

@@ -47,6 +47,7 @@ struct RowAccess {
   // Whether all have come to their end.
   absl::StatusOr<bool> MessagesDone(Communicator& communicator);
   bool under_way_ = false;
+  size_t left_ = 0;  // bytes of messages under way
 
  private:
   std::vector<Transfer> transfers_;  // by owner
@@ -60,8 +61,10 @@ struct UpdateAccess : RowAccess {
   // The caller's memory is written.  Enqueues the way to host memory on `out`.  Precondition: what
   // was posted is sent.
   absl::Status Post(Stream& compute, Stream& out, const RowIndex& index);
-  // Whether something was done.
-  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard);
+  // Whether something was done.  may_begin: whether what is posted may leave.
+  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, bool may_begin);
+  // That have left, and owners have not taken.
+  size_t bytes_under_way() const { return left_; }
 };
 
 struct ReadAccess : RowAccess {

@@ -1,12 +1,18 @@
 #include "distributed/parameter_server/parameter_server.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
 namespace {
+
+// Of updates that owners have not taken; with as much under way none begins.  Streams of TCP share
+// a link unequally: without a bound a worker's updates come to one owner long before another, and
+// owners have nothing whole to answer.
+constexpr size_t kMostUnderWay = 1 << 20;
 
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -44,11 +50,7 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Create(Process
         absl::StrCat("expected a gate with bsp alone; got ", std::string(SyncName(options.sync))));
   }
   std::unique_ptr<ParameterServer> server(new ParameterServer(group, device, compute, options));
-  if (server->in_host_memory()) {
-    // A cpu device has its threads of whoever makes a stream: this thread drives, too.
-    RETURN_IF_ERROR(options.in_host_memory->NewStream().status());
-  }
-  if (server->in_host_memory() || !options.background) return server;
+  if (!server->in_background()) return server;
   ASSIGN_OR_RETURN(server->out_, device.NewStream());
   ASSIGN_OR_RETURN(server->in_, device.NewStream());
   return server;
@@ -164,7 +166,7 @@ absl::Status ParameterServer::Read(int number) {
   ReadAccess& read = *reads_[number];
   RETURN_IF_ERROR(Due(read, "Read", read.opened == clock_));
   RETURN_IF_ERROR(Await([&] { return read.arrived > clock_; }));
-  if (!in_) RETURN_IF_ERROR(read.Upload(compute_, index_));
+  if (!in_background()) RETURN_IF_ERROR(read.Upload(compute_, index_));
   ++read.opened;
   return compute_.Wait(*read.uploaded);
 }
@@ -192,7 +194,7 @@ absl::Status ParameterServer::Update(int number) {
 
 absl::Status ParameterServer::Push(UpdateAccess& update) {
   RETURN_IF_ERROR(Await([&] { return update.sent == update.posted; }));
-  return update.Post(compute_, out_ ? *out_ : compute_, index_);
+  return update.Post(compute_, in_background() ? *out_ : compute_, index_);
 }
 
 absl::Status ParameterServer::Clock() {
@@ -245,8 +247,13 @@ absl::Status ParameterServer::Tell(const PlaceOfRank& at) {
 
 absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
   bool moved = false;
+  size_t under_way = 0;
+  for (const auto& update : updates_) under_way += update->bytes_under_way();
   for (const auto& update : updates_) {
-    ASSIGN_OR_RETURN(const bool some, update->Progress(communicator, *shard_));
+    const size_t before = update->bytes_under_way();
+    ASSIGN_OR_RETURN(const bool some, update->Progress(communicator, *shard_,
+                                                       /*may_begin=*/under_way < kMostUnderWay));
+    under_way += update->bytes_under_way() - before;
     moved = moved || some;
   }
   for (const auto& read : reads_) {
@@ -275,7 +282,7 @@ bool ParameterServer::Settled(int64_t clock) const {
   return std::ranges::all_of(updates_, [&](const auto& u) { return u->sent == clock; }) &&
          std::ranges::all_of(
              reads_,
-             [&](const auto& r) { return r->settled(clock, /*uploads=*/in_ != nullptr); }) &&
+             [&](const auto& r) { return r->settled(clock, /*uploads=*/in_background()); }) &&
          shard_->settled(clock);
 }
 
@@ -323,10 +330,10 @@ absl::Status ParameterServer::Get(int table, void* to) {
 
 absl::Status ParameterServer::Stop() {
   RETURN_IF_ERROR(Drain());
-  RETURN_IF_ERROR(group_.Call("the end of a parameter server",
-                              [&](Communicator&) { return shard_->Withdraw(); }));
   serving_ = false;
-  return group_.StopServing();
+  RETURN_IF_ERROR(group_.StopServing());  // what is withdrawn would be expected anew
+  return group_.Call("the end of a parameter server",
+                     [&](Communicator&) { return shard_->Withdraw(); });
 }
 
 absl::Status ParameterServer::Abandon() {

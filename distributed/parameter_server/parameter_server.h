@@ -2,19 +2,20 @@
 // device.  Each row has an owner, in the memory of whose device it lies, and who applies what is
 // sent for it.  No layer, no net; nothing else of Gyre is needed.
 //
-//   auto made = ParameterServer::Create(group, device, compute, {.sync = Sync::kSsp, .staleness =
-//   1}); ParameterServer& server = **made; const int weights = *server.AddTable({"weights", rows,
-//   width}, *update); const int read = *server.AddRead(weights, RowList::All(rows), values); // an
-//   iteration's const int push = *server.AddUpdate(weights, RowList::All(rows), gradients);   //
-//   accesses server.Prepare();             // owned(weights) may be given values server.Start();
+//   auto server = *ParameterServer::Create(group, device, compute, {.sync = Sync::kBsp});
+//   const int weights = *server->AddTable({"weights", rows, width}, *update);
+//   const int read = *server->AddRead(weights, RowList::All(rows), values);
+//   const int push = *server->AddUpdate(weights, RowList::All(rows), gradients);
+//   server->Prepare();          // owned(weights) may be given values
+//   server->Start();
 //   while (...) {
-//     server.Read(read);        // what comes now on `compute` finds the rows in `values`
+//     server->Read(read);       // what comes now on `compute` finds the rows in `values`
 //     ...
-//     server.PostRead(read);    // what comes now does not look there any more
-//     server.PreUpdate(push);   // what comes now may write `gradients`
+//     server->PostRead(read);   // what comes now does not look there any more
+//     server->PreUpdate(push);  // what comes now may write `gradients`
 //     ...
-//     server.Update(push);      // they are written
-//     server.Clock();
+//     server->Update(push);     // they are written
+//     server->Clock();
 //   }
 //
 // An iteration's accesses are declared once, ahead (GeePS's virtual iteration): which rows go from
@@ -28,7 +29,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
@@ -121,7 +121,7 @@ class ParameterServer final : public Service {
   // Drain; nothing else follows.
   absl::Status Stop();
   // In place of it, whatever has been called and at whatever clocks the ranks are: no message comes
-  // any more, and the server is of no more use.
+  // any more, and the server is of no more use; nor can another start on this group.
   absl::Status Abandon();
 
   // Bytes of rows that this rank has sent to others so far.
@@ -147,6 +147,7 @@ class ParameterServer final : public Service {
   absl::Status MeetShard(const DeclaredByRank& declared);
   absl::Status Allocate(Wanted& wanted);
   bool in_host_memory() const { return options_.in_host_memory != nullptr; }
+  bool in_background() const { return options_.background && !in_host_memory(); }
   absl::Status Due(const RowAccess& access, const char* call, bool due) const;
   absl::Status Push(UpdateAccess& update);
   absl::Status SendAll(const char* call);  // of an iteration; call: what is too early else
@@ -167,7 +168,7 @@ class ParameterServer final : public Service {
   Tensor packed_reads_ = {}, packed_updates_ = {};  // bytes
   Buffer device_memory_, host_memory_;
   size_t device_bytes_ = 0;
-  std::unique_ptr<Stream> out_, in_;  // null: `compute_`
+  std::unique_ptr<Stream> out_, in_;  // in the background; else null
   std::unique_ptr<Shard> shard_;
   bool prepared_ = false, serving_ = false;
   int64_t clock_ = 0;

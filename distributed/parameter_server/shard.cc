@@ -6,6 +6,7 @@
 #include "engine/runtime/check.h"
 
 namespace gyre {
+
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Communicator& communicator, Device& device,
                                                      const Options& options) {
   std::unique_ptr<Shard> shard(new Shard(communicator, device, options));

@@ -19,7 +19,7 @@ ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int
     return static_cast<size_t>(std::min(rows, RowsOfServerCopy(row_bytes))) * row_bytes;
   };
   // Of others' pieces, and with stages_own of all.
-  const bool copies = workers > (works && background ? 1 : 0);
+  const bool copies = !in_host_memory && workers > (works && background ? 1 : 0);
   size_t owned = 0, own_staged = 0, staged = 0, packed = 0, together = 0, upload = 0, download = 0;
   for (const TableSpec& table : tables) {
     const int64_t rows = table.parts[rank].count();

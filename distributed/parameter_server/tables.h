@@ -53,8 +53,8 @@ inline int64_t RowsOfServerCopy(size_t row_bytes) {
 struct ServerBytes {
   size_t device = 0, pinned = 0;
 };
-// tables have parts.  servers: of the ranks.
-// background: as ParameterServer's options.
+// tables have parts.  servers: of the ranks.  background, in_host_memory: as ParameterServer's
+// options say.
 ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
                                Sync sync, bool background, bool in_host_memory);
 

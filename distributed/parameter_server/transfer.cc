@@ -24,9 +24,10 @@ absl::Status Transfer::Post(Communicator& communicator) {
     std::byte* const at = data_ + posted_ * kSegmentBytes;
     const size_t bytes = std::min(kSegmentBytes, bytes_ - posted_ * kSegmentBytes);
     ASSIGN_OR_RETURN(requests_[posted_ % kWindow],
-                     way_ == Way::kSend      ? communicator.Send(at, bytes, peer_, tag_)
-                     : way_ == Way::kReceive ? communicator.Receive(at, bytes, peer_, tag_)
-                                             : communicator.Expect(at, bytes, peer_, tag_));
+                     way_ == Way::kSend       ? communicator.Send(at, bytes, peer_, tag_)
+                     : way_ == Way::kHandOver ? communicator.HandOver(at, bytes, peer_, tag_)
+                     : way_ == Way::kReceive  ? communicator.Receive(at, bytes, peer_, tag_)
+                                              : communicator.Expect(at, bytes, peer_, tag_));
   }
   return absl::OkStatus();
 }

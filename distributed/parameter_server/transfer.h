@@ -1,6 +1,7 @@
 // transfer.h: one long message, in segments; as a state machine.
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include "distributed/transport/communicator.h"
@@ -9,13 +10,15 @@ namespace gyre {
 
 class Transfer {
  public:
-  enum class Way : uint8_t { kSend, kReceive, kExpect };
+  enum class Way : uint8_t { kSend, kHandOver, kReceive, kExpect };
 
   // Precondition: none is under way.  The memory must stay until it is done.  What is expected has
   // no time limit (Communicator::Expect).
   absl::Status Begin(Communicator& communicator, Way way, std::byte* data, size_t bytes, int peer,
                      int tag);
   bool under_way() const { return under_way_; }
+  // Bytes that are.
+  size_t left() const { return under_way_ ? bytes_ - std::min(bytes_, done_ * kSegmentBytes) : 0; }
   // True once, when it is done.  Never blocks.
   absl::StatusOr<bool> Progress(Communicator& communicator);
   // Of what is expected, and of which nothing has come: ends it.

@@ -1,5 +1,3 @@
-// link_queue.cc: see link_queue.h.
-
 #include "distributed/scaling/link_queue.h"
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-// scaling.cc: see scaling.h.
-
 #include "distributed/scaling/scaling.h"
 
 #include <algorithm>
@@ -32,7 +30,7 @@ double CopiedByte(const Workload& workload, double bytes_per_s) {
 
 absl::StatusOr<ScalingPoint> SimulateScaling(const Workload& workload, const SumCosts& costs,
                                              const ScalingSetup& setup, int ranks) {
-  const ClusterShape shape = {ranks, (ranks + setup.ranks_per_host - 1) / setup.ranks_per_host};
+  const ClusterShape shape = {ranks, (ranks - 1) / setup.ranks_per_host + 1};
   const bool served = setup.sync != SyncMode::kAllreduce;
   const int workers = ranks - setup.servers;
   if (workers < 1) {
@@ -89,7 +87,8 @@ absl::StatusOr<ScalingPoint> SimulateScaling(const Workload& workload, const Sum
                         setup.copied_bytes_per_s);
   }
   point.exposed = point.step - without;
-  point.waiting = without - point.alone;
+  // Where nobody waits the two differ by rounding alone.
+  point.waiting = std::max(0.0, without - point.alone);
   point.efficiency = point.alone * (1 + setup.stragglers.jitter) * workers / ranks / point.step;
   point.samples_per_second = static_cast<double>(workload.samples) * workers / point.step;
   return point;

@@ -1,5 +1,3 @@
-// step_simulation.cc: see step_simulation.h.
-
 #include "distributed/scaling/step_simulation.h"
 
 #include <algorithm>
@@ -75,7 +73,7 @@ Pieces Cut(const Workload& workload, const std::vector<WorkloadBucket>& buckets)
   int begun = 0;  // forward of layers up to here
   for (size_t b = buckets.size(); b-- > 0;) {
     double seconds = 0;
-    for (; begun < buckets[b].layer; ++begun) seconds += workload.layers[begun].forward_s;
+    for (; begun < buckets[b].first_reader; ++begun) seconds += workload.layers[begun].forward_s;
     pieces.forward.push_back(seconds);
   }
   for (; begun < layers; ++begun) pieces.forward_rest += workload.layers[begun].forward_s;

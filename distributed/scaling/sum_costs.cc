@@ -1,10 +1,9 @@
-// sum_costs.cc: see sum_costs.h.
-
 #include "distributed/scaling/sum_costs.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "distributed/server_parts.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -76,10 +75,11 @@ SumCost SumCosts::Of(std::string_view algorithm, ClusterShape shape) const {
 
 SumCost SumCosts::OfServer(ClusterShape shape, int dedicated) const {
   if (dedicated == 0) return Of("direct", shape);
-  // A rank's bytes both ways are those of a server, n d S; from as many servers as workers on a
-  // worker's, S (server_parts.cc).  Of a cluster of direct's, 2 (n - 1) / n.
-  const double n = shape.ranks - dedicated, k = dedicated;
-  const double sent = k < n ? 2 * n * (n - 1) / (n * n + k * n - 2 * k) : 1;
+  // A worker's bytes each way, 1 - w and (n - 1) w of S (server_parts.cc); nobody has more.  Of a
+  // cluster of direct's, 2 (n - 1) / n.
+  const int workers = shape.ranks - dedicated;
+  const double own = (1 - dedicated * DedicatedPart(workers, dedicated)) / workers;
+  const double sent = 1 + (workers - 2) * own;
   const SumCost direct = Of("direct", shape);
   const double all = shape.ranks;
   return {direct.start_s, direct.byte_s * sent / (2 * (all - 1) / all)};

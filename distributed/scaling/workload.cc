@@ -1,5 +1,3 @@
-// workload.cc: see workload.h.
-
 #include "distributed/scaling/workload.h"
 
 #include <algorithm>
@@ -35,8 +33,8 @@ std::vector<WorkloadBucket> FitBuckets(const Workload& workload, size_t worthwhi
   for (const WorkloadGradient& gradient : workload.gradients) bytes.push_back(gradient.bytes);
   std::vector<WorkloadBucket> buckets;
   for (const GradientBucket& bucket : FitBuckets(bytes, worthwhile_bytes)) {
-    buckets.push_back(
-        {static_cast<double>(bucket.bytes), workload.gradients[bucket.last - 1].layer});
+    const WorkloadGradient& last = workload.gradients[bucket.last - 1];
+    buckets.push_back({static_cast<double>(bucket.bytes), last.layer, last.first_reader});
   }
   return buckets;
 }
@@ -44,7 +42,7 @@ std::vector<WorkloadBucket> FitBuckets(const Workload& workload, size_t worthwhi
 std::vector<WorkloadBucket> BucketsOfOne(const Workload& workload) {
   std::vector<WorkloadBucket> buckets;
   for (const WorkloadGradient& gradient : workload.gradients) {
-    buckets.push_back({static_cast<double>(gradient.bytes), gradient.layer});
+    buckets.push_back({static_cast<double>(gradient.bytes), gradient.layer, gradient.first_reader});
   }
   return buckets;
 }

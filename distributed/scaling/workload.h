@@ -14,10 +14,12 @@ struct WorkloadLayer {
   double forward_s = 0, backward_s = 0;
 };
 
-// Complete behind backward of a layer, and its update needed before the next forward of it.
+// Complete behind backward of a layer, and its update needed before the next forward of its first
+// reader: the same, or where a node's work is cut into several layers the node's first.
 struct WorkloadGradient {
   size_t bytes = 0;
   int layer = 0;
+  int first_reader = layer;
 };
 
 struct Workload {
@@ -37,10 +39,12 @@ struct Workload {
 // Layers that are all the same, with a gradient each; backward takes twice as long as forward.
 Workload EqualLayers(int layers, double step_s, double update_s, double gradient_bytes);
 
-// Gradients that are exchanged together, behind backward of `layer` and before forward of it.
+// Gradients that are exchanged together, behind backward of `layer` and before forward of
+// `first_reader`.
 struct WorkloadBucket {
   double bytes = 0;
   int layer = 0;
+  int first_reader = layer;
 };
 // As training fits them (distributed/gradient_bucket.h), for sums of which so many bytes are worth
 // one.

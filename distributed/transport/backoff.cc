@@ -1,5 +1,3 @@
-// backoff.cc: see backoff.h.
-
 #include "distributed/transport/backoff.h"
 
 #include <sys/prctl.h>
@@ -10,13 +8,12 @@
 namespace gyre {
 namespace {
 
-// A pass is one poll, 0.1 to 0.2 us: together some 30 us, in which another rank of the same host
-// moves and adds a segment.
-constexpr int kSpins = 200;
+// In which another rank of the same host moves and adds a segment.  A pass is one poll, 0.1 to
+// 0.2 us, or one of all messages of a parameter server, 20 us.
+constexpr std::chrono::microseconds kSpinning{30};
 // Then the shortest sleeps there are, 5 us each in truth.  Not sched_yield: it gives a whole time
 // slice of milliseconds to a thread that computes, where a sleeper is woken in front of it.
-constexpr int kShortSleeps = 64;
-constexpr std::chrono::microseconds kShortSleep{1};
+constexpr std::chrono::microseconds kShortSleep{1}, kShortUntil{400};
 // Late by 50 us is little against a wait this long, and polling then costs some 2 % of a core.
 constexpr std::chrono::microseconds kLongSleep{50};
 
@@ -29,11 +26,12 @@ void AllowShortSleeps() {
 }  // namespace
 
 void Backoff::Pause() {
-  if (passes_ < kSpins) {
-    ++passes_;
-  } else if (passes_ < kSpins + kShortSleeps) {
-    ++passes_;
-    AllowShortSleeps();
+  const auto now = std::chrono::steady_clock::now();
+  if (!since_) since_ = now;
+  const auto waited = now - *since_;
+  if (waited < kSpinning) return;
+  AllowShortSleeps();
+  if (waited < kShortUntil) {
     std::this_thread::sleep_for(kShortSleep);
   } else {
     std::this_thread::sleep_for(kLongSleep);

@@ -4,17 +4,20 @@
 // milliseconds; and the thread that polls shares its core with the one that computes.
 #pragma once
 
+#include <chrono>
+#include <optional>
+
 namespace gyre {
 
 class Backoff {
  public:
   // Something happened: the next thing is likely near.
-  void Reset() { passes_ = 0; }
-  // Nothing happened: gives up the core, for longer the more often this is called in a row.
+  void Reset() { since_.reset(); }
+  // Nothing happened: gives up the core, for longer the longer it is ago that something did.
   void Pause();
 
  private:
-  int passes_ = 0;
+  std::optional<std::chrono::steady_clock::time_point> since_;  // nothing has happened
 };
 
 }  // namespace gyre

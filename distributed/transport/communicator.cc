@@ -3,9 +3,7 @@
 #include "distributed/transport/communicator.h"
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "distributed/transport/backoff.h"
@@ -65,51 +63,6 @@ absl::Status Barrier(Communicator& communicator) {
     RETURN_IF_ERROR(WaitFor(communicator, send));
   }
   return absl::OkStatus();
-}
-
-namespace {
-
-absl::Status StartedBy(const char* launcher, const char* variable) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(launcher, " has started this process as one of several (", variable, "=",
-                   std::getenv(variable),
-                   "), and each would run alone; ranks come from Open MPI's "
-                   "mpirun, or from --ranks (for one process, unset ",
-                   variable, ")"));
-}
-
-}  // namespace
-
-absl::Status CheckLauncher() {
-  if (StartedByMpirun()) return absl::OkStatus();
-  struct Launcher {
-    const char *name, *size;
-  };
-  bool alone = false;
-  for (const Launcher& launcher :
-       {Launcher{"srun", "SLURM_STEP_NUM_TASKS"}, Launcher{"another mpiexec", "PMI_SIZE"}}) {
-    const char* const text = std::getenv(launcher.size);
-    if (text == nullptr) continue;
-    int size = 0;
-    if (!absl::SimpleAtoi(text, &size) || size > 1) return StartedBy(launcher.name, launcher.size);
-    alone = true;
-  }
-  // PMIx does not say in the environment of how many.
-  if (!alone && std::getenv("PMIX_RANK") != nullptr) return StartedBy("PMIx", "PMIX_RANK");
-  return absl::OkStatus();
-}
-
-bool StartedByMpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
-
-RankAndSize AnnouncedRank() {
-  RankAndSize announced;
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
-  if (rank == nullptr || size == nullptr || !absl::SimpleAtoi(rank, &announced.rank) ||
-      !absl::SimpleAtoi(size, &announced.size)) {
-    return {};
-  }
-  return announced;
 }
 
 }  // namespace gyre

@@ -50,7 +50,7 @@ class Communicator {
   virtual const std::vector<int>& hosts() const = 0;
   // An MPI_Comm* of these ranks; null where they are no processes of MPI's.
   virtual const void* native() const { return nullptr; }
-  // How long a silent rank is waited for.
+  // How long a silent rank is waited for; more than 0.
   virtual int64_t timeout_ms() const = 0;
   // True if Send and Receive take device memory of such a device, too.
   virtual bool moves_device_memory(DeviceKind kind) const = 0;
@@ -58,6 +58,9 @@ class Communicator {
   // Start moving bytes; the memory must stay untouched until Test says true.  bytes may be 0.
   virtual absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) = 0;
   virtual absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) = 0;
+  // As Send, but never finished before the receiver takes it, however short: a sender knows by it
+  // how much is under way.
+  virtual absl::StatusOr<Request> HandOver(const void* data, size_t bytes, int to, int tag) = 0;
   // As Receive, of a message that may be long in coming, or never come: it has no time limit, and
   // nobody is said to wait for it.
   virtual absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) = 0;
@@ -84,10 +87,10 @@ class Communicator {
   // what one rank has found out, all end with.  The first that a rank hears of counts.
   virtual void Tell(const absl::Status& fault) = 0;
 
-  // Ends every rank of the job with exit code 1, within seconds.  Any thread.  Prints nothing:
+  // Ends every rank of the job with this exit code, within seconds.  Any thread.  Prints nothing:
   // `reason` is for the caller to print first.  Returns only on communicators whose ranks are
   // threads; there every later call of any rank fails with `reason`.
-  virtual void Abort(const absl::Status& reason) = 0;
+  virtual void Abort(const absl::Status& reason, int exit_code) = 0;
 };
 
 // By whom each rank waits for (kNobody: for none that it knows; kUnheard: it does not answer), the
@@ -111,7 +114,7 @@ std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int
 // Starts MPI on the calling thread and finishes it when destroyed there; destroyed after an error,
 // it ends the job as Abort does, because finishing would wait for ranks that may never come.
 // Blocks as long as MPI does: until all ranks have come, or for ever.
-// Errors: Unavailable if MPI does not start, or has other ranks than mpirun announced.  Open MPI
+// Errors: Unavailable if MPI does not start, or has other ranks than announced.  Open MPI
 // itself ends the process where MPI_Init fails.
 absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicator(int64_t timeout_ms);
 
@@ -122,17 +125,5 @@ absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicator(int64_t timeout
 // MPI_COMM_NULL or between two groups; the library's.
 absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicatorOver(const void* comm,
                                                                      int64_t timeout_ms);
-
-// True if mpirun (Open MPI's) started this process.
-bool StartedByMpirun();
-// The rank and size mpirun announced in the environment; {0, 1} without it.  Callable before MPI
-// starts.
-struct RankAndSize {
-  int rank = 0, size = 1;
-};
-RankAndSize AnnouncedRank();
-// FailedPrecondition if something else than Open MPI's mpirun (srun, another library's mpiexec) has
-// started this process as one of several: each would take itself for the only one.
-absl::Status CheckLauncher();
 
 }  // namespace gyre

@@ -1,18 +1,20 @@
-// mpi_communicator.cc: ranks as processes under Open MPI's mpirun.
+// mpi_communicator.cc: ranks as processes under Open MPI's mpirun, or srun.
 //
 // Where MPI is started here, it is asked for MPI_THREAD_SERIALIZED only: one thread starts it and
 // finishes it, and one at a time calls it.  Nobody else sends messages in the program, so
 // MPI_COMM_WORLD needs no duplicate.  Where the program has started it, a duplicate of its
 // communicator keeps the messages apart, and MPI_THREAD_MULTIPLE the threads.
 //
-// A rank that fails leaves without a word to MPI, and mpirun ends the others: MPI_Abort in one rank
-// while another is in MPI_Finalize can deadlock mpirun itself (Open MPI 4.1, PMIx 4.2).
+// A rank that fails leaves without a word to MPI, and mpirun or srun ends the others: MPI_Abort in
+// one rank while another is in MPI_Finalize can deadlock mpirun itself (Open MPI 4.1, PMIx 4.2).
 
 #include <mpi.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -22,11 +24,14 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "distributed/transport/communicator.h"
+#include "distributed/transport/launcher.h"
 #include "distributed/transport/mpi_error.h"
+#include "distributed/transport/mpi_requests.h"
 #include "distributed/transport/shared_memory_folder.h"
 #include "engine/runtime/check.h"
 
@@ -39,10 +44,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kAbortExitCode = 1;
+constexpr int kFailedExitCode = 1;
 
 // How often a rank that waits listens for another's fault: for nothing beside what it waits for.
 constexpr std::chrono::milliseconds kBetweenLooks{1};
+// How often it looks whether all of its host's are alive, and what it finds must have been so
+// twice: by then mpirun, which kills the others a second after it asked them to end, has ended a
+// job whose rank has died.  srun ends it only if told to, and slowly.
+constexpr std::chrono::seconds kBetweenRollCalls{2};
 // Beyond, the others learn from this rank's end.
 constexpr std::chrono::milliseconds kTellLimit{100};
 // A rank that lives answers within milliseconds, on a machine that is busy or swaps within seconds.
@@ -70,8 +79,8 @@ const char* LevelName(int level) {
 class MpiCommunicator final : public Communicator {
  public:
   explicit MpiCommunicator(int64_t timeout_ms) : timeout_(timeout_ms) {
+    requests_.Reserve(kUsualRequests);
     pending_.reserve(kUsualRequests);
-    free_.reserve(kUsualRequests);
   }
 
   absl::Status StartMpi() {
@@ -87,9 +96,9 @@ class MpiCommunicator final : public Communicator {
     all_ = MPI_COMM_WORLD;
     RETURN_IF_ERROR(Open());
     if (const int announced = AnnouncedRank().size; size_ != announced) {
-      return absl::UnavailableError(absl::StrCat("mpirun has announced ", announced,
+      return absl::UnavailableError(absl::StrCat(Launcher(), " has announced ", announced,
                                                  " ranks, and MPI found ", size_,
-                                                 "; is it the mpirun of another MPI library?"));
+                                                 "; is it that of another MPI library?"));
     }
     return absl::OkStatus();
   }
@@ -102,7 +111,7 @@ class MpiCommunicator final : public Communicator {
   // Nobody is left to hear of an error.
   ~MpiCommunicator() override {
     if (started_) {
-      if (failed_) EndJob();
+      if (failed_) EndJob(kFailedExitCode);
       MPI_Finalize();
     } else if (all_ != MPI_COMM_NULL && !failed_) {
       MPI_Comm_free(&all_);
@@ -126,13 +135,11 @@ class MpiCommunicator final : public Communicator {
   }
 
   absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
-    RETURN_IF_ERROR(fault_);
-    const Request request = NewRequest(bytes, to, Kind::kSend);
-    const Layout layout(bytes);
-    RETURN_IF_ERROR(Checked(
-        MPI_Isend(data, layout.count(), layout.type(), to, tag, all_, &pending_[request].request),
-        "MPI_Isend", to));
-    return request;
+    return Post(MPI_Isend, "MPI_Isend", data, bytes, to, tag);
+  }
+
+  absl::StatusOr<Request> HandOver(const void* data, size_t bytes, int to, int tag) override {
+    return Post(MPI_Issend, "MPI_Issend", data, bytes, to, tag);
   }
 
   absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
@@ -145,23 +152,18 @@ class MpiCommunicator final : public Communicator {
 
   absl::Status Withdraw(Request request) override {
     RETURN_IF_ERROR(fault_);
-    Pending& pending = pending_[request];
-    RETURN_IF_ERROR(Checked(MPI_Cancel(&pending.request), "MPI_Cancel", pending.peer));
-    RETURN_IF_ERROR(
-        Checked(MPI_Wait(&pending.request, MPI_STATUS_IGNORE), "MPI_Wait", pending.peer));
-    free_.push_back(request);
-    return absl::OkStatus();
+    return Checked(requests_.Cancel(request), "MPI_Cancel", pending_[request].peer);
   }
 
   absl::StatusOr<bool> Test(Request request) override {
     GYRE_CHECK(request >= 0 && request < static_cast<Request>(pending_.size()));
     RETURN_IF_ERROR(fault_);
-    Pending& pending = pending_[request];
-    int done = 0;
+    const Pending& pending = pending_[request];
+    bool done = false;
     MPI_Status status;
-    RETURN_IF_ERROR(Checked(MPI_Test(&pending.request, &done, &status), "MPI_Test", pending.peer));
+    RETURN_IF_ERROR(Checked(requests_.Test(request, done, status), "MPI_Testsome", pending.peer));
     if (!done) {
-      const Clock::time_point now = Clock::now();
+      const Clock::time_point now = requests_.looked_at();
       if (now >= next_look_) {
         next_look_ = now + kBetweenLooks;
         RETURN_IF_ERROR(Listen(pending.kind == Kind::kExpect ? kNobody : pending.peer));
@@ -170,7 +172,6 @@ class MpiCommunicator final : public Communicator {
       return Overdue(pending.peer);
     }
     if (pending.kind != Kind::kSend) RETURN_IF_ERROR(CheckLength(status, pending));
-    free_.push_back(request);
     return true;
   }
 
@@ -213,7 +214,7 @@ class MpiCommunicator final : public Communicator {
     }
   }
 
-  void Abort(const absl::Status&) override { EndJob(); }
+  void Abort(const absl::Status&, int exit_code) override { EndJob(exit_code); }
 
  private:
   absl::Status Open() {
@@ -226,18 +227,28 @@ class MpiCommunicator final : public Communicator {
 
   enum class Kind : uint8_t { kSend, kReceive, kExpect };
 
+  absl::StatusOr<Request> Post(decltype(MPI_Isend)* send, const char* call, const void* data,
+                               size_t bytes, int to, int tag) {
+    RETURN_IF_ERROR(fault_);
+    const Request request = NewRequest(bytes, to, Kind::kSend);
+    const Layout layout(bytes);
+    RETURN_IF_ERROR(
+        Checked(send(data, layout.count(), layout.type(), to, tag, all_, &requests_.at(request)),
+                call, to));
+    return request;
+  }
+
   absl::StatusOr<Request> Await(void* data, size_t bytes, int from, int tag, Kind kind) {
     RETURN_IF_ERROR(fault_);
     const Request request = NewRequest(bytes, from, kind);
     const Layout layout(bytes);
     RETURN_IF_ERROR(Checked(
-        MPI_Irecv(data, layout.count(), layout.type(), from, tag, all_, &pending_[request].request),
+        MPI_Irecv(data, layout.count(), layout.type(), from, tag, all_, &requests_.at(request)),
         "MPI_Irecv", from));
     return request;
   }
 
   struct Pending {
-    MPI_Request request = MPI_REQUEST_NULL;
     size_t bytes = 0;
     int peer = 0;
     Kind kind = Kind::kSend;
@@ -302,7 +313,7 @@ class MpiCommunicator final : public Communicator {
       MPI_Status from;
       RETURN_IF_ERROR(
           CheckMpi(MPI_Iprobe(MPI_ANY_SOURCE, kFaultTag, all_, &heard, &from), "MPI_Iprobe"));
-      if (!heard) return absl::OkStatus();
+      if (!heard) return CallTheRoll();
       Word word;
       RETURN_IF_ERROR(CheckMpi(MPI_Recv(&word, sizeof(word), MPI_BYTE, from.MPI_SOURCE, kFaultTag,
                                         all_, MPI_STATUS_IGNORE),
@@ -318,6 +329,23 @@ class MpiCommunicator final : public Communicator {
         waits_for_[from.MPI_SOURCE] = word.number;
       }
     }
+  }
+
+  // Of this host's ranks: a message to one that has died waits for ever in memory that they share.
+  absl::Status CallTheRoll() {
+    const Clock::time_point now = Clock::now();
+    if (now < next_roll_call_) return absl::OkStatus();
+    next_roll_call_ = now + kBetweenRollCalls;
+    const int missed = std::exchange(missed_, kNobody);
+    for (int rank = 0; rank < size_; ++rank) {
+      if (hosts_[rank] != hosts_[rank_] || kill(pids_[rank], 0) == 0 || errno != ESRCH) continue;
+      missed_ = rank;
+      if (missed != rank) return absl::OkStatus();
+      Tell(absl::UnavailableError(
+          absl::StrCat("rank ", rank, " on host ", host_names_[rank], " has died")));
+      return fault_;
+    }
+    return absl::OkStatus();
   }
 
   // Ranks share memory if one kernel runs them under one name and shows them each other's
@@ -336,6 +364,10 @@ class MpiCommunicator final : public Communicator {
     RETURN_IF_ERROR(CheckMpi(
         MPI_Allgather(id.data(), kHostIdBytes, MPI_BYTE, ids.data(), kHostIdBytes, MPI_BYTE, all_),
         "MPI_Allgather"));
+    const int pid = getpid();
+    pids_.resize(size_);
+    RETURN_IF_ERROR(
+        CheckMpi(MPI_Allgather(&pid, 1, MPI_INT, pids_.data(), 1, MPI_INT, all_), "MPI_Allgather"));
     std::map<std::string, int> numbers;
     for (int rank = 0; rank < size_; ++rank) {
       host_names_.emplace_back(ids.data() + static_cast<size_t>(rank) * kHostIdBytes);
@@ -355,15 +387,10 @@ class MpiCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  // Slots are used again, so that a steady state allocates nothing.
   Request NewRequest(size_t bytes, int peer, Kind kind) {
-    if (free_.empty()) {
-      pending_.emplace_back();
-      free_.push_back(static_cast<Request>(pending_.size()) - 1);
-    }
-    const Request request = free_.back();
-    free_.pop_back();
-    pending_[request] = {MPI_REQUEST_NULL, bytes, peer, kind, Clock::now() + timeout_};
+    const Request request = requests_.Add();
+    pending_.resize(requests_.size());
+    pending_[request] = {bytes, peer, kind, Clock::now() + timeout_};
     return request;
   }
 
@@ -384,10 +411,10 @@ class MpiCommunicator final : public Communicator {
                                             " bytes, expected ", pending.bytes));
   }
 
-  [[noreturn]] void EndJob() {
+  [[noreturn]] void EndJob(int exit_code) {
     std::error_code ignored;
     if (folder_) std::filesystem::remove_all(folder_->path(), ignored);
-    _exit(kAbortExitCode);
+    _exit(exit_code);
   }
 
   const std::chrono::milliseconds timeout_;
@@ -398,11 +425,14 @@ class MpiCommunicator final : public Communicator {
   int rank_ = 0, size_ = 1;
   std::vector<int> hosts_;
   std::vector<std::string> host_names_;  // by rank
-  absl::Status fault_;                   // told or heard
-  std::vector<int> waits_for_;           // of Overdue: what the others have answered
+  std::vector<int> pids_;                // by rank; they mean something on this one's host
+  int missed_ = kNobody;                 // at the last roll call
+  Clock::time_point next_roll_call_;
+  absl::Status fault_;          // told or heard
+  std::vector<int> waits_for_;  // of Overdue: what the others have answered
   Clock::time_point next_look_;
-  std::vector<Pending> pending_;
-  std::vector<Request> free_;
+  MpiRequests requests_;
+  std::vector<Pending> pending_;  // by request
 };
 
 }  // namespace

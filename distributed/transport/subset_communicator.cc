@@ -1,5 +1,3 @@
-// subset_communicator.cc: see subset_communicator.h.
-
 #include "distributed/transport/subset_communicator.h"
 
 #include <algorithm>
@@ -39,6 +37,9 @@ class SubsetCommunicator final : public Communicator {
   absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
     return whole_.Receive(data, bytes, ranks_[from], tag);
   }
+  absl::StatusOr<Request> HandOver(const void* data, size_t bytes, int to, int tag) override {
+    return whole_.HandOver(data, bytes, ranks_[to], tag);
+  }
   absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
     return whole_.Expect(data, bytes, ranks_[from], tag);
   }
@@ -47,7 +48,9 @@ class SubsetCommunicator final : public Communicator {
   absl::Status Poke(int waiting_for) override { return whole_.Poke(InWhole(waiting_for)); }
   absl::Status Overdue(int rank) override { return whole_.Overdue(InWhole(rank)); }
   void Tell(const absl::Status& fault) override { whole_.Tell(fault); }
-  void Abort(const absl::Status& reason) override { whole_.Abort(reason); }
+  void Abort(const absl::Status& reason, int exit_code) override {
+    whole_.Abort(reason, exit_code);
+  }
 
  private:
   int InWhole(int rank) const { return rank == kNobody ? kNobody : ranks_[rank]; }

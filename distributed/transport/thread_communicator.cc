@@ -77,6 +77,10 @@ class ThreadCommunicator final : public Communicator {
     return Post(/*is_send=*/false, data, bytes, from, tag);
   }
 
+  absl::StatusOr<Request> HandOver(const void* data, size_t bytes, int to, int tag) override {
+    return Send(data, bytes, to, tag);
+  }
+
   absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
     ASSIGN_OR_RETURN(const Request request, Receive(data, bytes, from, tag));
     std::lock_guard lock(job_->mutex);
@@ -132,7 +136,7 @@ class ThreadCommunicator final : public Communicator {
     TellAll(fault);
   }
 
-  void Abort(const absl::Status& reason) override { Tell(reason); }
+  void Abort(const absl::Status& reason, int /*exit_code*/) override { Tell(reason); }
 
  private:
   absl::StatusOr<Request> Post(bool is_send, void* data, size_t bytes, int peer, int tag) {
@@ -213,7 +217,8 @@ class ThreadCommunicator final : public Communicator {
 
 std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int64_t timeout_ms,
                                                                   std::vector<int> hosts) {
-  GYRE_CHECK(ranks > 0 && (hosts.empty() || static_cast<int>(hosts.size()) == ranks));
+  GYRE_CHECK(ranks > 0 && timeout_ms > 0);
+  GYRE_CHECK(hosts.empty() || static_cast<int>(hosts.size()) == ranks);
   auto job = std::make_shared<Job>();
   job->ranks = ranks;
   job->hosts = hosts.empty() ? std::vector<int>(ranks) : std::move(hosts);

@@ -35,10 +35,10 @@ std::vector<NamedFile> FilesOf(const SeriesSource& source) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
-                                                     const std::string& config_file,
-                                                     const Fit& fit) {
+                                                     const std::string& config_file, const Fit& fit,
+                                                     const PathOf& path_of) {
   const SeriesSource source{data, train, std::filesystem::path(config_file).parent_path().string(),
-                            fit};
+                            fit, path_of};
   switch (source.set().source_case()) {
     case DatasetConfig::kText:
       return OpenText(source);

@@ -2,6 +2,7 @@
 // read.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,15 +40,19 @@ class Dataset {
   virtual Fit fit() const { return {}; }
 };
 
+// Where a file or folder is that a configuration names as `path`; there: where it says.
+using PathOf = std::function<std::string(const std::string& path, const std::string& there)>;
+
 // Opens data.train or data.test; relative paths are relative to the folder of `config_file`.  The
 // images and labels of `idx` feed image_input and label_input; images N,H,W of an IDX file have one
 // channel.  A fit is used if it has a name; else that of the file that data.train names, else that
-// of the samples of data.train.
+// of the samples of data.train.  path_of: none: where it says.
 // Errors: those of ReadArray; InvalidArgument for arrays without samples or elements, or with
 // unlike numbers of samples, and for files that are not as docs/formats.md has them, with line,
 // entry or signal; for a fit that is not what data.train names.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
                                                      const std::string& config_file,
-                                                     const Fit& fit = {});
+                                                     const Fit& fit = {},
+                                                     const PathOf& path_of = {});
 
 }  // namespace gyre

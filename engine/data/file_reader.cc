@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
 #include "engine/runtime/machine.h"
 
 namespace gyre {
@@ -47,6 +48,12 @@ absl::StatusOr<size_t> FileReader::Read(void* to, size_t bytes) {
     done += static_cast<size_t>(count);
   }
   return done;
+}
+
+absl::Status FileReader::ReadAll(void* to, size_t bytes) {
+  ASSIGN_OR_RETURN(const size_t read, Read(to, bytes));
+  if (read < bytes) return absl::DataLossError(path_ + ": is being changed");
+  return absl::OkStatus();
 }
 
 absl::Status FileReader::Seek(uint64_t at) {

@@ -24,6 +24,9 @@ class FileReader {
 
   // Up to `bytes` bytes; fewer only where the file ends.
   absl::StatusOr<size_t> Read(void* to, size_t bytes);
+  // So many, of a file that was as long when it was looked at.  Errors: DataLoss where it no longer
+  // is.
+  absl::Status ReadAll(void* to, size_t bytes);
   // The next Read begins at byte `at`.
   absl::Status Seek(uint64_t at);
 

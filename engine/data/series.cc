@@ -14,7 +14,8 @@ namespace gyre {
 namespace fs = std::filesystem;
 
 std::string SeriesSource::Resolve(const std::string& path) const {
-  return (fs::path(folder) / path).string();
+  const std::string there = (fs::path(folder) / path).string();
+  return path_of ? path_of(path, there) : there;
 }
 
 absl::StatusOr<Fit> FitFor(const SeriesSource& source, const std::string& name,

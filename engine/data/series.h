@@ -20,6 +20,7 @@ struct SeriesSource {
   bool train;
   std::string folder;  // that relative paths are relative to
   const Fit& fit;
+  const PathOf& path_of;
 
   const DatasetConfig& set() const { return train ? data.train() : data.test(); }
   std::string Resolve(const std::string& path) const;

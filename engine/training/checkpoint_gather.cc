@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "engine/data/atomic_file.h"
 #include "engine/data/file_reader.h"
+#include "engine/training/byte_chain.h"
 #include "engine/training/checkpoint.h"
 #include "engine/training/checkpoint_folders.h"
 #include "engine/training/checkpoint_gather.pb.h"
@@ -22,9 +23,6 @@ namespace gyre {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What a rank holds of a file that it passes on; a link is busy for far longer than a round starts.
-constexpr uint64_t kSegmentBytes = 8 << 20;
 
 using Checksums = std::map<std::string, uint32_t>;
 
@@ -80,8 +78,8 @@ class Gathering {
   CheckpointDecision Plan(const CheckpointListing::Checkpoint& wanted,
                           const std::vector<CheckpointHoldings>& holdings) const;
   absl::Status Deliver(const CheckpointDecision& plan);
-  // A file, round by round; into *sink, if this rank is sent it.
-  absl::Status Pass(const CheckpointDecision::Delivery& delivery, const FileSink* sink);
+  // A file; into sink, if this rank is sent it.
+  absl::Status Pass(const CheckpointDecision::Delivery& delivery, const FileSink& sink);
 
   ProcessGroup& communication_;
   const int me_;
@@ -261,7 +259,7 @@ absl::Status Gathering::Deliver(const CheckpointDecision& plan) {
   for (const CheckpointDecision::Delivery& delivery : plan.deliveries()) {
     const auto& chain = delivery.chain();
     if (std::find(chain.begin() + 1, chain.end(), me_) == chain.end()) {
-      RETURN_IF_ERROR(Pass(delivery, nullptr));
+      RETURN_IF_ERROR(Pass(delivery, {}));
       continue;
     }
     received_ = true;
@@ -269,43 +267,23 @@ absl::Status Gathering::Deliver(const CheckpointDecision& plan) {
       ASSIGN_OR_RETURN(into, StageFolder(path_, std::to_string(getpid())));
     }
     RETURN_IF_ERROR(WriteFileAtomically(
-        into / delivery.file(), [&](const FileSink& sink) { return Pass(delivery, &sink); }));
+        into / delivery.file(), [&](const FileSink& sink) { return Pass(delivery, sink); }));
   }
   if (received_ && !in_place_) RETURN_IF_ERROR(PublishFolder(into, path_));
   return communication_.Barrier();  // others read what this rank has put there
 }
 
-// In round r the k-th of the chain sends segment r - k to the next.
-absl::Status Gathering::Pass(const CheckpointDecision::Delivery& delivery, const FileSink* sink) {
-  const auto& chain = delivery.chain();
-  const auto at = std::find(chain.begin(), chain.end(), me_);
-  const int64_t k = at - chain.begin();
-  const bool sends = at != chain.end() && at + 1 != chain.end();
-  const auto segments =
-      static_cast<int64_t>((delivery.bytes() + kSegmentBytes - 1) / kSegmentBytes);
-  const auto is_segment = [&](int64_t segment) { return segment >= 0 && segment < segments; };
+absl::Status Gathering::Pass(const CheckpointDecision::Delivery& delivery, const FileSink& sink) {
   std::optional<FileReader> file;
-  if (sends && k == 0) {
-    ASSIGN_OR_RETURN(FileReader opened, FileReader::Open(path_ / delivery.file()));
-    file.emplace(std::move(opened));
-  }
-  std::string held;
-  const std::string what = absl::StrCat("a segment of ", delivery.file());
-  for (int64_t round = 0; round < segments + chain.size() - 2; ++round) {
-    if (file && is_segment(round)) {
-      held.resize(std::min(kSegmentBytes, delivery.bytes() - round * kSegmentBytes));
-      ASSIGN_OR_RETURN(const size_t read, file->Read(held.data(), held.size()));
-      if (read < held.size()) return absl::DataLossError(file->path() + ": is being changed");
+  const auto read = [&](std::string& bytes) -> absl::Status {
+    if (!file) {
+      ASSIGN_OR_RETURN(FileReader opened, FileReader::Open(path_ / delivery.file()));
+      file.emplace(std::move(opened));
     }
-    Mail mail;
-    if (sends && is_segment(round - k)) mail.outgoing.push_back({*(at + 1), held});
-    if (sink != nullptr && is_segment(round - k + 1)) mail.incoming.push_back({*(at - 1)});
-    RETURN_IF_ERROR(communication_.Wait(communication_.Submit(what, &mail)).status());
-    if (mail.incoming.empty()) continue;
-    held = std::move(mail.incoming[0].bytes);
-    RETURN_IF_ERROR((*sink)(held));
-  }
-  return absl::OkStatus();
+    return file->ReadAll(bytes.data(), bytes.size());
+  };
+  const std::vector<int> chain(delivery.chain().begin(), delivery.chain().end());
+  return PassBytes(communication_, delivery.file(), chain, delivery.bytes(), read, sink);
 }
 
 }  // namespace

@@ -247,10 +247,10 @@ Feed FeedOn(DeviceKind device, Feed feed) {
 }
 
 absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
-                                 bool train, const Fit& fit) {
+                                 bool train, const Fit& fit, const PathOf& path_of) {
   const DataConfig& config = trainer.message->data();
   const auto open = [&](bool training, const Fit& by) {
-    auto dataset = OpenDataset(config, training, trainer.source->file(), by);
+    auto dataset = OpenDataset(config, training, trainer.source->file(), by, path_of);
     const char* field = training ? "train" : "test";
     if (dataset.ok()) return dataset;
     return absl::StatusOr<std::unique_ptr<Dataset>>(Annotate(

@@ -21,7 +21,7 @@ struct RunData {
 // Errors: those of OpenDataset and FeedOf, with the position in the trainer's file; InvalidArgument
 // for more rows than there are sequences to be gone through in them.
 absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
-                                 bool train, const Fit& fit = {});
+                                 bool train, const Fit& fit = {}, const PathOf& path_of = {});
 
 // Either data set may be null.
 // Errors: InvalidArgument with the position in the net's or the trainer's file, if a net input is

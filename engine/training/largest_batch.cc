@@ -32,7 +32,7 @@ absl::StatusOr<LargestBatch> FindLargestBatch(
   const auto find = [&](int64_t from, size_t (*capacity)(const ModelPlan&)) {
     return LargestThat(from, most, [&](int64_t batch) { return fits(batch, capacity); });
   };
-  largest.resident = find(least, ResidentCapacity);
+  largest.resident = find(least, [](const ModelPlan& plan) { return plan.resident_bytes; });
   if (!wrong.ok()) return wrong;
   const bool pages = options(least).planner != PlannerKind::kNone;
   largest.paged =

@@ -201,6 +201,7 @@ absl::Status Model::SetParameter(Stream& stream, size_t index, std::span<const s
 }
 
 absl::Status Model::Initialize(Stream& stream) {
+  ReleaseHomes();
   const std::span<const Parameter> all = plan_.parameters.all();
   const uint64_t seed = plan_.options.shape.seed;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -269,6 +270,7 @@ absl::Status Model::LoadParameter(Stream& stream, size_t index, const TensorFile
 }
 
 absl::Status Model::LoadSome(Stream& stream, const TensorFile& weights) {
+  ReleaseHomes();
   const std::span<const Parameter> all = plan_.parameters.all();
   for (size_t i = 0; i < all.size(); ++i) {
     const bool found = std::ranges::any_of(all[i].spec.parts, [&](const CanonicalPart& part) {
@@ -280,6 +282,7 @@ absl::Status Model::LoadSome(Stream& stream, const TensorFile& weights) {
 }
 
 absl::Status Model::Load(Stream& stream, const TensorFile& weights, const TensorFiles* optimizer) {
+  ReleaseHomes();
   const std::span<const Parameter> all = plan_.parameters.all();
   for (size_t i = 0; i < all.size(); ++i) RETURN_IF_ERROR(LoadParameter(stream, i, weights));
   RETURN_IF_ERROR(ClearSlotsAndCarried(stream));  // with the padding
@@ -290,6 +293,7 @@ absl::Status Model::Load(Stream& stream, const TensorFile& weights, const Tensor
 }
 
 absl::Status Model::LoadCarried(Stream& stream, const TensorFiles& carried) {
+  ReleaseHomes();
   for (const Net::Carried& rows : train_->carried()) {
     ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadRows(carried, rows));
     RETURN_IF_ERROR(Upload(stream, bytes, rows.rows));

@@ -3,7 +3,6 @@
 // one thread.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -49,7 +48,7 @@ struct ModelPlan {
   // As it is where nets page, if these do not and it would be another: of several ranks buckets are
   // sent.
   std::unique_ptr<NetPlan> paged;
-  size_t resident_bytes = 0;  // of device memory, with which nothing pages
+  size_t resident_bytes = 0;  // of device memory, with which all have all they need for good
   // As an iteration has it that only accumulates, with the same homes: of use where nets page. Null
   // if there are none.
   std::unique_ptr<NetPlan> accumulating;
@@ -110,8 +109,6 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
 absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
                                    const PagingCosts& costs);
 
-// Bytes of device memory with which all nets of the plan have all they need there for good.
-size_t ResidentCapacity(const ModelPlan& plan);
 // The least that options.planner makes do with.
 size_t LeastCapacity(const ModelPlan& plan);
 // How its nets page in so much: `train`, `accumulating`, and unless train_alone those of `test`.
@@ -120,9 +117,8 @@ absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t 
                                                   bool train_alone = false);
 
 // For people: what a training net that is planned with these options takes in each precision.
-// bytes_sent: in a step, by a bucket of so many.
 std::string DescribePrecisions(const Parsed<NetConfig>& net, const ModelOptions& options,
-                               const std::function<double(size_t)>& bytes_sent);
+                               const BytesOfSum& sum);
 
 // Errors: Internal, naming the first tensor with a value that is not finite.
 absl::Status CheckFinite(std::span<const NamedTensor> tensors);
@@ -165,6 +161,11 @@ class Model {
   // what is not an iteration, once iterations have been enqueued, the last of which updates.
   absl::Status BringHome(Stream& stream) const {
     return train_pager_ ? train_pager_->BringHome(stream) : absl::OkStatus();
+  }
+
+  // After BringHome, before what is at home is changed: until the next iteration that is no fault.
+  void ReleaseHomes() const {
+    if (page_file_) page_file_->Release();
   }
 
   // Zeros in what is at home.

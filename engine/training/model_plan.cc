@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/math.h"
@@ -35,9 +36,9 @@ absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& op
 // Plans nets so that all ranks and all shapes agree: the first one planned, which chooses the
 // parameters' layouts, is that of the largest share, and every rank plans both sizes of share, so
 // that libraries are asked for the same operations everywhere.
-class Planner {
+class NetsPlanner {
  public:
-  Planner(const Parsed<NetConfig>& net, ModelPlan& plan) : net_(net), plan_(plan) {}
+  NetsPlanner(const Parsed<NetConfig>& net, ModelPlan& plan) : net_(net), plan_(plan) {}
 
   absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch) {
     const RunShape& run = plan_.options.shape;
@@ -113,6 +114,21 @@ size_t ReservedBytes(const ModelPlan& plan, bool paged) {
   return communication + plan.allreduce_bytes() + plan.server_bytes(paged).device;
 }
 
+// An error of too little memory, with what is reserved of it and what would make that less.
+absl::Status WithReserved(const absl::Status& lacking, const ModelPlan& plan) {
+  if (!absl::StrContains(lacking.message(), " are reserved")) return lacking;
+  const RunShape& shape = plan.options.shape;
+  std::string text = "; reserved is what several ranks' gradients are summed in";
+  if (shape.server) {
+    text = "; reserved is what gradients are sent from, and the parameter server's";
+    if (!shape.server->in_host_memory) text += "; it is less with --server_memory=host";
+  } else if (!plan.options.device_allreduce.empty()) {
+    absl::StrAppend(&text, ", on the device by ", plan.options.device_allreduce,
+                    "; it is less with --shard_optimizer or --set distributed.allreduce=direct");
+  }
+  return absl::Status(lacking.code(), absl::StrCat(lacking.message(), text));
+}
+
 // One arena serves all nets beside the gradients' one, so the largest net says what would do.
 const NetPlan* LargestNet(const ModelPlan& plan) {
   const std::vector<NetPlan*> nets = NetsOf(plan);
@@ -179,7 +195,7 @@ absl::Status CheckSequences(const Parsed<NetConfig>& net, const NetPlan& test) {
 absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options) {
   ModelPlan plan;
   plan.options = options;
-  Planner planner(net, plan);
+  NetsPlanner planner(net, plan);
   if (options.train) {
     ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
     plan.options.shape = plan.train->spec.shape;
@@ -199,8 +215,9 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
       (largest ? largest->memory.device_bytes : 0) + ReservedBytes(plan, /*paged=*/false);
   if (plan.resident_bytes <= options.capacity_bytes) return plan;
   if (options.planner == PlannerKind::kNone) {
-    return CheckCapacity(largest->trace.trace, largest->memory, options.capacity_bytes,
-                         ReservedBytes(plan, /*paged=*/false));
+    return WithReserved(CheckCapacity(largest->trace.trace, largest->memory, options.capacity_bytes,
+                                      ReservedBytes(plan, /*paged=*/false)),
+                        plan);
   }
   if (plan.paged) {
     plan.train = std::move(plan.paged);
@@ -208,16 +225,17 @@ absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOpt
       ASSIGN_OR_RETURN(*test, PagedPlan(*test, plan.parameters, plan.train->sent));
     }
   }
-  ASSIGN_OR_RETURN(std::vector<PagingPlan> pages, PlanPages(plan, options.capacity_bytes));
+  absl::StatusOr<std::vector<PagingPlan>> pages = PlanPages(plan, options.capacity_bytes);
+  if (!pages.ok()) return WithReserved(pages.status(), plan);
   const std::vector<NetPlan*> nets = NetsOf(plan);
-  for (size_t n = 0; n < nets.size(); ++n) nets[n]->paging = std::move(pages[n]);
+  for (size_t n = 0; n < nets.size(); ++n) nets[n]->paging = std::move((*pages)[n]);
   return plan;
 }
 
 namespace {
 
 // Whether it is another plan from now on.
-absl::StatusOr<bool> PlanPagesAnew(const ModelPlan& plan, NetPlan& net) {
+absl::StatusOr<bool> PlanNetAnew(const ModelPlan& plan, NetPlan& net) {
   const AccessTrace& trace = net.trace.trace;
   const PagingCosts& costs = plan.options.paging;
   const PagingTimes now = PredictTimes(trace, *net.paging, SchedulePaging(*net.paging), costs);
@@ -264,28 +282,25 @@ absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step
     // On the device it would take no longer.
     step.seconds = static_cast<double>(step.host_bytes) / costs.host_step_bytes_per_s;
   }
-  ASSIGN_OR_RETURN(bool anew, PlanPagesAnew(plan, *plan.train));
+  ASSIGN_OR_RETURN(bool anew, PlanNetAnew(plan, *plan.train));
   if (plan.accumulating == nullptr) return anew;
   size_t s = 0;
   for (TraceStep& step : plan.accumulating->trace.trace.steps) {
     while (steps[s].name != step.name) ++s;  // updates
     step.seconds = step_seconds[s++];
   }
-  ASSIGN_OR_RETURN(const bool other, PlanPagesAnew(plan, *plan.accumulating));
+  ASSIGN_OR_RETURN(const bool other, PlanNetAnew(plan, *plan.accumulating));
   return anew || other;
 }
 
-size_t ResidentCapacity(const ModelPlan& plan) { return plan.resident_bytes; }
-
 size_t LeastCapacity(const ModelPlan& plan) {
-  const size_t resident = ResidentCapacity(plan);
-  if (plan.options.planner == PlannerKind::kNone) return resident;
+  if (plan.options.planner == PlannerKind::kNone) return plan.resident_bytes;
   size_t largest = 0;
   for (const NetPlan* const net : PagedNets(plan)) {
     largest = std::max(largest, LargestStepOf(*net, plan.options.planner));
   }
   // GeePS's buffer may take more than all at once.
-  return std::min(resident, largest + ReservedBytes(plan, /*paged=*/true));
+  return std::min(plan.resident_bytes, largest + ReservedBytes(plan, /*paged=*/true));
 }
 
 // In what the gradients and their sums leave.  Test nets have the training net's parameters where
@@ -427,7 +442,7 @@ std::string ModelPlan::Fingerprint() const {
 }
 
 std::string DescribePrecisions(const Parsed<NetConfig>& net, const ModelOptions& options,
-                               const std::function<double(size_t)>& bytes_sent) {
+                               const BytesOfSum& sum) {
   std::string text =
       absl::StrFormat("%-9s %14s %14s %14s %14s %14s %14s\n", "precision", "activations",
                       "parameters", "masters", "optimizer", "gradients", "sent a step");
@@ -442,17 +457,14 @@ std::string DescribePrecisions(const Parsed<NetConfig>& net, const ModelOptions&
       continue;
     }
     size_t parameters = 0, gradients = 0;
-    double sent = 0;
     for (const Parameter& parameter : plan->parameters.all()) {
       parameters += parameter.spec.size_bytes();
     }
-    for (size_t b = 0; b < plan->train->order.buckets.size(); ++b) {
-      gradients += plan->train->order.buckets[b].bytes;
-      sent += BytesSent(*plan->train, static_cast<int>(b), bytes_sent);
-    }
+    for (const GradientBucket& bucket : plan->train->order.buckets) gradients += bucket.bytes;
     absl::StrAppendFormat(&text, "%-9s %14d %14d %14d %14d %14d %14.0f\n", DTypeName(precision),
                           plan->train->memory.device_bytes - plan->persistent_bytes(), parameters,
-                          plan->master_bytes(), plan->slot_bytes(), gradients, sent);
+                          plan->master_bytes(), plan->slot_bytes(), gradients,
+                          BytesSent(*plan->train, sum));
   }
   return text;
 }

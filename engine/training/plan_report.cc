@@ -77,8 +77,8 @@ std::string DescribePaging(const ModelPlan& plan) {
                                                                 *plan.accumulating->paging, costs));
   return absl::StrFormat(
       "more than the device's memory of %s MiB: with all in it, it would take %s MiB\n%s%s%s"
-      "  (steps' times as their FLOPs suggest)\n",
-      Mebibytes(plan.options.capacity_bytes), Mebibytes(ResidentCapacity(plan)),
+      "  (steps' times as their FLOPs suggest, not measured)\n",
+      Mebibytes(plan.options.capacity_bytes), Mebibytes(plan.resident_bytes),
       DescribePlaces(net.trace.trace, *net.paging),
       DescribeTimes(net.trace.trace, *net.paging, costs), accumulating);
 }
@@ -88,9 +88,10 @@ std::string DescribeCapacities(const ModelPlan& plan) {
   const double work = MeanOf(WorkSeconds(net.trace.trace),
                              plan.accumulating ? WorkSeconds(plan.accumulating->trace.trace) : 0,
                              plan.accumulating ? net.spec.shape.accumulate : 1);
-  const size_t resident = ResidentCapacity(plan), least = LeastCapacity(plan);
-  std::string text = absl::StrFormat("%9s %10s %13s %11s %9s %10s %10s\n", "capacity", "MiB",
-                                     "iteration ms", "samples/s", "kept", "in MiB", "out MiB");
+  const size_t resident = plan.resident_bytes, least = LeastCapacity(plan);
+  std::string text =
+      absl::StrFormat("%9s %10s %13s %11s %9s %10s %10s  (by FLOPs, not measured)\n", "capacity",
+                      "MiB", "iteration ms", "samples/s", "kept", "in MiB", "out MiB");
   const auto row = [&](const std::string& name, size_t capacity) {
     absl::StrAppendFormat(&text, "%9s %10s ", name, Mebibytes(capacity));
     if (capacity < least) {
@@ -160,15 +161,19 @@ ExpectedIteration ExpectIteration(const ModelPlan& plan) {
 std::string DescribeRun(const ExpectedIteration& expected, const PagedIterations& measured,
                         bool stalls) {
   const auto count = static_cast<double>(measured.count);
+  const auto expectation = [&](double seconds) {
+    return absl::StrFormat("(%s: %.3f)", measured.timed ? "expected" : "by FLOPs alone",
+                           1e3 * seconds);
+  };
   return absl::StrFormat(
-      "paging: an iteration fetched %s MiB and wrote %s MiB back; it took %.3f ms (expected: "
-      "%.3f)%s%s, mean of %d",
+      "paging: an iteration fetched %s MiB and wrote %s MiB back; it took %.3f ms %s%s%s, mean of "
+      "%d",
       Mebibytes(expected.fetched_bytes), Mebibytes(expected.written_bytes),
-      1e3 * measured.seconds / count, 1e3 * expected.seconds,
-      stalls
-          ? absl::StrFormat(", of which it waited for copies %.3f ms (expected: %.3f)",
-                            1e3 * measured.stalled_seconds / count, 1e3 * expected.stalled_seconds)
-          : "",
+      1e3 * measured.seconds / count, expectation(expected.seconds),
+      stalls ? absl::StrFormat(", of which it waited for copies %.3f ms %s",
+                               1e3 * measured.stalled_seconds / count,
+                               expectation(expected.stalled_seconds))
+             : "",
       expected.host_steps == 0
           ? ""
           : absl::StrFormat("; %d updates on the host took %.3f ms", expected.host_steps,

@@ -32,6 +32,7 @@ struct PagedIterations {
   double seconds = 0;          // of all of them
   double stalled_seconds = 0;  // likewise: that the compute stream waited for copies
   double hosted_seconds = 0;   // that updates on the host took in a step, the mean
+  bool timed = false;          // what is expected of them stands on measured times; else on FLOPs
 };
 
 // What an iteration is expected to move and take: of a step of several the mean.

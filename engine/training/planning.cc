@@ -72,17 +72,25 @@ absl::StatusOr<ModelPlan> Planning::Plan(const TrainerConfig& config) const {
   }
   const absl::StatusOr<LargestBatch> largest = Largest(config);
   if (!largest.ok()) return plan;
-  const std::string fits = largest->paged < communication.size()
-                               ? "; no batch fits"
-                               : absl::StrCat("; the largest batch that fits is ", largest->paged);
+  std::string fits = largest->paged < communication.size()
+                         ? "; no batch fits"
+                         : absl::StrCat("; the largest batch that fits is ", largest->paged);
+  if (planner != PlannerKind::kAuto) {
+    Planning other = *this;
+    other.planner = PlannerKind::kAuto;
+    const absl::StatusOr<LargestBatch> paged = other.Largest(config);
+    if (paged.ok() && paged->paged > largest->paged) {
+      absl::StrAppend(&fits, "; with --planner=auto one of ", paged->paged, " does");
+    }
+  }
   return absl::Status(plan.status().code(), absl::StrCat(plan.status().message(), fits));
 }
 
 absl::StatusOr<std::string> Planning::ChooseBatch(TrainerConfig& config) const {
   if (device.kind() == DeviceKind::kCpu) {
     return absl::InvalidArgumentError(
-        "the largest batch that fits: the memory of --device=cpu has no bound; say how many "
-        "samples, or use --device=sim");
+        "--batch=auto: the memory of --device=cpu has no bound; say how many samples, or use "
+        "--device=sim");
   }
   ASSIGN_OR_RETURN(const LargestBatch own, Largest(config));
   std::vector<double> all(static_cast<size_t>(2 * communication.size()));

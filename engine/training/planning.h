@@ -22,7 +22,8 @@ struct Planning {
   const std::string& page_folder;
   int threads;
 
-  // Errors: those of PlanModel; where memory lacks, with the largest batch that fits.
+  // Errors: those of PlanModel; where memory lacks, with the largest batch that fits, and
+  // kAuto's if that is larger.
   absl::StatusOr<ModelPlan> Plan(const TrainerConfig& config) const;
 
   // Sets config's batch to the largest with which nothing is paged on any rank; where there is

@@ -96,15 +96,16 @@ RunLog::~RunLog() {
   if (file_ != nullptr) std::fclose(file_);
 }
 
+// Each line is handed to the system at once, for whoever follows the file.
 absl::Status RunLog::Write(const std::string& line) {
-  if (std::fputs(line.c_str(), file_) < 0 || std::fputc('\n', file_) == EOF) return CannotWrite();
+  if (std::fputs(line.c_str(), file_) < 0 || std::fputc('\n', file_) == EOF ||
+      std::fflush(file_) != 0) {
+    return CannotWrite();
+  }
   return absl::OkStatus();
 }
 
-absl::Status RunLog::Flush() { return std::fflush(file_) == 0 ? absl::OkStatus() : CannotWrite(); }
-
 absl::Status RunLog::Sync() {
-  RETURN_IF_ERROR(Flush());
   struct stat open, there;
   if (fsync(fileno(file_)) != 0 || fstat(fileno(file_), &open) != 0) return CannotWrite();
   if (lstat(path_.c_str(), &there) != 0 || there.st_dev != open.st_dev ||
@@ -142,7 +143,6 @@ absl::Status RunLog::Step(int64_t step, const std::vector<Metric>& metrics, doub
       step == total_steps_) {
     Progress(step, metrics);
     last_shown_ = now;
-    return Flush();
   }
   return absl::OkStatus();
 }
@@ -170,7 +170,6 @@ absl::Status RunLog::Test(int64_t step, const std::vector<Metric>& metrics) {
     json.emplace(absl::StrCat("test_", name), value);
   }
   RETURN_IF_ERROR(Write(json.dump()));
-  RETURN_IF_ERROR(Flush());
   Line(absl::StrFormat("step %d/%d  %s", step, total_steps_, FormatMetrics(metrics, "test ")));
   return absl::OkStatus();
 }

@@ -49,7 +49,6 @@ class RunLog {
   using Clock = std::chrono::steady_clock;
   RunLog() = default;
   absl::Status Write(const std::string& line);
-  absl::Status Flush();
   absl::Status CannotWrite() const;
   void Progress(int64_t step, const std::vector<Metric>& metrics);
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -72,7 +73,10 @@ absl::Status RunState::SetWeights(Model& model, Stream& stream) {
     ASSIGN_OR_RETURN(const Weights weights, ReadWeights(options_.weights));
     RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));
     const auto match = MatchWeights(weights.tensors, options_.weights_map, model.plan().parameters);
-    if (!match.ok()) return Annotate(match.status(), weights.path);
+    if (!match.ok()) {  // what is wrong with the map begins with its flag
+      const bool of_map = absl::StartsWith(match.status().message(), "--");
+      return of_map ? match.status() : Annotate(match.status(), weights.path);
+    }
     RETURN_IF_ERROR(Annotate(model.LoadSome(stream, match->tensors), weights.path));
     Say(ToString(*match));
     return absl::OkStatus();

@@ -266,6 +266,7 @@ absl::Status Trainer::PlanPagesAnew(std::span<const double> step_seconds) {
   RETURN_IF_ERROR(FinishAll());
   const LossScaleState loss_scale = training_step_->loss_scale();
   ASSIGN_OR_RETURN(const bool faster, model_->PlanPagesAnew(*stream_, step_seconds));
+  paged_.timed = true;
   const ExpectedIteration paging = ExpectIteration(model_->plan());
   state_->Say(absl::StrFormat(
       "paging: an iteration is expected to take %.1f ms, of which %.1f wait for copies%s",
@@ -322,9 +323,11 @@ absl::Status Trainer::TellHowPagingWent() {
   std::vector<std::pair<std::string, double>> numbers = {
       {"fetched_bytes", expected.fetched_bytes},
       {"written_bytes", expected.written_bytes},
-      {"iteration_seconds", paged_.seconds / count},
-      {"expected_iteration_seconds", expected.seconds},
-      {"expected_stalled_seconds", expected.stalled_seconds}};
+      {"iteration_seconds", paged_.seconds / count}};
+  if (paged_.timed) {
+    numbers.emplace_back("expected_iteration_seconds", expected.seconds);
+    numbers.emplace_back("expected_stalled_seconds", expected.stalled_seconds);
+  }
   if (expected.host_steps > 0) numbers.emplace_back("host_seconds", paged_.hosted_seconds);
   if (stalls) numbers.emplace_back("stalled_seconds", paged_.stalled_seconds / count);
   return log->Numbers(state_->step(), numbers);

@@ -21,7 +21,9 @@ std::string DescribeWire(const RunShape& shape) {
 std::string DescribeServer(const RunShape& shape) {
   const RunShape::Server& server = *shape.server;
   const std::string more = absl::StrCat(
-      server.dedicated > 0 ? absl::StrCat(", ", server.dedicated, " ranks only serve") : "",
+      server.dedicated == 1  ? ", 1 rank only serves"
+      : server.dedicated > 1 ? absl::StrCat(", ", server.dedicated, " ranks only serve")
+                             : "",
       server.in_host_memory ? ", in host memory" : "", DescribeWire(shape));
   if (server.sync == Sync::kBsp) return "parameter server, bsp" + more;
   if (server.sync == Sync::kAsync) return "parameter server, async" + more;
@@ -129,22 +131,12 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
 std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
   std::string text = Describe(*plan_->train, plan_->parameters);
   size_t gradients = 0;
-  double sent = 0;
-  const auto bytes_sent = [this](size_t bytes) { return communication_.BytesSent(bytes); };
-  for (size_t b = 0; b < plan_->train->order.buckets.size(); ++b) {
-    gradients += plan_->train->order.buckets[b].bytes;
-    sent += BytesSent(*plan_->train, static_cast<int>(b), bytes_sent);
-  }
+  const auto bytes_sent = [this](size_t bytes, DType dtype) {
+    return communication_.BytesSent(bytes, dtype);
+  };
+  for (const GradientBucket& bucket : plan_->train->order.buckets) gradients += bucket.bytes;
+  const double sent = BytesSent(*plan_->train, bytes_sent);
   const RunShape& shape = plan_->train->spec.shape;
-  if (shape.server) {  // as a worker, to owners; and as an owner
-    sent = 0;
-    const int others = shape.workers() - (shape.works() ? 1 : 0);
-    for (const TableSpec& table : ServerTables(*plan_->train)) {
-      const int64_t own = table.parts[shape.rank].count();
-      if (shape.works()) sent += static_cast<double>((table.rows - own) * SizeOf(table.sent_as()));
-      sent += static_cast<double>(others * own * SizeOf(table.dtype));
-    }
-  }
   const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
   const size_t rows = RowBytes(*plan_->train);
   const ServerBytes server = plan_->server_bytes(plan_->pages());
@@ -156,9 +148,10 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
       "host memory: %d bytes, pinned, for %d batches, %d for a checkpoint\n",
       total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
       plan_->train->order.buckets.size(), gradients, sent,
-      shape.server            ? DescribeServer(shape)
-      : shape.shard_optimizer ? "reduce-scatter, and allgather unless all have one copy"
-                              : communication_.DescribeAllreduce() + " allreduce",
+      communication_.size() == 1 ? "one rank alone"
+      : shape.server             ? DescribeServer(shape)
+      : shape.shard_optimizer    ? "reduce-scatter, and allgather unless all have one copy"
+                                 : communication_.DescribeAllreduce() + " allreduce",
       plan_->device_bytes(), plan_->communication_bytes(),
       shape.server ? server.device : plan_->allreduce_bytes(),
       shape.server ? "parameter server" : "allreduce", batches, kBatches,

@@ -38,7 +38,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   // A pipe would be waited for, a device read for ever.
   if (std::filesystem::exists(path, error) && type != std::filesystem::file_type::regular) {
     const bool folder = type == std::filesystem::file_type::directory;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return absl::FailedPreconditionError(absl::StrCat(
         path, ": is a ", folder ? "folder" : "pipe or a device", ", not a model's file"));
   }
   if (const uintmax_t bytes = std::filesystem::file_size(path, error);

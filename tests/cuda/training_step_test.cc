@@ -148,7 +148,7 @@ constexpr LossScale kDynamic = {.initial = 65536, .growth_interval = 2000};
 
 void ExpectNothingWaits(std::optional<double> clip_norm, const LossScale& loss_scale = {}) {
   fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
   Rank rank(*communication, clip_norm, /*vendors=*/true, loss_scale);
   for (int step = 0; step < 8; ++step) {
     fake_cudart::ForgetCalls();
@@ -198,7 +198,7 @@ std::pair<int, int> EventsOfAReplay(Rank& rank) {
 // their own, and nothing of that waits.  They are part of the step's one graph.
 TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatPages) {
   fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
   std::pair<int, int> resident_events;
   {
     Rank resident(*communication, std::nullopt);
@@ -245,7 +245,7 @@ TEST(TrainingStepOnCuda, NothingWaitsWithinAStepThatPages) {
 // Host functions are not captured, so they end stretches; and nothing waits for them but streams.
 TEST(TrainingStepOnCuda, NothingWaitsForUpdatesOnTheHost) {
   fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
   Rank rank(*communication, std::nullopt, /*vendors=*/true, {}, Pages::kWithHost);
   const auto updates = static_cast<int>(rank.plan().train->paging->host_steps.size());
   ASSERT_GT(updates, 0);
@@ -264,7 +264,7 @@ TEST(TrainingStepOnCuda, NothingWaitsForUpdatesOnTheHost) {
 
 TEST(TrainingStepOnCuda, AReplayLaunchesWhatThePlainStepLaunched) {
   fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
   Rank rank(*communication, std::nullopt);
   std::vector<std::vector<std::string>> kernels;
   for (int step = 0; step < 6; ++step) {
@@ -324,7 +324,7 @@ TEST(TrainingStepOnCuda, AnErrorOfTheGpuHasItsReason) {
   constexpr int kIllegalAddress = 700;  // cudaErrorIllegalAddress
   for (const int step_that_fails : {0, 2, 5}) {
     fake_cudart::Boot();
-    const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+    const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
     Rank rank(*communication, std::nullopt);
     absl::Status status;
     for (int step = 0; step < 8 && status.ok(); ++step) {
@@ -339,7 +339,7 @@ TEST(TrainingStepOnCuda, AnErrorOfTheGpuHasItsReason) {
 TEST(TrainingStepOnCuda, ALaunchThatIsRefusedNamesTheLayer) {
   constexpr int kInvalidConfiguration = 9;
   fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
   Rank rank(*communication, std::nullopt);
   fake_cudart::FailCall("cudaLaunchKernel", kInvalidConfiguration, 2);  // after the pixels'
   EXPECT_THAT(std::string(rank.Start().message()), HasSubstr("layer pool"));
@@ -350,7 +350,7 @@ TEST(TrainingStepOnCuda, ALaunchThatIsRefusedNamesTheLayer) {
 void ExpectPlainSteps(bool launch_fails) {
   constexpr int kCaptureUnsupported = 900;
   fake_cudart::Boot();
-  const auto communication = Communication(std::move(NewThreadCommunicators(1, 0).front()));
+  const auto communication = Communication(std::move(NewThreadCommunicators(1, 20'000).front()));
   Rank rank(*communication, std::nullopt);
   for (int step = 0; step < 6; ++step) {
     if (step == 2 || step == 3) {

@@ -73,7 +73,7 @@ TEST(ThreadCommunicator, NamesTheSilentRank) {
 TEST(ThreadCommunicator, AbortReachesEveryRank) {
   RunRanks(3, [](Communicator& communicator) {
     const absl::Status reason = absl::DataLossError("disk on fire");
-    if (communicator.rank() == 1) communicator.Abort(reason);
+    if (communicator.rank() == 1) communicator.Abort(reason, 1);
     char data = 0;
     const int other = (communicator.rank() + 1) % 3;
     auto receive = communicator.Receive(&data, 1, other, 0);
@@ -121,21 +121,6 @@ TEST(Barrier, NobodyLeavesBeforeAllHaveCome) {
       }
     });
   }
-}
-
-TEST(AnnouncedRank, ReadsWhatMpirunSays) {
-  unsetenv("OMPI_COMM_WORLD_RANK");
-  unsetenv("OMPI_COMM_WORLD_SIZE");
-  EXPECT_FALSE(StartedByMpirun());
-  EXPECT_EQ(AnnouncedRank().rank, 0);
-  EXPECT_EQ(AnnouncedRank().size, 1);
-  setenv("OMPI_COMM_WORLD_RANK", "3", 1);
-  setenv("OMPI_COMM_WORLD_SIZE", "5", 1);
-  EXPECT_TRUE(StartedByMpirun());
-  EXPECT_EQ(AnnouncedRank().rank, 3);
-  EXPECT_EQ(AnnouncedRank().size, 5);
-  unsetenv("OMPI_COMM_WORLD_RANK");
-  unsetenv("OMPI_COMM_WORLD_SIZE");
 }
 
 }  // namespace

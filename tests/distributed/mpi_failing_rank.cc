@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "distributed/process_group.h"
+#include "distributed/transport/launcher.h"
 
 namespace gyre {
 namespace {

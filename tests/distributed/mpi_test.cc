@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "distributed/process_group.h"
+#include "distributed/transport/launcher.h"
+#include "tests/sanitized.h"
 
 namespace gyre {
 namespace {
@@ -36,7 +38,7 @@ class MpiTest : public testing::Test {
 ProcessGroup* MpiTest::group_ = nullptr;
 
 TEST_F(MpiTest, RankIsTheAnnouncedOne) {
-  EXPECT_TRUE(StartedByMpirun());
+  EXPECT_TRUE(StartedAsRank());
   EXPECT_EQ(group_->rank(), AnnouncedRank().rank);
   EXPECT_EQ(group_->size(), AnnouncedRank().size);
 }
@@ -101,6 +103,70 @@ TEST_F(MpiTest, ManyBucketsInFlight) {
     const float sum = static_cast<float>(ranks * i + ranks * (ranks - 1) / 2);
     EXPECT_EQ(buckets[i], std::vector<float>(buckets[i].size(), sum));
   }
+}
+
+// Of a size that a plain send is rid of at once.
+TEST_F(MpiTest, WhatIsHandedOverIsTaken) {
+  const int ranks = group_->size();
+  const auto exchange = [&](Communicator& communicator) -> absl::Status {
+    const int rank = communicator.rank(), tag = kFirstOperationTag + 100;
+    const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+    int taken = -1;
+    ASSIGN_OR_RETURN(const Request sent, communicator.HandOver(&rank, sizeof(rank), next, tag));
+    for (int i = 0; i < 1000; ++i) {
+      ASSIGN_OR_RETURN(const bool done, communicator.Test(sent));
+      if (done) return absl::InternalError("nobody has taken it");
+    }
+    RETURN_IF_ERROR(Barrier(communicator));
+    ASSIGN_OR_RETURN(const Request received,
+                     communicator.Receive(&taken, sizeof(taken), last, tag));
+    RETURN_IF_ERROR(WaitFor(communicator, received));
+    EXPECT_EQ(taken, last);
+    return WaitFor(communicator, sent);
+  };
+  const absl::Status status = group_->Call("handing over", exchange);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+// More than MPI's requests have places for at first, asked for in another order than they come in;
+// then their places again, of which some are withdrawn unfilled.  Of so many Open MPI keeps some
+// waiting, under locks whose order ThreadSanitizer finds fault with.
+TEST_F(MpiTest, ManyMessagesAreLookedAtTogether) {
+  const int ranks = group_->size(), messages = kSanitized ? 20 : kUsualRequests + 44;
+  const auto exchange = [&](Communicator& communicator) -> absl::Status {
+    const int rank = communicator.rank(), tag = kFirstOperationTag + 200;
+    const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+    for (const int withdrawn : {0, 5, 1}) {
+      std::vector<int> out(messages), in(messages, -1);
+      std::vector<Request> waiting, expected;
+      for (int i = 0; i < withdrawn; ++i) {
+        ASSIGN_OR_RETURN(expected.emplace_back(),
+                         communicator.Expect(&in[i], sizeof(int), last, tag + messages));
+      }
+      for (int i = 0; i < messages; ++i) {
+        out[i] = 1000 * rank + i;
+        ASSIGN_OR_RETURN(waiting.emplace_back(),
+                         communicator.Expect(&in[i], sizeof(int), last, tag + i));
+      }
+      for (int i = 0; i < messages; ++i) {
+        ASSIGN_OR_RETURN(waiting.emplace_back(),
+                         communicator.Send(&out[i], sizeof(int), next, tag + i));
+      }
+      while (!waiting.empty()) {
+        std::vector<Request> left;
+        for (auto request = waiting.rbegin(); request != waiting.rend(); ++request) {
+          ASSIGN_OR_RETURN(const bool done, communicator.Test(*request));
+          if (!done) left.push_back(*request);
+        }
+        waiting = left;
+      }
+      for (const Request request : expected) RETURN_IF_ERROR(communicator.Withdraw(request));
+      for (int i = 0; i < messages; ++i) EXPECT_EQ(in[i], 1000 * last + i);
+    }
+    return absl::OkStatus();
+  };
+  const absl::Status status = group_->Call("many messages", exchange);
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(MpiTest, Barriers) {

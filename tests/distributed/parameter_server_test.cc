@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -59,18 +60,19 @@ TEST(ParameterServer, BspHasTheBitsOfPlainMemory) {
     if (seed % 3 == 0) GiveParts(made, seed);
     SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", Describe(made)));
     const Values expected = InPlainMemory(made);
-    for (const DeviceCase& on :
-         {DeviceCase{}, DeviceCase{DeviceKind::kSim, seed + 1},
-          DeviceCase{DeviceKind::kCpu, 0, true}, DeviceCase{DeviceKind::kSim, seed + 1, true},
-          DeviceCase{DeviceKind::kSim, seed + 1, false, false}}) {
-      RunRanksOn("auto", made.ranks, kPatienceMs, [&](ProcessGroup& group) {
+    // One server after the other on the same group.
+    RunRanksOn("auto", made.ranks, kPatienceMs, [&](ProcessGroup& group) {
+      for (const DeviceCase& on :
+           {DeviceCase{}, DeviceCase{DeviceKind::kSim, seed + 1},
+            DeviceCase{DeviceKind::kCpu, 0, true}, DeviceCase{DeviceKind::kSim, seed + 1, true},
+            DeviceCase{DeviceKind::kSim, seed + 1, false, false}}) {
         Values values;
         const absl::Status status = RunCase(made, on, group, &values);
         ASSERT_TRUE(status.ok()) << status;
         ASSERT_EQ(values, expected);
-      });
-      if (HasFailure()) return;
-    }
+      }
+    });
+    if (HasFailure()) return;
   }
 }
 
@@ -250,6 +252,73 @@ TEST(ParameterServer, LargeAccessesHaveTheBitsOfPlainMemory) {
   }
 }
 
+// An owner that seems to take nothing for a while, and a worker that posts 4 MiB.
+TEST(ParameterServer, FewUpdatesAreUnderWay) {
+  struct Holding final : WrappedCommunicator {
+    using WrappedCommunicator::WrappedCommunicator;
+    absl::StatusOr<Request> HandOver(const void* data, size_t bytes, int to, int tag) override {
+      ASSIGN_OR_RETURN(const Request request, WrappedCommunicator::HandOver(data, bytes, to, tag));
+      held_[request] = bytes;
+      sum_ += bytes;
+      most_ = std::max(most_.load(), sum_);
+      return request;
+    }
+    absl::StatusOr<bool> Test(Request request) override {
+      const auto held = held_.find(request);
+      if (held != held_.end() && ++tests_ < 1000) return false;
+      absl::StatusOr<bool> done = WrappedCommunicator::Test(request);
+      if (held == held_.end() || !done.ok() || !*done) return done;
+      sum_ -= held->second;
+      held_.erase(held);
+      return done;
+    }
+    std::unordered_map<Request, size_t> held_;
+    size_t sum_ = 0;
+    int tests_ = 0;
+    std::atomic<size_t> most_ = 0;
+  };
+  constexpr int kTables = 8;
+  constexpr int64_t kRows = 1 << 17;  // half a MiB
+  Case made;
+  made.ranks = 2;
+  made.options.servers = 1;
+  made.accesses.resize(2);
+  std::vector<int64_t> all(kRows);
+  std::iota(all.begin(), all.end(), 0);
+  for (int t = 0; t < kTables; ++t) {
+    made.tables.push_back({.name = absl::StrCat("t", t), .rows = kRows, .width = 1});
+    made.accesses[0].push_back({true, t, all});
+  }
+  auto communicators = NewThreadCommunicators(2, kPatienceMs);
+  const auto body = [&](int rank) {
+    Holding* holding = nullptr;
+    auto group = ProcessGroup::Start(
+        [&] {
+          auto communicator = std::make_unique<Holding>(*communicators[rank]);
+          holding = communicator.get();
+          return communicator;
+        },
+        {"direct"});
+    ASSERT_TRUE(group.ok()) << group.status();
+    const std::unique_ptr<Device> device = NewCpuDevice({});
+    Worker worker(made, **group, *device);
+    ASSERT_TRUE(worker.Prepare().ok());
+    for (int t = 0; rank == 0 && t < kTables; ++t) {
+      ASSERT_TRUE(worker.server().PreUpdate(t).ok());
+      ASSERT_TRUE(worker.server().Update(t).ok());
+    }
+    ASSERT_TRUE(worker.server().Clock().ok());
+    ASSERT_TRUE(worker.server().Stop().ok());
+    if (rank == 0) {
+      EXPECT_GE(holding->most_, size_t{1} << 20);
+      EXPECT_LT(holding->most_, size_t{3} << 19);
+    }
+  };
+  std::thread owner([&] { body(1); });
+  body(0);
+  owner.join();
+}
+
 // A table that all workers read and update whole, as docs/algorithms.md says; and what it takes.
 TEST(ParameterServer, SendsNoMoreThanItsFormula) {
   constexpr int64_t kRows = 240;
@@ -415,7 +484,7 @@ TEST(ParameterServer, NamesTheRankThatDoesNotGive) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
     while (communicator.Poke(kNobody).ok()) {
       if (std::chrono::steady_clock::now() > limit)
-        communicator.Abort(absl::InternalError("hangs"));
+        communicator.Abort(absl::InternalError("hangs"), 1);
       std::this_thread::yield();
     }
   });

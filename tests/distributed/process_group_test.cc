@@ -114,7 +114,9 @@ TEST(ProcessGroup, CarriesWhatIsInOrderAsHalves) {
     groups.push_back(*ProcessGroup::Start([&] { return std::move(communicators[rank]); },
                                           {"direct", /*calibration=*/"", DType::kF16}));
     EXPECT_EQ(groups[rank]->DescribeAllreduce(), "direct, as F16");
-    EXPECT_EQ(groups[rank]->BytesSent(400), 200 + 8);
+    EXPECT_EQ(groups[rank]->BytesSent(400, DType::kF32), 200 + 8);
+    EXPECT_EQ(groups[rank]->BytesSent(400, DType::kF16), 400 + 8);
+    EXPECT_EQ(groups[rank]->BytesSent(400, DType::kF64), 400 + 8);
   }
   constexpr double kOdd = 1 + 0x1p-12, kEven = 1;  // as F16
   std::vector<std::thread> ranks;

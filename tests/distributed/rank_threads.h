@@ -69,6 +69,9 @@ class WrappedCommunicator : public Communicator {
   absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
     return inner_.Receive(data, bytes, from, tag);
   }
+  absl::StatusOr<Request> HandOver(const void* data, size_t bytes, int to, int tag) override {
+    return Send(data, bytes, to, tag);  // threads' finish no earlier
+  }
   absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
     return inner_.Expect(data, bytes, from, tag);
   }
@@ -77,7 +80,9 @@ class WrappedCommunicator : public Communicator {
   absl::Status Poke(int waiting_for) override { return inner_.Poke(waiting_for); }
   absl::Status Overdue(int rank) override { return inner_.Overdue(rank); }
   void Tell(const absl::Status& fault) override { inner_.Tell(fault); }
-  void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
+  void Abort(const absl::Status& reason, int exit_code) override {
+    inner_.Abort(reason, exit_code);
+  }
 
  private:
   Communicator& inner_;

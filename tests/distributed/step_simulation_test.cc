@@ -33,6 +33,16 @@ TEST(StepSimulation, WithoutSumsItIsTheComputation) {
   }
 }
 
+// Backward completes the second layer's bucket first; the next forward waits for it, too, before
+// its first layer where one node has both, and hides nothing of it.
+TEST(StepSimulation, ForwardWaitsBeforeTheFirstReader) {
+  Workload workload = TwoLayers();
+  const std::vector<StepSimulation::Sum> sums = {{.link_s = 2.5}, {}};
+  EXPECT_DOUBLE_EQ(StepSeconds(workload, Of(workload, sums)), 6);
+  workload.gradients[0].first_reader = 0;
+  EXPECT_DOUBLE_EQ(StepSeconds(workload, Of(workload, sums)), 6.5);
+}
+
 TEST(StepSimulation, OneBucketWithoutComputation) {
   const Workload workload{.layers = {{0, 0}}, .gradients = {{8, 0}}};
   for (const StepSchedule schedule : kSchedules) {

@@ -35,17 +35,16 @@ TEST(ServerPart, IsEqualWithoutDedicatedOnes) {
   }
 }
 
-// By hand: n = 4, k = 2: d = 2 * 3 / (16 + 8 - 4) = 0.3, w = (1 - 0.6) / 4 = 0.1.
-TEST(ServerPart, HasEachRankSendAsMuch) {
-  constexpr int64_t kElements = 1'000'000;
-  EXPECT_EQ(ServerPart(kElements, 4, 2, 0).count(), 100'000);
-  EXPECT_EQ(ServerPart(kElements, 4, 2, 5).count(), 300'000);
+// By hand: n = 4, k = 2: d = 2 * 5 / 6 * 3 / (16 + 5 / 6 * 4) = 15 / 58, w = (1 - 30 / 58) / 4.
+TEST(ServerPart, HasOthersSendFiveSixthsOfWhatWorkersDo) {
+  constexpr int64_t kElements = 58'000;
+  EXPECT_EQ(ServerPart(kElements, 4, 2, 0).count(), 7'000);
+  EXPECT_EQ(ServerPart(kElements, 4, 2, 5).count(), 15'000);
   for (int workers = 2; workers <= 8; ++workers) {
     for (int dedicated = 1; dedicated < workers; ++dedicated) {
-      const auto own = static_cast<double>(ServerPart(kElements, workers, dedicated, 0).count());
-      const auto other =
-          static_cast<double>(ServerPart(kElements, workers, dedicated, workers).count());
-      EXPECT_NEAR((kElements - own + (workers - 1) * own) / (workers * other), 1, 1e-4);
+      const double other = DedicatedPart(workers, dedicated);
+      const double own = (1 - dedicated * other) / workers;
+      EXPECT_NEAR(workers * other / (1 - own + (workers - 1) * own), 5.0 / 6, 1e-9);
     }
     // From as many on as there are workers these own nothing.
     EXPECT_EQ(ServerPart(kElements, workers, workers, 0).count(), 0);

@@ -161,26 +161,30 @@ const BadInput kTrainerTexts[] = {
                 "writes: no JSON",
      .trainer = {"steps: 4", "steps: 4 distributed { calibration: \"net.textproto\" }"}},
     {.name = "WireOfTheRing",
-     .message = "@/trainer.textproto:9:33: allreduce \"ring\" cannot carry F32 as F16; use "
+     .message = "@/trainer.textproto:9:51: allreduce \"ring\" cannot carry F32 as F16; use "
                 "\"direct\", which rounds each sum once",
-     .trainer = {"steps: 4", "steps: 4 distributed { wire: F16 }"}},
+     .trainer = {"steps: 4", "steps: 4 distributed { allreduce: \"ring\" wire: F16 }"}},
     {.name = "WireOfF64",
      .message = "--set distributed.wire=BF16: carries gradients of F32, and precision is F64; "
                 "leave one out",
-     .arguments = {"--wire=BF16", "--precision=F64", "--set=distributed.allreduce=direct"}},
+     .arguments = {"--wire=BF16", "--precision=F64", "--set=distributed.allreduce=direct"},
+     .exit_code = 2},
     {.name = "WireOf16Bits",
      .message = "--set distributed.wire=BF16: carries gradients of F32, and precision is F16; "
                 "leave one out",
-     .arguments = {"--wire=BF16", "--precision=F16", "--set=distributed.allreduce=direct"}},
+     .arguments = {"--wire=BF16", "--precision=F16", "--set=distributed.allreduce=direct"},
+     .exit_code = 2},
     {.name = "ShardsWithoutHalves",
      .message =
          "--set distributed.shard_optimizer=true: allreduce \"mpi\" does not come in halves, "
          "with an update between them; those that do: ring, direct, shared, auto",
-     .arguments = {"--shard_optimizer", "--set=distributed.allreduce=mpi"}},
+     .arguments = {"--shard_optimizer", "--set=distributed.allreduce=mpi"},
+     .exit_code = 2},
     {.name = "ShardsWithAWire",
      .message = "--set distributed.shard_optimizer=true: sums gradients as they are, and "
                 "distributed.wire rounds them; leave one out",
-     .arguments = {"--shard_optimizer", "--wire=F16", "--set=distributed.allreduce=direct"}},
+     .arguments = {"--shard_optimizer", "--wire=F16", "--set=distributed.allreduce=direct"},
+     .exit_code = 2},
     {.name = "NoNetFile",
      .message = "@/trainer.textproto:1:1: net: @/wrong.textproto: No such file or directory",
      .trainer = {"net.textproto", "wrong.textproto"}},

@@ -13,7 +13,10 @@
 namespace gyre {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const SyntheticData kData{.samples = 56};
 constexpr int64_t kTestSamples = 30;
@@ -213,6 +216,28 @@ TEST_P(PagingToDisk, ChangesNoBits) {
   EXPECT_EQ(folder.Digest("parted", on_disk({"--resume=latest"})), expected);
 }
 
+// What two ranks' gradients, or their owners, take beside what pages, and with what it is less.
+TEST(PagingTold, WhatIsReserved) {
+  const TrainingFolder folder(kData);
+  WriteTrainer(folder / "", kConvolutions, {.optimizer = "adam {}", .rest = kLength});
+  const auto refused = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--device=sim", "--device_memory=1", "--ranks=2"});
+    return folder.Train("refused", more).err;
+  };
+  const std::string summed = refused({}), served = refused({"--sync=bsp"});
+  EXPECT_THAT(summed, HasSubstr("; reserved is what several ranks' gradients are summed in, on the "
+                                "device by ring; it is less with --shard_optimizer or --set "
+                                "distributed.allreduce=direct; "));
+  EXPECT_THAT(served, HasSubstr("and the parameter server's; it is less with "
+                                "--server_memory=host; "));
+  const int64_t least = Number(summed, kLeast);
+  EXPECT_LT(Number(refused({"--shard_optimizer"}), kLeast), least);
+  EXPECT_LT(Number(refused({"--set=distributed.allreduce=direct"}), kLeast), least);
+  const std::string hosted = refused({"--sync=bsp", "--server_memory=host"});
+  EXPECT_LT(Number(hosted, kLeast), Number(served, kLeast));
+  EXPECT_THAT(hosted, Not(HasSubstr("reserved")));
+}
+
 // What a user sees: the plan and its picture, the batch that was chosen, and how it went.
 TEST(PagingTold, PlanBatchAndRun) {
   // So that a dense layer's scratch, and with it what fits, is that of any CPU: with AVX-512 oneDNN
@@ -247,7 +272,9 @@ TEST(PagingTold, PlanBatchAndRun) {
   const auto batch = [](int64_t samples) { return absl::StrCat("--batch=", samples); };
   EXPECT_EQ(folder.Train("fits", on_sim("400K", {"--plan", batch(largest)})).exit_code, 0);
   EXPECT_EQ(folder.Train("fits", on_sim("400K", {"--plan", batch(largest + 1)})).exit_code, 1);
-  EXPECT_THAT(folder.Train("none", on_sim("1K", {"--plan"})).err, HasSubstr("; no batch fits"));
+  EXPECT_THAT(folder.Train("none", on_sim("1K", {"--plan"})).err, EndsWith("; no batch fits\n"));
+  EXPECT_THAT(folder.Train("none", on_sim("400K", {"--plan", "--planner=none", batch(56)})).err,
+              EndsWith(absl::StrCat("; with --planner=auto one of ", largest, " does\n")));
   const int64_t least = Number(folder.Train("none", on_sim("1", {"--plan"})).err, kLeast);
   const std::string below = absl::StrCat(least - 1);
   EXPECT_THAT(folder.Train("test", on_sim(below, {"--plan"})).err,
@@ -268,14 +295,18 @@ TEST(PagingTold, PlanBatchAndRun) {
   EXPECT_EQ(
       folder.Digest("chosen", on_sim("2M", {batch(resident), "--steps=3", "--resume=latest"})),
       folder.Digest("straight", on_sim("2M", {batch(resident), "--steps=3"})));
-  EXPECT_THAT(folder.Train("cpu", {"--batch=auto"}).err, HasSubstr("no bound"));
 
   const ToolResult paged = folder.Train("paged", on_sim("400K", {"--steps=30"}));
   ASSERT_EQ(paged.exit_code, 0) << paged.ToString();
-  EXPECT_THAT(paged.out, HasSubstr("of which it waited for copies"));
+  EXPECT_THAT(paged.out, AllOf(HasSubstr("of which it waited for copies"), HasSubstr("(expected")));
   EXPECT_GT(folder.Metrics("paged", "fetched_bytes").at(0), 0);
   EXPECT_GT(folder.Metrics("paged", "iteration_seconds").at(0),
             folder.Metrics("paged", "stalled_seconds").at(0));
+  EXPECT_EQ(folder.Metrics("paged", "expected_iteration_seconds").size(), 1);
+  const ToolResult naive =
+      folder.Train("naive", on_sim("400K", {"--steps=30", "--planner=naive"}));  // times nothing
+  EXPECT_THAT(naive.out, AllOf(HasSubstr("(by FLOPs alone"), Not(HasSubstr("expected"))));
+  EXPECT_EQ(folder.Metrics("naive", "expected_iteration_seconds").size(), 0);
 }
 
 }  // namespace

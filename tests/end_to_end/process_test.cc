@@ -2,7 +2,11 @@
 #include "tools/process.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -21,6 +25,21 @@ TEST(ProcessDeathTest, WhatNobodyCatchesIsAnErrorLine) {
               "^error: out of memory\n$");
   EXPECT_EXIT(ThrowOnAThread(std::system_error(EAGAIN, std::generic_category(), "no thread")),
               testing::ExitedWithCode(1), "^error: no thread: Resource temporarily unavailable\n$");
+}
+
+void ReadWhatHasBeenCut() {
+  PrepareProcess();
+  std::FILE* const file = std::tmpfile();
+  constexpr size_t kBytes = 4096;
+  if (file == nullptr || ftruncate(fileno(file), kBytes) != 0) return;
+  void* const mapped = mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, fileno(file), 0);
+  if (mapped == MAP_FAILED || ftruncate(fileno(file), 0) != 0) return;
+  std::exit(*static_cast<volatile char*>(mapped));
+}
+
+TEST(ProcessDeathTest, AMappedFileThatHasBeenCutIsAnErrorLine) {
+  EXPECT_EXIT(ReadWhatHasBeenCut(), testing::ExitedWithCode(1),
+              "^error: a file that is mapped to memory has been cut, .*\n$");
 }
 
 }  // namespace

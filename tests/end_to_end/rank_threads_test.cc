@@ -137,7 +137,7 @@ TEST_F(RankThreads, FailureOfOneEndsAllWithItsReason) {
 // All ranks have the same reason: it is said once.
 TEST_F(RankThreads, CommonFailureIsSaidOnce) {
   const ToolResult result = folder_.Train("out", {RanksFlag(5), "--batch=4"}, {.timeout_s = 30});
-  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("error: rank 0: "));
   EXPECT_THAT(result.err, HasSubstr("batch 4 is smaller than the 5 ranks"));
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;

@@ -5,10 +5,15 @@
 
 #include <algorithm>
 #include <csignal>
+#include <map>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "engine/data/sample_order.h"
 #include "engine/runtime/machine.h"
 #include "tests/end_to_end/training_folder.h"
@@ -121,8 +126,10 @@ TEST(Wire, TrainsAlmostAsF32Does) {
     return folder.Digest(out, {"--steps=10", "--wire=" + wire}, {.ranks = 2});
   };
   const std::string exact = digest("F32", "F32");
+  std::string halves;
   for (const std::string wire : {"F16", "BF16"}) {
     const std::string rounded = digest(wire, wire);
+    if (wire == "F16") halves = rounded;
     EXPECT_NE(rounded, exact);
     EXPECT_EQ(digest(wire + "again", wire), rounded);
     EXPECT_LE(
@@ -130,6 +137,35 @@ TEST(Wire, TrainsAlmostAsF32Does) {
         0.05)
         << wire;
   }
+  // Where the trainer leaves the choice open it is what can carry them.
+  for (const std::string rest : {"", " distributed { allreduce: \"auto\" }"}) {
+    WriteTrainer(folder / "", ConvNetText(kData), {.rest = kSizes + rest});
+    EXPECT_EQ(digest("open" + std::to_string(rest.size()), "F16"), halves) << rest;
+  }
+}
+
+// Of gradients in any precision those of F32 alone are narrowed.
+TEST(Wire, PlanCountsWhatTravels) {
+  const TrainingFolder folder(kData, kTestSamples);
+  WriteTrainer(folder / "", ConvNetText(kData),
+               {.rest = absl::StrCat(kSizes, " distributed { allreduce: \"direct\" }")});
+  const auto rows = [&](const std::string& wire) {
+    const std::string plan =
+        folder.Train("plan", {"--plan", "--steps=5", "--wire=" + wire}, {.ranks = 2}).out;
+    std::map<std::string, std::pair<int64_t, int64_t>> rows;  // bytes of gradients, and sent
+    for (const absl::string_view line : absl::StrSplit(plan, '\n')) {
+      const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+      if (words.size() != 7 || !absl::StrContains(words[0], "F")) continue;
+      rows[words[0]] = {std::stoll(words[5]), std::stoll(words[6])};
+    }
+    return rows;
+  };
+  auto expected = rows("F32");
+  EXPECT_EQ(expected.size(), 4);
+  // Each of the two ranks sends half of what it has, and half of the sums.
+  expected["F32"].second -= expected["F32"].first / 2;
+  EXPECT_EQ(rows("F16"), expected);
+  EXPECT_EQ(rows("BF16"), expected);
 }
 
 // Each rank updates its part, with the optimizer's state of that alone: the bits of `direct`.

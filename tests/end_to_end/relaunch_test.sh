@@ -67,6 +67,8 @@ for line in 'a slots=0' 'a slots=-1' 'a slots=two' 'a slots=1x' 'a slots=9999999
   printf '%s\n' "$line" >"$folder/line"
   refuses "line:1: expected NAME slots=N, N from 1 to 999999, and got \"$line\"" --hosts="$folder/line" -- mpirun train --out=a
 done
+printf 'node1 slots=1\nnode2 slots=1\nnode1 slots=1\n' >"$folder/twice"
+refuses 'twice:3: node1 is named before' --hosts="$folder/twice" -- mpirun train --out=a
 printf 'node1 slots=2\r\nnode2 slots=1\r\n' >"$folder/three"
 refuses "-np 4: $folder/three has slots for 3" --hosts="$folder/three" -- mpirun -np 4 train --out=a
 refuses '-np x: expected a number of ranks' --hosts="$folder/three" -- mpirun -np x train --out=a
@@ -111,6 +113,26 @@ said=$(tools/relaunch --backoff_s=0 --restarts=2 -- mpirun -np 2 --oversubscribe
   x --out="$folder/a" 2>&1)
 [[ $? == 137 && $said == *"started again 2 times, which is all"* && \
   $said == *"no checkpoint in $folder/a yet: it starts from the beginning"* ]] || fail "killed: $said"
+
+# Where too few hosts answer, `-np` is lowered, and `--servers` to what leaves a rank that trains.
+# FLAG SERVED SLOTS: of 3 ranks SLOTS are left, and with this flag SERVED of them only serve.
+keeps() {
+  local flag=$1 served=$2 slots=$3 name="left$1$3" said
+  printf 'localhost slots=%s\nfar slots=%s\n' "$slots" $((3 - slots)) >"$folder/left"
+  said=$(tools/relaunch --hosts="$folder/left" -- mpirun -np 3 --bind-to none --mca plm_rsh_agent false tools/train \
+    --trainer="$folder/trainer.textproto" --out="$folder/$name" --threads=1 --steps=5 --sync=bsp $flag 2>&1) ||
+    fail "$flag, $slots left: $said"
+  grep -q "$slots ranks" <<<"$said" || fail "$flag, $slots left: $said"
+  if [[ -z $served ]]; then
+    [[ $said != *lowered* ]] || fail "$flag, $slots left: $said"
+  else
+    grep -qx "relaunch: ranks left: $slots; $flag is lowered to $served, so that one trains" <<<"$said" ||
+      fail "$flag, $slots left: $said"
+  fi
+}
+keeps --servers=2 1 2
+keeps --servers=2 0 1
+keeps --servers=1 '' 2
 
 # Ctrl-C ends it at once.
 tools/relaunch -- mpirun -np 1 sh -c 'sleep 60' x --out="$folder/a" &>"$folder/said" &

@@ -13,33 +13,50 @@ plain=(--layers=3 --gradient_mb=10 --step_ms=20)
 
 # WHAT [FLAG...]: the tool refuses these, with this.
 refuses() {
-  local what=$1 said code=0
+  local what=$1 said code=0 expected=2
+  [[ $what == --* ]] || expected=1  # a file's mistake
   shift
   said=$("$tool" "$@" 2>&1) || code=$?
-  [[ $code == 1 && $said == "error: $what" ]] || fail "$*: exit code $code, $said; expected $what"
+  [[ $code == "$expected" && $said == "error: $what" ]] || fail "$*: exit code $code, $said; expected $what"
 }
 [[ $("$tool" --flops=many 2>&1) == "error: --flops=many: expected a number (see --help)" ]] || fail "--flops=many"
-refuses "expected one of --net and --layers; see --help"
-refuses "expected one of --net and --layers; see --help" --net=$net "${plain[@]}"
+refuses "--net and --layers: expected one of them; see --help"
+refuses "--net and --layers: expected one of them; see --help" --net=$net "${plain[@]}"
 refuses "--layers: expected --step_ms beside it, and no --flops" --layers=3 --gradient_mb=10
 refuses "--net: expected one of --flops and --step_ms beside it" --net=$net
 refuses "--net: expected one of --flops and --step_ms beside it" --net=$net --flops=1e9 --step_ms=3
 refuses "--gradient_mb, --paged_mb: of --layers; a net's are its own" --net=$net --step_ms=3 --gradient_mb=1
-refuses "--layer_time: expected flops or alike" --net=$net --step_ms=3 --layer_time=even
+printf '{"pieces": 9, "layers": [[1, 1], [2, 3]]}\n' >"$TEST_TMPDIR/two_layers.json"
+refuses "$TEST_TMPDIR/two_layers.json: expected 10 layers, got 2" --net=$net --step_ms=3 \
+  --layer_time="$TEST_TMPDIR/two_layers.json"
+for bad in '' '[]' '{"layers": 3}' '{"layers": []}' '{"layers": [[1, 1]]}' '{"pieces": 1, "layers": [[1, 1]]}' \
+  '{"pieces": 9, "layers": [[1, -1]]}' '{"pieces": 9, "layers": [[1, 1, 1]]}' '{"pieces": 9, "layers": [1]}'; do
+  printf '%s\n' "$bad" >"$TEST_TMPDIR/bad.json"
+  refuses "$TEST_TMPDIR/bad.json: expected a line that bench_scaling has printed" --net=$net --step_ms=3 \
+    --layer_time="$TEST_TMPDIR/bad.json"
+done
+refuses "--layer_time of a file: expected --step_ms beside it, and no --update_ms" --net=$net --flops=1e9 \
+  --layer_time="$TEST_TMPDIR/two_layers.json"
 refuses "--update_ms: expected no more than --step_ms" "${plain[@]}" --update_ms=21
 refuses "--beta_gb_s: expected more than 0" "${plain[@]}" --beta_gb_s=0
 refuses "--alpha_us: expected 0 or more" "${plain[@]}" --alpha_us=nan
 refuses "--ranks_per_host: expected more than 0" "${plain[@]}" --ranks_per_host=-1
+refuses "--slowest: expected at most 1e+30" "${plain[@]}" --slowest=inf
+refuses "--layers: expected at most 100000" "${plain[@]}" --layers=100001
+refuses "--gradient_mb: expected at most 1e+12" "${plain[@]}" --gradient_mb=1e13
 refuses "--steps: expected 2 or more" "${plain[@]}" --steps=1
 refuses "--ranks: expected numbers from 1 to 8192, got 8193" "${plain[@]}" --ranks=1,8193
 refuses "--ranks: expected more and more, got 4,4" "${plain[@]}" --ranks=4,4
 refuses "--algorithms: there is no rinng; see --help" "${plain[@]}" --algorithms=rinng
-refuses "hierarchical: does not sum over 2 ranks on 1 host" "${plain[@]}" --ranks=2 --ranks_per_host=2 --algorithms=hierarchical
+refuses "--ranks=2: hierarchical: does not sum over 2 ranks on 1 host" "${plain[@]}" --ranks=2 --ranks_per_host=2 --algorithms=hierarchical
+refuses "--samples: expected 0 to 1e+30" "${plain[@]}" --samples=inf
+refuses "--samples: expected 0 to 1e+30" "${plain[@]}" --samples=nan
+refuses "--samples: expected 0 to 1e+30" "${plain[@]}" --samples=-1
 refuses "--sync: expected allreduce, bsp, ssp or async" "${plain[@]}" --sync=sync
 refuses "--staleness: of --sync=ssp alone" "${plain[@]}" --sync=bsp --staleness=1
 refuses "--servers: of --sync=bsp, ssp and async" "${plain[@]}" --servers=1
 refuses "--algorithms: of --sync=allreduce alone" "${plain[@]}" --sync=bsp --algorithms=ring
-refuses "servers: expected fewer than the 4 ranks, got 4" "${plain[@]}" --sync=bsp --servers=4 --ranks=4
+refuses "--ranks=4: servers: expected fewer than the 4 ranks, got 4" "${plain[@]}" --sync=bsp --servers=4 --ranks=4
 refuses "--schedule: expected none, backward or forward" "${plain[@]}" --schedule=all
 refuses "--copy_gb_s is missing: what pages is copied at that rate" "${plain[@]}" --paged_mb=3
 refuses "--device_gb: of a net; --layers have --paged_mb" "${plain[@]}" --device_gb=3 --copy_gb_s=1
@@ -60,6 +77,30 @@ grep -q '"ranks":8192' <<<"$once" || fail "$once"
 grep -q "recursive_doubling" "$TEST_TMPDIR/a.svg" || fail "the picture lacks a line"
 table=$("$tool" "${plain[@]}" --ranks=1,2 --sync=ssp --staleness=1 --table) || fail "$table"
 [[ $(wc -l <<<"$table") == 4 ]] || fail "$table"
+
+# Where bench_scaling has found its pieces of work.  Of LeNet's ten layers the last has no parameter:
+# what runs there ends before any gradient, and hides no sum; backward of the first hides most.
+exposed() {
+  printf '{"pieces": 100, "layers": [%s]}\n' "$1" >"$TEST_TMPDIR/pieces.json"
+  "$tool" --net=$net --step_ms=1000 --layer_time="$TEST_TMPDIR/pieces.json" --ranks=4 --schedule=backward |
+    sed 's/.*"sums_ms":\([0-9]*\).*"exposed_ms":\([0-9]*\).*/\1 \2/'
+}
+none='[0,0],[0,0],[0,0],[0,0]'
+read -r sums exposed <<<"$(exposed "[0,0],$none,$none,[100,0]")"
+[[ $sums == "$exposed" && $sums -gt 0 ]] || fail "work in the last layer: $exposed of $sums exposed"
+read -r sums exposed <<<"$(exposed "[0,100],[0,0],$none,$none")"
+[[ $exposed -lt $sums ]] || fail "work in the first layer: $exposed of $sums exposed"
+tools/bench_scaling --net=$net --batch=2 --compute_ms=2 --rounds=1 --steps=1 >"$TEST_TMPDIR/found.json" ||
+  fail "bench_scaling"
+found=$("$tool" --net=$net --step_ms=1000 --layer_time="$TEST_TMPDIR/found.json") || fail "$found"
+[[ $(grep -c '"alone_ms":1000.0,' <<<"$found") == 14 ]] || fail "$found"
+
+# Ranks that are alike wait for no straggler, however their times round.
+alike=$("$tool" "${plain[@]}") || fail "$alike"
+[[ $(grep -c '"waiting_ms":0.0,' <<<"$alike") == 14 ]] || fail "$alike"
+
+one_host=$("$tool" "${plain[@]}" --ranks=2 --ranks_per_host=2147483647) || fail "$one_host"
+grep -q '"hosts":1,' <<<"$one_host" || fail "$one_host"
 
 # LeNet takes more than a megabyte: with that it pages, and copies take time.
 paged=$("$tool" --net=$net --batch=64 --flops=1e12 --device_gb=0.006 --copy_gb_s=0.1 --ranks=1) || fail "$paged"

@@ -9,8 +9,9 @@
 namespace gyre {
 namespace {
 
-// A page that is read alone, so that what befalls it in the file stays.
-TEST(DiskCopies, WhatTheDiskChangedIsAnError) {
+// A page that is read alone, so that what befalls it in the file stays.  when_home: between two
+// iterations, when nobody has said that homes change.
+void ExpectThatTheDisksChangeIsAnError(bool when_home) {
   const AccessTrace trace = {
       .states = {{.name = "a", .bytes = 2 * kPlanAlignment, .persistent = true},
                  {.name = "b", .bytes = 2 * kPlanAlignment, .persistent = true}},
@@ -30,17 +31,24 @@ TEST(DiskCopies, WhatTheDiskChangedIsAnError) {
   const auto advance = [&](int to) { return (*pager)->Advance(to - 1, to, **compute); };
   for (int step = 0; step <= 2; ++step) ASSERT_TRUE(advance(step).ok());
   ASSERT_TRUE((*pager)->BringHome(**compute).ok());
+  (*file)->Release();
   (*file)->homes()[plan->blocks[0].page] ^= std::byte{1};  // by who has it: not an error
   for (int step = 0; step <= 2; ++step) ASSERT_TRUE(advance(step).ok());
   ASSERT_TRUE((*pager)->BringHome(**compute).ok());
-  ASSERT_TRUE(advance(0).ok());
+  if (!when_home) {
+    ASSERT_TRUE(advance(0).ok());
+  }
   (*file)->homes()[plan->blocks[0].page] ^= std::byte{1};
-  ASSERT_TRUE(advance(1).ok());
-  ASSERT_TRUE(advance(2).ok());
+  if (when_home) (void)advance(0);  // that, or what follows, finds it
+  (void)advance(1);
+  (void)advance(2);
   const absl::Status status = (*pager)->BringHome(**compute);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_EQ(advance(0).code(), absl::StatusCode::kDataLoss);  // and it stays
 }
+
+TEST(DiskCopies, WhatTheDiskChangedIsAnError) { ExpectThatTheDisksChangeIsAnError(false); }
+TEST(DiskCopies, WhatTheDiskChangedAtHomeIsAnError) { ExpectThatTheDisksChangeIsAnError(true); }
 
 }  // namespace
 }  // namespace gyre

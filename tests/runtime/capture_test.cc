@@ -76,13 +76,19 @@ TEST_P(CaptureTest, AnEmptyCaptureIsAnEmptyGraph) {
 }
 
 TEST_P(CaptureTest, AGraphRunsOnAnotherStreamToo) {
+  const Buffer memory = *Buffer::Allocate(*device_, MemoryKind::kPinnedHost, 2 * sizeof(int));
+  auto* const values = reinterpret_cast<int*>(memory.data());
+  values[0] = 5;
   ASSERT_TRUE(stream_->BeginCapture().ok());
   EXPECT_TRUE(Append(1).ok());
+  EXPECT_TRUE(stream_->Copy(values + 1, values, sizeof(int)).ok());
   const auto graph = stream_->EndCapture();
+  stream_ = nullptr;  // a graph needs its device, not the stream that was captured
   const auto other = std::move(device_->NewStream()).value();
   EXPECT_TRUE((*graph)->Replay(*other).ok());
   EXPECT_TRUE(other->Synchronize().ok());
   EXPECT_EQ(order_, (std::vector<int>{1}));
+  EXPECT_EQ(values[1], 5);
 }
 
 TEST_P(CaptureTest, ErrorsOfReplayedWorkStay) {

@@ -167,14 +167,24 @@ TEST_P(DeviceTest, OneStreamRunsInOrder) {
 }
 
 TEST_P(DeviceTest, WorkHasTheDevicesOpenMpThreads) {
+  const auto threads_seen = [this] {
+    int threads = 0;
+    EXPECT_TRUE(stream_
+                    ->Call([&threads] {
+                      threads = omp_get_max_threads();
+                      return absl::OkStatus();
+                    })
+                    .ok());
+    EXPECT_TRUE(stream_->Synchronize().ok());
+    return threads;
+  };
+  EXPECT_EQ(threads_seen(), 3);
+  // A thread that did not make the stream.
   int threads = 0;
-  EXPECT_TRUE(stream_
-                  ->Call([&threads] {
-                    threads = omp_get_max_threads();
-                    return absl::OkStatus();
-                  })
-                  .ok());
-  EXPECT_TRUE(stream_->Synchronize().ok());
+  std::thread([&] {
+    omp_set_num_threads(5);
+    threads = threads_seen();
+  }).join();
   EXPECT_EQ(threads, 3);
 }
 

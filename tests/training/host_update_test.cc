@@ -121,7 +121,7 @@ TEST_P(HostUpdate, ChangesNoBits) {
   size_t hosted = 0;
   const std::string expected = Train(GetParam(), ~size_t{0}, 0, &hosted);
   EXPECT_EQ(hosted, 0u);
-  const size_t least = LeastCapacity(*plan), resident = ResidentCapacity(*plan);
+  const size_t least = LeastCapacity(*plan), resident = plan->resident_bytes;
   size_t most = 0;
   for (const size_t capacity : {least, least + (resident - least) / 3}) {
     for (uint64_t seed = 1; seed <= 6; ++seed) {

@@ -18,6 +18,7 @@
 namespace gyre {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -84,11 +85,11 @@ TEST_F(PlanReport, LargestBatchIsTheLastThatIsPlanned) {
   ASSERT_TRUE(net_.ok()) << net_.status();
   const auto of_7 = Plan(7, ~size_t{0});
   ASSERT_TRUE(of_7.ok()) << of_7.status();
-  for (const size_t capacity : {ResidentCapacity(*of_7), ResidentCapacity(*of_7) - 1}) {
+  for (const size_t capacity : {of_7->resident_bytes, of_7->resident_bytes - 1}) {
     const auto options = [&](int64_t batch) { return Options(batch, capacity); };
     const auto largest = FindLargestBatch(*net_, options, 1, 1000);
     ASSERT_TRUE(largest.ok()) << largest.status();
-    EXPECT_EQ(largest->resident, capacity == ResidentCapacity(*of_7) ? 7 : 6);
+    EXPECT_EQ(largest->resident, capacity == of_7->resident_bytes ? 7 : 6);
     EXPECT_FALSE(Plan(largest->resident, capacity)->pages());
     EXPECT_TRUE(Plan(largest->resident + 1, capacity)->pages());
     EXPECT_GT(largest->paged, largest->resident);
@@ -236,12 +237,16 @@ TEST(DescribeRun, SaysWhatWasMeasuredAndExpected) {
   updating.written_bytes = 3 << 19;
   accumulating.seconds = 0.005;
   const ExpectedIteration expected = ExpectIteration(updating, &accumulating, /*accumulate=*/3);
-  const PagedIterations measured = {.count = 4, .seconds = 0.048, .stalled_seconds = 0.01};
+  PagedIterations measured = {.count = 4, .seconds = 0.048, .stalled_seconds = 0.01, .timed = true};
   EXPECT_EQ(DescribeRun(expected, measured, /*stalls=*/true),
             "paging: an iteration fetched 3.0 MiB and wrote 0.5 MiB back; it took 12.000 ms "
             "(expected: 10.000), of which it waited for copies 2.500 ms (expected: 2.000), mean of "
             "4");
   EXPECT_THAT(DescribeRun(expected, measured, /*stalls=*/false), Not(HasSubstr("waited")));
+  measured.timed = false;
+  EXPECT_THAT(DescribeRun(expected, measured, /*stalls=*/true),
+              AllOf(HasSubstr("took 12.000 ms (by FLOPs alone: 10.000), of"),
+                    HasSubstr("copies 2.500 ms (by FLOPs alone: 2.000), mean")));
   EXPECT_THAT(DescribeRun({.host_steps = 2}, {.count = 1, .hosted_seconds = 0.004}, false),
               HasSubstr("; 2 updates on the host took 4.000 ms, mean of 1"));
   EXPECT_EQ(ExpectIteration(updating, nullptr, 3).fetched_bytes, 9 << 20);

@@ -346,7 +346,7 @@ TEST(TrainingStep, PagingChangesNoBits) {
           };
           const ModelPlan resident = plan(~size_t{0});
           const size_t least = LeastCapacity(resident);
-          const double more = share * static_cast<double>(ResidentCapacity(resident) - least);
+          const double more = share * static_cast<double>(resident.resident_bytes - least);
           const size_t capacity = least + static_cast<size_t>(more);
           const ModelPlan paged = plan(capacity);
           EXPECT_GT(paged.train->paging->fetched_bytes, 0u);

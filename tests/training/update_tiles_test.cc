@@ -132,13 +132,13 @@ TEST(UpdateTiles, TakeNoMemory) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const int64_t batch : {1, 7, 48, 64, 80, 200}) {
         for (const char* net : {kNet, kConvNet}) {
-          EXPECT_EQ(ResidentCapacity(Plan(slots, dtype, PlannerKind::kAuto, 1, net, batch)),
-                    ResidentCapacity(Plan(slots, dtype, PlannerKind::kNone, 1, net, batch)));
+          EXPECT_EQ(Plan(slots, dtype, PlannerKind::kAuto, 1, net, batch).resident_bytes,
+                    Plan(slots, dtype, PlannerKind::kNone, 1, net, batch).resident_bytes);
         }
       }
     }
   }
-  EXPECT_LT(LeastCapacity(Plan(2, DType::kBF16)), ResidentCapacity(Plan(2, DType::kBF16)));
+  EXPECT_LT(LeastCapacity(Plan(2, DType::kBF16)), Plan(2, DType::kBF16).resident_bytes);
 }
 
 // An update goes through all rows of a table, so one that is cut would do so many times.

@@ -38,6 +38,8 @@ void CopyOnTeam(std::byte* to, const std::byte* from, size_t bytes) {
 
 class CpuStream : public Stream {
  public:
+  explicit CpuStream(int threads) : threads_(threads) { SetThreads(); }
+
   DeviceKind kind() const override { return DeviceKind::kCpu; }
 
   absl::Status Copy(void* to, const void* from, size_t bytes) override {
@@ -46,7 +48,9 @@ class CpuStream : public Stream {
       return absl::OkStatus();
     };
     if (capture_.active() || Timeline::on()) return Call(copy);
-    return status_.ok() ? copy() : status_;  // without a std::function, which would allocate
+    if (!status_.ok()) return status_;
+    SetThreads();
+    return copy();  // without a std::function, which would allocate
   }
 
   absl::Status Record(Event& event) override {
@@ -71,6 +75,7 @@ class CpuStream : public Stream {
     if (capture_.active()) {
       capture_.Add(std::move(work));
     } else if (status_.ok()) {
+      SetThreads();
       status_ = work();
     }
     return status_;
@@ -86,6 +91,10 @@ class CpuStream : public Stream {
   void* native() const override { return nullptr; }
 
  private:
+  // Of the calling thread, for the work that it is about to run: another may have made the stream.
+  void SetThreads() const { omp_set_num_threads(threads_); }
+
+  const int threads_;
   absl::Status status_;
   HostCapture capture_{*this};
 };
@@ -106,8 +115,7 @@ class CpuDevice : public Device {
   void Free(MemoryKind kind, void* memory) override { memory_.Free(kind, memory); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
-    omp_set_num_threads(options_.threads);  // of the calling thread, whose stream it is
-    return std::make_unique<CpuStream>();
+    return std::make_unique<CpuStream>(options_.threads);
   }
 
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {

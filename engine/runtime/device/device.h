@@ -98,8 +98,8 @@ struct CpuOptions {
   int threads = 1;  // >= 1: OpenMP threads of each stream; part of the recorded choices
 };
 
-// Runs work at once on the calling thread, whose OpenMP thread count NewStream sets; errors are
-// returned at once, and by every later call.  Device memory is host memory.
+// Runs work at once on the calling thread, whose OpenMP thread count NewStream and all work set;
+// errors are returned at once, and by every later call.  Device memory is host memory.
 std::unique_ptr<Device> NewCpuDevice(const CpuOptions& options);
 
 struct SimOptions {

@@ -136,15 +136,41 @@ size_t RowBytes(const NetPlan& plan) {
   return bytes;
 }
 
-double BytesSent(const NetPlan& plan, int bucket, const std::function<double(size_t)>& sum) {
+namespace {
+
+double BytesOfBucket(const NetPlan& plan, int bucket, const BytesOfSum& sum) {
   const TouchedTable* const table = TableOf(plan, bucket);
-  const double whole = sum(plan.order.buckets[bucket].bytes);
+  const double whole = sum(plan.order.buckets[bucket].bytes, plan.order.dtypes[bucket]);
   if (table == nullptr) return whole;
   const int64_t ranks = plan.spec.shape.ranks, rows = table->step_indices;
-  const double names = sum(static_cast<size_t>(ranks * rows) * sizeof(double));
+  const double names = sum(static_cast<size_t>(ranks * rows) * sizeof(double), DType::kF64);
   if (!table->sent_by_rows) return names + whole;
   const auto bytes = static_cast<int64_t>(SizeOf(table->dtype));
   return names + static_cast<double>((ranks - 1) * rows * table->width * bytes);
+}
+
+// As a worker, to owners; and as an owner, to workers.
+double BytesOfServer(const NetPlan& plan) {
+  const RunShape& shape = plan.spec.shape;
+  const int others = shape.workers() - (shape.works() ? 1 : 0);
+  double sent = 0;
+  for (const TableSpec& table : ServerTables(plan)) {
+    const int64_t own = table.parts[shape.rank].count();
+    if (shape.works()) sent += static_cast<double>((table.rows - own) * SizeOf(table.sent_as()));
+    sent += static_cast<double>(others * own * SizeOf(table.dtype));
+  }
+  return sent;
+}
+
+}  // namespace
+
+double BytesSent(const NetPlan& plan, const BytesOfSum& sum) {
+  if (plan.spec.shape.server) return BytesOfServer(plan);
+  double sent = 0;
+  for (size_t b = 0; b < plan.order.buckets.size(); ++b) {
+    sent += BytesOfBucket(plan, static_cast<int>(b), sum);
+  }
+  return sent;
 }
 
 namespace {

@@ -79,9 +79,12 @@ const TouchedTable* TableOf(const NetPlan& plan, int bucket);
 // Pinned host memory in which ranks exchange tables' rows.
 size_t RowBytes(const NetPlan& plan);
 
-// What is sent a step for a bucket's gradients, by the rank that sends most.  sum: for a sum of so
-// many bytes.
-double BytesSent(const NetPlan& plan, int bucket, const std::function<double(size_t)>& sum);
+// What is sent to sum so many bytes of this type, by the rank that sends most.
+using BytesOfSum = std::function<double(size_t bytes, DType dtype)>;
+
+// What is sent a step for gradients: of sums, by the rank that sends most; of a parameter server,
+// by this rank.
+double BytesSent(const NetPlan& plan, const BytesOfSum& sum);
 
 // What is carried from step to step, the same text on all ranks; "" if nothing is.
 std::string DescribeCarried(const NetSpec& net);

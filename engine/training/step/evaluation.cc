@@ -69,6 +69,7 @@ absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t b
 // are those of a checkpoint, and all test with them.  They are no part of what training computes.
 absl::Status ShareBuffers(const Model& model, Stream& stream, ProcessGroup& communication) {
   if (communication.size() == 1) return absl::OkStatus();
+  model.ReleaseHomes();
   const Net::SumStatistic sum = StatisticSummer(communication);
   const ParameterSet& parameters = model.plan().parameters;
   for (size_t i = 0; i < parameters.all().size(); ++i) {

@@ -103,8 +103,8 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
                                                                ProcessGroup& communication) {
   std::unique_ptr<ServerSync> sync(new ServerSync(model, compute));
   const Net& net = model.train();
-  const RunShape::Server& mode = *model.plan().options.shape.server;
   const RunShape& shape = model.plan().options.shape;
+  const RunShape::Server& mode = *shape.server;
   const bool gated = mode.sync == Sync::kBsp && shape.gated();
   if (mode.in_host_memory) {
     sync->host_ = NewCpuDevice({.threads = model.plan().options.threads});
@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
                                  reinterpret_cast<int64_t*>(dropped.data) + b));
     const Tensor memory = net.bucket(bucket, net.plan().trace.leave_steps[b]);
     ASSIGN_OR_RETURN(const int table, sync->server_->AddTable(tables[b], *sync->updates_.back()));
-    if (!model.plan().options.shape.works()) continue;
+    if (!shape.works()) continue;
     const RowList all = RowList::All(memory.elements());
     ASSIGN_OR_RETURN(sync->reads_.emplace_back(),
                      sync->server_->AddRead(table, all, model.taking().summed(bucket)));
@@ -207,6 +207,7 @@ absl::Status ServerSync::EndStep() { return server_->Clock(); }
 
 absl::Status ServerSync::Settle() {
   RETURN_IF_ERROR(model_.BringHome(compute_));
+  model_.ReleaseHomes();
   const Net& net = model_.train();
   const GradientOrder& order = net.plan().order;
   const ParameterSet& parameters = model_.plan().parameters;

@@ -402,7 +402,7 @@ std::function<absl::Status()> TrainingStep::HostUpdate(int lane, int bucket, int
   return [&optimizer = optimizer_, host = host_, scalars = updates_[lane],
           all = std::make_shared<const BucketViews>(ViewsOf(bucket, tile)),
           cleared = clears ? model_.train().bucket(bucket, step) : Tensor{}]() -> absl::Status {
-    // Here, since a stream's threads are those of the thread that makes it.
+    // Here, since a stream is one thread's.
     ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, host->NewStream());
     RETURN_IF_ERROR(optimizer.Update(*stream, &scalars, all->parameters));
     return cleared ? Fill(*stream, 0, cleared) : absl::OkStatus();

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# tools/bench_server: its mistakes, each with one message; a line for each mode, of a net's buckets too.
+set -uo pipefail
+
+fail() {
+  printf '%s\n' "$*" >&2
+  exit 1
+}
+
+tool=tools/bench_server
+net=models/lenet/net.textproto
+tiny=(--ranks=2 --layers=3 --table_kib=1 --compute_ms=3 --rounds=1 --steps=1)
+
+# WHAT [FLAG...]: the tool refuses these, with this.
+refuses() {
+  local what=$1 said code=0
+  shift
+  said=$("$tool" "${tiny[@]}" "$@" 2>&1) || code=$?
+  [[ $code == 2 && $said =~ ^"error: "("rank "[01]": ")?"$what"$ ]] || fail "$*: exit code $code, $said; expected $what"
+}
+refuses "--device=cuda: expected cpu or sim, whose work can be slept" --device=cuda
+refuses "--compute_ms: expected above 0; --table_kib, --rounds and --steps: 1 or more" --steps=0
+refuses "--ratio=0: expected a number above 0" --ratio=0.5,0
+refuses "--layers=0.5: expected a whole number of 1 or more" --layers=2,0.5
+refuses "--layers=0: expected a whole number of 1 or more" --layers=0
+refuses "--sync=bsq: expected bsp, ssp, async or allreduce" --sync=bsp,bsq
+refuses "--sync=allreduce: expected --device=cpu, and no --servers" --sync=bsp,allreduce
+refuses "--sync=allreduce: expected --device=cpu, and no --servers" --sync=allreduce --device=cpu --servers=1
+refuses "--servers=-1: expected 0 to 1, fewer than the ranks" --servers=-1
+refuses "--servers=2: expected 0 to 1, fewer than the ranks" --servers=2
+
+# FIELDS LINES [FLAG...]: so many lines, and these fields in each.
+prints() {
+  local fields=$1 lines=$2 said
+  shift 2
+  said=$("$tool" "${tiny[@]}" "$@" 2>&1) || fail "$*: $said"
+  [[ $(wc -l <<<"$said") == "$lines" && $(grep -c "$fields" <<<"$said") == "$lines" ]] || fail "$*: $said"
+}
+prints '"layers":3,"tables":3,' 6 --ratio=0.1,0.5
+prints '"servers":1,"sync":"async","net":"equal layers","layers":3,' 1 --servers=1 --sync=async --host_memory
+# LeNet's eight parameters lie in three buckets.
+prints '"sync":"\(bsp\|allreduce\)","net":"lenet","layers":10,"tables":3,' 2 --net=$net --device=cpu --sync=bsp,allreduce

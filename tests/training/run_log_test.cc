@@ -1,0 +1,46 @@
+// What a run's metrics.jsonl holds while the run goes on.
+#include "engine/training/run_log.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/data/atomic_file.h"
+
+namespace gyre {
+namespace {
+
+// Whoever follows the file sees every line once it is told, however few they are.
+TEST(RunLog, ALineIsInTheFileAtOnce) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/run_log");
+  std::filesystem::create_directory(folder);
+  auto log = RunLog::Open(folder, /*from_step=*/0, /*test_again=*/false, /*total_steps=*/1000,
+                          /*batch=*/1);
+  ASSERT_TRUE(log.ok()) << log.status();
+  std::string told;
+  const auto expect_line = [&](const std::string& beginning) {
+    const std::string text = *ReadFile(folder + "/metrics.jsonl");
+    ASSERT_GT(text.size(), told.size());
+    EXPECT_EQ(text.substr(0, told.size()), told);
+    EXPECT_EQ(text.substr(told.size(), beginning.size()), beginning);
+    EXPECT_EQ(text.back(), '\n');
+    told = text;
+  };
+  const std::vector<Metric> metrics = {{.name = "loss", .is_loss = true, .sum = 3, .count = 2}};
+  for (int64_t step = 1; step <= 3; ++step) {
+    ASSERT_TRUE((*log)->Step(step, metrics, 0.5, std::nullopt).ok());
+    expect_line(absl::StrCat("{\"step\":", step, ",\"loss\":1.5,\"learning_rate\":0.5,"));
+  }
+  ASSERT_TRUE((*log)->Test(3, metrics).ok());
+  expect_line("{\"step\":3,\"test_loss\":1.5}\n");
+  ASSERT_TRUE((*log)->Numbers(3, {{"seconds", 0.25}}).ok());
+  expect_line("{\"step\":3,\"seconds\":0.25}\n");
+}
+
+}  // namespace
+}  // namespace gyre
