@@ -287,6 +287,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
   }
   training = true;
   const absl::StatusOr<std::string> digest = run->Run();
+  stopping = "";  // mpirun may signal this rank because another has ended before it
   if (absl::IsCancelled(digest.status())) {  // on all ranks: they leave as they do after success
     // At once: mpirun, if it was signalled too, leaves a rank no more than a second.
     if (leader) std::fprintf(stderr, "%s\n", std::string(digest.status().message()).c_str());
