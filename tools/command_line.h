@@ -19,9 +19,9 @@
 namespace gyre {
 
 inline constexpr int kExitFailed = 1, kExitUsage = 2, kExitStopped = 130;
-// With an error of theirs, for rank 0's to come first and mpirun to end them: longer than ranks
-// differ in reaching the same one, short against the 10 s a failure may take.
-inline constexpr std::chrono::milliseconds kOtherRanksWait(2000);
+// With an error of theirs, for rank 0's to come first and mpirun, which waits for a second, to end
+// them: longer than ranks of a busy machine differ in reaching the same one.
+inline constexpr std::chrono::milliseconds kOtherRanksWait(4000);
 
 // First in main: starts the program anew with a GOMP_SPINCOUNT, unless the environment has chosen
 // how OpenMP's threads wait, or binds them to cores.  libgomp reads it before any code of ours

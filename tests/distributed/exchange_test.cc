@@ -79,7 +79,7 @@ TEST(Exchange, RanksThatMeanTwoThingsAreToldSo) {
 
 // Whoever sends nothing is waited for as in any sum, not for ever.
 TEST(Exchange, WhoDoesNotSendIsNamed) {
-  RunRanksOn("direct", 3, 300, [](ProcessGroup& group) {
+  RunRanksOn("direct", 3, 2000, [](ProcessGroup& group) {
     Mail mail;
     if (group.rank() == 0) mail.incoming.push_back({2});
     const absl::Status status = group.Wait(group.Submit("letters", &mail)).status();

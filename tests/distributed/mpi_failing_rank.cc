@@ -44,8 +44,9 @@ int Run(const std::string& fault) {
   const bool is_rank_1 = AnnouncedRank().rank == 1;
   while (fault == "late" && is_rank_1) pause();
   // A busy machine may take long to start what is to fail later.
-  auto started = ProcessGroup::Start([] { return NewMpiCommunicator(kTimeoutMs); }, {"ring"},
-                                     fault == "late" ? kTimeoutMs : 15'000);
+  auto started =
+      ProcessGroup::Start([] { return NewMpiCommunicator(kTimeoutMs); }, {"ring"},
+                          fault == "late" ? kTimeoutMs : ProcessGroup::kMeetingTimeoutMs);
   if (!started.ok()) _exit(Fail(started.status()));
   if (fault == "stays") {
     while (is_rank_1) pause();

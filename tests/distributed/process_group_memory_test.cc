@@ -153,11 +153,12 @@ TEST(ProcessGroupMemory, AfterAnAbortDeviceMemoryIsFree) {
       const Buffer memory =
           *Buffer::Allocate(device, MemoryKind::kDevice, kAtOnce * kCount * sizeof(float));
       std::memset(memory.data(), 0, memory.bytes());
+      const FakeEvent never;  // lest the last is done before the abort
       ProcessGroup::Ticket ticket = 0;
       for (int i = 0; i < 50; ++i) {
         void* const bucket = memory.data() + i % kAtOnce * kCount * sizeof(float);
-        ticket =
-            group.Submit("bucket", {bucket, {kCount}, DType::kF32}, nullptr, MemoryKind::kDevice);
+        ticket = group.Submit("bucket", {bucket, {kCount}, DType::kF32}, i < 49 ? nullptr : &never,
+                              MemoryKind::kDevice);
         if (i == 0 && group.rank() == 1) {
           ASSERT_TRUE(group.Wait(ticket).ok());
         }

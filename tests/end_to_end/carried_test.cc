@@ -2,10 +2,6 @@
 // a step, with tests in between, and interrupted in the middle of an epoch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-
-#include <chrono>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -123,12 +119,7 @@ TEST_F(CarriedRun, KilledInTheMiddleOfAnEpoch) {
     for (const int after : {1, 2}) {
       const std::string out = absl::StrCat(before, "to", after);
       const std::string whole = absl::StrCat("straight", before);
-      Tool tool("train", folder_.TrainArguments(out, on(before, false)));
-      while (folder_.NewestCheckpoint(out) == 0 && tool.Running()) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      tool.Signal(SIGKILL);
-      EXPECT_EQ(tool.Wait().exit_code, 128 + SIGKILL);
+      folder_.TrainAndKill(out, 1, on(before, false));
       const std::string digest = folder_.Digest(out, on(after, true));
       if (before == after) {
         EXPECT_EQ(folder_.MetricLines(out), folder_.MetricLines(whole));

@@ -135,12 +135,15 @@ keeps --servers=2 0 1
 keeps --servers=1 '' 2
 
 # Ctrl-C ends it at once.
-tools/relaunch -- mpirun -np 1 sh -c 'sleep 60' x --out="$folder/a" &>"$folder/said" &
-sleep 2
+tools/relaunch -- mpirun -np 1 sh -c ': >"$0" && exec sleep 60' "$folder/begun" --out="$folder/a" &>"$folder/said" &
+until [[ -e $folder/begun ]]; do
+  kill -0 $! || fail "not begun: $(cat "$folder/said")"
+  sleep 0.1
+done
 kill -TERM $!
 SECONDS=0
 wait $!
-((SECONDS < 10)) || fail "ends $SECONDS s after a signal"
+((SECONDS < 30)) || fail "ends $SECONDS s after a signal"
 grep -q 'relaunch: stopped' "$folder/said" || fail "stopped: $(cat "$folder/said")"
 
 digest() { sed -n 's/^weights sha256 //p' "$folder/said.$1"; }

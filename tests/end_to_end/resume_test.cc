@@ -49,14 +49,6 @@ class Resume : public testing::Test {
     return true;
   }
 
-  // Kills a run at some moment after the checkpoint of `step`.
-  void Interrupt(const std::string& out, int64_t step, const std::vector<std::string>& more = {}) {
-    Tool tool("train", folder_.TrainArguments(out, more));
-    ASSERT_TRUE(AwaitCheckpoint(tool, out, step)) << tool.Wait().ToString();
-    tool.Signal(SIGKILL);
-    EXPECT_EQ(tool.Wait().exit_code, 128 + SIGKILL);
-  }
-
   void ExpectStraight(const std::string& out, const std::string& straight) {
     EXPECT_EQ(folder_.MetricLines(out), folder_.MetricLines(straight));
     EXPECT_EQ(folder_.Metrics(out, "loss").size(), kSteps);  // and each step once
@@ -140,21 +132,20 @@ TEST_F(Resume, ARankKilledEndsTheJob) {
     {
       Tool job("train", arguments, {.ranks = 2});
       ASSERT_TRUE(AwaitCheckpoint(job, out, 3)) << job.Wait().ToString();
-      const auto start = std::chrono::steady_clock::now();
       const pid_t pid = job.PidOfRank(rank);
       ASSERT_NE(pid, 0);
       ASSERT_EQ(kill(pid, SIGKILL), 0);
       const ToolResult result = job.Wait();
+      EXPECT_FALSE(result.timed_out);
       EXPECT_NE(result.exit_code, 0) << result.ToString();
-      EXPECT_LE(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
     }
     EXPECT_EQ(folder_.Digest(out, {"--resume=latest"}, {.ranks = 2}), straight);
     ExpectStraight(out, "straight");
   }
 }
 
-// mpirun passes a signal on to all ranks; one rank that gets it alone stops the others as well.  It
-// takes mpirun about a second: a run that none has stopped by then would not end.
+// mpirun passes a signal on to all ranks, and kills a little later; one rank that gets it alone
+// stops the others as well.
 TEST_F(Resume, StoppedBySignal) {
   TrainerText trainer = kTrainer;
   trainer.learning_rate = "base: 0.05 warmup_steps: 30";  // whatever the number of steps
@@ -174,7 +165,7 @@ TEST_F(Resume, StoppedBySignal) {
     const std::string out = absl::StrCat(stop.ranks, "by", stop.signal, "of", stop.one_rank);
     // Seldom saved at the step where the signal comes.
     Tool tool("train", folder_.TrainArguments(out, until(1'000'000, "--checkpoint_every=7")),
-              {.ranks = stop.ranks});
+              {.ranks = stop.ranks, .env = {{"OMPI_MCA_odls_base_sigkill_timeout", "3"}}});
     ASSERT_TRUE(AwaitCheckpoint(tool, out, 7)) << tool.Wait().ToString();
     if (stop.one_rank) {
       ASSERT_EQ(kill(tool.PidOfRank(1), stop.signal), 0);
@@ -268,7 +259,7 @@ TEST_F(Resume, AStepThatFailsLeavesTheLinesBeforeIt) {
 // Every file of the newest checkpoint, broken in several ways, one at a time.
 TEST_F(Resume, ABrokenCheckpointGivesWayToTheOneBefore) {
   const std::string straight = folder_.Digest("straight");
-  ASSERT_NO_FATAL_FAILURE(Interrupt("out", 9, {"--checkpoint_every=3"}));
+  folder_.TrainAndKill("out", 9, {"--checkpoint_every=3"});
   const int64_t newest = folder_.NewestCheckpoint("out");
   const auto flip = [this](std::string bytes) {
     bytes[random_() % bytes.size()] ^= static_cast<char>(1 << random_() % 8);
@@ -300,7 +291,7 @@ TEST_F(Resume, ABrokenCheckpointGivesWayToTheOneBefore) {
 }
 
 TEST_F(Resume, WhenAllCheckpointsAreBrokenItSaysSo) {
-  ASSERT_NO_FATAL_FAILURE(Interrupt("out", 6, {"--checkpoint_every=2"}));
+  folder_.TrainAndKill("out", 6, {"--checkpoint_every=2"});
   for (const auto& step : fs::directory_iterator(folder_ / "out/checkpoints")) {
     WriteBytes(step.path() / "weights.safetensors", "nothing");
   }

@@ -18,7 +18,7 @@ namespace gyre {
 struct ToolOptions {
   int ranks = 1;  // 1: without mpirun
   std::map<std::string, std::string> env = {};
-  int timeout_s = 60;  // then it is killed, and timed_out is true
+  int timeout_s = 120;  // then it is killed, and timed_out is true
 };
 
 struct ToolResult {

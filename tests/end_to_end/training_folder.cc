@@ -1,11 +1,14 @@
 #include "tests/end_to_end/training_folder.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -51,6 +54,21 @@ ToolResult TrainingFolder::Train(const std::string& out, const std::vector<std::
 std::string TrainingFolder::Digest(const std::string& out, const std::vector<std::string>& more,
                                    const ToolOptions& options) const {
   return DigestOf(Train(out, more, options));
+}
+
+void TrainingFolder::TrainAndKill(const std::string& out, int64_t step,
+                                  const std::vector<std::string>& more) const {
+  for (bool through = true; through;) {
+    std::filesystem::remove_all(folder_ / out);
+    Tool tool("train", TrainArguments(out, more));
+    while (NewestCheckpoint(out) < step && tool.Running()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    tool.Signal(SIGKILL);
+    const ToolResult result = tool.Wait();
+    through = result.exit_code == 0;
+    EXPECT_TRUE(through || result.exit_code == 128 + SIGKILL) << result.ToString();
+  }
 }
 
 std::string TrainingFolder::Evaluate(const std::string& weights,

@@ -25,6 +25,10 @@ class TrainingFolder {
   // Trains to the end and returns the digest; a failure fails the test.
   std::string Digest(const std::string& out, const std::vector<std::string>& more = {},
                      const ToolOptions& options = {}) const;
+  // Kills a run at some moment after the checkpoint of `step`; one that is through before it can be
+  // killed is made again.
+  void TrainAndKill(const std::string& out, int64_t step,
+                    const std::vector<std::string>& more = {}) const;
   // The lines `test METRIC VALUE` of evaluate.
   std::string Evaluate(const std::string& weights, const std::vector<std::string>& more = {},
                        const ToolOptions& options = {}) const;
