@@ -21,7 +21,7 @@ namespace gyre {
 inline constexpr int kExitFailed = 1, kExitUsage = 2, kExitStopped = 130;
 // With an error of theirs, for rank 0's to come first and mpirun, which waits for a second, to end
 // them: longer than ranks of a busy machine differ in reaching the same one.
-inline constexpr std::chrono::milliseconds kOtherRanksWait(4000);
+inline constexpr std::chrono::milliseconds kOtherRanksWait(3000);
 
 // First in main: starts the program anew with a GOMP_SPINCOUNT, unless the environment has chosen
 // how OpenMP's threads wait, or binds them to cores.  libgomp reads it before any code of ours

@@ -268,11 +268,11 @@ TEST(ProcessGroup, HangingStartAndEndAreErrors) {
   static auto* const inner = new auto(NewThreadCommunicators(1, kPatienceMs));
   static auto* const never = new std::promise<void>[2];
   const auto start = [] { return std::make_unique<Hanging>(*(*inner)[0], never[0].get_future()); };
-  auto group = ProcessGroup::Start(start, {"ring"}, /*meeting_timeout_ms=*/5000);
+  auto group = ProcessGroup::Start(start, {"ring"}, /*meeting_timeout_ms=*/3000);
   ASSERT_TRUE(group.ok());
   const std::string end((*group)->Stop().message());
   EXPECT_THAT(end, testing::StartsWith("MPI_Finalize has not returned on host "));
-  EXPECT_THAT(end, testing::EndsWith(" for 5000 ms: another rank has not come to its end"));
+  EXPECT_THAT(end, testing::EndsWith(" for 3000 ms: another rank has not come to its end"));
 
   const auto hang = []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
     never[1].get_future().wait();
