@@ -113,14 +113,15 @@ std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int
 
 // Starts MPI on the calling thread and finishes it when destroyed there; destroyed after an error,
 // it ends the job as Abort does, because finishing would wait for ranks that may never come.
-// Blocks as long as MPI does: until all ranks have come, or for ever.
-// Errors: Unavailable if MPI does not start, or has other ranks than announced.  Open MPI
-// itself ends the process where MPI_Init fails.
+// Blocks as long as MPI does: until all ranks have come, or for ever.  Ignores SIGPIPE, unless the
+// program has chosen otherwise.  A later call that MPI does not come back from ends the process,
+// with the reason on stderr. Errors: Unavailable if MPI does not start, or has other ranks than
+// announced.  Open MPI itself ends the process where MPI_Init fails.
 absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicator(int64_t timeout_ms);
 
 // Over an MPI that the program has started.  comm: an MPI_Comm*, which is duplicated.  Blocks until
 // all its ranks have come here.  Used and destroyed on the calling thread, before MPI_Finalize;
-// after an error the duplicate is left as it is.
+// after an error the duplicate is left as it is.  Calls that do not come back: as above.
 // Errors: FailedPrecondition unless MPI runs with MPI_THREAD_MULTIPLE; InvalidArgument if comm is
 // MPI_COMM_NULL or between two groups; the library's.
 absl::StatusOr<std::unique_ptr<Communicator>> NewMpiCommunicatorOver(const void* comm,

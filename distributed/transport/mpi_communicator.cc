@@ -18,9 +18,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -31,7 +31,9 @@
 #include "distributed/transport/communicator.h"
 #include "distributed/transport/launcher.h"
 #include "distributed/transport/mpi_error.h"
+#include "distributed/transport/mpi_layout.h"
 #include "distributed/transport/mpi_requests.h"
+#include "distributed/transport/mpi_watch.h"
 #include "distributed/transport/shared_memory_folder.h"
 #include "engine/runtime/check.h"
 
@@ -86,6 +88,8 @@ class MpiCommunicator final : public Communicator {
   absl::Status StartMpi() {
     RETURN_IF_ERROR(KeepToItself());
     setenv(kAtOnceVariable, kAtOnceBytes, /*overwrite=*/0);
+    // A message to a rank that has died must not end this one without a word.
+    if (const auto before = signal(SIGPIPE, SIG_IGN); before != SIG_DFL) signal(SIGPIPE, before);
     int provided = 0;
     RETURN_IF_ERROR(CheckMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided),
                              "MPI_Init_thread"));
@@ -161,7 +165,8 @@ class MpiCommunicator final : public Communicator {
     const Pending& pending = pending_[request];
     bool done = false;
     MPI_Status status;
-    RETURN_IF_ERROR(Checked(requests_.Test(request, done, status), "MPI_Testsome", pending.peer));
+    const int code = watch_->Over([&] { return requests_.Test(request, done, status); });
+    RETURN_IF_ERROR(Checked(code, "MPI_Testsome", pending.peer));
     if (!done) {
       const Clock::time_point now = requests_.looked_at();
       if (now >= next_look_) {
@@ -210,7 +215,10 @@ class MpiCommunicator final : public Communicator {
     // Errors are no news any more.
     const Clock::time_point limit = Clock::now() + kTellLimit;
     for (int done = 0; !done && Clock::now() < limit;) {
-      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+      watch_->Over([&] {
+        return MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                           MPI_STATUSES_IGNORE);
+      });
     }
   }
 
@@ -222,7 +230,12 @@ class MpiCommunicator final : public Communicator {
         CheckMpi(MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
     RETURN_IF_ERROR(CheckMpi(MPI_Comm_rank(all_, &rank_), "MPI_Comm_rank"));
     RETURN_IF_ERROR(CheckMpi(MPI_Comm_size(all_, &size_), "MPI_Comm_size"));
-    return FindHosts();
+    RETURN_IF_ERROR(FindHosts());
+    watch_.emplace(rank_, [this] {
+      const int dead = Dead();
+      return dead == kNobody ? std::string() : HasDied(dead);
+    });
+    return absl::OkStatus();
   }
 
   enum class Kind : uint8_t { kSend, kReceive, kExpect };
@@ -231,17 +244,18 @@ class MpiCommunicator final : public Communicator {
                                size_t bytes, int to, int tag) {
     RETURN_IF_ERROR(fault_);
     const Request request = NewRequest(bytes, to, Kind::kSend);
-    const Layout layout(bytes);
-    RETURN_IF_ERROR(
-        Checked(send(data, layout.count(), layout.type(), to, tag, all_, &requests_.at(request)),
-                call, to));
+    const MpiLayout layout(bytes);
+    const int code = watch_->Over([&] {
+      return send(data, layout.count(), layout.type(), to, tag, all_, &requests_.at(request));
+    });
+    RETURN_IF_ERROR(Checked(code, call, to));
     return request;
   }
 
   absl::StatusOr<Request> Await(void* data, size_t bytes, int from, int tag, Kind kind) {
     RETURN_IF_ERROR(fault_);
     const Request request = NewRequest(bytes, from, kind);
-    const Layout layout(bytes);
+    const MpiLayout layout(bytes);
     RETURN_IF_ERROR(Checked(
         MPI_Irecv(data, layout.count(), layout.type(), from, tag, all_, &requests_.at(request)),
         "MPI_Irecv", from));
@@ -253,35 +267,6 @@ class MpiCommunicator final : public Communicator {
     int peer = 0;
     Kind kind = Kind::kSend;
     Clock::time_point deadline;
-  };
-
-  // The library counts to 2^31 - 1: beyond, in blocks and a rest.
-  class Layout {
-   public:
-    explicit Layout(size_t bytes) : count_(static_cast<int>(bytes)) {
-      if (bytes <= static_cast<size_t>(std::numeric_limits<int>::max())) return;
-      constexpr size_t kBlock = 1 << 20;
-      MPI_Datatype block = MPI_BYTE;
-      MPI_Type_contiguous(kBlock, MPI_BYTE, &block);
-      const int counts[] = {static_cast<int>(bytes / kBlock), static_cast<int>(bytes % kBlock)};
-      const MPI_Aint places[] = {0, static_cast<MPI_Aint>(bytes / kBlock * kBlock)};
-      const MPI_Datatype types[] = {block, MPI_BYTE};
-      MPI_Type_create_struct(2, counts, places, types, &type_);
-      MPI_Type_commit(&type_);
-      MPI_Type_free(&block);
-      count_ = 1;
-    }
-    ~Layout() {
-      if (type_ != MPI_BYTE) MPI_Type_free(&type_);  // once what uses it is done
-    }
-    Layout(const Layout&) = delete;
-    Layout& operator=(const Layout&) = delete;
-    int count() const { return count_; }
-    MPI_Datatype type() const { return type_; }
-
-   private:
-    int count_;
-    MPI_Datatype type_ = MPI_BYTE;
   };
 
   // What ranks say to each other of themselves.
@@ -302,7 +287,10 @@ class MpiCommunicator final : public Communicator {
     const auto* const kept = new Word(word);
     for (int rank = 0; rank < size_; ++rank) {
       if (rank == rank_ || (to != kNobody && to != rank)) continue;
-      MPI_Isend(kept, sizeof(Word), MPI_BYTE, rank, kFaultTag, all_, &requests.emplace_back());
+      watch_->Over([&] {
+        return MPI_Isend(kept, sizeof(Word), MPI_BYTE, rank, kFaultTag, all_,
+                         &requests.emplace_back());
+      });
     }
   }
 
@@ -311,8 +299,9 @@ class MpiCommunicator final : public Communicator {
     for (;;) {
       int heard = 0;
       MPI_Status from;
-      RETURN_IF_ERROR(
-          CheckMpi(MPI_Iprobe(MPI_ANY_SOURCE, kFaultTag, all_, &heard, &from), "MPI_Iprobe"));
+      const int code =
+          watch_->Over([&] { return MPI_Iprobe(MPI_ANY_SOURCE, kFaultTag, all_, &heard, &from); });
+      RETURN_IF_ERROR(CheckMpi(code, "MPI_Iprobe"));
       if (!heard) return CallTheRoll();
       Word word;
       RETURN_IF_ERROR(CheckMpi(MPI_Recv(&word, sizeof(word), MPI_BYTE, from.MPI_SOURCE, kFaultTag,
@@ -336,16 +325,21 @@ class MpiCommunicator final : public Communicator {
     const Clock::time_point now = Clock::now();
     if (now < next_roll_call_) return absl::OkStatus();
     next_roll_call_ = now + kBetweenRollCalls;
-    const int missed = std::exchange(missed_, kNobody);
+    const int missed = std::exchange(missed_, Dead());
+    if (missed_ == kNobody || missed != missed_) return absl::OkStatus();
+    Tell(absl::UnavailableError(HasDied(missed_)));
+    return fault_;
+  }
+
+  // The first rank of this host that lives no more, or kNobody.
+  int Dead() const {
     for (int rank = 0; rank < size_; ++rank) {
-      if (hosts_[rank] != hosts_[rank_] || kill(pids_[rank], 0) == 0 || errno != ESRCH) continue;
-      missed_ = rank;
-      if (missed != rank) return absl::OkStatus();
-      Tell(absl::UnavailableError(
-          absl::StrCat("rank ", rank, " on host ", host_names_[rank], " has died")));
-      return fault_;
+      if (hosts_[rank] == hosts_[rank_] && kill(pids_[rank], 0) != 0 && errno == ESRCH) return rank;
     }
-    return absl::OkStatus();
+    return kNobody;
+  }
+  std::string HasDied(int rank) const {
+    return absl::StrCat("rank ", rank, " on host ", host_names_[rank], " has died");
   }
 
   // Ranks share memory if one kernel runs them under one name and shows them each other's
@@ -426,6 +420,7 @@ class MpiCommunicator final : public Communicator {
   std::vector<int> hosts_;
   std::vector<std::string> host_names_;  // by rank
   std::vector<int> pids_;                // by rank; they mean something on this one's host
+  std::optional<MpiWatch> watch_;        // once open
   int missed_ = kNobody;                 // at the last roll call
   Clock::time_point next_roll_call_;
   absl::Status fault_;          // told or heard

@@ -37,6 +37,7 @@ expect late 2 'error: DEADLINE_EXCEEDED: MPI_Init has not returned on host [^ ]+
 expect stays 2 'error: DEADLINE_EXCEEDED: MPI_Finalize has not returned on host [^ ]+ for 3000 ms' &
 # As under a launcher that goes on when a rank dies; mpirun then ends with 0.
 OMPI_MCA_orte_enable_recovery=1 expect kill 3 'rank 1 on host [^ ]+ has died' &
+OMPI_MCA_orte_enable_recovery=1 BTL=tcp expect unread 2 'rank 1 on host [^ ]+ has died' &
 wait
 for ranks in 2 3; do
   expect kill "$ranks" 'signal 9'

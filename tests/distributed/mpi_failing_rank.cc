@@ -39,7 +39,31 @@ int RunUnequalLengths(bool longer) {
   return 0;  // the communicator's destructor ends the job
 }
 
+// Dies with a message unread, and is sent more before MPI hears of it.
+int RunUnread() {
+  auto communicator = NewMpiCommunicator(/*timeout_ms=*/60'000);
+  if (!communicator.ok()) return Fail(communicator.status());
+  Communicator& ranks = **communicator;
+  absl::Status status = Barrier(ranks);
+  if (ranks.rank() == 1) {
+    sleep(1);
+    raise(SIGKILL);
+  }
+  const int message = 0;
+  for (int i = 0; i < 9 && status.ok(); ++i) {
+    status = ranks.Send(&message, sizeof(message), 1, 0).status();
+    if (i == 0) sleep(2);
+  }
+  int answer = 0;
+  if (status.ok()) {
+    const auto request = ranks.Receive(&answer, sizeof(answer), 1, 0);
+    status = request.ok() ? WaitFor(ranks, *request) : request.status();
+  }
+  return Fail(status);
+}
+
 int Run(const std::string& fault) {
+  if (fault == "unread") return RunUnread();
   if (fault == "longer" || fault == "shorter") return RunUnequalLengths(fault == "longer");
   const bool is_rank_1 = AnnouncedRank().rank == 1;
   while (fault == "late" && is_rank_1) pause();

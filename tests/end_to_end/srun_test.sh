@@ -86,7 +86,8 @@ said=$(ranks "${train[@]}" --steps=20 --out="$home/alone") && fail "without PMIx
 [[ $said == *"ranks come from Open MPI's mpirun, from srun --mpi=pmix"* ]] || fail "without PMIx: $said"
 [[ ! -e $home/alone ]] || fail "without PMIx something was trained"
 
-ranks --mpi=pmix "${train[@]}" --set=epochs=1000 --checkpoint_every=20 --out="$home/killed" >"$home/said" &
+# To files, which have what a rank has said last; srun may end without it.
+ranks --mpi=pmix --error="$home/said.%t" "${train[@]}" --set=epochs=1000 --checkpoint_every=20 --out="$home/killed" >"$home/said" &
 until compgen -G "$home/killed/checkpoints/step_*" >/dev/null; do
   kill -0 $! 2>/dev/null || fail "srun: $(cat "$home/said")"
   sleep 0.1
@@ -97,6 +98,7 @@ for process in /proc/[0-9]*; do
   [[ $(cat "$process/comm") == train ]] && kill -KILL "${process#/proc/}"
 done
 wait $! && fail "a rank was killed, and srun ended with 0: $(cat "$home/said")"
-((SECONDS - begin < 20)) || fail "srun took $((SECONDS - begin)) s to end"
-grep -q 'error: rank 0: .*rank 1 on host .* has died; the checkpoint of step' "$home/said" ||
-  fail "a rank was killed: $(cat "$home/said")"
+((SECONDS - begin < 40)) || fail "srun took $((SECONDS - begin)) s to end"
+# Unless Open MPI has ended it first, for it cannot reach rank 1 anew.
+grep -qE 'error: rank 0: .*rank 1 on host .* has died; (the checkpoint of step|MPI has not come back)|Open MPI failed to TCP connect' \
+  "$home/said.0" || fail "a rank was killed: $(cat "$home"/said*)"
