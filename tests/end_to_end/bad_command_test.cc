@@ -387,8 +387,9 @@ TEST(Train, HelpTeaches) {
     EXPECT_EQ(result.exit_code, 0) << result.ToString();
     EXPECT_EQ(result.err, "");
     EXPECT_EQ(result.out.find("train trains a net.\n"), 0u) << result.out;
-    for (const char* taught : {"mpirun -np 2 train", "--resume=latest", "\n  --trainer ",
-                               "\n  --threads ", "Default: cpu.", "Exit codes: 0 done"}) {
+    for (const char* taught :
+         {"mpirun -np 2 train", "--resume=latest", "\n  --trainer ", "\n  --threads ",
+          "Default: cpu.", "Default: the trainer file's, or allreduce.", "Exit codes: 0 done"}) {
       const size_t at = result.out.find(taught);
       EXPECT_NE(at, std::string::npos) << taught;
       EXPECT_EQ(result.out.find(taught, at + 1), std::string::npos) << taught << " is there twice";
