@@ -251,7 +251,6 @@ absl::StatusOr<std::vector<int>> ReadRanks() {
           absl::StrCat("--ranks: expected more and more, got ", absl::StrJoin(ranks, ",")));
     }
   }
-  if (ranks.empty()) return Expected("ranks", "", "some");
   return ranks;
 }
 
@@ -273,7 +272,6 @@ absl::StatusOr<std::vector<std::string>> ReadWays(const ScalingSetup& setup) {
           absl::StrCat("--algorithms: there is no ", name, "; see --help"));
     }
   }
-  if (names.empty()) return Expected("algorithms", "", "some");
   return names;
 }
 

@@ -30,6 +30,10 @@ refuses "--ratio=inf: expected at most 1e+06" --ratio=inf
 refuses "--net and --layers: expected one of them; see --help" --net=$net
 refuses "--layers=0.5: expected a whole number of 1 or more" --layers=2,0.5
 refuses "--layers=0: expected a whole number of 1 or more" --layers=0
+refuses "--table_kib=999999999999: expected an integer from -2147483648 to 2147483647 (see --help)" --table_kib=999999999999
+for empty in layers sync ratio; do
+  refuses "--$empty=: expected a value (see --help)" --$empty=
+done
 refuses "--sync=bsq: expected bsp, ssp, async or allreduce" --sync=bsp,bsq
 refuses "--sync=allreduce: expected --device=cpu, and no --servers" --sync=bsp,allreduce
 refuses "--sync=allreduce: expected --device=cpu, and no --servers" --sync=allreduce --device=cpu --servers=1
