@@ -30,8 +30,7 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, net, "",
           "The net's text file, in place of --layers and --table_kib: its layers work as long as "
           "their FLOPs say, and its tables are buckets as training cuts them.");
-ABSL_FLAG(std::vector<std::string>, layers, (std::vector<std::string>{"8", "24", "96"}),
-          "Of nets: each has a table.");
+ABSL_FLAG(std::vector<std::string>, layers, {}, "Of nets: each has a table.  Default: 8,24,96.");
 ABSL_FLAG(std::vector<std::string>, ratio, {"0.5"},
           "Times that copying all tables once takes of an iteration's compute.");
 ABSL_FLAG(int, table_kib, 256, "KiB of a table.");
@@ -45,6 +44,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
+
+constexpr double kMostMs = 1e6, kMostRatio = 1e6;  // whose product a clock's nanoseconds hold
 
 constexpr char kUsage[] =
     "measures how long an iteration waits for a parameter server.\n\n"
@@ -260,12 +261,17 @@ absl::StatusOr<ParameterServer::Options> OptionsOf(const std::string& sync) {
 absl::StatusOr<std::vector<Workload>> Workloads() {
   const double step_s = absl::GetFlag(FLAGS_compute_ms) / 1000;
   std::vector<Workload> workloads;
+  std::vector<std::string> layers = absl::GetFlag(FLAGS_layers);
   if (const std::string path = absl::GetFlag(FLAGS_net); !path.empty()) {
+    if (!layers.empty()) {
+      return absl::InvalidArgumentError("--net and --layers: expected one of them; see --help");
+    }
     ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
     ASSIGN_OR_RETURN(workloads.emplace_back(), WorkloadOf(net, {.step_s = step_s}));
     return workloads;
   }
-  for (const std::string& text : absl::GetFlag(FLAGS_layers)) {
+  if (layers.empty()) layers = {"8", "24", "96"};
+  for (const std::string& text : layers) {
     int count = 0;
     if (!absl::SimpleAtoi(text, &count) || count < 1) {
       return absl::InvalidArgumentError(
@@ -279,6 +285,11 @@ absl::StatusOr<std::vector<Workload>> Workloads() {
 
 absl::StatusOr<std::vector<Setting>> Settings() {
   ASSIGN_OR_RETURN(const auto ratios, PositiveNumbers("ratio", absl::GetFlag(FLAGS_ratio)));
+  for (const double ratio : ratios) {
+    if (ratio <= kMostRatio) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--ratio=", ratio, ": expected at most ", kMostRatio));
+  }
   ASSIGN_OR_RETURN(const std::vector<Workload> workloads, Workloads());
   std::vector<Setting> settings;
   for (const Workload& workload : workloads) {
@@ -304,10 +315,14 @@ absl::Status Run() {
     return absl::InvalidArgumentError(
         absl::StrCat("--device=", device, ": expected cpu or sim, whose work can be slept"));
   }
-  if (absl::GetFlag(FLAGS_table_kib) < 1 || !(absl::GetFlag(FLAGS_compute_ms) > 0) ||
-      absl::GetFlag(FLAGS_rounds) < 1 || absl::GetFlag(FLAGS_steps) < 1) {
+  const double compute_ms = absl::GetFlag(FLAGS_compute_ms);
+  if (!(compute_ms > 0 && compute_ms <= kMostMs)) {
     return absl::InvalidArgumentError(
-        "--compute_ms: expected above 0; --table_kib, --rounds and --steps: 1 or more");
+        absl::StrCat("--compute_ms=", compute_ms, ": expected above 0, and at most ", kMostMs));
+  }
+  if (absl::GetFlag(FLAGS_table_kib) < 1 || absl::GetFlag(FLAGS_rounds) < 1 ||
+      absl::GetFlag(FLAGS_steps) < 1) {
+    return absl::InvalidArgumentError("--table_kib, --rounds and --steps: expected 1 or more");
   }
   ASSIGN_OR_RETURN(const std::vector<Setting> settings, Settings());
   ASSIGN_OR_RETURN(Ranks ranks, JoinRanks({"ring"}, absl::GetFlag(FLAGS_ranks)));

@@ -30,8 +30,8 @@ inline constexpr std::chrono::milliseconds kOtherRanksWait(3000);
 void LetWaitingThreadsSleep(char** argv);
 
 // Prepares the process (process.h) and parses absl flags; prints help and exits for --help.  Each
-// --set adds to the ones before it. Positional arguments are refused.  Errors end the program with
-// kExitUsage.
+// --set adds to the ones before it. Positional arguments and empty values are refused.  Errors end
+// the program with kExitUsage.
 void ParseFlags(int argc, char** argv, absl::string_view usage);
 
 // "a=1,b=2" given by --set; a value may hold commas, since each part must start with path=.

@@ -1,6 +1,8 @@
 // flags.cc: ParseFlags of command_line.h, over Abseil's flags.  Abseil's own parser ends the
 // program with 1, for --help too, and prints once a rank.
 
+#include <climits>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -11,6 +13,7 @@
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
@@ -42,6 +45,9 @@ absl::CommandLineFlag* Find(absl::string_view name) {
 }
 
 absl::Status SetFlag(absl::CommandLineFlag& flag, absl::string_view value) {
+  if (value.empty()) {  // as of a shell's variable that is not set
+    return absl::InvalidArgumentError(absl::StrFormat("--%s=: expected a value", flag.Name()));
+  }
   // Each --set adds to the ones before it.
   std::string text(value);
   if (flag.Name() == "set" && !flag.CurrentValue().empty()) {
@@ -49,9 +55,12 @@ absl::Status SetFlag(absl::CommandLineFlag& flag, absl::string_view value) {
   }
   std::string why;
   if (flag.ParseFrom(text, &why)) return absl::OkStatus();
-  const char* expected = flag.IsOfType<bool>()     ? "true or false"
-                         : flag.IsOfType<double>() ? "a number"
-                                                   : "an integer";
+  int64_t beyond = 0;
+  const std::string expected = flag.IsOfType<bool>()     ? "true or false"
+                               : flag.IsOfType<double>() ? "a number"
+                               : flag.IsOfType<int>() && absl::SimpleAtoi(value, &beyond)
+                                   ? absl::StrCat("an integer from ", INT_MIN, " to ", INT_MAX)
+                                   : "an integer";
   return absl::InvalidArgumentError(
       absl::StrFormat("--%s=%s: expected %s", flag.Name(), value, expected));
 }

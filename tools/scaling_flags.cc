@@ -64,9 +64,10 @@ namespace {
 constexpr int kMostRanks = 8192;
 constexpr int kMostLayers = 100'000;  // each takes memory
 constexpr double kMostMb = 1e12;      // whose bytes an integer of 64 bits holds
+constexpr double kMostJitter = 1000;  // beyond it nothing else of a step counts
 
-absl::Status Expected(const char* flag, const char* what) {
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", what));
+absl::Status Expected(const char* flag, const auto& got, const auto&... what) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", got, ": expected ", what...));
 }
 
 // By the flags' names: those that must be above 0, and those that must not be below.
@@ -76,9 +77,8 @@ absl::Status CheckNumbers() {
     double value;
     double most = 1e30;
     absl::Status Check(bool above, const char* least) const {
-      if (!above) return Expected(flag, least);
-      if (value <= most) return absl::OkStatus();
-      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected at most ", most));
+      if (!above) return Expected(flag, value, least);
+      return value <= most ? absl::OkStatus() : Expected(flag, value, "at most ", most);
     }
   };
   for (const Number& n : {Number{"batch", 1.0 * absl::GetFlag(FLAGS_batch)},
@@ -101,10 +101,12 @@ absl::Status CheckNumbers() {
                           {"alpha_within_us", absl::GetFlag(FLAGS_alpha_within_us)},
                           {"gamma_gb_s", absl::GetFlag(FLAGS_gamma_gb_s)},
                           {"copy_gb_s", absl::GetFlag(FLAGS_copy_gb_s)},
-                          {"jitter", absl::GetFlag(FLAGS_jitter)}}) {
+                          {"jitter", absl::GetFlag(FLAGS_jitter), kMostJitter}}) {
     RETURN_IF_ERROR(n.Check(n.value >= 0, "0 or more"));
   }
-  if (absl::GetFlag(FLAGS_steps) < 2) return Expected("steps", "2 or more");
+  if (const int steps = absl::GetFlag(FLAGS_steps); steps < 2) {
+    return Expected("steps", steps, "2 or more");
+  }
   const bool copies = absl::GetFlag(FLAGS_copy_gb_s) > 0;
   if (!copies && (absl::GetFlag(FLAGS_device_gb) > 0 || absl::GetFlag(FLAGS_paged_mb) > 0)) {
     return absl::InvalidArgumentError("--copy_gb_s is missing: what pages is copied at that rate");
@@ -142,7 +144,9 @@ absl::Status ReadPieces(const std::string& path, NetWorkloadOptions& options) {
 absl::StatusOr<Workload> ReadWorkload() {
   const double step_s = absl::GetFlag(FLAGS_step_ms) / 1e3;
   const double update_s = absl::GetFlag(FLAGS_update_ms) / 1e3;
-  if (step_s > 0 && update_s > step_s) return Expected("update_ms", "no more than --step_ms");
+  if (step_s > 0 && update_s > step_s) {
+    return Expected("update_ms", absl::GetFlag(FLAGS_update_ms), "no more than --step_ms");
+  }
   const std::string path = absl::GetFlag(FLAGS_net);
   const int layers = absl::GetFlag(FLAGS_layers);
   if (path.empty() == (layers == 0)) {
@@ -216,7 +220,7 @@ absl::StatusOr<ScalingSetup> ReadSetup() {
   const std::string sync = absl::GetFlag(FLAGS_sync);
   constexpr std::string_view kSyncs[] = {"allreduce", "bsp", "ssp", "async"};
   const auto found = std::ranges::find(kSyncs, sync);
-  if (found == std::end(kSyncs)) return Expected("sync", "allreduce, bsp, ssp or async");
+  if (found == std::end(kSyncs)) return Expected("sync", sync, "allreduce, bsp, ssp or async");
   setup.sync = static_cast<SyncMode>(found - kSyncs);
   if (setup.staleness > 0 && sync != "ssp") {
     return absl::InvalidArgumentError("--staleness: of --sync=ssp alone");
@@ -227,7 +231,9 @@ absl::StatusOr<ScalingSetup> ReadSetup() {
   const std::string schedule = absl::GetFlag(FLAGS_schedule);
   constexpr std::string_view kSchedules[] = {"none", "backward", "forward"};
   const auto chosen = std::ranges::find(kSchedules, schedule);
-  if (chosen == std::end(kSchedules)) return Expected("schedule", "none, backward or forward");
+  if (chosen == std::end(kSchedules)) {
+    return Expected("schedule", schedule, "none, backward or forward");
+  }
   setup.schedule = static_cast<StepSchedule>(chosen - kSchedules);
   return setup;
 }
@@ -245,7 +251,6 @@ absl::StatusOr<std::vector<int>> ReadRanks() {
           absl::StrCat("--ranks: expected more and more, got ", absl::StrJoin(ranks, ",")));
     }
   }
-  if (ranks.empty()) return Expected("ranks", "some");
   return ranks;
 }
 
@@ -267,7 +272,6 @@ absl::StatusOr<std::vector<std::string>> ReadWays(const ScalingSetup& setup) {
           absl::StrCat("--algorithms: there is no ", name, "; see --help"));
     }
   }
-  if (names.empty()) return Expected("algorithms", "some");
   return names;
 }
 

@@ -99,7 +99,8 @@ absl::Status Run() {
   }
   const double samples = absl::GetFlag(FLAGS_samples);
   if (!(samples >= 0 && samples <= kMostSamples)) {
-    return absl::InvalidArgumentError(absl::StrCat("--samples: expected 0 to ", kMostSamples));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--samples=", samples, ": expected 0 to ", kMostSamples));
   }
   const Printer printer(run.workload, absl::GetFlag(FLAGS_table));
   std::vector<ScalingLine> lines;

@@ -47,13 +47,16 @@ ABSL_FLAG(std::string, page_activations, "",
 ABSL_FLAG(std::string, precision, "",
           "F32, F64, F16 or BF16; default: the trainer file's, or the net's.");
 ABSL_FLAG(std::string, wire, "",
-          "F32, F16 or BF16: as what gradients travel between ranks, by \"direct\" or a server.");
+          "F32, F16 or BF16: as what gradients travel between ranks, by \"direct\" or a server.  "
+          "Default: the trainer file's, or F32.");
 ABSL_FLAG(
     std::string, sync, "",
     "allreduce: gradients are summed over ranks; else owners of a parameter server apply them: "
-    "bsp once a step, ssp each rank's as it comes, within --staleness, async without bound.");
+    "bsp once a step, ssp each rank's as it comes, within --staleness, async without bound.  "
+    "Default: the trainer file's, or allreduce.");
 ABSL_FLAG(std::string, staleness, "",
-          "Of ssp: by how many steps what a rank reads may lack what others have sent.");
+          "Of ssp: by how many steps what a rank reads may lack what others have sent.  Default: "
+          "the trainer file's, or 0.");
 ABSL_FLAG(
     std::string, servers, "",
     "Of a parameter server: so many ranks, the last ones, own parts of the weights and train on "

@@ -1,6 +1,7 @@
 // trainer_plan.cc: what a run plans and agrees on before it begins, and says of it.
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -65,6 +66,23 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
   for (const Parameter& parameter : plan_->parameters.all()) {
     if (parameter.spec.lazy)
       return error("\"", parameter.name(), "\" is lazy, and owners update whole tables");
+  }
+  const std::vector<int64_t>& elements = plan_->train->order.elements;
+  // Of ranks that only serve the last one has least.
+  const auto all_own = [&](int servers) {
+    return std::ranges::any_of(elements, [&](int64_t of_bucket) {
+      return ServerPart(of_bucket, shape.ranks - servers, servers, shape.ranks - 1).count() > 0;
+    });
+  };
+  const int dedicated = shape.server->dedicated;
+  int fewer = dedicated;
+  while (fewer > 0 && !all_own(fewer)) --fewer;
+  if (fewer < dedicated) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: expected so few that each owns some of the %d elements of gradient buckets, got %d; "
+        "lower servers to %d",
+        trainer.source->Where(distributed, "servers"),
+        std::accumulate(elements.begin(), elements.end(), int64_t{0}), dedicated, fewer));
   }
   return absl::OkStatus();
 }

@@ -39,9 +39,18 @@ const BadInput kFlags[] = {
      .message = "unexpected argument \"trainer.textproto\"; flags begin with -- (see --help)",
      .arguments = {"trainer.textproto"},
      .exit_code = 2},
-    {.name = "TrainerNotGiven",
-     .message = "--trainer is missing; see --help",
-     .arguments = {"--trainer="},
+    {.name = "EmptyValue",
+     .message = "--sync=: expected a value (see --help)",
+     .arguments = {"--sync="},
+     .exit_code = 2},
+    {.name = "EmptyValueAfterIt",
+     .message = "--resume=: expected a value (see --help)",
+     .arguments = {"--resume", ""},
+     .exit_code = 2},
+    {.name = "IntegerTooLarge",
+     .message = "--threads=2147483648: expected an integer from -2147483648 to 2147483647 (see "
+                "--help)",
+     .arguments = {"--threads=2147483648"},
      .exit_code = 2},
     {.name = "SetUnknownField",
      .message = "--set batsh=3: unknown field \"batsh\"; did you mean \"batch\"?",
@@ -218,10 +227,6 @@ const BadInput kCheckpoints[] = {
              fs::remove(folder + "/run/checkpoints/" + step + "/state.pb");
            }
          }},
-    {.name = "ResumeWithoutOut",
-     .message = "--resume=latest needs --out, the folder to resume in",
-     .arguments = {"--resume=latest", "--out="},
-     .exit_code = 2},
     {.name = "ResumeWithoutCheckpoint",
      .message = "--resume=latest: no checkpoint in @/out/checkpoints; leave --resume out to start "
                 "anew",
@@ -368,6 +373,15 @@ TEST(Train, WithoutAnyFlag) {
   ExpectMessage(result, "--trainer is missing; see --help");
 }
 
+TEST(Train, ResumesWithoutOut) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const ToolResult result =
+      RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--resume=latest"});
+  EXPECT_EQ(result.exit_code, 2);
+  ExpectMessage(result, "--resume=latest needs --out, the folder to resume in");
+}
+
 // Whether the build has CUDA or not.
 TEST(Train, OnAGpuWhereThereIsNone) {
   if (fs::exists("/dev/nvidiactl")) GTEST_SKIP() << "there may be a GPU";
@@ -387,8 +401,9 @@ TEST(Train, HelpTeaches) {
     EXPECT_EQ(result.exit_code, 0) << result.ToString();
     EXPECT_EQ(result.err, "");
     EXPECT_EQ(result.out.find("train trains a net.\n"), 0u) << result.out;
-    for (const char* taught : {"mpirun -np 2 train", "--resume=latest", "\n  --trainer ",
-                               "\n  --threads ", "Default: cpu.", "Exit codes: 0 done"}) {
+    for (const char* taught :
+         {"mpirun -np 2 train", "--resume=latest", "\n  --trainer ", "\n  --threads ",
+          "Default: cpu.", "Default: the trainer file's, or allreduce.", "Exit codes: 0 done"}) {
       const size_t at = result.out.find(taught);
       EXPECT_NE(at, std::string::npos) << taught;
       EXPECT_EQ(result.out.find(taught, at + 1), std::string::npos) << taught << " is there twice";

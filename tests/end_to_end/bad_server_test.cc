@@ -147,6 +147,13 @@ const BadInput kFlags[] = {
      .exit_code = 2},
 };
 
+// Three weights are all that trains.
+const Edit kThreeWeights = {
+    "conv2d { filters: 4 kernel: 3 } } layer { name: \"flat\" flatten {} }\n"
+    "layer { name: \"fc\" dense { outputs: 3 } }",
+    "pool2d { kernel: 8 } } layer { name: \"flat\" flatten {} }\n"
+    "layer { name: \"fc\" dense { outputs: 3 use_bias: false } }"};
+
 const BadInput kNets[] = {
     {.name = "NothingToServe",
      .message = "@/net.textproto: the net has no parameter to train: add a layer such as dense, or "
@@ -155,6 +162,18 @@ const BadInput kNets[] = {
      .net = {"conv2d { filters: 4 kernel: 3 } } layer { name: \"flat\" flatten {} }\n"
              "layer { name: \"fc\" dense { outputs: 3 } }",
              "flatten {} }\nlayer { name: \"fc\" relu {} }"}},
+    {.name = "MoreServersThanThereIsToOwn",
+     .message = "--set distributed.servers=4: expected so few that each owns some of the 3 "
+                "elements of gradient buckets, got 4; lower servers to 3",
+     .arguments = {"--sync=bsp", "--servers=4", "--ranks=5"},
+     .net = kThreeWeights,
+     .exit_code = 2},
+    {.name = "MoreServersThanThereIsToOwnBesideWorkers",
+     .message = "--set distributed.servers=3: expected so few that each owns some of the 3 "
+                "elements of gradient buckets, got 3; lower servers to 1",
+     .arguments = {"--sync=async", "--servers=3", "--ranks=7", "--plan"},
+     .net = kThreeWeights,
+     .exit_code = 2},
     {.name = "LazyTable",
      .message = "--set distributed.sync=BSP: parameter server, bsp: \"token.weight\" is lazy, and "
                 "owners update whole tables; train with sync ALLREDUCE (shard_optimizer shares "

@@ -9,7 +9,8 @@ fail() {
 
 tool=tools/bench_server
 net=models/lenet/net.textproto
-tiny=(--ranks=2 --layers=3 --table_kib=1 --compute_ms=3 --rounds=1 --steps=1)
+small=(--ranks=2 --table_kib=1 --compute_ms=3 --rounds=1 --steps=1)
+tiny=("${small[@]}" --layers=3)
 
 # WHAT [FLAG...]: the tool refuses these, with this.
 refuses() {
@@ -19,10 +20,20 @@ refuses() {
   [[ $code == 2 && $said =~ ^"error: "("rank "[01]": ")?"$what"$ ]] || fail "$*: exit code $code, $said; expected $what"
 }
 refuses "--device=cuda: expected cpu or sim, whose work can be slept" --device=cuda
-refuses "--compute_ms: expected above 0; --table_kib, --rounds and --steps: 1 or more" --steps=0
+refuses "--table_kib, --rounds and --steps: expected 1 or more" --steps=0
+for ms in inf 1e+07 nan 0; do
+  refuses "--compute_ms=$ms: expected above 0, and at most 1e+06" --compute_ms=$ms
+done
 refuses "--ratio=0: expected a number above 0" --ratio=0.5,0
+refuses "--ratio=1e+30: expected at most 1e+06" --ratio=0.5,1e30
+refuses "--ratio=inf: expected at most 1e+06" --ratio=inf
+refuses "--net and --layers: expected one of them; see --help" --net=$net
 refuses "--layers=0.5: expected a whole number of 1 or more" --layers=2,0.5
 refuses "--layers=0: expected a whole number of 1 or more" --layers=0
+refuses "--table_kib=999999999999: expected an integer from -2147483648 to 2147483647 (see --help)" --table_kib=999999999999
+for empty in layers sync ratio; do
+  refuses "--$empty=: expected a value (see --help)" --$empty=
+done
 refuses "--sync=bsq: expected bsp, ssp, async or allreduce" --sync=bsp,bsq
 refuses "--sync=allreduce: expected --device=cpu, and no --servers" --sync=bsp,allreduce
 refuses "--sync=allreduce: expected --device=cpu, and no --servers" --sync=allreduce --device=cpu --servers=1
@@ -33,10 +44,10 @@ refuses "--servers=2: expected 0 to 1, fewer than the ranks" --servers=2
 prints() {
   local fields=$1 lines=$2 said
   shift 2
-  said=$("$tool" "${tiny[@]}" "$@" 2>&1) || fail "$*: $said"
+  said=$("$tool" "${small[@]}" "$@" 2>&1) || fail "$*: $said"
   [[ $(wc -l <<<"$said") == "$lines" && $(grep -c "$fields" <<<"$said") == "$lines" ]] || fail "$*: $said"
 }
-prints '"layers":3,"tables":3,' 6 --ratio=0.1,0.5
-prints '"servers":1,"sync":"async","net":"equal layers","layers":3,' 1 --servers=1 --sync=async --host_memory
+prints '"layers":3,"tables":3,' 6 --layers=3 --ratio=0.1,0.5
+prints '"servers":1,"sync":"async","net":"equal layers","layers":3,' 1 --layers=3 --servers=1 --sync=async --host_memory
 # LeNet's eight parameters lie in three buckets.
 prints '"sync":"\(bsp\|allreduce\)","net":"lenet","layers":10,"tables":3,' 2 --net=$net --device=cpu --sync=bsp,allreduce

@@ -80,7 +80,12 @@ refuses '/nowhere/mpirun: there is no such program' -- /nowhere/mpirun train --o
 
 printf 'far1 slots=1\nfar2 slots=1\n' >"$folder/far"
 said=$(tools/relaunch --hosts="$folder/far" -- mpirun --mca plm_rsh_agent false train --out=a 2>&1)
-[[ $? == 1 && $said == "relaunch: no host answers: far1 far2" ]] || fail "no host answers: $said"
+[[ $? == 1 && $said == "error: relaunch: no host answers: far1 far2" ]] || fail "no host answers: $said"
+
+for rate in foo 0 0.0gbit -1gbit 1.gbit 1..5gbit 10gb ''; do
+  said=$(tools/namespaces --rate="$rate" true 2>&1)
+  [[ $? == 2 && $said == "namespaces: --rate=$rate: expected more than 0 as tc writes it, such as 200mbit or 1.5gbit" ]] || fail "--rate=$rate: $said"
+done
 
 # 60 samples of 4 x 4, which stay in memory.
 { printf '\0\0\10\3\0\0\0\74\0\0\0\4\0\0\0\4'; seq 1000 | tr -d '\n' | head -c 960; } >"$folder/images"

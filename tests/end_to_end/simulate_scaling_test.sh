@@ -37,27 +37,28 @@ for bad in '' '[]' '{"layers": 3}' '{"layers": []}' '{"layers": [[1, 1]]}' '{"pi
 done
 refuses "--layer_time of a file: expected --step_ms beside it, and no --update_ms" --net=$net --flops=1e9 \
   --layer_time="$TEST_TMPDIR/two_layers.json"
-refuses "--update_ms: expected no more than --step_ms" "${plain[@]}" --update_ms=21
-refuses "--beta_gb_s: expected more than 0" "${plain[@]}" --beta_gb_s=0
-refuses "--alpha_us: expected 0 or more" "${plain[@]}" --alpha_us=nan
-refuses "--ranks_per_host: expected more than 0" "${plain[@]}" --ranks_per_host=-1
-refuses "--slowest: expected at most 1e+30" "${plain[@]}" --slowest=inf
-refuses "--layers: expected at most 100000" "${plain[@]}" --layers=100001
-refuses "--gradient_mb: expected at most 1e+12" "${plain[@]}" --gradient_mb=1e13
-refuses "--steps: expected 2 or more" "${plain[@]}" --steps=1
+refuses "--update_ms=21: expected no more than --step_ms" "${plain[@]}" --update_ms=21
+refuses "--beta_gb_s=0: expected more than 0" "${plain[@]}" --beta_gb_s=0
+refuses "--alpha_us=nan: expected 0 or more" "${plain[@]}" --alpha_us=nan
+refuses "--ranks_per_host=-1: expected more than 0" "${plain[@]}" --ranks_per_host=-1
+refuses "--slowest=inf: expected at most 1e+30" "${plain[@]}" --slowest=inf
+refuses "--layers=100001: expected at most 100000" "${plain[@]}" --layers=100001
+refuses "--gradient_mb=1e+13: expected at most 1e+12" "${plain[@]}" --gradient_mb=1e13
+refuses "--jitter=1001: expected at most 1000" "${plain[@]}" --jitter=1001
+refuses "--steps=1: expected 2 or more" "${plain[@]}" --steps=1
 refuses "--ranks: expected numbers from 1 to 8192, got 8193" "${plain[@]}" --ranks=1,8193
 refuses "--ranks: expected more and more, got 4,4" "${plain[@]}" --ranks=4,4
 refuses "--algorithms: there is no rinng; see --help" "${plain[@]}" --algorithms=rinng
 refuses "--ranks=2: hierarchical: does not sum over 2 ranks on 1 host" "${plain[@]}" --ranks=2 --ranks_per_host=2 --algorithms=hierarchical
-refuses "--samples: expected 0 to 1e+30" "${plain[@]}" --samples=inf
-refuses "--samples: expected 0 to 1e+30" "${plain[@]}" --samples=nan
-refuses "--samples: expected 0 to 1e+30" "${plain[@]}" --samples=-1
-refuses "--sync: expected allreduce, bsp, ssp or async" "${plain[@]}" --sync=sync
+refuses "--samples=inf: expected 0 to 1e+30" "${plain[@]}" --samples=inf
+refuses "--samples=nan: expected 0 to 1e+30" "${plain[@]}" --samples=nan
+refuses "--samples=-1: expected 0 to 1e+30" "${plain[@]}" --samples=-1
+refuses "--sync=sync: expected allreduce, bsp, ssp or async" "${plain[@]}" --sync=sync
 refuses "--staleness: of --sync=ssp alone" "${plain[@]}" --sync=bsp --staleness=1
 refuses "--servers: of --sync=bsp, ssp and async" "${plain[@]}" --servers=1
 refuses "--algorithms: of --sync=allreduce alone" "${plain[@]}" --sync=bsp --algorithms=ring
 refuses "--ranks=4: servers: expected fewer than the 4 ranks, got 4" "${plain[@]}" --sync=bsp --servers=4 --ranks=4
-refuses "--schedule: expected none, backward or forward" "${plain[@]}" --schedule=all
+refuses "--schedule=all: expected none, backward or forward" "${plain[@]}" --schedule=all
 refuses "--copy_gb_s is missing: what pages is copied at that rate" "${plain[@]}" --paged_mb=3
 refuses "--device_gb: of a net; --layers have --paged_mb" "${plain[@]}" --device_gb=3 --copy_gb_s=1
 refuses "--picture: expected two numbers of --ranks or more" "${plain[@]}" --ranks=2 --picture="$TEST_TMPDIR/a.svg"
