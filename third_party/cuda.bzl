@@ -76,6 +76,10 @@ def _nvcc_library_impl(ctx):
         args.add_all(["-I", ".", "-I", ctx.bin_dir.path])
         args.add_all(depset(transitive = [context.quote_includes, context.includes]), before_each = "-I")
         args.add_all(context.system_includes, before_each = "-isystem")
+
+        # In the temporary folder names begin with the process's number, which is 2 in every sandbox:
+        # two at once take each other's files away.
+        args.add("--objdir-as-tempdir")
         args.add_all(["-c", source, "-o", object])
         ctx.actions.run(
             executable = CUDA_HOME + "/bin/nvcc",
