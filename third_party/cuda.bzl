@@ -78,7 +78,7 @@ def _nvcc_library_impl(ctx):
         args.add_all(context.system_includes, before_each = "-isystem")
 
         # In the temporary folder names begin with the process's number, which is 2 in every sandbox:
-        # two at once take each other's files away.
+        # two that start at once have the same, and who ends first takes the other's away.
         args.add("--objdir-as-tempdir")
         args.add_all(["-c", source, "-o", object])
         ctx.actions.run(
