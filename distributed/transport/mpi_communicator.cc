@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -231,10 +232,15 @@ class MpiCommunicator final : public Communicator {
     RETURN_IF_ERROR(CheckMpi(MPI_Comm_rank(all_, &rank_), "MPI_Comm_rank"));
     RETURN_IF_ERROR(CheckMpi(MPI_Comm_size(all_, &size_), "MPI_Comm_size"));
     RETURN_IF_ERROR(FindHosts());
-    watch_.emplace(rank_, [this] {
-      const int dead = Dead();
-      return dead == kNobody ? std::string() : HasDied(dead);
-    });
+    watch_.emplace(
+        [this] {
+          const int dead = Dead();
+          return dead == kNobody ? std::string() : HasDied(dead);
+        },
+        [this](const std::string& reason) {
+          std::fprintf(stderr, "error: rank %d: %s\n", rank_, reason.c_str());
+          EndJob(kFailedExitCode);
+        });
     return absl::OkStatus();
   }
 

@@ -1,15 +1,10 @@
 #include "distributed/transport/mpi_watch.h"
 
-#include <unistd.h>
-
 #include <chrono>
-#include <cstdio>
 #include <utility>
 
 namespace gyre {
 namespace {
-
-constexpr int kFailedExitCode = 1;
 
 // Looks, not time: a process that is stopped and goes on has not waited.
 constexpr std::chrono::seconds kBetweenLooks{1};
@@ -17,8 +12,8 @@ constexpr int kMostLooks = 20, kMostLooksWithCause = 5;
 
 }  // namespace
 
-MpiWatch::MpiWatch(int rank, std::function<std::string()> cause)
-    : rank_(rank), cause_(std::move(cause)), thread_([this] { Run(); }) {}
+MpiWatch::MpiWatch(std::function<std::string()> cause, std::function<void(const std::string&)> end)
+    : cause_(std::move(cause)), end_process_(std::move(end)), thread_([this] { Run(); }) {}
 
 MpiWatch::~MpiWatch() {
   {
@@ -40,9 +35,8 @@ void MpiWatch::Run() {
     if (looks < kMostLooksWithCause) continue;
     const std::string cause = cause_();
     if (cause.empty() && looks < kMostLooks) continue;
-    std::fprintf(stderr, "error: rank %d: %s%sMPI has not come back from a call for %d s\n", rank_,
-                 cause.c_str(), cause.empty() ? "" : "; ", looks);
-    _exit(kFailedExitCode);
+    end_process_(cause + (cause.empty() ? "" : "; ") + "MPI has not come back from a call for " +
+                 std::to_string(looks) + " s");
   }
 }
 

@@ -1,4 +1,4 @@
-// mpi_watch.h: ends the process where a call of MPI's does not come back.
+// mpi_watch.h: a thread that sees where a call of MPI's does not come back.
 //
 // None that it watches blocks, but Open MPI goes round for ever within one after it has sent twice
 // over a TCP connection whose other end has died (4.1): then no thread can be told of it.
@@ -16,8 +16,9 @@ namespace gyre {
 
 class MpiWatch {
  public:
-  // cause: what may have led to it, found on the watch's thread; empty if nothing is known.
-  MpiWatch(int rank, std::function<std::string()> cause);
+  // Both on the watch's thread.  cause: what may have led to it; empty if nothing is known.  end:
+  // ends the process for this reason.
+  MpiWatch(std::function<std::string()> cause, std::function<void(const std::string&)> end);
   ~MpiWatch();
 
   // By one thread at a time, and not within another call.
@@ -36,8 +37,8 @@ class MpiWatch {
   }
   void Run();
 
-  const int rank_;
   const std::function<std::string()> cause_;
+  const std::function<void(const std::string&)> end_process_;
   std::atomic<int64_t> count_ = 0;  // odd: within a call
   std::mutex mutex_;
   std::condition_variable ended_;
