@@ -142,17 +142,20 @@ class Worker {
   absl::Status Serve(Device& device) {
     ASSIGN_OR_RETURN(server_, ParameterServer::Create(group_, device, *stream_, setting_.options));
     for (size_t table = 0; table < buckets_.size(); ++table) {
-      const Tensor& bucket = buckets_[table];
-      const RowList all = RowList::All(bucket.elements());
-      RETURN_IF_ERROR(
-          server_
-              ->AddTable(
-                  {.name = absl::StrCat("table ", table), .rows = bucket.elements(), .width = 1},
-                  *update_)
-              .status());
-      if (!works_) continue;
-      RETURN_IF_ERROR(server_->AddRead(static_cast<int>(table), all, bucket).status());
-      RETURN_IF_ERROR(server_->AddUpdate(static_cast<int>(table), all, bucket).status());
+      const TableSpec spec = {
+          .name = absl::StrCat("table ", table), .rows = buckets_[table].elements(), .width = 1};
+      RETURN_IF_ERROR(server_->AddTable(spec, *update_).status());
+    }
+    reads_.resize(buckets_.size());
+    updates_.resize(buckets_.size());
+    const auto all = [&](size_t table) { return RowList::All(buckets_[table].elements()); };
+    for (size_t t = buckets_.size(); works_ && t-- > 0;) {  // as forward takes them
+      const int table = static_cast<int>(t);
+      ASSIGN_OR_RETURN(reads_[t], server_->AddRead(table, all(t), buckets_[t]));
+    }
+    for (size_t t = 0; works_ && t < buckets_.size(); ++t) {
+      const int table = static_cast<int>(t);
+      ASSIGN_OR_RETURN(updates_[t], server_->AddUpdate(table, all(t), buckets_[t]));
     }
     RETURN_IF_ERROR(server_->Prepare());
     return server_->Start();
@@ -170,18 +173,18 @@ class Worker {
   // What the layer's forward needs.
   absl::Status Take(int table) {
     const Tensor& bucket = buckets_[table];
-    if (server_) RETURN_IF_ERROR(server_->Read(table));
+    if (server_) RETURN_IF_ERROR(server_->Read(reads_[table]));
     if (!server_ && given_) RETURN_IF_ERROR(group_.Wait(tickets_[table]).status());
     auto* const at = static_cast<std::byte*>(bucket.data);
     RETURN_IF_ERROR(stream_->Copy(at + bucket.bytes(), at, bucket.bytes()));
     if (!server_) return absl::OkStatus();
-    RETURN_IF_ERROR(server_->PostRead(table));
-    return server_->PreUpdate(table);
+    RETURN_IF_ERROR(server_->PostRead(reads_[table]));
+    return server_->PreUpdate(updates_[table]);
   }
 
   // What the layer's backward has made.
   absl::Status Give(int table) {
-    if (server_) return server_->Update(table);
+    if (server_) return server_->Update(updates_[table]);
     RETURN_IF_ERROR(stream_->Record(*written_[table]));
     tickets_[table] =
         group_.Submit(absl::StrCat("table ", table), buckets_[table], written_[table].get());
@@ -197,6 +200,7 @@ class Worker {
   Buffer memory_;  // by table: the bucket, and where it is copied
   std::vector<Tensor> buckets_;
   std::unique_ptr<ParameterServer> server_;  // null: sums
+  std::vector<int> reads_, updates_;         // by table
   std::vector<std::unique_ptr<Event>> written_;
   std::vector<ProcessGroup::Ticket> tickets_;
   bool given_ = false;  // once

@@ -1,32 +1,37 @@
 #include "distributed/parameter_server/access.h"
 
+#include <algorithm>
+
 #include "distributed/parameter_server/exchange.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
 
-int TagOf(bool update, int access) { return kExchangeTag + 1 + 2 * access + (update ? 1 : 0); }
+int TagOf(bool update, int block) { return kExchangeTag + 1 + 2 * block + (update ? 1 : 0); }
 
-void RowAccess::FindPieces(std::vector<RowPiece> of_owners, int of_rank, RowIndex& index,
-                           Wanted& wanted) {
+void RowBlock::FindPieces(std::vector<RowPiece> of_owners, int of_rank, const Tensor& memory,
+                          DType sent_as, RowIndex& index, Wanted& wanted) {
   rank = of_rank;
   pieces = std::move(of_owners);
-  in_order = IsPacked(pieces) && memory.dtype == host.dtype;
+  as_it_is = memory.dtype == sent_as;
+  const int64_t row = memory.shape[1];
   RowList at;
+  int64_t count = 0;
   for (const RowPiece& piece : pieces) {
     const RowList places_of = PlacesOf(piece);
+    as_it_is = as_it_is && places_of.runs().size() <= 1;
     for (const ElementRange& run : places_of.runs()) at.Append(run);
-    Tensor& part = staged.emplace_back(host);
-    part.shape = Shape({piece.count, width()});
+    staged.push_back({nullptr, Shape({piece.count, row}), sent_as});
+    count += piece.count;
   }
   places = index.Add(at);
-  device = host;
-  host.shape = Shape({rows.count() - pieces[rank].count, width()});
+  device = {nullptr, Shape({count, row}), sent_as};
+  host = {nullptr, Shape({count - pieces[rank].count, row}), sent_as};
   wanted.host.push_back(&host);
   transfers_.resize(pieces.size());
 }
 
-void RowAccess::FindStaged(void* packed) {
+void RowBlock::FindStaged(void* packed) {
   device.data = packed;
   auto* at = static_cast<std::byte*>(host.data);
   for (size_t owner = 0; owner < pieces.size(); ++owner) {
@@ -36,27 +41,42 @@ void RowAccess::FindStaged(void* packed) {
   }
 }
 
-absl::Status RowAccess::CopyPieces(Stream& stream, const Tensor& packed, bool to_staged) const {
-  auto* at = static_cast<std::byte*>(packed.data);
-  for (const Tensor& piece : staged) {
+absl::Status RowBlock::CopyPieces(Stream& stream, const Tensor& memory, bool to_staged) const {
+  auto* packed = static_cast<std::byte*>(device.data);
+  for (size_t owner = 0; owner < pieces.size(); ++owner) {
+    const Tensor& piece = staged[owner];
     const size_t bytes = piece.bytes();
     if (bytes == 0) continue;
+    std::byte* at = packed;
+    if (as_it_is) {
+      const size_t row_bytes = bytes / static_cast<size_t>(pieces[owner].count);
+      at = static_cast<std::byte*>(memory.data) +
+           static_cast<size_t>(pieces[owner].runs.front().at) * row_bytes;
+    } else {
+      packed += bytes;
+    }
     RETURN_IF_ERROR(to_staged ? stream.Copy(piece.data, at, bytes)
                               : stream.Copy(at, piece.data, bytes));
-    at += bytes;
   }
   return absl::OkStatus();
 }
 
-int RowAccess::AwaitedOwner() const {
+int RowBlock::AwaitedOwner() const {
   for (size_t owner = 0; owner < transfers_.size(); ++owner) {
     if (transfers_[owner].under_way()) return static_cast<int>(owner);
   }
   return kNobody;
 }
 
+absl::Status RowBlock::Withdraw(Communicator& communicator) {
+  for (Transfer& transfer : transfers_) {
+    if (transfer.under_way()) RETURN_IF_ERROR(transfer.Withdraw(communicator));
+  }
+  return absl::OkStatus();
+}
+
 // With the next rank first, so that not all begin with one.
-absl::Status RowAccess::Begin(Communicator& communicator, Transfer::Way way, int tag) {
+absl::Status RowBlock::Begin(Communicator& communicator, Transfer::Way way, int tag) {
   for (int i = 1; i < communicator.size(); ++i) {
     const int owner = (communicator.rank() + i) % communicator.size();
     if (!meets[owner]) continue;
@@ -64,10 +84,11 @@ absl::Status RowAccess::Begin(Communicator& communicator, Transfer::Way way, int
                                             static_cast<std::byte*>(staged[owner].data),
                                             staged[owner].bytes(), owner, tag));
   }
+  under_way_ = true;
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> RowAccess::MessagesDone(Communicator& communicator) {
+absl::StatusOr<bool> RowBlock::MessagesDone(Communicator& communicator) {
   bool all = true;
   left_ = 0;
   for (Transfer& transfer : transfers_) {
@@ -79,20 +100,8 @@ absl::StatusOr<bool> RowAccess::MessagesDone(Communicator& communicator) {
   return all;
 }
 
-absl::Status UpdateAccess::Post(Stream& compute, Stream& out, const RowIndex& index) {
-  if (rows.count() > 0) {
-    RETURN_IF_ERROR(compute.Record(*computed));
-    RETURN_IF_ERROR(out.Wait(*computed));
-    if (!in_order) RETURN_IF_ERROR(GatherRows(out, index[places], width(), memory, device));
-    RETURN_IF_ERROR(CopyPieces(out, in_order ? memory : device, /*to_staged=*/true));
-    RETURN_IF_ERROR(out.Record(*copied));
-  }
-  ++posted;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<bool> UpdateAccess::Progress(Communicator& communicator, Shard& shard,
-                                            bool may_begin) {
+absl::StatusOr<bool> UpdateBlock::Progress(Communicator& communicator, Shard& shard, int64_t posted,
+                                           bool may_begin) {
   const int64_t done = sent;
   bool moved = false;
   if (!under_way_) {
@@ -101,7 +110,7 @@ absl::StatusOr<bool> UpdateAccess::Progress(Communicator& communicator, Shard& s
     if (!out) return false;
     RETURN_IF_ERROR(Begin(communicator, Transfer::Way::kHandOver, TagOf(/*update=*/true, number)));
     if (own >= 0) shard.Deliver(own);
-    under_way_ = moved = true;
+    moved = true;
   }
   ASSIGN_OR_RETURN(bool all, MessagesDone(communicator));
   if (own >= 0) {
@@ -114,12 +123,37 @@ absl::StatusOr<bool> UpdateAccess::Progress(Communicator& communicator, Shard& s
   return true;
 }
 
-absl::StatusOr<bool> ReadAccess::Progress(Communicator& communicator, Shard& shard, Stream* in,
-                                          const RowIndex& index) {
+bool UpdateAccess::sent() const {
+  return std::ranges::all_of(blocks,
+                             [&](const UpdateBlock& block) { return block.sent == posted; });
+}
+
+absl::Status UpdateAccess::Post(Stream& compute, Stream& out, const RowIndex& index) {
+  if (rows.count() > 0) {
+    RETURN_IF_ERROR(compute.Record(*computed));
+    RETURN_IF_ERROR(out.Wait(*computed));
+    for (const UpdateBlock& block : blocks) {
+      if (!block.as_it_is) {
+        RETURN_IF_ERROR(
+            GatherRows(out, index[block.places], block.width(), memory, block.device));
+      }
+      RETURN_IF_ERROR(block.CopyPieces(out, memory, /*to_staged=*/true));
+      RETURN_IF_ERROR(out.Record(*block.copied));
+    }
+  }
+  ++posted;
+  return absl::OkStatus();
+}
+
+// Messages come as soon as there is a place for them, whatever the caller does: an owner may have
+// others wait for them.
+absl::StatusOr<bool> ReadBlock::Progress(Communicator& communicator, Shard& shard,
+                                         const ReadAccess& access, Stream* in,
+                                         const RowIndex& index) {
   const int64_t done = arrived;
   bool moved = false;
   if (uploading_) {
-    if (in == nullptr && opened < done) return false;
+    if (in == nullptr && access.opened < done) return false;
     ASSIGN_OR_RETURN(const bool up, uploaded->Done());
     if (!up) return false;
     uploading_ = false;
@@ -127,29 +161,32 @@ absl::StatusOr<bool> ReadAccess::Progress(Communicator& communicator, Shard& sha
     if (own >= 0) shard.Take(own);
   }
   if (!under_way_) {
-    if (released < done) return moved;  // the caller's still
     RETURN_IF_ERROR(Begin(communicator, Transfer::Way::kExpect, TagOf(/*update=*/false, number)));
-    under_way_ = moved = true;
+    moved = true;
   }
   ASSIGN_OR_RETURN(bool all, MessagesDone(communicator));
   if (own >= 0) {
     ASSIGN_OR_RETURN(const int64_t gathered, shard.gathered(own));
     all = all && gathered > done;
   }
-  if (!all) return moved;
-  if (in != nullptr) RETURN_IF_ERROR(Upload(*in, index));
+  if (!all || access.released < done) return moved;  // the caller's still
+  if (in != nullptr) RETURN_IF_ERROR(Upload(*in, access, index));
   under_way_ = false;
   uploading_ = true;
   arrived = done + 1;
   return true;
 }
 
-absl::Status ReadAccess::Upload(Stream& in, const RowIndex& index) {
-  RETURN_IF_ERROR(in.Wait(*released_at));
-  const Tensor& packed = in_order ? memory : device;
-  RETURN_IF_ERROR(CopyPieces(in, packed, /*to_staged=*/false));
-  if (!in_order) RETURN_IF_ERROR(ScatterRows(in, index[places], width(), packed, memory));
+absl::Status ReadBlock::Upload(Stream& in, const ReadAccess& access, const RowIndex& index) {
+  RETURN_IF_ERROR(in.Wait(*access.released_at));
+  RETURN_IF_ERROR(CopyPieces(in, access.memory, /*to_staged=*/false));
+  if (!as_it_is) RETURN_IF_ERROR(ScatterRows(in, index[places], width(), device, access.memory));
   return in.Record(*uploaded);
+}
+
+bool ReadAccess::has_arrived(int64_t clock) const {
+  return std::ranges::all_of(blocks,
+                             [&](const ReadBlock& block) { return block.arrived > clock; });
 }
 
 }  // namespace gyre

@@ -1,11 +1,13 @@
 // access.h: a worker's end of what it reads and updates in each iteration: rows of one table, in
-// memory of the caller's and, packed by owner, in host memory, from where and to where messages go.
+// memory of the caller's and, by block and packed by owner, in host memory, from where and to where
+// messages go.
 //
 // What is the caller's is for the thread that owns the compute stream; Progress is for whoever
 // drives; between them stand the counts of iterations and the events.
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -20,27 +22,36 @@ struct RowAccess {
   int number = 0;  // among all of this rank's
   int table = 0;
   RowList rows;
-  Tensor memory = {};             // the caller's
-  std::vector<RowPiece> pieces;   // by owner
-  std::vector<bool> meets;        // by owner: whether there are messages
-  std::vector<Tensor> staged;     // by owner: where the piece is packed for it, and its answer
-  int rank = 0;                   // whose piece is staged in the owner's device memory
-  Tensor host = {}, device = {};  // all other pieces staged; all rows packed
-  bool in_order = false;          // the caller's memory is packed, and of what travels
-  int places = 0;                 // else, of packed rows there
-  int own = -1;                   // the shard's number of the piece that this rank owns
+  Tensor memory = {};  // the caller's
+};
 
-  // Once rows, table, memory and host are known.
-  void FindPieces(std::vector<RowPiece> of_owners, int of_rank, RowIndex& index, Wanted& wanted);
+// Of an access what moves at once: its rows of one block of each owner's.
+struct RowBlock {
+  int number = 0;                // among all of this rank's
+  std::vector<RowPiece> pieces;  // by owner
+  std::vector<bool> meets;       // by owner: whether there are messages
+  std::vector<Tensor> staged;    // by owner: where the piece is packed for it, and its answer
+  int rank = 0;                  // whose piece is staged in the owner's device memory
+  Tensor host = {};              // all other pieces staged
+  Tensor device = {};            // all packed
+  bool as_it_is = false;         // pieces are runs of the caller's memory, and of what travels
+  int places = 0;                // else, of packed rows there
+  int own = -1;                  // the shard's number of the piece that this rank owns
+
+  // Once number and meets are known.  memory: the access's; sent_as: what travels.
+  void FindPieces(std::vector<RowPiece> of_owners, int of_rank, const Tensor& memory, DType sent_as,
+                  RowIndex& index, Wanted& wanted);
   // Of device memory, that other accesses of its kind may use as well: a stream's work at a time.
-  size_t packed_bytes() const { return in_order ? 0 : device.bytes(); }
+  size_t packed_bytes() const { return as_it_is ? 0 : device.bytes(); }
   // Once they have memory.
   void FindStaged(void* packed);
   int64_t width() const { return host.shape[1]; }
-  // Between the caller's memory, or `device`, and where pieces are staged.
-  absl::Status CopyPieces(Stream& stream, const Tensor& packed, bool to_staged) const;
+  // Between where the caller's memory, or `device`, has pieces and where they are staged.
+  absl::Status CopyPieces(Stream& stream, const Tensor& memory, bool to_staged) const;
   // The owner of a message under way; kNobody: none is.
   int AwaitedOwner() const;
+  // Ends what is expected.
+  absl::Status Withdraw(Communicator& communicator);
 
  protected:
   absl::Status Begin(Communicator& communicator, Transfer::Way way, int tag);
@@ -53,30 +64,42 @@ struct RowAccess {
   std::vector<Transfer> transfers_;  // by owner
 };
 
-struct UpdateAccess : RowAccess {
-  std::unique_ptr<Event> computed, copied;
-  int64_t opened = 0;  // PreUpdates
-  std::atomic<int64_t> posted = 0, sent = 0;
+struct UpdateBlock : RowBlock {
+  std::unique_ptr<Event> copied;  // to where it is staged
+  std::atomic<int64_t> sent = 0;
 
-  // The caller's memory is written.  Enqueues the way to host memory on `out`.  Precondition: what
-  // was posted is sent.
-  absl::Status Post(Stream& compute, Stream& out, const RowIndex& index);
-  // Whether something was done.  may_begin: whether what is posted may leave.
-  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, bool may_begin);
+  // Whether something was done.  posted: the access's; may_begin: whether what is posted may leave.
+  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, int64_t posted,
+                                bool may_begin);
+  // Whether what is posted has begun to leave.
+  bool has_begun(int64_t posted) const { return under_way_ || sent == posted; }
   // That have left, and owners have not taken.
   size_t bytes_under_way() const { return left_; }
 };
 
-struct ReadAccess : RowAccess {
-  std::unique_ptr<Event> released_at, uploaded;
-  std::atomic<int64_t> opened = 0;  // Reads
-  std::atomic<int64_t> arrived = 0, released = 0;
+struct UpdateAccess : RowAccess {
+  std::unique_ptr<Event> computed;
+  int64_t opened = 0;  // PreUpdates
+  std::atomic<int64_t> posted = 0;
+  std::deque<UpdateBlock> blocks;
+
+  bool sent() const;  // what was posted
+  // The caller's memory is written.  Enqueues the way to host memory on `out`.  Precondition: what
+  // was posted is sent.
+  absl::Status Post(Stream& compute, Stream& out, const RowIndex& index);
+};
+
+struct ReadAccess;
+
+struct ReadBlock : RowBlock {
+  std::unique_ptr<Event> uploaded;
+  std::atomic<int64_t> arrived = 0;
 
   // Likewise; the way from host memory, on `in`.  Null: the caller enqueues it before it counts
   // what has arrived as opened.
-  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, Stream* in,
-                                const RowIndex& index);
-  absl::Status Upload(Stream& in, const RowIndex& index);
+  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, const ReadAccess& access,
+                                Stream* in, const RowIndex& index);
+  absl::Status Upload(Stream& in, const ReadAccess& access, const RowIndex& index);
   // uploads: Progress does.
   bool settled(int64_t clock, bool uploads) const {
     return arrived == clock + 1 && !(uploads && uploading_);
@@ -86,8 +109,16 @@ struct ReadAccess : RowAccess {
   bool uploading_ = false;
 };
 
-// Of the messages of a worker's access, by its number.  Those of a rank's updates have the way of
+struct ReadAccess : RowAccess {
+  std::unique_ptr<Event> released_at;
+  std::atomic<int64_t> opened = 0, released = 0;  // Reads, PostReads
+  std::deque<ReadBlock> blocks;
+
+  bool has_arrived(int64_t clock) const;  // what iteration `clock` reads
+};
+
+// Of the messages of a worker's block, by its number.  Those of a rank's updates have the way of
 // its answers to another's reads.
-int TagOf(bool update, int access);
+int TagOf(bool update, int block);
 
 }  // namespace gyre

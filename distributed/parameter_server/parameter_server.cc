@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
 namespace {
-
-// Of updates that owners have not taken; with as much under way none begins.  Streams of TCP share
-// a link unequally: without a bound a worker's updates come to one owner long before another, and
-// owners have nothing whole to answer.
-constexpr size_t kMostUnderWay = 1 << 20;
 
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -109,24 +105,20 @@ absl::StatusOr<int> ParameterServer::AddRead(int table, const RowList& rows, Ten
   auto read = std::make_unique<ReadAccess>();
   read->table = table;
   read->rows = rows;
-  read->memory = to;
-  read->host = {nullptr, Shape({rows.count(), tables_[table].width}), to.dtype};
+  read->memory = {to.data, Shape({rows.count(), tables_[table].width}), to.dtype};
   ASSIGN_OR_RETURN(read->released_at, device_.NewEvent());
-  ASSIGN_OR_RETURN(read->uploaded, device_.NewEvent());
   reads_.push_back(std::move(read));
   return static_cast<int>(reads_.size()) - 1;
 }
 
-absl::StatusOr<UpdateAccess*> ParameterServer::NewUpdate(int table, const RowList& rows,
-                                                         Tensor from) {
+absl::Status ParameterServer::NewUpdate(int table, const RowList& rows, void* from) {
   auto update = std::make_unique<UpdateAccess>();
   update->table = table;
   update->rows = rows;
-  update->memory = from;
-  update->host = {nullptr, Shape({rows.count(), tables_[table].width}), tables_[table].sent_as()};
+  update->memory = {from, Shape({rows.count(), tables_[table].width}), tables_[table].dtype};
   ASSIGN_OR_RETURN(update->computed, device_.NewEvent());
-  ASSIGN_OR_RETURN(update->copied, device_.NewEvent());
-  return updates_.emplace_back(std::move(update)).get();
+  updates_.push_back(std::move(update));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int> ParameterServer::AddUpdate(int table, const RowList& rows, Tensor from) {
@@ -135,7 +127,7 @@ absl::StatusOr<int> ParameterServer::AddUpdate(int table, const RowList& rows, T
     return absl::InvalidArgumentError(
         absl::StrCat("update of table \"", tables_[table].name, "\": expected each row once"));
   }
-  RETURN_IF_ERROR(NewUpdate(table, rows, from).status());
+  RETURN_IF_ERROR(NewUpdate(table, rows, from.data));
   return static_cast<int>(updates_.size()) - 1;
 }
 
@@ -165,10 +157,13 @@ absl::Status ParameterServer::Await(const std::function<bool()>& holds) {
 absl::Status ParameterServer::Read(int number) {
   ReadAccess& read = *reads_[number];
   RETURN_IF_ERROR(Due(read, "Read", read.opened == clock_));
-  RETURN_IF_ERROR(Await([&] { return read.arrived > clock_; }));
-  if (!in_background()) RETURN_IF_ERROR(read.Upload(compute_, index_));
+  RETURN_IF_ERROR(Await([&] { return read.has_arrived(clock_); }));
+  for (ReadBlock& block : read.blocks) {
+    if (!in_background()) RETURN_IF_ERROR(block.Upload(compute_, read, index_));
+    RETURN_IF_ERROR(compute_.Wait(*block.uploaded));
+  }
   ++read.opened;
-  return compute_.Wait(*read.uploaded);
+  return absl::OkStatus();
 }
 
 absl::Status ParameterServer::PostRead(int number) {
@@ -183,7 +178,8 @@ absl::Status ParameterServer::PreUpdate(int number) {
   UpdateAccess& update = *updates_[number];
   RETURN_IF_ERROR(Due(update, "PreUpdate", update.opened == clock_));
   ++update.opened;
-  return compute_.Wait(*update.copied);
+  for (const UpdateBlock& block : update.blocks) RETURN_IF_ERROR(compute_.Wait(*block.copied));
+  return absl::OkStatus();
 }
 
 absl::Status ParameterServer::Update(int number) {
@@ -193,7 +189,7 @@ absl::Status ParameterServer::Update(int number) {
 }
 
 absl::Status ParameterServer::Push(UpdateAccess& update) {
-  RETURN_IF_ERROR(Await([&] { return update.sent == update.posted; }));
+  RETURN_IF_ERROR(Await([&] { return update.sent(); }));
   return update.Post(compute_, in_background() ? *out_ : compute_, index_);
 }
 
@@ -245,20 +241,40 @@ absl::Status ParameterServer::Tell(const PlaceOfRank& at) {
   return Await([&] { return told_ == asked; });
 }
 
-absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
+// Whether something was done.  What is to leave begins in the order of iterations: an owner takes
+// none of an iteration before it has all of the one before, so that two ranks with more under way
+// than they may have cannot wait for each other.  And then as it was declared, in which all workers
+// are alike, however far they are, and owners have tables whole soon; but once an iteration has
+// posted all, what the next reads first.
+absl::StatusOr<bool> ParameterServer::SendUpdates(Communicator& communicator) {
   bool moved = false;
   size_t under_way = 0;
-  for (const auto& update : updates_) under_way += update->bytes_under_way();
-  for (const auto& update : updates_) {
-    const size_t before = update->bytes_under_way();
-    ASSIGN_OR_RETURN(const bool some, update->Progress(communicator, *shard_,
-                                                       /*may_begin=*/under_way < kMostUnderWay));
-    under_way += update->bytes_under_way() - before;
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (const auto& [access, block] : leaving_) {
+    under_way += block->bytes_under_way();
+    if (!block->has_begun(access->posted)) first = std::min<int64_t>(first, block->sent);
+  }
+  const bool all_posted =
+      std::ranges::all_of(updates_, [&](const auto& update) { return update->posted > first; });
+  for (const auto& [access, block] : all_posted ? urgent_first_ : leaving_) {
+    const size_t before = block->bytes_under_way();
+    const bool may_begin = block->sent == first && under_way < options_.block_bytes;
+    ASSIGN_OR_RETURN(const bool some,
+                     block->Progress(communicator, *shard_, access->posted, may_begin));
+    under_way += block->bytes_under_way() - before;
     moved = moved || some;
   }
+  return moved;
+}
+
+absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
+  ASSIGN_OR_RETURN(bool moved, SendUpdates(communicator));
   for (const auto& read : reads_) {
-    ASSIGN_OR_RETURN(const bool some, read->Progress(communicator, *shard_, in_.get(), index_));
-    moved = moved || some;
+    for (ReadBlock& block : read->blocks) {
+      ASSIGN_OR_RETURN(const bool some,
+                       block.Progress(communicator, *shard_, *read, in_.get(), index_));
+      moved = moved || some;
+    }
   }
   ASSIGN_OR_RETURN(const Advance advance, shard_->Progress());
   if (tell_ > told_) {
@@ -279,10 +295,13 @@ absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
 }
 
 bool ParameterServer::Settled(int64_t clock) const {
-  return std::ranges::all_of(updates_, [&](const auto& u) { return u->sent == clock; }) &&
-         std::ranges::all_of(
-             reads_,
-             [&](const auto& r) { return r->settled(clock, /*uploads=*/in_background()); }) &&
+  return std::ranges::all_of(leaving_, [&](const auto& of) { return of.block->sent == clock; }) &&
+         std::ranges::all_of(reads_,
+                             [&](const auto& read) {
+                               return std::ranges::all_of(read->blocks, [&](const auto& block) {
+                                 return block.settled(clock, /*uploads=*/in_background());
+                               });
+                             }) &&
          shard_->settled(clock);
 }
 
@@ -294,8 +313,10 @@ int ParameterServer::Awaited() const {
     return sender == group_.rank() ? kNobody : sender;
   }
   for (const auto& read : reads_) {
-    const int owner = read->AwaitedOwner();
-    if (awaited_since_ms_ >= 0 && owner != kNobody) return owner;
+    for (const ReadBlock& block : read->blocks) {
+      if (awaited_since_ms_ < 0 || block.arrived > read->opened) continue;  // not due
+      if (const int owner = block.AwaitedOwner(); owner != kNobody) return owner;
+    }
   }
   const int worker = shard_->AwaitedWorker();
   return worker == group_.rank() ? kNobody : worker;
@@ -332,8 +353,14 @@ absl::Status ParameterServer::Stop() {
   RETURN_IF_ERROR(Drain());
   serving_ = false;
   RETURN_IF_ERROR(group_.StopServing());  // what is withdrawn would be expected anew
-  return group_.Call("the end of a parameter server",
-                     [&](Communicator&) { return shard_->Withdraw(); });
+  return group_.Call("the end of a parameter server", [&](Communicator& communicator) {
+    for (const auto& read : reads_) {
+      for (ReadBlock& block : read->blocks) {
+        RETURN_IF_ERROR(block.Withdraw(communicator));
+      }
+    }
+    return shard_->Withdraw();
+  });
 }
 
 absl::Status ParameterServer::Abandon() {
@@ -345,11 +372,8 @@ absl::Status ParameterServer::Abandon() {
 
 int64_t ParameterServer::bytes_sent() const {
   int64_t bytes = shard_->bytes_sent();
-  for (const auto& update : updates_) {
-    for (int owner = 0; owner < group_.size(); ++owner) {
-      if (owner == group_.rank()) continue;
-      bytes += update->sent * static_cast<int64_t>(update->staged[owner].bytes());
-    }
+  for (const auto& [access, block] : leaving_) {
+    bytes += block->sent * static_cast<int64_t>(block->host.bytes());
   }
   return bytes;
 }

@@ -18,10 +18,11 @@
 //     server->Clock();
 //   }
 //
-// An iteration's accesses are declared once, ahead (GeePS's virtual iteration): which rows go from
-// whom to whom is found then, and kept on the device.  From then on rows move in the background:
-// the next iteration's come while this one computes.  The stream waits by events; the host waits
-// where what is read has not come, and where the update before has not left.
+// An iteration's accesses are declared once, ahead, in the order of its Reads (GeePS's virtual
+// iteration): which rows go from whom to whom is found then, and kept on the device; and of what
+// could move that moves which is read first.  From then on rows move in the background, large
+// tables in blocks: the next iteration's come while this one computes.  The stream waits by events;
+// the host waits where what is read has not come, and where the update before has not left.
 //
 // Used by the thread that owns the stream.  All ranks make the same calls, but for accesses: which
 // rows a rank accesses is its own affair, and those that only serve have none.
@@ -61,6 +62,10 @@ class ParameterServer final : public Service {
     // A cpu device, that outlives the server: rows lie in host memory, and it updates them there,
     // and nothing is copied in the background.  Null: rows lie on the device.
     Device* in_host_memory = nullptr;
+    // Of a block: about what moves at once.  With as much of a rank's updates, or of its answers,
+    // under way none begins; so that what begins next is the most urgent, and what a rank sends
+    // comes to all at about the same time, though streams of TCP share a link unequally.
+    size_t block_bytes = kServerBlockBytes;
   };
 
   // All arguments outlive the result.  Errors: InvalidArgument for options.
@@ -137,14 +142,26 @@ class ParameterServer final : public Service {
     RowList rows;
   };
   using DeclaredByRank = std::vector<std::vector<Declared>>;
+  // Of a table.
+  struct Blocks {
+    std::vector<ElementRange> all;  // owner by owner
+    std::vector<size_t> first;      // by owner: of its own among all; and their number
+    int most = 0;                   // of an owner
+    int of_shard = 0;               // its number of the first of this rank's
+  };
 
   ParameterServer(ProcessGroup& group, Device& device, Stream& compute, const Options& options);
   bool serves_only() const { return group_.rank() >= group_.size() - options_.servers; }
   absl::Status CheckAccess(const char* kind, int table, const RowList& rows, Tensor memory) const;
   absl::Status Agree(DeclaredByRank& declared);
-  absl::StatusOr<UpdateAccess*> NewUpdate(int table, const RowList& rows, Tensor from);
+  absl::Status NewUpdate(int table, const RowList& rows, void* from);
   std::vector<ElementRange> Parts(const TableSpec& table) const;
+  Blocks BlocksOf(int table, const DeclaredByRank& declared) const;
   absl::Status MeetShard(const DeclaredByRank& declared);
+  absl::Status MeetWorker(int worker, const std::vector<Declared>& accesses,
+                          std::span<const Blocks> tables, Wanted& wanted);
+  absl::StatusOr<RowBlock*> NewBlock(size_t access);
+  void OrderUpdates();
   absl::Status Allocate(Wanted& wanted);
   bool in_host_memory() const { return options_.in_host_memory != nullptr; }
   bool in_background() const { return options_.background && !in_host_memory(); }
@@ -152,6 +169,7 @@ class ParameterServer final : public Service {
   absl::Status Push(UpdateAccess& update);
   absl::Status SendAll(const char* call);  // of an iteration; call: what is too early else
   absl::Status Await(const std::function<bool()>& holds);
+  absl::StatusOr<bool> SendUpdates(Communicator& communicator);
   bool Settled(int64_t clock) const;
   int Awaited() const;
 
@@ -164,6 +182,12 @@ class ParameterServer final : public Service {
   std::vector<std::unique_ptr<ReadAccess>> reads_;
   std::vector<std::unique_ptr<UpdateAccess>> updates_;
   size_t declared_updates_ = 0;  // the rest of updates_ only tell the clock
+  // Their blocks: as declared, and by their tables' first read.
+  struct Leaving {
+    const UpdateAccess* access = nullptr;
+    UpdateBlock* block = nullptr;
+  };
+  std::vector<Leaving> leaving_, urgent_first_;
   RowIndex index_;
   Tensor packed_reads_ = {}, packed_updates_ = {};  // bytes
   Buffer device_memory_, host_memory_;

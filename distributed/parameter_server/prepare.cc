@@ -23,9 +23,10 @@ std::vector<ElementRange> ParameterServer::Parts(const TableSpec& table) const {
 
 // All ranks hear of all accesses: a shard must know who comes.
 absl::Status ParameterServer::Agree(DeclaredByRank& declared) {
-  std::string text = absl::StrCat(
-      "sync ", std::string(SyncName(options_.sync)), " staleness ", options_.staleness, " servers ",
-      options_.servers, options_.gated ? " gated" : "", in_host_memory() ? " in host memory" : "");
+  std::string text =
+      absl::StrCat("sync ", std::string(SyncName(options_.sync)), " staleness ", options_.staleness,
+                   " servers ", options_.servers, options_.gated ? " gated" : "",
+                   in_host_memory() ? " in host memory" : "", " blocks ", options_.block_bytes);
   for (const TableSpec& table : tables_) {
     absl::StrAppend(&text, "\n", table.name, " ", table.rows, " ", table.width, " ",
                     std::string(DTypeName(table.dtype)), " sent as ",
@@ -70,72 +71,149 @@ absl::Status ParameterServer::Prepare() {
   for (int table = 0; table < static_cast<int>(tables_.size()); ++table) {
     const auto touches = [&](const auto& access) { return access->table == table; };
     if (std::ranges::none_of(reads_, touches) || std::ranges::any_of(updates_, touches)) continue;
-    const Tensor nothing{nullptr, Shape({0, tables_[table].width}), tables_[table].dtype};
-    RETURN_IF_ERROR(NewUpdate(table, RowList(), nothing).status());
+    RETURN_IF_ERROR(NewUpdate(table, RowList(), nullptr));
   }
+  int number = 0;
+  for (const auto& read : reads_) read->number = number++;
+  for (const auto& update : updates_) update->number = number++;
   DeclaredByRank declared;
   RETURN_IF_ERROR(Agree(declared));
   RETURN_IF_ERROR(group_.Call("the parameter server's shards", [&](Communicator& communicator) {
-    auto shard = Shard::Create(communicator, in_host_memory() ? *options_.in_host_memory : device_,
-                               {.sync = options_.sync,
-                                .staleness = options_.staleness,
-                                .gated = options_.gated,
-                                .stages_own = !options_.background});
+    auto shard =
+        Shard::Create(communicator, in_host_memory() ? *options_.in_host_memory : device_,
+                      {.sync = options_.sync,
+                       .staleness = options_.staleness,
+                       .gated = options_.gated,
+                       .stages_own = !options_.background,
+                       // Otherwise a worker takes them when it reads.
+                       .most_under_way = in_background() ? options_.block_bytes : SIZE_MAX});
     if (shard.ok()) shard_ = *std::move(shard);
     return shard.status();
   }));
   return MeetShard(declared);
 }
 
+// By what all ranks access: so all cut alike.
+ParameterServer::Blocks ParameterServer::BlocksOf(int table, const DeclaredByRank& declared) const {
+  const std::vector<ElementRange> parts = Parts(tables_[table]);
+  std::vector<RowList> lists;
+  std::vector<int64_t> most(parts.size());  // by owner: rows of an access
+  for (const std::vector<Declared>& accesses : declared) {
+    for (const Declared& access : accesses) {
+      if (access.table != table) continue;
+      lists.push_back(access.rows);
+      const std::vector<RowPiece> pieces = CutRows(access.rows, parts);
+      for (size_t owner = 0; owner < parts.size(); ++owner) {
+        most[owner] = std::max(most[owner], pieces[owner].count);
+      }
+    }
+  }
+  Blocks blocks;
+  const std::vector<RowPiece> accessed = CutRows(Union(lists), parts);
+  for (size_t owner = 0; owner < parts.size(); ++owner) {
+    const std::vector<ElementRange> cut =
+        CutIntoBlocks(parts[owner], RowsOf(accessed[owner]),
+                      ServerBlocks(most[owner], tables_[table].row_bytes(), options_.block_bytes));
+    blocks.first.push_back(blocks.all.size());
+    blocks.most = std::max(blocks.most, static_cast<int>(cut.size()));
+    blocks.all.insert(blocks.all.end(), cut.begin(), cut.end());
+  }
+  blocks.first.push_back(blocks.all.size());
+  return blocks;
+}
+
+absl::StatusOr<RowBlock*> ParameterServer::NewBlock(size_t access) {
+  if (access < reads_.size()) {
+    ReadBlock& block = reads_[access]->blocks.emplace_back();
+    ASSIGN_OR_RETURN(block.uploaded, device_.NewEvent());
+    return &block;
+  }
+  UpdateBlock& block = updates_[access - reads_.size()]->blocks.emplace_back();
+  ASSIGN_OR_RETURN(block.copied, device_.NewEvent());
+  return &block;
+}
+
+// Both ends of each piece of the worker's.
+absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>& accesses,
+                                         std::span<const Blocks> tables, Wanted& wanted) {
+  const int rank = group_.rank();
+  std::vector<std::vector<RowPiece>> pieces;  // by access and block
+  // By table and block: whether the worker accesses a row there.
+  std::vector<std::vector<bool>> meets;
+  for (const Blocks& blocks : tables) meets.emplace_back(blocks.all.size());
+  for (const auto& [update, table, rows] : accesses) {
+    pieces.push_back(CutRows(rows, tables[table].all));
+    for (size_t block = 0; block < pieces.back().size(); ++block) {
+      if (pieces.back()[block].count > 0) meets[table][block] = true;
+    }
+  }
+  int number = 0;
+  for (size_t a = 0; a < accesses.size(); ++a) {
+    const bool update = accesses[a].update;
+    const int table = accesses[a].table;
+    for (int b = 0; b < tables[table].most; ++b, ++number) {
+      std::vector<RowPiece> of_owners(group_.size());
+      std::vector<bool> meets_owner(group_.size());
+      for (int owner = 0; owner < group_.size(); ++owner) {
+        const size_t block = tables[table].first[owner] + static_cast<size_t>(b);
+        if (block >= tables[table].first[owner + 1]) continue;
+        of_owners[owner] = pieces[a][block];
+        meets_owner[owner] = update ? meets[table][block] : of_owners[owner].count > 0;
+      }
+      const RowPiece here = of_owners[rank];
+      RowBlock* own = nullptr;
+      if (worker == rank) {
+        ASSIGN_OR_RETURN(own, NewBlock(a));
+        own->number = number;
+        own->meets = meets_owner;
+        const RowAccess& access =
+            update ? static_cast<const RowAccess&>(*updates_[a - reads_.size()]) : *reads_[a];
+        own->FindPieces(std::move(of_owners), rank, access.memory,
+                        update ? tables_[table].sent_as() : tables_[table].dtype, index_, wanted);
+      }
+      if (!meets_owner[rank]) continue;
+      const int block = tables[table].of_shard + b, tag = TagOf(update, number);
+      Tensor* const staged = own ? &own->staged[rank] : nullptr;
+      const int at = update ? shard_->AddUpdate(worker, block, here, tag, staged)
+                            : shard_->AddRead(worker, block, here, tag, staged);
+      if (own) own->own = at;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void ParameterServer::OrderUpdates() {
+  for (const auto& update : updates_) {
+    for (UpdateBlock& block : update->blocks) leaving_.push_back({update.get(), &block});
+  }
+  std::vector<size_t> first_read(tables_.size(), reads_.size());
+  for (size_t r = reads_.size(); r-- > 0;) first_read[reads_[r]->table] = r;
+  urgent_first_ = leaving_;
+  std::ranges::stable_sort(urgent_first_, {},
+                           [&](const Leaving& of) { return first_read[of.access->table]; });
+}
+
 // Both ends of each piece.
 absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
   const int rank = group_.rank();
-  std::vector<std::vector<ElementRange>> parts;
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    parts.push_back(Parts(tables_[t]));
-    shard_->AddTable(tables_[t], parts.back()[rank], *table_updates_[t]);
+  std::vector<Blocks> tables;
+  for (int t = 0; t < static_cast<int>(tables_.size()); ++t) {
+    Blocks& blocks = tables.emplace_back(BlocksOf(t, declared));
+    const auto own = std::span(blocks.all)
+                         .subspan(blocks.first[rank], blocks.first[rank + 1] - blocks.first[rank]);
+    blocks.of_shard = shard_->AddTable(tables_[t], own, *table_updates_[t]);
   }
   Wanted wanted;
-  std::vector<RowAccess*> own;
-  for (const auto& read : reads_) own.push_back(read.get());
-  for (const auto& update : updates_) own.push_back(update.get());
   for (int worker = 0; worker < group_.size(); ++worker) {
-    const std::vector<Declared>& accesses = declared[worker];
-    // By table and owner: whether the worker accesses a row there.
-    std::vector<std::vector<bool>> meets(tables_.size(), std::vector<bool>(group_.size()));
-    std::vector<std::vector<RowPiece>> pieces;
-    for (const Declared& access : accesses) {
-      pieces.push_back(CutByOwner(access.rows, parts[access.table]));
-      for (int owner = 0; owner < group_.size(); ++owner) {
-        if (pieces.back()[owner].count > 0) meets[access.table][owner] = true;
-      }
-    }
-    for (size_t a = 0; a < accesses.size(); ++a) {
-      const auto [update, table, rows] = accesses[a];
-      const auto meets_owner = [&, update = update, table = table](int owner) {
-        return update ? static_cast<bool>(meets[table][owner]) : pieces[a][owner].count > 0;
-      };
-      const int tag = TagOf(update, static_cast<int>(a));
-      Tensor* staged = nullptr;
-      if (worker == rank) {
-        RowAccess& access = *own[a];
-        access.number = static_cast<int>(a);
-        for (int owner = 0; owner < group_.size(); ++owner) {
-          access.meets.push_back(meets_owner(owner));
-        }
-        access.FindPieces(pieces[a], rank, index_, wanted);
-        staged = &access.staged[rank];
-      }
-      if (!meets_owner(rank)) continue;
-      const int number = update ? shard_->AddUpdate(worker, table, pieces[a][rank], tag, staged)
-                                : shard_->AddRead(worker, table, pieces[a][rank], tag, staged);
-      if (worker == rank) own[a]->own = number;
-    }
+    RETURN_IF_ERROR(MeetWorker(worker, declared[worker], tables, wanted));
   }
+  OrderUpdates();
   RETURN_IF_ERROR(index_.Upload(device_, compute_));
   const auto most_packed = [](const auto& accesses) {
     size_t most = 0;
-    for (const auto& access : accesses) most = std::max(most, access->packed_bytes());
+    for (const auto& access : accesses) {
+      for (const auto& block : access->blocks) most = std::max(most, block.packed_bytes());
+    }
     return Tensor{nullptr, Shape({static_cast<int64_t>(most)}), DType::kU8};
   };
   packed_reads_ = most_packed(reads_);
@@ -150,8 +228,12 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
   add(of_shard.host, wanted.host);
   add(of_shard.device, in_host_memory() ? wanted.host : wanted.device);
   RETURN_IF_ERROR(Allocate(wanted));
-  for (const auto& read : reads_) read->FindStaged(packed_reads_.data);
-  for (const auto& update : updates_) update->FindStaged(packed_updates_.data);
+  for (const auto& read : reads_) {
+    for (ReadBlock& block : read->blocks) block.FindStaged(packed_reads_.data);
+  }
+  for (const auto& update : updates_) {
+    for (UpdateBlock& block : update->blocks) block.FindStaged(packed_updates_.data);
+  }
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "engine/runtime/check.h"
 
@@ -16,55 +17,59 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Communicator& communicator,
   return shard;
 }
 
-void Shard::AddTable(const TableSpec& spec, ElementRange part, const TableUpdate& update) {
+int Shard::AddTable(const TableSpec& spec, std::span<const ElementRange> blocks,
+                    const TableUpdate& update) {
   Table& table = tables_.emplace_back();
   table.spec = spec;
   table.update = &update;
-  const Tensor rows{nullptr, Shape({part.count(), spec.width}), spec.dtype};
-  Tensor slot = rows;
-  slot.dtype = AccumulateDType(spec.dtype);
-  table.rows = {.values = rows,
-                .slots = std::vector<Tensor>(static_cast<size_t>(update.slots()), slot),
-                .first = part.begin,
-                .width = spec.width};
+  const auto owned = [&](ElementRange range) {
+    const Tensor rows{nullptr, Shape({range.count(), spec.width}), spec.dtype};
+    Tensor slot = rows;
+    slot.dtype = AccumulateDType(spec.dtype);
+    return OwnedRows{.values = rows,
+                     .slots = std::vector<Tensor>(static_cast<size_t>(update.slots()), slot),
+                     .first = range.begin,
+                     .width = spec.width};
+  };
+  table.rows = owned({blocks.front().begin, blocks.back().end});
+  const int first = static_cast<int>(blocks_.size());
+  for (const ElementRange& range : blocks) {
+    Block& block = blocks_.emplace_back();
+    block.table = &table;
+    block.rows = owned(range);
+    block.rows.block = static_cast<int>(blocks_.size()) - 1 - first;
+  }
+  return first;
 }
 
-void Shard::Describe(Piece& added, int worker, int table, const RowPiece& piece, int tag,
+void Shard::Describe(Piece& added, int worker, int block, const RowPiece& piece, int tag,
                      Tensor* staged) {
   added.worker = worker;
-  added.table = table;
+  added.block = block;
   added.tag = tag;
   added.rows = RowsOf(piece);
   added.staged = staged;
 }
 
-int Shard::AddUpdate(int worker, int table, const RowPiece& piece, int tag, Tensor* staged) {
-  Describe(updates_.emplace_back(), worker, table, piece, tag, staged);
+int Shard::AddUpdate(int worker, int block, const RowPiece& piece, int tag, Tensor* staged) {
+  Describe(updates_.emplace_back(), worker, block, piece, tag, staged);
   const int number = static_cast<int>(updates_.size()) - 1;
-  tables_[table].updates.push_back(number);
+  blocks_[block].updates.push_back(number);
   return number;
 }
 
-int Shard::AddRead(int worker, int table, const RowPiece& piece, int tag, Tensor* staged) {
-  Describe(reads_.emplace_back(), worker, table, piece, tag, staged);
+int Shard::AddRead(int worker, int block, const RowPiece& piece, int tag, Tensor* staged) {
+  Describe(reads_.emplace_back(), worker, block, piece, tag, staged);
   const int number = static_cast<int>(reads_.size()) - 1;
-  tables_[table].reads.push_back(number);
+  blocks_[block].reads.push_back(number);
   return number;
-}
-
-Tensor Shard::Piece::Part(ElementRange rows) const {
-  const int64_t width = staged->shape[1];
-  auto* const at = static_cast<std::byte*>(staged->data) +
-                   static_cast<size_t>(rows.begin * width) * SizeOf(staged->dtype);
-  return {at, Shape({rows.count(), width}), staged->dtype};
 }
 
 void Shard::Want(Piece& piece, DType dtype, Wanted& wanted) {
   piece.places = index_.Add(piece.rows);
   const bool own = piece.staged != nullptr;
   if (!own) {
-    const int64_t width = tables_[piece.table].spec.width;
-    piece.own_host = {nullptr, Shape({piece.rows.count(), width}), dtype};
+    piece.own_host = {nullptr, Shape({piece.rows.count(), TableOf(piece).spec.width}), dtype};
     piece.staged = &piece.own_host;
   }
   (own && !options_.stages_own ? wanted.device : wanted.host).push_back(piece.staged);
@@ -74,10 +79,7 @@ template <typename Pieces>
 absl::Status Shard::MakeCopies(const Pieces& pieces, Copies& copies, Wanted& wanted) {
   size_t largest = 0;
   for (const Piece& piece : pieces) {
-    if (!IsCopied(piece) || piece.rows.count() == 0) continue;
-    const size_t row_bytes = piece.bytes() / static_cast<size_t>(piece.rows.count());
-    const int64_t rows = std::min(piece.rows.count(), RowsOfServerCopy(row_bytes));
-    largest = std::max(largest, static_cast<size_t>(rows) * row_bytes);
+    if (IsCopied(piece)) largest = std::max(largest, piece.bytes());
   }
   for (Copy& copy : copies.all) {
     copy.memory = {nullptr, Shape({static_cast<int64_t>(largest)}), DType::kU8};
@@ -88,83 +90,133 @@ absl::Status Shard::MakeCopies(const Pieces& pieces, Copies& copies, Wanted& wan
   return absl::OkStatus();
 }
 
+// Blocks by what is read first there; a block's reads with the next rank's first, so that not all
+// owners begin with one worker's.
+void Shard::OrderByUrgency() {
+  std::vector<int> least(blocks_.size(), std::numeric_limits<int>::max());
+  for (const ReadPiece& read : reads_) least[read.block] = std::min(least[read.block], read.tag);
+  std::vector<size_t> order(blocks_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t block) { return least[block]; });
+  for (const size_t block : order) urgent_first_.push_back(&blocks_[block]);
+  const int size = communicator_.size();
+  for (Block& block : blocks_) {
+    std::ranges::stable_sort(block.reads, {}, [&](int read) {
+      return (reads_[read].worker - communicator_.rank() - 1 + size) % size;
+    });
+  }
+}
+
 absl::Status Shard::Prepare(Wanted& wanted) {
+  const bool sums = options_.sync == Sync::kBsp;
+  for (Block& block : blocks_) {
+    std::vector<RowList> updated;
+    for (const int update : block.updates) updated.push_back(updates_[update].rows);
+    block.touched = Union(updated);
+    block.touched_places = index_.Add(block.touched);
+    block.sum = block.rows.values;
+    block.sum.shape = Shape({block.touched.count(), block.rows.width});
+    block.adding = block.sum;
+    block.adding.dtype = AccumulateDType(block.sum.dtype);
+  }
+  size_t block = 0;
   for (Table& table : tables_) {
     wanted.device.push_back(&table.rows.values);
     for (Tensor& slot : table.rows.slots) wanted.device.push_back(&slot);
-    std::vector<RowList> updated;
-    for (const int update : table.updates) updated.push_back(updates_[update].rows);
-    table.touched = Union(updated);
-    table.touched_places = index_.Add(table.touched);
-    table.sum = {nullptr, Shape({table.touched.count(), table.spec.width}), table.spec.dtype};
-    if (options_.sync == Sync::kBsp) wanted.device.push_back(&table.sum);
+    int64_t touched = 0;
+    for (; block < blocks_.size() && blocks_[block].table == &table; ++block) {
+      touched += blocks_[block].touched.count();
+    }
+    table.sum = {nullptr, Shape({touched, table.spec.width}), table.spec.dtype};
     table.adding = table.sum;
     table.adding.dtype = AccumulateDType(table.spec.dtype);
-    if (options_.sync == Sync::kBsp && table.rounds()) wanted.device.push_back(&table.adding);
+    if (sums) wanted.device.push_back(&table.sum);
+    if (sums && table.rounds()) wanted.device.push_back(&table.adding);
   }
   size_t together = 0;
   for (UpdatePiece& piece : updates_) {
-    const Table& table = tables_[piece.table];
-    Want(piece, table.spec.sent_as(), wanted);
-    piece.sum_places = index_.Add(PlacesIn(table.touched, piece.rows));
+    const TableSpec& table = TableOf(piece).spec;
+    Want(piece, table.sent_as(), wanted);
+    piece.sum_places = index_.Add(PlacesIn(blocks_[piece.block].touched, piece.rows));
     ASSIGN_OR_RETURN(piece.used, device_.NewEvent());
-    const size_t bytes = static_cast<size_t>(piece.rows.count()) * table.spec.row_bytes();
-    if (options_.sync != Sync::kBsp && Gathers(piece)) together = std::max(together, bytes);
+    const size_t bytes = static_cast<size_t>(piece.rows.count()) * table.row_bytes();
+    if (!sums && table.wire) together = std::max(together, bytes);
   }
   together_ = {nullptr, Shape({static_cast<int64_t>(together)}), DType::kU8};
   wanted.device.push_back(&together_);
   for (ReadPiece& piece : reads_) {
-    Want(piece, tables_[piece.table].spec.dtype, wanted);
+    Want(piece, TableOf(piece).spec.dtype, wanted);
     ASSIGN_OR_RETURN(piece.ready, device_.NewEvent());
   }
+  OrderByUrgency();
   RETURN_IF_ERROR(MakeCopies(updates_, uploads_, wanted));
   RETURN_IF_ERROR(MakeCopies(reads_, downloads_, wanted));
   return index_.Upload(device_, *work_);
 }
 
 absl::Status Shard::Clear() {
-  for (const Table& table : tables_) {
-    const RowPlaces all = {.count = table.rows.values.shape[0]};
-    RETURN_IF_ERROR(ClearRows(*work_, all, table.rows.width, table.rows.values));
-    for (const Tensor& slot : table.rows.slots) {
-      RETURN_IF_ERROR(ClearRows(*work_, all, table.rows.width, slot));
+  // A block's memory follows that of the one before.
+  const Table* table = nullptr;
+  int64_t row = 0, summed = 0;
+  const auto part = [](const Tensor& of, int64_t first, Tensor& to) {
+    if (of.data == nullptr) return;
+    const auto skipped = static_cast<size_t>(first * of.shape[1]) * SizeOf(of.dtype);
+    to.data = static_cast<std::byte*>(of.data) + skipped;
+  };
+  for (Block& block : blocks_) {
+    if (table != block.table) row = summed = 0;
+    table = block.table;
+    part(table->rows.values, row, block.rows.values);
+    for (size_t slot = 0; slot < block.rows.slots.size(); ++slot) {
+      part(table->rows.slots[slot], row, block.rows.slots[slot]);
+    }
+    part(table->sum, summed, block.sum);
+    part(table->rounds() ? table->adding : table->sum, summed, block.adding);
+    row += block.rows.values.shape[0];
+    summed += block.touched.count();
+  }
+  for (const Table& cleared : tables_) {
+    const RowPlaces all = {.count = cleared.rows.values.shape[0]};
+    RETURN_IF_ERROR(ClearRows(*work_, all, cleared.rows.width, cleared.rows.values));
+    for (const Tensor& slot : cleared.rows.slots) {
+      RETURN_IF_ERROR(ClearRows(*work_, all, cleared.rows.width, slot));
     }
   }
   return work_->Synchronize();
 }
 
 // Of a worker without updates here: it has none to come.
-int64_t Shard::Clock(const Table& table, int worker) const {
+int64_t Shard::Clock(const Block& block, int worker) const {
   int64_t clock = std::numeric_limits<int64_t>::max();
-  for (const int update : table.updates) {
+  for (const int update : block.updates) {
     const UpdatePiece& piece = updates_[update];
     if (worker == kNobody || piece.worker == worker) clock = std::min(clock, piece.applied);
   }
   return clock;
 }
 
-bool Shard::MayApply(const Table& table, const UpdatePiece& piece) const {
+bool Shard::MayApply(const Block& block, const UpdatePiece& piece) const {
   if (piece.received == piece.applied) return false;
   if (options_.sync != Sync::kBsp) return true;
-  if (&updates_[table.updates[table.next]] != &piece) return false;
-  if (table.applied < table.summed) return false;  // the sum's memory is in use
+  if (&updates_[block.updates[block.next]] != &piece) return false;
+  if (block.applied < block.summed) return false;  // the sum's memory is in use
   // Nobody may read what is of this iteration in this iteration.
-  return table.next + 1 < table.updates.size() || std::ranges::all_of(table.reads, [&](int read) {
+  return block.next + 1 < block.updates.size() || std::ranges::all_of(block.reads, [&](int read) {
            return reads_[read].gathered > piece.applied;
          });
 }
 
-bool Shard::MayAnswer(const Table& table, const ReadPiece& piece) const {
+bool Shard::MayAnswer(const Block& block, const ReadPiece& piece) const {
   if (piece.gathered > piece.sent) return false;  // its memory is in use
   const int64_t clock = piece.gathered;           // of the iteration that reads
-  if (Clock(table, piece.worker) < clock) return false;
-  if (options_.gated && !table.updates.empty() && table.applied < clock) return false;
+  if (Clock(block, piece.worker) < clock) return false;
+  if (options_.gated && !block.updates.empty() && block.applied < clock) return false;
   if (options_.sync == Sync::kAsync) return true;
-  return Clock(table, kNobody) >= clock - (options_.sync == Sync::kSsp ? options_.staleness : 0);
+  return Clock(block, kNobody) >= clock - (options_.sync == Sync::kSsp ? options_.staleness : 0);
 }
 
-absl::Status Shard::Apply(Table& table, UpdatePiece& piece) {
-  RETURN_IF_ERROR(options_.sync == Sync::kBsp ? AddToSum(table, piece) : ApplyAlone(table, piece));
+absl::Status Shard::Apply(Block& block, UpdatePiece& piece) {
+  RETURN_IF_ERROR(options_.sync == Sync::kBsp ? AddToSum(block, piece) : ApplyAlone(block, piece));
   RETURN_IF_ERROR((IsCopied(piece) ? *in_ : *work_).Record(*piece.used));
   ++piece.applied;
   return absl::OkStatus();
@@ -172,85 +224,79 @@ absl::Status Shard::Apply(Table& table, UpdatePiece& piece) {
 
 template <typename Use>
 absl::Status Shard::Receive(UpdatePiece& piece, const Use& use) {
-  const int64_t count = piece.rows.count();
-  if (!IsCopied(piece)) return use(ElementRange{0, count}, *piece.staged);
-  const int64_t most =
-      count == 0 ? 1 : RowsOfServerCopy(piece.bytes() / static_cast<size_t>(count));
-  for (int64_t first = 0; first < count; first += most) {
-    const ElementRange rows = {first, std::min(count, first + most)};
-    Copy& copy = uploads_.Next();
-    Tensor sent = piece.Part(rows);
-    RETURN_IF_ERROR(in_->Wait(*copy.free));
-    RETURN_IF_ERROR(in_->Copy(copy.memory.data, sent.data, sent.bytes()));
-    RETURN_IF_ERROR(in_->Record(*copy.filled));
-    RETURN_IF_ERROR(work_->Wait(*copy.filled));
-    sent.data = copy.memory.data;
-    RETURN_IF_ERROR(use(rows, sent));
-    RETURN_IF_ERROR(work_->Record(*copy.free));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Shard::AddToSum(Table& table, UpdatePiece& piece) {
-  const int64_t width = table.spec.width;
-  const RowPlaces all = {.count = table.touched.count()};
-  const RowPlaces places = index_[piece.sum_places];
-  const Tensor& adding = table.rounds() ? table.adding : table.sum;
-  // So that a sum of one is that one, to the last bit.
-  const bool is_first = table.next == 0, is_all = piece.rows.count() == all.count;
-  if (is_first && !is_all) RETURN_IF_ERROR(ClearRows(*work_, all, width, adding));
-  RETURN_IF_ERROR(Receive(piece, [&](ElementRange rows, const Tensor& sent) {
-    return (is_first && is_all ? ScatterRows(*work_, PartOf(places, rows), width, sent, adding)
-                               : AddRows(*work_, PartOf(places, rows), width, sent, adding));
-  }));
-  if (++table.next < table.updates.size()) return absl::OkStatus();
-  if (table.rounds()) RETURN_IF_ERROR(GatherRows(*work_, all, width, adding, table.sum));
-  if (table.spec.wire) RETURN_IF_ERROR(RoundTo(*work_, *table.spec.wire, table.sum));
-  table.next = 0;
-  ++table.summed;
-  return options_.gated ? absl::OkStatus() : ApplySum(table);
-}
-
-absl::Status Shard::ApplyAlone(Table& table, UpdatePiece& piece) {
-  if (piece.staged->elements() == 0) return absl::OkStatus();
+  if (!IsCopied(piece)) return use(*piece.staged);
+  Copy& copy = uploads_.Next();
   Tensor sent = *piece.staged;
-  if (Gathers(piece)) {
-    sent = {together_.data, piece.staged->shape, table.spec.dtype};
-    RETURN_IF_ERROR(Receive(piece, [&](ElementRange rows, const Tensor& some) {
-      const RowPlaces places = {.first = rows.begin, .count = rows.count()};
-      return ScatterRows(*work_, places, table.spec.width, some, sent);
-    }));
-  }
-  return table.update->Apply(*work_, table.rows, index_[piece.places], sent, piece.applied);
+  sent.data = copy.memory.data;
+  RETURN_IF_ERROR(in_->Wait(*copy.free));
+  RETURN_IF_ERROR(in_->Copy(sent.data, piece.staged->data, sent.bytes()));
+  RETURN_IF_ERROR(in_->Record(*copy.filled));
+  RETURN_IF_ERROR(work_->Wait(*copy.filled));
+  RETURN_IF_ERROR(use(sent));
+  return work_->Record(*copy.free);
 }
 
-absl::Status Shard::ApplySum(Table& table) {
-  const int64_t iteration = table.applied++;
-  if (table.sum.elements() == 0) return absl::OkStatus();
-  return table.update->Apply(*work_, table.rows, index_[table.touched_places], table.sum,
-                             iteration);
+absl::Status Shard::AddToSum(Block& block, UpdatePiece& piece) {
+  const int64_t width = block.rows.width;
+  const RowPlaces all = {.count = block.touched.count()};
+  const RowPlaces places = index_[piece.sum_places];
+  // So that a sum of one is that one, to the last bit.
+  const bool is_first = block.next == 0, is_all = piece.rows.count() == all.count;
+  if (is_first && !is_all) RETURN_IF_ERROR(ClearRows(*work_, all, width, block.adding));
+  RETURN_IF_ERROR(Receive(piece, [&](const Tensor& sent) {
+    return is_first && is_all ? ScatterRows(*work_, places, width, sent, block.adding)
+                              : AddRows(*work_, places, width, sent, block.adding);
+  }));
+  if (++block.next < block.updates.size()) return absl::OkStatus();
+  const Table& table = *block.table;
+  if (table.rounds()) RETURN_IF_ERROR(GatherRows(*work_, all, width, block.adding, block.sum));
+  if (table.spec.wire) RETURN_IF_ERROR(RoundTo(*work_, *table.spec.wire, block.sum));
+  block.next = 0;
+  ++block.summed;
+  return options_.gated ? absl::OkStatus() : ApplySum(block);
 }
 
-absl::Status Shard::Gather(const Table& table, ReadPiece& piece) {
+absl::Status Shard::ApplyAlone(Block& block, UpdatePiece& piece) {
+  if (piece.rows.count() == 0) return absl::OkStatus();
+  const RowPlaces all = {.count = piece.rows.count()};
+  const auto apply = [&](const Tensor& sent) {
+    return block.table->update->Apply(*work_, block.rows, index_[piece.places], sent,
+                                      piece.applied);
+  };
+  return Receive(piece, [&](const Tensor& sent) -> absl::Status {
+    if (!block.table->spec.wire) return apply(sent);
+    const Tensor wide{together_.data, sent.shape, block.rows.values.dtype};
+    RETURN_IF_ERROR(ScatterRows(*work_, all, block.rows.width, sent, wide));
+    return apply(wide);
+  });
+}
+
+absl::Status Shard::ApplySum(Block& block) {
+  const int64_t iteration = block.applied++;
+  if (block.sum.elements() == 0) return absl::OkStatus();
+  return block.table->update->Apply(*work_, block.rows, index_[block.touched_places], block.sum,
+                                    iteration);
+}
+
+absl::Status Shard::Gather(const Block& block, ReadPiece& piece) {
   const RowPlaces places = index_[piece.places];
-  const int64_t width = table.spec.width, count = piece.rows.count();
-  const Tensor& values = table.rows.values;
-  const bool copied = IsCopied(piece);
-  if (!copied) RETURN_IF_ERROR(GatherRows(*work_, places, width, values, *piece.staged));
-  const int64_t most = RowsOfServerCopy(table.spec.row_bytes());
-  for (int64_t first = 0; copied && first < count; first += most) {
-    const ElementRange rows = {first, std::min(count, first + most)};
+  const int64_t width = block.rows.width;
+  const Tensor& values = block.rows.values;
+  if (!IsCopied(piece)) {
+    RETURN_IF_ERROR(GatherRows(*work_, places, width, values, *piece.staged));
+    RETURN_IF_ERROR(work_->Record(*piece.ready));
+  } else {
     Copy& copy = downloads_.Next();
-    const Tensor to = piece.Part(rows);
+    Tensor gathered = *piece.staged;
+    gathered.data = copy.memory.data;
     RETURN_IF_ERROR(work_->Wait(*copy.free));
-    RETURN_IF_ERROR(GatherRows(*work_, PartOf(places, rows), width, values,
-                               {copy.memory.data, to.shape, to.dtype}));
+    RETURN_IF_ERROR(GatherRows(*work_, places, width, values, gathered));
     RETURN_IF_ERROR(work_->Record(*copy.filled));
     RETURN_IF_ERROR(out_->Wait(*copy.filled));
-    RETURN_IF_ERROR(out_->Copy(to.data, copy.memory.data, to.bytes()));
+    RETURN_IF_ERROR(out_->Copy(piece.staged->data, gathered.data, gathered.bytes()));
     RETURN_IF_ERROR(out_->Record(*copy.free));
+    RETURN_IF_ERROR(out_->Record(*piece.ready));
   }
-  RETURN_IF_ERROR((copied ? *out_ : *work_).Record(*piece.ready));
   ++piece.gathered;
   return absl::OkStatus();
 }
@@ -283,9 +329,10 @@ absl::StatusOr<bool> Shard::Await(UpdatePiece& piece) {
   return done;
 }
 
-absl::StatusOr<bool> Shard::Send(ReadPiece& piece) {
+absl::StatusOr<bool> Shard::Send(ReadPiece& piece, bool may_begin) {
   if (!piece.travels() || piece.gathered == piece.sent) return false;
   if (!piece.transfer.under_way()) {
+    if (!may_begin) return false;
     ASSIGN_OR_RETURN(const bool ready, piece.ready->Done());
     if (!ready) return false;
     bytes_sent_ += static_cast<int64_t>(piece.bytes());
@@ -298,51 +345,67 @@ absl::StatusOr<bool> Shard::Send(ReadPiece& piece) {
   return done;
 }
 
+absl::StatusOr<bool> Shard::Work(Block& block) {
+  bool worked = false;
+  if (block.applied < block.summed && block.applied < released_) {
+    RETURN_IF_ERROR(ApplySum(block));
+    worked = true;
+  }
+  for (const int read : block.reads) {
+    if (!MayAnswer(block, reads_[read])) continue;
+    RETURN_IF_ERROR(Gather(block, reads_[read]));
+    worked = true;
+  }
+  for (const int update : block.updates) {
+    if (!MayApply(block, updates_[update])) continue;
+    RETURN_IF_ERROR(Apply(block, updates_[update]));
+    worked = true;
+  }
+  return worked;
+}
+
+// Of one block the work alone, which takes this thread where the device is the host: messages are
+// looked at again before that of the next.
 absl::StatusOr<Advance> Shard::Progress() {
-  bool moved = false;
+  bool moved = false, worked = false;
   for (UpdatePiece& piece : updates_) {
     ASSIGN_OR_RETURN(const bool received, Await(piece));
     moved = moved || received;
   }
-  for (Table& table : tables_) {
-    if (table.applied < table.summed && table.applied < released_) {
-      RETURN_IF_ERROR(ApplySum(table));
-      moved = true;
+  std::vector<size_t> under_way(communicator_.size());  // by worker
+  for (const ReadPiece& piece : reads_) under_way[piece.worker] += piece.transfer.left();
+  for (Block* const block : urgent_first_) {
+    if (!worked) {
+      ASSIGN_OR_RETURN(worked, Work(*block));
     }
-    for (const int read : table.reads) {
+    for (const int read : block->reads) {
       ReadPiece& piece = reads_[read];
-      if (MayAnswer(table, piece)) {
-        RETURN_IF_ERROR(Gather(table, piece));
-        moved = true;
-      }
-      ASSIGN_OR_RETURN(const bool sent, Send(piece));
+      size_t& to_worker = under_way[piece.worker];
+      const size_t before = piece.transfer.left();
+      ASSIGN_OR_RETURN(const bool sent, Send(piece, to_worker < options_.most_under_way));
+      to_worker += piece.transfer.left() - before;
       moved = moved || sent;
     }
-    for (const int update : table.updates) {
-      if (!MayApply(table, updates_[update])) continue;
-      RETURN_IF_ERROR(Apply(table, updates_[update]));
-      moved = true;
-    }
   }
-  return moved ? Advance::kMoved : Advance::kWaiting;
+  return moved || worked ? Advance::kMoved : Advance::kWaiting;
 }
 
 bool Shard::summed(int64_t clock) const {
   return std::ranges::all_of(
-      tables_, [&](const Table& table) { return table.updates.empty() || table.summed >= clock; });
+      blocks_, [&](const Block& block) { return block.updates.empty() || block.summed >= clock; });
 }
 
 int Shard::AwaitedForSums(int64_t clock) const {
-  for (const Table& table : tables_) {
-    if (table.updates.empty() || table.summed >= clock) continue;
-    const UpdatePiece& piece = updates_[table.updates[table.next]];
+  for (const Block& block : blocks_) {
+    if (block.updates.empty() || block.summed >= clock) continue;
+    const UpdatePiece& piece = updates_[block.updates[block.next]];
     if (piece.received == piece.applied) return piece.worker;
   }
   return kNobody;
 }
 
 bool Shard::settled(int64_t clock) const {
-  return std::ranges::all_of(tables_, [](const Table& t) { return t.applied == t.summed; }) &&
+  return std::ranges::all_of(blocks_, [](const Block& b) { return b.applied == b.summed; }) &&
          std::ranges::all_of(updates_, [&](const auto& piece) { return piece.applied == clock; }) &&
          std::ranges::all_of(reads_, [&](const auto& piece) {
            return (piece.travels() ? piece.sent : piece.gathered) == clock + 1;
@@ -350,13 +413,13 @@ bool Shard::settled(int64_t clock) const {
 }
 
 int Shard::AwaitedWorker() const {
-  for (const Table& table : tables_) {
-    if (table.updates.empty() || table.reads.empty()) continue;
-    const int64_t slowest = Clock(table, kNobody);
-    for (const int update : table.updates) {
+  for (const Block& block : blocks_) {
+    if (block.updates.empty() || block.reads.empty()) continue;
+    const int64_t slowest = Clock(block, kNobody);
+    for (const int update : block.updates) {
       if (updates_[update].applied != slowest) continue;
       const bool behind = std::ranges::any_of(
-          table.reads, [&](int read) { return Clock(table, reads_[read].worker) > slowest; });
+          block.reads, [&](int read) { return Clock(block, reads_[read].worker) > slowest; });
       if (behind) return updates_[update].worker;
     }
   }

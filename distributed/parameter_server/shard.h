@@ -1,15 +1,19 @@
 // shard.h: the rows of all tables that this rank owns: what workers send for them is applied, and
 // what they read is gathered and sent, as a state machine.
 //
-// A worker w's access meets the shard as a piece: those of its rows that are owned here.  In
-// iteration c each of its updates' pieces comes once, and each of its reads' pieces goes once, as
-// the answer to its updates of iteration c - 1: when these are applied, and what Sync asks of the
-// other workers.  So no requests travel, and what a worker reads has its own updates.  Of a table
-// of which a worker's updates have no row here, that it reads, comes an empty piece: its clock.
+// A table's rows here are cut into blocks, each of which goes its way by itself.  A worker w's
+// access meets a block as a piece: those of its rows that are there.  In iteration c each of its
+// updates' pieces comes once, and each of its reads' pieces goes once, as the answer to its updates
+// of iteration c - 1: when these are applied, and what Sync asks of the other workers.  So no
+// requests travel, and what a worker reads has its own updates.  Of a block of which a worker's
+// updates have no row, that it reads, comes an empty piece: its clock.
+//
+// What workers read first has its updates applied first, and is sent first: once as much is under
+// way as there may be, what could leave waits for what is more urgent.
 //
 // What travels is staged: host memory, which messages can reach.  On a device that is not the host
-// it is copied there and back through two places each way, some rows at a time: while one is used
-// the other is copied.  What is of this rank's own worker stays on the device, or is staged, too.
+// it is copied there and back through two places each way: while one is used the other is copied.
+// What is of this rank's own worker stays on the device, or is staged, too.
 // Used by one thread at a time.
 #pragma once
 
@@ -17,6 +21,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +44,9 @@ class Shard {
     int staleness = 0;
     bool gated = false;  // of bsp: a sum is applied when Release says so
     bool stages_own = false;
+    // Bytes of answers: with as many under way to a worker none begins.  Workers take each without
+    // waiting for another.
+    size_t most_under_way = kServerBlockBytes;
   };
 
   // Both outlive the result.  Errors: those of the device.
@@ -47,11 +55,15 @@ class Shard {
 
   // First all tables, then all pieces, by worker, each worker's in the order of all its accesses;
   // then Prepare; then, with the memory there, Clear; then, with the values in it, Progress.
-  void AddTable(const TableSpec& table, ElementRange part, const TableUpdate& update);
-  // tag: of its messages.  staged: this rank's own worker's: where its piece is to lie, on the
-  // device, or in host memory; no message then, but Deliver and gathered().  Returns its number.
-  int AddUpdate(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
-  int AddRead(int worker, int table, const RowPiece& piece, int tag, Tensor* staged = nullptr);
+
+  // blocks: they are the part.  Returns the first one's number, which the others' follow.
+  int AddTable(const TableSpec& table, std::span<const ElementRange> blocks,
+               const TableUpdate& update);
+  // tag: of its messages; of a worker's reads the one with the least is the most urgent.  staged:
+  // this rank's own worker's: where its piece is to lie, on the device, or in host memory; no
+  // message then, but Deliver and gathered().  Returns its number.
+  int AddUpdate(int worker, int block, const RowPiece& piece, int tag, Tensor* staged = nullptr);
+  int AddRead(int worker, int block, const RowPiece& piece, int tag, Tensor* staged = nullptr);
   absl::Status Prepare(Wanted& wanted);
   // All values and slots are zeros then.  Blocks.
   absl::Status Clear();
@@ -94,28 +106,32 @@ class Shard {
     TableSpec spec;
     const TableUpdate* update = nullptr;
     OwnedRows rows;
-    std::vector<int> updates, reads;  // that touch it, in order of workers
+    Tensor sum = {};  // of bsp: of the rows that anybody updates
+    // Of 16 bits, until it is all and rounded: F32; else null.
+    Tensor adding = {};
+    bool rounds() const { return AccumulateDType(spec.dtype) != spec.dtype; }
+  };
+  struct Block {
+    const Table* table = nullptr;
+    OwnedRows rows;                   // of the table's
+    std::vector<int> updates, reads;  // that touch it; updates in the order of workers
     // Of bsp: the rows that anybody updates, their sum, and whose turn it is.
     RowList touched;
     int touched_places = 0;
-    Tensor sum = {};
-    Tensor adding = {};               // of 16 bits, until it is all and rounded: F32; else the sum
+    Tensor sum = {}, adding = {};     // of the table's; not rounded: adding is the sum
     size_t next = 0;                  // of `updates`
     std::atomic<int64_t> summed = 0;  // iterations; read by any thread
     int64_t applied = 0;              // of these
-    bool rounds() const { return AccumulateDType(spec.dtype) != spec.dtype; }
   };
   struct Piece {
-    int worker = 0, table = 0, tag = 0;
-    RowList rows;    // of the part
+    int worker = 0, block = 0, tag = 0;
+    RowList rows;    // of the block
     int places = 0;  // of these
     Tensor own_host = {};
     Tensor* staged = nullptr;  // own_host, or the worker's
     Transfer transfer;
     bool travels() const { return staged == &own_host; }
     size_t bytes() const { return staged->bytes(); }
-    // Of what is staged.
-    Tensor Part(ElementRange rows) const;
   };
   struct UpdatePiece : Piece {
     int sum_places = 0;                 // of its rows among those touched
@@ -127,7 +143,7 @@ class Shard {
     int64_t gathered = 0, sent = 0;
   };
 
-  // Where some rows of what is staged are copied to, or from.
+  // Where what is staged is copied to, or from.
   struct Copy {
     Tensor memory = {};                   // bytes
     std::unique_ptr<Event> filled, free;  // it has what is to be used; that was used
@@ -140,9 +156,11 @@ class Shard {
 
   Shard(Communicator& communicator, Device& device, const Options& options)
       : communicator_(communicator), device_(device), options_(options) {}
-  static void Describe(Piece& added, int worker, int table, const RowPiece& piece, int tag,
+  static void Describe(Piece& added, int worker, int block, const RowPiece& piece, int tag,
                        Tensor* staged);
+  const Table& TableOf(const Piece& piece) const { return *blocks_[piece.block].table; }
   void Want(Piece& piece, DType dtype, Wanted& wanted);
+  void OrderByUrgency();
   // For each of these pieces that is copied.
   template <typename Pieces>
   absl::Status MakeCopies(const Pieces& pieces, Copies& copies, Wanted& wanted);
@@ -150,24 +168,21 @@ class Shard {
   bool IsCopied(const Piece& piece) const {
     return (piece.travels() || options_.stages_own) && device_.kind() != DeviceKind::kCpu;
   }
-  // Otherwise than in bsp: whether updates come together in one memory before they are applied.
-  bool Gathers(const UpdatePiece& piece) const {
-    return IsCopied(piece) || tables_[piece.table].spec.wire.has_value();
-  }
-  // Calls use(rows, sent), which enqueues on work_, for some rows of the piece after others; sent:
-  // where the device has them.
+  // Calls use(sent), which enqueues on work_; sent: where the device has what is staged.
   template <typename Use>
   absl::Status Receive(UpdatePiece& piece, const Use& use);
-  int64_t Clock(const Table& table, int worker) const;  // kNobody: the slowest's
-  bool MayApply(const Table& table, const UpdatePiece& piece) const;
-  bool MayAnswer(const Table& table, const ReadPiece& piece) const;
-  absl::Status Apply(Table& table, UpdatePiece& piece);
-  absl::Status AddToSum(Table& table, UpdatePiece& piece);
-  absl::Status ApplyAlone(Table& table, UpdatePiece& piece);
-  absl::Status ApplySum(Table& table);
-  absl::Status Gather(const Table& table, ReadPiece& piece);
+  int64_t Clock(const Block& block, int worker) const;  // kNobody: the slowest's
+  bool MayApply(const Block& block, const UpdatePiece& piece) const;
+  bool MayAnswer(const Block& block, const ReadPiece& piece) const;
+  absl::Status Apply(Block& block, UpdatePiece& piece);
+  absl::Status AddToSum(Block& block, UpdatePiece& piece);
+  absl::Status ApplyAlone(Block& block, UpdatePiece& piece);
+  absl::Status ApplySum(Block& block);
+  absl::Status Gather(const Block& block, ReadPiece& piece);
   absl::StatusOr<bool> Await(UpdatePiece& piece);
-  absl::StatusOr<bool> Send(ReadPiece& piece);
+  // Whether it did anything: all that can be done of a block.
+  absl::StatusOr<bool> Work(Block& block);
+  absl::StatusOr<bool> Send(ReadPiece& piece, bool may_begin);
 
   Communicator& communicator_;
   Device& device_;
@@ -175,6 +190,8 @@ class Shard {
   std::unique_ptr<Stream> in_, work_, out_;
   RowIndex index_;
   std::deque<Table> tables_;  // where they are, they stay
+  std::deque<Block> blocks_;
+  std::vector<Block*> urgent_first_;
   std::deque<UpdatePiece> updates_;
   std::deque<ReadPiece> reads_;
   Copies uploads_, downloads_;

@@ -10,47 +10,6 @@ std::string_view SyncName(Sync sync) {
   return sync == Sync::kBsp ? "bsp" : sync == Sync::kSsp ? "ssp" : "async";
 }
 
-ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
-                               Sync sync, bool background, bool in_host_memory) {
-  const int workers = ranks - servers;
-  const bool works = rank < workers, stages_own = works && !background;
-  const auto aligned = [](size_t bytes) { return RoundUp(bytes, kServerAlignment); };
-  const auto copied = [&](int64_t rows, size_t row_bytes) {
-    return static_cast<size_t>(std::min(rows, RowsOfServerCopy(row_bytes))) * row_bytes;
-  };
-  // Of others' pieces, and with stages_own of all.
-  const bool copies = !in_host_memory && workers > (works && background ? 1 : 0);
-  size_t owned = 0, own_staged = 0, staged = 0, packed = 0, together = 0, upload = 0, download = 0;
-  for (const TableSpec& table : tables) {
-    const int64_t rows = table.parts[rank].count();
-    const size_t row = table.row_bytes(),
-                 sent = table.row_bytes() / SizeOf(table.dtype) * SizeOf(table.sent_as());
-    const auto of = [&](size_t row_bytes, int64_t count) {
-      return aligned(static_cast<size_t>(count) * row_bytes);
-    };
-    owned += of(row, rows);
-    if (sync == Sync::kBsp) {
-      owned += of(row, rows);
-      const size_t adding = row / SizeOf(table.dtype) * SizeOf(AccumulateDType(table.dtype));
-      if (adding > row) owned += of(adding, rows);
-    } else if (copies || table.wire) {
-      together = std::max(together, of(row, rows));
-    }
-    if (works) {
-      own_staged += of(row, rows) + of(sent, rows);
-      staged += of(row, table.rows - rows) + of(sent, table.rows - rows);
-      if (table.wire) packed = std::max(packed, of(sent, table.rows));
-    }
-    staged += static_cast<size_t>(workers - (works ? 1 : 0)) * (of(row, rows) + of(sent, rows));
-    upload = std::max(upload, aligned(copied(rows, sent)));
-    download = std::max(download, aligned(copied(rows, row)));
-  }
-  if (in_host_memory) return {.device = packed, .pinned = owned + own_staged + staged + together};
-  const size_t places = copies ? 2 * (upload + download) : 0;
-  return {.device = owned + (stages_own ? 0 : own_staged) + packed + together + places,
-          .pinned = staged + (stages_own ? own_staged : 0)};
-}
-
 RowList RowList::All(int64_t rows) {
   RowList all;
   if (rows > 0) all.Append({0, rows});
@@ -140,34 +99,108 @@ bool AreParts(std::span<const ElementRange> parts, int64_t rows, int ranks) {
   return end == rows && static_cast<int>(parts.size()) == ranks;
 }
 
-std::vector<RowPiece> CutByOwner(const RowList& rows, std::span<const ElementRange> parts) {
-  std::vector<RowPiece> pieces(parts.size());
-  for (size_t owner = 0; owner < parts.size(); ++owner) {
-    RowPiece& piece = pieces[owner];
-    if (owner > 0) piece.first = pieces[owner - 1].first + pieces[owner - 1].count;
-    int64_t at = 0;
-    for (const ElementRange& run : rows.runs()) {
-      const int64_t begin = std::max(run.begin, parts[owner].begin);
-      const int64_t end = std::min(run.end, parts[owner].end);
-      if (begin < end) {
-        piece.runs.push_back({at + begin - run.begin, begin - parts[owner].begin, end - begin});
-        piece.count += end - begin;
-      }
-      at += run.count();
+std::vector<RowPiece> CutRows(const RowList& rows, std::span<const ElementRange> ranges) {
+  std::vector<RowPiece> pieces(ranges.size());
+  int64_t at = 0;
+  for (const ElementRange& run : rows.runs()) {
+    const auto of = std::ranges::upper_bound(ranges, run.begin, {}, &ElementRange::end);
+    auto range = static_cast<size_t>(of - ranges.begin());
+    for (int64_t row = run.begin; row < run.end; ++range) {
+      const int64_t count = std::min(run.end, ranges[range].end) - row;
+      if (count == 0) continue;
+      RowPiece& piece = pieces[range];
+      piece.runs.push_back({at, row - ranges[range].begin, count});
+      piece.count += count;
+      at += count;
+      row += count;
     }
   }
   return pieces;
 }
 
-bool IsPacked(std::span<const RowPiece> pieces) {
-  int64_t next = 0;
-  for (const RowPiece& piece : pieces) {
-    for (const RowPiece::Run& run : piece.runs) {
-      if (run.at != next) return false;
-      next += run.count;
+int64_t ServerBlocks(int64_t rows, size_t row_bytes, size_t block_bytes) {
+  const int64_t blocks =
+      CeilDiv(rows * static_cast<int64_t>(row_bytes), static_cast<int64_t>(block_bytes));
+  return std::max<int64_t>(1, std::min(rows, blocks));
+}
+
+std::vector<ElementRange> CutIntoBlocks(ElementRange part, const RowList& accessed,
+                                        int64_t blocks) {
+  std::vector<ElementRange> cut;
+  int64_t begin = part.begin, before = 0;  // rows of the runs that are passed
+  auto run = accessed.runs().begin();
+  for (int64_t block = 1; block < blocks; ++block) {
+    const int64_t first = accessed.count() * block / blocks;  // of the next block
+    for (; before + run->count() <= first; ++run) before += run->count();
+    const int64_t end = part.begin + run->begin + first - before;
+    cut.push_back({begin, end});
+    begin = end;
+  }
+  cut.push_back({begin, part.end});
+  return cut;
+}
+
+ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
+                               Sync sync, bool background, bool in_host_memory,
+                               size_t block_bytes) {
+  const int workers = ranks - servers;
+  const bool works = rank < workers, stages_own = works && !background;
+  const auto others = static_cast<size_t>(workers - (works ? 1 : 0));
+  // Of others' pieces, and with stages_own of all.
+  const bool copies = !in_host_memory && (others > 0 || stages_own);
+  const auto aligned = [](int64_t rows, size_t row_bytes) {
+    return RoundUp(static_cast<size_t>(rows) * row_bytes, kServerAlignment);
+  };
+  size_t owned = 0, own_staged = 0, staged = 0, packed = 0, together = 0, upload = 0, download = 0;
+  int64_t owned_blocks = 0;
+  for (const TableSpec& table : tables) {
+    const size_t row = table.row_bytes(),
+                 sent = table.row_bytes() / SizeOf(table.dtype) * SizeOf(table.sent_as()),
+                 adding = table.row_bytes() / SizeOf(table.dtype) *
+                          SizeOf(AccumulateDType(table.dtype));
+    const auto both_ways = [&](int64_t rows) { return aligned(rows, row) + aligned(rows, sent); };
+    const auto blocks_of = [&](ElementRange part) {
+      return CutIntoBlocks(part, RowList::All(part.count()),
+                           ServerBlocks(part.count(), row, block_bytes));
+    };
+    const int64_t rows = table.parts[rank].count();
+    owned += aligned(rows, row);
+    if (sync == Sync::kBsp) owned += aligned(rows, row) + (adding > row ? aligned(rows, adding) : 0);
+    const std::vector<ElementRange> own = blocks_of(table.parts[rank]);
+    owned_blocks += static_cast<int64_t>(own.size());
+    for (const ElementRange& block : own) {
+      if (works) own_staged += both_ways(block.count());
+      staged += others * both_ways(block.count());
+      upload = std::max(upload, aligned(block.count(), sent));
+      download = std::max(download, aligned(block.count(), row));
+      if (sync == Sync::kBsp || !table.wire) continue;
+      together = std::max(together, aligned(block.count(), row));
+    }
+    if (!works) continue;
+    std::vector<int64_t> not_own, all;  // rows of an access, by block
+    for (int owner = 0; owner < ranks; ++owner) {
+      const std::vector<ElementRange> blocks = blocks_of(table.parts[owner]);
+      not_own.resize(std::max(not_own.size(), blocks.size()));
+      all.resize(not_own.size());
+      for (size_t b = 0; b < blocks.size(); ++b) {
+        all[b] += blocks[b].count();
+        if (owner != rank) not_own[b] += blocks[b].count();
+      }
+    }
+    for (size_t b = 0; b < all.size(); ++b) {
+      staged += both_ways(not_own[b]);
+      if (table.wire) packed = std::max(packed, aligned(all[b], sent));
     }
   }
-  return true;
+  if (in_host_memory) {
+    return {.device = packed,
+            .pinned = owned + own_staged + staged + together,
+            .blocks = owned_blocks};
+  }
+  const size_t places = copies ? 2 * (upload + download) : 0;
+  return {.device = owned + (stages_own ? 0 : own_staged) + packed + together + places,
+          .pinned = staged + (stages_own ? own_staged : 0),
+          .blocks = owned_blocks};
 }
 
 }  // namespace gyre

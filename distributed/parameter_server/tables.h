@@ -40,23 +40,6 @@ struct TableSpec {
 
 // From multiples of it what a server allocates begins.
 inline constexpr size_t kServerAlignment = 256;
-// Of a copy between an owner's device and host memory, unless a row has more: about what takes 40
-// us over PCIe 4 x16, several times what starting one does.
-inline constexpr size_t kServerCopyBytes = 1 << 20;
-inline int64_t RowsOfServerCopy(size_t row_bytes) {
-  return std::max<int64_t>(1,
-                           static_cast<int64_t>(kServerCopyBytes / std::max<size_t>(row_bytes, 1)));
-}
-
-// What a rank of a server takes, where each worker reads and updates each table whole, by updates
-// without slots.
-struct ServerBytes {
-  size_t device = 0, pinned = 0;
-};
-// tables have parts.  servers: of the ranks.  background, in_host_memory: as ParameterServer's
-// options say.
-ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
-                               Sync sync, bool background, bool in_host_memory);
 
 // Rows in an order, as runs of neighbours.
 class RowList {
@@ -77,19 +60,18 @@ class RowList {
   int64_t count_ = 0;
 };
 
-// Of an access's rows those that one rank owns.  Packed, an access has its pieces one after the
-// other, by owner.
+// Of an access's rows those of one range of its table.
 struct RowPiece {
   struct Run {
     int64_t at = 0;     // its first row's place in the access
-    int64_t row = 0;    // and in the owner's part
+    int64_t row = 0;    // and in the range
     int64_t count = 0;  // of rows
   };
-  int64_t first = 0, count = 0;  // rows, packed
+  int64_t count = 0;  // of rows
   std::vector<Run> runs;
 };
 
-// Rows of the owner's part, and places in the access, in packed order.
+// Rows of the range, and places in the access, in the order of both.
 RowList RowsOf(const RowPiece& piece);
 RowList PlacesOf(const RowPiece& piece);
 
@@ -101,10 +83,30 @@ RowList PlacesIn(const RowList& all, const RowList& rows);
 // Whether they are all rows, in order, one part a rank.
 bool AreParts(std::span<const ElementRange> parts, int64_t rows, int ranks);
 
-// By owner.  parts: the rows of the table that each rank owns, in order of rows.
-std::vector<RowPiece> CutByOwner(const RowList& rows, std::span<const ElementRange> parts);
+// By range.  ranges: all rows of the table, in order.
+std::vector<RowPiece> CutRows(const RowList& rows, std::span<const ElementRange> ranges);
 
-// Whether the access itself is its pieces, packed.
-bool IsPacked(std::span<const RowPiece> pieces);
+// A table's rows move in blocks, so that a large one is sent, applied and answered at the same time,
+// and does not hold up what is more urgent.  A copy of so much takes 40 us over PCIe 4 x16, several
+// times what starting one does.
+inline constexpr size_t kServerBlockBytes = 1 << 20;
+// Blocks of a part of which an access has so many rows: one at least.
+int64_t ServerBlocks(int64_t rows, size_t row_bytes, size_t block_bytes);
+// The part, cut into so many blocks that have as many of these of its rows, but for one.  accessed:
+// in increasing order; blocks: as many at most, or one.
+std::vector<ElementRange> CutIntoBlocks(ElementRange part, const RowList& accessed,
+                                        int64_t blocks);
+
+// What a rank of a server takes, where each worker reads and updates each table whole, by updates
+// without slots.
+struct ServerBytes {
+  size_t device = 0, pinned = 0;
+  int64_t blocks = 0;  // of what it owns
+};
+// tables have parts.  servers: of the ranks.  background, in_host_memory, block_bytes: as
+// ParameterServer's options say.
+ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int servers, int rank,
+                               Sync sync, bool background, bool in_host_memory,
+                               size_t block_bytes = kServerBlockBytes);
 
 }  // namespace gyre

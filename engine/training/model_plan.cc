@@ -391,11 +391,13 @@ ServerBytes ModelPlan::server_bytes(bool paged) const {
     bytes.pinned += slot_bytes() + master_bytes();
     return bytes;
   }
+  // And what owners' updates read (ServerSync), and their gate (ServerGate), which measures no more.
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    bytes.device = std::max(bytes.device, of(rank).device);
+    const ServerBytes its = of(rank);
+    const size_t dropped = static_cast<size_t>(its.blocks) * sizeof(int64_t);
+    bytes.device = std::max(bytes.device, its.device + dropped);
   }
-  // What owners' updates read (ServerSync), and their gate (ServerGate), which measures no more.
-  bytes.device += tables.size() * (sizeof(UpdateScalars) + sizeof(int64_t));
+  bytes.device += tables.size() * sizeof(UpdateScalars);
   if (shape.server->sync != Sync::kBsp || !shape.gated()) return bytes;
   size_t pieces = 0;
   for (const TableSpec& table : tables) {

@@ -56,6 +56,7 @@ inline Case RandomCase(uint32_t seed) {
   made.ranks = std::vector<int>{1, 2, 3, 5}[random() % 4];
   made.options.servers = random() % 2 == 0 ? 0 : static_cast<int>(random() % made.ranks);
   made.iterations = 1 + static_cast<int>(random() % 6);
+  if (random() % 4 > 0) made.options.block_bytes = 1 + random() % 100;
   made.has_first_values = random() % 4 > 0;
   const int tables = 1 + static_cast<int>(random() % 3);
   for (int t = 0; t < tables; ++t) {

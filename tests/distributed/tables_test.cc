@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <random>
 #include <vector>
 
 #include "distributed/server_parts.h"
+#include "engine/runtime/math.h"
 
 namespace gyre {
 namespace {
@@ -71,27 +73,59 @@ TEST(RowList, HasNeighboursAsOneRun) {
   EXPECT_EQ(RowList::All(9).runs().size(), 1u);
 }
 
-TEST(CutByOwner, FindsEachRowAtItsOwner) {
-  const std::vector<ElementRange> parts = {{0, 3}, {3, 3}, {3, 8}};
-  const std::vector<int64_t> rows = {6, 2, 3, 4, 0, 6};
-  const std::vector<RowPiece> pieces = CutByOwner(RowList::Of(rows), parts);
-  ASSERT_EQ(pieces.size(), 3u);
-  int64_t next = 0;
+TEST(CutRows, FindsEachRowInItsRange) {
+  const std::vector<ElementRange> ranges = {{0, 0}, {0, 3}, {3, 3}, {3, 5}, {5, 8}, {8, 8}};
+  const std::vector<int64_t> rows = {6, 2, 3, 4, 5, 0, 6};
+  const std::vector<RowPiece> pieces = CutRows(RowList::Of(rows), ranges);
+  ASSERT_EQ(pieces.size(), ranges.size());
   std::vector<int64_t> found(rows.size(), -1);
-  for (size_t owner = 0; owner < pieces.size(); ++owner) {
-    EXPECT_EQ(pieces[owner].first, next);
-    next += pieces[owner].count;
+  for (size_t range = 0; range < pieces.size(); ++range) {
     int64_t count = 0;
-    for (const RowPiece::Run& run : pieces[owner].runs) {
-      for (int64_t i = 0; i < run.count; ++i) found[run.at + i] = parts[owner].begin + run.row + i;
+    for (const RowPiece::Run& run : pieces[range].runs) {
+      for (int64_t i = 0; i < run.count; ++i) {
+        found[run.at + i] = ranges[range].begin + run.row + i;
+        EXPECT_LT(found[run.at + i], ranges[range].end);
+      }
       count += run.count;
     }
-    EXPECT_EQ(count, pieces[owner].count);
+    EXPECT_EQ(count, pieces[range].count);
   }
   EXPECT_EQ(found, rows);
-  EXPECT_FALSE(IsPacked(pieces));
-  EXPECT_TRUE(IsPacked(CutByOwner(RowList::All(8), parts)));
-  EXPECT_TRUE(IsPacked(CutByOwner(RowList(), parts)));
+  for (const RowPiece& piece : CutRows(RowList(), ranges)) EXPECT_EQ(piece.count, 0);
+}
+
+TEST(CutIntoBlocks, HasAsManyAccessedRowsInEach) {
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 200; ++trial) {
+    const ElementRange part = {static_cast<int64_t>(random() % 5), 5 + static_cast<int64_t>(random() % 40)};
+    std::vector<int64_t> accessed;
+    for (int64_t row = 0; row < part.count(); ++row) {
+      if (random() % 3 > 0) accessed.push_back(row);
+    }
+    const auto count = static_cast<int64_t>(accessed.size());
+    const int64_t blocks = 1 + static_cast<int64_t>(random() % std::max<int64_t>(count, 1));
+    const auto cut = CutIntoBlocks(part, RowList::Of(accessed), blocks);
+    ASSERT_EQ(static_cast<int64_t>(cut.size()), blocks);
+    int64_t next = part.begin;
+    for (const ElementRange& block : cut) {
+      EXPECT_EQ(block.begin, next);
+      next = block.end;
+      const auto in = std::ranges::count_if(accessed, [&](int64_t row) {
+        return row + part.begin >= block.begin && row + part.begin < block.end;
+      });
+      EXPECT_GE(in, count / blocks);
+      EXPECT_LE(in, CeilDiv(count, blocks));
+    }
+    EXPECT_EQ(next, part.end);
+  }
+}
+
+TEST(ServerBlocks, AreAtLeastOneAndAtMostTheRows) {
+  EXPECT_EQ(ServerBlocks(0, 4, 8), 1);
+  EXPECT_EQ(ServerBlocks(2, 4, 8), 1);
+  EXPECT_EQ(ServerBlocks(3, 4, 8), 2);
+  EXPECT_EQ(ServerBlocks(3, 100, 8), 3);
+  EXPECT_EQ(ServerBlocks(5, 0, 8), 1);
 }
 
 TEST(Union, HasEachRowOnce) {

@@ -1,5 +1,6 @@
 #include "engine/training/step/server_sync.h"
 
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,17 +10,19 @@
 
 namespace gyre {
 
-// What an owner does with a bucket's gradients.
+// What an owner does with a block's gradients of a bucket.
 class ServerSync::Update final : public TableUpdate {
  public:
+  // dropped: of each block.
   Update(const Model& model, const Optimizer& optimizer, LearningRate learning_rate, int bucket,
-         UpdateScalars* scalars, int64_t* dropped)
+         UpdateScalars* scalars, std::span<int64_t> dropped)
       : model_(model),
         optimizer_(optimizer),
         learning_rate_(std::move(learning_rate)),
         bucket_(bucket),
         scalars_(scalars),
-        dropped_(dropped) {}
+        dropped_(dropped),
+        applied_(dropped.size()) {}
 
   // skipped: of the steps before.
   void Begin(int64_t step, int64_t skipped, const ServerGate* gate) {
@@ -43,43 +46,44 @@ class ServerSync::Update final : public TableUpdate {
     const bool gated_alone = shape.gates_alone();  // and the loss's scale taken out
     UpdateScalars scalars = {.gradient_scale =
                                  gated_alone ? shares : shares / shape.loss_scale.initial};
-    const int64_t number = (first_step_ - skipped_) * shape.shares() + applied_++;
+    const int64_t number = (first_step_ - skipped_) * shape.shares() + applied_[rows.block]++;
     optimizer_.Prepare(static_cast<uint64_t>(number), scalars);
     if (gate_ != nullptr) scalars = gate_->update();
     scalars.learning_rate = learning_rate_(step) / shares;
     if (gated_alone) {
-      RETURN_IF_ERROR(SetUpdateUnlessSpoilt(stream, sent, scalars, number, dropped_, scalars_));
+      RETURN_IF_ERROR(
+          SetUpdateUnlessSpoilt(stream, sent, scalars, number, &dropped_[rows.block], scalars_));
     } else {
       RETURN_IF_ERROR(SetUpdate(stream, scalars, scalars_));
     }
     const Net& net = model_.train();
     const ParameterSet& parameters = model_.plan().parameters;
-    const ElementRange part = UpdatedPart(net.plan(), bucket_);
+    const int64_t part = UpdatedPart(net.plan(), bucket_).begin;
+    const ElementRange block = {rows.first, rows.first + rows.values.shape[0]};
     const int kinds = net.plan().slots.kinds;
     const bool has_master = net.plan().slots.has_master(bucket_);
-    const auto array = [&](int kind) {
-      return rows.slots.empty() ? net.slot(bucket_, kind) : rows.slots[kind];
-    };
     const std::vector<ParameterPiece> pieces =
-        PiecesIn(net.plan().order, parameters, bucket_, part);
+        PiecesIn(net.plan().order, parameters, bucket_, block);
+    const auto in_block = [&](const Tensor& of, const ParameterPiece& piece) {
+      return Slice(of, piece.at - block.begin, piece.count);
+    };
+    const auto array = [&](int kind, const ParameterPiece& piece) {
+      return rows.slots.empty() ? Slice(net.slot(bucket_, kind), piece.at - part, piece.count)
+                                : in_block(rows.slots[kind], piece);
+    };
     std::vector<Tensor> slots;
     for (const ParameterPiece& piece : pieces) {
-      for (int kind = 0; kind < kinds; ++kind) {
-        slots.push_back(Slice(array(kind), piece.at - part.begin, piece.count));
-      }
+      for (int kind = 0; kind < kinds; ++kind) slots.push_back(array(kind, piece));
     }
     std::vector<ParameterViews> views;
     for (const ParameterPiece& piece : pieces) {
       const StateSpec& spec = parameters.all()[piece.parameter].spec;
-      const auto of = [&](const Tensor& all) {
-        return Slice(all, piece.at - part.begin, piece.count);
-      };
-      views.push_back({.value = of(rows.values),
-                       .gradient = of(sent),
+      views.push_back({.value = in_block(rows.values, piece),
+                       .gradient = in_block(sent, piece),
                        .slots = std::span(slots).subspan(views.size() * kinds, kinds),
                        .learning_rate_multiplier = spec.learning_rate_multiplier,
                        .decay_multiplier = spec.decay_multiplier,
-                       .master = has_master ? of(array(kinds)) : Tensor{}});
+                       .master = has_master ? array(kinds, piece) : Tensor{}});
     }
     return optimizer_.Update(stream, scalars_, views);
   }
@@ -90,10 +94,10 @@ class ServerSync::Update final : public TableUpdate {
   const LearningRate learning_rate_;
   const int bucket_;
   UpdateScalars* const scalars_;
-  int64_t* const dropped_;
+  const std::span<int64_t> dropped_;
   int64_t first_step_ = 0, skipped_ = 0;
   const ServerGate* gate_ = nullptr;
-  mutable int64_t applied_ = 0;  // updates, since then
+  mutable std::vector<int64_t> applied_;  // by block: updates, since then
 };
 
 absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& model,
@@ -119,29 +123,42 @@ absl::StatusOr<std::unique_ptr<ServerSync>> ServerSync::Create(const Model& mode
                                                            .gated = gated,
                                                            .background = !model.plan().pages(),
                                                            .in_host_memory = sync->host_.get()}));
-  const size_t buckets = net.plan().order.buckets.size();
-  const size_t scalars_bytes = buckets * sizeof(UpdateScalars);
-  ASSIGN_OR_RETURN(sync->scalars_, Buffer::Allocate(owner, MemoryKind::kDevice,
-                                                    scalars_bytes + buckets * sizeof(int64_t)));
-  const Tensor dropped{sync->scalars_.data() + scalars_bytes,
-                       Shape({static_cast<int64_t>(buckets)}), DType::kF64};
-  RETURN_IF_ERROR(Fill(owners, 0, dropped));  // the bits of I64 zeros
   const std::vector<TableSpec> tables = ServerTables(net.plan());
-  for (size_t b = 0; b < buckets; ++b) {
+  std::vector<size_t> blocks;
+  for (const TableSpec& table : tables) {
+    const int64_t rows = table.parts[shape.rank].count();
+    blocks.push_back(ServerBlocks(rows, table.row_bytes(), kServerBlockBytes));
+  }
+  const size_t all_blocks = std::accumulate(blocks.begin(), blocks.end(), size_t{0});
+  const size_t scalars_bytes = tables.size() * sizeof(UpdateScalars);
+  ASSIGN_OR_RETURN(sync->scalars_, Buffer::Allocate(owner, MemoryKind::kDevice,
+                                                    scalars_bytes + all_blocks * sizeof(int64_t)));
+  const Tensor dropped{sync->scalars_.data() + scalars_bytes,
+                       Shape({static_cast<int64_t>(all_blocks)}), DType::kF64};
+  RETURN_IF_ERROR(Fill(owners, 0, dropped));  // the bits of I64 zeros
+  auto* dropped_at = reinterpret_cast<int64_t*>(dropped.data);
+  for (size_t b = 0; b < tables.size(); ++b) {
     const int bucket = static_cast<int>(b);
     auto* const scalars = reinterpret_cast<UpdateScalars*>(sync->scalars_.data()) + b;
-    sync->updates_.push_back(
-        std::make_unique<Update>(model, optimizer, learning_rate, bucket, scalars,
-                                 reinterpret_cast<int64_t*>(dropped.data) + b));
-    const Tensor memory = net.bucket(bucket, net.plan().trace.leave_steps[b]);
-    ASSIGN_OR_RETURN(const int table, sync->server_->AddTable(tables[b], *sync->updates_.back()));
-    if (!shape.works()) continue;
-    const RowList all = RowList::All(memory.elements());
-    ASSIGN_OR_RETURN(sync->reads_.emplace_back(),
-                     sync->server_->AddRead(table, all, model.taking().summed(bucket)));
-    ASSIGN_OR_RETURN(sync->pushes_.emplace_back(), sync->server_->AddUpdate(table, all, memory));
+    sync->updates_.push_back(std::make_unique<Update>(model, optimizer, learning_rate, bucket,
+                                                      scalars, std::span(dropped_at, blocks[b])));
+    dropped_at += blocks[b];
+    RETURN_IF_ERROR(sync->server_->AddTable(tables[b], *sync->updates_.back()).status());
   }
-  sync->taken_.assign(buckets, 0);
+  const size_t buckets = shape.works() ? tables.size() : 0;
+  sync->reads_.resize(buckets);
+  for (size_t b = buckets; b-- > 0;) {  // forward takes last what backward has first
+    const int bucket = static_cast<int>(b);
+    ASSIGN_OR_RETURN(sync->reads_[b], sync->server_->AddRead(bucket, RowList::All(tables[b].rows),
+                                                             model.taking().summed(bucket)));
+  }
+  for (size_t b = 0; b < buckets; ++b) {
+    const int bucket = static_cast<int>(b);
+    ASSIGN_OR_RETURN(sync->pushes_.emplace_back(),
+                     sync->server_->AddUpdate(bucket, RowList::All(tables[b].rows),
+                                              net.bucket(bucket, net.plan().trace.leave_steps[b])));
+  }
+  sync->taken_.assign(tables.size(), 0);
   RETURN_IF_ERROR(sync->server_->Prepare());
   if (gated) {
     ASSIGN_OR_RETURN(sync->gate_,
