@@ -34,6 +34,8 @@ ABSL_FLAG(std::vector<std::string>, layers, {}, "Of nets: each has a table.  Def
 ABSL_FLAG(std::vector<std::string>, ratio, {"0.5"},
           "Times that copying all tables once takes of an iteration's compute.");
 ABSL_FLAG(int, table_kib, 256, "KiB of a table.");
+ABSL_FLAG(int, block_kib, static_cast<int>(gyre::kServerBlockBytes >> 10),
+          "KiB of a block, which moves at once.");
 ABSL_FLAG(double, compute_ms, 300,
           "Of an iteration: layers' forward takes a third, in equal parts, and backward the rest.");
 ABSL_FLAG(int, rounds, 5, "Each times both in turn: with the server and without.");
@@ -301,6 +303,7 @@ absl::StatusOr<std::vector<Setting>> Settings() {
       for (const std::string& sync : absl::GetFlag(FLAGS_sync)) {
         ASSIGN_OR_RETURN(auto options, OptionsOf(sync));
         options.servers = absl::GetFlag(FLAGS_servers);
+        options.block_bytes = static_cast<size_t>(absl::GetFlag(FLAGS_block_kib)) << 10;
         settings.push_back({options, sync, workload, ratio});
         if (settings.back().sums() &&
             (options.servers > 0 || absl::GetFlag(FLAGS_device) != "cpu")) {
@@ -324,9 +327,10 @@ absl::Status Run() {
     return absl::InvalidArgumentError(
         absl::StrCat("--compute_ms=", compute_ms, ": expected above 0, and at most ", kMostMs));
   }
-  if (absl::GetFlag(FLAGS_table_kib) < 1 || absl::GetFlag(FLAGS_rounds) < 1 ||
-      absl::GetFlag(FLAGS_steps) < 1) {
-    return absl::InvalidArgumentError("--table_kib, --rounds and --steps: expected 1 or more");
+  if (absl::GetFlag(FLAGS_table_kib) < 1 || absl::GetFlag(FLAGS_block_kib) < 1 ||
+      absl::GetFlag(FLAGS_rounds) < 1 || absl::GetFlag(FLAGS_steps) < 1) {
+    return absl::InvalidArgumentError(
+        "--table_kib, --block_kib, --rounds and --steps: expected 1 or more");
   }
   ASSIGN_OR_RETURN(const std::vector<Setting> settings, Settings());
   ASSIGN_OR_RETURN(Ranks ranks, JoinRanks({"ring"}, absl::GetFlag(FLAGS_ranks)));

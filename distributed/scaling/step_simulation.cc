@@ -139,8 +139,10 @@ class Simulator {
 
  private:
   bool by_bucket() const { return what_.schedule == StepSchedule::kForward; }
+  // A server's tables do not follow each other: they move in blocks.
   LinkQueue NewQueue() const {
-    return LinkQueue(by_bucket() ? kScalingLanes : 1, /*urgent_first=*/by_bucket());
+    const int lanes = what_.served ? static_cast<int>(what_.buckets.size()) : kScalingLanes;
+    return LinkQueue(by_bucket() ? std::max(lanes, 1) : 1, /*urgent_first=*/by_bucket());
   }
   Arrivals Of(std::vector<double> done) const { return {std::move(done), pieces_.update_s}; }
 
