@@ -27,31 +27,34 @@ struct RowAccess {
 
 // Of an access what moves at once: its rows of one block of each owner's.
 struct RowBlock {
-  int number = 0;                // among all of this rank's
-  std::vector<RowPiece> pieces;  // by owner
-  std::vector<bool> meets;       // by owner: whether there are messages
-  std::vector<Tensor> staged;    // by owner: where the piece is packed for it, and its answer
-  int rank = 0;                  // whose piece is staged in the owner's device memory
-  Tensor host = {};              // all other pieces staged
-  Tensor device = {};            // all packed
-  bool as_it_is = false;         // pieces are runs of the caller's memory, and of what travels
-  int places = 0;                // else, of packed rows there
-  int own = -1;                  // the shard's number of the piece that this rank owns
+  struct Piece {         // of an owner
+    bool meets = false;  // whether there are messages
+    // It is a run of the caller's memory, as it travels, from this row on; below 0: it is packed,
+    // from these places there.
+    int64_t first = -1;
+    int places = 0;
+    Tensor staged = {};  // where it lies for the owner, and its answer
+    Transfer transfer;
+  };
+  int number = 0;  // among all of this rank's
+  int rank = 0;    // whose piece is staged in the owner's device memory
+  std::vector<Piece> pieces;
+  Tensor host = {};  // all other pieces staged
+  int own = -1;      // the shard's number of the piece that this rank owns
 
-  // Once number and meets are known.  memory: the access's; sent_as: what travels.
-  void FindPieces(std::vector<RowPiece> of_owners, int of_rank, const Tensor& memory, DType sent_as,
-                  RowIndex& index, Wanted& wanted);
-  // Of device memory, that other accesses of its kind may use as well: a stream's work at a time.
-  size_t packed_bytes() const { return as_it_is ? 0 : device.bytes(); }
-  // Once they have memory.
+  // Adds the next owner's.  memory: the access's; sent_as: what travels.
+  void AddPiece(const RowPiece& piece, bool meets, const Tensor& memory, DType sent_as,
+                RowIndex& index);
+  // Of the largest piece that is packed, in device memory that other accesses of its kind may use
+  // as well: a stream's work at a time.
+  size_t packed_bytes() const;
+  // Once host has memory.
   void FindStaged(void* packed);
-  int64_t width() const { return host.shape[1]; }
-  // Between where the caller's memory, or `device`, has pieces and where they are staged.
-  absl::Status CopyPieces(Stream& stream, const Tensor& memory, bool to_staged) const;
+  // Between the caller's memory and where pieces are staged.
+  absl::Status CopyPieces(Stream& stream, const RowIndex& index, const Tensor& memory,
+                          bool to_staged) const;
   // The owner of a message under way; kNobody: none is.
   int AwaitedOwner() const;
-  // Ends what is expected.
-  absl::Status Withdraw(Communicator& communicator);
 
  protected:
   absl::Status Begin(Communicator& communicator, Transfer::Way way, int tag);
@@ -61,18 +64,19 @@ struct RowBlock {
   size_t left_ = 0;  // bytes of messages under way
 
  private:
-  std::vector<Transfer> transfers_;  // by owner
+  void* packed_ = nullptr;
 };
 
 struct UpdateBlock : RowBlock {
   std::unique_ptr<Event> copied;  // to where it is staged
   std::atomic<int64_t> sent = 0;
 
-  // Whether something was done.  posted: the access's; may_begin: whether what is posted may leave.
-  absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, int64_t posted,
-                                bool may_begin);
-  // Whether what is posted has begun to leave.
+  // Whether what the access has posted has begun to leave.
   bool has_begun(int64_t posted) const { return under_way_ || sent == posted; }
+  // Otherwise: whether it does now.
+  absl::StatusOr<bool> Begin(Communicator& communicator, Shard& shard);
+  // Whether it has come to its end.
+  absl::StatusOr<bool> Progress(Communicator& communicator, const Shard& shard);
   // That have left, and owners have not taken.
   size_t bytes_under_way() const { return left_; }
 };
@@ -95,8 +99,8 @@ struct ReadBlock : RowBlock {
   std::unique_ptr<Event> uploaded;
   std::atomic<int64_t> arrived = 0;
 
-  // Likewise; the way from host memory, on `in`.  Null: the caller enqueues it before it counts
-  // what has arrived as opened.
+  // Whether something was done.  Enqueues the way from host memory on `in`.  Null: the caller does
+  // before it counts what has arrived as opened.
   absl::StatusOr<bool> Progress(Communicator& communicator, Shard& shard, const ReadAccess& access,
                                 Stream* in, const RowIndex& index);
   absl::Status Upload(Stream& in, const ReadAccess& access, const RowIndex& index);

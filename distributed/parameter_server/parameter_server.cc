@@ -36,6 +36,9 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Create(Process
         absl::StrCat("expected a staleness of 0 or more, and above 0 with ssp alone; got ",
                      options.staleness, " with ", std::string(SyncName(options.sync))));
   }
+  if (options.block_bytes == 0) {
+    return absl::InvalidArgumentError("expected blocks of more than 0 bytes");
+  }
   if (options.in_host_memory && options.in_host_memory->kind() != DeviceKind::kCpu) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected a cpu device for rows in host memory, got ",
@@ -178,8 +181,7 @@ absl::Status ParameterServer::PreUpdate(int number) {
   UpdateAccess& update = *updates_[number];
   RETURN_IF_ERROR(Due(update, "PreUpdate", update.opened == clock_));
   ++update.opened;
-  for (const UpdateBlock& block : update.blocks) RETURN_IF_ERROR(compute_.Wait(*block.copied));
-  return absl::OkStatus();
+  return compute_.Wait(*update.blocks.back().copied);  // of one stream
 }
 
 absl::Status ParameterServer::Update(int number) {
@@ -241,28 +243,29 @@ absl::Status ParameterServer::Tell(const PlaceOfRank& at) {
   return Await([&] { return told_ == asked; });
 }
 
-// Whether something was done.  What is to leave begins in the order of iterations: an owner takes
-// none of an iteration before it has all of the one before, so that two ranks with more under way
-// than they may have cannot wait for each other.  And then as it was declared, in which all workers
-// are alike, however far they are, and owners have tables whole soon; but once an iteration has
-// posted all, what the next reads first.
+// Whether something was done.  What is to leave begins in the order of iterations: an owner takes a
+// piece once it has used that of the iteration before, so that what is taken depends on iterations
+// before alone, and nobody waits in a circle.  And then as it was declared, in which all workers
+// are alike, however far they are, so that owners have blocks of all soon; but once an iteration
+// has posted all, what the next reads first.
 absl::StatusOr<bool> ParameterServer::SendUpdates(Communicator& communicator) {
   bool moved = false;
   size_t under_way = 0;
-  int64_t first = std::numeric_limits<int64_t>::max();
+  int64_t iteration = std::numeric_limits<int64_t>::max();  // of the first that has not begun
   for (const auto& [access, block] : leaving_) {
+    ASSIGN_OR_RETURN(const bool sent, block->Progress(communicator, *shard_));
+    moved = moved || sent;
     under_way += block->bytes_under_way();
-    if (!block->has_begun(access->posted)) first = std::min<int64_t>(first, block->sent);
+    if (!block->has_begun(access->posted)) iteration = std::min<int64_t>(iteration, block->sent);
   }
   const bool all_posted =
-      std::ranges::all_of(updates_, [&](const auto& update) { return update->posted > first; });
+      std::ranges::all_of(updates_, [&](const auto& update) { return update->posted > iteration; });
   for (const auto& [access, block] : all_posted ? urgent_first_ : leaving_) {
-    const size_t before = block->bytes_under_way();
-    const bool may_begin = block->sent == first && under_way < options_.block_bytes;
-    ASSIGN_OR_RETURN(const bool some,
-                     block->Progress(communicator, *shard_, access->posted, may_begin));
-    under_way += block->bytes_under_way() - before;
-    moved = moved || some;
+    if (under_way >= options_.block_bytes) break;
+    if (block->has_begun(access->posted) || block->sent != iteration) continue;
+    ASSIGN_OR_RETURN(const bool begun, block->Begin(communicator, *shard_));
+    moved = moved || begun;
+    under_way += block->bytes_under_way();
   }
   return moved;
 }
@@ -314,8 +317,8 @@ int ParameterServer::Awaited() const {
   }
   for (const auto& read : reads_) {
     for (const ReadBlock& block : read->blocks) {
-      if (awaited_since_ms_ < 0 || block.arrived > read->opened) continue;  // not due
-      if (const int owner = block.AwaitedOwner(); owner != kNobody) return owner;
+      const int owner = block.AwaitedOwner();
+      if (awaited_since_ms_ >= 0 && owner != kNobody) return owner;
     }
   }
   const int worker = shard_->AwaitedWorker();
@@ -353,14 +356,8 @@ absl::Status ParameterServer::Stop() {
   RETURN_IF_ERROR(Drain());
   serving_ = false;
   RETURN_IF_ERROR(group_.StopServing());  // what is withdrawn would be expected anew
-  return group_.Call("the end of a parameter server", [&](Communicator& communicator) {
-    for (const auto& read : reads_) {
-      for (ReadBlock& block : read->blocks) {
-        RETURN_IF_ERROR(block.Withdraw(communicator));
-      }
-    }
-    return shard_->Withdraw();
-  });
+  return group_.Call("the end of a parameter server",
+                     [&](Communicator&) { return shard_->Withdraw(); });
 }
 
 absl::Status ParameterServer::Abandon() {

@@ -62,9 +62,10 @@ class ParameterServer final : public Service {
     // A cpu device, that outlives the server: rows lie in host memory, and it updates them there,
     // and nothing is copied in the background.  Null: rows lie on the device.
     Device* in_host_memory = nullptr;
-    // Of a block: about what moves at once.  With as much of a rank's updates, or of its answers,
-    // under way none begins; so that what begins next is the most urgent, and what a rank sends
-    // comes to all at about the same time, though streams of TCP share a link unequally.
+    // Of a block, above 0: about what moves at once.  With as much of a rank's updates, or of its
+    // answers to a worker, under way none begins, so that what begins next is the most urgent, and
+    // what a rank sends comes to all at about the same time, though streams of TCP share a link
+    // unequally.
     size_t block_bytes = kServerBlockBytes;
   };
 

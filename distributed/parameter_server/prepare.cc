@@ -79,14 +79,12 @@ absl::Status ParameterServer::Prepare() {
   DeclaredByRank declared;
   RETURN_IF_ERROR(Agree(declared));
   RETURN_IF_ERROR(group_.Call("the parameter server's shards", [&](Communicator& communicator) {
-    auto shard =
-        Shard::Create(communicator, in_host_memory() ? *options_.in_host_memory : device_,
-                      {.sync = options_.sync,
-                       .staleness = options_.staleness,
-                       .gated = options_.gated,
-                       .stages_own = !options_.background,
-                       // Otherwise a worker takes them when it reads.
-                       .most_under_way = in_background() ? options_.block_bytes : SIZE_MAX});
+    auto shard = Shard::Create(communicator, in_host_memory() ? *options_.in_host_memory : device_,
+                               {.sync = options_.sync,
+                                .staleness = options_.staleness,
+                                .gated = options_.gated,
+                                .stages_own = !options_.background,
+                                .block_bytes = options_.block_bytes});
     if (shard.ok()) shard_ = *std::move(shard);
     return shard.status();
   }));
@@ -152,30 +150,35 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
     const bool update = accesses[a].update;
     const int table = accesses[a].table;
     for (int b = 0; b < tables[table].most; ++b, ++number) {
-      std::vector<RowPiece> of_owners(group_.size());
-      std::vector<bool> meets_owner(group_.size());
-      for (int owner = 0; owner < group_.size(); ++owner) {
+      // An owner's piece, and whether the two meet.
+      const auto of = [&](int owner) -> std::pair<RowPiece, bool> {
         const size_t block = tables[table].first[owner] + static_cast<size_t>(b);
-        if (block >= tables[table].first[owner + 1]) continue;
-        of_owners[owner] = pieces[a][block];
-        meets_owner[owner] = update ? meets[table][block] : of_owners[owner].count > 0;
-      }
-      const RowPiece here = of_owners[rank];
+        if (block >= tables[table].first[owner + 1]) return {};
+        const RowPiece& piece = pieces[a][block];
+        return {piece, update ? meets[table][block] : piece.count > 0};
+      };
       RowBlock* own = nullptr;
       if (worker == rank) {
         ASSIGN_OR_RETURN(own, NewBlock(a));
         own->number = number;
-        own->meets = meets_owner;
-        const RowAccess& access =
-            update ? static_cast<const RowAccess&>(*updates_[a - reads_.size()]) : *reads_[a];
-        own->FindPieces(std::move(of_owners), rank, access.memory,
-                        update ? tables_[table].sent_as() : tables_[table].dtype, index_, wanted);
+        own->rank = rank;
+        const Tensor& memory = update ? updates_[a - reads_.size()]->memory : reads_[a]->memory;
+        const DType sent_as = update ? tables_[table].sent_as() : tables_[table].dtype;
+        int64_t others = 0;  // rows
+        for (int owner = 0; owner < group_.size(); ++owner) {
+          const auto [piece, meets_owner] = of(owner);
+          own->AddPiece(piece, meets_owner, memory, sent_as, index_);
+          if (owner != rank) others += piece.count;
+        }
+        own->host = {nullptr, Shape({others, tables_[table].width}), sent_as};
+        wanted.host.push_back(&own->host);
       }
-      if (!meets_owner[rank]) continue;
+      const auto [piece, meets_here] = of(rank);
+      if (!meets_here) continue;
       const int block = tables[table].of_shard + b, tag = TagOf(update, number);
-      Tensor* const staged = own ? &own->staged[rank] : nullptr;
-      const int at = update ? shard_->AddUpdate(worker, block, here, tag, staged)
-                            : shard_->AddRead(worker, block, here, tag, staged);
+      Tensor* const staged = own ? &own->pieces[rank].staged : nullptr;
+      const int at = update ? shard_->AddUpdate(worker, block, piece, tag, staged)
+                            : shard_->AddRead(worker, block, piece, tag, staged);
       if (own) own->own = at;
     }
   }

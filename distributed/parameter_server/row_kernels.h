@@ -14,13 +14,6 @@ struct RowPlaces {
   int64_t first = 0, count = 0;
 };
 
-// Those from the range's begin on to its end.
-inline RowPlaces PartOf(RowPlaces places, ElementRange range) {
-  return {.index = places.index == nullptr ? nullptr : places.index + range.begin,
-          .first = places.index == nullptr ? places.first + range.begin : 0,
-          .count = range.count()};
-}
-
 // packed[k] <- table[place k].  table, packed: rows of `width` elements, here and below of one real
 // type, or packed ones of 16 bits and a table of F32.
 absl::Status GatherRows(Stream& stream, RowPlaces places, int64_t width, Tensor table,

@@ -301,16 +301,14 @@ absl::Status Shard::Gather(const Block& block, ReadPiece& piece) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Shard::consumed(int update) const {
-  const UpdatePiece& piece = updates_[update];
-  ASSIGN_OR_RETURN(const bool used, piece.used->Done());
-  return used ? piece.applied : piece.applied - 1;
+absl::StatusOr<bool> Shard::HasConsumed(int update, int64_t iterations) const {
+  if (updates_[update].applied < iterations) return false;
+  return updates_[update].used->Done();
 }
 
-absl::StatusOr<int64_t> Shard::gathered(int read) const {
-  const ReadPiece& piece = reads_[read];
-  ASSIGN_OR_RETURN(const bool ready, piece.ready->Done());
-  return ready ? piece.gathered : piece.gathered - 1;
+absl::StatusOr<bool> Shard::HasGathered(int read, int64_t iterations) const {
+  if (reads_[read].gathered < iterations) return false;
+  return reads_[read].ready->Done();
 }
 
 // Of another rank's worker: whether something has come.
@@ -329,65 +327,84 @@ absl::StatusOr<bool> Shard::Await(UpdatePiece& piece) {
   return done;
 }
 
-absl::StatusOr<bool> Shard::Send(ReadPiece& piece, bool may_begin) {
-  if (!piece.travels() || piece.gathered == piece.sent) return false;
-  if (!piece.transfer.under_way()) {
-    if (!may_begin) return false;
-    ASSIGN_OR_RETURN(const bool ready, piece.ready->Done());
-    if (!ready) return false;
-    bytes_sent_ += static_cast<int64_t>(piece.bytes());
-    RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kSend,
-                                         static_cast<std::byte*>(piece.staged->data), piece.bytes(),
-                                         piece.worker, piece.tag));
-  }
-  ASSIGN_OR_RETURN(const bool done, piece.transfer.Progress(communicator_));
-  piece.sent += done ? 1 : 0;
-  return done;
+// To another rank's worker: whether something was done.
+absl::StatusOr<bool> Shard::Send(ReadPiece& piece) {
+  ASSIGN_OR_RETURN(const bool ready, piece.ready->Done());
+  if (!ready) return false;
+  bytes_sent_ += static_cast<int64_t>(piece.bytes());
+  RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kSend,
+                                       static_cast<std::byte*>(piece.staged->data), piece.bytes(),
+                                       piece.worker, piece.tag));
+  return true;
 }
 
-absl::StatusOr<bool> Shard::Work(Block& block) {
-  bool worked = false;
+absl::StatusOr<bool> Shard::SendAnswers() {
+  bool moved = false;
+  answers_.assign(communicator_.size(), {.iteration = std::numeric_limits<int64_t>::max()});
+  for (ReadPiece& piece : reads_) {
+    if (!piece.travels()) continue;
+    Answers& to_worker = answers_[piece.worker];
+    if (piece.transfer.under_way()) {
+      ASSIGN_OR_RETURN(const bool sent, piece.transfer.Progress(communicator_));
+      piece.sent += sent ? 1 : 0;
+      moved = moved || sent;
+      to_worker.under_way += piece.transfer.left();
+    }
+    if (!piece.transfer.under_way()) {
+      to_worker.iteration = std::min(to_worker.iteration, piece.sent);
+    }
+  }
+  for (Block* const block : urgent_first_) {
+    for (const int read : block->reads) {
+      ReadPiece& piece = reads_[read];
+      Answers& to_worker = answers_[piece.worker];
+      if (!piece.travels() || piece.transfer.under_way() || piece.gathered == piece.sent ||
+          piece.sent != to_worker.iteration || to_worker.under_way >= options_.block_bytes) {
+        continue;
+      }
+      ASSIGN_OR_RETURN(const bool begun, Send(piece));
+      if (begun) to_worker.under_way += piece.bytes();
+      moved = moved || begun;
+    }
+  }
+  return moved;
+}
+
+absl::StatusOr<size_t> Shard::Work(Block& block) {
+  size_t bytes = 0;
   if (block.applied < block.summed && block.applied < released_) {
     RETURN_IF_ERROR(ApplySum(block));
-    worked = true;
+    bytes += 1 + block.sum.bytes();
   }
   for (const int read : block.reads) {
     if (!MayAnswer(block, reads_[read])) continue;
     RETURN_IF_ERROR(Gather(block, reads_[read]));
-    worked = true;
+    bytes += 1 + reads_[read].bytes();
   }
   for (const int update : block.updates) {
     if (!MayApply(block, updates_[update])) continue;
     RETURN_IF_ERROR(Apply(block, updates_[update]));
-    worked = true;
+    bytes += 1 + updates_[update].bytes();
   }
-  return worked;
+  return bytes;
 }
 
-// Of one block the work alone, which takes this thread where the device is the host: messages are
-// looked at again before that of the next.
 absl::StatusOr<Advance> Shard::Progress() {
-  bool moved = false, worked = false;
+  bool moved = false;
   for (UpdatePiece& piece : updates_) {
     ASSIGN_OR_RETURN(const bool received, Await(piece));
     moved = moved || received;
   }
-  std::vector<size_t> under_way(communicator_.size());  // by worker
-  for (const ReadPiece& piece : reads_) under_way[piece.worker] += piece.transfer.left();
+  // On the host it takes this thread: messages are looked at again before there is more.
+  const bool on_host = device_.kind() == DeviceKind::kCpu;
+  size_t worked = 0;
   for (Block* const block : urgent_first_) {
-    if (!worked) {
-      ASSIGN_OR_RETURN(worked, Work(*block));
-    }
-    for (const int read : block->reads) {
-      ReadPiece& piece = reads_[read];
-      size_t& to_worker = under_way[piece.worker];
-      const size_t before = piece.transfer.left();
-      ASSIGN_OR_RETURN(const bool sent, Send(piece, to_worker < options_.most_under_way));
-      to_worker += piece.transfer.left() - before;
-      moved = moved || sent;
-    }
+    if (on_host && worked >= options_.block_bytes) break;
+    ASSIGN_OR_RETURN(const size_t bytes, Work(*block));
+    worked += bytes;
   }
-  return moved || worked ? Advance::kMoved : Advance::kWaiting;
+  ASSIGN_OR_RETURN(const bool sent, SendAnswers());
+  return moved || worked > 0 || sent ? Advance::kMoved : Advance::kWaiting;
 }
 
 bool Shard::summed(int64_t clock) const {
@@ -416,12 +433,12 @@ int Shard::AwaitedWorker() const {
   for (const Block& block : blocks_) {
     if (block.updates.empty() || block.reads.empty()) continue;
     const int64_t slowest = Clock(block, kNobody);
-    for (const int update : block.updates) {
-      if (updates_[update].applied != slowest) continue;
-      const bool behind = std::ranges::any_of(
-          block.reads, [&](int read) { return Clock(block, reads_[read].worker) > slowest; });
-      if (behind) return updates_[update].worker;
-    }
+    const bool waits = std::ranges::any_of(
+        block.reads, [&](int read) { return Clock(block, reads_[read].worker) > slowest; });
+    if (!waits) continue;
+    const auto of = std::ranges::find_if(
+        block.updates, [&](int update) { return updates_[update].applied == slowest; });
+    return updates_[*of].worker;
   }
   return kNobody;
 }

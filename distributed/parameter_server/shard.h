@@ -8,8 +8,10 @@
 // requests travel, and what a worker reads has its own updates.  Of a block of which a worker's
 // updates have no row, that it reads, comes an empty piece: its clock.
 //
-// What workers read first has its updates applied first, and is sent first: once as much is under
-// way as there may be, what could leave waits for what is more urgent.
+// What workers read first (of the blocks that one reads first, by its own order) has its updates
+// applied first, and is sent first: with about a block of answers under way to a worker none
+// begins, so that what could leave waits for what is more urgent.  A worker's begin in the order of
+// iterations: what takes them depends on iterations before alone, so nobody waits in a circle.
 //
 // What travels is staged: host memory, which messages can reach.  On a device that is not the host
 // it is copied there and back through two places each way: while one is used the other is copied.
@@ -44,9 +46,7 @@ class Shard {
     int staleness = 0;
     bool gated = false;  // of bsp: a sum is applied when Release says so
     bool stages_own = false;
-    // Bytes of answers: with as many under way to a worker none begins.  Workers take each without
-    // waiting for another.
-    size_t most_under_way = kServerBlockBytes;
+    size_t block_bytes = kServerBlockBytes;  // as ParameterServer's
   };
 
   // Both outlive the result.  Errors: those of the device.
@@ -61,7 +61,7 @@ class Shard {
                const TableUpdate& update);
   // tag: of its messages; of a worker's reads the one with the least is the most urgent.  staged:
   // this rank's own worker's: where its piece is to lie, on the device, or in host memory; no
-  // message then, but Deliver and gathered().  Returns its number.
+  // message then, but Deliver and HasGathered.  Returns its number.
   int AddUpdate(int worker, int block, const RowPiece& piece, int tag, Tensor* staged = nullptr);
   int AddRead(int worker, int block, const RowPiece& piece, int tag, Tensor* staged = nullptr);
   absl::Status Prepare(Wanted& wanted);
@@ -75,10 +75,10 @@ class Shard {
 
   // This rank's own worker's piece is there.
   void Deliver(int update) { ++updates_[update].received; }
-  // How often it was applied, and may be written again.
-  absl::StatusOr<int64_t> consumed(int update) const;
-  // How often the piece was gathered, and may be read.
-  absl::StatusOr<int64_t> gathered(int read) const;
+  // Whether it was applied so often, and may be written again.
+  absl::StatusOr<bool> HasConsumed(int update, int64_t iterations) const;
+  // Whether the piece was gathered so often, and may be read.
+  absl::StatusOr<bool> HasGathered(int read, int64_t iterations) const;
   // This rank's worker has taken it: it may be gathered again.
   void Take(int read) { ++reads_[read].sent; }
 
@@ -180,9 +180,11 @@ class Shard {
   absl::Status ApplySum(Block& block);
   absl::Status Gather(const Block& block, ReadPiece& piece);
   absl::StatusOr<bool> Await(UpdatePiece& piece);
-  // Whether it did anything: all that can be done of a block.
-  absl::StatusOr<bool> Work(Block& block);
-  absl::StatusOr<bool> Send(ReadPiece& piece, bool may_begin);
+  // Does all that can be done of a block.  Returns the bytes of what was applied and gathered, or
+  // more than 0.
+  absl::StatusOr<size_t> Work(Block& block);
+  absl::StatusOr<bool> Send(ReadPiece& piece);
+  absl::StatusOr<bool> SendAnswers();
 
   Communicator& communicator_;
   Device& device_;
@@ -192,6 +194,11 @@ class Shard {
   std::deque<Table> tables_;  // where they are, they stay
   std::deque<Block> blocks_;
   std::vector<Block*> urgent_first_;
+  struct Answers {
+    size_t under_way = 0;   // bytes
+    int64_t iteration = 0;  // of the first that has not begun
+  };
+  std::vector<Answers> answers_;  // by worker
   std::deque<UpdatePiece> updates_;
   std::deque<ReadPiece> reads_;
   Copies uploads_, downloads_;

@@ -156,46 +156,45 @@ ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int
   for (const TableSpec& table : tables) {
     const size_t row = table.row_bytes(),
                  sent = table.row_bytes() / SizeOf(table.dtype) * SizeOf(table.sent_as()),
-                 adding = table.row_bytes() / SizeOf(table.dtype) *
-                          SizeOf(AccumulateDType(table.dtype));
+                 adding =
+                     table.row_bytes() / SizeOf(table.dtype) * SizeOf(AccumulateDType(table.dtype));
     const auto both_ways = [&](int64_t rows) { return aligned(rows, row) + aligned(rows, sent); };
-    const auto blocks_of = [&](ElementRange part) {
-      return CutIntoBlocks(part, RowList::All(part.count()),
-                           ServerBlocks(part.count(), row, block_bytes));
+    const auto blocks_of = [&](int owner) {
+      return ServerBlocks(table.parts[owner].count(), row, block_bytes);
     };
-    const int64_t rows = table.parts[rank].count();
+    const auto rows_of = [&](int owner, int64_t block) {
+      const int64_t rows = table.parts[owner].count(), blocks = blocks_of(owner);
+      return rows * (block + 1) / blocks - rows * block / blocks;
+    };
+    const int64_t rows = table.parts[rank].count(), blocks = blocks_of(rank);
     owned += aligned(rows, row);
-    if (sync == Sync::kBsp) owned += aligned(rows, row) + (adding > row ? aligned(rows, adding) : 0);
-    const std::vector<ElementRange> own = blocks_of(table.parts[rank]);
-    owned_blocks += static_cast<int64_t>(own.size());
-    for (const ElementRange& block : own) {
-      if (works) own_staged += both_ways(block.count());
-      staged += others * both_ways(block.count());
-      upload = std::max(upload, aligned(block.count(), sent));
-      download = std::max(download, aligned(block.count(), row));
-      if (sync == Sync::kBsp || !table.wire) continue;
-      together = std::max(together, aligned(block.count(), row));
+    if (sync == Sync::kBsp)
+      owned += aligned(rows, row) + (adding > row ? aligned(rows, adding) : 0);
+    owned_blocks += blocks;
+    for (int64_t b = 0; b < blocks; ++b) {
+      if (works) own_staged += both_ways(rows_of(rank, b));
+      staged += others * both_ways(rows_of(rank, b));
     }
+    const int64_t largest = CeilDiv(rows, blocks);
+    upload = std::max(upload, aligned(largest, sent));
+    download = std::max(download, aligned(largest, row));
+    if (sync != Sync::kBsp && table.wire) together = std::max(together, aligned(largest, row));
     if (!works) continue;
-    std::vector<int64_t> not_own, all;  // rows of an access, by block
+    std::vector<int64_t> not_own;  // rows of an access, by block
     for (int owner = 0; owner < ranks; ++owner) {
-      const std::vector<ElementRange> blocks = blocks_of(table.parts[owner]);
-      not_own.resize(std::max(not_own.size(), blocks.size()));
-      all.resize(not_own.size());
-      for (size_t b = 0; b < blocks.size(); ++b) {
-        all[b] += blocks[b].count();
-        if (owner != rank) not_own[b] += blocks[b].count();
+      const int64_t its = blocks_of(owner);
+      if (table.wire) {
+        packed = std::max(packed, aligned(CeilDiv(table.parts[owner].count(), its), sent));
       }
+      if (owner == rank) continue;
+      not_own.resize(std::max(not_own.size(), static_cast<size_t>(its)));
+      for (int64_t b = 0; b < its; ++b) not_own[b] += rows_of(owner, b);
     }
-    for (size_t b = 0; b < all.size(); ++b) {
-      staged += both_ways(not_own[b]);
-      if (table.wire) packed = std::max(packed, aligned(all[b], sent));
-    }
+    for (const int64_t block_rows : not_own) staged += both_ways(block_rows);
   }
   if (in_host_memory) {
-    return {.device = packed,
-            .pinned = owned + own_staged + staged + together,
-            .blocks = owned_blocks};
+    return {
+        .device = packed, .pinned = owned + own_staged + staged + together, .blocks = owned_blocks};
   }
   const size_t places = copies ? 2 * (upload + download) : 0;
   return {.device = owned + (stages_own ? 0 : own_staged) + packed + together + places,

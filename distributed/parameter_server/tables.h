@@ -86,16 +86,15 @@ bool AreParts(std::span<const ElementRange> parts, int64_t rows, int ranks);
 // By range.  ranges: all rows of the table, in order.
 std::vector<RowPiece> CutRows(const RowList& rows, std::span<const ElementRange> ranges);
 
-// A table's rows move in blocks, so that a large one is sent, applied and answered at the same time,
-// and does not hold up what is more urgent.  A copy of so much takes 40 us over PCIe 4 x16, several
-// times what starting one does.
+// A table's rows move in blocks, so that a large one is sent, applied and answered at the same
+// time, and does not hold up what is more urgent.  A copy of so much takes 40 us over PCIe 4 x16,
+// several times what starting one does.
 inline constexpr size_t kServerBlockBytes = 1 << 20;
 // Blocks of a part of which an access has so many rows: one at least.
 int64_t ServerBlocks(int64_t rows, size_t row_bytes, size_t block_bytes);
 // The part, cut into so many blocks that have as many of these of its rows, but for one.  accessed:
 // in increasing order; blocks: as many at most, or one.
-std::vector<ElementRange> CutIntoBlocks(ElementRange part, const RowList& accessed,
-                                        int64_t blocks);
+std::vector<ElementRange> CutIntoBlocks(ElementRange part, const RowList& accessed, int64_t blocks);
 
 // What a rank of a server takes, where each worker reads and updates each table whole, by updates
 // without slots.

@@ -21,41 +21,55 @@
 namespace gyre {
 namespace {
 
+using Options = ParameterServer::Options;
+
 // Though an owner sends no more than one answer to a worker at a time, and no worker more than one
 // update: whatever calls a worker makes first, and whatever it declares first.
 TEST(ParameterServer, NobodyWaitsInACircle) {
-  constexpr int64_t kRows = 12;
+  constexpr int64_t kRows = 16;
+  const auto run = [](const Options& options, bool updates_first) {
+    Case made;
+    made.ranks = 2 + options.servers;
+    made.options = options;
+    made.tables = {{.name = "x", .rows = kRows, .width = 1},
+                   {.name = "y", .rows = kRows, .width = 1}};
+    std::vector<int64_t> all(kRows);
+    std::iota(all.begin(), all.end(), 0);
+    made.accesses.resize(made.ranks);
+    made.accesses[0] = {{false, 0, all}, {false, 1, all}, {true, 0, all}, {true, 1, all}};
+    made.accesses[1] = {{false, 1, all}, {false, 0, all}, {true, 1, all}, {true, 0, all}};
+    RunRanksOn("auto", made.ranks, kPatienceMs, [&](ProcessGroup& group) {
+      const std::unique_ptr<Device> device = NewSimDevice({.delay_seed = 7});
+      Worker worker(made, group, *device);
+      ASSERT_TRUE(worker.Prepare().ok());
+      ParameterServer& server = worker.server();
+      const int accesses = group.rank() < made.workers() ? 2 : 0;
+      const auto read = [&](int access) { ASSERT_TRUE(server.Read(access).ok()); };
+      for (int c = 0; c < 4; ++c) {
+        // A table is updated before it is read, or the other one.
+        for (int access = 0; access < accesses; ++access) {
+          ASSERT_TRUE(server.PreUpdate(access).ok());
+          ASSERT_TRUE(server.Update(access).ok());
+          if (!updates_first) read(1 - access);
+        }
+        for (int access = 0; updates_first && access < accesses; ++access) read(access);
+        for (int access = 0; access < accesses; ++access) {
+          ASSERT_TRUE(server.PostRead(access).ok());
+        }
+        ASSERT_TRUE(server.Clock().ok());
+      }
+      ASSERT_TRUE(server.Stop().ok());
+    });
+  };
   for (const bool background : {true, false}) {
     for (const Sync sync : {Sync::kBsp, Sync::kAsync}) {
-      Case made;
-      made.ranks = 3;
-      made.options = {.sync = sync, .servers = 1, .background = background, .block_bytes = 1};
-      made.tables = {{.name = "x", .rows = kRows, .width = 1},
-                     {.name = "y", .rows = kRows, .width = 1}};
-      std::vector<int64_t> all(kRows);
-      std::iota(all.begin(), all.end(), 0);
-      made.accesses = {{{false, 0, all}, {false, 1, all}, {true, 0, all}, {true, 1, all}},
-                       {{false, 1, all}, {false, 0, all}, {true, 1, all}, {true, 0, all}},
-                       {}};
-      RunRanksOn("auto", made.ranks, kPatienceMs, [&](ProcessGroup& group) {
-        const std::unique_ptr<Device> device = NewSimDevice({.delay_seed = 7});
-        Worker worker(made, group, *device);
-        ASSERT_TRUE(worker.Prepare().ok());
-        ParameterServer& server = worker.server();
-        const int accesses = group.rank() < made.workers() ? 2 : 0;
-        for (int c = 0; c < 10; ++c) {
-          // A table is updated before the other one is read, and that is given back at the end.
-          for (int access = 0; access < accesses; ++access) {
-            ASSERT_TRUE(server.PreUpdate(access).ok());
-            ASSERT_TRUE(server.Update(access).ok());
-            ASSERT_TRUE(server.Read(1 - access).ok());
-          }
-          for (int read = 0; read < accesses; ++read) ASSERT_TRUE(server.PostRead(read).ok());
-          ASSERT_TRUE(server.Clock().ok());
+      for (const int servers : {1, 2}) {
+        for (const bool updates_first : {false, true}) {
+          run({.sync = sync, .servers = servers, .background = background, .block_bytes = 1},
+              updates_first);
+          if (HasFailure()) return;
         }
-        ASSERT_TRUE(server.Stop().ok());
-      });
-      if (HasFailure()) return;
+      }
     }
   }
 }

@@ -179,19 +179,20 @@ TEST(ParameterServer, UpdatesOverwriteNoEarlierOnes) {
     std::optional<DType> wire;
     int64_t rows;
     int iterations;
+    int64_t width = 3;
   };
-  // The long ones are of ten blocks.
-  for (const auto& [sync, wire, rows, iterations] :
+  // Of one block, of many, and of rows that are more than a message's window.
+  for (const auto& [sync, wire, rows, iterations, width] :
        {Mode{Sync::kBsp, {}, 2, 100}, Mode{Sync::kAsync, {}, 2, 100},
         Mode{Sync::kBsp, DType::kF16, 2, 50}, Mode{Sync::kAsync, DType::kBF16, 2, 50},
         Mode{Sync::kBsp, {}, 501, 20}, Mode{Sync::kAsync, {}, 501, 20},
-        Mode{Sync::kSsp, DType::kF16, 501, 20}}) {
+        Mode{Sync::kSsp, DType::kF16, 501, 20}, Mode{Sync::kBsp, {}, 2, 3, 300'001}}) {
     SCOPED_TRACE(absl::StrCat(std::string(SyncName(sync)), ", ", rows, " rows"));
     Case made;
     made.ranks = 2;
     made.options.sync = sync;
     made.options.block_bytes = 300;
-    made.tables = {{.name = "sums", .rows = rows, .width = 3, .wire = wire}};
+    made.tables = {{.name = "sums", .rows = rows, .width = width, .wire = wire}};
     made.accesses.resize(2);
     made.accesses[0] = {{true, 0, std::vector<int64_t>(rows)}};
     std::iota(made.accesses[0][0].rows.begin(), made.accesses[0][0].rows.end(), 0);
@@ -215,10 +216,10 @@ TEST(ParameterServer, UpdatesOverwriteNoEarlierOnes) {
         }
         ASSERT_TRUE(server.Clock().ok());
       }
-      std::vector<float> sums(rows * 3);
+      std::vector<float> sums(rows * width);
       ASSERT_TRUE(server.Get(0, sums.data()).ok());
       const float expected = static_cast<float>(kFactor) * iterations * (iterations + 1) / 2;
-      ASSERT_EQ(std::ranges::count(sums, expected), rows * 3);
+      ASSERT_EQ(std::ranges::count(sums, expected), rows * width);
       ASSERT_TRUE(server.Stop().ok());
     });
   }
@@ -245,23 +246,28 @@ TEST(ParameterServer, SendsNoMoreThanItsFormula) {
         if (ranks == 3) made.tables[0].wire = DType::kF16;
         made.options.background = ranks != 5;
         RunRanksOn("auto", ranks, kPatienceMs, [&](ProcessGroup& group) {
-          const std::unique_ptr<Device> device = NewSimDevice({.capacity_bytes = 1 << 20});
-          Worker worker(made, group, *device);
-          ASSERT_TRUE(worker.Prepare().ok());
           std::vector<TableSpec> tables = made.tables;
           for (int rank = 0; rank < ranks; ++rank) {
             tables[0].parts.push_back(ServerPart(kRows, made.workers(), servers, rank));
           }
-          EXPECT_EQ(worker.server().device_bytes(),
-                    BytesOfWholeTables(tables, ranks, servers, group.rank(), sync,
-                                       made.options.background, false, made.options.block_bytes)
-                        .device);
+          const size_t expected =
+              BytesOfWholeTables(tables, ranks, servers, group.rank(), sync,
+                                 made.options.background, false, made.options.block_bytes)
+                  .device;
+          // There is no room for more than that, and the caller's arrays.
+          const bool works = group.rank() < made.workers();
+          const int64_t row_bytes = 2 * sizeof(float);
+          const size_t arrays = works ? 2 * kRows * row_bytes : 0;
+          const std::unique_ptr<Device> device =
+              NewSimDevice({.capacity_bytes = arrays + expected});
+          Worker worker(made, group, *device);
+          const absl::Status prepared = worker.Prepare();
+          ASSERT_TRUE(prepared.ok()) << prepared;
+          EXPECT_EQ(worker.server().device_bytes(), expected);
           for (int i = 0; i < kIterations; ++i) ASSERT_TRUE(worker.Iterate().ok());
           ASSERT_TRUE(worker.server().Drain().ok());
-          const int64_t row_bytes = 2 * sizeof(float);
           const int64_t own =
               ServerPart(kRows, made.workers(), servers, group.rank()).count() * row_bytes;
-          const bool works = group.rank() < made.workers();
           const int64_t narrower = made.tables[0].wire ? 2 : 1;
           const int64_t pushes = works ? (kRows * row_bytes - own) / narrower : 0;
           const int64_t answers = (made.workers() - (works ? 1 : 0)) * own;
@@ -283,6 +289,8 @@ TEST(ParameterServer, NamesWhatIsWrong) {
     };
     EXPECT_THAT(create({.servers = 2}).status().message(),
                 HasSubstr("expected 0 to 1 servers of 2 ranks, got 2"));
+    EXPECT_THAT(create({.block_bytes = 0}).status().message(),
+                HasSubstr("expected blocks of more than 0 bytes"));
     EXPECT_THAT(create({.staleness = 1}).status().message(), HasSubstr("got 1 with bsp"));
     EXPECT_THAT(create({.sync = Sync::kSsp, .staleness = -1}).status().message(),
                 HasSubstr("got -1 with ssp"));

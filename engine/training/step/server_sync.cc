@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
 #include "engine/training/net/gradient_order.h"
 #include "engine/training/net/net_kernels.h"
 #include "engine/training/step/update_gate.h"
@@ -40,6 +41,7 @@ class ServerSync::Update final : public TableUpdate {
   // Whoever drives calls this, one at a time.
   absl::Status Apply(Stream& stream, const OwnedRows& rows, RowPlaces, Tensor sent,
                      int64_t clock) const override {
+    GYRE_CHECK(rows.block < static_cast<int>(dropped_.size()));
     const RunShape& shape = model_.plan().options.shape;
     const int64_t step = first_step_ + clock;
     const double shares = shape.shares();
