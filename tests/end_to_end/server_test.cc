@@ -184,7 +184,7 @@ TEST_F(Server, PagedBspHasTheBitsOfDirect) {
 // Buckets of several pieces that are measured, of which owners have some each.
 TEST_F(Server, BspClipsLargeBucketsAsDirect) {
   Write("adam {} clip_norm: 0.3");
-  const std::vector<std::string> kLarge = {"--set=net.layer.fc1.dense.outputs=3000",
+  const std::vector<std::string> kLarge = {"--set=net.layer.fc1.dense.outputs=16000",
                                            "--set=distributed.bucket_bytes=4000000"};
   for (const int workers : {1, 2, 3}) {
     if (kSanitized && workers < 3) continue;
@@ -275,14 +275,19 @@ TEST_F(Server, BspOfAWireHasTheBitsOfDirect) {
   }
 }
 
+// A layer of 2.3 MB: of several blocks.
+constexpr char kBlocks[] = "--set=net.layer.fc1.dense.outputs=16000";
+
 TEST_F(Server, OneStaleWorkerOf16BitsIsOneRank) {
   for (const std::string type : {"F16", "BF16"}) {
     Write("adam {}", "loss_scale { fixed: 128 }");
-    const std::string alone = Digest("alone" + type, 1, {"--precision=" + type});
-    const std::string wide = Digest("wide" + type, 1);
+    const std::string alone = Digest("alone" + type, 1, {"--precision=" + type, kBlocks});
+    const std::string wide = Digest("wide" + type, 1, {kBlocks});
     for (const std::string sync : {"--sync=ssp", "--sync=async"}) {
-      EXPECT_EQ(Digest(type + sync, 2, {"--precision=" + type, sync, "--servers=1"}), alone);
-      EXPECT_EQ(Digest("wire" + type + sync, 2, {"--wire=" + type, sync, "--servers=1"}), wide);
+      EXPECT_EQ(Digest(type + sync, 2, {"--precision=" + type, sync, "--servers=1", kBlocks}),
+                alone);
+      EXPECT_EQ(Digest("wire" + type + sync, 2, {"--wire=" + type, sync, "--servers=1", kBlocks}),
+                wide);
     }
   }
 }
@@ -290,7 +295,7 @@ TEST_F(Server, OneStaleWorkerOf16BitsIsOneRank) {
 // Otherwise clipping and skipping are a worker's own: of a single one, as if it were alone.
 TEST_F(Server, OneStaleWorkerClipsAndSkipsAsOneRank) {
   const std::vector<std::string> kSteps = {
-      "--steps=16", "--set=net.layer.loss.softmax_cross_entropy.loss_weight=1e12"};
+      "--steps=16", "--set=net.layer.loss.softmax_cross_entropy.loss_weight=1e12", kBlocks};
   for (const std::string optimizer :
        {"adam {} clip_norm: 1e10", "sgd { momentum: 0.9 } clip_norm: 2"}) {
     Write(optimizer, "accumulate: 2 loss_scale { dynamic { initial: 6.338253001141147e+29 } }");
