@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/end_to_end/bad_input.h"
+#include "tests/sanitized.h"
 
 namespace gyre {
 namespace {
@@ -308,7 +309,6 @@ TEST(BadRanks, AreNamedWithWhatDiffers) {
     std::string what, difference;
   } kRanks[] = {
       {{"--sync=async"}, trainer, "expected \"sync: BSP\", got \"sync: ASYNC\""},
-      {{"--servers=1"}, trainer, "expected \"}\", got \"servers: 1\""},
       {{"--set=net.layer.fc.dense.outputs=5"},
        "the net file with its overrides",
        "expected \"outputs: 3\", got \"outputs: 5\""},
@@ -318,6 +318,8 @@ TEST(BadRanks, AreNamedWithWhatDiffers) {
       {{"--device=sim"}, command, "expected \"--device=cpu\", got \"--device=sim\""},
   };
   for (const auto& differs : kRanks) {
+    // Commands are compared as one text.
+    if (kSanitized && differs.what == command && differs.arguments[0] != "--device=sim") continue;
     const std::vector<std::string> common = {"--trainer=" + folder / "trainer.textproto",
                                              "--out=" + folder / "out", "--sync=bsp"};
     std::vector<std::string> arguments = common;

@@ -77,10 +77,10 @@ TEST_F(Server, BspHasTheBitsOfDirect) {
       {"adam {} ", "accumulate: 2"},
       {"adamw {} weight_decay: 0.1", "loss_scale { fixed: 64 }"}};
   for (const auto& [optimizer, more] : kOptimizersAndMore) {
-    if (kSanitized && *more == '\0') continue;
+    if (kSanitized && !absl::StrContains(more, "accumulate")) continue;
     SCOPED_TRACE(optimizer);
     Write(optimizer, more);
-    for (const int ranks : {1, 2, 3, 5}) {
+    for (const int ranks : {1, 3, 5}) {
       if (kSanitized && ranks != 3) continue;
       const auto out = [&](const char* what) {
         return absl::StrCat(what, std::string(optimizer).substr(0, 5), ranks);
@@ -89,7 +89,6 @@ TEST_F(Server, BspHasTheBitsOfDirect) {
       EXPECT_EQ(Digest(out("served"), ranks, {"--sync=bsp"}), whole) << ranks;
       EXPECT_EQ(folder_.MetricLines(out("served")), folder_.MetricLines(out("whole")));
       if (ranks != 3) continue;
-      EXPECT_EQ(Digest(out("sim"), ranks, {"--sync=bsp", "--device=sim"}), whole);
       EXPECT_EQ(Digest(out("host"), ranks, {"--sync=bsp", "--server_memory=host"}), whole);
       EXPECT_EQ(
           Digest(out("simhost"), ranks, {"--sync=bsp", "--device=sim", "--server_memory=host"}),
@@ -131,16 +130,15 @@ TEST_F(Server, BspClipsAndSkipsAsDirect) {
         EXPECT_GT(folder_.Metrics(reference, "skipped_steps").back(), 2);
         EXPECT_LT(folder_.Metrics(reference, "skipped_steps").back(), 12);
       }
-      EXPECT_EQ(digest(out(), workers, {"--shard_optimizer"}), whole);
-      for (const int servers : {0, 1, 2}) {
+      for (const int servers : {0, 2}) {
         const std::string served = out();
         const std::vector<std::string> how = {"--sync=bsp", absl::StrCat("--servers=", servers)};
-        if (workers + servers == 1) continue;
+        if (workers + servers == 1 || (kSanitized && servers == 0)) continue;
         EXPECT_EQ(digest(served, workers + servers, how), whole) << workers << " and " << servers;
         EXPECT_EQ(StepLines(served), StepLines(reference));
       }
       if (workers < 3) continue;
-      EXPECT_EQ(digest(out(), 3, {"--sync=bsp", "--device=sim"}), whole);
+      EXPECT_EQ(digest(out(), workers, {"--shard_optimizer"}), whole);
       EXPECT_EQ(digest(out(), 4, {"--sync=bsp", "--device=sim", "--servers=1"}), whole);
     }
   }
@@ -150,9 +148,8 @@ TEST_F(Server, BspClipsAndSkipsAsDirect) {
 // more.
 TEST_F(Server, PagedBspHasTheBitsOfDirect) {
   const std::pair<std::string, const char*> kOptimizersAndMore[] = {
-      {"sgd { momentum: 0.9 nesterov: true } clip_norm: 0.5", "accumulate: 2"},
       {"adam {}", ""},
-      {"adamw {} weight_decay: 0.1 clip_norm: 0.3", "loss_scale { fixed: 64 }"}};
+      {"adamw {} weight_decay: 0.1 clip_norm: 0.3", "accumulate: 2 loss_scale { fixed: 64 }"}};
   for (const auto& [optimizer, more] : kOptimizersAndMore) {
     if (kSanitized && optimizer != "adam {}") continue;
     SCOPED_TRACE(optimizer);
@@ -186,7 +183,7 @@ TEST_F(Server, BspClipsLargeBucketsAsDirect) {
   Write("adam {} clip_norm: 0.3");
   const std::vector<std::string> kLarge = {"--set=net.layer.fc1.dense.outputs=16000",
                                            "--set=distributed.bucket_bytes=4000000"};
-  for (const int workers : {1, 2, 3}) {
+  for (const int workers : {1, 3}) {
     if (kSanitized && workers < 3) continue;
     const auto digest = [&](int servers, std::vector<std::string> more) {
       more.insert(more.end(), kLarge.begin(), kLarge.end());
@@ -222,7 +219,7 @@ TEST_F(Server, BspOf16BitsHasTheBitsOfDirect) {
                       more);
       };
       const std::string whole = digest(workers, {});
-      for (const int servers : {0, 1, 2}) {
+      for (const int servers : {0, 2}) {
         if (workers + servers == 1) continue;
         EXPECT_EQ(digest(workers + servers, {"--sync=bsp", absl::StrCat("--servers=", servers)}),
                   whole)
@@ -260,8 +257,8 @@ TEST_F(Server, BspOfAWireHasTheBitsOfDirect) {
       const std::string whole = digest(workers, 0, {});
       EXPECT_EQ(whole == Digest(absl::StrCat("F32", workers, type, how.size()), workers),
                 workers == 1 && !dynamic);
-      for (const int servers : {0, 1, 2}) {
-        if (workers + servers == 1 || (kSanitized && servers != 1)) continue;
+      for (const int servers : {0, 2}) {
+        if (workers + servers == 1 || (kSanitized && servers == 0)) continue;
         EXPECT_EQ(digest(workers, servers, {"--sync=bsp", absl::StrCat("--servers=", servers)}),
                   whole)
             << workers << " and " << servers;
@@ -280,6 +277,7 @@ constexpr char kBlocks[] = "--set=net.layer.fc1.dense.outputs=16000";
 
 TEST_F(Server, OneStaleWorkerOf16BitsIsOneRank) {
   for (const std::string type : {"F16", "BF16"}) {
+    if (kSanitized && type == "BF16") continue;
     Write("adam {}", "loss_scale { fixed: 128 }");
     const std::string alone = Digest("alone" + type, 1, {"--precision=" + type, kBlocks});
     const std::string wide = Digest("wide" + type, 1, {kBlocks});
@@ -304,6 +302,7 @@ TEST_F(Server, OneStaleWorkerClipsAndSkipsAsOneRank) {
     EXPECT_GT(folder_.Metrics("alone" + name, "skipped_steps").back(), 2);
     for (const std::string sync : {"ssp", "async"}) {
       for (const int servers : {1, 2}) {
+        if (kSanitized && servers == 1) continue;
         std::vector<std::string> arguments = kSteps;
         arguments.insert(arguments.end(), {"--sync=" + sync, absl::StrCat("--servers=", servers)});
         const std::string out = absl::StrCat(sync, name, servers);
@@ -321,6 +320,7 @@ TEST_F(Server, RanksThatOnlyServe) {
     if (kSanitized && workers < 3) continue;
     const std::string whole = Digest(absl::StrCat("whole", workers), workers);
     for (const int servers : {1, 2, 3}) {
+      if (kSanitized && servers < 3) continue;
       EXPECT_EQ(Digest(absl::StrCat("served", workers, servers), workers + servers,
                        {"--sync=bsp", absl::StrCat("--servers=", servers)}),
                 whole)
@@ -349,13 +349,14 @@ TEST_F(Server, ResumesByAnyModeOnAnyRanks) {
   Write("adam {}");
   const std::string straight = Digest("whole", 3);
   Digest("parts", 3, {"--sync=bsp", "--steps=4"});
+  std::filesystem::copy(folder_ / "parts", folder_ / "back",
+                        std::filesystem::copy_options::recursive);
   EXPECT_EQ(Digest("parts", 3, {"--sync=bsp", "--resume=latest"}), straight);
   Digest("host", 3, {"--sync=bsp", "--server_memory=host", "--device=sim", "--steps=4"});
   EXPECT_EQ(Digest("host", 3, {"--sync=bsp", "--resume=latest"}), straight);
   // From sums to a server and back, which is the same.
   Digest("to", 3, {"--steps=4"});
   EXPECT_EQ(Digest("to", 3, {"--sync=bsp", "--resume=latest"}), straight);
-  Digest("back", 3, {"--sync=bsp", "--steps=4"});
   EXPECT_EQ(Digest("back", 3, {"--resume=latest"}), straight);
   // On others, and as others come: only that it goes on.
   Digest("fewer", 3, {"--sync=async", "--steps=4"});
@@ -373,9 +374,8 @@ TEST_F(Server, StaleOnesLearn) {
        std::vector<std::vector<std::string>>{{"--sync=ssp"},
                                              {"--sync=ssp", "--staleness=3"},
                                              {"--sync=async"},
-                                             {"--sync=async", "--wire=BF16", "--device=sim"},
                                              OnSim(0, {"--sync=ssp", "--ranks=3"}),
-                                             OnSim(0, {"--sync=async", "--ranks=3"}),
+                                             OnSim(0, {"--sync=async", "--ranks=3", "--wire=BF16"}),
                                              {"--sync=async", "--server_memory=host"}}) {
     if (kSanitized && mode.size() < 3) continue;
     std::vector<std::string> arguments = long_enough;
