@@ -391,7 +391,8 @@ ServerBytes ModelPlan::server_bytes(bool paged) const {
     bytes.pinned += slot_bytes() + master_bytes();
     return bytes;
   }
-  // And what owners' updates read (ServerSync), and their gate (ServerGate), which measures no more.
+  // And what owners' updates read (ServerSync), and their gate (ServerGate), which measures no
+  // more.
   for (int rank = 0; rank < shape.ranks; ++rank) {
     const ServerBytes its = of(rank);
     const size_t dropped = static_cast<size_t>(its.blocks) * sizeof(int64_t);
