@@ -97,7 +97,8 @@ TEST(CutRows, FindsEachRowInItsRange) {
 TEST(CutIntoBlocks, HasAsManyAccessedRowsInEach) {
   std::mt19937 random(3);
   for (int trial = 0; trial < 200; ++trial) {
-    const ElementRange part = {static_cast<int64_t>(random() % 5), 5 + static_cast<int64_t>(random() % 40)};
+    const ElementRange part = {static_cast<int64_t>(random() % 5),
+                               5 + static_cast<int64_t>(random() % 40)};
     std::vector<int64_t> accessed;
     for (int64_t row = 0; row < part.count(); ++row) {
       if (random() % 3 > 0) accessed.push_back(row);

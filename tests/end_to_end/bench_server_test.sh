@@ -20,7 +20,7 @@ refuses() {
   [[ $code == 2 && $said =~ ^"error: "("rank "[01]": ")?"$what"$ ]] || fail "$*: exit code $code, $said; expected $what"
 }
 refuses "--device=cuda: expected cpu or sim, whose work can be slept" --device=cuda
-refuses "--table_kib, --rounds and --steps: expected 1 or more" --steps=0
+refuses "--table_kib, --block_kib, --rounds and --steps: expected 1 or more" --steps=0
 for ms in inf 1e+07 nan 0; do
   refuses "--compute_ms=$ms: expected above 0, and at most 1e+06" --compute_ms=$ms
 done
