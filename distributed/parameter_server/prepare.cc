@@ -95,23 +95,18 @@ absl::Status ParameterServer::Prepare() {
 ParameterServer::Blocks ParameterServer::BlocksOf(int table, const DeclaredByRank& declared) const {
   const std::vector<ElementRange> parts = Parts(tables_[table]);
   std::vector<RowList> lists;
-  std::vector<int64_t> most(parts.size());  // by owner: rows of an access
   for (const std::vector<Declared>& accesses : declared) {
     for (const Declared& access : accesses) {
-      if (access.table != table) continue;
-      lists.push_back(access.rows);
-      const std::vector<RowPiece> pieces = CutRows(access.rows, parts);
-      for (size_t owner = 0; owner < parts.size(); ++owner) {
-        most[owner] = std::max(most[owner], pieces[owner].count);
-      }
+      if (access.table == table) lists.push_back(access.rows);
     }
   }
   Blocks blocks;
   const std::vector<RowPiece> accessed = CutRows(Union(lists), parts);
   for (size_t owner = 0; owner < parts.size(); ++owner) {
+    const RowList rows = RowsOf(accessed[owner]);
     const std::vector<ElementRange> cut =
-        CutIntoBlocks(parts[owner], RowsOf(accessed[owner]),
-                      ServerBlocks(most[owner], tables_[table].row_bytes(), options_.block_bytes));
+        CutIntoBlocks(parts[owner], rows,
+                      ServerBlocks(rows.count(), tables_[table].row_bytes(), options_.block_bytes));
     blocks.first.push_back(blocks.all.size());
     blocks.most = std::max(blocks.most, static_cast<int>(cut.size()));
     blocks.all.insert(blocks.all.end(), cut.begin(), cut.end());

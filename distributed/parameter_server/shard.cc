@@ -185,7 +185,7 @@ absl::Status Shard::Clear() {
   return work_->Synchronize();
 }
 
-// Of a worker without updates here: it has none to come.
+// Whoever reads here has an update here.
 int64_t Shard::Clock(const Block& block, int worker) const {
   int64_t clock = std::numeric_limits<int64_t>::max();
   for (const int update : block.updates) {
@@ -210,7 +210,7 @@ bool Shard::MayAnswer(const Block& block, const ReadPiece& piece) const {
   if (piece.gathered > piece.sent) return false;  // its memory is in use
   const int64_t clock = piece.gathered;           // of the iteration that reads
   if (Clock(block, piece.worker) < clock) return false;
-  if (options_.gated && !block.updates.empty() && block.applied < clock) return false;
+  if (options_.gated && block.applied < clock) return false;
   if (options_.sync == Sync::kAsync) return true;
   return Clock(block, kNobody) >= clock - (options_.sync == Sync::kSsp ? options_.staleness : 0);
 }
@@ -219,7 +219,9 @@ absl::Status Shard::Apply(Block& block, UpdatePiece& piece) {
   RETURN_IF_ERROR(options_.sync == Sync::kBsp ? AddToSum(block, piece) : ApplyAlone(block, piece));
   RETURN_IF_ERROR((IsCopied(piece) ? *in_ : *work_).Record(*piece.used));
   ++piece.applied;
-  return absl::OkStatus();
+  if (options_.sync != Sync::kBsp || block.next > 0) return absl::OkStatus();
+  ++block.summed;  // who waits for it may use work_ from here on
+  return options_.gated ? absl::OkStatus() : ApplySum(block);
 }
 
 template <typename Use>
@@ -252,8 +254,7 @@ absl::Status Shard::AddToSum(Block& block, UpdatePiece& piece) {
   if (table.rounds()) RETURN_IF_ERROR(GatherRows(*work_, all, width, block.adding, block.sum));
   if (table.spec.wire) RETURN_IF_ERROR(RoundTo(*work_, *table.spec.wire, block.sum));
   block.next = 0;
-  ++block.summed;
-  return options_.gated ? absl::OkStatus() : ApplySum(block);
+  return absl::OkStatus();
 }
 
 absl::Status Shard::ApplyAlone(Block& block, UpdatePiece& piece) {
@@ -431,7 +432,7 @@ bool Shard::settled(int64_t clock) const {
 
 int Shard::AwaitedWorker() const {
   for (const Block& block : blocks_) {
-    if (block.updates.empty() || block.reads.empty()) continue;
+    if (block.reads.empty()) continue;
     const int64_t slowest = Clock(block, kNobody);
     const bool waits = std::ranges::any_of(
         block.reads, [&](int read) { return Clock(block, reads_[read].worker) > slowest; });

@@ -155,9 +155,8 @@ ServerBytes BytesOfWholeTables(std::span<const TableSpec> tables, int ranks, int
   int64_t owned_blocks = 0;
   for (const TableSpec& table : tables) {
     const size_t row = table.row_bytes(),
-                 sent = table.row_bytes() / SizeOf(table.dtype) * SizeOf(table.sent_as()),
-                 adding =
-                     table.row_bytes() / SizeOf(table.dtype) * SizeOf(AccumulateDType(table.dtype));
+                 sent = static_cast<size_t>(table.width) * SizeOf(table.sent_as()),
+                 adding = static_cast<size_t>(table.width) * SizeOf(AccumulateDType(table.dtype));
     const auto both_ways = [&](int64_t rows) { return aligned(rows, row) + aligned(rows, sent); };
     const auto blocks_of = [&](int owner) {
       return ServerBlocks(table.parts[owner].count(), row, block_bytes);

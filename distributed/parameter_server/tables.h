@@ -90,7 +90,7 @@ std::vector<RowPiece> CutRows(const RowList& rows, std::span<const ElementRange>
 // time, and does not hold up what is more urgent.  A copy of so much takes 40 us over PCIe 4 x16,
 // several times what starting one does.
 inline constexpr size_t kServerBlockBytes = 1 << 20;
-// Blocks of a part of which an access has so many rows: one at least.
+// Blocks of a part of which so many rows are accessed: one at least.
 int64_t ServerBlocks(int64_t rows, size_t row_bytes, size_t block_bytes);
 // The part, cut into so many blocks that have as many of these of its rows, but for one.  accessed:
 // in increasing order; blocks: as many at most, or one.

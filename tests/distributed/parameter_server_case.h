@@ -1,5 +1,5 @@
 // parameter_server_case.h: random tables and accesses of a parameter server, and a rank that runs
-// through them, for parameter_server_test.cc.
+// through them, for parameter_server_*test.cc.
 #pragma once
 
 #include <algorithm>

@@ -27,6 +27,7 @@ using Options = ParameterServer::Options;
 // update: whatever calls a worker makes first, and whatever it declares first.
 TEST(ParameterServer, NobodyWaitsInACircle) {
   constexpr int64_t kRows = 16;
+  const std::unique_ptr<Device> host = NewCpuDevice({});
   const auto run = [](const Options& options, bool updates_first) {
     Case made;
     made.ranks = 2 + options.servers;
@@ -61,11 +62,20 @@ TEST(ParameterServer, NobodyWaitsInACircle) {
       ASSERT_TRUE(server.Stop().ok());
     });
   };
-  for (const bool background : {true, false}) {
+  struct Place {
+    bool background = true;
+    Device* in_host_memory = nullptr;
+  };
+  for (const auto& [background, in_host_memory] :
+       {Place{}, Place{false}, Place{true, host.get()}}) {
     for (const Sync sync : {Sync::kBsp, Sync::kAsync}) {
       for (const int servers : {1, 2}) {
         for (const bool updates_first : {false, true}) {
-          run({.sync = sync, .servers = servers, .background = background, .block_bytes = 1},
+          run({.sync = sync,
+               .servers = servers,
+               .background = background,
+               .in_host_memory = in_host_memory,
+               .block_bytes = 1},
               updates_first);
           if (HasFailure()) return;
         }
