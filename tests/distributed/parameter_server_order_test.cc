@@ -89,8 +89,9 @@ struct Holding final : WrappedCommunicator {
   using WrappedCommunicator::WrappedCommunicator;
   // Of updates, too, which threads hand over so.
   absl::StatusOr<Request> Send(const void* data, size_t bytes, int to, int tag) override {
+    const bool holds = holds_;  // before the other rank may have it, and say so
     ASSIGN_OR_RETURN(const Request request, WrappedCommunicator::Send(data, bytes, to, tag));
-    if (!holds_ || bytes < size_t{1} << 17) return request;
+    if (!holds || bytes < size_t{1} << 17) return request;
     held_[request] = bytes;
     sum_ += bytes;
     most_ = std::max(most_, sum_);
