@@ -181,7 +181,7 @@ TEST_F(Server, PagedBspHasTheBitsOfDirect) {
 // Buckets of several pieces that are measured, of which owners have some each.
 TEST_F(Server, BspClipsLargeBucketsAsDirect) {
   Write("adam {} clip_norm: 0.3");
-  const std::vector<std::string> kLarge = {"--set=net.layer.fc1.dense.outputs=16000",
+  const std::vector<std::string> kLarge = {"--set=net.layer.fc1.dense.outputs=3000",
                                            "--set=distributed.bucket_bytes=4000000"};
   for (const int workers : {1, 3}) {
     if (kSanitized && workers < 3) continue;
@@ -272,8 +272,9 @@ TEST_F(Server, BspOfAWireHasTheBitsOfDirect) {
   }
 }
 
-// A layer of 2.3 MB: of several blocks.
-constexpr char kBlocks[] = "--set=net.layer.fc1.dense.outputs=16000";
+// A layer of 2.3 MB: of several blocks.  Of one under sanitizers, whose time it takes.
+constexpr const char* kBlocks =
+    kSanitized ? "--set=net.layer.fc1.dense.outputs=25" : "--set=net.layer.fc1.dense.outputs=16000";
 
 TEST_F(Server, OneStaleWorkerOf16BitsIsOneRank) {
   for (const std::string type : {"F16", "BF16"}) {
