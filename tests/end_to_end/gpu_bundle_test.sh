@@ -53,38 +53,3 @@ for row in "device +FAILED .*broken on purpose" "operations F32 +FAILED .*No suc
   grep -Eq "^$row" "$TEST_TMPDIR/out/table.txt" ||
     fail "the table has no row '$row': $(cat "$TEST_TMPDIR/out/table.txt")"
 done
-
-# PyTorch's memory as unified memory, of a CUDA that gives out numbers.
-PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$bundle python3 - <<'EOF'
-import peer_managed
-
-class Runtime:
-    next, given_back, free = 1 << 20, [], 1000
-    def cudaMallocManaged(self, to, size, flags):
-        to._obj.value, self.next = self.next, self.next + size.value
-        return 0
-    def cudaMalloc(self, to, size):
-        self.free -= size.value
-        return 0
-    def cudaMemGetInfo(self, free, total):
-        free._obj.value = self.free
-        return 0
-    def cudaFree(self, address):
-        self.given_back.append(address.value)
-        return 0
-
-memory = peer_managed.ManagedMemory(Runtime())
-a, b = memory.allocate(1000, 0, None), memory.allocate(5000, 0, None)
-assert a != b and memory.peak == 1024 + 5120, memory.peak
-memory.release(b, 5000, 0, None)
-c = memory.allocate(4000, 0, 7)
-assert c != b  # of another stream
-d = memory.allocate(2000, 0, None)
-assert d not in (b, c)  # b is too large for it
-assert memory.allocate(4000, 0, None) == b
-memory.release(a, 1000, 0, None)
-assert memory.reset_peak() == memory.peak == 4096 + 2048 + 5120, memory.peak
-memory.give_back()
-assert Runtime.given_back == [a], Runtime.given_back
-assert memory.leave(300) == 300
-EOF

@@ -50,7 +50,7 @@ for text in models/*/*.textproto; do
   sed "s|$data|../../data|" "$text" >"$out/$text"
 done
 cp -L "$data"/*.gz "$out/data/"
-cp -L tools/gpu/*.py tools/peer/peer_{managed,nets,pytorch}.py tools/gpu/run_all "$out/"
+cp -L tools/gpu/*.py tools/peer/peer_{nets,pytorch}.py tools/gpu/run_all "$out/"
 sed "s/@GLIBC@/${glibc#GLIBC_}/" tools/gpu/README.bundle.md >"$out/README.md"
 
 bytes=$(du -sb "$out" | cut -f 1)

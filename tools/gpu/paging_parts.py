@@ -12,7 +12,6 @@ from results import FAILED, OK, SKIPPED
 # it may cost 1 %, and so it may with a little less.
 _CAPACITIES = ((1.00, 1 / 1.01), (0.82, 1 / 1.01), (0.43, 0.90), (0.13, 0.65))
 _WAYS = ("offload", "offload-activations", "checkpoint")
-_MANAGED_SHARE = 0.43  # of what PyTorch takes as written
 _AT_EQUAL_MEMORY = 1.15  # times as fast as PyTorch
 _LOSS_BOUND = 1e-3  # of ways that compute the same in other orders
 _UNBOUNDED = 1 << 50
@@ -82,23 +81,7 @@ class Paging:
         for way in _WAYS:
             lines = [found[way + layout] for layout in layouts if way + layout in found]
             self._peer(way, lines, why)
-        self._managed()
         return True
-
-    def _managed(self):
-        part = "managed"
-        if self._settings.device != "cuda":
-            self._row(part, SKIPPED, "unified memory is a GPU's")
-            return
-        if self._plain is None or self._programs.seconds_left() < 5:
-            self._row(part, SKIPPED, "out of time" if self._plain else "nothing to take a share of")
-            return
-        bound = int(_MANAGED_SHARE * self._plain["steps_peak_bytes"])
-        found, why = self._pytorch(["managed"], ["--memory=%d" % bound])
-        for line in found.values():
-            # What is left is what the GPU had, whatever the tensors take.
-            line["steps_peak_bytes"] = line.get("gpu_bytes_left")
-        self._peer(part, list(found.values()), why)
 
     def _peer(self, way, lines, why):
         """lines: of its layouts."""
@@ -152,14 +135,14 @@ class Paging:
         lines = json_lines(outcome.output)
         return (lines[0], None) if outcome.ok and lines else (None, outcome.why())
 
-    def _pytorch(self, modes, flags=()):
+    def _pytorch(self, modes):
         """{mode: JSON line} and the reason of a failure, or None."""
         bench = self._bench
         outcome = self._programs.run(
             [sys.executable, os.path.join(self._programs.bundle, "peer_pytorch.py"),
              "--net=" + bench.net, "--batch=%d" % bench.batch, "--device=" + self._settings.device,
              "--modes=" + ",".join(modes), "--steps=%d" % bench.steps,
-             "--rounds=%d" % self._settings.paging_rounds] + list(flags),
+             "--rounds=%d" % self._settings.paging_rounds],
             self._programs.seconds_left() / 2 + 1, own_libraries=False)
         lines = {line["mode"]: line for line in json_lines(outcome.output)}
         return lines, None if outcome.ok else outcome.why()

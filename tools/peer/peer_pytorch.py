@@ -17,7 +17,6 @@ or one that saves memory:
   offload         what backward reads waits in pinned host memory: torch.autograd.graph.save_on_cpu
   offload-activations  the same, but for the parameters, which are there anyway
   checkpoint      activation checkpointing, in about as many segments as each has layers
-  managed         alone: the step's memory is unified memory, on a GPU of which --memory bytes are free
 
 for channels-last memory; with ":contiguous" after it, for contiguous.  With --rounds=0 a round is
 measured for each line on standard input, and acknowledged by one of output: see compare.
@@ -28,7 +27,6 @@ import ctypes
 import gc
 import json
 import math
-import os
 import statistics
 import sys
 import time
@@ -36,7 +34,6 @@ import time
 try:
     import torch
     from torch.utils.checkpoint import checkpoint_sequential
-    import peer_managed
     import peer_nets
 except ImportError as error:
     sys.exit("error: PyTorch is missing: %s" % error)
@@ -54,9 +51,6 @@ def make_optimizer(net):
         return torch.optim.SGD(net.parameters(), fused=True, **arguments)
     except (TypeError, RuntimeError):  # older than 2.3; 2.4 on a CPU
         return torch.optim.SGD(net.parameters(), **arguments)
-
-
-managed = None  # peer_managed.ManagedMemory, where a mode asks for it
 
 
 class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
@@ -171,8 +165,6 @@ def status_bytes(key):
 def reset_peak(device):
     """The memory in use now, without what is free; its peak counts from here."""
     gc.collect()
-    if managed is not None:
-        return managed.reset_peak()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()
@@ -183,8 +175,6 @@ def reset_peak(device):
 
 
 def peak(device):
-    if managed is not None:
-        return managed.peak
     return torch.cuda.max_memory_allocated() if device.type == "cuda" else status_bytes("VmHWM")
 
 
@@ -195,12 +185,6 @@ class Mode:
         """Runs it a few times; raises whatever PyTorch raises."""
         self.name, self.device, self.seconds = name, device, []
         make_step("eager", arguments.net, 1, device)[0]()  # first use of the libraries
-        self.left_bytes = None
-        if managed is not None:
-            synchronize(device)
-            gc.collect()
-            managed.give_back()
-            self.left_bytes = managed.leave(arguments.memory)
         before = reset_peak(device)
         self.step, self.state_bytes = make_step(name, arguments.net, arguments.batch, device)
         for _ in range(3):
@@ -231,8 +215,7 @@ class Mode:
                     ms_min=1e3 * min(self.seconds), ms_max=1e3 * max(self.seconds),
                     images_per_second=batch / median, memory_bytes=self.memory_bytes,
                     memory_above_state_bytes=self.memory_bytes - self.state_bytes,
-                    steps_peak_bytes=self.steps_peak_bytes, gpu_bytes_left=self.left_bytes,
-                    loss=self.loss)
+                    steps_peak_bytes=self.steps_peak_bytes, loss=self.loss)
 
 
 def rounds(count):
@@ -261,22 +244,12 @@ def measure(arguments, precision, device):
             print(json.dumps(dict(about, mode=name, error=str(error).strip()[:300])), flush=True)
     peaks = []
     for _ in rounds(arguments.rounds):
-        if managed is None:  # its matrices would drive the step's pages out
-            peaks.append(gemm_flops(device))
+        peaks.append(gemm_flops(device))
         for mode in modes:
             mode.round(arguments.steps)
     for mode in modes:
         print(json.dumps(dict(about, **mode.report(arguments.batch),
                               gemm_gflops=statistics.median(peaks or [0]) / 1e9)), flush=True)
-
-
-def use_managed_memory(arguments):
-    """Whatever fails is the mode's error, as in measure."""
-    global managed
-    if arguments.device != "cuda" or arguments.memory <= 0:
-        sys.exit("error: mode managed needs a GPU and --memory")
-    managed = peer_managed.ManagedMemory(peer_managed.cuda_runtime(torch.version.cuda))
-    managed.install(torch)
 
 
 def main():
@@ -288,8 +261,6 @@ def main():
     parser.add_argument("--precision", default="F32", help="F32, TF32, or both with a comma")
     parser.add_argument("--modes", help="with commas; default: all but :contiguous on a GPU")
     parser.add_argument("--threads", type=int, default=0, help="of a CPU; 0: as PyTorch likes")
-    parser.add_argument("--memory", type=int, default=0,
-                        help="bytes of the GPU that mode managed leaves free")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=10, help="a round")
     arguments = parser.parse_args()
@@ -298,16 +269,9 @@ def main():
     arguments.modes = arguments.modes or MODES[arguments.device]
     if arguments.threads > 0:
         torch.set_num_threads(arguments.threads)
-    unified = arguments.modes.partition(":")[0] == "managed"
-    if unified:
-        use_managed_memory(arguments)
-    # With an allocator that is not its own, PyTorch cannot say how much memory trials may take.
-    torch.backends.cudnn.benchmark = not unified
+    torch.backends.cudnn.benchmark = True
     for precision in arguments.precision.split(","):
         measure(arguments, precision, torch.device(arguments.device))
-    if unified:
-        sys.stdout.flush()
-        os._exit(0)  # PyTorch frees memory after Python's end, when callbacks are no more
 
 
 if __name__ == "__main__":
