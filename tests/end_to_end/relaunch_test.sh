@@ -119,6 +119,20 @@ said=$(tools/relaunch --backoff_s=0 --restarts=2 -- mpirun -np 1 sh -c 'kill -KI
   --out="$folder/a" 2>&1)
 [[ $? == 137 && $said == *"started again 2 times, which is all"* && \
   $said == *"no checkpoint in $folder/a yet: it starts from the beginning"* ]] || fail "killed: $said"
+# Nor is a crash, such as a failed check: it would come again.
+for signal in ABRT SEGV; do
+  said=$(tools/relaunch --backoff_s=0 -- mpirun -np 1 sh -c "kill -$signal \$\$" x --out="$folder/a" 2>&1)
+  [[ $? == $((128 + $(kill -l $signal))) && $said == *"a rank has crashed: it is not started again"* ]] ||
+    fail "$signal: $said"
+done
+
+# A folder may have any name.  The one that is killed says how it was called.
+odd=$'-a b\t\n\'"$HOME`\\*[1]?'
+mkdir -p "$folder/$odd/checkpoints/step_00000100"
+tools=$PWD/tools
+said=$(cd "$folder" && "$tools/relaunch" --backoff_s=0 --restarts=1 -- mpirun -np 1 \
+  sh -c 'for word; do printf "<%s>" "$word"; done; kill -KILL $$' x --out="$odd" 2>&1)
+[[ $? == 137 && $said == *"<--out=$odd><--resume=latest>"* ]] || fail "odd name: $said"
 unset OMPI_MCA_odls_base_sigkill_timeout
 
 # Where too few hosts answer, `-np` is lowered, and `--servers` to what leaves a rank that trains.
@@ -152,6 +166,10 @@ SECONDS=0
 wait $!
 ((SECONDS < 30)) || fail "ends $SECONDS s after a signal"
 grep -q 'relaunch: stopped' "$folder/said" || fail "stopped: $(cat "$folder/said")"
+
+status=0
+said=$(tools/namespaces --hosts=1 sh -c 'printf "<%s>" "$@"' x "$odd" 2>&1) || status=$?
+[[ $status == 77 || $said == *"<$odd>"* ]] || fail "odd name in a namespace: $status, $said"
 
 digest() { sed -n 's/^weights sha256 //p' "$folder/said.$1"; }
 last_loss() { cat "$folder/$1/metrics.jsonl" "$folder/$1/host1/metrics.jsonl" 2>/dev/null | tail -n 1 | sed -n 's/.*"step":1500,"loss":\([^,]*\),.*/\1/p'; }
