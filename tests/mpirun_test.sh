@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a GoogleTest binary under mpirun: mpirun_test.sh RANKS BINARY [ARGS...]
-# BTL=tcp in the environment: ranks meet over TCP in place of shared memory.
+# BTL=tcp in the environment: ranks meet over TCP in place of shared memory, which is Gyre's choice.
 # Rank 0 writes the XML report.  A time limit just below Bazel's ends every rank, which Bazel's own
 # kill would not: mpirun's children live in process groups of their own.
 set -euo pipefail
@@ -28,7 +28,7 @@ export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 status=0
 timeout --kill-after=5 "$limit_s" \
   mpirun -np "$ranks" --oversubscribe --bind-to none --mca plm isolated \
-  --mca btl "self,${BTL:-vader}" --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none --mca pml ob1 \
+  ${BTL:+--mca btl "self,$BTL"} --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none --mca pml ob1 \
   --mca oob_tcp_if_include lo \
   "${BASH_SOURCE[0]}" --rank "$@" || status=$?
 if [[ $status == 124 || $status == 137 ]]; then

@@ -10,7 +10,6 @@
 
 #include <mpi.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +33,7 @@
 #include "distributed/transport/mpi_error.h"
 #include "distributed/transport/mpi_layout.h"
 #include "distributed/transport/mpi_requests.h"
+#include "distributed/transport/mpi_start.h"
 #include "distributed/transport/mpi_watch.h"
 #include "distributed/transport/shared_memory_folder.h"
 #include "engine/runtime/check.h"
@@ -62,17 +62,6 @@ constexpr std::chrono::milliseconds kAnswerLimit{4000};
 
 constexpr int kHostIdBytes = 384;
 
-// Where Open MPI puts shared memory unless told otherwise, and what tells it.  mpirun hands its own
-// --mca options to the ranks in such variables.
-constexpr char kSharedMemory[] = "/dev/shm";
-constexpr char kSharedMemoryVariable[] = "OMPI_MCA_btl_vader_backing_directory";
-
-// Over TCP Open MPI asks the receiver before it sends more than 64 KB, and the answer queues behind
-// what travels the other way: with four segments under way the link then stands still for a tenth
-// of the time.  Longer than collectives' segments, with Open MPI's headers, it goes at once.
-constexpr char kAtOnceVariable[] = "OMPI_MCA_btl_tcp_eager_limit";
-constexpr char kAtOnceBytes[] = "327680";
-
 // Of one below MPI_THREAD_MULTIPLE.
 const char* LevelName(int level) {
   if (level == MPI_THREAD_SINGLE) return "MPI_THREAD_SINGLE";
@@ -87,8 +76,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   absl::Status StartMpi() {
-    RETURN_IF_ERROR(KeepToItself());
-    setenv(kAtOnceVariable, kAtOnceBytes, /*overwrite=*/0);
+    ASSIGN_OR_RETURN(folder_, SetUpOpenMpi());
     // A message to a rank that has died must not end this one without a word.
     if (const auto before = signal(SIGPIPE, SIG_IGN); before != SIG_DFL) signal(SIGPIPE, before);
     int provided = 0;
@@ -100,6 +88,7 @@ class MpiCommunicator final : public Communicator {
     }
     all_ = MPI_COMM_WORLD;
     RETURN_IF_ERROR(Open());
+    RETURN_IF_ERROR(HideSegments(folder_.get()));
     if (const int announced = AnnouncedRank().size; size_ != announced) {
       return absl::UnavailableError(absl::StrCat(Launcher(), " has announced ", announced,
                                                  " ranks, and MPI found ", size_,
@@ -117,6 +106,7 @@ class MpiCommunicator final : public Communicator {
   ~MpiCommunicator() override {
     if (started_) {
       if (failed_) EndJob(kFailedExitCode);
+      if (folder_) folder_->Restore();
       MPI_Finalize();
     } else if (all_ != MPI_COMM_NULL && !failed_) {
       MPI_Comm_free(&all_);
@@ -377,16 +367,6 @@ class MpiCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  // Before MPI starts, while this is the only thread that reads the environment.
-  absl::Status KeepToItself() {
-    if (getenv(kSharedMemoryVariable) != nullptr || access(kSharedMemory, W_OK) != 0) {
-      return absl::OkStatus();  // then Open MPI keeps to its session's folder
-    }
-    ASSIGN_OR_RETURN(folder_, SharedMemoryFolder::Create(kSharedMemory));
-    setenv(kSharedMemoryVariable, folder_->path().c_str(), 1);
-    return absl::OkStatus();
-  }
-
   Request NewRequest(size_t bytes, int peer, Kind kind) {
     const Request request = requests_.Add();
     pending_.resize(requests_.size());
@@ -412,8 +392,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   [[noreturn]] void EndJob(int exit_code) {
-    std::error_code ignored;
-    if (folder_) std::filesystem::remove_all(folder_->path(), ignored);
+    if (folder_) folder_->Remove();
     _exit(exit_code);
   }
 

@@ -5,10 +5,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "distributed/process_group.h"
 #include "distributed/transport/launcher.h"
 #include "tests/sanitized.h"
@@ -44,11 +47,39 @@ TEST_F(MpiTest, RankIsTheAnnouncedOne) {
 }
 
 // Another job's segment cannot be in it: the folder is new, and its name is none that mpirun chose.
+// It has no name any more, so nothing is left of a job that is killed.
 TEST_F(MpiTest, SharedMemoryIsItsOwn) {
+  ASSERT_TRUE(group_->Barrier().ok());  // all have started
   const char* const folder = std::getenv("OMPI_MCA_btl_vader_backing_directory");
   ASSERT_NE(folder, nullptr);
-  EXPECT_TRUE(std::string(folder).starts_with("/dev/shm/gyre.")) << folder;
-  EXPECT_EQ(std::filesystem::is_empty(folder), group_->size() == 1);
+  EXPECT_TRUE(std::string(folder).starts_with("/dev/shm/gyre.mpi-segments.")) << folder;
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  std::ifstream maps("/proc/self/maps");
+  int segments = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/dev/shm/gyre.mpi-segments.") == std::string::npos) continue;
+    EXPECT_TRUE(line.ends_with("(deleted)")) << line;
+    ++segments;
+  }
+  EXPECT_EQ(segments, group_->size() == 1 ? 0 : group_->size());
+}
+
+// All ranks are on this host, so none is to be reached from another.
+TEST_F(MpiTest, ListensToNoNetwork) {
+  std::set<std::string> own;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    own.insert(std::filesystem::read_symlink(entry, ignored));
+  }
+  for (const char* const table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+      const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+      ASSERT_GE(words.size(), 10u) << line;
+      const bool listens = words[3] == "0A";
+      EXPECT_FALSE(listens && own.contains("socket:[" + words[9] + "]")) << line;
+    }
+  }
 }
 
 // Element i of rank r, from both alone, so that every rank knows the whole sum.
