@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -46,13 +47,61 @@ std::string Serialize(const google::protobuf::MessageLite& message) {
   return bytes;
 }
 
-// Reads state.pb and checks the sum over the state it holds.
-absl::StatusOr<CheckpointFile> ReadState(const fs::path& folder) {
+// Of a file that a checkpoint names: whatever is wrong with it, the checkpoint is broken.
+absl::Status AsBroken(const fs::path& path, const absl::Status& status) {
+  if (absl::IsNotFound(status)) return Broken(path, "missing");
+  // A pipe or a folder in its place.
+  const bool no_file = absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status);
+  return no_file ? absl::DataLossError(status.message()) : status;
+}
+
+// The step that a folder's name states; none: it is not named by a step.
+std::optional<int64_t> StepNamed(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  int64_t step = 0;
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  if (!absl::SimpleAtoi(name.substr(sizeof(kStepPrefix) - 1), &step)) return std::nullopt;
+  return step;
+}
+
+std::string NameOfStep(int64_t step) { return absl::StrFormat("%s%08d", kStepPrefix, step); }
+
+// Errors: DataLoss for numbers that no run can have, and for those of another step than the folder
+// is named by.
+absl::Status CheckState(const fs::path& folder, const CheckpointState& state) {
+  const fs::path path = folder / kStateFile;
+  if (state.step() < 0 || state.position() < 0 || state.position() > kMostSamples) {
+    return Broken(path,
+                  absl::StrFormat("step %d after %d samples", state.step(), state.position()));
+  }
+  const CheckpointState::LossScale& scale = state.loss_scale();
+  if (state.has_loss_scale() &&
+      (!(scale.scale() > 0 && std::isfinite(scale.scale())) || scale.good_steps() < 0 ||
+       scale.skipped() < 0 || scale.skipped() > state.step())) {
+    return Broken(
+        path, absl::StrFormat("a loss scale of %g after %d good steps, %d of %d steps skipped",
+                              scale.scale(), scale.good_steps(), scale.skipped(), state.step()));
+  }
+  const fs::path itself = folder.has_filename() ? folder : folder.parent_path();
+  const std::optional<int64_t> named = StepNamed(itself);
+  if (!named || *named == state.step()) return absl::OkStatus();
+  return Broken(itself, absl::StrFormat("the name says step %d, but the checkpoint in it is of "
+                                        "step %d; rename the folder to %s",
+                                        *named, state.step(), NameOfStep(state.step())));
+}
+
+struct StateFile {
+  CheckpointFile file;
+  CheckpointState state;
+};
+
+// Reads state.pb and checks what it holds, the sum over the state first.
+absl::StatusOr<StateFile> ReadState(const fs::path& folder) {
   const fs::path path = folder / kStateFile;
   absl::StatusOr<std::string> bytes = ReadFile(path, kMostStateBytes);
-  if (absl::IsNotFound(bytes.status())) return Broken(path, "missing");
-  if (!bytes.ok()) return bytes.status();
-  CheckpointFile file;
+  if (!bytes.ok()) return AsBroken(path, bytes.status());
+  StateFile read;
+  CheckpointFile& file = read.file;
   if (!file.ParseFromString(*bytes)) return Broken(path, "not a checkpoint's state");
   // Without unknown fields.  Not by DiscardUnknownFields: the system's protobuf lays maps out in
   // another way than headers compiled for ThreadSanitizer do.
@@ -69,7 +118,9 @@ absl::StatusOr<CheckpointFile> ReadState(const fs::path& folder) {
     return Broken(path,
                   absl::StrCat("the state has sha256 ", got, ", expected ", file.state_sha256()));
   }
-  return file;
+  if (!read.state.ParseFromString(file.state())) return Broken(path, "the state does not parse");
+  RETURN_IF_ERROR(CheckState(folder, read.state));
+  return read;
 }
 
 // What state.pb must have sums of.
@@ -106,12 +157,7 @@ absl::StatusOr<std::vector<StepFolder>> ListSteps(const std::string& folder) {
     return steps;
   }
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    int64_t step = 0;
-    if (name.starts_with(kStepPrefix) &&
-        absl::SimpleAtoi(name.substr(sizeof(kStepPrefix) - 1), &step)) {
-      steps.push_back({step, entry->path()});
-    }
+    if (const auto step = StepNamed(entry->path())) steps.push_back({*step, entry->path()});
   }
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot list ", folder));
   std::sort(steps.begin(), steps.end(),
@@ -142,15 +188,19 @@ absl::Status MakeFolders(const std::string& folder) {
 }  // namespace
 
 absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& path) {
-  ASSIGN_OR_RETURN(const CheckpointFile file, ReadState(path));
-  return std::map<std::string, uint32_t>(file.crc32_of_file().begin(), file.crc32_of_file().end());
+  ASSIGN_OR_RETURN(const StateFile read, ReadState(path));
+  const auto& sums = read.file.crc32_of_file();
+  return std::map<std::string, uint32_t>(sums.begin(), sums.end());
 }
 
 absl::Status CheckFile(const std::string& path, uint32_t crc32) {
-  const absl::StatusOr<uint32_t> got = Crc32OfFile(path);
-  if (absl::IsNotFound(got.status())) return Broken(path, "missing");
-  if (!got.ok() || *got == crc32) return got.status();
-  return Broken(path, absl::StrFormat("the file has crc32 %08x, expected %08x", *got, crc32));
+  // The length that its header states first: a sparse file would be summed for hours.
+  if (const absl::Status sizes = TensorFiles::Open({path}).status(); !sizes.ok()) {
+    return AsBroken(path, sizes);
+  }
+  ASSIGN_OR_RETURN(const uint32_t got, Crc32OfFile(path));
+  if (got == crc32) return absl::OkStatus();
+  return Broken(path, absl::StrFormat("the file has crc32 %08x, expected %08x", got, crc32));
 }
 
 std::string PartName(const std::string& file, int part, int parts) {
@@ -199,7 +249,7 @@ std::string CheckpointStore::MarkOf(int writer) const {
 
 std::string CheckpointStore::PathOf(int64_t step) const {
   GYRE_CHECK(step >= 0);
-  return fs::path(folder_) / absl::StrFormat("%s%08d", kStepPrefix, step);
+  return fs::path(folder_) / NameOfStep(step);
 }
 
 absl::StatusOr<uint32_t> CheckpointStore::Write(int64_t step, const std::string& name,
@@ -330,26 +380,11 @@ absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path, CheckpointNee
   if (!fs::is_directory(path, error)) {
     return absl::NotFoundError(absl::StrCat("no checkpoint folder ", path));
   }
-  ASSIGN_OR_RETURN(const CheckpointFile file, ReadState(path));
+  ASSIGN_OR_RETURN(StateFile read, ReadState(path));
   Checkpoint checkpoint;
   checkpoint.path = path;
-  if (!checkpoint.state.ParseFromString(file.state())) {
-    return Broken(fs::path(path) / kStateFile, "the state does not parse");
-  }
-  const CheckpointState& state = checkpoint.state;
-  if (state.step() < 0 || state.position() < 0 || state.position() > kMostSamples) {
-    return Broken(fs::path(path) / kStateFile,
-                  absl::StrFormat("step %d after %d samples", state.step(), state.position()));
-  }
-  const CheckpointState::LossScale& scale = state.loss_scale();
-  if (state.has_loss_scale() &&
-      (!(scale.scale() > 0 && std::isfinite(scale.scale())) || scale.good_steps() < 0 ||
-       scale.skipped() < 0 || scale.skipped() > state.step())) {
-    return Broken(
-        fs::path(path) / kStateFile,
-        absl::StrFormat("a loss scale of %g after %d good steps, %d of %d steps skipped",
-                        scale.scale(), scale.good_steps(), scale.skipped(), state.step()));
-  }
+  checkpoint.state = std::move(read.state);
+  const CheckpointFile& file = read.file;
   const auto& sums = file.crc32_of_file();
   const auto weights = sums.find(kWeightsFile);
   if (weights == sums.end()) {

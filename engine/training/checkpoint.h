@@ -105,13 +105,15 @@ class CheckpointStore {
   std::string folder_, token_;
 };
 
-// What the state.pb of a checkpoint's folder says of its other files.  Errors: DataLoss naming it.
+// What the state.pb of a checkpoint's folder says of its other files.  Errors: DataLoss naming it,
+// or the folder if step_N holds another step.
 absl::StatusOr<std::map<std::string, uint32_t>> ChecksumsOf(const std::string& path);
-// DataLoss, naming the file, if it is not there or has another checksum.
+// DataLoss, naming the file, if it is not there, is no file, has another length than its header
+// states, or another checksum.  In this order, so that a sparse file costs no time.
 absl::Status CheckFile(const std::string& path, uint32_t crc32);
 
 // Loads one checkpoint folder.  Errors: NotFound; DataLoss naming the file whose checksum differs,
-// or whose numbers no run can have.
+// or whose numbers no run can have, or the folder if step_N holds another step.
 absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path,
                                           CheckpointNeed need = CheckpointNeed::kAll);
 

@@ -326,3 +326,16 @@ TEST_F(Resume, OnAnotherNumberOfRanks) {
 
 }  // namespace
 }  // namespace gyre
+// A copy under a later step's name does not take the place of later work.
+TEST_F(Resume, AFolderOfAnotherStepIsSkipped) {
+  folder_.Digest("out", {"--steps=10", "--checkpoint_every=5"});
+  const std::string checkpoints = folder_ / "out/checkpoints/";
+  fs::copy(checkpoints + StepName(5), checkpoints + StepName(999));
+  const ToolResult result = folder_.Train("out", {"--steps=12", "--resume=latest"});
+  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  EXPECT_THAT(result.out, HasSubstr(absl::StrCat("warning: skipped ", checkpoints, StepName(999),
+                                                 ": the name says step 999, but the checkpoint in "
+                                                 "it is of step 5;")));
+  EXPECT_THAT(result.out, HasSubstr("resumed at step 10 "));
+}
+

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -182,7 +183,7 @@ TEST(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
   const std::string weights = folder / "step_00000005/weights.safetensors";
   const auto sum = [&] { return absl::StrFormat("%08x", Crc32OfFile(weights).value()); };
   const std::string expected = sum();
-  FlipByte(weights, 100, 1);
+  FlipByte(weights, std::filesystem::file_size(weights) - 1, 1);
   std::filesystem::remove(folder / "step_00000004/optimizer.safetensors");
   WriteBytes(folder / "step_00000003/state.pb", "\xff");
   std::filesystem::remove(folder / "step_00000002/state.pb");
@@ -209,6 +210,58 @@ TEST(CheckpointTest, SkipsBrokenOnesAndSaysWhy) {
     WriteBytes(path, state + more);
     EXPECT_THAT(std::string(LoadCheckpoint(folder / "step_00000007").status().message()),
                 HasSubstr(absl::StrCat("of which ", state.size(), " are a checkpoint's state")));
+  }
+}
+
+// A copy under another step's name would lose what came since.
+TEST(CheckpointTest, AFolderOfAnotherStepIsSkipped) {
+  TempFolder folder;
+  CheckpointStore store(folder.path());
+  for (int64_t step : {75, 100}) ASSERT_TRUE(SaveStep(store, step).ok());
+  const std::string wrong = folder / "step_00000999", best = folder / "best";
+  for (const std::string& copy : {wrong, best}) {
+    std::filesystem::copy(folder / "step_00000075", copy);
+  }
+  const std::string error = wrong +
+                            ": the name says step 999, but the checkpoint in it is of step 75; "
+                            "rename the folder to step_00000075";
+  for (const CheckpointNeed need : {CheckpointNeed::kAll, CheckpointNeed::kWeights}) {
+    std::vector<std::string> skipped;
+    EXPECT_EQ(store.LoadLatest(&skipped, need)->state.step(), 100);
+    EXPECT_THAT(skipped, ElementsAre(error));
+    EXPECT_EQ(LoadCheckpoint(wrong + "/", need).status(), absl::DataLossError(error));
+  }
+  EXPECT_EQ(ChecksumsOf(wrong).status(), absl::DataLossError(error));
+  ExpectStep(LoadCheckpoint(best), 75);
+  ASSERT_TRUE(store.DeleteOlder(100, 1).ok());
+  EXPECT_THAT(folder.List(), ElementsAre("best", "step_00000100", "step_00000999"));
+}
+
+// Neither waited for nor read for hours.
+TEST(CheckpointTest, WhatIsNoFileOrTooLongIsBroken) {
+  for (const char* name : {"weights.safetensors", "optimizer.safetensors", "state.pb"}) {
+    for (const char* kind : {"pipe", "folder", "sparse"}) {
+      SCOPED_TRACE(absl::StrCat(name, " ", kind));
+      TempFolder folder;
+      CheckpointStore store(folder.path());
+      ASSERT_TRUE(SaveStep(store, 1).ok());
+      const std::string path = folder / "step_00000001/" + name;
+      if (kind == std::string("sparse")) {
+        std::filesystem::resize_file(path, int64_t{1} << 40);
+      } else {
+        std::filesystem::remove(path);
+        ASSERT_EQ(
+            kind == std::string("pipe") ? mkfifo(path.c_str(), 0600) : mkdir(path.c_str(), 0700),
+            0);
+      }
+      const absl::Status status = LoadCheckpoint(folder / "step_00000001").status();
+      EXPECT_FALSE(absl::IsInvalidArgument(status)) << status;  // which is a flag's
+      EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr(kind == std::string("pipe")     ? "it is a pipe or a device"
+                            : kind == std::string("folder") ? "Is a directory"
+                                                            : "bytes"));
+    }
   }
 }
 
