@@ -1,11 +1,13 @@
 #include "engine/training/learning_rate_schedule.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 namespace gyre {
 
-double LearningRateAt(const LearningRateConfig& config, int64_t step, int64_t total_steps) {
+double LearningRateAt(const LearningRateConfig& config, int64_t step, int64_t total_steps,
+                      double shift) {
   const double base = config.base();
   const int64_t warmup = config.warmup_steps();
   if (step < warmup) return base * static_cast<double>(step + 1) / static_cast<double>(warmup);
@@ -18,7 +20,8 @@ double LearningRateAt(const LearningRateConfig& config, int64_t step, int64_t to
     case LearningRateConfig::kCosine: {
       const double final_rate = config.cosine().final();
       if (passed >= length) return final_rate;
-      const double share = static_cast<double>(passed) / static_cast<double>(length);
+      const double share = std::max(0.0, static_cast<double>(passed) + shift) /
+                           (static_cast<double>(length) + shift);
       return final_rate + (base - final_rate) * (1 + std::cos(std::numbers::pi * share)) / 2;
     }
     case LearningRateConfig::kConstant:

@@ -12,9 +12,12 @@ namespace gyre {
 // while step < warmup_steps; the schedule is then counted from the end of the warm-up.  Without a
 // schedule the rate is constant.  From total_steps on, cosine stays at its final rate, which the
 // run's last step therefore comes close to and does not reach.
+// shift: by so many steps of its length cosine is further than `step` says, where the steps before
+// had another length.
 // Preconditions: the config passed ParseTrainer; step >= 0.
 // Cosine source: Loshchilov & Hutter 2017, arXiv:1608.03983, without restarts.
-double LearningRateAt(const LearningRateConfig& config, int64_t step, int64_t total_steps);
+double LearningRateAt(const LearningRateConfig& config, int64_t step, int64_t total_steps,
+                      double shift = 0);
 
 // What the rate is multiplied by.
 struct LearningRateScaling {

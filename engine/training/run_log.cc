@@ -35,22 +35,28 @@ bool OutputIsTerminal() {
   return absl::StartsWith(target, "/dev/pts/") || absl::StartsWith(target, "/dev/tty");
 }
 
-// Keeps the lines of metrics.jsonl up to a step, with or without that of its test.
-absl::Status DropLaterSteps(const std::string& path, int64_t step, bool keep_test) {
+// Keeps the lines of metrics.jsonl up to a step, with or without that of its test.  Returns the
+// "seconds" of the last step among them; 0: none states any.
+absl::StatusOr<double> DropLaterSteps(const std::string& path, int64_t step, bool keep_test) {
   const absl::StatusOr<std::string> text = ReadFile(path);
-  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  if (absl::IsNotFound(text.status())) return 0;
   RETURN_IF_ERROR(text.status());
   std::string kept;
+  double seconds = 0;
   for (absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("step")) continue;  // a line cut short
     if (!json["step"].is_number_integer()) continue;
     const int64_t of = json["step"].get<int64_t>();
-    if (of < step || (of == step && (keep_test || json.contains("learning_rate")))) {
-      absl::StrAppend(&kept, line, "\n");
+    const bool of_training = json.contains("learning_rate");
+    if (of > step || (of == step && !keep_test && !of_training)) continue;
+    absl::StrAppend(&kept, line, "\n");
+    if (of_training && json.contains("seconds") && json["seconds"].is_number()) {
+      seconds = json["seconds"].get<double>();
     }
   }
-  return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(kept); });
+  RETURN_IF_ERROR(WriteFileAtomically(path, [&](const FileSink& sink) { return sink(kept); }));
+  return seconds;
 }
 
 }  // namespace
@@ -77,7 +83,8 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::string& folder, 
     return absl::FailedPreconditionError(
         absl::StrCat(log->path_, ": is a symbolic link, which is not followed; remove it"));
   }
-  RETURN_IF_ERROR(DropLaterSteps(log->path_, from_step, /*keep_test=*/!test_again));
+  ASSIGN_OR_RETURN(log->seconds_before_,
+                   DropLaterSteps(log->path_, from_step, /*keep_test=*/!test_again));
   const int fd =
       open(log->path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0 || (log->file_ = fdopen(fd, "a")) == nullptr) {
@@ -121,8 +128,8 @@ absl::Status RunLog::CannotWrite() const {
       absl::StrCat("cannot write ", path_, ": ", std::strerror(errno)));
 }
 
-absl::Status RunLog::Step(int64_t step, const std::vector<Metric>& metrics, double learning_rate,
-                          const std::optional<LossScaleState>& loss_scale) {
+absl::Status RunLog::Step(int64_t step, double epoch, const std::vector<Metric>& metrics,
+                          double learning_rate, const std::optional<LossScaleState>& loss_scale) {
   const Clock::time_point now = Clock::now();
   const double elapsed = std::chrono::duration<double>(now - rate_time_).count();
   if (elapsed >= 0.5 || rate_ == 0) {
@@ -138,6 +145,9 @@ absl::Status RunLog::Step(int64_t step, const std::vector<Metric>& metrics, doub
     json["skipped_steps"] = loss_scale->skipped;
   }
   json["samples_per_second"] = std::round(rate_);
+  json["epoch"] = epoch;
+  const double seconds = seconds_before_ + std::chrono::duration<double>(now - start_).count();
+  json["seconds"] = std::round(seconds * 1000) / 1000;
   RETURN_IF_ERROR(Write(json.dump()));
   if (now - last_shown_ >= (terminal_ ? Clock::duration(kTerminalInterval) : kLogInterval) ||
       step == total_steps_) {

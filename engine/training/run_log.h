@@ -22,17 +22,20 @@ absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder);
 class RunLog {
  public:
   // Opens `folder`/metrics.jsonl for appending, without the lines that a resumed run repeats: of
-  // steps beyond `from_step` and, with test_again, of its test.  Progress goes to stdout.
+  // steps beyond `from_step` and, with test_again, of its test.  The run's clock goes on from the
+  // last step's line that stays.  Progress goes to stdout.
   // Errors: those of opening and rewriting the file; FailedPrecondition for a symbolic link.
   static absl::StatusOr<std::unique_ptr<RunLog>> Open(const std::string& folder, int64_t from_step,
                                                       bool test_again, int64_t total_steps,
                                                       int64_t batch);
   ~RunLog();
 
-  // One training step: {"step", "loss", one key a metric, "learning_rate", "samples_per_second"},
-  // and of a dynamic loss scale {"loss_scale", "skipped_steps"}, as the step leaves it.
-  absl::Status Step(int64_t step, const std::vector<Metric>& metrics, double learning_rate,
-                    const std::optional<LossScaleState>& loss_scale);
+  // One training step: {"step", "loss", one key a metric, "learning_rate", "samples_per_second",
+  // "epoch", "seconds"}, and of a dynamic loss scale {"loss_scale", "skipped_steps"}, as the step
+  // leaves it.  epoch: passes over the data so far.  seconds: since the run began, without the time
+  // between its end and a resumption.
+  absl::Status Step(int64_t step, double epoch, const std::vector<Metric>& metrics,
+                    double learning_rate, const std::optional<LossScaleState>& loss_scale);
   // A pass over the test set after `step` steps: {"step", "test_loss", "test_..."}.
   absl::Status Test(int64_t step, const std::vector<Metric>& metrics);
   // Numbers about the run so far, by name: {"step", ...}.
@@ -57,8 +60,9 @@ class RunLog {
   bool terminal_ = false;
   bool progress_shown_ = false;
   int64_t first_step_ = 0, total_steps_ = 0, batch_ = 0;
-  int64_t rate_step_ = 0;  // where the running rate was last taken
-  double rate_ = 0;        // samples a second
+  int64_t rate_step_ = 0;      // where the running rate was last taken
+  double rate_ = 0;            // samples a second
+  double seconds_before_ = 0;  // start_ in the run's time
   Clock::time_point start_, rate_time_, last_shown_;
 };
 

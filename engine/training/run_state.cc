@@ -179,7 +179,8 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
   return absl::OkStatus();
 }
 
-absl::Status RunState::OpenOutput(bool test_again) {
+absl::Status RunState::OpenOutput(bool test_again, int64_t total_steps) {
+  total_steps_ = total_steps;
   if (leader()) RETURN_IF_ERROR(OpenOutputOfLeader(test_again));
   return files_of_all_.empty() ? absl::OkStatus() : MeetWriters();
 }

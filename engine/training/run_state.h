@@ -51,12 +51,8 @@ struct TrainingOptions {
 class RunState {
  public:
   // config and communication must outlive it.
-  RunState(const TrainerConfig& config, const TrainingOptions& options, int64_t total_steps,
-           ProcessGroup& communication)
-      : config_(config),
-        options_(options),
-        total_steps_(total_steps),
-        communication_(communication) {}
+  RunState(const TrainerConfig& config, const TrainingOptions& options, ProcessGroup& communication)
+      : config_(config), options_(options), communication_(communication) {}
   ~RunState() {
     if (parts_) parts_->GiveUp();
   }
@@ -75,9 +71,9 @@ class RunState {
   // several folders, a checkpoint to go on from is first made whole in each (GatherCheckpoint).
   absl::Status Restore(Model& model, Stream& stream);
   // Last before training, so that a run which cannot begin leaves no folder behind; after Restore.
-  // test_again: the step restored is about to be tested (again).  Errors of ranks that are to
-  // write, too.
-  absl::Status OpenOutput(bool test_again);
+  // test_again: the step restored is about to be tested (again).  total_steps: of the run.  Errors
+  // of ranks that are to write, too.
+  absl::Status OpenOutput(bool test_again, int64_t total_steps);
   // Begins a checkpoint of the steps started, which must be finished, once that before is written.
   // The model must live until it is; it may change.  tell: people want to know when.
   absl::Status Save(const Model& model, Stream& stream, bool tell);
@@ -134,12 +130,12 @@ class RunState {
 
   const TrainerConfig& config_;
   const TrainingOptions options_;
-  const int64_t total_steps_;
   ProcessGroup& communication_;
   int64_t step_ = 0, position_ = 0, copied_step_ = -1, saved_step_ = -1;
   int64_t newest_at_restore_ = -1;         // checkpoint in options_.out
   bool continues_ = false;                 // the run that options_.out holds
   bool saving_ = false;                    // not all ranks know yet that the last copy is written
+  int64_t total_steps_ = 0;
   bool has_carried_ = false;               // the net carries rows from step to step
   std::vector<std::string> files_of_all_;  // of which each rank writes a part
   std::string received_;                   // a checkpoint to go on from, where this rank keeps none

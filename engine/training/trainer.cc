@@ -9,9 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "engine/data/atomic_file.h"
-#include "engine/runtime/math.h"
 #include "engine/runtime/timeline.h"
-#include "engine/training/learning_rate_schedule.h"
 #include "engine/training/lint.h"
 #include "engine/training/planning.h"
 #include "engine/training/record_metrics.h"
@@ -21,13 +19,6 @@ namespace {
 
 // Of ranks that have no closer bound: within so many steps all hear that one is asked to stop.
 constexpr size_t kMostStepsApart = 16;
-
-int64_t StepsOf(const TrainerConfig& config, int64_t samples) {
-  if (config.has_steps()) return config.steps();
-  const double steps = std::ceil(config.epochs() * static_cast<double>(samples) /
-                                 static_cast<double>(SamplesAStep(config)));
-  return std::max<int64_t>(1, static_cast<int64_t>(steps));
-}
 
 }  // namespace
 
@@ -91,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
   RETURN_IF_ERROR(run->Agree(net, primitives, options));
   run->asked_to_stop_ = options.stop;
   run->asked_to_save_ = options.save;
-  run->state_.emplace(run->config_, std::move(options), run->total_steps_, communication);
+  run->state_.emplace(run->config_, std::move(options), communication);
   return run;
 }
 
@@ -101,12 +92,9 @@ Trainer::Trainer(TrainerConfig config, Device& device, ProcessGroup& communicati
       communication_(communication),
       data_(std::move(data)),
       optimizer_(NewOptimizer(config_.optimizer())),
-      epoch_samples_(TrainSamplesOf(config_, *data_.train)),
-      total_steps_(StepsOf(config_, epoch_samples_)) {
-  const int64_t epoch = CeilDiv(epoch_samples_, SamplesAStep(config_));
-  test_every_ = config_.has_evaluate_every() ? config_.evaluate_every() : epoch;
-  save_every_ = config_.has_checkpoint_every() ? config_.checkpoint_every() : epoch;
-}
+      length_(config_, TrainSamplesOf(config_, *data_.train)),
+      test_every_(config_.evaluate_every()),
+      save_every_(config_.checkpoint_every()) {}
 
 // An error is every ticket's from then on, so this ends.
 Trainer::~Trainer() {
@@ -116,11 +104,11 @@ Trainer::~Trainer() {
 absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(CreateModel());
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
-  first_position_ = state_->position() - state_->step() * SamplesAStep(config_);
+  RETURN_IF_ERROR(length_.GoOnFrom(state_->step(), state_->position()));
   if (state_->loss_scale) {
     RETURN_IF_ERROR(training_step_->SetLossScale(*state_->loss_scale));
   }
-  RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_)));
+  RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_), length_.total_steps()));
   if (!batch_text_.empty()) state_->Say(batch_text_);
   if (const std::string left_out = LeftOut(config_, data_); !left_out.empty()) {
     state_->Say(std::string(absl::StripSuffix(left_out, "\n")));
@@ -149,9 +137,7 @@ absl::Status Trainer::CreateModel() {
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
   ASSIGN_OR_RETURN(model_, Model::Create(*std::move(plan_), device_, *stream_, &communication_));
   plan_.reset();
-  const auto learning_rate = [this](int64_t step) {
-    return LearningRate(step, first_position_ + step * SamplesAStep(config_));
-  };
+  const auto learning_rate = [this](int64_t step) { return LearningRate(step); };
   ASSIGN_OR_RETURN(training_step_,
                    TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_,
                                         /*replay=*/true, learning_rate));
@@ -163,12 +149,8 @@ absl::Status Trainer::CreateModel() {
   return absl::OkStatus();
 }
 
-double Trainer::LearningRate(int64_t step, int64_t position) const {
-  return LearningRateAt(config_.learning_rate(), step, total_steps_) *
-         LearningRateFactor(config_.learning_rate(),
-                            {.epoch = position / epoch_samples_,
-                             .samples_a_step = SamplesAStep(config_),
-                             .ranks = model_->plan().options.shape.workers()});
+double Trainer::LearningRate(int64_t step) const {
+  return length_.LearningRate(step, model_->plan().options.shape.workers());
 }
 
 absl::Status Trainer::Loop() {
@@ -180,17 +162,17 @@ absl::Status Trainer::Loop() {
   }
   // The run before may have ended between the checkpoint and the test after it.
   if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
-  while (state_->step() < total_steps_ && state_->step() != stop_at_) {
+  while (state_->step() < length_.total_steps() && state_->step() != stop_at_) {
     RETURN_IF_ERROR(works ? RunStep() : ServeStep());
     RETURN_IF_ERROR(state_->CheckSaving());
     // First, so that what the test finds wrong costs no work.
     if (state_->step() == save_at_ || Due(save_every_)) RETURN_IF_ERROR(Save());
     // A run that stops has no time for it; the one that goes on makes up for it.
-    const bool stops = state_->step() == stop_at_ && state_->step() < total_steps_;
+    const bool stops = state_->step() == stop_at_ && state_->step() < length_.total_steps();
     if (Due(test_every_) && !stops) RETURN_IF_ERROR(Test());
   }
   RETURN_IF_ERROR(FinishAll());
-  const bool stopped = state_->step() < total_steps_;
+  const bool stopped = state_->step() < length_.total_steps();
   if (stopped) RETURN_IF_ERROR(Save());
   RETURN_IF_ERROR(training_step_->Stop());
   RETURN_IF_ERROR(state_->FinishSaving());
@@ -200,10 +182,6 @@ absl::Status Trainer::Loop() {
                         state_->step(), state_->out()));
   }
   return absl::OkStatus();
-}
-
-bool Trainer::Due(int64_t every) const {
-  return state_->step() == total_steps_ || state_->step() % every == 0;
 }
 
 absl::Status Trainer::RunStep() {
@@ -219,7 +197,7 @@ absl::Status Trainer::RunStep() {
 // Others' gradients come on their own; what all ranks tell each other of the step is told here,
 // too.
 absl::Status Trainer::ServeStep() {
-  const double learning_rate = LearningRate(state_->step(), state_->position());
+  const double learning_rate = LearningRate(state_->step());
   const absl::Status served = training_step_->StartServing(state_->step());
   if (!served.ok() && !training_step_->diverged()) return served;
   state_->Advance();
@@ -243,7 +221,7 @@ absl::Status Trainer::StartIteration(bool update) {
   }
   std::optional<double> learning_rate;
   if (update) {
-    learning_rate = LearningRate(step, state_->position());
+    learning_rate = LearningRate(step);
     state_->Advance();
   }
   in_flight_.push_back({*batch, learning_rate, step + 1});
@@ -425,7 +403,8 @@ absl::Status Trainer::Take(const Report& report) {
         absl::StrFormat("step %d: the loss is not finite; %s", report.step, kDivergenceAdvice));
   }
   RunLog* const log = state_->log();
-  return log ? log->Step(report.step, metrics, report.learning_rate, report.loss_scale)
+  return log ? log->Step(report.step, length_.EpochsAt(report.step), metrics, report.learning_rate,
+                         report.loss_scale)
              : absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 
 #include "engine/training/data_feed.h"
 #include "engine/training/plan_report.h"
+#include "engine/training/run_length.h"
 #include "engine/training/run_state.h"
 #include "engine/training/step/training_step.h"
 
@@ -71,7 +72,7 @@ class Trainer {
                      TrainingOptions& options);
   absl::Status CheckServer(const Parsed<TrainerConfig>& trainer) const;
   absl::Status CreateModel();
-  double LearningRate(int64_t step, int64_t position) const;
+  double LearningRate(int64_t step) const;
   void Time();
   absl::Status TellHowPagingWent();
   absl::Status Loop();
@@ -88,19 +89,21 @@ class Trainer {
   absl::Status Take(const Report& report);
   absl::Status Test();
   absl::Status Save();
-  bool Due(int64_t every) const;
+  // What has gone wrong with data leaves the state of the last step sound: one rank, which can do
+  // so alone, saves it.
+  absl::Status SaveFirst(const absl::Status& status);
+  bool Due(int64_t every) const { return length_.IsDue(every, state_->step()); }
 
   const TrainerConfig config_;
   Device& device_;
   ProcessGroup& communication_;
   const RunData data_;
   const std::unique_ptr<Optimizer> optimizer_;
-  const int64_t epoch_samples_;  // positions of the order
-  const int64_t total_steps_;
-  int64_t test_every_ = 0, save_every_ = 0;
-  std::optional<ModelPlan> plan_;      // until the model is made of it
-  std::vector<std::string> warnings_;  // of Lint
-  std::string batch_text_;             // how many samples a batch has, where that was chosen here
+  RunLength length_;
+  const int64_t test_every_, save_every_;  // steps; 0: each epoch
+  std::optional<ModelPlan> plan_;          // until the model is made of it
+  std::vector<std::string> warnings_;      // of Lint
+  std::string batch_text_;  // how many samples a batch has, where that was chosen here
 
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Model> model_;
@@ -112,10 +115,9 @@ class Trainer {
   std::atomic<bool>* asked_to_save_ = nullptr;
   // After which step all ranks do what some rank was asked to; -1: none was.
   int64_t stop_at_ = -1, save_at_ = -1;
-  bool agreed_ = false;         // all ranks end with the same error, at the same point
-  bool told_ = false;           // whether steps are replayed
-  int64_t updates_ = 0;         // of this run: started
-  int64_t first_position_ = 0;  // of step 0, if each had been as long as this run's
+  bool agreed_ = false;  // all ranks end with the same error, at the same point
+  bool told_ = false;    // whether steps are replayed
+  int64_t updates_ = 0;  // of this run: started
   // Of a run that pages: its iterations; and since when the next one's time and stalls count.
   PagedIterations paged_;
   int64_t finished_ = 0;

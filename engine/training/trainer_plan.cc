@@ -164,8 +164,8 @@ std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
       "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s)\n"
       "device memory: %d bytes for all nets, %d for gradients, %d for their %s\n"
       "host memory: %d bytes, pinned, for %d batches, %d for a checkpoint\n",
-      total_steps_, SamplesAStep(config_), communication_.size(), shape.local * shape.accumulate,
-      plan_->train->order.buckets.size(), gradients, sent,
+      length_.total_steps(), SamplesAStep(config_), communication_.size(),
+      shape.local * shape.accumulate, plan_->train->order.buckets.size(), gradients, sent,
       communication_.size() == 1 ? "one rank alone"
       : shape.server             ? DescribeServer(shape)
       : shape.shard_optimizer    ? "reduce-scatter, and allgather unless all have one copy"

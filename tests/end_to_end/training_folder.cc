@@ -86,7 +86,7 @@ std::string TrainingFolder::Evaluate(const std::string& weights,
 std::vector<std::string> TrainingFolder::MetricLines(const std::string& out) const {
   std::vector<std::string> lines;
   for (nlohmann::ordered_json& json : ReadLines(folder_ / out + "/metrics.jsonl")) {
-    json.erase("samples_per_second");
+    for (const char* key : {"samples_per_second", "seconds"}) json.erase(key);
     lines.push_back(json.dump());
   }
   return lines;

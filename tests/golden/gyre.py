@@ -12,7 +12,7 @@ import time
 from case import read_safetensors, summary
 
 LIMIT_S = 120
-_METRICS = ("step", "learning_rate", "samples_per_second")
+_METRICS = ("step", "learning_rate", "samples_per_second", "epoch", "seconds")
 
 
 class Gyre:

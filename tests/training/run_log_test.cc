@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,13 +35,40 @@ TEST(RunLog, ALineIsInTheFileAtOnce) {
   };
   const std::vector<Metric> metrics = {{.name = "loss", .is_loss = true, .sum = 3, .count = 2}};
   for (int64_t step = 1; step <= 3; ++step) {
-    ASSERT_TRUE((*log)->Step(step, metrics, 0.5, std::nullopt).ok());
+    ASSERT_TRUE((*log)->Step(step, 0.25, metrics, 0.5, std::nullopt).ok());
     expect_line(absl::StrCat("{\"step\":", step, ",\"loss\":1.5,\"learning_rate\":0.5,"));
   }
   ASSERT_TRUE((*log)->Test(3, metrics).ok());
   expect_line("{\"step\":3,\"test_loss\":1.5}\n");
   ASSERT_TRUE((*log)->Numbers(3, {{"seconds", 0.25}}).ok());
   expect_line("{\"step\":3,\"seconds\":0.25}\n");
+}
+
+// A resumed run's clock goes on, after the lines that it repeats are gone.
+TEST(RunLog, SecondsGoOnFromTheLastLineThatStays) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/goes_on");
+  std::filesystem::create_directory(folder);
+  const std::vector<Metric> metrics = {{.name = "loss", .is_loss = true, .sum = 3, .count = 2}};
+  const auto line = [](int step, const std::string& seconds) {
+    return absl::StrCat("{\"step\":", step, ",\"learning_rate\":1", seconds, "}\n");
+  };
+  const auto seconds_of = [&](const std::string& before, int64_t from_step) {
+    std::ofstream(folder + "/metrics.jsonl") << before;
+    auto log = RunLog::Open(folder, from_step, /*test_again=*/false, /*total_steps=*/9,
+                            /*batch=*/1);
+    EXPECT_TRUE(log.ok() && (*log)->Step(from_step + 1, 1.5, metrics, 1, std::nullopt).ok());
+    const std::string text = *ReadFile(folder + "/metrics.jsonl");
+    const auto last = nlohmann::json::parse(text.substr(text.rfind('\n', text.size() - 2) + 1));
+    EXPECT_EQ(last["epoch"].get<double>(), 1.5);
+    return last["seconds"].get<double>();
+  };
+  const std::string two = line(1, ",\"seconds\":1000") + line(2, ",\"seconds\":2000");
+  constexpr double kHour = 3600;  // which a test does not take
+  EXPECT_LT(seconds_of("", 0), kHour);
+  EXPECT_GE(seconds_of(two, 2), 2000);
+  EXPECT_GE(seconds_of(two, 1), 1000);
+  EXPECT_LT(seconds_of(two, 1), 2000);
+  EXPECT_LT(seconds_of(line(1, ""), 1), kHour);  // of an earlier release
 }
 
 }  // namespace

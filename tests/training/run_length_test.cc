@@ -1,0 +1,116 @@
+// How many steps a run has, and which are due for what; above all where it goes on with another
+// batch than before.
+#include "engine/training/run_length.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "google/protobuf/text_format.h"
+
+namespace gyre {
+namespace {
+
+using testing::ElementsAre;
+
+TrainerConfig Config(const std::string& text) {
+  TrainerConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
+  return config;
+}
+
+std::vector<int64_t> DueAtEpochs(const RunLength& length, int64_t after = 0) {
+  std::vector<int64_t> steps;
+  for (int64_t step = after + 1; step <= length.total_steps(); ++step) {
+    if (length.IsDue(/*every=*/0, step)) steps.push_back(step);
+  }
+  return steps;
+}
+
+TEST(RunLength, AnEpochIsDoneByAStep) {
+  const TrainerConfig config = Config("batch: 8 epochs: 3");
+  const RunLength length(config, 50);
+  EXPECT_EQ(length.total_steps(), 19);  // of 150 samples
+  EXPECT_THAT(DueAtEpochs(length), ElementsAre(7, 13, 19));
+  EXPECT_EQ(length.EpochsAt(7), 56. / 50);
+  EXPECT_TRUE(length.IsDue(5, 10));
+  EXPECT_FALSE(length.IsDue(5, 11));
+  EXPECT_TRUE(length.IsDue(5, 19));
+}
+
+// 48 samples: after one epoch by one batch, another by another.
+TEST(RunLength, AnotherBatchTrainsTheSameEpochs) {
+  const struct {
+    int64_t before, now, total;
+    std::vector<int64_t> due;
+  } cases[] = {{8, 8, 12, {12}}, {8, 4, 18, {18}},  {4, 8, 18, {18}},
+               {8, 5, 16, {16}}, {1, 48, 49, {49}}, {48, 1, 49, {49}}};
+  for (const auto& c : cases) {
+    TrainerConfig config = Config("epochs: 2 accumulate: 1");
+    config.set_batch(c.now);
+    RunLength length(config, 48);
+    const int64_t step = 48 / c.before;
+    ASSERT_EQ(length.GoOnFrom(step, 48), absl::OkStatus());
+    EXPECT_EQ(length.total_steps(), c.total) << c.before << " " << c.now;
+    EXPECT_EQ(DueAtEpochs(length, step), c.due) << c.before << " " << c.now;
+    EXPECT_EQ(length.EpochsAt(step), 1);
+    EXPECT_TRUE(length.IsDue(0, step));
+  }
+  // In the middle of an epoch, and three epochs in all.
+  const TrainerConfig config = Config("batch: 16 epochs: 3");
+  RunLength length(config, 48);
+  ASSERT_EQ(length.GoOnFrom(5, 40), absl::OkStatus());
+  EXPECT_EQ(length.total_steps(), 5 + 7);  // 104 samples
+  EXPECT_THAT(DueAtEpochs(length, 5), ElementsAre(6, 9, 12));
+}
+
+TEST(RunLength, AnotherBatchTrainsTheSameSteps) {
+  const TrainerConfig config = Config("batch: 4 steps: 20");
+  RunLength length(config, 48);
+  ASSERT_EQ(length.GoOnFrom(6, 48), absl::OkStatus());
+  EXPECT_EQ(length.total_steps(), 20);
+  EXPECT_EQ(length.EpochsAt(20), 104. / 48);
+}
+
+// Along a cosine, too, which does not jump back.
+TEST(RunLength, TheRateGoesOnWhereItWas) {
+  const std::string rate = " learning_rate { base: 1 cosine {} }";
+  const TrainerConfig straight = Config("batch: 8 epochs: 2" + rate);
+  for (const int64_t batch : {2, 4, 12}) {
+    TrainerConfig config = straight;
+    config.set_batch(batch);
+    RunLength length(config, 48);
+    ASSERT_EQ(length.GoOnFrom(6, 48), absl::OkStatus());
+    EXPECT_EQ(length.LearningRate(6, 1), RunLength(straight, 48).LearningRate(6, 1));
+    // A quarter of the run later.
+    EXPECT_DOUBLE_EQ(length.LearningRate(6 + 24 / batch, 1),
+                     RunLength(straight, 48).LearningRate(9, 1))
+        << batch;
+  }
+  // By steps, it is the step that counts.
+  const TrainerConfig steps = Config("batch: 4 steps: 12" + rate);
+  RunLength length(steps, 48);
+  ASSERT_EQ(length.GoOnFrom(6, 48), absl::OkStatus());
+  EXPECT_DOUBLE_EQ(length.LearningRate(6, 1), 0.5);
+}
+
+// What has ended has nothing left to do; what is beyond the end is a mistake.
+TEST(RunLength, BeyondItsEndItDoesNotGoOn) {
+  const TrainerConfig epochs = Config("batch: 2 epochs: 2");
+  RunLength length(epochs, 50);
+  ASSERT_EQ(length.GoOnFrom(13, 104), absl::OkStatus());  // 2 epochs by 8 at a time
+  EXPECT_EQ(length.total_steps(), 13);
+  EXPECT_EQ(length.GoOnFrom(14, 112).message(),
+            "the checkpoint to resume from, of step 14 and 112 samples, is beyond the end of this "
+            "run, epochs: 2, of 50 samples each; raise that, or resume from an earlier checkpoint");
+  const TrainerConfig steps = Config("batch: 2 steps: 9");
+  RunLength of_steps(steps, 50);
+  EXPECT_EQ(of_steps.GoOnFrom(9, 18), absl::OkStatus());
+  EXPECT_EQ(of_steps.GoOnFrom(10, 20).message(),
+            "the checkpoint to resume from, of step 10 and 20 samples, is beyond the end of this "
+            "run, steps: 9; raise that, or resume from an earlier checkpoint");
+}
+
+}  // namespace
+}  // namespace gyre
