@@ -416,14 +416,15 @@ absl::Status Trainer::Test() {
   std::function<void(int64_t)> progress;
   const int64_t samples = model_->plan().options.test_samples;
   if (log) progress = [log, samples](int64_t done) { log->TestProgress(done, samples); };
-  ASSIGN_OR_RETURN(const std::vector<Metric> metrics,
-                   Evaluate(*model_, *data_.test, device_, *stream_, communication_, progress));
-  if (const absl::Status status = CheckFinite(metrics); !status.ok()) {
-    agreed_ = true;
-    return absl::InternalError(absl::StrFormat("step %d: test %s; %s", state_->step(),
-                                               status.message(), kDivergenceAdvice));
+  const absl::StatusOr<std::vector<Metric>> metrics =
+      Evaluate(*model_, *data_.test, device_, *stream_, communication_, progress);
+  if (!metrics.ok()) return SaveFirst(metrics.status());
+  // Training tells by its own loss whether it can go on.
+  if (const absl::Status status = CheckFinite(*metrics); !status.ok()) {
+    state_->Say(absl::StrFormat("warning: step %d: test %s; training goes on", state_->step(),
+                                status.message()));
   }
-  return log ? log->Test(state_->step(), metrics) : absl::OkStatus();
+  return log ? log->Test(state_->step(), *metrics) : absl::OkStatus();
 }
 
 absl::Status Trainer::Save() {

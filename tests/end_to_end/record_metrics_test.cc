@@ -233,5 +233,25 @@ TEST_F(RecordMetrics, WrongDataIsNamed) {
               HasSubstr("x: sample 7 (the first is 0) holds nan"));
 }
 
+// A test whose numbers are beyond F32 says so; what trains is as it was.
+TEST_F(RecordMetrics, ATestThatIsNotFiniteEndsNoTraining) {
+  // A score of 6e38.
+  Write("test", RandomData(2));
+  const std::string twice = "--set=net.layer.score.dense.weight.initializer.constant.value=2";
+  const std::string expected = folder_.Digest("untested", {twice, "--set=evaluate_every=1000"});
+  Data data = RandomData(2);
+  std::ranges::fill(data.x, 3e38F);
+  Write("test", data);
+  for (const int ranks : {1, 2}) {
+    const std::string out = absl::StrCat("out", ranks);
+    const ToolResult result = folder_.Train(out, {twice, absl::StrCat("--ranks=", ranks)});
+    EXPECT_EQ(result.exit_code, 0) << result.ToString();
+    EXPECT_EQ(DigestOf(result) == expected, ranks == 1);
+    EXPECT_THAT(result.out,
+                HasSubstr("warning: step 2: test loss is not finite; training goes on"));
+    EXPECT_THAT(folder_.MetricLines(out), testing::Contains(HasSubstr("\"test_loss\":null")));
+  }
+}
+
 }  // namespace
 }  // namespace gyre
