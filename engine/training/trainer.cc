@@ -11,6 +11,7 @@
 #include "engine/data/atomic_file.h"
 #include "engine/runtime/timeline.h"
 #include "engine/training/lint.h"
+#include "engine/training/metric_keys.h"
 #include "engine/training/planning.h"
 #include "engine/training/record_metrics.h"
 
@@ -76,6 +77,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
   }
   std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
   RETURN_IF_ERROR(run->Plan(net, primitives, options));
+  const ModelPlan& plan = *run->plan_;
+  RETURN_IF_ERROR(CheckMetricKeys(net, plan.train->spec,
+                                  plan.test.empty() ? nullptr : &plan.test.front()->spec));
   RETURN_IF_ERROR(run->CheckServer(trainer));
   run->batch_text_ = std::move(batch_text);
   run->warnings_ = Lint(trainer, net, *run->plan_);
