@@ -118,10 +118,10 @@ constexpr char kUsage[] =
     "  train --trainer=... --out=runs/a --resume=latest      # after an interruption\n"
     "  train --trainer=... --plan                            # what it would do\n\n"
     "The last line is `weights sha256 HEX`: equal runs give equal digests.\n"
-    "SIGUSR1 makes a checkpoint; SIGINT, SIGTERM and SIGHUP make one and stop.  mpirun passes them "
-    "on,\n"
-    "and kills a second after those that stop: --mca odls_base_sigkill_timeout 30 gives it "
-    "longer.\n"
+    "SIGUSR1 makes a checkpoint.  SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR2, SIGALRM, SIGXCPU and\n"
+    "SIGPWR make one and stop.  mpirun passes SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 on, and kills "
+    "a\n"
+    "second after the first two: --mca odls_base_sigkill_timeout 30 gives it longer.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags, 130 stopped with a checkpoint.";
 
 std::atomic<bool> stop_requested = false, save_requested = false;
@@ -140,7 +140,8 @@ void OnSignal(int signal) {
     return;
   }
   stop_requested = true;
-  std::signal(signal, signal == SIGPIPE ? SIG_IGN : SIG_DFL);
+  const bool repeats = signal == SIGPIPE || (signal == SIGXCPU && training);
+  std::signal(signal, repeats ? SIG_IGN : SIG_DFL);
   if (training) return Print(stopping);
   Print("stopped before training began\n");
   raise(signal);  // once this handler is left
@@ -152,7 +153,11 @@ void HandleSignals() {
         "stopping with a checkpoint; if mpirun kills first, start it with --mca "
         "odls_base_sigkill_timeout 30\n";
   }
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGPIPE}) std::signal(signal, OnSignal);
+  // What people, batch systems and limits end a program by, or warn it with.
+  for (const int signal :
+       {SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU, SIGPWR, SIGPIPE}) {
+    std::signal(signal, OnSignal);
+  }
   // A closed terminal; under nohup it stays ignored.
   if (std::signal(SIGHUP, OnSignal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
 }

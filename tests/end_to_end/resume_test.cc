@@ -190,6 +190,22 @@ TEST_F(Resume, StoppedBySignal) {
 
 // SIGUSR1, which mpirun passes on without killing anybody afterwards.
 TEST_F(Resume, ASignalAsksForACheckpoint) {
+// What batch systems and limits warn with, some of it again and again.
+TEST_F(Resume, SignalsOfBatchSystemsStopWithACheckpoint) {
+  for (const int signal : {SIGUSR2, SIGXCPU, SIGQUIT, SIGALRM, SIGPWR}) {
+    const std::string out = absl::StrCat("by", signal);
+    Tool tool("train", folder_.TrainArguments(out, {"--steps=1000000", "--checkpoint_every=7"}));
+    ASSERT_TRUE(AwaitCheckpoint(tool, out, 7)) << tool.Wait().ToString();
+    tool.Signal(signal);
+    if (signal == SIGXCPU) tool.Signal(signal);
+    const ToolResult result = tool.Wait();
+    EXPECT_EQ(result.exit_code, 130) << result.ToString();
+    EXPECT_THAT(result.err,
+                HasSubstr(absl::StrCat("stopped after step ", folder_.NewestCheckpoint(out),
+                                       "; go on with --resume=latest")));
+  }
+}
+
   for (const int ranks : {1, 2}) {
     const std::string out = absl::StrCat("asked", ranks);
     Tool tool("train",
