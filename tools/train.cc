@@ -72,7 +72,9 @@ ABSL_FLAG(bool, shard_optimizer, false,
     .OnUpdate([] { ++shard_optimizer_values; });
 ABSL_FLAG(std::string, out, "",
           "Folder for metrics.jsonl and checkpoints/; default: runs/NET-TIME.");
-ABSL_FLAG(std::string, resume, "", "\"latest\" of --out, or a checkpoint's folder.");
+ABSL_FLAG(
+    std::string, resume, "",
+    "latest of --out; auto: that, or, where --out has none, a new run; or a checkpoint's folder.");
 ABSL_FLAG(
     std::string, weights, "",
     "A run's folder, a checkpoint's, or a safetensors file to start from: its tensors replace the "
@@ -133,7 +135,8 @@ void Print(const char* line) {
 }
 
 // The first signal that stops asks for a checkpoint and a clean end; the second one kills.  A
-// reader of stdout that went away is no reason to lose the run, either.
+// reader of stdout that went away is no reason to lose the run, either; nor is a limit of CPU time,
+// which comes again each second.
 void OnSignal(int signal) {
   if (signal == SIGUSR1) {
     save_requested = true;
@@ -195,8 +198,10 @@ std::string OutFolder(const NetConfig& net) {
 
 // All but what a rank's device decides; the same for the ranks of this process.
 absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
-  if (absl::GetFlag(FLAGS_resume) == "latest" && absl::GetFlag(FLAGS_out).empty()) {
-    return absl::InvalidArgumentError("--resume=latest needs --out, the folder to resume in");
+  const std::string resume = absl::GetFlag(FLAGS_resume);
+  if ((resume == "latest" || resume == "auto") && absl::GetFlag(FLAGS_out).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume=", resume, " needs --out, the folder to resume in"));
   }
   const std::string device = absl::GetFlag(FLAGS_device);
   ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(absl::GetFlag(FLAGS_planner)));
@@ -208,7 +213,7 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
   ASSIGN_OR_RETURN(const PagePlaces pages, ParsePagePlaces(device, absl::GetFlag(FLAGS_host_memory),
                                                            absl::GetFlag(FLAGS_page_folder), out));
   return TrainingOptions{.out = out,
-                         .resume = absl::GetFlag(FLAGS_resume),
+                         .resume = resume,
                          .weights = absl::GetFlag(FLAGS_weights),
                          .weights_map = absl::GetFlag(FLAGS_weights_map),
                          .net_text = files.net.message->DebugString(),
@@ -242,13 +247,11 @@ absl::Status OpenTimeline() {
 
 // What ranks go through together by; where their files are is each host's own.
 std::string CommandOf(const TrainingOptions& options, bool plan) {
-  const bool latest = options.resume == "latest", anew = options.resume.empty();
+  const bool named = options.resume != "" && options.resume != "latest" && options.resume != "auto";
   return absl::StrCat("--device=", absl::GetFlag(FLAGS_device), plan ? "\n--plan" : "",
                       absl::GetFlag(FLAGS_send_data) ? "\n--send_data" : "",
                       options.largest_batch ? "\n--batch=auto" : "",
-                      latest ? "\n--resume=latest"
-                      : anew ? ""
-                             : "\n--resume=DIR",
+                      "\n--resume=", named ? "DIR" : options.resume,
                       options.weights.empty() ? "" : "\n--weights");
 }
 

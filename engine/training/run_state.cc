@@ -59,7 +59,8 @@ absl::Status RunState::Restore(Model& model, Stream& stream) {
 }
 
 absl::Status RunState::SetWeights(Model& model, Stream& stream) {
-  if (!options_.resume.empty() && !options_.weights.empty()) {
+  const bool may_begin = options_.resume.empty() || options_.resume == "auto";
+  if (!may_begin && !options_.weights.empty()) {
     return absl::InvalidArgumentError(
         "--weights starts a new run and --resume goes on with one that has weights; give one");
   }
@@ -67,36 +68,46 @@ absl::Status RunState::SetWeights(Model& model, Stream& stream) {
     return absl::InvalidArgumentError(
         "--weights_map renames the tensors of --weights; give that, too");
   }
-  if (options_.resume.empty()) {
-    RETURN_IF_ERROR(model.Initialize(stream));
-    if (options_.weights.empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const Weights weights, ReadWeights(options_.weights));
-    RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));
-    const auto match = MatchWeights(weights.tensors, options_.weights_map, model.plan().parameters);
-    if (!match.ok()) {  // what is wrong with the map begins with its flag
-      const bool of_map = absl::StartsWith(match.status().message(), "--");
-      return of_map ? match.status() : Annotate(match.status(), weights.path);
+  if (!options_.resume.empty()) {
+    const absl::StatusOr<Checkpoint> checkpoint = Find();
+    const bool none = absl::IsNotFound(checkpoint.status());
+    if (checkpoint.ok() || none) {
+      RETURN_IF_ERROR(communication_.CheckEqual("whether there is a checkpoint to resume from",
+                                                none ? "there is none" : "there is one"));
     }
-    RETURN_IF_ERROR(Annotate(model.LoadSome(stream, match->tensors), weights.path));
-    Say(ToString(*match));
-    return absl::OkStatus();
+    if (checkpoint.ok()) {
+      return Annotate(RestoreFrom(*checkpoint, model, stream), checkpoint->path);
+    }
+    if (!may_begin || !none) {
+      return absl::Status(
+          checkpoint.status().code(),
+          absl::StrFormat("--resume=%s: %s; %s", options_.resume, checkpoint.status().message(),
+                          takes_newest() ? "leave --resume out to start anew"
+                                         : "give \"latest\", or the folder of one checkpoint, such "
+                                           "as runs/a/checkpoints/step_00000200"));
+    }
   }
-  const absl::StatusOr<Checkpoint> checkpoint = Find();
-  if (!checkpoint.ok()) {
-    const bool latest = options_.resume == "latest";
-    return absl::Status(
-        checkpoint.status().code(),
-        absl::StrFormat("--resume=%s: %s; %s", options_.resume, checkpoint.status().message(),
-                        latest ? "leave --resume out to start anew"
-                               : "give \"latest\", or the folder of one checkpoint, such as "
-                                 "runs/a/checkpoints/step_00000200"));
+  return Begin(model, stream);
+}
+
+absl::Status RunState::Begin(Model& model, Stream& stream) {
+  RETURN_IF_ERROR(model.Initialize(stream));
+  if (options_.weights.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Weights weights, ReadWeights(options_.weights));
+  RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));
+  const auto match = MatchWeights(weights.tensors, options_.weights_map, model.plan().parameters);
+  if (!match.ok()) {  // what is wrong with the map begins with its flag
+    const bool of_map = absl::StartsWith(match.status().message(), "--");
+    return of_map ? match.status() : Annotate(match.status(), weights.path);
   }
-  return Annotate(RestoreFrom(*checkpoint, model, stream), checkpoint->path);
+  RETURN_IF_ERROR(Annotate(model.LoadSome(stream, match->tensors), weights.path));
+  Say(ToString(*match));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Checkpoint> RunState::Find() {
   namespace fs = std::filesystem;
-  const bool latest = options_.resume == "latest";
+  const bool latest = takes_newest();
   const CheckpointStore store(absl::StrCat(options_.out, "/checkpoints"));
   fs::path given = options_.resume;
   if (!given.has_filename()) given = given.parent_path();
@@ -145,6 +156,7 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
   RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));
   step_ = state.step();
   position_ = state.position();
+  resumed_ = true;
   if (state.has_loss_scale() && config_.loss_scale().has_dynamic()) {
     const CheckpointState::LossScale& saved = state.loss_scale();
     loss_scale = {saved.scale(), saved.good_steps(), saved.skipped()};
@@ -195,7 +207,7 @@ absl::Status RunState::MeetWriters() {
   if (leader() || !folders_->Publishes(communication_.rank())) return absl::OkStatus();
   checkpoints_->RemoveTemporaries();
   ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
-  if (newest < 0 || !options_.resume.empty()) return absl::OkStatus();
+  if (newest < 0 || resumed_) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrFormat(
       "%s of rank %d, which is not rank 0's, already holds checkpoints; choose another --out, or "
       "delete them there",
@@ -214,13 +226,13 @@ absl::Status RunState::OpenOutputOfLeader(bool test_again) {
                         "another --out",
                         options_.out));
   }
-  if (newest > step_ && options_.resume != "latest") {
+  if (newest > step_ && !takes_newest()) {
     return absl::AlreadyExistsError(absl::StrFormat(
         "%s holds a checkpoint of step %d, beyond the one to resume from (%d), which a later "
         "--resume=latest would take; choose another --out, or delete what is newer",
         options_.out, newest, step_));
   }
-  if (newest > newest_at_restore_ && options_.resume == "latest") {
+  if (newest > newest_at_restore_ && takes_newest()) {
     return absl::AlreadyExistsError(
         absl::StrFormat("%s: another run has just saved step %d there; start once more to go on "
                         "from it",

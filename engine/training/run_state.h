@@ -32,18 +32,19 @@
 namespace gyre {
 
 struct TrainingOptions {
-  std::string out;                                  // folder for metrics.jsonl and checkpoints/
-  std::string resume;                               // "", "latest", or a checkpoint's folder
-  std::string weights;                              // "", or what to start from, for ReadWeights
-  std::string weights_map;                          // as MatchWeights takes it
-  std::string net_text, trainer_text;               // as parsed, for checkpoints
-  std::map<std::string, std::string> choices = {};  // what changes bits: threads, ranks, ...
-  PlannerKind planner = PlannerKind::kAuto;         // of what the device does not hold
-  size_t host_bytes = ~size_t{0};                   // for that on a rank; beyond it lies on disk
-  std::string page_folder = {};                     // in a file there
-  int threads = 1;                                  // of what is done on the host beside a device
-  bool largest_batch = false;  // in place of the trainer's: FindLargestBatch's, of all ranks
-  Fit fit = {};                // of the data
+  std::string out;          // folder for metrics.jsonl and checkpoints/
+  std::string resume;       // "", "latest", "auto" (that, or to begin), or a checkpoint's folder
+  std::string weights;      // "", or what to start from, for ReadWeights
+  std::string weights_map;  // as MatchWeights takes it
+  std::string net_text, trainer_text;                     // as parsed, for checkpoints
+  std::map<std::string, std::string> choices = {};        // what changes bits: threads, ranks, ...
+  std::map<std::string, std::string> older_choices = {};  // some, as checkpoints before said them
+  PlannerKind planner = PlannerKind::kAuto;               // of what the device does not hold
+  size_t host_bytes = ~size_t{0};  // for that on a rank; beyond it lies on disk
+  std::string page_folder = {};    // in a file there
+  int threads = 1;                 // of what is done on the host beside a device
+  bool largest_batch = false;      // in place of the trainer's: FindLargestBatch's, of all ranks
+  Fit fit = {};                    // of the data
   const std::atomic<bool>* stop = nullptr;  // set: checkpoint in a few steps, return Cancelled
   std::atomic<bool>* save = nullptr;        // set: checkpoint and go on; it is cleared
 };
@@ -101,6 +102,7 @@ class RunState {
 
  private:
   absl::Status SetWeights(Model& model, Stream& stream);
+  absl::Status Begin(Model& model, Stream& stream);
   struct Written {
     absl::Status status, deleted;
     bool published = false;  // the checkpoint is there
@@ -121,6 +123,8 @@ class RunState {
   // By rank, what each writes; nothing if the leader does everything.
   std::vector<std::vector<std::string>> FilesOfRanks() const;
   absl::Status OpenOutputOfLeader(bool test_again);
+  // Whether the newest checkpoint of options_.out is asked for, if there is one.
+  bool takes_newest() const { return options_.resume == "latest" || options_.resume == "auto"; }
   absl::Status MeetWriters();
   // The checkpoint to go on from.
   absl::StatusOr<Checkpoint> Find();
@@ -134,6 +138,7 @@ class RunState {
   int64_t step_ = 0, position_ = 0, copied_step_ = -1, saved_step_ = -1;
   int64_t newest_at_restore_ = -1;         // checkpoint in options_.out
   bool continues_ = false;                 // the run that options_.out holds
+  bool resumed_ = false;                   // from a checkpoint
   bool saving_ = false;                    // not all ranks know yet that the last copy is written
   int64_t total_steps_ = 0;
   bool has_carried_ = false;               // the net carries rows from step to step

@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const SyntheticData kData{.samples = 50};
 // The schedule, momentum, clipping, dropout and an epoch that the batch does not divide all depend
@@ -230,11 +232,100 @@ TEST_F(Resume, ChangedDataIsNoticed) {
   folder_.Digest("out", {"--steps=10"});
   const std::string path = folder_ / "train-labels.idx";
   std::string labels = ReadBytes(path);
-  labels[8] = labels[8] == 0 ? 1 : 0;
-  WriteBytes(path, labels);
-  const ToolResult result = folder_.Train("out", {"--steps=12", "--resume=latest"});
-  EXPECT_EQ(result.exit_code, 0) << result.ToString();
-  EXPECT_THAT(result.out, HasSubstr("warning: resumed with training data "));
+  for (const size_t sample : {1, 1999}) {
+    char& label = labels[8 + sample];
+    label = label == 0 ? 1 : 0;
+  }
+  for (const bool changed : {false, true}) {
+    if (changed) WriteBytes(path, labels);
+    const ToolResult result =
+        folder.Train("out", {absl::StrCat("--steps=", changed ? 14 : 12), "--resume=latest"});
+    EXPECT_EQ(result.exit_code, 0) << result.ToString();
+    EXPECT_EQ(absl::StrContains(result.out, "warning: resumed with training data "), changed);
+  }
+}
+
+// Two epochs of 48 samples, of which the first is done by another batch.
+TEST_F(Resume, AnotherBatchTrainsTheEpochsThatAreLeft) {
+  const SyntheticData data{.samples = 48};
+  const TrainingFolder folder(data);
+  WriteTrainer(folder / "", MlpNetText(data), {.rest = "batch: 8 epochs: 2"});
+  for (const auto& [before, now] : {std::pair{8, 4}, {4, 8}}) {
+    const std::string out = absl::StrCat("from", before);
+    folder.Digest(out, {"--epochs=1", absl::StrCat("--batch=", before)});
+    const ToolResult result = folder.Train(out, {"--resume=latest", absl::StrCat("--batch=", now)});
+    EXPECT_EQ(result.exit_code, 0) << result.ToString();
+    const std::vector<double> epochs = folder.Metrics(out, "epoch");
+    ASSERT_EQ(epochs.size(), 18u);  // 6 of 8 samples, 12 of 4
+    EXPECT_EQ(epochs[48 / before - 1], 1);
+    EXPECT_EQ(epochs[48 / before], 1 + now / 48.);
+    EXPECT_EQ(epochs.back(), 2);
+    EXPECT_EQ(folder.Metrics(out, "test_loss").size(), 2u);
+  }
+  const ToolResult result = folder.Train("from8", {"--resume=latest", "--epochs=1"});
+  EXPECT_EQ(result.exit_code, 1) << result.ToString();
+  EXPECT_THAT(result.err, HasSubstr("of step 18 and 96 samples, is beyond the end of this run"));
+}
+
+// As a batch system starts the same command again.
+TEST_F(Resume, AutoBeginsOrGoesOn) {
+  for (const int ranks : {1, 2}) {
+    const std::string out = absl::StrCat("auto", ranks);
+    const auto run = [&](const std::string& flag) {
+      return folder_.Train(out, {"--resume=auto", flag}, {.ranks = ranks});
+    };
+    const ToolResult first = run("--steps=10");
+    EXPECT_EQ(first.exit_code, 0) << first.ToString();
+    EXPECT_THAT(first.out, Not(HasSubstr("resumed")));
+    const ToolResult second = run("--steps=120");
+    EXPECT_THAT(second.out, HasSubstr("resumed at step 10 "));
+    EXPECT_NE(DigestOf(second), "");
+    // One that has ended has nothing left to do.
+    EXPECT_EQ(DigestOf(run("--steps=120")), DigestOf(second));
+    for (const auto& step : fs::directory_iterator(folder_ / out + "/checkpoints")) {
+      WriteBytes(step.path() / "state.pb", "nothing");
+    }
+    EXPECT_THAT(run("--steps=120").err, HasSubstr("is broken"));
+  }
+}
+
+// It begins from weights, and goes on without them.
+TEST_F(Resume, AutoTakesWeightsToBeginWith) {
+  const std::string base = folder_.Digest("base", {"--steps=1"});
+  const std::vector<std::string> arguments = {"--resume=auto", "--weights=" + folder_ / "base",
+                                              "--set=learning_rate.base=0.001"};
+  const auto run = [&](const std::string& out, const std::string& steps) {
+    std::vector<std::string> all = arguments;
+    all.push_back(steps);
+    return folder_.Train(out, all);
+  };
+  const ToolResult first = run("out", "--steps=40");
+  EXPECT_THAT(first.out, HasSubstr("weights matched"));
+  fs::remove_all(folder_ / "base");
+  const ToolResult second = run("out", "--steps=50");
+  EXPECT_EQ(second.exit_code, 0) << second.ToString();
+  EXPECT_THAT(second.out, HasSubstr("resumed at step 40 "));
+}
+
+// By all ranks once.
+TEST_F(Resume, LatestWantsACheckpoint) {
+  const auto count = [](const std::string& text) {
+    size_t found = 0;
+    for (size_t at = 0; (at = text.find("no checkpoint in ", at)) != std::string::npos; ++at) {
+      ++found;
+    }
+    return found;
+  };
+  for (const int ranks : {1, 3}) {
+    for (const bool threads : {false, true}) {
+      const ToolResult result =
+          folder_.Train("none", {"--resume=latest", absl::StrCat("--ranks=", threads ? ranks : 1)},
+                        {.ranks = threads ? 1 : ranks});
+      EXPECT_NE(result.exit_code, 0);
+      EXPECT_EQ(count(result.err), 1u) << result.ToString();
+      EXPECT_FALSE(fs::exists(folder_ / "none"));
+    }
+  }
 }
 
 TEST_F(Resume, AChangedTrainerIsNoticed) {
