@@ -280,7 +280,7 @@ absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Par
   return data;
 }
 
-std::string DigestOf(const Dataset& dataset, const Feed& feed) {
+std::string SampledDigestOf(const Dataset& dataset, const Feed& feed) {
   constexpr int64_t kSamples = 64;
   std::string bytes = absl::StrCat(dataset.size());
   for (const FedInput& fed : feed.inputs) {

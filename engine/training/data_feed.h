@@ -35,8 +35,9 @@ Feed FeedOfBytes(const NetConfig& net);
 // The same, as suits a device.
 Feed FeedOn(DeviceKind device, Feed feed);
 
-// What tells one data set from another: its sizes, and up to 64 samples spread over it, as values.
-std::string DigestOf(const Dataset& dataset, const Feed& feed);
+// As checkpoints of earlier releases tell one data set from another: by its sizes, and up to 64
+// samples spread over it, as values.  Those of today: CheckData.
+std::string SampledDigestOf(const Dataset& dataset, const Feed& feed);
 
 // Over all ranks: a batch, or as many as its gradients are accumulated over.
 int64_t SamplesAStep(const TrainerConfig& config);

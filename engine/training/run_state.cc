@@ -176,7 +176,10 @@ absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, S
   }
   for (const auto& [name, value] : state.choices()) {
     const auto now = options_.choices.find(name);
-    if (now != options_.choices.end() && now->second != value) {
+    const auto older = options_.older_choices.find(name);
+    const bool same = now == options_.choices.end() || now->second == value ||
+                      (older != options_.older_choices.end() && older->second == value);
+    if (!same) {
       Say(
           absl::StrFormat("warning: resumed with %s %s, the checkpoint was made with %s: the run "
                           "goes on, but not with the same bits",

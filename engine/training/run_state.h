@@ -135,12 +135,12 @@ class RunState {
   const TrainerConfig& config_;
   const TrainingOptions options_;
   ProcessGroup& communication_;
+  int64_t total_steps_ = 0;
   int64_t step_ = 0, position_ = 0, copied_step_ = -1, saved_step_ = -1;
   int64_t newest_at_restore_ = -1;         // checkpoint in options_.out
-  bool continues_ = false;                 // the run that options_.out holds
   bool resumed_ = false;                   // from a checkpoint
+  bool continues_ = false;                 // the run that options_.out holds
   bool saving_ = false;                    // not all ranks know yet that the last copy is written
-  int64_t total_steps_ = 0;
   bool has_carried_ = false;               // the net carries rows from step to step
   std::vector<std::string> files_of_all_;  // of which each rank writes a part
   std::string received_;                   // a checkpoint to go on from, where this rank keeps none

@@ -221,7 +221,10 @@ absl::Status Trainer::StartIteration(bool update) {
     return loader_->Next();
   }();
   if (!batch.ok()) {
-    return Annotate(batch.status(), absl::StrCat("step ", step + 1, ": training data"));
+    const absl::Status status =
+        Annotate(batch.status(), absl::StrCat("step ", step + 1, ": training data"));
+    // A step that has begun may have changed what is carried.
+    return in_flight_.empty() || in_flight_.back().learning_rate ? SaveFirst(status) : status;
   }
   std::optional<double> learning_rate;
   if (update) {
@@ -436,6 +439,16 @@ absl::Status Trainer::Save() {
   const bool asked = std::exchange(save_at_, -1) >= 0;
   if (state_->copied_step() == state_->step()) return absl::OkStatus();
   return state_->Save(*model_, *stream_, /*tell=*/asked);
+}
+
+absl::Status Trainer::SaveFirst(const absl::Status& status) {
+  // Others do not know of it; nor is there anything to save before the first step.
+  if (communication_.size() > 1 || updates_ == 0) return status;
+  RETURN_IF_ERROR(FinishAll());
+  if (const absl::Status saved = Save(); !saved.ok()) {
+    state_->Say(absl::StrCat("warning: ", std::string(saved.message())));
+  }
+  return status;
 }
 
 }  // namespace gyre

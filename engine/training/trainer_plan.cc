@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
+#include "engine/training/data_check.h"
 #include "engine/training/planning.h"
 #include "engine/training/record_metrics.h"
 #include "engine/training/trainer.h"
@@ -123,10 +124,15 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   }
   RETURN_IF_ERROR(check("the trainer file with its overrides", config_.DebugString()));
   RETURN_IF_ERROR(check("the net file with its overrides", net.message->DebugString()));
-  const std::string train = DigestOf(*data_.train, data_.feed);
+  std::string& train = options.choices["training data"];
+  ASSIGN_OR_RETURN(train, CheckData(*data_.train, *plan_->train, "training data"));
+  options.older_choices["training data"] = SampledDigestOf(*data_.train, data_.feed);
   RETURN_IF_ERROR(check("the training data", train));
-  RETURN_IF_ERROR(check("the test data", data_.test ? DigestOf(*data_.test, data_.feed) : ""));
-  options.choices["training data"] = train;
+  std::string test;
+  if (data_.test) {
+    ASSIGN_OR_RETURN(test, CheckData(*data_.test, *plan_->test.front(), "test data"));
+  }
+  RETURN_IF_ERROR(check("the test data", test));
   RETURN_IF_ERROR(check("what the data take from the training samples", data_.fit.text));
   options.fit = data_.fit;
   const std::string fingerprint = plan_->Fingerprint();

@@ -284,59 +284,39 @@ const BadInput kData[] = {
                 "0x00000801 (unsigned bytes), got 0x00000803",
      .trainer = {"train-labels.idx", "test-images.idx"}},
     {.name = "LabelOutOfRange",
-     .message = "step 5: training data: sample 0 (the first is 0): layer \"loss\" takes labels "
+     .message = "training data: sample 0 (the first is 0): layer \"loss\" takes labels "
                 "from 0 to 2, got 9; correct the data, or the layer",
-     .arguments = {"--steps=5"},
      .prepare = WriteLabel9,
-     .begins = true,
      .ranks = {1, 2}},
     {.name = "IndexOutOfRange",
-     .message = "step 5: training data: sample 0 (the first is 0): layer \"token\" takes indices "
+     .message = "training data: sample 0 (the first is 0): layer \"token\" takes indices "
                 "from 0 to 2, got 9; correct the data, or the layer",
-     .arguments = {"--steps=5"},
      .net = {"layer { name: \"fc\" dense { outputs: 3 } }",
              "layer { name: \"token\" input: \"label\" embedding { vocabulary: 3 width: 144 } }\n"
              "layer { name: \"sum\" input: \"flat\" input: \"token\" add {} }\n"
              "layer { name: \"fc\" dense { outputs: 3 } }"},
-     .prepare = WriteLabel9,
-     .begins = true},
+     .prepare = WriteLabel9},
     {.name = "LengthOutOfRange",
-     .message = "step 5: training data: sample 0 (the first is 0): layer \"mix\" takes lengths "
+     .message = "training data: sample 0 (the first is 0): layer \"mix\" takes lengths "
                 "from 0 to 4, got 9; correct the data, or the layer",
-     .arguments = {"--steps=5"},
      .net =
          {"layer { name: \"flat\" flatten {} }",
           "layer { name: \"rows\" reshape { dims: [4, 36] } }\n"
           "layer { name: \"mix\" input: [\"rows\", \"rows\", \"rows\", \"label\"] attention {} }\n"
           "layer { name: \"flat\" flatten {} }"},
-     .prepare = WriteLabel9,
-     .begins = true},
+     .prepare = WriteLabel9},
     {.name = "TestLabelOutOfRange",
-     .message =
-         "test data: sample 7 (the first is 0): layer \"loss\" takes labels "
-         "from 0 to 2, got 3; correct the data, or the layer...",  // rank 0 knows what stands
-     .prepare = WriteTestLabel3,
-     .begins = true,
-     .ranks = {1, 2}},
-    // Each rank has written its part before the test.
-    {.name = "TestLabelOutOfRangeOfAllWriters",
      .message = "test data: sample 7 (the first is 0): layer \"loss\" takes labels "
-                "from 0 to 2, got 3; correct the data, or the layer; the checkpoint of step 4 "
-                "stands",
-     .arguments = {"--shard_optimizer"},
+                "from 0 to 2, got 3; correct the data, or the layer",
      .prepare = WriteTestLabel3,
-     .begins = true,
-     .ranks = {2}},
+     .ranks = {1, 2}},
     {.name = "NanInTheData",
-     .message = "step 5: training data: @/reals.npy: sample 0 (the first is 0) holds nan",
-     .arguments = {"--steps=5"},
+     .message = "training data: @/reals.npy: sample 0 (the first is 0) holds nan",
      .trainer = RealImages("train"),
      .prepare = [](const std::string& folder) { WriteNan(folder, 20); },
-     .begins = true,
      .ranks = {1, 2}},
     {.name = "NanInTheTestData",
-     .message = "test data: @/reals.npy: sample 0 (the first is 0) holds nan; the checkpoint of "
-                "step 4 stands",
+     .message = "test data: @/reals.npy: sample 0 (the first is 0) holds nan",
      .trainer = RealImages("test"),
      .prepare = [](const std::string& folder) { WriteNan(folder, 10); }},
     {.name = "LossNotFinite",

@@ -181,9 +181,22 @@ layer { name: "loss" input: ["fc", "label"] softmax_cross_entropy {} }
                 "in a vocabulary",
      .prepare = WithText("abc", "vocabulary: \"net.textproto\"")},
     {.name = "VocabularyBeyondTheEmbedding",
+     .message = "training data: sample 0 (the first is 0): layer \"token\" takes indices "
+                "from 0 to 2, got 3, and up to 6 in others; correct the data, or the layer",
+     .prepare = WithText("abcdefab")},
+    // Of what a layer makes of the data.
+    {.name = "VocabularyBeyondTheEmbeddingOfAPart",
      .message = "step 1: training data: sample 1 (the first is 0): layer \"token\" takes indices "
-                "from 0 to 2, got 3; correct the data, or the layer",
-     .prepare = WithText("abcabcab"),
+                "from 0 to 2, got one beyond; correct the data, or the layer",
+     .prepare = WithText("abcabcab", "", R"(name: "text"
+input { name: "text" dims: 4 type: LABEL }
+input { name: "next" dims: 4 type: LABEL }
+layer { name: "cut" input: "text" slice { axis: 1 begin: 1 } }
+layer { name: "after" input: "next" slice { axis: 1 begin: 1 } }
+layer { name: "token" input: "cut" embedding { vocabulary: 3 width: 3 } }
+layer { name: "fc" dense { outputs: 9 } }
+layer { name: "loss" input: ["fc", "after"] softmax_cross_entropy { ignore_label: -1 } }
+)"),
      .begins = true},
     {.name = "MaskOfTheWrongShape",
      .message = "@/net.textproto:7:1: layer \"rnn\": expects reset [2, 3] with samples along axis "

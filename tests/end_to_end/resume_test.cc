@@ -190,8 +190,6 @@ TEST_F(Resume, StoppedBySignal) {
   }
 }
 
-// SIGUSR1, which mpirun passes on without killing anybody afterwards.
-TEST_F(Resume, ASignalAsksForACheckpoint) {
 // What batch systems and limits warn with, some of it again and again.
 TEST_F(Resume, SignalsOfBatchSystemsStopWithACheckpoint) {
   for (const int signal : {SIGUSR2, SIGXCPU, SIGQUIT, SIGALRM, SIGPWR}) {
@@ -208,6 +206,8 @@ TEST_F(Resume, SignalsOfBatchSystemsStopWithACheckpoint) {
   }
 }
 
+// SIGUSR1, which mpirun passes on without killing anybody afterwards.
+TEST_F(Resume, ASignalAsksForACheckpoint) {
   for (const int ranks : {1, 2}) {
     const std::string out = absl::StrCat("asked", ranks);
     Tool tool("train",
@@ -227,10 +227,13 @@ TEST_F(Resume, SignalsOfBatchSystemsStopWithACheckpoint) {
   }
 }
 
-// Where the first sample's label is another.
+// However few of them are others.
 TEST_F(Resume, ChangedDataIsNoticed) {
-  folder_.Digest("out", {"--steps=10"});
-  const std::string path = folder_ / "train-labels.idx";
+  const SyntheticData data{.samples = 2000, .height = 8, .width = 8};
+  const TrainingFolder folder(data);
+  WriteTrainer(folder / "", MlpNetText(data), kTrainer);
+  folder.Digest("out", {"--steps=10"});
+  const std::string path = folder / "train-labels.idx";
   std::string labels = ReadBytes(path);
   for (const size_t sample : {1, 1999}) {
     char& label = labels[8 + sample];
@@ -363,6 +366,19 @@ TEST_F(Resume, AStepThatFailsLeavesTheLinesBeforeIt) {
   }
 }
 
+// A copy under a later step's name does not take the place of later work.
+TEST_F(Resume, AFolderOfAnotherStepIsSkipped) {
+  folder_.Digest("out", {"--steps=10", "--checkpoint_every=5"});
+  const std::string checkpoints = folder_ / "out/checkpoints/";
+  fs::copy(checkpoints + StepName(5), checkpoints + StepName(999));
+  const ToolResult result = folder_.Train("out", {"--steps=12", "--resume=latest"});
+  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  EXPECT_THAT(result.out, HasSubstr(absl::StrCat("warning: skipped ", checkpoints, StepName(999),
+                                                 ": the name says step 999, but the checkpoint in "
+                                                 "it is of step 5;")));
+  EXPECT_THAT(result.out, HasSubstr("resumed at step 10 "));
+}
+
 // Every file of the newest checkpoint, broken in several ways, one at a time.
 TEST_F(Resume, ABrokenCheckpointGivesWayToTheOneBefore) {
   const std::string straight = folder_.Digest("straight");
@@ -433,16 +449,3 @@ TEST_F(Resume, OnAnotherNumberOfRanks) {
 
 }  // namespace
 }  // namespace gyre
-// A copy under a later step's name does not take the place of later work.
-TEST_F(Resume, AFolderOfAnotherStepIsSkipped) {
-  folder_.Digest("out", {"--steps=10", "--checkpoint_every=5"});
-  const std::string checkpoints = folder_ / "out/checkpoints/";
-  fs::copy(checkpoints + StepName(5), checkpoints + StepName(999));
-  const ToolResult result = folder_.Train("out", {"--steps=12", "--resume=latest"});
-  EXPECT_EQ(result.exit_code, 0) << result.ToString();
-  EXPECT_THAT(result.out, HasSubstr(absl::StrCat("warning: skipped ", checkpoints, StepName(999),
-                                                 ": the name says step 999, but the checkpoint in "
-                                                 "it is of step 5;")));
-  EXPECT_THAT(result.out, HasSubstr("resumed at step 10 "));
-}
-

@@ -1,49 +1,16 @@
 // The loop itself, with data sets that a file could not be: what fails on one rank alone is told as
 // what it is, and a checkpoint is on the disk, once.
-#include "engine/training/trainer.h"
-
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/inotify.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <barrier>
 #include <cerrno>
-#include <filesystem>
-#include <functional>
-#include <mutex>
-#include <thread>
+#include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "tests/data/temp_folder.h"
-
-namespace {
-
-std::mutex synced_mutex;
-std::vector<std::string> synced;  // in order
-// What becomes of a file whose path has such a part; null: it is brought to the disk.
-std::string sync_what = "weights.safetensors";
-std::function<int(const std::string& path)> sync_it;
-std::atomic<int64_t> images_read = 0;
-std::atomic<bool> failed = false;  // one of them
-
-}  // namespace
-
-// In place of the C library's, so that the test sees what is brought to the disk.
-extern "C" int fsync(int fd) {
-  const std::string path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd));
-  {
-    std::lock_guard lock(synced_mutex);
-    synced.push_back(path);
-  }
-  if (sync_it && absl::StrContains(path, sync_what)) return sync_it(path);
-  return static_cast<int>(syscall(SYS_fsync, fd));
-}
+#include "absl/strings/str_format.h"
+#include "engine/data/atomic_file.h"
+#include "tests/training/trainer_case.h"
 
 namespace gyre {
 namespace {
@@ -51,135 +18,17 @@ namespace {
 using testing::Contains;
 using testing::ElementsAre;
 
-constexpr char kNet[] = R"(
+// Its first weights are not needed beside the second.
+constexpr char kWideNet[] = R"(
   name: "t"
   input { name: "image" dims: [3, 3, 1] }
   input { name: "label" type: LABEL }
   layer { name: "flat" flatten {} }
+  layer { name: "fc1" dense { outputs: 256 } }
+  layer { name: "fc2" dense { outputs: 256 } }
+  layer { name: "fc3" dense { outputs: 256 } }
   layer { name: "fc" dense { outputs: 2 } }
   layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })";
-
-// Samples that can be read so many times.
-class Samples : public Dataset {
- public:
-  explicit Samples(int64_t reads) : reads_left_(reads) {
-    for (int i = 0; i < 7; ++i) std::ranges::fill(images_[i], static_cast<float>(i));
-  }
-  int64_t size() const override { return 1000; }
-  const std::vector<DataArray>& arrays() const override { return arrays_; }
-  absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override {
-    if (array == 1) return Tensor{&labels_[index % 2], arrays_[1].shape, DType::kI32};
-    ++images_read;
-    if (--reads_left_ < 0) {
-      failed = true;
-      return absl::DataLossError("it cannot be decoded");
-    }
-    return Tensor{images_[index % 7], arrays_[0].shape, DType::kF32};
-  }
-
- private:
-  mutable std::atomic<int64_t> reads_left_;
-  const std::vector<DataArray> arrays_ = {
-      {.input = "image", .file = "i", .shape = {3, 3, 1}, .dtype = DType::kF32},
-      {.input = "label", .file = "l", .shape = {}, .dtype = DType::kI32}};
-  mutable int32_t labels_[2] = {0, 1};
-  mutable float images_[7][9];
-};
-
-class TrainerTest : public testing::Test {
- protected:
-  TrainerTest() {
-    WriteBytes(folder_ / "trainer", R"(
-      net: "net" batch: 4 steps: 1000000 checkpoint_every: 1000
-      optimizer { sgd {} } learning_rate { base: 0.001 }
-      data { train { idx { images: "i" labels: "l" } } })");
-  }
-
-  // One rank's run.  meet: called before it tells the others that it has ended.
-  absl::Status Run(
-      ProcessGroup& communication, int64_t reads, TrainingOptions options,
-      const std::vector<std::string>& overrides = {}, const std::function<void()>& meet = [] {}) {
-    const auto trainer = ParseTrainer(folder_ / "trainer", overrides);
-    const auto net = ParseNetText(kNet, "net");
-    EXPECT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
-    const auto device = NewCpuDevice({.threads = 1});
-    const Primitives primitives(device->kind(), 1);
-    RunData data{std::make_unique<Samples>(reads), nullptr, {}};
-    data.feed = *FeedOf(*net, *trainer, data.train.get(), nullptr);
-    auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives, communication,
-                                options);
-    EXPECT_TRUE(run.ok()) << run.status();
-    const absl::Status status = (*run)->Run().status();
-    meet();
-    communication.Abort(status);  // as a tool does
-    return status;
-  }
-
-  // Two ranks that share out the optimizer.  By rank.
-  std::vector<absl::Status> RunShared(const TrainingOptions& options,
-                                      std::vector<std::string> overrides,
-                                      int64_t reads_of_1 = 1'000'000'000) {
-    overrides.emplace_back("distributed.shard_optimizer=true");
-    return RunTwo(options, overrides, /*apart=*/false, reads_of_1);
-  }
-
-  // Two ranks on hosts apart, each in its HostOf.
-  std::vector<absl::Status> RunApart(const TrainingOptions& options,
-                                     std::vector<std::string> overrides, bool shard = true,
-                                     int64_t reads_of_1 = 1'000'000'000) {
-    if (shard) overrides.emplace_back("distributed.shard_optimizer=true");
-    return RunTwo(options, overrides, /*apart=*/true, reads_of_1);
-  }
-  std::string HostOf(int rank) const { return folder_ / absl::StrCat("host", rank); }
-  // Of its folder the newest checkpoint's step, which is whole there; -1: there is none.
-  int64_t NewestOf(int rank) const {
-    const CheckpointStore store(HostOf(rank) + "/out/checkpoints");
-    const int64_t step = store.NewestStep().value();
-    EXPECT_TRUE(step < 0 || store.LoadLatest(nullptr)->state.step() == step);
-    return step;
-  }
-
-  std::vector<absl::Status> RunTwo(TrainingOptions options, std::vector<std::string> overrides,
-                                   bool apart, int64_t reads_of_1) {
-    overrides.insert(overrides.end(),
-                     {"distributed.allreduce=direct", "optimizer.sgd.momentum=0.9"});
-    auto communicators = NewThreadCommunicators(2, 20'000);
-    std::vector<absl::Status> statuses(2);
-    std::vector<std::thread> threads;
-    for (int r = 0; r < 2; ++r) {
-      threads.emplace_back([&, r] {
-        if (apart) {
-          const std::string host = HostOf(r);
-          std::filesystem::create_directory(host);
-          ASSERT_EQ(unshare(CLONE_FS), 0);  // for this thread alone
-          ASSERT_EQ(chdir(host.c_str()), 0);
-        }
-        const auto communication = *ProcessGroup::Start(
-            [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
-              return std::move(communicators[static_cast<size_t>(r)]);
-            },
-            {"direct"});
-        statuses[r] = Run(*communication, r == 1 ? reads_of_1 : 1'000'000'000, options, overrides);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return statuses;
-  }
-
-  // A run of one rank that is asked to stop before it begins: it does 3 steps, if it has so many.
-  absl::Status RunAndStop(const std::string& out, int steps = 1000) {
-    const std::atomic<bool> stop = true;
-    TrainingOptions options;
-    options.out = out;
-    options.stop = &stop;
-    const auto communication = *ProcessGroup::Start(
-        [] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, {"ring"});
-    return Run(*communication, 1000, options,
-               {"checkpoint_every=3", absl::StrCat("steps=", steps)});
-  }
-
-  TempFolder folder_;
-};
 
 TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
   TrainingOptions options;
@@ -195,8 +44,9 @@ TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
               return std::move(communicators[static_cast<size_t>(r)]);
             },
             {"ring"});
-        // Enough for what a run looks at before it begins, and some steps.
-        statuses[r] = Run(*communication, r == failing ? 100 : 1'000'000'000, options);
+        // Enough for some steps.
+        statuses[r] =
+            Run(*communication, r == failing ? kReadsBefore + 36 : 1'000'000'000, options);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -251,8 +101,7 @@ TEST_F(TrainerTest, ACheckpointIsWrittenBesideTraining) {
   TrainingOptions options;
   options.out = folder_ / "out";
   options.save = &save;
-  const auto communication = *ProcessGroup::Start(
-      [] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, {"ring"});
+  const auto communication = Alone();
   // No other checkpoint, which would wait for this one.
   const absl::Status status =
       Run(*communication, 1'000'000'000, options, {"checkpoint_every=1000000"});
@@ -298,6 +147,57 @@ TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/checkpoints/step_00000001/state.pb"));
 }
 
+// What one rank alone cannot read costs no work; it was whole when the run began.
+TEST_F(TrainerTest, DataThatFailsLateLeavesACheckpoint) {
+  TrainingOptions options;
+  options.out = folder_ / "out";
+  for (const int64_t steps : {2, 20}) {
+    const auto communication = Alone();
+    const absl::Status status = Run(*communication, kReadsBefore + 4 * steps, options);
+    const int64_t saved = *CheckpointStore(folder_ / "out/checkpoints").NewestStep();
+    EXPECT_EQ(saved, steps);
+    EXPECT_TRUE(absl::EndsWith(status.message(),
+                               absl::StrFormat("step %d: training data: it cannot be decoded; the "
+                                               "checkpoint of step %d stands",
+                                               saved + 1, saved)))
+        << status;
+    std::filesystem::remove_all(folder_ / "out");
+  }
+}
+
+// A checkpoint of an earlier release has a digest of 64 samples, and is compared by that.
+TEST_F(TrainerTest, AnEarlierReleasesDigestIsComparedByItsOwnRule) {
+  Samples samples(1'000'000);
+  const auto net = ParseNetText(kNet, "net");
+  const auto trainer = ParseTrainer(folder_ / "trainer", {});
+  const Feed feed = *FeedOf(*net, *trainer, &samples, nullptr);
+  const std::string sampled = SampledDigestOf(samples, feed);
+  EXPECT_TRUE(absl::IsCancelled(RunAndStop(folder_ / "out")));
+  const std::string path = folder_ / "out/checkpoints/step_00000003/state.pb";
+  CheckpointFile file;
+  CheckpointState state;
+  ASSERT_TRUE(file.ParseFromString(ReadBytes(path)) && state.ParseFromString(file.state()));
+  std::string& digest = (*state.mutable_choices())["training data"];
+  ASSERT_EQ(digest.size(), 32u);
+  const std::string all = digest;
+  for (const std::string& of_checkpoint : {all, sampled, std::string(16, '0')}) {
+    digest = of_checkpoint;
+    file.set_state(state.SerializeAsString());
+    file.set_state_sha256(Sha256(file.state()));
+    WriteBytes(path, file.SerializeAsString());
+    TrainingOptions options;
+    options.out = folder_ / "other";
+    options.resume = folder_ / "out/checkpoints/step_00000003";
+    testing::internal::CaptureStdout();
+    const auto communication = Alone();
+    EXPECT_EQ(Run(*communication, 1'000'000, options, {"steps=4"}), absl::OkStatus());
+    EXPECT_EQ(absl::StrContains(testing::internal::GetCapturedStdout(),
+                                "warning: resumed with training data " + all),
+              of_checkpoint != all && of_checkpoint != sampled);
+    std::filesystem::remove_all(folder_ / "other");
+  }
+}
+
 // A rank writes its part, and rank 0 makes it a checkpoint, while training goes on.
 TEST_F(TrainerTest, PartsAreWrittenBesideTraining) {
   std::atomic<bool> stop = false, save = true;
@@ -338,7 +238,7 @@ TEST_F(TrainerTest, AFailedRankKeepsTheCheckpointBeingWritten) {
   TrainingOptions options;
   options.out = folder_ / "out";
   options.save = &save;
-  const auto statuses = RunShared(options, {"checkpoint_every=1000000"}, 100);
+  const auto statuses = RunShared(options, {"checkpoint_every=1000000"}, kReadsBefore + 36);
   sync_it = nullptr;
   sync_what = "weights.safetensors";
   EXPECT_TRUE(absl::StrContains(statuses[1].message(), "it cannot be decoded")) << statuses[1];
@@ -372,88 +272,6 @@ TEST_F(TrainerTest, APartThatCannotBeWrittenEndsAllRanks) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   EXPECT_EQ(checkpoint->state.step(), 2);
   EXPECT_TRUE(skipped.empty());
-}
-
-// Ranks with folders of their own, on hosts apart: a checkpoint outlives the loss of one, and the
-// run goes on from it.  One that rank 0 alone writes is lent to the others.
-TEST_F(TrainerTest, RanksApartKeepEachOthersParts) {
-  const std::atomic<bool> stop = true;  // after a few steps
-  TrainingOptions options;
-  options.out = "out";
-  options.stop = &stop;
-  enum Keeps { kNew, kOld, kNothing };  // rank 1, of checkpoints
-  struct Case {
-    int lost;
-    bool shard;
-    Keeps keeps;
-  };
-  int64_t step = 0;
-  for (const Case& c : {Case{-1, true, kNew},
-                        {1, true, kNew},
-                        {0, true, kNew},
-                        {-1, false, kOld},
-                        {1, false, kNothing}}) {
-    if (c.lost >= 0) std::filesystem::remove_all(HostOf(c.lost));
-    const int64_t before = step;
-    for (const absl::Status& status : RunApart(options, {}, c.shard)) {
-      EXPECT_TRUE(absl::IsCancelled(status)) << status;
-    }
-    step = NewestOf(0);
-    EXPECT_GT(step, before);
-    EXPECT_EQ(NewestOf(1), c.keeps == kNew ? step : c.keeps == kOld ? before : -1);
-    EXPECT_EQ(std::filesystem::exists(HostOf(1) + "/out"), c.keeps != kNothing);
-    options.resume = "latest";
-  }
-  // A new run does not mix with what another's hosts have.
-  std::filesystem::remove_all(HostOf(0));
-  options.resume = "";
-  EXPECT_TRUE(absl::IsCancelled(RunApart(options, {}, true)[0]));
-  std::filesystem::remove_all(HostOf(0));
-  EXPECT_TRUE(absl::StrContains(RunApart(options, {}, true)[1].message(), "already holds checkp"));
-}
-
-// What a neighbour cannot keep ends the run with its reason, and what was there stands.
-TEST_F(TrainerTest, ACopyThatCannotBeKeptEndsAllRanks) {
-  std::atomic<int> writes = 0;
-  sync_what = "optimizer-00001-of-00002";
-  sync_it = [&](const std::string& path) {
-    if (!absl::StrContains(path, HostOf(1)) || ++writes <= 6) return 0;
-    errno = ENOSPC;
-    return -1;
-  };
-  TrainingOptions options;
-  options.out = "out";
-  for (const absl::Status& status : RunApart(options, {"checkpoint_every=1"})) {
-    EXPECT_TRUE(absl::StrContains(status.message(), "optimizer-00001-of-00002.safetensors: No spa"))
-        << status;
-  }
-  sync_it = nullptr;
-  sync_what = "weights.safetensors";
-  const std::atomic<bool> stop = true;
-  options.stop = &stop;
-  options.resume = "latest";
-  for (const absl::Status& status : RunApart(options, {})) {
-    EXPECT_TRUE(absl::StrContains(status.message(), "stopped after step ")) << status;
-    EXPECT_FALSE(absl::StrContains(status.message(), "after step 1;")) << status;
-  }
-}
-
-// A rank that fails while copies are on their way: what was there before stands.
-TEST_F(TrainerTest, AFailedRankApartLeavesTheCheckpointBefore) {
-  TrainingOptions options;
-  options.out = "out";
-  for (int reads : {100, 120}) {
-    const auto statuses =
-        RunApart(options, {"checkpoint_every=1"}, /*shard=*/true, /*reads_of_1=*/reads);
-    EXPECT_TRUE(absl::StrContains(statuses[1].message(), "it cannot be decoded")) << statuses[1];
-    options.resume = "latest";
-  }
-  const std::atomic<bool> stop = true;
-  options.stop = &stop;
-  for (const absl::Status& status : RunApart(options, {})) {
-    EXPECT_TRUE(absl::IsCancelled(status)) << status;
-    EXPECT_FALSE(absl::StrContains(status.message(), "after step 1;")) << status;
-  }
 }
 
 // The folders that a run makes are entries of those above them, and its lines come before the

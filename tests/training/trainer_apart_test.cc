@@ -1,0 +1,92 @@
+// The loop of ranks with folders of their own.
+#include <cerrno>
+
+#include "tests/training/trainer_case.h"
+
+namespace gyre {
+namespace {
+
+// Ranks with folders of their own, on hosts apart: a checkpoint outlives the loss of one, and the
+// run goes on from it.  One that rank 0 alone writes is lent to the others.
+TEST_F(TrainerTest, RanksApartKeepEachOthersParts) {
+  const std::atomic<bool> stop = true;  // after a few steps
+  TrainingOptions options;
+  options.out = "out";
+  options.stop = &stop;
+  enum Keeps { kNew, kOld, kNothing };  // rank 1, of checkpoints
+  struct Case {
+    int lost;
+    bool shard;
+    Keeps keeps;
+  };
+  int64_t step = 0;
+  for (const Case& c : {Case{-1, true, kNew},
+                        {1, true, kNew},
+                        {0, true, kNew},
+                        {-1, false, kOld},
+                        {1, false, kNothing}}) {
+    if (c.lost >= 0) std::filesystem::remove_all(HostOf(c.lost));
+    const int64_t before = step;
+    for (const absl::Status& status : RunApart(options, {}, c.shard)) {
+      EXPECT_TRUE(absl::IsCancelled(status)) << status;
+    }
+    step = NewestOf(0);
+    EXPECT_GT(step, before);
+    EXPECT_EQ(NewestOf(1), c.keeps == kNew ? step : c.keeps == kOld ? before : -1);
+    EXPECT_EQ(std::filesystem::exists(HostOf(1) + "/out"), c.keeps != kNothing);
+    options.resume = "latest";
+  }
+  // A new run does not mix with what another's hosts have.
+  std::filesystem::remove_all(HostOf(0));
+  options.resume = "";
+  EXPECT_TRUE(absl::IsCancelled(RunApart(options, {}, true)[0]));
+  std::filesystem::remove_all(HostOf(0));
+  EXPECT_TRUE(absl::StrContains(RunApart(options, {}, true)[1].message(), "already holds checkp"));
+}
+
+// What a neighbour cannot keep ends the run with its reason, and what was there stands.
+TEST_F(TrainerTest, ACopyThatCannotBeKeptEndsAllRanks) {
+  std::atomic<int> writes = 0;
+  sync_what = "optimizer-00001-of-00002";
+  sync_it = [&](const std::string& path) {
+    if (!absl::StrContains(path, HostOf(1)) || ++writes <= 6) return 0;
+    errno = ENOSPC;
+    return -1;
+  };
+  TrainingOptions options;
+  options.out = "out";
+  for (const absl::Status& status : RunApart(options, {"checkpoint_every=1"})) {
+    EXPECT_TRUE(absl::StrContains(status.message(), "optimizer-00001-of-00002.safetensors: No spa"))
+        << status;
+  }
+  sync_it = nullptr;
+  sync_what = "weights.safetensors";
+  const std::atomic<bool> stop = true;
+  options.stop = &stop;
+  options.resume = "latest";
+  for (const absl::Status& status : RunApart(options, {})) {
+    EXPECT_TRUE(absl::StrContains(status.message(), "stopped after step ")) << status;
+    EXPECT_FALSE(absl::StrContains(status.message(), "after step 1;")) << status;
+  }
+}
+
+// A rank that fails while copies are on their way: what was there before stands.
+TEST_F(TrainerTest, AFailedRankApartLeavesTheCheckpointBefore) {
+  TrainingOptions options;
+  options.out = "out";
+  for (int reads : {36, 56}) {
+    const auto statuses = RunApart(options, {"checkpoint_every=1"}, /*shard=*/true,
+                                   /*reads_of_1=*/kReadsBefore + reads);
+    EXPECT_TRUE(absl::StrContains(statuses[1].message(), "it cannot be decoded")) << statuses[1];
+    options.resume = "latest";
+  }
+  const std::atomic<bool> stop = true;
+  options.stop = &stop;
+  for (const absl::Status& status : RunApart(options, {})) {
+    EXPECT_TRUE(absl::IsCancelled(status)) << status;
+    EXPECT_FALSE(absl::StrContains(status.message(), "after step 1;")) << status;
+  }
+}
+
+}  // namespace
+}  // namespace gyre

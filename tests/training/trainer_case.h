@@ -1,0 +1,191 @@
+// trainer_case.h: the loop of a run, with a data set that a file could not be, and with an eye on
+// what it brings to the disk.  Included by one source of a program, whose fsync this is.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/training/trainer.h"
+#include "tests/data/temp_folder.h"
+
+namespace {
+
+std::mutex synced_mutex;
+std::vector<std::string> synced;  // in order
+// What becomes of a file whose path has such a part; null: it is brought to the disk.
+std::string sync_what = "weights.safetensors";
+std::function<int(const std::string& path)> sync_it;
+std::atomic<int64_t> images_read = 0;
+std::atomic<bool> failed = false;  // one of them
+
+}  // namespace
+
+// In place of the C library's, so that the test sees what is brought to the disk.
+extern "C" int fsync(int fd) {
+  const std::string path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd));
+  {
+    std::lock_guard lock(synced_mutex);
+    synced.push_back(path);
+  }
+  if (sync_it && absl::StrContains(path, sync_what)) return sync_it(path);
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}
+
+namespace gyre {
+namespace {
+
+constexpr char kNet[] = R"(
+  name: "t"
+  input { name: "image" dims: [3, 3, 1] }
+  input { name: "label" type: LABEL }
+  layer { name: "flat" flatten {} }
+  layer { name: "fc" dense { outputs: 2 } }
+  layer { name: "loss" input: "fc" input: "label" softmax_cross_entropy {} })";
+
+constexpr int64_t kSamples = 1000;
+// What a run reads before it begins: all, and 64 as earlier releases did.
+constexpr int64_t kReadsBefore = kSamples + 64;
+
+// Samples that can be read so many times.
+class Samples : public Dataset {
+ public:
+  explicit Samples(int64_t reads) : reads_left_(reads) {
+    for (int i = 0; i < 7; ++i) std::ranges::fill(images_[i], static_cast<float>(i));
+  }
+  int64_t size() const override { return kSamples; }
+  const std::vector<DataArray>& arrays() const override { return arrays_; }
+  absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override {
+    if (array == 1) return Tensor{&labels_[index % 2], arrays_[1].shape, DType::kI32};
+    ++images_read;
+    if (--reads_left_ < 0) {
+      failed = true;
+      return absl::DataLossError("it cannot be decoded");
+    }
+    return Tensor{images_[index % 7], arrays_[0].shape, DType::kF32};
+  }
+
+ private:
+  mutable std::atomic<int64_t> reads_left_;
+  const std::vector<DataArray> arrays_ = {
+      {.input = "image", .file = "i", .shape = {3, 3, 1}, .dtype = DType::kF32},
+      {.input = "label", .file = "l", .shape = {}, .dtype = DType::kI32}};
+  mutable int32_t labels_[2] = {0, 1};
+  mutable float images_[7][9];
+};
+
+class TrainerTest : public testing::Test {
+ protected:
+  TrainerTest() {
+    WriteBytes(folder_ / "trainer", R"(
+      net: "net" batch: 4 steps: 1000000 checkpoint_every: 1000
+      optimizer { sgd {} } learning_rate { base: 0.001 }
+      data { train { idx { images: "i" labels: "l" } } })");
+  }
+
+  static std::unique_ptr<ProcessGroup> Alone() {
+    return *ProcessGroup::Start([] { return std::move(NewThreadCommunicators(1, 20'000)[0]); },
+                                {"ring"});
+  }
+
+  // One rank's run.  meet: called before it tells the others that it has ended.
+  absl::Status Run(
+      ProcessGroup& communication, int64_t reads, TrainingOptions options,
+      const std::vector<std::string>& overrides = {}, const std::function<void()>& meet = [] {}) {
+    const auto trainer = ParseTrainer(folder_ / "trainer", overrides);
+    const auto net = ParseNetText(net_, "net");
+    EXPECT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
+    const auto device = sim_bytes_ > 0 ? NewSimDevice({.threads = 1, .capacity_bytes = sim_bytes_})
+                                       : NewCpuDevice({.threads = 1});
+    const Primitives primitives(device->kind(), 1);
+    RunData data{std::make_unique<Samples>(reads), nullptr, {}};
+    data.feed = *FeedOf(*net, *trainer, data.train.get(), nullptr);
+    auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives, communication,
+                                options);
+    EXPECT_TRUE(run.ok()) << run.status();
+    if (!run.ok()) return run.status();
+    const absl::Status status = (*run)->Run().status();
+    meet();
+    communication.Abort(status);  // as a tool does
+    return status;
+  }
+
+  // Two ranks that share out the optimizer.  By rank.
+  std::vector<absl::Status> RunShared(const TrainingOptions& options,
+                                      std::vector<std::string> overrides,
+                                      int64_t reads_of_1 = 1'000'000'000) {
+    overrides.emplace_back("distributed.shard_optimizer=true");
+    return RunTwo(options, overrides, /*apart=*/false, reads_of_1);
+  }
+
+  // Two ranks on hosts apart, each in its HostOf.
+  std::vector<absl::Status> RunApart(const TrainingOptions& options,
+                                     std::vector<std::string> overrides, bool shard = true,
+                                     int64_t reads_of_1 = 1'000'000'000) {
+    if (shard) overrides.emplace_back("distributed.shard_optimizer=true");
+    return RunTwo(options, overrides, /*apart=*/true, reads_of_1);
+  }
+  std::string HostOf(int rank) const { return folder_ / absl::StrCat("host", rank); }
+  // Of its folder the newest checkpoint's step, which is whole there; -1: there is none.
+  int64_t NewestOf(int rank) const {
+    const CheckpointStore store(HostOf(rank) + "/out/checkpoints");
+    const int64_t step = store.NewestStep().value();
+    EXPECT_TRUE(step < 0 || store.LoadLatest(nullptr)->state.step() == step);
+    return step;
+  }
+
+  std::vector<absl::Status> RunTwo(TrainingOptions options, std::vector<std::string> overrides,
+                                   bool apart, int64_t reads_of_1) {
+    overrides.insert(overrides.end(),
+                     {"distributed.allreduce=direct", "optimizer.sgd.momentum=0.9"});
+    auto communicators = NewThreadCommunicators(2, 20'000);
+    std::vector<absl::Status> statuses(2);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 2; ++r) {
+      threads.emplace_back([&, r] {
+        if (apart) {
+          const std::string host = HostOf(r);
+          std::filesystem::create_directory(host);
+          ASSERT_EQ(unshare(CLONE_FS), 0);  // for this thread alone
+          ASSERT_EQ(chdir(host.c_str()), 0);
+        }
+        const auto communication = *ProcessGroup::Start(
+            [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+              return std::move(communicators[static_cast<size_t>(r)]);
+            },
+            {"direct"});
+        statuses[r] = Run(*communication, r == 1 ? reads_of_1 : 1'000'000'000, options, overrides);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return statuses;
+  }
+
+  // A run of one rank that is asked to stop before it begins: it does 3 steps, if it has so many.
+  absl::Status RunAndStop(const std::string& out, int steps = 1000) {
+    const std::atomic<bool> stop = true;
+    TrainingOptions options;
+    options.out = out;
+    options.stop = &stop;
+    const auto communication = Alone();
+    return Run(*communication, kReadsBefore + 1000, options,
+               {"checkpoint_every=3", absl::StrCat("steps=", steps)});
+  }
+
+  TempFolder folder_;
+  std::string net_ = kNet;
+  size_t sim_bytes_ = 0;  // of the device, which pages; 0: it is the CPU
+};
+
+}  // namespace
+}  // namespace gyre
