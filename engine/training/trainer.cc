@@ -250,6 +250,7 @@ absl::Status Trainer::StartIteration(bool update) {
 absl::Status Trainer::PlanPagesAnew(std::span<const double> step_seconds) {
   RETURN_IF_ERROR(FinishAll());
   const LossScaleState loss_scale = training_step_->loss_scale();
+  RETURN_IF_ERROR(state_->FinishSaving());  // its thread reads the nets that are replaced
   ASSIGN_OR_RETURN(const bool faster, model_->PlanPagesAnew(*stream_, step_seconds));
   paged_.timed = true;
   const ExpectedIteration paging = ExpectIteration(model_->plan());

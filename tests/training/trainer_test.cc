@@ -147,6 +147,36 @@ TEST_F(TrainerTest, ADivergedRunKeepsTheCheckpointBeingWritten) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/checkpoints/step_00000001/state.pb"));
 }
 
+// What the thread of a checkpoint reads is not replaced under it: the step that is timed comes
+// right after the one that is saved, and many come after that.
+TEST_F(TrainerTest, PagesAreNotPlannedAnewUnderACheckpoint) {
+  net_ = kWideNet;
+  sim_bytes_ = 800 << 10;
+  TrainingOptions options;
+  options.out = folder_ / "out";
+  const auto run = [&](const std::string& steps) {
+    const auto communication = Alone();
+    return Run(*communication, 1'000'000'000, options,
+               {steps, "checkpoint_every=50", "distributed.bucket_bytes=1024"});
+  };
+  ASSERT_EQ(run("steps=49"), absl::OkStatus());
+  options.resume = "latest";
+  bool held = false, went_on = false;
+  sync_what = "out/metrics.jsonl";  // the first thing that the thread does
+  sync_it = [&](const std::string&) {
+    if (std::exchange(held, true)) return 0;
+    const int64_t enough = images_read + 100;
+    for (int ms = 0; ms < 300 && images_read < enough; ++ms) usleep(1000);
+    went_on = images_read >= enough;
+    return 0;
+  };
+  ASSERT_EQ(run("steps=99"), absl::OkStatus());
+  sync_it = nullptr;
+  sync_what = "weights.safetensors";
+  EXPECT_TRUE(held);
+  EXPECT_FALSE(went_on);
+}
+
 // What one rank alone cannot read costs no work; it was whole when the run began.
 TEST_F(TrainerTest, DataThatFailsLateLeavesACheckpoint) {
   TrainingOptions options;
