@@ -246,7 +246,9 @@ TEST_F(RecordMetrics, ATestThatIsNotFiniteEndsNoTraining) {
     const std::string out = absl::StrCat("out", ranks);
     const ToolResult result = folder_.Train(out, {twice, absl::StrCat("--ranks=", ranks)});
     EXPECT_EQ(result.exit_code, 0) << result.ToString();
-    EXPECT_EQ(DigestOf(result) == expected, ranks == 1);
+    if (ranks == 1) {
+      EXPECT_EQ(DigestOf(result), expected);
+    }
     EXPECT_THAT(result.out,
                 HasSubstr("warning: step 2: test loss is not finite; training goes on"));
     EXPECT_THAT(folder_.MetricLines(out), testing::Contains(HasSubstr("\"test_loss\":null")));
