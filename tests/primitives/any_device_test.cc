@@ -207,6 +207,22 @@ TEST_P(AnyDeviceTest, DepthwiseConv) {
   });
 }
 
+// Rows shorter than the stride, after which the buffer of x has NaNs.
+TEST_P(AnyDeviceTest, ConvOfOneColumn) {
+  VisitReal(dtype(), [&]<typename T>() {
+    for (const int64_t c : {1, 2, 17}) {
+      for (const int64_t w : {1, 2}) {
+        for (const int64_t kernel_w : {1, 3}) {
+          Conv2dSpec spec{.dtype = dtype(), .n = 3, .h = 4, .w = w, .c = c, .filters = 2};
+          spec.window = {.kernel_h = 2, .kernel_w = kernel_w, .stride_w = w + 2};
+          spec.window.padding_left = spec.window.padding_right = kernel_w / 2;
+          oracle_.CheckConv<T>(random_, spec, tolerance());
+        }
+      }
+    }
+  });
+}
+
 // Few channels and filters, kernels of several columns: around the widths of vectors, of runs and
 // of tiles, with more images than pieces of a sum, and one of more pixels than a band.
 TEST_P(AnyDeviceTest, NarrowConv) {

@@ -331,10 +331,22 @@ class OneDnnConv2d : public Conv2d {
   PreparedReorder pack_, unpack_;
 };
 
+// oneDNN 2.6's kernel for the gradient of BF16 weights of one channel reads past a row that is
+// shorter than a horizontal stride.  Such a window has one column, from which it does not move, and
+// so the stride may be any that ends there.
+Conv2dSpec WithoutLongStride(Conv2dSpec spec) {
+  Window2d& w = spec.window;
+  if (spec.out_w() != 1 || w.stride_w <= w.padding_left + spec.w) return spec;
+  w.padding_right = std::max<int64_t>(0, w.span_w() - w.padding_left - spec.w);
+  w.stride_w = w.padding_left + spec.w + w.padding_right - w.span_w() + 1;
+  return spec;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareOneDnnConv2d(const OneDnnContext& context,
-                                                            const Conv2dSpec& spec) {
+                                                            const Conv2dSpec& given) {
+  const Conv2dSpec spec = WithoutLongStride(given);
   if (!spec.weight_layout.empty() &&
       !OneDnnLayout(Operands(spec, 1).weight_dims, OneDnnType(spec.dtype), spec.weight_layout)
            .has_value()) {
