@@ -230,6 +230,11 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
       (!config.distributed().has_allreduce() || config.distributed().allreduce() == "auto")) {
     config.mutable_distributed()->set_allreduce("direct");
   }
+  // An owner adds gradients in the order of ranks, so what else a step sums is added likewise.
+  if (config.distributed().sync() == DistributedConfig::BSP &&
+      config.distributed().allreduce() != "shared") {
+    config.mutable_distributed()->set_allreduce("direct");
+  }
   // Before the ranks meet, because one without an algorithm cannot join the others.
   const auto kind = ParseDeviceKind(device);  // OpenDevice refuses another
   RETURN_IF_ERROR(Annotate(CheckAllreduce(config.distributed().allreduce(),

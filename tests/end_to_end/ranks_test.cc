@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "engine/data/sample_order.h"
 #include "engine/runtime/machine.h"
@@ -92,6 +93,27 @@ TEST_P(Ranks, FiftyLossesInF64) {
   ExpectAgreement({"--steps=50", "--precision=F64"}, 50, kF64Bound);
   const std::vector<double> losses = folder_.Metrics("1", "loss");
   EXPECT_LT(losses.back(), 0.9 * losses.front());  // it is training that agrees
+}
+
+// What ranks sum of layers goes by the order of ranks, as an owner's gradients do, whatever sums
+// gradients otherwise.
+TEST(Bsp, SumsStatisticsAsDirect) {
+  const TrainingFolder folder(kData, kTestSamples);
+  const char kNorm[] = "layer { name: \"norm\" batch_norm { synchronised: true } }\n";
+  const char kBefore[] = "layer { name: \"relu1\"";
+  WriteTrainer(folder / "",
+               absl::StrReplaceAll(ConvNetText(kData), {{kBefore, absl::StrCat(kNorm, kBefore)}}),
+               {.rest = absl::StrCat(kSizes, " steps: 10")});
+  const auto digest = [&](const char* out, const char* allreduce, const char* sync) {
+    return folder.Digest(out, {absl::StrCat("--set=distributed.allreduce=", allreduce),
+                               absl::StrCat("--sync=", sync), "--ranks=3"});
+  };
+  const std::string direct = digest("direct", "direct", "allreduce");
+  EXPECT_NE(digest("ring", "ring", "allreduce"), direct);
+  for (const char* allreduce : {"ring", "direct", "shared", "auto"}) {
+    EXPECT_EQ(digest("bsp", allreduce, "bsp"), direct) << allreduce;
+    EXPECT_EQ(folder.MetricLines("bsp"), folder.MetricLines("direct")) << allreduce;
+  }
 }
 
 // Several batches make the step of one as large, and a resumed run the bits of a straight one.
