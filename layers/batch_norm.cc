@@ -4,8 +4,9 @@
 // h = (x - m) / sqrt(v + epsilon):  y = scale h + bias,
 //   dscale = sum dy h,  dbias = sum dy,  dx = scale / sqrt(v + epsilon) (dy - dbias / M - h dscale
 //   / M).
-// Both y and dx are, a channel, linear in x and dy, so that a pass over them has few operations.
-// Sums are F64: the variance is the mean of squares less the square of the mean.
+// Both y and dx are, a channel, linear in x - m and dy, so that a pass over them has few
+// operations. Linear in x, a constant channel would keep what rounding leaves of scale x /
+// sqrt(epsilon). Sums are F64: the variance is the mean of squares less the square of the mean.
 // Where dx is wanted and there is no ReLU to apply, which might not hand a NaN on, a library may
 // serve that has it for the statistics of one rank.
 // Source: Ioffe & Szegedy 2015, arXiv:1502.03167.  The running variance is the unbiased one, as in
@@ -42,11 +43,14 @@ struct SumValues : Sum<TwoSums<double>> {
   }
 };
 
-// y = by x + plus.
+// y = by (x - mean) + plus.
 template <typename A>
 struct Coefficients {
+  const A* mean;
   A* by;
   A* plus;
+
+  HOST_DEVICE A operator()(int64_t c, A x) const { return by[c] * (x - mean[c]) + plus[c]; }
 };
 
 template <typename T, typename A>
@@ -67,7 +71,7 @@ struct NormaliseByBatch {
     inverse[c] = static_cast<A>(by);
     const double s = static_cast<A>(scale[c]);
     to.by[c] = static_cast<A>(s * by);
-    to.plus[c] = static_cast<A>(static_cast<A>(bias[c]) - s * by * m);
+    to.plus[c] = static_cast<A>(bias[c]);
     if (running_mean == nullptr || count == 0) return;
     const double unbiased = count > 1 ? v * count / (count - 1) : v;
     running_mean[c] = static_cast<A>((1 - momentum) * running_mean[c] + momentum * m);
@@ -80,13 +84,13 @@ template <typename T, typename A>
 struct NormaliseByRunning {
   double epsilon;
   const T *scale, *bias;
-  const A *running_mean, *running_variance;
+  const A* running_variance;
   Coefficients<A> to;
   HOST_DEVICE void operator()(int64_t c) const {
     const double by =
         static_cast<A>(scale[c]) / std::sqrt(static_cast<double>(running_variance[c]) + epsilon);
     to.by[c] = static_cast<A>(by);
-    to.plus[c] = static_cast<A>(static_cast<A>(bias[c]) - by * running_mean[c]);
+    to.plus[c] = static_cast<A>(bias[c]);
   }
 };
 
@@ -99,7 +103,7 @@ struct Apply {
   T* y;
   HOST_DEVICE void operator()(int64_t row, int64_t c) const {
     const int64_t i = row * channels + c;
-    y[i] = static_cast<T>(output(with.by[c] * static_cast<A>(x[i]) + with.plus[c]));
+    y[i] = static_cast<T>(output(with(c, static_cast<A>(x[i]))));
   }
 };
 
@@ -111,7 +115,7 @@ struct OutputGradient {
   Output output;
   const T *x, *dy;
   HOST_DEVICE A operator()(int64_t i, int64_t c) const {
-    const A v = applied.by[c] * static_cast<A>(x[i]) + applied.plus[c];
+    const A v = applied(c, static_cast<A>(x[i]));
     return output.Passes(static_cast<T>(output(v))) ? static_cast<A>(dy[i]) : A{0};
   }
 };
@@ -138,34 +142,34 @@ struct SumGradients : Sum<TwoSums<double>> {
   }
 };
 
-// dx = by dy + by_x x + plus.
+// dx = by dy + by_x (x - mean) + plus.
 template <typename T, typename A>
 struct FindDataGradient {
   int64_t channels;
   double count;
   const double* sums;
   const T* scale;
-  const A *mean, *inverse;
+  const A* inverse;
   A *by, *by_x, *plus;
   HOST_DEVICE void operator()(int64_t c) const {
     const double g = static_cast<double>(static_cast<A>(scale[c])) * inverse[c];
     const double of_x = count > 0 ? -g * inverse[c] * sums[channels + c] / count : 0;
     by[c] = static_cast<A>(g);
     by_x[c] = static_cast<A>(of_x);
-    plus[c] = static_cast<A>((count > 0 ? -g * sums[c] / count : 0) - of_x * mean[c]);
+    plus[c] = static_cast<A>(count > 0 ? -g * sums[c] / count : 0);
   }
 };
 
 template <typename T, typename A, typename Output>
 struct ApplyBackward {
   int64_t channels;
-  const A *by, *by_x, *plus;
+  const A *mean, *by, *by_x, *plus;
   OutputGradient<T, A, Output> gradient;
   T* dx;
   HOST_DEVICE void operator()(int64_t row, int64_t c) const {
     const int64_t i = row * channels + c;
-    dx[i] =
-        static_cast<T>(by[c] * gradient(i, c) + by_x[c] * static_cast<A>(gradient.x[i]) + plus[c]);
+    const A centred = static_cast<A>(gradient.x[i]) - mean[c];
+    dx[i] = static_cast<T>(by[c] * gradient(i, c) + by_x[c] * centred + plus[c]);
   }
 };
 
@@ -300,9 +304,9 @@ class BatchNormLayer : public Layer {
     Stream& stream = context.stream;
     const std::span<const Tensor> states = context.states;
     if (train_ && context.phase == 0 && !context.recompute) {
-      RETURN_IF_ERROR(ReduceColumns(
-          stream, rows_, channels_,
-          SumValues<T>{{}, channels_, states[kX].as<T>(), states[kSums].as<double>()}));
+      RETURN_IF_ERROR(
+          ReduceColumns(stream, rows_, channels_,
+                        SumValues<T>{{}, channels_, states[kX].as<T>(), states[kSums].as<double>()}));
     }
     if (context.phase + 1 < phases_) return absl::OkStatus();
     const Coefficients<A> to = CoefficientsOf<A>(context);
@@ -316,11 +320,10 @@ class BatchNormLayer : public Layer {
               states[kInverse].as<A>(), context.recompute ? none : states[kRunningMean].as<A>(),
               context.recompute ? none : states[kRunningVariance].as<A>(), to}));
     } else {
-      RETURN_IF_ERROR(
-          ForEach(stream, channels_,
-                  NormaliseByRunning<T, A>{config_.epsilon(), states[kScale].as<T>(),
-                                           states[kBias].as<T>(), states[kRunningMean].as<A>(),
-                                           states[kRunningVariance].as<A>(), to}));
+      RETURN_IF_ERROR(ForEach(
+          stream, channels_,
+          NormaliseByRunning<T, A>{config_.epsilon(), states[kScale].as<T>(), states[kBias].as<T>(),
+                                   states[kRunningVariance].as<A>(), to}));
     }
     const T* const x = states[kX].as<T>();
     T* const y = states[kY].as<T>();
@@ -333,7 +336,8 @@ class BatchNormLayer : public Layer {
   template <typename A>
   Coefficients<A> CoefficientsOf(const LayerContext& context) const {
     A* const coefficients = context.states[kCoefficients].as<A>();
-    return {coefficients, coefficients + channels_};
+    const A* const mean = context.states[train_ ? kMean : kRunningMean].as<A>();
+    return {mean, coefficients, coefficients + channels_};
   }
 
   // f(the functor of what is done to the output).
@@ -378,17 +382,17 @@ class BatchNormLayer : public Layer {
     A *by_x = by + channels_, *plus = by_x + channels_;
     RETURN_IF_ERROR(ForEach(stream, channels_,
                             FindDataGradient<T, A>{channels_, count_, sums, states[kScale].as<T>(),
-                                                   mean, inverse, by, by_x, plus}));
-    return ForEachCell(
-        stream, rows_, channels_,
-        ApplyBackward<T, A, Output>{channels_, by, by_x, plus, gradient, gradients[kX].as<T>()});
+                                                   inverse, by, by_x, plus}));
+    return ForEachCell(stream, rows_, channels_,
+                       ApplyBackward<T, A, Output>{channels_, mean, by, by_x, plus, gradient,
+                                                   gradients[kX].as<T>()});
   }
 
   const BatchNormConfig config_;
   std::shared_ptr<const BatchNorm> library_;  // null: the kernels here
   DType compute_ = DType::kF32;
   bool train_ = true, relu_ = false;
-  double max_ = 0;  // of the ReLU
+  double max_ = 0;                 // of the ReLU
   int phases_ = 1;
   int64_t rows_ = 0, channels_ = 0;
   double count_ = 0;  // elements of a channel, over the batch that it is normalised by

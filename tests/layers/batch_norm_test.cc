@@ -52,6 +52,22 @@ TEST(BatchNorm, LargeMeans) {
   EXPECT_NEAR(result->output[1], 1, 1e-3);
 }
 
+// Whatever the value and the deviation's factor, in training and in tests.
+TEST(BatchNorm, ConstantChannelIsItsBias) {
+  for (const double value : {100.0, 0.1, 12345.678}) {
+    const double stored = static_cast<float>(value);
+    LayerCase layer{"batch_norm {}", {Real({5, 1}, Doubles(5, stored))}};
+    layer.parameters = {{3}, {0.25}};
+    layer.buffers = {{stored}, {0}};
+    layer.output_gradient = {1, 0, 0, 0, 0};
+    for (const bool train : {true, false}) {
+      const auto result = RunLayer(layer, {.compute = DType::kF32, .train = train});
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_EQ(result->output, Doubles(5, 0.25)) << value << " " << train;
+    }
+  }
+}
+
 TEST(BatchNorm, OneElementAChannel) {
   LayerCase layer{"batch_norm {}", {Real({1, 2}, {5, -7})}};
   layer.parameters = {{1, 1}, {0.5, 2}};
