@@ -10,20 +10,23 @@
 
 namespace gyre {
 
-// One word packs layer (bits 48..63) and sample index (0..47), so that the smallest wins by one
-// atomic minimum and the report does not depend on timing.
+// One word packs layer (the high bits) and sample index (kIndexBits), so that the smallest wins by
+// one atomic minimum and the report does not depend on timing.
 struct Fault {
   static constexpr uint64_t kNone = ~uint64_t{0};
+  static constexpr int kIndexBits = 44;
+  static constexpr int kMostLayers = 1 << (64 - kIndexBits);
   uint64_t word = kNone;
 
-  int layer() const { return static_cast<int>(word >> 48); }
-  int64_t index() const { return static_cast<int64_t>(word & ((uint64_t{1} << 48) - 1)); }
+  int layer() const { return static_cast<int>(word >> kIndexBits); }
+  int64_t index() const { return static_cast<int64_t>(word & ((uint64_t{1} << kIndexBits) - 1)); }
 };
 
 // Records that sample `index` of the local batch is beyond the layer's StateSpec::largest.  Any
 // thread.
 HOST_DEVICE inline void RaiseFault(Fault* fault, int layer, int64_t index) {
-  const uint64_t word = static_cast<uint64_t>(layer) << 48 | static_cast<uint64_t>(index);
+  const uint64_t word =
+      static_cast<uint64_t>(layer) << Fault::kIndexBits | static_cast<uint64_t>(index);
 #if defined(__CUDA_ARCH__)
   atomicMin(reinterpret_cast<unsigned long long*>(&fault->word), word);
 #else
