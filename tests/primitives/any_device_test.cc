@@ -223,6 +223,25 @@ TEST_P(AnyDeviceTest, ConvOfOneColumn) {
   });
 }
 
+// A group a channel, in one long row and in many short ones.
+TEST_P(AnyDeviceTest, LongSumsOfDepthwiseConv) {
+  if (NamedDevice() || dtype() != DType::kF32) GTEST_SKIP();
+  constexpr int64_t kMany = 200000, kChannels = 16;
+  constexpr float kTerm = 0.731F;
+  for (const auto& [h, w] : {std::pair<int64_t, int64_t>(kMany, 1), {1, kMany}}) {
+    Conv2dSpec spec{.n = 1, .h = h, .w = w, .c = kChannels, .filters = kChannels};
+    spec.groups = kChannels;
+    spec.bias = true;
+    if (!library_->Prepare(spec).ok()) continue;
+    const std::vector<float> ones(kMany * kChannels, 1), terms(kMany * kChannels, kTerm);
+    const std::vector<float> of_channel(kChannels, 1);
+    const auto out = RunConv<float>(
+        rig_, *library_, spec, {.x = ones, .weights = of_channel, .bias = of_channel, .dy = terms});
+    for (const float v : out.dbias) EXPECT_NEAR(v / (kMany * kTerm), 1, 1e-5);
+    for (const float v : out.dweights) EXPECT_NEAR(v / (kMany * kTerm), 1, 1e-5);
+  }
+}
+
 // Few channels and filters, kernels of several columns: around the widths of vectors, of runs and
 // of tiles, with more images than pieces of a sum, and one of more pixels than a band.
 TEST_P(AnyDeviceTest, NarrowConv) {
@@ -246,6 +265,41 @@ TEST_P(AnyDeviceTest, NarrowConv) {
   Conv2dSpec large{.dtype = dtype(), .n = 1, .h = 75, .w = 35, .c = 1, .filters = 3, .bias = true};
   large.window = {.kernel_h = 2, .kernel_w = 3, .stride_h = 2};
   oracle_.CheckConv<float>(random_, large, tolerance());
+}
+
+// Of equal terms, one of a million of which is far below a float's last digit of their sum.
+TEST_P(AnyDeviceTest, LongSums) {
+  if (NamedDevice()) GTEST_SKIP();
+  constexpr int64_t kMany = 1000000;
+  constexpr double kTerm = 0.0371;  // F16 has the sum
+  VisitReal(dtype(), [&]<typename T>() {
+    const double term = static_cast<double>(static_cast<T>(kTerm)), sum = kMany * term;
+    const std::vector<T> ones(kMany, T(1)), terms(kMany, static_cast<T>(kTerm));
+    const auto expect = [&](const char* what, const std::vector<T>& got, double want) {
+      ASSERT_EQ(got.size(), 1u) << what;
+      EXPECT_NEAR(static_cast<double>(got[0]) / want, 1, tolerance() + 1e-5) << what;
+    };
+    const GemmSpec gemm{.dtype = dtype(), .m = 1, .n = 1, .k = kMany, .transpose_a = true};
+    // oneDNN's own sums are longer.
+    if (dtype() == DType::kF64 || GetParam().library == Of::kReference) {
+      expect("gemm", RunGemm<T>(rig_, *library_, gemm, ones, terms, {}), sum);
+    }
+    for (const auto& [h, w] : {std::pair<int64_t, int64_t>(1000, 1000), {1, kMany}}) {
+      Conv2dSpec conv{.dtype = dtype(), .n = 1, .h = h, .w = w, .c = 1, .filters = 1};
+      conv.bias = true;
+      if (library_->Prepare(conv).ok()) {
+        const auto out = RunConv<T>(rig_, *library_, conv,
+                                    {.x = ones, .weights = {T(1)}, .bias = {T(0)}, .dy = terms});
+        expect("bias", out.dbias, sum);
+        if (GetParam().library != Of::kBest) expect("weights", out.dweights, sum);
+      }
+      Pool2dSpec pool{.dtype = dtype(), .kind = PoolKind::kAverage, .n = 1, .h = h, .w = w, .c = 1};
+      pool.window = {.kernel_h = h, .kernel_w = w};
+      if (library_->Prepare(pool).ok()) {
+        expect("pool", RunPool<T>(rig_, *library_, pool, terms, {T(1)}).y, term);
+      }
+    }
+  });
 }
 
 // As AlexNet's first two, on smaller images: what a vendor's library is made for.

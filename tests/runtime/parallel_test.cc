@@ -211,6 +211,32 @@ TEST_P(ParallelTest, ColumnSums) {
   CheckSums(30001, 9, false);
 }
 
+struct EqualFloats : ::gyre::Sum<float> {
+  float value;
+  float* to;
+  HOST_DEVICE float Load(int64_t, int64_t) const { return value; }
+  HOST_DEVICE void Store(int64_t i, float v) const { to[i] = v; }
+  HOST_DEVICE float Finish(float v) const { return v; }
+  HOST_DEVICE void Apply(int64_t, int64_t column, float v) const {
+    if (column == 0) to[0] = v;
+  }
+};
+
+// Equal terms, whose roundings do not cancel: as exact as a sum of few.
+TEST_P(ParallelTest, LongSumsOfFloats) {
+  constexpr int64_t kTerms = (1 << 22) - 1000;
+  for (const float value : {0.1F, 0.731F}) {
+    float by_row = 0, by_column = 0, whole_row = 0;
+    Run(2, [&](Stream& stream) -> absl::Status {
+      RETURN_IF_ERROR(ForEachRow(stream, 1, kTerms, EqualFloats{{}, value, &by_row}));
+      RETURN_IF_ERROR(ReduceColumns(stream, kTerms, 1, EqualFloats{{}, value, &by_column}));
+      return TransformRows(stream, 1, kTerms, EqualFloats{{}, value, &whole_row});
+    });
+    const double sum = static_cast<double>(value) * kTerms;
+    for (const float got : {by_row, by_column, whole_row}) EXPECT_NEAR(got / sum, 1, 5e-6);
+  }
+}
+
 TEST_P(ParallelTest, ForEachPartCallsOnceForEachIndexOfEachPart) {
   const std::vector<std::vector<int64_t>> lists = {
       {}, {0}, {1}, {3, 0, 1}, {0, 9000}, {8191, 1, 0, 2}, {5, 30000, 7, 0, 4000}};

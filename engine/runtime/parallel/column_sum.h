@@ -6,18 +6,19 @@
 
 namespace gyre {
 
-// to[column] = the sum over rows of from: [rows, columns], in AccumulateType, rounded once.
+// to[column] = the sum over rows of from: [rows, columns], in F64, rounded once: a bias may be that
+// of all pixels of large images.
 template <typename T>
-struct ColumnSum : Sum<AccumulateType<T>> {
+struct ColumnSum : Sum<double> {
   int64_t columns;
   const T* from;
   T* to;
 
-  HOST_DEVICE AccumulateType<T> Load(int64_t row, int64_t column) const {
+  HOST_DEVICE double Load(int64_t row, int64_t column) const {
     return static_cast<AccumulateType<T>>(from[row * columns + column]);
   }
-  HOST_DEVICE void Store(int64_t column, AccumulateType<T> sum) const {
-    to[column] = static_cast<T>(sum);
+  HOST_DEVICE void Store(int64_t column, double sum) const {
+    to[column] = static_cast<T>(static_cast<AccumulateType<T>>(sum));
   }
 };
 

@@ -2,7 +2,7 @@
 //
 // Every reduction is cut into pieces by its extents, never by the thread count or the instruction
 // set; a piece has kLanes partial values, as wide as vector registers like, which are then combined
-// as a tree.
+// as a tree.  So are the pieces: the error of a sum of millions of floats is that of one piece.
 #pragma once
 
 #include <algorithm>
@@ -164,6 +164,35 @@ typename R::Value CombineRow(const R& r, int64_t row, int64_t begin, int64_t end
   return lanes.Get(0);
 }
 
+// value(0), ..., value(count - 1), combined as a tree: neighbours first.
+template <typename R, typename ValueOf>
+typename R::Value CombineAsTree(const R& r, int64_t count, const ValueOf& value) {
+  constexpr int kMostLevels = 64;
+  typename R::Value pending[kMostLevels];  // of a power of two of values each, the most first
+  int levels = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    pending[levels++] = value(i);
+    for (int64_t whole = i; whole % 2 == 1; whole /= 2) {
+      --levels;
+      pending[levels - 1] = r.Combine(pending[levels - 1], pending[levels]);
+    }
+  }
+  for (; levels > 1; --levels) {
+    pending[levels - 2] = r.Combine(pending[levels - 2], pending[levels - 1]);
+  }
+  return pending[0];
+}
+
+// All columns of one row, combined.
+template <typename R>
+typename R::Value CombineWholeRow(const R& r, int64_t row, int64_t columns) {
+  if (columns <= kColumnsPerPiece) return CombineRow(r, row, 0, columns);
+  return CombineAsTree(r, CeilDiv(columns, kColumnsPerPiece), [&](int64_t piece) {
+    const int64_t first = piece * kColumnsPerPiece;
+    return CombineRow(r, row, first, std::min(columns, first + kColumnsPerPiece));
+  });
+}
+
 template <typename R>
 struct WholeRows {
   R r;
@@ -197,11 +226,7 @@ void HostForEachRow(int64_t rows, int64_t columns, const R& r) {
   auto* partial = PartialValues<typename R::Value>(rows * pieces);
   RunOnTeam(rows * pieces, true, RowPieces<R>{r, columns, pieces, partial});
   for (int64_t row = 0; row < rows; ++row) {
-    typename R::Value value = partial[row * pieces];
-    for (int64_t piece = 1; piece < pieces; ++piece) {
-      value = r.Combine(value, partial[row * pieces + piece]);
-    }
-    r.Store(row, value);
+    r.Store(row, CombineAsTree(r, pieces, [&](int64_t i) { return partial[row * pieces + i]; }));
   }
 }
 
@@ -211,7 +236,7 @@ struct TransformRowsBody {
   int64_t columns;
   void operator()(int64_t begin, int64_t end) const {
     for (int64_t row = begin; row < end; ++row) {
-      const typename R::Value value = r.Finish(CombineRow(r, row, 0, columns));
+      const typename R::Value value = r.Finish(CombineWholeRow(r, row, columns));
 #pragma omp simd
       for (int64_t column = 0; column < columns; ++column) r.Apply(row, column, value);
     }
@@ -252,15 +277,19 @@ template <typename R>
 struct ColumnTotals {
   R r;
   int64_t columns, pieces;
-  const typename R::Value* partial;  // [pieces, columns]
+  typename R::Value* partial;  // [pieces, columns]
   void operator()(int64_t begin, int64_t end) const {
-    for (int64_t column = begin; column < end; ++column) {
-      typename R::Value value = partial[column];
-      for (int64_t piece = 1; piece < pieces; ++piece) {
-        value = r.Combine(value, partial[piece * columns + column]);
+    for (int64_t step = 1; step < pieces; step *= 2) {
+      for (int64_t piece = 0; piece + step < pieces; piece += 2 * step) {
+        typename R::Value* const to = partial + piece * columns;
+        const typename R::Value* const from = to + step * columns;
+#pragma omp simd
+        for (int64_t column = begin; column < end; ++column) {
+          to[column] = r.Combine(to[column], from[column]);
+        }
       }
-      r.Store(column, value);
     }
+    for (int64_t column = begin; column < end; ++column) r.Store(column, partial[column]);
   }
 };
 

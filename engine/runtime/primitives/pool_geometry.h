@@ -7,6 +7,9 @@
 
 namespace gyre {
 
+// Pixels of a window's row that an average adds up in AccumulateType; those sums are F64.
+inline constexpr int kPooledRun = 256;
+
 // Index: what offsets are computed in.  c: elements of a pixel, perhaps of several channels each.
 template <typename Index>
 struct PoolGeometry {

@@ -2,8 +2,8 @@
 // fast enough to train with.  Operands are functors that write pieces of a row into a tile, which
 // lets a convolution be a product without an im2col buffer.
 //
-// Each element of C is one sum over k in increasing order, starting from 0, in type T: the bits
-// depend on neither the tiles nor the thread count.
+// Each element of C is a sum over k in increasing order: kSumDepth terms at a time in type T, and
+// those sums in F64.  The bits depend on neither the tiles nor the thread count.
 #pragma once
 
 #include <omp.h>
@@ -20,6 +20,8 @@ namespace gyre {
 inline constexpr int64_t kTileRows = 64;
 inline constexpr int64_t kTileColumns = 64;
 inline constexpr int64_t kTileDepth = 64;
+// A sum of so many terms in float keeps six digits.
+inline constexpr int64_t kSumDepth = 16 * kTileDepth;
 
 // The micro kernel keeps 4 rows x 2 vectors of C in registers: 8 of the 16 that every x86-64 has,
 // which leaves room for a row of B and an element of A.
@@ -33,6 +35,17 @@ struct Tiles {
   alignas(64) T a[kTileRows][kTileDepth];
   alignas(64) T b[kTileDepth][kTileColumns];
   alignas(64) T c[kTileRows][kTileColumns];
+  alignas(64) double totals[kTileRows][kTileColumns];  // of longer sums
+
+  // Adds c to the totals, which begin with it if it is the `first`.
+  void AddToTotals(int64_t rows, int64_t columns, bool first) {
+    for (int64_t i = 0; i < rows; ++i) {
+#pragma omp simd
+      for (int64_t j = 0; j < columns; ++j) {
+        totals[i][j] = (first ? 0 : totals[i][j]) + static_cast<double>(c[i][j]);
+      }
+    }
+  }
 };
 
 // c[rows, columns] += a[rows, depth] b[depth, columns] from (row, column) on, for one micro tile.
@@ -93,6 +106,10 @@ void BlockedGemm(int64_t m, int64_t n, int64_t k, const ReadA& read_a, const Rea
     for (int64_t i = 0; i < whole_rows; ++i) std::fill_n(tiles.c[i], whole_columns, T{0});
     for (int64_t i = rows; i < whole_rows; ++i) std::fill_n(tiles.a[i], kTileDepth, T{0});
     for (int64_t k0 = 0; k0 < k; k0 += kTileDepth) {
+      if (k0 > 0 && k0 % kSumDepth == 0) {
+        tiles.AddToTotals(rows, columns, k0 == kSumDepth);
+        for (int64_t i = 0; i < whole_rows; ++i) std::fill_n(tiles.c[i], whole_columns, T{0});
+      }
       const int64_t depth = std::min(kTileDepth, k - k0);
       for (int64_t i = 0; i < rows; ++i) read_a(row0 + i, k0, depth, tiles.a[i]);
       for (int64_t p = 0; p < depth; ++p) {
@@ -102,6 +119,10 @@ void BlockedGemm(int64_t m, int64_t n, int64_t k, const ReadA& read_a, const Rea
       for (int64_t j = 0; j < whole_columns; j += kMicroColumns<T>) {
         for (int64_t i = 0; i < whole_rows; i += kMicroRows) MicroKernel<T>(tiles, i, j, depth);
       }
+    }
+    if (k > kSumDepth) {
+      tiles.AddToTotals(rows, columns, /*first=*/false);
+      for (int64_t i = 0; i < rows; ++i) std::copy_n(tiles.totals[i], columns, tiles.c[i]);
     }
     for (int64_t i = 0; i < rows; ++i) write_c(row0 + i, column0, columns, tiles.c[i]);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/parallel/column_sum.h"
 #include "engine/runtime/primitives/activation.h"
 #include "engine/runtime/primitives/blocked/blocked.h"
 #include "engine/runtime/primitives/blocked/blocked_gemm.h"
@@ -50,14 +51,17 @@ class BlockedConv2d : public Conv2d {
 
   absl::Status BackwardWeights(Stream& stream, const void* x, const void* dy, void* dweights,
                                void* dbias, void*) const override {
-    return stream.Call([=, this] {
+    RETURN_IF_ERROR(stream.Call([=, this] {
       for (int64_t g = 0; g < spec_.groups; ++g) {
         BackwardWeightsGroup(g, static_cast<const T*>(x), static_cast<const T*>(dy),
                              static_cast<T*>(dweights));
       }
-      if (spec_.bias) BackwardBias(static_cast<const T*>(dy), static_cast<T*>(dbias));
       return absl::OkStatus();
-    });
+    }));
+    if (!spec_.bias) return absl::OkStatus();
+    return ReduceColumns(
+        stream, out_pixels(), spec_.filters,
+        ColumnSum<T>{{}, spec_.filters, static_cast<const T*>(dy), static_cast<T*>(dbias)});
   }
 
   absl::Status Pack(const void* canonical, void* opaque) const override {
@@ -129,23 +133,6 @@ class BlockedConv2d : public Conv2d {
             dweights[WeightIndex(first_filter + filter, channel, tap)] = from[i];
           }
         });
-  }
-
-  // Sums each image, then the images: in float a single running sum over every pixel of a batch
-  // would lose three digits.
-  void BackwardBias(const T* dy, T* dbias) const {
-    const int64_t image_pixels = spec_.out_h() * spec_.out_w();
-#pragma omp parallel for
-    for (int64_t filter = 0; filter < spec_.filters; ++filter) {
-      T total = 0;
-      for (int64_t image = 0; image < spec_.n; ++image) {
-        const T* from = dy + image * image_pixels * spec_.filters + filter;
-        T sum = 0;
-        for (int64_t i = 0; i < image_pixels; ++i) sum += from[i * spec_.filters];
-        total += sum;
-      }
-      dbias[filter] = total;
-    }
   }
 
   // Channels [k0, k0 + count) of the patch of x under an output pixel, counted tap by tap; zeros

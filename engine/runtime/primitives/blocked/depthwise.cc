@@ -58,12 +58,12 @@ struct SumOverTaps {
   }
 };
 
-// Gradients of weights are summed over each row of outputs, then over pieces of so many rows, then
-// over the pieces: short sums, cut without regard to threads.
-constexpr int64_t kPieceRows = 16;
+// Gradients of weights are summed over runs of a row of outputs, then over pieces of so many rows,
+// then over the pieces, in F64: short sums, cut without regard to threads.
+constexpr int64_t kRun = 1024, kPieceRows = 16;
 
 // Pieces of rows of outputs.  Sums are of [taps + 1, channels], the last row for the bias; a piece
-// has those of its current row and its own.
+// has those of its current run and its own.
 template <typename T>
 struct SumPieces {
   Walk walk;
@@ -79,18 +79,20 @@ struct SumPieces {
       std::fill_n(all, sums, T{0});
       const int64_t last = std::min(rows, (piece + 1) * kPieceRows);
       for (int64_t row = piece * kPieceRows; row < last; ++row) {
-        std::fill_n(of_row, sums, T{0});
-        SumRow(row, of_row);
+        for (int64_t column = 0; column < walk.w; column += kRun) {
+          std::fill_n(of_row, sums, T{0});
+          SumRun(row, column, std::min(walk.w, column + kRun), of_row);
 #pragma omp simd
-        for (int64_t i = 0; i < sums; ++i) all[i] += of_row[i];
+          for (int64_t i = 0; i < sums; ++i) all[i] += of_row[i];
+        }
       }
     }
   }
 
-  void SumRow(int64_t row, T* of_row) const {
+  void SumRun(int64_t row, int64_t begin, int64_t end, T* of_row) const {
     const T* first = x + walk.OtherPixel(row) * walk.c;
     const Reach rows_of = walk.rows[row % walk.h];
-    for (int64_t column = 0; column < walk.w; ++column) {
+    for (int64_t column = begin; column < end; ++column) {
       const Reach columns_of = walk.columns[column];
       const T* gradient = dy + (row * walk.w + column) * walk.c;
       ForEachChunk(walk.c, [&]<int kCount>(int64_t c) {
@@ -128,11 +130,16 @@ struct AddPieces {
   T* to;
 
   void operator()(int64_t begin, int64_t end) const {
-    std::fill(to + begin, to + end, T{0});
-    for (int64_t piece = 0; piece < pieces; ++piece) {
-      const T* of_piece = from + piece * stride + first;
+    constexpr int64_t kAtOnce = 64;
+    for (; begin < end; begin += kAtOnce) {
+      const int64_t count = std::min(kAtOnce, end - begin);
+      double totals[kAtOnce] = {};
+      for (int64_t piece = 0; piece < pieces; ++piece) {
+        const T* of_piece = from + piece * stride + first + begin;
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) to[i] += of_piece[i];
+        for (int64_t i = 0; i < count; ++i) totals[i] += static_cast<double>(of_piece[i]);
+      }
+      std::copy_n(totals, count, to + begin);
     }
   }
 };

@@ -119,6 +119,7 @@ class NarrowLibrary : public PrimitiveLibrary {
 
   // Both ends fill a quarter of their last vector at most, of two and four vectors, and the kernel
   // has several columns and takes no zeros round the image.  With fuller vectors oneDNN is as fast.
+  // Gradients of larger images would be long sums in float.
   static bool Narrows(const Conv2dSpec& spec) {
     const Window2d& w = spec.window;
     const auto fills_badly = [](int64_t channels, int64_t most) {
@@ -128,7 +129,9 @@ class NarrowLibrary : public PrimitiveLibrary {
     const bool kernel =
         1 < w.kernel_w && std::max(w.kernel_w, w.kernel_h) <= narrow::kLanes && w.dilation_w == 1 &&
         std::max({w.padding_top, w.padding_bottom, w.padding_left, w.padding_right}) == 0;
-    return spec.dtype == DType::kF32 && spec.groups == 1 && kernel &&
+    constexpr double kMostPixels = 16 * narrow::kBandPixels;
+    const double pixels = static_cast<double>(spec.out_h()) * static_cast<double>(spec.out_w());
+    return spec.dtype == DType::kF32 && spec.groups == 1 && kernel && pixels <= kMostPixels &&
            fills_badly(spec.c, 2 * narrow::kLanes) && fills_badly(spec.filters, 4 * narrow::kLanes);
   }
 };

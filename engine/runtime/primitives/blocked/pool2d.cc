@@ -98,17 +98,23 @@ struct AverageForward {
 
   template <int kCount>
   void Chunk(const T* image, Range rows, Range columns, T* to) const {
-    T sum[kCount] = {};
+    double totals[kCount] = {};
     for (int64_t row = rows.begin; row < rows.end; ++row) {
-      for (int64_t column = columns.begin; column < columns.end; ++column) {
-        const T* here = image + (row * g.w + column) * g.c;
+      for (int64_t first = columns.begin; first < columns.end; first += kPooledRun) {
+        T sum[kCount] = {};
+        const int64_t last = std::min(columns.end, first + kPooledRun);
+        for (int64_t column = first; column < last; ++column) {
+          const T* here = image + (row * g.w + column) * g.c;
 #pragma omp simd
-        for (int c = 0; c < kCount; ++c) sum[c] += here[c];
+          for (int c = 0; c < kCount; ++c) sum[c] += here[c];
+        }
+#pragma omp simd
+        for (int c = 0; c < kCount; ++c) totals[c] += static_cast<double>(sum[c]);
       }
     }
-    const T pixels = static_cast<T>(rows.size() * columns.size());
+    const auto pixels = static_cast<double>(rows.size() * columns.size());
 #pragma omp simd
-    for (int c = 0; c < kCount; ++c) to[c] = sum[c] / pixels;
+    for (int c = 0; c < kCount; ++c) to[c] = static_cast<T>(totals[c] / pixels);
   }
 };
 

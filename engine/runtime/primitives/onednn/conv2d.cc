@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/math.h"
+#include "engine/runtime/parallel/column_sum.h"
 #include "engine/runtime/primitives/onednn/layout.h"
 #include "engine/runtime/primitives/onednn/onednn.h"
 
@@ -23,6 +24,9 @@ size_t AlignedSize(const memory::desc& desc) { return RoundUp<size_t>(desc.get_s
 // pass wants for this batch, whatever the spec's.  oneDNN's choice is the same from a few images
 // on.
 constexpr int64_t kLayoutBatch = 32;
+
+// oneDNN adds a bias's gradient up in float, pixel by pixel: of so many it keeps four digits.
+constexpr int64_t kMostBiasPixels = 8192;
 
 // Descriptors of what a convolution of `n` images is made of.
 struct Operands {
@@ -94,6 +98,7 @@ class OneDnnConv2d : public Conv2d {
       : context_(context),
         spec_(spec),
         what_(ToString(spec)),
+        sums_bias_(spec.bias && spec.n * spec.out_h() * spec.out_w() > kMostBiasPixels),
         // A batch of nothing is prepared as one of 1 and never run.
         operands_(spec, std::max<int64_t>(spec.n, 1)) {
     const Operands& o = operands_;
@@ -117,7 +122,7 @@ class OneDnnConv2d : public Conv2d {
       backward_data_ = MakePass(dnnl::convolution_backward_data(data), data.weights_desc(),
                                 data.scratchpad_desc(), Direction::kReadsWeights);
     }
-    const auto weights = DescribeBackwardWeights(o, forward);
+    const auto weights = DescribeBackwardWeights(o, sums_bias_ ? memory::desc() : o.bias, forward);
     backward_weights_ =
         MakePass(dnnl::convolution_backward_weights(weights), weights.diff_weights_desc(),
                  weights.scratchpad_desc(), Direction::kWritesWeights);
@@ -173,6 +178,7 @@ class OneDnnConv2d : public Conv2d {
                                void* dbias, void* scratch) const override {
     GYRE_CHECK(spec_.train);
     if (spec_.n == 0) return ZeroGradients(stream, dweights, dbias);
+    if (sums_bias_) RETURN_IF_ERROR(SumBias(stream, dy, dbias));
     return EnqueueOneDnn(stream, context_, what_, [&] {
       Bound bound;
       const Pass& pass = backward_weights_;
@@ -182,7 +188,9 @@ class OneDnnConv2d : public Conv2d {
                                    {DNNL_ARG_DIFF_DST, Memory(operands_.y, dy)},
                                    {DNNL_ARG_DIFF_WEIGHTS, made},
                                    {DNNL_ARG_SCRATCHPAD, Memory(pass.scratchpad, scratch)}};
-      if (spec_.bias) arguments.emplace_back(DNNL_ARG_DIFF_BIAS, Memory(operands_.bias, dbias));
+      if (spec_.bias && !sums_bias_) {
+        arguments.emplace_back(DNNL_ARG_DIFF_BIAS, Memory(operands_.bias, dbias));
+      }
       bound.emplace_back(pass.convolution, std::move(arguments));
       if (pass.reorder.has_value()) Reorder(bound, pass, made, stored, scratch);
       return bound;
@@ -216,10 +224,12 @@ class OneDnnConv2d : public Conv2d {
         spec_);
   }
 
+  // bias: empty if its gradient is made elsewhere.
   dnnl::convolution_backward_weights::primitive_desc DescribeBackwardWeights(
-      const Operands& o, const dnnl::convolution_forward::primitive_desc& forward) const {
+      const Operands& o, const memory::desc& bias,
+      const dnnl::convolution_forward::primitive_desc& forward) const {
     return WithoutGathering(dnnl::convolution_backward_weights::primitive_desc(
-                                {dnnl::algorithm::convolution_direct, o.x, o.any, o.bias, o.y,
+                                {dnnl::algorithm::convolution_direct, o.x, o.any, bias, o.y,
                                  o.strides, o.dilations, o.before, o.after},
                                 OneDnnAttributes(), context_.engine, forward),
                             spec_);
@@ -250,8 +260,9 @@ class OneDnnConv2d : public Conv2d {
       const Operands typical(spec_, kLayoutBatch);
       const auto forward = DescribeForward(typical, typical.any);
       layout_.tag = OneDnnLayoutTag(
-          PrefersGradientsLayout() ? DescribeBackwardWeights(typical, forward).diff_weights_desc()
-                                   : forward.weights_desc());
+          PrefersGradientsLayout()
+              ? DescribeBackwardWeights(typical, typical.bias, forward).diff_weights_desc()
+              : forward.weights_desc());
     }
     if (layout_.tag.empty()) layout_.tag = OneDnnLayoutTag(operands_.canonical);
     stored_ = *OneDnnLayout(operands_.weight_dims, operands_.type, layout_.tag);
@@ -301,6 +312,15 @@ class OneDnnConv2d : public Conv2d {
                                                        Memory(pass.reorder_scratchpad, scratch)}});
   }
 
+  absl::Status SumBias(Stream& stream, const void* dy, void* dbias) const {
+    const int64_t pixels = spec_.n * spec_.out_h() * spec_.out_w();
+    return VisitReal(spec_.dtype, [&]<typename T>() {
+      return ReduceColumns(
+          stream, pixels, spec_.filters,
+          ColumnSum<T>{{}, spec_.filters, static_cast<const T*>(dy), static_cast<T*>(dbias)});
+    });
+  }
+
   absl::Status ZeroGradients(Stream& stream, void* dweights, void* dbias) const {
     return stream.Call([=, this] {
       std::fill_n(static_cast<std::byte*>(dweights), layout_.bytes, std::byte{0});
@@ -324,6 +344,7 @@ class OneDnnConv2d : public Conv2d {
   const OneDnnContext context_;
   const Conv2dSpec spec_;
   const std::string what_;
+  const bool sums_bias_;  // its gradient here
   const Operands operands_;
   memory::desc stored_;
   WeightLayout layout_;

@@ -111,16 +111,23 @@ struct AverageForward {
     const Place<Index> out(static_cast<Index>(index), g.out_h, g.out_w, g.c);
     const auto rows = g.RowsOf(out.row), columns = g.ColumnsOf(out.column);
     const Pack<T, kSize>* image = x + out.image * g.h * g.w * g.c + out.channel;
-    A sum[kSize] = {};
+    double totals[kSize] = {};
     for (Index row = rows.begin; row < rows.end; ++row) {
-      for (Index column = columns.begin; column < columns.end; ++column) {
-        const Pack<T, kSize> here = image[(row * g.w + column) * g.c];
-        for (int j = 0; j < kSize; ++j) sum[j] += static_cast<A>(here.v[j]);
+      for (Index first = columns.begin; first < columns.end; first += kPooledRun) {
+        A sum[kSize] = {};
+        const Index last = first + kPooledRun < columns.end ? first + kPooledRun : columns.end;
+        for (Index column = first; column < last; ++column) {
+          const Pack<T, kSize> here = image[(row * g.w + column) * g.c];
+          for (int j = 0; j < kSize; ++j) sum[j] += static_cast<A>(here.v[j]);
+        }
+        for (int j = 0; j < kSize; ++j) totals[j] += static_cast<double>(sum[j]);
       }
     }
-    const A pixels = static_cast<A>(rows.size() * columns.size());
+    const auto pixels = static_cast<double>(rows.size() * columns.size());
     Pack<T, kSize> result;
-    for (int j = 0; j < kSize; ++j) result.v[j] = static_cast<T>(sum[j] / pixels);
+    for (int j = 0; j < kSize; ++j) {
+      result.v[j] = static_cast<T>(static_cast<A>(totals[j] / pixels));
+    }
     y[index] = result;
   }
 };

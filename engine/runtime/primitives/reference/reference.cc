@@ -8,6 +8,9 @@
 namespace gyre {
 namespace {
 
+// So many terms of a product are added in AccumulateType, and those sums in F64.
+constexpr int64_t kTerms = 1024;
+
 // An element of c; i counts them row by row, and products from inner to outer.
 template <typename T>
 struct GemmElement {
@@ -28,10 +31,16 @@ struct GemmElement {
     const T* from_a = a + of_outer * outer.a + of_inner * inner.a + row * a_row;
     const T* from_b = b + of_outer * outer.b + of_inner * inner.b + column * b_column;
     T* const to = c + of_outer * outer.c + of_inner * inner.c + row * c_row + column;
-    A sum = 0;
-    for (int64_t p = 0; p < k; ++p) {
-      sum += static_cast<A>(from_a[p * a_k]) * static_cast<A>(from_b[p * b_k]);
+    double total = 0;
+    for (int64_t first = 0; first < k; first += kTerms) {
+      const int64_t last = first + kTerms < k ? first + kTerms : k;
+      A terms = 0;
+      for (int64_t p = first; p < last; ++p) {
+        terms += static_cast<A>(from_a[p * a_k]) * static_cast<A>(from_b[p * b_k]);
+      }
+      total += static_cast<double>(terms);
     }
+    A sum = static_cast<A>(total);
     if (bias != nullptr) sum += static_cast<A>(bias[column]);
     if (accumulate) sum += static_cast<A>(*to);
     *to = static_cast<T>(Activate(activation, sum));
