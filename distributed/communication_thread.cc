@@ -105,6 +105,15 @@ absl::StatusOr<double> CommunicationThread::Wait(int64_t ticket) {
   return result;
 }
 
+absl::Status CommunicationThread::Await(int64_t ticket) {
+  const double since = Timeline::on() ? Timeline::Now() : 0;
+  for (Backoff backoff;; backoff.Pause()) {
+    double ignored = 0;
+    ASSIGN_OR_RETURN(const bool done, queue_.Collect(ticket, since, &ignored));
+    if (done) return absl::OkStatus();
+  }
+}
+
 absl::StatusOr<int64_t> CommunicationThread::WaitForMore(int64_t seen) {
   const double since = Timeline::on() ? Timeline::Now() : 0;
   int64_t done = 0;

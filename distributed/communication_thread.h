@@ -37,6 +37,7 @@ class CommunicationThread {
   absl::StatusOr<bool> Done(int64_t ticket) { return queue_.Done(ticket); }
   // Block.
   absl::StatusOr<double> Wait(int64_t ticket);
+  absl::Status Await(int64_t ticket);  // any thread's
   absl::StatusOr<int64_t> WaitForMore(int64_t seen);
   // See Work::call.
   absl::Status Call(std::string_view what, const std::function<absl::Status()>& call);

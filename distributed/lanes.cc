@@ -23,7 +23,7 @@ absl::Status Lanes::Open() {
   for (int lane = 0; lane < kExchangeLane; ++lane) {
     ASSIGN_OR_RETURN(lanes_[lane], NewCollective(algorithm_, communicator_,
                                                  kFirstOperationTag + lane, arenas_, selector_));
-    if (lane != kUrgentLane && wire_ != DType::kF32) lanes_[lane]->CarryAs(wire_);
+    if (lane < kLanesInOrder && wire_ != DType::kF32) lanes_[lane]->CarryAs(wire_);
   }
   auto exchange = std::make_unique<Exchange>(communicator_, kFirstOperationTag + kExchangeLane);
   exchange_ = exchange.get();

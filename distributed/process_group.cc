@@ -95,7 +95,7 @@ absl::StatusOr<std::byte*> ProcessGroup::Map(std::string_view what, size_t bytes
 
 ProcessGroup::Ticket ProcessGroup::Submit(std::string_view label, Tensor inout, const Event* ready,
                                           MemoryKind memory, int urgency) {
-  GYRE_CHECK(memory == MemoryKind::kPinnedHost || (sums_device_memory() && urgency < kMostUrgent));
+  GYRE_CHECK(memory == MemoryKind::kPinnedHost || (sums_device_memory() && urgency < kAwaited));
   return thread_->Submit([&](Work& work) {
     const std::string_view dtype = DTypeName(inout.dtype);
     absl::StrAppend(&work.what, "sum of ", inout.elements(), " ",
@@ -142,6 +142,8 @@ absl::Status ProcessGroup::status() { return thread_->status(); }
 absl::StatusOr<bool> ProcessGroup::Done(Ticket ticket) { return thread_->Done(ticket); }
 
 absl::StatusOr<double> ProcessGroup::Wait(Ticket ticket) { return thread_->Wait(ticket); }
+
+absl::Status ProcessGroup::Await(Ticket ticket) { return thread_->Await(ticket); }
 
 absl::StatusOr<int64_t> ProcessGroup::WaitForMore(int64_t seen) {
   return thread_->WaitForMore(seen);

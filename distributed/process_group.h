@@ -4,7 +4,7 @@
 // urgent first; it sleeps when there are none.  Whoever waits drives in its place.  All ranks must
 // submit the same operations in the same order.  An operation's place in that order travels ahead
 // of its first bytes, with a hash of what it is: a mismatch is an error on all ranks that names
-// both sides' labels, not a hang.  All but Abort are called from one other thread.
+// both sides' labels, not a hang.  All but Abort and Await are called from one other thread.
 #pragma once
 
 #include <cstdint>
@@ -88,7 +88,7 @@ class ProcessGroup {
   // device's own error until Abort or the end of this object, because messages may be under way.
   // When the ticket is done, work enqueued on any stream finds the sum.  Of sums that can go on,
   // the more urgent does; the most urgent, such as metrics, lie in host memory and wait for none in
-  // order.
+  // order; those that a stream awaits (kAwaited) lie there, too, and wait for each other alone.
   Ticket Submit(std::string_view label, Tensor inout, const Event* ready,
                 MemoryKind memory = MemoryKind::kPinnedHost, int urgency = 0);
   // Likewise, any operation on host memory that the algorithm has ("auto" has all).  what: says all
@@ -109,6 +109,8 @@ class ProcessGroup {
   absl::StatusOr<bool> Done(Ticket ticket);
   // Blocks.  The sum's own sum of squares; once a ticket: it is then forgotten.  Errors: as Done's.
   absl::StatusOr<double> Wait(Ticket ticket);
+  // Wait on any thread, such as a stream's, that leaves the work to others.  Errors: as Done's.
+  absl::Status Await(Ticket ticket);
   // Blocks until more than `seen` of all tickets so far have been done, waited for or not; returns
   // how many have.  Errors: as Done's.
   absl::StatusOr<int64_t> WaitForMore(int64_t seen);

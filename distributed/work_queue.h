@@ -24,11 +24,14 @@ namespace gyre {
 // Work in order goes through these lanes in turn, and has tag and staging in each for itself: so
 // much can be under way, and on all ranks the same meet.  As many as buckets become ready while one
 // of a few MB is summed.  The most urgent work has a lane of its own, one after another, and so
-// have exchanges, which may take long.
+// have sums that a stream awaits, which may be submitted long before their memory is ready, and
+// exchanges, which may take long.
 inline constexpr int kLanesInOrder = 4, kUrgentLane = kLanesInOrder;
-inline constexpr int kExchangeLane = kUrgentLane + 1, kLanes = kExchangeLane + 1;
+inline constexpr int kAwaitedLane = kUrgentLane + 1, kExchangeLane = kAwaitedLane + 1;
+inline constexpr int kLanes = kExchangeLane + 1;
 
 inline constexpr int kMostUrgent = std::numeric_limits<int>::max();
+inline constexpr int kAwaited = kMostUrgent - 1;
 inline constexpr int kLeastUrgent = std::numeric_limits<int>::min();
 
 struct Work {
@@ -123,6 +126,7 @@ int64_t WorkQueue::Submit(bool call, const Describe& describe) {
     describe(work);
     work.ticket = ticket = submitted_++;
     work.lane = work.urgency == kMostUrgent ? kUrgentLane
+                : work.urgency == kAwaited  ? kAwaitedLane
                 : work.mail != nullptr      ? kExchangeLane
                                             : in_order_++ % kLanesInOrder;
     work.turn = entered_[work.lane]++;

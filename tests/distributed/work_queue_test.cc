@@ -24,6 +24,7 @@ TEST(WorkQueue, TheMostUrgentGoesFirst) {
       {"a step's buckets, two of several parts", {0, 1, 1, 2}, {3, 1, 2, 0}},
       {"the urgent lane", {0, kMostUrgent, 1, kMostUrgent}, {1, 3, 2, 0}},
       {"the fifth follows the first in its lane", {0, 1, 2, 3, 4}, {0, 4, 3, 2, 1}},
+      {"sums that a stream awaits", {0, kAwaited, 1, kMostUrgent}, {3, 1, 2, 0}},
       {"the urgent lane takes no other's turn", {0, kMostUrgent, 1, 2, 3, 4}, {1, 0, 5, 4, 3, 2}},
       {"less urgent than what it follows", {2, 0, 0, 0, 1}, {0, 4, 1, 2, 3}},
       {"two follow", {0, 0, 0, 0, 1, 0, 0, 0, 2}, {0, 4, 8, 1, 2, 3, 5, 6, 7}},

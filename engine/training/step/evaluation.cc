@@ -1,5 +1,9 @@
 #include "engine/training/step/evaluation.h"
 
+#include <map>
+
+#include "engine/runtime/device/buffer.h"
+#include "engine/runtime/device/host_call.h"
 #include "engine/training/record_metrics.h"
 #include "engine/training/step/enter_steps.h"
 #include "engine/training/step/input_upload.h"
@@ -7,17 +11,68 @@
 
 namespace gyre {
 
-Net::SumStatistic StatisticSummer(ProcessGroup& communication) {
-  return [&communication, bytes = std::vector<std::byte>()](Stream& stream, absl::string_view label,
-                                                            Tensor statistic) mutable {
-    if (communication.size() == 1) return absl::OkStatus();  // it is the sum
-    bytes.resize(statistic.bytes());
-    RETURN_IF_ERROR(stream.Copy(bytes.data(), statistic.data, bytes.size()));
+namespace {
+
+class StatisticSums {
+ public:
+  StatisticSums(Device& device, ProcessGroup& communication)
+      : device_(device), communication_(communication) {}
+  ~StatisticSums() {
+    for (const auto& [label, copy] : copies_) static_cast<void>(copy.back->Synchronize());
+  }
+
+  absl::Status Sum(Stream& stream, const std::string& label, Tensor statistic) {
+    if (communication_.size() == 1) return absl::OkStatus();  // it is the sum
+    ASSIGN_OR_RETURN(const Copy* const copy, CopyOf(stream, label, statistic.bytes()));
+    RETURN_IF_ERROR(stream.Copy(copy->host.data(), statistic.data, statistic.bytes()));
+    RETURN_IF_ERROR(stream.Record(*copy->out));
+    const ProcessGroup::Ticket ticket =
+        communication_.Submit(label, {copy->host.data(), statistic.shape, statistic.dtype},
+                              copy->out.get(), MemoryKind::kPinnedHost, kAwaited);
+    if (stream.kind() == DeviceKind::kCpu) {  // the stream is this thread, which may help
+      RETURN_IF_ERROR(communication_.Wait(ticket).status());
+    } else {
+      RETURN_IF_ERROR(CallOnHost(stream, [&communication = communication_, ticket] {
+        return communication.Await(ticket);
+      }));
+    }
+    RETURN_IF_ERROR(stream.Copy(statistic.data, copy->host.data(), statistic.bytes()));
+    return stream.Record(*copy->back);
+  }
+
+ private:
+  // A statistic on its way through host memory.
+  struct Copy {
+    Buffer host;
+    std::unique_ptr<Event> out, back;  // it has come, and its sum has gone
+  };
+
+  // Once the sum before has gone, whose events these are, too.
+  absl::StatusOr<const Copy*> CopyOf(Stream& stream, const std::string& label, size_t bytes) {
+    if (const auto found = copies_.find(label); found != copies_.end()) {
+      RETURN_IF_ERROR(found->second.back->Synchronize());
+      if (found->second.host.bytes() >= bytes) return &found->second;
+    }
+    // Allocation may wait for the device, which must not wait for other ranks meanwhile.
     RETURN_IF_ERROR(stream.Synchronize());
-    RETURN_IF_ERROR(communication.Sum({label.data(), label.size()},
-                                      {bytes.data(), statistic.shape, statistic.dtype}));
-    RETURN_IF_ERROR(stream.Copy(statistic.data, bytes.data(), bytes.size()));
-    return stream.Synchronize();
+    Copy copy;
+    ASSIGN_OR_RETURN(copy.host, Buffer::Allocate(device_, MemoryKind::kPinnedHost, bytes));
+    ASSIGN_OR_RETURN(copy.out, device_.NewEvent());
+    ASSIGN_OR_RETURN(copy.back, device_.NewEvent());
+    return &(copies_[label] = std::move(copy));
+  }
+
+  Device& device_;
+  ProcessGroup& communication_;
+  std::map<std::string, Copy> copies_;
+};
+
+}  // namespace
+
+Net::SumStatistic StatisticSummer(Device& device, ProcessGroup& communication) {
+  return [sums = std::make_shared<StatisticSums>(device, communication)](
+             Stream& stream, absl::string_view label, Tensor statistic) {
+    return sums->Sum(stream, std::string(label), statistic);
   };
 }
 
@@ -34,7 +89,7 @@ absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t b
                                                 net.plan().feed, first, kBatchesAhead, device));
   ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
-  const Net::SumStatistic sum = StatisticSummer(communication);
+  const Net::SumStatistic sum = StatisticSummer(device, communication);
   RETURN_IF_ERROR(net.ClearCarried(stream));
   const NetTrace& trace = net.plan().trace;
   const StepGraph::Between at_once = [](const StepGraph::Action& action) { return action(); };
@@ -67,10 +122,11 @@ absl::Status EvaluateWith(const Net& net, Pager* pager, int64_t first, int64_t b
 
 // Buffers may differ between ranks, where each has statistics of its own samples; the first rank's
 // are those of a checkpoint, and all test with them.  They are no part of what training computes.
-absl::Status ShareBuffers(const Model& model, Stream& stream, ProcessGroup& communication) {
+absl::Status ShareBuffers(const Model& model, Device& device, Stream& stream,
+                          ProcessGroup& communication) {
   if (communication.size() == 1) return absl::OkStatus();
   model.ReleaseHomes();
-  const Net::SumStatistic sum = StatisticSummer(communication);
+  const Net::SumStatistic sum = StatisticSummer(device, communication);
   const ParameterSet& parameters = model.plan().parameters;
   for (size_t i = 0; i < parameters.all().size(); ++i) {
     const Parameter& parameter = parameters.all()[i];
@@ -79,7 +135,7 @@ absl::Status ShareBuffers(const Model& model, Stream& stream, ProcessGroup& comm
     if (communication.rank() != 0) RETURN_IF_ERROR(model.Clear(stream, buffer));
     RETURN_IF_ERROR(sum(stream, parameter.name(), buffer));
   }
-  return absl::OkStatus();
+  return stream.Synchronize();
 }
 
 }  // namespace
@@ -91,7 +147,7 @@ absl::StatusOr<std::vector<Metric>> Evaluate(const Model& model, const Dataset& 
   RETURN_IF_ERROR(model.BringHome(stream));
   // Batches come on a stream of their own, into memory that training has been using.
   RETURN_IF_ERROR(stream.Synchronize());
-  RETURN_IF_ERROR(ShareBuffers(model, stream, communication));
+  RETURN_IF_ERROR(ShareBuffers(model, device, stream, communication));
   const NetSpec& spec = model.test().front()->plan().spec;
   std::vector<Metric> totals = MetricsOf(spec);
   TestRecords records(spec, model.plan().options.test_samples);

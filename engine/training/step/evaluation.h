@@ -11,8 +11,11 @@
 
 namespace gyre {
 
-// The net's callback that sums a statistic over ranks, through host memory.
-Net::SumStatistic StatisticSummer(ProcessGroup& communication);
+// The net's callback that sums a statistic over ranks, through host memory, in the order of the
+// stream: on an asynchronous device the stream waits for the sum, not the caller, who is held up by
+// the same statistic's sum before, if that is still under way.  Takes pinned memory for each
+// statistic that it meets.  Device and communication must outlive the result.
+Net::SumStatistic StatisticSummer(Device& device, ProcessGroup& communication);
 
 // Runs the model's testing nets over the whole data set, each rank its share.  All ranks get the
 // same metrics: means in node order, then those of records.  `progress` (may be null) is told the

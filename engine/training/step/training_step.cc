@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
                            .shares = static_cast<double>(net.plan().spec.shape.shares())};
   ASSIGN_OR_RETURN(InputUpload upload, InputUpload::Create(device, net));
   std::unique_ptr<TrainingStep> step(
-      new TrainingStep(model, optimizer, gate, stream, communication, std::move(upload)));
+      new TrainingStep(model, optimizer, gate, device, stream, communication, std::move(upload)));
   RETURN_IF_ERROR(step->SetLossScale({.scale = loss_scale.initial}));
   if (net.plan().spec.shape.server) {
     ASSIGN_OR_RETURN(step->server_, ServerSync::Create(model, optimizer, learning_rate, device,

@@ -104,14 +104,14 @@ class TrainingStep {
   };
 
   TrainingStep(const Model& model, const Optimizer& optimizer, const UpdateGate& gate,
-               Stream& stream, ProcessGroup& communication, InputUpload upload)
+               Device& device, Stream& stream, ProcessGroup& communication, InputUpload upload)
       : model_(model),
         optimizer_(optimizer),
         gate_(gate),
         stream_(stream),
         host_(NewCpuDevice({.threads = model.plan().options.threads})),
         communication_(communication),
-        sum_statistic_(StatisticSummer(communication)),
+        sum_statistic_(StatisticSummer(device, communication)),
         upload_(std::move(upload)),
         pager_(model.train_pager()) {}
 
