@@ -272,6 +272,11 @@ class BatchNormLayer : public Layer {
     spec.states.push_back(MakeState("data_gradient", StateKind::kScratch, Shape{3, channels_},
                                     accumulate, kNone, both));
     spec.forward_phases = spec.backward_phases = phases_;
+    const size_t scratch = OnGpu(input, ReduceColumnsScratch<SumValues<float>>(rows_, channels_));
+    if (scratch > 0) {
+      scratch_ = static_cast<int>(spec.states.size());
+      spec.states.push_back(MakeBytes("scratch", StateKind::kScratch, scratch, both, both));
+    }
     if (config_.synchronised()) {
       spec.states[kSums].summed_after = 0;
       spec.states[kGradientSums].summed_after_backward = 0;
@@ -306,7 +311,8 @@ class BatchNormLayer : public Layer {
     if (train_ && context.phase == 0 && !context.recompute) {
       RETURN_IF_ERROR(
           ReduceColumns(stream, rows_, channels_,
-                        SumValues<T>{{}, channels_, states[kX].as<T>(), states[kSums].as<double>()}));
+                        SumValues<T>{{}, channels_, states[kX].as<T>(), states[kSums].as<double>()},
+                        Scratch(context)));
     }
     if (context.phase + 1 < phases_) return absl::OkStatus();
     const Coefficients<A> to = CoefficientsOf<A>(context);
@@ -338,6 +344,10 @@ class BatchNormLayer : public Layer {
     A* const coefficients = context.states[kCoefficients].as<A>();
     const A* const mean = context.states[train_ ? kMean : kRunningMean].as<A>();
     return {mean, coefficients, coefficients + channels_};
+  }
+
+  void* Scratch(const LayerContext& context) const {
+    return scratch_ < 0 ? nullptr : context.states[scratch_].data;
   }
 
   // f(the functor of what is done to the output).
@@ -375,7 +385,8 @@ class BatchNormLayer : public Layer {
                                                                inverse,
                                                                sums,
                                                                Wanted<T>(gradients[kScale]),
-                                                               Wanted<T>(gradients[kBias])}));
+                                                               Wanted<T>(gradients[kBias])},
+                                    Scratch(context)));
     }
     if (context.phase + 1 < phases_ || !gradients[kX]) return absl::OkStatus();
     A* const by = states[kDataGradient].as<A>();
@@ -393,7 +404,7 @@ class BatchNormLayer : public Layer {
   DType compute_ = DType::kF32;
   bool train_ = true, relu_ = false;
   double max_ = 0;                 // of the ReLU
-  int phases_ = 1;
+  int phases_ = 1, scratch_ = -1;  // scratch_: of the sums, a state
   int64_t rows_ = 0, channels_ = 0;
   double count_ = 0;  // elements of a channel, over the batch that it is normalised by
 };

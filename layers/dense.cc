@@ -82,7 +82,8 @@ class Dense : public Layer {
                        MakeParameter("bias", Shape{outputs_}, config_.bias(), zeros, input, kNone));
       spec.states.push_back(std::move(bias));
     }
-    if (const size_t bytes = staged_bytes_ + ScratchBytes(); bytes > 0) {
+    const size_t sums = input.train && config_.use_bias() ? BiasScratch(input) : 0;
+    if (const size_t bytes = staged_bytes_ + std::max(sums, ScratchBytes()); bytes > 0) {
       scratch_ = static_cast<int>(spec.states.size());
       const uint8_t access = kRead | kWrite;
       spec.states.push_back(
@@ -227,8 +228,13 @@ class Dense : public Layer {
       return ReduceColumns(
           context.stream, rows_, outputs_,
           ColumnSum<T>{
-              {}, outputs_, context.gradients[kY].as<T>(), context.gradients[bias_].as<T>()});
+              {}, outputs_, context.gradients[kY].as<T>(), context.gradients[bias_].as<T>()},
+          Scratch(context));
     });
+  }
+
+  size_t BiasScratch(const InferInput& input) const {
+    return OnGpu(input, ReduceColumnsScratch<ColumnSum<float>>(rows_, outputs_));
   }
 
   const DenseConfig config_;

@@ -62,6 +62,11 @@ inline uint8_t InBackward(const InferInput& input, uint8_t access) {
   return input.train ? access : static_cast<uint8_t>(kNone);
 }
 
+// `bytes` of scratch for a reduction if the layer runs on a GPU: a CPU makes no use of it.
+inline size_t OnGpu(const InferInput& input, size_t bytes) {
+  return input.primitives->device() == DeviceKind::kCuda ? bytes : 0;
+}
+
 StateSpec MakeState(std::string name, StateKind kind, const Shape& shape, DType dtype,
                     uint8_t forward, uint8_t backward);
 

@@ -146,6 +146,16 @@ class LayerNorm : public Layer {
                    bias,
                    saved("mean"),
                    saved("inverse_deviation")};
+    const bool sums_gradients = input.train && (scale.trained() || bias.trained());
+    const size_t scratch =
+        OnGpu(input, VisitReal(compute_, [&]<typename T>() {
+                return ReduceColumnsScratch<NormParameterGradients<T>>(rows_.count, rows_.columns);
+              }));
+    if (sums_gradients && scratch > 0) {
+      scratch_ = static_cast<int>(spec.states.size());
+      spec.states.push_back(
+          MakeBytes("scratch", StateKind::kScratch, scratch, kNone, kRead | kWrite));
+    }
     // Two sums of differences and squares, then two products, a difference and a sum; backward
     // twice that.
     spec.forward_flops = 8 * static_cast<double>(shape.elements());
@@ -179,7 +189,8 @@ class LayerNorm : public Layer {
                                                                 StatesOf<T>(context),
                                                                 dy.as<T>(),
                                                                 dscale ? dscale.as<T>() : nullptr,
-                                                                dbias ? dbias.as<T>() : nullptr}));
+                                                                dbias ? dbias.as<T>() : nullptr},
+                                      scratch_ < 0 ? nullptr : context.states[scratch_].data));
       }
       if (!dx) return absl::OkStatus();
       return TransformRows(
@@ -200,6 +211,7 @@ class LayerNorm : public Layer {
   const LayerNormConfig config_;
   DType compute_ = DType::kF32;
   Rows rows_;
+  int scratch_ = -1;  // state
 };
 
 }  // namespace

@@ -165,6 +165,13 @@ class MeanOverElements : public Layer {
       spec.states[kCount].summed_after = 0;
       spec.forward_phases = 2;
     }
+    const size_t scratch =
+        OnGpu(input, ForEachRowScratch<SumOverElements<float, Formula>>(1, elements_));
+    if (scratch > 0) {
+      scratch_ = static_cast<int>(spec.states.size());
+      spec.states.push_back(
+          MakeBytes("scratch", StateKind::kScratch, scratch, kRead | kWrite, kNone));
+    }
     spec.metric = kMetric;
     spec.loss_output = kMean;
     spec.loss_weight = loss_weight_;
@@ -184,7 +191,8 @@ class MeanOverElements : public Layer {
                                                                context.states[kX].as<T>(),
                                                                context.states[kT].as<T>(),
                                                                metric,
-                                                               CountOf(context)}));
+                                                               CountOf(context)},
+                                   scratch_ < 0 ? nullptr : context.states[scratch_].data));
       }
       if (Formula::kSomeDoNot && context.phase == 0) return absl::OkStatus();
       return ForEach(
@@ -221,6 +229,7 @@ class MeanOverElements : public Layer {
   const Formula formula_;
   const double loss_weight_;
   DType compute_ = DType::kF32;
+  int scratch_ = -1;  // state
   int64_t elements_ = 0;
   double global_elements_ = 0;
 };

@@ -97,6 +97,12 @@ const std::vector<LayerCase>& LayerCases() {
       {"reshape", "reshape { dims: [2, 3] }", {{4, 6}}},
       {"transpose", "transpose { axes: [1, 0] }", {{4, 6}}},
       {"batch_norm", "batch_norm {}", {{4, 6}}},
+      // Sums in pieces.
+      {"batch_norm", "batch_norm {}", {{1024, 6}}},
+      {"layer_norm", "layer_norm {}", {{1024, 6}}},
+      {"mean_squared_error", "mean_squared_error {}", {{4096, 2}, {4096, 2}}},
+      {"sigmoid_cross_entropy", "sigmoid_cross_entropy {}", {{4096, 2}, {4096, 2}}},
+      {"time_to_event", "time_to_event { horizon: 1 }", {{4096, 2}, {4096, 2}}},
       {"embedding", "embedding { vocabulary: 7 width: 5 }", {{4, 3}}, true},
       {"positional_embedding", "positional_embedding { length: 4 }", {{2, 3, 5}}},
       {"positional_embedding", "positional_embedding { length: 4 }", {{3, 2, 5}}, false, false, 1},
