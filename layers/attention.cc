@@ -16,8 +16,13 @@
 //   forward B R S, backward 2 B R S elements of A (S rounded up to 16), and, for types that are
 //   not A or heads that are no multiple of 16 bytes, which are copied, B (2 T + 2 S) d, backward
 //   B (3 T + 4 S) d; and what the products want.
+// A GPU takes groups of up to 2^28 scores, copied head by head, so that a product of all of them is
+// one launch, and multiplies 16 bits as they are, into sums of F32: P and dS are rounded, scores
+// and dP are not.
 
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "engine/runtime/math.h"
 #include "layers/attention_plan.h"
@@ -67,13 +72,8 @@ class Attention : public Layer {
                                       Shape{plan_.samples, plan_.heads, plan_.queries}, wide,
                                       access, read_if(backward)));
     }
-    spec.states.push_back(MakeBytes("scratch", StateKind::kScratch,
-                                    VisitReal(plan_.compute,
-                                              [&]<typename T>() {
-                                                Arrays<AccumulateType<T>> places;
-                                                return LayOut(nullptr, backward, places);
-                                              }),
-                                    access, backward ? access : uint8_t{kNone}));
+    spec.states.push_back(MakeBytes("scratch", StateKind::kScratch, ScratchBytes(backward), access,
+                                    backward ? access : uint8_t{kNone}));
     const auto queries = static_cast<double>(plan_.queries);
     const double seen =
         queries * (plan_.causal ? (queries + 1) / 2 : static_cast<double>(plan_.keys));
@@ -105,49 +105,79 @@ class Attention : public Layer {
 
  private:
   // What a group's work reads and writes, in place or in scratch.
-  template <typename A>
+  template <typename A, typename O>
   struct Arrays {
-    A *scores, *dscores;  // [matrices, rows, keys]
-    A* of[4];             // by part; of the output, backward its gradient
-    A* gradient[3];       // null: not wanted
-    A *largest, *factor;  // of rows; see SeenScores
+    A *scores, *dprobabilities;  // [matrices, rows, keys]
+    O *probabilities, *dscores;  // likewise, as products read them
+    O* of[4];                    // by part; the output's is its gradient
+    A *output, *gradient[3];     // null: not wanted
+    A *largest, *factor;         // of rows; see SeenScores
     void* products;
   };
 
   // Places in scratch from `base` on; returns the bytes they take.
-  template <typename A>
-  size_t LayOut(std::byte* base, bool backward, Arrays<A>& arrays) const {
+  template <typename A, typename O>
+  size_t LayOut(std::byte* base, bool backward, Arrays<A, O>& arrays) const {
     size_t bytes = 0;
-    const auto take = [&](int64_t elements) {
+    const auto take = [&]<typename X>(int64_t elements, X*& to) {
       const size_t at = bytes;
-      bytes += RoundUp(static_cast<size_t>(elements) * sizeof(A), size_t{256});
-      return base == nullptr ? nullptr : reinterpret_cast<A*>(base + at);
+      bytes += RoundUp(static_cast<size_t>(elements) * sizeof(X), size_t{256});
+      to = base == nullptr ? nullptr : reinterpret_cast<X*>(base + at);
     };
-    const auto take_part = [&](Part part) {
-      return take(plan_.group_samples * plan_.places[part].of_group.sample);
+    const auto take_part = [&](Part part, auto*& to) {
+      take(plan_.group_samples * plan_.places[part].of_group.sample, to);
     };
     const int64_t scores = plan_.group_samples * plan_.group_heads * plan_.block_rows *
                            RoundUp(plan_.keys, kAttentionAligned);
     arrays = {};
-    arrays.scores = take(scores);
-    if (backward) arrays.dscores = take(scores);
+    take(scores, arrays.scores);
+    if constexpr (std::is_same_v<A, O>) {
+      arrays.probabilities = arrays.scores;
+      if (backward) take(scores, arrays.dscores);
+      arrays.dprobabilities = arrays.dscores;
+    } else {
+      take(scores, arrays.probabilities);
+      arrays.dprobabilities = arrays.scores;
+      if (backward) take(scores, arrays.dscores);
+    }
     if (plan_.copies) {
       for (const Part part : kInputs) {
-        arrays.of[part] = take_part(part);
-        if (backward) arrays.gradient[part] = take_part(part);
+        take_part(part, arrays.of[part]);
+        if (backward) take_part(part, arrays.gradient[part]);
       }
-      arrays.of[Plan::kOutput] = take_part(Plan::kOutput);
+      if (backward) {
+        take_part(Plan::kOutput, arrays.of[Plan::kOutput]);
+      } else {
+        take_part(Plan::kOutput, arrays.output);
+      }
     }
     if (base != nullptr) arrays.products = base + bytes;
     return bytes + plan_.product_scratch();
   }
 
-  absl::Status EachGroup(const LayerContext& context, bool backward) const {
+  // f<T, O>(): what is stored, and what the products read: the same where they are merged.
+  template <typename F>
+  auto VisitOperands(const F& f) const {
     return VisitReal(plan_.compute, [&]<typename T>() {
+      return plan_.merged ? f.template operator()<T, T>()
+                          : f.template operator()<T, AccumulateType<T>>();
+    });
+  }
+
+  size_t ScratchBytes(bool backward) const {
+    return VisitOperands([&]<typename T, typename O>() {
+      Arrays<AccumulateType<T>, O> places;
+      const size_t forward = LayOut(nullptr, /*backward=*/false, places);
+      return backward ? std::max(forward, LayOut(nullptr, true, places)) : forward;
+    });
+  }
+
+  absl::Status EachGroup(const LayerContext& context, bool backward) const {
+    return VisitOperands([&]<typename T, typename O>() {
       for (int64_t n = 0; n < plan_.samples; n += plan_.group_samples) {
         for (int64_t head = 0; head < plan_.heads; head += plan_.group_heads) {
           const Group<T> group{context, n, head};
-          RETURN_IF_ERROR(backward ? BackwardGroup(group) : ForwardGroup(group));
+          RETURN_IF_ERROR((backward ? BackwardGroup<T, O>(group) : ForwardGroup<T, O>(group)));
         }
       }
       return absl::OkStatus();
@@ -161,10 +191,10 @@ class Attention : public Layer {
     int64_t sample, head;
   };
 
-  template <typename T, typename A = AccumulateType<T>>
-  Arrays<A> GroupArrays(const Group<T>& group, bool backward) const {
+  template <typename O, typename T, typename A = AccumulateType<T>>
+  Arrays<A, O> GroupArrays(const Group<T>& group, bool backward) const {
     const Tensor* const states = &group.context.states[plan_.output()];
-    Arrays<A> arrays;
+    Arrays<A, O> arrays;
     LayOut(static_cast<std::byte*>(states[kScratch].data), backward, arrays);
     const int64_t row = (group.sample * plan_.heads + group.head) * plan_.queries;
     arrays.largest = states[kLargest].as<A>() + row;
@@ -172,38 +202,43 @@ class Attention : public Layer {
     return arrays;
   }
 
-  template <typename T>
+  template <typename T, typename O>
   absl::Status ForwardGroup(const Group<T>& group) const {
     using A = AccumulateType<T>;
     Stream& stream = group.context.stream;
-    Arrays<A> g = GroupArrays(group, /*backward=*/false);
+    Arrays<A, O> g = GroupArrays<O>(group, /*backward=*/false);
     for (const Part part : kInputs) {
       RETURN_IF_ERROR(Take(group, part, group.context.states, g.of[part]));
     }
     T* const y = At(group, Plan::kOutput, group.context.states);
-    if (!plan_.copies) g.of[Plan::kOutput] = reinterpret_cast<A*>(y);
+    if (!plan_.copies) g.output = reinterpret_cast<A*>(y);
     RETURN_IF_ERROR(EachBlock([&](const AttentionBlock& block, int64_t row) {
       RETURN_IF_ERROR(Scores(stream, block, row, g));
-      RETURN_IF_ERROR(Seen(
-          group, block, row, g,
-          [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
-            RETURN_IF_ERROR(
-                ForEachRow(stream, rows, block.keys, LargestOfSeen<A, kHasLengths>{seen}));
-            RETURN_IF_ERROR(
-                ForEachRow(stream, rows, block.keys, FactorOfSeen<A, kHasLengths>{{}, seen}));
-            return ForEachCell(stream, rows, block.keys, Probabilities<A, kHasLengths, true>{seen});
-          }));
-      return block.output->Run(stream, g.scores, g.of[Plan::kValue], nullptr,
-                               Row(g.of, Plan::kOutput, row), g.products);
+      RETURN_IF_ERROR(
+          Seen(group, block, row, g,
+               [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
+                 if (plan_.merged) {
+                   return TransformRows(stream, rows, block.keys,
+                                        SoftmaxOfSeen<A, kHasLengths, O>{seen, g.probabilities});
+                 }
+                 RETURN_IF_ERROR(
+                     ForEachRow(stream, rows, block.keys, LargestOfSeen<A, kHasLengths>{seen}));
+                 RETURN_IF_ERROR(
+                     ForEachRow(stream, rows, block.keys, FactorOfSeen<A, kHasLengths>{{}, seen}));
+                 return ForEachCell(stream, rows, block.keys,
+                                    Probabilities<true, A, kHasLengths, O>{seen, g.probabilities});
+               }));
+      return block.output->Run(stream, g.probabilities, g.of[Plan::kValue], nullptr,
+                               Row(g.output, Plan::kOutput, row), g.products);
     }));
-    return Give(group, Plan::kOutput, g.of[Plan::kOutput], y);
+    return Give(group, Plan::kOutput, g.output, y);
   }
 
-  template <typename T>
+  template <typename T, typename O>
   absl::Status BackwardGroup(const Group<T>& group) const {
     using A = AccumulateType<T>;
     Stream& stream = group.context.stream;
-    Arrays<A> g = GroupArrays(group, /*backward=*/true);
+    Arrays<A, O> g = GroupArrays<O>(group, /*backward=*/true);
     T* to[3];
     for (const Part part : kInputs) {
       RETURN_IF_ERROR(Take(group, part, group.context.states, g.of[part]));
@@ -211,32 +246,34 @@ class Attention : public Layer {
       if (!plan_.copies) g.gradient[part] = reinterpret_cast<A*>(to[part]);
     }
     RETURN_IF_ERROR(Take(group, Plan::kOutput, group.context.gradients, g.of[Plan::kOutput]));
-    const A *const k = g.of[Plan::kKey], *const v = g.of[Plan::kValue];
+    const O *const k = g.of[Plan::kKey], *const v = g.of[Plan::kValue];
     RETURN_IF_ERROR(EachBlock([&](const AttentionBlock& block, int64_t row) {
-      const A* const q = Row(g.of, Plan::kQuery, row);
-      const A* const dy = Row(g.of, Plan::kOutput, row);
+      const O* const q = Row(g.of[Plan::kQuery], Plan::kQuery, row);
+      const O* const dy = Row(g.of[Plan::kOutput], Plan::kOutput, row);
       RETURN_IF_ERROR(Scores(stream, block, row, g));
       RETURN_IF_ERROR(
           Seen(group, block, row, g,
                [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
                  return ForEachCell(stream, rows, block.keys,
-                                    Probabilities<A, kHasLengths, false>{seen});
+                                    Probabilities<false, A, kHasLengths, O>{seen, g.probabilities});
                }));
       if (to[Plan::kValue] != nullptr) {
-        RETURN_IF_ERROR(
-            block.dvalue->Run(stream, g.scores, dy, nullptr, g.gradient[Plan::kValue], g.products));
+        RETURN_IF_ERROR(block.dvalue->Run(stream, g.probabilities, dy, nullptr,
+                                          g.gradient[Plan::kValue], g.products));
       }
       if (to[Plan::kQuery] == nullptr && to[Plan::kKey] == nullptr) return absl::OkStatus();
-      RETURN_IF_ERROR(block.dscores->Run(stream, dy, v, nullptr, g.dscores, g.products));
+      RETURN_IF_ERROR(block.dscores->Run(stream, dy, v, nullptr, g.dprobabilities, g.products));
       RETURN_IF_ERROR(
           Seen(group, block, row, g,
                [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
                  return TransformRows(stream, rows, block.keys,
-                                      SoftmaxGradient<A, kHasLengths>{{}, seen, g.dscores});
+                                      SoftmaxGradient<A, kHasLengths, O>{
+                                          {}, seen, g.probabilities, g.dprobabilities, g.dscores});
                }));
       if (to[Plan::kQuery] != nullptr) {
         RETURN_IF_ERROR(block.dquery->Run(stream, g.dscores, k, nullptr,
-                                          Row(g.gradient, Plan::kQuery, row), g.products));
+                                          Row(g.gradient[Plan::kQuery], Plan::kQuery, row),
+                                          g.products));
       }
       if (to[Plan::kKey] == nullptr) return absl::OkStatus();
       return block.dkey->Run(stream, g.dscores, q, nullptr, g.gradient[Plan::kKey], g.products);
@@ -257,17 +294,17 @@ class Attention : public Layer {
   }
 
   // Into g.scores, of the rows from `row` on.
-  template <typename A>
+  template <typename A, typename O>
   absl::Status Scores(Stream& stream, const AttentionBlock& block, int64_t row,
-                      const Arrays<A>& g) const {
-    return block.scores->Run(stream, Row(g.of, Plan::kQuery, row), g.of[Plan::kKey], nullptr,
-                             g.scores, g.products);
+                      const Arrays<A, O>& g) const {
+    return block.scores->Run(stream, Row(g.of[Plan::kQuery], Plan::kQuery, row), g.of[Plan::kKey],
+                             nullptr, g.scores, g.products);
   }
 
   // f(SeenScores, how many rows they are) of those.
-  template <typename T, typename A, typename F>
+  template <typename T, typename A, typename O, typename F>
   absl::Status Seen(const Group<T>& group, const AttentionBlock& block, int64_t row,
-                    const Arrays<A>& g, const F& f) const {
+                    const Arrays<A, O>& g, const F& f) const {
     const auto with = [&]<bool kHasLengths>() {
       const int32_t* lengths = kHasLengths ? Lengths(group.context) + group.sample : nullptr;
       const Visible<kHasLengths> visible{block.rows, plan_.group_heads, row,    plan_.queries,
@@ -286,8 +323,8 @@ class Attention : public Layer {
 
   // Of a group's part, from a row on.
   template <typename A>
-  A* Row(A* const* of, Part part, int64_t row) const {
-    return of[part] + row * plan_.places[part].of_group.row;
+  A* Row(A* of, Part part, int64_t row) const {
+    return of + row * plan_.places[part].of_group.row;
   }
 
   // Where a group's part begins; null of nothing.
@@ -301,15 +338,15 @@ class Attention : public Layer {
   }
 
   // `to` becomes what that part of `tensors` is, copied if need be; what is not bound is not read.
-  template <typename T>
+  template <typename T, typename O>
   absl::Status Take(const Group<T>& group, Part part, std::span<const Tensor> tensors,
-                    AccumulateType<T>*& to) const {
+                    O*& to) const {
     const Plan::Place& place = plan_.places[part];
     T* const from = At(group, part, tensors);
     if (plan_.copies && from != nullptr) {
       return Copy(group.context.stream, place.rows, place.whole, place.of_group, from, to);
     }
-    if (!plan_.copies) to = reinterpret_cast<AccumulateType<T>*>(from);
+    if (!plan_.copies) to = reinterpret_cast<O*>(from);
     return absl::OkStatus();
   }
 
@@ -321,11 +358,11 @@ class Attention : public Layer {
   }
 
   template <typename From, typename To>
-  absl::Status Copy(Stream& stream, int64_t rows, const RowStrides& of_from,
-                    const RowStrides& of_to, const From* from, To* to) const {
-    const int64_t columns = plan_.group_heads * plan_.width, spans = CeilDiv(columns, kSpan);
-    return ForEach(stream, plan_.group_samples * rows * spans,
-                   CopyRows<From, To>{rows, columns, spans, of_from, of_to, from, to});
+  absl::Status Copy(Stream& stream, int64_t rows, const HeadStrides& of_from,
+                    const HeadStrides& of_to, const From* from, To* to) const {
+    const int64_t heads = plan_.group_heads, width = plan_.width, spans = CeilDiv(width, kSpan);
+    return ForEach(stream, plan_.group_samples * rows * heads * spans,
+                   CopyHeads<From, To>{rows, heads, width, spans, of_from, of_to, from, to});
   }
 
   const AttentionConfig config_;

@@ -10,11 +10,12 @@ namespace {
 
 using Plan = AttentionPlan;
 
-// Scores of a group at most, unless one matrix has more: for a GPU, 2 MB of float; for a CPU, with
-// their gradients, half of a second-level cache.
-constexpr int64_t kScores = int64_t{1} << 19, kCpuScores = int64_t{1} << 17;
-// More would make the products no faster; fewer where rows are long.
-constexpr int64_t kMostRows = 128, kLeastRows = 16;
+// Scores of a group at most, unless one matrix has more: for a CPU, with their gradients, half of a
+// second-level cache; for a GPU 1 GiB of float, since each group is some 15 launches.
+constexpr int64_t kCpuScores = int64_t{1} << 17, kGpuScores = int64_t{1} << 28;
+// More would make the products no faster on a CPU; fewer where rows are long, of which a block has
+// so many scores.
+constexpr int64_t kMostRows = 128, kLeastRows = 16, kBlockScores = int64_t{1} << 19;
 // Of causal blocks, each skips the keys beyond it, but in so many steps: each is a product to
 // prepare.
 constexpr int64_t kMostWidths = 8;
@@ -120,20 +121,32 @@ Plan::Place FindPlace(const Plan& plan, Plan::Part part) {
   place.column = is_part ? part * plan.columns : 0;
   place.rows = of_keys ? plan.keys : plan.queries;
   const int64_t columns = is_part ? 3 * plan.columns : plan.columns;
-  place.whole = plan.axis == 1 ? RowStrides{std::max<int64_t>(1, plan.samples) * columns, columns}
-                               : RowStrides{columns, place.rows * columns};
+  place.whole = plan.axis == 1
+                    ? HeadStrides{std::max<int64_t>(1, plan.samples) * columns, plan.width, columns}
+                    : HeadStrides{columns, plan.width, place.rows * columns};
   const int64_t copied = plan.group_heads * plan.width;
-  place.of_group = plan.copies ? RowStrides{copied, RoundUp(place.rows * copied, kAttentionAligned)}
-                               : place.whole;
+  const int64_t matrix = RoundUp(place.rows * plan.width, kAttentionAligned);
+  if (plan.merged) {
+    place.of_group = {plan.width, matrix, plan.group_heads * matrix};
+  } else if (plan.copies) {
+    place.of_group = {copied, plan.width, RoundUp(place.rows * copied, kAttentionAligned)};
+  } else {
+    place.of_group = place.whole;
+  }
   return place;
 }
 
 // The rows of a block, the heads and samples of a group, and where they lie.
 void Divide(DeviceKind device, Plan& plan) {
-  const int64_t row_scores = RoundUp(plan.keys, kAttentionAligned), fitting = kScores / row_scores;
+  plan.merged = device == DeviceKind::kCuda;
+  const int64_t row_scores = RoundUp(plan.keys, kAttentionAligned);
+  const int64_t most = plan.merged ? kGpuScores : kCpuScores;
+  // On a GPU two blocks: of causal ones the first skips the keys beyond it.
+  const int64_t wanted = plan.merged ? CeilDiv<int64_t>(plan.queries, 2) : 0;
+  const int64_t fitting = (plan.merged ? kGpuScores : kBlockScores) / row_scores;
   plan.block_rows =
-      std::min(plan.queries, std::clamp(fitting / kLeastRows * kLeastRows, kLeastRows, kMostRows));
-  const int64_t most = device == DeviceKind::kCuda ? kScores : kCpuScores;
+      std::min(plan.queries, std::clamp(fitting / kLeastRows * kLeastRows, kLeastRows,
+                                        std::max(kMostRows, RoundUp(wanted, kLeastRows))));
   const int64_t matrices = std::max<int64_t>(1, most / (plan.block_rows * row_scores));
   plan.group_heads = LargestDivisor(plan.heads, matrices);
   // A share of the batch that is empty prepares the same products as others do.
@@ -142,7 +155,7 @@ void Divide(DeviceKind device, Plan& plan) {
           ? 1
           : LargestDivisor(std::max<int64_t>(1, plan.samples), matrices / plan.heads);
   const int64_t size = static_cast<int64_t>(SizeOf(plan.compute));
-  plan.copies = size == 2 || plan.width * size % kOperandBytes != 0;
+  plan.copies = plan.merged || size == 2 || plan.width * size % kOperandBytes != 0;
   for (const Plan::Part part : {Plan::kQuery, Plan::kKey, Plan::kValue, Plan::kOutput}) {
     plan.places[part] = FindPlace(plan, part);
   }
@@ -152,7 +165,19 @@ absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, b
                           Plan& plan) {
   const int64_t stride = RoundUp(keys, kAttentionAligned), matrix = rows * stride;
   const int64_t heads = plan.group_heads, samples = plan.group_samples, width = plan.width;
-  const DType dtype = plan.compute == DType::kF64 ? DType::kF64 : DType::kF32;
+  const DType dtype = plan.merged ? plan.compute : AccumulateDType(plan.compute);
+  // The products of a group, whose matrices of an operand and of scores lie there.
+  const auto all = [&](GemmSpec& spec, const HeadStrides& a, const HeadStrides& b,
+                       const HeadStrides& c) {
+    if (plan.merged) {
+      spec.wide_c = SizeOf(dtype) == 2;
+      spec.inner = {samples * heads, a.head, b.head, c.head};
+    } else {
+      spec.outer = {samples, a.sample, b.sample, c.sample};
+      spec.inner = {heads, a.head, b.head, c.head};
+    }
+  };
+  const HeadStrides of_scores = {stride, matrix, heads * matrix};
   // Then the rows begin at 0: row t sees keys 0 .. t.
   const bool lower = plan.causal && rows == keys;
   // [rows, width] [keys, width]^T -> [rows, keys].
@@ -163,8 +188,7 @@ absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, b
     spec.lda = a.of_group.row;
     spec.ldb = b.of_group.row;
     spec.ldc = stride;
-    spec.outer = {samples, a.of_group.sample, b.of_group.sample, heads * matrix};
-    spec.inner = {heads, width, width, matrix};
+    all(spec, a.of_group, b.of_group, of_scores);
     return input.primitives->Prepare(spec);
   };
   const auto from_scores = [&](const Plan::Place& b, const Plan::Place& c) {
@@ -174,8 +198,7 @@ absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, b
     spec.lda = stride;
     spec.ldb = b.of_group.row;
     spec.ldc = c.of_group.row;
-    spec.outer = {samples, heads * matrix, b.of_group.sample, c.of_group.sample};
-    spec.inner = {heads, matrix, width, width};
+    all(spec, of_scores, b.of_group, c.of_group);
     return spec;
   };
   // [rows, keys] [keys, width] -> [rows, width].

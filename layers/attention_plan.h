@@ -27,8 +27,8 @@ struct AttentionPlan {
     int state;
     int64_t column;  // of the state's, the first
     int64_t rows;    // of a sample
-    RowStrides whole;
-    RowStrides of_group;  // as the products have them: the same, or those of a copy
+    HeadStrides whole;
+    HeadStrides of_group;  // as the products have them: the same, or those of a copy
   };
 
   DType compute = DType::kF32;
@@ -39,6 +39,9 @@ struct AttentionPlan {
   // A group is so many heads of so many samples.
   int64_t group_heads = 0, group_samples = 0, block_rows = 0;
   bool copies = false;  // the products have copies of the group's parts
+  // For a GPU: copies, as they are stored, in which the group's matrices are evenly spaced, so that
+  // a product is one launch; products of 16 bits have results of F32.
+  bool merged = false;
   Place places[4] = {};
   // The last block of rows, then one for each number of keys; width_blocks share one of these.
   std::vector<AttentionBlock> blocks;

@@ -85,58 +85,105 @@ struct FactorOfSeen : Sum<A> {
   }
 };
 
-// Scores, or, if kAreExps, what FactorOfSeen made of them, in place become probabilities, and 0
-// where the row does not see.
-template <typename A, bool kHasLengths, bool kAreExps>
+// Scores, or, if kAreExps, what FactorOfSeen made of them, become probabilities, and 0 where the
+// row does not see.  to: laid out as the scores, or the scores.
+template <bool kAreExps, typename A, bool kHasLengths, typename O>
 struct Probabilities {
   SeenScores<A, kHasLengths> seen;
+  O* to;
 
   HOST_DEVICE void operator()(int64_t row, int64_t column) const {
     const A exp = kAreExps ? seen.scores[row * seen.stride + column] : seen.ExpAt(row, column);
     const A share = exp * seen.factor[seen.visible.Whole(row)];
-    seen.scores[row * seen.stride + column] = column < seen.visible(row) ? share : A{0};
+    to[row * seen.stride + column] = static_cast<O>(column < seen.visible(row) ? share : A{0});
   }
 };
 
-// dP, in place, becomes dS; `seen` has the probabilities.  What a row does not see may be anything.
-template <typename A, bool kHasLengths>
+// What the three above do, in one pass for a GPU: a running sum of exponentials, rescaled where the
+// largest score grows.
+// Source: Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3.
+template <typename A, bool kHasLengths, typename O>
+struct SoftmaxOfSeen {
+  struct Value {
+    A largest, sum;
+  };
+  SeenScores<A, kHasLengths> seen;
+  O* to;
+
+  HOST_DEVICE Value Identity() const { return {-static_cast<A>(INFINITY), 0}; }
+  HOST_DEVICE Value Load(int64_t row, int64_t column) const {
+    const A score = seen.scale * seen.scores[row * seen.stride + column];
+    return column < seen.visible(row) ? Value{score, 1} : Identity();
+  }
+  HOST_DEVICE Value Combine(Value a, Value b) const {
+    const bool b_is_larger = a.largest < b.largest;
+    const A larger = b_is_larger ? b.largest : a.largest;
+    const A smaller = b_is_larger ? a.largest : b.largest;
+    // Equal infinities have no difference.  A NaN's takes it into the sum.
+    const A scale = larger == smaller ? A{1} : Exp(smaller - larger);
+    return {larger, b_is_larger ? b.sum + a.sum * scale : a.sum + b.sum * scale};
+  }
+  // The sum becomes the factor, or NaN if the largest is not finite.
+  HOST_DEVICE Value Finish(Value v) const {
+    return {v.largest, 1 / v.sum + (v.largest - v.largest)};
+  }
+  HOST_DEVICE void Apply(int64_t row, int64_t column, Value v) const {
+    const int64_t at = row * seen.stride + column;
+    const A share = Exp(seen.scale * seen.scores[at] - v.largest) * v.sum;
+    to[at] = static_cast<O>(column < seen.visible(row) ? share : A{0});
+    if (column > 0) return;
+    const int64_t whole = seen.visible.Whole(row);
+    seen.largest[whole] = v.largest;
+    seen.factor[whole] = v.sum;
+  }
+};
+
+// Of probabilities and dP: dS, which may be in dP's place.  What a row does not see may be
+// anything.
+template <typename A, bool kHasLengths, typename O>
 struct SoftmaxGradient : Sum<A> {
   SeenScores<A, kHasLengths> seen;
-  A* dp;
+  const O* probabilities;
+  const A* dp;
+  O* ds;
 
   HOST_DEVICE A Load(int64_t row, int64_t column) const {
     const int64_t at = row * seen.stride + column;
-    const A product = seen.scores[at] * dp[at];
+    const A product = static_cast<A>(probabilities[at]) * dp[at];
     return column < seen.visible(row) ? product : A{0};
   }
   HOST_DEVICE A Finish(A v) const { return v; }
   HOST_DEVICE void Apply(int64_t row, int64_t column, A v) const {
     const int64_t at = row * seen.stride + column;
-    const A ds = seen.scale * seen.scores[at] * (dp[at] - v);
-    dp[at] = column < seen.visible(row) ? ds : A{0};
+    const A gradient = seen.scale * static_cast<A>(probabilities[at]) * (dp[at] - v);
+    ds[at] = static_cast<O>(column < seen.visible(row) ? gradient : A{0});
   }
 };
 
-// Where rows of heads lie: element strides from row to row and from sample to sample.
-struct RowStrides {
-  int64_t row, sample;
+// Where rows of heads lie: element strides from row to row, head to head and sample to sample.
+struct HeadStrides {
+  int64_t row, head, sample;
 };
 
 // Columns that one call copies: what finds the row serves them all.
 constexpr int64_t kSpan = 8;
 
-// `columns` of each of `rows` rows of each sample, from one place to another.
+// `width` columns of each head of each of `rows` rows of each sample, from one place to another.
 template <typename From, typename To>
-struct CopyRows {
-  int64_t rows, columns, spans;
-  RowStrides of_from, of_to;
+struct CopyHeads {
+  int64_t rows, heads, width, spans;
+  HeadStrides of_from, of_to;
   const From* from;
   To* to;
+  HOST_DEVICE static int64_t At(const HeadStrides& of, int64_t sample, int64_t row, int64_t head) {
+    return sample * of.sample + row * of.row + head * of.head;
+  }
   HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t r = i / spans, begin = i % spans * kSpan, sample = r / rows, row = r % rows;
-    const int64_t end = begin + kSpan < columns ? begin + kSpan : columns;
-    const From* const source = from + sample * of_from.sample + row * of_from.row;
-    To* const target = to + sample * of_to.sample + row * of_to.row;
+    const int64_t h = i / spans, begin = i % spans * kSpan, head = h % heads;
+    const int64_t row = h / heads % rows, sample = h / heads / rows;
+    const int64_t end = begin + kSpan < width ? begin + kSpan : width;
+    const From* const source = from + At(of_from, sample, row, head);
+    To* const target = to + At(of_to, sample, row, head);
     for (int64_t c = begin; c < end; ++c) target[c] = static_cast<To>(source[c]);
   }
 };

@@ -119,13 +119,18 @@ std::string Check(const Problem& p) {
   }
   if (p.c->rows != p.m || p.c->columns != p.n) return "C is not like D";
   for (const Layout* layout : {p.a, p.b, p.c}) {
-    if (layout->type != p.d->type) return "the matrices differ in type";
     if (layout->batch != p.d->batch) return "the matrices differ in their batch";
+  }
+  if (p.a->type != p.b->type || p.c->type != p.d->type) return "the matrices differ in type";
+  // Factors of 16 bits may have a result of F32, by the table of cublasLtMatmul's types.
+  const bool narrow = p.a->type == CUDA_R_16F || p.a->type == CUDA_R_16BF;
+  if (p.a->type != p.d->type && !(narrow && p.d->type == CUDA_R_32F)) {
+    return "the result's type does not suit the factors'";
   }
   const bool f64 = operation.compute == CUBLAS_COMPUTE_64F;
   if (f64 != (p.d->type == CUDA_R_64F)) return "the compute type does not suit the matrices";
   if (operation.scale != (f64 ? CUDA_R_64F : CUDA_R_32F)) return "scale and compute type differ";
-  if (operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && p.d->type != CUDA_R_32F) {
+  if (operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && p.a->type != CUDA_R_32F) {
     return "TF32 is for F32";
   }
   if (HasBias(operation.epilogue) && operation.bias == nullptr) return "there is no bias";

@@ -130,7 +130,15 @@ const std::vector<LayerCase>& LayerCases() {
 
 // Parts of mangled names.  The first kernel is only loaded; the second is what VisitReal makes of
 // F64, which cuDNN is not asked for; the third gathers rows of unequal lengths, which a GPU masks.
-constexpr const char* kNeverLaunched[] = {"5ProbeEv", "4ZeroIdE", "7TakeRow"};
+// Of attention, a CPU's softmax in three passes, and its copies of 16 bits as F32.
+constexpr const char* kNeverLaunched[] = {"5ProbeEv",
+                                          "4ZeroIdE",
+                                          "7TakeRow",
+                                          "13LargestOfSeen",
+                                          "12FactorOfSeen",
+                                          "13ProbabilitiesILb1E",
+                                          "9CopyHeadsINS_4HalfEfE",
+                                          "9CopyHeadsINS_8BFloat16EfE"};
 
 class KernelsTest : public CudaDeviceTest {
  protected:
@@ -368,6 +376,27 @@ TEST_F(KernelsTest, EachIsInTheProgramForEachArchitecture) {
     if (std::none_of(std::begin(kNeverLaunched), std::end(kNeverLaunched),
                      [&](const char* name) { return kernel.find(name) != kernel.npos; })) {
       EXPECT_TRUE(launched.contains(kernel)) << "nothing here launches " << kernel;
+    }
+  }
+}
+
+// Of 12 layers of GPT-2's shape in an iteration, kernels and products together.
+TEST_F(KernelsTest, AttentionTakesFewLaunches) {
+  cublaslt_.enqueue = [](void* stream, const std::string& name, const std::function<void()>&) {
+    return fake_cudart::Enqueue(stream, name);
+  };
+  const Shape x{32, 1024, 768}, packed{32, 1024, 3 * 768};
+  for (const std::vector<Shape>& inputs : {std::vector<Shape>{x, x, x}, {packed}}) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      for (const char* config :
+           {"attention { heads: 12 causal: true }", "attention { heads: 12 }"}) {
+        fake_cudart::ForgetCalls();
+        const absl::Status status = Run({"attention", config, inputs}, compute, /*train=*/true,
+                                        Activation::kNone, *vendor_);
+        ASSERT_TRUE(status.ok()) << status;
+        EXPECT_LE(12 * fake_cudart::Launches().size(), 400u) << config;
+        buffers_.clear();
+      }
     }
   }
 }

@@ -32,6 +32,30 @@ TEST(AttentionRows, TheLargestIsAMonoid) {
   EXPECT_TRUE(IsMonoid(softmax, kRows, kKeys, same));
 }
 
+// So do the largest and the sum in one pass.
+TEST(AttentionRows, TheRunningSoftmaxIsAMonoid) {
+  constexpr int64_t kRows = 4, kKeys = 4;
+  double scores[kRows * kKeys] = {1, NAN, NAN, NAN, -700, 700, NAN, NAN, 0, 0, 0, NAN, 3, -2, 5, 1};
+  double largest[kRows] = {}, factor[kRows] = {};
+  const SoftmaxOfSeen<double, false, double> softmax{{.visible = {.rows = kRows,
+                                                                  .heads = 1,
+                                                                  .first_row = 0,
+                                                                  .queries = kRows,
+                                                                  .keys = kKeys,
+                                                                  .causal = true,
+                                                                  .lengths = nullptr},
+                                                      .stride = kKeys,
+                                                      .scale = 1,
+                                                      .scores = scores,
+                                                      .largest = largest,
+                                                      .factor = factor},
+                                                     scores};
+  const auto near = [](auto a, auto b) {
+    return a.largest == b.largest && std::abs(a.sum - b.sum) <= 1e-15 * std::abs(a.sum);
+  };
+  EXPECT_TRUE(IsMonoid(softmax, kRows, kKeys, near));
+}
+
 TEST(AttentionRows, KeysThatARowSees) {
   const int32_t lengths[] = {3, 0, 4, -1, 5};
   Visible<true> visible{.rows = 2,

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "layers/factory.h"
 #include "tests/layers/layer_contract.h"
 #include "tests/sanitized.h"
 
@@ -106,7 +108,8 @@ void ExpectNear(const char* what, const Doubles& got, const Doubles& want, doubl
 TestInput Lengths(const std::vector<int32_t>& lengths) { return Labels(lengths); }
 
 // In every type, samples first and times first, of three inputs and of one, where it can be.
-void ExpectByDefinition(const Problem& p) {
+// primitives: null: the device's.
+void ExpectByDefinition(const Problem& p, const Primitives* primitives) {
   for (const DType compute : kRealTypes) {
     const auto random = [&](int64_t length, uint64_t seed) {
       return RoundedTo(compute, Distinct({p.n, length, p.c}, seed).values);
@@ -130,23 +133,37 @@ void ExpectByDefinition(const Problem& p) {
       if (packed) layer.inputs = {place(Packed(q, k, v, p.c), p.t, 3 * p.c)};
       if (!p.lengths.empty()) layer.inputs.push_back(Lengths(p.lengths));
       layer.output_gradient = place(dy, p.t, p.c).values;
-      const auto result = RunLayer(layer, {.threads = 2, .compute = compute});
+      const auto result =
+          RunLayer(layer, {.threads = 2, .compute = compute, .primitives = primitives});
       ASSERT_TRUE(result.ok()) << result.status();
       EXPECT_EQ(result->spec.states[layer.inputs.size()].batch_axis, axis);
       const auto gradient = [&, packed = packed](int part) {
         const auto& of = result->input_gradients;
         return packed ? PartOf(of[0], p.c, part) : of[part];
       };
+      // A GPU's products read probabilities and dS of the type.
+      const double rounded = primitives == nullptr ? 1 : 4;
       const double tolerance = compute == DType::kF64   ? 1e-13
                                : compute == DType::kF32 ? 3e-6
-                               : compute == DType::kF16 ? 0x1p-11 + 3e-6
-                                                        : 0x1p-8 + 3e-6;
+                               : compute == DType::kF16 ? rounded * 0x1p-11 + 3e-6
+                                                        : rounded * 0x1p-8 + 3e-6;
       ExpectNear("y", home(result->output, p.t), want.y, tolerance);
       ExpectNear("dq", home(gradient(0), p.t), want.dq, tolerance);
       ExpectNear("dk", home(gradient(1), p.s), want.dk, tolerance);
       ExpectNear("dv", home(gradient(2), p.s), want.dv, tolerance);
     }
   }
+}
+
+// As the device works, and, with the reference's products, as a GPU does.
+void ExpectByDefinition(const Problem& p) {
+  ExpectByDefinition(p, /*primitives=*/nullptr);
+  if (NamedDevice()) return;
+  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+  libraries.push_back(NewReferenceLibrary());
+  const Primitives gpu(DeviceKind::kCuda, std::move(libraries));
+  SCOPED_TRACE("as on a GPU");
+  ExpectByDefinition(p, &gpu);
 }
 
 // Scores 0 and ln 3, so p = 1/4, 3/4; dP = v dy = 4, 8; dS = p (dP - 7).
@@ -269,6 +286,95 @@ TEST(Attention, ReadsInBackwardOnlyWhatItNeeds) {
 
 // Two blocks of 2^19 scores, 64 rows of one head, which has 2^26.  Each row's probabilities add up
 // to 1, so dV adds up to what dY does.
+// Counts launches, and runs nothing.
+class CountingStream : public Stream {
+ public:
+  int64_t launches = 0;
+
+  DeviceKind kind() const override { return DeviceKind::kSim; }
+  absl::Status Copy(void*, const void*, size_t) override { return absl::OkStatus(); }
+  absl::Status Record(Event&) override { return absl::OkStatus(); }
+  absl::Status Wait(const Event&) override { return absl::OkStatus(); }
+  absl::Status Call(std::function<absl::Status()>) override {
+    ++launches;
+    return absl::OkStatus();
+  }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+  absl::Status BeginCapture() override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<Graph>> EndCapture() override { return nullptr; }
+  void* native() const override { return nullptr; }
+};
+
+// A product as cuBLASLt makes it: a launch for each of its outer ones.
+class CountedGemm : public Gemm {
+ public:
+  explicit CountedGemm(int64_t launches) : launches_(launches) {}
+  size_t scratch_bytes() const override { return 0; }
+  absl::Status Run(Stream& stream, const void*, const void*, const void*, void*,
+                   void*) const override {
+    for (int64_t i = 0; i < launches_; ++i) RETURN_IF_ERROR(stream.Call(nullptr));
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t launches_;
+};
+
+class CountedLibrary : public PrimitiveLibrary {
+ public:
+  using PrimitiveLibrary::Prepare;
+  std::string_view name() const override { return "counted"; }
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    RETURN_IF_ERROR(Validate(spec));
+    EXPECT_EQ(spec.wide_c, SizeOf(spec.dtype) == 2);
+    dtypes.insert(spec.dtype);
+    return std::make_unique<CountedGemm>(spec.outer.count);
+  }
+  mutable std::set<DType> dtypes;
+};
+
+// 12 layers of GPT-2's shape in an iteration.
+TEST(Attention, FewLaunchesOnAGpu) {
+  const Shape x{32, 1024, 768}, packed{32, 1024, 3 * 768};
+  for (const std::vector<Shape>& shapes : {std::vector<Shape>{x, x, x}, {packed}}) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      for (const bool causal : {true, false}) {
+        auto library = std::make_unique<CountedLibrary>();
+        const std::set<DType>& dtypes = library->dtypes;
+        std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
+        libraries.push_back(std::move(library));
+        const Primitives gpu(DeviceKind::kCuda, std::move(libraries));
+        LayerConfig config;
+        config.mutable_attention()->set_heads(12);
+        config.mutable_attention()->set_causal(causal);
+        const auto layer = *CreateLayer(config);
+        const std::vector<DType> types(shapes.size(), compute);
+        const std::vector<int> axes(shapes.size(), 0);
+        const std::vector<uint8_t> needs(shapes.size(), 1);
+        InferInput input;
+        input.inputs = shapes;
+        input.dtypes = types;
+        input.batch_axes = axes;
+        input.compute = compute;
+        input.needs_gradient = needs;
+        input.global_batch = 32;
+        input.primitives = &gpu;
+        const auto spec = layer->Infer(input);
+        ASSERT_TRUE(spec.ok()) << spec.status();
+        EXPECT_EQ(dtypes, std::set<DType>{compute});
+        std::vector<Tensor> tensors;
+        for (const StateSpec& state : spec->states) {
+          tensors.push_back({reinterpret_cast<void*>(4096), state.shape, state.dtype});
+        }
+        CountingStream stream;
+        ASSERT_TRUE(layer->Forward({stream, tensors, {}, nullptr, nullptr, 0, 0}).ok());
+        ASSERT_TRUE(layer->Backward({stream, tensors, tensors, nullptr, nullptr, 0, 0}).ok());
+        EXPECT_LE(12 * stream.launches, 400) << causal;
+      }
+    }
+  }
+}
+
 TEST(Attention, LongSequence) {
   constexpr int64_t kT = kSanitized ? 4096 : 8192;
   const Shape shape{1, kT, 16};

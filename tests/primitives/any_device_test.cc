@@ -146,6 +146,18 @@ TEST_P(AnyDeviceTest, GemmOfParts) {
   });
 }
 
+// Of 16 bits, into F32: nothing is rounded but what is added.
+TEST_P(AnyDeviceTest, GemmIntoF32) {
+  if (SizeOf(dtype()) != 2 || GetParam().library > Of::kReference) GTEST_SKIP();
+  Rounds(RandomPartsSpec, [&]<typename T>(GemmSpec spec, int round) {
+    spec.bias = false;
+    spec.activation = Activation::kNone;
+    spec.wide_c = true;
+    if (round % 20 == 0) spec.k = 0;
+    oracle_.CheckWideGemm<T>(random_, spec, Tolerance(DType::kF32));
+  });
+}
+
 // What a library leaves out for a hint is none of what is wanted.
 TEST_P(AnyDeviceTest, GemmOfTriangles) {
   Rounds(RandomPartsSpec, [&]<typename T>(GemmSpec spec, int) {

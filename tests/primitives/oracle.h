@@ -47,6 +47,26 @@ class Oracle {
     return got;
   }
 
+  // Of a spec with wide_c.
+  template <typename T>
+  void CheckWideGemm(Random& random, const GemmSpec& spec, double relative) {
+    const GemmSpans spans(spec);
+    const auto a = RandomValues<T>(random, spans.a), b = RandomValues<T>(random, spans.b);
+    const auto c = RandomValues<float>(random, spans.c);
+    const auto gemm = Get(library_.Prepare(spec));
+    const Rig::Bytes device_a(rig_, a), device_b(rig_, b), device_c(rig_, c);
+    const Rig::Bytes scratch(rig_, gemm->scratch_bytes());
+    Check(gemm->Run(rig_.stream(), device_a.data(), device_b.data(), nullptr, device_c.data(),
+                    scratch.data()));
+    GemmSpec precise = Precise(spec);
+    precise.wide_c = false;
+    const auto a64 = Convert<double>(a), b64 = Convert<double>(b), c64 = Convert<double>(c);
+    ExpectClose(
+        device_c.Read<float>(), RunGemm(cpu_, *reference_, precise, a64, b64, {}, c64),
+        RunGemm(cpu_, *reference_, precise, Absolute(a64), Absolute(b64), {}, Absolute(c64)),
+        relative, ToString(spec));
+  }
+
   template <typename T>
   ConvOutputs<T> CheckConv(Random& random, const Conv2dSpec& spec, double relative) {
     const auto in = RandomConvInputs<T>(random, spec);

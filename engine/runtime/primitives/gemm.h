@@ -35,14 +35,17 @@ struct GemmSpec {
   bool lower_c = false, lower_a = false;
   // Many products have the same b: who profits from another layout of it says so in packed_bytes.
   bool packs_b = false;
+  // c is F32 although dtype has 16 bits: sums as they are.  With neither bias nor activation.
+  bool wide_c = false;
 
   int64_t row_a() const { return lda != 0 ? lda : transpose_a ? m : k; }
   int64_t row_b() const { return ldb != 0 ? ldb : transpose_b ? k : n; }
   int64_t row_c() const { return ldc != 0 ? ldc : n; }
   int64_t products() const { return outer.count * inner.count; }
+  DType c_type() const { return wide_c ? DType::kF32 : dtype; }
   // Whether it is one product of whole arrays that assigns c.
   bool IsPlain() const {
-    return lda == 0 && ldb == 0 && ldc == 0 && products() == 1 && !accumulate;
+    return lda == 0 && ldb == 0 && ldc == 0 && products() == 1 && !accumulate && !wide_c;
   }
 };
 

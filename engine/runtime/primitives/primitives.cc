@@ -92,6 +92,10 @@ absl::Status Validate(const GemmSpec& spec) {
       spec.row_b() < (spec.transpose_b ? spec.k : spec.n) || spec.row_c() < spec.n) {
     return Invalid(spec, "leading dimensions must not be shorter than rows");
   }
+  if (spec.wide_c &&
+      (SizeOf(spec.dtype) != 2 || spec.bias || spec.activation != Activation::kNone)) {
+    return Invalid(spec, "c is wide for factors of 16 bits, without bias and activation");
+  }
   if (OutputsOverlap(spec)) return Invalid(spec, "outputs overlap");
   return absl::OkStatus();
 }
@@ -141,9 +145,10 @@ std::string ToString(const GemmSpec& spec) {
                       spec.transpose_a ? "^T" : "", spec.k, spec.n, spec.transpose_b ? "^T" : "",
                       spec.bias ? " + bias" : "", ActivationString(spec.activation));
   if (spec.IsPlain()) return text;
-  absl::StrAppendFormat(&text, ", rows %d, %d, %d, batch %s x %s%s%s%s", spec.row_a(), spec.row_b(),
-                        spec.row_c(), BatchString(spec.outer), BatchString(spec.inner),
-                        spec.accumulate ? ", added to c" : "", spec.lower_a ? ", lower a" : "",
+  absl::StrAppendFormat(&text, ", rows %d, %d, %d, batch %s x %s%s%s%s%s", spec.row_a(),
+                        spec.row_b(), spec.row_c(), BatchString(spec.outer),
+                        BatchString(spec.inner), spec.accumulate ? ", added to c" : "",
+                        spec.wide_c ? ", c F32" : "", spec.lower_a ? ", lower a" : "",
                         spec.lower_c ? ", lower c" : "");
   return text;
 }

@@ -71,13 +71,13 @@ class CublasLtGemm : public Gemm {
     RETURN_IF_ERROR(SetTransposed(CUBLASLT_MATMUL_DESC_TRANSA, spec_.transpose_b));
     RETURN_IF_ERROR(SetTransposed(CUBLASLT_MATMUL_DESC_TRANSB, spec_.transpose_a));
     const GemmBatch& batch = spec_.inner;
-    RETURN_IF_ERROR(CreateLayout(spec_.transpose_b ? spec_.n : spec_.k,
+    RETURN_IF_ERROR(CreateLayout(spec_.dtype, spec_.transpose_b ? spec_.n : spec_.k,
                                  spec_.transpose_b ? spec_.k : spec_.n, spec_.row_b(), batch.b,
                                  &b_));
-    RETURN_IF_ERROR(CreateLayout(spec_.transpose_a ? spec_.k : spec_.m,
+    RETURN_IF_ERROR(CreateLayout(spec_.dtype, spec_.transpose_a ? spec_.k : spec_.m,
                                  spec_.transpose_a ? spec_.m : spec_.k, spec_.row_a(), batch.a,
                                  &a_));
-    return CreateLayout(spec_.m, spec_.n, spec_.row_c(), batch.c, &c_);
+    return CreateLayout(spec_.c_type(), spec_.m, spec_.n, spec_.row_c(), batch.c, &c_);
   }
 
   // Chooses among algorithms with the epilogue fused and without.  The latter are there where none
@@ -91,22 +91,23 @@ class CublasLtGemm : public Gemm {
 
     const GemmBatch &outer = spec_.outer, &inner = spec_.inner;
     // From the first element to the last.
-    const auto bytes = [&](int64_t rows, int64_t row, int64_t columns, int64_t in_outer,
-                           int64_t in_inner) {
+    const auto bytes = [&](DType dtype, int64_t rows, int64_t row, int64_t columns,
+                           int64_t in_outer, int64_t in_inner) {
       const int64_t last = (rows - 1) * row + columns - 1 + (outer.count - 1) * in_outer +
                            (inner.count - 1) * in_inner;
-      return static_cast<size_t>(last + 1) * SizeOf(spec_.dtype);
+      return static_cast<size_t>(last + 1) * SizeOf(dtype);
     };
+    const DType type = spec_.dtype;
     const bool ta = spec_.transpose_a, tb = spec_.transpose_b;
     const int64_t m = spec_.m, n = spec_.n, k = spec_.k;
     CudaTrial trial{
         .what = ToString(spec_),
         .dtype = spec_.dtype,
         .relu = spec_.activation == Activation::kRelu,
-        .operands = {{0, bytes(ta ? k : m, spec_.row_a(), ta ? m : k, outer.a, inner.a)},
-                     {1, bytes(tb ? n : k, spec_.row_b(), tb ? k : n, outer.b, inner.b)},
-                     {2, bytes(1, n, n, 0, 0)},
-                     {3, bytes(m, spec_.row_c(), n, outer.c, inner.c)}},
+        .operands = {{0, bytes(type, ta ? k : m, spec_.row_a(), ta ? m : k, outer.a, inner.a)},
+                     {1, bytes(type, tb ? n : k, spec_.row_b(), tb ? k : n, outer.b, inner.b)},
+                     {2, bytes(type, 1, n, n, 0, 0)},
+                     {3, bytes(spec_.c_type(), m, spec_.row_c(), n, outer.c, inner.c)}},
         .ways = {}};
     for (const Way& way : ways_) {
       trial.ways.push_back(
@@ -153,9 +154,9 @@ class CublasLtGemm : public Gemm {
     const void* beta = f64 ? static_cast<const void*>(&zero) : &zero_float;
     if (spec_.accumulate) beta = alpha;
     for (int64_t i = 0; i < spec_.outer.count; ++i) {
-      const void* const at_a = At(a, i * spec_.outer.a);
-      const void* const at_b = At(b, i * spec_.outer.b);
-      void* const at_c = const_cast<void*>(At(c, i * spec_.outer.c));
+      const void* const at_a = At(a, spec_.dtype, i * spec_.outer.a);
+      const void* const at_b = At(b, spec_.dtype, i * spec_.outer.b);
+      void* const at_c = const_cast<void*>(At(c, spec_.c_type(), i * spec_.outer.c));
       RETURN_IF_ERROR(Status(
           lt_.cublasLtMatmul(context_->cublaslt_handle, operation_, alpha, at_b, b_, at_a, a_, beta,
                              at_c, c_, at_c, c_, &way.algorithm, WorkspaceIn(scratch),
@@ -167,9 +168,8 @@ class CublasLtGemm : public Gemm {
                               spec_.bias ? bias : nullptr, c);
   }
 
-  const void* At(const void* data, int64_t element) const {
-    return static_cast<const std::byte*>(data) +
-           element * static_cast<int64_t>(SizeOf(spec_.dtype));
+  static const void* At(const void* data, DType dtype, int64_t element) {
+    return static_cast<const std::byte*>(data) + element * static_cast<int64_t>(SizeOf(dtype));
   }
 
   absl::Status Status(cublasStatus_t code, const char* call) const {
@@ -187,12 +187,12 @@ class CublasLtGemm : public Gemm {
   }
 
   // Row-major matrices of rows x columns, as they are stored, `step` elements apart.
-  absl::Status CreateLayout(int64_t rows, int64_t columns, int64_t row, int64_t step,
+  absl::Status CreateLayout(DType dtype, int64_t rows, int64_t columns, int64_t row, int64_t step,
                             cublasLtMatrixLayout_t* layout) {
-    RETURN_IF_ERROR(Status(lt_.cublasLtMatrixLayoutCreate(layout, DataType(spec_.dtype),
-                                                          static_cast<uint64_t>(columns),
-                                                          static_cast<uint64_t>(rows), row),
-                           "cublasLtMatrixLayoutCreate"));
+    RETURN_IF_ERROR(Status(
+        lt_.cublasLtMatrixLayoutCreate(layout, DataType(dtype), static_cast<uint64_t>(columns),
+                                       static_cast<uint64_t>(rows), row),
+        "cublasLtMatrixLayoutCreate"));
     if (spec_.inner.count == 1) return absl::OkStatus();
     const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
       return Status(lt_.cublasLtMatrixLayoutSetAttribute(*layout, attribute, &value, sizeof(value)),

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kTerms = 1024;
 
 // An element of c; i counts them row by row, and products from inner to outer.
-template <typename T>
+template <typename T, typename C>
 struct GemmElement {
   using A = AccumulateType<T>;
   int64_t m, n, k;
@@ -23,14 +23,14 @@ struct GemmElement {
   const T* a;
   const T* b;
   const T* bias;  // may be null
-  T* c;
+  C* c;
 
   HOST_DEVICE void operator()(int64_t i) const {
     const int64_t row = i / n % m, column = i % n, product = i / n / m;
     const int64_t of_outer = product / inner.count, of_inner = product % inner.count;
     const T* from_a = a + of_outer * outer.a + of_inner * inner.a + row * a_row;
     const T* from_b = b + of_outer * outer.b + of_inner * inner.b + column * b_column;
-    T* const to = c + of_outer * outer.c + of_inner * inner.c + row * c_row + column;
+    C* const to = c + of_outer * outer.c + of_inner * inner.c + row * c_row + column;
     double total = 0;
     for (int64_t first = 0; first < k; first += kTerms) {
       const int64_t last = first + kTerms < k ? first + kTerms : k;
@@ -43,7 +43,7 @@ struct GemmElement {
     A sum = static_cast<A>(total);
     if (bias != nullptr) sum += static_cast<A>(bias[column]);
     if (accumulate) sum += static_cast<A>(*to);
-    *to = static_cast<T>(Activate(activation, sum));
+    *to = static_cast<C>(Activate(activation, sum));
   }
 };
 
@@ -66,23 +66,30 @@ class ReferenceGemm : public Gemm {
  private:
   static absl::Status RunSpec(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
                               const void* bias, void* c) {
+    if (spec.wide_c) return RunInto<AccumulateType<T>>(stream, spec, a, b, bias, c);
+    return RunInto<T>(stream, spec, a, b, bias, c);
+  }
+
+  template <typename C>
+  static absl::Status RunInto(Stream& stream, const GemmSpec& spec, const void* a, const void* b,
+                              const void* bias, void* c) {
     return ForEach(stream, spec.products() * spec.m * spec.n,
-                   GemmElement<T>{.m = spec.m,
-                                  .n = spec.n,
-                                  .k = spec.k,
-                                  .a_row = spec.transpose_a ? 1 : spec.row_a(),
-                                  .a_k = spec.transpose_a ? spec.row_a() : 1,
-                                  .b_k = spec.transpose_b ? 1 : spec.row_b(),
-                                  .b_column = spec.transpose_b ? spec.row_b() : 1,
-                                  .c_row = spec.row_c(),
-                                  .outer = spec.outer,
-                                  .inner = spec.inner,
-                                  .activation = spec.activation,
-                                  .accumulate = spec.accumulate,
-                                  .a = static_cast<const T*>(a),
-                                  .b = static_cast<const T*>(b),
-                                  .bias = spec.bias ? static_cast<const T*>(bias) : nullptr,
-                                  .c = static_cast<T*>(c)});
+                   GemmElement<T, C>{.m = spec.m,
+                                     .n = spec.n,
+                                     .k = spec.k,
+                                     .a_row = spec.transpose_a ? 1 : spec.row_a(),
+                                     .a_k = spec.transpose_a ? spec.row_a() : 1,
+                                     .b_k = spec.transpose_b ? 1 : spec.row_b(),
+                                     .b_column = spec.transpose_b ? spec.row_b() : 1,
+                                     .c_row = spec.row_c(),
+                                     .outer = spec.outer,
+                                     .inner = spec.inner,
+                                     .activation = spec.activation,
+                                     .accumulate = spec.accumulate,
+                                     .a = static_cast<const T*>(a),
+                                     .b = static_cast<const T*>(b),
+                                     .bias = spec.bias ? static_cast<const T*>(bias) : nullptr,
+                                     .c = static_cast<C*>(c)});
   }
 
   const GemmSpec spec_;
