@@ -143,7 +143,8 @@ std::string Lanes::Describe() const {
           ? ""
           : absl::StrCat(", ranks on hosts ", absl::StrJoin(communicator_.hosts(), " "));
   if (algorithm_ == "auto") return absl::StrCat("auto: ", selector_.Describe(), hosts);
-  if (algorithm_ == "hierarchical") return algorithm_ + hosts;
+  const bool ring_turns = algorithm_ == "ring" && !std::ranges::is_sorted(communicator_.hosts());
+  if (algorithm_ == "hierarchical" || ring_turns) return algorithm_ + hosts;
   if (wire_ == DType::kF32) return algorithm_;
   return absl::StrCat(algorithm_, ", as ", std::string(DTypeName(wire_)));
 }

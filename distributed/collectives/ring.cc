@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "distributed/collectives/algorithms.h"
 #include "distributed/collectives/ring_arithmetic.h"
@@ -16,6 +18,11 @@
 namespace gyre {
 namespace {
 
+// The ring goes through all ranks of a host before the next, so that a link between hosts is
+// crossed once each way, however the ranks are placed.  Where each host's ranks are consecutive,
+// that is their order; so the numbers below are places in the ring, and chunk c is the part of the
+// rank at place c.
+//
 // With n ranks the tensor is cut into n chunks, a chunk into m segments.  In step s of 2(n-1), rank
 // r sends chunk r-1-s (mod n) to rank r+1 and receives chunk r-2-s from rank r-1:
 //
@@ -36,7 +43,10 @@ class Ring final : public Collective {
  public:
   // The communicator moves the memory that the arithmetic works in.
   Ring(Communicator& communicator, int tag, std::unique_ptr<RingArithmetic> arithmetic)
-      : Collective(communicator, tag), arithmetic_(std::move(arithmetic)) {}
+      : Collective(communicator, tag),
+        arithmetic_(std::move(arithmetic)),
+        order_(HostByHost(communicator.hosts())),
+        place_(static_cast<int>(std::ranges::find(order_, rank_) - order_.begin())) {}
 
   void Abandon() override { arithmetic_->Drain(); }
 
@@ -50,11 +60,13 @@ class Ring final : public Collective {
 
   // Where a message's bytes are.
   struct Message {
-    int chunk;
+    int chunk;              // by the rank whose part it is
     ElementRange elements;  // of the tensor; unused by a sum of squares
     bool is_partial;
   };
 
+  static std::vector<int> HostByHost(const std::vector<int>& hosts);
+  int RankAt(int64_t place) const { return order_[static_cast<size_t>(place % ranks_)]; }
   bool InScatter(int64_t position) const { return position < gather_begin_; }
   int64_t Next(int64_t position) const;
   // Of the message that this rank sends at `position`, or that it receives (one chunk further).
@@ -71,6 +83,8 @@ class Ring final : public Collective {
   absl::StatusOr<bool> FinishWork();
 
   const std::unique_ptr<RingArithmetic> arithmetic_;
+  const std::vector<int> order_;        // ranks, by place in the ring
+  const int place_;                     // this rank's
   int64_t segment_elements_ = 0;        // of a full segment
   int64_t segments_ = 0;                // m, of a chunk
   int64_t gather_begin_ = 0, end_ = 0;  // positions
@@ -90,6 +104,13 @@ size_t SlotBytes(size_t segment_bytes, size_t bytes, int ranks) {
   if (ranks == 1) return 0;
   const size_t longest_chunk = bytes / ranks + sizeof(double);
   return (std::min(segment_bytes, longest_chunk) + 255) / 256 * 256;
+}
+
+std::vector<int> Ring::HostByHost(const std::vector<int>& hosts) {
+  std::vector<int> order(hosts.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int rank) { return hosts[rank]; });
+  return order;
 }
 
 absl::Status Ring::Begin() {
@@ -187,8 +208,8 @@ int64_t Ring::Next(int64_t position) const {
 
 Ring::Message Ring::MessageAt(int64_t position, bool is_send) const {
   const int64_t step = position / (segments_ + 1), segment = position % (segments_ + 1);
-  const int64_t chunk = (rank_ - (is_send ? 1 : 2) - step + 3 * int64_t{ranks_}) % ranks_;
-  return {static_cast<int>(chunk),
+  const int chunk = RankAt(place_ - (is_send ? 1 : 2) - step + 3 * int64_t{ranks_});
+  return {chunk,
           FixedPart(EqualPart(tensor_.elements(), ranks_, chunk), segment_elements_, segment),
           segment == segments_};
 }
@@ -222,7 +243,7 @@ bool Ring::MayReceive() const {
 absl::Status Ring::PostSend() {
   const Message message = MessageAt(send_posted_, /*is_send=*/true);
   ASSIGN_OR_RETURN(sends_[send_posted_ % kWindow],
-                   channel_.Send(Address(message), Bytes(message), (rank_ + 1) % ranks_));
+                   channel_.Send(Address(message), Bytes(message), RankAt(place_ + 1)));
   send_posted_ = Next(send_posted_);
   return absl::OkStatus();
 }
@@ -232,7 +253,7 @@ absl::Status Ring::PostReceive() {
   const int slot = static_cast<int>(receive_posted_ % kWindow);
   void* const to = InScatter(receive_posted_) ? arithmetic_->slot(slot) : Address(message);
   ASSIGN_OR_RETURN(receives_[slot],
-                   channel_.Receive(to, Bytes(message), (rank_ + ranks_ - 1) % ranks_));
+                   channel_.Receive(to, Bytes(message), RankAt(place_ + ranks_ - 1)));
   receive_posted_ = Next(receive_posted_);
   return absl::OkStatus();
 }
