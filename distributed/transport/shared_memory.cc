@@ -10,15 +10,18 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <mutex>
-#include <numeric>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/machine.h"
 
@@ -32,6 +35,15 @@ struct Offer {
   uint64_t bytes = 0;
   uint64_t mark = 0;  // the file's first bytes, until all have opened it
 };
+
+// What a rank wants, and what its process has: ranks may be threads of one.
+struct Wish {
+  int64_t process = 0;
+  uint64_t held = 0, bytes = 0;
+};
+
+// Of this process's objects, each one's own.
+std::atomic<uint64_t> held_bytes = 0;
 
 class File {
  public:
@@ -87,14 +99,25 @@ absl::StatusOr<std::vector<T>> Exchange(Communicator& communicator, const std::v
   return std::move(*all);
 }
 
-// all: what the ranks of the host take together.
-absl::Status Fill(int file, double all, Offer& offer) {
-  if (file < 0) return NoRoom("cannot make shared memory");
-  // Anonymous memory has no bound of its own: the kernel would end processes to find more.
-  if (all > static_cast<double>(MemoryBytes()) / 2) {
-    errno = ENOSPC;
-    return NoRoom(absl::StrCat("no room for ", offer.bytes, " bytes of shared memory"));
+// Anonymous memory has no bound of its own: the kernel would end processes to find more.
+absl::Status CheckBound(const std::vector<Wish>& wishes, size_t bytes) {
+  std::map<int64_t, uint64_t> held;  // by process
+  double all = 0;
+  for (const Wish& wish : wishes) {
+    held[wish.process] = std::max(held[wish.process], wish.held);
+    all += static_cast<double>(wish.bytes);
   }
+  for (const auto& [process, of_process] : held) all += static_cast<double>(of_process);
+  const size_t most = MemoryBytes() / 2;
+  if (all <= static_cast<double>(most)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "no room for %d bytes of shared memory: the ranks of this host would have %.0f bytes in all, "
+      "expected at most %d, half of its memory",
+      bytes, all, most));
+}
+
+absl::Status Fill(int file, Offer& offer) {
+  if (file < 0) return NoRoom("cannot make shared memory");
   if (const int error = posix_fallocate(file, 0, static_cast<off_t>(offer.bytes)); error != 0) {
     errno = error;
     return NoRoom(absl::StrCat("no room for ", offer.bytes, " bytes of shared memory"));
@@ -135,11 +158,15 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(Communicator&
   memory->views_.resize(ranks.size());
   const File own(memfd_create("gyre", MFD_CLOEXEC));
   Offer mine{.bytes = bytes};
-  ASSIGN_OR_RETURN(const std::vector<double> bytes_of,
-                   Exchange(communicator, ranks, static_cast<double>(bytes)));
-  absl::Status status =
-      Fill(own.get(), std::accumulate(bytes_of.begin(), bytes_of.end(), 0.0), mine);
-  if (!status.ok()) mine.file = -1;
+  ASSIGN_OR_RETURN(const std::vector<Wish> wishes,
+                   Exchange(communicator, ranks, Wish{getpid(), held_bytes, bytes}));
+  absl::Status status = CheckBound(wishes, bytes);
+  if (status.ok()) status = Fill(own.get(), mine);
+  if (status.ok()) {
+    held_bytes += memory->counted_ = bytes;
+  } else {
+    mine.file = -1;
+  }
   ASSIGN_OR_RETURN(const std::vector<Offer> offers, Exchange(communicator, ranks, mine));
   for (size_t i = 0; i < ranks.size() && status.ok(); ++i) {
     const Offer& offer = offers[i];
@@ -177,6 +204,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(Communicator&
 }
 
 SharedMemory::~SharedMemory() {
+  held_bytes -= counted_;
   for (const View& view : views_) {
     if (view.data != nullptr) munmap(view.data, view.bytes);
   }

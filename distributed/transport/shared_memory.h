@@ -22,8 +22,9 @@ class SharedMemory {
   // Makes `bytes`, more than 0, zeroed and aligned to pages, for this rank and maps those of the
   // others, which may be longer or shorter.  Blocks until all ranks of the host have done so, or
   // for the communicator's time limit.
-  // Errors: ResourceExhausted, on all ranks of the host, if there is no room for one of them, or
-  // one cannot open another's; the communicator's.
+  // Errors: ResourceExhausted, on all ranks of the host, if there is no room for one of them, all
+  // of it that they have would be more than half of the host's memory, or one cannot open
+  // another's; the communicator's.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(Communicator& communicator,
                                                               size_t bytes);
   ~SharedMemory();  // what the others have mapped stays
@@ -46,6 +47,7 @@ class SharedMemory {
 
   std::vector<View> views_;
   int own_ = 0;
+  size_t counted_ = 0;  // bytes of this object among all that the process has made
 };
 
 }  // namespace gyre

@@ -2,14 +2,19 @@
 
 #include "distributed/transport/shared_memory.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/machine.h"
 #include "tests/distributed/rank_threads.h"
 
 namespace gyre {
@@ -48,6 +53,36 @@ TEST(SharedMemory, NoRoomIsAnErrorOnAllRanksOfTheHost) {
               absl::StatusCode::kResourceExhausted);
     EXPECT_TRUE(SharedMemory::Create(communicator, 4096).ok());  // and nothing is lost
   });
+}
+
+// Half of the host's memory is for all that its ranks have, not for each request.  Files of more
+// than the limit cannot be made here, so that nothing fills the memory where the bound fails.
+TEST(SharedMemory, HalfOfTheMemoryIsForAllRequests) {
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small = {size_t{64} << 20, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto before = signal(SIGXFSZ, SIG_IGN);
+  constexpr size_t kHeld = size_t{1} << 20;
+  const size_t half = MemoryBytes() / 2;
+  RunRanks(2, [&](Communicator& communicator) {
+    const auto first = SharedMemory::Create(communicator, kHeld);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const size_t bytes = half / 2 - kHeld + 4096;
+    EXPECT_EQ(SharedMemory::Create(communicator, bytes).status().message(),
+              absl::StrCat("no room for ", bytes,
+                           " bytes of shared memory: the ranks of this host would have ",
+                           2 * (bytes + kHeld), " bytes in all, expected at most ", half,
+                           ", half of its memory"));
+  });
+  // What they had is free again.
+  RunRanks(2, [&](Communicator& communicator) {
+    const size_t bytes = half / 2 - kHeld + 4096;
+    EXPECT_THAT(SharedMemory::Create(communicator, bytes).status().message(),
+                testing::HasSubstr("File too large"));
+  });
+  signal(SIGXFSZ, before);
+  setrlimit(RLIMIT_FSIZE, &limit);
 }
 
 // What a communicator may still read and write stays (seen by ASan).
