@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "distributed/collectives/catalogue.h"
+#include "distributed/transport/mpi_error.h"
 #include "engine/data/atomic_file.h"
 #include "engine/runtime/check.h"
 #include "tools/command_line.h"
@@ -128,7 +129,7 @@ class Bench {
     }
     // The same number on all ranks.
     int sums = std::clamp(static_cast<int>(kRoundSeconds / longest), 1, 1000);
-    MPI_Bcast(&sums, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    RETURN_IF_ERROR(CheckMpi(MPI_Bcast(&sums, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast"));
     for (int round = 0; round < rounds; ++round) {
       for (Way& way : ways_) {
         if (!Has(way, dtype)) continue;
@@ -152,10 +153,10 @@ class Bench {
 
   absl::Status Sum(Way& way, Tensor tensor) {
     if (way.collective == nullptr) {
-      const int code = MPI_Allreduce(MPI_IN_PLACE, tensor.data, static_cast<int>(tensor.elements()),
-                                     tensor.dtype == DType::kF64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM,
-                                     MPI_COMM_WORLD);
-      return code == MPI_SUCCESS ? absl::OkStatus() : absl::InternalError("MPI_Allreduce failed");
+      return CheckMpi(MPI_Allreduce(MPI_IN_PLACE, tensor.data, static_cast<int>(tensor.elements()),
+                                    tensor.dtype == DType::kF64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM,
+                                    MPI_COMM_WORLD),
+                      "MPI_Allreduce");
     }
     RETURN_IF_ERROR(
         way.collective->Start(Claim::Of(operations_++, "sum"), Operation::kAllreduce, tensor));
@@ -189,7 +190,7 @@ class Bench {
   }
 
   absl::StatusOr<double> Time(Way& way, Tensor tensor, int sums) {
-    MPI_Barrier(MPI_COMM_WORLD);
+    RETURN_IF_ERROR(CheckMpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"));
     const Clock::time_point begin = Clock::now();
     for (int i = 0; i < sums; ++i) RETURN_IF_ERROR(Sum(way, tensor));
     return std::chrono::duration<double>(Clock::now() - begin).count() / sums;

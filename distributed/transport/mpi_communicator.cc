@@ -241,6 +241,7 @@ class MpiCommunicator final : public Communicator {
     RETURN_IF_ERROR(fault_);
     const Request request = NewRequest(bytes, to, Kind::kSend);
     const MpiLayout layout(bytes);
+    RETURN_IF_ERROR(Checked(layout.code(), "the layout of a message", to));
     const int code = watch_->Over([&] {
       return send(data, layout.count(), layout.type(), to, tag, all_, &requests_.at(request));
     });
@@ -252,6 +253,7 @@ class MpiCommunicator final : public Communicator {
     RETURN_IF_ERROR(fault_);
     const Request request = NewRequest(bytes, from, kind);
     const MpiLayout layout(bytes);
+    RETURN_IF_ERROR(Checked(layout.code(), "the layout of a message", from));
     RETURN_IF_ERROR(Checked(
         MPI_Irecv(data, layout.count(), layout.type(), from, tag, all_, &requests_.at(request)),
         "MPI_Irecv", from));
