@@ -2,6 +2,7 @@
 
 #include "distributed/communication_thread.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "distributed/transport/backoff.h"
+#include "distributed/transport/rank_processes.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/timeline.h"
 
@@ -22,7 +24,11 @@ constexpr std::chrono::milliseconds kFirstPoke{1}, kLaterPokes{64};
 // it costs some 2 % of a core.
 constexpr std::chrono::microseconds kBetweenPasses{50};
 
-absl::Status Hangs(const char* call, int64_t timeout_ms, const char* why) {
+// How often it is looked whether a rank is stopped, where one is waited for.  Such looks are
+// counted, not time: a process that was stopped itself, and goes on, has not waited.
+constexpr std::chrono::milliseconds kBetweenStoppedLooks{1000};
+
+absl::Status Hangs(const char* call, int64_t timeout_ms, const std::string& why) {
   char host[256] = "?";
   gethostname(host, sizeof(host) - 1);
   return absl::DeadlineExceededError(
@@ -33,6 +39,7 @@ absl::Status Hangs(const char* call, int64_t timeout_ms, const char* why) {
 
 absl::Status CommunicationThread::Start(MakeCommunicator make, AllreduceChoice allreduce) {
   thread_ = std::thread([this, make = std::move(make), allreduce = std::move(allreduce)] {
+    pthread_setname_np(pthread_self(), kMeetingThread);
     std::unique_lock driving(driving_);
     const absl::Status status = Open(make, allreduce);
     if (!status.ok()) queue_.Fail(status);
@@ -56,13 +63,30 @@ absl::Status CommunicationThread::Start(MakeCommunicator make, AllreduceChoice a
     lanes_.reset();
     EnterPhase(Phase::kClosed);
   });
+  return AwaitOpening();
+}
+
+absl::Status CommunicationThread::AwaitOpening() {
   std::unique_lock lock(mutex_);
-  if (phase_changed_.wait_for(lock, meeting_timeout_, [&] { return phase_ != Phase::kOpening; })) {
-    return opened_;
+  std::string stopped;  // at the last look
+  for (auto waited = kBetweenStoppedLooks;; waited += kBetweenStoppedLooks) {
+    if (phase_changed_.wait_for(lock, kBetweenStoppedLooks,
+                                [&] { return phase_ != Phase::kOpening; })) {
+      return opened_;
+    }
+    const bool over = waited >= meeting_timeout_;
+    if (!over && waited < stall_timeout_) continue;
+    const AbsentRanks absent = FindAbsentRanks();
+    if (over || (!absent.stopped.empty() && absent.stopped == stopped)) {
+      thread_.detach();
+      return Hangs("MPI_Init", waited.count(),
+                   !absent.stopped.empty() ? absent.stopped
+                   : !absent.late.empty()  ? absent.late
+                                           : "a rank has not started, or hosts do not reach "
+                                             "each other");
+    }
+    stopped = absent.stopped;
   }
-  thread_.detach();
-  return Hangs("MPI_Init", meeting_timeout_.count(),
-               "a rank has not started, or hosts do not reach each other");
 }
 
 absl::Status CommunicationThread::Stop() {
@@ -71,7 +95,9 @@ absl::Status CommunicationThread::Stop() {
   phase_changed_.wait(lock, [&] { return phase_ >= Phase::kClosing; });
   if (!phase_changed_.wait_for(lock, parting_timeout_, [&] { return phase_ == Phase::kClosed; })) {
     thread_.detach();
-    return Hangs("MPI_Finalize", parting_timeout_.count(), "another rank has not come to its end");
+    const std::string stopped = FindAbsentRanks().stopped;
+    return Hangs("MPI_Finalize", parting_timeout_.count(),
+                 stopped.empty() ? "another rank has not come to its end" : stopped);
   }
   lock.unlock();
   thread_.join();

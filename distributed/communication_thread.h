@@ -24,7 +24,8 @@ class CommunicationThread {
  public:
   using MakeCommunicator = std::function<absl::StatusOr<std::unique_ptr<Communicator>>()>;
 
-  explicit CommunicationThread(int64_t meeting_timeout_ms) : meeting_timeout_(meeting_timeout_ms) {}
+  CommunicationThread(int64_t meeting_timeout_ms, int64_t stall_timeout_ms)
+      : meeting_timeout_(meeting_timeout_ms), stall_timeout_(stall_timeout_ms) {}
 
   // As ProcessGroup's; after DeadlineExceeded this must never be destroyed.
   absl::Status Start(MakeCommunicator make, AllreduceChoice allreduce);
@@ -56,6 +57,7 @@ class CommunicationThread {
   enum class Phase { kOpening, kOpen, kClosing, kClosed };
 
   void EnterPhase(Phase phase);
+  absl::Status AwaitOpening();
   absl::Status Open(const MakeCommunicator& make, const AllreduceChoice& allreduce);
   void Run();
   template <typename Condition>
@@ -72,7 +74,7 @@ class CommunicationThread {
   std::mutex driving_;  // guards the lanes, the communicator and this:
   Works active_;
   Service* service_ = nullptr;
-  const std::chrono::milliseconds meeting_timeout_;
+  const std::chrono::milliseconds meeting_timeout_, stall_timeout_;
   std::chrono::milliseconds parting_timeout_{0};  // set before kOpen
   std::mutex mutex_;                              // guards what follows
   std::condition_variable phase_changed_;

@@ -18,8 +18,9 @@ namespace gyre {
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Start(MakeCommunicator make,
                                                                   AllreduceChoice allreduce,
-                                                                  int64_t meeting_timeout_ms) {
-  auto thread = std::make_unique<CommunicationThread>(meeting_timeout_ms);
+                                                                  int64_t meeting_timeout_ms,
+                                                                  int64_t stall_timeout_ms) {
+  auto thread = std::make_unique<CommunicationThread>(meeting_timeout_ms, stall_timeout_ms);
   absl::Status status = thread->Start(std::move(make), std::move(allreduce));
   std::unique_ptr<ProcessGroup> group(new ProcessGroup(std::move(thread)));
   if (absl::IsDeadlineExceeded(status)) {

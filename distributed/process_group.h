@@ -37,11 +37,11 @@ class ProcessGroup {
   // Starts the thread; `make` runs on it.  allreduce must mean the same on all ranks: if not,
   // FailedPrecondition is every ticket's error.  Errors: those of `make`; InvalidArgument listing
   // the names of algorithms, or saying what is wrong with the calibration or the wire;
-  // DeadlineExceeded if `make` does not return in time: its thread is left behind, and the process
-  // should end.
+  // DeadlineExceeded if `make` does not return in time, or after stall_timeout_ms, if a rank of
+  // this host is stopped then: its thread is left behind, and the process should end.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Start(
       MakeCommunicator make, AllreduceChoice allreduce,
-      int64_t meeting_timeout_ms = kMeetingTimeoutMs);
+      int64_t meeting_timeout_ms = kMeetingTimeoutMs, int64_t stall_timeout_ms = kMeetingTimeoutMs);
   // Finishes what was submitted (without waiting for events after an error), then the communicator;
   // nothing else may follow.  Errors: DeadlineExceeded, likewise, if the communicator does not end.
   absl::Status Stop();

@@ -33,7 +33,9 @@ binary=$2
 silent='rank 1 on host [^ ]+ has been silent for 3000 ms'
 expect hang 3 "sum of 1000000 F32 \"step\": $silent; it answers, but has not come here" &
 expect stop 3 "sum of 1000000 F32 \"step\": $silent\$" &
-expect late 2 'error: DEADLINE_EXCEEDED: MPI_Init has not returned on host [^ ]+ for 3000 ms' &
+mpi_init='error: DEADLINE_EXCEEDED: MPI_Init has not returned on host [^ ]+ for [0-9]+ ms: rank 1 \(process [0-9]+\)'
+expect late 2 "$mpi_init has not come to MPI_Init\$" &
+expect stop_early 3 "$mpi_init is stopped\$" &
 expect stays 2 'error: DEADLINE_EXCEEDED: MPI_Finalize has not returned on host [^ ]+ for 3000 ms' &
 # As under a launcher that goes on when a rank dies; mpirun then ends with 0.
 OMPI_MCA_orte_enable_recovery=1 expect kill 3 'rank 1 on host [^ ]+ has died' &

@@ -67,10 +67,12 @@ int Run(const std::string& fault) {
   if (fault == "longer" || fault == "shorter") return RunUnequalLengths(fault == "longer");
   const bool is_rank_1 = AnnouncedRank().rank == 1;
   while (fault == "late" && is_rank_1) pause();
+  if (fault == "stop_early" && is_rank_1) raise(SIGSTOP);
   // A busy machine may take long to start what is to fail later.
   auto started =
       ProcessGroup::Start([] { return NewMpiCommunicator(kTimeoutMs); }, {"ring"},
-                          fault == "late" ? kTimeoutMs : ProcessGroup::kMeetingTimeoutMs);
+                          fault == "late" ? kTimeoutMs : ProcessGroup::kMeetingTimeoutMs,
+                          fault == "stop_early" ? kTimeoutMs : ProcessGroup::kMeetingTimeoutMs);
   if (!started.ok()) _exit(Fail(started.status()));
   if (fault == "stays") {
     while (is_rank_1) pause();
