@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
@@ -288,12 +289,13 @@ absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
   }
   if (const int64_t drain = drain_; drain > drained_ && Settled(drain)) drained_ = drain;
   if (moved || advance == Advance::kMoved) return Advance::kMoved;
-  const int awaited = Awaited();
-  const int64_t since = awaited_since_ms_;
-  if (since >= 0 && NowMs() - since > communicator.timeout_ms()) {
-    return communicator.Overdue(awaited);
+  const int64_t since = awaited_since_ms_, now = NowMs();
+  if (since >= 0 && now - since > communicator.timeout_ms()) {
+    return communicator.Overdue(Awaited());
   }
-  RETURN_IF_ERROR(communicator.Poke(awaited));
+  // It takes a look at all pieces: a millisecond's passes have one answer to who asks.
+  if (now != std::exchange(awaited_at_ms_, now)) awaited_ = Awaited();
+  RETURN_IF_ERROR(communicator.Poke(awaited_));
   return Advance::kWaiting;
 }
 

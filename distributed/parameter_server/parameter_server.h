@@ -199,10 +199,12 @@ class ParameterServer final : public Service {
   int64_t clock_ = 0;
   std::atomic<int64_t> drain_ = -1, drained_ = -1;  // clocks: asked for, and done
   std::atomic<int64_t> awaited_since_ms_ = -1;      // -1: nothing is
-  int64_t applied_ = 0;                             // iterations that Apply was called in
-  std::atomic<int64_t> sums_awaited_ = -1;          // the clock after them; -1: they are not
-  PlaceOfRank telling_;                             // of the last Tell
-  std::atomic<int64_t> tell_ = 0, told_ = 0;        // Tells: asked for, and done
+  int awaited_ = kNobody;                           // when Progress last looked:
+  int64_t awaited_at_ms_ = -1;
+  int64_t applied_ = 0;                       // iterations that Apply was called in
+  std::atomic<int64_t> sums_awaited_ = -1;    // the clock after them; -1: they are not
+  PlaceOfRank telling_;                       // of the last Tell
+  std::atomic<int64_t> tell_ = 0, told_ = 0;  // Tells: asked for, and done
   Giving giving_;
 };
 

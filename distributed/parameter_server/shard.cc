@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "engine/runtime/check.h"
 
@@ -149,6 +150,12 @@ absl::Status Shard::Prepare(Wanted& wanted) {
     ASSIGN_OR_RETURN(piece.ready, device_.NewEvent());
   }
   OrderByUrgency();
+  answers_.resize(communicator_.size());
+  for (const ReadPiece& piece : reads_) answers_[piece.worker].pieces += piece.travels() ? 1 : 0;
+  leaving_.reserve(reads_.size());
+  for (size_t update = 0; update < updates_.size(); ++update) {
+    if (updates_[update].travels()) awaited_.push_back(static_cast<int>(update));
+  }
   RETURN_IF_ERROR(MakeCopies(updates_, uploads_, wanted));
   RETURN_IF_ERROR(MakeCopies(reads_, downloads_, wanted));
   return index_.Upload(device_, *work_);
@@ -279,7 +286,7 @@ absl::Status Shard::ApplySum(Block& block) {
                                     iteration);
 }
 
-absl::Status Shard::Gather(const Block& block, ReadPiece& piece) {
+absl::Status Shard::Gather(Block& block, ReadPiece& piece) {
   const RowPlaces places = index_[piece.places];
   const int64_t width = block.rows.width;
   const Tensor& values = block.rows.values;
@@ -299,6 +306,7 @@ absl::Status Shard::Gather(const Block& block, ReadPiece& piece) {
     RETURN_IF_ERROR(out_->Record(*piece.ready));
   }
   ++piece.gathered;
+  block.ready += piece.travels() ? 1 : 0;
   return absl::OkStatus();
 }
 
@@ -312,11 +320,9 @@ absl::StatusOr<bool> Shard::HasGathered(int read, int64_t iterations) const {
   return reads_[read].ready->Done();
 }
 
-// Of another rank's worker: whether something has come.
+// Of another rank's worker: whether the piece has come.
 absl::StatusOr<bool> Shard::Await(UpdatePiece& piece) {
-  if (!piece.travels()) return false;
   if (!piece.transfer.under_way()) {
-    if (piece.received > piece.applied) return false;
     ASSIGN_OR_RETURN(const bool used, piece.used->Done());
     if (!used) return false;
     RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kExpect,
@@ -324,7 +330,7 @@ absl::StatusOr<bool> Shard::Await(UpdatePiece& piece) {
                                          piece.worker, piece.tag));
   }
   ASSIGN_OR_RETURN(const bool done, piece.transfer.Progress(communicator_));
-  piece.received += done ? 1 : 0;
+  if (done) Count(piece, piece.received);
   return done;
 }
 
@@ -341,21 +347,22 @@ absl::StatusOr<bool> Shard::Send(ReadPiece& piece) {
 
 absl::StatusOr<bool> Shard::SendAnswers() {
   bool moved = false;
-  answers_.assign(communicator_.size(), {.iteration = std::numeric_limits<int64_t>::max()});
-  for (ReadPiece& piece : reads_) {
-    if (!piece.travels()) continue;
-    Answers& to_worker = answers_[piece.worker];
-    if (piece.transfer.under_way()) {
-      ASSIGN_OR_RETURN(const bool sent, piece.transfer.Progress(communicator_));
-      piece.sent += sent ? 1 : 0;
-      moved = moved || sent;
-      to_worker.under_way += piece.transfer.left();
-    }
-    if (!piece.transfer.under_way()) {
-      to_worker.iteration = std::min(to_worker.iteration, piece.sent);
+  for (Answers& to_worker : answers_) to_worker.under_way = 0;
+  size_t left = 0;
+  for (const int read : leaving_) {
+    ReadPiece& piece = reads_[read];
+    ASSIGN_OR_RETURN(const bool sent, piece.transfer.Progress(communicator_));
+    moved = moved || sent;
+    if (sent) {
+      Count(piece, piece.sent);
+    } else {
+      answers_[piece.worker].under_way += piece.transfer.left();
+      leaving_[left++] = read;
     }
   }
+  leaving_.resize(left);
   for (Block* const block : urgent_first_) {
+    if (block->ready == 0) continue;
     for (const int read : block->reads) {
       ReadPiece& piece = reads_[read];
       Answers& to_worker = answers_[piece.worker];
@@ -364,8 +371,14 @@ absl::StatusOr<bool> Shard::SendAnswers() {
         continue;
       }
       ASSIGN_OR_RETURN(const bool begun, Send(piece));
-      if (begun) to_worker.under_way += piece.bytes();
-      moved = moved || begun;
+      if (!begun) continue;
+      moved = true;
+      --block->ready;
+      leaving_.push_back(read);
+      to_worker.under_way += piece.bytes();
+      if (++to_worker.begun < to_worker.pieces) continue;
+      to_worker.begun = 0;
+      ++to_worker.iteration;
     }
   }
   return moved;
@@ -373,6 +386,7 @@ absl::StatusOr<bool> Shard::SendAnswers() {
 
 absl::StatusOr<size_t> Shard::Work(Block& block) {
   size_t bytes = 0;
+  block.due = false;
   if (block.applied < block.summed && block.applied < released_) {
     RETURN_IF_ERROR(ApplySum(block));
     bytes += 1 + block.sum.bytes();
@@ -385,22 +399,31 @@ absl::StatusOr<size_t> Shard::Work(Block& block) {
   for (const int update : block.updates) {
     if (!MayApply(block, updates_[update])) continue;
     RETURN_IF_ERROR(Apply(block, updates_[update]));
+    if (updates_[update].travels()) awaited_.push_back(update);
     bytes += 1 + updates_[update].bytes();
   }
+  if (bytes > 0) block.due = true;  // by what was done more may be
   return bytes;
 }
 
 absl::StatusOr<Advance> Shard::Progress() {
-  bool moved = false;
-  for (UpdatePiece& piece : updates_) {
-    ASSIGN_OR_RETURN(const bool received, Await(piece));
-    moved = moved || received;
+  size_t left = 0;
+  const size_t awaited = awaited_.size();
+  for (const int update : awaited_) {
+    ASSIGN_OR_RETURN(const bool received, Await(updates_[update]));
+    if (!received) awaited_[left++] = update;
+  }
+  awaited_.resize(left);
+  const bool moved = left < awaited;
+  if (const int64_t released = released_; released != std::exchange(seen_released_, released)) {
+    for (Block& block : blocks_) block.due = true;
   }
   // On the host it takes this thread: messages are looked at again before there is more.
   const bool on_host = device_.kind() == DeviceKind::kCpu;
   size_t worked = 0;
   for (Block* const block : urgent_first_) {
     if (on_host && worked >= options_.block_bytes) break;
+    if (!block->due) continue;
     ASSIGN_OR_RETURN(const size_t bytes, Work(*block));
     worked += bytes;
   }

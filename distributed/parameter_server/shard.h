@@ -16,6 +16,8 @@
 // What travels is staged: host memory, which messages can reach.  On a device that is not the host
 // it is copied there and back through two places each way: while one is used the other is copied.
 // What is of this rank's own worker stays on the device, or is staged, too.
+// A pass of Progress costs what may have changed since the last one: messages under way, and blocks
+// that are due, of which something has come or gone.
 // Used by one thread at a time.
 #pragma once
 
@@ -74,13 +76,13 @@ class Shard {
   absl::StatusOr<Advance> Progress();
 
   // This rank's own worker's piece is there.
-  void Deliver(int update) { ++updates_[update].received; }
+  void Deliver(int update) { Count(updates_[update], updates_[update].received); }
   // Whether it was applied so often, and may be written again.
   absl::StatusOr<bool> HasConsumed(int update, int64_t iterations) const;
   // Whether the piece was gathered so often, and may be read.
   absl::StatusOr<bool> HasGathered(int read, int64_t iterations) const;
   // This rank's worker has taken it: it may be gathered again.
-  void Take(int read) { ++reads_[read].sent; }
+  void Take(int read) { Count(reads_[read], reads_[read].sent); }
 
   // Gated: whether all updates of iterations before `clock` are summed; until Release this shard
   // enqueues nothing more.
@@ -122,6 +124,8 @@ class Shard {
     size_t next = 0;                  // of `updates`
     std::atomic<int64_t> summed = 0;  // iterations; read by any thread
     int64_t applied = 0;              // of these
+    bool due = true;                  // something may be done
+    int ready = 0;                    // answers that are gathered, and have not begun to leave
   };
   struct Piece {
     int worker = 0, block = 0, tag = 0;
@@ -178,7 +182,12 @@ class Shard {
   absl::Status AddToSum(Block& block, UpdatePiece& piece);
   absl::Status ApplyAlone(Block& block, UpdatePiece& piece);
   absl::Status ApplySum(Block& block);
-  absl::Status Gather(const Block& block, ReadPiece& piece);
+  absl::Status Gather(Block& block, ReadPiece& piece);
+  // One more of what a piece counts.
+  void Count(const Piece& piece, int64_t& of_piece) {
+    ++of_piece;
+    blocks_[piece.block].due = true;
+  }
   absl::StatusOr<bool> Await(UpdatePiece& piece);
   // Does all that can be done of a block.  Returns the bytes of what was applied and gathered, or
   // more than 0.
@@ -195,16 +204,20 @@ class Shard {
   std::deque<Block> blocks_;
   std::vector<Block*> urgent_first_;
   struct Answers {
-    size_t under_way = 0;   // bytes
-    int64_t iteration = 0;  // of the first that has not begun
+    size_t under_way = 0;       // bytes
+    int64_t iteration = 0;      // of the first that has not begun
+    int pieces = 0, begun = 0;  // all that travel; of this iteration
   };
   std::vector<Answers> answers_;  // by worker
+  std::vector<int> awaited_;      // updates whose piece has not come
+  std::vector<int> leaving_;      // reads whose piece is under way
   std::deque<UpdatePiece> updates_;
   std::deque<ReadPiece> reads_;
   Copies uploads_, downloads_;
   Tensor together_ = {};  // bytes
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> released_ = 0;  // iterations
+  int64_t seen_released_ = 0;          // by the last pass
 };
 
 }  // namespace gyre
