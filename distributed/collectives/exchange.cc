@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/machine.h"
 
 namespace gyre {
 
@@ -50,6 +52,11 @@ absl::StatusOr<bool> Exchange::Go(Way& way) {
     way.requests.pop_front();
     moved = true;
     if (way.done > 0 || way.arriving == nullptr) continue;
+    if (way.length > MemoryBytes()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("rank ", channel_.communicator().in_job(way.peer), " sends ", way.length,
+                       " bytes, more than the ", MemoryBytes(), " of this host's memory"));
+    }
     way.arriving->resize(way.length);
     way.data = way.arriving->data();
   }

@@ -1,7 +1,9 @@
 #include "distributed/parameter_server/exchange.h"
 
+#include "absl/strings/str_cat.h"
 #include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/machine.h"
 
 namespace gyre {
 
@@ -58,7 +60,17 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> TellAll(Communicator& communic
   RETURN_IF_ERROR(GiveAll(
       communicator, [&](int from) { return std::as_writable_bytes(std::span(&sizes[from], 1)); }));
   std::vector<std::vector<int64_t>> all(ranks);
-  for (int from = 0; from < ranks; ++from) all[from].resize(sizes[from]);
+  size_t room = MemoryBytes() / sizeof(int64_t);
+  for (int from = 0; from < ranks; ++from) {
+    if (sizes[from] > room) {
+      return absl::ResourceExhaustedError(absl::StrCat("rank ", from, " tells ", sizes[from],
+                                                       " numbers, and this host's memory has room "
+                                                       "for ",
+                                                       room));
+    }
+    room -= sizes[from];
+    all[from].resize(sizes[from]);
+  }
   all[rank] = std::move(own);
   RETURN_IF_ERROR(GiveAll(communicator,
                           [&](int from) { return std::as_writable_bytes(std::span(all[from])); }));

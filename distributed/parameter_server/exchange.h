@@ -40,7 +40,8 @@ class Giving {
 // The same.  Blocks, for the time limit at most where a rank does not give.
 absl::Status GiveAll(Communicator& communicator, const PlaceOfRank& at);
 
-// What each rank has told, by rank.  Blocks.
+// What each rank has told, by rank.  Blocks.  Errors: ResourceExhausted for more than this host's
+// memory; those of GiveAll.
 absl::StatusOr<std::vector<std::vector<int64_t>>> TellAll(Communicator& communicator,
                                                           std::vector<int64_t> own);
 

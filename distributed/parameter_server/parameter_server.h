@@ -90,8 +90,9 @@ class ParameterServer final : public Service {
   absl::StatusOr<int> AddUpdate(int table, const RowList& rows, Tensor from);
 
   // Ranks tell each other what they access, and each takes its memory; all values are zeros.
-  // Blocks.  Errors: FailedPrecondition if ranks mean different tables or options; those of
-  // allocation.
+  // Blocks.  Errors: FailedPrecondition if ranks mean different tables or options;
+  // ResourceExhausted if there are more blocks than the messages' tags are enough for; Internal for
+  // a rank that tells what cannot be; those of allocation.
   absl::Status Prepare();
   size_t device_bytes() const { return device_bytes_; }
   // What this rank owns of a table, after Prepare: to be read and written before Start; after Drain
@@ -155,12 +156,14 @@ class ParameterServer final : public Service {
   bool serves_only() const { return group_.rank() >= group_.size() - options_.servers; }
   absl::Status CheckAccess(const char* kind, int table, const RowList& rows, Tensor memory) const;
   absl::Status Agree(DeclaredByRank& declared);
+  absl::Status ReadDeclared(std::span<const int64_t> told, std::vector<Declared>& declared) const;
   absl::Status NewUpdate(int table, const RowList& rows, void* from);
   std::vector<ElementRange> Parts(const TableSpec& table) const;
   Blocks BlocksOf(int table, const DeclaredByRank& declared) const;
   absl::Status MeetShard(const DeclaredByRank& declared);
   absl::Status MeetWorker(int worker, const std::vector<Declared>& accesses,
                           std::span<const Blocks> tables, Wanted& wanted);
+  absl::Status CheckTags(const DeclaredByRank& declared, std::span<const Blocks> tables) const;
   absl::StatusOr<RowBlock*> NewBlock(size_t access);
   void OrderUpdates();
   absl::Status Allocate(Wanted& wanted);
@@ -183,6 +186,7 @@ class ParameterServer final : public Service {
   std::vector<std::unique_ptr<ReadAccess>> reads_;
   std::vector<std::unique_ptr<UpdateAccess>> updates_;
   size_t declared_updates_ = 0;  // the rest of updates_ only tell the clock
+  int max_tag_ = 0;
   // Their blocks: as declared, and by their tables' first read.
   struct Leaving {
     const UpdateAccess* access = nullptr;

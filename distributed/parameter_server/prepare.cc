@@ -50,15 +50,51 @@ absl::Status ParameterServer::Agree(DeclaredByRank& declared) {
                               }));
   declared.assign(group_.size(), {});
   for (int rank = 0; rank < group_.size(); ++rank) {
-    for (size_t at = 0; at < all[rank].size();) {
-      Declared& access = declared[rank].emplace_back();
-      access.update = all[rank][at] == 1;
-      access.table = static_cast<int>(all[rank][at + 1]);
-      const auto runs = static_cast<size_t>(all[rank][at + 2]);
-      at += 3;
-      for (size_t i = 0; i < runs; ++i, at += 2) {
-        access.rows.Append({all[rank][at], all[rank][at + 1]});
-      }
+    RETURN_IF_ERROR(Annotate(ReadDeclared(all[rank], declared[rank]),
+                             absl::StrCat("the parameter server's accesses of rank ", rank)));
+  }
+  return absl::OkStatus();
+}
+
+// As Agree tells them.  Nothing of another rank's is taken for sound.
+absl::Status ParameterServer::ReadDeclared(std::span<const int64_t> told,
+                                           std::vector<Declared>& declared) const {
+  const auto wrong = [](const char* what, int64_t expected, int64_t got) {
+    return absl::InternalError(
+        absl::StrCat("the ", what, ": expected 0 to ", expected, ", got ", got));
+  };
+  size_t at = 0;
+  while (at < told.size()) {
+    if (told.size() - at < 3) {
+      return absl::InternalError(
+          absl::StrCat("an access: expected 3 numbers, got ", told.size() - at));
+    }
+    const int64_t update = told[at], table = told[at + 1], runs = told[at + 2];
+    at += 3;
+    const auto tables = static_cast<int64_t>(tables_.size());
+    const int64_t most_runs = static_cast<int64_t>(told.size() - at) / 2;
+    if (update < 0 || update > 1) return wrong("kind", 1, update);
+    if (table < 0 || table >= tables) return wrong("table", tables - 1, table);
+    if (runs < 0 || runs > most_runs) return wrong("number of runs of rows", most_runs, runs);
+    Declared& access = declared.emplace_back();
+    access.update = update == 1;
+    access.table = static_cast<int>(table);
+    for (int64_t i = 0; i < runs; ++i, at += 2) {
+      const int64_t begin = told[at], end = told[at + 1], rows = tables_[table].rows;
+      if (end < 0 || end > rows) return wrong("end of a run of rows", rows, end);
+      if (begin < 0 || begin >= end) return wrong("begin of a run of rows", end - 1, begin);
+      access.rows.Append({begin, end});
+    }
+    if (access.update && access.rows.HasDuplicates()) {
+      return absl::InternalError("an update names a row twice");
+    }
+  }
+  for (const Declared& read : declared) {
+    const auto updates = [&](const Declared& other) {
+      return other.update && other.table == read.table;
+    };
+    if (std::ranges::none_of(declared, updates)) {
+      return absl::InternalError(absl::StrCat("table ", read.table, " is read and not updated"));
     }
   }
   return absl::OkStatus();
@@ -86,6 +122,7 @@ absl::Status ParameterServer::Prepare() {
                                 .stages_own = !options_.background,
                                 .block_bytes = options_.block_bytes});
     if (shard.ok()) shard_ = *std::move(shard);
+    max_tag_ = communicator.max_tag();
     return shard.status();
   }));
   return MeetShard(declared);
@@ -180,6 +217,22 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
   return absl::OkStatus();
 }
 
+// Each block of a worker's has tags of its own.
+absl::Status ParameterServer::CheckTags(const DeclaredByRank& declared,
+                                        std::span<const Blocks> tables) const {
+  for (int worker = 0; worker < group_.size(); ++worker) {
+    int64_t blocks = 0;
+    for (const Declared& access : declared[worker]) blocks += tables[access.table].most;
+    const int64_t most = (int64_t{max_tag_} - TagOf(/*update=*/false, 0) + 1) / 2;
+    if (blocks <= most) continue;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the parameter server: what rank ", worker, " reads and updates moves in ",
+                     blocks, " blocks, and the messages' tags, up to ", max_tag_,
+                     ", are enough for ", most, "; use larger blocks, or more owners"));
+  }
+  return absl::OkStatus();
+}
+
 void ParameterServer::OrderUpdates() {
   for (const auto& update : updates_) {
     for (UpdateBlock& block : update->blocks) leaving_.push_back({update.get(), &block});
@@ -201,6 +254,7 @@ absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
                          .subspan(blocks.first[rank], blocks.first[rank + 1] - blocks.first[rank]);
     blocks.of_shard = shard_->AddTable(tables_[t], own, *table_updates_[t]);
   }
+  RETURN_IF_ERROR(CheckTags(declared, tables));
   Wanted wanted;
   for (int worker = 0; worker < group_.size(); ++worker) {
     RETURN_IF_ERROR(MeetWorker(worker, declared[worker], tables, wanted));

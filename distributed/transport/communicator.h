@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -52,6 +53,8 @@ class Communicator {
   virtual const void* native() const { return nullptr; }
   // How long a silent rank is waited for; more than 0.
   virtual int64_t timeout_ms() const = 0;
+  // Tags are from 0 to this one.
+  virtual int max_tag() const { return std::numeric_limits<int>::max(); }
   // True if Send and Receive take device memory of such a device, too.
   virtual bool moves_device_memory(DeviceKind kind) const = 0;
 

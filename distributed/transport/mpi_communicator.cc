@@ -118,6 +118,7 @@ class MpiCommunicator final : public Communicator {
   const std::vector<int>& hosts() const override { return hosts_; }
   const void* native() const override { return &all_; }
   int64_t timeout_ms() const override { return timeout_.count(); }
+  int max_tag() const override { return max_tag_; }
 
   // The library that runs is asked, whatever the one was that this was compiled with.
   bool moves_device_memory(DeviceKind kind) const override {
@@ -221,6 +222,7 @@ class MpiCommunicator final : public Communicator {
         CheckMpi(MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
     RETURN_IF_ERROR(CheckMpi(MPI_Comm_rank(all_, &rank_), "MPI_Comm_rank"));
     RETURN_IF_ERROR(CheckMpi(MPI_Comm_size(all_, &size_), "MPI_Comm_size"));
+    RETURN_IF_ERROR(FindMaxTag());
     RETURN_IF_ERROR(FindHosts());
     watch_.emplace(
         [this] {
@@ -340,6 +342,15 @@ class MpiCommunicator final : public Communicator {
     return absl::StrCat("rank ", rank, " on host ", host_names_[rank], " has died");
   }
 
+  absl::Status FindMaxTag() {
+    const int* max_tag = nullptr;  // not a copy of it
+    int found = 0;
+    RETURN_IF_ERROR(CheckMpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &max_tag, &found),
+                             "MPI_Comm_get_attr"));
+    if (found != 0) max_tag_ = *max_tag;
+    return absl::OkStatus();
+  }
+
   // Ranks share memory if one kernel runs them under one name and shows them each other's
   // processes: the name tells network namespaces apart that stand for hosts.
   absl::Status FindHosts() {
@@ -404,6 +415,7 @@ class MpiCommunicator final : public Communicator {
   bool started_ = false;  // MPI, here
   bool failed_ = false;
   int rank_ = 0, size_ = 1;
+  int max_tag_ = 32767;  // at least, as the standard says
   std::vector<int> hosts_;
   std::vector<std::string> host_names_;  // by rank
   std::vector<int> pids_;                // by rank; they mean something on this one's host

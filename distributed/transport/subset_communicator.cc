@@ -28,6 +28,7 @@ class SubsetCommunicator final : public Communicator {
   int in_job(int rank) const override { return whole_.in_job(ranks_[rank]); }
   const std::vector<int>& hosts() const override { return hosts_; }
   int64_t timeout_ms() const override { return whole_.timeout_ms(); }
+  int max_tag() const override { return whole_.max_tag(); }
   bool moves_device_memory(DeviceKind kind) const override {
     return whole_.moves_device_memory(kind);
   }
