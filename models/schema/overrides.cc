@@ -9,8 +9,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/text_format.h"
 #include "models/schema/describe.h"
 #include "models/schema/net.pb.h"
+#include "models/schema/number.h"
 #include "models/schema/parse.h"
 
 namespace gyre {
@@ -21,66 +24,30 @@ using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
+using google::protobuf::TextFormat;
+
+// Of an error, a caller says more.
+class Silent : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int, int, const std::string&) override {}
+};
 
 // Sets a scalar field, or adds an element to a repeated one; false if `text` is no value for it.
+// Numbers, booleans and enumerators are read as in a file.
 bool Store(Message& message, const FieldDescriptor* field, const std::string& text) {
   const Reflection& reflection = *message.GetReflection();
-  const bool add = field->is_repeated();
-  const auto store = [&](auto value, bool parsed, auto set_one, auto add_one) {
-    if (parsed) (reflection.*(add ? add_one : set_one))(&message, field, value);
-    return parsed;
-  };
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32: {
-      int32_t value = 0;
-      const bool parsed = absl::SimpleAtoi(text, &value);
-      return store(value, parsed, &Reflection::SetInt32, &Reflection::AddInt32);
-    }
-    case FieldDescriptor::CPPTYPE_INT64: {
-      int64_t value = 0;
-      const bool parsed = absl::SimpleAtoi(text, &value);
-      return store(value, parsed, &Reflection::SetInt64, &Reflection::AddInt64);
-    }
-    case FieldDescriptor::CPPTYPE_UINT32: {
-      uint32_t value = 0;
-      const bool parsed = absl::SimpleAtoi(text, &value);
-      return store(value, parsed, &Reflection::SetUInt32, &Reflection::AddUInt32);
-    }
-    case FieldDescriptor::CPPTYPE_UINT64: {
-      uint64_t value = 0;
-      const bool parsed = absl::SimpleAtoi(text, &value);
-      return store(value, parsed, &Reflection::SetUInt64, &Reflection::AddUInt64);
-    }
-    case FieldDescriptor::CPPTYPE_DOUBLE: {
-      double value = 0;
-      const bool parsed = absl::SimpleAtod(text, &value);
-      return store(value, parsed, &Reflection::SetDouble, &Reflection::AddDouble);
-    }
-    case FieldDescriptor::CPPTYPE_FLOAT: {
-      float value = 0;
-      const bool parsed = absl::SimpleAtof(text, &value);
-      return store(value, parsed, &Reflection::SetFloat, &Reflection::AddFloat);
-    }
-    case FieldDescriptor::CPPTYPE_BOOL: {
-      bool value = false;
-      const bool parsed = absl::SimpleAtob(text, &value);
-      return store(value, parsed, &Reflection::SetBool, &Reflection::AddBool);
-    }
-    case FieldDescriptor::CPPTYPE_ENUM: {
-      const EnumValueDescriptor* value = field->enum_type()->FindValueByName(text);
-      return store(value, value != nullptr, &Reflection::SetEnum, &Reflection::AddEnum);
-    }
-    case FieldDescriptor::CPPTYPE_STRING:
-      if (add) {
-        reflection.AddString(&message, field, text);
-      } else {
-        reflection.SetString(&message, field, text);
-      }
-      return true;
-    case FieldDescriptor::CPPTYPE_MESSAGE:
-      break;
+  if (field->cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
+    Silent silent;
+    TextFormat::Parser parser;
+    parser.RecordErrorsTo(&silent);
+    return parser.ParseFieldValueFromString(text, field, &message);
   }
-  return false;
+  if (field->is_repeated()) {
+    reflection.AddString(&message, field, text);
+  } else {
+    reflection.SetString(&message, field, text);
+  }
+  return true;
 }
 
 absl::Status SetScalar(Message& message, const FieldDescriptor* field, absl::string_view value) {
@@ -90,6 +57,10 @@ absl::Status SetScalar(Message& message, const FieldDescriptor* field, absl::str
     message.GetReflection()->ClearField(&message, field);
   }
   for (const std::string& element : elements) {
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
+      const std::string wrong = WrongNumber(element);
+      if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
+    }
     if (Store(message, field, element)) continue;
     return absl::InvalidArgumentError(absl::StrCat("expected for ", field->name(), " ",
                                                    Expected(*field), ", got \"", element, "\""));
@@ -236,9 +207,13 @@ absl::Status SetField(Message& message, std::string_view path, std::string_view 
 }
 
 absl::Status ApplyOverrides(std::span<const std::string> overrides, absl::string_view prefix,
-                            Message& message, std::vector<Touched>* touched) {
+                            const Spellings& spellings, Message& message,
+                            std::vector<Touched>* touched) {
   for (const std::string& override : overrides) {
-    const std::string shown = absl::StrCat("--set ", prefix, override);
+    const std::string whole = absl::StrCat(prefix, override);
+    const auto spelling = spellings.find(whole);
+    const std::string shown =
+        spelling == spellings.end() ? absl::StrCat("--set ", whole) : spelling->second;
     const absl::StatusOr<PathAndValue> parts = Parts(override, shown);
     if (!parts.ok()) return parts.status();
     const absl::Status status = Set(message, parts->path, parts->value, shown, touched);

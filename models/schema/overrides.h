@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
+#include "models/schema/parse.h"
 
 namespace gyre {
 
@@ -26,8 +27,10 @@ absl::Status Set(google::protobuf::Message& root, absl::string_view path, absl::
                  absl::string_view override, std::vector<Touched>* touched);
 
 // Applies the overrides in turn.  `prefix` is what was taken off each path ("net." or nothing), so
-// that errors show the user's own words: `--set net.layer.c.filters=1: unknown field ...`.
+// that errors show the user's own words: `--set net.layer.c.filters=1: unknown field ...`, or those
+// of `spellings`.
 absl::Status ApplyOverrides(std::span<const std::string> overrides, absl::string_view prefix,
-                            google::protobuf::Message& message, std::vector<Touched>* touched);
+                            const Spellings& spellings, google::protobuf::Message& message,
+                            std::vector<Touched>* touched);
 
 }  // namespace gyre

@@ -19,8 +19,10 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 #include "models/schema/blocks.h"
+#include "models/schema/number.h"
 #include "models/schema/overrides.h"
 #include "models/schema/syntax_error.h"
+#include "models/schema/text_encoding.h"
 #include "models/schema/validate.h"
 
 namespace gyre {
@@ -140,11 +142,16 @@ OverridesByBlocks SplitByBlocks(std::span<const std::string> overrides, const Me
 template <typename Config>
 absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::string& file,
                                          std::span<const std::string> overrides,
-                                         absl::string_view prefix) {
+                                         absl::string_view prefix, const Spellings& spellings) {
   if (text.size() > INT_MAX) {
     return absl::InvalidArgumentError(
         absl::StrCat(file, ": ", text.size(), " bytes are too many for a model's text"));
   }
+  const auto unmarked = WithoutMark(text);
+  if (!unmarked.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ":1:1: ", unmarked.status().message()));
+  }
+  text = *unmarked;
   if (absl::Status status = CheckIsText(text, file); !status.ok()) return status;
   auto message = std::make_unique<Config>();
   TextFormat::ParseInfoTree tree;
@@ -157,10 +164,11 @@ absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::strin
     absl::Status status = FindSyntaxError(text, file, *Config::descriptor());
     return status.ok() ? error.status() : status;
   }
+  if (absl::Status status = CheckNumbers(text, file); !status.ok()) return status;
 
   std::vector<Touched> touched;
   const auto [first, later] = SplitByBlocks(overrides, *message);
-  absl::Status status = ApplyOverrides(first, prefix, *message, &touched);
+  absl::Status status = ApplyOverrides(first, prefix, spellings, *message, &touched);
   if (!status.ok()) return status;
 
   // Only now, since an override may free a message and another may get its address.
@@ -174,7 +182,7 @@ absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::strin
     if (!status.ok()) return status;
   }
   touched.clear();
-  status = ApplyOverrides(later, prefix, *message, &touched);
+  status = ApplyOverrides(later, prefix, spellings, *message, &touched);
   if (!status.ok()) return status;
   for (const Touched& t : touched) source->AddOverride(*t.message, t.field, t.override);
 
@@ -186,28 +194,32 @@ absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::strin
 }  // namespace
 
 absl::StatusOr<Parsed<NetConfig>> ParseNetText(std::string_view text, const std::string& file,
-                                               std::span<const std::string> overrides) {
-  return ParseText<NetConfig>(text, file, overrides, "net.");
+                                               std::span<const std::string> overrides,
+                                               const Spellings& spellings) {
+  return ParseText<NetConfig>(text, file, overrides, "net.", spellings);
 }
 
 absl::StatusOr<Parsed<NetConfig>> ParseNet(const std::string& path,
-                                           std::span<const std::string> overrides) {
+                                           std::span<const std::string> overrides,
+                                           const Spellings& spellings) {
   absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status();
-  return ParseNetText(*text, path, overrides);
+  return ParseNetText(*text, path, overrides, spellings);
 }
 
 absl::StatusOr<Parsed<TrainerConfig>> ParseTrainerText(std::string_view text,
                                                        const std::string& file,
-                                                       std::span<const std::string> overrides) {
-  return ParseText<TrainerConfig>(text, file, overrides, "");
+                                                       std::span<const std::string> overrides,
+                                                       const Spellings& spellings) {
+  return ParseText<TrainerConfig>(text, file, overrides, "", spellings);
 }
 
 absl::StatusOr<Parsed<TrainerConfig>> ParseTrainer(const std::string& path,
-                                                   std::span<const std::string> overrides) {
+                                                   std::span<const std::string> overrides,
+                                                   const Spellings& spellings) {
   absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status();
-  return ParseTrainerText(*text, path, overrides);
+  return ParseTrainerText(*text, path, overrides, spellings);
 }
 
 std::string RelativeTo(const std::string& file, const std::string& path) {

@@ -5,6 +5,7 @@
 //   lenet.textproto:14:3: layer "conv1": unknown field "kernal"; did you mean "kernel"?
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,20 +30,27 @@ struct Parsed {
   std::shared_ptr<const SourceMap> source;
 };
 
+// How the user wrote an override, where that was not "--set OVERRIDE": "batch=0" by "--batch=0".
+using Spellings = std::map<std::string, std::string>;
+
 // Parses, applies the overrides (as Split hands them out), and checks what can be known without
 // data or other files: required fields, the trainer's ranges, finite numbers, names (unique,
 // non-empty, of few characters), one type a layer.  A layer's own ranges are its Infer's affair. An
-// error about a field that an override set names the override: `--set batch=0: batch must be >= 1,
-// got 0`.
+// error about a field that an override set names the override as the user wrote it: `--set batch=0:
+// batch must be >= 1, got 0`.  Both read numbers by one rule (number.h).
 absl::StatusOr<Parsed<NetConfig>> ParseNet(const std::string& path,
-                                           std::span<const std::string> overrides = {});
+                                           std::span<const std::string> overrides = {},
+                                           const Spellings& spellings = {});
 absl::StatusOr<Parsed<NetConfig>> ParseNetText(std::string_view text, const std::string& file,
-                                               std::span<const std::string> overrides = {});
+                                               std::span<const std::string> overrides = {},
+                                               const Spellings& spellings = {});
 absl::StatusOr<Parsed<TrainerConfig>> ParseTrainer(const std::string& path,
-                                                   std::span<const std::string> overrides = {});
+                                                   std::span<const std::string> overrides = {},
+                                                   const Spellings& spellings = {});
 absl::StatusOr<Parsed<TrainerConfig>> ParseTrainerText(std::string_view text,
                                                        const std::string& file,
-                                                       std::span<const std::string> overrides = {});
+                                                       std::span<const std::string> overrides = {},
+                                                       const Spellings& spellings = {});
 
 // Sets one field of a message by reflection: "learning_rate.base", "0.1".  A repeated message is
 // addressed by its name field or index: "layer.conv1.conv2d.filters", "32"; where there is one, or

@@ -17,6 +17,7 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "models/schema/describe.h"
+#include "models/schema/number.h"
 
 namespace gyre {
 namespace {
@@ -61,6 +62,7 @@ class Reader {
       malformed_ = "a character beyond ASCII, which only quotes and comments may hold";
     }
     Token& last = tokens_.back();
+    if (const std::string wrong = WrongNumber(last.text); !wrong.empty()) malformed_ = wrong;
     if (last.type != Tokenizer::TYPE_STRING) std::tie(last.line, last.column) = error.at;
     last.type = Tokenizer::TYPE_SYMBOL;
     last.text.clear();

@@ -222,6 +222,18 @@ TEST(NetText, NotEvenTokens) {
   }
 }
 
+TEST(NetText, AByteOrderMarkIsLeftOut) {
+  EXPECT_EQ(ErrorOf("\xef\xbb\xbf" + std::string(kHead) + "layer { name: \"a\" relu { } }"), "");
+  EXPECT_EQ(ErrorOf("\xef\xbb\xbfoops: 1"),
+            "net:1:1: unknown field \"oops\"; choose from name, input, layer, block, precision");
+  for (const std::string& bad : {std::string("\xff\xfen\0", 4), std::string("\xfe\xff\0n", 4),
+                                 std::string("n\0a\0", 4), std::string("\0n\0a", 4)}) {
+    EXPECT_EQ(
+        ErrorOf(bad),
+        "net:1:1: the text is in UTF-16 or UTF-32; expected UTF-8, as iconv -t UTF-8 makes it");
+  }
+}
+
 TEST(NetText, AcceptsWhatTheFormatAllows) {
   const std::string text = std::string(kHead) +
                            "# a comment\n"

@@ -218,6 +218,63 @@ TEST(Overrides, AnErrorNamesTheOverride) {
             "\"t10k-labels-idx1-ubyte.gz\"");
 }
 
+TEST(Overrides, AnErrorOfAShortFlagNamesTheFlag) {
+  const std::vector<std::string> overrides = {"seed=2", "batch=0"};
+  EXPECT_EQ(
+      ParseTrainerText(kTrainer, "t", overrides, {{"batch=0", "--batch=0"}}).status().message(),
+      "--batch=0: batch must be >= 1, got 0");
+  EXPECT_EQ(ParseNetText(kNet, "n", std::vector<std::string>{"x=1"}, {{"net.x=1", "--x=1"}})
+                .status()
+                .message(),
+            "--x=1: unknown field \"x\"; choose from name, input, layer, block, precision");
+}
+
+// One reader for both: what a file takes for a number, --set does, with the same value.
+TEST(Overrides, NumbersAreThoseOfFiles) {
+  const struct {
+    std::string field, value, error;
+  } cases[] = {
+      {"batch", "0x10", ""},
+      {"batch", "010", "010: a number with a leading 0 is octal to some readers; leave the 0 out"},
+      {"batch", "08", "08: a number with a leading 0 is octal to some readers; leave the 0 out"},
+      {"epochs", ".5", ""},
+      {"epochs", "0.1f", ""},
+      {"epochs", "1e-300", ""},
+      {"epochs", "1e-400", "1e-400: expected 0, or at least 4.9e-324"},
+      {"epochs", "1e400", "1e400: expected at most 1.8e308"},
+      {"epochs", "0x1p-3", "?"},
+      {"epochs", "1_000", "?"},
+      {"batch", "+5", "?"},
+      {"batch", "5 6", "?"},
+      {"batch", "1e3", "?"},
+      {"tf32", "yes", "?"},
+      {"tf32", "True", ""},
+      {"learning_rate.base", "-0e-999", ""},
+  };
+  for (const auto& [field, value, error] : cases) {
+    const std::string set = field + "=" + value;
+    const auto by_set = ParseTrainerText(kTrainer, "t", std::vector<std::string>{set});
+    std::string text = kTrainer;
+    if (field == "learning_rate.base") {
+      text.replace(text.find("base: 0.1"), 9, "base: " + value);
+    } else {
+      const size_t old = text.find(field + ": ");
+      if (old != text.npos)
+        text.erase(old, text.find_first_of(" \n", old + field.size() + 2) - old);
+      text += field + ": " + value + "\n";
+    }
+    const auto by_file = ParseTrainerText(text, "t");
+    EXPECT_EQ(by_file.ok(), by_set.ok()) << set << by_file.status() << by_set.status();
+    EXPECT_EQ(by_set.ok(), error.empty()) << set << by_set.status();
+    if (by_set.ok() && by_file.ok()) {
+      EXPECT_EQ(by_file->message->ShortDebugString(), by_set->message->ShortDebugString()) << set;
+    } else if (error != "?") {
+      EXPECT_EQ(by_set.status().message(), "--set " + set + ": " + error);
+      EXPECT_TRUE(std::string(by_file.status().message()).ends_with(error)) << by_file.status();
+    }
+  }
+}
+
 TEST(Overrides, ThoseOfTheNetShowTheirPrefix) {
   const auto net =
       ParseNetText(kNet, "n", std::vector<std::string>{"layer.conv1.conv2d.fliters=1"});
