@@ -8,12 +8,14 @@ _PACKAGES = {
     "crypto": ("openssl/sha.h", "libssl-dev"),
     "gtest": ("gmock/gmock.h", "libgtest-dev libgmock-dev"),
     "json": ("nlohmann/json.hpp", "nlohmann-json3-dev"),
+    "libcsv": ("csv.h", "libcsv-dev"),
     "libdeflate": ("libdeflate.h", "libdeflate-dev"),
     "liburing": ("liburing.h", "liburing-dev"),
     "libzip": ("zip.h", "libzip-dev"),
     "mpi": (MULTIARCH + "/mpi/mpi.h", "libopenmpi-dev openmpi-bin"),
     "onednn": ("oneapi/dnnl/dnnl.hpp", "libdnnl-dev"),
     "protobuf": ("google/protobuf/message.h", "libprotobuf-dev protobuf-compiler"),
+    "utf8proc": ("utf8proc.h", "libutf8proc-dev"),
     "zlib": ("zlib.h", "zlib1g-dev"),
 }
 

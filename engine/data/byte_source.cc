@@ -18,7 +18,6 @@ namespace gyre {
 namespace {
 
 constexpr char kGzipMagic[] = "\x1f\x8b";
-constexpr char kFashionMnistFolder[] = "/usr/share/datasets/fashion-mnist/";
 
 absl::Status Broken(const std::string& path, const std::string& what) {
   return absl::DataLossError(absl::StrCat(path, ": ", what));
@@ -181,19 +180,10 @@ class ZipEntry : public ByteSource {
   std::optional<uint64_t> size_;
 };
 
-absl::StatusOr<FileReader> OpenReader(const std::string& path) {
-  absl::StatusOr<FileReader> file = FileReader::Open(path);
-  if (absl::IsNotFound(file.status()) && path.starts_with(kFashionMnistFolder)) {
-    return absl::NotFoundError(
-        absl::StrCat(file.status().message(), "; apt-get install dataset-fashion-mnist brings it"));
-  }
-  return file;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::OpenFile(const std::string& path) {
-  ASSIGN_OR_RETURN(FileReader file, OpenReader(path));
+  ASSIGN_OR_RETURN(FileReader file, FileReader::Open(path));
   return std::make_unique<Unpacker>(std::move(file));
 }
 

@@ -3,11 +3,15 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "engine/data/series.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
 namespace {
+
+constexpr char kFashionMnistFolder[] = "/usr/share/datasets/fashion-mnist/";
 
 struct NamedFile {
   std::string input;
@@ -32,13 +36,7 @@ std::vector<NamedFile> FilesOf(const SeriesSource& source) {
   return files;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
-                                                     const std::string& config_file, const Fit& fit,
-                                                     const PathOf& path_of) {
-  const SeriesSource source{data, train, std::filesystem::path(config_file).parent_path().string(),
-                            fit, path_of};
+absl::StatusOr<std::unique_ptr<Dataset>> Open(const SeriesSource& source) {
   switch (source.set().source_case()) {
     case DatasetConfig::kText:
       return OpenText(source);
@@ -55,6 +53,29 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, boo
     RETURN_IF_ERROR(dataset->Add(file.input, NameOf(file.file), std::move(array)));
   }
   return dataset;
+}
+
+// What may bring the data that `status` misses, for a trainer's file in `folder`; "" if unknown.
+std::string Advice(const absl::Status& status, const std::string& folder) {
+  if (absl::StrContains(status.message(), kFashionMnistFolder)) {
+    return "; apt-get install dataset-fashion-mnist brings it";
+  }
+  const std::filesystem::path page = std::filesystem::path(folder) / "README.md";
+  std::error_code ignored;
+  if (!std::filesystem::exists(page, ignored)) return "";
+  return absl::StrCat("; ", page.string(), " may say what makes it");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
+                                                     const std::string& config_file, const Fit& fit,
+                                                     const PathOf& path_of) {
+  const std::string folder = std::filesystem::path(config_file).parent_path().string();
+  auto dataset = Open({data, train, folder, fit, path_of});
+  if (!absl::IsNotFound(dataset.status())) return dataset;
+  return absl::NotFoundError(
+      absl::StrCat(dataset.status().message(), Advice(dataset.status(), folder)));
 }
 
 }  // namespace gyre

@@ -38,6 +38,11 @@ class Dataset {
   // Elements of each sample that are not padding; none: all are.
   virtual std::span<const int32_t> lengths() const { return {}; }
   virtual Fit fit() const { return {}; }
+  // For people: a line for each kind of what its files hold and it leaves out, with a count.
+  virtual const std::vector<std::string>& notes() const {
+    static const std::vector<std::string> none;
+    return none;
+  }
 };
 
 // Where a file or folder is that a configuration names as `path`; there: where it says.
@@ -47,7 +52,7 @@ using PathOf = std::function<std::string(const std::string& path, const std::str
 // images and labels of `idx` feed image_input and label_input; images N,H,W of an IDX file have one
 // channel.  A fit is used if it has a name; else that of the file that data.train names, else that
 // of the samples of data.train.  path_of: none: where it says.
-// Errors: those of ReadArray; InvalidArgument for arrays without samples or elements, or with
+// Errors: those of ReadArray, of a missing file with what may bring it; InvalidArgument for arrays without samples or elements, or with
 // unlike numbers of samples, and for files that are not as docs/formats.md has them, with line,
 // entry or signal; for a fit that is not what data.train names.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,

@@ -20,6 +20,10 @@ class MemoryDataset : public Dataset {
   void SetSequences(std::vector<int64_t> samples) { sequences_ = std::move(samples); }
   void SetLengths(std::vector<int32_t> lengths) { lengths_ = std::move(lengths); }
   void SetFit(Fit fit) { fit_ = std::move(fit); }
+  // Of what is left out; "": nothing.
+  void AddNote(std::string note) {
+    if (!note.empty()) notes_.push_back(std::move(note));
+  }
 
   int64_t size() const override { return stored_ - (sequences_.empty() ? 0 : 1); }
   const std::vector<DataArray>& arrays() const override { return arrays_; }
@@ -27,6 +31,7 @@ class MemoryDataset : public Dataset {
   std::span<const int64_t> sequences() const override { return sequences_; }
   std::span<const int32_t> lengths() const override { return lengths_; }
   Fit fit() const override { return fit_; }
+  const std::vector<std::string>& notes() const override { return notes_; }
 
  private:
   int64_t stored_ = 0;  // samples of each array
@@ -35,6 +40,7 @@ class MemoryDataset : public Dataset {
   std::vector<int64_t> sequences_;
   std::vector<int32_t> lengths_;
   Fit fit_;
+  std::vector<std::string> notes_;
 };
 
 // An array being filled: `samples` of `sample` values each, 0 at first.

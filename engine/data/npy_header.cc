@@ -113,6 +113,7 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view literal) {
   NpyHeader header;
   Cursor text(literal);
   std::set<std::string> keys;
+  bool fortran_order = false;
   if (!text.Take('{')) return text.Expected("{");
   while (!text.Take('}')) {
     const Cursor before = text;
@@ -126,11 +127,8 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view literal) {
     } else if (key == "fortran_order") {
       const Cursor at = text;
       const std::string word = text.Word();
-      if (word == "True") {
-        return absl::InvalidArgumentError(
-            "the array is in Fortran order; save numpy.ascontiguousarray of it");
-      }
-      if (word != "False") return at.Expected("True or False");
+      fortran_order = word == "True";
+      if (!fortran_order && word != "False") return at.Expected("True or False");
     } else if (key == "shape") {
       ASSIGN_OR_RETURN(header.dims, ParseShape(text));
     } else {
@@ -142,6 +140,13 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(std::string_view literal) {
   }
   if (keys.size() != 3) return text.Expected("the keys descr, fortran_order and shape");
   if (!text.AtEnd()) return text.Expected("nothing more");
+  // Along one axis both orders are the same.
+  const auto longer =
+      std::ranges::count_if(header.dims, [](int64_t extent) { return extent != 1; });
+  if (fortran_order && longer > 1) {
+    return absl::InvalidArgumentError(
+        "the array is in Fortran order; save numpy.ascontiguousarray of it");
+  }
   return header;
 }
 

@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/data/atomic_file.h"
+#include "absl/strings/str_replace.h"
+#include "engine/data/text_file.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -23,7 +25,8 @@ absl::StatusOr<Fit> FitFor(const SeriesSource& source, const std::string& name,
                            const std::function<absl::StatusOr<std::string>()>& make) {
   Fit fit{.name = name};
   if (!file.empty()) {
-    ASSIGN_OR_RETURN(fit.text, ReadFile(source.Resolve(file)));
+    ASSIGN_OR_RETURN(fit.text, ReadText(source.Resolve(file)));
+    absl::StrReplaceAll({{"\r\n", "\n"}}, &fit.text);
     if (!fit.text.empty() && !fit.text.ends_with('\n')) fit.text += '\n';  // by an editor
   } else if (source.fit.name.empty()) {
     ASSIGN_OR_RETURN(fit.text, make());
@@ -47,29 +50,36 @@ absl::StatusOr<Vocabulary> ParseVocabulary(const SeriesSource& source, const Fit
                                    vocabulary.status().message()));
 }
 
-absl::StatusOr<std::vector<std::string>> List(const std::string& folder,
-                                              const std::vector<std::string>& endings) {
+absl::StatusOr<Listing> List(const std::string& folder, const std::vector<std::string>& endings) {
   std::error_code error;
-  std::vector<std::string> paths;
+  Listing listing;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code ignored;
     const std::string path = entry->path().string();
-    if (endings.empty()) {
-      if (entry->is_directory(ignored)) paths.push_back(path);
-      continue;
-    }
-    const auto ends = [&](const std::string& ending) { return path.ends_with(ending); };
-    if (entry->is_regular_file(ignored) && std::ranges::any_of(endings, ends)) {
-      paths.push_back(path);
-    }
+    const auto ends = [&](const std::string& ending) {
+      return absl::EndsWithIgnoreCase(path, ending);
+    };
+    const bool read = endings.empty()
+                          ? entry->is_directory(ignored)
+                          : entry->is_regular_file(ignored) && std::ranges::any_of(endings, ends);
+    (read ? listing.paths : listing.others).push_back(path);
   }
   if (error) {
     return absl::Status(absl::ErrnoToStatusCode(error.value()),
                         absl::StrCat("cannot list ", folder, ": ", error.message()));
   }
-  std::ranges::sort(paths);
-  return paths;
+  std::ranges::sort(listing.paths);
+  std::ranges::sort(listing.others);
+  return listing;
+}
+
+std::string LeftOutOf(const std::string& folder, const std::vector<std::string>& others,
+                      const std::string& expected) {
+  if (others.empty()) return "";
+  return absl::StrFormat("of %s %d are left out (%s%s): expected %s", folder, others.size(),
+                         fs::path(others[0]).lexically_relative(folder).string(),
+                         others.size() > 1 ? ", ..." : "", expected);
 }
 
 }  // namespace gyre

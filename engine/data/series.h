@@ -45,9 +45,17 @@ absl::StatusOr<Fit> FitFor(const SeriesSource& source, const std::string& name,
 absl::StatusOr<Vocabulary> ParseVocabulary(const SeriesSource& source, const Fit& fit,
                                            const std::string& file);
 
-// Paths of what a folder holds, sorted: regular files whose name ends in one of `endings`, or
-// folders where there are none.
-absl::StatusOr<std::vector<std::string>> List(const std::string& folder,
-                                              const std::vector<std::string>& endings);
+// What a folder holds that a reader reads, and what it leaves out.
+struct Listing {
+  std::vector<std::string> paths;   // sorted
+  std::vector<std::string> others;  // likewise
+};
+// Reads: regular files whose name ends in one of `endings`, in capitals or not; or folders where
+// there are none.
+absl::StatusOr<Listing> List(const std::string& folder, const std::vector<std::string>& endings);
+
+// For people: that of `folder` these are left out, and what would not be; "" if there are none.
+std::string LeftOutOf(const std::string& folder, const std::vector<std::string>& others,
+                      const std::string& expected);
 
 }  // namespace gyre

@@ -26,14 +26,16 @@ std::vector<std::string> NamesOf(const ShotsConfig& config) {
   return names;
 }
 
-// The shots of `folder`, with the signals of data.train.
-absl::StatusOr<std::vector<Shot>> ReadShots(const std::string& folder, const ShotsConfig& config) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> files, List(folder, {".npz", ".csv"}));
-  if (files.empty()) {
+// The shots of `folder`, with the signals of data.train.  left_out: a note of its other files.
+absl::StatusOr<std::vector<Shot>> ReadShots(const std::string& folder, const ShotsConfig& config,
+                                            std::string* left_out = nullptr) {
+  ASSIGN_OR_RETURN(const Listing files, List(folder, {".npz", ".csv"}));
+  if (left_out != nullptr) *left_out = LeftOutOf(folder, files.others, ".npz or .csv files");
+  if (files.paths.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(folder, ": no .npz or .csv file in it"));
   }
   std::vector<Shot> shots;
-  for (const std::string& file : files) {
+  for (const std::string& file : files.paths) {
     ASSIGN_OR_RETURN(Shot shot, ReadShot(file, {config.signal().begin(), config.signal().end()},
                                          {config.profile().begin(), config.profile().end()}));
     for (size_t i = 0; !shots.empty() && i < shot.signals.size(); ++i) {
@@ -70,8 +72,9 @@ absl::StatusOr<std::string> MakeScales(const std::vector<Shot>& shots, const Sho
         "none of the %d shots beside %s has an event to be learned", shots.size(), shots[0].file));
   }
   std::string text;
-  for (size_t i = 0; i < shots[0].signals.size(); ++i) {
-    const std::string name = NamesOf(config)[i];
+  const std::vector<std::string> names = NamesOf(config);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string& name = names[i];
     std::vector<double> deviations;
     for (const Shot& shot : shots) deviations.push_back(Deviation(shot.signals[i].values));
     const double scale = Median(std::move(deviations));
@@ -223,7 +226,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenShots(const SeriesSource& source) {
   const ShotsConfig& config = source.data.train().shots();
   RETURN_IF_ERROR(CheckNames(config));
   const std::string folder = source.Resolve(source.set().shots().folder());
-  ASSIGN_OR_RETURN(const std::vector<Shot> shots, ReadShots(folder, config));
+  std::string left_out;
+  ASSIGN_OR_RETURN(const std::vector<Shot> shots, ReadShots(folder, config, &left_out));
   const auto make = [&]() -> absl::StatusOr<std::string> {
     if (source.train) return MakeScales(shots, config);
     ASSIGN_OR_RETURN(const auto training, ReadShots(source.Resolve(config.folder()), config));
@@ -237,11 +241,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenShots(const SeriesSource& source) {
   RETURN_IF_ERROR(CheckFitsMemory(folder, chunks.bytes()));
   auto dataset = std::make_unique<MemoryDataset>();
   const auto signals = static_cast<size_t>(config.signal_size());
+  const std::vector<std::string> names = NamesOf(config);
   if (signals > 0) {
     RETURN_IF_ERROR(dataset->Add("signals", folder, chunks.Signals(0, signals, scales)));
   }
   for (size_t i = signals; i < scales.size(); ++i) {
-    RETURN_IF_ERROR(dataset->Add(NamesOf(config)[i], folder, chunks.Signals(i, i + 1, scales)));
+    RETURN_IF_ERROR(dataset->Add(names[i], folder, chunks.Signals(i, i + 1, scales)));
   }
   RETURN_IF_ERROR(dataset->Add("target", folder, chunks.Targets()));
   RETURN_IF_ERROR(dataset->Add("remaining", folder, chunks.Remaining()));
@@ -249,6 +254,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenShots(const SeriesSource& source) {
   RETURN_IF_ERROR(dataset->Add("length", folder, chunks.Lengths()));
   dataset->SetSequences(chunks.counts());
   dataset->SetFit(std::move(fit));
+  dataset->AddNote(left_out);
   return dataset;
 }
 

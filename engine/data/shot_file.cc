@@ -1,20 +1,25 @@
 #include "engine/data/shot_file.h"
 
+#include <csv.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "engine/data/array_file.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/text_file.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -81,14 +86,18 @@ absl::StatusOr<Shot> ReadNpz(const std::string& path, const std::vector<std::str
 class Lines {
  public:
   Lines(std::string path, std::string_view text) : path_(std::move(path)), rest_(text) {}
+  // Blank ones are passed.
   bool Next() {
-    if (rest_.empty()) return false;
-    line_ = rest_.substr(0, rest_.find('\n'));
-    rest_.remove_prefix(std::min(rest_.size(), line_.size() + 1));
-    if (line_.ends_with('\r')) line_.remove_suffix(1);
-    ++number_;
-    return true;
+    while (!rest_.empty()) {
+      line_ = rest_.substr(0, rest_.find('\n'));
+      rest_.remove_prefix(std::min(rest_.size(), line_.size() + 1));
+      if (line_.ends_with('\r')) line_.remove_suffix(1);
+      ++number_;
+      if (!std::ranges::all_of(line_, absl::ascii_isspace)) return true;
+    }
+    return false;
   }
+  const std::string& path() const { return path_; }
   std::string line() const { return std::string(line_); }
   absl::Status Error(const std::string& what) const {
     return Invalid(absl::StrCat(path_, ":", number_), what);
@@ -100,9 +109,19 @@ class Lines {
   int64_t number_ = 0;
 };
 
-std::vector<std::string> Cells(const std::string& line) {
-  std::vector<std::string> cells = absl::StrSplit(line, ',');
-  for (std::string& cell : cells) absl::StripAsciiWhitespace(&cell);
+absl::StatusOr<std::vector<std::string>> Cells(const Lines& lines) {
+  const std::string line = lines.line();
+  std::vector<std::string> cells;
+  const auto add = [](void* bytes, size_t size, void* to) {
+    static_cast<std::vector<std::string>*>(to)->emplace_back(static_cast<const char*>(bytes), size);
+  };
+  csv_parser parser;
+  GYRE_CHECK(csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) == 0);
+  const bool good =
+      csv_parse(&parser, line.data(), line.size(), add, nullptr, &cells) == line.size() &&
+      csv_fini(&parser, add, nullptr, &cells) == 0;
+  csv_free(&parser);
+  if (!good) return lines.Error("a quote within a cell, or one that is not closed");
   return cells;
 }
 
@@ -113,65 +132,100 @@ std::string Shown(const std::string& text) {
   return absl::StrCat("\"", escaped, "\"", text.size() > kMost ? "..." : "");
 }
 
-// Which columns hold the signal, or the points of the profile.
-std::vector<size_t> ColumnsOf(const std::vector<std::string>& header, const std::string& name,
-                              bool profile) {
-  std::vector<size_t> columns;
-  while (true) {
-    const std::string column = profile ? absl::StrCat(name, "[", columns.size(), "]") : name;
-    const auto found = std::ranges::find(header, column);
-    if (found == header.end()) return columns;
-    columns.push_back(static_cast<size_t>(found - header.begin()));
-    if (!profile) return columns;
+// The columns of a .csv by their names.
+class Header {
+ public:
+  Header(std::vector<std::string> names, const Lines& lines)
+      : names_(std::move(names)), lines_(lines) {
+    for (size_t i = 0; i < names_.size(); ++i) columns_[names_[i]].push_back(i);
   }
+
+  const std::vector<std::string>& names() const { return names_; }
+
+  // That which holds the signal, or those of the points of the profile.
+  absl::StatusOr<std::vector<size_t>> Find(const std::string& signal, bool profile) const {
+    std::vector<size_t> found;
+    while (profile || found.empty()) {
+      const std::string name = profile ? absl::StrCat(signal, "[", found.size(), "]") : signal;
+      const auto columns = columns_.find(name);
+      if (columns == columns_.end()) break;
+      if (columns->second.size() > 1) {
+        return lines_.Error(absl::StrFormat("two columns \"%s\"", name));
+      }
+      found.push_back(columns->second[0]);
+    }
+    if (found.empty()) {
+      return lines_.Error(absl::StrFormat("no column \"%s%s\" among %s", signal,
+                                          profile ? "[0]" : "", Shown(lines_.line())));
+    }
+    if (profile) RETURN_IF_ERROR(CheckNoOthers(signal, found));
+    return found;
+  }
+
+ private:
+  // A point beyond a gap would be left out.
+  absl::Status CheckNoOthers(const std::string& profile, const std::vector<size_t>& found) const {
+    const std::set<size_t> points(found.begin(), found.end());
+    const std::string begin = absl::StrCat(profile, "[");
+    for (auto name = columns_.lower_bound(begin);
+         name != columns_.end() && name->first.starts_with(begin); ++name) {
+      if (points.contains(name->second[0])) continue;
+      return lines_.Error(absl::StrFormat("a column \"%s\", but none \"%s[%d]\"", name->first,
+                                          profile, found.size()));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::vector<std::string> names_;
+  const Lines& lines_;
+  std::map<std::string, std::vector<size_t>> columns_;
+};
+
+// Passes the lines of comments ahead of the names; "# event 0.85" is one that counts.
+absl::Status ReadComments(Lines& lines, double* event) {
+  bool any = false;
+  while (lines.Next()) {
+    std::string text = lines.line();
+    if (!text.starts_with('#')) return absl::OkStatus();
+    absl::AsciiStrToLower(&text);
+    absl::string_view comment = text;
+    comment = absl::StripLeadingAsciiWhitespace(comment.substr(1));
+    if (!absl::ConsumePrefix(&comment, "event")) continue;
+    if (any) return lines.Error("a second event");
+    if (!absl::SimpleAtod(comment, event) || !std::isfinite(*event)) {
+      return lines.Error("expected \"# event\" and a time");
+    }
+    any = true;
+  }
+  return Invalid(lines.path(), "expected a line of names, time,..., and a line a time");
 }
 
 absl::StatusOr<Shot> ReadCsv(const std::string& path, const std::vector<std::string>& names,
                              size_t signals) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   Shot shot{.file = path, .time = {}, .signals = {}};
   Lines lines(path, text);
-  bool more = lines.Next();
-  constexpr std::string_view kEvent = "# event";
-  if (more && lines.line().starts_with(kEvent)) {
-    if (!absl::SimpleAtod(lines.line().substr(kEvent.size()), &shot.event) ||
-        !std::isfinite(shot.event)) {
-      return lines.Error("expected \"# event\" and a time");
-    }
-    more = lines.Next();
-  }
-  if (!more) return Invalid(path, "expected a line of names, time,..., and a line a time");
-  const std::vector<std::string> header = Cells(lines.line());
+  RETURN_IF_ERROR(ReadComments(lines, &shot.event));
+  ASSIGN_OR_RETURN(std::vector<std::string> cells, Cells(lines));
+  const Header header(std::move(cells), lines);
   std::vector<std::vector<size_t>> columns;
-  const auto find = [&](const std::string& name, bool profile) {
-    columns.push_back(ColumnsOf(header, name, profile));
-    if (columns.back().empty()) {
-      return lines.Error(absl::StrFormat("no column \"%s%s\" among %s", name, profile ? "[0]" : "",
-                                         Shown(lines.line())));
-    }
-    for (const size_t column : columns.back()) {
-      if (std::ranges::count(header, header[column]) == 1) continue;
-      return lines.Error(absl::StrFormat("two columns \"%s\"", header[column]));
-    }
-    return absl::OkStatus();
-  };
-  RETURN_IF_ERROR(find("time", false));
+  ASSIGN_OR_RETURN(columns.emplace_back(), header.Find("time", false));
   for (size_t i = 0; i < names.size(); ++i) {
-    RETURN_IF_ERROR(find(names[i], i >= signals));
+    ASSIGN_OR_RETURN(columns.emplace_back(), header.Find(names[i], i >= signals));
     shot.signals.push_back({static_cast<int64_t>(columns.back().size()), {}});
   }
   while (lines.Next()) {
-    const std::vector<std::string> cells = Cells(lines.line());
-    if (cells.size() != header.size()) {
+    ASSIGN_OR_RETURN(cells, Cells(lines));
+    if (cells.size() != header.names().size()) {
       return lines.Error(
-          absl::StrFormat("%d columns, but the names are %d", cells.size(), header.size()));
+          absl::StrFormat("%d columns, but the names are %d", cells.size(), header.names().size()));
     }
     for (size_t i = 0; i < columns.size(); ++i) {
       for (const size_t column : columns[i]) {
         double value;
         if (!absl::SimpleAtod(cells[column], &value)) {
-          return lines.Error(absl::StrFormat("%s: expected a number, got %s", header[column],
-                                             Shown(cells[column])));
+          return lines.Error(absl::StrFormat("%s: expected a number, got %s",
+                                             header.names()[column], Shown(cells[column])));
         }
         if (i == 0) shot.time.push_back(value);
         if (i > 0) shot.signals[i - 1].values.push_back(static_cast<float>(value));
@@ -187,8 +241,9 @@ absl::StatusOr<Shot> ReadShot(const std::string& path, const std::vector<std::st
                               const std::vector<std::string>& profiles) {
   std::vector<std::string> names = signals;
   names.insert(names.end(), profiles.begin(), profiles.end());
-  ASSIGN_OR_RETURN(Shot shot, path.ends_with(".csv") ? ReadCsv(path, names, signals.size())
-                                                     : ReadNpz(path, names, signals.size()));
+  ASSIGN_OR_RETURN(Shot shot, absl::EndsWithIgnoreCase(path, ".csv")
+                                  ? ReadCsv(path, names, signals.size())
+                                  : ReadNpz(path, names, signals.size()));
   for (size_t t = 0; t < shot.time.size(); ++t) {
     const bool increases = t == 0 || shot.time[t] > shot.time[t - 1];
     if (std::isfinite(shot.time[t]) && increases) continue;

@@ -23,8 +23,9 @@ struct Shot {
 
 // Reads the times up to the event of these signals, [times], and then these profiles, [times,
 // points]; at least one.  An .npz has entries of these names, `time`, and `event`, one number, NaN
-// if there is none.  A .csv has a line of names and a line a time, and may have a line "# event
-// 0.85" before them; the points of profile te are columns te[0], te[1], and so on.
+// if there is none.  A .csv (RFC 4180) has a line of names and a line a time, and may have lines of
+// comments before them, of which "# event 0.85" counts; blank lines are passed.  The points of
+// profile te are columns te[0], te[1], and so on.
 // Errors, naming the file and the line, the entry, or the signal and the time: those of ReadArray;
 // InvalidArgument for what is missing, of another shape, no number or not finite, for times that do
 // not increase, and for a shot without times before its event.

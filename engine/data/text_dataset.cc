@@ -2,9 +2,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/data/atomic_file.h"
 #include "engine/data/file_reader.h"
 #include "engine/data/series.h"
+#include "engine/data/text_file.h"
 #include "engine/data/vocabulary.h"
 #include "engine/runtime/check.h"
 
@@ -18,7 +18,7 @@ TokenKind KindOf(const TextConfig& config) {
 // Calls `token` for those of a file, of which there is one at least.
 absl::Status ReadTokens(const std::string& path, TokenKind kind,
                         const std::function<void(std::string_view)>& token) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   bool any = false;
   const absl::Status status = ForEachToken(text, kind, [&](std::string_view t) {
     any = true;

@@ -1,5 +1,7 @@
 #include "engine/data/vocabulary.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/runtime/check.h"
+#include "models/schema/text_encoding.h"
 
 namespace gyre {
 namespace {
@@ -16,20 +19,16 @@ constexpr std::string_view kEndOfLine = "<eos>", kBreak = "<br />";
 constexpr char kClass[] = "class\t";
 
 // Bytes of the character that text begins with; 0: it is no UTF-8.
-// Source: The Unicode Standard 15, table 3-7.
-size_t CharacterBytes(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < bytes) return 0;
-  const uint8_t least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-  const uint8_t most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  if (byte(1) < least || byte(1) > most) return 0;
-  for (size_t i = 2; i < bytes; ++i) {
-    if (byte(i) < 0x80 || byte(i) > 0xbf) return 0;
-  }
-  return bytes;
+size_t CharacterBytes(std::string_view text, utf8proc_int32_t* character) {
+  const auto bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                      static_cast<utf8proc_ssize_t>(text.size()), character);
+  return bytes < 0 ? 0 : static_cast<size_t>(bytes);
+}
+
+void AppendLower(utf8proc_int32_t character, std::string& text) {
+  utf8proc_uint8_t bytes[4];
+  const auto count = utf8proc_encode_char(utf8proc_tolower(character), bytes);
+  text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(count));
 }
 
 absl::Status ErrorAt(int64_t line, const std::string& what) {
@@ -61,15 +60,22 @@ absl::Status ForEachToken(std::string_view text, TokenKind kind,
   };
   for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) {
     const std::string_view rest = text.substr(at);
-    bytes = CharacterBytes(rest);
+    utf8proc_int32_t character = 0;
+    bytes = CharacterBytes(rest, &character);
     if (bytes == 0) return ErrorAt(line, "not UTF-8");
     const char c = rest[0];
     line += c == '\n';
     if (kind == TokenKind::kCharacters) {
       token(rest.substr(0, bytes));
+    } else if (rest.starts_with(kByteOrderMark)) {
+      end_word();
     } else if (IsOfWord(c)) {
+      if (kind == TokenKind::kLowerWords) {
+        AppendLower(character, word);
+        continue;
+      }
       word.append(rest.substr(0, bytes));
-      if (kind == TokenKind::kLowerWords) word.back() = absl::ascii_tolower(word.back());
+      if (kind == TokenKind::kLowerAsciiWords) word.back() = absl::ascii_tolower(word.back());
     } else if (c == '\n') {
       end_line();
     } else {
@@ -94,6 +100,11 @@ void Vocabulary::Add(std::string token) {
   tokens_.push_back(std::move(token));
 }
 
+void Vocabulary::AddClass(std::string name) {
+  class_numbers_.emplace(name, static_cast<int32_t>(classes_.size()));
+  classes_.push_back(std::move(name));
+}
+
 void CountToken(std::string_view token, TokenCounts& counts) {
   const auto found = counts.find(token);
   found == counts.end() ? counts.emplace(token, 1).first->second : ++found->second;
@@ -110,7 +121,7 @@ Vocabulary Vocabulary::Of(const TokenCounts& counts, int64_t most,
     sorted.resize(std::min(sorted.size(), static_cast<size_t>(most) - 1));
   }
   Vocabulary vocabulary;
-  vocabulary.classes_ = std::move(classes);
+  for (std::string& name : classes) vocabulary.AddClass(std::move(name));
   vocabulary.Add(std::string(kUnknown));
   for (const auto& [token, count] : sorted) vocabulary.Add(std::string(token));
   return vocabulary;
@@ -124,7 +135,7 @@ absl::StatusOr<Vocabulary> Vocabulary::Parse(const std::string& text) {
   for (const std::string& line : lines) {
     ++number;
     if (line.starts_with(kClass) && vocabulary.tokens_.empty()) {
-      vocabulary.classes_.emplace_back(line.substr(sizeof(kClass) - 1));
+      vocabulary.AddClass(line.substr(sizeof(kClass) - 1));
       continue;
     }
     std::string token;
@@ -155,6 +166,29 @@ std::string Vocabulary::text() const {
 int32_t Vocabulary::Number(std::string_view token) const {
   const auto found = numbers_.find(token);
   return found == numbers_.end() ? 0 : found->second;
+}
+
+int32_t Vocabulary::ClassNumber(std::string_view name) const {
+  const auto found = class_numbers_.find(name);
+  return found == class_numbers_.end() ? -1 : found->second;
+}
+
+TokenKind Vocabulary::LowerKind() const {
+  for (const std::string& token : tokens_) {
+    std::string lower;
+    utf8proc_int32_t character = 0;
+    for (std::string_view rest = token; !rest.empty();) {
+      const size_t bytes = CharacterBytes(rest, &character);
+      if (bytes == 0) {  // no text's
+        lower = token;
+        break;
+      }
+      AppendLower(character, lower);
+      rest.remove_prefix(bytes);
+    }
+    if (lower != token) return TokenKind::kLowerAsciiWords;
+  }
+  return TokenKind::kLowerWords;
 }
 
 }  // namespace gyre

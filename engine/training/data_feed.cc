@@ -417,8 +417,19 @@ std::string LeftOut(const TrainerConfig& config, const RunData& data) {
                             all, name, used - all);
     }
   };
-  if (data.train) add("train", data.train->size(), TrainSamplesOf(config, *data.train));
-  if (data.test) add("test", data.test->size(), TestSamplesOf(config, *data.test));
+  const auto add_notes = [&](const char* name, const Dataset& dataset) {
+    for (const std::string& note : dataset.notes()) {
+      absl::StrAppend(&lines, "data.", name, ": ", note, "\n");
+    }
+  };
+  if (data.train) {
+    add("train", data.train->size(), TrainSamplesOf(config, *data.train));
+    add_notes("train", *data.train);
+  }
+  if (data.test) {
+    add("test", data.test->size(), TestSamplesOf(config, *data.test));
+    add_notes("test", *data.test);
+  }
   return lines;
 }
 

@@ -50,8 +50,8 @@ DType DTypeOf(DistributedConfig::Wire wire);
 // contiguous rows, which have one length.
 int64_t TrainSamplesOf(const TrainerConfig& config, const Dataset& dataset);
 int64_t TestSamplesOf(const TrainerConfig& config, const Dataset& dataset);
-// For people: a line for each data set of which samples are left out, or rows end with blank ones;
-// "" if there are none.
+// For people: a line for each data set of which samples are left out, or rows end with blank ones,
+// and its notes; "" if there are none.
 std::string LeftOut(const TrainerConfig& config, const RunData& data);
 // Samples a testing batch, over all ranks: no more than there are, nor than there are sequences to
 // be gone through.

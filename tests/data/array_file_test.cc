@@ -106,7 +106,10 @@ TEST_F(ArrayFileTest, LiteralsMayBeWrittenOtherwise) {
   const std::string bytes = BytesOf<float>({1, 2, 3});
   for (const char* literal :
        {R"({"shape":(3,),"descr":"<f4","fortran_order":False})",
-        "{ 'fortran_order' : False , 'shape' : ( 3 , 1 ) , 'descr' : '<f4' , }   \n"}) {
+        "{ 'fortran_order' : False , 'shape' : ( 3 , 1 ) , 'descr' : '<f4' , }   \n",
+        // Where one axis alone has several elements, both orders are the same.
+        "{'descr': '<f4', 'fortran_order': True, 'shape': (3,)}",
+        "{'descr': '<f4', 'fortran_order': True, 'shape': (1, 3, 1)}"}) {
     const auto array = Read(NpyOf(literal, bytes));
     ASSERT_TRUE(array.ok()) << array.status();
     EXPECT_EQ(array->bytes, bytes);

@@ -193,6 +193,11 @@ TEST_F(DatasetTest, NamesTheFileThatIsMissing) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "labels"));
   EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("apt-get")));
 
+  EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("README")));
+  WriteBytes(folder_ / "README.md", "# data");
+  EXPECT_THAT(std::string(Open().status().message()),
+              HasSubstr("; " + (folder_ / "README.md") + " may say what makes it"));
+
   DataConfig config;
   config.mutable_train()->mutable_idx()->set_images("/usr/share/datasets/fashion-mnist/none.gz");
   config.mutable_train()->mutable_idx()->set_labels("labels");

@@ -1,62 +1,12 @@
-// Text, reviews and shots as data sets: what they hold, and everything that may be wrong in them.
+// Text and reviews as data sets: what they hold, and everything that may be wrong in them.
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
-#include <gtest/gtest.h>
 
-#include <cmath>
-#include <filesystem>
-#include <limits>
-#include <random>
-
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "engine/data/dataset.h"
-#include "engine/data/tensor_file.h"
-#include "tests/data/temp_folder.h"
+#include "tests/data/series_fixture.h"
 
 namespace gyre {
 namespace {
 
 using testing::HasSubstr;
-using Ints = std::vector<int32_t>;
-using Reals = std::vector<float>;
-
-class Series : public testing::Test {
- protected:
-  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& data, bool train = true,
-                                                const Fit& fit = {}) const {
-    DataConfig config;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(data, &config)) << data;
-    return OpenDataset(config, train, folder_ / "trainer", fit);
-  }
-  std::string Error(const std::string& data, bool train = true, const Fit& fit = {}) const {
-    return absl::StrReplaceAll(std::string(Open(data, train, fit).status().message()),
-                               {{folder_.path() + "/", "@"}});
-  }
-  void Write(const std::string& name, const std::string& bytes) const {
-    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
-    WriteBytes(folder_ / name, bytes);
-  }
-
-  TempFolder folder_;
-};
-
-// All samples of an array, one after another.
-template <typename T>
-std::vector<T> All(const Dataset& dataset, const std::string& input, int64_t more = 0) {
-  for (size_t i = 0; i < dataset.arrays().size(); ++i) {
-    if (dataset.arrays()[i].input != input) continue;
-    EXPECT_EQ(dataset.arrays()[i].dtype, kDTypeOf<T>);
-    std::vector<T> all;
-    for (int64_t s = 0; s < dataset.size() + more; ++s) {
-      const Tensor sample = *dataset.Read(s, i);
-      all.insert(all.end(), sample.as<T>(), sample.as<T>() + sample.elements());
-    }
-    return all;
-  }
-  ADD_FAILURE() << input;
-  return {};
-}
 
 // ---- Text ---------------------------------------------------------------------------------------
 
@@ -88,6 +38,41 @@ TEST_F(Series, WordsAreTheMostFrequent) {
   EXPECT_EQ(data->fit().text, "<unk>\n<eos>\nThe\n,\n");
   EXPECT_EQ(All<int32_t>(*data, "text"),
             (Ints{2, 0, 3, 0, 0, 0, 1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+// Some editors begin a file with the mark.
+TEST_F(Series, AByteOrderMarkIsNoText) {
+  const std::string mark = "\xef\xbb\xbf";
+  Write("text", mark + "ab");
+  EXPECT_EQ((*Open("train { text { file: 'text' length: 2 } }"))->fit().text, "<unk>\na\nb\n");
+  EXPECT_EQ((*Open("train { text { file: 'text' length: 2 unit: WORD } }"))->fit().text,
+            "<unk>\n<eos>\nab\n");
+  // Two files put together, with a blank line between them.
+  Write("lines", mark + "cold\tice\nwarm\tsun\n\n" + mark + "cold\tsnow\n" + mark);
+  const std::string reviews = "train { reviews { length: 2 file: 'lines' ";
+  const auto lines = *Open(reviews + "} }");
+  EXPECT_EQ(lines->fit().text, "class\tcold\nclass\twarm\n<unk>\nice\nsnow\nsun\n");
+  EXPECT_EQ(All<int32_t>(*lines, "label"), (Ints{0, 1, 0}));
+  Write("folder/a/1.txt", mark + "ice");
+  Write("folder/b/1.TXT", "sun");
+  EXPECT_EQ((*Open("train { reviews { folder: 'folder' length: 2 } }"))->fit().text,
+            "class\ta\nclass\tb\n<unk>\nice\nsun\n");
+  // A vocabulary that an editor has saved again is the same.
+  Write("vocabulary", mark + absl::StrReplaceAll(lines->fit().text, {{"\n", "\r\n"}}));
+  EXPECT_EQ(Error(reviews + "vocabulary: 'vocabulary' } }", true, lines->fit()), "");
+  Write("wide", std::string("a\0b\0", 4));
+  EXPECT_EQ(Error("train { text { file: 'wide' length: 2 } }"),
+            "@wide: the text is in UTF-16 or UTF-32; expected UTF-8, as iconv -t UTF-8 makes it");
+}
+
+TEST_F(Series, WordsOfEarlierVocabulariesAreFound) {
+  Write("lines", "a\tÖL\nb\tÖl öl");
+  const std::string data = "train { reviews { length: 2 file: 'lines' } }";
+  const auto now = *Open(data);
+  EXPECT_EQ(now->fit().text, "class\ta\nclass\tb\n<unk>\nöl\n");
+  EXPECT_EQ(All<int32_t>(*now, "text"), (Ints{1, 0, 1, 1}));
+  const Fit fit = {"vocabulary.txt", "class\ta\nclass\tb\n<unk>\nÖl\nöl\n"};
+  EXPECT_EQ(All<int32_t>(**Open(data, true, fit), "text"), (Ints{1, 0, 1, 2}));
 }
 
 TEST_F(Series, SaysWhatIsWrongWithText) {
@@ -141,6 +126,16 @@ TEST_F(Series, ReviewsOfFoldersAndOfLines) {
     EXPECT_EQ(All<int32_t>(*data, "length"), (Ints{1, 3, 3}));
     EXPECT_EQ(All<int32_t>(*data, "label"), (Ints{0, 1, 1}));
     EXPECT_THAT(data->lengths(), testing::ElementsAre(1, 3, 3));
+    const std::string cut = absl::StrCat("1 of the 3 texts of ", folder_.path(), "/",
+                                         data->notes().size() == 2 ? "train" : "lines",
+                                         " have more than 3 words: their last 3 are kept");
+    EXPECT_EQ(data->notes().back(), cut);
+    EXPECT_EQ(data->notes().size(), where[0] == 'f' && where[1] == 'o' ? 2u : 1u);
+    if (data->notes().size() == 1) continue;
+    EXPECT_EQ(data->notes()[0],
+              absl::StrCat("of ", folder_.path(),
+                           "/train 4 are left out (labeledBow.feat, ...): expected folders, a "
+                           "class each, of .txt files"));
   }
   const auto test = *Open(
       "train { reviews { folder: 'train' length: 3 words: 4 } } test { reviews { file: "
@@ -174,7 +169,7 @@ TEST_F(Series, SaysWhatIsWrongWithReviews) {
   EXPECT_EQ(lines("a\tx\nb\ty\n"), "");
   EXPECT_EQ(lines(""), "@lines: no review in it");
   EXPECT_EQ(lines("a\tx\nb y\n"), "@lines:2: expected LABEL TAB TEXT");
-  EXPECT_EQ(lines("a\tx\n\nb\ty"), "@lines:2: expected LABEL TAB TEXT");
+  EXPECT_EQ(lines("a\tx\n\nb y"), "@lines:3: expected LABEL TAB TEXT");
   EXPECT_EQ(lines("a\tx\n\ty"), "@lines:2: expected LABEL TAB TEXT");
   EXPECT_EQ(lines("a\tx\nb\t \n"), "@lines:2: an empty review");
   EXPECT_EQ(lines("a\tx\nb\t\xff\n"), "@lines:2: not UTF-8");
@@ -188,224 +183,20 @@ TEST_F(Series, SaysWhatIsWrongWithReviews) {
             "@test:2: is of class \"c\", but those trained on are \"a\", \"b\"");
 }
 
-// ---- Shots --------------------------------------------------------------------------------------
-
-// An array of an .npz.
-struct Entry {
-  std::string name;
-  Shape shape;
-  std::vector<double> values;
-};
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-class Shots : public Series {
- protected:
-  void WriteShot(const std::string& name, std::vector<Entry> entries) const {
-    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
-    std::vector<NamedTensor> tensors;
-    for (Entry& entry : entries) {
-      tensors.push_back({entry.name, {entry.values.data(), entry.shape, DType::kF64}});
-    }
-    ASSERT_TRUE(WriteNpz(folder_ / name, tensors).ok());
-  }
-  std::string Data(const std::string& more = "", const std::string& folder = "s") const {
-    return absl::StrCat("train { shots { folder: '", folder,
-                        "' signal: ['ip', 'li'] profile: 'te' length: 2 warning: 1.5 ", more,
-                        " } }");
-  }
-};
-
-TEST_F(Shots, AreCutIntoChunks) {
-  WriteShot("s/1.npz", {{"time", {3}, {0, 1, 2}},
-                        {"ip", {3}, {2, 4, 6}},
-                        {"li", {3}, {-1e9, 0, 1e9}},
-                        {"te", {3, 2}, {0, 2, 0, 2, 0, 2}},
-                        {"event", {}, {kNan}}});
-  // The same deviations; what comes after the event is left out, even what is not finite.
-  Write("s/2.csv",
-        "# event 3.5\r\nli, time,te[1],te[0],other,ip\r\n-1e9,1,2,0,x,-2\n0,2,2,0,,-4\n"
-        "1e9,3.4,2,0,?,-6\n3,4,nan,1,1,7\n");
-  Write("s/readme", "not a shot");
-  const auto data = *Open(Data("clip: 2"));
-  const double ip = std::sqrt(8. / 3);
-  EXPECT_THAT(data->fit().text, HasSubstr("ip\t1.632993161855452"));
-  EXPECT_THAT(data->fit().text, HasSubstr("\nte\t1\n"));
-  EXPECT_EQ(data->size(), 4);
-  EXPECT_THAT(data->sequences(), testing::ElementsAre(2, 2));
-  const auto f = [&](double x) { return static_cast<float>(x / ip); };
-  const auto li = static_cast<float>(std::sqrt(3. / 2));
-  // Two signals side by side; 6 / 1.63 is beyond 2; then padding, and at the end the blank sample.
-  EXPECT_EQ(All<float>(*data, "signals", 1),
-            (Reals{f(2), -li, 2, 0, 2, li, 0, 0, f(-2), -li, -2, 0, -2, li, 0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(All<float>(*data, "te", 1),
-            (Reals{0, 2, 0, 2, 0, 2, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(All<int32_t>(*data, "target", 1), (Ints{0, 0, 0, -1, 0, 1, 1, -1, -1, -1}));
-  EXPECT_EQ(All<int32_t>(*data, "reset", 1), (Ints{1, 0, 0, 0, 1, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(All<int32_t>(*data, "length", 1), (Ints{2, 1, 2, 1, 0}));
-  EXPECT_EQ(All<float>(*data, "remaining", 1),
-            (Reals{1e9, 1e9, 1e9, -1, 2.5, 1.5, static_cast<float>(3.5 - 3.4), -1, -1, -1}));
-  EXPECT_FALSE(data->Read(5, 0).ok());
-}
-
-// The scales are the training shots', and no test's.
-TEST_F(Shots, ATestIsReadByTheScalesOfTheTraining) {
-  for (const auto& [name, size] :
-       {std::pair("s/a.csv", 1), {"s/b.csv", 3}, {"s/c.csv", 30}, {"s/d.csv", 1}, {"t/a.csv", 5}}) {
-    Write(name, absl::StrCat("# event 2\ntime,ip\n0,", -size, "\n1,", size, "\n"));
-  }
+// As many classes as texts; the tests' time limit is far above what this takes unless classes are
+// looked for one by one.
+TEST_F(Series, ClassesMayBeMany) {
+  constexpr int kClasses = 300'000;
+  std::string lines;
+  for (int i = 0; i < kClasses; ++i) absl::StrAppend(&lines, i, "\tx\n");
+  Write("train", lines);
+  Write("test", "a\tx\n");
   const std::string data =
-      "train { shots { folder: 's' signal: 'ip' length: 2 warning: 1 } } test { shots { folder: "
-      "'t' "
-      "} }";
-  const auto train = *Open(data);
-  EXPECT_EQ(train->fit().text, "ip\t2\n");  // the median of 1, 1, 3, 30
-  for (const Fit& fit : {Fit{}, train->fit()}) {
-    EXPECT_EQ(All<float>(**Open(data, false, fit), "signals"), (Reals{-2.5, 2.5}));
-  }
-  Write("other", "ip\t4\n");
-  const std::string named =
-      "train { shots { folder: 's' signal: 'ip' length: 2 warning: 1 scales: 'other' } }";
-  EXPECT_EQ(All<float>(**Open(named), "signals")[0], -0.25f);
-  EXPECT_EQ(Error(named, true, train->fit()),
-            "@other is of another run than the weights: line 1 of scales.txt is \"ip\t2\", but "
-            "\"ip\t4\" here; leave it out, or name that of their run");
-  for (const char* bad : {"", "li\t4\n", "ip\t0\n", "ip\tinf\n", "ip 4\n"}) {
-    Write("other", bad);
-    EXPECT_THAT(Error(named), HasSubstr("@other:1: expected ip TAB SCALE, more than 0, got \""));
-  }
-  Write("other", "ip\t4\nli\t3\n");
-  EXPECT_EQ(Error(named), "@other:2: expected the end, got \"li\t3\"");
-}
-
-TEST_F(Shots, SaysWhatIsWrong) {
-  const std::vector<Entry> good = {{"time", {2}, {0, 1}},
-                                   {"ip", {2}, {2, 4}},
-                                   {"li", {2}, {2, 4}},
-                                   {"te", {2, 1}, {0, 2}},
-                                   {"event", {1}, {1}}};
-  const auto with = [&](Entry entry) {
-    std::vector<Entry> entries = good;
-    for (Entry& other : entries) {
-      if (other.name == entry.name) other = entry;
-    }
-    WriteShot("s/1.npz", entries);
-    return Error(Data());
-  };
-  EXPECT_EQ(with(good[0]), "");
-  EXPECT_EQ(with({"ip", {2}, {2, kNan}}), "@s/1.npz: ip holds nan at time 1");
-  EXPECT_EQ(with({"te", {2, 1}, {HUGE_VAL, 2}}), "@s/1.npz: te holds inf at time 0");
-  EXPECT_EQ(with({"ip", {2}, {1e300, 2}}), "@s/1.npz: ip holds inf at time 0");
-  EXPECT_EQ(with({"ip", {3}, {1, 2, 3}}), "@s/1.npz: ip has extents [3], but time has [2]");
-  EXPECT_EQ(with({"te", {2}, {1, 2}}), "@s/1.npz: te: expected 2 to 2 axes, got [2]");
-  EXPECT_EQ(with({"te", {2, 0}, {}}), "@s/1.npz: te has extents [2, 0], but time has [2]");
-  EXPECT_EQ(with({"time", {2}, {1, 1}}),
-            "@s/1.npz: time 1 (the first is 0) is 1; times are finite and increase");
-  EXPECT_EQ(with({"time", {2}, {0, kNan}}),
-            "@s/1.npz: time 1 (the first is 0) is nan; times are finite and increase");
-  EXPECT_EQ(with({"event", {2}, {1, 2}}), "@s/1.npz: event: expected one number, got 2");
-  EXPECT_EQ(with({"event", {1}, {-1}}), "@s/1.npz: no time up to its event at -1");
-  EXPECT_EQ(with({"event", {1}, {kNan}}),
-            "none of the 1 shots beside @s/1.npz has an event to be learned");
-  EXPECT_EQ(with({"ip", {2}, {3, 3}}),
-            "ip does not vary in half of the shots beside @s/1.npz; leave it out");
-  WriteShot("s/1.npz", {good[0], good[1], good[2], good[3]});
-  EXPECT_THAT(Error(Data()), HasSubstr("@s/1.npz"));
-  EXPECT_THAT(Error(Data()), HasSubstr("event"));
-  WriteShot("s/1.npz", good);
-  WriteShot("s/2.npz", {good[0], good[1], good[2], {"te", {2, 2}, {1, 2, 3, 4}}, good[4]});
-  EXPECT_EQ(Error(Data()), "@s/2.npz: te has 2 points, but 1 in @s/1.npz");
-  EXPECT_EQ(Error(Data("signal: 'reset'")),
-            "no signal or profile can be called \"reset\": that is taken");
-  EXPECT_EQ(Error(Data("signal: 'ip'")),
-            "no signal or profile can be called \"ip\": that is taken");
-  EXPECT_EQ(Error(Data("", "none")), "cannot list @none: No such file or directory");
-  std::filesystem::create_directory(folder_ / "empty");
-  EXPECT_EQ(Error(Data("", "empty")), "@empty: no .npz or .csv file in it");
-  Write("zip/1.npz", "PK");
-  EXPECT_THAT(Error(Data("", "zip")), HasSubstr("@zip/1.npz"));
-}
-
-TEST_F(Shots, SaysWhichLineOfACsvIsWrong) {
-  const auto error = [&](const std::string& text) {
-    Write("s/1.csv", text);
-    return Error("train { shots { folder: 's' signal: 'ip' profile: 'te' length: 2 warning: 1 } }");
-  };
-  EXPECT_EQ(error("# event 1\ntime,ip,te[0]\n0,1,2\n1,2,3\n"), "");
-  EXPECT_EQ(error(""), "@s/1.csv: expected a line of names, time,..., and a line a time");
-  EXPECT_EQ(error("# event 1\n"),
-            "@s/1.csv: expected a line of names, time,..., and a line a time");
-  EXPECT_EQ(error("# event x\ntime\n"), "@s/1.csv:1: expected \"# event\" and a time");
-  EXPECT_EQ(error("# event nan\ntime\n"), "@s/1.csv:1: expected \"# event\" and a time");
-  EXPECT_EQ(error("t,ip,te[0]\n"), "@s/1.csv:1: no column \"time\" among \"t,ip,te[0]\"");
-  EXPECT_EQ(error("\xef\xbb\xbftime;ip\n"),
-            "@s/1.csv:1: no column \"time\" among \"\\357\\273\\277time;ip\"");
-  EXPECT_EQ(error(std::string(61, 'x')),
-            absl::StrCat("@s/1.csv:1: no column \"time\" among \"", std::string(60, 'x'), "\"..."));
-  EXPECT_EQ(error("# event 1\ntime,te[0]\n"), "@s/1.csv:2: no column \"ip\" among \"time,te[0]\"");
-  EXPECT_EQ(error("time,ip,te[1]\n"), "@s/1.csv:1: no column \"te[0]\" among \"time,ip,te[1]\"");
-  EXPECT_EQ(error("time,ip,other,ip,te[0],other\n"), "@s/1.csv:1: two columns \"ip\"");
-  EXPECT_EQ(error("time,time,ip,te[0]\n"), "@s/1.csv:1: two columns \"time\"");
-  EXPECT_EQ(error("time,ip,te[0],te[1],te[1]\n"), "@s/1.csv:1: two columns \"te[1]\"");
-  EXPECT_EQ(error(std::string("time,ip,te[0]\n1,2\0,3\n", 21)),
-            "@s/1.csv:2: ip: expected a number, got \"2\\000\"");
-  EXPECT_EQ(error("time,ip,te[0]\n"), "@s/1.csv: no times");
-  EXPECT_EQ(error("time,ip,te[0]\n1,2,3\n2,3\n"), "@s/1.csv:3: 2 columns, but the names are 3");
-  EXPECT_EQ(error("time,ip,te[0]\n1,2,\n"), "@s/1.csv:2: te[0]: expected a number, got \"\"");
-  EXPECT_EQ(error("time,ip,te[0]\n1,2,3\n\n"), "@s/1.csv:3: 1 columns, but the names are 3");
-  EXPECT_EQ(error("time,ip,te[0]\n1,nan,3\n"), "@s/1.csv: ip holds nan at time 1");
-}
-
-// ---- All of them --------------------------------------------------------------------------------
-
-// Whatever bytes there are, a data set or an error comes.
-TEST_F(Shots, AnyBytesAreReadOrRefused) {
-  WriteShot("s/1.npz", {{"time", {3}, {0, 1, 2}},
-                        {"ip", {3}, {2, 4, 6}},
-                        {"li", {3}, {5, 0, 1}},
-                        {"te", {3, 2}, {0, 2, 0, 2, 0, 2}},
-                        {"event", {}, {2}}});
-  Write("c/1.csv", "# event 2\nli,time,te[1],te[0],ip\n1,0,2,0,-2\n0,1,2,0,-4\n9,2,2,1,6\n");
-  Write("text", "Ein Märchen.\n<unk> ok\n");
-  Write("lines", "pos\tgood <br /> é\nneg\tbad\n");
-  const struct {
-    std::string file, data;
-  } readers[] = {{"s/1.npz", Data()},
-                 {"c/1.csv", Data("", "c")},
-                 {"text", "train { text { file: 'text' length: 5 } }"},
-                 {"text", "train { text { file: 'text' length: 5 unit: WORD } }"},
-                 {"lines", "train { reviews { file: 'lines' length: 2 } }"},
-                 {"text", "train { text { file: 'lines' vocabulary: 'text' length: 5 } }"}};
-  std::mt19937 random(11);
-  for (const auto& [file, data] : readers) {
-    const std::string bytes = ReadBytes(folder_ / file);
-    int read = 0;
-    for (int round = 0; round < 400; ++round) {
-      std::string changed = bytes;
-      for (uint32_t edits = random() % 3 + 1; edits > 0 && !changed.empty(); --edits) {
-        const size_t at = random() % changed.size();
-        switch (random() % 4) {
-          case 0:
-            changed[at] = static_cast<char>(random());
-            break;
-          case 1:
-            changed.erase(at, random() % 8);
-            break;
-          case 2:
-            changed.insert(at, changed.substr(random() % changed.size(), random() % 8));
-            break;
-          default:
-            changed.insert(at, 1, "\n,\t#\"\\x-9"[random() % 9]);
-        }
-      }
-      Write(file, changed);
-      const auto opened = Open(data);
-      read += opened.ok();
-      EXPECT_TRUE(opened.ok() || !opened.status().message().empty());
-    }
-    EXPECT_LT(read, 400);
-    Write(file, bytes);
-  }
+      "train { reviews { length: 1 file: 'train' } } test { reviews { file: 'test' } }";
+  EXPECT_EQ((*Open(data))->size(), kClasses);
+  EXPECT_EQ(Error(data, /*train=*/false),
+            "@test:1: is of class \"a\", but those trained on are \"0\", \"1\", \"10\", \"100\", "
+            "\"1000\", \"10000\", \"100000\", \"100001\", \"100002\", \"100003\", ...");
 }
 
 }  // namespace

@@ -26,7 +26,11 @@ TEST(ForEachToken, WordsAndWhatStandsBetweenThem) {
   EXPECT_EQ(Tokens(text, TokenKind::kWords), (Strings{"Don't", "<unk>", ",", "ok", "?", "<eos>",
                                                       "Été", "3", ".", "5", "x", "<eos>"}));
   EXPECT_EQ(Tokens(text, TokenKind::kLowerWords),
-            (Strings{"don't", "<unk>", ",", "ok", "?", "Été", "3", ".", "5", "x"}));
+            (Strings{"don't", "<unk>", ",", "ok", "?", "été", "3", ".", "5", "x"}));
+  EXPECT_EQ(Tokens("ÖL ΑΒΓ Ça \U00010400", TokenKind::kLowerWords),
+            (Strings{"öl", "αβγ", "ça", "\U00010428"}));
+  EXPECT_EQ(Tokens("ÖL Ab", TokenKind::kLowerAsciiWords), (Strings{"Öl", "ab"}));
+  EXPECT_EQ(Tokens("a\ufeffb \ufeff", TokenKind::kWords), (Strings{"a", "b", "<eos>"}));
   EXPECT_EQ(Tokens(" \n\t\r\n", TokenKind::kWords), Strings{});
 }
 
@@ -55,6 +59,8 @@ TEST(VocabularyTest, TheMostFrequentAndOfEqualOnesTheFirst) {
   EXPECT_EQ(all.Number("d"), 4);
   EXPECT_EQ(all.Number("e"), 0);
   EXPECT_EQ(all.size(), 5);
+  EXPECT_EQ(all.ClassNumber("yes"), 1);
+  EXPECT_EQ(all.ClassNumber("maybe"), -1);
 }
 
 TEST(VocabularyTest, IsReadAsItIsWritten) {
@@ -70,6 +76,11 @@ TEST(VocabularyTest, IsReadAsItIsWritten) {
     EXPECT_GT(again->Number(token), 0);
     EXPECT_EQ(again->Number(token), vocabulary.Number(token));
   }
+}
+
+TEST(VocabularyTest, ACapitalTellsHowWordsWereMade) {
+  EXPECT_EQ(Vocabulary::Parse("<unk>\nöl\n\\200\n")->LowerKind(), TokenKind::kLowerWords);
+  EXPECT_EQ(Vocabulary::Parse("<unk>\nöl\nÖl\n")->LowerKind(), TokenKind::kLowerAsciiWords);
 }
 
 TEST(VocabularyTest, SaysWhichLineIsWrong) {

@@ -185,11 +185,13 @@ TEST_F(DataFeed, ShotsInRows) {
   EXPECT_EQ(TrainSamplesOf(config, *data->train), 6);
   config.set_batch(3);
   EXPECT_EQ(TrainSamplesOf(config, *data->train), 9);
-  EXPECT_EQ(
-      LeftOut(config, *data),
-      "the 6 samples of data.train are gone through with 3 blank ones, at the ends of shorter "
-      "rows\nthe 6 samples of data.test are gone through with 3 blank ones, at the ends of "
-      "shorter rows\n");
+  const auto left_out = [&](const char* name) {
+    return absl::StrCat("the 6 samples of data.", name,
+                        " are gone through with 3 blank ones, at the ends of shorter rows\ndata.",
+                        name, ": of ", folder_.path(),
+                        "/. 1 are left out (scales): expected .npz or .csv files\n");
+  };
+  EXPECT_EQ(LeftOut(config, *data), left_out("train") + left_out("test"));
   config.set_batch(5);
   EXPECT_EQ(TestBatchOf(config, *data->test), 3);
   const auto device = NewCpuDevice({});

@@ -1,0 +1,58 @@
+// series_fixture.h: data sets of sequences, made of files in a folder of the test's own.
+#pragma once
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "engine/data/dataset.h"
+#include "tests/data/temp_folder.h"
+
+namespace gyre {
+
+using Ints = std::vector<int32_t>;
+using Reals = std::vector<float>;
+
+class Series : public testing::Test {
+ protected:
+  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& data, bool train = true,
+                                                const Fit& fit = {}) const {
+    DataConfig config;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(data, &config)) << data;
+    return OpenDataset(config, train, folder_ / "trainer", fit);
+  }
+  std::string Error(const std::string& data, bool train = true, const Fit& fit = {}) const {
+    return absl::StrReplaceAll(std::string(Open(data, train, fit).status().message()),
+                               {{folder_.path() + "/", "@"}});
+  }
+  void Write(const std::string& name, const std::string& bytes) const {
+    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
+    WriteBytes(folder_ / name, bytes);
+  }
+
+  TempFolder folder_;
+};
+
+// All samples of an array, one after another.
+template <typename T>
+std::vector<T> All(const Dataset& dataset, const std::string& input, int64_t more = 0) {
+  for (size_t i = 0; i < dataset.arrays().size(); ++i) {
+    if (dataset.arrays()[i].input != input) continue;
+    EXPECT_EQ(dataset.arrays()[i].dtype, kDTypeOf<T>);
+    std::vector<T> all;
+    for (int64_t s = 0; s < dataset.size() + more; ++s) {
+      const Tensor sample = *dataset.Read(s, i);
+      all.insert(all.end(), sample.as<T>(), sample.as<T>() + sample.elements());
+    }
+    return all;
+  }
+  ADD_FAILURE() << input;
+  return {};
+}
+
+}  // namespace gyre
