@@ -35,6 +35,9 @@ absl::Status Export(const std::string& to) {
     return absl::InvalidArgumentError(
         absl::StrCat("--to=", to, ": expected a name that ends in .safetensors or .npz"));
   }
+  for (const auto& [name, why] : weights.tensors.unreadable()) {
+    std::fprintf(stderr, "left out: \"%s\" %s\n", name.c_str(), why.c_str());
+  }
   std::printf("wrote %d tensors of %s to %s\n", static_cast<int>(tensors.size()),
               weights.path.c_str(), to.c_str());
   return absl::OkStatus();

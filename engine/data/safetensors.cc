@@ -190,8 +190,12 @@ absl::StatusOr<TensorFile> TensorFile::Read(const std::string& path) {
     const uint64_t bytes = entry.last - entry.first;
     const absl::Status status = ReadExactly(file, to, bytes);
     if (!status.ok()) return Annotate(status, path);
-    result.tensors_.push_back({entry.name, {to, entry.shape, entry.dtype}});
-    data = Crc32(BytesOf(result.tensors_.back().tensor), data);
+    if (entry.unreadable.empty()) {
+      result.tensors_.push_back({entry.name, {to, entry.shape, entry.dtype}});
+    } else {
+      result.unreadable_.emplace(entry.name, entry.unreadable);
+    }
+    data = Crc32({reinterpret_cast<const char*>(to), bytes}, data);
     to += RoundUp(bytes);
   }
   std::sort(result.tensors_.begin(), result.tensors_.end(),
@@ -210,6 +214,7 @@ absl::StatusOr<TensorFiles> TensorFiles::Open(const std::vector<std::string>& pa
     if (!header.ok()) return Annotate(header.status(), paths[f]);
     const uint64_t bytes = header->entries.empty() ? 0 : header->entries.back().last;
     for (const SafetensorsEntry& entry : header->entries) {
+      if (!entry.unreadable.empty()) continue;
       const auto [other, is_new] = files.entries_.try_emplace(
           entry.name, Entry{entry.shape, entry.dtype, f, file.size() - bytes + entry.first});
       if (!is_new) {

@@ -162,17 +162,17 @@ absl::StatusOr<SafetensorsEntry> CheckEntry(const RawEntry& raw) {
                                                    : !raw.shape ? "shape"
                                                                 : "data_offsets"));
   }
-  const std::optional<DType> dtype = DTypeNamed(*raw.dtype);
-  if (!dtype) return Broken(raw.name, absl::StrCat("has the unknown dtype \"", *raw.dtype, "\""));
-  if (raw.shape->size() > Shape::kMaxRank) {
-    return Broken(raw.name,
-                  absl::StrCat("has ", raw.shape->size(), " extents, more than ", Shape::kMaxRank));
-  }
   if (raw.offsets->size() != 2 || (*raw.offsets)[0] > (*raw.offsets)[1]) {
     return Broken(raw.name, absl::StrCat("has data_offsets [", absl::StrJoin(*raw.offsets, ", "),
                                          "], expected a first and a last"));
   }
   const uint64_t first = (*raw.offsets)[0], last = (*raw.offsets)[1];
+  SafetensorsEntry entry{.name = raw.name, .first = first, .last = last};
+  const std::optional<DType> dtype = DTypeNamed(*raw.dtype);
+  if (!dtype) {
+    entry.unreadable = absl::StrCat("has the unknown dtype \"", *raw.dtype, "\"");
+    return entry;
+  }
   const std::optional<uint64_t> bytes = BytesOf(*raw.shape, *dtype);
   if (!bytes || *bytes != last - first) {
     return Broken(raw.name,
@@ -180,8 +180,15 @@ absl::StatusOr<SafetensorsEntry> CheckEntry(const RawEntry& raw) {
                                bytes ? absl::StrCat(*bytes) : "more than 2^63",
                                " bytes, but its data_offsets span ", last - first));
   }
+  if (raw.shape->size() > Shape::kMaxRank) {
+    entry.unreadable =
+        absl::StrCat("has ", raw.shape->size(), " extents, more than ", Shape::kMaxRank);
+    return entry;
+  }
   const std::vector<int64_t> dims(raw.shape->begin(), raw.shape->end());
-  return SafetensorsEntry{raw.name, *dtype, Shape(std::span<const int64_t>(dims)), first, last};
+  entry.dtype = *dtype;
+  entry.shape = Shape(std::span<const int64_t>(dims));
+  return entry;
 }
 
 }  // namespace

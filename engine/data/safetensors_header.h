@@ -21,8 +21,9 @@ inline constexpr char kSafetensorsMetadata[] = "__metadata__";  // the one key t
 struct SafetensorsEntry {
   std::string name;
   DType dtype = DType::kF32;
-  Shape shape;
+  Shape shape = {};
   uint64_t first = 0, last = 0;
+  std::string unreadable = {};  // why dtype and shape say nothing: the file's are none of ours
 };
 
 struct SafetensorsHeader {

@@ -37,6 +37,13 @@ const Tensor* TensorFile::Find(std::string_view name) const {
   return found != tensors_.end() && found->name == name ? &found->tensor : nullptr;
 }
 
+absl::Status TensorFile::CheckReadable(std::string_view name) const {
+  const auto found = unreadable_.find(name);
+  if (found == unreadable_.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("its tensor \"", found->first, "\" ", found->second));
+}
+
 TensorFile TensorFile::With(std::vector<NamedTensor> tensors) const {
   TensorFile file = *this;
   file.tensors_ = std::move(tensors);

@@ -44,14 +44,19 @@ class TensorFiles;
 class TensorFile {
  public:
   // Errors: NotFound, or DataLoss saying what is broken (length, header, repeated names, offsets
-  // that overlap, overrun or leave gaps, a shape that does not fit them, a dtype of unknown name, a
-  // checksum in the metadata that differs); ResourceExhausted for more than the machine's memory.
+  // that overlap, overrun or leave gaps, a shape that does not fit them, a checksum in the metadata
+  // that differs); ResourceExhausted for more than the machine's memory.
   static absl::StatusOr<TensorFile> Read(const std::string& path);
 
   const std::vector<NamedTensor>& tensors() const { return tensors_; }  // in name order
   // Without the checksum.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const Tensor* Find(std::string_view name) const;  // null if absent
+  // Tensors of the file that are none of tensors(), of an unknown dtype or too many extents: what
+  // is wrong, by name.
+  const std::map<std::string, std::string, std::less<>>& unreadable() const { return unreadable_; }
+  // Errors: InvalidArgument for the name of one of these.
+  absl::Status CheckReadable(std::string_view name) const;
   // The same file with these tensors, of distinct names, in place of its own.
   TensorFile With(std::vector<NamedTensor> tensors) const;
 
@@ -59,6 +64,7 @@ class TensorFile {
   friend class TensorFiles;
   std::shared_ptr<std::vector<std::byte>> bytes_;  // tensors_ point into it, each 8-byte aligned
   std::vector<NamedTensor> tensors_;
+  std::map<std::string, std::string, std::less<>> unreadable_;
   std::map<std::string, std::string> metadata_;
 };
 
@@ -75,7 +81,8 @@ class TensorFiles {
     size_t file = 0;  // index of its path
     uint64_t at = 0;  // its first byte in the file
   };
-  const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }  // by name
+  // By name; without those that TensorFile has as unreadable.
+  const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
 
   // Those of `names` that there are, each once.  What checksums cover whole files is not compared.
   absl::StatusOr<TensorFile> Read(std::span<const std::string> names) const;

@@ -78,6 +78,7 @@ absl::StatusOr<Tensor> Find(const TensorFile& weights, const std::string& name,
                             const std::string& norm, int64_t channels, DType dtype) {
   const Tensor* tensor = weights.Find(name);
   if (tensor == nullptr) {
+    RETURN_IF_ERROR(weights.CheckReadable(name));
     return absl::NotFoundError(
         absl::StrFormat("it holds no tensor \"%s\", so it belongs to another net", name));
   }

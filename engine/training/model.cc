@@ -250,9 +250,11 @@ std::string Model::Unknown(const TensorFile& weights) const {
     for (const CanonicalPart& part : p.spec.parts) known.insert(CanonicalName(p, part, ""));
   }
   std::vector<std::string> unknown;
-  for (const NamedTensor& named : weights.tensors()) {
-    if (!known.contains(named.name)) unknown.push_back(absl::StrCat("\"", named.name, "\""));
-  }
+  const auto check = [&](const std::string& name) {
+    if (!known.contains(name)) unknown.push_back(absl::StrCat("\"", name, "\""));
+  };
+  for (const NamedTensor& named : weights.tensors()) check(named.name);
+  for (const auto& [name, why] : weights.unreadable()) check(name);
   if (unknown.empty()) return "";
   return absl::StrCat("the net has no parameter for ", absl::StrJoin(unknown, ", "));
 }

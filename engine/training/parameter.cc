@@ -208,6 +208,7 @@ absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
     const std::string name = CanonicalName(parameter, part, suffix);
     const Tensor* tensor = from.Find(name);
     if (tensor == nullptr) {
+      RETURN_IF_ERROR(from.CheckReadable(name));
       return absl::NotFoundError(
           absl::StrFormat("it holds no tensor \"%s\", so it belongs to another %s", name,
                           suffix.empty()          ? "net"

@@ -1,5 +1,6 @@
 #include "engine/training/weights_match.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -65,12 +66,20 @@ Wanted WantedBy(const ParameterSet& parameters) {
   return expected;
 }
 
-// The names that the file's tensors get; "": left out.
-absl::StatusOr<std::vector<std::string>> Rename(const TensorFile& file, const Renaming& renaming,
-                                                const Wanted& expected) {
+// Of its tensors, and then of those that cannot be read.
+std::vector<std::string> NamesOf(const TensorFile& file) {
+  std::vector<std::string> names;
+  for (const NamedTensor& tensor : file.tensors()) names.push_back(tensor.name);
+  for (const auto& [name, why] : file.unreadable()) names.push_back(name);
+  return names;
+}
+
+// The names that tensors of these names get; "": left out.
+absl::StatusOr<std::vector<std::string>> Rename(const std::vector<std::string>& tensors,
+                                                const Renaming& renaming, const Wanted& expected) {
   std::set<std::string> olds, news;
-  for (const NamedTensor& tensor : file.tensors()) {
-    for (const std::string& prefix : Prefixes(tensor.name)) olds.insert(prefix);
+  for (const std::string& tensor : tensors) {
+    for (const std::string& prefix : Prefixes(tensor)) olds.insert(prefix);
   }
   for (const auto& [name, tensor] : expected) {
     for (const std::string& prefix : Prefixes(name)) news.insert(prefix);
@@ -81,26 +90,26 @@ absl::StatusOr<std::vector<std::string>> Rename(const TensorFile& file, const Re
   }
   std::vector<std::string> names;
   std::map<std::string, std::string> old_of;  // by the name it gets
-  for (const NamedTensor& tensor : file.tensors()) {
-    std::string name = tensor.name;
-    for (const std::string& prefix : Prefixes(tensor.name)) {  // the longest first
+  for (const std::string& tensor : tensors) {
+    std::string name = tensor;
+    for (const std::string& prefix : Prefixes(tensor)) {  // the longest first
       const auto rule = renaming.find(prefix);
       if (rule == renaming.end()) continue;
-      name = rule->second.empty() ? "" : rule->second + tensor.name.substr(prefix.size());
+      name = rule->second.empty() ? "" : rule->second + tensor.substr(prefix.size());
       break;
     }
     names.push_back(name);
     if (name.empty()) continue;
-    if (name != tensor.name && !expected.contains(name)) {
+    if (name != tensor && !expected.contains(name)) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: \"%s\" becomes \"%s\", which the net lacks; leave it out with %s=%s=", kFlag,
-          tensor.name, name, kFlag, tensor.name));
+          "%s: \"%s\" becomes \"%s\", which the net lacks; leave it out with %s=%s=", kFlag, tensor,
+          name, kFlag, tensor));
     }
-    const auto [other, alone] = old_of.emplace(name, tensor.name);
+    const auto [other, alone] = old_of.emplace(name, tensor);
     if (alone) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: \"%s\" and \"%s\" both become \"%s\"; leave one out, as with %s=%s=", kFlag,
-        other->second, tensor.name, name, kFlag, tensor.name));
+        other->second, tensor, name, kFlag, tensor));
   }
   return names;
 }
@@ -123,20 +132,26 @@ absl::StatusOr<WeightsMatch> MatchWeights(const TensorFile& file, const std::str
                                           const ParameterSet& parameters) {
   ASSIGN_OR_RETURN(const Renaming renaming, ParseMap(map));
   Wanted expected = WantedBy(parameters);
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, Rename(file, renaming, expected));
+  const std::vector<std::string> olds = NamesOf(file);
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, Rename(olds, renaming, expected));
   WeightsMatch match;
   std::vector<NamedTensor> taken;
   for (size_t i = 0; i < names.size(); ++i) {
-    const NamedTensor& named = file.tensors()[i];
     const auto wanted = expected.find(names[i]);
     if (wanted == expected.end()) {
-      match.unused.push_back(named.name);
+      match.unused.push_back(olds[i]);
       continue;
     }
+    if (const absl::Status readable = file.CheckReadable(olds[i]); !readable.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s; leave it out with %s=%s=", readable.message(), kFlag, olds[i]));
+    }
+    const NamedTensor& named = file.tensors()[i];
     RETURN_IF_ERROR(CheckFits(named, names[i], wanted->second));
     taken.push_back({names[i], named.tensor});
     expected.erase(wanted);
   }
+  std::ranges::sort(match.unused);
   for (const auto& [name, tensor] : expected) match.initial.push_back(name);
   if (taken.empty()) {
     return absl::InvalidArgumentError(

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "tests/data/temp_folder.h"
 
 namespace gyre {
 namespace {
@@ -82,6 +83,26 @@ TEST(WeightsMatch, TakesWhatHasTheNameOfOneOfTheNets) {
   EXPECT_EQ(Summary(File({"stage.0.weight"}), "stage.0=head"),
             "head.weight<stage.0.weight \nweights matched 1\n"
             "weights initial [\"conv.bias\",\"conv.weight\",\"head.bias\"]\nweights unused []");
+}
+
+// One of a type that we lack matters to those alone who want it.
+TEST(WeightsMatch, ATensorThatCannotBeReadIsUnused) {
+  TempFolder folder;
+  const std::string header = R"({"conv.bias":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
+                             R"("a.mask":{"dtype":"BOOL","shape":[2],"data_offsets":[16,18]}})";
+  std::string bytes(8, '\0');
+  bytes[0] = static_cast<char>(header.size());
+  WriteBytes(folder / "w", bytes + header + std::string(18, '\0'));
+  const TensorFile file = *TensorFile::Read(folder / "w");
+  EXPECT_EQ(Summary(file, ""),
+            "\nweights matched 1\n"
+            "weights initial [\"conv.weight\",\"head.bias\",\"head.weight\"]\n"
+            "weights unused [\"a.mask\"]");
+  EXPECT_EQ(Summary(file, "a=", {"conv"}),
+            "\nweights matched 1\nweights initial [\"conv.weight\"]\nweights unused [\"a.mask\"]");
+  EXPECT_EQ(Summary(file, "a.mask=head.bias"),
+            "its tensor \"a.mask\" has the unknown dtype \"BOOL\"; leave it out with "
+            "--weights_map=a.mask=");
 }
 
 TEST(WeightsMatch, RenamesBlocks) {
