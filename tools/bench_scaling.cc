@@ -13,7 +13,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/text_file.h"
 #include "engine/runtime/device/forwarding_stream.h"
 #include "engine/training/step/training_step.h"
 #include "tools/command_line.h"
@@ -278,7 +278,7 @@ absl::Status Run() {
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
   AllreduceChoice allreduce = {absl::GetFlag(FLAGS_allreduce)};
   if (const std::string path = absl::GetFlag(FLAGS_calibration); !path.empty()) {
-    ASSIGN_OR_RETURN(allreduce.calibration, ReadFile(path));
+    ASSIGN_OR_RETURN(allreduce.calibration, ReadText(path));
     RETURN_IF_ERROR(Annotate(Selector::Calibrated(allreduce.calibration, {}).status(), path));
   }
   ASSIGN_OR_RETURN(Ranks ranks, JoinRanks(allreduce, absl::GetFlag(FLAGS_ranks)));

@@ -22,7 +22,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "distributed/collectives/selector.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/text_file.h"
 #include "engine/runtime/device/cuda_device.h"
 #include "engine/runtime/machine.h"
 #include "engine/runtime/math.h"
@@ -174,16 +174,8 @@ absl::Status CheckSync(const DistributedConfig& config, const SourceMap& source)
 }  // namespace
 
 std::vector<std::string> SplitSet(absl::string_view flag) {
-  std::vector<std::string> overrides;
-  if (flag.empty()) return overrides;
-  for (absl::string_view part : absl::StrSplit(flag, ',')) {
-    if (overrides.empty() || absl::StrContains(part, '=')) {
-      overrides.emplace_back(part);
-    } else {
-      absl::StrAppend(&overrides.back(), ",", part);
-    }
-  }
-  return overrides;
+  if (flag.empty()) return {};
+  return absl::StrSplit(flag, kBetweenSets);
 }
 
 absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,
@@ -209,19 +201,19 @@ absl::StatusOr<PlannerKind> PlannerNamed(const std::string& name) {
 
 absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                 const std::vector<std::string>& overrides,
-                                const std::string& device) {
+                                const std::string& device, const Spellings& spellings) {
   if (trainer_path.empty()) {
     return absl::InvalidArgumentError("--trainer is missing; see --help");
   }
   ASSIGN_OR_RETURN(const SplitOverrides split, Split(overrides));
   Files files;
-  auto trainer = ParseTrainer(trainer_path, split.trainer);
+  auto trainer = ParseTrainer(trainer_path, split.trainer, spellings);
   if (!trainer.ok()) return AboutFile(trainer.status(), trainer_path, "--trainer");
   files.trainer = *std::move(trainer);
   TrainerConfig& config = *files.trainer.message;
   const SourceMap& source = *files.trainer.source;
   const std::string net_path = RelativeTo(trainer_path, config.net());
-  auto net = ParseNet(net_path, split.net);
+  auto net = ParseNet(net_path, split.net, spellings);
   if (!net.ok()) return AboutFile(net.status(), net_path, source.Where(config, "net") + ": net");
   files.net = *std::move(net);
   // Who leaves the choice open has the one that can do what else is wanted.
@@ -265,7 +257,7 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
   }
   if (config.distributed().has_calibration()) {
     const std::string path = RelativeTo(trainer_path, config.distributed().calibration());
-    const auto text = ReadFile(path);
+    const auto text = ReadText(path);
     absl::Status status = text.status();
     if (status.ok()) {
       files.allreduce.calibration = *text;

@@ -34,7 +34,9 @@ void LetWaitingThreadsSleep(char** argv);
 // the program with kExitUsage.
 void ParseFlags(int argc, char** argv, absl::string_view usage);
 
-// "a=1,b=2" given by --set; a value may hold commas, since each part must start with path=.
+// In the flag's value, between what each --set has given: no argument holds it.
+inline constexpr char kBetweenSets = '\0';
+// What each --set has given.
 std::vector<std::string> SplitSet(absl::string_view flag);
 
 // The trainer's and the net's files, with --set and short flags applied.
@@ -43,10 +45,11 @@ struct Files {
   Parsed<NetConfig> net;
   AllreduceChoice allreduce;  // of `distributed`
 };
-// device: where gradients will be summed, as --device has it; "" if none are.
+// device: where gradients will be summed, as --device has it; "" if none are.  spellings: of the
+// overrides that short flags are.
 absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                 const std::vector<std::string>& overrides,
-                                const std::string& device = "");
+                                const std::string& device = "", const Spellings& spellings = {});
 
 // The numbers of --`flag`.  Errors: InvalidArgument for one that is not above 0.
 absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,

@@ -102,10 +102,12 @@ int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
   ParseFlags(argc, argv, kUsage);
   std::vector<std::string> overrides = SplitSet(absl::GetFlag(FLAGS_set));
+  Spellings spellings;
   if (const std::string precision = absl::GetFlag(FLAGS_precision); !precision.empty()) {
     overrides.push_back(absl::StrCat("precision=", precision));
+    spellings[overrides.back()] = absl::StrCat("--precision=", precision);
   }
-  auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides);
+  auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides, "", spellings);
   auto ranks = JoinRanks(files.ok() ? files->allreduce : AllreduceChoice{"ring"},
                          absl::GetFlag(FLAGS_ranks));
   if (!ranks.ok()) Fail(nullptr, ranks.status());

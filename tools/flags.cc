@@ -51,7 +51,7 @@ absl::Status SetFlag(absl::CommandLineFlag& flag, absl::string_view value) {
   // Each --set adds to the ones before it.
   std::string text(value);
   if (flag.Name() == "set" && !flag.CurrentValue().empty()) {
-    text = absl::StrCat(flag.CurrentValue(), ",", value);
+    text = absl::StrCat(flag.CurrentValue(), std::string(1, kBetweenSets), value);
   }
   std::string why;
   if (flag.ParseFrom(text, &why)) return absl::OkStatus();

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/text_file.h"
 #include "engine/runtime/check.h"
 #include "tools/net_workload.h"
 
@@ -116,7 +116,7 @@ absl::Status CheckNumbers() {
 
 // The last line of bench_scaling's in a file.
 absl::Status ReadPieces(const std::string& path, NetWorkloadOptions& options) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   nlohmann::json line;
   for (const absl::string_view row : absl::StrSplit(text, '\n')) {
     nlohmann::json parsed = nlohmann::json::parse(row, nullptr, /*allow_exceptions=*/false);
@@ -201,7 +201,7 @@ absl::StatusOr<SumCosts> ReadCosts() {
   }
   const std::string path = absl::GetFlag(FLAGS_calibration);
   if (path.empty()) return SumCosts::Create(links, "");
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   auto costs = SumCosts::Create(links, text);
   if (!costs.ok()) return Annotate(costs.status(), path);
   return costs;

@@ -166,18 +166,22 @@ void HandleSignals() {
 }
 
 // Short flags are overrides of trainer fields; they win over --set.
-std::vector<std::string> Overrides() {
+// spellings: how the user wrote them.
+std::vector<std::string> Overrides(Spellings& spellings) {
   std::vector<std::string> overrides = SplitSet(absl::GetFlag(FLAGS_set));
-  const auto add = [&](const char* field, const std::string& value) {
-    if (!value.empty()) overrides.push_back(absl::StrCat(field, "=", value));
+  // A flag is called as its field is, which is the last part of its path.
+  const auto add = [&](const std::string& path, const std::string& typed, bool upper = false) {
+    if (typed.empty()) return;
+    overrides.push_back(absl::StrCat(path, "=", upper ? absl::AsciiStrToUpper(typed) : typed));
+    spellings[overrides.back()] = absl::StrCat("--", path.substr(path.rfind('.') + 1), "=", typed);
   };
   add("precision", absl::GetFlag(FLAGS_precision));
   add("page_activations", absl::GetFlag(FLAGS_page_activations));
   add("distributed.wire", absl::GetFlag(FLAGS_wire));
-  add("distributed.sync", absl::AsciiStrToUpper(absl::GetFlag(FLAGS_sync)));
+  add("distributed.sync", absl::GetFlag(FLAGS_sync), /*upper=*/true);
   add("distributed.staleness", absl::GetFlag(FLAGS_staleness));
   add("distributed.servers", absl::GetFlag(FLAGS_servers));
-  add("distributed.server_memory", absl::AsciiStrToUpper(absl::GetFlag(FLAGS_server_memory)));
+  add("distributed.server_memory", absl::GetFlag(FLAGS_server_memory), /*upper=*/true);
   if (shard_optimizer_values > 1) {
     add("distributed.shard_optimizer", absl::GetFlag(FLAGS_shard_optimizer) ? "true" : "false");
   }
@@ -314,8 +318,10 @@ int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
   ParseFlags(argc, argv, kUsage);
   HandleSignals();
+  Spellings spellings;
+  const std::vector<std::string> overrides = Overrides(spellings);
   const auto files =
-      ReadFiles(absl::GetFlag(FLAGS_trainer), Overrides(), absl::GetFlag(FLAGS_device));
+      ReadFiles(absl::GetFlag(FLAGS_trainer), overrides, absl::GetFlag(FLAGS_device), spellings);
   auto ranks = JoinRanks(files.ok() ? files->allreduce : AllreduceChoice{"ring"},
                          absl::GetFlag(FLAGS_ranks), absl::GetFlag(FLAGS_stall_timeout_s));
   if (!ranks.ok()) Fail(nullptr, ranks.status());

@@ -60,27 +60,31 @@ const BadInput kFlags[] = {
      .message = "--set batch: expected path=value, such as batch=64",
      .arguments = {"--set=batch"},
      .exit_code = 2},
+    {.name = "SetIsWhole",
+     .message =
+         "@/trainer.textproto:3:3: data.train: cannot open @/a,b=c: No such file or directory",
+     .arguments = {"--set=seed=1", "--set", "data.train.idx.images=a,b=c", "--set=seed=2"}},
     {.name = "SetUnknownLayer",
      .message = "--set net.layer.cnv.conv2d.filters=3: unknown layer \"cnv\"; did you mean "
                 "\"conv\"?",
      .arguments = {"--set=net.layer.cnv.conv2d.filters=3"},
      .exit_code = 2},
     {.name = "SetWrongType",
-     .message = "--set seed=-3: expected for seed a 64-bit integer >= 0, got \"-3\"",
+     .message = "--seed=-3: expected for seed a 64-bit integer >= 0, got \"-3\"",
      .arguments = {"--seed=-3"},
      .exit_code = 2},
     {.name = "EndlessEpochs",
-     .message = "--set epochs=1e300: epochs must be > 0 and < 1e+09, got 1e+300",
+     .message = "--epochs=1e300: epochs must be > 0 and < 1e+09, got 1e+300",
      .arguments = {"--epochs=1e300"},
      .exit_code = 2},
     {.name = "MoreRanksThanSamples",
-     .message = "--set batch=1: batch 1 is smaller than the 2 ranks; each rank needs a sample: "
+     .message = "--batch=1: batch 1 is smaller than the 2 ranks; each rank needs a sample: "
                 "raise batch or start fewer ranks",
      .arguments = {"--batch=1"},
      .exit_code = 2,
      .ranks = {2}},
     {.name = "BatchBeyondTheData",
-     .message = "--set batch=2147483647: batch 2147483647 is more than the 20 samples of "
+     .message = "--batch=2147483647: batch 2147483647 is more than the 20 samples of "
                 "data.train; lower batch to 20 or less",
      .arguments = {"--batch=2147483647"},
      .exit_code = 2,
@@ -91,7 +95,7 @@ const BadInput kFlags[] = {
      .arguments = {"--plan"},
      .trainer = {"batch: 4", "batch: 21"}},
     {.name = "BatchBeyondAllIntegers",
-     .message = "--set batch=4294967296: batch must be <= 2147483647, got 4294967296",
+     .message = "--batch=4294967296: batch must be <= 2147483647, got 4294967296",
      .arguments = {"--batch=4294967296"},
      .exit_code = 2},
     {.name = "UnknownDevice",
@@ -144,7 +148,7 @@ const BadInput kFlags[] = {
      .arguments = {"--planner=fast"},
      .exit_code = 2},
     {.name = "UnknownPageActivations",
-     .message = "--set page_activations=F64: expected for page_activations F32, F16 or BF16, got "
+     .message = "--page_activations=F64: expected for page_activations F32, F16 or BF16, got "
                 "\"F64\"",
      .arguments = {"--page_activations=F64"},
      .exit_code = 2},

@@ -165,23 +165,22 @@ const BadInput kTrainerTexts[] = {
                 "\"direct\", which rounds each sum once",
      .trainer = {"steps: 4", "steps: 4 distributed { allreduce: \"ring\" wire: F16 }"}},
     {.name = "WireOfF64",
-     .message = "--set distributed.wire=BF16: carries gradients of F32, and precision is F64; "
+     .message = "--wire=BF16: carries gradients of F32, and precision is F64; "
                 "leave one out",
      .arguments = {"--wire=BF16", "--precision=F64", "--set=distributed.allreduce=direct"},
      .exit_code = 2},
     {.name = "WireOf16Bits",
-     .message = "--set distributed.wire=BF16: carries gradients of F32, and precision is F16; "
+     .message = "--wire=BF16: carries gradients of F32, and precision is F16; "
                 "leave one out",
      .arguments = {"--wire=BF16", "--precision=F16", "--set=distributed.allreduce=direct"},
      .exit_code = 2},
     {.name = "ShardsWithoutHalves",
-     .message =
-         "--set distributed.shard_optimizer=true: allreduce \"mpi\" does not come in halves, "
-         "with an update between them; those that do: ring, direct, shared, auto",
+     .message = "--shard_optimizer=true: allreduce \"mpi\" does not come in halves, "
+                "with an update between them; those that do: ring, direct, shared, auto",
      .arguments = {"--shard_optimizer", "--set=distributed.allreduce=mpi"},
      .exit_code = 2},
     {.name = "ShardsWithAWire",
-     .message = "--set distributed.shard_optimizer=true: sums gradients as they are, and "
+     .message = "--shard_optimizer=true: sums gradients as they are, and "
                 "distributed.wire rounds them; leave one out",
      .arguments = {"--shard_optimizer", "--wire=F16", "--set=distributed.allreduce=direct"},
      .exit_code = 2},

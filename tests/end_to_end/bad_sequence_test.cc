@@ -121,7 +121,7 @@ const BadInput kSequences[] = {
                           "train { shots { folder: \"shots\" signal: \"ip\" length: 4 warning: 2 "
                           "} } order: BUCKETED")},
     {.name = "MoreRowsThanShots",
-     .message = "--set batch=3: 3 contiguous rows are more than the 2 shots of data.train; lower "
+     .message = "--batch=3: 3 contiguous rows are more than the 2 shots of data.train; lower "
                 "batch or accumulate",
      .arguments = {"--batch=3"},
      .prepare = WithShots(kGoodShot),
@@ -226,7 +226,7 @@ layer { name: "loss" input: ["fc", "next"] softmax_cross_entropy { ignore_label:
      .begins = true,
      .ranks = {1, 2}},
     {.name = "AnUnknownPrecision",
-     .message = "--set precision=F8: expected for precision F32, F64, F16 or BF16, got \"F8\"",
+     .message = "--precision=F8: expected for precision F32, F64, F16 or BF16, got \"F8\"",
      .arguments = {"--precision=F8"},
      .exit_code = 2},
 };

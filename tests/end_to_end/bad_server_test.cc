@@ -21,72 +21,68 @@ constexpr char kNone[] = "so that one is left to train, got ";
 
 const BadInput kFlags[] = {
     {.name = "StalenessOfSums",
-     .message =
-         "--set distributed.staleness=2: bounds sync SSP alone, and sync is ALLREDUCE; leave "
-         "one out",
+     .message = "--staleness=2: bounds sync SSP alone, and sync is ALLREDUCE; leave "
+                "one out",
      .arguments = {"--staleness=2"},
      .exit_code = 2},
     {.name = "StalenessBelowZero",
-     .message = "--set distributed.staleness=-1: expected 0 to 2147483647 steps, got -1",
+     .message = "--staleness=-1: expected 0 to 2147483647 steps, got -1",
      .arguments = {"--staleness=-1", "--sync=ssp"},
      .exit_code = 2},
     {.name = "ServerMemoryOfSums",
-     .message =
-         "--set distributed.server_memory=HOST: is of a parameter server, and sync is ALLREDUCE; "
-         "give sync, or leave server_memory out",
+     .message = "--server_memory=host: is of a parameter server, and sync is ALLREDUCE; "
+                "give sync, or leave server_memory out",
      .arguments = {"--server_memory=host"},
      .exit_code = 2},
     {.name = "ServerMemoryThatIsNone",
-     .message =
-         "--set distributed.server_memory=GPU: expected for server_memory DEVICE or HOST, got "
-         "\"GPU\"",
+     .message = "--server_memory=gpu: expected for server_memory DEVICE or HOST, got "
+                "\"GPU\"",
      .arguments = {"--server_memory=gpu", "--sync=bsp"},
      .exit_code = 2},
     {.name = "ServersOfSums",
-     .message =
-         "--set distributed.servers=1: is of a parameter server, and sync is ALLREDUCE; give "
-         "sync, or leave servers out",
+     .message = "--servers=1: is of a parameter server, and sync is ALLREDUCE; give "
+                "sync, or leave servers out",
      .arguments = {"--servers=1"},
      .exit_code = 2},
     {.name = "ServersBelowZero",
-     .message = "--set distributed.servers=-1: expected 0 ranks or more, got -1",
+     .message = "--servers=-1: expected 0 ranks or more, got -1",
      .arguments = {"--servers=-1", "--sync=bsp"},
      .exit_code = 2},
     {.name = "ServerOfShards",
-     .message = "--set distributed.shard_optimizer=true: is of sync ALLREDUCE; owners of a "
+     .message = "--shard_optimizer=true: is of sync ALLREDUCE; owners of a "
                 "parameter server have the optimizer's state of their part in any case; leave one "
                 "out",
      .arguments = {"--sync=bsp", "--shard_optimizer"},
      .exit_code = 2},
     {.name = "WireOfAServerOfF64",
-     .message = "--set distributed.wire=F16: carries gradients of F32, and precision is F64; leave "
+     .message = "--wire=F16: carries gradients of F32, and precision is F64; leave "
                 "one out",
      .arguments = {"--sync=async", "--wire=F16", "--precision=F64"},
      .exit_code = 2},
     {.name = "StaleServerWithAWireThatClips",
-     .message = "--set distributed.sync=ASYNC: parameter server, async, as F16: gradients that a "
+     .message = "--sync=async: parameter server, async, as F16: gradients that a "
                 "rank clips or skips itself travel without the loss's scale, in which those of F16 "
                 "would be lost; BF16, bsp and loss_scale.fixed lose none; train with sync "
                 "ALLREDUCE (shard_optimizer shares out the same)",
      .arguments = {"--sync=async", "--wire=F16", "--ranks=2", "--set=optimizer.clip_norm=1"},
      .exit_code = 2},
     {.name = "StalenessBeyondAllSteps",
-     .message = "--set distributed.staleness=4294967296: expected 0 to 2147483647 steps, got "
+     .message = "--staleness=4294967296: expected 0 to 2147483647 steps, got "
                 "4294967296",
      .arguments = {"--staleness=4294967296", "--sync=ssp"},
      .exit_code = 2},
     {.name = "StalenessOfBsp",
-     .message = "--set distributed.staleness=1: bounds sync SSP alone, and sync is BSP; leave one "
+     .message = "--staleness=1: bounds sync SSP alone, and sync is BSP; leave one "
                 "out",
      .arguments = {"--staleness=1", "--sync=bsp"},
      .exit_code = 2},
     {.name = "StalenessOfNoNumber",
-     .message = "--set distributed.staleness=some: expected for staleness a 64-bit integer, got "
+     .message = "--staleness=some: expected for staleness a 64-bit integer, got "
                 "\"some\"",
      .arguments = {"--staleness=some", "--sync=ssp"},
      .exit_code = 2},
     {.name = "UnknownSync",
-     .message = "--set distributed.sync=BPS: expected for sync ALLREDUCE, BSP, SSP or ASYNC, got "
+     .message = "--sync=bps: expected for sync ALLREDUCE, BSP, SSP or ASYNC, got "
                 "\"BPS\"",
      .arguments = {"--sync=bps"},
      .exit_code = 2},
@@ -98,17 +94,17 @@ const BadInput kFlags[] = {
      .message = "@/trainer.textproto:9:43: unknown field \"server\"; did you mean \"servers\"?",
      .trainer = {"steps: 4", "steps: 4 distributed { sync: BSP server: 1 }"}},
     {.name = "ServersOfNoNumber",
-     .message = "--set distributed.servers=one: expected for servers a 64-bit integer, got \"one\"",
+     .message = "--servers=one: expected for servers a 64-bit integer, got \"one\"",
      .arguments = {"--sync=bsp", "--servers=one"},
      .exit_code = 2},
     {.name = "NoneLeftToTrain",
-     .message = absl::StrCat("--set distributed.servers=2: expected fewer than the ranks, which "
+     .message = absl::StrCat("--servers=2: expected fewer than the ranks, which "
                              "are 2, ",
                              kNone, "2; lower servers or start more ranks"),
      .arguments = {"--sync=bsp", "--servers=2", "--ranks=2"},
      .exit_code = 2},
     {.name = "NoneLeftOfOne",
-     .message = absl::StrCat("--set distributed.servers=1: expected fewer than the ranks, which "
+     .message = absl::StrCat("--servers=1: expected fewer than the ranks, which "
                              "are 1, ",
                              kNone, "1; lower servers or start more ranks"),
      .arguments = {"--sync=async", "--servers=1", "--plan"},
@@ -120,18 +116,18 @@ const BadInput kFlags[] = {
      .trainer = {"steps: 4", "steps: 4 distributed { sync: BSP servers: 9999999999 }"},
      .ranks = {2}},
     {.name = "NoneLeftForTheLargestBatch",
-     .message = absl::StrCat("--set distributed.servers=3: expected fewer than the ranks, which "
+     .message = absl::StrCat("--servers=3: expected fewer than the ranks, which "
                              "are 2, ",
                              kNone, "3; lower servers or start more ranks"),
      .arguments = {"--sync=bsp", "--servers=3", "--ranks=2", "--batch=auto", "--device=sim"},
      .exit_code = 2},
     {.name = "MoreWorkersThanSamples",
-     .message = "--set batch=2: batch 2 is smaller than the 3 ranks that train; each rank needs a "
+     .message = "--batch=2: batch 2 is smaller than the 3 ranks that train; each rank needs a "
                 "sample: raise batch or start fewer ranks",
      .arguments = {"--sync=bsp", "--servers=1", "--ranks=4", "--batch=2"},
      .exit_code = 2},
     {.name = "StaleServerOf16BitsWithAScale",
-     .message = "--set distributed.sync=SSP: parameter server, ssp 2: gradients that a rank clips "
+     .message = "--sync=ssp: parameter server, ssp 2: gradients that a rank clips "
                 "or skips itself travel without the loss's scale, in which those of F16 would be "
                 "lost; BF16, bsp and loss_scale.fixed lose none; train with sync ALLREDUCE "
                 "(shard_optimizer shares out the same)",
@@ -164,19 +160,19 @@ const BadInput kNets[] = {
              "layer { name: \"fc\" dense { outputs: 3 } }",
              "flatten {} }\nlayer { name: \"fc\" relu {} }"}},
     {.name = "MoreServersThanThereIsToOwn",
-     .message = "--set distributed.servers=4: expected so few that each owns some of the 3 "
+     .message = "--servers=4: expected so few that each owns some of the 3 "
                 "elements of gradient buckets, got 4; lower servers to 3",
      .arguments = {"--sync=bsp", "--servers=4", "--ranks=5"},
      .net = kThreeWeights,
      .exit_code = 2},
     {.name = "MoreServersThanThereIsToOwnBesideWorkers",
-     .message = "--set distributed.servers=3: expected so few that each owns some of the 3 "
+     .message = "--servers=3: expected so few that each owns some of the 3 "
                 "elements of gradient buckets, got 3; lower servers to 1",
      .arguments = {"--sync=async", "--servers=3", "--ranks=7", "--plan"},
      .net = kThreeWeights,
      .exit_code = 2},
     {.name = "LazyTable",
-     .message = "--set distributed.sync=BSP: parameter server, bsp: \"token.weight\" is lazy, and "
+     .message = "--sync=bsp: parameter server, bsp: \"token.weight\" is lazy, and "
                 "owners update whole tables; train with sync ALLREDUCE (shard_optimizer shares "
                 "out the same)",
      .arguments = {"--sync=bsp", "--ranks=2"},
@@ -187,7 +183,7 @@ const BadInput kNets[] = {
              "layer { name: \"fc\" dense { outputs: 3 } }"},
      .exit_code = 2},
     {.name = "ServersOfStatistics",
-     .message = "--set distributed.sync=BSP: parameter server, bsp, 1 rank only serves: with "
+     .message = "--sync=bsp: parameter server, bsp, 1 rank only serves: with "
                 "servers no rank waits for others' statistics, as \"norm\" does; train with sync "
                 "ALLREDUCE (shard_optimizer shares out the same)",
      .arguments = {"--sync=bsp", "--servers=1", "--ranks=3"},

@@ -141,14 +141,13 @@ TEST_F(SeriesRun, AnotherVocabularyIsRefused) {
         "train { text { file: 'train.txt' length: 8 } } test { text { file: 'test.txt' } }");
   const std::vector<std::string> steps = {"--batch=2", "--steps=4"};
   ASSERT_EQ(Train("run", steps).exit_code, 0);
-  const auto evaluate = [&](const std::string& more) {
-    return Run("evaluate", {absl::StrCat("--weights=", folder_ / "run"),
-                            absl::StrCat("--set=batch=2,steps=1", more)});
+  const auto evaluate = [&](const std::string& set) {
+    return Run("evaluate", {absl::StrCat("--weights=", folder_ / "run"), "--set=batch=2", set});
   };
-  const ToolResult tested = evaluate("");
+  const ToolResult tested = evaluate("--set=steps=1");
   ASSERT_EQ(tested.exit_code, 0) << tested.ToString();
   WriteBytes(folder_ / "train.txt", "abcabcabxabdabcabcabcabcabc");
-  EXPECT_EQ(evaluate("").out, tested.out);
+  EXPECT_EQ(evaluate("--set=steps=1").out, tested.out);
   const std::string differs = "line 6 of vocabulary.txt is its end, but \"x\" here";
   for (const std::string go_on : {"--resume=latest", "--weights="}) {
     const bool resumes = go_on == "--resume=latest";
@@ -163,7 +162,7 @@ TEST_F(SeriesRun, AnotherVocabularyIsRefused) {
   EXPECT_EQ(Train("run", {"--batch=2", "--steps=6", "--resume=latest", own}).exit_code, 0);
   ASSERT_EQ(Train("third", steps).exit_code, 0);
   const ToolResult refused =
-      evaluate(absl::StrCat(",data.train.text.vocabulary=", folder_ / "third/vocabulary.txt"));
+      evaluate(absl::StrCat("--set=data.train.text.vocabulary=", folder_ / "third/vocabulary.txt"));
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.err, HasSubstr("is of another run than the weights: " + differs));
 }

@@ -474,8 +474,7 @@ TEST_F(Server, RefusesWhatItDoesNotDo) {
     const ToolResult result = folder_.Train("refused", all);
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.err,
-                HasSubstr(absl::StrCat("--set distributed.sync=ASYNC: parameter server, async: ",
-                                       message)));
+                HasSubstr(absl::StrCat("--sync=async: parameter server, async: ", message)));
   };
   Write("adam {}");
   for (const char* const gate :
