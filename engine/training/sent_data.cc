@@ -1,11 +1,11 @@
 #include "engine/training/sent_data.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <utility>
@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/data/file_reader.h"
+#include "engine/data/private_folder.h"
 #include "engine/runtime/check.h"
 #include "engine/training/byte_chain.h"
 #include "engine/training/checkpoint_folders.h"
@@ -24,15 +25,6 @@ namespace gyre {
 namespace {
 
 namespace fs = std::filesystem;
-
-// At the end, whatever it is.
-struct RemoveFolder {
-  fs::path path;
-  ~RemoveFolder() {
-    std::error_code ignored;
-    if (!path.empty()) fs::remove_all(path, ignored);
-  }
-};
 
 // Rank 0's: the files of what it has read.
 class Files {
@@ -94,10 +86,21 @@ class Files {
   uint64_t left_ = 0;  // of its file
 };
 
+// Of an error where data are put.
+absl::Status Advised(const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(),
+                                                  "; TMPDIR says where data that "
+                                                  "are sent are put"));
+}
+
 // What is sent, as files of a folder.
 class Copies {
  public:
-  Copies(fs::path folder, const SentFiles& sent) : folder_(std::move(folder)), sent_(sent) {}
+  Copies(const PrivateFolder& folder, const SentFiles& sent) : folder_(folder), sent_(sent) {}
+  ~Copies() {
+    if (out_ >= 0) close(out_);
+  }
 
   absl::Status Append(std::string_view bytes) {
     for (;;) {
@@ -109,40 +112,35 @@ class Copies {
       }
       if (bytes.empty()) break;
       const size_t here = std::min<uint64_t>(left_, bytes.size());
-      out_.write(bytes.data(), static_cast<std::streamsize>(here));
-      if (!out_) return Failed();
-      left_ -= here;
-      bytes.remove_prefix(here);
+      const ssize_t written = write(out_, bytes.data(), here);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return Failed();
+      left_ -= static_cast<uint64_t>(written);
+      bytes.remove_prefix(static_cast<size_t>(written));
     }
     return absl::OkStatus();
   }
 
  private:
   absl::Status Begin(const SentFiles::File& file) {
-    path_ = folder_ / file.path();
-    std::error_code error;
-    fs::create_directories(path_.parent_path(), error);
-    errno = 0;
-    out_.open(path_, std::ios::binary);
+    path_ = (fs::path(folder_.path()) / file.path()).string();
+    auto out = folder_.Create(file.path());
+    if (!out.ok()) return Advised(out.status());
+    out_ = *out;
     left_ = file.bytes();
-    return out_ ? absl::OkStatus() : Failed();
+    return absl::OkStatus();
   }
   absl::Status Finish() {
-    if (!out_.is_open()) return absl::OkStatus();
-    out_.close();
-    return out_ ? absl::OkStatus() : Failed();
+    const int out = std::exchange(out_, -1);
+    return out < 0 || close(out) == 0 ? absl::OkStatus() : Failed();
   }
-  absl::Status Failed() const {
-    return absl::Status(absl::ErrnoToStatusCode(errno),
-                        absl::StrCat(path_.string(), ": ", std::strerror(errno),
-                                     "; TMPDIR says where data that are sent are put"));
-  }
+  absl::Status Failed() const { return Advised(absl::ErrnoToStatus(errno, path_)); }
 
-  const fs::path folder_;
+  const PrivateFolder& folder_;
   const SentFiles& sent_;
   int next_ = 0;
-  fs::path path_;
-  std::ofstream out_;
+  std::string path_;
+  int out_ = -1;
   uint64_t left_ = 0;
 };
 
@@ -168,11 +166,21 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
                                                            files.sent().SerializeAsString()));
   if (!sent.ParseFromString(listing)) return absl::InternalError("sent data: does not parse");
   const char* const temporary = std::getenv("TMPDIR");
-  const fs::path folder =
-      fs::path(temporary == nullptr ? "/tmp" : temporary) / ("gyre_data_" + token);
+  const auto own =
+      PrivateFolder::Make(temporary == nullptr ? "/tmp" : temporary, "gyre_data", token);
+  // All end together, so that no folder is left.
+  std::vector<double> failed(static_cast<size_t>(communication.size()));
+  failed[static_cast<size_t>(communication.rank())] = own.ok() ? 0 : 1;
+  RETURN_IF_ERROR(communication.Sum("folders of sent data",
+                                    {failed.data(), Shape({communication.size()}), DType::kF64}));
+  RETURN_IF_ERROR(Advised(own.status()));
+  if (const auto first = std::ranges::find(failed, 1.0); first != failed.end()) {
+    return Advised(absl::FailedPreconditionError(absl::StrCat(
+        "rank ", first - failed.begin(), " cannot make a folder such as ", own->path())));
+  }
+  const fs::path folder = own->path();
   ASSIGN_OR_RETURN(const CheckpointFolders folders,
                    CheckpointFolders::Meet(communication, folder, token));
-  const RemoveFolder remove{folders.Publishes(communication.rank()) ? folder : fs::path()};
   std::vector<int> chain;
   bool has_none = false;
   for (const std::vector<int>& ranks : folders.folders()) {
@@ -183,7 +191,7 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   all.folders = static_cast<int>(chain.size()) - 1;
   all.files = sent.file_size();
   for (const SentFiles::File& file : sent.file()) all.bytes += file.bytes();
-  Copies copies(folder, sent);
+  Copies copies(*own, sent);
   if (all.folders > 0) {
     RETURN_IF_ERROR(PassBytes(
         communication, "the data", chain, all.bytes,

@@ -1,5 +1,6 @@
 // sent_data.h: a trainer's data where rank 0's host alone has their files: the others are sent them
-// before the run, and read them from a temporary folder, which is gone afterwards.
+// before the run, and read them from a temporary folder of this user alone, which is gone
+// afterwards; where the run is killed, with the next one (PrivateFolder).
 #pragma once
 
 #include <cstdint>

@@ -75,8 +75,18 @@ mv "$home/host0/data/test" "$home/gone"
 said=$(run missing --send_data) && fail "missing data: $said"
 [[ $said == *"data.test: "*"data/test"* ]] || fail "missing data: $said"
 mv "$home/gone" "$home/host0/data/test"
+
+# Nobody else can read what is sent, whatever the umask; what a killed run has left goes with the next one.
+left=$home/host1/tmp/gyre_data_1
+mkdir -m 700 "$left" "$home/host1/tmp/gyre_data_mine"
+printf 'a temporary folder of a run of Gyre\n' >"$left/.gyre_temporary"
+chmod 600 "$left/.gyre_temporary"
+(umask 0 && run again --send_data --steps=10) >/dev/null || fail "--send_data beside an abandoned folder"
+[[ $(ls "$home/host1/tmp") == gyre_data_mine ]] || fail "beside an abandoned folder: $(ls "$home/host1/tmp")"
+rmdir "$home/host1/tmp/gyre_data_mine"
+
 rmdir "$home/host1/tmp" && touch "$home/host1/tmp"
 said=$(run nowhere --send_data) && fail "no temporary folder: $said"
-[[ $said == *"rank 1 cannot write in its "*"/tmp/gyre_data"* || $said == *"/host1/tmp/gyre_data"* ]] || fail "no temporary folder: $said"
+[[ $said == *"rank 1 cannot make a folder such as "*"/tmp/gyre_data"*TMPDIR* ]] || fail "no temporary folder: $said"
 left=$(find "$home"/host?/tmp -name 'gyre_data*')
 [[ -z $left ]] || fail "left behind: $left"
