@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "tools/command_line.h"
 
@@ -23,17 +24,23 @@ namespace {
 
 // Of any thread: nothing is allocated here.
 [[noreturn]] void OnTerminate() {
-  const char* what = "a broken invariant";
+  const char *what = "a broken invariant", *about = "";
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
   } catch (const std::bad_alloc&) {
     what = "out of memory";
+  } catch (const std::system_error& thrown) {
+    // What std::thread and std::async throw says of no thread.
+    if (thrown.code() == std::errc::resource_unavailable_try_again) {
+      about = "cannot start a thread (ulimit -u bounds their number, ulimit -v their memory): ";
+    }
+    what = thrown.what();
   } catch (const std::exception& thrown) {
     what = thrown.what();
   } catch (...) {
   }
   char line[256];
-  const int size = std::snprintf(line, sizeof(line), "error: %s\n", what);
+  const int size = std::snprintf(line, sizeof(line), "error: %s%s\n", about, what);
   EndWith(line, static_cast<size_t>(size));
 }
 

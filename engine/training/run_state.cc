@@ -267,8 +267,12 @@ absl::Status RunState::Save(const Model& model, Stream& stream, bool tell) {
   if (!leader() && files_of_all_.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(model.CopyState(stream, copy_));
   tell_ = tell && leader();
-  writing_ = std::async(std::launch::async,
-                        [this, &model, state = State()] { return Write(model, state); });
+  try {
+    writing_ = std::async(std::launch::async,
+                          [this, &model, state = State()] { return Write(model, state); });
+  } catch (const std::system_error& error) {
+    return absl::ErrnoToStatus(error.code().value(), "cannot start a thread to write a checkpoint");
+  }
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -24,7 +25,21 @@ TEST(ProcessDeathTest, WhatNobodyCatchesIsAnErrorLine) {
   EXPECT_EXIT(ThrowOnAThread(std::bad_alloc()), testing::ExitedWithCode(1),
               "^error: out of memory\n$");
   EXPECT_EXIT(ThrowOnAThread(std::system_error(EAGAIN, std::generic_category(), "no thread")),
-              testing::ExitedWithCode(1), "^error: no thread: Resource temporarily unavailable\n$");
+              testing::ExitedWithCode(1),
+              "^error: cannot start a thread .*: no thread: Resource temporarily "
+              "unavailable\n$");
+}
+
+// No memory is left for a stack.
+void StartAThreadTooMany() {
+  PrepareProcess();
+  const rlimit none = {0, 0};
+  if (setrlimit(RLIMIT_AS, &none) == 0) std::thread([] {}).join();
+}
+
+TEST(ProcessDeathTest, AThreadThatCannotBeStartedIsCalledThat) {
+  EXPECT_EXIT(StartAThreadTooMany(), testing::ExitedWithCode(1),
+              "^error: cannot start a thread .*: Resource temporarily unavailable\n$");
 }
 
 void ReadWhatHasBeenCut() {
