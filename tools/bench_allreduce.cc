@@ -25,18 +25,19 @@
 #include "engine/runtime/check.h"
 #include "tools/command_line.h"
 
-ABSL_FLAG(std::string, algorithms, "",
-          "With commas. Default: those that \"auto\" chooses between on such a cluster.");
-ABSL_FLAG(std::string, bytes, "16,4096,65536,1048576,4194304,16777216,67108864", "With commas.");
-ABSL_FLAG(std::string, types, "F32", "With commas: F64, F32, F16, BF16.");
-ABSL_FLAG(std::string, wire, "F32",
-          "F32, F16 or BF16: as what F32 travels between ranks, where an algorithm can.");
-ABSL_FLAG(int, rounds, 15, "Of which each row is the median.");
 ABSL_FLAG(
-    std::string, calibrate, "",
-    "A file: what is fastest here, of those that \"auto\" chooses between, and what each of them "
-    "takes is written there, for so many ranks and hosts; what it says of others stays.");
-ABSL_FLAG(std::string, label, "", "Of this launch, in each row.");
+    std::string, algorithms, "",
+    "Algorithms to measure, with commas.  Default: those that \"auto\" chooses between here.");
+ABSL_FLAG(std::string, bytes, "16,4096,65536,1048576,4194304,16777216,67108864",
+          "Sizes of a sum, with commas.");
+ABSL_FLAG(std::string, types, "F32", "Types of the numbers, with commas: F64, F32, F16, BF16.");
+ABSL_FLAG(std::string, wire, "F32",
+          "Type in which F32 travels between ranks: F32, F16 or BF16, where an algorithm can.");
+ABSL_FLAG(int, rounds, 15, "Rounds.  Each row is their median.");
+ABSL_FLAG(std::string, calibrate, "",
+          "File for what is fastest here, for distributed.calibration.  Its rows of other clusters "
+          "stay.");
+ABSL_FLAG(std::string, label, "", "Name of this launch, for each row.");
 
 namespace gyre {
 namespace {
@@ -44,16 +45,22 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kUsage[] =
-    "measures sums over ranks beside MPI_Allreduce.\n\n"
-    "  mpirun -np 2 bench_allreduce --bytes=4096,1048576 --types=F32,BF16\n\n"
-    "Prints a JSON line for each algorithm, type and size: the median over rounds of the time of "
-    "a\n"
-    "sum, the 10th and 90th percentiles, and the time of MPI_Allreduce over this one's, measured "
-    "in\n"
-    "turn (F64 and F32 alone: MPI has no halves).  Sums are checked before they are timed.\n"
+    "measures sums over ranks beside MPI_Allreduce.\n"
     "\n"
-    "  mpirun -np 4 bench_allreduce --calibrate=cluster.json  # for distributed.calibration\n\n"
+    "  mpirun -np 2 bench_allreduce --bytes=4096,1048576 --types=F32,BF16\n"
+    "\n"
+    "Prints a JSON line for each algorithm, type and size: the median over rounds of\n"
+    "the time of a sum, the 10th and 90th percentiles, and the time of MPI_Allreduce\n"
+    "over this one's, measured in turn (F64 and F32 alone: MPI has no halves).  Sums\n"
+    "are checked before they are timed.\n"
+    "\n"
+    "  mpirun -np 4 bench_allreduce --calibrate=cluster.json\n"
+    "\n"
     "Exit codes: 0 done, 1 failed, or a sum is wrong, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags", {"algorithms", "bytes", "types", "wire", "rounds", "calibrate", "label"}},
+};
 
 constexpr int64_t kTimeoutMs = 60'000;
 // Sums of a round are as many as fit in this, so that a clock's reading is nothing beside them.
@@ -290,7 +297,7 @@ absl::Status Run(Bench& bench) {
 }
 
 int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   Bench bench;  // which ends the job where something has failed: after the reason is told
   if (const absl::Status status = Run(bench); !status.ok()) Fail(nullptr, status);
   return 0;

@@ -19,17 +19,24 @@
 #include "tools/device_peaks.h"
 #include "tools/median.h"
 
-ABSL_FLAG(int, threads, 1, "OpenMP threads of the conversion and of the copy.");
-ABSL_FLAG(int, rounds, 15, "Rounds; each measures the copy, then every conversion.");
+ABSL_FLAG(int, threads, 1, "Threads of the conversion and of the copy.");
+ABSL_FLAG(int, rounds, 15, "Rounds.  Each measures the copy, then every conversion.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "measures conversions between 16-bit numbers and F32.\n\n"
-    "  bench_conversions --threads=2\n\n"
-    "Prints a JSON line for each conversion and size: medians over the rounds.  copy_share is the\n"
-    "bytes read and written a second over those of memcpy, of as many bytes, in the same round.";
+    "measures conversions between 16-bit numbers and F32.\n"
+    "\n"
+    "  bench_conversions --threads=2\n"
+    "\n"
+    "Prints a JSON line for each conversion and size: medians over the rounds.\n"
+    "copy_share is the bytes read and written a second over those of memcpy, of as\n"
+    "many bytes, in the same round.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags", {"threads", "rounds"}},
+};
 
 constexpr int64_t kBytesARound = int64_t{192} << 20;
 
@@ -111,7 +118,7 @@ absl::Status Bench() {
 }
 
 int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   const absl::Status status = Bench();
   if (!status.ok()) Fail(nullptr, status);
   return 0;

@@ -12,27 +12,32 @@
 #include "tools/device_peaks.h"
 #include "tools/median.h"
 
-ABSL_FLAG(std::string, net, "", "The net's text file; its layers are fed random numbers.");
-ABSL_FLAG(int, batch, 64, "Images.");
-ABSL_FLAG(std::string, device, "cpu", "cpu, cuda, or sim.");
-ABSL_FLAG(int, threads, 0, "Of a CPU; 0: as many as there are cores.");
+ABSL_FLAG(std::string, net, "", "Text file of the net.  Its layers get random numbers.");
+ABSL_FLAG(std::string, layer, "", "Measure only layers whose name contains this.");
+ABSL_FLAG(int, batch, 64, "Samples a step.");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or sim.");
+ABSL_FLAG(int, threads, 0, "Threads of a CPU.  0: all cores.");
 ABSL_FLAG(std::string, precision, "F32", "F32, F64, F16 or BF16.");
-ABSL_FLAG(std::string, layers, "", "Only layers whose name has this in it.");
-ABSL_FLAG(int, rounds, 5, "Rounds; each measures the peaks, then the layer.");
+ABSL_FLAG(int, rounds, 5, "Rounds.  Each measures the peaks, then the layer.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "measures each layer of a net alone, at the shapes that it has there.\n\n"
-    "  bench_layers --net=models/alexnet/net.textproto --batch=32 --threads=1\n\n"
-    "Prints a JSON line for each layer and direction: medians over the rounds.  gemm_share is its\n"
-    "FLOPs a second over those of a large square product of the same precision, copy_share the "
-    "bytes\n"
-    "that it must read and write over those that a large copy reads and writes, both in the same "
-    "round;\n"
-    "the larger of the two says what bounds it.\n"
+    "measures each layer of a net alone, at its shapes there.\n"
+    "\n"
+    "  bench_layers --net=models/alexnet/net.textproto --batch=32 --threads=1\n"
+    "\n"
+    "Prints a JSON line for each layer and direction: medians over the rounds.\n"
+    "gemm_share is its FLOPs a second over those of a large square product of the\n"
+    "same precision, copy_share the bytes that it must read and write over those that\n"
+    "a large copy reads and writes, both in the same round; the larger of the two\n"
+    "says what bounds it.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags", {"net", "layer", "batch", "precision", "device", "threads", "rounds"}},
+};
 
 constexpr double kLeastSeconds = 5e-3;  // of one measurement
 
@@ -237,7 +242,7 @@ absl::Status Bench() {
   for (const NetNode& node : net.nodes) {
     const bool view = std::any_of(node.spec.aliases.begin(), node.spec.aliases.end(),
                                   [](const Alias& alias) { return alias.must; });
-    const bool wanted = node.config->name().find(absl::GetFlag(FLAGS_layers)) != std::string::npos;
+    const bool wanted = node.config->name().find(absl::GetFlag(FLAGS_layer)) != std::string::npos;
     if (wanted && !view) RETURN_IF_ERROR(BenchLayer(net, node, choice, *peaks, *stream));
   }
   return absl::OkStatus();
@@ -245,7 +250,7 @@ absl::Status Bench() {
 
 int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   const absl::Status status = Bench();
   if (!status.ok()) Fail(nullptr, status);
   return 0;

@@ -10,24 +10,29 @@
 #include "tools/op_bench.h"
 
 ABSL_FLAG(std::string, nets, "",
-          "Nets' text files, each with a batch: a.textproto:64,b.textproto:128.");
-ABSL_FLAG(std::string, device, "cpu", "cpu, cuda, or sim.");
-ABSL_FLAG(int, threads, 0, "Of a CPU; 0: as many as there are cores.");
+          "Text files of nets, each with a batch: a.textproto:64,b.textproto:128.");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or sim.");
+ABSL_FLAG(int, threads, 0, "Threads of a CPU.  0: all cores.");
 ABSL_FLAG(std::string, precisions, "F32", "With commas: F64, F32, TF32 (on a GPU), F16, BF16.");
-ABSL_FLAG(int, time_limit, 0, "Seconds after which no operation is begun; 0: none.");
+ABSL_FLAG(int, time_limit, 0, "Seconds after which no operation begins.  0: no limit.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "measures each convolution, product, pooling, softmax and reduction of a training step.\n\n"
-    "  bench_ops --nets=models/lenet/net.textproto:64 --device=cuda --precisions=F32,TF32,BF16\n\n"
-    "Prints a JSON line for each operation, pass, precision and way of doing it: the shortest of "
-    "a\n"
-    "few times (by events on a GPU), and the largest difference from the reference's result on "
-    "the\n"
-    "same operands, relative to the largest value.\n"
+    "measures the operations of a training step.\n"
+    "\n"
+    "  bench_ops --nets=models/lenet/net.textproto:64 --device=cuda \\\n"
+    "    --precisions=F32,TF32,BF16\n"
+    "\n"
+    "Prints a JSON line for each operation, pass, precision and way of doing it: the\n"
+    "shortest of a few times (by events on a GPU), and the largest difference from\n"
+    "the reference's result on the same operands, relative to the largest value.\n"
     "Exit codes: 0 done, 1 failed, or a result is wrong, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags", {"nets", "precisions", "device", "threads", "time_limit"}},
+};
 
 absl::StatusOr<OpPrecision> ParsePrecision(absl::string_view name) {
   if (name == "TF32") return OpPrecision{.name = "TF32", .dtype = DType::kF32, .tf32 = true};
@@ -91,7 +96,7 @@ absl::Status Bench() {
 }
 
 int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   if (const absl::Status status = Bench(); !status.ok()) Fail(nullptr, status);
   return 0;
 }

@@ -24,29 +24,35 @@
 #include "tools/device_peaks.h"
 #include "tools/median.h"
 
-ABSL_FLAG(std::string, optimizer, "adam", "sgd (momentum 0.9), adam, or adamw (decay 0.01).");
+ABSL_FLAG(std::string, optimizer, "adam", "sgd (momentum 0.9), adam or adamw (decay 0.01).");
 ABSL_FLAG(std::string, precision, "F32",
-          "Of values and gradients: F32, or F16 or BF16 by masters.");
+          "Type of values and gradients: F32, or F16 or BF16 with masters.");
 ABSL_FLAG(std::string, tensors, "2x16777216,4096000,10x2359296,9x589824,15x36864,63x65,1",
-          "The parameters' elements, with commas, each with COUNTx before it or without.");
-ABSL_FLAG(int, threads, 1, "OpenMP threads of the update and of the copy.");
+          "Elements of the parameters, with commas.  COUNTx repeats.");
+ABSL_FLAG(int, threads, 1, "Threads of the update and of the copy.");
 ABSL_FLAG(int, rounds, 15,
-          "Rounds; each measures the copies, then --steps updates.  0: a round for each line of "
-          "standard input, which tools/peer/compare_optimizers sends.");
+          "Rounds, each of copies, then updates.  0: one for each line of standard input, as "
+          "tools/peer/compare_optimizers sends.");
 ABSL_FLAG(int, steps, 3, "Updates a round.");
-ABSL_FLAG(std::string, values, "", "A file for the parameters' values after the last round.");
+ABSL_FLAG(std::string, values, "", "File for the parameters' values after the last round.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "measures an optimizer's update.\n\n"
-    "  bench_optimizers --optimizer=adamw --threads=2\n\n"
-    "Prints a JSON line: medians over the rounds.  copy_share is the bytes that the update must\n"
-    "read and write a second over those of the fastest of memcpy, memcpy by pieces that a cache\n"
-    "holds and stores past the caches, in the same round.  tools/peer/compare_optimizers runs it "
-    "beside PyTorch's.\n"
+    "measures an optimizer's update.\n"
+    "\n"
+    "  bench_optimizers --optimizer=adamw --threads=2\n"
+    "\n"
+    "Prints a JSON line: medians over the rounds.  copy_share is the bytes that the\n"
+    "update must read and write a second over those of the fastest of memcpy, memcpy\n"
+    "by pieces that a cache holds and stores past the caches, in the same round.\n"
+    "tools/peer/compare_optimizers runs it beside PyTorch's.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags", {"optimizer", "precision", "tensors", "threads", "rounds", "steps", "values"}},
+};
 
 constexpr double kLearningRate = 0.01;
 // Beyond the caches.
@@ -302,7 +308,7 @@ absl::Status Bench() {
 
 int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   if (const absl::Status status = Bench(); !status.ok()) Fail(nullptr, status);
   return 0;
 }

@@ -19,45 +19,54 @@
 #include "tools/command_line.h"
 #include "tools/paged_iteration.h"
 
-ABSL_FLAG(int, layers, 64, "Of the net.");
-ABSL_FLAG(
-    int, layer_kib, 256,
-    "KiB that a layer leaves for backward, a multiple of 4; of unequal layers about the mean.");
+ABSL_FLAG(int, layers, 64, "Layers of the net.");
+ABSL_FLAG(int, layer_kib, 256,
+          "KiB that a layer leaves for backward, a multiple of 4.  Of unequal layers the mean.");
 ABSL_FLAG(double, layer_ms, 4,
-          "Of a layer's forward, of unequal ones the mean; backward takes twice as long.");
+          "Milliseconds of a layer's forward; backward takes twice as long.  Of unequal layers the "
+          "mean.");
 ABSL_FLAG(std::vector<std::string>, unequal, {},
-          "Seeds, each of a net of unequal layers; none: equal layers.");
-ABSL_FLAG(bool, repeatable, false, "Whether layers' forward may run again.");
+          "Seeds, each of a net of unequal layers.  Default: equal layers.");
+ABSL_FLAG(bool, repeatable, false, "Let layers' forward run again.");
 ABSL_FLAG(std::vector<std::string>, kappa, (std::vector<std::string>{"0.5", "1", "2", "3"}),
-          "Times that copying all that layers leave takes longer than forward.");
+          "Time to copy all that layers leave, over that of forward.");
 ABSL_FLAG(std::vector<std::string>, capacity,
           (std::vector<std::string>{"0.25", "0.35", "0.5", "0.7"}),
           "Shares of what layers leave that the device holds.");
-ABSL_FLAG(std::vector<std::string>, planner, {"auto"},
-          "auto, geeps (as GeePS did), naive (nothing moves while a layer works).");
+ABSL_FLAG(std::vector<std::string>, planners, {"auto"},
+          "Paging planners: auto, geeps (GeePS's algorithm), naive (no copy overlaps a layer).");
 ABSL_FLAG(std::string, page_activations, "F32",
-          "F32, F16 or BF16: as what layers' outputs are copied; of 16 bits half the bytes.");
-ABSL_FLAG(bool, captured, false, "Whether an iteration is captured whole and replayed.");
+          "Type of layers' outputs while paged: F32, or F16 or BF16, which halve the bytes.");
+ABSL_FLAG(bool, replay, false, "Capture an iteration whole and replay it.");
 ABSL_FLAG(std::vector<std::string>, plan_steps, {},
-          "Steps of unequal nets that are planned only, and how long that takes; none: nets run.");
-ABSL_FLAG(int, rounds, 5, "Iterations, of which the median counts; one more comes before.");
+          "Steps of unequal nets that are only planned.  Default: nets run.");
+ABSL_FLAG(int, rounds, 5, "Iterations whose median counts, after one that does not.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "measures training beyond the device's memory, on a simulated device.\n\n"
-    "  bench_paging --kappa=2,3 --capacity=0.35\n\n"
-    "Prints a JSON line for each net, kappa, capacity and planner: the share of the memory that\n"
-    "the planner needs (`least_capacity`; one that needs more than there is has no times),\n"
-    "milliseconds of an iteration as predicted and as measured, with all in memory\n"
-    "(`resident_ms`), and the least that any plan can take (`bound_ms`: what must leave takes as\n"
-    "long to leave as forward, or longer, and to come back as backward with what runs again).\n"
-    "Predictions know what waking a thread adds to a step with all in memory.\n"
-    "With --page_activations of 16 bits the bound is of half the bytes, and kappa of all.\n"
-    "With --plan_steps: the seconds that planning takes (`plan_seconds`), and nothing runs.\n"
-    "Unequal layers' bytes and times vary 16 times, each by itself.\n"
+    "measures training beyond the device's memory, on a simulated device.\n"
+    "\n"
+    "  bench_paging --kappa=2,3 --capacity=0.35\n"
+    "\n"
+    "Prints a JSON line for each net, kappa, capacity and planner: the share of the\n"
+    "memory that the planner needs (`least_capacity`; one that needs more than there\n"
+    "is has no times), milliseconds of an iteration as predicted and as measured,\n"
+    "with all in memory (`resident_ms`), and the least that any plan can take\n"
+    "(`bound_ms`: what must leave takes as long to leave as forward, or longer, and\n"
+    "to come back as backward with what runs again). Predictions know what waking a\n"
+    "thread adds to a step with all in memory. With --page_activations of 16 bits the\n"
+    "bound is of half the bytes, and kappa of all. With --plan_steps: the seconds\n"
+    "that planning takes (`plan_seconds`), and nothing runs. Unequal layers' bytes\n"
+    "and times vary 16 times, each by itself.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Nets", {"layers", "layer_kib", "layer_ms", "unequal", "repeatable"}},
+    {"Paging", {"kappa", "capacity", "planners", "page_activations", "replay"}},
+    {"Measuring", {"rounds", "plan_steps"}},
+};
 
 AccessTrace EqualLayers(int layers, size_t bytes, double seconds) {
   AccessTrace trace;
@@ -151,7 +160,7 @@ absl::Status MeasurePlanner(const Net& net, const std::string& name, double band
                             double resident, double bound, nlohmann::ordered_json report) {
   ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(name));
   if (planner == PlannerKind::kNone) {
-    return absl::InvalidArgumentError("--planner=none: nothing is paged; see resident_ms");
+    return absl::InvalidArgumentError("--planners=none: nothing is paged; see resident_ms");
   }
   const auto least = static_cast<double>(FindLargestStep(net.trace, nullptr, planner).bytes);
   report.update({{"planner", name}, {"least_capacity", least / net.bytes}});
@@ -162,7 +171,7 @@ absl::Status MeasurePlanner(const Net& net, const std::string& name, double band
   const absl::StatusOr<PagingPlan> plan =
       PlanPaging(net.trace, costs,
                  {.capacity_bytes = static_cast<size_t>(share * net.bytes),
-                  .self_contained = absl::GetFlag(FLAGS_captured)},
+                  .self_contained = absl::GetFlag(FLAGS_replay)},
                  planner);
   if (plan.ok()) {
     ASSIGN_OR_RETURN(const double measured,
@@ -209,7 +218,7 @@ absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_js
       const double bound = Bound(net, share, (net.pages == DType::kF32 ? 1 : 2) * bandwidth);
       nlohmann::ordered_json line = report;
       line.update({{"kappa", kappa}, {"capacity", share}});
-      for (const std::string& planner : absl::GetFlag(FLAGS_planner)) {
+      for (const std::string& planner : absl::GetFlag(FLAGS_planners)) {
         RETURN_IF_ERROR(MeasurePlanner(net, planner, bandwidth, share, resident, bound, line));
       }
     }
@@ -236,7 +245,7 @@ absl::Status MeasurePlanning(const std::vector<double>& steps, size_t bytes, dou
             PlanPaging(trace,
                        {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth},
                        {.capacity_bytes = static_cast<size_t>(share * all),
-                        .self_contained = absl::GetFlag(FLAGS_captured)}));
+                        .self_contained = absl::GetFlag(FLAGS_replay)}));
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
         const nlohmann::ordered_json report = {{"steps", trace.steps.size()},
                                                {"repeatable", absl::GetFlag(FLAGS_repeatable)},
@@ -284,7 +293,7 @@ absl::Status Run() {
 }
 
 int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
   return 0;
 }

@@ -17,35 +17,45 @@ ABSL_FLAG(std::vector<std::string>, nets,
           (std::vector<std::string>{"models/adamlike/net.textproto",
                                     "models/googlenet/net.textproto",
                                     "models/vgg19/net.textproto"}),
-          "Text files.");
-ABSL_FLAG(int, batch, 16, "Images a step.");
+          "Text files of nets.");
+ABSL_FLAG(int, batch, 16, "Samples a step.");
 ABSL_FLAG(std::vector<std::string>, capacity, {"0.25"},
-          "Shares that the device holds of what all states take, each with memory of its own.");
-ABSL_FLAG(std::vector<std::string>, planner, (std::vector<std::string>{"auto", "geeps"}),
-          "auto, geeps, naive.");
-ABSL_FLAG(double, flops, 3e11, "FLOPs a second that steps work at.");
-ABSL_FLAG(double, bandwidth, 1.2e9, "Bytes a second of copies, each way.");
-ABSL_FLAG(double, host_bandwidth, 1e10,
-          "Bytes a second that an optimizer on the host reads and writes; 0: none is there.");
+          "Shares that the device holds of what all states take without sharing memory.");
+ABSL_FLAG(std::vector<std::string>, planners, (std::vector<std::string>{"auto", "geeps"}),
+          "Paging planners: auto, geeps (GeePS's algorithm), naive (no copy overlaps a layer).");
+ABSL_FLAG(double, flops, 3e11, "FLOPs a second of steps.");
+ABSL_FLAG(double, copy_gb_s, 1.2, "10^9 bytes a second of copies, each way.");
+ABSL_FLAG(double, host_gb_s, 10,
+          "10^9 bytes a second that an optimizer on the host reads and writes.  0: none is there.");
 ABSL_FLAG(std::string, page_activations, "F32",
-          "F32, F16 or BF16: as what activations are copied; of 16 bits half the bytes.");
-ABSL_FLAG(bool, captured, false, "Whether an iteration is captured whole and replayed.");
-ABSL_FLAG(int, rounds, 3, "Iterations, of which the median counts; one more comes before.");
+          "Type of activations while paged: F32, or F16 or BF16, which halve the bytes.");
+ABSL_FLAG(bool, replay, false, "Capture an iteration whole and replay it.");
+ABSL_FLAG(int, rounds, 3, "Iterations whose median counts, after one that does not.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "measures paging of nets whose memory the device does not have, on a simulated device.\n\n"
-    "  bench_paging_nets --nets=models/googlenet/net.textproto --capacity=0.5,0.25\n\n"
-    "Trains nothing: steps of SGD with momentum are slept for as long as their FLOPs take.  The\n"
-    "defaults are a GPU of 1.5 TFLOP/s behind 6 GB/s and beside a host whose optimizer moves\n"
-    "50 GB/s, five times slower, and GeePS's three nets\n"
-    "on a fourth of what their states take when each has memory of its own, as in GeePS\n"
-    "(`all_bytes`; here they share it over time: `planned_bytes`).  Prints a JSON line for each\n"
-    "net, capacity and planner; one that needs more than there is has no times.  Predictions know\n"
-    "what waking a thread adds to a step with all in memory.\n"
+    "measures paging of nets whose memory the device does not have, on a simulated\n"
+    "device.\n"
+    "\n"
+    "  bench_paging_nets --nets=models/googlenet/net.textproto --capacity=0.5,0.25\n"
+    "\n"
+    "Trains nothing: steps of SGD with momentum are slept for as long as their FLOPs\n"
+    "take.  The defaults are a GPU of 1.5 TFLOP/s behind 6 GB/s and beside a host\n"
+    "whose optimizer moves 50 GB/s, five times slower, and GeePS's three nets on a\n"
+    "fourth of what their states take when each has memory of its own, as in GeePS\n"
+    "(`all_bytes`; here they share it over time: `planned_bytes`).  Prints a JSON\n"
+    "line for each net, capacity and planner; one that needs more than there is has\n"
+    "no times.  Predictions know what waking a thread adds to a step with all in\n"
+    "memory.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Nets", {"nets", "batch", "flops"}},
+    {"Paging", {"capacity", "planners", "copy_gb_s", "host_gb_s", "page_activations", "replay"}},
+    {"Measuring", {"rounds"}},
+};
 
 // The nets' traces say what steps take at this rate (net_trace.cc).
 constexpr double kTracedFlops = 1e11;
@@ -63,18 +73,18 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
   for (TraceStep& step : work.steps) step.seconds *= kTracedFlops / absl::GetFlag(FLAGS_flops);
   size_t all = 0;
   for (const TraceState& state : work.states) all += state.view_of < 0 ? state.bytes : 0;
-  const double bandwidth = absl::GetFlag(FLAGS_bandwidth);
-  const double host_bandwidth = absl::GetFlag(FLAGS_host_bandwidth);
+  const double bandwidth = 1e9 * absl::GetFlag(FLAGS_copy_gb_s);
+  const double host_bandwidth = 1e9 * absl::GetFlag(FLAGS_host_gb_s);
   for (TraceStep& step : work.steps) step.host_bytes *= host_bandwidth > 0 ? 1 : 0;
   const int rounds = absl::GetFlag(FLAGS_rounds);
   ASSIGN_OR_RETURN(const PagingPlan whole, PlanPaging(work, {}, {.capacity_bytes = 2 * all}));
   ASSIGN_OR_RETURN(const double resident, RunPagedIterations(work, whole, rounds, {}));
   const AccessTrace trace = WithWaking(work, resident);
   for (const double share : shares) {
-    for (const std::string& name : absl::GetFlag(FLAGS_planner)) {
+    for (const std::string& name : absl::GetFlag(FLAGS_planners)) {
       ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(name));
       if (planner == PlannerKind::kNone) {
-        return absl::InvalidArgumentError("--planner=none: nothing is paged; see resident_ms");
+        return absl::InvalidArgumentError("--planners=none: nothing is paged; see resident_ms");
       }
       nlohmann::ordered_json line = {
           {"net", net.message->name()}, {"batch", absl::GetFlag(FLAGS_batch)},
@@ -90,7 +100,7 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
       const auto paged =
           PlanPaging(trace, costs,
                      {.capacity_bytes = static_cast<size_t>(share * static_cast<double>(all)),
-                      .self_contained = absl::GetFlag(FLAGS_captured)},
+                      .self_contained = absl::GetFlag(FLAGS_replay)},
                      planner);
       if (paged.ok()) {
         ASSIGN_OR_RETURN(const double measured, RunPagedIterations(work, *paged, rounds,
@@ -117,11 +127,10 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
 
 absl::Status Run() {
   if (absl::GetFlag(FLAGS_batch) < 1 || absl::GetFlag(FLAGS_rounds) < 1 ||
-      !(absl::GetFlag(FLAGS_flops) > 0) || !(absl::GetFlag(FLAGS_bandwidth) > 0) ||
-      !(absl::GetFlag(FLAGS_host_bandwidth) >= 0)) {
+      !(absl::GetFlag(FLAGS_flops) > 0) || !(absl::GetFlag(FLAGS_copy_gb_s) > 0) ||
+      !(absl::GetFlag(FLAGS_host_gb_s) >= 0)) {
     return absl::InvalidArgumentError(
-        "--batch, --rounds, --flops and --bandwidth: expected above 0; --host_bandwidth: 0 or "
-        "more");
+        "--batch, --rounds, --flops and --copy_gb_s: expected above 0; --host_gb_s: 0 or more");
   }
   ASSIGN_OR_RETURN(const std::vector<double> shares,
                    PositiveNumbers("capacity", absl::GetFlag(FLAGS_capacity)));
@@ -132,7 +141,7 @@ absl::Status Run() {
 }
 
 int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
   return 0;
 }

@@ -20,21 +20,17 @@
 #include "tools/median.h"
 #include "tools/slept_work.h"
 
-ABSL_FLAG(std::string, net, "", "The net's text file.");
-ABSL_FLAG(int, batch, 64, "Samples a step, of all ranks together.");
+ABSL_FLAG(std::string, net, "", "Text file of the net.");
+ABSL_FLAG(int, batch, 64, "Samples a step, over all ranks.");
 ABSL_FLAG(std::string, device, "cpu", "cpu or sim.");
-ABSL_FLAG(int, threads, 1, "Of each rank.");
-ABSL_FLAG(int, ranks, 1, "Threads of this process that are ranks, without mpirun.");
-ABSL_FLAG(std::string, allreduce, "auto", "How gradients are summed.");
-ABSL_FLAG(
-    std::string, calibration, "",
-    "A file that bench_allreduce --calibrate has written: by it buckets are cut, as training's "
-    "are, and \"auto\" chooses.");
-ABSL_FLAG(
-    double, compute_ms, 0,
-    "In place of the layers' work each piece of it sleeps, all of a step's for so long; 0: the "
-    "work itself.");
-ABSL_FLAG(int, rounds, 9, "Each times both in turn.");
+ABSL_FLAG(int, threads, 1, "Threads of each rank.");
+ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun.");
+ABSL_FLAG(std::string, allreduce, "auto", "Algorithm by which ranks sum gradients.");
+ABSL_FLAG(std::string, calibration, "",
+          "File of bench_allreduce --calibrate, by which buckets are cut and \"auto\" chooses.");
+ABSL_FLAG(double, compute_ms, 0,
+          "Milliseconds that a step sleeps in place of the layers' work.  0: the work itself.");
+ABSL_FLAG(int, rounds, 9, "Rounds.  Each times both in turn.");
 ABSL_FLAG(int, steps, 10, "Steps a round.");
 
 namespace gyre {
@@ -44,14 +40,22 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr char kUsage[] =
-    "measures what summing gradients over ranks adds to a training step: SGD with momentum on "
-    "zeros.\n\n"
+    "measures what sums of gradients add to a training step.\n"
+    "\n"
     "  mpirun -np 2 bench_scaling --net=models/lenet/net.textproto --batch=128\n"
-    "  tools/namespaces --hosts=4 bazel-bin/tools/bench_scaling --net=models/lenet/net.textproto "
-    "--compute_ms=60\n\n"
-    "Prints a JSON line, medians over rounds on rank 0: a step alone and with the others, what it\n"
-    "takes longer, and beside them the sums of all buckets without any compute.\n"
+    "  tools/namespaces --hosts=4 bazel-bin/tools/bench_scaling \\\n"
+    "    --net=models/lenet/net.textproto --compute_ms=60\n"
+    "\n"
+    "The step is of SGD with momentum on zeros.\n"
+    "Prints a JSON line, medians over rounds on rank 0: a step alone, a step with the\n"
+    "others, the difference, and the sums of all buckets without any compute.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags",
+     {"net", "batch", "device", "threads", "ranks", "allreduce", "calibration", "compute_ms",
+      "rounds", "steps"}},
+};
 
 // Work that is only waited for, where `piece` is not 0; counts it.
 class PacedStream final : public ForwardingStream {
@@ -294,7 +298,7 @@ absl::Status Run() {
 
 int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
   return 0;
 }

@@ -19,26 +19,26 @@
 #include "tools/net_workload.h"
 #include "tools/slept_work.h"
 
-ABSL_FLAG(int, ranks, 1, "Threads of this process that are ranks, without mpirun.");
-ABSL_FLAG(std::string, device, "sim", "cpu or sim.");
-ABSL_FLAG(int, servers, 0, "The last so many ranks only serve.");
-ABSL_FLAG(bool, host_memory, false, "Whether tables lie in host memory and are updated there.");
-ABSL_FLAG(
-    std::vector<std::string>, sync, (std::vector<std::string>{"bsp", "ssp", "async"}),
-    "bsp, ssp (of a staleness of 1), async; allreduce: sums by a ring in place of a server, on "
-    "cpu.");
 ABSL_FLAG(std::string, net, "",
-          "The net's text file, in place of --layers and --table_kib: its layers work as long as "
-          "their FLOPs say, and its tables are buckets as training cuts them.");
-ABSL_FLAG(std::vector<std::string>, layers, {}, "Of nets: each has a table.  Default: 8,24,96.");
-ABSL_FLAG(std::vector<std::string>, ratio, {"0.5"},
-          "Times that copying all tables once takes of an iteration's compute.");
+          "Text file of a net whose FLOPs and buckets count, in place of --layer_counts and "
+          "--table_kib.");
+ABSL_FLAG(std::vector<std::string>, layer_counts, {},
+          "Layers of nets, each layer with a table.  Default: 8,24,96.");
 ABSL_FLAG(int, table_kib, 256, "KiB of a table.");
 ABSL_FLAG(int, block_kib, static_cast<int>(gyre::kServerBlockBytes >> 10),
           "KiB of a block, which moves at once.");
+ABSL_FLAG(std::vector<std::string>, ratio, {"0.5"},
+          "Time to copy all tables once, over an iteration's compute.");
 ABSL_FLAG(double, compute_ms, 300,
-          "Of an iteration: layers' forward takes a third, in equal parts, and backward the rest.");
-ABSL_FLAG(int, rounds, 5, "Each times both in turn: with the server and without.");
+          "Milliseconds of an iteration's layers: a third forward, the rest backward.");
+ABSL_FLAG(std::vector<std::string>, syncs, (std::vector<std::string>{"bsp", "ssp", "async"}),
+          "Parameter servers: bsp, ssp (staleness 1), async; or allreduce (ring, on cpu).");
+ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun.");
+ABSL_FLAG(int, servers, 0, "Ranks, the last ones, that only serve.");
+ABSL_FLAG(std::string, server_memory, "device",
+          "Where owners hold their part and update it: device or host.");
+ABSL_FLAG(std::string, device, "sim", "cpu or sim.");
+ABSL_FLAG(int, rounds, 5, "Rounds.  Each times both in turn: with the server and without.");
 ABSL_FLAG(int, steps, 4, "Iterations a round.");
 
 namespace gyre {
@@ -50,16 +50,25 @@ using Seconds = std::chrono::duration<double>;
 constexpr double kMostMs = 1e6, kMostRatio = 1e6;  // whose product a clock's nanoseconds hold
 
 constexpr char kUsage[] =
-    "measures how long an iteration waits for a parameter server.\n\n"
-    "  bench_server --ranks=2 --layers=24 --ratio=0.1,0.5\n"
-    "  mpirun -np 2 bench_server\n\n"
-    "All ranks that do not only serve read and update all tables as training does: forward reads a "
-    "layer's table, copies\n"
-    "it, gives it back and works; backward works from the last layer to the first, and each sends\n"
-    "its update.  Prints a JSON line for each net, ratio and mode, medians over rounds on rank 0:\n"
-    "milliseconds of an iteration, of one without a server (`compute_ms`), and the share of the\n"
-    "former that it waits (`stall`).  Of a net each layer reads and updates its own buckets.\n"
+    "measures how long an iteration waits for a parameter server.\n"
+    "\n"
+    "  bench_server --ranks=2 --layer_counts=24 --ratio=0.1,0.5\n"
+    "  mpirun -np 2 bench_server\n"
+    "\n"
+    "All ranks that do not only serve read and update all tables as training does:\n"
+    "forward reads a layer's table, copies it, gives it back and works; backward\n"
+    "works from the last layer to the first, and each sends its update. A net's\n"
+    "layers read and update their own buckets.\n"
+    "Prints a JSON line for each net, ratio and mode, medians over rounds on rank 0:\n"
+    "milliseconds of an iteration, of one without a server (`compute_ms`), and the\n"
+    "share of the former that it waits (`stall`).\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Work", {"net", "layer_counts", "table_kib", "ratio", "compute_ms"}},
+    {"Servers", {"syncs", "ranks", "servers", "server_memory", "device", "block_kib"}},
+    {"Measuring", {"rounds", "steps"}},
+};
 
 struct Setting {
   ParameterServer::Options options = {};
@@ -210,7 +219,8 @@ class Worker {
 
 absl::Status Measure(Setting setting, ProcessGroup& group) {
   const std::unique_ptr<Device> host = NewCpuDevice({});
-  if (absl::GetFlag(FLAGS_host_memory)) setting.options.in_host_memory = host.get();
+  const bool in_host = absl::GetFlag(FLAGS_server_memory) == "host";
+  if (in_host) setting.options.in_host_memory = host.get();
   const double transfer_s = setting.ratio * absl::GetFlag(FLAGS_compute_ms) / 1000;
   const std::unique_ptr<Device> device =
       absl::GetFlag(FLAGS_device) == "cpu"
@@ -239,7 +249,7 @@ absl::Status Measure(Setting setting, ProcessGroup& group) {
   if (group.rank() != 0) return absl::OkStatus();
   const double step = Median(step_ms), compute = Median(compute_ms);
   const nlohmann::ordered_json report = {{"device", absl::GetFlag(FLAGS_device)},
-                                         {"host_memory", absl::GetFlag(FLAGS_host_memory)},
+                                         {"host_memory", in_host},
                                          {"ranks", group.size()},
                                          {"servers", setting.options.servers},
                                          {"sync", setting.sync},
@@ -261,16 +271,17 @@ absl::StatusOr<ParameterServer::Options> OptionsOf(const std::string& sync) {
   if (sync == "async") return ParameterServer::Options{.sync = Sync::kAsync};
   if (sync == "allreduce") return ParameterServer::Options{};
   return absl::InvalidArgumentError(
-      absl::StrCat("--sync=", sync, ": expected bsp, ssp, async or allreduce"));
+      absl::StrCat("--syncs=", sync, ": expected bsp, ssp, async or allreduce"));
 }
 
 absl::StatusOr<std::vector<Workload>> Workloads() {
   const double step_s = absl::GetFlag(FLAGS_compute_ms) / 1000;
   std::vector<Workload> workloads;
-  std::vector<std::string> layers = absl::GetFlag(FLAGS_layers);
+  std::vector<std::string> layers = absl::GetFlag(FLAGS_layer_counts);
   if (const std::string path = absl::GetFlag(FLAGS_net); !path.empty()) {
     if (!layers.empty()) {
-      return absl::InvalidArgumentError("--net and --layers: expected one of them; see --help");
+      return absl::InvalidArgumentError(
+          "--net and --layer_counts: expected one of them; see --help");
     }
     ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
     ASSIGN_OR_RETURN(workloads.emplace_back(), WorkloadOf(net, {.step_s = step_s}));
@@ -281,7 +292,7 @@ absl::StatusOr<std::vector<Workload>> Workloads() {
     int count = 0;
     if (!absl::SimpleAtoi(text, &count) || count < 1) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--layers=", text, ": expected a whole number of 1 or more"));
+          absl::StrCat("--layer_counts=", text, ": expected a whole number of 1 or more"));
     }
     workloads.push_back(
         EqualLayers(count, step_s, 0, 1024.0 * absl::GetFlag(FLAGS_table_kib) * count));
@@ -290,6 +301,11 @@ absl::StatusOr<std::vector<Workload>> Workloads() {
 }
 
 absl::StatusOr<std::vector<Setting>> Settings() {
+  const std::string memory = absl::GetFlag(FLAGS_server_memory);
+  if (memory != "device" && memory != "host") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--server_memory=", memory, ": expected device or host"));
+  }
   ASSIGN_OR_RETURN(const auto ratios, PositiveNumbers("ratio", absl::GetFlag(FLAGS_ratio)));
   for (const double ratio : ratios) {
     if (ratio <= kMostRatio) continue;
@@ -300,7 +316,7 @@ absl::StatusOr<std::vector<Setting>> Settings() {
   std::vector<Setting> settings;
   for (const Workload& workload : workloads) {
     for (const double ratio : ratios) {
-      for (const std::string& sync : absl::GetFlag(FLAGS_sync)) {
+      for (const std::string& sync : absl::GetFlag(FLAGS_syncs)) {
         ASSIGN_OR_RETURN(auto options, OptionsOf(sync));
         options.servers = absl::GetFlag(FLAGS_servers);
         options.block_bytes = static_cast<size_t>(absl::GetFlag(FLAGS_block_kib)) << 10;
@@ -308,7 +324,7 @@ absl::StatusOr<std::vector<Setting>> Settings() {
         if (settings.back().sums() &&
             (options.servers > 0 || absl::GetFlag(FLAGS_device) != "cpu")) {
           return absl::InvalidArgumentError(
-              "--sync=allreduce: expected --device=cpu, and no --servers");
+              "--syncs=allreduce: expected --device=cpu, and no --servers");
         }
       }
     }
@@ -351,7 +367,7 @@ absl::Status Run() {
 
 int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
   return 0;
 }

@@ -14,9 +14,10 @@
 #include "absl/strings/str_split.h"
 #include "tools/command_line.h"
 
-ABSL_FLAG(std::string, allreduce, "auto", "How.");
-ABSL_FLAG(std::string, bytes, "4096,65536,1048576,4194304,16777216,67108864", "With commas.");
-ABSL_FLAG(int, rounds, 15, "Of which each row is the median.");
+ABSL_FLAG(std::string, allreduce, "auto", "Algorithm by which ranks sum.");
+ABSL_FLAG(std::string, bytes, "4096,65536,1048576,4194304,16777216,67108864",
+          "Sizes of a sum, with commas.");
+ABSL_FLAG(int, rounds, 15, "Rounds.  Each row is their median.");
 
 namespace gyre {
 namespace {
@@ -24,11 +25,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kUsage[] =
-    "measures sums of F32 over ranks, submitted and waited for one by one.\n\n"
-    "  mpirun -np 2 bench_submit --allreduce=shared --bytes=4096,1048576\n\n"
-    "They lie in memory that the ranks of a host share, where the algorithm has a use for it.\n"
+    "measures sums over ranks, waited for one by one.\n"
+    "\n"
+    "  mpirun -np 2 bench_submit --allreduce=shared --bytes=4096,1048576\n"
+    "\n"
+    "Of F32. They lie in memory that the ranks of a host share, where the algorithm\n"
+    "has a use for it.\n"
     "Prints a JSON line for each size.  Sums are checked before they are timed.\n"
     "Exit codes: 0 done, 1 failed, or a sum is wrong, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags", {"allreduce", "bytes", "rounds"}},
+};
 
 absl::Status Sum(ProcessGroup& group, Tensor tensor) {
   return group.Wait(group.Submit("bucket", tensor, nullptr)).status();
@@ -106,7 +114,7 @@ absl::Status Run(ProcessGroup& group, const std::vector<size_t>& sizes) {
 }
 
 int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   const auto sizes = Sizes();
   if (!sizes.ok()) Fail(nullptr, sizes.status());
   auto ranks = JoinRanks({absl::GetFlag(FLAGS_allreduce)});

@@ -76,28 +76,6 @@ absl::StatusOr<int> Threads(const DeviceFlags& flags) {
   return std::min({DefaultThreads(flags.in_process.size), most, limit});
 }
 
-absl::StatusOr<size_t> ParseBytes(absl::string_view flag, absl::string_view text) {
-  absl::string_view digits = text;
-  double factor = 1;
-  const struct {
-    char letter;
-    double factor;
-  } kSuffixes[] = {{'K', 1024.0}, {'M', 1048576.0}, {'G', 1073741824.0}};
-  for (const auto& suffix : kSuffixes) {
-    if (!digits.empty() && absl::ascii_toupper(digits.back()) == suffix.letter) {
-      digits.remove_suffix(1);
-      factor = suffix.factor;
-      break;
-    }
-  }
-  double value = 0;
-  if (!absl::SimpleAtod(digits, &value) || !(value > 0) || value * factor > 1e18) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s=%s: expected bytes, such as 1048576, 64M or 1.5G", flag, text));
-  }
-  return static_cast<size_t>(value * factor);
-}
-
 // This rank among those that share the host's GPUs: threads of this process, or the launcher's.
 RankAndSize LocalRank(const RankAndSize& in_process) {
   const RankAndSize local = AnnouncedLocalRank();
@@ -172,6 +150,28 @@ absl::Status CheckSync(const DistributedConfig& config, const SourceMap& source)
 }
 
 }  // namespace
+
+absl::StatusOr<size_t> ParseBytes(absl::string_view flag, absl::string_view text) {
+  absl::string_view digits = text;
+  double factor = 1;
+  const struct {
+    char letter;
+    double factor;
+  } kSuffixes[] = {{'K', 1024.0}, {'M', 1048576.0}, {'G', 1073741824.0}};
+  for (const auto& suffix : kSuffixes) {
+    if (!digits.empty() && absl::ascii_toupper(digits.back()) == suffix.letter) {
+      digits.remove_suffix(1);
+      factor = suffix.factor;
+      break;
+    }
+  }
+  double value = 0;
+  if (!absl::SimpleAtod(digits, &value) || !(value > 0) || value * factor > 1e18) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s=%s: expected bytes, such as 1048576, 64M or 1.5G", flag, text));
+  }
+  return static_cast<size_t>(value * factor);
+}
 
 std::vector<std::string> SplitSet(absl::string_view flag) {
   if (flag.empty()) return {};

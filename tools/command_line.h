@@ -29,10 +29,21 @@ inline constexpr std::chrono::milliseconds kOtherRanksWait(3000);
 // those they wait for.
 void LetWaitingThreadsSleep(char** argv);
 
-// Prepares the process (process.h) and parses absl flags; prints help and exits for --help.  Each
-// --set adds to the ones before it. Positional arguments and empty values are refused.  Errors end
-// the program with kExitUsage.
-void ParseFlags(int argc, char** argv, absl::string_view usage);
+// A heading of --help, and the names of the flags under it, those that most want first.
+struct FlagGroup {
+  absl::string_view title;
+  std::vector<absl::string_view> flags;
+};
+
+// Prepares the process (process.h) and parses absl flags; prints and exits for --help and
+// --version. groups: of all flags that the program defines.  Each --set adds to the ones before it.
+// Positional arguments and empty values are refused.  Errors end the program with kExitUsage.
+void ParseFlags(int argc, char** argv, absl::string_view usage,
+                const std::vector<FlagGroup>& groups);
+
+// Bytes, as in 1048576, 64M (2^20), 1.5G or 2e9.  flag: its name with --, for the error, which is
+// an InvalidArgument.
+absl::StatusOr<size_t> ParseBytes(absl::string_view flag, absl::string_view text);
 
 // In the flag's value, between what each --set has given: no argument holds it.
 inline constexpr char kBetweenSets = '\0';

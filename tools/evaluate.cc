@@ -10,35 +10,41 @@
 #include "tools/command_line.h"
 #include "tools/process.h"
 
-ABSL_FLAG(std::string, trainer, "", "The trainer's text file; it names the net and the data.");
+ABSL_FLAG(std::string, trainer, "", "Text file of the trainer, which names the net and the data.");
 ABSL_FLAG(std::string, weights, "",
-          "A safetensors file, a checkpoint's folder, or a run's --out folder (its newest whole "
-          "checkpoint).");
-ABSL_FLAG(std::string, device, "cpu",
-          "cpu, cuda (a GPU), or sim (a CPU with separate, bounded memory).");
+          "A run's folder (its newest checkpoint), a checkpoint's, or a safetensors file.");
+ABSL_FLAG(std::string, set, "",
+          "PATH=VALUE of a field of the trainer or, as net.PATH, of the net.  Repeatable.");
+ABSL_FLAG(std::string, precision, "",
+          "F32, F64, F16 or BF16.  Default: the trainer's, or the net's.");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda (a GPU) or sim (a CPU with bounded memory).");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
 ABSL_FLAG(std::string, host_memory, "",
-          "Bytes of host memory for what --device_memory does not hold, of each rank, such as 1G; "
-          "what is beyond waits on disk.  Default: as many as that takes.");
+          "Bytes of each rank's host memory for pages, such as 1G.  Pages beyond go to disk.  "
+          "Default: no limit.");
 ABSL_FLAG(std::string, page_folder, "",
-          "Folder on a fast disk for a file of what --host_memory does not hold.  Default: the "
-          "working folder.");
-ABSL_FLAG(std::string, precision, "",
-          "F32, F64, F16 or BF16; default: the trainer file's, or the net's.");
-ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's.");
-ABSL_FLAG(int, threads, 0, "Threads of each rank; 0: cores / ranks on this host.");
-ABSL_FLAG(std::string, set, "", "path=value for any field of the trainer or the net (net....).");
+          "Folder on a fast disk for pages beyond --host_memory.  Default: the working folder.");
+ABSL_FLAG(int, threads, 0, "Threads of each rank.  0: cores / ranks on this host.");
+ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or srun.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "measures a trained net on the whole test set.\n\n"
+    "measures a trained net on the whole test set.\n"
+    "\n"
     "  evaluate --trainer=models/lenet/trainer.textproto --weights=runs/a\n"
-    "  mpirun -np 2 evaluate --trainer=... --weights=model.safetensors\n\n"
-    "Prints `test loss TOTAL`, of all losses times their weights, and a line `test METRIC VALUE`\n"
-    "for each loss and metric of another name, or why it has no value.\n"
+    "  mpirun -np 2 evaluate --trainer=... --weights=model.safetensors\n"
+    "\n"
+    "Prints `test loss TOTAL`, the sum of all losses times their weights, and a line\n"
+    "`test METRIC VALUE` for each other loss and metric, or why it has no value.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Data and net", {"trainer", "weights", "set", "precision"}},
+    {"Devices and memory", {"device", "threads", "device_memory", "host_memory", "page_folder"}},
+    {"Ranks", {"ranks"}},
+};
 
 // folded: what `files` no longer holds of the net that the weights are of.
 absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& folded,
@@ -100,7 +106,7 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
 
 int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   std::vector<std::string> overrides = SplitSet(absl::GetFlag(FLAGS_set));
   Spellings spellings;
   if (const std::string precision = absl::GetFlag(FLAGS_precision); !precision.empty()) {

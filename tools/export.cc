@@ -10,19 +10,25 @@
 #include "tools/process.h"
 
 ABSL_FLAG(std::string, weights, "",
-          "A checkpoint's folder, a run's --out folder (its newest whole checkpoint), or a "
-          "safetensors file.");
-ABSL_FLAG(std::string, to, "", "The file to write: NAME.safetensors or NAME.npz.");
+          "A run's folder (its newest checkpoint), a checkpoint's, or a safetensors file.");
+ABSL_FLAG(std::string, to, "", "File to write: NAME.safetensors or NAME.npz.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "writes trained weights for other programs.\n\n"
+    "writes trained weights for other programs.\n"
+    "\n"
     "  export --weights=runs/a --to=lenet.safetensors\n"
-    "  export --weights=runs/a/checkpoints/step_00000200 --to=lenet.npz\n\n"
-    "Tensors are named LAYER.STATE (conv1.weight), row-major; convolution weights are O,I,H,W.\n"
+    "  export --weights=runs/a/checkpoints/step_00000200 --to=lenet.npz\n"
+    "\n"
+    "Tensors are named LAYER.STATE (conv1.weight), row-major; convolution weights are\n"
+    "O,I,H,W.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags", {"weights", "to"}},
+};
 
 absl::Status Export(const std::string& to) {
   ASSIGN_OR_RETURN(const Weights weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
@@ -44,7 +50,7 @@ absl::Status Export(const std::string& to) {
 }
 
 int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   const absl::Status status = Export(absl::GetFlag(FLAGS_to));
   if (!status.ok()) Fail(nullptr, status);
   return FinishOutput(0);

@@ -5,37 +5,25 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/flags/commandlineflag.h"
-#include "absl/flags/reflection.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "distributed/transport/launcher.h"
+#include "engine/runtime/version.h"
 #include "models/schema/describe.h"
 #include "tools/command_line.h"
+#include "tools/help.h"
 #include "tools/process.h"
 
 namespace gyre {
 namespace {
-
-// The flags that our own sources define, by name; Abseil brings some too.
-std::vector<absl::CommandLineFlag*> OurFlags() {
-  std::map<std::string, absl::CommandLineFlag*> sorted;
-  for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (absl::StrContains(flag->Filename(), "tools/")) sorted[std::string(name)] = flag;
-  }
-  std::vector<absl::CommandLineFlag*> flags;
-  for (const auto& [name, flag] : sorted) flags.push_back(flag);
-  return flags;
-}
 
 absl::CommandLineFlag* Find(absl::string_view name) {
   for (absl::CommandLineFlag* flag : OurFlags()) {
@@ -53,10 +41,13 @@ absl::Status SetFlag(absl::CommandLineFlag& flag, absl::string_view value) {
   if (flag.Name() == "set" && !flag.CurrentValue().empty()) {
     text = absl::StrCat(flag.CurrentValue(), std::string(1, kBetweenSets), value);
   }
+  if (flag.IsOfType<bool>() && (text == "on" || text == "off")) {
+    text = text == "on" ? "true" : "false";
+  }
   std::string why;
   if (flag.ParseFrom(text, &why)) return absl::OkStatus();
   int64_t beyond = 0;
-  const std::string expected = flag.IsOfType<bool>()     ? "true or false"
+  const std::string expected = flag.IsOfType<bool>()     ? "on or off"
                                : flag.IsOfType<double>() ? "a number"
                                : flag.IsOfType<int>() && absl::SimpleAtoi(value, &beyond)
                                    ? absl::StrCat("an integer from ", INT_MIN, " to ", INT_MAX)
@@ -95,28 +86,26 @@ absl::Status ParseArgument(int argc, char** argv, int* index) {
   return absl::InvalidArgumentError(Unknown("flag", name, names));
 }
 
-void PrintHelp(absl::string_view program, absl::string_view usage) {
+// Of a path the last part.
+absl::string_view NameOf(absl::string_view program) {
   const size_t slash = program.rfind('/');
-  if (slash != absl::string_view::npos) program.remove_prefix(slash + 1);
-  std::string text = absl::StrCat(program, " ", usage, "\n\nFlags:\n");
-  for (const absl::CommandLineFlag* flag : OurFlags()) {
-    const std::string value = flag->DefaultValue();
-    const bool show = !value.empty() && value != "false" && value != "0";
-    absl::StrAppendFormat(&text, "  --%-18s%s%s\n", flag->Name(), flag->Help(),
-                          show ? absl::StrCat("  Default: ", value, ".") : "");
-  }
-  std::fputs(text.c_str(), stdout);
+  return slash == absl::string_view::npos ? program : program.substr(slash + 1);
 }
 
 }  // namespace
 
-void ParseFlags(int argc, char** argv, absl::string_view usage) {
+void ParseFlags(int argc, char** argv, absl::string_view usage,
+                const std::vector<FlagGroup>& groups) {
   PrepareProcess();
   const int rank = AnnouncedRank().rank;
   for (int i = 1; i < argc; ++i) {
     const absl::string_view argument = argv[i];
     if (argument == "--help" || argument == "-help" || argument == "-h") {
-      if (rank == 0) PrintHelp(argv[0], usage);
+      if (rank == 0) std::fputs(HelpText(NameOf(argv[0]), usage, groups).c_str(), stdout);
+      std::exit(FinishOutput(0));
+    }
+    if (argument == "--version" || argument == "-version") {
+      if (rank == 0) std::printf("%s (Gyre) %s\n", std::string(NameOf(argv[0])).c_str(), kVersion);
       std::exit(FinishOutput(0));
     }
     const absl::Status status = ParseArgument(argc, argv, &i);

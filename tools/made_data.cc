@@ -27,9 +27,9 @@ absl::Status CheckFlag(bool good, absl::string_view flag, const absl::AlphaNum& 
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", got, ": expected ", expected));
 }
 
-int RunMaker(int argc, char** argv, const char* usage, const absl::Flag<std::string>& out,
-             const Maker& maker) {
-  ParseFlags(argc, argv, usage);
+int RunMaker(int argc, char** argv, const char* usage, const std::vector<FlagGroup>& groups,
+             const absl::Flag<std::string>& out, const Maker& maker) {
+  ParseFlags(argc, argv, usage, groups);
   const std::string folder = absl::GetFlag(out);
   absl::Status status = maker.check();
   if (status.ok()) status = WriteNewFolder(folder, maker.write);

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "tools/command_line.h"
 
 namespace gyre {
 
@@ -36,7 +38,7 @@ struct Maker {
 };
 
 // The tool's main function: `out` is what `write` has filled, or nothing.
-int RunMaker(int argc, char** argv, const char* usage, const absl::Flag<std::string>& out,
-             const Maker& maker);
+int RunMaker(int argc, char** argv, const char* usage, const std::vector<FlagGroup>& groups,
+             const absl::Flag<std::string>& out, const Maker& maker);
 
 }  // namespace gyre

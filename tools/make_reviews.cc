@@ -17,26 +17,34 @@
 #include "tools/made_data.h"
 #include "tools/new_folder.h"
 
-ABSL_FLAG(std::string, out, "", "The folder to make; it must not exist.");
+ABSL_FLAG(std::string, out, "", "Folder to make.  It must not exist.");
 ABSL_FLAG(int, train, 2000, "Training reviews, half of each class.");
-ABSL_FLAG(int, test, 1000, "Test reviews, likewise.");
+ABSL_FLAG(int, test, 1000, "Test reviews, half of each class.");
 ABSL_FLAG(double, negated, 0.35,
-          "The share of a writer's judgements that negate the opposite, 0 to 1.");
-ABSL_FLAG(double, sentences, 8, "Of a review, the median of their number: 1 to 1000.");
-ABSL_FLAG(int, seed, 1, "All random numbers follow from it.");
+          "Share of a writer's judgements that negate the opposite, 0 to 1.");
+ABSL_FLAG(double, sentences, 8, "Median number of a review's sentences, 1 to 1000.");
+ABSL_FLAG(int, seed, 1, "Seed of all random numbers.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "writes made-up reviews, synthetic and of no film, for a net to learn opinions from.\n\n"
+    "writes made-up reviews, synthetic and of no film.\n"
+    "\n"
     "  make_reviews --out=runs/data/reviews\n"
-    "  make_reviews --out=runs/data/hard --negated=0.5 --seed=7\n\n"
-    "The same reviews come twice: as DIR/train/pos/0.txt, a folder a class, and as a line each\n"
-    "of DIR/train.tsv, LABEL TAB TEXT; DIR/test likewise.  A trainer's text reads them by\n"
+    "  make_reviews --out=runs/data/hard --negated=0.5 --seed=7\n"
+    "\n"
+    "A net learns opinions from them. The same reviews come twice: as files\n"
+    "DIR/train/pos/0.txt, a folder a class, and as lines of DIR/train.tsv, LABEL TAB\n"
+    "TEXT; DIR/test likewise. A trainer reads them by\n"
     "  data { train { reviews { folder: \"runs/data/reviews/train\" length: 128 } }\n"
     "    test { reviews { folder: \"runs/data/reviews/test\" } } order: BUCKETED }\n"
-    "The same flags give the same bytes.  Exit codes: 0 done, 1 failed, 2 wrong flags.";
+    "The same flags give the same bytes.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags", {"out", "train", "test", "negated", "sentences", "seed"}},
+};
 
 using Words = std::vector<const char*>;
 
@@ -160,6 +168,6 @@ std::string Made() {
 }  // namespace gyre
 
 int main(int argc, char** argv) {
-  return gyre::RunMaker(argc, argv, gyre::kUsage, FLAGS_out,
+  return gyre::RunMaker(argc, argv, gyre::kUsage, gyre::kGroups, FLAGS_out,
                         {gyre::Check, gyre::WriteAll, gyre::Made});
 }

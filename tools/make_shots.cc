@@ -23,33 +23,37 @@
 #include "tools/made_data.h"
 #include "tools/new_folder.h"
 
-ABSL_FLAG(std::string, out, "",
-          "The folder to make, with folders train and test; it must not exist.");
+ABSL_FLAG(std::string, out, "", "Folder to make, with folders train and test.  It must not exist.");
 ABSL_FLAG(int, train, 256, "Training shots.");
 ABSL_FLAG(int, test, 96, "Test shots.");
-ABSL_FLAG(double, disrupted, 0.4, "The share of shots that end with a disruption, 0 to 1.");
-ABSL_FLAG(double, difficulty, 0.5,
-          "How strong the noise is beside the mode and what comes with it, above 0.");
-ABSL_FLAG(int, steps, 400,
-          "Steps of a shot on average, of 1 ms: half to one and a half of it, >= 100.");
+ABSL_FLAG(double, disrupted, 0.4, "Share of shots that end with a disruption, 0 to 1.");
+ABSL_FLAG(double, difficulty, 0.5, "Strength of the noise beside the mode, above 0.");
+ABSL_FLAG(int, shot_steps, 400, "Mean steps of a shot, of 1 ms each, 100 or more.");
 ABSL_FLAG(int, points, 16, "Points of the temperature's profile.");
-ABSL_FLAG(int, seed, 1, "All random numbers follow from it.");
+ABSL_FLAG(int, seed, 1, "Seed of all random numbers.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "writes made-up shots, synthetic and of no machine, for a net to learn disruptions from.\n\n"
+    "writes made-up shots, synthetic and of no machine.\n"
+    "\n"
     "  make_shots --out=runs/data/shots\n"
-    "  make_shots --out=runs/data/hard --difficulty=1 --seed=7\n\n"
-    "A shot is an .npz: `time`, `event` (NaN: none), the signals `current`, `density`, `heating`,\n"
-    "`radiation`, `mode`, `rotation` and the profile `temperature`.  A trainer's text reads them "
-    "by\n"
-    "  data { train { shots { folder: \"runs/data/shots/train\" length: 128 warning: 0.2\n"
-    "    signal: [\"current\", \"density\", \"heating\", \"radiation\", \"mode\", \"rotation\"]\n"
-    "    profile: \"temperature\" } } test { shots { folder: \"runs/data/shots/test\" } }\n"
-    "    order: CONTIGUOUS }\n"
-    "The same flags give the same bytes.  Exit codes: 0 done, 1 failed, 2 wrong flags.";
+    "  make_shots --out=runs/data/hard --difficulty=1 --seed=7\n"
+    "\n"
+    "A net learns disruptions from them. A shot is an .npz: `time`, `event` (NaN:\n"
+    "none), the signals `current`, `density`, `heating`, `radiation`, `mode`,\n"
+    "`rotation` and the profile `temperature`. A trainer reads them by\n"
+    "  data { train { shots { folder: \"runs/data/shots/train\" length: 128\n"
+    "    warning: 0.2 signal: [\"current\", \"density\", \"heating\", \"radiation\",\n"
+    "    \"mode\", \"rotation\"] profile: \"temperature\" } }\n"
+    "    test { shots { folder: \"runs/data/shots/test\" } } order: CONTIGUOUS }\n"
+    "The same flags give the same bytes.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags", {"out", "train", "test", "disrupted", "difficulty", "shot_steps", "points", "seed"}},
+};
 
 constexpr double kStepS = 0.001;
 
@@ -167,15 +171,15 @@ absl::Status WriteAll(const std::string& folder) {
       RETURN_IF_ERROR(
           Write(folder + "/" + name,
                 Make(Numbers(RandomKey(seed, name)), disrupted, absl::GetFlag(FLAGS_difficulty),
-                     absl::GetFlag(FLAGS_steps), points),
+                     absl::GetFlag(FLAGS_shot_steps), points),
                 points));
     }
   }
   const std::string note = absl::StrFormat(
       "Synthetic: made up by make_shots --train=%d --test=%d --disrupted=%g --difficulty=%g "
-      "--steps=%d --points=%d --seed=%d\n",
+      "--shot_steps=%d --points=%d --seed=%d\n",
       absl::GetFlag(FLAGS_train), absl::GetFlag(FLAGS_test), share, absl::GetFlag(FLAGS_difficulty),
-      absl::GetFlag(FLAGS_steps), points, absl::GetFlag(FLAGS_seed));
+      absl::GetFlag(FLAGS_shot_steps), points, absl::GetFlag(FLAGS_seed));
   return WriteText(folder + "/SYNTHETIC", note);
 }
 
@@ -183,7 +187,7 @@ absl::Status Check() {
   for (const auto& [flag, got, least, most] :
        {std::tuple("train", absl::GetFlag(FLAGS_train), 1, 100'000),
         std::tuple("test", absl::GetFlag(FLAGS_test), 1, 100'000),
-        std::tuple("steps", absl::GetFlag(FLAGS_steps), 100, 1'000'000),
+        std::tuple("shot_steps", absl::GetFlag(FLAGS_shot_steps), 100, 1'000'000),
         std::tuple("points", absl::GetFlag(FLAGS_points), 1, 1000)}) {
     RETURN_IF_ERROR(
         CheckFlag(got >= least && got <= most, flag, got, absl::StrCat(least, " to ", most)));
@@ -203,6 +207,6 @@ std::string Made() {
 }  // namespace gyre
 
 int main(int argc, char** argv) {
-  return gyre::RunMaker(argc, argv, gyre::kUsage, FLAGS_out,
+  return gyre::RunMaker(argc, argv, gyre::kUsage, gyre::kGroups, FLAGS_out,
                         {gyre::Check, gyre::WriteAll, gyre::Made});
 }

@@ -11,59 +11,59 @@
 #include "absl/strings/str_split.h"
 #include "engine/data/text_file.h"
 #include "engine/runtime/check.h"
+#include "tools/command_line.h"
 #include "tools/net_workload.h"
 
-ABSL_FLAG(std::string, net, "", "The net's text file; without one --layers and --gradient_mb.");
-ABSL_FLAG(int, batch, 1, "Samples a step, of each rank.");
-ABSL_FLAG(double, flops, 0, "FLOPs a second that a rank computes a net's layers at.");
-ABSL_FLAG(double, step_ms, 0, "In place of --flops: what a step of one rank takes.");
-ABSL_FLAG(double, update_ms, 0, "Of it, what the optimizer takes.");
-ABSL_FLAG(
-    std::string, layer_time, "flops",
-    "flops: a layer takes what its FLOPs do; or a file that bench_scaling's line is in: the "
-    "pieces of work that it has found in a layer, each as long as any, and the rest updates.");
-ABSL_FLAG(double, device_gb, 0,
-          "Device memory, in 10^9 bytes: what of a net is beyond it pages; 0: it holds all.");
-ABSL_FLAG(int, layers, 0, "Without a net: equal layers, backward twice as long as forward.");
-ABSL_FLAG(double, gradient_mb, 0, "Of all of them, in 10^6 bytes.");
-ABSL_FLAG(double, paged_mb, 0, "That a step of them pages, each way.");
-ABSL_FLAG(std::vector<std::string>, ranks,
+ABSL_FLAG(std::string, net, "",
+          "Text file of the net.  Without it: --layers and --gradient_bytes.");
+ABSL_FLAG(int, rank_batch, 1, "Samples a step of each rank.");
+ABSL_FLAG(double, flops, 0, "FLOPs a second at which a rank computes the net's layers.");
+ABSL_FLAG(double, step_ms, 0, "Milliseconds of one rank's step, in place of --flops.");
+ABSL_FLAG(double, update_ms, 0, "Milliseconds of that for the optimizer.");
+ABSL_FLAG(std::string, layer_time, "flops",
+          "flops: layers take what their FLOPs do; or a file with a line of bench_scaling, whose "
+          "pieces of work count.");
+ABSL_FLAG(std::string, device_memory, "",
+          "Bytes of device memory, such as 64M.  A net beyond that pages.  Default: it holds all.");
+ABSL_FLAG(int, layers, 0, "Equal layers, in place of --net.  Backward takes twice forward.");
+ABSL_FLAG(std::string, gradient_bytes, "", "Bytes of all their gradients, such as 64M or 1.2e9.");
+ABSL_FLAG(std::string, paged_bytes, "", "Bytes that their step pages, each way.");
+ABSL_FLAG(std::vector<std::string>, rank_counts,
           (std::vector<std::string>{"1", "2", "4", "8", "16", "32", "64", "128", "256", "512",
                                     "1024", "2048", "4096", "8192"}),
-          "Numbers of ranks, with commas, more and more.");
-ABSL_FLAG(int, ranks_per_host, 1, "Which share a link to the others.");
+          "Numbers of ranks, with commas, in growing order.");
+ABSL_FLAG(int, ranks_per_host, 1, "Ranks that share a link to other hosts.");
 ABSL_FLAG(std::vector<std::string>, algorithms, {"auto"},
           "How gradients are summed, with commas: ring, direct, halving_doubling, "
           "recursive_doubling, shared, hierarchical, naive, auto.");
-ABSL_FLAG(std::string, sync, "allreduce", "allreduce; of a parameter server bsp, ssp or async.");
-ABSL_FLAG(int, staleness, 0, "Of ssp: steps.");
-ABSL_FLAG(int, servers, 0, "Of a parameter server: so many of all ranks only serve.");
+ABSL_FLAG(std::string, sync, "allreduce",
+          "allreduce, or of a parameter server: bsp, ssp or async.");
+ABSL_FLAG(int, staleness, 0, "Steps that ssp may lag.");
+ABSL_FLAG(int, servers, 0, "Ranks of a parameter server that only serve.");
 ABSL_FLAG(std::string, schedule, "forward",
-          "forward: as Gyre, sums under backward and the next forward, the most urgent first; "
-          "backward: under backward alone, one by one; none: behind it.");
-ABSL_FLAG(bool, bucket_a_gradient, false, "A sum for each gradient, in place of buckets.");
-ABSL_FLAG(std::string, calibration, "", "The file that bench_allreduce --calibrate has written.");
-ABSL_FLAG(double, alpha_us, 30, "Between hosts: what a message takes to start.");
-ABSL_FLAG(double, beta_gb_s, 1.25,
-          "And the bytes that a link carries a second, each way, in 10^9.");
-ABSL_FLAG(double, alpha_within_us, 2.5, "Likewise within a host.");
-ABSL_FLAG(double, beta_within_gb_s, 2, "Likewise within a host.");
-ABSL_FLAG(double, gamma_gb_s, 0, "Received bytes that a rank adds a second; 0: adding is hidden.");
+          "forward: sums under backward and the next forward, as train does; backward: under "
+          "backward alone; none: after it.");
+ABSL_FLAG(bool, bucket_a_gradient, false, "Sum each gradient alone, without buckets.");
+ABSL_FLAG(std::string, calibration, "", "File of bench_allreduce --calibrate.");
+ABSL_FLAG(double, alpha_us, 30, "Between hosts: microseconds to start a message.");
+ABSL_FLAG(double, beta_gb_s, 1.25, "Between hosts: 10^9 bytes a second of a link, each way.");
+ABSL_FLAG(double, alpha_within_us, 2.5, "Within a host: microseconds to start a message.");
+ABSL_FLAG(double, beta_within_gb_s, 2, "Within a host: 10^9 bytes a second.");
+ABSL_FLAG(double, gamma_gb_s, 0,
+          "10^9 received bytes that a rank adds a second.  0: adding is hidden.");
 ABSL_FLAG(double, copy_gb_s, 0,
-          "Bytes a second between device and host, each way: of gradients, and of pages; 0: "
-          "gradients are summed where they lie.");
+          "10^9 bytes a second between device and host, each way.  0: gradients are summed where "
+          "they are.");
 ABSL_FLAG(double, jitter, 0,
-          "Each rank's step takes longer by this share of it on average, exponentially "
-          "distributed.");
-ABSL_FLAG(double, slowest, 1, "One rank's computation takes so many times as long.");
-ABSL_FLAG(int, steps, 20, "That are simulated; the first quarter is not counted.");
-ABSL_FLAG(uint64_t, seed, 1, "Of the jitter.");
+          "Mean share by which a rank's step is longer, exponentially distributed.");
+ABSL_FLAG(double, slowest, 1, "Factor on one rank's computation.");
+ABSL_FLAG(int, steps, 20, "Steps to simulate.  The first quarter does not count.");
+ABSL_FLAG(uint64_t, seed, 1, "Seed of the jitter.");
 namespace gyre {
 namespace {
 
 constexpr int kMostRanks = 8192;
 constexpr int kMostLayers = 100'000;  // each takes memory
-constexpr double kMostMb = 1e12;      // whose bytes an integer of 64 bits holds
 constexpr double kMostJitter = 1000;  // beyond it nothing else of a step counts
 
 absl::Status Expected(const char* flag, const auto& got, const auto&... what) {
@@ -81,7 +81,7 @@ absl::Status CheckNumbers() {
       return value <= most ? absl::OkStatus() : Expected(flag, value, "at most ", most);
     }
   };
-  for (const Number& n : {Number{"batch", 1.0 * absl::GetFlag(FLAGS_batch)},
+  for (const Number& n : {Number{"rank_batch", 1.0 * absl::GetFlag(FLAGS_rank_batch)},
                           {"ranks_per_host", 1.0 * absl::GetFlag(FLAGS_ranks_per_host)},
                           {"beta_gb_s", absl::GetFlag(FLAGS_beta_gb_s)},
                           {"beta_within_gb_s", absl::GetFlag(FLAGS_beta_within_gb_s)},
@@ -91,10 +91,7 @@ absl::Status CheckNumbers() {
   for (const Number& n : {Number{"flops", absl::GetFlag(FLAGS_flops)},
                           {"step_ms", absl::GetFlag(FLAGS_step_ms)},
                           {"update_ms", absl::GetFlag(FLAGS_update_ms)},
-                          {"device_gb", absl::GetFlag(FLAGS_device_gb), kMostMb / 1e3},
                           {"layers", 1.0 * absl::GetFlag(FLAGS_layers), kMostLayers},
-                          {"gradient_mb", absl::GetFlag(FLAGS_gradient_mb), kMostMb},
-                          {"paged_mb", absl::GetFlag(FLAGS_paged_mb), kMostMb},
                           {"staleness", 1.0 * absl::GetFlag(FLAGS_staleness)},
                           {"servers", 1.0 * absl::GetFlag(FLAGS_servers)},
                           {"alpha_us", absl::GetFlag(FLAGS_alpha_us)},
@@ -108,7 +105,7 @@ absl::Status CheckNumbers() {
     return Expected("steps", steps, "2 or more");
   }
   const bool copies = absl::GetFlag(FLAGS_copy_gb_s) > 0;
-  if (!copies && (absl::GetFlag(FLAGS_device_gb) > 0 || absl::GetFlag(FLAGS_paged_mb) > 0)) {
+  if (!copies && !(absl::GetFlag(FLAGS_device_memory) + absl::GetFlag(FLAGS_paged_bytes)).empty()) {
     return absl::InvalidArgumentError("--copy_gb_s is missing: what pages is copied at that rate");
   }
   return absl::OkStatus();
@@ -141,7 +138,20 @@ absl::Status ReadPieces(const std::string& path, NetWorkloadOptions& options) {
   return absl::OkStatus();
 }
 
+// 0 where it is not given.
+absl::StatusOr<double> Bytes(const char* flag, const std::string& text) {
+  if (text.empty()) return 0.0;
+  ASSIGN_OR_RETURN(const size_t bytes, ParseBytes(flag, text));
+  return static_cast<double>(bytes);
+}
+
 absl::StatusOr<Workload> ReadWorkload() {
+  ASSIGN_OR_RETURN(const double device_bytes,
+                   Bytes("--device_memory", absl::GetFlag(FLAGS_device_memory)));
+  ASSIGN_OR_RETURN(const double gradient_bytes,
+                   Bytes("--gradient_bytes", absl::GetFlag(FLAGS_gradient_bytes)));
+  ASSIGN_OR_RETURN(const double paged_bytes,
+                   Bytes("--paged_bytes", absl::GetFlag(FLAGS_paged_bytes)));
   const double step_s = absl::GetFlag(FLAGS_step_ms) / 1e3;
   const double update_s = absl::GetFlag(FLAGS_update_ms) / 1e3;
   if (step_s > 0 && update_s > step_s) {
@@ -156,28 +166,27 @@ absl::StatusOr<Workload> ReadWorkload() {
     if (absl::GetFlag(FLAGS_flops) > 0 || step_s == 0) {
       return absl::InvalidArgumentError("--layers: expected --step_ms beside it, and no --flops");
     }
-    if (absl::GetFlag(FLAGS_device_gb) > 0) {
-      return absl::InvalidArgumentError("--device_gb: of a net; --layers have --paged_mb");
+    if (device_bytes > 0) {
+      return absl::InvalidArgumentError("--device_memory: of a net; --layers have --paged_bytes");
     }
-    Workload workload =
-        EqualLayers(layers, step_s, update_s, absl::GetFlag(FLAGS_gradient_mb) * 1e6);
-    workload.samples = absl::GetFlag(FLAGS_batch);
-    workload.paged_in_bytes = workload.paged_out_bytes = absl::GetFlag(FLAGS_paged_mb) * 1e6;
+    Workload workload = EqualLayers(layers, step_s, update_s, gradient_bytes);
+    workload.samples = absl::GetFlag(FLAGS_rank_batch);
+    workload.paged_in_bytes = workload.paged_out_bytes = paged_bytes;
     return workload;
   }
-  if (absl::GetFlag(FLAGS_gradient_mb) > 0 || absl::GetFlag(FLAGS_paged_mb) > 0) {
+  if (gradient_bytes > 0 || paged_bytes > 0) {
     return absl::InvalidArgumentError(
-        "--gradient_mb, --paged_mb: of --layers; a net's are its own");
+        "--gradient_bytes, --paged_bytes: of --layers; a net's are its own");
   }
   if ((absl::GetFlag(FLAGS_flops) > 0) == (step_s > 0)) {
     return absl::InvalidArgumentError("--net: expected one of --flops and --step_ms beside it");
   }
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
-  NetWorkloadOptions options{.batch = absl::GetFlag(FLAGS_batch),
+  NetWorkloadOptions options{.batch = absl::GetFlag(FLAGS_rank_batch),
                              .step_s = step_s,
                              .flops = absl::GetFlag(FLAGS_flops),
                              .update_s = update_s,
-                             .device_bytes = absl::GetFlag(FLAGS_device_gb) * 1e9,
+                             .device_bytes = device_bytes,
                              .copied_bytes_per_s = absl::GetFlag(FLAGS_copy_gb_s) * 1e9};
   const std::string times = absl::GetFlag(FLAGS_layer_time);
   if (times == "flops") return WorkloadOf(net, options);
@@ -240,15 +249,15 @@ absl::StatusOr<ScalingSetup> ReadSetup() {
 
 absl::StatusOr<std::vector<int>> ReadRanks() {
   std::vector<int> ranks;
-  for (const std::string& text : absl::GetFlag(FLAGS_ranks)) {
+  for (const std::string& text : absl::GetFlag(FLAGS_rank_counts)) {
     int& count = ranks.emplace_back();
     if (!absl::SimpleAtoi(text, &count) || count < 1 || count > kMostRanks) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--ranks: expected numbers from 1 to ", kMostRanks, ", got ", text));
+          absl::StrCat("--rank_counts: expected numbers from 1 to ", kMostRanks, ", got ", text));
     }
     if (ranks.size() > 1 && count <= ranks[ranks.size() - 2]) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--ranks: expected more and more, got ", absl::StrJoin(ranks, ",")));
+          absl::StrCat("--rank_counts: expected more and more, got ", absl::StrJoin(ranks, ",")));
     }
   }
   return ranks;

@@ -14,22 +14,42 @@
 #include "tools/scaling_flags.h"
 #include "tools/scaling_picture.h"
 
-ABSL_FLAG(double, samples, 0, "Of an epoch; 0: one rank's batch.");
+ABSL_FLAG(double, samples, 0, "Samples of an epoch.  0: one rank's batch.");
 ABSL_FLAG(bool, table, false, "Print a table in place of JSON lines.");
-ABSL_FLAG(std::string, picture, "", "A file, such as scaling.svg, for efficiency over ranks.");
+ABSL_FLAG(std::string, picture, "", "File, such as scaling.svg, for efficiency over ranks.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "tells what training would reach on more ranks than there are.\n\n"
-    "  simulate_scaling --net=models/vgg19/net.textproto --batch=32 --flops=5e12 --beta_gb_s=5\n"
-    "  simulate_scaling --layers=20 --gradient_mb=1200 --step_ms=370 --algorithms=ring,naive\n"
-    "  simulate_scaling --net=... --step_ms=44 --calibration=cluster.json --ranks=2,4,8 --table\n\n"
-    "Every rank has its own batch, whatever their number.  Prints a JSON line for each way to sum\n"
-    "and each number of ranks, and for each way A and B of an epoch's (A + B log2 N) / N.  What\n"
-    "the model is: distributed/scaling/README.md.\n"
+    "tells what training would reach on more ranks than there are.\n"
+    "\n"
+    "  simulate_scaling --net=models/vgg19/net.textproto --rank_batch=32 \\\n"
+    "    --flops=5e12 --beta_gb_s=5\n"
+    "  simulate_scaling --layers=20 --gradient_bytes=1.2e9 --step_ms=370 \\\n"
+    "    --algorithms=ring,naive\n"
+    "  simulate_scaling --net=... --step_ms=44 --calibration=cluster.json \\\n"
+    "    --rank_counts=2,4,8 --table\n"
+    "\n"
+    "Every rank has its own batch, whatever their number.\n"
+    "Prints a JSON line for each way to sum and each number of ranks, and for each\n"
+    "way A and B of an epoch's (A + B log2 N) / N. The model is described in\n"
+    "distributed/scaling/README.md.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Work",
+     {"net", "rank_batch", "flops", "step_ms", "update_ms", "layer_time", "device_memory", "layers",
+      "gradient_bytes", "paged_bytes"}},
+    {"Ranks",
+     {"rank_counts", "ranks_per_host", "algorithms", "sync", "staleness", "servers", "schedule",
+      "bucket_a_gradient"}},
+    {"Speeds",
+     {"calibration", "alpha_us", "beta_gb_s", "alpha_within_us", "beta_within_gb_s", "gamma_gb_s",
+      "copy_gb_s"}},
+    {"Stragglers", {"jitter", "slowest", "seed"}},
+    {"Output", {"steps", "samples", "table", "picture"}},
+};
 
 constexpr double kMostSamples = 1e30;  // whose epoch takes a number of seconds
 
@@ -95,7 +115,7 @@ absl::Status Run() {
   ASSIGN_OR_RETURN(ScalingRun run, ReadScalingFlags());
   const std::string picture = absl::GetFlag(FLAGS_picture);
   if (!picture.empty() && run.ranks.size() < 2) {
-    return absl::InvalidArgumentError("--picture: expected two numbers of --ranks or more");
+    return absl::InvalidArgumentError("--picture: expected two numbers or more of --rank_counts");
   }
   const double samples = absl::GetFlag(FLAGS_samples);
   if (!(samples >= 0 && samples <= kMostSamples)) {
@@ -110,7 +130,7 @@ absl::Status Run() {
     line.name = way;
     for (const int ranks : run.ranks) {
       const auto point = SimulateScaling(run.workload, run.costs, run.setup, ranks);
-      if (!point.ok()) return Annotate(point.status(), absl::StrCat("--ranks=", ranks));
+      if (!point.ok()) return Annotate(point.status(), absl::StrCat("--rank_counts=", ranks));
       line.points.push_back(*point);
       printer.Print(way, *point);
     }
@@ -124,7 +144,7 @@ absl::Status Run() {
 }
 
 int Main(int argc, char** argv) {
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   if (const absl::Status status = Run(); !status.ok()) Fail(nullptr, status);
   return 0;
 }

@@ -22,109 +22,108 @@
 #include "tools/command_line.h"
 #include "tools/process.h"
 
-ABSL_FLAG(std::string, trainer, "", "The trainer's text file; it names the net and the data.");
-ABSL_FLAG(bool, send_data, false,
-          "Rank 0's host alone has the data's files: the others are sent them, to a temporary "
-          "folder (TMPDIR) while they read them.");
-ABSL_FLAG(std::string, device, "cpu",
-          "cpu, cuda (a GPU), or sim (a CPU with separate, bounded memory).");
-ABSL_FLAG(std::string, autotune, "on",
-          "on: a GPU's algorithms are the fastest of a few, measured at the start; off: those that "
-          "its libraries recommend.");
+ABSL_FLAG(std::string, trainer, "", "Text file of the trainer, which names the net and the data.");
+ABSL_FLAG(std::string, set, "",
+          "PATH=VALUE of a field of the trainer or, as net.PATH, of the net.  Repeatable.");
+ABSL_FLAG(std::string, precision, "",
+          "F32, F64, F16 or BF16.  Default: the trainer's, or the net's.");
+ABSL_FLAG(std::string, weights, "",
+          "Start from these tensors, by name: a run's folder, a checkpoint's, or a safetensors "
+          "file.");
+ABSL_FLAG(std::string, weights_map, "",
+          "OLD=NEW,...: renames tensors of --weights, or all that begin with \"OLD.\" or "
+          "\"OLD-\".  OLD= leaves them out.  The longest OLD counts.");
+ABSL_FLAG(std::string, out, "",
+          "Folder for metrics.jsonl and checkpoints/.  Default: runs/NET-TIME.");
+ABSL_FLAG(std::string, resume, "",
+          "latest (checkpoint of --out), auto (that, or a new run), or a checkpoint's folder.");
+ABSL_FLAG(std::string, checkpoint_every, "",
+          "Steps between checkpoints.  Default: the trainer's, or an epoch.");
+ABSL_FLAG(std::string, epochs, "", "Passes over the training data.  Default: the trainer's.");
+ABSL_FLAG(std::string, steps, "", "Steps of the run, in place of epochs.");
+ABSL_FLAG(std::string, batch, "",
+          "Samples a step, over all ranks.  auto: as many as fit without paging, else with it.");
+ABSL_FLAG(std::string, seed, "", "Seed of all random numbers.  Default: the trainer's.");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda (a GPU) or sim (a CPU with bounded memory).");
+ABSL_FLAG(int, threads, 0, "Threads of each rank.  0: cores / ranks on this host.");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
 ABSL_FLAG(std::string, host_memory, "",
-          "Bytes of host memory for what --device_memory does not hold, of each rank, such as 1G; "
-          "what is beyond waits on disk.  Default: as many as that takes.");
+          "Bytes of each rank's host memory for pages, such as 1G.  Pages beyond go to disk.  "
+          "Default: no limit.");
 ABSL_FLAG(std::string, page_folder, "",
-          "Folder on a fast disk for a file of what --host_memory does not hold; it goes when the "
-          "run ends, however that does.  Default: where --out is.");
-ABSL_FLAG(std::string, planner, "auto",
-          "Of what moves when where --device_memory does not hold all: auto, geeps (as GeePS did), "
-          "naive (nothing while a layer works), or none: that is an error.");
+          "Folder on a fast disk for pages beyond --host_memory.  Default: where --out is.");
 ABSL_FLAG(std::string, page_activations, "",
-          "F32, F16 or BF16: as what activations of F32 leave the device and come back where "
-          "--device_memory does not hold all.  16 bits halve the bytes and round them.");
-ABSL_FLAG(std::string, precision, "",
-          "F32, F64, F16 or BF16; default: the trainer file's, or the net's.");
+          "Type of F32 activations while paged: F32, or F16 or BF16, which round.");
+ABSL_FLAG(std::string, planner, "auto",
+          "Paging planner for nets larger than --device_memory: auto (fastest predicted plan), "
+          "geeps (GeePS's algorithm), naive (no copy overlaps a layer), none (too large a net is "
+          "an error).");
+ABSL_FLAG(bool, autotune, true,
+          "Measure a GPU's algorithms at the start.  Off: take those that its libraries "
+          "recommend.");
+ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or srun.");
+ABSL_FLAG(std::string, allreduce, "",
+          "Algorithm by which ranks sum gradients: auto, ring, direct, shared, ... Default: the "
+          "trainer's, or ring.");
 ABSL_FLAG(std::string, wire, "",
-          "F32, F16 or BF16: as what gradients travel between ranks, by \"direct\" or a server.  "
-          "Default: the trainer file's, or F32.");
-ABSL_FLAG(
-    std::string, sync, "",
-    "allreduce: gradients are summed over ranks; else owners of a parameter server apply them: "
-    "bsp once a step, ssp each rank's as it comes, within --staleness, async without bound.  "
-    "Default: the trainer file's, or allreduce.");
-ABSL_FLAG(std::string, staleness, "",
-          "Of ssp: by how many steps what a rank reads may lack what others have sent.  Default: "
-          "the trainer file's, or 0.");
-ABSL_FLAG(
-    std::string, servers, "",
-    "Of a parameter server: so many ranks, the last ones, own parts of the weights and train on "
-    "nothing.  Default: 0, all ranks do both.");
-ABSL_FLAG(std::string, server_memory, "",
-          "Of a parameter server: device, or host: owners have their parts and update them in host "
-          "memory, and the device waits for its copies; to compare with.  Default: device.");
+          "Type in which gradients travel, by allreduce direct or a server: F32, F16 or BF16.  "
+          "Default: the trainer's, or F32.");
 namespace {
 int shard_optimizer_values = 0;  // that the flag has had: its default, and what a user gives
 }
 ABSL_FLAG(bool, shard_optimizer, false,
-          "Each rank updates 1/N of the weights, and has the optimizer's state of these alone.")
+          "Each of N ranks updates 1/N of the weights and holds 1/N of the optimizer's state.")
     .OnUpdate([] { ++shard_optimizer_values; });
-ABSL_FLAG(std::string, out, "",
-          "Folder for metrics.jsonl and checkpoints/; default: runs/NET-TIME.");
-ABSL_FLAG(
-    std::string, resume, "",
-    "latest of --out; auto: that, or, where --out has none, a new run; or a checkpoint's folder.");
-ABSL_FLAG(
-    std::string, weights, "",
-    "A run's folder, a checkpoint's, or a safetensors file to start from: its tensors replace the "
-    "first values of the parameters of the same names, the others keep theirs.");
-ABSL_FLAG(std::string, weights_map, "",
-          "OLD=NEW,...: the tensor OLD of --weights, and each whose name begins with \"OLD.\" or "
-          "\"OLD-\" (a layer's, a block's), gets NEW in that place; OLD= leaves them out; the "
-          "longer OLD counts.");
-ABSL_FLAG(std::string, checkpoint_every, "", "Steps from one checkpoint to the next.");
-ABSL_FLAG(std::string, steps, "", "Length of the run in steps.");
-ABSL_FLAG(std::string, epochs, "", "Length of the run in passes over the training data.");
-ABSL_FLAG(
-    std::string, batch, "",
-    "Samples a step, over all ranks; auto: as many as the device's memory has room for without "
-    "paging, or, where there is none for any, with it.");
-ABSL_FLAG(std::string, seed, "", "All random numbers follow from it.");
-ABSL_FLAG(int, ranks, 1, "Ranks that are threads of this process, in place of mpirun's or srun's.");
+ABSL_FLAG(std::string, sync, "",
+          "allreduce (ranks sum gradients), or a parameter server: bsp (all wait each step), ssp "
+          "(within --staleness), async.  Default: the trainer's, or allreduce.");
+ABSL_FLAG(std::string, staleness, "", "Steps that ssp may lag.  Default: the trainer's, or 0.");
+ABSL_FLAG(std::string, servers, "",
+          "Ranks of a parameter server, the last ones, that only serve.  Default: 0.");
+ABSL_FLAG(std::string, server_memory, "",
+          "Where owners hold their part and update it: device or host.  Default: device.");
+ABSL_FLAG(bool, send_data, false,
+          "Only rank 0's host has the data.  Others receive it into a temporary folder.");
 ABSL_FLAG(int, stall_timeout_s, gyre::kStallTimeoutS,
-          "Seconds that ranks wait for one that is silent; then the run ends, and names it.");
-ABSL_FLAG(int, threads, 0, "Threads of each rank; 0: cores / ranks on this host.");
+          "Seconds that ranks wait for a silent one before the run ends.");
+ABSL_FLAG(bool, plan, false, "Print layers, memory and communication.  Train nothing.");
+ABSL_FLAG(std::string, plan_picture, "",
+          "With --plan: draw memory and copies over time.  NAME.html or NAME.svg.");
 ABSL_FLAG(std::string, timeline, "",
-          "A file, such as timeline.json, for what each rank computed, sent and waited for, and "
-          "when: a Chrome trace, for ui.perfetto.dev.  Under mpirun one a rank: "
-          "timeline.rank0.json.");
-ABSL_FLAG(bool, plan, false,
-          "Print layers, shapes, FLOPs, memory, paging and communication; train nothing.");
-ABSL_FLAG(
-    std::string, plan_picture, "",
-    "With --plan: a file, such as plan.html, for a picture of an iteration's memory, steps and "
-    "copies as they are planned, and for what is printed; plan.svg: the picture alone.");
-ABSL_FLAG(std::string, set, "",
-          "path=value for any field of the trainer (optimizer.sgd.momentum=0.5) or the net "
-          "(net.layer.conv1.conv2d.filters=32); may be repeated.");
+          "File for a Chrome trace of each rank's work and waits, such as timeline.json.");
 
 namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "trains a net.\n\n"
+    "trains a net.\n"
+    "\n"
     "  train --trainer=models/lenet/trainer.textproto\n"
     "  mpirun -np 2 train --trainer=models/lenet/trainer.textproto --out=runs/a\n"
-    "  train --trainer=... --ranks=2                         # the same without mpirun\n"
-    "  train --trainer=... --out=runs/a --resume=latest      # after an interruption\n"
-    "  train --trainer=... --plan                            # what it would do\n\n"
+    "  train --trainer=... --ranks=2                    # the same without mpirun\n"
+    "  train --trainer=... --out=runs/a --resume=latest # after an interruption\n"
+    "  train --trainer=... --plan                       # what it would do\n"
+    "\n"
     "The last line is `weights sha256 HEX`: equal runs give equal digests.\n"
-    "SIGUSR1 makes a checkpoint.  SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR2, SIGALRM, SIGXCPU and\n"
-    "SIGPWR make one and stop.  mpirun passes SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 on, and kills "
-    "a\n"
-    "second after the first two: --mca odls_base_sigkill_timeout 30 gives it longer.\n"
+    "\n"
+    "SIGUSR1 makes a checkpoint. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR2, SIGALRM,\n"
+    "SIGXCPU and SIGPWR make one and stop. mpirun passes SIGINT, SIGTERM, SIGUSR1 and\n"
+    "SIGUSR2 on, and kills a second after the first two:\n"
+    "--mca odls_base_sigkill_timeout 30 gives it longer.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags, 130 stopped with a checkpoint.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Data and net", {"trainer", "set", "precision", "weights", "weights_map"}},
+    {"Output and resuming", {"out", "resume", "checkpoint_every"}},
+    {"Length", {"epochs", "steps", "batch", "seed"}},
+    {"Devices and memory",
+     {"device", "threads", "device_memory", "host_memory", "page_folder", "page_activations",
+      "planner", "autotune"}},
+    {"Ranks",
+     {"ranks", "allreduce", "wire", "shard_optimizer", "sync", "staleness", "servers",
+      "server_memory", "send_data", "stall_timeout_s"}},
+    {"Looking", {"plan", "plan_picture", "timeline"}},
+};
 
 std::atomic<bool> stop_requested = false, save_requested = false;
 std::atomic<bool> training = false;      // there is something to save
@@ -177,6 +176,7 @@ std::vector<std::string> Overrides(Spellings& spellings) {
   };
   add("precision", absl::GetFlag(FLAGS_precision));
   add("page_activations", absl::GetFlag(FLAGS_page_activations));
+  add("distributed.allreduce", absl::GetFlag(FLAGS_allreduce));
   add("distributed.wire", absl::GetFlag(FLAGS_wire));
   add("distributed.sync", absl::GetFlag(FLAGS_sync), /*upper=*/true);
   add("distributed.staleness", absl::GetFlag(FLAGS_staleness));
@@ -316,7 +316,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
 
 int Main(int argc, char** argv) {
   LetWaitingThreadsSleep(argv);
-  ParseFlags(argc, argv, kUsage);
+  ParseFlags(argc, argv, kUsage, kGroups);
   HandleSignals();
   Spellings spellings;
   const std::vector<std::string> overrides = Overrides(spellings);
@@ -326,11 +326,6 @@ int Main(int argc, char** argv) {
                          absl::GetFlag(FLAGS_ranks), absl::GetFlag(FLAGS_stall_timeout_s));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
-  const std::string autotune = absl::GetFlag(FLAGS_autotune);
-  if (autotune != "on" && autotune != "off") {
-    Fail(ranks->front().get(),
-         absl::InvalidArgumentError(absl::StrCat("--autotune=", autotune, ": expected on or off")));
-  }
   const absl::StatusOr<TrainingOptions> options = OptionsOf(*files);
   if (!options.ok()) Fail(ranks->front().get(), options.status());
   const bool plan = absl::GetFlag(FLAGS_plan);
@@ -347,7 +342,7 @@ int Main(int argc, char** argv) {
                 .memory = absl::GetFlag(FLAGS_device_memory),
                 .threads = absl::GetFlag(FLAGS_threads),
                 .tf32 = files->trainer.message->tf32(),
-                .autotune = autotune == "on" && !plan},
+                .autotune = absl::GetFlag(FLAGS_autotune) && !plan},
                [&](ProcessGroup& communication, const DeviceChoice& choice) {
                  return Train(*files, *options, plan, communication, choice);
                });

@@ -32,7 +32,7 @@ const BadInput kFlags[] = {
      .arguments = {"--seed"},
      .exit_code = 2},
     {.name = "SwitchWithValue",
-     .message = "--plan=perhaps: expected true or false (see --help)",
+     .message = "--plan=perhaps: expected on or off (see --help)",
      .arguments = {"--plan=perhaps"},
      .exit_code = 2},
     {.name = "NoFlag",

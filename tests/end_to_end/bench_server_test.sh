@@ -10,7 +10,7 @@ fail() {
 tool=tools/bench_server
 net=models/lenet/net.textproto
 small=(--ranks=2 --table_kib=1 --compute_ms=3 --rounds=1 --steps=1)
-tiny=("${small[@]}" --layers=3)
+tiny=("${small[@]}" --layer_counts=3)
 
 # WHAT [FLAG...]: the tool refuses these, with this.
 refuses() {
@@ -27,16 +27,17 @@ done
 refuses "--ratio=0: expected a number above 0" --ratio=0.5,0
 refuses "--ratio=1e+30: expected at most 1e+06" --ratio=0.5,1e30
 refuses "--ratio=inf: expected at most 1e+06" --ratio=inf
-refuses "--net and --layers: expected one of them; see --help" --net=$net
-refuses "--layers=0.5: expected a whole number of 1 or more" --layers=2,0.5
-refuses "--layers=0: expected a whole number of 1 or more" --layers=0
+refuses "--net and --layer_counts: expected one of them; see --help" --net=$net
+refuses "--layer_counts=0.5: expected a whole number of 1 or more" --layer_counts=2,0.5
+refuses "--layer_counts=0: expected a whole number of 1 or more" --layer_counts=0
 refuses "--table_kib=999999999999: expected an integer from -2147483648 to 2147483647 (see --help)" --table_kib=999999999999
-for empty in layers sync ratio; do
+for empty in layer_counts syncs ratio; do
   refuses "--$empty=: expected a value (see --help)" --$empty=
 done
-refuses "--sync=bsq: expected bsp, ssp, async or allreduce" --sync=bsp,bsq
-refuses "--sync=allreduce: expected --device=cpu, and no --servers" --sync=bsp,allreduce
-refuses "--sync=allreduce: expected --device=cpu, and no --servers" --sync=allreduce --device=cpu --servers=1
+refuses "--syncs=bsq: expected bsp, ssp, async or allreduce" --syncs=bsp,bsq
+refuses "--syncs=allreduce: expected --device=cpu, and no --servers" --syncs=bsp,allreduce
+refuses "--syncs=allreduce: expected --device=cpu, and no --servers" --syncs=allreduce --device=cpu --servers=1
+refuses "--server_memory=disk: expected device or host" --server_memory=disk
 refuses "--servers=-1: expected 0 to 1, fewer than the ranks" --servers=-1
 refuses "--servers=2: expected 0 to 1, fewer than the ranks" --servers=2
 
@@ -47,7 +48,7 @@ prints() {
   said=$("$tool" "${small[@]}" "$@" 2>&1) || fail "$*: $said"
   [[ $(wc -l <<<"$said") == "$lines" && $(grep -c "$fields" <<<"$said") == "$lines" ]] || fail "$*: $said"
 }
-prints '"layers":3,"tables":3,' 6 --layers=3 --ratio=0.1,0.5
-prints '"servers":1,"sync":"async","net":"equal layers","layers":3,' 1 --layers=3 --servers=1 --sync=async --host_memory
+prints '"layers":3,"tables":3,' 6 --layer_counts=3 --ratio=0.1,0.5
+prints '"servers":1,"sync":"async","net":"equal layers","layers":3,' 1 --layer_counts=3 --servers=1 --syncs=async --server_memory=host
 # LeNet's eight parameters lie in three buckets.
-prints '"sync":"\(bsp\|allreduce\)","net":"lenet","layers":10,"tables":3,' 2 --net=$net --device=cpu --sync=bsp,allreduce
+prints '"sync":"\(bsp\|allreduce\)","net":"lenet","layers":10,"tables":3,' 2 --net=$net --device=cpu --syncs=bsp,allreduce

@@ -85,7 +85,7 @@ class SeriesRun : public testing::Test {
 };
 
 TEST_F(SeriesRun, ShotsGoOnAfterAnInterruptionOnAnyRanks) {
-  const std::vector<std::string> few = {"--train=9", "--test=5", "--steps=100", "--points=2"};
+  const std::vector<std::string> few = {"--train=9", "--test=5", "--shot_steps=100", "--points=2"};
   for (const std::string out : {"shots", "again"}) {
     std::vector<std::string> flags = few;
     flags.push_back(absl::StrCat("--out=", folder_ / out));

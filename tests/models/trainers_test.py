@@ -60,7 +60,7 @@ def main():
         run([sys.executable, folder / "models/generated_images.py"])
         run([sys.executable, folder / "models/gpt_small/characters.py"], input=bible())
         check_characters(folder)
-        run([make_shots, f"--out={folder}/runs/data/shots", "--test=4", "--steps=100"])
+        run([make_shots, f"--out={folder}/runs/data/shots", "--test=4", "--shot_steps=100"])
         run([make_reviews, f"--out={folder}/runs/data/reviews", "--train=40", "--test=4"])
         for net in sorted(folder.glob("models/*/net.textproto")):
             model, trainer = net.parent.name, f"--trainer={net.parent}/trainer.textproto"
