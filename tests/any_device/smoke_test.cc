@@ -34,17 +34,17 @@ struct LayerRun {
   size_t at;  // of KernelCases()
 };
 
-std::vector<LayerRun> LayerRuns() {
+// A large one has kernels of its own, for the reference, in F32 and in what is stored in 16 bits.
+std::vector<LayerRun> LayerRuns(bool large) {
   std::vector<LayerRun> runs;
   for (const DType dtype : kTypes) {
     for (const Libraries libraries : {Libraries::kBest, Libraries::kReference}) {
+      if (large &&
+          (libraries == Libraries::kBest || dtype == DType::kF64 || dtype == DType::kF16)) {
+        continue;
+      }
       for (size_t at = 0; at < KernelCases().size(); ++at) {
-        const bool is_large = KernelCases()[at].is_large;
-        // A large one has kernels of its own for the reference, and for F32 and what is stored in
-        // 16 bits.
-        const bool needed =
-            libraries == Libraries::kReference && (dtype == DType::kF32 || dtype == DType::kBF16);
-        if (!is_large || needed) runs.push_back({dtype, libraries, at});
+        if (KernelCases()[at].is_large == large) runs.push_back({dtype, libraries, at});
       }
     }
   }
@@ -84,6 +84,7 @@ class LayerKernels : public testing::TestWithParam<LayerRun> {};
 TEST_P(LayerKernels, ComputeWhatACpuDoes) {
   const LayerRun& run = GetParam();
   const KernelCase& c = KernelCases()[run.at];
+  if (c.is_large && !NamedDevice()) GTEST_SKIP() << "a CPU takes long, and has no such kernels";
   const LayerCase layer = CaseOf(c);
   std::vector<std::unique_ptr<PrimitiveLibrary>> libraries;
   libraries.push_back(NewReferenceLibrary());
@@ -103,7 +104,10 @@ TEST_P(LayerKernels, ComputeWhatACpuDoes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Smoke, LayerKernels, testing::ValuesIn(LayerRuns()), LayerRunName);
+INSTANTIATE_TEST_SUITE_P(Smoke, LayerKernels, testing::ValuesIn(LayerRuns(/*large=*/false)),
+                         LayerRunName);
+INSTANTIATE_TEST_SUITE_P(Large, LayerKernels, testing::ValuesIn(LayerRuns(/*large=*/true)),
+                         LayerRunName);
 
 // Numbers on a device that a step's kernels work in.
 class Numbers {

@@ -20,7 +20,8 @@ _SMOKE = [
     ("step kernels", "Smoke/StepKernelsTest.*"),
     ("step kernels", "StepScalars.*"),
 ] + [("layers %s %s" % (precision, by), "Smoke/LayerKernels.*/%s%s_*" % (precision, by))
-     for precision in ("F32", "BF16", "F16", "F64") for by in ("Best", "Reference")]
+     for precision in ("F32", "BF16", "F16", "F64") for by in ("Best", "Reference")
+] + [("large layers", "Large/LayerKernels.*")]
 # Of TrainingStep all others are the CPU's.
 _NOT_OF_A_DEVICE = re.compile(r"TrainingStep\.(?!AnyDevice)")
 # Kernels of ours alone: vendors' libraries would be instrumented for minutes.
