@@ -1,6 +1,6 @@
-"""`gyre_test`: a GoogleTest binary, run alone or, for `ranks`, under mpirun."""
+"""`gyre_test`: a GoogleTest binary, run alone or, for `ranks`, under mpirun; `device_test`: of any device."""
 
-load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_test")
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
 
 # g++ 12 takes std::regex for uninitialised once a sanitizer is on.
 _COPTS = ["-Wno-maybe-uninitialized"]
@@ -54,3 +54,23 @@ def gyre_test(name, srcs, deps = [], ranks = None, size = "small", data = [], ar
         name = name,
         tests = [":%s_%d" % (name, count) for count in ranks],
     )
+
+def device_test(name, srcs, deps = [], **kwargs):
+    """A gyre_test that knows GYRE_TEST_DEVICE, whose tests //tests/any_device:device_tests has, too.
+
+    Args:
+      name: the test; its tests are the library NAME_cases.
+      srcs: sources, without a main.
+      deps: libraries; GoogleTest and the main come by themselves.
+      **kwargs: as gyre_test's.
+    """
+    cc_library(
+        name = name + "_cases",
+        testonly = True,
+        srcs = srcs,
+        copts = _COPTS,
+        visibility = ["//tests/any_device:__pkg__"],
+        deps = deps + ["//third_party:gtest"],
+        alwayslink = True,
+    )
+    gyre_test(name = name, srcs = [], deps = [":%s_cases" % name], **kwargs)

@@ -28,7 +28,7 @@ constexpr char kUsage[] =
     "Prints a JSON line for each operation, pass, precision and way of doing it: the\n"
     "shortest of a few times (by events on a GPU), and the largest difference from\n"
     "the reference's result on the same operands, relative to the largest value.\n"
-    "Exit codes: 0 done, 1 failed, or a result is wrong, 2 wrong flags.";
+    "Exit codes: 0 done, 1 failed, or a result is wrong or refused, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
     {"Flags", {"nets", "precisions", "device", "threads", "time_limit"}},
@@ -70,8 +70,10 @@ absl::Status Bench() {
   for (absl::string_view name : absl::StrSplit(absl::GetFlag(FLAGS_precisions), ',')) {
     ASSIGN_OR_RETURN(precisions.emplace_back(), ParsePrecision(name));
   }
-  ASSIGN_OR_RETURN(const auto bench, OpBench::Create({.kind = absl::GetFlag(FLAGS_device),
-                                                      .threads = absl::GetFlag(FLAGS_threads)},
+  ASSIGN_OR_RETURN(DeviceChoice choice, OpenDevice({.kind = absl::GetFlag(FLAGS_device),
+                                                    .threads = absl::GetFlag(FLAGS_threads)}));
+  OpBench::Libraries libraries = OpBench::LibrariesOf(choice);
+  ASSIGN_OR_RETURN(const auto bench, OpBench::Create(std::move(choice), std::move(libraries),
                                                      [](const nlohmann::ordered_json& row) {
                                                        std::printf("%s\n", row.dump().c_str());
                                                        std::fflush(stdout);
@@ -91,8 +93,9 @@ absl::Status Bench() {
     const nlohmann::ordered_json row = {{"benchmark", "operations"}, {"left_out", left_out}};
     std::printf("%s\n", row.dump().c_str());
   }
-  if (bench->wrong() == 0) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(bench->wrong(), " results are wrong: see \"right\""));
+  if (bench->wrong() + bench->refused() == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(bench->wrong(), " results are wrong, ", bench->refused(),
+                                          " ways refused: see \"right\" and \"refused\""));
 }
 
 int Main(int argc, char** argv) {

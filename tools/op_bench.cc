@@ -120,25 +120,54 @@ absl::StatusOr<std::vector<OpSpec>> OpsOf(const Parsed<NetConfig>& net, int64_t 
   return ops;
 }
 
+OpBench::Libraries OpBench::LibrariesOf(const DeviceChoice& choice) {
+  Libraries libraries;
+  libraries.push_back(NewReferenceLibrary());
+  if (choice.device->kind() == DeviceKind::kCuda) return libraries;
+  libraries.push_back(NewOneDnnLibrary(choice.threads));
+  libraries.push_back(NewBlockedLibrary());
+  return libraries;
+}
+
 absl::StatusOr<std::unique_ptr<OpBench>> OpBench::Create(
-    const DeviceFlags& device, std::function<void(const nlohmann::ordered_json&)> emit) {
+    DeviceChoice choice, Libraries libraries,
+    std::function<void(const nlohmann::ordered_json&)> emit) {
   std::unique_ptr<OpBench> bench(new OpBench(std::move(emit)));
-  ASSIGN_OR_RETURN(bench->choice_, OpenDevice(device));
+  bench->choice_ = std::move(choice);
+  bench->libraries_ = std::move(libraries);
   ASSIGN_OR_RETURN(bench->stream_, bench->choice_.device->NewStream());
-  bench->libraries_.push_back(NewReferenceLibrary());
-  if (bench->choice_.device->kind() == DeviceKind::kCuda) return bench;
-  bench->libraries_.push_back(NewOneDnnLibrary(bench->choice_.threads));
-  bench->libraries_.push_back(NewBlockedLibrary());
   return bench;
 }
 
 absl::Status OpBench::Measure(const OpSpec& spec, const OpPrecision& precision) {
-  return std::visit(
+  std::string what;
+  const absl::Status status = std::visit(
       [&](auto own) {
         own.dtype = precision.dtype;
+        what = ToString(own);
         return MeasureOp(own, precision);
       },
       spec);
+  if (status.ok()) return status;
+  EmitRefusal(what, "", precision, "", status);
+  // A stream that has failed stays so; a device that is lost makes none that works.
+  ASSIGN_OR_RETURN(stream_, choice_.device->NewStream());
+  ASSIGN_OR_RETURN(const Buffer there, Empty(1));
+  std::byte byte{};
+  RETURN_IF_ERROR(stream_->Copy(there.data(), &byte, 1));
+  return stream_->Synchronize();
+}
+
+void OpBench::EmitRefusal(const std::string& what, const std::string& pass,
+                          const OpPrecision& precision, const std::string& way,
+                          const absl::Status& status) {
+  ++refused_;
+  emit_({{"benchmark", "operation"},
+         {"operation", what},
+         {"pass", pass},
+         {"precision", precision.name},
+         {"way", way},
+         {"refused", status.ToString()}});
 }
 
 // What the CUDA libraries would do, way by way, held to what the reference did.
@@ -393,6 +422,15 @@ absl::Status OpBench::MeasureOp(ReductionSpec spec, const OpPrecision& precision
 absl::Status OpBench::Row(const Pass& pass, const std::string& way, Stream& stream,
                           const std::function<absl::Status()>& run, const void* result,
                           size_t bytes, std::vector<std::byte>* expected, const Unpack& unpack) {
+  const absl::Status status = TimedRow(pass, way, stream, run, result, bytes, expected, unpack);
+  if (!status.ok()) EmitRefusal(pass.what, pass.name, *pass.precision, way, status);
+  return status.ok() ? status : stream.Synchronize();
+}
+
+absl::Status OpBench::TimedRow(const Pass& pass, const std::string& way, Stream& stream,
+                               const std::function<absl::Status()>& run, const void* result,
+                               size_t bytes, std::vector<std::byte>* expected,
+                               const Unpack& unpack) {
   ASSIGN_OR_RETURN(const auto watch, NewStopWatch(stream));
   ASSIGN_OR_RETURN(const double seconds, ShortestTime(stream, *watch, kLong, run));
   ASSIGN_OR_RETURN(std::vector<std::byte> got,

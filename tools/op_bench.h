@@ -37,14 +37,20 @@ struct OpPrecision {
 
 class OpBench {
  public:
-  // emit: told each row as soon as it is known.  Errors: those of opening the device.
-  static absl::StatusOr<std::unique_ptr<OpBench>> Create(
-      const DeviceFlags& device, std::function<void(const nlohmann::ordered_json&)> emit);
+  using Libraries = std::vector<std::unique_ptr<PrimitiveLibrary>>;
+  // The reference first; on a CPU all others.
+  static Libraries LibrariesOf(const DeviceChoice& choice);
 
-  // Rows for each pass and way of the operation.  Errors: those of running it; a result that is
-  // wrong is told in its row, and counted.
+  // libraries: the reference first.  emit: told each row as soon as it is known.
+  static absl::StatusOr<std::unique_ptr<OpBench>> Create(
+      DeviceChoice choice, Libraries libraries,
+      std::function<void(const nlohmann::ordered_json&)> emit);
+
+  // Rows for each pass and way of the operation.  A way that refuses, or fails, is told in its row
+  // and counted, as is a result that is wrong.  Errors: the device does nothing any more.
   absl::Status Measure(const OpSpec& spec, const OpPrecision& precision);
   int wrong() const { return wrong_; }
+  int refused() const { return refused_; }
 
  private:
   // One pass of an operation: what its rows have in common.
@@ -67,10 +73,16 @@ class OpBench {
 
   // Times run and looks at its result, of so many bytes.  *expected: the reference's, or empty: it
   // becomes this one's.  unpack, if any, turns the whole result into the reference's layout.
+  // Errors: the stream does nothing any more.
   using Unpack = std::function<absl::Status(std::vector<std::byte>*)>;
   absl::Status Row(const Pass& pass, const std::string& way, Stream& stream,
                    const std::function<absl::Status()>& run, const void* result, size_t bytes,
                    std::vector<std::byte>* expected, const Unpack& unpack = nullptr);
+  absl::Status TimedRow(const Pass& pass, const std::string& way, Stream& stream,
+                        const std::function<absl::Status()>& run, const void* result, size_t bytes,
+                        std::vector<std::byte>* expected, const Unpack& unpack);
+  void EmitRefusal(const std::string& what, const std::string& pass, const OpPrecision& precision,
+                   const std::string& way, const absl::Status& status);
   absl::StatusOr<std::vector<std::byte>> Look(Stream& stream, const void* result, size_t bytes,
                                               bool whole) const;
   absl::StatusOr<Buffer> Filled(size_t bytes, DType dtype, uint64_t key) const;
@@ -80,9 +92,8 @@ class OpBench {
   const std::function<void(const nlohmann::ordered_json&)> emit_;
   DeviceChoice choice_;
   std::unique_ptr<Stream> stream_;
-  // The reference first; on a CPU all others.
-  std::vector<std::unique_ptr<PrimitiveLibrary>> libraries_;
-  int wrong_ = 0;
+  Libraries libraries_;
+  int wrong_ = 0, refused_ = 0;
 };
 
 }  // namespace gyre

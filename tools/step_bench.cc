@@ -112,10 +112,6 @@ absl::Status StepBench::CreateModel() {
   for (const NetNode& node : plan.train->spec.nodes) {
     flops_ += node.spec.forward_flops + (node.backward ? node.spec.backward_flops : 0);
   }
-  for (const Parameter& parameter : plan.parameters.all()) {
-    state_bytes_ += 2 * parameter.spec.size_bytes();
-  }
-  state_bytes_ += plan.slot_bytes() + plan.master_bytes();
   RETURN_IF_ERROR(CreateBatch(*plan.train));
   ASSIGN_OR_RETURN(model_, Model::Create(std::move(plan), device, *stream_,
                                          several ? &communication_ : nullptr));
@@ -231,9 +227,7 @@ nlohmann::ordered_json StepBench::Report() const {
                       absl::StrSplit(choice_.primitives->choices(), '\n', absl::SkipEmpty()))},
       {"initialize_s", initialize_seconds_},
       {"planned_bytes", plan.device_bytes() + plan.communication_bytes()},
-      {"resident_growth_bytes", resident_growth_},
-      {"memory_above_state_bytes",
-       static_cast<int64_t>(resident_growth_) - static_cast<int64_t>(state_bytes_)}};
+      {"resident_growth_bytes", resident_growth_}};
   if (peaks_) {
     report.update(
         {{"gemm_gflops", median([](const Measured& r) { return r.peaks.gemm_flops; }) / 1e9},

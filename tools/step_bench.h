@@ -72,7 +72,6 @@ class StepBench {
   int64_t steps_ = 0;
   double initialize_seconds_ = 0;
   size_t resident_growth_ = 0;
-  size_t state_bytes_ = 0;  // of parameters, gradients and the optimizer
   std::vector<Measured> rounds_;
 };
 

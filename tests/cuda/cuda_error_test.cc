@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "tests/any_device/try_device.h"
 #include "tests/cuda/cuda_device_fixture.h"
 
 namespace gyre {
@@ -123,6 +124,7 @@ TEST_F(CudaDeviceTest, AnErrorOfTheWorkItselfComesLateAndStays) {
                           ": an illegal memory access was encountered (cudaErrorIllegalAddress)");
   };
   const Buffer buffer = Make(10);
+  EXPECT_TRUE(TryDevice(*device_).ok());
   fake_cudart::FailWork(kIllegalAddress);
   EXPECT_EQ(fake_cudart::Enqueue(stream_->native(), "kernel"), kSuccess);
   EXPECT_TRUE(stream_->Record(*event_).ok());
@@ -136,6 +138,7 @@ TEST_F(CudaDeviceTest, AnErrorOfTheWorkItselfComesLateAndStays) {
   EXPECT_TRUE(tells(other_->Copy(buffer.data(), buffer.data(), 1)));
   EXPECT_TRUE(tells(other_->Synchronize()));
   EXPECT_TRUE(tells(device_->NewEvent().status()));
+  EXPECT_TRUE(tells(TryDevice(*device_)));
 }
 
 // --- Captures ------------------------------------------------------------------------------------

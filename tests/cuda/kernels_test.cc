@@ -11,15 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "distributed/collectives/device_reduction.h"
-#include "distributed/parameter_server/row_kernels.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/primitives/cuda/library.h"
-#include "engine/training/net/net_kernels.h"
-#include "engine/training/net/row_kernels.h"
-#include "engine/training/optimizer.h"
-#include "engine/training/step/update_gate.h"
 #include "layers/factory.h"
+#include "tests/any_device/kernel_cases.h"
+#include "tests/any_device/step_kernels.h"
 #include "tests/cuda/cuda_device_fixture.h"
 #include "tests/cuda/fake_cublaslt.h"
 #include "tests/cuda/fake_cudnn.h"
@@ -31,102 +27,6 @@ namespace {
 using testing::UnorderedElementsAre;
 
 constexpr DType kRealTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
-
-struct LayerCase {
-  const char* type;    // member of LayerConfig.type
-  const char* config;  // LayerConfig as text
-  std::vector<Shape> inputs;
-  bool has_labels = false;  // as its last input
-  bool is_large = false;    // too much for the fake libraries, which compute
-  int batch_axis = 0;
-};
-
-// Between them they reach every kernel of every layer.
-const std::vector<LayerCase>& LayerCases() {
-  static const auto& cases = *new std::vector<LayerCase>{
-      {"accuracy", "accuracy {}", {{4, 3}, {4}}, true},
-      {"conv2d", "conv2d { filters: 4 kernel: 3 padding: 1 }", {{2, 8, 8, 4}}},
-      {"conv2d", "conv2d { filters: 3 kernel: 2 use_bias: false }", {{2, 5, 7, 3}}},
-      {"conv2d", "conv2d { filters: 4 kernel: 3 groups: 2 }", {{2, 5, 5, 2}}},
-      {"conv2d",
-       "conv2d { filters: 4 kernel: 3 weight { learning_rate_multiplier: 0 } }",
-       {{2, 8, 8, 4}}},
-      {"conv2d",
-       "conv2d { filters: 4 kernel: 3 bias { learning_rate_multiplier: 0 } }",
-       {{2, 8, 8, 4}}},
-      {"conv2d", "conv2d { filters: 2 kernel: 1 }", {{0, 4, 4, 4}}},
-      {"conv2d", "conv2d { filters: 2 kernel: 1 }", {{8, 256, 256, 2}}, false, true},
-      {"conv1d", "conv1d { filters: 4 kernel: 3 }", {{2, 3, 8, 4}}},
-      {"dense", "dense { outputs: 5 }", {{4, 6}}},
-      {"dense", "dense { outputs: 5 use_bias: false }", {{4, 6}}},
-      {"dense", "dense { outputs: 5 weight { learning_rate_multiplier: 0 } }", {{4, 6}}},
-      {"dense", "dense { outputs: 5 bias { learning_rate_multiplier: 0 } }", {{4, 6}}},
-      // Cut into pieces, also of 16 bits.
-      {"dense", "dense { outputs: 4128 }", {{2, 4097}}, false, true},
-      {"dropout", "dropout { rate: 0.5 }", {{4, 6}}},
-      {"dropout", "dropout { rate: 0.5 }", {{4, 8}}},
-      {"flatten", "flatten {}", {{4, 3, 2}}},
-      {"pool2d", "pool2d { kernel: 2 }", {{2, 6, 6, 3}}},
-      {"pool2d", "pool2d { kind: AVERAGE kernel: 2 }", {{2, 6, 6, 3}}},
-      {"pool2d", "pool2d { kernel: 2 }", {{2, 6, 6, 8}}},
-      {"pool2d", "pool2d { kind: AVERAGE kernel: 2 }", {{2, 6, 6, 8}}},
-      {"pool1d", "pool1d { kernel: 2 }", {{2, 3, 8, 4}}},
-      {"hinge", "hinge {}", {{4, 3}, {4}}, true},
-      {"binary_cross_entropy", "binary_cross_entropy {}", {{4, 1}, {4}}, true},
-      {"binary_hinge", "binary_hinge {}", {{4, 1}, {4}}, true},
-      {"max_hinge", "max_hinge {}", {{4, 3, 1}, {4, 3}}, true},
-      {"time_to_event", "time_to_event { horizon: 1 }", {{4, 3}, {4, 3}}},
-      {"roc_auc", "roc_auc {}", {{4, 1}, {4}}, true},
-      {"alarm", "alarm { earliest: 1 }", {{4, 3, 1}, {4, 3}, {4, 3}}, true},
-      {"layer_norm", "layer_norm {}", {{4, 6}}},
-      {"lrn", "lrn {}", {{2, 3, 3, 6}}},
-      {"lrn", "lrn { size: 3 }", {{2, 3, 3, 6}}},
-      {"mean_squared_error", "mean_squared_error {}", {{4, 3}, {4, 3}}},
-      {"pool2d", "pool2d { kernel: 20 }", {{2, 20, 20, 3}}},
-      {"pool2d", "pool2d { kind: AVERAGE kernel: 20 }", {{2, 20, 20, 3}}},
-      {"relu", "relu { max: 6 }", {{4, 6}}},
-      {"sigmoid", "sigmoid {}", {{4, 6}}},
-      {"add", "add {}", {{4, 6}, {4, 6}}},
-      {"add", "add {}", {{4, 6}, {4, 6}, {4, 6}}},
-      {"multiply", "multiply {}", {{4, 6}, {4, 6}}},
-      {"multiply", "multiply {}", {{4, 6}, {4, 6}, {4, 6}}},
-      {"tanh", "tanh {}", {{4, 6}}},
-      {"concat", "concat {}", {{4, 6}, {4, 2}}},
-      {"slice", "slice { end: 2 }", {{4, 6}}},
-      {"split", "split { parts: 2 }", {{4, 6}}},
-      {"reshape", "reshape { dims: [2, 3] }", {{4, 6}}},
-      {"transpose", "transpose { axes: [1, 0] }", {{4, 6}}},
-      {"batch_norm", "batch_norm {}", {{4, 6}}},
-      // Sums in pieces.
-      {"batch_norm", "batch_norm {}", {{1024, 6}}},
-      {"layer_norm", "layer_norm {}", {{1024, 6}}},
-      {"mean_squared_error", "mean_squared_error {}", {{4096, 2}, {4096, 2}}},
-      {"sigmoid_cross_entropy", "sigmoid_cross_entropy {}", {{4096, 2}, {4096, 2}}},
-      {"time_to_event", "time_to_event { horizon: 1 }", {{4096, 2}, {4096, 2}}},
-      {"embedding", "embedding { vocabulary: 7 width: 5 }", {{4, 3}}, true},
-      {"positional_embedding", "positional_embedding { length: 4 }", {{2, 3, 5}}},
-      {"positional_embedding", "positional_embedding { length: 4 }", {{3, 2, 5}}, false, false, 1},
-      {"attention", "attention { heads: 2 causal: true }", {{2, 3, 6}, {2, 3, 6}, {2, 3, 6}}},
-      {"attention", "attention {}", {{2, 3, 4}, {2, 5, 4}, {2, 5, 4}, {2}}, true},
-      {"lstm", "lstm { hidden: 3 layers: 2 dropout: 0.5 carry: true last: true }", {{2, 3, 4}}},
-      {"lstm", "lstm { hidden: 3 projection: 2 bidirectional: true }", {{2, 3, 4}, {2}}, true},
-      {"gru", "gru { hidden: 3 bidirectional: true }", {{2, 3, 4}, {2, 3}}, true},
-      {"rnn", "rnn { hidden: 3 }", {{2, 3, 4}}},
-      {"rnn", "rnn { hidden: 3 nonlinearity: RELU }", {{3, 2, 4}}, false, false, 1},
-      {"gelu", "gelu {}", {{4, 6}}},
-      {"gelu", "gelu { approximate: TANH }", {{4, 6}}},
-      {"silu", "silu {}", {{4, 6}}},
-      {"sigmoid_cross_entropy", "sigmoid_cross_entropy {}", {{4, 3}, {4, 3}}},
-      {"softmax", "softmax {}", {{4, 6}}},
-      {"softmax_cross_entropy",
-       "softmax_cross_entropy { label_smoothing: 0.1 }",
-       {{4, 3}, {4}},
-       true},
-      {"softmax_cross_entropy", "softmax_cross_entropy {}", {{4, 3}, {4}}, true},
-      {"softmax_cross_entropy", "softmax_cross_entropy { ignore_label: 2 }", {{4, 3}, {4}}, true},
-  };
-  return cases;
-}
 
 // Parts of mangled names.  The first kernel is only loaded; the second is what VisitReal makes of
 // F64, which cuDNN is not asked for; the third gathers rows of unequal lengths, which a GPU masks.
@@ -164,12 +64,9 @@ class KernelsTest : public CudaDeviceTest {
     buffers_.push_back(MakeOnDevice(bytes));
     return buffers_.back().data();
   }
-  Tensor MakeTensor(const Shape& shape, DType dtype) {
-    return {Memory(static_cast<size_t>(shape.elements()) * SizeOf(dtype)), shape, dtype};
-  }
 
   // Forward and, in training, backward, with everything bound that the layer declares.
-  absl::Status Run(const LayerCase& c, DType compute, bool train, Activation activation,
+  absl::Status Run(const KernelCase& c, DType compute, bool train, Activation activation,
                    const Primitives& primitives) {
     LayerConfig config;
     GYRE_CHECK(google::protobuf::TextFormat::ParseFromString(c.config, &config));
@@ -211,7 +108,7 @@ class KernelsTest : public CudaDeviceTest {
   }
 
   void RunLayers() {
-    for (const LayerCase& c : LayerCases()) {
+    for (const KernelCase& c : KernelCases()) {
       for (const DType compute : kRealTypes) {
         for (const bool train : {true, false}) {
           for (const Activation activation : {Activation::kNone, Activation::kRelu}) {
@@ -227,104 +124,6 @@ class KernelsTest : public CudaDeviceTest {
     }
   }
 
-  // rows: of a table of 5 columns.
-  absl::Status RunUpdate(const Optimizer& optimizer, DType dtype, Tensor rows) {
-    const Shape shape{35};
-    std::vector<Tensor> slots;
-    for (size_t i = 0; i < optimizer.slot_names().size(); ++i) {
-      slots.push_back(MakeTensor(shape, AccumulateDType(dtype)));
-    }
-    const ParameterViews parameter = {.value = MakeTensor(shape, dtype),
-                                      .gradient = MakeTensor(shape, dtype),
-                                      .slots = slots,
-                                      .master = MakeTensor(shape, AccumulateDType(dtype)),
-                                      .rows = rows,
-                                      .width = 5};
-    return optimizer.Update(*stream_,
-                            static_cast<const UpdateScalars*>(Memory(sizeof(UpdateScalars))),
-                            {&parameter, 1});
-  }
-
-  void RunOptimizers() {
-    OptimizerConfig::Sgd plain, momentum, nesterov;
-    momentum.set_momentum(0.9);
-    nesterov.set_momentum(0.9);
-    nesterov.set_nesterov(true);
-    for (const DType dtype : kRealTypes) {
-      for (const Tensor& rows : {Tensor{}, MakeTensor({4}, DType::kI32)}) {
-        for (const OptimizerConfig::Sgd& config : {plain, momentum, nesterov}) {
-          EXPECT_TRUE(RunUpdate(*NewSgd(config, 1e-4), dtype, rows).ok());
-        }
-        EXPECT_TRUE(RunUpdate(*NewAdam({}, 1e-4), dtype, rows).ok());
-      }
-    }
-  }
-
-  void RunNetSteps() {
-    for (const DType dtype : kRealTypes) {
-      for (const int64_t elements : {35, 1 << 20}) {  // in one piece, and in several
-        const Tensor a = MakeTensor({elements}, dtype), b = MakeTensor({elements}, dtype);
-        EXPECT_TRUE(Fill(*stream_, 1, a).ok());
-        EXPECT_TRUE(FillScaled(*stream_, 1, static_cast<double*>(Memory(sizeof(double))), a).ok());
-        for (const size_t terms : {2, 3, 4}) {
-          EXPECT_TRUE(SumOf(*stream_, std::vector<Tensor>(terms, a), b).ok());
-        }
-        for (const DType to : kRealTypes) {
-          EXPECT_TRUE(Convert(*stream_, a, MakeTensor({elements}, to)).ok());
-        }
-        EXPECT_TRUE(
-            LookUp(*stream_, MakeTensor({elements}, DType::kU8), MakeTensor({256}, dtype), a).ok());
-        EXPECT_TRUE(SumSquares(*stream_, a, Memory(kSumSquaresScratchBytes),
-                               static_cast<double*>(Memory(sizeof(double))))
-                        .ok());
-        const auto* const pieces = static_cast<ElementRange*>(Memory(2 * sizeof(ElementRange)));
-        EXPECT_TRUE(SumSquaresOfPieces(*stream_, a, 0, pieces, 2,
-                                       static_cast<double*>(Memory(2 * kSquareLanes * 8)),
-                                       static_cast<double*>(Memory(2 * 8)))
-                        .ok());
-        auto* const update = static_cast<UpdateScalars*>(Memory(sizeof(UpdateScalars)));
-        const auto* const found = static_cast<GradientReport*>(Memory(sizeof(GradientReport)));
-        EXPECT_TRUE(ScaleOrSpoil(*stream_, a, update, found).ok());
-        EXPECT_TRUE(
-            SetUpdateUnlessSpoilt(*stream_, a, {}, 3, static_cast<int64_t*>(Memory(8)), update)
-                .ok());
-      }
-      if (SizeOf(dtype) == 2) {
-        EXPECT_TRUE(RoundTo(*stream_, dtype, MakeTensor({35}, DType::kF32)).ok());
-      }
-      const Tensor table = MakeTensor({7 * 5}, dtype), values = MakeTensor({4 * 5}, dtype);
-      EXPECT_TRUE(PackRows(*stream_, MakeTensor({4}, DType::kF64), 5, table, values).ok());
-      EXPECT_TRUE(UnpackRows(*stream_, MakeTensor({4}, DType::kI32), 5, values, table).ok());
-      const int32_t* const indices = MakeTensor({4}, DType::kI32).as<int32_t>();
-      for (const int32_t* const index : {indices, decltype(indices){nullptr}}) {
-        const RowPlaces places = {.index = index, .first = 1, .count = 4};
-        for (const Tensor& to : {table, MakeTensor({7 * 5}, AccumulateDType(dtype))}) {
-          EXPECT_TRUE(GatherRows(*stream_, places, 5, to, values).ok());
-          EXPECT_TRUE(ScatterRows(*stream_, places, 5, values, to).ok());
-          EXPECT_TRUE(AddRows(*stream_, places, 5, values, to).ok());
-          EXPECT_TRUE(AddScaledRows(*stream_, places, 5, 0.5, values, to).ok());
-          EXPECT_TRUE(ClearRows(*stream_, places, 5, to).ok());
-        }
-      }
-      EXPECT_TRUE(EnqueueAdd(*stream_, dtype, Memory(280), Memory(280), 35).ok());
-      EXPECT_TRUE(EnqueueMeasure(*stream_, dtype, Memory(280), 35,
-                                 static_cast<DeviceMeasure*>(Memory(sizeof(DeviceMeasure))))
-                      .ok());
-    }
-    const Tensor kept = MakeTensor({4}, DType::kI32), first = MakeTensor({7}, DType::kI32);
-    EXPECT_TRUE(KeepIndices(*stream_, MakeTensor({2}, DType::kI32), 7, 2, kept).ok());
-    for (const DType names : {DType::kI32, DType::kF64}) {
-      EXPECT_TRUE(NameRows(*stream_, kept, first, MakeTensor({4}, names)).ok());
-    }
-    auto* const block = static_cast<StepBlock*>(Memory(sizeof(StepBlock)));
-    auto* const scale = static_cast<LossScaleState*>(Memory(sizeof(LossScaleState)));
-    EXPECT_TRUE(SetLossScale(*stream_, {}, scale).ok());
-    EXPECT_TRUE(SetUpdate(*stream_, {}, &block->updates[0]).ok());
-    EXPECT_TRUE(PassGate(*stream_, {2.0, scale, 3}, static_cast<double*>(Memory(8)), 1,
-                         &block->updates[0], block)
-                    .ok());
-  }
-
   FakeCublasLt cublaslt_;
   FakeCudnn cudnn_;
   std::unique_ptr<Primitives> fallback_, vendor_;
@@ -335,7 +134,7 @@ class KernelsTest : public CudaDeviceTest {
 // One that the catalogue gains is missed here.
 TEST_F(KernelsTest, EveryLayerHasACase) {
   std::set<std::string> types;
-  for (const LayerCase& c : LayerCases()) types.insert(c.type);
+  for (const KernelCase& c : KernelCases()) types.insert(c.type);
   const auto* oneof = LayerConfig::descriptor()->FindOneofByName("type");
   for (int i = 0; i < oneof->field_count(); ++i) {
     EXPECT_TRUE(types.contains(oneof->field(i)->name())) << oneof->field(i)->name();
@@ -349,8 +148,14 @@ TEST_F(KernelsTest, EachIsInTheProgramForEachArchitecture) {
   for (auto& engine : cudnn_.engines) engine.fuses = false;
   for (auto& engine : cudnn_.fallback_engines) engine.fuses = false;
   RunLayers();
-  RunOptimizers();
-  RunNetSteps();
+  const StepKernels steps(*stream_, [this](const Shape& shape, DType dtype) {
+    return Tensor{Memory(static_cast<size_t>(shape.elements()) * SizeOf(dtype)), shape, dtype};
+  });
+  for (const DType dtype : kRealTypes) {
+    EXPECT_TRUE(steps.RunOptimizers(dtype).ok());
+    EXPECT_TRUE(steps.RunNetSteps(dtype).ok());
+  }
+  EXPECT_TRUE(steps.RunScalars().ok());
   std::set<std::string> launched;
   for (const fake_cudart::Launch& launch : fake_cudart::Launches()) launched.insert(launch.kernel);
   const auto modules = fake_cudart::Modules();
@@ -403,7 +208,7 @@ TEST_F(KernelsTest, AttentionTakesFewLaunches) {
 
 // A layer enqueues and returns: none waits, or takes memory beside what this test gives it.
 TEST_F(KernelsTest, NothingWaits) {
-  for (const LayerCase& c : LayerCases()) {
+  for (const KernelCase& c : KernelCases()) {
     for (const Primitives* primitives : {fallback_.get(), vendor_.get()}) {
       if (c.is_large && primitives == vendor_.get()) continue;
       fake_cudart::ForgetCalls();

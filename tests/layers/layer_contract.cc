@@ -268,6 +268,18 @@ class Contract {
     }
   }
 
+  void AgainstF64(const RunOptions& run, double tolerance) const {
+    const RunOptions oracle = {
+        .device = DeviceKind::kCpu, .train = run.train, .output_activation = run.output_activation};
+    const LayerCase layer = InNumbersOf(run.compute, layer_, Run(oracle));
+    const RunResult exact = Run(layer, oracle), once = Run(layer, run);
+    if (testing::Test::HasFailure()) return;
+    if (exact.spec.applied_activation == once.spec.applied_activation &&
+        exact.spec.applied_backward == once.spec.applied_backward) {
+      CompareAll("against F64", exact, once, Near(tolerance));
+    }
+  }
+
   void Gradients() const {
     if (!options_.differentiable) return;
     CheckGradients(layer_);
@@ -447,6 +459,12 @@ void CheckPrecisions(const LayerCase& layer, const ContractOptions& options) {
   const Contract contract(layer, options);
   if (const auto device = NamedDevice()) return contract.OnDevice(*device);
   contract.Precisions(contract.Run({}));
+}
+
+void CheckAgainstF64(const LayerCase& layer, const RunOptions& run, double tolerance,
+                     const ContractOptions& options) {
+  SCOPED_TRACE(layer.config);
+  Contract(layer, options).AgainstF64(run, tolerance);
 }
 
 void CheckContract(const LayerCase& layer, const ContractOptions& options) {

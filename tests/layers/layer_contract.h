@@ -41,6 +41,11 @@ void CheckContract(const LayerCase& layer, const ContractOptions& options = {});
 // Of the above, the checks of F32, F16 and BF16 against F64: for cases too large for differences.
 void CheckPrecisions(const LayerCase& layer, const ContractOptions& options = {});
 
+// One run on a device against F64 on a CPU, from the same numbers; tolerance: relative to the
+// largest value.  Where the device's layer applies the ReLU after it otherwise, that it runs.
+void CheckAgainstF64(const LayerCase& layer, const RunOptions& run, double tolerance,
+                     const ContractOptions& options = {});
+
 // Parameters and inputs of the case as it is.
 void CheckGradients(const LayerCase& layer, const RunOptions& options = {});
 

@@ -47,7 +47,7 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-class AnyDeviceTest : public testing::TestWithParam<Case> {
+class AnyLibraryTest : public testing::TestWithParam<Case> {
  protected:
   DType dtype() const { return GetParam().dtype; }
   double tolerance() { return ToleranceOn(rig_.device().kind(), dtype()); }
@@ -91,10 +91,10 @@ class AnyDeviceTest : public testing::TestWithParam<Case> {
   Random random_{20240703};
 };
 
-INSTANTIATE_TEST_SUITE_P(, AnyDeviceTest, testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(, AnyLibraryTest, testing::ValuesIn(Cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST_P(AnyDeviceTest, Gemm) {
+TEST_P(AnyLibraryTest, Gemm) {
   Rounds(RandomGemmSpec, [&]<typename T>(GemmSpec spec, int round) {
     if (round % 20 == 0) spec.m = 0;
     if (round % 20 == 1) spec.k = 0;
@@ -103,7 +103,7 @@ TEST_P(AnyDeviceTest, Gemm) {
 }
 
 // Whoever packs b, and whoever takes it as it is.
-TEST_P(AnyDeviceTest, GemmOfPackedFactor) {
+TEST_P(AnyLibraryTest, GemmOfPackedFactor) {
   const auto make = [](Random& random, DType dtype) {
     GemmSpec spec = RandomGemmSpec(random, dtype);
     spec.transpose_a = spec.bias = false;
@@ -120,7 +120,7 @@ TEST_P(AnyDeviceTest, GemmOfPackedFactor) {
 }
 
 // Of rows that are known late; a GPU has none.
-TEST_P(AnyDeviceTest, GemmOfSomeRows) {
+TEST_P(AnyLibraryTest, GemmOfSomeRows) {
   if (NamedDevice()) GTEST_SKIP();
   const auto make = [](Random& random, DType dtype) {
     GemmSpec spec = RandomGemmSpec(random, dtype);
@@ -137,7 +137,7 @@ TEST_P(AnyDeviceTest, GemmOfSomeRows) {
   });
 }
 
-TEST_P(AnyDeviceTest, GemmOfParts) {
+TEST_P(AnyLibraryTest, GemmOfParts) {
   Rounds(RandomPartsSpec, [&]<typename T>(GemmSpec spec, int round) {
     if (round % 20 == 0) spec.m = 0;
     if (round % 20 == 1) spec.k = 0;
@@ -159,7 +159,7 @@ TEST_P(AnyDeviceTest, GemmIntoF32) {
 }
 
 // What a library leaves out for a hint is none of what is wanted.
-TEST_P(AnyDeviceTest, GemmOfTriangles) {
+TEST_P(AnyLibraryTest, GemmOfTriangles) {
   Rounds(RandomPartsSpec, [&]<typename T>(GemmSpec spec, int) {
     spec.bias = false;
     const GemmSpans spans(spec);
@@ -187,7 +187,7 @@ TEST_P(AnyDeviceTest, GemmOfTriangles) {
   });
 }
 
-TEST_P(AnyDeviceTest, Conv) {
+TEST_P(AnyLibraryTest, Conv) {
   Rounds(RandomConvSpec, [&]<typename T>(Conv2dSpec spec, int round) {
     if (round % 20 == 0) spec.n = 0;
     if (round % 20 == 1) spec.c = 0;
@@ -197,7 +197,7 @@ TEST_P(AnyDeviceTest, Conv) {
 }
 
 // A group a channel: around the widths of vectors, and with more rows than a piece of a sum.
-TEST_P(AnyDeviceTest, DepthwiseConv) {
+TEST_P(AnyLibraryTest, DepthwiseConv) {
   VisitReal(dtype(), [&]<typename T>() {
     for (const int64_t c : {3, 16, 20, 35, 144}) {
       for (const int64_t n : {0, 1, 5}) {
@@ -256,7 +256,7 @@ TEST_P(AnyDeviceTest, LongSumsOfDepthwiseConv) {
 
 // Few channels and filters, kernels of several columns: around the widths of vectors, of runs and
 // of tiles, with more images than pieces of a sum, and one of more pixels than a band.
-TEST_P(AnyDeviceTest, NarrowConv) {
+TEST_P(AnyLibraryTest, NarrowConv) {
   if (GetParam().library != Of::kBest || dtype() != DType::kF32) return;
   for (const int64_t c : {1, 3, 17, 20}) {
     for (const int64_t filters : {1, 20, 50}) {
@@ -315,7 +315,7 @@ TEST_P(AnyDeviceTest, LongSums) {
 }
 
 // As AlexNet's first two, on smaller images: what a vendor's library is made for.
-TEST_P(AnyDeviceTest, LargerConv) {
+TEST_P(AnyLibraryTest, LargerConv) {
   const Conv2dSpec spec{.dtype = dtype(),
                         .n = 2,
                         .h = 13,
@@ -345,7 +345,7 @@ TEST_P(AnyDeviceTest, LargerConv) {
 
 // A NaN in the first sample is one in all that comes of it, and nowhere else: of vendors' fused
 // ReLUs some are max(x, 0), which drops it.
-TEST_P(AnyDeviceTest, ReluHandsNaNOn) {
+TEST_P(AnyLibraryTest, ReluHandsNaNOn) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   const auto check = [](const auto& y, size_t of_first, const std::string& what) {
     for (size_t i = 0; i < y.size(); ++i) {
@@ -386,7 +386,7 @@ TEST_P(AnyDeviceTest, ReluHandsNaNOn) {
   });
 }
 
-TEST_P(AnyDeviceTest, Pool) {
+TEST_P(AnyLibraryTest, Pool) {
   Rounds(RandomPoolSpec, [&]<typename T>(Pool2dSpec spec, int round) {
     if (round % 20 == 0) spec.n = 0;
     if (round % 20 == 1) spec.c = 0;
@@ -395,7 +395,7 @@ TEST_P(AnyDeviceTest, Pool) {
 }
 
 // A NaN anywhere in a window arrives, and in no other window.
-TEST_P(AnyDeviceTest, MaxPoolHandsNaNOn) {
+TEST_P(AnyLibraryTest, MaxPoolHandsNaNOn) {
   const int64_t c = 20, kernel_h = 3, kernel_w = 2;
   const Pool2dSpec spec{
       .dtype = dtype(),
@@ -425,7 +425,7 @@ TEST_P(AnyDeviceTest, MaxPoolHandsNaNOn) {
   });
 }
 
-TEST_P(AnyDeviceTest, LogSoftmax) {
+TEST_P(AnyLibraryTest, LogSoftmax) {
   const auto make = [](Random& random, DType dtype) {
     return LogSoftmaxSpec{.dtype = dtype,
                           .rows = Pick(random, {0, 1, 3, 64, 130}),

@@ -13,7 +13,7 @@
 namespace gyre {
 namespace {
 
-class AnyDeviceTest : public testing::Test {
+class AnyStreamTest : public testing::Test {
  protected:
   std::unique_ptr<Stream> NewStream() { return std::move(device().NewStream()).value(); }
   std::unique_ptr<Event> NewEvent() { return std::move(device().NewEvent()).value(); }
@@ -29,7 +29,7 @@ class AnyDeviceTest : public testing::Test {
   const TestDevice opened_ = OpenTestDevice(NamedDevice().value_or(DeviceKind::kSim));
 };
 
-TEST_F(AnyDeviceTest, BytesComeBackFromAnyOffset) {
+TEST_F(AnyStreamTest, BytesComeBackFromAnyOffset) {
   const auto stream = NewStream();
   for (const size_t bytes :
        {size_t{0}, size_t{1}, size_t{3}, size_t{255}, size_t{4097}, (size_t{1} << 20) + 1}) {
@@ -55,7 +55,7 @@ TEST_F(AnyDeviceTest, BytesComeBackFromAnyOffset) {
 
 // One stream fills a buffer over and over, another one empties it: without either wait a value is
 // lost.
-TEST_F(AnyDeviceTest, EventsOrderTwoStreams) {
+TEST_F(AnyStreamTest, EventsOrderTwoStreams) {
   constexpr size_t kBytes = size_t{2} << 20;
   constexpr int kTurns = 40;
   const auto fills = NewStream(), empties = NewStream();
@@ -82,7 +82,7 @@ TEST_F(AnyDeviceTest, EventsOrderTwoStreams) {
   for (int turn = 0; turn < kTurns; ++turn) EXPECT_TRUE(Holds(out[turn], turn + 1)) << turn;
 }
 
-TEST_F(AnyDeviceTest, AStopWatchWaitsForItsStream) {
+TEST_F(AnyStreamTest, AStopWatchWaitsForItsStream) {
   constexpr size_t kBytes = size_t{1} << 20;
   const auto stream = NewStream();
   const auto watch = std::move(NewStopWatch(*stream)).value();
@@ -100,7 +100,7 @@ TEST_F(AnyDeviceTest, AStopWatchWaitsForItsStream) {
   }
 }
 
-TEST_F(AnyDeviceTest, ReplayedWorkReadsWhatIsThere) {
+TEST_F(AnyStreamTest, ReplayedWorkReadsWhatIsThere) {
   const auto stream = NewStream(), other = NewStream();
   const auto done = NewEvent();
   const Buffer in = Make(MemoryKind::kPinnedHost, 1000), out = Make(MemoryKind::kPinnedHost, 1000);
@@ -123,7 +123,7 @@ TEST_F(AnyDeviceTest, ReplayedWorkReadsWhatIsThere) {
 
 // Two streams fork from the captured one, to bring and to take away, piece by piece, through one
 // place: without one of the waits a piece is lost.
-TEST_F(AnyDeviceTest, StreamsForkAndJoinWithinCapturedWork) {
+TEST_F(AnyStreamTest, StreamsForkAndJoinWithinCapturedWork) {
   constexpr int kPieces = 8;
   constexpr size_t kBytes = size_t{1} << 18;
   const auto stream = NewStream(), brings = NewStream(), takes = NewStream();
@@ -164,7 +164,7 @@ TEST_F(AnyDeviceTest, StreamsForkAndJoinWithinCapturedWork) {
   }
 }
 
-TEST_F(AnyDeviceTest, TooMuchMemoryIsAnErrorThatPasses) {
+TEST_F(AnyStreamTest, TooMuchMemoryIsAnErrorThatPasses) {
   const auto none = Buffer::Allocate(device(), MemoryKind::kDevice, size_t{1} << 46);
   EXPECT_TRUE(absl::IsResourceExhausted(none.status())) << none.status();
   const auto stream = NewStream();

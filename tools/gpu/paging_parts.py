@@ -5,17 +5,18 @@ saving memory, and Gyre in as much as each of them takes."""
 import os
 import sys
 
-from bench_parts import json_lines
+from bench_parts import bench_net, no_pytorch, say_failure
+from programs import json_lines
 from results import FAILED, OK, SKIPPED
 
-# Of what the step with all in memory takes, and the throughput wanted of that step's.  With as much
-# it may cost 1 %, and so it may with a little less.
-_CAPACITIES = ((1.00, 1 / 1.01), (0.82, 1 / 1.01), (0.43, 0.90), (0.13, 0.65))
+# Of what the step with all in memory takes, and the throughput wanted of that step's.
+_CAPACITIES = ((0.43, 0.90), (0.13, 0.65))
 _WAYS = ("offload", "offload-activations", "checkpoint")
 _AT_EQUAL_MEMORY = 1.15  # times as fast as PyTorch
 _LOSS_BOUND = 1e-3  # of ways that compute the same in other orders
 _UNBOUNDED = 1 << 50
 _MIB = 1 << 20
+_LIMIT_S = 30
 
 
 class Paging:
@@ -28,12 +29,12 @@ class Paging:
         self._plain = None  # PyTorch's, as written
 
     def shares(self):
-        """Rows of Gyre alone: all in memory, and capacities of that.  Whether the first ran."""
+        """Rows of Gyre alone: all in memory, and shares of that."""
         part = self._bench.net + " resident"
-        line, why = self._gyre(_UNBOUNDED, ["--planner=none", "--digest", "--autotune=false"])
+        line, outcome = self._gyre(_UNBOUNDED, ["--planner=none", "--digest"])
         if line is None:
-            self._results.add(part, FAILED, why)
-            return False
+            say_failure(self._results, part, outcome)
+            return
         self._resident = line
         self._results.add(part, OK, "%.3f ms a step of %d in %d MiB, algorithms as recommended; "
                           "weights sha256 %s..." % (line["ms_per_step"], line["batch"],
@@ -41,18 +42,14 @@ class Paging:
                                                     line["weights_sha256"][:16]), **line)
         for share, wanted in _CAPACITIES:
             self._share(share, wanted)
-        return True
 
     def _share(self, share, wanted):
         part = "%s at %.0f %%" % (self._bench.net, 100 * share)
-        if self._programs.seconds_left() < 3:
-            self._results.add(part, SKIPPED, "out of time")
-            return
         whole = self._resident
         capacity = int(share * whole["planned_bytes"])
-        line, why = self._gyre(capacity, ["--digest", "--autotune=false"])
+        line, outcome = self._gyre(capacity, ["--digest"])
         if line is None:
-            self._results.add(part, FAILED, why)
+            say_failure(self._results, part, outcome)
             return
         kept = whole["ms_per_step"] / line["ms_per_step"]
         text = self._goal("%.2f of the resident throughput" % wanted, kept >= wanted) + (
@@ -67,45 +64,39 @@ class Paging:
         self._results.add(part, status, text, capacity_bytes=capacity, kept=kept, wanted=wanted, **line)
 
     def peers(self):
-        """Rows of PyTorch's ways and of Gyre in as much memory.  False: there is no PyTorch."""
+        """Rows of PyTorch's ways and of Gyre in as much memory, way by way."""
         layouts = self._settings.saving_layouts
-        modes = [way + layout for way in ("eager",) + _WAYS for layout in layouts]
-        found, why = {}, "out of time"
-        if self._programs.seconds_left() > 5:
-            found, why = self._pytorch(modes)
-        if why and "PyTorch is missing" in why:
-            return False
-        plain = [found[m] for m in modes if m.startswith("eager") and "ms_per_step" in found.get(m, {})]
-        if plain:
-            self._plain = min(plain, key=lambda line: line["ms_per_step"])
-        for way in _WAYS:
-            lines = [found[way + layout] for layout in layouts if way + layout in found]
-            self._peer(way, lines, why)
-        return True
+        for way in ("eager",) + _WAYS:
+            found, outcome = self._pytorch([way + layout for layout in layouts])
+            if no_pytorch(outcome):
+                self._results.add("PyTorch saving memory", SKIPPED,
+                                  "it is not installed for %s" % sys.executable)
+                return
+            timed = json_lines(outcome.output, ["mode"], ["ms_per_step", "steps_peak_bytes", "loss"])
+            if not timed:
+                errors = "; ".join(str(line.get("error")) for line in found)
+                self._row(way, FAILED if errors else outcome.status, errors or outcome.why())
+                continue
+            fastest = min(timed, key=lambda line: line["ms_per_step"])
+            if way == "eager":
+                self._plain = fastest
+                self._row(way, OK, "%.3f ms in %d MiB" % (
+                    fastest["ms_per_step"], fastest["steps_peak_bytes"] / _MIB), pytorch=fastest)
+            else:
+                self._peer(way, fastest)
 
-    def _peer(self, way, lines, why):
-        """lines: of its layouts."""
-        timed = [line for line in lines if "ms_per_step" in line]
-        if not timed:
-            errors = [line["error"] for line in lines] + ([why] if why else [])
-            self._row(way, SKIPPED, "; ".join(errors) or "no result")
-            return
-        peer = min(timed, key=lambda line: line["ms_per_step"])
+    def _peer(self, way, peer):
         memory = peer["steps_peak_bytes"]
         about = "PyTorch %.3f ms in %d MiB" % (peer["ms_per_step"], memory / _MIB)
-        if self._plain:
-            about += " (as written %.3f ms in %d MiB)" % (
-                self._plain["ms_per_step"], self._plain["steps_peak_bytes"] / _MIB)
-            if abs(peer["loss"] - self._plain["loss"]) > _LOSS_BOUND * abs(self._plain["loss"]):
-                self._row(way, FAILED, "PyTorch's loss is %g instead of %g; %s" % (
-                    peer["loss"], self._plain["loss"], about), pytorch=peer)
-                return
-        if self._programs.seconds_left() < 3:
-            self._row(way, SKIPPED, "out of time for Gyre's step; " + about, pytorch=peer)
+        if self._plain and abs(peer["loss"] - self._plain["loss"]) > _LOSS_BOUND * abs(
+                self._plain["loss"]):
+            self._row(way, FAILED, "PyTorch's loss is %g instead of %g; %s" % (
+                peer["loss"], self._plain["loss"], about), pytorch=peer)
             return
-        line, why = self._gyre(memory, [])
+        line, outcome = self._gyre(memory, [])
         if line is None:
-            self._row(way, FAILED, "%s; %s" % (why, about), pytorch=peer)
+            self._row(way, FAILED if outcome.ok else outcome.status,
+                      "Gyre in as much memory: %s; %s" % (outcome.why(), about), pytorch=peer)
             return
         ratio = peer["ms_per_step"] / line["ms_per_step"]
         text = self._goal("%.2f x" % _AT_EQUAL_MEMORY, ratio >= _AT_EQUAL_MEMORY) + (
@@ -124,28 +115,22 @@ class Paging:
         return "goal %s %s: " % (goal, "met" if met else "MISSED")
 
     def _gyre(self, memory, flags):
-        """bench_net's line or None, and then why."""
-        bench = self._bench
-        outcome = self._programs.run(
-            [self._programs.path("tools/bench_net"), "--net=models/%s/net.textproto" % bench.folder,
-             "--batch=%d" % bench.batch, "--device=" + self._settings.paging_device,
-             "--device_memory=%d" % memory, "--steps=%d" % bench.steps,
-             "--rounds=%d" % self._settings.paging_rounds] + self._settings.threads + flags,
-            self._programs.seconds_left() / 2 + 1)
-        lines = json_lines(outcome.output)
-        return (lines[0], None) if outcome.ok and lines else (None, outcome.why())
+        """bench_net's line or None, and its outcome."""
+        return bench_net(
+            self._programs, self._settings, self._bench,
+            ["--device_memory=%d" % memory, "--rounds=%d" % self._settings.paging_rounds,
+             "--autotune=false"] + flags, _LIMIT_S, self._settings.paging_device)
 
     def _pytorch(self, modes):
-        """{mode: JSON line} and the reason of a failure, or None."""
+        """JSON lines, and the program's outcome."""
         bench = self._bench
         outcome = self._programs.run(
             [sys.executable, os.path.join(self._programs.bundle, "peer_pytorch.py"),
              "--net=" + bench.net, "--batch=%d" % bench.batch, "--device=" + self._settings.device,
-             "--modes=" + ",".join(modes), "--steps=%d" % bench.steps,
-             "--rounds=%d" % self._settings.paging_rounds],
-            self._programs.seconds_left() / 2 + 1, own_libraries=False)
-        lines = {line["mode"]: line for line in json_lines(outcome.output)}
-        return lines, None if outcome.ok else outcome.why()
+             "--precision=F32", "--modes=" + ",".join(modes), "--steps=%d" % bench.steps,
+             "--rounds=%d" % self._settings.paging_rounds], _LIMIT_S * self._settings.scale,
+            own_libraries=False)
+        return json_lines(outcome.output, ["mode"]), outcome
 
 
 def _memory(line):
@@ -158,10 +143,9 @@ def _memory(line):
 
 
 def run(programs, results, settings):
-    """All nets by themselves first, then beside PyTorch."""
-    nets = [Paging(programs, results, settings, bench) for bench in settings.paging_benches]
-    ran = [net for net in nets if net.shares()]
-    for net in ran:
-        if not net.peers():
-            results.add("PyTorch saving memory", SKIPPED, "it is not installed for %s" % sys.executable)
-            return
+    """Gyre by itself first, then beside PyTorch."""
+    paging = Paging(programs, results, settings, settings.paging_bench)
+    with results.row("paging"):
+        paging.shares()
+    with results.row("PyTorch saving memory"):
+        paging.peers()

@@ -1,56 +1,63 @@
-"""What run_all found: rows of a table for people, and results.jsonl for programs."""
+"""What run_all finds: rows of a table for people, and results.jsonl for programs.
 
+Each row is printed, and written to table.txt and results.jsonl, when it is known, so that a run that
+is cut short leaves all rows that it had.
+"""
+
+import contextlib
 import json
 import os
 import time
 
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
-MOST_LINES = 60
-_WIDTH = 180
+_WIDTH = 180  # of a line; results.jsonl has more of the text
+_MOST_TEXT = 2000
 
 
 class Results:
-    """Rows in the order they came; each is written down at once, so that an interrupted run keeps them."""
+    """Rows in the order they came."""
 
-    def __init__(self, out):
+    def __init__(self, out, title):
         self._out = out
-        self._rows = []
+        self._counts = {OK: 0, FAILED: 0, SKIPPED: 0}
         self._start = time.monotonic()
-        with open(os.path.join(out, "results.jsonl"), "w"):
-            pass
+        for name in ("results.jsonl", "table.txt"):
+            with open(os.path.join(out, name), "w"):
+                pass
+        self._line(title)
+        self._line("%-36s %-7s %5s  %s" % ("row", "status", "at s", "result"))
 
     def add(self, part, status, text, **numbers):
         """text: for the table.  numbers: for results.jsonl only."""
-        self._rows.append((part, status, text))
+        self._counts[status] += 1
+        text = "".join(c for c in text[:_MOST_TEXT] if c.isprintable() or c.isspace())
+        at_s = time.monotonic() - self._start
         with open(os.path.join(self._out, "results.jsonl"), "a") as file:
-            file.write(json.dumps(dict(part=part, status=status, text=text,
-                                       at_s=time.monotonic() - self._start, **numbers)) + "\n")
-        print("%-7s  %s: %s" % (status, part, text), flush=True)
+            file.write(json.dumps(dict(part=part, status=status, text=text, at_s=at_s, **numbers),
+                                  default=str) + "\n")
+        self._line(("%-36s %-7s %5.0f  %s" % (part, status, at_s, " ".join(text.split())))[:_WIDTH])
 
-    def count(self, status):
-        """Rows of that status."""
-        return sum(1 for row in self._rows if row[1] == status)
+    @contextlib.contextmanager
+    def row(self, part):
+        """What fails within, whatever it is, is that row's failure."""
+        try:
+            yield
+        except Exception as error:
+            self.add(part, FAILED, "%s: %s" % (type(error).__name__, error))
 
-    def table(self):
-        """At most MOST_LINES lines; failures are never left out in favour of what went well."""
-        rows = list(self._rows)
-        left_out = 0
-        while len(rows) + 5 > MOST_LINES:
-            fine = [i for i, row in enumerate(rows) if row[1] == OK]
-            del rows[fine[-1] if fine else -1]
-            left_out += 1
-        width = max([len(row[0]) for row in rows] + [4])
-        lines = ["%-*s  %-7s  %s" % (width, "part", "status", "result"), "-" * (width + 30)]
-        for part, status, text in rows:
-            lines.append(("%-*s  %-7s  %s" % (width, part, status, " ".join(text.split())))[:_WIDTH])
-        if left_out:
-            lines.append("(%d rows left out; see results.jsonl)" % left_out)
-        lines.append("-" * (width + 30))
-        lines.append("%d ok, %d FAILED, %d skipped" % tuple(map(self.count, (OK, FAILED, SKIPPED))))
-        return "\n".join(lines)
+    def finish(self):
+        """The last line: totals and the time taken."""
+        self._line("%d ok, %d FAILED, %d skipped after %.0f s" % (
+            self._counts[OK], self._counts[FAILED], self._counts[SKIPPED],
+            time.monotonic() - self._start))
 
     def exit_code(self):
         """0: all ran and passed; 1: something failed; 3: nothing failed, but something did not run."""
-        if self.count(FAILED) or not self._rows:
+        if self._counts[FAILED] or not any(self._counts.values()):
             return 1
-        return 3 if self.count(SKIPPED) else 0
+        return 3 if self._counts[SKIPPED] else 0
+
+    def _line(self, line):
+        with open(os.path.join(self._out, "table.txt"), "a") as file:
+            file.write(line + "\n")
+        print(line, flush=True)

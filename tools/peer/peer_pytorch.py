@@ -3,8 +3,8 @@
 
 The same layers, loss, optimizer (SGD, momentum 0.9) and batch; random samples and labels that are on the
 device already.  Unlike Gyre, PyTorch may take algorithms whose sums are not always the same bits, and
-computes no accuracy.  Prints a JSON line for each mode: medians over rounds in which the modes take
-turns.  A mode's name is one of
+computes no accuracy.  BF16 is torch.autocast, with parameters, their gradients and updates in F32.
+Prints a JSON line for each mode: medians over rounds in which the modes take turns.  A mode's name is one of
 
   eager           as written
   compile         torch.compile of net and loss
@@ -69,7 +69,7 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
         super().__init__(pack, lambda packed: packed[1].to(packed[0], non_blocking=pin))
 
 
-def saving_memory(mode, net, loss_of, device):
+def saving_memory(mode, net, loss_of, device, precision):
     """loss_of in one of the ways that save memory."""
     pin = device.type == "cuda"
 
@@ -83,28 +83,29 @@ def saving_memory(mode, net, loss_of, device):
 
     def checkpointed(x, y):
         segments = max(1, round(math.sqrt(len(net))))
-        return peer_nets.loss_of(checkpoint_sequential(net, segments, x, use_reentrant=False), y)
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "BF16"):
+            return peer_nets.loss_of(checkpoint_sequential(net, segments, x, use_reentrant=False), y)
 
     return {"offload": offloaded, "offload-activations": activations_offloaded,
             "checkpoint": checkpointed}.get(mode, loss_of)
 
 
-def make_step(mode, net_name, batch, device):
-    """A function that enqueues one training step, and the bytes of parameters, gradients and momentum."""
+def make_step(mode, net_name, batch, device, precision):
+    """A function that enqueues one training step."""
     mode, _, layout = mode.partition(":")
     memory_format = torch.contiguous_format if layout == "contiguous" else torch.channels_last
     torch.manual_seed(1)
     net = peer_nets.NETS[net_name][0]().to(device=device, memory_format=memory_format)
-    state_bytes = 3 * sum(p.numel() * p.element_size() for p in net.parameters())
     samples, labels = peer_nets.random_batch(net_name, batch, device)
     if isinstance(samples, torch.Tensor) and samples.dim() == 4:
         samples = samples.to(memory_format=memory_format)
     optimizer = make_optimizer(net)
 
     def loss_of(x, y):
-        return peer_nets.loss_of(net(x), y)
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "BF16"):
+            return peer_nets.loss_of(net(x), y)
 
-    forward = saving_memory(mode, net, loss_of, device)
+    forward = saving_memory(mode, net, loss_of, device, precision)
     if mode.startswith("compile"):
         forward = torch.compile(loss_of)
     elif mode == "max-autotune":
@@ -118,7 +119,7 @@ def make_step(mode, net_name, batch, device):
         return loss.detach()
 
     if not mode.endswith("graph"):
-        return step, state_bytes
+        return step
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -128,7 +129,7 @@ def make_step(mode, net_name, batch, device):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay, state_bytes
+    return graph.replay
 
 
 def synchronize(device):
@@ -136,10 +137,12 @@ def synchronize(device):
         torch.cuda.synchronize()
 
 
-def gemm_flops(device):
+def gemm_flops(device, precision):
     """FLOP/s of one large square product."""
     size = 8192 if device.type == "cuda" else 2048
     a = 2 * torch.rand(size, size, device=device) - 1
+    if precision == "BF16":
+        a = a.bfloat16()
     torch.mm(a, a)
     synchronize(device)
     start = time.perf_counter()
@@ -181,26 +184,26 @@ def peak(device):
 class Mode:
     """One way of running the step, and what was measured of it."""
 
-    def __init__(self, name, arguments, device):
+    def __init__(self, name, arguments, device, precision):
         """Runs it a few times; raises whatever PyTorch raises."""
         self.name, self.device, self.seconds = name, device, []
-        make_step("eager", arguments.net, 1, device)[0]()  # first use of the libraries
+        make_step("eager", arguments.net, 1, device, precision)()  # first use of the libraries
         before = reset_peak(device)
-        self.step, self.state_bytes = make_step(name, arguments.net, arguments.batch, device)
+        self.step = make_step(name, arguments.net, arguments.batch, device, precision)
         for _ in range(3):
             loss = self.step()
         synchronize(device)
         self.loss = None if loss is None else loss.item()  # a graph's replay has none
         # Means little for a mode after the first, which uses memory again, and for one that imports
         # a compiler.
-        self.memory_bytes = peak(device) - before
+        self.memory_bytes = max(0, peak(device) - before)
         del loss
         # Without what choosing algorithms takes.
         reset_peak(device)
         for _ in range(2):
             self.step()
         synchronize(device)
-        self.steps_peak_bytes = peak(device) - before
+        self.steps_peak_bytes = max(0, peak(device) - before)
 
     def round(self, steps):
         start = time.perf_counter()
@@ -214,7 +217,6 @@ class Mode:
         return dict(mode=self.name, rounds=len(self.seconds), ms_per_step=1e3 * median,
                     ms_min=1e3 * min(self.seconds), ms_max=1e3 * max(self.seconds),
                     images_per_second=batch / median, memory_bytes=self.memory_bytes,
-                    memory_above_state_bytes=self.memory_bytes - self.state_bytes,
                     steps_peak_bytes=self.steps_peak_bytes, loss=self.loss)
 
 
@@ -239,12 +241,12 @@ def measure(arguments, precision, device):
     modes = []
     for name in arguments.modes.split(","):
         try:
-            modes.append(Mode(name, arguments, device))
+            modes.append(Mode(name, arguments, device, precision))
         except Exception as error:  # this installation lacks a compiler, or the GPU memory
             print(json.dumps(dict(about, mode=name, error=str(error).strip()[:300])), flush=True)
     peaks = []
     for _ in rounds(arguments.rounds):
-        peaks.append(gemm_flops(device))
+        peaks.append(gemm_flops(device, precision))
         for mode in modes:
             mode.round(arguments.steps)
     for mode in modes:
@@ -258,7 +260,7 @@ def main():
     parser.add_argument("--net", choices=sorted(peer_nets.NETS), required=True)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--precision", default="F32", help="F32, TF32, or both with a comma")
+    parser.add_argument("--precision", default="F32", help="F32, TF32, BF16; several with commas")
     parser.add_argument("--modes", help="with commas; default: all but :contiguous on a GPU")
     parser.add_argument("--threads", type=int, default=0, help="of a CPU; 0: as PyTorch likes")
     parser.add_argument("--rounds", type=int, default=15)
