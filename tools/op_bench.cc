@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/primitives/onednn/bf16.h"
 #include "engine/training/model.h"
 
 namespace gyre {
@@ -127,8 +128,14 @@ absl::StatusOr<std::unique_ptr<OpBench>> OpBench::Create(
   ASSIGN_OR_RETURN(bench->stream_, bench->choice_.device->NewStream());
   bench->libraries_.push_back(NewReferenceLibrary());
   if (bench->choice_.device->kind() == DeviceKind::kCuda) return bench;
-  bench->libraries_.push_back(NewOneDnnLibrary(bench->choice_.threads));
+  const int threads = bench->choice_.threads;
+  bench->libraries_.push_back(NewOneDnnLibrary(threads));
+  const PrimitiveLibrary* const onednn = bench->libraries_.back().get();
   bench->libraries_.push_back(NewBlockedLibrary());
+  bench->libraries_.push_back(NewConvertingLibrary({onednn, bench->libraries_.back().get()}));
+  for (const Bf16Way way : {Bf16Way::kConvolution, Bf16Way::kProducts}) {
+    bench->libraries_.push_back(NewBf16WayLibrary(threads, way));
+  }
   return bench;
 }
 
@@ -189,10 +196,14 @@ absl::Status OpBench::MeasureOp(GemmSpec spec, const OpPrecision& precision) {
     if (absl::IsUnimplemented(gemm.status())) continue;
     RETURN_IF_ERROR(gemm.status());
     ASSIGN_OR_RETURN(const Buffer scratch, Empty((*gemm)->scratch_bytes()));
+    ASSIGN_OR_RETURN(const Buffer packed, Empty((*gemm)->packed_bytes()));
+    const bool packs = packed.bytes() > 0;
+    if (packs) RETURN_IF_ERROR((*gemm)->Pack(*stream_, b.data(), packed.data()));
+    const void* const factor = packs ? packed.data() : b.data();
     RETURN_IF_ERROR(Row(
         pass, std::string(library->name()), *stream_,
         [&] {
-          return (*gemm)->Run(*stream_, a.data(), b.data(), bias.data(), c.data(), scratch.data());
+          return (*gemm)->Run(*stream_, a.data(), factor, bias.data(), c.data(), scratch.data());
         },
         c.data(), c.bytes(), &expected));
   }
