@@ -149,8 +149,11 @@ size_t LayOut(const RecurrentOptions& options, const RecurrentPlan& plan, bool b
   };
   size_t input_bytes = 0;
   for (const RecurrentPlan::InputProducts* products : {&plan.first, &plan.other}) {
-    const std::unique_ptr<Gemm>& gemm = backward ? products->dinput : products->forward;
-    if (gemm) input_bytes = std::max(input_bytes, gemm->packed_bytes());
+    const auto need = [&](const std::unique_ptr<Gemm>& gemm) {
+      if (gemm) input_bytes = std::max(input_bytes, gemm->packed_bytes());
+    };
+    if (!backward) need(products->forward);
+    if (backward) need(products->dinput), need(products->add_dinput);
   }
   take(scratch.input_weight, static_cast<int64_t>(input_bytes));
   take_packed(scratch.step_weight, backward ? plan.dstep : plan.step);

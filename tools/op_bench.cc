@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/primitives/onednn/bf16.h"
 #include "engine/training/model.h"
 
 namespace gyre {
@@ -125,7 +126,12 @@ OpBench::Libraries OpBench::LibrariesOf(const DeviceChoice& choice) {
   libraries.push_back(NewReferenceLibrary());
   if (choice.device->kind() == DeviceKind::kCuda) return libraries;
   libraries.push_back(NewOneDnnLibrary(choice.threads));
+  const PrimitiveLibrary* const onednn = libraries.back().get();
   libraries.push_back(NewBlockedLibrary());
+  libraries.push_back(NewConvertingLibrary({onednn, libraries.back().get()}));
+  for (const Bf16Way way : {Bf16Way::kConvolution, Bf16Way::kProducts}) {
+    libraries.push_back(NewBf16WayLibrary(choice.threads, way));
+  }
   return libraries;
 }
 
@@ -218,10 +224,14 @@ absl::Status OpBench::MeasureOp(GemmSpec spec, const OpPrecision& precision) {
     if (absl::IsUnimplemented(gemm.status())) continue;
     RETURN_IF_ERROR(gemm.status());
     ASSIGN_OR_RETURN(const Buffer scratch, Empty((*gemm)->scratch_bytes()));
+    ASSIGN_OR_RETURN(const Buffer packed, Empty((*gemm)->packed_bytes()));
+    const bool packs = packed.bytes() > 0;
+    if (packs) RETURN_IF_ERROR((*gemm)->Pack(*stream_, b.data(), packed.data()));
+    const void* const factor = packs ? packed.data() : b.data();
     RETURN_IF_ERROR(Row(
         pass, std::string(library->name()), *stream_,
         [&] {
-          return (*gemm)->Run(*stream_, a.data(), b.data(), bias.data(), c.data(), scratch.data());
+          return (*gemm)->Run(*stream_, a.data(), factor, bias.data(), c.data(), scratch.data());
         },
         c.data(), c.bytes(), &expected));
   }

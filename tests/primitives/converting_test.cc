@@ -70,6 +70,25 @@ TEST_P(ConvertingTest, ATagBindsTheInnerOperation) {
   }
 }
 
+// A factor that many products share is converted once, to the same bits.
+TEST_P(ConvertingTest, PackedFactorIsConvertedOnce) {
+  Visit([&]<typename T>() {
+    Rig rig(kManyThreads);
+    for (const bool transpose_b : {false, true}) {
+      GemmSpec spec{.dtype = dtype(), .m = 7, .n = 35, .k = 33, .transpose_b = transpose_b};
+      const auto a = RandomValues<T>(random_, spec.m * spec.k);
+      const auto b = RandomValues<T>(random_, spec.k * spec.n);
+      const auto want = RunGemm<T>(rig, *library_, spec, a, b, {});
+      const size_t scratch = Get(library_->Prepare(spec))->scratch_bytes();
+      spec.packs_b = true;
+      const auto packing = Get(library_->Prepare(spec));
+      EXPECT_GE(packing->packed_bytes(), b.size() * sizeof(float));
+      EXPECT_EQ(packing->scratch_bytes() + packing->packed_bytes(), scratch) << "in its place";
+      EXPECT_EQ(RunGemm<T>(rig, *library_, spec, a, b, {}), want);
+    }
+  });
+}
+
 TEST_P(ConvertingTest, TakesNothingElse) {
   for (const DType other : {DType::kF32, DType::kF64, DType::kI32}) {
     EXPECT_TRUE(absl::IsUnimplemented(library_->Prepare(GemmSpec{.dtype = other}).status()));

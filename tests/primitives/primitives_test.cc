@@ -218,6 +218,39 @@ TEST(PrimitivesTest, ThreadsAndInstructionsDoNotChangeTheBitsOfDepthwise) {
   }
 }
 
+// Sums of 16 bits stay in F32 until all windows are added, as the reference has them.
+TEST(PrimitivesTest, PoolsOf16BitsAsTheReferenceToTheBit) {
+  Rig rig(kManyThreads);
+  Random random(11);
+  const auto ours = NewBlockedLibrary(), reference = NewReferenceLibrary();
+  const auto check = [&]<typename T>(DType dtype) {
+    for (const PoolKind kind : {PoolKind::kMax, PoolKind::kAverage}) {
+      for (const int64_t c : {1, 5, 16, 39}) {
+        for (const int64_t kernel : {2, 3, 17}) {
+          Pool2dSpec spec{.dtype = dtype, .n = 2, .h = 19, .w = 18, .c = c};
+          spec.kind = kind;
+          spec.window = {.kernel_h = kernel,
+                         .kernel_w = kernel,
+                         .stride_h = 2,
+                         .stride_w = 1,
+                         .padding_top = 1,
+                         .padding_right = 1};
+          const auto x = RandomValues<T>(random, spec.n * spec.h * spec.w * spec.c);
+          const auto dy = RandomValues<T>(random, spec.n * spec.out_h() * spec.out_w() * spec.c);
+          const auto want = RunPool<T>(rig, *reference, spec, x, dy);
+          WithEachInstructionSet([&] {
+            const auto got = RunPool<T>(rig, *ours, spec, x, dy);
+            EXPECT_EQ(Convert<float>(got.y), Convert<float>(want.y)) << ToString(spec);
+            EXPECT_EQ(Convert<float>(got.dx), Convert<float>(want.dx)) << ToString(spec);
+          });
+        }
+      }
+    }
+  };
+  check.template operator()<Half>(DType::kF16);
+  check.template operator()<BFloat16>(DType::kBF16);
+}
+
 TEST(SpecTest, ExtentsAndFlops) {
   Conv2dSpec conv{.n = 2,
                   .h = 28,

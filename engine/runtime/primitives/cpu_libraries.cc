@@ -4,6 +4,7 @@
 #include "engine/runtime/primitives/blocked/narrow.h"
 #include "engine/runtime/primitives/blocked/packed.h"
 #include "engine/runtime/primitives/blocked/small.h"
+#include "engine/runtime/primitives/onednn/bf16.h"
 #include "engine/runtime/primitives/primitives.h"
 
 namespace gyre {
@@ -13,6 +14,7 @@ Primitives::Primitives(DeviceKind device, int threads) : device_(device) {
   libraries_.push_back(NewDepthwiseLibrary());
   const PrimitiveLibrary* depthwise = libraries_.back().get();
   libraries_.push_back(NewNarrowLibrary());
+  libraries_.push_back(NewAmxProductsLibrary(threads));
   libraries_.push_back(NewPackedProductsLibrary());
   libraries_.push_back(NewSmallProductsLibrary());
   libraries_.push_back(NewFewTermsLibrary());

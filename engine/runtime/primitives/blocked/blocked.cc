@@ -1,5 +1,5 @@
 // The blocked library: GEMM, and the door to the convolution and pooling beside it.  It is the F64
-// path, and takes what oneDNN leaves of F32: all pooling.
+// path, and takes what oneDNN leaves of F32; and all pooling.
 #include "engine/runtime/primitives/blocked/blocked.h"
 
 #include "engine/runtime/primitives/activation.h"
@@ -84,7 +84,7 @@ class BlockedLibrary : public PrimitiveLibrary {
   // oneDNN 2.6 drops NaNs from maxima, and takes four times as long for the few channels of a small
   // net.
   absl::StatusOr<std::unique_ptr<Pool2d>> Prepare(const Pool2dSpec& spec) const override {
-    if (!IsComputeType(spec.dtype)) return LeaveToOthers(spec);
+    if (!IsReal(spec.dtype)) return LeaveToOthers(spec);
     RETURN_IF_ERROR(Validate(spec));
     return PrepareBlockedPool2d(spec);
   }

@@ -1,11 +1,12 @@
 // Pooling with the channels of a pixel as vectors, a chunk of them at a time, so that what a window
 // has so far stays in registers.  Forward works on rows of outputs, backward on rows of the image:
 // a sum per pixel over the windows that hold it, in the order of the outputs, so nothing is added
-// to by two threads.
+// to by two threads.  Of 16 bits such a sum stays in registers as F32, and is rounded once.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
 
+#include "engine/runtime/half.h"
 #include "engine/runtime/primitives/blocked/blocked.h"
 #include "engine/runtime/primitives/blocked/channels.h"
 #include "engine/runtime/primitives/pool_geometry.h"
@@ -16,9 +17,12 @@ namespace {
 using Geometry = PoolGeometry<int64_t>;
 using Range = Geometry::Range;
 
-// Integers as wide as T, so that one vector of them goes with one of T.
+// Integers as wide as what T is computed in, so that one vector of them goes with one of it.
 template <typename T>
 using AsWide = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
+
+template <typename T>
+constexpr bool kIsHalf = sizeof(T) == 2;
 
 // Rows of outputs, numbered through all images.  Position: of a maximum in its window.
 template <typename T, typename Position>
@@ -48,8 +52,9 @@ struct MaxForward {
   template <int kCount>
   void Chunk(const T* image, Range rows, Range columns, int64_t origin, T* to,
              Position* positions) const {
+    using A = AccumulateType<T>;
     using At = AsWide<T>;
-    T best[kCount];
+    A best[kCount];
     At at[kCount];
     const T* first = image + (rows.begin * g.w + columns.begin) * g.c;
     const auto first_at = static_cast<At>(origin + rows.begin * g.kernel_w + columns.begin);
@@ -64,13 +69,15 @@ struct MaxForward {
         const auto here_at = static_cast<At>(origin + row * g.kernel_w + column);
 #pragma omp simd
         for (int c = 0; c < kCount; ++c) {
-          const bool take = (here[c] > best[c]) | (here[c] != here[c]);  // a NaN beats all
-          best[c] = take ? here[c] : best[c];
+          const A value = here[c];
+          const bool take = (value > best[c]) | (value != value);  // a NaN beats all
+          best[c] = take ? value : best[c];
           at[c] = take ? here_at : at[c];
         }
       }
     }
-    std::copy_n(best, kCount, to);
+#pragma omp simd
+    for (int c = 0; c < kCount; ++c) to[c] = static_cast<T>(best[c]);
     if (positions == nullptr) return;
 #pragma omp simd
     for (int c = 0; c < kCount; ++c) positions[c] = static_cast<Position>(at[c]);
@@ -98,15 +105,16 @@ struct AverageForward {
 
   template <int kCount>
   void Chunk(const T* image, Range rows, Range columns, T* to) const {
+    using A = AccumulateType<T>;
     double totals[kCount] = {};
     for (int64_t row = rows.begin; row < rows.end; ++row) {
       for (int64_t first = columns.begin; first < columns.end; first += kPooledRun) {
-        T sum[kCount] = {};
+        A sum[kCount] = {};
         const int64_t last = std::min(columns.end, first + kPooledRun);
         for (int64_t column = first; column < last; ++column) {
           const T* here = image + (row * g.w + column) * g.c;
 #pragma omp simd
-          for (int c = 0; c < kCount; ++c) sum[c] += here[c];
+          for (int c = 0; c < kCount; ++c) sum[c] += static_cast<A>(here[c]);
         }
 #pragma omp simd
         for (int c = 0; c < kCount; ++c) totals[c] += static_cast<double>(sum[c]);
@@ -137,6 +145,31 @@ void SumOverWindows(const Geometry& g, T* dx, int64_t begin, int64_t end, const 
   }
 }
 
+// The same for 16 bits: add.operator()<count>(output row, output column, row, column, index of the
+// window's first channel, sums) adds what a window gives to a pixel.
+template <typename T, typename Add>
+void SumPixels(const Geometry& g, T* dx, int64_t begin, int64_t end, const Add& add) {
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t image = i / g.h, row = i % g.h;
+    const Range rows = g.WindowsOfRow(row);
+    for (int64_t column = 0; column < g.w; ++column) {
+      const Range columns = g.WindowsOfColumn(column);
+      ForEachChunk(g.c, [&]<int kCount>(int64_t first) {
+        AccumulateType<T> sums[kCount] = {};
+        for (int64_t out_row = rows.begin; out_row < rows.end; ++out_row) {
+          for (int64_t out = columns.begin; out < columns.end; ++out) {
+            const int64_t at = ((image * g.out_h + out_row) * g.out_w + out) * g.c + first;
+            add.template operator()<kCount>(out_row, out, row, column, at, sums);
+          }
+        }
+        T* const to = dx + (i * g.w + column) * g.c + first;
+#pragma omp simd
+        for (int c = 0; c < kCount; ++c) to[c] = static_cast<T>(sums[c]);
+      });
+    }
+  }
+}
+
 template <typename T, typename Position>
 struct MaxBackward {
   Geometry g;
@@ -145,14 +178,29 @@ struct MaxBackward {
   T* dx;
 
   void operator()(int64_t begin, int64_t end) const {
-    SumOverWindows(g, dx, begin, end,
-                   [this](int64_t out_row, int64_t out_column, int64_t row, Range columns,
-                          int64_t first, T* sums) {
-                     const int64_t origin = g.PositionIn(out_row, out_column, row, 0);
-                     ForEachChunk(g.c, [&]<int kCount>(int64_t c) {
-                       Chunk<kCount>(dy + first + c, saved + first + c, origin, columns, sums + c);
+    if constexpr (kIsHalf<T>) {
+      SumPixels(g, dx, begin, end,
+                [this]<int kCount>(int64_t out_row, int64_t out_column, int64_t row, int64_t column,
+                                   int64_t at, float* sums) {
+                  const auto here =
+                      static_cast<int32_t>(g.PositionIn(out_row, out_column, row, column));
+#pragma omp simd
+                  for (int c = 0; c < kCount; ++c) {
+                    const float gradient = dy[at + c];
+                    sums[c] += static_cast<int32_t>(saved[at + c]) == here ? gradient : 0.0f;
+                  }
+                });
+    } else {
+      SumOverWindows(g, dx, begin, end,
+                     [this](int64_t out_row, int64_t out_column, int64_t row, Range columns,
+                            int64_t first, T* sums) {
+                       const int64_t origin = g.PositionIn(out_row, out_column, row, 0);
+                       ForEachChunk(g.c, [&]<int kCount>(int64_t c) {
+                         Chunk<kCount>(dy + first + c, saved + first + c, origin, columns,
+                                       sums + c);
+                       });
                      });
-                   });
+    }
   }
 
   // origin: the position of the row's first pixel in the window, were it there.
@@ -183,14 +231,27 @@ struct AverageBackward {
   T* dx;
 
   void operator()(int64_t begin, int64_t end) const {
-    SumOverWindows(
-        g, dx, begin, end,
-        [this](int64_t out_row, int64_t, int64_t, Range columns, int64_t first, T* sums) {
-          const T pixels = static_cast<T>(g.RowsOf(out_row).size() * columns.size());
-          ForEachChunk(g.c, [&]<int kCount>(int64_t c) {
-            Chunk<kCount>(dy + first + c, pixels, columns, sums + c);
+    if constexpr (kIsHalf<T>) {
+      SumPixels(g, dx, begin, end,
+                [this]<int kCount>(int64_t out_row, int64_t out_column, int64_t, int64_t,
+                                   int64_t at, float* sums) {
+                  const auto pixels =
+                      static_cast<float>(g.RowsOf(out_row).size() * g.ColumnsOf(out_column).size());
+#pragma omp simd
+                  for (int c = 0; c < kCount; ++c) {
+                    sums[c] += static_cast<float>(dy[at + c]) / pixels;
+                  }
+                });
+    } else {
+      SumOverWindows(
+          g, dx, begin, end,
+          [this](int64_t out_row, int64_t, int64_t, Range columns, int64_t first, T* sums) {
+            const T pixels = static_cast<T>(g.RowsOf(out_row).size() * columns.size());
+            ForEachChunk(g.c, [&]<int kCount>(int64_t c) {
+              Chunk<kCount>(dy + first + c, pixels, columns, sums + c);
+            });
           });
-        });
+    }
   }
 
   template <int kCount>
@@ -253,7 +314,7 @@ absl::StatusOr<std::unique_ptr<Pool2d>> PrepareBlockedPool2d(const Pool2dSpec& s
   const bool small =
       static_cast<double>(spec.window.kernel_h) * static_cast<double>(spec.window.kernel_w) <=
       std::numeric_limits<uint8_t>::max();
-  return VisitComputeType(spec.dtype, [&]<typename T>() -> std::unique_ptr<Pool2d> {
+  return VisitReal(spec.dtype, [&]<typename T>() -> std::unique_ptr<Pool2d> {
     if (small) return std::make_unique<BlockedPool2d<T, uint8_t>>(spec);
     return std::make_unique<BlockedPool2d<T, int32_t>>(spec);
   });

@@ -49,19 +49,26 @@ class ConvertingGemm : public Gemm {
       : spec_(spec), inner_(std::move(inner)), inner_scratch_(Aligned(inner_->scratch_bytes())) {}
 
   size_t scratch_bytes() const override {
-    return inner_scratch_ + FloatBytes(spec_.m * spec_.k) + FloatBytes(spec_.k * spec_.n) +
-           FloatBytes(spec_.n) + FloatBytes(spec_.m * spec_.n);
+    return inner_scratch_ + FloatBytes(spec_.m * spec_.k) +
+           (spec_.packs_b ? 0 : FloatBytes(spec_.k * spec_.n)) + FloatBytes(spec_.n) +
+           FloatBytes(spec_.m * spec_.n);
+  }
+
+  // b is converted once for many products.
+  size_t packed_bytes() const override { return spec_.packs_b ? FloatBytes(spec_.k * spec_.n) : 0; }
+  absl::Status Pack(Stream& stream, const void* b, void* packed) const override {
+    if (!spec_.packs_b) return absl::OkStatus();
+    return Widen<T>(stream, spec_.k * spec_.n, b, static_cast<float*>(packed));
   }
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                    void* scratch) const override {
     FloatScratch floats(scratch, inner_scratch_);
     float* const wide_a = floats.Take(spec_.m * spec_.k);
-    float* const wide_b = floats.Take(spec_.k * spec_.n);
+    ASSIGN_OR_RETURN(const float* const wide_b, WideB(stream, b, floats, spec_.k));
     float* const wide_bias = floats.Take(spec_.n);
     float* const wide_c = floats.Take(spec_.m * spec_.n);
     RETURN_IF_ERROR(Widen<T>(stream, spec_.m * spec_.k, a, wide_a));
-    RETURN_IF_ERROR(Widen<T>(stream, spec_.k * spec_.n, b, wide_b));
     if (spec_.bias) RETURN_IF_ERROR(Widen<T>(stream, spec_.n, bias, wide_bias));
     if (spec_.accumulate) RETURN_IF_ERROR(Widen<T>(stream, spec_.m * spec_.n, c, wide_c));
     RETURN_IF_ERROR(inner_->Run(stream, wide_a, wide_b, wide_bias, wide_c, scratch));
@@ -73,16 +80,24 @@ class ConvertingGemm : public Gemm {
     const GemmSpec spec = OfRows(spec_, rows);
     FloatScratch floats(scratch, inner_scratch_);
     float* const wide_a = floats.Take(spec.m * spec.k);
-    float* const wide_b = floats.Take(spec.k * spec.n);
+    ASSIGN_OR_RETURN(const float* const wide_b, WideB(stream, b, floats, spec.k));
     float* const wide_c = floats.Take(spec.m * spec.n);
     RETURN_IF_ERROR(Widen<T>(stream, spec.m * spec.k, a, wide_a));
-    RETURN_IF_ERROR(Widen<T>(stream, spec.k * spec.n, b, wide_b));
     if (spec.accumulate) RETURN_IF_ERROR(Widen<T>(stream, spec.m * spec.n, c, wide_c));
     RETURN_IF_ERROR(inner_->RunRows(stream, rows, wide_a, wide_b, wide_c, scratch));
     return Narrow<T>(stream, spec.m * spec.n, wide_c, c);
   }
 
  private:
+  // b, or what Pack has made of it, of k rows.
+  absl::StatusOr<const float*> WideB(Stream& stream, const void* b, FloatScratch& floats,
+                                     int64_t k) const {
+    if (spec_.packs_b) return static_cast<const float*>(b);
+    float* const wide = floats.Take(k * spec_.n);
+    RETURN_IF_ERROR(Widen<T>(stream, k * spec_.n, b, wide));
+    return wide;
+  }
+
   const GemmSpec spec_;
   const std::unique_ptr<Gemm> inner_;
   const size_t inner_scratch_;
@@ -222,6 +237,7 @@ class ConvertingLibrary : public PrimitiveLibrary {
     if (spec.dtype != DType::kF16 && spec.dtype != DType::kBF16) return LeaveToOthers(spec);
     Spec wide = spec;
     wide.dtype = DType::kF32;
+    if constexpr (std::is_same_v<Spec, GemmSpec>) wide.packs_b = false;  // it is done here
     RETURN_IF_ERROR(Validate(spec));
     for (const PrimitiveLibrary* library : inner_) {
       absl::StatusOr<std::unique_ptr<Op>> inner = library->Prepare(wide);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/math.h"
 #include "engine/runtime/parallel/column_sum.h"
+#include "engine/runtime/primitives/onednn/bf16.h"
 #include "engine/runtime/primitives/onednn/layout.h"
 #include "engine/runtime/primitives/onednn/onednn.h"
 
@@ -77,18 +78,21 @@ struct Pass {
 };
 
 // oneDNN 2.6's pointwise kernels gather a strided image's channels 16 at a time, also where it has
-// fewer, and then write past their scratchpad: another implementation takes such a convolution.
+// fewer, and then write past their scratchpad.  Its inner products, which it takes for an image of
+// one window, may use AMX tiles that they have not configured.  Another implementation takes such a
+// convolution, and one that AMX is not known to be right for.
 template <typename Description>
-Description WithoutGathering(Description description, const Conv2dSpec& spec) {
+Description WithoutFaults(Description description, const Conv2dSpec& spec) {
+  if (spec.dtype == DType::kBF16 && CurrentBf16Unit() == Bf16Unit::kAmx) {
+    description = AmxTakes(spec) ? Without(std::move(description), {"ip:"})
+                                 : Without(std::move(description), {"ip:", "amx", "gemm"});
+  }
   const Window2d& w = spec.window;
   const bool strided = w.stride_h > 1 || w.stride_w > 1;
   if (w.kernel_h != 1 || w.kernel_w != 1 || !strided || spec.c / spec.groups % 16 == 0) {
     return description;
   }
-  while (std::string_view(description.impl_info_str()).find("1x1") != std::string_view::npos) {
-    if (!description.next_impl()) throw dnnl::error(dnnl_unimplemented, "no other implementation");
-  }
-  return description;
+  return Without(std::move(description), {"1x1"});
 }
 
 class OneDnnConv2d : public Conv2d {
@@ -115,10 +119,10 @@ class OneDnnConv2d : public Conv2d {
 
     if (spec.data_gradient) {
       const auto data =
-          WithoutGathering(dnnl::convolution_backward_data::primitive_desc(
-                               {direct, o.x, o.any, o.y, o.strides, o.dilations, o.before, o.after},
-                               attributes, context.engine, forward),
-                           spec);
+          WithoutFaults(dnnl::convolution_backward_data::primitive_desc(
+                            {direct, o.x, o.any, o.y, o.strides, o.dilations, o.before, o.after},
+                            attributes, context.engine, forward),
+                        spec);
       backward_data_ = MakePass(dnnl::convolution_backward_data(data), data.weights_desc(),
                                 data.scratchpad_desc(), Direction::kReadsWeights);
     }
@@ -215,7 +219,7 @@ class OneDnnConv2d : public Conv2d {
 
   dnnl::convolution_forward::primitive_desc DescribeForward(const Operands& o,
                                                             const memory::desc& weights) const {
-    return WithoutGathering(
+    return WithoutFaults(
         dnnl::convolution_forward::primitive_desc(
             {spec_.train ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
              dnnl::algorithm::convolution_direct, o.x, weights, o.bias, o.y, o.strides, o.dilations,
@@ -228,11 +232,11 @@ class OneDnnConv2d : public Conv2d {
   dnnl::convolution_backward_weights::primitive_desc DescribeBackwardWeights(
       const Operands& o, const memory::desc& bias,
       const dnnl::convolution_forward::primitive_desc& forward) const {
-    return WithoutGathering(dnnl::convolution_backward_weights::primitive_desc(
-                                {dnnl::algorithm::convolution_direct, o.x, o.any, bias, o.y,
-                                 o.strides, o.dilations, o.before, o.after},
-                                OneDnnAttributes(), context_.engine, forward),
-                            spec_);
+    return WithoutFaults(dnnl::convolution_backward_weights::primitive_desc(
+                             {dnnl::algorithm::convolution_direct, o.x, o.any, bias, o.y, o.strides,
+                              o.dilations, o.before, o.after},
+                             OneDnnAttributes(), context_.engine, forward),
+                         spec_);
   }
 
   // By the weights as they are stored where a fast kernel takes them so, else as it likes.

@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/runtime/primitives/onednn/bf16.h"
+#include "engine/runtime/primitives/onednn/pointwise.h"
 
 namespace gyre {
 namespace {
@@ -26,6 +30,22 @@ bool TakesPanels(const GemmSpec& spec) {
   // Sums are rounded to the type of c in between, and what a panel leaves is added to without bias.
   const bool sums = spec.dtype == DType::kF32 && !spec.bias && !spec.transpose_a;
   return strided && sums && spec.m <= kFewRows;
+}
+
+bool UsesAmx(const GemmSpec& spec, int threads) {
+  return AmxTakes(spec, threads) && CurrentBf16Unit() == Bf16Unit::kAmx;
+}
+
+// Whether a convolution of F32 is faster as products, whatever the batch, and in training or not.
+// With fewer channels oneDNN's convolution is as fast, and with a bias, which it adds and sums in
+// passing.  So it is where pixels do not lie a power of two apart, and so in the same lines of
+// caches.
+bool IsProduct(const Conv2dSpec& spec) {
+  constexpr int64_t kFew = 64, kMany = 256;
+  return IsPointwise(spec) && std::min(spec.c, spec.filters) >= kFew &&
+         std::max(spec.c, spec.filters) >= kMany &&
+         std::has_single_bit(static_cast<uint64_t>(spec.c)) &&
+         std::has_single_bit(static_cast<uint64_t>(spec.filters));
 }
 
 // By oneDNN's plain function: its primitive (2.6) takes few strides, and is made for its extents.
@@ -58,12 +78,18 @@ absl::Status MultiplyParts(Stream& stream, const OneDnnContext& context, const s
   });
 }
 
+// A product of BF16 by AMX takes b packed where the spec asks for it: all of k in one panel.
 class OneDnnGemm : public Gemm {
  public:
   OneDnnGemm(const OneDnnContext& context, const GemmSpec& spec)
+      : OneDnnGemm(context, spec, std::nullopt) {}
+
+  // packed: how b is stored, of a product whose rows this one has a part of.
+  OneDnnGemm(const OneDnnContext& context, const GemmSpec& spec, std::optional<memory::desc> packed)
       : context_(context),
         spec_(spec),
         what_(ToString(spec)),
+        amx_(UsesAmx(spec, context.threads)),
         bias_(Matrix(1, spec.n, spec.n, false)),
         c_(Matrix(spec.m, spec.n, spec.n, false)) {
     const int64_t depth = TakesPanels(spec) ? kPanelDepth : std::max<int64_t>(spec.k, 1);
@@ -73,6 +99,11 @@ class OneDnnGemm : public Gemm {
       panel.first = first;
       panel.a = Matrix(spec.m, k, spec.transpose_a ? spec.m : spec.k, spec.transpose_a);
       panel.b = Matrix(k, spec.n, spec.transpose_b ? spec.k : spec.n, spec.transpose_b);
+      if (amx_ && spec.packs_b) {
+        stored_b_ = panel.b;
+        panel.b = packed.value_or(
+            memory::desc({k, spec.n}, OneDnnType(spec.dtype), memory::format_tag::any));
+      }
       dnnl::primitive_attr attributes = OneDnnAttributes();
       if (first > 0 || spec.accumulate) {
         dnnl::post_ops sum;
@@ -81,7 +112,12 @@ class OneDnnGemm : public Gemm {
       }
       const dnnl::matmul::desc desc = spec.bias ? dnnl::matmul::desc(panel.a, panel.b, bias_, c_)
                                                 : dnnl::matmul::desc(panel.a, panel.b, c_);
-      const dnnl::matmul::primitive_desc primitive(desc, attributes, context.engine);
+      dnnl::matmul::primitive_desc primitive(desc, attributes, context.engine);
+      // Products without a name of their own for it use AMX, too; the reference is slow.
+      if (!amx_ && spec.dtype == DType::kBF16 && CurrentBf16Unit() == Bf16Unit::kAmx) {
+        primitive = Without(std::move(primitive), {"amx", "gemm", "ref"});
+      }
+      panel.b = primitive.weights_desc();
       panel.matmul = dnnl::matmul(primitive);
       panel.scratchpad = primitive.scratchpad_desc();
     }
@@ -91,6 +127,21 @@ class OneDnnGemm : public Gemm {
     size_t bytes = 0;
     for (const Panel& panel : panels_) bytes = std::max(bytes, panel.scratchpad.get_size());
     return bytes;
+  }
+
+  size_t packed_bytes() const override {
+    return stored_b_.has_value() ? panels_.front().b.get_size() : 0;
+  }
+  absl::Status Pack(Stream& stream, const void* b, void* packed) const override {
+    if (!stored_b_.has_value()) return absl::OkStatus();
+    return EnqueueOneDnn(stream, context_, what_, [&] {
+      const memory from = OneDnnMemory(*stored_b_, context_, b);
+      const memory to = OneDnnMemory(panels_.front().b, context_, packed);
+      std::vector<BoundPrimitive> bound;
+      bound.emplace_back(dnnl::reorder(from, to),
+                         OneDnnArguments{{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+      return bound;
+    });
   }
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
@@ -114,7 +165,9 @@ class OneDnnGemm : public Gemm {
     }
     if (spec.dtype == DType::kF32) return MultiplyParts(stream, context_, what_, spec, a, b, c);
     return stream.Call([=, this] {
-      ASSIGN_OR_RETURN(const auto part, PrepareOneDnn<OneDnnGemm>(context_, spec));
+      std::optional<memory::desc> packed;
+      if (stored_b_.has_value()) packed = panels_.front().b;
+      ASSIGN_OR_RETURN(const auto part, PrepareOneDnn<OneDnnGemm>(context_, spec, packed));
       // It may be another kernel.
       std::vector<std::byte> more;
       void* at = scratch;
@@ -165,7 +218,9 @@ class OneDnnGemm : public Gemm {
   const OneDnnContext context_;
   const GemmSpec spec_;
   const std::string what_;
+  const bool amx_;
   const memory::desc bias_, c_;
+  std::optional<memory::desc> stored_b_;  // there is where b is packed
   std::vector<Panel> panels_;
 };
 
@@ -192,13 +247,33 @@ class OneDnnPartsGemm : public Gemm {
   const std::string what_;
 };
 
-// Some of oneDNN 2.6's AMX kernels for BF16 use tiles that they have not configured, which is an
-// illegal instruction.  The choice is the process's, before its first operation; oneDNN's variable
-// for it still rules.
-void AvoidAmx() {
-  if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr) return;
+// Products of F32, all by oneDNN's plain function.
+class PlainProducts : public PrimitiveLibrary {
+ public:
+  explicit PlainProducts(const OneDnnContext& context) : context_(context) {}
+  std::string_view name() const override { return "onednn plain products"; }
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    return std::make_unique<OneDnnPartsGemm>(context_, spec);
+  }
+
+ private:
+  const OneDnnContext context_;
+};
+
+// AMX is asked for by name, so that a machine without it stays with AVX-512 and AVX2.  oneDNN asks
+// Linux for the tiles' registers itself, and goes without AMX where it gets none.  The choice is
+// the process's, before its first operation; oneDNN's variables for it still rule.
+void AskForAmx() {
+  for (const char* const variable : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    if (std::getenv(variable) != nullptr) return;
+  }
   // An error says that there was an operation already, after this or somebody else's choice.
-  (void)dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
+  (void)dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_amx);
+}
+
+OneDnnContext NewContext(int threads) {
+  AskForAmx();
+  return {{dnnl::engine::kind::cpu, 0}, threads};
 }
 
 double Product(std::initializer_list<int64_t> extents) {
@@ -206,6 +281,10 @@ double Product(std::initializer_list<int64_t> extents) {
   for (const int64_t extent : extents) product *= static_cast<double>(extent);
   return product;
 }
+
+// oneDNN 2.6 counts with 32 bits, also after rounding channels up to its blocks (16 from 1), and
+// divides by what overflowed.
+constexpr double kMostCounted = 0x1p31 / 16;
 
 // The largest of what oneDNN counts: extents, and elements of an image and of the weights.
 double Largest(const GemmSpec& spec) {
@@ -228,9 +307,7 @@ double Largest(const Conv2dSpec& spec) {
 // loss.
 class OneDnnLibrary : public PrimitiveLibrary {
  public:
-  explicit OneDnnLibrary(int threads) : context_{{dnnl::engine::kind::cpu, 0}, threads} {
-    AvoidAmx();
-  }
+  explicit OneDnnLibrary(int threads) : context_(NewContext(threads)) {}
 
   std::string_view name() const override { return "onednn"; }
 
@@ -244,6 +321,10 @@ class OneDnnLibrary : public PrimitiveLibrary {
 
   absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
     RETURN_IF_ERROR(Accept(spec, {spec.m, spec.n, spec.k, spec.products()}));
+    // Without BF16 instructions, F32's are faster: see bf16.cc.
+    if (spec.dtype == DType::kBF16 && CurrentBf16Unit() == Bf16Unit::kNone) {
+      return LeaveToOthers(spec);
+    }
     GemmSpec assigns = spec;
     assigns.accumulate = false;
     if (spec.IsPlain() || (assigns.IsPlain() && TakesPanels(spec))) {
@@ -256,24 +337,68 @@ class OneDnnLibrary : public PrimitiveLibrary {
   }
 
   absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
+    if (spec.dtype == DType::kBF16) return PrepareBf16(spec, Bf16WayOf(spec, CurrentBf16Unit()));
     RETURN_IF_ERROR(Accept(spec, {spec.h, spec.w, spec.c, spec.filters}));
-    if (IsProduct(spec)) return NewPointwise(context_, spec);
+    if (IsProduct(spec)) return PreparePointwise(spec, context_.threads, plain_products_);
     return PrepareOneDnnConv2d(context_, spec);
+  }
+
+  // Precondition: a spec of BF16.
+  absl::StatusOr<std::unique_ptr<Conv2d>> PrepareBf16(const Conv2dSpec& spec, Bf16Way way) const {
+    RETURN_IF_ERROR(Accept(spec, {spec.h, spec.w, spec.c, spec.filters}));
+    if (way == Bf16Way::kConvolution) return PrepareOneDnnConv2d(context_, spec);
+    if (way == Bf16Way::kF32 || !IsPointwise(spec)) return LeaveToOthers(spec);
+    return PreparePointwise(spec, context_.threads, *this);
   }
 
  private:
   // Operands with an extent of 0 are left to others: oneDNN's kernels disagree on what they mean.
-  // So are the largest: oneDNN 2.6 counts with 32 bits, also after rounding channels up to its
-  // blocks (16 from 1), and divides by what overflowed.
+  // So are the largest.
   template <typename Spec>
   absl::Status Accept(const Spec& spec, std::initializer_list<int64_t> extents) const {
-    constexpr double kMost = 0x1p31 / 16;
     const bool known = spec.dtype == DType::kF32 || spec.dtype == DType::kBF16;
     if (!known || std::min(extents) == 0) return LeaveToOthers(spec);
     RETURN_IF_ERROR(Validate(spec));
-    return Largest(spec) < kMost ? absl::OkStatus() : LeaveToOthers(spec);
+    return Largest(spec) < kMostCounted ? absl::OkStatus() : LeaveToOthers(spec);
   }
 
+  const OneDnnContext context_;
+  const PlainProducts plain_products_{context_};
+};
+
+class Bf16WayLibrary : public PrimitiveLibrary {
+ public:
+  Bf16WayLibrary(int threads, Bf16Way way) : onednn_(threads), way_(way) {}
+
+  std::string_view name() const override {
+    return way_ == Bf16Way::kConvolution ? "onednn convolution" : "onednn products";
+  }
+  absl::StatusOr<std::unique_ptr<Conv2d>> Prepare(const Conv2dSpec& spec) const override {
+    RETURN_IF_ERROR(Validate(spec));
+    return spec.dtype == DType::kBF16 ? onednn_.PrepareBf16(spec, way_) : LeaveToOthers(spec);
+  }
+
+ private:
+  const OneDnnLibrary onednn_;
+  const Bf16Way way_;
+};
+
+class AmxProductsLibrary : public PrimitiveLibrary {
+ public:
+  explicit AmxProductsLibrary(int threads) : context_(NewContext(threads)) {}
+
+  std::string_view name() const override { return "amx products"; }
+
+  absl::StatusOr<std::unique_ptr<Gemm>> Prepare(const GemmSpec& spec) const override {
+    RETURN_IF_ERROR(Validate(spec));
+    GemmSpec assigns = spec;
+    assigns.accumulate = false;
+    const bool takes = UsesAmx(spec, context_.threads) && assigns.IsPlain() &&
+                       std::min({spec.m, spec.n, spec.k}) > 0 && Largest(spec) < kMostCounted;
+    return takes ? PrepareOneDnn<OneDnnGemm>(context_, spec) : LeaveToOthers(spec);
+  }
+
+ private:
   const OneDnnContext context_;
 };
 
@@ -324,6 +449,12 @@ dnnl::primitive_attr OneDnnAttributes() {
 
 std::unique_ptr<PrimitiveLibrary> NewOneDnnLibrary(int threads) {
   return std::make_unique<OneDnnLibrary>(threads);
+}
+std::unique_ptr<PrimitiveLibrary> NewBf16WayLibrary(int threads, Bf16Way way) {
+  return std::make_unique<Bf16WayLibrary>(threads, way);
+}
+std::unique_ptr<PrimitiveLibrary> NewAmxProductsLibrary(int threads) {
+  return std::make_unique<AmxProductsLibrary>(threads);
 }
 
 }  // namespace gyre

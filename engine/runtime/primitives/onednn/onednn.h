@@ -9,9 +9,11 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,11 +47,12 @@ absl::Status OneDnnError(const std::string& what, const dnnl::error& error);
 
 // An operation of type Op for a valid spec; Unimplemented, for the next library to try, where
 // oneDNN cannot make it.
-template <typename Op, typename Spec>
-absl::StatusOr<std::unique_ptr<Op>> PrepareOneDnn(const OneDnnContext& context, const Spec& spec) {
+template <typename Op, typename Spec, typename... More>
+absl::StatusOr<std::unique_ptr<Op>> PrepareOneDnn(const OneDnnContext& context, const Spec& spec,
+                                                  const More&... more) {
   const ScopedThreads threads(context.threads);
   try {
-    return std::make_unique<Op>(context, spec);
+    return std::make_unique<Op>(context, spec, more...);
   } catch (const dnnl::error& error) {
     const absl::Status status = OneDnnError(ToString(spec), error);
     // The spec is valid, so what oneDNN says against it is a limit of its own.
@@ -138,10 +141,18 @@ inline dnnl::memory::data_type OneDnnType(DType dtype) {
 // run that has diverged.
 void ActivateInPlace(Activation activation, DType dtype, int64_t n, void* values);
 
-// Whether the convolution is faster as products; whatever the batch, and in training or not.
-bool IsProduct(const Conv2dSpec& spec);
-// Precondition: IsProduct(spec), and it is valid.
-std::unique_ptr<Conv2d> NewPointwise(const OneDnnContext& context, const Conv2dSpec& spec);
+// The first implementation of a primitive whose name has none of `parts`.  Throws dnnl::error where
+// there is none.
+template <typename Description>
+Description Without(Description description, std::initializer_list<std::string_view> parts) {
+  const auto has = [&](std::string_view part) {
+    return std::string_view(description.impl_info_str()).find(part) != std::string_view::npos;
+  };
+  while (std::any_of(parts.begin(), parts.end(), has)) {
+    if (!description.next_impl()) throw dnnl::error(dnnl_unimplemented, "no other implementation");
+  }
+  return description;
+}
 
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareOneDnnConv2d(const OneDnnContext& context,
                                                             const Conv2dSpec& spec);

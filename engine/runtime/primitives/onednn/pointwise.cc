@@ -1,80 +1,86 @@
-// Convolution by a window of one pixel as three products of whole arrays.  oneDNN 2.6's own lose a
-// third of their rate on images of few pixels, and reorder the weights for each backward pass.  Of
-// strided images the pixels that count are gathered in scratch.
+// oneDNN 2.6's own pointwise convolutions lose a third of their rate on images of few pixels, and
+// reorder the weights for each backward pass.  Of strided images the pixels that count are gathered
+// in scratch.
 //
 // Letters: P is the pixels of the output, C channels, F filters.  Weights are stored [F, C], or
 // [C, F] where F is larger: the gradient's product is fastest with long rows.
+#include "engine/runtime/primitives/onednn/pointwise.h"
+
 #include <algorithm>
-#include <bit>
-#include <memory>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
+#include "engine/runtime/math.h"
 #include "engine/runtime/primitives/onednn/onednn.h"
 
 namespace gyre {
 namespace {
 
-// With fewer channels oneDNN's convolution is as fast, and with a bias, which it adds and sums in
-// passing.  So it is where pixels do not lie a power of two apart, and so in the same lines of
-// caches.
-constexpr int64_t kFew = 64, kMany = 256;
-
 constexpr std::string_view kChannelsFirst = "channels,filters";
 
 bool ChannelsFirst(const Conv2dSpec& spec) { return spec.filters > spec.c; }
 
+// What the three passes multiply; null: not asked for.
+struct PointwiseProducts {
+  std::unique_ptr<Gemm> forward, data, weights;
+};
+
 class Pointwise : public Conv2d {
  public:
-  Pointwise(const OneDnnContext& context, const Conv2dSpec& spec)
-      : context_(context),
-        spec_(spec),
-        what_(ToString(spec)),
+  Pointwise(const Conv2dSpec& spec, int threads, PointwiseProducts products)
+      : spec_(spec),
+        threads_(threads),
+        products_(std::move(products)),
         channels_first_(ChannelsFirst(spec)),
-        layout_{.bytes = static_cast<size_t>(spec.weights()) * sizeof(float),
+        element_(SizeOf(spec.dtype)),
+        layout_{.bytes = static_cast<size_t>(spec.weights()) * element_,
                 .tag = std::string(channels_first_ ? kChannelsFirst : "")},
         pixels_(spec.n * spec.out_h() * spec.out_w()),
-        strided_(spec.window.stride_h > 1 || spec.window.stride_w > 1) {}
+        strided_(spec.window.stride_h > 1 || spec.window.stride_w > 1),
+        gathered_bytes_(
+            strided_ ? RoundUp<size_t>(static_cast<size_t>(pixels_ * spec.c) * element_, 64) : 0) {}
 
   const WeightLayout& weight_layout() const override { return layout_; }
   size_t scratch_bytes() const override {
-    return strided_ ? static_cast<size_t>(pixels_ * spec_.c) * sizeof(float) : 0;
+    size_t bytes = 0;
+    for (const auto* gemm : {&products_.forward, &products_.data, &products_.weights}) {
+      if (*gemm) bytes = std::max(bytes, (*gemm)->scratch_bytes());
+    }
+    return gathered_bytes_ + bytes;
   }
 
   // y[P, F] = x[P, C] weights[C, F].
   absl::Status Forward(Stream& stream, const void* x, const void* weights, const void*, void* y,
                        void* scratch) const override {
+    if (pixels_ == 0) return absl::OkStatus();
+    RETURN_IF_ERROR(Gather(stream, x, scratch));
+    RETURN_IF_ERROR(Multiply(stream, *products_.forward, Pixels(x, scratch), weights, y, scratch));
+    if (spec_.activation == Activation::kNone) return absl::OkStatus();
     return Enqueue(stream, [=, this] {
-      const Matrix pixels{Gathered(x, scratch), spec_.c};
-      RETURN_IF_ERROR(Multiply(pixels_, spec_.filters, spec_.c, pixels, Weights(weights), y));
       ActivateInPlace(spec_.activation, spec_.dtype, pixels_ * spec_.filters, y);
-      return absl::OkStatus();
     });
   }
 
   // dx[P, C] = dy[P, F] weights[C, F]^T.
   absl::Status BackwardData(Stream& stream, const void* dy, const void* weights, void* dx,
                             void* scratch) const override {
-    return Enqueue(stream, [=, this] {
-      RETURN_IF_ERROR(Multiply(pixels_, spec_.c, spec_.filters, {dy, spec_.filters},
-                               Weights(weights).Transposed(), strided_ ? scratch : dx));
-      if (strided_) Scatter(static_cast<const float*>(scratch), static_cast<float*>(dx));
-      return absl::OkStatus();
-    });
+    if (pixels_ == 0) return absl::OkStatus();
+    void* const to = strided_ ? scratch : dx;
+    RETURN_IF_ERROR(Multiply(stream, *products_.data, dy, weights, to, scratch));
+    return strided_ ? Scatter(stream, scratch, dx) : absl::OkStatus();
   }
 
   // dweights[C, F] = x[P, C]^T dy[P, F], or its transpose.
   absl::Status BackwardWeights(Stream& stream, const void* x, const void* dy, void* dweights, void*,
                                void* scratch) const override {
-    return Enqueue(stream, [=, this] {
-      if (pixels_ == 0) {
-        std::fill_n(static_cast<float*>(dweights), spec_.weights(), 0.0f);
-        return absl::OkStatus();
-      }
-      Matrix left{Gathered(x, scratch), spec_.c}, right{dy, spec_.filters};
-      if (!channels_first_) std::swap(left, right);
-      return Multiply(left.columns, right.columns, pixels_, left.Transposed(), right, dweights);
-    });
+    if (pixels_ == 0) {
+      return Enqueue(stream, [=, this] { std::memset(dweights, 0, layout_.bytes); });
+    }
+    RETURN_IF_ERROR(Gather(stream, x, scratch));
+    const void *left = Pixels(x, scratch), *right = dy;
+    if (!channels_first_) std::swap(left, right);
+    return Multiply(stream, *products_.weights, left, right, dweights, scratch);
   }
 
   absl::Status Pack(const void* canonical, void* opaque) const override {
@@ -89,109 +95,129 @@ class Pointwise : public Conv2d {
  private:
   template <typename Run>
   absl::Status Enqueue(Stream& stream, Run run) const {
-    return stream.Call([run = std::move(run), this] {
-      const ScopedThreads threads(context_.threads);
-      return run();
+    return stream.Call([run = std::move(run), threads = threads_] {
+      const ScopedThreads scope(threads);
+      run();
+      return absl::OkStatus();
     });
   }
 
-  struct Matrix {
-    const void* data;
-    int64_t columns;  // of what is stored
-    bool transposed = false;
-
-    Matrix Transposed() const { return {data, columns, !transposed}; }
-  };
-
-  // [C, F].
-  Matrix Weights(const void* weights) const {
-    return {weights, channels_first_ ? spec_.filters : spec_.c, !channels_first_};
-  }
-
-  // c[m, n] = a[m, k] b[k, n].
-  absl::Status Multiply(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
-                        void* c) const {
-    if (m == 0) return absl::OkStatus();
-    const dnnl_status_t status =
-        dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, /*alpha=*/1,
-                   static_cast<const float*>(a.data), a.columns, static_cast<const float*>(b.data),
-                   b.columns, /*beta=*/0, static_cast<float*>(c), n);
-    if (status == dnnl_success) return absl::OkStatus();
-    return OneDnnError(what_, dnnl::error(status, "dnnl_sgemm failed"));
+  // A product's own scratch comes after the gathered pixels.
+  absl::Status Multiply(Stream& stream, const Gemm& gemm, const void* a, const void* b, void* c,
+                        void* scratch) const {
+    return gemm.Run(stream, a, b, nullptr, c, static_cast<std::byte*>(scratch) + gathered_bytes_);
   }
 
   // to[columns, rows] = from[rows, columns]^T where weights are not as files have them, else a
   // copy.
   void Turn(const void* from, int64_t rows, int64_t columns, void* to) const {
-    const float* const source = static_cast<const float*>(from);
-    float* const target = static_cast<float*>(to);
-    for (int64_t i = 0; i < rows * columns; ++i) {
-      target[channels_first_ ? i % columns * rows + i / columns : i] = source[i];
+    if (!channels_first_) {
+      std::memcpy(to, from, layout_.bytes);
+    } else if (spec_.dtype == DType::kF32) {
+      Transpose(static_cast<const uint32_t*>(from), rows, columns, static_cast<uint32_t*>(to));
+    } else {
+      Transpose(static_cast<const uint16_t*>(from), rows, columns, static_cast<uint16_t*>(to));
     }
+  }
+  template <typename Bits>
+  static void Transpose(const Bits* from, int64_t rows, int64_t columns, Bits* to) {
+    for (int64_t i = 0; i < rows * columns; ++i) to[i % columns * rows + i / columns] = from[i];
   }
 
   // The pixels of x that the window comes to, one after another.
-  const void* Gathered(const void* x, void* scratch) const {
-    if (!strided_) return x;
-    const int64_t rows = spec_.n * spec_.out_h(), columns = spec_.out_w(), c = spec_.c;
-    const float* const from = static_cast<const float*>(x);
-    float* const to = static_cast<float*>(scratch);
+  const void* Pixels(const void* x, const void* scratch) const { return strided_ ? scratch : x; }
+  absl::Status Gather(Stream& stream, const void* x, void* scratch) const {
+    if (!strided_) return absl::OkStatus();
+    return Enqueue(stream, [=, this] {
+      const int64_t rows = spec_.n * spec_.out_h(), columns = spec_.out_w();
+      const size_t pixel = static_cast<size_t>(spec_.c) * element_;
+      const auto* const from = static_cast<const std::byte*>(x);
+      auto* const to = static_cast<std::byte*>(scratch);
 #pragma omp parallel for
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t image = row / spec_.out_h(), h = row % spec_.out_h() * spec_.window.stride_h;
-      for (int64_t column = 0; column < columns; ++column) {
-        const int64_t w = column * spec_.window.stride_w;
-        std::copy_n(from + ((image * spec_.h + h) * spec_.w + w) * c, c,
-                    to + (row * columns + column) * c);
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t image = row / spec_.out_h(), h = row % spec_.out_h() * spec_.window.stride_h;
+        for (int64_t column = 0; column < columns; ++column) {
+          const int64_t w = column * spec_.window.stride_w;
+          std::memcpy(to + static_cast<size_t>(row * columns + column) * pixel,
+                      from + static_cast<size_t>((image * spec_.h + h) * spec_.w + w) * pixel,
+                      pixel);
+        }
       }
-    }
-    return to;
+    });
   }
 
   // The other way; 0 for the pixels in between.
-  void Scatter(const float* from, float* dx) const {
-    const int64_t rows = spec_.n * spec_.h, c = spec_.c;
+  absl::Status Scatter(Stream& stream, const void* scratch, void* dx) const {
+    return Enqueue(stream, [=, this] {
+      const int64_t rows = spec_.n * spec_.h;
+      const size_t pixel = static_cast<size_t>(spec_.c) * element_;
+      const auto* const from = static_cast<const std::byte*>(scratch);
+      auto* const all = static_cast<std::byte*>(dx);
 #pragma omp parallel for
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t image = row / spec_.h, h = row % spec_.h;
-      for (int64_t w = 0; w < spec_.w; ++w) {
-        float* const to = dx + (row * spec_.w + w) * c;
-        if (h % spec_.window.stride_h != 0 || w % spec_.window.stride_w != 0) {
-          std::fill_n(to, c, 0.0f);
-          continue;
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t image = row / spec_.h, h = row % spec_.h;
+        for (int64_t w = 0; w < spec_.w; ++w) {
+          std::byte* const to = all + static_cast<size_t>(row * spec_.w + w) * pixel;
+          if (h % spec_.window.stride_h != 0 || w % spec_.window.stride_w != 0) {
+            std::memset(to, 0, pixel);
+            continue;
+          }
+          const int64_t out = image * spec_.out_h() + h / spec_.window.stride_h;
+          const int64_t at = out * spec_.out_w() + w / spec_.window.stride_w;
+          std::memcpy(to, from + static_cast<size_t>(at) * pixel, pixel);
         }
-        const int64_t out = image * spec_.out_h() + h / spec_.window.stride_h;
-        std::copy_n(from + (out * spec_.out_w() + w / spec_.window.stride_w) * c, c, to);
       }
-    }
+    });
   }
 
-  const OneDnnContext context_;
   const Conv2dSpec spec_;
-  const std::string what_;
+  const int threads_;
+  const PointwiseProducts products_;
   const bool channels_first_;
+  const size_t element_;
   const WeightLayout layout_;
   const int64_t pixels_;  // of the output
   const bool strided_;
+  const size_t gathered_bytes_;
 };
 
 }  // namespace
 
-bool IsProduct(const Conv2dSpec& spec) {
+bool IsPointwise(const Conv2dSpec& spec) {
   const Window2d& w = spec.window;
   const bool one_pixel =
       std::max(w.kernel_h, w.kernel_w) == 1 &&
       std::max({w.padding_top, w.padding_bottom, w.padding_left, w.padding_right}) == 0;
-  return spec.dtype == DType::kF32 && one_pixel && spec.groups == 1 && !spec.bias &&
-         std::min(spec.c, spec.filters) >= kFew && std::max(spec.c, spec.filters) >= kMany &&
-         std::has_single_bit(static_cast<uint64_t>(spec.c)) &&
-         std::has_single_bit(static_cast<uint64_t>(spec.filters)) &&
+  return one_pixel && spec.groups == 1 && !spec.bias &&
          (spec.weight_layout.empty() ||
           (spec.weight_layout == kChannelsFirst && ChannelsFirst(spec)));
 }
 
-std::unique_ptr<Conv2d> NewPointwise(const OneDnnContext& context, const Conv2dSpec& spec) {
-  return std::make_unique<Pointwise>(context, spec);
+absl::StatusOr<std::unique_ptr<Conv2d>> PreparePointwise(const Conv2dSpec& spec, int threads,
+                                                         const PrimitiveLibrary& products) {
+  // A batch of nothing is prepared as one of 1 pixel and never run.
+  const int64_t pixels = std::max<int64_t>(1, spec.n * spec.out_h() * spec.out_w());
+  const bool channels_first = ChannelsFirst(spec);
+  const auto prepare = [&](GemmSpec gemm) {
+    gemm.dtype = spec.dtype;
+    return products.Prepare(gemm);
+  };
+  PointwiseProducts all;
+  ASSIGN_OR_RETURN(
+      all.forward,
+      prepare({.m = pixels, .n = spec.filters, .k = spec.c, .transpose_b = !channels_first}));
+  if (spec.train && spec.data_gradient) {
+    ASSIGN_OR_RETURN(
+        all.data,
+        prepare({.m = pixels, .n = spec.c, .k = spec.filters, .transpose_b = channels_first}));
+  }
+  if (spec.train) {
+    ASSIGN_OR_RETURN(all.weights, prepare({.m = std::min(spec.c, spec.filters),
+                                           .n = std::max(spec.c, spec.filters),
+                                           .k = pixels,
+                                           .transpose_a = true}));
+  }
+  return std::make_unique<Pointwise>(spec, threads, std::move(all));
 }
 
 }  // namespace gyre
