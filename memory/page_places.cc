@@ -126,8 +126,8 @@ void Share(const std::vector<Paged>& wanted, size_t bytes, bool given, PagingPla
 
 absl::Status TooSmall(size_t host_bytes, size_t least) {
   return absl::ResourceExhaustedError(absl::StrCat(
-      "host memory: the limit is ", BytesText(host_bytes), "; the smallest that would do is ",
-      BytesText(least), ", for copies from and to the disk and what cannot lie there"));
+      "host memory: expected at least ", BytesText(least),
+      " for copies from and to the disk and what cannot lie there, got ", BytesText(host_bytes)));
 }
 
 }  // namespace

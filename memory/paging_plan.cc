@@ -432,10 +432,9 @@ class PagingPlanner {
     return CapacityError(
         trace_, limits_.capacity_bytes,
         largest.bytes + limits_.reserved_bytes + 2 * SlotBytes(cut_), limits_.reserved_bytes,
-        absl::StrCat(steps() == 0 ? "" : absl::StrCat(", for ", StepName(trace_, largest.step)),
-                     kind_ == PlannerKind::kGeeps
-                         ? ", for which GeePS's buffer has twice what it touches"
-                         : ", which touches most"),
+        absl::StrCat(
+            steps() == 0 ? "" : absl::StrCat(" for ", StepName(trace_, largest.step)),
+            kind_ == PlannerKind::kGeeps ? ", twice what it touches for GeePS's buffer" : ""),
         std::move(there));
   }
 

@@ -148,27 +148,27 @@ std::string DescribeTimes(const AccessTrace& trace, const PagingPlan& plan,
     }
     ran[step] = true;
   }
-  std::string text = absl::StrFormat(
-      "an iteration is expected to take %s, with all in memory %s: %.1f %% of that throughput\n",
-      Milliseconds(plan.seconds), Milliseconds(resident),
-      plan.seconds > 0 ? 100 * resident / plan.seconds : 100);
-  absl::StrAppendFormat(
-      &text,
-      "  it waits %s for copies; fetches %s in %d (%.3g GB/s), writes back %s in %d (%.3g GB/s)\n",
-      Milliseconds(plan.stalled_seconds), ShortBytes(plan.fetched_bytes),
-      std::ranges::count_if(plan.stays, &Stay::fetched), costs.to_device_bytes_per_s / 1e9,
-      ShortBytes(plan.written_bytes), std::ranges::count_if(plan.stays, &Stay::written_back),
-      costs.to_host_bytes_per_s / 1e9);
+  std::string text =
+      absl::StrFormat("an iteration: expected to take %s, with all in memory %s: %.1f %% as fast\n",
+                      Milliseconds(plan.seconds), Milliseconds(resident),
+                      plan.seconds > 0 ? 100 * resident / plan.seconds : 100);
+  absl::StrAppendFormat(&text,
+                        "  it waits %s for copies\n"
+                        "  it fetches %s in %d (%.3g GB/s), writes back %s in %d (%.3g GB/s)\n",
+                        Milliseconds(plan.stalled_seconds), ShortBytes(plan.fetched_bytes),
+                        std::ranges::count_if(plan.stays, &Stay::fetched),
+                        costs.to_device_bytes_per_s / 1e9, ShortBytes(plan.written_bytes),
+                        std::ranges::count_if(plan.stays, &Stay::written_back),
+                        costs.to_host_bytes_per_s / 1e9);
   if (plan.rounds()) {
     absl::StrAppendFormat(&text,
                           "  activations travel in 16 bits, through %s of the device's memory\n",
                           ShortBytes(plan.device_staging.bytes()));
   }
   if (plan.disk_bytes > 0) {
-    absl::StrAppendFormat(
-        &text, "  of these it reads %s from disk (%.3g GB/s) and writes %s there (%.3g GB/s)\n",
-        ShortBytes(plan.disk_read_bytes), costs.disk_read_bytes_per_s / 1e9,
-        ShortBytes(plan.disk_written_bytes), costs.disk_write_bytes_per_s / 1e9);
+    absl::StrAppendFormat(&text, "  disk: it reads %s (%.3g GB/s), writes %s (%.3g GB/s)\n",
+                          ShortBytes(plan.disk_read_bytes), costs.disk_read_bytes_per_s / 1e9,
+                          ShortBytes(plan.disk_written_bytes), costs.disk_write_bytes_per_s / 1e9);
   }
   if (!plan.host_steps.empty()) {
     const size_t bytes = HostBytes(trace, plan);

@@ -58,17 +58,16 @@ std::string StepName(const AccessTrace& trace, int step) {
 
 std::string BytesText(size_t bytes) {
   if (bytes < 1024) return absl::StrCat(bytes, " bytes");
-  return absl::StrCat(ShortBytes(bytes), " (", bytes, " bytes)");
+  return absl::StrCat(bytes, " bytes (", ShortBytes(bytes), ")");
 }
 
 absl::Status CapacityError(const AccessTrace& trace, size_t capacity_bytes, size_t enough_bytes,
                            size_t reserved_bytes, std::string_view where, std::vector<int> there) {
   std::string message = absl::StrCat(
-      "device memory: the capacity is ", BytesText(capacity_bytes),
-      "; the smallest that would do is ", BytesText(enough_bytes),
-      reserved_bytes > 0 ? absl::StrCat(", of which ", BytesText(reserved_bytes), " are reserved")
+      "device memory: expected at least ", BytesText(enough_bytes),
+      reserved_bytes > 0 ? absl::StrCat(", of which ", BytesText(reserved_bytes), " are reserved,")
                          : "",
-      std::string(where), "; the largest states there:");
+      std::string(where), ", got ", BytesText(capacity_bytes), "; the largest states there:");
   SortLargestFirst(trace, there);
   for (size_t i = 0; i < std::min(there.size(), kStatesInError); ++i) {
     absl::StrAppend(&message, i == 0 ? " " : ", ", "\"", trace.states[there[i]].name, "\" ",
@@ -80,8 +79,8 @@ absl::Status CapacityError(const AccessTrace& trace, size_t capacity_bytes, size
 absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
                            size_t reserved_bytes) {
   return CapacityError(trace, capacity_bytes, plan.device_bytes + reserved_bytes, reserved_bytes,
-                       absl::StrCat(". The peak is at ", PeakName(trace, plan), ", where ",
-                                    BytesText(plan.lower_bound_bytes), " are alive"),
+                       absl::StrCat(" for ", PeakName(trace, plan), ", with ",
+                                    BytesText(plan.lower_bound_bytes), " alive"),
                        AliveAtPeak(trace, plan));
 }
 

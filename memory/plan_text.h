@@ -16,7 +16,7 @@ std::string StateName(const AccessTrace& trace, int state);  // state 3 "conv1.o
 std::string StepName(const AccessTrace& trace, int step);    // step 7 "conv1 backward"
 // "512 B", "1.5 KiB": one decimal of the largest unit that is not above the number.
 std::string ShortBytes(size_t bytes);
-std::string BytesText(size_t bytes);  // "1.5 KiB (1536 bytes)", "12 bytes"
+std::string BytesText(size_t bytes);  // "1536 bytes (1.5 KiB)", "12 bytes"
 
 // ResourceExhausted as PlanMemory describes it.
 absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,

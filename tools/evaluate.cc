@@ -1,6 +1,7 @@
 // evaluate: a net's metrics over the whole test set.
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@ ABSL_FLAG(std::string, set, "",
           "PATH=VALUE of a field of the trainer or, as net.PATH, of the net.  Repeatable.");
 ABSL_FLAG(std::string, precision, "",
           "F32, F64, F16 or BF16.  Default: the trainer's, or the net's.");
+ABSL_FLAG(bool, json, false, "Print one JSON object in place of lines.");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda (a GPU) or sim (a CPU with bounded memory).");
 ABSL_FLAG(std::string, device_memory, "", "Bytes of device memory (cuda, sim), such as 64M.");
 ABSL_FLAG(std::string, host_memory, "",
@@ -41,7 +43,7 @@ constexpr char kUsage[] =
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
-    {"Data and net", {"trainer", "weights", "set", "precision"}},
+    {"Data and net", {"trainer", "weights", "set", "precision", "json"}},
     {"Devices and memory", {"device", "threads", "device_memory", "host_memory", "page_folder"}},
     {"Ranks", {"ranks"}},
 };
@@ -94,6 +96,15 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
   }
   RETURN_IF_ERROR(Annotate(CheckFinite(metrics), "test"));
   if (communication.rank() != 0) return absl::OkStatus();
+  if (absl::GetFlag(FLAGS_json)) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : NamedValues(metrics)) json[name] = value;
+    for (const Metric& metric : metrics) {
+      if (!metric.undefined.empty()) json[metric.name] = nullptr;
+    }
+    std::printf("%s\n", json.dump().c_str());
+    return absl::OkStatus();
+  }
   for (const auto& [name, value] : NamedValues(metrics)) {
     std::printf("test %s %.6f\n", name.c_str(), value);
   }

@@ -16,7 +16,9 @@
 #include "absl/time/time.h"
 #include "distributed/transport/launcher.h"
 #include "engine/data/atomic_file.h"
+#include "engine/runtime/count_text.h"
 #include "engine/runtime/timeline.h"
+#include "engine/training/assumed_data.h"
 #include "engine/training/sent_data.h"
 #include "engine/training/trainer.h"
 #include "tools/command_line.h"
@@ -87,6 +89,8 @@ ABSL_FLAG(bool, send_data, false,
 ABSL_FLAG(int, stall_timeout_s, gyre::kStallTimeoutS,
           "Seconds that ranks wait for a silent one before the run ends.");
 ABSL_FLAG(bool, plan, false, "Print layers, memory and communication.  Train nothing.");
+ABSL_FLAG(bool, verbose, false, "With --plan: where states lie, what other memory costs, too.");
+ABSL_FLAG(bool, json, false, "With --plan: print one JSON object.");
 ABSL_FLAG(std::string, plan_picture, "",
           "With --plan: draw memory and copies over time.  NAME.html or NAME.svg.");
 ABSL_FLAG(std::string, timeline, "",
@@ -122,7 +126,7 @@ const std::vector<FlagGroup> kGroups = {
     {"Ranks",
      {"ranks", "allreduce", "wire", "shard_optimizer", "sync", "staleness", "servers",
       "server_memory", "send_data", "stall_timeout_s"}},
-    {"Looking", {"plan", "plan_picture", "timeline"}},
+    {"Looking", {"plan", "verbose", "json", "plan_picture", "timeline"}},
 };
 
 std::atomic<bool> stop_requested = false, save_requested = false;
@@ -230,7 +234,16 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
                          .save = &save_requested};
 }
 
-absl::Status CheckPicture(const std::string& path, bool plan) {
+absl::Status CheckLooks(const std::string& path, bool plan) {
+  if (!plan && absl::GetFlag(FLAGS_json)) {
+    return absl::InvalidArgumentError("--json needs --plan");
+  }
+  if (!plan && absl::GetFlag(FLAGS_verbose)) {
+    return absl::InvalidArgumentError("--verbose needs --plan");
+  }
+  if (absl::GetFlag(FLAGS_json) && absl::GetFlag(FLAGS_verbose)) {
+    return absl::InvalidArgumentError("--verbose: of --plan without --json; leave one out");
+  }
   if (path.empty()) return absl::OkStatus();
   if (!plan) return absl::InvalidArgumentError("--plan_picture needs --plan");
   if (absl::EndsWith(path, ".svg") || absl::EndsWith(path, ".html")) return absl::OkStatus();
@@ -259,13 +272,19 @@ std::string CommandOf(const TrainingOptions& options, bool plan) {
                       options.weights.empty() ? "" : "\n--weights");
 }
 
-absl::StatusOr<RunData> Open(const Files& files, ProcessGroup& communication) {
-  if (!absl::GetFlag(FLAGS_send_data)) return OpenData(files.trainer, files.net, /*train=*/true);
+// note: what a plan assumes.
+absl::StatusOr<RunData> Open(const Files& files, bool plan, ProcessGroup& communication,
+                             std::string* note) {
+  if (!absl::GetFlag(FLAGS_send_data)) {
+    auto data = OpenData(files.trainer, files.net, /*train=*/true);
+    if (!plan || !absl::IsNotFound(data.status())) return data;
+    *note = absl::StrCat("planned without data, by the net's inputs: ", data.status().message());
+    return AssumeData(files.trainer, files.net);
+  }
   ASSIGN_OR_RETURN(SentData sent, OpenSentData(files.trainer, files.net, communication));
   if (communication.rank() == 0) {
-    std::printf("data: %lld files of %.1f MiB sent to %d hosts\n",
-                static_cast<long long>(sent.files), static_cast<double>(sent.bytes) / (1 << 20),
-                sent.folders);
+    std::printf("data: %s of %.1f MiB sent to %s\n", Counted(sent.files, "file").c_str(),
+                static_cast<double>(sent.bytes) / (1 << 20), Counted(sent.folders, "host").c_str());
   }
   return std::move(sent.data);
 }
@@ -277,25 +296,31 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
   options.threads = choice.threads;
   options.choices["ranks"] = absl::StrCat(communication.size());
   RETURN_IF_ERROR(communication.CheckEqual("the command", CommandOf(options, plan)));
-  ASSIGN_OR_RETURN(RunData data, Open(files, communication));
+  std::string note;
+  ASSIGN_OR_RETURN(RunData data, Open(files, plan, communication, &note));
   ASSIGN_OR_RETURN(const auto run,
                    Trainer::Prepare(files.trainer, files.net, std::move(data), *choice.device,
                                     *choice.primitives, communication, options));
   const bool leader = communication.rank() == 0;
   if (plan) {
     if (!leader) return absl::OkStatus();
-    const std::string text = run->DescribePlan(files.net);
-    std::fputs(text.c_str(), stdout);
+    PlanSummary summary = run->Plan(files.net);
+    if (!note.empty()) summary.notes.push_back(note);
     const std::string picture = absl::GetFlag(FLAGS_plan_picture);
+    const bool verbose = absl::GetFlag(FLAGS_verbose);
+    const std::string text = PlanText(
+        summary, verbose || !picture.empty() ? run->DescribeDetails(summary) : std::string());
+    const std::string shown = absl::GetFlag(FLAGS_json) ? PlanJson(summary) + "\n"
+                              : verbose                 ? text
+                                                        : PlanText(summary, "");
+    std::fputs(shown.c_str(), stdout);
     if (picture.empty()) return absl::OkStatus();
     const bool page = !absl::EndsWith(picture, ".svg");
     return WriteFileAtomically(
         picture, [&](const FileSink& sink) { return sink(run->DrawPlan(files.net, page, text)); });
   }
   if (leader) {
-    std::printf("training %s: %d ranks, %d threads each, output in %s\n",
-                files.net.message->name().c_str(), communication.size(), choice.threads,
-                options.out.c_str());
+    std::printf("%soutput in %s\n", run->DescribeStart(files.net).c_str(), options.out.c_str());
   }
   if (leader && files.trainer.message->distributed().allreduce() == "auto") {
     std::printf("allreduce %s\n", communication.DescribeAllreduce().c_str());
@@ -329,9 +354,8 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<TrainingOptions> options = OptionsOf(*files);
   if (!options.ok()) Fail(ranks->front().get(), options.status());
   const bool plan = absl::GetFlag(FLAGS_plan);
-  if (const absl::Status picture = CheckPicture(absl::GetFlag(FLAGS_plan_picture), plan);
-      !picture.ok()) {
-    Fail(ranks->front().get(), picture);
+  if (const absl::Status looks = CheckLooks(absl::GetFlag(FLAGS_plan_picture), plan); !looks.ok()) {
+    Fail(ranks->front().get(), looks);
   }
   if (const absl::Status opened = plan ? absl::OkStatus() : OpenTimeline(); !opened.ok()) {
     Fail(ranks->front().get(), opened);

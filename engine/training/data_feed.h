@@ -16,10 +16,12 @@ struct RunData {
   std::unique_ptr<Dataset> train, test;  // null: there is none, or it is not wanted
   Feed feed;
   Fit fit = {};
+  bool assumed = false;  // there are none: these are AssumeData's
 };
 // Opens data.test and, if the run trains, data.train.  fit: that of the weights, if they have one.
-// Errors: those of OpenDataset and FeedOf, with the position in the trainer's file; InvalidArgument
-// for more rows than there are sequences to be gone through in them.
+// Errors: those of OpenDataset and FeedOf, with the position in the trainer's file, NotFound for
+// what is not there; InvalidArgument for more rows than there are sequences to be gone through in
+// them.
 absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Parsed<NetConfig>& net,
                                  bool train, const Fit& fit = {}, const PathOf& path_of = {});
 

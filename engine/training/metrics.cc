@@ -81,7 +81,8 @@ void AddSums(const double* sums, std::vector<Metric>& metrics) {
   }
 }
 
-std::string FormatMetrics(const std::vector<Metric>& metrics, absl::string_view prefix) {
+std::vector<std::string> FormatMetrics(const std::vector<Metric>& metrics,
+                                       absl::string_view prefix) {
   std::vector<std::string> parts;
   if (HasLoss(metrics)) {
     parts.push_back(absl::StrFormat("%sloss %.4f", prefix, TotalLoss(metrics)));
@@ -96,7 +97,7 @@ std::string FormatMetrics(const std::vector<Metric>& metrics, absl::string_view 
             ? absl::StrFormat("%s%s %.4f", prefix, metric.name, metric.value())
             : absl::StrFormat("%s%s undefined: %s", prefix, metric.name, metric.undefined));
   }
-  return absl::StrJoin(parts, "  ");
+  return parts;
 }
 
 }  // namespace gyre

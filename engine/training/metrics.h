@@ -35,7 +35,8 @@ std::vector<std::pair<std::string, double>> NamedValues(const std::vector<Metric
 absl::Status CheckFinite(const std::vector<Metric>& metrics);
 // Adds {sum, count} of each metric.
 void AddSums(const double* sums, std::vector<Metric>& metrics);
-// "loss 0.4567  accuracy 0.9012": losses, then metrics, by their layers' names.
-std::string FormatMetrics(const std::vector<Metric>& metrics, absl::string_view prefix);
+// "loss 0.4567", "accuracy 0.9012": losses, then metrics, by their layers' names.
+std::vector<std::string> FormatMetrics(const std::vector<Metric>& metrics,
+                                       absl::string_view prefix);
 
 }  // namespace gyre

@@ -116,9 +116,16 @@ size_t LeastCapacity(const ModelPlan& plan);
 absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
                                                   bool train_alone = false);
 
-// For people: what a training net that is planned with these options takes in each precision.
-std::string DescribePrecisions(const Parsed<NetConfig>& net, const ModelOptions& options,
-                               const BytesOfSum& sum);
+// What a training net that is planned with these options takes in a precision, in bytes.
+struct PrecisionBytes {
+  DType precision;
+  std::string refusal;  // why it cannot be; "": it can
+  size_t activations = 0, parameters = 0, masters = 0, optimizer = 0, gradients = 0;
+  double sent = 0;  // a step
+};
+std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
+                                                 const ModelOptions& options,
+                                                 const BytesOfSum& sum);
 
 // Errors: Internal, naming the first tensor with a value that is not finite.
 absl::Status CheckFinite(std::span<const NamedTensor> tensors);

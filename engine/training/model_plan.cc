@@ -444,32 +444,31 @@ std::string ModelPlan::Fingerprint() const {
   return text;
 }
 
-std::string DescribePrecisions(const Parsed<NetConfig>& net, const ModelOptions& options,
-                               const BytesOfSum& sum) {
-  std::string text =
-      absl::StrFormat("%-9s %14s %14s %14s %14s %14s %14s\n", "precision", "activations",
-                      "parameters", "masters", "optimizer", "gradients", "sent a step");
+std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
+                                                 const ModelOptions& options,
+                                                 const BytesOfSum& sum) {
+  std::vector<PrecisionBytes> all;
   for (const DType precision : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    PrecisionBytes& bytes = all.emplace_back(PrecisionBytes{.precision = precision});
     ModelOptions other = options;
     other.shape.compute = precision;
     other.test_samples = 0;
     other.capacity_bytes = ~size_t{0};
     const absl::StatusOr<ModelPlan> plan = PlanModel(net, other);
     if (!plan.ok()) {
-      absl::StrAppendFormat(&text, "%-9s %s\n", DTypeName(precision), plan.status().message());
+      bytes.refusal = plan.status().message();
       continue;
     }
-    size_t parameters = 0, gradients = 0;
     for (const Parameter& parameter : plan->parameters.all()) {
-      parameters += parameter.spec.size_bytes();
+      bytes.parameters += parameter.spec.size_bytes();
     }
-    for (const GradientBucket& bucket : plan->train->order.buckets) gradients += bucket.bytes;
-    absl::StrAppendFormat(&text, "%-9s %14d %14d %14d %14d %14d %14.0f\n", DTypeName(precision),
-                          plan->train->memory.device_bytes - plan->persistent_bytes(), parameters,
-                          plan->master_bytes(), plan->slot_bytes(), gradients,
-                          BytesSent(*plan->train, sum));
+    for (const GradientBucket& bucket : plan->train->order.buckets) bytes.gradients += bucket.bytes;
+    bytes.activations = plan->train->memory.device_bytes - plan->persistent_bytes();
+    bytes.masters = plan->master_bytes();
+    bytes.optimizer = plan->slot_bytes();
+    bytes.sent = BytesSent(*plan->train, sum);
   }
-  return text;
+  return all;
 }
 
 }  // namespace gyre

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/runtime/count_text.h"
 #include "memory/paging_text.h"
 #include "memory/plan_picture.h"
 
@@ -29,6 +30,13 @@ PlanHistory HistoryOf(const ModelPlan& plan) {
 
 std::string Mebibytes(double bytes) { return absl::StrFormat("%.1f", bytes / (1 << 20)); }
 std::string Mebibytes(size_t bytes) { return Mebibytes(static_cast<double>(bytes)); }
+
+// In the unit in which people say how much a device has.
+std::string Size(size_t bytes) {
+  constexpr size_t kGibibyte = size_t{1} << 30;
+  if (bytes < kGibibyte) return Mebibytes(bytes) + " MiB";
+  return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / kGibibyte);
+}
 
 // Of a step's iterations, the last of which updates.
 double MeanOf(double updating, double accumulating, int64_t accumulate) {
@@ -89,9 +97,9 @@ std::string DescribeCapacities(const ModelPlan& plan) {
                              plan.accumulating ? WorkSeconds(plan.accumulating->trace.trace) : 0,
                              plan.accumulating ? net.spec.shape.accumulate : 1);
   const size_t resident = plan.resident_bytes, least = LeastCapacity(plan);
-  std::string text =
-      absl::StrFormat("%9s %10s %13s %11s %9s %10s %10s  (by FLOPs, not measured)\n", "capacity",
-                      "MiB", "iteration ms", "samples/s", "kept", "in MiB", "out MiB");
+  std::string text = absl::StrFormat(
+      "what less memory would cost, by FLOPs, not measured:\n%9s %10s %13s %11s %9s %10s %10s\n",
+      "capacity", "MiB", "iteration ms", "samples/s", "kept", "in MiB", "out MiB");
   const auto row = [&](const std::string& name, size_t capacity) {
     absl::StrAppendFormat(&text, "%9s %10s ", name, Mebibytes(capacity));
     if (capacity < least) {
@@ -128,8 +136,8 @@ std::string DrawPlan(const ModelPlan& plan, const std::string& net, bool page,
   const PlanHistory history = HistoryOf(plan);
   const double work = WorkSeconds(plan.train->trace.trace);
   const std::string title = absl::StrFormat(
-      "%s, %d samples in %s MiB: %.3f ms an iteration%s", net, plan.train->spec.shape.local,
-      Mebibytes(plan.options.capacity_bytes), 1e3 * history.seconds,
+      "%s, %s in %s: %.3f ms an iteration%s", net, Counted(plan.train->spec.shape.local, "sample"),
+      Size(plan.options.capacity_bytes), 1e3 * history.seconds,
       plan.train->paging && history.seconds > 0
           ? absl::StrFormat(", %.1f %% of the throughput with all in memory",
                             100 * work / history.seconds)
@@ -176,7 +184,8 @@ std::string DescribeRun(const ExpectedIteration& expected, const PagedIterations
              : "",
       expected.host_steps == 0
           ? ""
-          : absl::StrFormat("; %d updates on the host took %.3f ms", expected.host_steps,
+          : absl::StrFormat("; %s on the host took %.3f ms",
+                            Counted(static_cast<int64_t>(expected.host_steps), "update"),
                             1e3 * measured.hosted_seconds),
       measured.count);
 }

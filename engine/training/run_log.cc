@@ -1,6 +1,7 @@
 #include "engine/training/run_log.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "engine/data/atomic_file.h"
@@ -25,14 +27,34 @@ namespace {
 constexpr std::chrono::milliseconds kTerminalInterval(200);
 constexpr std::chrono::seconds kLogInterval(10);
 
+constexpr size_t kUsualColumns = 80;
+// In a log a line may be as long as it is.
+constexpr size_t kNoBound = ~size_t{0};
+
 // mpirun gives its ranks a terminal of its own making, so under it the question is where mpirun's
 // output goes.
-bool OutputIsTerminal() {
-  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return isatty(STDOUT_FILENO) != 0;
+std::string Terminal() {
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) {
+    return isatty(STDOUT_FILENO) != 0 ? "/proc/self/fd/1" : "";
+  }
   std::error_code error;
   const std::string target =
       std::filesystem::read_symlink(absl::StrCat("/proc/", getppid(), "/fd/1"), error).string();
-  return absl::StartsWith(target, "/dev/pts/") || absl::StartsWith(target, "/dev/tty");
+  const bool terminal =
+      absl::StartsWith(target, "/dev/pts/") || absl::StartsWith(target, "/dev/tty");
+  return terminal ? target : "";
+}
+
+// A line that wraps cannot be written over.  One less than there are: a cursor behind the last one
+// may be in the next line already.
+size_t ColumnsOf(const std::string& terminal) {
+  winsize size = {};
+  const int fd = open(terminal.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  if (fd >= 0) {
+    if (ioctl(fd, TIOCGWINSZ, &size) != 0) size.ws_col = 0;
+    close(fd);
+  }
+  return (size.ws_col > 1 ? size.ws_col : kUsualColumns) - 1;
 }
 
 // Keeps the lines of metrics.jsonl up to a step, with or without that of its test.  Returns the
@@ -60,6 +82,20 @@ absl::StatusOr<double> DropLaterSteps(const std::string& path, int64_t step, boo
 }
 
 }  // namespace
+
+std::string ProgressText(int64_t step, int64_t steps, const std::vector<std::string>& metrics,
+                         double samples_per_second, double seconds_left, size_t columns) {
+  std::string text = absl::StrFormat("step %d/%d", step, steps);
+  const auto seconds = static_cast<int64_t>(seconds_left + 0.5);
+  const std::string rest =
+      absl::StrFormat("  %.0f samples/s  ETA %s", samples_per_second,
+                      seconds == 0 ? "0s" : absl::FormatDuration(absl::Seconds(seconds)));
+  for (const std::string& metric : metrics) {
+    if (text.size() + 2 + metric.size() + rest.size() > columns) break;
+    absl::StrAppend(&text, "  ", metric);
+  }
+  return absl::StrCat(text, rest).substr(0, columns);
+}
 
 absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/metrics.jsonl");
@@ -91,7 +127,7 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Open(const std::string& folder, 
     return absl::PermissionDeniedError(
         absl::StrCat(log->path_, ": cannot open: ", std::strerror(errno)));
   }
-  log->terminal_ = OutputIsTerminal();
+  log->terminal_ = Terminal();
   log->first_step_ = log->rate_step_ = from_step;
   log->total_steps_ = total_steps;
   log->batch_ = batch;
@@ -149,7 +185,8 @@ absl::Status RunLog::Step(int64_t step, double epoch, const std::vector<Metric>&
   const double seconds = seconds_before_ + std::chrono::duration<double>(now - start_).count();
   json["seconds"] = std::round(seconds * 1000) / 1000;
   RETURN_IF_ERROR(Write(json.dump()));
-  if (now - last_shown_ >= (terminal_ ? Clock::duration(kTerminalInterval) : kLogInterval) ||
+  if (now - last_shown_ >=
+          (terminal_.empty() ? Clock::duration(kLogInterval) : kTerminalInterval) ||
       step == total_steps_) {
     Progress(step, metrics);
     last_shown_ = now;
@@ -161,16 +198,12 @@ void RunLog::Progress(int64_t step, const std::vector<Metric>& metrics) {
   const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
   const double left =
       elapsed * static_cast<double>(total_steps_ - step) / static_cast<double>(step - first_step_);
-  const std::string text = absl::StrFormat(
-      "step %d/%d  %s  %.0f samples/s  ETA %s", step, total_steps_, FormatMetrics(metrics, ""),
-      rate_, absl::FormatDuration(absl::Seconds(static_cast<int64_t>(left + 0.5))));
-  if (terminal_) {
-    std::printf("\r\033[K%s", text.c_str());
-    std::fflush(stdout);
-    progress_shown_ = true;
-  } else {
-    Line(text);
-  }
+  const std::string text = ProgressText(step, total_steps_, FormatMetrics(metrics, ""), rate_, left,
+                                        terminal_.empty() ? kNoBound : ColumnsOf(terminal_));
+  if (terminal_.empty()) return Line(text);
+  std::printf("\r\033[K%s", text.c_str());
+  std::fflush(stdout);
+  progress_shown_ = true;
 }
 
 absl::Status RunLog::Test(int64_t step, const std::vector<Metric>& metrics) {
@@ -180,7 +213,8 @@ absl::Status RunLog::Test(int64_t step, const std::vector<Metric>& metrics) {
     json.emplace(absl::StrCat("test_", name), value);
   }
   RETURN_IF_ERROR(Write(json.dump()));
-  Line(absl::StrFormat("step %d/%d  %s", step, total_steps_, FormatMetrics(metrics, "test ")));
+  Line(absl::StrFormat("step %d/%d  %s", step, total_steps_,
+                       absl::StrJoin(FormatMetrics(metrics, "test "), "  ")));
   return absl::OkStatus();
 }
 
@@ -192,7 +226,7 @@ absl::Status RunLog::Numbers(int64_t step,
 }
 
 void RunLog::TestProgress(int64_t done, int64_t samples) {
-  if (!terminal_ || Clock::now() - last_shown_ < kTerminalInterval) return;
+  if (terminal_.empty() || Clock::now() - last_shown_ < kTerminalInterval) return;
   last_shown_ = Clock::now();
   std::printf("\r\033[Ktesting %d%%", static_cast<int>(100 * done / samples));
   std::fflush(stdout);

@@ -15,6 +15,10 @@
 
 namespace gyre {
 
+// Progress of a step as a line of at most `columns`: of metrics as many as there is room for.
+std::string ProgressText(int64_t step, int64_t steps, const std::vector<std::string>& metrics,
+                         double samples_per_second, double seconds_left, size_t columns);
+
 // Gives an earlier run's `folder`/metrics.jsonl a name of its own, metrics.1.jsonl or the next that
 // is free, and returns its path; "" if there is none.
 absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder);
@@ -57,7 +61,7 @@ class RunLog {
 
   std::FILE* file_ = nullptr;
   std::string path_;
-  bool terminal_ = false;
+  std::string terminal_;  // its path; "": the output is none
   bool progress_shown_ = false;
   int64_t first_step_ = 0, total_steps_ = 0, batch_ = 0;
   int64_t rate_step_ = 0;      // where the running rate was last taken

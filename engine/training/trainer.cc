@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
         data.train->size(), data.train->size() / config.batch()));
   }
   std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
-  RETURN_IF_ERROR(run->Plan(net, primitives, options));
+  RETURN_IF_ERROR(run->PlanNets(net, primitives, options));
   const ModelPlan& plan = *run->plan_;
   RETURN_IF_ERROR(CheckMetricKeys(net, plan.train->spec,
                                   plan.test.empty() ? nullptr : &plan.test.front()->spec));

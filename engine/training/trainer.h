@@ -14,6 +14,7 @@
 
 #include "engine/training/data_feed.h"
 #include "engine/training/plan_report.h"
+#include "engine/training/plan_summary.h"
 #include "engine/training/run_length.h"
 #include "engine/training/run_state.h"
 #include "engine/training/step/training_step.h"
@@ -31,8 +32,12 @@ class Trainer {
                                                           ProcessGroup& communication,
                                                           TrainingOptions options);
 
-  // For people: layers, memory, steps, bytes communicated a step; what is likely a mistake.
-  std::string DescribePlan(const Parsed<NetConfig>& net) const;
+  // Layers, memory, steps, bytes communicated a step; what is likely a mistake.
+  PlanSummary Plan(const Parsed<NetConfig>& net) const;
+  // For people: where states lie and when, what moves, what less memory and other precisions cost.
+  std::string DescribeDetails(const PlanSummary& plan) const;
+  // Likewise, in lines of what the run is about to do: ranks, device, sync, samples, parameters.
+  std::string DescribeStart(const Parsed<NetConfig>& net) const;
   // The training net's iteration as an SVG image, or as a page of HTML with `below` under it.
   std::string DrawPlan(const Parsed<NetConfig>& net, bool page, const std::string& below) const;
 
@@ -66,10 +71,11 @@ class Trainer {
     std::optional<LossScaleState> loss_scale = {};
   };
 
-  absl::Status Plan(const Parsed<NetConfig>& net, const Primitives& primitives,
-                    const TrainingOptions& options);
+  absl::Status PlanNets(const Parsed<NetConfig>& net, const Primitives& primitives,
+                        const TrainingOptions& options);
   absl::Status Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
                      TrainingOptions& options);
+  std::string DescribeSync() const;
   absl::Status CheckServer(const Parsed<TrainerConfig>& trainer) const;
   absl::Status CreateModel();
   double LearningRate(int64_t step) const;

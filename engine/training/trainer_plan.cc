@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "engine/data/atomic_file.h"
+#include "engine/runtime/count_text.h"
 #include "engine/training/data_check.h"
 #include "engine/training/planning.h"
 #include "engine/training/record_metrics.h"
@@ -88,8 +90,8 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Plan(const Parsed<NetConfig>& net, const Primitives& primitives,
-                           const TrainingOptions& options) {
+absl::Status Trainer::PlanNets(const Parsed<NetConfig>& net, const Primitives& primitives,
+                               const TrainingOptions& options) {
   const Planning planning{net,
                           data_,
                           device_,
@@ -125,11 +127,15 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   RETURN_IF_ERROR(check("the trainer file with its overrides", config_.DebugString()));
   RETURN_IF_ERROR(check("the net file with its overrides", net.message->DebugString()));
   std::string& train = options.choices["training data"];
-  ASSIGN_OR_RETURN(train, CheckData(*data_.train, *plan_->train, "training data"));
+  if (data_.assumed) {
+    train = "assumed";
+  } else {
+    ASSIGN_OR_RETURN(train, CheckData(*data_.train, *plan_->train, "training data"));
+  }
   options.older_choices["training data"] = SampledDigestOf(*data_.train, data_.feed);
   RETURN_IF_ERROR(check("the training data", train));
   std::string test;
-  if (data_.test) {
+  if (data_.test && !data_.assumed) {
     ASSIGN_OR_RETURN(test, CheckData(*data_.test, *plan_->test.front(), "test data"));
   }
   RETURN_IF_ERROR(check("the test data", test));
@@ -152,70 +158,91 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
   return absl::OkStatus();
 }
 
-std::string Trainer::DescribePlan(const Parsed<NetConfig>& net) const {
-  std::string text = Describe(*plan_->train, plan_->parameters);
-  size_t gradients = 0;
+std::string Trainer::DescribeSync() const {
+  const RunShape& shape = plan_->options.shape;
+  if (communication_.size() == 1) return "";
+  if (shape.server) return DescribeServer(shape);
+  if (shape.shard_optimizer) return "reduce-scatter, and allgather unless all have one copy";
+  return communication_.DescribeAllreduce() + " allreduce";
+}
+
+PlanSummary Trainer::Plan(const Parsed<NetConfig>& net) const {
+  const RunShape& shape = plan_->train->spec.shape;
   const auto bytes_sent = [this](size_t bytes, DType dtype) {
     return communication_.BytesSent(bytes, dtype);
   };
-  for (const GradientBucket& bucket : plan_->train->order.buckets) gradients += bucket.bytes;
-  const double sent = BytesSent(*plan_->train, bytes_sent);
-  const RunShape& shape = plan_->train->spec.shape;
-  const size_t batches = kBatches * BatchBytes(BatchArrays(*plan_->train));
-  const size_t rows = RowBytes(*plan_->train);
   const ServerBytes server = plan_->server_bytes(plan_->pages());
-  absl::StrAppendFormat(
-      &text,
-      "%d steps of %d samples over %d ranks (%d on this one)\n"
-      "%d gradient buckets, %d bytes; each rank sends %.0f bytes a step (%s)\n"
-      "device memory: %d bytes for all nets, %d for gradients, %d for their %s\n"
-      "host memory: %d bytes, pinned, for %d batches, %d for a checkpoint\n",
-      length_.total_steps(), SamplesAStep(config_), communication_.size(),
-      shape.local * shape.accumulate, plan_->train->order.buckets.size(), gradients, sent,
-      communication_.size() == 1 ? "one rank alone"
-      : shape.server             ? DescribeServer(shape)
-      : shape.shard_optimizer    ? "reduce-scatter, and allgather unless all have one copy"
-                                 : communication_.DescribeAllreduce() + " allreduce",
-      plan_->device_bytes(), plan_->communication_bytes(),
-      shape.server ? server.device : plan_->allreduce_bytes(),
-      shape.server ? "parameter server" : "allreduce", batches, kBatches,
-      plan_->checkpoint_bytes());
-  if (!batch_text_.empty()) absl::StrAppend(&text, batch_text_, "\n");
-  if (plan_->pages()) {
-    absl::StrAppendFormat(&text, "%d bytes of pages, pinned", plan_->page_bytes());
-    if (plan_->disk_bytes() > 0) {
-      const PagingPlan& paging = *plan_->train->paging;
-      absl::StrAppendFormat(
-          &text,
-          "; beyond host memory, a file of %d bytes in %s, of which a batch reads "
-          "%d bytes and writes %d",
-          plan_->disk_bytes(), plan_->options.page_folder, paging.disk_read_bytes,
-          paging.disk_written_bytes);
-    }
-    absl::StrAppend(&text, "\n", DescribePaging(*plan_));
-  }
-  if (plan_->options.planner != PlannerKind::kNone) text += DescribeCapacities(*plan_);
-  if (device_.kind() == DeviceKind::kCpu) {
-    absl::StrAppendFormat(&text, "in all %d bytes, beside the program and its data\n",
-                          plan_->device_bytes() + plan_->communication_bytes() +
-                              plan_->allreduce_bytes() + server.device + server.pinned + batches +
-                              rows + plan_->checkpoint_bytes());
-  }
-  if (shape.server)
-    absl::StrAppendFormat(&text, "%d bytes, pinned, for the parameter server\n", server.pinned);
-  if (rows > 0) absl::StrAppendFormat(&text, "%d bytes, pinned, for rows of tables\n", rows);
-  if (shape.shard_optimizer) {
-    absl::StrAppendFormat(&text, "the optimizer's state is shared out: %d bytes of it on a rank\n",
-                          plan_->slot_bytes());
+  PlanSummary plan = {
+      .net = net.message->name(),
+      .device = std::string(DeviceKindName(device_.kind())),
+      .ranks = communication_.size(),
+      .rank = communication_.rank(),
+      .batch = config_.batch(),
+      .accumulate = config_.accumulate(),
+      .rank_samples = shape.local,
+      .steps = data_.assumed && config_.has_epochs() ? -1 : length_.total_steps(),
+      .samples = data_.assumed ? -1 : TrainSamplesOf(config_, *data_.train),
+      .layers = LayerRows(*plan_->train, plan_->parameters),
+      .communication = {.buckets = static_cast<int64_t>(plan_->train->order.buckets.size()),
+                        .sent_bytes = BytesSent(*plan_->train, bytes_sent),
+                        .how = DescribeSync()},
+      .bytes = {.nets = plan_->device_bytes(),
+                .gradients = plan_->communication_bytes(),
+                .exchange = shape.server ? server.device : plan_->allreduce_bytes(),
+                .capacity = device_.capacity_bytes(),
+                .batches = kBatches * BatchBytes(BatchArrays(*plan_->train)),
+                .checkpoint = plan_->checkpoint_bytes(),
+                .rows = RowBytes(*plan_->train),
+                .server = server.pinned,
+                .pages = plan_->page_bytes(),
+                .disk = plan_->disk_bytes(),
+                .optimizer = plan_->slot_bytes(),
+                .carried = CarriedBytes(*plan_->train)},
+      .host_is_device = device_.kind() == DeviceKind::kCpu,
+      .shares_optimizer = shape.shard_optimizer,
+      .page_folder = plan_->options.page_folder,
+      .precisions = BytesInEachPrecision(net, plan_->options, bytes_sent),
+      .notes = absl::StrSplit(LeftOut(config_, data_), '\n', absl::SkipEmpty()),
+      .warnings = warnings_};
+  for (const GradientBucket& bucket : plan_->train->order.buckets) {
+    plan.communication.gradient_bytes += bucket.bytes;
   }
   if (!plan_->test.empty()) {
-    const int64_t records = RecordBytes(plan_->test.front()->spec, plan_->options.test_samples);
-    if (records > 0) absl::StrAppendFormat(&text, "host memory of a test: %d bytes\n", records);
+    plan.bytes.test =
+        static_cast<size_t>(RecordBytes(plan_->test.front()->spec, plan_->options.test_samples));
   }
-  absl::StrAppend(&text, "bytes in each precision, on this rank:\n",
-                  DescribePrecisions(net, plan_->options, bytes_sent), LeftOut(config_, data_));
-  for (const std::string& warning : warnings_) absl::StrAppend(&text, "warning: ", warning, "\n");
-  return text;
+  if (plan_->pages()) {
+    plan.paged_seconds = ExpectIteration(*plan_).seconds;
+    plan.resident_seconds = WorkSeconds(plan_->train->trace.trace);
+  }
+  if (!batch_text_.empty()) plan.notes.insert(plan.notes.begin(), batch_text_);
+  return plan;
+}
+
+std::string Trainer::DescribeDetails(const PlanSummary& plan) const {
+  return absl::StrCat(
+      DescribeMemory(*plan_->train), plan_->pages() ? DescribePaging(*plan_) : "",
+      plan_->options.planner == PlannerKind::kNone ? "" : DescribeCapacities(*plan_),
+      PrecisionsText(plan));
+}
+
+std::string Trainer::DescribeStart(const Parsed<NetConfig>& net) const {
+  int64_t parameters = 0;
+  for (const LayerRow& row : LayerRows(*plan_->train, plan_->parameters)) {
+    parameters += row.parameters;
+  }
+  // What it chooses is another line's.
+  const bool chosen = communication_.size() > 1 && !plan_->options.shape.server &&
+                      !plan_->options.shape.shard_optimizer &&
+                      config_.distributed().allreduce() == "auto";
+  const std::string sync = chosen ? "auto allreduce" : DescribeSync();
+  return absl::StrCat(
+      "training ", net.message->name(), ": ", Counted(communication_.size(), "rank"), " of ",
+      Counted(plan_->options.threads, "thread"), " on ",
+      std::string(DeviceKindName(device_.kind())), sync.empty() ? "" : ", ", sync, "\n",
+      Counted(parameters, "parameter"), "; ",
+      Counted(TrainSamplesOf(config_, *data_.train), "sample"), ", ", SamplesAStep(config_),
+      " a step, ", Counted(length_.total_steps(), "step"), "\n");
 }
 
 std::string Trainer::DrawPlan(const Parsed<NetConfig>& net, bool page,

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/data/tensor_file.h"
 #include "tests/end_to_end/bad_input.h"
@@ -153,12 +155,10 @@ const BadInput kFlags[] = {
      .arguments = {"--page_activations=F64"},
      .exit_code = 2},
     {.name = "NothingMayMove",
-     .message = "device memory: the capacity is 19.5 KiB (20000 bytes); the smallest that would do "
-                "is ...",
+     .message = "device memory: expected at least ...",
      .arguments = {"--device=sim", "--device_memory=20000", "--planner=none"}},
     {.name = "TooLittleDeviceMemory",
-     .message = "device memory: the capacity is 19.5 KiB (20000 bytes); the smallest that would do "
-                "is ...",
+     .message = "device memory: expected at least ...",
      .arguments = {"--device=sim", "--device_memory=20000"},
      .ranks = {1, 2}},
     {.name = "TooManyThreads",
@@ -413,6 +413,56 @@ TEST(Train, HelpTeaches) {
       EXPECT_EQ(result.out.find(taught, at + 1), std::string::npos) << taught << " is there twice";
     }
   }
+}
+
+// For a script, with the same bytes as for a person; a switch that nothing reads is a mistake.
+TEST(Plan, AsJson) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const auto run = [&](std::vector<std::string> more) {
+    more.push_back("--trainer=" + folder / "trainer.textproto");
+    return RunTool("train", more);
+  };
+  const ToolResult result = run({"--plan", "--json", "--ranks=2"});
+  const auto plan = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(plan.is_object()) << result.ToString();
+  EXPECT_EQ(plan["ranks"], 2);
+  EXPECT_EQ(plan["communication"]["how"], "ring allreduce");
+  int64_t parameters = 0;
+  for (const auto& layer : plan["layers"]) parameters += layer["parameters"].get<int64_t>();
+  EXPECT_GT(parameters, 0);
+  EXPECT_EQ(plan["parameters"], parameters);
+  EXPECT_EQ(plan["bytes"]["device"], plan["bytes"]["nets"].get<int64_t>() +
+                                         plan["bytes"]["gradients"].get<int64_t>() +
+                                         plan["bytes"]["exchange"].get<int64_t>());
+  EXPECT_TRUE(plan["paged_seconds"].is_null());
+  EXPECT_EQ(run({"--json"}).err, "error: --json needs --plan\n");
+  EXPECT_EQ(run({"--verbose"}).err, "error: --verbose needs --plan\n");
+}
+
+// Shapes are the net's; what would train says where the data come from.
+TEST(Plan, WithoutData) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
+  const ToolResult with = RunTool("train", {trainer, "--plan", "--json"});
+  std::filesystem::remove(folder / "train-images.idx");
+  WriteBytes(folder / "README.md", "made by hand");
+  const ToolResult without = RunTool("train", {trainer, "--plan", "--json"});
+  const auto a = nlohmann::json::parse(with.out, nullptr, /*allow_exceptions=*/false);
+  const auto b = nlohmann::json::parse(without.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(a.is_object() && b.is_object()) << with.ToString() << without.ToString();
+  for (const char* same : {"layers", "bytes", "communication", "batch"}) {
+    EXPECT_EQ(a[same], b[same]) << same;
+  }
+  EXPECT_TRUE(b["samples"].is_null());
+  EXPECT_TRUE(absl::StrContains(b["notes"].dump(), "planned without data, by the net's inputs: "))
+      << b["notes"];
+  const ToolResult trains = RunTool("train", {trainer, "--out=" + folder / "out"});
+  EXPECT_EQ(trains.exit_code, 1);
+  EXPECT_TRUE(absl::StrContains(trains.err,
+                                absl::StrCat("; ", folder / "README.md", " says how to make it\n")))
+      << trains.err;
 }
 
 TEST(Plan, EndsWithWhatIsLikelyAMistake) {

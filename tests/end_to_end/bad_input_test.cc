@@ -109,10 +109,10 @@ const BadInput kNetTexts[] = {
                 "more than 2^56 elements; make it smaller",
      .net = {"kernel: 3", "kernel: 3 padding: 2000000000"}},
     {.name = "FiltersBeyondMemory",
-     .message = "device memory: the capacity is ...",
+     .message = "device memory: expected at least ...",
      .net = {"filters: 4 kernel: 3", "filters: 2147483647 kernel: 8"}},
     {.name = "PaddingBeyondMemory",
-     .message = "device memory: the capacity is ...",
+     .message = "device memory: expected at least ...",
      .net = {"filters: 4 kernel: 3", "filters: 1 kernel: [3, 8] padding: [1000000000, 0]"}},
     {.name = "NameBeyondItsFolder",
      .message =
@@ -126,8 +126,7 @@ const BadInput kNetTexts[] = {
      .net = {"input { name: \"image\" dims: [8, 8, 1] }\ninput { name: \"label\" type: LABEL }",
              "input { name: \"label\" type: LABEL }\ninput { name: \"image\" dims: [8, 8, 1] }"}},
     {.name = "LayerBeyondMemory",
-     .message = "device memory: the capacity is 1.0 GiB (1073741824 bytes); the smallest that "
-                "would do is ...",
+     .message = "device memory: expected at least ...",
      .arguments = {"--device=sim"},
      .net = {"outputs: 3", "outputs: 2000000000"}},
 };

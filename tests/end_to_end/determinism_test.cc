@@ -76,10 +76,10 @@ TEST_P(Determinism, SimEqualsCpu) {
 // The capacity that an error says would do; 0 and a failed test if there is no such error.
 int64_t SmallestCapacity(const ToolResult& result) {
   static const std::regex* const pattern =
-      new std::regex("the smallest that would do is [^(,.]*\\.?[^(,]*\\(([0-9]+) bytes\\)");
+      new std::regex("device memory: expected at least ([0-9]+) bytes");
   std::smatch match;
   EXPECT_EQ(result.exit_code, 1) << result.ToString();
-  EXPECT_THAT(result.err, HasSubstr("device memory: the capacity is "));
+  EXPECT_THAT(result.err, HasSubstr("device memory: expected at least "));
   if (!std::regex_search(result.err, match, *pattern)) {
     ADD_FAILURE() << "no capacity in " << result.ToString();
     return 0;

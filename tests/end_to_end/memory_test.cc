@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/end_to_end/training_folder.h"
@@ -27,13 +29,14 @@ class Memory : public testing::Test {
     const std::string out = absl::StrCat(wide);
     const ToolResult run = folder_.Train(out, more);
     EXPECT_EQ(run.exit_code, 0) << run.ToString();
-    more.push_back("--plan");
-    const std::string plan = folder_.Train(out, more).out;
-    const std::string in_all = "\nin all ";
-    const size_t at = plan.find(in_all);
-    EXPECT_NE(at, std::string::npos) << plan;
-    if (at == std::string::npos) return {};
-    return {std::atof(plan.c_str() + at + in_all.size()), static_cast<double>(run.peak_bytes)};
+    more.insert(more.end(), {"--plan", "--json"});
+    const auto plan = nlohmann::json::parse(folder_.Train(out, more).out, nullptr,
+                                            /*allow_exceptions=*/false);
+    EXPECT_TRUE(plan.is_object());
+    if (!plan.is_object()) return {};
+    const nlohmann::json& bytes = plan["bytes"];
+    return {bytes["device"].get<double>() + bytes["host"].get<double>(),
+            static_cast<double>(run.peak_bytes)};
   }
 
   TrainingFolder folder_{kData};

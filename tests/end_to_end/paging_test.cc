@@ -170,7 +170,7 @@ std::vector<std::string> OnSim(int64_t bytes, std::vector<std::string> more = {}
   return more;
 }
 
-constexpr char kLeast[] = "the smallest that would do is [^(,.]*\\.?[^(,]*\\(([0-9]+) bytes\\)";
+constexpr char kLeast[] = "device memory: expected at least ([0-9]+) bytes";
 
 int64_t LeastDeviceMemory(const TrainingFolder& folder) {
   return Number(folder.Train("refused", OnSim(1)).err, kLeast);
@@ -203,12 +203,13 @@ TEST_P(PagingToDisk, ChangesNoBits) {
   Write(folder, 6);
   const int64_t least = LeastDeviceMemory(folder);
   const int64_t pages =
-      Number(folder.Train("none", OnSim(least, {"--plan"})).out, "([0-9]+) bytes of pages, pinned");
+      Number(folder.Train("none", OnSim(least, {"--plan", "--json"})).out, "\"pages\":([0-9]+)");
   const auto on_disk = [&](std::vector<std::string> more = {}) {
     more.push_back(absl::StrCat("--host_memory=", pages / 2));
     return OnSim(least, more);
   };
-  EXPECT_GT(Number(folder.Train("none", on_disk({"--plan"})).out, "a file of ([0-9]+) bytes"), 0);
+  EXPECT_GT(Number(folder.Train("none", on_disk({"--plan", "--json"})).out, "\"disk\":([0-9]+)"),
+            0);
   const std::string expected = folder.Digest("resident", OnSim(int64_t{1} << 30));
   EXPECT_EQ(folder.Digest("paged", on_disk()), expected);
   EXPECT_EQ(folder.Metrics("paged", "test_loss"), folder.Metrics("resident", "test_loss"));
@@ -252,7 +253,7 @@ TEST(PagingTold, PlanBatchAndRun) {
   };
   const std::string page = folder / "plan.html";
   const ToolResult plan =
-      folder.Train("plan", on_sim("400K", {"--plan", "--plan_picture=" + page}));
+      folder.Train("plan", on_sim("400K", {"--plan", "--verbose", "--plan_picture=" + page}));
   EXPECT_EQ(plan.exit_code, 0) << plan.ToString();
   EXPECT_THAT(plan.out, HasSubstr("in host memory between"));
   EXPECT_THAT(plan.out, HasSubstr("less than the largest step needs"));

@@ -58,7 +58,7 @@ class PagingToDisk : public testing::Test {
 
   static int64_t Least(const ToolResult& refused) {
     std::smatch match;
-    const std::regex pattern("the smallest that would do is [^(]*\\(([0-9]+) bytes\\)");
+    const std::regex pattern("device memory: expected at least ([0-9]+) bytes");
     EXPECT_TRUE(std::regex_search(refused.err, match, pattern)) << refused.ToString();
     return match.empty() ? 0 : std::stoll(match[1]);
   }
@@ -90,8 +90,8 @@ TEST_F(PagingToDisk, IsRefusedInOneLineWhereItCannotBe) {
   ExpectRefusal(OnDisk(with("--page_folder=/proc/self")),
                 "pages on disk: cannot make a file in /proc/self: ...");
   ExpectRefusal(OnSim(device_memory_, with("--host_memory=1000")),
-                "host memory: the limit is 1000 bytes; the smallest that would do is 32.0 KiB "
-                "(32768 bytes), for copies from and to the disk and what cannot lie there...");
+                "host memory: expected at least 32768 bytes (32.0 KiB) for copies from and to the "
+                "disk and what cannot lie there, got 1000 bytes...");
 
   // A limit on the size of files stands for a full disk.
   rlimit limit;

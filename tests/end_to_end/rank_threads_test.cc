@@ -60,7 +60,7 @@ TEST_F(RankThreads, SameBitsAsProcesses) {
 TEST_F(RankThreads, OneOutput) {
   const ToolResult result = folder_.Train("out", {RanksFlag(3)});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.out, HasSubstr("3 ranks, 1 threads each"));
+  EXPECT_THAT(result.out, HasSubstr(": 3 ranks of 1 thread on cpu, ring allreduce\n"));
   EXPECT_EQ(result.out.find("training "), result.out.rfind("training "));
   EXPECT_EQ(result.out.find("weights sha256"), result.out.rfind("weights sha256"));
 }

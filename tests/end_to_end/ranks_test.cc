@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
@@ -172,13 +173,14 @@ TEST(Wire, PlanCountsWhatTravels) {
   WriteTrainer(folder / "", ConvNetText(kData),
                {.rest = absl::StrCat(kSizes, " distributed { allreduce: \"direct\" }")});
   const auto rows = [&](const std::string& wire) {
-    const std::string plan =
-        folder.Train("plan", {"--plan", "--steps=5", "--wire=" + wire}, {.ranks = 2}).out;
+    const ToolResult plan =
+        folder.Train("plan", {"--plan", "--json", "--steps=5", "--wire=" + wire}, {.ranks = 2});
+    const auto json = nlohmann::json::parse(plan.out, nullptr, /*allow_exceptions=*/false);
+    EXPECT_TRUE(json.is_object()) << plan.ToString();
     std::map<std::string, std::pair<int64_t, int64_t>> rows;  // bytes of gradients, and sent
-    for (const absl::string_view line : absl::StrSplit(plan, '\n')) {
-      const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
-      if (words.size() != 7 || !absl::StrContains(words[0], "F")) continue;
-      rows[words[0]] = {std::stoll(words[5]), std::stoll(words[6])};
+    if (!json.is_object()) return rows;
+    for (const auto& [precision, of] : json["precisions"].items()) {
+      rows[precision] = {of["gradients"].get<int64_t>(), of["sent"].get<int64_t>()};
     }
     return rows;
   };
@@ -202,7 +204,8 @@ TEST(ShardOptimizer, HasTheBitsOfDirect) {
               whole);
   }
   // The flag overrides the file either way, and only where it is given.
-  const std::string of_file = "--set=distributed.shard_optimizer=true", says = "is shared out: ";
+  const std::string of_file = "--set=distributed.shard_optimizer=true",
+                    says = "\noptimizer      shared out: ";
   const auto plan = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"--plan", "--steps=5"};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -247,7 +250,7 @@ TEST(Threads, AreARanksShareOfTheCoresThatItIsBoundTo) {
                    {.ranks = 2, .env = {{"OMPI_MCA_orte_bound_at_launch", "1"}}});
   EXPECT_EQ(result.exit_code, 0) << result.ToString();
   EXPECT_THAT(result.out,
-              HasSubstr(absl::StrCat("2 ranks, ", std::max(1, Cores() / 2), " threads each")));
+              HasSubstr(absl::StrCat("2 ranks of ", std::max(1, Cores() / 2), " thread")));
 }
 
 // A sample that one rank alone reads has an impossible label: that rank's reason ends all of them.

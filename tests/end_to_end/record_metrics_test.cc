@@ -167,9 +167,9 @@ TEST_F(RecordMetrics, TrainingTellsMeansAndTestsTellAll) {
       EXPECT_DOUBLE_EQ(bits[i], entropy[i] / std::log(2));
     }
   }
-  const ToolResult plan = folder_.Train("plan", {"--plan"});
-  EXPECT_THAT(plan.out, HasSubstr(absl::StrFormat("host memory of a test: %d bytes\n",
-                                                  35 * kSteps * (2 + 3) * sizeof(double))));
+  const ToolResult plan = folder_.Train("plan", {"--plan", "--json"});
+  EXPECT_THAT(plan.out,
+              HasSubstr(absl::StrFormat("\"test\":%d,", 35 * kSteps * (2 + 3) * sizeof(double))));
 }
 
 TEST_F(RecordMetrics, OfA16BitRunReadInputsInF32) {

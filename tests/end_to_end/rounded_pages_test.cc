@@ -88,7 +88,7 @@ class RoundedPages : public testing::TestWithParam<Case> {
     std::smatch match;
     EXPECT_TRUE(std::regex_search(
         refused.err, match,
-        std::regex("the smallest that would do is [^(,.]*\\.?[^(,]*\\(([0-9]+) bytes\\)")))
+        std::regex("device memory: expected at least ([0-9]+) bytes")))
         << refused.ToString();
     least_ = match.size() > 1 ? std::stoll(match[1]) : 0;
   }
@@ -154,9 +154,9 @@ TEST_P(RoundedPagesOfOneNet, MoveAboutHalfTheBytes) {
            folder_.Metrics(out, "written_bytes").at(0);
   };
   EXPECT_THAT(moved("half", Half()), Lt(moved("whole", {})));
-  const ToolResult plan = folder_.Train("plan", OnSim(least_, Half({"--plan"})));
+  const ToolResult plan = folder_.Train("plan", OnSim(least_, Half({"--plan", "--verbose"})));
   EXPECT_THAT(plan.out, HasSubstr("activations travel in 16 bits, through "));
-  EXPECT_THAT(folder_.Train("plan", OnSim(least_, {"--plan"})).out,
+  EXPECT_THAT(folder_.Train("plan", OnSim(least_, {"--plan", "--verbose"})).out,
               Not(HasSubstr("travel in 16 bits")));
 }
 
@@ -168,7 +168,7 @@ TEST_P(RoundedPagesOfOneNet, ToDisk) {
   };
   const std::string rounded = folder_.Digest("rounded", on_disk({}));
   EXPECT_EQ(folder_.Digest("again", on_disk({})), rounded);
-  EXPECT_THAT(folder_.Train("plan", on_disk({"--plan"})).out, HasSubstr("it reads "));
+  EXPECT_THAT(folder_.Train("plan", on_disk({"--plan", "--verbose"})).out, HasSubstr("it reads "));
   folder_.Digest("parted", on_disk({"--steps=7"}));
   EXPECT_EQ(folder_.Digest("parted", on_disk({"--resume=latest"})), rounded);
 }

@@ -62,7 +62,7 @@ class Server : public testing::Test {
     if (bytes == 0) {
       arguments.push_back("--device_memory=1");
       bytes = Number(folder_.Train("least", arguments).err,
-                     "the smallest that would do is [^(]*\\(([0-9]+) bytes\\)");
+                     "device memory: expected at least ([0-9]+) bytes");
       arguments.pop_back();
     }
     arguments.push_back(absl::StrCat("--device_memory=", bytes));
@@ -164,15 +164,15 @@ TEST_F(Server, PagedBspHasTheBitsOfDirect) {
       const std::vector<std::string> how = {wide, "--sync=bsp", absl::StrCat("--servers=", servers),
                                             absl::StrCat("--ranks=", workers + servers)};
       std::vector<std::string> least = OnSim(0, how);
-      least.push_back("--plan");
+      least.insert(least.end(), {"--json", "--plan"});
       const std::string plan = folder_.Train("plan", least).out;
-      least.back() =
-          absl::StrCat("--host_memory=", Number(plan, "([0-9]+) bytes of pages, pinned") / 2);
+      least.pop_back();
+      least.back() = absl::StrCat("--host_memory=", Number(plan, "\"pages\":([0-9]+)") / 2);
       const std::string served = out(absl::StrCat("served", servers));
       EXPECT_EQ(folder_.Digest(served, least), whole) << servers;
       EXPECT_EQ(folder_.Metrics(served, "loss"), folder_.Metrics(out("whole"), "loss"));
-      const int64_t bytes = Number(plan, "device memory: ([0-9]+) bytes") +
-                            Number(plan, "([0-9]+) for their parameter server");
+      const int64_t bytes =
+          Number(plan, "\"nets\":([0-9]+)") + Number(plan, "\"exchange\":([0-9]+)");
       EXPECT_EQ(folder_.Digest(served + "more", OnSim(bytes + bytes / 8, how)), whole) << servers;
     }
   }
@@ -449,22 +449,26 @@ TEST_F(Server, SavesAndStopsWhenAsked) {
 
 TEST_F(Server, PlanSaysHow) {
   Write("adam {}");
-  const std::string plan =
-      folder_.Train("plan", {"--plan", "--ranks=3", "--sync=ssp", "--staleness=2"}).out;
-  EXPECT_THAT(plan, HasSubstr("(parameter server, ssp 2)"));
-  EXPECT_THAT(plan, HasSubstr("the optimizer's state is shared out: "));
+  const auto plan = [&](std::vector<std::string> more) {
+    more.push_back("--plan");
+    return folder_.Train("plan", more).out;
+  };
+  EXPECT_THAT(plan({"--ranks=3", "--sync=ssp", "--staleness=2"}),
+              AllOf(HasSubstr("MiB a step from each rank, parameter server, ssp 2\n"),
+                    HasSubstr("\noptimizer      shared out: ")));
   for (const char* const sync : {"--sync=allreduce", "--sync=bsp"}) {
-    EXPECT_THAT(folder_.Train("plan", {"--plan", sync}).out,
-                HasSubstr("each rank sends 0 bytes a step (one rank alone)"));
+    EXPECT_THAT(plan({sync}), Not(HasSubstr("\ncommunication")));
   }
-  EXPECT_THAT(folder_.Train("plan", {"--plan", "--ranks=3", "--sync=bsp", "--servers=1"}).out,
-              HasSubstr("(parameter server, bsp, 1 rank only serves)"));
-  EXPECT_THAT(
-      folder_.Train("plan", {"--plan", "--ranks=3", "--sync=bsp", "--server_memory=host"}).out,
-      HasSubstr("(parameter server, bsp, in host memory)"));
-  EXPECT_THAT(folder_.Train("plan", {"--plan", "--ranks=3", "--sync=bsp", "--wire=F16"}).out,
-              AllOf(HasSubstr("each rank sends 8894 bytes a step (parameter server, bsp, as F16)"),
-                    ContainsRegex("\nF32 [ 0-9]* 8894\n")));  // among all precisions, too
+  const auto how = [&](const std::string& flag) {
+    return plan({"--ranks=3", "--sync=bsp", "--json", flag});
+  };
+  EXPECT_THAT(how("--servers=1"),
+              HasSubstr("\"how\":\"parameter server, bsp, 1 rank only serves\""));
+  EXPECT_THAT(how("--server_memory=host"),
+              HasSubstr("\"how\":\"parameter server, bsp, in host memory\""));
+  EXPECT_THAT(how("--wire=F16"),
+              AllOf(HasSubstr("\"sent_bytes\":8894.0,\"how\":\"parameter server, bsp, as F16\""),
+                    ContainsRegex("\"F32\":[^}]*\"sent\":8894.0")));  // among all precisions, too
 }
 
 TEST_F(Server, RefusesWhatItDoesNotDo) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -48,6 +49,14 @@ TEST_F(Weights, EvaluateAlikeFromEveryPlace) {
   EXPECT_THAT(metrics, HasSubstr(absl::StrFormat("test loss %.6f\n", loss)));
   EXPECT_THAT(metrics, HasSubstr(absl::StrFormat("test accuracy %.6f\n",
                                                  folder_.Metrics("out", "test_accuracy").back())));
+  // For a program all digits.
+  const ToolResult json =
+      RunTool("evaluate", {"--trainer=" + folder_ / "trainer.textproto",
+                           "--weights=" + folder_ / "out", "--threads=1", "--json"});
+  const auto object = nlohmann::json::parse(json.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(object.is_object()) << json.ToString();
+  EXPECT_EQ(object["loss"].get<double>(), loss);
+  EXPECT_EQ(object["accuracy"].get<double>(), folder_.Metrics("out", "test_accuracy").back());
 }
 
 // evaluate makes batch_norm part of the layers ahead of it.  Its "loss" is the total, too.

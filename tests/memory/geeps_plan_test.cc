@@ -49,10 +49,9 @@ TEST(GeepsPlan, PinsWhatThePeakUses) {
       PlanPaging(trace, {}, {.capacity_bytes = 10 * kPage - 1}, PlannerKind::kGeeps);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.status().message(),
-            "device memory: the capacity is 40.0 KiB (40959 bytes); the smallest that would do is "
-            "40.0 KiB (40960 bytes), for step 1 \"b\", for which GeePS's buffer has twice what it "
-            "touches; the largest states there: \"y\" 12.0 KiB (12288 bytes), \"z\" 8.0 KiB (8192 "
-            "bytes)");
+            "device memory: expected at least 40960 bytes (40.0 KiB) for step 1 \"b\", twice what it "
+            "touches for GeePS's buffer, got 40959 bytes (40.0 KiB); the largest states there: "
+            "\"y\" 12288 bytes (12.0 KiB), \"z\" 8192 bytes (8.0 KiB)");
   const PagingPlan plan = Plan(trace, 10, PlannerKind::kGeeps);
   EXPECT_TRUE(plan.stays.empty());
   EXPECT_EQ(plan.device_bytes, 6 * kPage);

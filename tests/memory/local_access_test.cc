@@ -298,9 +298,9 @@ TEST(LocalAccess, AccessesThatCannotBe) {
 TEST(LocalAccess, TooSmallACapacity) {
   Fixture f(2 * kPage - 1);
   EXPECT_EQ(Said(f.Iterate()),
-            "RESOURCE_EXHAUSTED: device memory: the capacity is 8.0 KiB (8191 bytes); the smallest "
-            "that would do is 8.0 KiB (8192 bytes), for step 0 \"first\", which touches most; the "
-            "largest states there: \"a\" 8.0 KiB (8192 bytes)");
+            "RESOURCE_EXHAUSTED: device memory: expected at least 8192 bytes (8.0 KiB) for step 0 "
+            "\"first\", got 8191 bytes (8.0 KiB); the largest states there: \"a\" 8192 bytes (8.0 "
+            "KiB)");
   EXPECT_TRUE(f.data->recording());
 }
 

@@ -142,11 +142,12 @@ TEST(MemoryPlan, OverCapacityNamesStepStatesAndBytes) {
                  {"end", {Writes(3)}}};
   const absl::Status status = PlanMemory(trace, 1000000).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(status.message(),
-            "device memory: the capacity is 976.6 KiB (1000000 bytes); the smallest that would do "
-            "is 2.0 MiB (2109440 bytes). The peak is at step 1 \"conv1 forward\", where 2.0 MiB "
-            "(2109440 bytes) are alive; the largest states there: \"conv1.output\" 2.0 MiB "
-            "(2097152 bytes), \"conv1.weight\" 8.0 KiB (8192 bytes), \"small\" 12 bytes");
+  EXPECT_EQ(
+      status.message(),
+      "device memory: expected at least 2109440 bytes (2.0 MiB) for step 1 \"conv1 forward\", "
+      "with 2109440 bytes (2.0 MiB) alive, got 1000000 bytes (976.6 KiB); the largest states "
+      "there: \"conv1.output\" 2097152 bytes (2.0 MiB), \"conv1.weight\" 8192 bytes (8.0 "
+      "KiB), \"small\" 12 bytes");
   EXPECT_TRUE(PlanMemory(trace, 2109440).ok());
   EXPECT_FALSE(PlanMemory(trace, 2109439).ok());
 }
@@ -158,7 +159,7 @@ TEST(MemoryPlan, ReservedBytesCountInTheCapacity) {
   const absl::Status status = PlanMemory(trace, kPage + 99, 100).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("is 4.1 KiB (4196 bytes), of which 100 bytes are reserved"));
+              HasSubstr("at least 4196 bytes (4.1 KiB), of which 100 bytes are reserved, for "));
   EXPECT_FALSE(PlanMemory(trace, 99, 100).ok());
 }
 
@@ -175,10 +176,10 @@ TEST(MemoryPlan, BytesReadWellAtTheBordersOfUnits) {
     trace.states[0].bytes = 2 * bytes + 1;
     return ErrorOf(trace, bytes);
   };
-  EXPECT_THAT(capacity_text(1023), HasSubstr("is 1023 bytes;"));
-  EXPECT_THAT(capacity_text(1024), HasSubstr("is 1.0 KiB (1024 bytes);"));
-  EXPECT_THAT(capacity_text(1048575), HasSubstr("is 1.0 MiB (1048575 bytes);"));
-  EXPECT_THAT(capacity_text(size_t{5} << 40), HasSubstr("is 5.0 TiB (5497558138880 bytes);"));
+  EXPECT_THAT(capacity_text(1023), HasSubstr("got 1023 bytes;"));
+  EXPECT_THAT(capacity_text(1024), HasSubstr("got 1024 bytes (1.0 KiB);"));
+  EXPECT_THAT(capacity_text(1048575), HasSubstr("got 1048575 bytes (1.0 MiB);"));
+  EXPECT_THAT(capacity_text(size_t{5} << 40), HasSubstr("got 5497558138880 bytes (5.0 TiB);"));
 }
 
 TEST(MemoryPlan, ErrorNamesOnlyTheLargestStates) {

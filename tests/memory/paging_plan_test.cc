@@ -429,8 +429,8 @@ TEST(PagingPlan, HostMemoryTooSmallForTheStaging) {
   const AccessTrace trace = EqualLayers(8, 10, 1e-3);
   PagingLimits limits = {.capacity_bytes = 4 * 10 * kPage, .host_bytes = kLeastHost - 1};
   EXPECT_EQ(PlanPaging(trace, {}, limits).status().message(),
-            "host memory: the limit is 32.0 KiB (32767 bytes); the smallest that would do is 32.0 "
-            "KiB (32768 bytes), for copies from and to the disk and what cannot lie there");
+            "host memory: expected at least 32768 bytes (32.0 KiB) for copies from and to the disk "
+            "and what cannot lie there, got 32767 bytes (32.0 KiB)");
   limits.host_bytes = kLeastHost;
   EXPECT_TRUE(PlanPaging(trace, {}, limits).ok());
   limits.capacity_bytes = 8 * 10 * kPage;  // nothing has a page

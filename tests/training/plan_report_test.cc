@@ -12,7 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "engine/training/largest_batch.h"
+#include "engine/training/plan_summary.h"
 #include "models/schema/parse.h"
 
 namespace gyre {
@@ -133,7 +135,7 @@ TEST_F(PlanReport, CapacitiesAgainstThroughput) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   std::istringstream lines(DescribeCapacities(*plan));
   std::string line;
-  std::getline(lines, line);
+  for (int header = 0; header < 2; ++header) std::getline(lines, line);
   std::vector<double> kept;
   int refused = 0;
   while (std::getline(lines, line)) {
@@ -166,7 +168,7 @@ TEST_F(PlanReport, TextAndPictureOfAPagedNet) {
   const std::string text = DescribePaging(*plan);
   EXPECT_THAT(text, HasSubstr("in host memory between"));
   EXPECT_THAT(text, HasSubstr("conv1"));
-  EXPECT_THAT(text, HasSubstr("of that throughput"));
+  EXPECT_THAT(text, HasSubstr("% as fast"));
   const std::string page = DrawPlan(*plan, "t", /*page=*/true, "below <\n");
   for (const char* kind : {"pinned", "parameters", "gradients", "activations"}) {
     EXPECT_THAT(page, HasSubstr(absl::StrCat(">", kind, ", ")));
@@ -213,6 +215,51 @@ TEST_F(PlanReport, AnIterationThatOnlyAccumulatesMovesLess) {
       EXPECT_EQ(other.blocks[other.states[s].block].page, updating.blocks[block].page);
     }
     EXPECT_THAT(DescribePaging(*plan), HasSubstr("an iteration that only adds to the gradients"));
+  }
+}
+
+// Whatever is how long, nothing wraps on 80 columns.
+TEST(PlanSummary, IsInEightyColumns) {
+  PlanSummary plan = {.net = "t",
+                      .device = "sim",
+                      .ranks = 1,
+                      .batch = 1,
+                      .rank_samples = 1,
+                      .steps = 1,
+                      .communication = {.buckets = 1, .gradient_bytes = 1 << 20},
+                      .bytes = {.nets = 3 << 20, .capacity = 4 << 20, .batches = 1 << 20}};
+  plan.layers = {{.layer = "fc", .type = "dense", .output = "[1, 2]", .parameters = 7}};
+  EXPECT_EQ(PlanText(plan, "details\n"),
+            "layer  type   output  parameters      MFLOP\n"
+            "fc     dense  [1, 2]           7        0.0\n"
+            "parameters     7; 1 sample on this rank: forward 0.0, backward 0.0 MFLOP\n"
+            "steps          1 of 1 sample over 1 rank\n"
+            "device memory  3.0 of 4.0 MiB: nets 3.0\n"
+            "host memory    1.0 MiB, pinned: batches 1.0\n"
+            "gradients      1.0 MiB in 1 bucket\n"
+            "details\n");
+  plan.layers[0] = {.layer = std::string(40, 'l'),
+                    .type = std::string(30, 't'),
+                    .output = "[1024, 1024, 1024, 1024] [1024, 1024, 1024]",
+                    .parameters = 1234567890,
+                    .forward_flops = 1e13};
+  plan.ranks = 12;
+  plan.communication.how = "direct, from 100 bytes on shared, from 5000 bytes on ring allreduce";
+  const size_t big = size_t{123} << 30;
+  plan.bytes = {big, big, big, big, big, big, big, big, big, big, big, big, big};
+  plan.paged_seconds = plan.resident_seconds = 12.3456;
+  plan.shares_optimizer = true;
+  plan.page_folder = "/scratch";
+  for (const bool one_memory : {false, true}) {
+    plan.host_is_device = one_memory;
+    for (const absl::string_view line : absl::StrSplit(PlanText(plan, ""), '\n')) {
+      EXPECT_LE(line.size(), 80u) << line;
+    }
+  }
+  plan.precisions = {
+      {.precision = DType::kBF16, .activations = big, .gradients = big, .sent = 1e15}};
+  for (const absl::string_view line : absl::StrSplit(PrecisionsText(plan), '\n')) {
+    EXPECT_LE(line.size(), 80u) << line;
   }
 }
 

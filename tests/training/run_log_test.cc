@@ -71,5 +71,21 @@ TEST(RunLog, SecondsGoOnFromTheLastLineThatStays) {
   EXPECT_LT(seconds_of(line(1, ""), 1), kHour);  // of an earlier release
 }
 
+// A line that wraps could not be written over.
+TEST(ProgressText, FitsTheTerminal) {
+  const std::vector<std::string> metrics = {"loss 0.2599", "accuracy 0.8906", "top_5 0.9901"};
+  const auto text = [&](size_t columns, double left = 19.6) {
+    return ProgressText(3258, 9375, metrics, 35465, left, columns);
+  };
+  EXPECT_EQ(text(200),
+            "step 3258/9375  loss 0.2599  accuracy 0.8906  top_5 0.9901  35465 samples/s  ETA 20s");
+  EXPECT_EQ(text(79), "step 3258/9375  loss 0.2599  accuracy 0.8906  35465 samples/s  ETA 20s");
+  EXPECT_EQ(text(40), "step 3258/9375  35465 samples/s  ETA 20s");
+  EXPECT_EQ(text(9), "step 3258");
+  for (size_t columns = 1; columns < 100; ++columns) EXPECT_LE(text(columns).size(), columns);
+  EXPECT_TRUE(text(200, 0).ends_with("  ETA 0s"));
+  EXPECT_TRUE(text(200, 61).ends_with("  ETA 1m1s"));
+}
+
 }  // namespace
 }  // namespace gyre

@@ -195,43 +195,38 @@ std::string DescribeCarried(const NetSpec& net) {
   return text;
 }
 
-std::string Describe(const NetPlan& plan, const ParameterSet& parameters) {
+std::vector<LayerRow> LayerRows(const NetPlan& plan, const ParameterSet& parameters) {
   const NetSpec& net = plan.spec;
-  std::string text = absl::StrFormat("%-20s %-22s %-20s %12s %14s\n", "layer", "type", "output",
-                                     "parameters", "forward MFLOP");
   const auto elements_of = [](const Parameter& parameter) {
     int64_t elements = 0;
     if (parameter.spec.kind != StateKind::kParameter) return elements;  // a buffer
     for (const CanonicalPart& part : parameter.spec.parts) elements += part.shape.elements();
     return elements;
   };
-  int64_t all_parameters = 0;
-  double forward = 0, backward = 0;
+  std::vector<LayerRow> rows;
   for (const NetNode& node : net.nodes) {
-    int64_t elements = 0;
+    LayerRow& row = rows.emplace_back(LayerRow{.layer = node.config->name(),
+                                               .type = TypeOf(net, node),
+                                               .output = ShapesOf(net, node),
+                                               .forward_flops = node.spec.forward_flops});
     for (int p : node.parameters) {
       if (p < 0 || parameters.all()[p].layer != node.config->name()) continue;  // another's, too
-      elements += elements_of(parameters.all()[p]);
+      row.parameters += elements_of(parameters.all()[p]);
     }
-    all_parameters += elements;
-    forward += node.spec.forward_flops;
-    if (node.backward) backward += node.spec.backward_flops;
-    absl::StrAppendFormat(&text, "%-20s %-22s %-20s %12d %14.3f\n", node.config->name(),
-                          TypeOf(net, node), ShapesOf(net, node), elements,
-                          node.spec.forward_flops / 1e6);
+    if (node.backward) row.backward_flops = node.spec.backward_flops;
   }
-  absl::StrAppendFormat(&text,
-                        "parameters %d; forward %.3f MFLOP, backward %.3f MFLOP for the %d samples "
-                        "of this rank\n",
-                        all_parameters, forward / 1e6, backward / 1e6, net.shape.local);
-  size_t carried = 0;
-  for (const CarriedHome& home : plan.homes) carried += home.bytes;
-  if (carried > 0) {
-    absl::StrAppendFormat(&text, "%d bytes of rows are carried from step to step\n", carried);
-  }
-  if (plan.paging) absl::StrAppend(&text, "with all in device memory, which it is not:\n");
-  absl::StrAppend(&text, Explain(plan.trace.trace, plan.memory));
-  return text;
+  return rows;
+}
+
+size_t CarriedBytes(const NetPlan& plan) {
+  size_t bytes = 0;
+  for (const CarriedHome& home : plan.homes) bytes += home.bytes;
+  return bytes;
+}
+
+std::string DescribeMemory(const NetPlan& plan) {
+  return absl::StrCat(plan.paging ? "with all in device memory, which it is not:\n" : "",
+                      Explain(plan.trace.trace, plan.memory));
 }
 
 }  // namespace gyre

@@ -89,8 +89,16 @@ double BytesSent(const NetPlan& plan, const BytesOfSum& sum);
 // What is carried from step to step, the same text on all ranks; "" if nothing is.
 std::string DescribeCarried(const NetSpec& net);
 
-// For people: each layer with output shape, parameters (shared ones at the first) and FLOPs; then
-// memory.
-std::string Describe(const NetPlan& plan, const ParameterSet& parameters);
+// A layer as a plan has it.
+struct LayerRow {
+  std::string layer, type, output;  // output: shapes, with spaces between
+  int64_t parameters = 0;           // shared ones count at the first layer that has them
+  double forward_flops = 0, backward_flops = 0;
+};
+std::vector<LayerRow> LayerRows(const NetPlan& plan, const ParameterSet& parameters);
+// Bytes that are carried from step to step.
+size_t CarriedBytes(const NetPlan& plan);
+// For people: where states lie, and when memory is fullest.
+std::string DescribeMemory(const NetPlan& plan);
 
 }  // namespace gyre
