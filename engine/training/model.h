@@ -119,7 +119,7 @@ absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t 
 // What a training net that is planned with these options takes in a precision, in bytes.
 struct PrecisionBytes {
   DType precision;
-  std::string refusal;  // why it cannot be; "": it can
+  std::string refusal = {};  // why it cannot be; "": it can
   size_t activations = 0, parameters = 0, masters = 0, optimizer = 0, gradients = 0;
   double sent = 0;  // a step
 };

@@ -456,7 +456,7 @@ std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
     other.capacity_bytes = ~size_t{0};
     const absl::StatusOr<ModelPlan> plan = PlanModel(net, other);
     if (!plan.ok()) {
-      bytes.refusal = plan.status().message();
+      bytes.refusal = std::string(plan.status().message());
       continue;
     }
     for (const Parameter& parameter : plan->parameters.all()) {

@@ -106,7 +106,7 @@ std::string MemoryText(const PlanSummary& plan) {
   if (plan.host_is_device) {
     device.insert(device.end(), host.begin(), host.end());
     return Line("memory", absl::StrCat(Mebibytes(bytes.device() + bytes.host()),
-                                       " MiB beside the program and its data", Parts(device)));
+                                       " MiB beside program and data", Parts(device)));
   }
   const std::string of = absl::StrCat(" of ", Mebibytes(bytes.capacity));
   return Line("device memory", absl::StrCat(Mebibytes(bytes.device()), of, " MiB", Parts(device))) +
@@ -119,10 +119,10 @@ std::string PlanText(const PlanSummary& plan, const std::string& details) {
   const Totals totals = TotalsOf(plan);
   const PlanSummary::Communication& sent = plan.communication;
   std::string text = LayersText(plan);
-  text +=
-      Line("parameters", absl::StrFormat("%d; %s on this rank: forward %.1f, backward %.1f MFLOP",
-                                         totals.parameters, Counted(plan.rank_samples, "sample"),
-                                         totals.forward / 1e6, totals.backward / 1e6));
+  text += Line("parameters",
+               absl::StrFormat("%d; forward %.1f, backward %.1f MFLOP for %s", totals.parameters,
+                               totals.forward / 1e6, totals.backward / 1e6,
+                               Counted(plan.rank_samples, "sample")));
   std::string steps =
       plan.steps < 0 ? absl::StrCat("as many as the data make") : absl::StrCat(plan.steps);
   absl::StrAppend(&steps, plan.steps < 0 ? ", each of " : " of ",

@@ -426,15 +426,15 @@ TEST(Plan, AsJson) {
   const ToolResult result = run({"--plan", "--json", "--ranks=2"});
   const auto plan = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(plan.is_object()) << result.ToString();
-  EXPECT_EQ(plan["ranks"], 2);
-  EXPECT_EQ(plan["communication"]["how"], "ring allreduce");
+  EXPECT_EQ(plan["ranks"].get<int>(), 2);
+  EXPECT_EQ(plan["communication"]["how"].get<std::string>(), "ring allreduce");
   int64_t parameters = 0;
   for (const auto& layer : plan["layers"]) parameters += layer["parameters"].get<int64_t>();
   EXPECT_GT(parameters, 0);
-  EXPECT_EQ(plan["parameters"], parameters);
-  EXPECT_EQ(plan["bytes"]["device"], plan["bytes"]["nets"].get<int64_t>() +
-                                         plan["bytes"]["gradients"].get<int64_t>() +
-                                         plan["bytes"]["exchange"].get<int64_t>());
+  EXPECT_EQ(plan["parameters"].get<int64_t>(), parameters);
+  EXPECT_EQ(plan["bytes"]["device"].get<int64_t>(), plan["bytes"]["nets"].get<int64_t>() +
+                                                        plan["bytes"]["gradients"].get<int64_t>() +
+                                                        plan["bytes"]["exchange"].get<int64_t>());
   EXPECT_TRUE(plan["paged_seconds"].is_null());
   EXPECT_EQ(run({"--json"}).err, "error: --json needs --plan\n");
   EXPECT_EQ(run({"--verbose"}).err, "error: --verbose needs --plan\n");

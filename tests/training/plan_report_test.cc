@@ -232,7 +232,7 @@ TEST(PlanSummary, IsInEightyColumns) {
   EXPECT_EQ(PlanText(plan, "details\n"),
             "layer  type   output  parameters      MFLOP\n"
             "fc     dense  [1, 2]           7        0.0\n"
-            "parameters     7; 1 sample on this rank: forward 0.0, backward 0.0 MFLOP\n"
+            "parameters     7; forward 0.0, backward 0.0 MFLOP for 1 sample\n"
             "steps          1 of 1 sample over 1 rank\n"
             "device memory  3.0 of 4.0 MiB: nets 3.0\n"
             "host memory    1.0 MiB, pinned: batches 1.0\n"
