@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/data/tensor_file.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/decimal.h"
 #include "engine/runtime/random.h"
 #include "tools/made_data.h"
 #include "tools/new_folder.h"
@@ -166,7 +167,7 @@ absl::Status WriteAll(const std::string& folder) {
     RETURN_IF_ERROR(MakeFolder(absl::StrCat(folder, "/", set)));
     for (int i = 0; i < count; ++i) {
       // So many of the first i + 1: the share is exact, and which ones is spread evenly.
-      const bool disrupted = std::floor((i + 1) * share) > std::floor(i * share);
+      const bool disrupted = FloorOfProduct((i + 1) * share) > FloorOfProduct(i * share);
       const std::string name = absl::StrFormat("%s/shot_%05d.npz", set, i);
       RETURN_IF_ERROR(
           Write(folder + "/" + name,

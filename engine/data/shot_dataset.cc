@@ -13,6 +13,7 @@
 #include "engine/data/series.h"
 #include "engine/data/shot_file.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/decimal.h"
 
 namespace gyre {
 namespace {
@@ -157,7 +158,8 @@ class Chunks {
     HostArray array = NewArray<int32_t>(stored_, {length_});
     std::fill_n(ElementsOf<int32_t>(array), stored_ * length_, kIgnored);
     ForEachTime([&](const Shot& shot, size_t t, int64_t row) {
-      ElementsOf<int32_t>(array)[row] = shot.event - shot.time[t] <= config_.warning() ? 1 : 0;
+      ElementsOf<int32_t>(array)[row] =
+          IsAtMost(shot.event - shot.time[t], config_.warning()) ? 1 : 0;
     });
     return array;
   }

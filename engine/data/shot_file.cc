@@ -3,6 +3,7 @@
 #include <csv.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -54,6 +55,18 @@ std::vector<double> Values(const HostArray& array) {
   return values;
 }
 
+// Of times: an F32 is the decimal, of fewest digits, that it was made of.
+std::vector<double> Times(const HostArray& array) {
+  std::vector<double> times = Values(array);
+  if (array.dtype != DType::kF32) return times;
+  for (double& time : times) {
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof(digits), static_cast<float>(time)).ptr;
+    std::from_chars(digits, end, time);
+  }
+  return times;
+}
+
 absl::StatusOr<Shot> ReadNpz(const std::string& path, const std::vector<std::string>& names,
                              size_t signals) {
   Shot shot{.file = path, .time = {}, .signals = {}};
@@ -62,9 +75,9 @@ absl::StatusOr<Shot> ReadNpz(const std::string& path, const std::vector<std::str
         {.path = path, .entry = name, .least_rank = least_rank, .most_rank = most_rank});
   };
   ASSIGN_OR_RETURN(const HostArray time, read("time", 1, 1));
-  shot.time = Values(time);
+  shot.time = Times(time);
   ASSIGN_OR_RETURN(const HostArray event, read("event", 0, 1));
-  const std::vector<double> at = Values(event);
+  const std::vector<double> at = Times(event);
   if (at.size() != 1)
     return Invalid(path, absl::StrCat("event: expected one number, got ", at.size()));
   if (!std::isnan(at[0])) shot.event = at[0];

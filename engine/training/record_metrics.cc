@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/runtime/decimal.h"
 
 namespace gyre {
 namespace {
@@ -30,7 +31,7 @@ Kind KindOf(const AlarmConfig& config, const std::vector<AlarmStep>& steps) {
   Kind kind = Kind::kEmpty;
   for (const AlarmStep& step : steps) {
     if (!Counts(step)) continue;
-    if (step.time <= config.earliest()) return Kind::kWithEvent;
+    if (IsAtMost(step.time, config.earliest())) return Kind::kWithEvent;
     kind = Kind::kWithout;
   }
   return kind;
@@ -40,7 +41,7 @@ Kind KindOf(const AlarmConfig& config, const std::vector<AlarmStep>& steps) {
 double Highest(const std::vector<AlarmStep>& steps, double before) {
   double highest = kNever;
   for (const AlarmStep& step : steps) {
-    if (!Counts(step) || step.time < before || std::isnan(highest)) continue;
+    if (!Counts(step) || !IsAtLeast(step.time, before) || std::isnan(highest)) continue;
     if (!(step.score <= highest)) highest = step.score;
   }
   return highest;
@@ -137,10 +138,10 @@ AlarmCounts CountAlarms(const AlarmConfig& config,
         ++(none ? counts.quiet : counts.false_alarms);
         break;
       case Kind::kWithEvent:
-        ++(none                              ? counts.missed
-           : alarm->time > config.earliest() ? counts.early
-           : alarm->time < config.latest()   ? counts.late
-                                             : counts.in_time);
+        ++(none                                        ? counts.missed
+           : !IsAtMost(alarm->time, config.earliest()) ? counts.early
+           : !IsAtLeast(alarm->time, config.latest())  ? counts.late
+                                                       : counts.in_time);
     }
   }
   return counts;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/runtime/decimal.h"
 #include "engine/training/data_feed.h"
 #include "engine/training/learning_rate_schedule.h"
 
@@ -16,10 +17,15 @@ RunLength::RunLength(const TrainerConfig& config, int64_t epoch_samples)
       step_samples_(SamplesAStep(config)),
       total_steps_(StepsInAll()) {}
 
+double RunLength::SamplesInAll() const {
+  const double samples = config_.epochs() * static_cast<double>(epoch_samples_);
+  const double above = CeilOfProduct(samples);
+  return above == FloorOfProduct(samples) ? above : samples;
+}
+
 int64_t RunLength::StepsInAll() const {
   if (config_.has_steps()) return config_.steps();
-  const double samples = config_.epochs() * static_cast<double>(epoch_samples_);
-  const double steps = std::ceil((samples - static_cast<double>(first_position_)) /
+  const double steps = std::ceil((SamplesInAll() - static_cast<double>(first_position_)) /
                                  static_cast<double>(step_samples_));
   return std::max<int64_t>(1, static_cast<int64_t>(steps));
 }
@@ -29,10 +35,9 @@ absl::Status RunLength::GoOnFrom(int64_t step, int64_t position) {
   total_steps_ = StepsInAll();
   if (step == 0 || step < total_steps_) return absl::OkStatus();
   // The last step of a run ends beyond its last epoch by less than a step.
-  const double samples = config_.epochs() * static_cast<double>(epoch_samples_);
   const bool ended = config_.has_steps()
                          ? step == total_steps_
-                         : static_cast<double>(position - position / step) < samples;
+                         : static_cast<double>(position - position / step) < SamplesInAll();
   total_steps_ = step;
   if (ended) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(

@@ -33,6 +33,7 @@ class RunLength {
 
  private:
   int64_t PositionAt(int64_t step) const { return first_position_ + step * step_samples_; }
+  double SamplesInAll() const;  // of epochs, which are a decimal: an integer if it stands for one
   int64_t StepsInAll() const;
 
   const TrainerConfig& config_;

@@ -2,10 +2,12 @@
 // each data set of sequences.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
 
+#include "absl/strings/str_format.h"
 #include "engine/data/tensor_file.h"
 #include "tests/data/series_fixture.h"
 
@@ -73,6 +75,40 @@ TEST_F(Shots, AreCutIntoChunks) {
   EXPECT_THAT(data->notes(), testing::ElementsAre(absl::StrCat(
                                  "of ", folder_.path(),
                                  "/s 1 are left out (readme): expected .npz or .csv files")));
+}
+
+// Times in tenths, as a CSV or reals of F32 or F64 have them.
+TEST_F(Shots, TheWarningTimeIsADecimal) {
+  for (int event = 5; event < 15; ++event) {
+    std::string csv = absl::StrFormat("# event %.1f\ntime,ip\n", 0.1 * event);
+    std::vector<double> times, values;
+    for (int t = 0; t <= event; ++t) {
+      absl::StrAppendFormat(&csv, "%.1f,%d\n", 0.1 * t, t);
+      times.push_back(t / 10.);
+      values.push_back(t);
+    }
+    std::vector<float> narrow(times.begin(), times.end());
+    std::vector<float> narrow_values(values.begin(), values.end());
+    Write("csv/1.csv", csv);
+    const Shape all({event + 1});
+    WriteShot("wide/1.npz",
+              {{"time", all, times}, {"ip", all, values}, {"event", {}, {times.back()}}});
+    std::filesystem::create_directories(std::filesystem::path(folder_ / "narrow"));
+    const std::vector<NamedTensor> tensors = {{"time", {narrow.data(), all, DType::kF32}},
+                                              {"ip", {narrow_values.data(), all, DType::kF32}},
+                                              {"event", {&narrow.back(), Shape{}, DType::kF32}}};
+    ASSERT_TRUE(WriteNpz(folder_ / "narrow/1.npz", tensors).ok());
+    for (int warning = 1; warning <= 6; ++warning) {
+      for (const char* folder : {"csv", "wide", "narrow"}) {
+        const auto data = *Open(absl::StrFormat(
+            "train { shots { folder: '%s' signal: 'ip' length: 20 warning: %.1f } }", folder,
+            0.1 * warning));
+        const Ints target = All<int32_t>(*data, "target");
+        EXPECT_EQ(std::ranges::count(target, 1), std::min(warning, event) + 1)
+            << folder << " " << event << " " << warning;
+      }
+    }
+  }
 }
 
 // As spreadsheets and machines write it.

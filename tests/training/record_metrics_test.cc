@@ -103,6 +103,21 @@ TEST(Alarm, FirstCrossingByItsTime) {
   EXPECT_EQ(CountAlarms(config, all), sum);
 }
 
+// Times come as F32, which 0.2 and 0.03 are not.
+TEST(Alarm, BordersAreDecimals) {
+  const double early = 0.2F, late = 0.03F, between = 0.07F;
+  const AlarmConfig config = Config("earliest: 0.2 latest: 0.03");
+  const Steps at_earliest = {{1, early}, {1, 0}}, at_latest = {{0, between}, {1, late}, {1, 0}},
+              quiet = {{0, early}}, before = {{1, 0.21F}, {1, 0}}, after = {{0, 0.1F}, {1, 0.029F}};
+  EXPECT_EQ(CountAlarms(config, {&at_earliest, 1}), AlarmCounts{.in_time = 1});
+  EXPECT_EQ(CountAlarms(config, {&at_latest, 1}), AlarmCounts{.in_time = 1});
+  EXPECT_EQ(CountAlarms(config, {&quiet, 1}), AlarmCounts{.missed = 1});
+  EXPECT_EQ(CountAlarms(config, {&before, 1}), AlarmCounts{.early = 1});
+  EXPECT_EQ(CountAlarms(config, {&after, 1}), AlarmCounts{.late = 1});
+  const std::vector<Steps> pair = {{{3, between}, {0, 0}}, {{2, kInfinity}}};
+  EXPECT_EQ(AlarmArea(config, 0.07, pair), 1);
+}
+
 std::vector<Steps> RandomSequences(int count, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<Steps> sequences;

@@ -57,6 +57,16 @@ TEST_F(TrainerTest, WhatFailsOnOneRankIsToldAsItself) {
   }
 }
 
+// 2.007 epochs of 1000 samples: as doubles have it 2007.0000000000002 steps.
+TEST_F(TrainerTest, EpochsAreADecimal) {
+  TrainingOptions options;
+  options.out = folder_ / "out";
+  const auto communication = *ProcessGroup::Start(
+      [] { return std::move(NewThreadCommunicators(1, 20'000)[0]); }, {"ring"});
+  EXPECT_TRUE(Run(*communication, 1'000'000'000, options, {"batch=1", "epochs=2.007"}).ok());
+  EXPECT_EQ(CheckpointStore(folder_ / "out/checkpoints").NewestStep().value(), 2007);
+}
+
 TEST_F(TrainerTest, ARunThatEndsBeforeItStopsIsDone) {
   for (int steps = 1; steps <= 4; ++steps) {
     const std::string out = folder_ / absl::StrCat("out", steps);
