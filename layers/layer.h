@@ -104,7 +104,12 @@ struct LayerSpec {
   int pieces = 1;
   int loss_output = -1;    // state index of a scalar output to be minimised
   double loss_weight = 1;  // its factor in the run's loss: what the net seeds its gradient with
-  int metric = -1;         // state index of a kStatistic F64 [2]: {sum, count} over local samples
+  // Of a loss whose mean is over a number that only the data tell: state index of a kStatistic F64
+  // [1], that number over all ranks, and how it follows from the values of input 1, so that losses
+  // of one text and one input have one number.  -1: it follows from the size of the batch.
+  int count = -1;
+  std::string counted = {};
+  int metric = -1;  // state index of a kStatistic F64 [2]: {sum, count} over local samples
   // Of a metric that is no mean: state index of a kStatistic F64 [samples, steps, columns], what
   // the host has to know of the local samples.  Tests alone bring it there; the layer has no
   // output.

@@ -163,6 +163,8 @@ class MeanOverElements : public Layer {
       spec.states.push_back(MakeState("count", StateKind::kStatistic, Shape{1}, DType::kF64,
                                       kRead | kWrite, InBackward(input, kRead)));
       spec.states[kCount].summed_after = 0;
+      spec.count = kCount;
+      spec.counted = "elements from 0";
       spec.forward_phases = 2;
     }
     const size_t scratch =

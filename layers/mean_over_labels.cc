@@ -1,5 +1,6 @@
 #include "layers/mean_over_labels.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace gyre {
@@ -42,6 +43,9 @@ absl::StatusOr<LayerSpec> MeanOverLabels::Infer(const InferInput& input,
     spec.states.push_back(MakeState("count", StateKind::kStatistic, Shape{1}, DType::kF64,
                                     kRead | kWrite, InBackward(input, kRead)));
     spec.states.back().summed_after = 0;
+    spec.count = count_;
+    spec.counted =
+        absl::StrCat(options.by_sample ? "samples" : "labels", " but ", *options.ignored);
   }
   spec.forward_phases = phases();
   return spec;

@@ -94,10 +94,6 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
                     .file_homes = model->page_file_ ? model->page_file_->homes() : nullptr,
                     .parameters = model->parameters_};
   RETURN_IF_ERROR(model->BindNets());
-  for (size_t b = 0; p.train && b < p.train->trace.sums_of_batches.size(); ++b) {
-    if (p.train->trace.sums_of_batches[b] < 0) continue;
-    RETURN_IF_ERROR(model->Clear(stream, model->train_->bucket(static_cast<int>(b))));
-  }
   return model;
 }
 

@@ -135,7 +135,7 @@ std::vector<int> ShareOut(std::span<const size_t> bytes, int ranks, size_t rank_
 
 class Model {
  public:
-  // Allocates arenas and pages and clears gradients that last; those in the gradients' one through
+  // Allocates arenas and pages and clears gradients that ranks sum; these come through
   // `communication`, where it is given and the device's memory is the host's: ranks that share it
   // sum it where it lies. It outlives the model, and must be given where ranks share out the
   // optimizer: then those of one host, likewise, have one copy of the parameters.  Errors: those of

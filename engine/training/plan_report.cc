@@ -62,6 +62,7 @@ StateKinds KindsOf(const NetTrace& trace) {
   mark(trace.gradients.values, kGradients);
   for (const std::vector<int>& node : trace.gradients.nodes) mark(node, kGradients);
   mark(trace.gradients.parameters, kGradients);
+  mark(trace.gradients.means, kGradients);
   mark(trace.sums_of_batches, kGradients);
   mark(trace.summed, kGradients);
   // Last: a gradient may lie in what they are the values of.

@@ -41,6 +41,13 @@ inline constexpr double kMostLossScale = 0x1p100;
 // Below which it has nothing left to give: the smallest number that F16 has.
 inline constexpr double kLeastLossScale = 0x1p-24;
 
+// Of the batches of one step so far: with what weights the mean of their gradients has the next's.
+struct BatchMean {
+  double counted = 0;  // that losses' means are over, where only the data tell; else 0
+  double kept = 0;     // of the mean so far; 0: there is none, and what memory holds says nothing
+  double added = 1;    // of the batch's
+};
+
 // What the gate found, and has made of it.
 struct GradientReport {
   double norm = 0;            // of all gradients together, before clipping
@@ -50,6 +57,7 @@ struct GradientReport {
 
 struct StepBlock {
   BatchPosition position;
+  bool first_batch = true;                                // of its step
   double loss_scale = 1;                                  // unless it is dynamic
   std::array<UpdateScalars, kMostStepsInFlight> updates;  // by lane: the other's may be under way
   Fault fault;

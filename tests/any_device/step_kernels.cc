@@ -59,6 +59,11 @@ absl::Status StepKernels::RunElements(DType dtype, int64_t elements) const {
   for (const size_t terms : {2, 3, 4}) {
     RETURN_IF_ERROR(SumOf(stream_, std::vector<Tensor>(terms, a), numbers()));
   }
+  for (const size_t terms : {1, 2}) {
+    RETURN_IF_ERROR(AddToMean(stream_, std::vector<Tensor>(terms, a), Zeros<BatchMean>(),
+                              make_({elements}, AccumulateDType(dtype)), numbers()));
+  }
+  RETURN_IF_ERROR(Weigh(stream_, Zeros<StepBlock>(), Numbers(1), 2, Zeros<BatchMean>()));
   for (const DType to : kRealTypes) {
     RETURN_IF_ERROR(Convert(stream_, a, make_({elements}, to)));
   }

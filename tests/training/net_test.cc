@@ -370,5 +370,38 @@ layer { name: "a" batch_norm { scale { name: "w" } bias { name: "w" } } })",
   }
 }
 
+// Gradients of a step's batches are weighed by one count.
+TEST(NetTest, LossesOfStepsOfSeveralBatchesCountTheSameTargets) {
+  const auto error = [](const std::string& other, int64_t accumulate) {
+    const Parsed<NetConfig> net = ParseLayers(R"(
+layer { name: "flat" flatten {} }
+layer { name: "a" dense { outputs: 4 } }
+layer { name: "b" input: "flat" dense { outputs: 4 } }
+layer { name: "loss" input: ["a", "label"] softmax_cross_entropy { ignore_label: 1 } }
+layer { name: "other" )" + other + " }");
+    const Primitives primitives(DeviceKind::kCpu, 1);
+    return std::string(PlanModel(net, {.shape = {.global = 4, .accumulate = accumulate},
+                                       .primitives = &primitives})
+                           .status()
+                           .message());
+  };
+  const std::string same =
+      "input: ['b', 'label'] softmax_cross_entropy { ignore_label: 1 loss_weight: 0.5 }";
+  EXPECT_EQ(error(same, 2), "");
+  for (const std::string other :
+       {"input: ['b', 'label'] softmax_cross_entropy { ignore_label: 2 }",
+        "input: ['b', 'label'] softmax_cross_entropy {}", "input: ['a', 'b'] mean_squared_error {}",
+        "input: ['a', 'b'] time_to_event { horizon: 1 offset: 1 }"}) {
+    EXPECT_EQ(error(other, 1), "");
+    EXPECT_EQ(error(other, 2),
+              "test.textproto:6:1: layer \"other\": with accumulate 2 all losses must be means "
+              "over the same targets, but that of layer \"loss\" leaves out some that this one "
+              "counts, or counts others; set accumulate to 1, or give both one target and "
+              "ignore_label");
+  }
+  // One that is only looked at has no gradient to be weighed.
+  EXPECT_EQ(error("input: ['b', 'label'] softmax_cross_entropy { loss_weight: 0 }", 2), "");
+}
+
 }  // namespace
 }  // namespace gyre

@@ -12,7 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "engine/data/atomic_file.h"
 #include "engine/data/tensor_file.h"
 #include "engine/training/checkpoint.h"
@@ -29,7 +31,8 @@ constexpr char kInputs[] = R"(
   name: "t"
   input { name: "image" dims: [5, 4, 2] }
   input { name: "tokens" dims: [5] type: LABEL }
-  input { name: "label" type: LABEL })";
+  input { name: "label" type: LABEL }
+  input { name: "flags" dims: [5] type: LABEL })";
 
 constexpr char kNormNet[] = R"(
   layer { name: "conv" conv2d { filters: 6 kernel: 3 use_bias: false } }
@@ -62,12 +65,14 @@ class Samples : public Dataset {
     for (double& v : images_) v = std::normal_distribution<double>()(random);
     for (int32_t& v : tokens_) v = static_cast<int32_t>(random() % 9);
     for (int32_t& v : labels_) v = static_cast<int32_t>(random() % 4);
+    for (int32_t& v : flags_) v = std::min(2, static_cast<int32_t>(random() % 4));
   }
   int64_t size() const override { return kSize; }
   const std::vector<DataArray>& arrays() const override { return arrays_; }
   absl::StatusOr<Tensor> Read(int64_t index, size_t array) const override {
     if (array == 0) return Tensor{&images_[index * 40], arrays_[0].shape, DType::kF64};
     if (array == 1) return Tensor{&tokens_[index * 5], arrays_[1].shape, DType::kI32};
+    if (array == 3) return Tensor{&flags_[index * 5], arrays_[3].shape, DType::kI32};
     return Tensor{&labels_[index], arrays_[2].shape, DType::kI32};
   }
 
@@ -76,9 +81,10 @@ class Samples : public Dataset {
   const std::vector<DataArray> arrays_ = {
       {.input = "image", .file = "i", .shape = {5, 4, 2}, .dtype = DType::kF64},
       {.input = "tokens", .file = "t", .shape = {5}, .dtype = DType::kI32},
-      {.input = "label", .file = "l", .shape = {}, .dtype = DType::kI32}};
+      {.input = "label", .file = "l", .shape = {}, .dtype = DType::kI32},
+      {.input = "flags", .file = "f", .shape = {5}, .dtype = DType::kI32}};
   mutable double images_[kSize * 40];
-  mutable int32_t tokens_[kSize * 5], labels_[kSize];
+  mutable int32_t tokens_[kSize * 5], labels_[kSize], flags_[kSize * 5];
 };
 
 using Weights = std::map<std::string, std::vector<double>>;
@@ -181,13 +187,12 @@ double Difference(const Weights& a, const Weights& b) {
 }
 
 TEST(Ranks, TrainWhatOneTrains) {
-  const std::string all_count = absl::StrReplaceAll(kTiedNet, {{"ignore_label: 3", ""}});
   const struct {
     std::string layers;
     std::vector<std::string> of_one, of_many;
   } cases[] = {{kNormNet, {}, {}},
                {kTiedNet, {"optimizer.clip_norm=0.5"}, {"optimizer.clip_norm=0.5"}},
-               {all_count, {"batch=8"}, {"batch=4", "accumulate=2"}}};
+               {kTiedNet, {"batch=8"}, {"batch=4", "accumulate=2"}}};
   for (const auto& c : cases) {
     SCOPED_TRACE(c.layers);
     const TempFolder folder;
@@ -198,6 +203,65 @@ TEST(Ranks, TrainWhatOneTrains) {
       const std::string out = folder / absl::StrCat(ranks);
       Train(out, c.layers, ranks, c.of_many);
       EXPECT_LT(Difference(WeightsOf(out, 50), one), kBound) << ranks << " ranks";
+    }
+  }
+}
+
+// The losses of the steps, as the run reports them.
+std::vector<double> LossesOf(const std::string& out) {
+  std::vector<double> losses;
+  for (const absl::string_view line : absl::StrSplit(*ReadFile(out + "/metrics.jsonl"), '\n')) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits("\"loss\":", 1));
+    if (!parts.second.empty()) losses.push_back(std::strtod(parts.second.data(), nullptr));
+  }
+  return losses;
+}
+
+// Whatever part of a batch's targets a loss counts, several batches make the step of one as large.
+TEST(Accumulate, MakesTheStepOfTheLargerBatch) {
+  constexpr char kScores[] = R"(
+    layer { name: "flat" flatten {} }
+    layer { name: "fc" dense { outputs: 5 } }
+    layer { name: "score" reshape { dims: [5, 1] } }
+    layer { name: "loss" input: ["score", "flags"] )";
+  constexpr char kTimes[] = R"(
+    layer { name: "flat" flatten {} }
+    layer { name: "left" slice { axis: 1 end: 5 } }
+    layer { name: "fc" input: "flat" dense { outputs: 5 } }
+    layer { name: "loss" input: ["fc", "left"] time_to_event { horizon: 1 offset: 0.1 } })";
+  const struct {
+    std::string layers;
+    std::vector<std::string> overrides = {};
+  } cases[] = {{kTiedNet, {"optimizer.clip_norm=0.5"}},
+               {kTiedNet, {"distributed.sync=BSP"}},
+               {kTiedNet, {"distributed.allreduce=direct", "distributed.shard_optimizer=true"}},
+               {kTiedNet, {"loss_scale.dynamic.initial=1024"}},
+               {absl::StrCat(kScores, "binary_cross_entropy { ignore_label: 2 } }")},
+               {absl::StrCat(kScores, "binary_hinge { ignore_label: 2 } }")},
+               {absl::StrCat(kScores, "max_hinge { ignore_label: 2 } }")},
+               {kTimes}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(absl::StrCat(c.layers, absl::StrJoin(c.overrides, " ")));
+    const TempFolder folder;
+    const auto train = [&](const std::string& out, int ranks, int batch) {
+      std::vector<std::string> overrides = c.overrides;
+      for (const std::string& more : {std::string("steps=6"), absl::StrCat("batch=", batch),
+                                      absl::StrCat("accumulate=", 12 / batch)}) {
+        overrides.push_back(more);
+      }
+      Train(folder / out, c.layers, ranks, overrides);
+    };
+    train("whole", 1, 12);
+    const Weights whole = WeightsOf(folder / "whole", 6);
+    const std::vector<double> losses = LossesOf(folder / "whole");
+    ASSERT_EQ(losses.size(), 6);
+    for (const auto& [ranks, batch] : {std::pair(1, 6), {1, 1}, {2, 3}}) {
+      const std::string out = absl::StrCat(ranks, "x", batch);
+      train(out, ranks, batch);
+      EXPECT_LT(Difference(WeightsOf(folder / out, 6), whole), kBound) << out;
+      const std::vector<double> others = LossesOf(folder / out);
+      for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(others.at(i), losses[i], 1e-9) << out;
     }
   }
 }

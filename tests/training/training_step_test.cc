@@ -256,6 +256,49 @@ TEST(TrainingStep, DelaysChangeNoBitsOfASumOverBatches) {
   }
 }
 
+// The digest after one step of a batch, seen `times` times; each has a power of two's part in it.
+std::string StepOfBatches(int64_t times, DType dtype) {
+  const auto net = ParseNetText(R"(input { name: "x" dims: 3 } input { name: "label" type: LABEL }
+                                   layer { name: "fc" dense { outputs: 4 } }
+                                   layer { name: "loss" input: ["fc", "label"]
+                                           softmax_cross_entropy {} })",
+                                "net");
+  const auto device = NewCpuDevice({.threads = 1});
+  const Primitives primitives(device->kind(), 1);
+  const auto communication = *ProcessGroup::Start(
+      []() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+        return std::move(NewThreadCommunicators(1, 20'000)[0]);
+      },
+      {"ring"});
+  const auto optimizer = NewOptimizer(Momentum());
+  auto plan = PlanModel(*net, {.shape = {.global = 2, .accumulate = times, .compute = dtype},
+                               .slots = optimizer->slot_names(),
+                               .feed = FeedOfBytes(*net->message),
+                               .primitives = &primitives});
+  const auto stream = *device->NewStream();
+  const auto model = *Model::Create(*std::move(plan), *device, *stream);
+  EXPECT_TRUE(model->Initialize(*stream).ok());
+  std::vector<Tensor> arrays = BatchArrays(model->train().plan());
+  const Buffer memory = *Buffer::Allocate(*device, MemoryKind::kPinnedHost, BatchBytes(arrays));
+  Batch batch = BatchAt(memory.data(), std::move(arrays));
+  for (int i = 0; i < 6; ++i) batch.arrays[0].as<float>()[i] = 0.3F * static_cast<float>(i) - 1;
+  for (int i = 0; i < 2; ++i) batch.arrays[1].as<int32_t>()[i] = i;
+  batch.samples = {0, 1};
+  const auto step = *TrainingStep::Create(*model, *optimizer, *device, *stream, *communication);
+  for (int64_t i = 0; i < times; ++i) {
+    EXPECT_TRUE(step->Start(batch, 0, i + 1 == times ? std::optional(0.5) : std::nullopt).ok());
+    EXPECT_TRUE(step->Finish().ok());
+  }
+  return *model->Sha256OfWeights(*stream);
+}
+
+// In 16 bits the 257th of equal addends would vanish.
+TEST(TrainingStep, AMeanOfManyBatchesIsInF32) {
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    EXPECT_EQ(StepOfBatches(1024, dtype), StepOfBatches(1, dtype)) << DTypeName(dtype);
+  }
+}
+
 TEST(TrainingStep, ADeviceHoldsWhatThePlanSaysAndNoMore) {
   const Parsed<NetConfig> net = *ParseNetText(kNet, "test.textproto");
   const Primitives primitives(DeviceKind::kSim, 1);

@@ -38,11 +38,15 @@ class Gradients {
     return static_cast<int>(trace_.states.size()) - 1;
   }
 
-  // Where a step has several batches, the sum over them stays from one to the next.
+  // Where a step has several batches, their mean stays from one to the next.
   bool accumulates() const { return net_.shape.accumulate > 1; }
+  bool KeepsMean(size_t b) const {
+    return accumulates() && AccumulateDType(order_.dtypes[b]) == order_.dtypes[b];
+  }
 
   void AddBuckets() {
     g_.parameters.assign(parameters_.all().size(), -1);
+    g_.means.assign(parameters_.all().size(), -1);
     for (size_t b = 0; b < order_.buckets.size(); ++b) {
       for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
         const BucketedGradient& gradient = order_.gradients[g];
@@ -50,7 +54,7 @@ class Gradients {
         TraceState state{.name = absl::StrCat("gradient of ", parameter.name()),
                          .bytes = parameter.spec.size_bytes(),
                          .arena = places_[b].arena,
-                         .persistent = accumulates(),
+                         .persistent = KeepsMean(b),
                          .contiguous_group = static_cast<int>(b)};
         if (places_[b].view_of >= 0) {
           state.contiguous_group = -1;
@@ -58,6 +62,13 @@ class Gradients {
           state.view_offset = static_cast<size_t>(gradient.at) * SizeOf(order_.dtypes[b]);
         }
         g_.parameters[gradient.parameter] = AddState(std::move(state));
+        if (!accumulates()) continue;
+        const size_t elements = parameter.spec.size_bytes() / SizeOf(order_.dtypes[b]);
+        g_.means[gradient.parameter] =
+            KeepsMean(b) ? g_.parameters[gradient.parameter]
+                         : AddState({.name = absl::StrCat("mean gradient of ", parameter.name()),
+                                     .bytes = elements * sizeof(float),
+                                     .persistent = true});
       }
     }
   }
@@ -95,8 +106,8 @@ class Gradients {
     } else if (trace_.states[first].view_of < 0 && !read_on_.contains(first)) {
       trace_.states[total].view_of = first;
     }
-    g_.before[value.producer].push_back(
-        {absl::StrCat("sum gradients of ", value.name), total, std::move(terms), value.dtype});
+    g_.before[value.producer].push_back({absl::StrCat("sum gradients of ", value.name), total,
+                                         /*mean=*/-1, std::move(terms), value.dtype});
   }
 
   // The nodes whose backward assigns the gradient of `value`, once for each use.
@@ -189,7 +200,7 @@ class Gradients {
   }
 
   // Of a parameter's users the one that backward comes to first assigns the gradient; what the
-  // others find is added to it.  To a sum over batches, all add.
+  // others find is added to it.  To a mean over batches, all add.
   int OfParameter(int p, int n, int piece) {
     const int total = g_.parameters[p];
     if (total < 0 || (users_[p].last == n && !accumulates())) return total;
@@ -201,11 +212,9 @@ class Gradients {
     std::vector<GradientSum>& sums = g_.after[users_[p].first];
     auto sum = std::ranges::find(sums, total, &GradientSum::total);
     if (sum == sums.end()) {
-      sum = sums.insert(sum, {absl::StrCat("sum gradients of ", parameter.name()),
-                              total,
-                              {total},
-                              parameter.spec.dtype,
-                              piece});
+      sum = sums.insert(sum, {absl::StrCat("sum gradients of ", parameter.name()), total,
+                              g_.means[p], accumulates() ? std::vector<int>{} : std::vector{total},
+                              parameter.spec.dtype, piece});
     }
     sum->terms.push_back(partial);
     return partial;

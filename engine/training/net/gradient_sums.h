@@ -11,10 +11,13 @@
 
 namespace gyre {
 
-// total <- the sum of the terms in order, elementwise; the total may be the first of them.
+// total <- the sum of the terms in order, elementwise; the total may be the first of them.  Of a
+// parameter where a step has several batches: the terms are one batch's, the mean of all batches so
+// far is kept in `mean`, which they are added to, and which the total is, or takes rounded.
 struct GradientSum {
   std::string name;  // for people
   int total = -1;
+  int mean = -1;  // of AccumulateDType
   std::vector<int> terms;
   DType dtype = DType::kF32;
   int piece = 0;  // of a node's backward that it comes after
@@ -24,7 +27,10 @@ struct GradientSum {
 // Indices into the trace's states; -1: there is none.
 struct GradientStates {
   std::vector<int> parameters;  // by parameter: what ranks sum and the optimizer reads
-  std::vector<int> values;      // by value
+  // By parameter, where a step has several batches: the mean over them.  That is `parameters`, but
+  // of gradients of 16 bits has F32 and a memory of its own.
+  std::vector<int> means;
+  std::vector<int> values;  // by value
   // By node, then state: what its backward reads (outputs) or assigns, a term of a sum or the
   // whole.
   std::vector<std::vector<int>> nodes;

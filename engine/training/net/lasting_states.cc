@@ -43,8 +43,10 @@ class LastingStates {
     t_.slots = AddSlots(in_.slots, /*pinned=*/server && !server->in_host_memory, t_.trace);
     const std::span<const int64_t> sums = net_.shape.ranks == 1 ? in_.slots.elements : in_.sent;
     for (size_t b = 0; net_.shape.accumulate > 1 && b < sums.size(); ++b) {
-      const size_t bytes = static_cast<size_t>(sums[b]) * SizeOf(in_.slots.dtypes[b]);
-      t_.sums_of_batches.push_back(net_.shape.ranks > 1 && bytes == 0
+      const DType dtype = in_.slots.dtypes[b];
+      const size_t bytes = static_cast<size_t>(sums[b]) * SizeOf(dtype);
+      const bool apart = AccumulateDType(dtype) != dtype;  // GradientStates::means
+      t_.sums_of_batches.push_back(apart || (net_.shape.ranks > 1 && bytes == 0)
                                        ? -1
                                        : AddState({.name = absl::StrCat("gradients of bucket ", b),
                                                    .bytes = bytes,
@@ -153,6 +155,7 @@ class LastingStates {
     if (!net_.train) return;
     t_.sums = part("sums of squares", in_.order.buckets.size() * sizeof(double));
     t_.scratch = part("scratch of sums of squares", kSumSquaresScratchBytes);
+    if (net_.shape.accumulate > 1) t_.batch_mean = part("mean of batches", sizeof(BatchMean));
   }
 
   const TraceInput& in_;

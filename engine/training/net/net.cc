@@ -57,8 +57,11 @@ Net::Net(const NetPlan& plan, const NetMemory& memory)
     const int ready = plan.trace.ready_steps[b];
     for (int g = plan.order.buckets[b].first; g < plan.order.buckets[b].last; ++g) {
       const BucketedGradient& gradient = plan.order.gradients[g];
-      GYRE_CHECK(Address(plan.trace.gradients.parameters[gradient.parameter], ready) ==
-                 Slice(bucket(b, ready), gradient.at, 0).data);
+      const int state = plan.trace.gradients.parameters[gradient.parameter];
+      // One that iterations without an update pass through has no home.
+      const TraceState& own = plan.trace.trace.states[state];
+      if (ready < 0 && own.arena == Arena::kDevice && !own.persistent) continue;
+      GYRE_CHECK(Address(state, ready) == Slice(bucket(b, ready), gradient.at, 0).data);
     }
   }
 }
@@ -285,6 +288,16 @@ absl::Status Net::KeepCarried(Stream& stream, int64_t batch) const {
 absl::Status Net::SeedLosses(Stream& stream, const Enter& enter) const {
   const int step = plan_.trace.loss_step;
   RETURN_IF_ERROR(Begin(stream, step, enter));
+  if (plan_.spec.shape.accumulate > 1) {
+    const int counting = plan_.spec.CountingLoss();
+    const double* count = nullptr;
+    if (counting >= 0) {
+      const int state = plan_.spec.nodes[counting].spec.count;
+      count = reinterpret_cast<const double*>(
+          Address(plan_.trace.forward_states[counting][state], step));
+    }
+    RETURN_IF_ERROR(Weigh(stream, step_block(), count, plan_.spec.shape.accumulate, batch_mean()));
+  }
   const double* const scale = loss_scale() ? &loss_scale()->scale : &step_block()->loss_scale;
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const NetNode& node = plan_.spec.nodes[n];
@@ -307,7 +320,14 @@ absl::Status Net::Sum(Stream& stream, std::span<const GradientSum> sums, int pie
     const Shape flat({static_cast<int64_t>(bytes / SizeOf(sum.dtype))});
     std::vector<Tensor> terms;
     for (int term : sum.terms) terms.push_back({Address(term, sum.step), flat, sum.dtype});
-    RETURN_IF_ERROR(SumOf(stream, terms, {Address(sum.total, sum.step), flat, sum.dtype}));
+    const Tensor total = {Address(sum.total, sum.step), flat, sum.dtype};
+    if (sum.mean < 0) {
+      RETURN_IF_ERROR(SumOf(stream, terms, total));
+      continue;
+    }
+    const Tensor mean = {Address(sum.mean, sum.step), flat, AccumulateDType(sum.dtype)};
+    RETURN_IF_ERROR(
+        AddToMean(stream, terms, batch_mean(), mean, sum.mean == sum.total ? Tensor{} : total));
   }
   return absl::OkStatus();
 }
@@ -451,6 +471,10 @@ Tensor Net::records(int node) const {
 Tensor Net::sums() const {
   return {Address(plan_.trace.sums), Shape({static_cast<int64_t>(plan_.order.buckets.size())}),
           DType::kF64};
+}
+
+BatchMean* Net::batch_mean() const {
+  return reinterpret_cast<BatchMean*>(Address(plan_.trace.batch_mean));
 }
 
 void* Net::sums_scratch() const { return Address(plan_.trace.scratch); }

@@ -139,6 +139,7 @@ class Net {
                         const Enter& enter) const;
   absl::Status Carry(Stream& stream, int node, const Enter& enter) const;
   absl::Status KeepTouched(Stream& stream, int node) const;
+  BatchMean* batch_mean() const;
   std::byte* Home(size_t carried, int64_t batch) const;
   absl::Status Sum(Stream& stream, std::span<const GradientSum> sums, int piece,
                    const Enter& enter) const;

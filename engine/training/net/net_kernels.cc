@@ -1,5 +1,7 @@
 #include "engine/training/net/net_kernels.h"
 
+#include <algorithm>
+
 #include "engine/runtime/parallel/parallel.h"
 
 namespace gyre {
@@ -64,6 +66,44 @@ struct SumTerms {
   }
 };
 
+template <typename T, int Count>
+struct AddTermsToMean {
+  Terms<T> terms;
+  const BatchMean* weights;
+  bool begins;  // the mean holds that of the batches before
+  AccumulateType<T>* mean;
+  T* to;  // null: none
+  HOST_DEVICE void operator()(int64_t i) const {
+    using A = AccumulateType<T>;
+    const A kept = begins ? static_cast<A>(weights->kept) : 1;
+    const A added = static_cast<A>(weights->added);
+    A sum = kept == 0 ? 0 : kept * mean[i];
+    for (int k = 0; k < (Count > 0 ? Count : terms.count); ++k) {
+      sum += added * static_cast<A>(terms.of[k][i]);
+    }
+    mean[i] = sum;
+    if (to != nullptr) to[i] = static_cast<T>(sum);
+  }
+};
+
+// The loss's seed has 1 / batches.  Where losses count, batch k's gradient is of a mean over c_k,
+// and the step's of one over their sum C_k: m_k = m_(k-1) C_(k-1) / C_k + g_k c_k / C_k.
+struct NextWeights {
+  const StepBlock* block;
+  const double* count;  // null: none
+  double batches;
+  BatchMean* weights;
+  HOST_DEVICE void operator()(int64_t) const {
+    if (count == nullptr) {
+      *weights = {0, block->first_batch ? 0.0 : 1.0, 1};
+      return;
+    }
+    const double before = block->first_batch ? 0 : weights->counted, all = before + *count;
+    const double kept = before > 0 ? before / all : block->first_batch ? 0 : 1;
+    *weights = {all, kept, all > 0 ? batches * (*count / all) : 1};
+  }
+};
+
 template <typename T>
 absl::Status SumOnce(Stream& stream, int64_t elements, const Terms<T>& terms, T* to) {
   switch (terms.count) {
@@ -106,6 +146,35 @@ absl::Status LookUp(Stream& stream, Tensor pixels, Tensor values, Tensor to) {
     return ForEach(stream, to.elements(),
                    LookUpPixel<T>{pixels.as<uint8_t>(), values.as<T>(), tables, to.as<T>()});
   });
+}
+
+absl::Status AddToMean(Stream& stream, std::span<const Tensor> terms, const BatchMean* weights,
+                       Tensor mean, Tensor to) {
+  return VisitReal(terms.front().dtype, [&]<typename T>() -> absl::Status {
+    GYRE_CHECK(mean.dtype == kDTypeOf<AccumulateType<T>>);
+    auto* const sum = mean.as<AccumulateType<T>>();
+    T* const rounded = to ? to.as<T>() : nullptr;
+    for (size_t first = 0; first < terms.size(); first += kMostTerms) {
+      Terms<T> some{};
+      for (const Tensor& term :
+           terms.subspan(first).first(std::min(terms.size() - first, size_t{kMostTerms}))) {
+        GYRE_CHECK(term.elements() == mean.elements());
+        some.of[some.count++] = term.as<T>();
+      }
+      const bool begins = first == 0;
+      RETURN_IF_ERROR(some.count == 1
+                          ? ForEach(stream, mean.elements(),
+                                    AddTermsToMean<T, 1>{some, weights, begins, sum, rounded})
+                          : ForEach(stream, mean.elements(),
+                                    AddTermsToMean<T, 0>{some, weights, begins, sum, rounded}));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status Weigh(Stream& stream, const StepBlock* block, const double* count, int64_t batches,
+                   BatchMean* weights) {
+  return ForEach(stream, 1, NextWeights{block, count, static_cast<double>(batches), weights});
 }
 
 absl::Status SumOf(Stream& stream, std::span<const Tensor> terms, Tensor to) {

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "engine/runtime/device/device.h"
+#include "engine/training/step_block.h"
 
 namespace gyre {
 
@@ -16,6 +17,15 @@ absl::Status Convert(Stream& stream, Tensor from, Tensor to);
 // to[i] <- values[i mod C, pixels[i]].  pixels: U8; values: [C * 256], of to's type.  Enqueues on
 // stream.
 absl::Status LookUp(Stream& stream, Tensor pixels, Tensor values, Tensor to);
+// mean <- mean * kept + added * the sum of `terms`, in mean's type, AccumulateType of the terms';
+// and to <- mean, rounded, unless `to` is null.  Equal lengths.  weights: device memory.  Enqueues
+// on stream.
+absl::Status AddToMean(Stream& stream, std::span<const Tensor> terms, const BatchMean* weights,
+                       Tensor mean, Tensor to);
+// Moves the weights on to the next batch, by *count where a loss counts (else null: all batches
+// weigh the same); batches: of a step.  All in device memory.  Enqueues on stream.
+absl::Status Weigh(Stream& stream, const StepBlock* block, const double* count, int64_t batches,
+                   BatchMean* weights);
 // to <- the sum of `terms` in order, elementwise, rounded once (once in 32 terms); equal lengths.
 // `to` may be the first term.  Enqueues on stream.
 absl::Status SumOf(Stream& stream, std::span<const Tensor> terms, Tensor to);

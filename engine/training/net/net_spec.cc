@@ -18,6 +18,14 @@ bool NetSpec::IsLoss(int value) const {
   return nodes[producer].value_of(nodes[producer].spec.loss_output) == value;
 }
 
+int NetSpec::CountingLoss() const {
+  const auto counts = [](const NetNode& node) {
+    return node.IsMinimised() && node.spec.count >= 0;
+  };
+  const auto found = std::ranges::find_if(nodes, counts);
+  return found == nodes.end() ? -1 : static_cast<int>(found - nodes.begin());
+}
+
 std::vector<CarriedState> CarriedStates(const NetSpec& net) {
   std::vector<CarriedState> carried;
   for (int n = 0; n < static_cast<int>(net.nodes.size()); ++n) {

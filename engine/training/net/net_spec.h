@@ -43,6 +43,8 @@ struct NetNode {
 
   // Whether training changes some state of it.
   bool trained() const;
+  // Whether it is a loss that changes some parameter.
+  bool IsMinimised() const { return backward && spec.loss_output >= 0 && spec.loss_weight > 0; }
   // The value that an input or output state stands for.
   int value_of(int state) const {
     const auto s = static_cast<size_t>(state);
@@ -60,6 +62,9 @@ struct NetSpec {
   std::vector<std::shared_ptr<const LayerConfig>> conversions;
 
   bool IsLoss(int value) const;
+  // Of those that are minimised the first loss whose mean is over a number that only the data tell
+  // (LayerSpec::count): a node; -1: there is none.
+  int CountingLoss() const;
 };
 
 // What a layer carries from batch to batch: once node `node` is done with a batch, its state `to`

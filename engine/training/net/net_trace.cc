@@ -286,6 +286,9 @@ class Tracer {
   void AddLossGradients() {
     TraceStep& step = AddStep("loss gradients", t_.loss_step);
     Read(step, t_.loss_scale >= 0 ? t_.loss_scale : t_.step);
+    if (const int n = net_.shape.accumulate > 1 ? net_.CountingLoss() : -1; n >= 0) {
+      Read(step, t_.forward_states[n][net_.nodes[n].spec.count]);
+    }
     for (int v = 0; v < static_cast<int>(net_.values.size()); ++v) {
       // Without parameters above it a loss has no gradient.
       const int gradient = t_.gradients.values[v];
@@ -296,7 +299,9 @@ class Tracer {
   void AddSum(GradientSum& sum) {
     TraceStep& step = AddStep(sum.name, sum.step);
     for (int term : sum.terms) Read(step, term);
-    Write(step, sum.total);
+    if (sum.mean >= 0) Read(step, t_.batch_mean);
+    if (sum.mean >= 0) Touch(step, sum.mean, kRead | kWrite);
+    if (sum.mean != sum.total) Write(step, sum.total);
   }
 
   void AddBackward(int n) {
@@ -361,8 +366,7 @@ class Tracer {
     if (UpdatesAtOnce(net_.shape) || sum_has_come) behind.push_back(AddUpdate());
   }
 
-  // The padding between gradients is cleared; so are they where batches add to them; they are the
-  // values' way to other ranks.
+  // The padding between gradients is cleared; they are the values' way to other ranks.
   void TouchBucket(TraceStep& step, size_t b) {
     for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
       Touch(step, t_.gradients.parameters[order_.gradients[g].parameter], kRead | kWrite);

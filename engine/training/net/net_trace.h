@@ -32,8 +32,9 @@ struct NetTrace {
   // Indices into trace.states; -1: there is no such state.
   // "step", whose views lie in this order: what pixels stand for, in the compute type, for each
   // input that they come ahead for; the StepBlock; the metrics, by node; the records, by node; the
-  // sums of squares of each bucket's gradients; scratch to compute them with.
-  int step = -1, step_block = -1, sums = -1, scratch = -1;
+  // sums of squares of each bucket's gradients; scratch to compute them with; where a step has
+  // several batches, the BatchMean.
+  int step = -1, step_block = -1, sums = -1, scratch = -1, batch_mean = -1;
   int loss_scale = -1;  // LossScaleState, where it is dynamic
   std::vector<int> pixel_values, metrics, records;
   // A batch on its way, as it lies in host memory (engine/data/batch.h); views of one state.
@@ -44,7 +45,8 @@ struct NetTrace {
   std::vector<Ahead> ahead;             // by lane; empty if batches are copied straight
   std::vector<int> parameters;          // by parameter
   std::vector<std::vector<int>> slots;  // by bucket, then kind, then tile; then its master's tiles
-  // By bucket, of several batches' gradients where these are in the device arena; else -1 or none.
+  // By bucket, of several batches' gradients where their mean is in the bucket, and that in the
+  // device arena; else -1 or none.
   std::vector<int> sums_of_batches;
   // By bucket: where the optimizer finds the ranks' sum of one that is sent (NetPlan), or the
   // parameters what a server's owners have made of it; else -1.

@@ -50,6 +50,7 @@ class Inference {
       RETURN_IF_ERROR(AddNode(graph.nodes[n], activations[n]));
     }
     if (options_.train) RETURN_IF_ERROR(FindNeededGradients(config_, net_));
+    RETURN_IF_ERROR(CheckOneCount());
     ShareMemory(net_);
     ChooseRecomputed(net_);
     return std::move(net_);
@@ -75,6 +76,25 @@ class Inference {
                              .memory = static_cast<int>(net_.values.size())});
     }
     net_.inputs = static_cast<int>(net_.values.size());
+    return absl::OkStatus();
+  }
+
+  // The gradients of a step's batches are weighed together, whichever loss they are of.
+  absl::Status CheckOneCount() const {
+    const int counting = net_.CountingLoss();
+    if (counting < 0 || options_.shape.accumulate == 1) return absl::OkStatus();
+    const NetNode& first = net_.nodes[counting];
+    for (const NetNode& node : net_.nodes) {
+      const bool same = node.spec.count >= 0 && node.spec.counted == first.spec.counted &&
+                        node.inputs[1] == first.inputs[1];
+      if (!node.IsMinimised() || same) continue;
+      return AtLayer(config_, *node.config,
+                     absl::InvalidArgumentError(absl::StrFormat(
+                         "with accumulate %d all losses must be means over the same targets, but "
+                         "that of layer \"%s\" leaves out some that this one counts, or counts "
+                         "others; set accumulate to 1, or give both one target and ignore_label",
+                         options_.shape.accumulate, first.config->name())));
+    }
     return absl::OkStatus();
   }
 

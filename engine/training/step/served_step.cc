@@ -37,8 +37,7 @@ absl::Status TrainingStep::ReadyToServe(int bucket, const StepGraph::Between& be
 }
 
 absl::Status TrainingStep::Push(int bucket, const StepGraph::Between& between) {
-  RETURN_IF_ERROR(between([this, bucket] { return server_->Push(bucket); }));
-  return model_.train().sent(bucket) ? ClearBucket(bucket) : absl::OkStatus();
+  return between([this, bucket] { return server_->Push(bucket); });
 }
 
 absl::Status TrainingStep::EndStep(int lane, const StepGraph::Between& between,

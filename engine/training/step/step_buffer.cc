@@ -53,8 +53,9 @@ absl::StatusOr<StepBuffer> StepBuffer::Create(Device& device, const Net& net) {
 
 void StepBuffer::Set(const BatchPosition& position,
                      const std::array<UpdateScalars, kMostStepsInFlight>& updates,
-                     double loss_scale) {
+                     double loss_scale, bool first_batch) {
   new (up()) StepBlock{.position = position,
+                       .first_batch = first_batch,
                        .loss_scale = loss_scale,
                        .updates = updates,
                        .fault = {},

@@ -18,7 +18,8 @@ class StepBuffer {
 
   // What Upload will copy.  The step that used the buffer before must be over.
   void Set(const BatchPosition& position,
-           const std::array<UpdateScalars, kMostStepsInFlight>& updates, double loss_scale = 1);
+           const std::array<UpdateScalars, kMostStepsInFlight>& updates, double loss_scale = 1,
+           bool first_batch = true);
   // Enqueues the upload of the scalars, what pixels stand for, and a cleared fault and report.
   absl::Status Upload(Stream& stream) const;
   // Enqueues the download of fault, report, metrics and records.

@@ -142,7 +142,8 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
   if (served() && !server_->begun()) RETURN_IF_ERROR(server_->Begin(step));
   updates_[next_] = {.learning_rate = learning_rate.value_or(0), .gradient_scale = 1 / loss_scale};
   optimizer_.Prepare(number, updates_[next_]);
-  lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_, loss_scale);
+  lane.buffer.Set({number, static_cast<uint64_t>(batch.first_position)}, updates_, loss_scale,
+                  /*first_batch=*/batch_ == 0);
   lane.updating = learning_rate.has_value();
   lane.bad_bucket.reset();
   lane.batch = batch;
@@ -234,7 +235,6 @@ absl::Status TrainingStep::Ready(int lane, int bucket, const StepGraph::Between&
     RETURN_IF_ERROR(sync_->Start(bucket, stream_));
   } else {
     RETURN_IF_ERROR(between([this, lane, bucket] { return StartSum(lane, bucket); }));
-    if (net.sent(bucket)) RETURN_IF_ERROR(ClearBucket(bucket));
   }
   for (const int b : trace.updates_behind[bucket]) {
     RETURN_IF_ERROR(EnterUpdate(lane, b, between, enter));
@@ -387,8 +387,8 @@ absl::Status TrainingStep::UpdateTile(int lane, int bucket, int tile) {
   const BucketViews all = ViewsOf(bucket, tile);
   const std::vector<ParameterViews>& views = all.parameters;
   RETURN_IF_ERROR(optimizer_.Update(stream_, &model_.train().step_block()->updates[lane], views));
-  if (!sharded()) return ClearsAfter(bucket, tile) ? ClearBucket(bucket) : absl::OkStatus();
-  if (model_.one_copy()) return absl::OkStatus();  // all ranks see them where they are
+  // Of one copy all ranks see them where they are.
+  if (!sharded() || model_.one_copy()) return absl::OkStatus();
   for (const ParameterViews& view : views) {
     RETURN_IF_ERROR(stream_.Copy(view.gradient.data, view.value.data, view.value.bytes()));
   }
@@ -397,20 +397,16 @@ absl::Status TrainingStep::UpdateTile(int lane, int bucket, int tile) {
 
 // It may be done when the lane has the next iteration's scalars already, and after this has gone.
 std::function<absl::Status()> TrainingStep::HostUpdate(int lane, int bucket, int tile) const {
-  const int step = model_.train().plan().trace.update_steps[bucket][tile];
-  const bool clears = ClearsAfter(bucket, tile);
   return [&optimizer = optimizer_, host = host_, scalars = updates_[lane],
-          all = std::make_shared<const BucketViews>(ViewsOf(bucket, tile)),
-          cleared = clears ? model_.train().bucket(bucket, step) : Tensor{}]() -> absl::Status {
+          all = std::make_shared<const BucketViews>(ViewsOf(bucket, tile))]() -> absl::Status {
     // Here, since a stream is one thread's.
     ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, host->NewStream());
-    RETURN_IF_ERROR(optimizer.Update(*stream, &scalars, all->parameters));
-    return cleared ? Fill(*stream, 0, cleared) : absl::OkStatus();
+    return optimizer.Update(*stream, &scalars, all->parameters);
   };
 }
 
 absl::Status TrainingStep::TakeValues(int bucket) {
-  if (model_.one_copy()) return ClearBucket(bucket);
+  if (model_.one_copy()) return absl::OkStatus();
   const Net& net = served() ? model_.taking() : model_.train();
   const ParameterSet& parameters = model_.plan().parameters;
   const NetTrace& trace = net.plan().trace;
@@ -425,25 +421,7 @@ absl::Status TrainingStep::TakeValues(int bucket) {
       RETURN_IF_ERROR(stream_.Copy(value.data, Slice(values, at, count).data, value.bytes()));
     }
   }
-  return net.sent(bucket) ? absl::OkStatus() : ClearBucket(bucket);
-}
-
-bool TrainingStep::ClearsAfter(int bucket, int tile) const {
-  const Net& net = model_.train();
-  return model_.plan().options.shape.accumulate > 1 && !net.sent(bucket) &&
-         tile + 1 == net.tiles(bucket);
-}
-
-// Where the next step's batches add to it: in the last step that touches it, which sends or
-// updates.
-absl::Status TrainingStep::ClearBucket(int bucket) {
-  if (model_.plan().options.shape.accumulate == 1) return absl::OkStatus();
-  const Net& net = model_.train();
-  const NetTrace& trace = net.plan().trace;
-  const bool leaves = served() || net.sent(bucket);
-  return Fill(
-      stream_, 0,
-      net.bucket(bucket, leaves ? trace.leave_steps[bucket] : trace.update_steps[bucket].back()));
+  return absl::OkStatus();
 }
 
 absl::Status TrainingStep::NotFinite(int64_t bucket) const {

@@ -4,8 +4,8 @@
 // An iteration is enqueued whole, and its result is looked at later, so that a device never waits
 // for the host; from the third of a lane on it is replayed.  They take turns between two lanes,
 // each with memory of its own for what comes in and goes out.  A step is one iteration, or as many
-// as RunShape::accumulate says: all add to the gradients, and the last of them sums these over the
-// ranks and updates.  Used by the thread that made it.
+// as RunShape::accumulate says: all add to the mean of their gradients, and the last of them sums
+// this over the ranks and updates.  Used by the thread that made it.
 //
 // Ranks that clip or may skip the step, which needs all sums (UpdateGate), update at the end of the
 // iteration.  Else one rank updates each bucket right behind the backward that completes it, where
@@ -150,9 +150,6 @@ class TrainingStep {
   absl::Status ReadyToServe(int bucket, const StepGraph::Between& between, const Net::Enter& enter);
   absl::Status Push(int bucket, const StepGraph::Between& between);
   absl::Status EndStep(int lane, const StepGraph::Between& between, const Net::Enter& enter);
-  // Whether the bucket is cleared when the tile has been updated.
-  bool ClearsAfter(int bucket, int tile) const;
-  absl::Status ClearBucket(int bucket);
   absl::Status StartSum(int lane, int bucket);
   absl::Status FinishSum(int bucket);
   absl::Status TakeArrived();
