@@ -69,18 +69,19 @@ class FeedMaker {
     return absl::OkStatus();
   }
 
-  // Shorter texts are padded: a recurrent layer that is not told would read on, and what
-  // it ends with would be the padding's.
-  absl::Status CheckLengths(const Dataset& dataset) const {
-    if (dataset.lengths().empty()) return absl::OkStatus();
+  // Shorter texts are padded: a recurrent layer that is not told would read on, and what it ends
+  // with would be the padding's; attention would look at that.
+  absl::Status CheckLengths(const Dataset& dataset, const char* field) const {
+    if (!IsPadded(dataset)) return absl::OkStatus();
     for (const LayerConfig& layer : net_.message->layer()) {
-      if (!layer.has_lstm() && !layer.has_gru() && !layer.has_rnn()) continue;
-      if (std::ranges::find(layer.input(), kLength) != layer.input().end()) continue;
+      const bool takes =
+          layer.has_lstm() || layer.has_gru() || layer.has_rnn() || layer.has_attention();
+      if (!takes || std::ranges::find(layer.input(), kLength) != layer.input().end()) continue;
       return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: layer \"%s\": the texts of data.train have lengths of their own, which it is not "
+          "%s: layer \"%s\": the texts of data.%s have lengths of their own, which it is not "
           "given; add input { name: \"%s\" type: LABEL } to the net, and \"%s\" to the layer's "
           "inputs, after the text",
-          net_.source->Where(layer), layer.name(), kLength, kLength));
+          net_.source->Where(layer), layer.name(), field, kLength, kLength));
     }
     return absl::OkStatus();
   }
@@ -212,16 +213,24 @@ class FeedMaker {
 
 }  // namespace
 
+bool IsPadded(const Dataset& dataset) {
+  return std::ranges::any_of(dataset.arrays(), [&](const DataArray& array) {
+    return array.shape.rank() > 0 &&
+           std::ranges::any_of(dataset.lengths(), [&](int32_t n) { return n < array.shape[0]; });
+  });
+}
+
 absl::StatusOr<Feed> FeedOf(const Parsed<NetConfig>& net, const Parsed<TrainerConfig>& trainer,
                             const Dataset* train, const Dataset* test) {
   const DataConfig& data = trainer.message->data();
   FeedMaker maker(net, trainer);
   if (train != nullptr) {
     RETURN_IF_ERROR(maker.Match(*train, data.train(), "train"));
-    RETURN_IF_ERROR(maker.CheckLengths(*train));
+    RETURN_IF_ERROR(maker.CheckLengths(*train, "train"));
   }
   if (test != nullptr) {
     RETURN_IF_ERROR(maker.Match(*test, data.test(), "test"));
+    RETURN_IF_ERROR(maker.CheckLengths(*test, "test"));
   }
   RETURN_IF_ERROR(maker.CheckNames());
   RETURN_IF_ERROR(maker.Normalize());

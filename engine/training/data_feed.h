@@ -37,6 +37,9 @@ Feed FeedOfBytes(const NetConfig& net);
 // The same, as suits a device.
 Feed FeedOn(DeviceKind device, Feed feed);
 
+// Whether some of its samples are filled up to the others' length.
+bool IsPadded(const Dataset& dataset);
+
 // As checkpoints of earlier releases tell one data set from another: by its sizes, and up to 64
 // samples spread over it, as values.  Those of today: CheckData.
 std::string SampledDigestOf(const Dataset& dataset, const Feed& feed);

@@ -83,6 +83,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
   RETURN_IF_ERROR(run->CheckServer(trainer));
   run->batch_text_ = std::move(batch_text);
   run->warnings_ = Lint(trainer, net, *run->plan_);
+  RETURN_IF_ERROR(run->CheckSequences(net));
   RETURN_IF_ERROR(run->Agree(net, primitives, options));
   run->asked_to_stop_ = options.stop;
   run->asked_to_save_ = options.save;
@@ -114,6 +115,7 @@ absl::StatusOr<std::string> Trainer::Run() {
   }
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_), length_.total_steps()));
   if (!batch_text_.empty()) state_->Say(batch_text_);
+  for (const std::string& warning : warnings_) state_->Say(absl::StrCat("warning: ", warning));
   if (const std::string left_out = LeftOut(config_, data_); !left_out.empty()) {
     state_->Say(std::string(absl::StripSuffix(left_out, "\n")));
   }

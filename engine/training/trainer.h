@@ -77,6 +77,8 @@ class Trainer {
                      TrainingOptions& options);
   std::string DescribeSync() const;
   absl::Status CheckServer(const Parsed<TrainerConfig>& trainer) const;
+  // Also adds to the warnings.
+  absl::Status CheckSequences(const Parsed<NetConfig>& net);
   absl::Status CreateModel();
   double LearningRate(int64_t step) const;
   void Time();
@@ -108,7 +110,7 @@ class Trainer {
   RunLength length_;
   const int64_t test_every_, save_every_;  // steps; 0: each epoch
   std::optional<ModelPlan> plan_;          // until the model is made of it
-  std::vector<std::string> warnings_;      // of Lint
+  std::vector<std::string> warnings_;      // of Lint and PaddingWarnings
   std::string batch_text_;  // how many samples a batch has, where that was chosen here
 
   std::unique_ptr<Stream> stream_;

@@ -11,6 +11,7 @@
 #include "engine/training/data_check.h"
 #include "engine/training/planning.h"
 #include "engine/training/record_metrics.h"
+#include "engine/training/sequence_check.h"
 #include "engine/training/trainer.h"
 #include "memory/paging_text.h"
 
@@ -107,6 +108,18 @@ absl::Status Trainer::PlanNets(const Parsed<NetConfig>& net, const Primitives& p
 
 // Ranks that would compute different things find out before they begin.
 absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
+absl::Status Trainer::CheckSequences(const Parsed<NetConfig>& net) {
+  if (data_.assumed) return absl::OkStatus();
+  const NetSpec& spec = plan_->train->spec;
+  RETURN_IF_ERROR(CheckTokens(net, spec, *data_.train, "train"));
+  if (data_.test) {
+    RETURN_IF_ERROR(CheckTokens(net, plan_->test.front()->spec, *data_.test, "test"));
+  }
+  const std::vector<std::string> padding = PaddingWarnings(net, spec, *data_.train, "train");
+  warnings_.insert(warnings_.end(), padding.begin(), padding.end());
+  return absl::OkStatus();
+}
+
                             TrainingOptions& options) {
   const auto check = [&](const char* what, const std::string& value) {
     return communication_.CheckEqual(what, value);

@@ -181,8 +181,9 @@ layer { name: "loss" input: ["fc", "label"] softmax_cross_entropy {} }
                 "in a vocabulary",
      .prepare = WithText("abc", "vocabulary: \"net.textproto\"")},
     {.name = "VocabularyBeyondTheEmbedding",
-     .message = "training data: sample 0 (the first is 0): layer \"token\" takes indices "
-                "from 0 to 2, got 3, and up to 6 in others; correct the data, or the layer",
+     .message = "@/net.textproto:5:1: layer \"token\": vocabulary: 3 rows, but \"text\" of "
+                "data.train (@/a.txt) has tokens from 0 to 6; set vocabulary to 7 or more, or "
+                "keep fewer tokens",
      .prepare = WithText("abcdefab")},
     // Of what a layer makes of the data.
     {.name = "VocabularyBeyondTheEmbeddingOfAPart",

@@ -243,15 +243,16 @@ TEST_F(DataFeed, TheSampledDigestSeesAllArrays) {
   EXPECT_NE(digest(""), second);
 }
 
-// What is not recurrent, a bag of words, needs no lengths.
-TEST_F(DataFeed, ARecurrentLayerReadsTextsOfUnequalLengthsByTheirLengths) {
+// Others are warned of: sequence_check_test.
+TEST_F(DataFeed, LayersOfSequencesReadTextsOfUnequalLengthsByTheirLengths) {
   WriteBytes(folder_ / "lines", "pos\tgood film\nneg\tbad\n");
   const std::string data = "train { reviews { file: 'lines' length: 3 } }";
   const std::string text = "input { name: \"text\" dims: 3 type: LABEL }";
   const std::string length = "\ninput { name: \"length\" type: LABEL }";
   EXPECT_EQ(Error(text, data), "");
-  for (const std::string cell : {"lstm", "gru", "rnn"}) {
-    const std::string layer = "\nlayer { name: \"r\" " + cell + " { hidden: 2 } ";
+  for (const std::string cell :
+       {"lstm { hidden: 2 }", "gru { hidden: 2 }", "rnn { hidden: 2 }", "attention {}"}) {
+    const std::string layer = "\nlayer { name: \"r\" " + cell + " ";
     EXPECT_EQ(Error(text + length + layer + "input: ['text', 'length'] }", data), "");
     for (const std::string& untold : {text + "\n" + layer, text + length + layer}) {
       EXPECT_EQ(
@@ -260,6 +261,14 @@ TEST_F(DataFeed, ARecurrentLayerReadsTextsOfUnequalLengthsByTheirLengths) {
           "not given; add input { name: \"length\" type: LABEL } to the net, and \"length\" "
           "to the layer's inputs, after the text");
     }
+    // Nothing is filled up.
+    WriteBytes(folder_ / "equal", "pos\tgood film now\nneg\ta bad film\n");
+    const std::string equal = "train { reviews { file: 'equal' length: 3 } }";
+    EXPECT_EQ(Error(text + layer + "}", equal), "");
+    // A test's text is.
+    EXPECT_EQ(Error(text + "\n" + layer + "}", equal + " test { reviews { file: 'lines' } }")
+                  .substr(0, 59),
+              "n:3:1: layer \"r\": the texts of data.test have lengths of the");
   }
 }
 
