@@ -100,7 +100,11 @@ absl::Status OpenGpu(const DeviceFlags& flags, size_t memory, DeviceChoice& choi
                                   {value, Shape({1}), DType::kF64});
       };
     }
-    choice.tuner = std::make_unique<CudaTuner>(*choice.device, rank, std::move(share));
+    auto tuner = std::make_unique<CudaTuner>(*choice.device, rank, std::move(share));
+    choice.tune = [to = tuner.get()](const std::function<absl::Status()>& prepare) {
+      return to->Tune(prepare);
+    };
+    choice.tuner = std::move(tuner);
   }
   ASSIGN_OR_RETURN(
       choice.primitives,

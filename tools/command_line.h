@@ -96,7 +96,9 @@ struct DeviceFlags {
 };
 struct DeviceChoice {
   std::unique_ptr<Device> device;
-  std::unique_ptr<CudaSelector> tuner;     // of the primitives, or null
+  std::unique_ptr<CudaSelector> tuner;  // of the primitives, or null
+  // TrainingOptions::tune of it.
+  std::function<absl::Status(const std::function<absl::Status()>& prepare)> tune = nullptr;
   std::unique_ptr<Primitives> primitives;  // of the device
   int threads = 1;
 };

@@ -92,23 +92,27 @@ absl::Status StepBench::CreateModel() {
   const bool several = communication_.size() > 1;
   const bool on_device = several && device.kind() != DeviceKind::kCpu &&
                          communication_.sums_device_memory() && !options_.shard_optimizer;
-  ASSIGN_OR_RETURN(
-      ModelPlan plan,
-      PlanModel(net_, {.shape = {.global = options_.batch,
-                                 .rank = communication_.rank(),
-                                 .ranks = communication_.size(),
-                                 .compute = options_.compute,
-                                 .shard_optimizer = several && options_.shard_optimizer},
-                       .slots = optimizer_->slot_names(),
-                       .bucket_bytes =
-                           several ? communication_.WorthwhileBytes() : ModelOptions().bucket_bytes,
-                       .fit_buckets = several,
-                       .can_send_rows = CheckHalves(options_.allreduce).ok(),
-                       .feed = FeedOn(device.kind(), FeedOfBytes(*net_.message)),
-                       .capacity_bytes = device.capacity_bytes(),
-                       .planner = PlannerOn(device.kind(), options_.planner),
-                       .device_allreduce = on_device ? options_.allreduce : "",
-                       .primitives = choice_.primitives.get()}));
+  ModelOptions options = {
+      .shape = {.global = options_.batch,
+                .rank = communication_.rank(),
+                .ranks = communication_.size(),
+                .compute = options_.compute,
+                .shard_optimizer = several && options_.shard_optimizer},
+      .slots = optimizer_->slot_names(),
+      .bucket_bytes = several ? communication_.WorthwhileBytes() : ModelOptions().bucket_bytes,
+      .fit_buckets = several,
+      .can_send_rows = CheckHalves(options_.allreduce).ok(),
+      .feed = FeedOn(device.kind(), FeedOfBytes(*net_.message)),
+      .capacity_bytes = device.capacity_bytes(),
+      .planner = PlannerOn(device.kind(), options_.planner),
+      .device_allreduce = on_device ? options_.allreduce : "",
+      .primitives = choice_.primitives.get()};
+  if (choice_.tune) {
+    ModelOptions anywhere = options;
+    anywhere.capacity_bytes = ~size_t{0};
+    RETURN_IF_ERROR(choice_.tune([&] { return PlanModel(net_, anywhere).status(); }));
+  }
+  ASSIGN_OR_RETURN(ModelPlan plan, PlanModel(net_, options));
   for (const NetNode& node : plan.train->spec.nodes) {
     flops_ += node.spec.forward_flops + (node.backward ? node.spec.backward_flops : 0);
   }

@@ -298,6 +298,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
   RETURN_IF_ERROR(communication.CheckEqual("the command", CommandOf(options, plan)));
   std::string note;
   ASSIGN_OR_RETURN(RunData data, Open(files, plan, communication, &note));
+  options.tune = choice.tune;
   ASSIGN_OR_RETURN(const auto run,
                    Trainer::Prepare(files.trainer, files.net, std::move(data), *choice.device,
                                     *choice.primitives, communication, options));

@@ -18,11 +18,14 @@ struct LargestBatch {
   int64_t paged = 0;     // the largest step fits; resident, where nothing may move
 };
 
-// Over all ranks, as this one's memory has it, of `least` to `most`; least - 1: none.  options: of
-// a run with such a batch, as PlanModel takes it.  Errors: those of PlanModel for the least one,
-// but for the memory's.
+// Whether a batch fits all ranks, of which each says whether it fits its own memory.
+using AskAll = std::function<absl::StatusOr<bool>(bool fits)>;
+
+// Over all ranks, of `least` to `most`; least - 1: none.  options: of a run with such a batch, as
+// PlanModel takes it.  All ranks call it, and look at the same batches, whatever memory each has.
+// Errors: those of PlanModel for the least one, but for the memory's; those of ask_all.
 absl::StatusOr<LargestBatch> FindLargestBatch(
     const Parsed<NetConfig>& net, const std::function<ModelOptions(int64_t batch)>& options,
-    int64_t least, int64_t most);
+    int64_t least, int64_t most, const AskAll& ask_all = [](bool fits) { return fits; });
 
 }  // namespace gyre

@@ -43,47 +43,91 @@ ModelOptions Planning::OptionsOf(const TrainerConfig& config) const {
 }
 
 // No longer than the data; each rank has a sample.
-absl::StatusOr<LargestBatch> Planning::Largest(const TrainerConfig& config) const {
+absl::StatusOr<LargestBatch> Planning::Largest(const TrainerConfig& config, bool test) const {
   int64_t most = data.train->size();
   const auto rows = static_cast<int64_t>(data.train->sequences().size());
   if (config.data().order() == DataConfig::CONTIGUOUS && rows > 0) most = std::min(most, rows);
   const auto options = [&](int64_t batch) {
     TrainerConfig of = config;
     of.set_batch(batch);
-    return OptionsOf(of);
+    ModelOptions options_of = OptionsOf(of);
+    if (!test) options_of.test_samples = 0;
+    return options_of;
   };
-  return FindLargestBatch(net, options, communication.size(), most / config.accumulate());
+  return FindLargestBatch(net, options, communication.size(), most / config.accumulate(),
+                          [this](bool here) { return FitsAll(here); });
+}
+
+absl::StatusOr<int> Planning::Count(bool here) const {
+  double count = here ? 1 : 0;
+  if (communication.size() > 1) {
+    RETURN_IF_ERROR(
+        communication.Sum("ranks whose memory suffices", {&count, Shape({1}), DType::kF64}));
+  }
+  return static_cast<int>(count);
+}
+
+absl::StatusOr<bool> Planning::FitsAll(bool here) const {
+  ASSIGN_OR_RETURN(const int ranks, Count(here));
+  return ranks == communication.size();
+}
+
+absl::Status Planning::PrepareAll(const TrainerConfig& config) const {
+  ModelOptions options = OptionsOf(config);
+  options.capacity_bytes = ~size_t{0};  // whatever each rank's holds
+  return PlanModel(net, options).status();
 }
 
 absl::StatusOr<ModelPlan> Planning::Plan(const TrainerConfig& config) const {
-  ModelOptions options = OptionsOf(config);
+  const ModelOptions options = OptionsOf(config);
   absl::StatusOr<ModelPlan> plan = PlanModel(net, options);
-  if (!absl::IsResourceExhausted(plan.status())) return plan;
   // Of that another batch needs hardly less.
-  if (absl::StartsWith(plan.status().message(), "host memory")) return plan;
-  if (options.test_samples > 0) {
-    options.test_samples = 0;
-    if (PlanModel(net, options).ok()) {
-      return absl::Status(
-          plan.status().code(),
-          absl::StrCat(plan.status().message(),
-                       "; training alone fits: lower test_batch, which is ", options.test_batch));
+  const bool lacks = absl::IsResourceExhausted(plan.status()) &&
+                     !absl::StartsWith(plan.status().message(), "host memory");
+  // What else is wrong is so on every rank, or is told by the one where it is.
+  ASSIGN_OR_RETURN(const bool all, FitsAll(!lacks));
+  if (all) return plan;
+  ASSIGN_OR_RETURN(const std::string advice, Advice(config, options));
+  if (lacks)
+    return absl::Status(plan.status().code(), absl::StrCat(plan.status().message(), advice));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("device memory: another rank's is too small", advice));
+}
+
+// Ranks whose memory suffices help the others find out.
+absl::StatusOr<std::string> Planning::Advice(const TrainerConfig& config,
+                                             const ModelOptions& options) const {
+  const bool tests = options.test_samples > 0;
+  if (tests) {
+    ModelOptions alone = options;
+    alone.test_samples = 0;
+    ASSIGN_OR_RETURN(const bool all, FitsAll(PlanModel(net, alone).ok()));
+    if (all) {
+      return absl::StrCat("; training alone fits: lower test_batch, which is ", options.test_batch);
     }
   }
-  const absl::StatusOr<LargestBatch> largest = Largest(config);
-  if (!largest.ok()) return plan;
-  std::string fits = largest->paged < communication.size()
-                         ? "; no batch fits"
-                         : absl::StrCat("; the largest batch that fits is ", largest->paged);
-  if (planner != PlannerKind::kAuto) {
-    Planning other = *this;
-    other.planner = PlannerKind::kAuto;
-    const absl::StatusOr<LargestBatch> paged = other.Largest(config);
-    if (paged.ok() && paged->paged > largest->paged) {
-      absl::StrAppend(&fits, "; with --planner=auto one of ", paged->paged, " does");
+  const int ranks = communication.size();
+  const auto largest_of = [&](const Planning& planning, bool test) -> int64_t {
+    const absl::StatusOr<LargestBatch> largest = planning.Largest(config, test);
+    return largest.ok() ? largest->paged : -1;
+  };
+  const int64_t largest = largest_of(*this, tests);
+  if (largest < 0) return "";
+  if (largest < ranks && tests) {
+    if (const int64_t alone = largest_of(*this, false); alone >= ranks) {
+      return absl::StrCat("; no batch fits beside test_batch, which is ", options.test_batch,
+                          "; the largest that trains alone is ", alone, ": lower both");
     }
   }
-  return absl::Status(plan.status().code(), absl::StrCat(plan.status().message(), fits));
+  std::string fits = largest < ranks ? "; no batch fits"
+                                     : absl::StrCat("; the largest batch that fits is ", largest);
+  if (planner == PlannerKind::kAuto) return fits;
+  Planning other = *this;
+  other.planner = PlannerKind::kAuto;
+  if (const int64_t paged = largest_of(other, tests); paged > largest) {
+    absl::StrAppend(&fits, "; with --planner=auto one of ", paged, " does");
+  }
+  return fits;
 }
 
 absl::StatusOr<std::string> Planning::ChooseBatch(TrainerConfig& config) const {
@@ -92,17 +136,7 @@ absl::StatusOr<std::string> Planning::ChooseBatch(TrainerConfig& config) const {
         "--batch=auto: the memory of --device=cpu has no bound; say how many samples, or use "
         "--device=sim");
   }
-  ASSIGN_OR_RETURN(const LargestBatch own, Largest(config));
-  std::vector<double> all(static_cast<size_t>(2 * communication.size()));
-  all[2 * communication.rank()] = static_cast<double>(own.resident);
-  all[2 * communication.rank() + 1] = static_cast<double>(own.paged);
-  const Tensor tensor{all.data(), Shape({static_cast<int64_t>(all.size())}), DType::kF64};
-  if (communication.size() > 1) RETURN_IF_ERROR(communication.Sum("largest batches", tensor));
-  LargestBatch largest = own;
-  for (size_t rank = 0; rank < all.size() / 2; ++rank) {
-    largest.resident = std::min(largest.resident, static_cast<int64_t>(all[2 * rank]));
-    largest.paged = std::min(largest.paged, static_cast<int64_t>(all[2 * rank + 1]));
-  }
+  ASSIGN_OR_RETURN(const LargestBatch largest, Largest(config, /*test=*/data.test != nullptr));
   const bool pages = largest.resident < communication.size();
   // One that fits nowhere is planned, too, for the error of that says why.
   config.set_batch(

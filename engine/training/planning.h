@@ -22,9 +22,14 @@ struct Planning {
   const std::string& page_folder;
   int threads;
 
-  // Errors: those of PlanModel; where memory lacks, with the largest batch that fits, and
-  // kAuto's if that is larger.
+  // All ranks call it.  Errors: those of PlanModel; on all ranks where one's memory lacks, with the
+  // largest batch that fits all, and kAuto's if that is larger, or with the test's batch where that
+  // does not fit; those of ranks.
   absl::StatusOr<ModelPlan> Plan(const TrainerConfig& config) const;
+
+  // Prepares the operations of the plan, the same on all ranks, and plans for no device's memory.
+  // Errors: those of PlanModel.
+  absl::Status PrepareAll(const TrainerConfig& config) const;
 
   // Sets config's batch to the largest with which nothing is paged on any rank; where there is
   // none, to the largest that fits.  No batch is larger than the data.  All ranks call it.  Returns
@@ -34,7 +39,12 @@ struct Planning {
 
  private:
   ModelOptions OptionsOf(const TrainerConfig& config) const;
-  absl::StatusOr<LargestBatch> Largest(const TrainerConfig& config) const;
+  // Of all ranks; test: beside the testing nets.
+  absl::StatusOr<LargestBatch> Largest(const TrainerConfig& config, bool test) const;
+  absl::StatusOr<std::string> Advice(const TrainerConfig& config,
+                                     const ModelOptions& options) const;
+  absl::StatusOr<int> Count(bool here) const;  // ranks where it is so
+  absl::StatusOr<bool> FitsAll(bool here) const;
 };
 
 }  // namespace gyre

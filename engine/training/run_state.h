@@ -44,7 +44,10 @@ struct TrainingOptions {
   std::string page_folder = {};    // in a file there
   int threads = 1;                 // of what is done on the host beside a device
   bool largest_batch = false;      // in place of the trainer's: FindLargestBatch's, of all ranks
-  Fit fit = {};                    // of the data
+  // Calls what prepares the operations of a plan, in one order on all ranks, and measures them, for
+  // plans that follow: CudaTuner::Tune.  Null: nothing is measured.
+  std::function<absl::Status(const std::function<absl::Status()>& prepare)> tune = nullptr;
+  Fit fit = {};                             // of the data
   const std::atomic<bool>* stop = nullptr;  // set: checkpoint in a few steps, return Cancelled
   std::atomic<bool>* save = nullptr;        // set: checkpoint and go on; it is cleared
 };

@@ -102,12 +102,12 @@ absl::Status Trainer::PlanNets(const Parsed<NetConfig>& net, const Primitives& p
                           options.host_bytes,
                           options.page_folder,
                           options.threads};
+  // Its batch is all ranks' by now.
+  if (options.tune) RETURN_IF_ERROR(options.tune([&] { return planning.PrepareAll(config_); }));
   ASSIGN_OR_RETURN(plan_, planning.Plan(config_));
   return absl::OkStatus();
 }
 
-// Ranks that would compute different things find out before they begin.
-absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
 absl::Status Trainer::CheckSequences(const Parsed<NetConfig>& net) {
   if (data_.assumed) return absl::OkStatus();
   const NetSpec& spec = plan_->train->spec;
@@ -120,6 +120,8 @@ absl::Status Trainer::CheckSequences(const Parsed<NetConfig>& net) {
   return absl::OkStatus();
 }
 
+// Ranks that would compute different things find out before they begin.
+absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
                             TrainingOptions& options) {
   const auto check = [&](const char* what, const std::string& value) {
     return communication_.CheckEqual(what, value);

@@ -40,8 +40,14 @@ class TunerTest : public CudaDeviceTest {
   std::string Tuned() {
     CudaTuner tuner(*device_, 0, nullptr);
     const auto primitives = NewPrimitives(&tuner);
-    EXPECT_TRUE(primitives->Prepare(kGemm).ok() && primitives->Prepare(kConv).ok());
+    EXPECT_TRUE(Tune(tuner, *primitives).ok());
     return primitives->choices();
+  }
+  static absl::Status Tune(CudaTuner& tuner, const Primitives& primitives) {
+    return tuner.Tune([&]() -> absl::Status {
+      RETURN_IF_ERROR(primitives.Prepare(kConv).status());
+      return primitives.Prepare(kGemm).status();
+    });
   }
   static bool Has(const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
@@ -104,12 +110,33 @@ TEST_F(TunerTest, OtherRanksTakeWhatTheFirstTook) {
     return absl::OkStatus();
   });
   const auto primitives = NewPrimitives(&first), others = NewPrimitives(&second);
-  ASSERT_TRUE(primitives->Prepare(kConv).ok() && primitives->Prepare(kGemm).ok());
+  ASSERT_TRUE(Tune(first, *primitives).ok());
   fake_cudart::ForgetCalls();
-  ASSERT_TRUE(others->Prepare(kConv).ok() && others->Prepare(kGemm).ok());
+  ASSERT_TRUE(Tune(second, *others).ok());
   EXPECT_EQ(fake_cudart::Calls("library call"), 0);
   EXPECT_EQ(received, 4u);
   EXPECT_EQ(others->choices(), primitives->choices());
+}
+
+// Ranks plan on their own, and what they prepare then is nobody else's concern.
+TEST_F(TunerTest, NothingIsMeasuredOrSharedButInItsPass) {
+  cublaslt_.algorithms = {{.id = 80, .launches = 4}, {.id = 81, .launches = 2}};
+  int shared = 0;
+  CudaTuner tuner(*device_, 0, [&](const std::string&, double*) {
+    ++shared;
+    return absl::OkStatus();
+  });
+  const auto before = NewPrimitives(&tuner), after = NewPrimitives(&tuner);
+  ASSERT_TRUE(before->Prepare(kGemm).ok());
+  EXPECT_EQ(shared, 0);
+  EXPECT_TRUE(Has(before->choices(), "algorithm 80")) << before->choices();
+  ASSERT_TRUE(tuner.Tune([&] { return NewPrimitives(&tuner)->Prepare(kGemm).status(); }).ok());
+  EXPECT_EQ(shared, 1);
+  fake_cudart::ForgetCalls();
+  ASSERT_TRUE(after->Prepare(kGemm).ok());
+  EXPECT_EQ(shared, 1);
+  EXPECT_EQ(fake_cudart::Calls("library call"), 0);
+  EXPECT_TRUE(Has(after->choices(), "algorithm 81")) << after->choices();
 }
 
 // Too little memory, and ways that fail: the favourite.

@@ -1,5 +1,7 @@
 #include "engine/runtime/primitives/cuda/tuner.h"
 
+#include <algorithm>
+
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -16,23 +18,41 @@ constexpr double kGain = 0.97;
 
 }  // namespace
 
+absl::Status CudaTuner::Tune(const std::function<absl::Status()>& prepare) {
+  start_ = Clock::now();
+  tuning_ = true;
+  const absl::Status prepared = prepare();
+  tuning_ = false;
+  return prepared;
+}
+
 size_t CudaTuner::most_ways() const {
+  if (!tuning_) {
+    size_t last = 0;
+    for (const auto& [what, index] : fastest_) last = std::max(last, index);
+    return last + 1;
+  }
   // The others must know whatever rank 0 may take.
   return rank_ == 0 && Clock::now() - start_ > kMostTime ? 1 : kMostWays;
 }
 
 absl::StatusOr<size_t> CudaTuner::Select(const CudaTrial& trial) {
-  size_t chosen = 0;
-  if (rank_ == 0 && trial.ways.size() > 1) {
+  const auto known = fastest_.find(trial.what);
+  size_t chosen = known == fastest_.end() || known->second >= trial.ways.size() ? 0 : known->second;
+  if (!tuning_) return chosen;
+  if (rank_ == 0 && trial.ways.size() > 1 && known == fastest_.end()) {
     const auto fastest = Fastest(trial);
     // Out of memory, or one that fails; an error that stays is the next call's as well.
     if (fastest.ok()) chosen = *fastest;
   }
-  if (share_ == nullptr) return chosen;
-  auto index = static_cast<double>(chosen);
-  RETURN_IF_ERROR(share_(trial.what, &index));
-  // A rank with other libraries has other ways; what was chosen is compared later.
-  return index < static_cast<double>(trial.ways.size()) ? static_cast<size_t>(index) : 0;
+  if (share_ != nullptr) {
+    auto index = static_cast<double>(chosen);
+    RETURN_IF_ERROR(share_(trial.what, &index));
+    // A rank with other libraries has other ways; what was chosen is compared later.
+    chosen = index < static_cast<double>(trial.ways.size()) ? static_cast<size_t>(index) : 0;
+  }
+  fastest_.insert_or_assign(trial.what, chosen);
+  return chosen;
 }
 
 absl::StatusOr<size_t> CudaTuner::Fastest(const CudaTrial& trial) const {

@@ -1,4 +1,5 @@
-// tuner.h: the fastest way of each operation, found by running them when a plan is made.
+// tuner.h: the fastest way of each operation, found by running them in a pass of its own, once the
+// plan is known: until then, and where it has found nothing, the heuristics' favourites.
 //
 // Rank 0 measures and the others take what it took, so that ranks choose alike.  A ReLU that drops
 // NaNs is out, however fast.  What cannot be measured (too little memory), and what comes when the
@@ -7,7 +8,9 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/cuda/trial_bench.h"
@@ -16,13 +19,17 @@ namespace gyre {
 
 class CudaTuner : public CudaSelector {
  public:
-  // Gives rank 0's value to all; called by all, which prepare the same operations in the same
-  // order.
+  // Gives rank 0's value to all; called by all.
   using Share = std::function<absl::Status(const std::string& what, double* value)>;
 
   // device: of this rank; it outlives the result.  share: null if there is one rank.
   CudaTuner(Device& device, int rank, Share share)
       : device_(device), rank_(rank), share_(std::move(share)) {}
+
+  // Calls `prepare`, which prepares the same operations in the same order on all ranks, and
+  // measures them.  What is prepared later takes what was found.  Errors: those of prepare and of
+  // share.
+  absl::Status Tune(const std::function<absl::Status()>& prepare);
 
   size_t most_ways() const override;
   absl::StatusOr<size_t> Select(const CudaTrial& trial) override;
@@ -34,7 +41,9 @@ class CudaTuner : public CudaSelector {
   Device& device_;
   const int rank_;
   const Share share_;
-  const Clock::time_point start_ = Clock::now();
+  bool tuning_ = false;
+  Clock::time_point start_;                // of it
+  std::map<std::string, size_t> fastest_;  // by CudaTrial::what
 };
 
 }  // namespace gyre
