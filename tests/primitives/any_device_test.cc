@@ -147,7 +147,7 @@ TEST_P(AnyLibraryTest, GemmOfParts) {
 }
 
 // Of 16 bits, into F32: nothing is rounded but what is added.
-TEST_P(AnyDeviceTest, GemmIntoF32) {
+TEST_P(AnyLibraryTest, GemmIntoF32) {
   if (SizeOf(dtype()) != 2 || GetParam().library > Of::kReference) GTEST_SKIP();
   Rounds(RandomPartsSpec, [&]<typename T>(GemmSpec spec, int round) {
     spec.bias = false;
@@ -220,7 +220,7 @@ TEST_P(AnyLibraryTest, DepthwiseConv) {
 }
 
 // Rows shorter than the stride, after which the buffer of x has NaNs.
-TEST_P(AnyDeviceTest, ConvOfOneColumn) {
+TEST_P(AnyLibraryTest, ConvOfOneColumn) {
   VisitReal(dtype(), [&]<typename T>() {
     for (const int64_t c : {1, 2, 17}) {
       for (const int64_t w : {1, 2}) {
@@ -236,7 +236,7 @@ TEST_P(AnyDeviceTest, ConvOfOneColumn) {
 }
 
 // A group a channel, in one long row and in many short ones.
-TEST_P(AnyDeviceTest, LongSumsOfDepthwiseConv) {
+TEST_P(AnyLibraryTest, LongSumsOfDepthwiseConv) {
   if (NamedDevice() || dtype() != DType::kF32) GTEST_SKIP();
   constexpr int64_t kMany = 200000, kChannels = 16;
   constexpr float kTerm = 0.731F;
@@ -280,7 +280,7 @@ TEST_P(AnyLibraryTest, NarrowConv) {
 }
 
 // Of equal terms, one of a million of which is far below a float's last digit of their sum.
-TEST_P(AnyDeviceTest, LongSums) {
+TEST_P(AnyLibraryTest, LongSums) {
   if (NamedDevice()) GTEST_SKIP();
   constexpr int64_t kMany = 1000000;
   constexpr double kTerm = 0.0371;  // F16 has the sum
