@@ -348,10 +348,9 @@ absl::StatusOr<Ranks> JoinRanks(const AllreduceChoice& allreduce, int ranks, int
   RETURN_IF_ERROR(CheckLauncher());
   Ranks joined;
   if (ranks == 1 && StartedAsRank()) {
-    ASSIGN_OR_RETURN(
-        joined.emplace_back(),
-        ProcessGroup::Start([=] { return NewMpiCommunicator(timeout_ms); }, allreduce,
-                            ProcessGroup::kMeetingTimeoutMs, timeout_ms));
+    ASSIGN_OR_RETURN(joined.emplace_back(),
+                     ProcessGroup::Start([=] { return NewMpiCommunicator(timeout_ms); }, allreduce,
+                                         ProcessGroup::kMeetingTimeoutMs, timeout_ms));
     return joined;
   }
   for (auto& communicator : NewThreadCommunicators(ranks, timeout_ms)) {

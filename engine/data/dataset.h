@@ -52,9 +52,10 @@ using PathOf = std::function<std::string(const std::string& path, const std::str
 // images and labels of `idx` feed image_input and label_input; images N,H,W of an IDX file have one
 // channel.  A fit is used if it has a name; else that of the file that data.train names, else that
 // of the samples of data.train.  path_of: none: where it says.
-// Errors: those of ReadArray, of a missing file with what may bring it; InvalidArgument for arrays without samples or elements, or with
-// unlike numbers of samples, and for files that are not as docs/formats.md has them, with line,
-// entry or signal; for a fit that is not what data.train names.
+// Errors: those of ReadArray, of a missing file with what may bring it; InvalidArgument for arrays
+// without samples or elements, or with unlike numbers of samples, and for files that are not as
+// docs/formats.md has them, with line, entry or signal; for a fit that is not what data.train
+// names.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data, bool train,
                                                      const std::string& config_file,
                                                      const Fit& fit = {},

@@ -14,7 +14,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/data/atomic_file.h"
-#include "engine/training/checkpoint_gather.h"
+#include "engine/training/checkpoint/checkpoint_gather.h"
 #include "engine/training/data_feed.h"
 #include "engine/training/weights.h"
 #include "engine/training/weights_match.h"

@@ -17,8 +17,8 @@
 #include "engine/data/file_reader.h"
 #include "engine/data/private_folder.h"
 #include "engine/runtime/check.h"
-#include "engine/training/byte_chain.h"
-#include "engine/training/checkpoint_folders.h"
+#include "engine/training/checkpoint/byte_chain.h"
+#include "engine/training/checkpoint/checkpoint_folders.h"
 #include "engine/training/sent_data.pb.h"
 
 namespace gyre {

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "engine/training/checkpoint.h"
+#include "engine/training/checkpoint/checkpoint.h"
 
 namespace gyre {
 namespace {

@@ -86,9 +86,8 @@ class RoundedPages : public testing::TestWithParam<Case> {
     WriteTrainer(folder_ / "", GetParam().net, {.optimizer = "sgd {}", .rest = kLength});
     const ToolResult refused = folder_.Train("refused", OnSim(1, Half()));
     std::smatch match;
-    EXPECT_TRUE(std::regex_search(
-        refused.err, match,
-        std::regex("device memory: expected at least ([0-9]+) bytes")))
+    EXPECT_TRUE(std::regex_search(refused.err, match,
+                                  std::regex("device memory: expected at least ([0-9]+) bytes")))
         << refused.ToString();
     least_ = match.size() > 1 ? std::stoll(match[1]) : 0;
   }

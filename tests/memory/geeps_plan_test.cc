@@ -48,10 +48,11 @@ TEST(GeepsPlan, PinsWhatThePeakUses) {
   const absl::StatusOr<PagingPlan> refused =
       PlanPaging(trace, {}, {.capacity_bytes = 10 * kPage - 1}, PlannerKind::kGeeps);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(refused.status().message(),
-            "device memory: expected at least 40960 bytes (40.0 KiB) for step 1 \"b\", twice what it "
-            "touches for GeePS's buffer, got 40959 bytes (40.0 KiB); the largest states there: "
-            "\"y\" 12288 bytes (12.0 KiB), \"z\" 8192 bytes (8.0 KiB)");
+  EXPECT_EQ(
+      refused.status().message(),
+      "device memory: expected at least 40960 bytes (40.0 KiB) for step 1 \"b\", twice what it "
+      "touches for GeePS's buffer, got 40959 bytes (40.0 KiB); the largest states there: "
+      "\"y\" 12288 bytes (12.0 KiB), \"z\" 8192 bytes (8.0 KiB)");
   const PagingPlan plan = Plan(trace, 10, PlannerKind::kGeeps);
   EXPECT_TRUE(plan.stays.empty());
   EXPECT_EQ(plan.device_bytes, 6 * kPage);

@@ -17,7 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/data/atomic_file.h"
 #include "engine/data/tensor_file.h"
-#include "engine/training/checkpoint.h"
+#include "engine/training/checkpoint/checkpoint.h"
 #include "engine/training/trainer.h"
 #include "tests/data/temp_folder.h"
 

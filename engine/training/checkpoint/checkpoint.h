@@ -18,7 +18,7 @@
 
 #include "engine/data/fit.h"
 #include "engine/data/tensor_file.h"
-#include "engine/training/checkpoint.pb.h"
+#include "engine/training/checkpoint/checkpoint.pb.h"
 
 namespace gyre {
 

@@ -1,4 +1,4 @@
-#include "engine/training/checkpoint_gather.h"
+#include "engine/training/checkpoint/checkpoint_gather.h"
 
 #include <unistd.h>
 
@@ -14,10 +14,10 @@
 #include "absl/time/time.h"
 #include "engine/data/atomic_file.h"
 #include "engine/data/file_reader.h"
-#include "engine/training/byte_chain.h"
-#include "engine/training/checkpoint.h"
-#include "engine/training/checkpoint_folders.h"
-#include "engine/training/checkpoint_gather.pb.h"
+#include "engine/training/checkpoint/byte_chain.h"
+#include "engine/training/checkpoint/checkpoint.h"
+#include "engine/training/checkpoint/checkpoint_folders.h"
+#include "engine/training/checkpoint/checkpoint_gather.pb.h"
 
 namespace gyre {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/training/checkpoint.h"
+#include "engine/training/checkpoint/checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "engine/training/checkpoint_folders.h"
+#include "engine/training/checkpoint/checkpoint_folders.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
-#include "engine/training/checkpoint.h"
+#include "engine/training/checkpoint/checkpoint.h"
 
 namespace gyre {
 namespace {

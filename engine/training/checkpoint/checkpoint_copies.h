@@ -13,9 +13,9 @@
 
 #include "absl/status/statusor.h"
 #include "distributed/process_group.h"
-#include "engine/training/checkpoint.h"
-#include "engine/training/checkpoint_folders.h"
-#include "engine/training/checkpoint_parts.h"
+#include "engine/training/checkpoint/checkpoint.h"
+#include "engine/training/checkpoint/checkpoint_folders.h"
+#include "engine/training/checkpoint/checkpoint_parts.h"
 
 namespace gyre {
 

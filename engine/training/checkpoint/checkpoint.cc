@@ -1,4 +1,4 @@
-#include "engine/training/checkpoint.h"
+#include "engine/training/checkpoint/checkpoint.h"
 
 #include <fcntl.h>
 #include <google/protobuf/io/coded_stream.h>

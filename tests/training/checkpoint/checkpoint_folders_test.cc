@@ -1,7 +1,7 @@
 // Checkpoints of ranks with folders of their own: who keeps what for whom; how copies come there;
 // and how what is left in any of the folders becomes one checkpoint in all.
 
-#include "engine/training/checkpoint_folders.h"
+#include "engine/training/checkpoint/checkpoint_folders.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
-#include "engine/training/checkpoint.h"
-#include "engine/training/checkpoint_copies.h"
-#include "engine/training/checkpoint_gather.h"
+#include "engine/training/checkpoint/checkpoint.h"
+#include "engine/training/checkpoint/checkpoint_copies.h"
+#include "engine/training/checkpoint/checkpoint_gather.h"
 #include "tests/data/random_tensors.h"
 #include "tests/data/temp_folder.h"
 #include "tests/distributed/process_group_ranks.h"

@@ -1,6 +1,6 @@
 // What ranks tell each other of a checkpoint's parts, and when all know.
 
-#include "engine/training/checkpoint_parts.h"
+#include "engine/training/checkpoint/checkpoint_parts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/training/checkpoint_parts.h"
+#include "engine/training/checkpoint/checkpoint_parts.h"
 
 #include <algorithm>
 

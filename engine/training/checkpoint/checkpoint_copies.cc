@@ -1,4 +1,4 @@
-#include "engine/training/checkpoint_copies.h"
+#include "engine/training/checkpoint/checkpoint_copies.h"
 
 #include <cstring>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "engine/training/byte_chain.h"
+#include "engine/training/checkpoint/byte_chain.h"
 
 #include <algorithm>
 #include <utility>
