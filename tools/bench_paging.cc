@@ -46,7 +46,7 @@ namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "measures training beyond the device's memory, on a simulated device.\n"
+    "measures training beyond the memory of a simulated device.\n"
     "\n"
     "  bench_paging --kappa=2,3 --capacity=0.35\n"
     "\n"
