@@ -292,11 +292,9 @@ std::string StepOfBatches(int64_t times, DType dtype) {
   return *model->Sha256OfWeights(*stream);
 }
 
-// In 16 bits the 257th of equal addends would vanish.
+// In F32 sums of so many numbers of BF16 are exact; in BF16 the 257th of equal ones would vanish.
 TEST(TrainingStep, AMeanOfManyBatchesIsInF32) {
-  for (const DType dtype : {DType::kBF16, DType::kF32}) {
-    EXPECT_EQ(StepOfBatches(1024, dtype), StepOfBatches(1, dtype)) << DTypeName(dtype);
-  }
+  EXPECT_EQ(StepOfBatches(1024, DType::kBF16), StepOfBatches(1, DType::kBF16));
 }
 
 TEST(TrainingStep, ADeviceHoldsWhatThePlanSaysAndNoMore) {
