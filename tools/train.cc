@@ -1,5 +1,6 @@
 // train: trains the net of a trainer file; under mpirun, on several ranks.
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -19,6 +20,7 @@
 #include "engine/runtime/count_text.h"
 #include "engine/runtime/timeline.h"
 #include "engine/training/assumed_data.h"
+#include "engine/training/checkpoint/checkpoint_folders.h"
 #include "engine/training/sent_data.h"
 #include "engine/training/trainer.h"
 #include "tools/command_line.h"
@@ -197,11 +199,26 @@ std::vector<std::string> Overrides(Spellings& spellings) {
   return overrides;
 }
 
-std::string OutFolder(const NetConfig& net) {
-  const std::string out = absl::GetFlag(FLAGS_out);
-  if (!out.empty()) return out;
-  return absl::StrCat("runs/", net.name(), "-",
-                      absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
+// Makes the folder of a run without --out: runs that start in one second have one each.
+absl::StatusOr<std::string> MakeOutFolder(const NetConfig& net) {
+  const std::string name =
+      absl::StrCat("runs/", net.name(), "-",
+                   absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
+  std::error_code error;
+  std::filesystem::create_directories("runs", error);
+  for (int number = 1; !error; ++number) {
+    const std::string path = number == 1 ? name : absl::StrCat(name, "-", number);
+    if (!std::filesystem::create_directory(path, error)) continue;
+    // On the disk as well, in case of a power cut.
+    for (const char* const holder : {".", "runs"}) {
+      const int fd = open(holder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+      if (fd < 0) continue;
+      fsync(fd);
+      close(fd);
+    }
+    return path;
+  }
+  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create ", name));
 }
 
 // All but what a rank's device decides; the same for the ranks of this process.
@@ -217,9 +234,10 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
   if (!absl::GetFlag(FLAGS_page_activations).empty()) {
     RETURN_IF_ERROR(CheckPages("--page_activations", device));
   }
-  const std::string out = OutFolder(*files.net.message);
-  ASSIGN_OR_RETURN(const PagePlaces pages, ParsePagePlaces(device, absl::GetFlag(FLAGS_host_memory),
-                                                           absl::GetFlag(FLAGS_page_folder), out));
+  const std::string out = absl::GetFlag(FLAGS_out);
+  ASSIGN_OR_RETURN(const PagePlaces pages,
+                   ParsePagePlaces(device, absl::GetFlag(FLAGS_host_memory),
+                                   absl::GetFlag(FLAGS_page_folder), out.empty() ? "runs" : out));
   return TrainingOptions{.out = out,
                          .resume = resume,
                          .weights = absl::GetFlag(FLAGS_weights),
@@ -299,10 +317,22 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
   std::string note;
   ASSIGN_OR_RETURN(RunData data, Open(files, plan, communication, &note));
   options.tune = choice.tune;
-  ASSIGN_OR_RETURN(const auto run,
-                   Trainer::Prepare(files.trainer, files.net, std::move(data), *choice.device,
-                                    *choice.primitives, communication, options));
-  const bool leader = communication.rank() == 0;
+  const bool leader = communication.rank() == 0, makes_folder = options.out.empty() && !plan;
+  if (makes_folder) {
+    if (leader) {
+      ASSIGN_OR_RETURN(options.out, MakeOutFolder(*files.net.message));
+    }
+    ASSIGN_OR_RETURN(options.out,
+                     TextOfLeader(communication, "the folder of the run", options.out));
+  }
+  const auto prepared = Trainer::Prepare(files.trainer, files.net, std::move(data), *choice.device,
+                                         *choice.primitives, communication, options);
+  if (!prepared.ok()) {
+    std::error_code not_empty;
+    if (makes_folder && leader) std::filesystem::remove(options.out, not_empty);
+    return prepared.status();
+  }
+  const auto& run = *prepared;
   if (plan) {
     if (!leader) return absl::OkStatus();
     PlanSummary summary = run->Plan(files.net);

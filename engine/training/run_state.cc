@@ -219,8 +219,9 @@ absl::Status RunState::MeetWriters() {
 
 absl::Status RunState::OpenOutputOfLeader(bool test_again) {
   checkpoints_.emplace(absl::StrCat(options_.out, "/checkpoints"));
-  RETURN_IF_ERROR(checkpoints_->ProbeWritable());
+  RETURN_IF_ERROR(checkpoints_->MakeFolder());
   ASSIGN_OR_RETURN(lock_, FolderLock::Take(options_.out));
+  RETURN_IF_ERROR(checkpoints_->ProbeWritable());
   checkpoints_->RemoveTemporaries();
   ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
   if (newest >= 0 && options_.resume.empty()) {

@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +25,8 @@
 
 namespace gyre {
 namespace {
+
+namespace fs = std::filesystem;
 
 using ::testing::HasSubstr;
 
@@ -291,6 +297,34 @@ TEST(Failure, ARankThatIsSilentEndsAllAndIsNamed) {
   EXPECT_THAT(result.err, HasSubstr("error: rank 0: "));
   EXPECT_THAT(result.err, HasSubstr(": rank 1 on host "));
   EXPECT_THAT(result.err, HasSubstr(" has been silent for 5000 ms"));
+}
+
+// Without --out, and most likely in one second.  Each rank writes a part of the checkpoints.
+TEST(RunsOfOneSecond, HaveAFolderEach) {
+  const TrainingFolder folder(kData, kTestSamples);
+  WriteTrainer(folder / "", ConvNetText(kData), {.rest = "batch: 8 steps: 3"});
+  std::vector<std::unique_ptr<Tool>> runs;
+  for (const int ranks : {2, 1, 1, 1, 1, 2}) {
+    runs.push_back(
+        std::make_unique<Tool>("train",
+                               std::vector<std::string>{"--trainer=" + folder / "trainer.textproto",
+                                                        "--threads=1", "--shard_optimizer"},
+                               ToolOptions{.ranks = ranks}));
+  }
+  std::set<std::string> folders;
+  for (const auto& run : runs) {
+    const ToolResult result = run->Wait();
+    EXPECT_NE(DigestOf(result), "");
+    constexpr std::string_view kBefore = "output in ";
+    const size_t before = result.out.find(kBefore);
+    ASSERT_NE(before, std::string::npos) << result.ToString();
+    const size_t begin = before + kBefore.size();
+    const std::string made = result.out.substr(begin, result.out.find('\n', begin) - begin);
+    EXPECT_TRUE(folders.insert(made).second) << made;
+    EXPECT_TRUE(fs::exists(made + "/checkpoints/step_00000003/state.pb")) << made;
+  }
+  EXPECT_EQ(folders.size(), runs.size());
+  for (const std::string& made : folders) fs::remove_all(made);
 }
 
 }  // namespace

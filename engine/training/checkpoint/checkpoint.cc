@@ -212,8 +212,10 @@ CheckpointStore::CheckpointStore(std::string folder, std::string token)
     : folder_(std::move(folder)),
       token_(token.empty() ? std::to_string(getpid()) : std::move(token)) {}
 
+absl::Status CheckpointStore::MakeFolder() { return MakeFolders(folder_); }
+
 absl::Status CheckpointStore::ProbeWritable() {
-  RETURN_IF_ERROR(MakeFolders(folder_));
+  RETURN_IF_ERROR(MakeFolder());
   const fs::path probe = fs::path(folder_) / ".probe";
   RETURN_IF_ERROR(WriteFileAtomically(probe, [](const FileSink& sink) { return sink("probe"); }));
   std::error_code error;

@@ -49,13 +49,15 @@ class CheckpointStore {
   // give the same `token`, other runs another; "": nobody else writes.
   explicit CheckpointStore(std::string folder, std::string token = "");
 
-  // Makes the folder and writes and removes a small file.  Errors: PermissionDenied and the like,
-  // naming the path.
+  // Errors: PermissionDenied and the like, naming the path.
+  absl::Status MakeFolder();
+  // Makes the folder and writes and removes a small file.  Precondition: nobody else does.  Errors:
+  // as MakeFolder's.
   absl::Status ProbeWritable();
   // Removes what dead writers left.  Precondition: nobody is writing.
   void RemoveTemporaries();
   // By a mark that each of several writers leaves, another sees that its files will be here, too.
-  // Errors: as ProbeWritable's.
+  // Errors: as MakeFolder's.
   absl::Status LeaveMark(int writer);
   bool SeesMark(int writer) const;
   void RemoveMark(int writer);
