@@ -29,6 +29,7 @@
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/cuda/tuner.h"
 #include "engine/training/data_feed.h"
+#include "memory/page_folder.h"
 
 namespace gyre {
 namespace {
@@ -291,13 +292,7 @@ absl::StatusOr<PagePlaces> ParsePagePlaces(const std::string& device, absl::stri
   RETURN_IF_ERROR(CheckPages("--host_memory", device));
   ASSIGN_OR_RETURN(places.host_bytes, ParseBytes("--host_memory", host_memory));
   if (!page_folder.empty()) return places;
-  // The file has no name, so it leaves nothing behind there.
-  std::filesystem::path folder = std::filesystem::absolute(default_folder);
-  std::error_code ignored;
-  while (!std::filesystem::is_directory(folder, ignored) && folder.has_relative_path()) {
-    folder = folder.parent_path();
-  }
-  places.folder = folder;
+  ASSIGN_OR_RETURN(places.folder, DefaultPageFolder(default_folder));
   return places;
 }
 

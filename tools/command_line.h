@@ -77,8 +77,8 @@ struct PagePlaces {
   size_t host_bytes = ~size_t{0};
   std::string folder;  // of a file for what is beyond them
 };
-// By the values of --device, --host_memory and --page_folder; default_folder, or the first above it
-// that is there, in place of the latter if it is empty.  Errors: InvalidArgument.
+// By the values of --device, --host_memory and --page_folder; if the latter is empty, where
+// DefaultPageFolder(default_folder) says.  Errors: InvalidArgument; DefaultPageFolder's.
 absl::StatusOr<PagePlaces> ParsePagePlaces(const std::string& device, absl::string_view host_memory,
                                            const std::string& page_folder,
                                            const std::string& default_folder);

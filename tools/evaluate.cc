@@ -25,7 +25,8 @@ ABSL_FLAG(std::string, host_memory, "",
           "Bytes of each rank's host memory for pages, such as 1G.  Pages beyond go to disk.  "
           "Default: no limit.");
 ABSL_FLAG(std::string, page_folder, "",
-          "Folder on a fast disk for pages beyond --host_memory.  Default: the working folder.");
+          "Folder on a fast disk for pages beyond --host_memory.  Default: the working folder, if "
+          "that is a disk of this host; else TMPDIR, /var/tmp or /tmp.");
 ABSL_FLAG(int, threads, 0, "Threads of each rank.  0: cores / ranks on this host.");
 ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or srun.");
 

@@ -55,7 +55,8 @@ ABSL_FLAG(std::string, host_memory, "",
           "Bytes of each rank's host memory for pages, such as 1G.  Pages beyond go to disk.  "
           "Default: no limit.");
 ABSL_FLAG(std::string, page_folder, "",
-          "Folder on a fast disk for pages beyond --host_memory.  Default: where --out is.");
+          "Folder on a fast disk for pages beyond --host_memory.  Default: where --out is, if that "
+          "is a disk of this host; else TMPDIR, /var/tmp or /tmp.");
 ABSL_FLAG(std::string, page_activations, "",
           "Type of F32 activations while paged: F32, or F16 or BF16, which round.");
 ABSL_FLAG(std::string, planner, "auto",
