@@ -143,7 +143,7 @@ keeps() {
   said=$(tools/relaunch --hosts="$folder/left" -- mpirun -np 3 --bind-to none --mca plm_rsh_agent false tools/train \
     --trainer="$folder/trainer.textproto" --out="$folder/$name" --threads=1 --steps=5 --sync=bsp $flag 2>&1) ||
     fail "$flag, $slots left: $said"
-  grep -q "$slots ranks" <<<"$said" || fail "$flag, $slots left: $said"
+  grep -Eq ": $slots ranks? of " <<<"$said" || fail "$flag, $slots left: $said"
   if [[ -z $served ]]; then
     [[ $said != *lowered* ]] || fail "$flag, $slots left: $said"
   else
