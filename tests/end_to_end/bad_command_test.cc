@@ -259,9 +259,10 @@ const BadInput kCheckpoints[] = {
      .arguments = {"--out=@/run", "--resume=latest"},
      .trainer = {"sgd { momentum: 0.9 }", "adam {}"}},
     {.name = "AllCheckpointsBroken",
-     .message = "--resume=latest: each of the 2 checkpoints in @/run/checkpoints is broken; the "
-                "newest: @/run/checkpoints/step_00000004/weights.safetensors: the file has crc32 "
-                "...",
+     .message =
+         "--resume=latest: each of the 2 checkpoints in @/run/checkpoints is broken; the "
+         "newest: @/run/checkpoints/step_00000004/weights.safetensors: expected a safetensors "
+         "file; ...",
      .arguments = {"--out=@/run", "--resume=latest"},
      .prepare =
          [](const std::string& folder) {
@@ -407,7 +408,7 @@ TEST(Train, HelpTeaches) {
     EXPECT_EQ(result.out.find("train trains a net.\n"), 0u) << result.out;
     for (const char* taught :
          {"mpirun -np 2 train", "--resume=latest", "\n  --trainer ", "\n  --threads ",
-          "Default: cpu.", "Default: the trainer file's, or allreduce.", "Exit codes: 0 done"}) {
+          "Default: cpu.", "Default: the trainer's, or allreduce.", "Exit codes: 0 done"}) {
       const size_t at = result.out.find(taught);
       EXPECT_NE(at, std::string::npos) << taught;
       EXPECT_EQ(result.out.find(taught, at + 1), std::string::npos) << taught << " is there twice";

@@ -303,20 +303,20 @@ TEST(BadRanks, AreNamedWithWhatDiffers) {
     std::vector<std::string> arguments;
     std::string what, difference;
   } kRanks[] = {
-      {{"--sync=async"}, trainer, "expected \"sync: BSP\", got \"sync: ASYNC\""},
+      {{"--seed=6"}, trainer, "expected \"seed: 5\", got \"seed: 6\""},
       {{"--set=net.layer.fc.dense.outputs=5"},
        "the net file with its overrides",
        "expected \"outputs: 3\", got \"outputs: 5\""},
       {{elsewhere}, "the training data", "expected ..."},
-      {{"--plan"}, command, "expected the end, got \"--plan\""},
-      {{"--resume=latest"}, command, "expected the end, got \"--resume=latest\""},
+      {{"--plan"}, command, "expected \"--resume=\", got \"--plan\""},
+      {{"--resume=latest"}, command, "expected \"--resume=\", got \"--resume=latest\""},
       {{"--device=sim"}, command, "expected \"--device=cpu\", got \"--device=sim\""},
   };
   for (const auto& differs : kRanks) {
     // Commands are compared as one text.
     if (kSanitized && differs.what == command && differs.arguments[0] != "--device=sim") continue;
     const std::vector<std::string> common = {"--trainer=" + folder / "trainer.textproto",
-                                             "--out=" + folder / "out", "--sync=bsp"};
+                                             "--out=" + folder / "out", "--sync=bsp", "--seed=5"};
     std::vector<std::string> arguments = common;
     arguments.push_back(":");
     arguments.insert(arguments.end(), common.begin(), common.end());

@@ -31,7 +31,7 @@ TEST(ProcessDeathTest, WhatNobodyCatchesIsAnErrorLine) {
 }
 
 // No memory is left for a stack.
-void StartAThreadTooMany() {
+void StartAThreadTooMany() noexcept {
   PrepareProcess();
   const rlimit none = {0, 0};
   if (setrlimit(RLIMIT_AS, &none) == 0) std::thread([] {}).join();

@@ -59,7 +59,7 @@ run() {
 said=$(run lacking) && fail "ranks without data trained: $said"
 [[ $said == *"data.train: "*"data/train"* ]] || fail "ranks without data: $said"
 sent=$(run sent --send_data) || fail "--send_data: $sent"
-grep -q '^data: 242 files of 0.0 MiB sent to 1 hosts$' <<<"$sent" || fail "not said what was sent: $sent"
+grep -q '^data: 242 files of 0.0 MiB sent to 1 host$' <<<"$sent" || fail "not said what was sent: $sent"
 left=$(find "$home"/host?/tmp -name 'gyre_data*')
 [[ -z $left ]] || fail "left behind: $left"
 [[ -z $(ls "$home/host1/data") ]] || fail "files beside the trainer's"

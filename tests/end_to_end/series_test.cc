@@ -141,13 +141,16 @@ TEST_F(SeriesRun, AnotherVocabularyIsRefused) {
         "train { text { file: 'train.txt' length: 8 } } test { text { file: 'test.txt' } }");
   const std::vector<std::string> steps = {"--batch=2", "--steps=4"};
   ASSERT_EQ(Train("run", steps).exit_code, 0);
-  const auto evaluate = [&](const std::string& set) {
-    return Run("evaluate", {absl::StrCat("--weights=", folder_ / "run"), "--set=batch=2", set});
+  const auto evaluate = [&](const std::vector<std::string>& more = {}) {
+    std::vector<std::string> all = {absl::StrCat("--weights=", folder_ / "run"), "--set=batch=2",
+                                    "--set=steps=1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return Run("evaluate", all);
   };
-  const ToolResult tested = evaluate("--set=steps=1");
+  const ToolResult tested = evaluate();
   ASSERT_EQ(tested.exit_code, 0) << tested.ToString();
   WriteBytes(folder_ / "train.txt", "abcabcabxabdabcabcabcabcabc");
-  EXPECT_EQ(evaluate("--set=steps=1").out, tested.out);
+  EXPECT_EQ(evaluate().out, tested.out);
   const std::string differs = "line 6 of vocabulary.txt is its end, but \"x\" here";
   for (const std::string go_on : {"--resume=latest", "--weights="}) {
     const bool resumes = go_on == "--resume=latest";
@@ -161,8 +164,8 @@ TEST_F(SeriesRun, AnotherVocabularyIsRefused) {
       absl::StrCat("--set=data.train.text.vocabulary=", folder_ / "run/vocabulary.txt");
   EXPECT_EQ(Train("run", {"--batch=2", "--steps=6", "--resume=latest", own}).exit_code, 0);
   ASSERT_EQ(Train("third", steps).exit_code, 0);
-  const ToolResult refused =
-      evaluate(absl::StrCat("--set=data.train.text.vocabulary=", folder_ / "third/vocabulary.txt"));
+  const ToolResult refused = evaluate(
+      {absl::StrCat("--set=data.train.text.vocabulary=", folder_ / "third/vocabulary.txt")});
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.err, HasSubstr("is of another run than the weights: " + differs));
 }

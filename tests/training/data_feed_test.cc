@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -167,17 +168,19 @@ TEST_F(DataFeed, TextInContiguousRows) {
 
 // Shots go on in rows of their own, and the ranks' rows are the epoch.
 TEST_F(DataFeed, ShotsInRows) {
+  std::filesystem::create_directory(folder_ / "shots");
   for (const int shot : {1, 2, 3}) {
     std::string csv = "# event 9\ntime,x\n";
     for (int t = 0; t < 2 * shot; ++t) absl::StrAppend(&csv, t, ",", 10 * shot + t, "\n");
-    WriteBytes(folder_ / absl::StrCat(shot, ".csv"), csv);
+    WriteBytes(folder_ / absl::StrCat("shots/", shot, ".csv"), csv);
   }
-  WriteBytes(folder_ / "scales", "x\t1\n");
+  WriteBytes(folder_ / "shots/scales", "x\t1\n");
   const std::string inputs =
       "input { name: \"signals\" dims: [2, 1] }\ninput { name: \"reset\" dims: 2 type: LABEL }";
   const std::string shots =
-      "train { shots { folder: '.' signal: 'x' length: 2 warning: 1 scales: 'scales' } } test { "
-      "shots { folder: '.' } } order: CONTIGUOUS";
+      "train { shots { folder: 'shots' signal: 'x' length: 2 warning: 1 scales: 'shots/scales' } } "
+      "test { "
+      "shots { folder: 'shots' } } order: CONTIGUOUS";
   const auto data = Open(inputs, shots);
   ASSERT_TRUE(data.ok()) << data.status();
   TrainerConfig config;
@@ -190,7 +193,7 @@ TEST_F(DataFeed, ShotsInRows) {
     return absl::StrCat("the 6 samples of data.", name,
                         " are gone through with 3 blank ones, at the ends of shorter rows\ndata.",
                         name, ": of ", folder_.path(),
-                        "/. 1 are left out (scales): expected .npz or .csv files\n");
+                        "/shots. 1 are left out (scales): expected .npz or .csv files\n");
   };
   EXPECT_EQ(LeftOut(config, *data), left_out("train") + left_out("test"));
   config.set_batch(5);
