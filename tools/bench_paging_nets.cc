@@ -36,7 +36,7 @@ namespace gyre {
 namespace {
 
 constexpr char kUsage[] =
-    "measures paging of nets beyond the memory of a simulated device.\n"
+    "measures paging of nets on a simulated device.\n"
     "\n"
     "  bench_paging_nets --nets=models/googlenet/net.textproto --capacity=0.5,0.25\n"
     "\n"

@@ -14,7 +14,7 @@ namespace gyre {
 namespace {
 
 constexpr size_t kColumns = 80, kLabel = 15;
-constexpr size_t kNumbers = 2 + 10 + 2 + 9;  // of a layer's row: parameters and MFLOP
+constexpr size_t kNumbers = 2 + 10 + 2 + 10;  // of a layer's row: parameters and MFLOP
 constexpr size_t kLeastColumn = 8;
 
 std::string Mebibytes(size_t bytes) {
@@ -69,10 +69,10 @@ std::string LayersText(const PlanSummary& plan) {
                             Cut(cells[r][c], widths[c]));
     }
     if (r == 0) {
-      absl::StrAppendFormat(&text, "  %10s  %9s\n", "parameters", "MFLOP");
+      absl::StrAppendFormat(&text, "  %10s  %10s\n", "parameters", "MFLOP");
     } else {
       const LayerRow& row = plan.layers[r - 1];
-      absl::StrAppendFormat(&text, "  %10d  %9.1f\n", row.parameters, row.forward_flops / 1e6);
+      absl::StrAppendFormat(&text, "  %10d  %10.1f\n", row.parameters, row.forward_flops / 1e6);
     }
   }
   return text;

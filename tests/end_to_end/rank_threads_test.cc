@@ -122,7 +122,7 @@ TEST_F(RankThreads, FailureOfOneEndsAllWithItsReason) {
       const int64_t sample = SampleOrder(data.samples, /*seed=*/1).At(position);
       data.labels = {{sample, 200}};
       const TrainingFolder folder(data);
-      WriteTrainer(folder / "", MlpNetText(data),
+      WriteTrainer(folder / "", CopiedLabelNetText(data),
                    {.rest = absl::StrCat("batch: ", kBatch, " steps: 1000000")});
       const ToolResult result = folder.Train("out", {RanksFlag(ranks)});
       EXPECT_EQ(result.exit_code, 1) << result.ToString();

@@ -110,15 +110,16 @@ TEST(Bsp, SumsStatisticsAsDirect) {
   WriteTrainer(folder / "",
                absl::StrReplaceAll(ConvNetText(kData), {{kBefore, absl::StrCat(kNorm, kBefore)}}),
                {.rest = absl::StrCat(kSizes, " steps: 10")});
-  const auto digest = [&](const char* out, const char* allreduce, const char* sync) {
+  const auto digest = [&](const std::string& out, const char* allreduce, const char* sync) {
     return folder.Digest(out, {absl::StrCat("--set=distributed.allreduce=", allreduce),
                                absl::StrCat("--sync=", sync), "--ranks=3"});
   };
   const std::string direct = digest("direct", "direct", "allreduce");
   EXPECT_NE(digest("ring", "ring", "allreduce"), direct);
   for (const char* allreduce : {"ring", "direct", "shared", "auto"}) {
-    EXPECT_EQ(digest("bsp", allreduce, "bsp"), direct) << allreduce;
-    EXPECT_EQ(folder.MetricLines("bsp"), folder.MetricLines("direct")) << allreduce;
+    const std::string out = absl::StrCat("bsp-", allreduce);
+    EXPECT_EQ(digest(out, allreduce, "bsp"), direct) << allreduce;
+    EXPECT_EQ(folder.MetricLines(out), folder.MetricLines("direct")) << allreduce;
   }
 }
 
@@ -268,14 +269,13 @@ TEST(Failure, OfOneRankEndsAllWithItsReason) {
       const int64_t sample = SampleOrder(data.samples, /*seed=*/1).At(position);
       data.labels = {{sample, 200}};
       const TrainingFolder folder(data);
-      WriteTrainer(folder / "", MlpNetText(data),
+      WriteTrainer(folder / "", CopiedLabelNetText(data),
                    {.rest = absl::StrCat("batch: ", kBatch, " steps: 1000000")});
       const ToolResult result = folder.Train("out", {}, {.ranks = ranks});
       EXPECT_FALSE(result.timed_out);
       EXPECT_NE(result.exit_code, 0);
       EXPECT_THAT(result.err, HasSubstr(absl::StrCat("error: rank ", failing, ": ")));
       EXPECT_THAT(result.err, HasSubstr(absl::StrCat("sample ", sample, " (")));
-      EXPECT_THAT(result.err, HasSubstr("got 200"));
     }
   }
 }

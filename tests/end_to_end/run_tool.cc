@@ -312,6 +312,21 @@ std::string MlpNetText(const SyntheticData& data) {
                       data.classes, " } }\n", kHeadText);
 }
 
+std::string CopiedLabelNetText(const SyntheticData& data) {
+  return absl::StrCat("name: \"copied\"\n", InputsText(data),
+                      "layer { name: \"flat\" input: \"image\" flatten {} }\n"
+                      "layer { name: \"fc\" dense { outputs: ",
+                      data.classes,
+                      " } }\n"
+                      "layer { name: \"scores\" reshape { dims: [1, ",
+                      data.classes,
+                      "] } }\n"
+                      "layer { name: \"column\" input: \"label\" reshape { dims: 1 } }\n"
+                      "layer { name: \"copy\" slice { end: 1 } }\n"
+                      "layer { name: \"loss\" input: \"scores\" input: \"copy\" "
+                      "softmax_cross_entropy {} }\n");
+}
+
 std::string WriteTrainer(const std::string& folder, const std::string& net,
                          const TrainerText& trainer) {
   const char* gz = trainer.gzip ? ".gz" : "";

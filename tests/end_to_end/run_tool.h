@@ -88,6 +88,9 @@ void WriteIdx(const std::string& folder, const std::string& name, const Syntheti
 std::string ConvNetText(const SyntheticData& data);
 // Two dense layers with dropout.
 std::string MlpNetText(const SyntheticData& data);
+// A dense layer whose loss reads a copy of the labels: a bad one is found by the step that reads
+// it, not before the run.
+std::string CopiedLabelNetText(const SyntheticData& data);
 
 // A trainer on the data sets "train" and "test" of its own folder.  The texts go in as they are.
 struct TrainerText {

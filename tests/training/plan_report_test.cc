@@ -230,8 +230,8 @@ TEST(PlanSummary, IsInEightyColumns) {
                       .bytes = {.nets = 3 << 20, .capacity = 4 << 20, .batches = 1 << 20}};
   plan.layers = {{.layer = "fc", .type = "dense", .output = "[1, 2]", .parameters = 7}};
   EXPECT_EQ(PlanText(plan, "details\n"),
-            "layer  type   output  parameters      MFLOP\n"
-            "fc     dense  [1, 2]           7        0.0\n"
+            "layer  type   output  parameters       MFLOP\n"
+            "fc     dense  [1, 2]           7         0.0\n"
             "parameters     7; forward 0.0, backward 0.0 MFLOP for 1 sample\n"
             "steps          1 of 1 sample over 1 rank\n"
             "device memory  3.0 of 4.0 MiB: nets 3.0\n"

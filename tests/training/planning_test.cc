@@ -62,13 +62,14 @@ std::vector<Planned> Plan(const std::vector<size_t>& capacities,
                                             "trainer", overrides);
       const auto net = ParseNetText(kNet, "net");
       ASSERT_TRUE(trainer.ok() && net.ok()) << trainer.status() << net.status();
+      const auto device = NewSimDevice(
+          {.threads = 1,
+           .capacity_bytes = capacities[static_cast<size_t>(r)]});  // which the group may use
       const auto communication = *ProcessGroup::Start(
           [&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
             return std::move(communicators[static_cast<size_t>(r)]);
           },
           {"ring"});
-      const auto device =
-          NewSimDevice({.threads = 1, .capacity_bytes = capacities[static_cast<size_t>(r)]});
       const Primitives primitives(device->kind(), 1);
       RunData data{std::make_unique<Blank>(), std::make_unique<Blank>(), {}};
       data.feed = *FeedOf(*net, *trainer, data.train.get(), data.test.get());
