@@ -401,9 +401,9 @@ Tensor Net::summed(int index) const {
   const NetTrace& trace = plan_.trace;
   const std::vector<int>& updates = trace.update_steps[index];
   const int step = updates.empty() ? trace.take_steps[index] : updates.front();
-  Tensor all = bucket(index, sent(index) ? trace.ready_steps[index] : step);
-  if (sent(index)) all.data = Address(plan_.trace.summed[index], step);
-  return all;
+  if (!sent(index)) return bucket(index, step);
+  return {Address(trace.summed[index], step), Shape({plan_.order.elements[index]}),
+          plan_.order.dtypes[index]};
 }
 
 absl::Status Net::ClearPadding(Stream& stream, int index) const {
