@@ -193,7 +193,7 @@ TEST_F(DataFeed, ShotsInRows) {
     return absl::StrCat("the 6 samples of data.", name,
                         " are gone through with 3 blank ones, at the ends of shorter rows\ndata.",
                         name, ": of ", folder_.path(),
-                        "/shots. 1 are left out (scales): expected .npz or .csv files\n");
+                        "/shots 1 are left out (scales): expected .npz or .csv files\n");
   };
   EXPECT_EQ(LeftOut(config, *data), left_out("train") + left_out("test"));
   config.set_batch(5);
