@@ -353,6 +353,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
   }
   if (leader) {
     std::printf("%soutput in %s\n", run->DescribeStart(files.net).c_str(), options.out.c_str());
+    std::fflush(stdout);  // a file has them before what stderr says
   }
   if (leader && files.trainer.message->distributed().allreduce() == "auto") {
     std::printf("allreduce %s\n", communication.DescribeAllreduce().c_str());

@@ -88,8 +88,9 @@ absl::StatusOr<ModelPlan> Planning::Plan(const TrainerConfig& config) const {
   ASSIGN_OR_RETURN(const bool all, FitsAll(!lacks));
   if (all) return plan;
   ASSIGN_OR_RETURN(const std::string advice, Advice(config, options));
-  if (lacks)
+  if (lacks) {
     return absl::Status(plan.status().code(), absl::StrCat(plan.status().message(), advice));
+  }
   return absl::ResourceExhaustedError(
       absl::StrCat("device memory: another rank's is too small", advice));
 }
@@ -113,14 +114,15 @@ absl::StatusOr<std::string> Planning::Advice(const TrainerConfig& config,
   };
   const int64_t largest = largest_of(*this, tests);
   if (largest < 0) return "";
-  if (largest < ranks && tests) {
+  std::string fits = "; no batch fits";
+  if (largest >= ranks) {
+    fits = absl::StrCat("; the largest batch that fits is ", largest);
+  } else if (tests) {
     if (const int64_t alone = largest_of(*this, false); alone >= ranks) {
-      return absl::StrCat("; no batch fits beside test_batch, which is ", options.test_batch,
-                          "; the largest that trains alone is ", alone, ": lower both");
+      absl::StrAppend(&fits, " beside test_batch, which is ", options.test_batch,
+                      "; the largest that trains alone is ", alone, ": lower both");
     }
   }
-  std::string fits = largest < ranks ? "; no batch fits"
-                                     : absl::StrCat("; the largest batch that fits is ", largest);
   if (planner == PlannerKind::kAuto) return fits;
   Planning other = *this;
   other.planner = PlannerKind::kAuto;
