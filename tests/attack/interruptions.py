@@ -167,9 +167,9 @@ def trial(victim, number):
         begin = time.monotonic()
         gone = lambda: not any(map(stat_of, pids.values()))
         if what == CUT and met is not None:
-            while not gone() and time.monotonic() < begin + STALL_S + ORPHAN_S:
+            while not (ended := gone()) and time.monotonic() < begin + STALL_S + ORPHAN_S:
                 time.sleep(0.01)
-            if not gone():
+            if not ended:  # asked once: a number may soon be another process's
                 faults.append(f"ranks outlive a cut by {STALL_S + ORPHAN_S} s")
             victim.end(process)
         if what == STALL and met is not None:
