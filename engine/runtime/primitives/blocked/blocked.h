@@ -1,5 +1,5 @@
-// blocked.h: what the library's files share; inside the library only.  Takes a valid spec of dtype
-// F32 or F64.
+// blocked.h: what the library's files share; inside the library only.  A valid spec is taken:
+// of a convolution F32 or F64, of pooling any real type.
 #pragma once
 
 #include "engine/runtime/primitives/primitives.h"
