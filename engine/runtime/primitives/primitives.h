@@ -62,8 +62,8 @@ class PrimitiveLibrary {
   }
 };
 
-// Gemm and Conv2d by products of blocks, of F32 and F64; Pool2d by blocks of channels, of every real
-// type.  cpu and sim; the bits do not depend on the thread count.
+// Gemm and Conv2d by products of blocks, of F32 and F64; Pool2d by blocks of channels, of every
+// real type.  cpu and sim; the bits do not depend on the thread count.
 std::unique_ptr<PrimitiveLibrary> NewBlockedLibrary();
 // The reference: plain functors on the skeletons of parallel.h, every operation but BatchNorm, real
 // dtype and device.  The oracle of the other libraries, and what serves where they do not.
