@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -263,16 +262,8 @@ absl::StatusOr<RunData> OpenData(const Parsed<TrainerConfig>& trainer, const Par
     auto dataset = OpenDataset(config, training, trainer.source->file(), by, path_of);
     const char* field = training ? "train" : "test";
     if (dataset.ok()) return dataset;
-    absl::Status status = Annotate(
-        dataset.status(), absl::StrCat(trainer.source->Where(config, field), ": data.", field));
-    // Models that ship without data have a README beside them that names what makes it.
-    const std::string readme = RelativeTo(trainer.source->file(), "README.md");
-    std::error_code ignored;
-    if (absl::IsNotFound(status) && std::filesystem::exists(readme, ignored)) {
-      status =
-          absl::NotFoundError(absl::StrCat(status.message(), "; ", readme, " says how to make it"));
-    }
-    return absl::StatusOr<std::unique_ptr<Dataset>>(status);
+    return absl::StatusOr<std::unique_ptr<Dataset>>(Annotate(
+        dataset.status(), absl::StrCat(trainer.source->Where(config, field), ": data.", field)));
   };
   RunData data;
   data.fit = fit;
