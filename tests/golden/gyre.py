@@ -1,5 +1,6 @@
 """Runs Gyre on a Case and compares what comes out with what the judge said."""
 
+import glob
 import json
 import math
 import os
@@ -26,7 +27,8 @@ class Gyre:
         command = [self.train, f"--trainer={self.folder}/trainer.textproto", "--threads=1",
                    f"--precision={precision}", f"--out={self.folder}/{out}"] + arguments
         if "--resume=latest" not in arguments:
-            command.append(f"--weights={self.folder}/{precision}.safetensors")
+            weights = "F64" if precision == "F64" else "F32"
+            command.append(f"--weights={self.folder}/{weights}.safetensors")
         if not mpirun:
             return command + [f"--ranks={ranks}"]
         return ["mpirun", "--allow-run-as-root", "-np", str(ranks), "--oversubscribe", "--bind-to",
@@ -73,7 +75,9 @@ class Gyre:
         self.run("gradients", arguments + ["--steps=1"], **how)
         with open(path, "w") as file:
             file.write(text)
-        tensors = read_safetensors(f"{self.folder}/gradients/checkpoints/step_00000001/optimizer.safetensors")
+        tensors = {}  # of one file, or one a rank
+        for path in glob.glob(f"{self.folder}/gradients/checkpoints/step_00000001/optimizer*.safetensors"):
+            tensors |= read_safetensors(path)
         shutil.rmtree(f"{self.folder}/gradients")
         return {name.removesuffix(".momentum"): values for name, values in tensors.items()}
 
@@ -100,23 +104,26 @@ def summarised(result, samples):
     return {n: summaries(v) if n in ("gradients", "weights") else v for n, v in result.items()}
 
 
-def compare(got, want, tolerance):
-    """Lines about what differs, and the largest difference.
+def compare(got, want, tolerance, moved=None):
+    """Lines about what differs by more than `tolerance`, or than 4 times what `moved` says of it, and the
+    largest difference."""
+    bounds = {what: max(tolerance, 4 * by) for what, by in (moved or {}).items()}
+    found = list(differences(got, want))
+    return ([line for what, difference, line in found if difference > bounds.get(what, tolerance)],
+            max((difference for _, difference, _ in found), default=0))
+
+
+def differences(got, want):
+    """(what, difference, a line about it), number by number; what is the losses of a step, or a tensor.
 
     A tensor's difference is relative to the value, the tensor's root mean square or a hundredth of
     the largest one, whichever is largest: what cancels out, as a bias before a batch_norm, is the
     rounding of what it is computed from.
     """
-    lines, worst = [], 0
-
-    def check(where, a, b, scale):
-        nonlocal worst
+    def found(what, where, a, b, scale):
         difference = abs(a - b) / scale if a != b else 0
-        if math.isnan(a):
-            difference = math.inf
-        worst = max(worst, difference)
-        if difference > tolerance:
-            lines.append(f"{where}: expected {b!r}, got {a!r}")
+        return (what, math.inf if math.isnan(difference) else difference,
+                f"{what} {where}: expected {b!r}, got {a!r}")
 
     for kind in ("steps", "tests"):
         if kind not in want:
@@ -125,7 +132,7 @@ def compare(got, want, tolerance):
         for i, (a, b) in enumerate(zip(got[kind], want[kind])):
             assert a.keys() == b.keys(), (kind, a, b)
             for name in b:
-                check(f"{kind}[{i}] {name}", a[name], b[name], max(abs(b[name]), 0.01))
+                yield found(f"{kind}[{i}]", name, a[name], b[name], max(abs(b[name]), 0.01))
     for kind in ("gradients", "weights"):
         if kind not in want:
             continue
@@ -137,6 +144,5 @@ def compare(got, want, tolerance):
             norm, *samples = values
             own = summary(got[kind][name], len(samples)) if len(samples) > 1 else summary(got[kind][name], 2)
             for i, (a, b) in enumerate(zip(own, values)):
-                check(f"{kind} {name} sample {i - 1}" if i else f"{kind} {name} norm", a, b,
-                      max(abs(b), rms[name], least))
-    return lines, worst
+                yield found(f"{kind} {name}", f"sample {i - 1}" if i else "norm", a, b,
+                            max(abs(b), rms[name], least))

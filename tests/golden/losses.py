@@ -17,6 +17,16 @@ def counted(l, scores, labels):
     return scores[counts], labels[counts]
 
 
+def number_counted(l, labels):
+    """Of how many targets the loss or metric is a mean, where the data tell; else 1."""
+    if "ignore_label" not in l.config:
+        return 1
+    counts = labels != whole(l.config, "ignore_label")
+    if l.kind == "max_hinge":  # of samples
+        counts = counts.movedim(l.input_shapes[1].index(_N), 0).flatten(1).any(1)
+    return counts.sum().item()
+
+
 def softmax_cross_entropy(l, scores, labels, w, when):
     scores, labels = counted(l, scores, labels)
     if len(labels) == 0:

@@ -5,13 +5,15 @@ What PyTorch lacks stands here, as clipping without an epsilon, and in layers.py
 
 import dataclasses
 import math
+import typing
 
 import torch
 
 from case import first_weights, layers_of, output_names
 from layers import KINDS
+from losses import number_counted
 from random_numbers import sample_order
-from texts import number_of, parse
+from texts import number_of, parse, whole
 
 
 @dataclasses.dataclass
@@ -20,24 +22,68 @@ class Pass:
     seed: int = 0
     step: int = 0
     first: int = 0  # sample's position
+    stored: typing.Callable = lambda x: x  # what becomes of a value where it is kept
+
+
+class Rounded(torch.autograd.Function):
+    """A value in F64, and backward its gradient, moved by up to `unit` of it, then of type `dtype`."""
+
+    @staticmethod
+    def forward(context, x, *how):
+        context.how = how
+        return Rounded.of(x, *how)
+
+    @staticmethod
+    def backward(context, gradient):
+        return Rounded.of(gradient, *context.how), None, None, None
+
+    @staticmethod
+    def of(x, dtype, unit, numbers):
+        moves = 2 * torch.rand(x.shape, generator=numbers, dtype=torch.float64) - 1
+        return (x * (1 + unit * moves)).to(dtype).double()
+
+
+def roundings(dtype, unit, seed):
+    """For judge's `stored`: where each number that is kept may be another one by a rounding."""
+    numbers = torch.Generator().manual_seed(seed)
+    return lambda x: Rounded.apply(x, dtype, unit, numbers) if x.is_floating_point() else x
 
 
 def run(layers, inputs, weights, when):
-    """The weighted loss, and each loss and metric by name."""
-    values, total, metrics = dict(inputs), 0, {}
+    """The weighted loss, and by name each loss and metric, and over how many targets it is a mean."""
+    values = {n: when.stored(v) for n, v in inputs.items()}
+    total, metrics, counts = 0, {}, {}
     for layer in layers:
         if layer.phase == ("TEST" if when.train else "TRAIN"):
             continue
-        own = {state: weights[name] for state, (name, *_) in layer.parameters.items()}
+        own = {state: when.stored(weights[name]) for state, (name, *_) in layer.parameters.items()}
         own |= {name.split(".")[1]: weights[name] for name in layer.buffers}
         kind = KINDS[layer.kind]
         y = kind.compute(layer, *(values[name] for name in layer.inputs), w=own, when=when)
-        values.update(zip(output_names(layer), y if isinstance(y, tuple) else [y]))
         if layer.shapes == [[]]:
-            metrics[layer.name] = y.item()
+            metrics[layer.name], counts[layer.name] = y.item(), number_counted(layer, values[layer.inputs[1]])
+        else:
+            outputs = y if isinstance(y, tuple) else [y]
+            values.update(zip(output_names(layer), map(when.stored, outputs)))
         if kind.loss:
             total = total + number_of(layer.config, "loss_weight", 1) * y
-    return total, metrics
+    return total, metrics, counts
+
+
+def run_batches(layers, inputs, weights, when, batches):
+    """The weighted loss and the metrics of the larger batch, which comes in so many parts."""
+    runs, size = [], len(next(iter(inputs.values()))) // batches
+    for first in range(0, size * batches, size):
+        part = {n: v[first:first + size] for n, v in inputs.items()}
+        runs.append(run(layers, part, weights, dataclasses.replace(when, first=when.first + first)))
+
+    def mean(values, name):
+        counts = [counts[name] for _, _, counts in runs]
+        return sum(v * (c / max(1, sum(counts))) for v, c in zip(values, counts))
+
+    loss = next(layer.name for layer in layers if KINDS[layer.kind].loss)  # all count alike
+    metrics = {name: mean([m[name] for _, m, _ in runs], name) for name in runs[0][1]}
+    return mean([total for total, _, _ in runs], loss), metrics
 
 
 def learning_rate(config, step, steps):
@@ -77,14 +123,15 @@ def new_optimizer(config, layers, weights):
                            nesterov=sgd.get("nesterov", ["false"])[0] == "true")
 
 
-def judge(case, nudge=0):
+def judge(case, stored=lambda x: x):
     """What training must give: {"steps": [metrics], "tests": [metrics], "gradients", "weights"}.
 
-    The gradients are those of the first step, before clipping and decay.  The first weights are moved
-    by up to `nudge` of their value.
+    The gradients are those of the first step, before clipping and decay.  Whatever is kept, a
+    value, a gradient, a parameter as layers read it, is as `stored` makes it.
     """
     layers, trainer = layers_of(parse(case.net)), parse(case.trainer)
-    batch, steps = int(trainer["batch"][0]), int(trainer["steps"][0])
+    batches, steps = whole(trainer, "accumulate", 1), whole(trainer, "steps")
+    batch = whole(trainer, "batch") * batches
     seed, every = int(trainer["seed"][0]), int(trainer["evaluate_every"][0])
     real = {i["name"][0] for i in parse(case.net)["input"] if i.get("type") != ["LABEL"]}
     tensors = lambda samples: {
@@ -93,9 +140,7 @@ def judge(case, nudge=0):
         for name, (shape, values) in samples.items()}
     train, test = tensors(case.train), tensors(case.test)
     order = sample_order(next(iter(case.train.values()))[0][0], seed, batch * steps)
-    numbers = torch.Generator().manual_seed(0)
-    weights = {n: torch.tensor(v, dtype=torch.float64).reshape(s) *
-                  (1 + nudge * torch.rand(s, generator=numbers, dtype=torch.float64))
+    weights = {n: torch.tensor(v, dtype=torch.float64).reshape(s)
                for n, (s, v) in first_weights(case.net).items()}
     buffers = {n: torch.full(s, v, dtype=torch.float64)
                for layer in layers for n, (s, v) in layer.buffers.items()}
@@ -103,8 +148,8 @@ def judge(case, nudge=0):
     result = {"steps": [], "tests": []}
     for step in range(steps):
         at = order[step * batch:(step + 1) * batch]
-        loss, metrics = run(layers, {n: v[at] for n, v in train.items()}, weights | buffers,
-                            Pass(True, seed, step, step * batch))
+        loss, metrics = run_batches(layers, {n: v[at] for n, v in train.items()}, weights | buffers,
+                                    Pass(True, seed, step, step * batch, stored), batches)
         result["steps"].append({"loss": loss.item(), **metrics})
         optimizer.zero_grad()
         if loss.requires_grad:
@@ -125,7 +170,7 @@ def judge(case, nudge=0):
         optimizer.step()
         if (step + 1) % every == 0 or step + 1 == steps:
             with torch.no_grad():
-                loss, metrics = run(layers, test, weights | buffers, Pass(False))
+                loss, metrics, _ = run(layers, test, weights | buffers, Pass(False, stored=stored))
             result["tests"].append({"loss": float(loss), **metrics})
     result["weights"] = {n: w.detach().flatten().tolist() for n, w in (weights | buffers).items()}
     return result

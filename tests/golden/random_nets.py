@@ -5,8 +5,9 @@ Numbers of the texts are exact in F32, so that no reader of them rounds.
 
 from case import Case, layers_of, output_names, random_samples
 from layers import KINDS, N, bounded, replaced, sizes
-from random_numbers import Numbers
-from texts import parse
+from random_numbers import Numbers, divisors
+from texts import parse, whole
+
 
 class Net:
     def __init__(self, numbers):
@@ -208,16 +209,38 @@ def random_case(seed):
     if not any(trained(layer) for layer in layers_of(parse(text))):
         text = text.replace("learning_rate_multiplier: 0 ", "")
     texts = parse(text)
-    return Case(f"seed {seed}", text, trainer,
+    return Case(f"seed {seed}", text, in_batches(seed, layers_of(texts), trainer),
                 random_samples(numbers, texts, max(batch, numbers.between(5, 23))),
                 random_samples(numbers, texts, numbers.between(1, 11)))
 
 
+def in_batches(seed, layers, trainer):
+    """The trainer's text, with the step's samples perhaps in several batches: where labels are ignored
+    and all losses count the same ones, so that batches have unlike weights, in each that has them."""
+    losses = [layer for layer in layers if KINDS[layer.kind].loss]
+    targets = {(layer.inputs[1], layer.kind == "max_hinge", whole(layer.config, "ignore_label"))
+               if "ignore_label" in layer.config else None for layer in losses}
+    numbers, batch = Numbers(seed + 2**34), whole(parse(trainer), "batch")
+    least = 2 if any(layer.kind == "batch_norm" for layer in layers) else 1  # PyTorch norms no single one
+    sizes_of = [d for d in divisors(batch)[:-1] if d >= least]
+    if len(targets) > 1 or not sizes_of or targets == {None} and numbers.chance(50):
+        return trainer
+    part = numbers.pick(sizes_of)
+    return trainer.replace(f"batch: {batch} ", f"batch: {part} accumulate: {batch // part} ", 1)
+
+
 def way_of(case, seed):
     """Where such a case trains: arguments, the step to be killed after, and ranks."""
-    numbers = Numbers(seed + 2**32)
+    numbers, layers = Numbers(seed + 2**32), layers_of(parse(case.net))
     # More ranks would each normalise by their own samples.
-    local = any(layer.kind == "batch_norm" and "synchronised" not in layer.config
-                for layer in layers_of(parse(case.net)))
-    return ([f"--device={numbers.pick(['cpu', 'sim'])}"], numbers.between(1, 4),
-            {"ranks": 1 if local else numbers.between(1, 3)})
+    local = any(layer.kind == "batch_norm" and "synchronised" not in layer.config for layer in layers)
+    device, step = numbers.pick(["cpu", "sim"]), numbers.between(1, 4)
+    ranks = 1 if local else numbers.between(1, 3)
+    ranks = min(ranks, whole(parse(case.trainer), "batch"))
+    arguments = [f"--device={device}"]
+    if ranks > 1 and numbers.chance(50):
+        # Ranks that serve see no batch whose statistics or targets they could add.
+        summed = any(layer.kind == "batch_norm" or "ignore_label" in layer.config for layer in layers)
+        servers = 0 if summed or numbers.chance(50) else numbers.between(1, ranks - 1)
+        arguments += ["--sync=bsp", f"--servers={servers}"]
+    return arguments, step, {"ranks": ranks}
