@@ -180,11 +180,11 @@ class Victim:
         return sorted(int(name[5:]) for name in names if name.startswith("step_"))
 
     def metrics(self, out):
-        """What the run wrote, but for what a clock tells."""
+        """What the run wrote of steps and tests, but for what a clock tells."""
         with open(f"{self.folder}/{out}/metrics.jsonl") as file:
             lines = [json.loads(line) for line in file]
         return [{k: v for k, v in line.items() if k not in ("samples_per_second", "seconds")}
-                for line in lines]
+                for line in lines if "loss" in line or "test_loss" in line]
 
 
 def digest_of(outcome):

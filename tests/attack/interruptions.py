@@ -5,7 +5,8 @@ A run on 1 to 3 ranks, threads or processes under mpirun, on one host or each on
 killed, asked to stop, asked for a checkpoint, halted for a while or slowed; a rank under mpirun is stopped
 for good, or the link of its host is cut.  It may crash and hang never, and who is silent is named; whatever
 came, no checkpoint is broken, and going on gives the bits and the metrics of a run that was left alone; by a
-parameter server's ssp and async, which have other bits each time, a line for each step.
+parameter server's ssp and async, which have other bits each time, a line for each step.  Some runs are in 16
+bits, some accumulate, some are on `sim`, which now holds all, now pages.
 """
 
 import sys
@@ -45,10 +46,10 @@ def await_training(victim, process):
 
 
 @functools.lru_cache(maxsize=None)
-def straight(victim, ranks, mpirun, hosts, trainer, servers):
+def straight(victim, ranks, mpirun, hosts, trainer, servers, kind):
     """Digest, metrics and seconds of a run that is left alone."""
-    out = f"straight{ranks}{mpirun}{hosts}{len(trainer)}{servers}"
-    arguments = [f"--out={victim.folder}/{out}"] + ([] if mpirun else [f"--ranks={ranks}"])
+    out = f"straight{ranks}{mpirun}{hosts}{len(trainer)}{servers}{''.join(kind)}"
+    arguments = [f"--out={victim.folder}/{out}", *kind] + ([] if mpirun else [f"--ranks={ranks}"])
     arguments += ["--sync=bsp", f"--servers={servers}"] if servers else []
     process = victim.start(victim.command("train", arguments, trainer), ranks if mpirun else 1, hosts)
     await_training(victim, process)
@@ -57,6 +58,23 @@ def straight(victim, ranks, mpirun, hosts, trainer, servers):
     seconds = time.monotonic() - begin
     assert digest_of(outcome), outcome
     return digest_of(outcome), victim.metrics(out), seconds
+
+
+@functools.lru_cache(maxsize=None)
+def least_memory(victim, ranks, trainer, arguments):
+    """Of a device on which a run pages as much as it can: bytes."""
+    little = ["--plan", "--device_memory=1K", f"--ranks={ranks}", *arguments]
+    outcome = victim.run("train", little, trainer)
+    said = re.search(r"device memory: expected at least (\d+) bytes", outcome.err)
+    assert said, outcome
+    return said[1]
+
+
+def kind_of(numbers):
+    """What all of a trial's runs have: arguments."""
+    return (*numbers.choice([[], [], ["--precision=F16"], ["--precision=BF16"]]),
+            *numbers.choice([[], [], ["--batch=3", "--set=accumulate=2"]]),
+            *numbers.choice([[], ["--device=sim"]]))
 
 
 def interrupt(victim, process, numbers, what, mpirun, hosts, seconds):
@@ -133,26 +151,36 @@ def trial(victim, number):
     sync = numbers.choice(["", "bsp", "bsp", "ssp", "async"]) if ranks > 1 else ""
     servers = numbers.choice([0, numbers.randint(0, ranks - 1)]) if sync else 0
     trainer = victim.folder + ("/served" if sync else "")
-    digest, metrics, seconds = straight(victim, ranks, mpirun, hosts, trainer, servers)
+    kind = kind_of(numbers)
+    digest, metrics, seconds = straight(victim, ranks, mpirun, hosts, trainer, servers, kind)
     out = f"out{number}"
-    arguments = [f"--out={victim.folder}/{out}", f"--checkpoint_every={numbers.choice([5, 40, 300, 5000])}",
+    arguments = [*kind, f"--out={victim.folder}/{out}", f"--checkpoint_every={numbers.choice([5, 40, 300, 5000])}",
                  f"--stall_timeout_s={STALL_S}"]
     if not mpirun:
         arguments.append(f"--ranks={ranks}")
-    faults, history = [], f"{ranks} ranks, {where}, {arguments[1]}{f', {sync}, {servers} serve' if sync else ''}:"
+    history = f"{ranks} ranks, {where}, {' '.join(arguments)}{f', {sync}, {servers} serve' if sync else ''}:"
+    faults = []
 
     def mode():
+        bound = [f"--staleness={numbers.randint(0, 3)}"] if sync == "ssp" else []
+        chosen = [f"--sync={sync}", f"--servers={servers}"] * bool(sync) + bound
         if sync in ("", "bsp") and servers == 0:
             # Now rank 0 writes checkpoints alone, now every rank a part; by sums, or by a server's owners.
             choices = [[], ["--shard_optimizer"]] * (ranks > 1) + [["--sync=bsp"]] * 2 * bool(sync)
-            return numbers.choice(choices or [[]])
-        bound = [f"--staleness={numbers.randint(0, 3)}"] if sync == "ssp" else []
-        return [f"--sync={sync}", f"--servers={servers}"] + bound
+            chosen = numbers.choice(choices or [[]])
+        if "--device=sim" in kind and numbers.random() < 0.5:
+            chosen.append(f"--device_memory={least_memory(victim, ranks, trainer, (*kind, *chosen))}")
+        return chosen
 
     def go_on():
-        if not victim.steps_kept(out):
+        # What is there without a checkpoint is in the way of a run that begins, but for `auto`.
+        if numbers.random() < 0.5:
+            resume = ["--resume=auto"]
+        elif victim.steps_kept(out):
+            resume = ["--resume=latest"]
+        else:
+            resume = []
             shutil.rmtree(f"{victim.folder}/{out}", ignore_errors=True)
-        resume = ["--resume=latest"] if victim.steps_kept(out) else []
         return victim.start(victim.command("train", arguments + resume + mode(), trainer), ranks if mpirun else 1,
                             hosts)
 
