@@ -141,7 +141,7 @@ class Victim:
     def said(process):
         texts = []
         for file in process.files:
-            data = os.pread(file.fileno(), 1 << 20, 0)
+            data = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
             texts.append(data.decode(errors="replace"))
         return texts
 
