@@ -23,7 +23,8 @@ def number_counted(l, labels):
         return 1
     counts = labels != whole(l.config, "ignore_label")
     if l.kind == "max_hinge":  # of samples
-        counts = counts.movedim(l.input_shapes[1].index(_N), 0).flatten(1).any(1)
+        axis = l.input_shapes[1].index(_N)
+        counts = counts.movedim(axis, 0).reshape(counts.shape[axis], -1).any(1)
     return counts.sum().item()
 
 
