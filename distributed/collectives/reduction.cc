@@ -23,28 +23,23 @@ template <typename Body>
 [[gnu::flatten]] double RunGeneric(Body body) {
   return body();
 }
-#if defined(__x86_64__)
+#ifdef GYRE_INSTRUCTION_SETS
 template <typename Body>
 [[gnu::flatten, gnu::target("avx2")]] double RunAvx2(Body body) {
   return body();
 }
-// Not where AddressSanitizer watches: GCC 12 then lays out locals by 32 bytes and stores by 64.
-#ifndef __SANITIZE_ADDRESS__
 template <typename Body>
 [[gnu::flatten, gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] double
 RunAvx512(Body body) {
   return body();
 }
 #endif
-#endif
 template <typename Body>
 double Run(const Body& body) {
   switch (CurrentInstructionSet()) {
-#if defined(__x86_64__)
-#ifndef __SANITIZE_ADDRESS__
+#ifdef GYRE_INSTRUCTION_SETS
     case InstructionSet::kAvx512:
       return RunAvx512(body);
-#endif
     case InstructionSet::kAvx2:
       return RunAvx2(body);
 #endif

@@ -5,6 +5,12 @@
 #include <cstdint>
 #include <string_view>
 
+// Whether loops are compiled for more than the generic instruction set.  Under a sanitizer they are
+// not: it watches the same source in each, and compiling them is most of a layer's time.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define GYRE_INSTRUCTION_SETS
+#endif
+
 namespace gyre {
 
 enum class InstructionSet : uint8_t { kGeneric, kAvx2, kAvx512 };

@@ -20,7 +20,7 @@ template <typename Body>
   body(begin, end);
 }
 
-#if defined(__x86_64__)
+#ifdef GYRE_INSTRUCTION_SETS
 template <typename Body>
 [[gnu::flatten, gnu::target("avx2")]] void RunAvx2(Body body, int64_t begin, int64_t end) {
   body(begin, end);
@@ -37,7 +37,7 @@ RunAvx512(Body body, int64_t begin, int64_t end) {
 template <typename Body>
 void Run(const Body& body, int64_t begin, int64_t end) {
   switch (CurrentInstructionSet()) {
-#if defined(__x86_64__)
+#ifdef GYRE_INSTRUCTION_SETS
     case InstructionSet::kAvx512:
       return RunAvx512(body, begin, end);
     case InstructionSet::kAvx2:
