@@ -378,8 +378,8 @@ TEST(TrainingStep, PagingChangesNoBits) {
                         /*in_place=*/false, accumulate, allreduce, /*poisoned_step=*/0, shard);
     };
     const std::string expected = train(Cpu)[0].digest;
-    for (const double share : {0.0, 0.2, 0.6}) {
-      for (uint64_t seed = 1; seed <= 2; ++seed) {
+    for (const double share : kSanitized ? std::vector{0.2} : std::vector{0.0, 0.2, 0.6}) {
+      for (uint64_t seed = 1; seed <= (kSanitized ? 1 : 2); ++seed) {
         const auto sim = [&](int rank) {
           const auto plan = [&](size_t capacity) {
             return *Plan(net, DeviceKind::kSim, rank, ranks, DType::kF32, primitives, accumulate,
