@@ -4,6 +4,8 @@ load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
 
 # g++ 12 takes std::regex for uninitialised once a sanitizer is on.
 _COPTS = ["-Wno-maybe-uninitialized"]
+# Tags of a test that gains nothing from a sanitizer; why stands beside them.
+UNSANITIZED = ["noasan", "notsan"]
 _DEPS = ["//tests:main", "//third_party:gtest"]
 
 def gyre_test(name, srcs, deps = [], ranks = None, size = "small", data = [], args = [], **kwargs):
