@@ -109,7 +109,8 @@ class TrainerTest : public testing::Test {
                                        : NewCpuDevice({.threads = 1});
     const Primitives primitives(device->kind(), 1);
     RunData data{std::make_unique<Samples>(reads), nullptr, {}};
-    data.feed = *FeedOf(*net, *trainer, data.train.get(), nullptr);
+    if (test_reads_ > 0) data.test = std::make_unique<Samples>(test_reads_);
+    data.feed = *FeedOf(*net, *trainer, data.train.get(), data.test.get());
     auto run = Trainer::Prepare(*trainer, *net, std::move(data), *device, primitives, communication,
                                 options);
     EXPECT_TRUE(run.ok()) << run.status();
@@ -184,7 +185,8 @@ class TrainerTest : public testing::Test {
 
   TempFolder folder_;
   std::string net_ = kNet;
-  size_t sim_bytes_ = 0;  // of the device, which pages; 0: it is the CPU
+  size_t sim_bytes_ = 0;    // of the device, which pages; 0: it is the CPU
+  int64_t test_reads_ = 0;  // so often the test data can be read; 0: there are none
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "engine/data/atomic_file.h"
 #include "tests/training/trainer_case.h"
 
@@ -203,6 +204,24 @@ TEST_F(TrainerTest, DataThatFailsLateLeavesACheckpoint) {
         << status;
     std::filesystem::remove_all(folder_ / "out");
   }
+}
+
+// A test that cannot be read costs no work either.
+TEST_F(TrainerTest, ATestThatFailsLateLeavesACheckpoint) {
+  const std::string data = R"(idx { images: "i" labels: "l" })";
+  WriteBytes(folder_ / "trainer",
+             absl::StrReplaceAll(ReadBytes(folder_ / "trainer"),
+                                 {{data, absl::StrCat(data, " } test { ", data)}}));
+  test_reads_ = kSamples + kSamples / 2;  // all before it begins
+  TrainingOptions options;
+  options.out = folder_ / "out";
+  const auto communication = Alone();
+  const absl::Status status =
+      Run(*communication, 1'000'000, options, {"steps=9", "evaluate_every=3"});
+  EXPECT_EQ(CheckpointStore(folder_ / "out/checkpoints").NewestStep().value(), 3);
+  EXPECT_TRUE(
+      absl::EndsWith(status.message(), "it cannot be decoded; the checkpoint of step 3 stands"))
+      << status;
 }
 
 // A checkpoint of an earlier release has a digest of 64 samples, and is compared by that.
