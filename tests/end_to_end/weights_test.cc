@@ -110,6 +110,21 @@ TEST_F(Weights, ExportIsDeterministicAndComplete) {
   }
 }
 
+// A tensor of a type that cannot be read is left out of an export and named by a net that needs it.
+TEST_F(Weights, ATensorThatCannotBeReadIsNamed) {
+  const std::string path = Export("out", "model.safetensors");
+  std::string bytes = ReadBytes(path);
+  bytes.replace(bytes.find("gyre.crc32"), 10, "other.name");  // of the bytes that it had
+  bytes.replace(bytes.find("F32", bytes.find("\"conv1.bias\"")), 3, "I16");
+  WriteBytes(path, bytes);
+  const std::string what = "\"conv1.bias\" has the unknown dtype \"I16\"\n";
+  EXPECT_THAT(
+      RunTool("evaluate", {"--trainer=" + folder_ / "trainer.textproto", "--weights=" + path}).err,
+      HasSubstr("its tensor " + what));
+  EXPECT_THAT(RunTool("export", {"--weights=" + path, "--to=" + folder_ / "rest.npz"}).err,
+              HasSubstr("left out: " + what));
+}
+
 // A new last layer over what the run has learnt, of which the convolutions stay as they are.
 TEST_F(Weights, FineTuneAnotherNet) {
   const std::string weights = Export("out", "model.safetensors");
