@@ -1,6 +1,7 @@
 // The same under mpirun: processes, real messages.  Failing ranks are in mpi_abort_test.sh.
 
 #include <gtest/gtest.h>
+#include <mpi.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -80,6 +81,17 @@ TEST_F(MpiTest, ListensToNoNetwork) {
       EXPECT_FALSE(listens && own.contains("socket:[" + words[9] + "]")) << line;
     }
   }
+}
+
+TEST_F(MpiTest, TagsAreAsManyAsMpiSays) {
+  const absl::Status status = group_->Call("tags", [](Communicator& communicator) {
+    const int* most = nullptr;
+    int found = 0;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
+    EXPECT_EQ(communicator.max_tag(), found != 0 ? *most : -1);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 // Element i of rank r, from both alone, so that every rank knows the whole sum.

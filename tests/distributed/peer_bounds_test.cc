@@ -12,6 +12,7 @@
 #include "distributed/collectives/exchange.h"
 #include "distributed/parameter_server/exchange.h"
 #include "distributed/parameter_server/parameter_server.h"
+#include "distributed/transport/subset_communicator.h"
 #include "tests/distributed/process_group_ranks.h"
 
 namespace gyre {
@@ -152,6 +153,9 @@ TEST(PeerBounds, OfTags) {
     }
     for (std::thread& rank : ranks) rank.join();
   }
+  // A subset of the ranks has the same tags.
+  FewTags all(std::move(NewThreadCommunicators(1, kPatienceMs)[0]));
+  EXPECT_EQ(NewSubsetCommunicator(all, {0})->max_tag(), all.max_tag());
 }
 
 }  // namespace
