@@ -55,8 +55,10 @@ TEST(SharedMemoryFolder, RemovesWhatTheKilledLeave) {
   };
   EXPECT_TRUE(SharedMemoryFolder::Create(parent.path()).ok());
   EXPECT_EQ(count(), 1);  // the child's
-  std::ifstream mark(fs::directory_iterator(parent.path())->path() / "made-by-gyre");
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(mark), {}), kMark);
+  for (const auto& folder : fs::directory_iterator(parent.path())) {
+    std::ifstream mark(folder.path() / "made-by-gyre");
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(mark), {}), kMark);
+  }
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_EQ(count(), 1);
