@@ -114,8 +114,11 @@ TEST(Alarm, BordersAreDecimals) {
   EXPECT_EQ(CountAlarms(config, {&quiet, 1}), AlarmCounts{.missed = 1});
   EXPECT_EQ(CountAlarms(config, {&before, 1}), AlarmCounts{.early = 1});
   EXPECT_EQ(CountAlarms(config, {&after, 1}), AlarmCounts{.late = 1});
-  const std::vector<Steps> pair = {{{3, between}, {0, 0}}, {{2, kInfinity}}};
-  EXPECT_EQ(AlarmArea(config, 0.07, pair), 1);
+  for (const double border : {0.07, 0.03}) {  // as F32 the one is above, the other below
+    const double kept = static_cast<float>(border);
+    const std::vector<Steps> pair = {{{3, kept}, {0, 0}}, {{2, kInfinity}}};
+    EXPECT_EQ(AlarmArea(config, border, pair), 1) << border;
+  }
 }
 
 std::vector<Steps> RandomSequences(int count, uint32_t seed) {
