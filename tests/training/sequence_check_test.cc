@@ -79,6 +79,15 @@ layer { name: "loss" input: ["out", "next"] softmax_cross_entropy { ignore_label
                    tokens - 1, "; set vocabulary to ", tokens, " or more, or keep fewer tokens"));
   EXPECT_TRUE(Run(net(static_cast<int>(tokens)), data).status.ok());
   EXPECT_FALSE(Run(net(static_cast<int>(tokens) - 1), data).status.ok());
+  // The test alone may have more tokens, where the vocabulary is of other texts.
+  std::string vocabulary = "<unk>\n";
+  for (const char c : text) absl::StrAppend(&vocabulary, std::string(1, c), "\n");
+  WriteBytes(folder_ / "vocabulary", vocabulary);
+  const std::string of_test =
+      "train { text { file: 'short' length: 4 unit: CHARACTER vocabulary: 'vocabulary' } } "
+      "test { text { file: 'text' } }";
+  EXPECT_THAT(std::string(Run(net(20), of_test).status.message()),
+              HasSubstr("\"text\" of data.test ("));
 }
 
 TEST_F(SequenceCheck, PaddingThatIsReadAsTokensIsWarnedOf) {
