@@ -149,6 +149,16 @@ TEST_F(FoldTensorsTest, NamesWhatDoesNotFit) {
                            "\" is F64 [3], and \"bn.running_mean\" F64 [2], "
                            "so it belongs to another net"));
   }
+  // A tensor of a type that cannot be read is not called absent.
+  EXPECT_TRUE(Fold(tensors_, /*has_bias=*/true).ok());
+  std::string bytes = ReadBytes(folder_ / "w");
+  bytes.replace(bytes.find("gyre.crc32"), 10, "other.name");  // of the bytes that it had
+  bytes.replace(bytes.find("F64", bytes.find("\"bn.bias\"")), 3, "I16");
+  WriteBytes(folder_ / "w", bytes);
+  const std::vector<FoldedNorm> folded = {
+      {.into = "fc", .norm = "bn", .has_bias = true, .epsilon = 1}};
+  EXPECT_EQ(FoldTensors(folded, *TensorFile::Read(folder_ / "w")).status().message(),
+            "its tensor \"bn.bias\" has the unknown dtype \"I16\"");
 }
 
 }  // namespace
