@@ -36,7 +36,9 @@ expect stop 3 "sum of 1000000 F32 \"step\": $silent\$" &
 mpi_init='error: DEADLINE_EXCEEDED: MPI_Init has not returned on host [^ ]+ for [0-9]+ ms: rank 1 \(process [0-9]+\)'
 expect late 2 "$mpi_init has not come to MPI_Init\$" &
 expect stop_early 3 "$mpi_init is stopped\$" &
-expect stays 2 'error: DEADLINE_EXCEEDED: MPI_Finalize has not returned on host [^ ]+ for 3000 ms' &
+mpi_finalize='error: DEADLINE_EXCEEDED: MPI_Finalize has not returned on host [^ ]+ for 3000 ms'
+expect stays 2 "$mpi_finalize: another rank has not come to its end\$" &
+expect stop_late 2 "$mpi_finalize: rank 1 \(process [0-9]+\) is stopped\$" &
 # As under a launcher that goes on when a rank dies; mpirun then ends with 0.
 OMPI_MCA_orte_enable_recovery=1 expect kill 3 'rank 1 on host [^ ]+ has died' &
 OMPI_MCA_orte_enable_recovery=1 BTL=tcp expect unread 2 'rank 1 on host [^ ]+ has died' &

@@ -74,7 +74,8 @@ int Run(const std::string& fault) {
                           fault == "late" ? kTimeoutMs : ProcessGroup::kMeetingTimeoutMs,
                           fault == "stop_early" ? kTimeoutMs : ProcessGroup::kMeetingTimeoutMs);
   if (!started.ok()) _exit(Fail(started.status()));
-  if (fault == "stays") {
+  if (fault == "stays" || fault == "stop_late") {
+    if (fault == "stop_late" && (*started)->Barrier().ok() && is_rank_1) raise(SIGSTOP);
     while (is_rank_1) pause();
     _exit(Fail((*started)->Stop()));
   }
