@@ -125,6 +125,13 @@ const BadInput kNetTexts[] = {
          "no input, and so takes \"label\"",
      .net = {"input { name: \"image\" dims: [8, 8, 1] }\ninput { name: \"label\" type: LABEL }",
              "input { name: \"label\" type: LABEL }\ninput { name: \"image\" dims: [8, 8, 1] }"}},
+    {.name = "MetricOfTheNameOfAnother",
+     .message =
+         "@/net.textproto:7:1: layer \"step\": its value would be \"step\" in metrics.jsonl, "
+         "which says something else about a step; rename the layer",
+     .net = {"softmax_cross_entropy {} }\n",
+             "softmax_cross_entropy {} }\n"
+             "layer { name: \"step\" input: \"fc\" input: \"label\" accuracy {} }\n"}},
     {.name = "LayerBeyondMemory",
      .message = "device memory: expected at least ...",
      .arguments = {"--device=sim"},
