@@ -59,19 +59,26 @@ dnnl_status_t MultiplyPart(const GemmSpec& spec, int64_t product, const float* a
                     /*beta=*/spec.accumulate ? 1 : 0, c + i * outer.c + j * inner.c, spec.row_c());
 }
 
-// Many products are shared out among the threads, each as one thread makes it.
+// Many products are shared out among the threads, each as one thread makes it.  Few are made
+// outside any parallel region, even one that `if` leaves a single thread: in it libgomp starts new
+// threads for each region of oneDNN's.
 absl::Status MultiplyParts(Stream& stream, const OneDnnContext& context, const std::string& what,
                            const GemmSpec& spec, const void* a, const void* b, void* c) {
   return stream.Call([=, &what] {
     const ScopedThreads threads(context.threads);
     const int64_t products = spec.products();
     std::atomic<dnnl_status_t> result = dnnl_success;
-#pragma omp parallel for if (products >= context.threads)
-    for (int64_t i = 0; i < products; ++i) {
+    const auto multiply = [&](int64_t i) {
       const dnnl_status_t status =
           MultiplyPart(spec, i, static_cast<const float*>(a), static_cast<const float*>(b),
                        static_cast<float*>(c));
       if (status != dnnl_success) result = status;
+    };
+    if (products < context.threads) {
+      for (int64_t i = 0; i < products; ++i) multiply(i);
+    } else {
+#pragma omp parallel for
+      for (int64_t i = 0; i < products; ++i) multiply(i);
     }
     if (result == dnnl_success) return absl::OkStatus();
     return OneDnnError(what, dnnl::error(result, "dnnl_sgemm failed"));
