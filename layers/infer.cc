@@ -36,8 +36,10 @@ absl::Status CheckInputs(const InferInput& input, std::initializer_list<Expected
 
 absl::Status CheckExtent(std::string_view field, int64_t value, int64_t least) {
   if (value >= least && value <= kMaxExtent) return absl::OkStatus();
+  const std::string expected =
+      value < least ? absl::StrFormat("%d or more", least) : "at most 2^31 - 1";
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s: expected %d to %d, got %d", field, least, kMaxExtent, value));
+      absl::StrFormat("%s: expected %s, got %d", field, expected, value));
 }
 
 absl::Status CheckCountable(std::string_view what, const Shape& shape) {

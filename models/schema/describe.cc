@@ -127,6 +127,14 @@ std::string UnknownField(const Descriptor& message, absl::string_view word) {
     return absl::StrCat("unknown field \"", word, "\" here; it belongs in ",
                         absl::StrJoin(owners, " or "), " { ... }");
   }
+  // Of a layer, unless another field of it is near.
+  if (const OneofDescriptor* types = message.FindOneofByName("type"); types != nullptr) {
+    const FieldDescriptor* near =
+        message.FindFieldByName(DidYouMean({word.data(), word.size()}, FieldNames(message)));
+    if (near == nullptr || near->containing_oneof() == types) {
+      return Unknown("layer type", word, FieldNames(*types));
+    }
+  }
   return Unknown("field", word, FieldNames(message));
 }
 

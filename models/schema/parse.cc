@@ -33,15 +33,19 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 using google::protobuf::TextFormat;
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+// usual: the file's name in a model's folder.
+absl::StatusOr<std::string> ReadFile(const std::string& path, const char* usual) {
   constexpr uintmax_t kMostBytes = uintmax_t{64} << 20;  // of some 500,000 layers
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();
   // A pipe would be waited for, a device read for ever.
   if (std::filesystem::exists(path, error) && type != std::filesystem::file_type::regular) {
     const bool folder = type == std::filesystem::file_type::directory;
+    const std::filesystem::path there = std::filesystem::path(path) / usual;
     return absl::FailedPreconditionError(absl::StrCat(
-        path, ": is a ", folder ? "folder" : "pipe or a device", ", not a model's file"));
+        path, ": is a ", folder ? "folder" : "pipe or a device", ", not a model's file",
+        std::filesystem::exists(there, error) ? absl::StrCat("; did you mean ", there.string(), "?")
+                                              : ""));
   }
   if (const uintmax_t bytes = std::filesystem::file_size(path, error);
       !error && bytes > kMostBytes) {
@@ -202,7 +206,7 @@ absl::StatusOr<Parsed<NetConfig>> ParseNetText(std::string_view text, const std:
 absl::StatusOr<Parsed<NetConfig>> ParseNet(const std::string& path,
                                            std::span<const std::string> overrides,
                                            const Spellings& spellings) {
-  absl::StatusOr<std::string> text = ReadFile(path);
+  absl::StatusOr<std::string> text = ReadFile(path, "net.textproto");
   if (!text.ok()) return text.status();
   return ParseNetText(*text, path, overrides, spellings);
 }
@@ -217,7 +221,7 @@ absl::StatusOr<Parsed<TrainerConfig>> ParseTrainerText(std::string_view text,
 absl::StatusOr<Parsed<TrainerConfig>> ParseTrainer(const std::string& path,
                                                    std::span<const std::string> overrides,
                                                    const Spellings& spellings) {
-  absl::StatusOr<std::string> text = ReadFile(path);
+  absl::StatusOr<std::string> text = ReadFile(path, "trainer.textproto");
   if (!text.ok()) return text.status();
   return ParseTrainerText(*text, path, overrides, spellings);
 }

@@ -38,8 +38,11 @@ absl::Status Error(const std::string& where, absl::string_view label, absl::stri
 // of them within what libraries count with.
 constexpr int64_t kMostInteger = std::numeric_limits<int32_t>::max();
 
-// The shortest text that reads as the same number.
+// The shortest text that reads as the same number; without an exponent, unless it is huge.
 std::string NumberText(double value) {
+  if (value == std::floor(value) && std::abs(value) < 1e15) {
+    return absl::StrCat(static_cast<int64_t>(value));
+  }
   char text[32];
   return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
 }
@@ -219,7 +222,7 @@ absl::Status Check(const Range& range, const Message& root, const SourceMap& sou
   const bool integer = field->cpp_type() == FieldDescriptor::CPPTYPE_INT64;
   std::string must;
   if (integer && value > kMostInteger) {
-    must = absl::StrCat("<= ", kMostInteger);
+    must = "at most 2^31 - 1";
   } else if ((above ? value > range.least : value >= range.least) && value < range.below) {
     return absl::OkStatus();
   } else {
@@ -373,8 +376,7 @@ absl::Status Validate(const InputConfig& input, int index, const SourceMap& sour
   for (int i = 0; i < input.dims_size(); ++i) {
     if (input.dims(i) >= 1 && input.dims(i) <= kMostInteger) continue;
     return Error(source.Where(input, "dims", i), absl::StrCat("input \"", input.name(), "\": "),
-                 absl::StrCat("dims must be ",
-                              input.dims(i) < 1 ? ">= 1" : absl::StrCat("<= ", kMostInteger),
+                 absl::StrCat("dims must be ", input.dims(i) < 1 ? ">= 1" : "at most 2^31 - 1",
                               ", got ", input.dims(i)));
   }
   return absl::OkStatus();

@@ -25,7 +25,7 @@ const BadInput kNetTexts[] = {
                 "\"four\"",
      .net = {"filters: 4", "filters: \"four\""}},
     {.name = "UnknownLayerType",
-     .message = "@/net.textproto:4:22: layer \"conv\": unknown field \"conv3d\"; did you mean "
+     .message = "@/net.textproto:4:22: layer \"conv\": unknown layer type \"conv3d\"; did you mean "
                 "\"conv2d\"?",
      .net = {"conv2d", "conv3d"}},
     {.name = "NameTwice",
@@ -101,8 +101,8 @@ const BadInput kNetTexts[] = {
              "layer { name: \"fc\" dense { outputs: 3 } }",
              "flatten {} }\nlayer { name: \"fc\" relu {} }"}},
     {.name = "LayerBeyondAllExtents",
-     .message = "@/net.textproto:5:1: layer \"fc\": outputs: expected 1 to 2147483647, got "
-                "1000000000000",
+     .message = "@/net.textproto:5:1: layer \"fc\": outputs: expected at most 2^31 - 1, "
+                "got 1000000000000",
      .net = {"outputs: 3", "outputs: 1000000000000"}},
     {.name = "LayerBeyondAllBytes",
      .message = "@/net.textproto:4:1: layer \"conv\": output [4, 4000000006, 4000000006, 4] has "
@@ -204,7 +204,7 @@ const BadInput kTrainerTexts[] = {
      .message = "--trainer: @/nowhere: No such file or directory",
      .arguments = {"--trainer=@/nowhere"}},
     {.name = "TrainerIsAFolder",
-     .message = "--trainer: @: is a folder, not a model's file",
+     .message = "--trainer: @: is a folder, not a model's file; did you mean @/trainer.textproto?",
      .arguments = {"--trainer=@"}},
     {.name = "TrainerIsBinary",
      .message = "@/train-images.idx:1:1: the byte 0x00 is no text; expected a file in protobuf's "

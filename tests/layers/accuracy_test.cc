@@ -91,7 +91,7 @@ TEST(Accuracy, HasNoGradientAndNoLoss) {
 TEST(Accuracy, Errors) {
   const TestInput scores = Distinct({2, 3}, 1), labels = Labels({0, 1});
   EXPECT_EQ(Refusal({"accuracy { top_k: 0 }", {scores, labels}}),
-            "top_k: expected 1 to 2147483647, got 0");
+            "top_k: expected 1 or more, got 0");
   EXPECT_EQ(Refusal({"accuracy { top_k: 4 }", {scores, labels}}),
             "top_k: expected at most the 3 classes, got 4");
   EXPECT_EQ(Refusal({"accuracy {}", {scores}}), "expects 2 inputs (scores, labels), got 1");

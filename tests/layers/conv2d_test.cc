@@ -206,10 +206,10 @@ TEST(Conv1d, DeclaresPyTorchsWeight) {
 
 TEST(Conv1d, Errors) {
   const TestInput x = Distinct({2, 3, 4}, 1);
-  EXPECT_EQ(Refusal({"conv1d { kernel: 2 }", {x}}), "filters: expected 1 to 2147483647, got 0");
-  EXPECT_EQ(Refusal({"conv1d { filters: 2 }", {x}}), "kernel: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"conv1d { kernel: 2 }", {x}}), "filters: expected 1 or more, got 0");
+  EXPECT_EQ(Refusal({"conv1d { filters: 2 }", {x}}), "kernel: expected 1 or more, got 0");
   EXPECT_EQ(Refusal({"conv1d { filters: 2 kernel: 2 stride: 0 }", {x}}),
-            "stride: expected 1 to 2147483647, got 0");
+            "stride: expected 1 or more, got 0");
   EXPECT_EQ(Refusal({"conv1d { filters: 2 kernel: 2 padding: [1, 2, 3] }", {x}}),
             "padding: expected one value, or before and after, got 3 values");
   EXPECT_EQ(Refusal({"conv1d { filters: 2 kernel: 3 dilation: 2 padding: [0, 1] }", {x}}),
@@ -228,11 +228,11 @@ TEST(Conv2d, Errors) {
   EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 1 }", {Along(1, x)}}),
             "expects samples along axis 0, but those of input 0, [2, 3, 4, 4], are along axis 1; "
             "transpose it");
-  EXPECT_EQ(Refusal({"conv2d { kernel: 2 }", {x}}), "filters: expected 1 to 2147483647, got 0");
+  EXPECT_EQ(Refusal({"conv2d { kernel: 2 }", {x}}), "filters: expected 1 or more, got 0");
   EXPECT_EQ(Refusal({"conv2d { filters: 2 }", {x}}),
             "kernel: expected one value, or height and width, got 0 values");
   EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: -1 }", {x}}),
-            "kernel: expected 1 to 2147483647, got -1");
+            "kernel: expected 1 or more, got -1");
   EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 5 padding: 0 padding: 1 }", {x}}),
             "kernel 5 exceeds padded input 3 (height)");
   EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 3 dilation: 1 dilation: 2 }", {x}}),
@@ -241,17 +241,17 @@ TEST(Conv2d, Errors) {
             "padding: expected one value, height and width, or top, bottom, left, right, got 3 "
             "values");
   EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 padding: -1 }", {x}}),
-            "padding: expected 0 to 2147483647, got -1");
+            "padding: expected 0 or more, got -1");
   EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 stride: 1 stride: 2 stride: 3 }", {x}}),
             "stride: expected one value, or height and width, got 3 values");
   EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 dilation: 0 }", {x}}),
-            "dilation: expected 1 to 2147483647, got 0");
+            "dilation: expected 1 or more, got 0");
   EXPECT_EQ(Refusal({"conv2d { filters: 4 kernel: 2 groups: 3 }", {x}}),
             "groups 3 does not divide the 4 filters");
   EXPECT_EQ(Refusal({"conv2d { filters: 6 kernel: 2 groups: 3 }", {x}}),
             "groups 3 does not divide the input's 4 channels");
   EXPECT_EQ(Refusal({"conv2d { filters: 6 kernel: 2 groups: 0 }", {x}}),
-            "groups: expected 1 to 2147483647, got 0");
+            "groups: expected 1 or more, got 0");
   EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 2 }", {Distinct({64, 10}, 1)}}),
             "expects images [N, H, W, C], got [64, 10]");
   EXPECT_EQ(Refusal({"conv2d { filters: 2 kernel: 1 }", {Real({2, 3, 3, 0}, {})}}),

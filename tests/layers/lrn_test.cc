@@ -76,7 +76,7 @@ TEST(Lrn, Errors) {
   const struct {
     const char *field, *error;
   } cases[] = {
-      {"size: 0", "size: expected 1 to 2147483647, got 0"},
+      {"size: 0", "size: expected 1 or more, got 0"},
       {"size: 4", "size: expected an odd number, got 4"},
       {"alpha: -1", "alpha: expected 0 or more, got -1"},
       {"beta: nan", "beta: expected 0 or more, got nan"},

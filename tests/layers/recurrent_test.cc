@@ -403,10 +403,10 @@ TEST(Recurrent, NaNStaysInItsSample) {
 TEST(Recurrent, Errors) {
   const TestInput x = Distinct({2, 3, 4}, 1);
   const std::string plain = "lstm { hidden: 5 }";
-  EXPECT_EQ(Refusal({"lstm {}", {x}}), "hidden: expected 1 to 2147483647, got 0");
-  EXPECT_EQ(Refusal({"gru { hidden: -1 }", {x}}), "hidden: expected 1 to 2147483647, got -1");
+  EXPECT_EQ(Refusal({"lstm {}", {x}}), "hidden: expected 1 or more, got 0");
+  EXPECT_EQ(Refusal({"gru { hidden: -1 }", {x}}), "hidden: expected 1 or more, got -1");
   EXPECT_EQ(Refusal({"gru { hidden: 1000000000 }", {x}}),
-            "gates: expected 1 to 2147483647, got 3000000000");
+            "gates: expected at most 2^31 - 1, got 3000000000");
   EXPECT_EQ(Refusal({"rnn { hidden: 1 layers: 0 }", {x}}), "layers: expected 1 to 1000, got 0");
   EXPECT_EQ(Refusal({"rnn { hidden: 1 layers: 1001 }", {x}}),
             "layers: expected 1 to 1000, got 1001");

@@ -200,8 +200,8 @@ TEST(Blocks, Errors) {
        "expected for outputs a 64-bit integer, got \"x\""},
       {"block { name: 'b' argument { name: 'x' sets: 'a.rely.z' default: '1' }\n"
        "layer { name: 'a' relu {} } } layer { name: 'u' use { block: 'b' } }",
-       "n:2:57: layer \"u\": argument \"x\" of block \"b\", which sets a.rely.z: unknown field "
-       "\"rely\"; did you mean \"relu\"?"},
+       "n:2:57: layer \"u\": argument \"x\" of block \"b\", which sets a.rely.z: unknown layer "
+       "type \"rely\"; did you mean \"relu\"?"},
       {absl::StrCat(kPair, "layer { name: 'a' use { block: 'pair' set: 'width=1' repeat: 0 } }"),
        "n:5:54: layer \"a\": repeat must be >= 1 and <= 100000, got 0"},
       {absl::StrCat(kPair,

@@ -38,7 +38,7 @@ TEST(NetText, UnknownField) {
        "net:3:12: layer \"late\": unknown field \"xyz\"; choose from filters, kernel, stride, "
        "padding, dilation, groups, use_bias, weight, bias"},
       {"layer { name: \"a\" dens { } }",
-       "net:2:19: layer \"a\": unknown field \"dens\"; did you mean \"dense\"?"},
+       "net:2:19: layer \"a\": unknown layer type \"dens\"; did you mean \"dense\"?"},
       {"layers { }", "net:2:1: unknown field \"layers\"; did you mean \"layer\"?"},
       {"layer { name: \"a\" flatten { size: 3 } }",
        "net:2:29: layer \"a\": unknown field \"size\"; there is none"},
@@ -62,8 +62,8 @@ TEST(NetText, ListsOfLayerTypesStartWith) {
       {"layer { name: \"a\" use_bias: true }",
        "net:2:19: layer \"a\": unknown field \"use_bias\" here; it belongs in dense or conv2d"},
       {"layer { name: \"a\" zzz { } }",
-       "net:2:19: layer \"a\": unknown field \"zzz\"; choose from name, input, phase, use, "
-       "precision, dense"},
+       "net:2:19: layer \"a\": unknown layer type \"zzz\"; choose from dense, conv2d, pool2d, "
+       "relu"},
   };
   for (const auto& c : cases) {
     const std::string error = ErrorOf(kHead + c.layer);
@@ -165,7 +165,7 @@ TEST(NetText, Missing) {
       {"layer { name: \"a\" input: [\"image\", \"\"] relu { } }",
        "net:2:19: layer \"a\": input is empty"},
       {"input { name: \"x\" dims: 2147483648 } layer { name: \"a\" relu { } }",
-       "net:2:19: input \"x\": dims must be <= 2147483647, got 2147483648"},
+       "net:2:19: input \"x\": dims must be at most 2^31 - 1, got 2147483648"},
   });
 }
 

@@ -156,7 +156,7 @@ TEST(TrainerText, OutOfRange) {
   } cases[] = {
       {4, "batch: 0", "t:5:1: batch must be >= 1, got 0"},
       {4, "batch: 1 test_batch: -3", "t:5:10: test_batch must be >= 1, got -3"},
-      {5, "epochs: 0", "t:6:1: epochs must be > 0 and < 1e+09, got 0"},
+      {5, "epochs: 0", "t:6:1: epochs must be > 0 and < 1000000000, got 0"},
       {5, "epochs: inf", "t:6:1: epochs must be finite, got inf"},
       {5, "epochs: nan", "t:6:1: epochs must be finite, got nan"},
       {5, "steps: 0", "t:6:1: steps must be >= 1, got 0"},
@@ -243,7 +243,7 @@ TEST(TrainerText, IntegersEndAt31Bits) {
     };
     EXPECT_EQ(with("2147483647"), "") << c.field;
     for (const std::string value : {"2147483648", "4294967297", "9223372036854775807"}) {
-      const std::string end = c.field + " must be <= 2147483647, got " + value;
+      const std::string end = c.field + " must be at most 2^31 - 1, got " + value;
       EXPECT_TRUE(with(value).ends_with(end)) << with(value);
     }
   }
