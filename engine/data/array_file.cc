@@ -87,8 +87,7 @@ absl::Status ReadNpyHeader(std::string header, Opened& opened) {
   }
   constexpr uint32_t kMost = 1 << 16;  // numpy refuses more than 10,000
   if (length > kMost) {
-    return opened.Broken(
-        absl::StrCat("a .npy header of ", length, " bytes, expected at most ", kMost));
+    return opened.Broken("expected a .npy file; its header is too long for one");
   }
   const size_t before = header.size();
   RETURN_IF_ERROR(opened.ReadHeader(length, header));

@@ -1,5 +1,6 @@
 #include "engine/data/dataset.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -12,6 +13,11 @@ namespace gyre {
 namespace {
 
 constexpr char kFashionMnistFolder[] = "/usr/share/datasets/fashion-mnist/";
+// What the commands in the READMEs of models/ make, in runs/data.
+constexpr const char* kMade[] = {
+    "images_224.npy", "images_227.npy", "labels.npy",      "train_text.npy", "train_next.npy",
+    "test_text.npy",  "test_next.npy",  "bible_train.txt", "bible_test.txt", "shots/train",
+    "shots/test",     "reviews/train",  "reviews/test"};
 
 struct NamedFile {
   std::string input;
@@ -55,15 +61,21 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const SeriesSource& source) {
   return dataset;
 }
 
-// What may bring the data that `status` misses, for a trainer's file in `folder`; "" if unknown.
+// What brings the data that `status` misses, for a trainer's file in `folder`; "" if unknown, as
+// where a path is mistyped.
 std::string Advice(const absl::Status& status, const std::string& folder) {
+  std::error_code ignored;
   if (absl::StrContains(status.message(), kFashionMnistFolder)) {
-    return "; apt-get install dataset-fashion-mnist brings it";
+    return std::filesystem::exists(kFashionMnistFolder, ignored)
+               ? ""
+               : "; apt-get install dataset-fashion-mnist brings it";
   }
   const std::filesystem::path page = std::filesystem::path(folder) / "README.md";
-  std::error_code ignored;
-  if (!std::filesystem::exists(page, ignored)) return "";
-  return absl::StrCat("; ", page.string(), " may say what makes it");
+  const bool made = std::ranges::any_of(kMade, [&status](const char* name) {
+    return absl::StrContains(status.message(), absl::StrCat("/runs/data/", name, ":"));
+  });
+  if (!made || !std::filesystem::exists(page, ignored)) return "";
+  return absl::StrCat("; ", page.string(), " says what makes it");
 }
 
 }  // namespace

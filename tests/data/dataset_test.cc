@@ -193,17 +193,28 @@ TEST_F(DatasetTest, NamesTheFileThatIsMissing) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ / "labels"));
   EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("apt-get")));
 
-  EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("README")));
-  WriteBytes(folder_ / "README.md", "# data");
-  EXPECT_THAT(std::string(Open().status().message()),
-              HasSubstr("; " + (folder_ / "README.md") + " may say what makes it"));
-
+  // A README's command makes some; what else is named may be mistyped.
   DataConfig config;
-  config.mutable_train()->mutable_idx()->set_images("/usr/share/datasets/fashion-mnist/none.gz");
   config.mutable_train()->mutable_idx()->set_labels("labels");
+  const auto missing = [&](const char* images) {
+    config.mutable_train()->mutable_idx()->set_images(images);
+    return std::string(
+        OpenDataset(config, /*train=*/true, folder_ / "trainer.textproto").status().message());
+  };
+  const std::string none = ": No such file or directory", advice = " says what makes it";
+  EXPECT_TRUE(missing("runs/data/images_224.npy").ends_with(none));
+  WriteBytes(folder_ / "README.md", "# data");
+  EXPECT_TRUE(missing("runs/data/images_224.npy")
+                  .ends_with(none + "; " + (folder_ / "README.md") + advice));
+  EXPECT_TRUE(missing("runs/data/images_223.npy").ends_with(none));
+  EXPECT_TRUE(missing("images_224.npy").ends_with(none));
+
+  config.mutable_train()->mutable_idx()->set_images("/usr/share/datasets/fashion-mnist/none.gz");
   const absl::Status package = OpenDataset(config, /*train=*/true, "").status();
   EXPECT_EQ(package.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(package.message()), HasSubstr("apt-get install dataset-fashion-mnist"));
+  const bool advised =
+      std::string(package.message()).ends_with("; apt-get install dataset-fashion-mnist brings it");
+  EXPECT_EQ(advised, !std::filesystem::exists("/usr/share/datasets/fashion-mnist"));
 }
 
 // Arrays of any number and type, each to the input that it names.

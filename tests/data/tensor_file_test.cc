@@ -148,10 +148,9 @@ TEST(SafetensorsTest, TheReaderSaysWhatIsBroken) {
   EXPECT_THAT(message(""), HasSubstr("expected 8 more bytes, got 0"));
   EXPECT_THAT(message("1234567"), HasSubstr("expected 8 more bytes, got 7"));
   EXPECT_THAT(message(length(3) + "{}"),
-              HasSubstr("expected a safetensors file; its first 8 bytes say that a header of 3 "
-                        "bytes follows, but 2 do"));
-  EXPECT_THAT(message(length(~0ull) + "{}"),
-              HasSubstr("a header of 18446744073709551615 bytes follows, "));
+              HasSubstr("expected a safetensors file; this is of another kind, or only the "
+                        "beginning of one"));
+  EXPECT_THAT(message(length(~0ull) + "{}"), HasSubstr("expected a safetensors file; "));
   EXPECT_THAT(message(length(0)), HasSubstr("does not begin with '{'"));
   EXPECT_THAT(message(File(" {}", "")), HasSubstr("does not begin with '{'"));
   EXPECT_THAT(message(File("{}", "x")), HasSubstr("take 0 bytes, but the file holds 1"));
