@@ -202,7 +202,8 @@ absl::Status ProcessGroup::CheckEqual(std::string_view what, std::string_view by
     RETURN_IF_ERROR(Wait(Submit(what, &mail)).status());
     return absl::FailedPreconditionError(
         absl::StrCat(std::string(what), ": rank ", rank, " is the first that differs from rank 0",
-                     mail.incoming.empty() ? "" : Difference(bytes, mail.incoming[0].bytes)));
+                     mail.incoming.empty() ? "" : Difference(bytes, mail.incoming[0].bytes),
+                     "; give all ranks the same program, flags and files"));
   }
   return absl::OkStatus();
 }

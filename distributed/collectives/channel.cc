@@ -38,9 +38,10 @@ absl::Status Compare(const Claim& mine, int rank, const Claim& theirs, int peer)
     return mine.sequence == theirs.sequence ? ""
                                             : absl::StrCat(" (operation ", claim.sequence, ")");
   };
-  return absl::FailedPreconditionError(absl::StrCat(
-      "ranks disagree: rank ", std::min(rank, peer), " is at ", low.what.data(), step(low),
-      ", rank ", std::max(rank, peer), " at ", high.what.data(), step(high)));
+  return absl::FailedPreconditionError(
+      absl::StrCat("ranks disagree: rank ", std::min(rank, peer), " is at ", low.what.data(),
+                   step(low), ", rank ", std::max(rank, peer), " at ", high.what.data(), step(high),
+                   "; give all ranks the same program, flags and files"));
 }
 
 Channel::Channel(Communicator& communicator, int tag)
