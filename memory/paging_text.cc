@@ -13,7 +13,8 @@ namespace gyre {
 namespace {
 
 constexpr size_t kBlocksInTable = 12;
-constexpr size_t kStaysInRow = 3;
+constexpr size_t kStaysInRow = 2;
+constexpr size_t kWhen = 28, kName = kColumns - 2 - 10 - 2 - 6 - 2 - kWhen - 2;  // columns
 
 struct Row {
   std::string name;
@@ -22,8 +23,14 @@ struct Row {
   std::string when;
 };
 
-constexpr const char* kWhere[] = {"on the device for good", "on the device while in use",
-                                  "in host memory between", "on disk between", "made again"};
+struct Where {
+  const char *column, *text;
+};
+constexpr Where kWhere[] = {{"device", "on the device for good"},
+                            {"in use", "on the device while in use"},
+                            {"host", "in host memory between"},
+                            {"disk", "on disk between"},
+                            {"again", "made again"}};
 
 std::string StaysText(const std::vector<const Stay*>& stays) {
   std::vector<std::string> parts;
@@ -93,19 +100,22 @@ std::string DescribePlaces(const AccessTrace& trace, const PagingPlan& plan) {
     ++sums[row.where].blocks;
     sums[row.where].bytes += row.bytes;
   }
-  std::string text = absl::StrFormat("%-28s%8s %12s\n", "where", "blocks", "size");
+  std::string text = absl::StrFormat("%-36s%8s %12s\n", "where", "blocks", "size");
   for (size_t where = 0; where < sums.size(); ++where) {
     if (sums[where].blocks == 0) continue;
-    absl::StrAppendFormat(&text, "  %-26s%8d %12s\n", kWhere[where], sums[where].blocks,
-                          ShortBytes(sums[where].bytes));
+    absl::StrAppendFormat(&text, "  %-8s%-26s%8d %12s\n", kWhere[where].column, kWhere[where].text,
+                          sums[where].blocks, ShortBytes(sums[where].bytes));
   }
   std::ranges::stable_sort(rows, std::greater(), &Row::bytes);
-  absl::StrAppendFormat(&text, "  %10s  %-26s  %-32s  %s\n", "size", "the largest",
-                        absl::StrCat("at steps of ", plan.order.size(), "; copied"), "what");
+  const auto row = [&text](const std::string& size, const char* where, const std::string& when,
+                           const std::string& name) {
+    absl::StrAppendFormat(&text, "  %10s  %-6s  %-*s  %s\n", size, where, static_cast<int>(kWhen),
+                          ShortText(when, kWhen), ShortText(name, kName));
+  };
+  row("size", "where", absl::StrCat("at steps of ", plan.order.size(), "; copied"), "the largest");
   const size_t shown = std::min(rows.size(), kBlocksInTable);
   for (size_t r = 0; r < shown; ++r) {
-    absl::StrAppendFormat(&text, "  %10s  %-26s  %-32s  %s\n", ShortBytes(rows[r].bytes),
-                          kWhere[rows[r].where], rows[r].when, rows[r].name);
+    row(ShortBytes(rows[r].bytes), kWhere[rows[r].where].column, rows[r].when, rows[r].name);
   }
   if (shown < rows.size()) {
     const size_t rest =
@@ -154,7 +164,8 @@ std::string DescribeTimes(const AccessTrace& trace, const PagingPlan& plan,
                       plan.seconds > 0 ? 100 * resident / plan.seconds : 100);
   absl::StrAppendFormat(&text,
                         "  it waits %s for copies\n"
-                        "  it fetches %s in %d (%.3g GB/s), writes back %s in %d (%.3g GB/s)\n",
+                        "  it fetches %s in %d (%.3g GB/s)\n"
+                        "  it writes %s back in %d (%.3g GB/s)\n",
                         Milliseconds(plan.stalled_seconds), ShortBytes(plan.fetched_bytes),
                         std::ranges::count_if(plan.stays, &Stay::fetched),
                         costs.to_device_bytes_per_s / 1e9, ShortBytes(plan.written_bytes),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -32,6 +33,9 @@ std::vector<int> AliveAtPeak(const AccessTrace& trace, const MemoryPlan& plan) {
   return alive;
 }
 
+// Of an update that is cut so that its parts page, the name of the whole.
+std::string WithoutTile(const std::string& name) { return name.substr(0, name.find(", tile ")); }
+
 std::string PeakName(const AccessTrace& trace, const MemoryPlan& plan) {
   return trace.steps.empty() ? "no step" : StepName(trace, plan.peak_step);
 }
@@ -48,12 +52,16 @@ std::string ShortBytes(size_t bytes) {
   return absl::StrFormat("%.1f %s", amount, kUnits[unit]);
 }
 
+std::string ShortText(const std::string& text, size_t columns) {
+  return text.size() <= columns ? text : absl::StrCat(text.substr(0, columns - 1), "~");
+}
+
 std::string StateName(const AccessTrace& trace, int state) {
   return absl::StrCat("state ", state, " \"", trace.states[state].name, "\"");
 }
 
 std::string StepName(const AccessTrace& trace, int step) {
-  return absl::StrCat("step ", step, " \"", trace.steps[step].name, "\"");
+  return absl::StrCat("step ", step, " \"", WithoutTile(trace.steps[step].name), "\"");
 }
 
 std::string BytesText(size_t bytes) {
@@ -69,9 +77,20 @@ absl::Status CapacityError(const AccessTrace& trace, size_t capacity_bytes, size
                          : "",
       std::string(where), ", got ", BytesText(capacity_bytes), "; the largest states there:");
   SortLargestFirst(trace, there);
-  for (size_t i = 0; i < std::min(there.size(), kStatesInError); ++i) {
-    absl::StrAppend(&message, i == 0 ? " " : ", ", "\"", trace.states[there[i]].name, "\" ",
-                    BytesText(trace.states[there[i]].bytes));
+  std::vector<std::pair<std::string, size_t>> largest;  // names, bytes
+  for (const int state : there) {
+    const std::string name = WithoutTile(trace.states[state].name);
+    const auto found = std::ranges::find(largest, name, [](const auto& of) { return of.first; });
+    if (found == largest.end()) {
+      largest.emplace_back(name, trace.states[state].bytes);
+    } else {
+      found->second += trace.states[state].bytes;
+    }
+  }
+  std::ranges::stable_sort(largest, std::greater(), [](const auto& of) { return of.second; });
+  for (size_t i = 0; i < std::min(largest.size(), kStatesInError); ++i) {
+    absl::StrAppend(&message, i == 0 ? " " : ", ", "\"", largest[i].first, "\" ",
+                    BytesText(largest[i].second));
   }
   return absl::ResourceExhaustedError(message);
 }
@@ -113,7 +132,7 @@ std::string Explain(const AccessTrace& trace, const MemoryPlan& plan) {
     const std::string steps = state.persistent ? std::string("persistent")
                                                : absl::StrCat(at.first_step, "..", at.last_step);
     absl::StrAppendFormat(&text, "  %10s %16d  %-12s %s\n", ShortBytes(state.bytes), at.offset,
-                          steps, state.name);
+                          steps, ShortText(state.name, kColumns - 2 - 10 - 1 - 16 - 2 - 12 - 1));
   }
   if (alive.size() > kStatesInTable) {
     size_t rest = 0;

@@ -18,6 +18,10 @@ std::string StepName(const AccessTrace& trace, int step);    // step 7 "conv1 ba
 std::string ShortBytes(size_t bytes);
 std::string BytesText(size_t bytes);  // "1536 bytes (1.5 KiB)", "12 bytes"
 
+constexpr size_t kColumns = 80;  // that a table may be wide
+// In at most so many columns; what is cut ends with "~".
+std::string ShortText(const std::string& text, size_t columns);
+
 // ResourceExhausted as PlanMemory describes it.
 absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
                            size_t reserved_bytes);

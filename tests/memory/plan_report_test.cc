@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "memory/paging_schedule.h"
 #include "memory/paging_text.h"
 #include "memory/plan_history.h"
@@ -186,6 +187,9 @@ TEST(PlanReport, Tables) {
   const std::string places = DescribePlaces(paged.trace, paged.plan);
   EXPECT_THAT(places, HasSubstr("in host memory between"));
   EXPECT_THAT(places, HasSubstr("; in 1, out 1"));
+  for (const absl::string_view line : absl::StrSplit(places, '\n')) {
+    EXPECT_LE(line.size(), 80u) << line;
+  }
   const std::string times = DescribeTimes(paged.trace, paged.plan, paged.costs);
   EXPECT_THAT(times,
               HasSubstr(absl::StrFormat("expected to take %.3f ms, with all in memory "
@@ -200,6 +204,7 @@ TEST(PlanReport, Tables) {
 TEST(PlanReport, TheLargestComeFirstAndTheRestInOneLine) {
   AccessTrace trace = EqualLayers(20, 1, 0.001);
   trace.states[7].bytes = 3 * 4096;
+  trace.states[8].name = std::string(100, 'l');
   const PagingCosts costs;
   const auto plan = PlanPaging(trace, costs, {.capacity_bytes = FindLargestStep(trace).bytes});
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -207,6 +212,9 @@ TEST(PlanReport, TheLargestComeFirstAndTheRestInOneLine) {
   const std::string after = text.substr(text.find("the largest"));
   EXPECT_THAT(after.substr(after.find('\n'), 20), HasSubstr("12.0 KiB"));
   EXPECT_THAT(text, HasSubstr(" smaller ones\n"));
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    EXPECT_LE(line.size(), 80u) << line;
+  }
 }
 
 }  // namespace
