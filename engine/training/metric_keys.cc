@@ -13,9 +13,22 @@
 namespace gyre {
 namespace {
 
-// Keys of a step's line; those of a test's have "test_" before them, all but the first.
-const char* const kOfStep[] = {"step",       "epoch",         "seconds",           "learning_rate",
-                               "loss_scale", "skipped_steps", "samples_per_second"};
+// Keys of a step's line, then those of the line with which a run that pages ends.  Those of a
+// test's line have "test_" before them, all but the first.
+const char* const kOfRun[] = {"step",
+                              "epoch",
+                              "seconds",
+                              "learning_rate",
+                              "loss_scale",
+                              "skipped_steps",
+                              "samples_per_second",
+                              "fetched_bytes",
+                              "written_bytes",
+                              "iteration_seconds",
+                              "expected_iteration_seconds",
+                              "expected_stalled_seconds",
+                              "stalled_seconds",
+                              "host_seconds"};
 
 // Of all values that a line may have: some have none at times.
 std::vector<Metric> AllMetrics(const NetSpec& net) {
@@ -39,11 +52,10 @@ const LayerConfig* LayerOf(const NetConfig& net, const std::string& key) {
 
 absl::Status CheckMetricKeys(const Parsed<NetConfig>& net, const NetSpec& train,
                              const NetSpec* test) {
+  std::set<std::string> keys(std::begin(kOfRun), std::end(kOfRun)), of_train;
   for (const NetSpec* const spec : {&train, test}) {
     if (spec == nullptr) continue;
     const std::vector<Metric> metrics = AllMetrics(*spec);
-    std::set<std::string> keys;
-    if (spec == &train) keys.insert(std::begin(kOfStep), std::end(kOfStep));
     std::vector<std::string> names;
     for (const auto& [name, value] : NamedValues(metrics)) names.push_back(name);
     // A loss of this name gives way to the total of all; another value would be missed.
@@ -51,13 +63,18 @@ absl::Status CheckMetricKeys(const Parsed<NetConfig>& net, const NetSpec& train,
       if (metric.name == "loss" && !metric.is_loss && HasLoss(metrics)) names.push_back("loss");
     }
     for (const std::string& name : names) {
-      if (keys.insert(name).second) continue;
-      const LayerConfig* const layer = LayerOf(*net.message, name);
-      const bool of_step = spec == &train && std::ranges::count(kOfStep, name) > 0;
-      const absl::Status status = absl::InvalidArgumentError(absl::StrCat(
-          "its value would be \"", name, "\" in metrics.jsonl, which ",
-          of_step ? "says something else about a step" : "is that of another layer, too",
-          "; rename the layer"));
+      const std::string key = absl::StrCat(spec == &train ? "" : "test_", name);
+      if (keys.insert(key).second) {
+        if (spec == &train) of_train.insert(key);
+        continue;
+      }
+      const bool by_train = spec != &train && of_train.contains(key);
+      const LayerConfig* const layer = LayerOf(*net.message, by_train ? key : name);
+      const bool of_run = std::ranges::count(kOfRun, key) > 0;
+      const absl::Status status = absl::InvalidArgumentError(
+          absl::StrCat("its value would be \"", key, "\" in metrics.jsonl, which ",
+                       of_run ? "says something else about a run" : "is another value, too",
+                       "; rename the layer"));
       return layer == nullptr ? status : AtLayer(net, *layer, status);
     }
   }

@@ -8,7 +8,7 @@
 namespace gyre {
 
 // Errors: InvalidArgument naming the layer whose value would have the key of another, or one that
-// says something about the step.  test: null if there is none.
+// says something about the run.  test: null if there is none.
 absl::Status CheckMetricKeys(const Parsed<NetConfig>& net, const NetSpec& train,
                              const NetSpec* test);
 

@@ -30,21 +30,22 @@ TEST(MetricKeys, EachValueHasItsOwn) {
   const std::string loss = "layer { name: 'loss' input: ['fc', 'y'] softmax_cross_entropy {} }\n";
   const std::string in = " input: ['fc', 'y'] ";
   EXPECT_EQ(Error(loss), "");
-  EXPECT_EQ(Error(loss + "layer { name: 'test_loss'" + in + "accuracy {} }"), "");
   // A loss of this name gives way to the total.
   EXPECT_EQ(Error(loss + "layer { name: 'more'" + in + "hinge {} }"), "");
-  for (const char* name : {"step", "epoch", "seconds", "learning_rate", "loss_scale",
-                           "skipped_steps", "samples_per_second"}) {
+  for (const char* name :
+       {"step", "epoch", "seconds", "learning_rate", "loss_scale", "skipped_steps",
+        "samples_per_second", "fetched_bytes", "iteration_seconds", "host_seconds"}) {
     EXPECT_EQ(Error(absl::StrCat(loss, "layer { name: '", name, "'", in, "accuracy {} }")),
               absl::StrCat("n:6:1: layer \"", name, "\": its value would be \"", name,
-                           "\" in metrics.jsonl, which says something else about a step; rename "
+                           "\" in metrics.jsonl, which says something else about a run; rename "
                            "the layer"));
   }
   const auto twice = [](const std::string& layer, const std::string& key) {
     return absl::StrCat("n:6:1: layer \"", layer, "\": its value would be \"", key,
-                        "\" in metrics.jsonl, which is that of another layer, too; rename the "
-                        "layer");
+                        "\" in metrics.jsonl, which is another value, too; rename the layer");
   };
+  EXPECT_EQ(Error(loss + "layer { name: 'test_loss'" + in + "accuracy {} }"),
+            twice("test_loss", "test_loss"));
   EXPECT_EQ(Error("layer { name: 'all' input: ['fc', 'y'] softmax_cross_entropy {} }\n"
                   "layer { name: 'loss'" +
                   in + "accuracy {} }"),
