@@ -85,11 +85,17 @@ absl::StatusOr<double> DropLaterSteps(const std::string& path, int64_t step, boo
 
 std::string ProgressText(int64_t step, int64_t steps, const std::vector<std::string>& metrics,
                          double samples_per_second, double seconds_left, size_t columns) {
-  std::string text = absl::StrFormat("step %d/%d", step, steps);
+  std::string text = absl::StrFormat("step %d/%d", step, steps), rest;
   const auto seconds = static_cast<int64_t>(seconds_left + 0.5);
-  const std::string rest =
-      absl::StrFormat("  %.0f samples/s  ETA %s", samples_per_second,
-                      seconds == 0 ? "0s" : absl::FormatDuration(absl::Seconds(seconds)));
+  // The first metric, which is the loss, matters most.
+  const size_t least = text.size() + (metrics.empty() ? 0 : 2 + metrics.front().size());
+  for (const std::string& part :
+       {absl::StrFormat("  %.0f samples/s", samples_per_second),
+        absl::StrCat("  ETA ",
+                     seconds == 0 ? "0s" : absl::FormatDuration(absl::Seconds(seconds)))}) {
+    if (least + rest.size() + part.size() > columns) break;
+    rest += part;
+  }
   for (const std::string& metric : metrics) {
     if (text.size() + 2 + metric.size() + rest.size() > columns) break;
     absl::StrAppend(&text, "  ", metric);

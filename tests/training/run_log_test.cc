@@ -80,7 +80,9 @@ TEST(ProgressText, FitsTheTerminal) {
   EXPECT_EQ(text(200),
             "step 3258/9375  loss 0.2599  accuracy 0.8906  top_5 0.9901  35465 samples/s  ETA 20s");
   EXPECT_EQ(text(79), "step 3258/9375  loss 0.2599  accuracy 0.8906  35465 samples/s  ETA 20s");
-  EXPECT_EQ(text(40), "step 3258/9375  35465 samples/s  ETA 20s");
+  EXPECT_EQ(text(53), "step 3258/9375  loss 0.2599  35465 samples/s  ETA 20s");
+  EXPECT_EQ(text(52), "step 3258/9375  loss 0.2599  35465 samples/s");
+  EXPECT_EQ(text(40), "step 3258/9375  loss 0.2599");
   EXPECT_EQ(text(9), "step 3258");
   for (size_t columns = 1; columns < 100; ++columns) EXPECT_LE(text(columns).size(), columns);
   EXPECT_TRUE(text(200, 0).ends_with("  ETA 0s"));
