@@ -415,15 +415,13 @@ std::string LeftOut(const TrainerConfig& config, const RunData& data) {
   const auto add = [&](const char* name, int64_t all, int64_t used) {
     if (used < all) {
       absl::StrAppendFormat(&lines,
-                            "of the %d samples of data.%s %d are left out: beyond contiguous rows "
-                            "of one length\n",
-                            all, name, all - used);
+                            "data.%s: %d of %d samples are left out: beyond rows of one length\n",
+                            name, all - used, all);
     }
     if (used > all) {
       absl::StrAppendFormat(&lines,
-                            "the %d samples of data.%s are gone through with %d blank ones, at the "
-                            "ends of shorter rows\n",
-                            all, name, used - all);
+                            "data.%s: %d blank samples at the ends of shorter rows, beside %d\n",
+                            name, used - all, all);
     }
   };
   const auto add_notes = [&](const char* name, const Dataset& dataset) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/runtime/count_text.h"
+#include "engine/runtime/wrapped_text.h"
 #include "memory/paging_text.h"
 #include "memory/plan_picture.h"
 
@@ -102,16 +103,17 @@ std::string DescribeCapacities(const ModelPlan& plan) {
       "what less memory would cost, by FLOPs, not measured:\n%9s %10s %13s %11s %9s %10s %10s\n",
       "capacity", "MiB", "iteration ms", "samples/s", "kept", "in MiB", "out MiB");
   const auto row = [&](const std::string& name, size_t capacity) {
-    absl::StrAppendFormat(&text, "%9s %10s ", name, Mebibytes(capacity));
+    const std::string head = absl::StrFormat("%9s %10s ", name, Mebibytes(capacity));
     if (capacity < least) {
-      absl::StrAppend(&text, "less than the largest step needs\n");
+      absl::StrAppend(&text, head, "less than the largest step needs\n");
       return;
     }
     ExpectedIteration expected = {.seconds = work};
     if (capacity < resident) {
       const auto paged = PlanPages(plan, capacity, /*train_alone=*/true);
       if (!paged.ok()) {  // the host memory's
-        absl::StrAppend(&text, paged.status().message(), "\n");
+        absl::StrAppend(&text, Wrapped(head, std::string(paged.status().message()), head.size()),
+                        "\n");
         return;
       }
       expected = ExpectIteration(paged->front(), plan.accumulating ? &paged->back() : nullptr,
@@ -119,7 +121,7 @@ std::string DescribeCapacities(const ModelPlan& plan) {
     }
     const double seconds = expected.seconds;
     const double samples = static_cast<double>(net.spec.shape.global);
-    absl::StrAppendFormat(&text, "%13.3f %11.1f %7.1f %% %10s %10s\n", 1e3 * seconds,
+    absl::StrAppendFormat(&text, "%s%13.3f %11.1f %7.1f %% %10s %10s\n", head, 1e3 * seconds,
                           seconds > 0 ? samples / seconds : 0,
                           seconds > 0 ? 100 * work / seconds : 100,
                           Mebibytes(expected.fetched_bytes), Mebibytes(expected.written_bytes));

@@ -7,13 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "engine/runtime/count_text.h"
+#include "engine/runtime/wrapped_text.h"
 
 namespace gyre {
 namespace {
 
-constexpr size_t kColumns = 80, kLabel = 15;
+constexpr size_t kLabel = 15;
 constexpr size_t kNumbers = 2 + 10 + 2 + 10;  // of a layer's row: parameters and MFLOP
 constexpr size_t kLeastColumn = 8;
 
@@ -21,20 +21,9 @@ std::string Mebibytes(size_t bytes) {
   return absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20));
 }
 
-// label, then the words of `text` in lines that begin under each other.
-std::string Line(const std::string& label, const std::string& text) {
-  std::string out, line = label + std::string(kLabel - label.size(), ' ');
-  bool first = true;
-  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-    if (!first && line.size() + 1 + word.size() > kColumns) {
-      absl::StrAppend(&out, line, "\n");
-      line = std::string(kLabel, ' ');
-      first = true;
-    }
-    absl::StrAppend(&line, first ? "" : " ", word);
-    first = false;
-  }
-  return absl::StrCat(out, line, "\n");
+std::string Line(std::string label, const std::string& text) {
+  label.resize(kLabel, ' ');
+  return Wrapped(label, text, kLabel) + "\n";
 }
 
 // Those of some bytes.
@@ -46,10 +35,6 @@ std::string Parts(const std::vector<std::pair<const char*, size_t>>& parts) {
   return texts.empty() ? "" : absl::StrCat(": ", absl::StrJoin(texts, ", "));
 }
 
-std::string Cut(const std::string& text, size_t columns) {
-  return text.size() <= columns ? text : absl::StrCat(text.substr(0, columns - 1), "~");
-}
-
 std::string LayersText(const PlanSummary& plan) {
   std::vector<std::array<std::string, 3>> cells = {{"layer", "type", "output"}};
   for (const LayerRow& row : plan.layers) cells.push_back({row.layer, row.type, row.output});
@@ -57,7 +42,7 @@ std::string LayersText(const PlanSummary& plan) {
   for (const auto& row : cells) {
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
   }
-  while (widths[0] + widths[1] + widths[2] + 4 + kNumbers > kColumns) {
+  while (widths[0] + widths[1] + widths[2] + 4 + kNumbers > kTextColumns) {
     size_t& widest = *std::ranges::max_element(widths);
     if (widest <= kLeastColumn) break;
     --widest;
@@ -159,9 +144,9 @@ std::string PlanText(const PlanSummary& plan, const std::string& details) {
                  absl::StrCat(Mebibytes(plan.bytes.disk), " MiB of pages in ", plan.page_folder));
   }
   text += details;
-  for (const std::string& note : plan.notes) absl::StrAppend(&text, note, "\n");
+  for (const std::string& note : plan.notes) absl::StrAppend(&text, Wrapped("", note), "\n");
   for (const std::string& warning : plan.warnings) {
-    absl::StrAppend(&text, "warning: ", warning, "\n");
+    absl::StrAppend(&text, Wrapped("warning: ", warning), "\n");
   }
   return text;
 }
@@ -171,11 +156,12 @@ std::string PrecisionsText(const PlanSummary& plan) {
       absl::StrFormat("%-9s %11s %10s %9s %9s %9s %11s\n", "MiB in", "activations", "parameters",
                       "masters", "optimizer", "gradients", "sent a step");
   for (const PrecisionBytes& of : plan.precisions) {
-    absl::StrAppendFormat(&text, "%-9s ", std::string(DTypeName(of.precision)));
+    const std::string head = absl::StrFormat("%-9s ", std::string(DTypeName(of.precision)));
     if (!of.refusal.empty()) {
-      absl::StrAppend(&text, of.refusal, "\n");
+      absl::StrAppend(&text, Wrapped(head, of.refusal, head.size()), "\n");
       continue;
     }
+    text += head;
     absl::StrAppendFormat(&text, "%11s %10s %9s %9s %9s %11s\n", Mebibytes(of.activations),
                           Mebibytes(of.parameters), Mebibytes(of.masters), Mebibytes(of.optimizer),
                           Mebibytes(of.gradients), Mebibytes(static_cast<size_t>(of.sent)));

@@ -99,12 +99,20 @@ absl::StatusOr<ModelPlan> Planning::Plan(const TrainerConfig& config) const {
 absl::StatusOr<std::string> Planning::Advice(const TrainerConfig& config,
                                              const ModelOptions& options) const {
   const bool tests = options.test_samples > 0;
+  std::string more = device.kind() == DeviceKind::kSim ? "give more --device_memory" : "";
+  if (planner == PlannerKind::kNone) {
+    ModelOptions paged = options;
+    paged.planner = PlannerKind::kAuto;
+    ASSIGN_OR_RETURN(const bool all, FitsAll(PlanModel(net, paged).ok()));
+    if (all) absl::StrAppend(&more, more.empty() ? "" : ", or ", "leave --planner=none out");
+  }
   if (tests) {
     ModelOptions alone = options;
     alone.test_samples = 0;
     ASSIGN_OR_RETURN(const bool all, FitsAll(PlanModel(net, alone).ok()));
     if (all) {
-      return absl::StrCat("; training alone fits: lower test_batch, which is ", options.test_batch);
+      return absl::StrCat("; training alone fits: lower test_batch, which is ", options.test_batch,
+                          " (--set test_batch=...)", more.empty() ? "" : ", or ", more);
     }
   }
   const int ranks = communication.size();
@@ -123,13 +131,12 @@ absl::StatusOr<std::string> Planning::Advice(const TrainerConfig& config,
                       "; the largest that trains alone is ", alone, ": lower both");
     }
   }
-  if (planner == PlannerKind::kAuto) return fits;
   Planning other = *this;
   other.planner = PlannerKind::kAuto;
-  if (const int64_t paged = largest_of(other, tests); paged > largest) {
-    absl::StrAppend(&fits, "; with --planner=auto one of ", paged, " does");
-  }
-  return fits;
+  const int64_t paged = planner == PlannerKind::kAuto ? largest : largest_of(other, tests);
+  if (paged > largest) absl::StrAppend(&fits, "; with --planner=auto one of ", paged, " does");
+  if (more.empty()) return fits;
+  return absl::StrCat(fits, fits.ends_with("no batch fits") ? "; " : ", or ", more);
 }
 
 absl::StatusOr<std::string> Planning::ChooseBatch(TrainerConfig& config) const {
@@ -143,9 +150,13 @@ absl::StatusOr<std::string> Planning::ChooseBatch(TrainerConfig& config) const {
   // One that fits nowhere is planned, too, for the error of that says why.
   config.set_batch(
       std::max<int64_t>(pages ? largest.paged : largest.resident, communication.size()));
-  return absl::StrFormat(
-      "batch: %d samples, the largest %s; the largest with paging is %d", config.batch(),
-      pages ? "that fits, with paging" : "with which nothing is paged", largest.paged);
+  std::string text =
+      absl::StrFormat("batch: %d samples, the largest %s", config.batch(),
+                      pages ? "that fits, with paging" : "with which nothing is paged");
+  if (largest.paged > config.batch()) {
+    absl::StrAppend(&text, "; with paging ", largest.paged, " fit");
+  }
+  return text;
 }
 
 }  // namespace gyre

@@ -24,7 +24,7 @@ struct Planning {
 
   // All ranks call it.  Errors: those of PlanModel; on all ranks where one's memory lacks, with the
   // largest batch that fits all, and kAuto's if that is larger, or with the test's batch where that
-  // does not fit; those of ranks.
+  // does not fit, and what else would do; those of ranks.
   absl::StatusOr<ModelPlan> Plan(const TrainerConfig& config) const;
 
   // Prepares the operations of the plan, the same on all ranks, and plans for no device's memory.

@@ -82,9 +82,10 @@ absl::Status RunState::SetWeights(Model& model, Stream& stream) {
       return absl::Status(
           checkpoint.status().code(),
           absl::StrFormat("--resume=%s: %s; %s", options_.resume, checkpoint.status().message(),
-                          takes_newest() ? "leave --resume out to start anew"
-                                         : "give \"latest\", or the folder of one checkpoint, such "
-                                           "as runs/a/checkpoints/step_00000200"));
+                          !takes_newest() ? OtherCheckpoints(options_.resume)
+                          : none          ? "leave --resume out to start anew, or give "
+                                            "--resume=auto, which does what it can"
+                                          : "choose another --out to start anew"));
     }
   }
   return Begin(model, stream);

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "engine/data/atomic_file.h"
 #include "engine/runtime/timeline.h"
+#include "engine/runtime/wrapped_text.h"
 #include "engine/training/lint.h"
 #include "engine/training/metric_keys.h"
 #include "engine/training/planning.h"
@@ -114,8 +115,9 @@ absl::StatusOr<std::string> Trainer::Run() {
     RETURN_IF_ERROR(training_step_->SetLossScale(*state_->loss_scale));
   }
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_), length_.total_steps()));
+  state_->Say(absl::StrCat("output in ", state_->out()));
   if (!batch_text_.empty()) state_->Say(batch_text_);
-  for (const std::string& warning : warnings_) state_->Say(absl::StrCat("warning: ", warning));
+  for (const std::string& warning : warnings_) state_->Say(Wrapped("warning: ", warning));
   if (const std::string left_out = LeftOut(config_, data_); !left_out.empty()) {
     state_->Say(std::string(absl::StripSuffix(left_out, "\n")));
   }
@@ -256,10 +258,11 @@ absl::Status Trainer::PlanPagesAnew(std::span<const double> step_seconds) {
   ASSIGN_OR_RETURN(const bool faster, model_->PlanPagesAnew(*stream_, step_seconds));
   paged_.timed = true;
   const ExpectedIteration paging = ExpectIteration(model_->plan());
-  state_->Say(absl::StrFormat(
-      "paging: an iteration is expected to take %.1f ms, of which %.1f wait for copies%s",
-      paging.seconds * 1000, paging.stalled_seconds * 1000,
-      faster ? ", as planned anew by measured times" : ""));
+  state_->Say(Wrapped(
+      "paging: ",
+      absl::StrFormat("an iteration is expected to take %.1f ms, of which %.1f wait for copies%s",
+                      paging.seconds * 1000, paging.stalled_seconds * 1000,
+                      faster ? ", as planned anew by measured times" : "")));
   if (!faster) return absl::OkStatus();
   ASSIGN_OR_RETURN(training_step_,
                    TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_));
@@ -273,10 +276,10 @@ void Trainer::TellHowStepsRun() {
   told_ = nodes > 0 || !refusal.ok();
   if (nodes > 0) state_->Say(absl::StrFormat("steps are replayed: graphs of %d nodes", nodes));
   if (!refusal.ok()) {
-    state_->Say(
-        absl::StrCat("warning: steps are launched piece by piece, which is slower, because the "
-                     "device could not capture them: ",
-                     std::string(refusal.message())));
+    state_->Say(Wrapped("warning: ",
+                        absl::StrCat("steps are launched piece by piece, which is slower, because "
+                                     "the device could not capture them: ",
+                                     std::string(refusal.message()))));
   }
 }
 
@@ -304,7 +307,7 @@ absl::Status Trainer::TellHowPagingWent() {
   const ExpectedIteration expected = ExpectIteration(model_->plan());
   const bool stalls = device_.kind() != DeviceKind::kCuda;
   paged_.hosted_seconds = model_->train_pager()->hosted_seconds();
-  state_->Say(DescribeRun(expected, paged_, stalls));
+  state_->Say(Wrapped("", DescribeRun(expected, paged_, stalls)));
   RunLog* const log = state_->log();
   if (log == nullptr) return absl::OkStatus();
   const auto count = static_cast<double>(paged_.count);

@@ -45,7 +45,7 @@ absl::Status Trainer::CheckServer(const Parsed<TrainerConfig>& trainer) const {
   const auto error = [&](const auto&... what) {
     return absl::InvalidArgumentError(
         absl::StrCat(trainer.source->Where(distributed, "sync"), ": ", DescribeServer(shape), ": ",
-                     what..., "; train with sync ALLREDUCE (shard_optimizer shares out the same)"));
+                     what..., "; train with sync allreduce (shard_optimizer shares out the same)"));
   };
   for (const DType dtype : plan_->train->order.dtypes) {
     if (shape.SentAs(dtype) != DType::kF16 || !shape.gates_alone()) continue;
@@ -178,7 +178,9 @@ std::string Trainer::DescribeSync() const {
   if (communication_.size() == 1) return "";
   if (shape.server) return DescribeServer(shape);
   if (shape.shard_optimizer) return "reduce-scatter, and allgather unless all have one copy";
-  return communication_.DescribeAllreduce() + " allreduce";
+  std::string sums = communication_.DescribeAllreduce();
+  const size_t wire = std::min(sums.find(", as "), sums.size());
+  return sums.insert(wire, " allreduce");
 }
 
 PlanSummary Trainer::Plan(const Parsed<NetConfig>& net) const {

@@ -190,10 +190,9 @@ TEST_F(DataFeed, ShotsInRows) {
   config.set_batch(3);
   EXPECT_EQ(TrainSamplesOf(config, *data->train), 9);
   const auto left_out = [&](const char* name) {
-    return absl::StrCat("the 6 samples of data.", name,
-                        " are gone through with 3 blank ones, at the ends of shorter rows\ndata.",
-                        name, ": of ", folder_.path(),
-                        "/shots 1 are left out (scales): expected .npz or .csv files\n");
+    return absl::StrCat(
+        "data.", name, ": 3 blank samples at the ends of shorter rows, beside 6\ndata.", name,
+        ": of ", folder_.path(), "/shots 1 are left out (scales): expected .npz or .csv files\n");
   };
   EXPECT_EQ(LeftOut(config, *data), left_out("train") + left_out("test"));
   config.set_batch(5);

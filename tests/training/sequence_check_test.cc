@@ -106,9 +106,9 @@ layer { name: "loss" input: ["score", "label"] binary_cross_entropy {} })");
   };
   const auto warning = [](const char* at) {
     return absl::StrCat("warning: n:", at,
-                        ": reads the zeros that samples are filled up with as tokens: those of "
-                        "data.train have 1 to 3 of their own; an lstm, gru or rnn that is given "
-                        "\"length\" leaves them out\n");
+                        ": reads the zeros that samples are filled up with as\n"
+                        "  tokens: those of data.train have 1 to 3 of their own; an lstm, gru or "
+                        "rnn that\n  is given \"length\" leaves them out\n");
   };
   for (const std::string layers :
        {"layer { name: \"flat\" flatten {} }",
@@ -148,7 +148,7 @@ layer { name: "loss" input: ["prob", "next"] softmax_cross_entropy { ignore_labe
                         "train { text { file: 'text' length: 2 unit: CHARACTER } }");
   ASSERT_TRUE(said.status.ok()) << said.status;
   EXPECT_THAT(said.run, HasSubstr("warning: n:5:1: layer \"prob\": the loss \"loss\" applies "
-                                  "softmax itself; feed it what this layer takes\n"));
+                                  "softmax itself; feed it\n  what this layer takes\n"));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "engine/data/atomic_file.h"
 #include "engine/data/file_reader.h"
 #include "engine/runtime/check.h"
@@ -375,6 +376,22 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadLatest(std::vector<std::string>*
   }
   return absl::DataLossError(absl::StrCat("each of the ", steps.size(), " checkpoints in ", folder_,
                                           " is broken; the newest: ", newest.message()));
+}
+
+std::string OtherCheckpoints(const std::string& given) {
+  fs::path path = given;
+  if (!path.has_filename()) path = path.parent_path();
+  // A run's folder is taken for a checkpoint's, or the step is mistyped.
+  for (const fs::path& folder : {path / "checkpoints", path, path.parent_path()}) {
+    auto names = CheckpointStore(folder.empty() ? "." : folder.string()).Names();
+    if (!names.ok()) continue;
+    std::erase(*names, path.filename().string());
+    if (names->size() > 3) names->resize(3);
+    if (names->empty()) continue;
+    return absl::StrCat("in ", folder.string(), " there are ", absl::StrJoin(*names, ", "));
+  }
+  return "give latest (the newest of --out), auto (that, or a new run), or a checkpoint's folder, "
+         "such as runs/a/checkpoints/step_00000200";
 }
 
 absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path, CheckpointNeed need) {

@@ -119,4 +119,8 @@ absl::Status CheckFile(const std::string& path, uint32_t crc32);
 absl::StatusOr<Checkpoint> LoadCheckpoint(const std::string& path,
                                           CheckpointNeed need = CheckpointNeed::kAll);
 
+// For the error of a `given` folder that is no checkpoint: those in it, if it is a run's, or beside
+// it; else what may be given.
+std::string OtherCheckpoints(const std::string& given);
+
 }  // namespace gyre

@@ -13,7 +13,8 @@ std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, bool pinned,
   std::vector<std::vector<int>> states(slots.elements.size());
   for (size_t b = 0; b < states.size(); ++b) {
     for (int array = 0; array < slots.arrays(b); ++array) {
-      const std::string what = array < slots.kinds ? absl::StrCat("slot ", array) : "masters";
+      const std::string what =
+          array < slots.kinds ? absl::StrCat("optimizer state ", array) : "masters";
       for (int tile = 0; tile < slots.tiles(b); ++tile) {
         states[b].push_back(static_cast<int>(trace.states.size()));
         trace.states.push_back(

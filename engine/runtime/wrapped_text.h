@@ -1,0 +1,45 @@
+// wrapped_text.h: text in lines that a terminal of 80 columns shows whole.  Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace gyre {
+
+inline constexpr size_t kTextColumns = 80;
+
+// `head`, then the words of `text`, in lines of at most 80 columns; all but the first begin with
+// `indent` spaces.  A longer word is cut behind commas; one without any, such as a path, stays
+// whole.  The last line has no end.
+inline std::string Wrapped(const std::string& head, std::string_view text, size_t indent = 2) {
+  std::string out, line = head;
+  bool first = true;  // in its line
+  while (!text.empty()) {
+    if (text.front() == ' ') {
+      text.remove_prefix(1);
+      continue;
+    }
+    std::string_view word = text.substr(0, text.find(' '));
+    if (word.size() > kTextColumns - indent) {
+      const size_t comma = word.rfind(',', kTextColumns - indent - 1);
+      if (comma != std::string_view::npos) word = word.substr(0, comma + 1);
+    }
+    if (!first && line.size() + 1 + word.size() > kTextColumns) {
+      out += line + "\n";
+      line = std::string(indent, ' ');
+      first = true;
+    }
+    line += (first ? "" : " ") + std::string(word);
+    first = false;
+    text.remove_prefix(word.size());
+  }
+  return out + line;
+}
+
+// In at most so many columns; what is cut ends with "~".
+inline std::string Cut(const std::string& text, size_t columns) {
+  return text.size() <= columns ? text : text.substr(0, columns - 1) + "~";
+}
+
+}  // namespace gyre
