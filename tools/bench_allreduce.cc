@@ -51,7 +51,7 @@ constexpr char kUsage[] =
     "\n"
     "Prints a JSON line for each algorithm, type and size: the median over rounds of\n"
     "the time of a sum, the 10th and 90th percentiles, and the time of MPI_Allreduce\n"
-    "over this one's, measured in turn (F64 and F32 alone: MPI has no halves).  Sums\n"
+    "over this one's, measured in turn (F64 and F32 alone: MPI has no 16 bits). Sums\n"
     "are checked before they are timed.\n"
     "\n"
     "  mpirun -np 4 bench_allreduce --calibrate=cluster.json\n"
@@ -97,7 +97,10 @@ class Bench {
         }
       }
     }
-    for (const std::string& name : algorithms) RETURN_IF_ERROR(Add(name));
+    for (const std::string& name : algorithms) {
+      RETURN_IF_ERROR(Annotate(CheckAllreduce(name, std::nullopt), "--algorithms"));
+      RETURN_IF_ERROR(Add(name));
+    }
     return absl::OkStatus();
   }
 

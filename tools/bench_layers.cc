@@ -7,6 +7,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/training/net/shape_inference.h"
 #include "tools/command_line.h"
 #include "tools/device_peaks.h"
@@ -230,6 +231,7 @@ absl::Status Bench() {
   ASSIGN_OR_RETURN(const DeviceChoice choice, OpenDevice(flags));
   ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
   ParameterSet parameters;
+  const std::string layer = absl::GetFlag(FLAGS_layer);
   const int64_t batch = absl::GetFlag(FLAGS_batch);
   ASSIGN_OR_RETURN(const NetSpec net,
                    InferNet(config,
@@ -239,13 +241,21 @@ absl::Status Bench() {
   ASSIGN_OR_RETURN(const auto peaks,
                    DevicePeaks::Create(*choice.device, *choice.primitives, dtype, *stream));
   RETURN_IF_ERROR(peaks->Measure(*stream).status());  // a warm-up
+  std::vector<std::string> names;
+  bool measured = false;
   for (const NetNode& node : net.nodes) {
     const bool view = std::any_of(node.spec.aliases.begin(), node.spec.aliases.end(),
                                   [](const Alias& alias) { return alias.must; });
-    const bool wanted = node.config->name().find(absl::GetFlag(FLAGS_layer)) != std::string::npos;
-    if (wanted && !view) RETURN_IF_ERROR(BenchLayer(net, node, choice, *peaks, *stream));
+    if (view) continue;
+    names.push_back(node.config->name());
+    if (names.back().find(layer) == std::string::npos) continue;
+    RETURN_IF_ERROR(BenchLayer(net, node, choice, *peaks, *stream));
+    measured = true;
   }
-  return absl::OkStatus();
+  if (measured) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--layer=", layer, ": no layer that computes has this in its name; there are ",
+                   absl::StrJoin(names, ", ")));
 }
 
 int Main(int argc, char** argv) {

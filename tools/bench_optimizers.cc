@@ -44,7 +44,7 @@ constexpr char kUsage[] =
     "\n"
     "  bench_optimizers --optimizer=adamw --threads=2\n"
     "\n"
-    "Prints a JSON line: medians over the rounds.  copy_share is the bytes that the\n"
+    "Prints a JSON line: medians over the rounds. copy_share is the bytes that the\n"
     "update must read and write a second over those of the fastest of memcpy, memcpy\n"
     "by pieces that a cache holds and stores past the caches, in the same round.\n"
     "tools/peer/compare_optimizers runs it beside PyTorch's.\n"

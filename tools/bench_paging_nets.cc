@@ -41,12 +41,12 @@ constexpr char kUsage[] =
     "  bench_paging_nets --nets=models/googlenet/net.textproto --capacity=0.5,0.25\n"
     "\n"
     "Trains nothing: steps of SGD with momentum are slept for as long as their FLOPs\n"
-    "take.  The defaults are a GPU of 1.5 TFLOP/s behind 6 GB/s and beside a host\n"
+    "take. The defaults are a GPU of 1.5 TFLOP/s behind 6 GB/s and beside a host\n"
     "whose optimizer moves 50 GB/s, five times slower, and GeePS's three nets on a\n"
     "fourth of what their states take when each has memory of its own, as in GeePS\n"
-    "(`all_bytes`; here they share it over time: `planned_bytes`).  Prints a JSON\n"
+    "(`all_bytes`; here they share it over time: `planned_bytes`). Prints a JSON\n"
     "line for each net, capacity and planner; one that needs more than there is has\n"
-    "no times.  Predictions know what waking a thread adds to a step with all in\n"
+    "no times. Predictions know what waking a thread adds to a step with all in\n"
     "memory.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 

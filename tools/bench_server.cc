@@ -47,7 +47,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-constexpr double kMostMs = 1e6, kMostRatio = 1e6;  // whose product a clock's nanoseconds hold
+constexpr int kMostMs = 1'000'000,
+              kMostRatio = 1'000'000;  // whose product a clock's nanoseconds hold
 
 constexpr char kUsage[] =
     "measures how long an iteration waits for a parameter server.\n"

@@ -31,7 +31,7 @@ constexpr char kUsage[] =
     "\n"
     "Of F32. They lie in memory that the ranks of a host share, where the algorithm\n"
     "has a use for it.\n"
-    "Prints a JSON line for each size.  Sums are checked before they are timed.\n"
+    "Prints a JSON line for each size. Sums are checked before they are timed.\n"
     "Exit codes: 0 done, 1 failed, or a sum is wrong, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {

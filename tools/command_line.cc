@@ -125,30 +125,31 @@ absl::Status CheckSync(const DistributedConfig& config, const SourceMap& source)
   const auto error = [&](const char* field, const auto&... what) {
     return absl::InvalidArgumentError(absl::StrCat(source.Where(config, field), ": ", what...));
   };
+  const std::string sync = absl::AsciiStrToLower(DistributedConfig::Sync_Name(config.sync()));
   const bool bounded = config.sync() == DistributedConfig::SSP;
   if (config.staleness() < 0 || config.staleness() > kMostSteps) {
-    return error("staleness", "expected 0 to ", kMostSteps, " steps, got ", config.staleness());
+    return error("staleness", "expected ",
+                 config.staleness() < 0 ? "0 steps or more" : "at most 2^31 - 1 steps", ", got ",
+                 config.staleness());
   }
   if (config.staleness() > 0 && !bounded) {
-    return error("staleness", "bounds sync SSP alone, and sync is ",
-                 DistributedConfig::Sync_Name(config.sync()), "; leave one out");
+    return error("staleness", "bounds sync ssp alone, and sync is ", sync, "; leave one out");
   }
   if (config.servers() < 0)
     return error("servers", "expected 0 ranks or more, got ", config.servers());
-  if (config.servers() > 0 && config.sync() == DistributedConfig::ALLREDUCE) {
-    return error("servers",
-                 "is of a parameter server, and sync is ALLREDUCE; give sync, or leave "
-                 "servers out");
-  }
-  if (config.has_server_memory() && config.sync() == DistributedConfig::ALLREDUCE) {
-    return error("server_memory",
-                 "is of a parameter server, and sync is ALLREDUCE; give sync, or leave "
-                 "server_memory out");
+  for (const char* const field : {"servers", "server_memory"}) {
+    const bool given =
+        absl::string_view(field) == "servers" ? config.servers() > 0 : config.has_server_memory();
+    if (!given || config.sync() != DistributedConfig::ALLREDUCE) continue;
+    return error(field,
+                 "is of a parameter server, and sync is allreduce; make sync bsp, ssp or "
+                 "async, or leave ",
+                 field, " out");
   }
   if (config.sync() == DistributedConfig::ALLREDUCE) return absl::OkStatus();
   if (config.shard_optimizer()) {
     return error("shard_optimizer",
-                 "is of sync ALLREDUCE; owners of a parameter server have the "
+                 "is of sync allreduce; owners of a parameter server have the "
                  "optimizer's state of their part in any case; leave one out");
   }
   return absl::OkStatus();
@@ -334,6 +335,7 @@ absl::StatusOr<Ranks> JoinRanks(const AllreduceChoice& allreduce, int ranks, int
     return absl::InvalidArgumentError(
         absl::StrFormat("--stall_timeout_s=%d: expected 1 to %d", stall_timeout_s, kMostStallS));
   }
+  RETURN_IF_ERROR(Annotate(CheckAllreduce(allreduce.algorithm, std::nullopt), "--allreduce"));
   const int64_t timeout_ms = int64_t{1000} * stall_timeout_s;
   if (const int announced = AnnouncedRank().size; ranks > 1 && announced > 1) {
     return absl::InvalidArgumentError(
@@ -400,10 +402,14 @@ void Fail(ProcessGroup* communication, const absl::Status& status) {
   RankAndSize self = AnnouncedRank();
   if (communication != nullptr) self = {communication->rank(), communication->size()};
   std::signal(SIGTERM, SIG_DFL);  // mpirun's, after another rank's error
+  // Wrong flags, texts and checkpoints are so on every rank.
+  const bool of_all =
+      self.rank == 0 && (absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
+                         absl::IsAlreadyExists(status));
   if (self.rank != 0) std::this_thread::sleep_for(kOtherRanksWait);
   static std::mutex* const last_words = new std::mutex;
   last_words->lock();
-  if (self.size > 1) {
+  if (self.size > 1 && !of_all) {
     std::fprintf(stderr, "error: rank %d: %s\n", self.rank, std::string(status.message()).c_str());
   } else {
     std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());

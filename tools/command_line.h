@@ -111,8 +111,8 @@ using Ranks = std::vector<std::unique_ptr<ProcessGroup>>;
 // long for a silent one.
 inline constexpr int kStallTimeoutS = 300;
 // Joins the ranks of mpirun or srun, or makes a world of `ranks`.
-// Errors: InvalidArgument for fewer than 1, or more than 1 beside several of the launcher's,
-// and for a time below a second or beyond eleven days.
+// Errors: InvalidArgument for fewer than 1, or more than 1 beside several of the launcher's, for a
+// time below a second or beyond eleven days, and for an algorithm that is none.
 absl::StatusOr<Ranks> JoinRanks(const AllreduceChoice& allreduce, int ranks = 1,
                                 int stall_timeout_s = kStallTimeoutS);
 
@@ -124,7 +124,8 @@ absl::Status RunRanks(Ranks ranks, const DeviceFlags& flags,
 
 // Prints "error: ..." and ends the job, with kExitUsage for an InvalidArgument that begins with a
 // flag's name, which is where the mistake is; else with kExitFailed.  Other ranks give rank 0 a
-// moment to print the same first; of ranks that are threads one alone prints.
+// moment to print the same first; of ranks that are threads one alone prints.  The rank is named
+// where others may have had no error.
 [[noreturn]] void Fail(ProcessGroup* communication, const absl::Status& status);
 
 }  // namespace gyre

@@ -64,21 +64,26 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
   weights.tensors = *std::move(tensors);
   ASSIGN_OR_RETURN(const RunData data,
                    OpenData(files.trainer, files.net, /*train=*/false, weights.fit));
-  ASSIGN_OR_RETURN(
-      ModelPlan plan,
-      PlanModel(files.net, {.train = false,
-                            .shape = ShapeOf(config, *files.net.message, communication.rank(),
-                                             communication.size()),
-                            .test_batch = TestBatchOf(config, *data.test),
-                            .test_samples = TestSamplesOf(config, *data.test),
-                            .feed = FeedOn(choice.device->kind(), data.feed),
-                            .capacity_bytes = choice.device->capacity_bytes(),
-                            .planner = PlannerOn(choice.device->kind()),
-                            .host_bytes = pages.host_bytes,
-                            .page_folder = pages.folder,
-                            .primitives = choice.primitives.get()}));
+  const int64_t test_batch = TestBatchOf(config, *data.test);
+  auto plan = PlanModel(files.net, {.train = false,
+                                    .shape = ShapeOf(config, *files.net.message,
+                                                     communication.rank(), communication.size()),
+                                    .test_batch = test_batch,
+                                    .test_samples = TestSamplesOf(config, *data.test),
+                                    .feed = FeedOn(choice.device->kind(), data.feed),
+                                    .capacity_bytes = choice.device->capacity_bytes(),
+                                    .planner = PlannerOn(choice.device->kind()),
+                                    .host_bytes = pages.host_bytes,
+                                    .page_folder = pages.folder,
+                                    .primitives = choice.primitives.get()});
+  if (absl::IsResourceExhausted(plan.status())) {
+    return absl::ResourceExhaustedError(absl::StrCat(plan.status().message(),
+                                                     "; lower test_batch, which is ", test_batch,
+                                                     " (--set test_batch=...)"));
+  }
+  RETURN_IF_ERROR(plan.status());
   ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
-  ASSIGN_OR_RETURN(const auto model, Model::Create(std::move(plan), *choice.device, *stream));
+  ASSIGN_OR_RETURN(const auto model, Model::Create(*std::move(plan), *choice.device, *stream));
   RETURN_IF_ERROR(Annotate(model->Load(*stream, weights.tensors, nullptr), weights.path));
   ASSIGN_OR_RETURN(const std::string digest, model->Sha256OfWeights(*stream));
   RETURN_IF_ERROR(communication.CheckEqual("the weights", digest));

@@ -5,6 +5,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/count_text.h"
 #include "engine/training/weights.h"
 #include "tools/command_line.h"
 #include "tools/process.h"
@@ -31,21 +32,22 @@ const std::vector<FlagGroup> kGroups = {
 };
 
 absl::Status Export(const std::string& to) {
-  ASSIGN_OR_RETURN(const Weights weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
-  const std::vector<NamedTensor>& tensors = weights.tensors.tensors();
-  if (absl::EndsWith(to, ".safetensors")) {
-    RETURN_IF_ERROR(WriteSafetensors(to, tensors, {{"format", "gyre"}}));
-  } else if (absl::EndsWith(to, ".npz")) {
-    RETURN_IF_ERROR(WriteNpz(to, tensors));
-  } else {
+  if (to.empty()) return absl::InvalidArgumentError("--to is missing; see --help");
+  const bool npz = absl::EndsWith(to, ".npz");
+  if (!npz && !absl::EndsWith(to, ".safetensors")) {
     return absl::InvalidArgumentError(
         absl::StrCat("--to=", to, ": expected a name that ends in .safetensors or .npz"));
   }
+  ASSIGN_OR_RETURN(const Weights weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
+  const std::vector<NamedTensor>& tensors = weights.tensors.tensors();
+  RETURN_IF_ERROR(npz ? WriteNpz(to, tensors)
+                      : WriteSafetensors(to, tensors, {{"format", "gyre"}}));
   for (const auto& [name, why] : weights.tensors.unreadable()) {
     std::fprintf(stderr, "left out: \"%s\" %s\n", name.c_str(), why.c_str());
   }
-  std::printf("wrote %d tensors of %s to %s\n", static_cast<int>(tensors.size()),
-              weights.path.c_str(), to.c_str());
+  std::printf("wrote %s of %s to %s\n",
+              Counted(static_cast<int64_t>(tensors.size()), "tensor").c_str(), weights.path.c_str(),
+              to.c_str());
   return absl::OkStatus();
 }
 

@@ -1,7 +1,6 @@
 // flags.cc: ParseFlags of command_line.h, over Abseil's flags.  Abseil's own parser ends the
 // program with 1, for --help too, and prints once a rank.
 
-#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -47,11 +46,12 @@ absl::Status SetFlag(absl::CommandLineFlag& flag, absl::string_view value) {
   std::string why;
   if (flag.ParseFrom(text, &why)) return absl::OkStatus();
   int64_t beyond = 0;
-  const std::string expected = flag.IsOfType<bool>()     ? "on or off"
-                               : flag.IsOfType<double>() ? "a number"
-                               : flag.IsOfType<int>() && absl::SimpleAtoi(value, &beyond)
-                                   ? absl::StrCat("an integer from ", INT_MIN, " to ", INT_MAX)
-                                   : "an integer";
+  const std::string expected =
+      flag.IsOfType<bool>()     ? "on or off"
+      : flag.IsOfType<double>() ? "a number"
+      : flag.IsOfType<int>() && absl::SimpleAtoi(value, &beyond)
+          ? absl::StrCat("a ", beyond < 0 ? "larger" : "smaller", " integer")
+          : "an integer";
   return absl::InvalidArgumentError(
       absl::StrFormat("--%s=%s: expected %s", flag.Name(), value, expected));
 }

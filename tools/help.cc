@@ -6,48 +6,17 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "engine/runtime/check.h"
+#include "engine/runtime/wrapped_text.h"
 
 namespace gyre {
 namespace {
 
-constexpr size_t kColumns = 80;
-
-// Cut behind spaces, and a longer word behind commas.
-std::vector<absl::string_view> WordsOf(absl::string_view text, size_t columns) {
-  std::vector<absl::string_view> words;
-  for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-    while (word.size() > columns) {
-      const size_t comma = word.rfind(',', columns - 1);
-      if (comma == absl::string_view::npos) break;
-      words.push_back(word.substr(0, comma + 1));
-      word.remove_prefix(comma + 1);
-    }
-    words.push_back(word);
-  }
-  return words;
-}
-
-std::string Wrapped(const std::string& name, const std::string& text, size_t indent) {
-  std::string out, line = name + std::string(indent - name.size(), ' ');
-  bool first = true;  // in its line
-  for (const absl::string_view word : WordsOf(text, kColumns - indent)) {
-    if (!first && line.size() + 1 + word.size() > kColumns) {
-      absl::StrAppend(&out, line, "\n");
-      line = std::string(indent, ' ');
-      first = true;
-    }
-    absl::StrAppend(&line, first ? "" : " ", word);
-    first = false;
-  }
-  return absl::StrCat(out, line, "\n");
-}
-
+// A default of its own words is in the flag's text.
 std::string TextOf(const absl::CommandLineFlag& flag) {
   const std::string value = flag.DefaultValue();
-  const bool show = !value.empty() && value != "false" && value != "0";
+  const bool show =
+      !value.empty() && value != "false" && !absl::StrContains(flag.Help(), "Default: ");
   if (!show) return flag.Help();
   return absl::StrCat(flag.Help(), " Default: ", value == "true" ? "on" : value, ".");
 }
@@ -82,7 +51,9 @@ std::string HelpText(absl::string_view program, absl::string_view usage,
     for (const absl::string_view name : group.flags) {
       const auto found = texts.find(std::string(name));
       GYRE_CHECK(found != texts.end());
-      absl::StrAppend(&help, Wrapped(absl::StrCat("  --", name), found->second, indent));
+      std::string head = absl::StrCat("  --", name);
+      head.resize(indent, ' ');
+      absl::StrAppend(&help, Wrapped(head, found->second, indent), "\n");
       ++shown;
     }
   }

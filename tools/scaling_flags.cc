@@ -17,15 +17,18 @@
 ABSL_FLAG(std::string, net, "",
           "Text file of the net.  Without it: --layers and --gradient_bytes.");
 ABSL_FLAG(int, rank_batch, 1, "Samples a step of each rank.");
-ABSL_FLAG(double, flops, 0, "FLOPs a second at which a rank computes the net's layers.");
-ABSL_FLAG(double, step_ms, 0, "Milliseconds of one rank's step, in place of --flops.");
+ABSL_FLAG(double, flops, 0,
+          "FLOPs a second at which a rank computes the net's layers.  Default: none.");
+ABSL_FLAG(double, step_ms, 0,
+          "Milliseconds of one rank's step, in place of --flops.  Default: none.");
 ABSL_FLAG(double, update_ms, 0, "Milliseconds of that for the optimizer.");
 ABSL_FLAG(std::string, layer_time, "flops",
           "flops: layers take what their FLOPs do; or a file with a line of bench_scaling, whose "
           "pieces of work count.");
 ABSL_FLAG(std::string, device_memory, "",
           "Bytes of device memory, such as 64M.  A net beyond that pages.  Default: it holds all.");
-ABSL_FLAG(int, layers, 0, "Equal layers, in place of --net.  Backward takes twice forward.");
+ABSL_FLAG(int, layers, 0,
+          "Equal layers, in place of --net.  Backward takes twice forward.  Default: none.");
 ABSL_FLAG(std::string, gradient_bytes, "", "Bytes of all their gradients, such as 64M or 1.2e9.");
 ABSL_FLAG(std::string, paged_bytes, "", "Bytes that their step pages, each way.");
 ABSL_FLAG(std::vector<std::string>, rank_counts,
@@ -64,6 +67,7 @@ namespace {
 
 constexpr int kMostRanks = 8192;
 constexpr int kMostLayers = 100'000;  // each takes memory
+constexpr double kHuge = 1e30;        // so that products of some are finite
 constexpr double kMostJitter = 1000;  // beyond it nothing else of a step counts
 
 absl::Status Expected(const char* flag, const auto& got, const auto&... what) {
@@ -75,10 +79,12 @@ absl::Status CheckNumbers() {
   struct Number {
     const char* flag;
     double value;
-    double most = 1e30;
+    double most = kHuge;
     absl::Status Check(bool above, const char* least) const {
       if (!above) return Expected(flag, value, least);
-      return value <= most ? absl::OkStatus() : Expected(flag, value, "at most ", most);
+      if (value <= most) return absl::OkStatus();
+      return most < kHuge ? Expected(flag, value, "at most ", most)
+                          : Expected(flag, value, "a smaller number");
     }
   };
   for (const Number& n : {Number{"rank_batch", 1.0 * absl::GetFlag(FLAGS_rank_batch)},
@@ -164,7 +170,8 @@ absl::StatusOr<Workload> ReadWorkload() {
   }
   if (path.empty()) {
     if (absl::GetFlag(FLAGS_flops) > 0 || step_s == 0) {
-      return absl::InvalidArgumentError("--layers: expected --step_ms beside it, and no --flops");
+      return absl::InvalidArgumentError(
+          "--layers: say how long a rank takes for them by --step_ms, without --flops");
     }
     if (device_bytes > 0) {
       return absl::InvalidArgumentError("--device_memory: of a net; --layers have --paged_bytes");
@@ -179,7 +186,8 @@ absl::StatusOr<Workload> ReadWorkload() {
         "--gradient_bytes, --paged_bytes: of --layers; a net's are its own");
   }
   if ((absl::GetFlag(FLAGS_flops) > 0) == (step_s > 0)) {
-    return absl::InvalidArgumentError("--net: expected one of --flops and --step_ms beside it");
+    return absl::InvalidArgumentError(
+        "--net: say how fast a rank computes it, by one of --flops and --step_ms");
   }
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
   NetWorkloadOptions options{.batch = absl::GetFlag(FLAGS_rank_batch),
@@ -257,7 +265,7 @@ absl::StatusOr<std::vector<int>> ReadRanks() {
     }
     if (ranks.size() > 1 && count <= ranks[ranks.size() - 2]) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--rank_counts: expected more and more, got ", absl::StrJoin(ranks, ",")));
+          absl::StrCat("--rank_counts: expected growing numbers, got ", absl::StrJoin(ranks, ",")));
     }
   }
   return ranks;

@@ -61,18 +61,16 @@ class Printer {
                                                   : static_cast<double>(workload.samples)),
         table_(table) {
     if (table_) {
-      std::printf("%-20s %6s %6s %8s %10s %10s %10s %10s %10s %12s %6s\n", net_.c_str(), "ranks",
-                  "hosts", "buckets", "alone ms", "step ms", "sums ms", "exposed ms", "waiting ms",
-                  "samples/s", "eff.");
+      std::printf("%-18.18s %5s %8s %8s %10s %10s %9s %5s\n", net_.c_str(), "ranks", "step ms",
+                  "sums ms", "exposed ms", "waiting ms", "samples/s", "eff.");
     }
   }
 
   void Print(const std::string& way, const ScalingPoint& p) const {
     if (table_) {
-      std::printf("%-20s %6d %6d %8d %10.2f %10.2f %10.2f %10.2f %10.2f %12.1f %6.3f\n",
-                  way.c_str(), p.ranks, p.hosts, p.buckets, p.alone * 1e3, p.step * 1e3,
-                  p.sums * 1e3, p.exposed * 1e3, p.waiting * 1e3, p.samples_per_second,
-                  p.efficiency);
+      std::printf("%-18s %5d %8.2f %8.2f %10.2f %10.2f %9.1f %5.3f\n", way.c_str(), p.ranks,
+                  p.step * 1e3, p.sums * 1e3, p.exposed * 1e3, p.waiting * 1e3,
+                  p.samples_per_second, p.efficiency);
       return;
     }
     const nlohmann::ordered_json line = {{"net", net_},
@@ -95,7 +93,7 @@ class Printer {
   void PrintFit(const std::string& way, const std::vector<ScalingPoint>& points) const {
     const EpochFit fit = FitEpoch(points, samples_);
     if (table_) {
-      std::printf("%-20s epoch = (%.6g + %.6g log2 N) / N s, within %.1f %%\n", way.c_str(),
+      std::printf("%-18s epoch = (%.6g + %.6g log2 N) / N s, within %.1f %%\n", way.c_str(),
                   fit.a_s, fit.b_s, 100 * fit.residual);
       return;
     }
@@ -120,7 +118,7 @@ absl::Status Run() {
   const double samples = absl::GetFlag(FLAGS_samples);
   if (!(samples >= 0 && samples <= kMostSamples)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--samples=", samples, ": expected 0 to ", kMostSamples));
+        absl::StrCat("--samples=", samples, ": expected a number of samples"));
   }
   const Printer printer(run.workload, absl::GetFlag(FLAGS_table));
   std::vector<ScalingLine> lines;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -44,9 +45,10 @@ ABSL_FLAG(std::string, resume, "",
 ABSL_FLAG(std::string, checkpoint_every, "",
           "Steps between checkpoints.  Default: the trainer's, or an epoch.");
 ABSL_FLAG(std::string, epochs, "", "Passes over the training data.  Default: the trainer's.");
-ABSL_FLAG(std::string, steps, "", "Steps of the run, in place of epochs.");
+ABSL_FLAG(std::string, steps, "", "Steps of the run, in place of --epochs.");
 ABSL_FLAG(std::string, batch, "",
-          "Samples a step, over all ranks.  auto: as many as fit without paging, else with it.");
+          "Samples a step, over all ranks.  auto: as many as fit without paging, else with it.  "
+          "Default: the trainer's.");
 ABSL_FLAG(std::string, seed, "", "Seed of all random numbers.  Default: the trainer's.");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda (a GPU) or sim (a CPU with bounded memory).");
 ABSL_FLAG(int, threads, 0, "Threads of each rank.  0: cores / ranks on this host.");
@@ -58,7 +60,8 @@ ABSL_FLAG(std::string, page_folder, "",
           "Folder on a fast disk for pages beyond --host_memory.  Default: where --out is, if that "
           "is a disk of this host; else TMPDIR, /var/tmp or /tmp.");
 ABSL_FLAG(std::string, page_activations, "",
-          "Type of F32 activations while paged: F32, or F16 or BF16, which round.");
+          "Type of F32 activations while paged: F32, or F16 or BF16, which round.  Default: the "
+          "trainer's, or F32.");
 ABSL_FLAG(std::string, planner, "auto",
           "Paging planner for nets larger than --device_memory: auto (fastest predicted plan), "
           "geeps (GeePS's algorithm), naive (no copy overlaps a layer), none (too large a net is "
@@ -83,10 +86,13 @@ ABSL_FLAG(std::string, sync, "",
           "allreduce (ranks sum gradients), or a parameter server: bsp (all wait each step), ssp "
           "(within --staleness), async.  Default: the trainer's, or allreduce.");
 ABSL_FLAG(std::string, staleness, "", "Steps that ssp may lag.  Default: the trainer's, or 0.");
-ABSL_FLAG(std::string, servers, "",
-          "Ranks of a parameter server, the last ones, that only serve.  Default: 0.");
+ABSL_FLAG(
+    std::string, servers, "",
+    "Ranks of a parameter server, the last ones, that only serve.  Default: the trainer's, or "
+    "0.");
 ABSL_FLAG(std::string, server_memory, "",
-          "Where owners hold their part and update it: device or host.  Default: device.");
+          "Where owners hold their part and update it: device or host.  Default: the trainer's, or "
+          "device.");
 ABSL_FLAG(bool, send_data, false,
           "Only rank 0's host has the data.  Others receive it into a temporary folder.");
 ABSL_FLAG(int, stall_timeout_s, gyre::kStallTimeoutS,
@@ -159,8 +165,8 @@ void OnSignal(int signal) {
 void HandleSignals() {
   if (Launcher() == "mpirun" && AnnouncedRank().rank == 0) {
     stopping =
-        "stopping with a checkpoint; if mpirun kills first, start it with --mca "
-        "odls_base_sigkill_timeout 30\n";
+        "stopping with a checkpoint; if mpirun kills first, start it with\n"
+        "  --mca odls_base_sigkill_timeout 30\n";
   }
   // What people, batch systems and limits end a program by, or warn it with.
   for (const int signal :
@@ -169,6 +175,22 @@ void HandleSignals() {
   }
   // A closed terminal; under nohup it stays ignored.
   if (std::signal(SIGHUP, OnSignal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+}
+
+// Of flags whose words a file has in capitals, in which an error of the field would name them.
+absl::Status CheckWords() {
+  const std::string sync = absl::GetFlag(FLAGS_sync), place = absl::GetFlag(FLAGS_server_memory);
+  constexpr std::string_view kSyncs[] = {"", "allreduce", "bsp", "ssp", "async"};
+  constexpr std::string_view kPlaces[] = {"", "device", "host"};
+  if (std::ranges::count(kSyncs, absl::AsciiStrToLower(sync)) == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--sync=", sync, ": expected allreduce, bsp, ssp or async"));
+  }
+  if (std::ranges::count(kPlaces, absl::AsciiStrToLower(place)) == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--server_memory=", place, ": expected device or host"));
+  }
+  return absl::OkStatus();
 }
 
 // Short flags are overrides of trainer fields; they win over --set.
@@ -224,6 +246,9 @@ absl::StatusOr<std::string> MakeOutFolder(const NetConfig& net) {
 
 // All but what a rank's device decides; the same for the ranks of this process.
 absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
+  if (!absl::GetFlag(FLAGS_epochs).empty() && !absl::GetFlag(FLAGS_steps).empty()) {
+    return absl::InvalidArgumentError("--steps: is in place of --epochs; leave one out");
+  }
   const std::string resume = absl::GetFlag(FLAGS_resume);
   if ((resume == "latest" || resume == "auto") && absl::GetFlag(FLAGS_out).empty()) {
     return absl::InvalidArgumentError(
@@ -352,7 +377,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
         picture, [&](const FileSink& sink) { return sink(run->DrawPlan(files.net, page, text)); });
   }
   if (leader) {
-    std::printf("%soutput in %s\n", run->DescribeStart(files.net).c_str(), options.out.c_str());
+    std::fputs(run->DescribeStart(files.net).c_str(), stdout);
     std::fflush(stdout);  // a file has them before what stderr says
   }
   if (leader && files.trainer.message->distributed().allreduce() == "auto") {
@@ -360,6 +385,8 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
   }
   training = true;
   const absl::StatusOr<std::string> digest = run->Run();
+  std::error_code not_empty;  // or nothing has been written
+  if (!digest.ok() && makes_folder && leader) std::filesystem::remove(options.out, not_empty);
   stopping = "";  // mpirun may signal this rank because another has ended before it
   if (absl::IsCancelled(digest.status())) {  // on all ranks: they leave as they do after success
     // At once: mpirun, if it was signalled too, leaves a rank no more than a second.
@@ -378,8 +405,11 @@ int Main(int argc, char** argv) {
   HandleSignals();
   Spellings spellings;
   const std::vector<std::string> overrides = Overrides(spellings);
-  const auto files =
-      ReadFiles(absl::GetFlag(FLAGS_trainer), overrides, absl::GetFlag(FLAGS_device), spellings);
+  const absl::Status words = CheckWords();
+  const absl::StatusOr<Files> files = words.ok()
+                                          ? ReadFiles(absl::GetFlag(FLAGS_trainer), overrides,
+                                                      absl::GetFlag(FLAGS_device), spellings)
+                                          : absl::StatusOr<Files>(words);
   auto ranks = JoinRanks(files.ok() ? files->allreduce : AllreduceChoice{"ring"},
                          absl::GetFlag(FLAGS_ranks), absl::GetFlag(FLAGS_stall_timeout_s));
   if (!ranks.ok()) Fail(nullptr, ranks.status());

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -50,8 +49,7 @@ const BadInput kFlags[] = {
      .arguments = {"--resume", ""},
      .exit_code = 2},
     {.name = "IntegerTooLarge",
-     .message = "--threads=2147483648: expected an integer from -2147483648 to 2147483647 (see "
-                "--help)",
+     .message = "--threads=2147483648: expected a smaller integer (see --help)",
      .arguments = {"--threads=2147483648"},
      .exit_code = 2},
     {.name = "SetUnknownField",
@@ -76,7 +74,7 @@ const BadInput kFlags[] = {
      .arguments = {"--seed=-3"},
      .exit_code = 2},
     {.name = "EndlessEpochs",
-     .message = "--epochs=1e300: epochs must be > 0 and < 1e+09, got 1e+300",
+     .message = "--epochs=1e300: epochs must be > 0 and < 1000000000, got 1e+300",
      .arguments = {"--epochs=1e300"},
      .exit_code = 2},
     {.name = "MoreRanksThanSamples",
@@ -97,8 +95,12 @@ const BadInput kFlags[] = {
      .arguments = {"--plan"},
      .trainer = {"batch: 4", "batch: 21"}},
     {.name = "BatchBeyondAllIntegers",
-     .message = "--batch=4294967296: batch must be <= 2147483647, got 4294967296",
+     .message = "--batch=4294967296: batch must be at most 2^31 - 1, got 4294967296",
      .arguments = {"--batch=4294967296"},
+     .exit_code = 2},
+    {.name = "EpochsAndSteps",
+     .message = "--steps: is in place of --epochs; leave one out",
+     .arguments = {"--epochs=1", "--steps=3"},
      .exit_code = 2},
     {.name = "UnknownDevice",
      .message = "--device: unknown device \"gpu\"; expected cpu, sim or cuda",
@@ -233,12 +235,22 @@ const BadInput kCheckpoints[] = {
          }},
     {.name = "ResumeWithoutCheckpoint",
      .message = "--resume=latest: no checkpoint in @/out/checkpoints; leave --resume out to start "
-                "anew",
+                "anew, or give --resume=auto, which does what it can",
      .arguments = {"--resume=latest"}},
     {.name = "ResumeFromNoCheckpoint",
-     .message = "--resume=@/run: @/run/state.pb: missing; give \"latest\", or the folder of one "
-                "checkpoint, such as runs/a/checkpoints/step_00000200",
+     .message = "--resume=@/run: @/run/state.pb: missing; in @/run/checkpoints there are "
+                "step_00000004, step_00000002",
      .arguments = {"--resume=@/run"}},
+    {.name = "ResumeFromAnotherStep",
+     .message = "--resume=@/run/checkpoints/step_00000003: no checkpoint folder "
+                "@/run/checkpoints/step_00000003; in @/run/checkpoints there are step_00000004, "
+                "step_00000002",
+     .arguments = {"--resume=@/run/checkpoints/step_00000003"}},
+    {.name = "ResumeFromAWord",
+     .message = "--resume=lates: no checkpoint folder lates; give latest (the newest of --out), "
+                "auto (that, or a new run), or a checkpoint's folder, such as "
+                "runs/a/checkpoints/step_00000200",
+     .arguments = {"--resume=lates"}},
     {.name = "ResumeAndWeights",
      .message = "--weights starts a new run and --resume goes on with one that has weights; give "
                 "one",
@@ -358,6 +370,11 @@ const BadInput kOtherTools[] = {
                 "folder, a checkpoint's folder, or a safetensors file",
      .arguments = {"--weights=@", "--to=@/a.npz"},
      .tool = "export"},
+    {.name = "ExportToNowhere",
+     .message = "--to is missing; see --help",
+     .arguments = {"--weights=@/run"},
+     .exit_code = 2,
+     .tool = "export"},
     {.name = "ExportToUnknownFormat",
      .message = "--to=@/a.onnx: expected a name that ends in .safetensors or .npz",
      .arguments = {"--weights=@/run", "--to=@/a.onnx"},
@@ -387,6 +404,40 @@ TEST(Train, ResumesWithoutOut) {
   ExpectMessage(result, "--resume=latest needs --out, the folder to resume in");
 }
 
+// What is so on all ranks, one says for all.
+TEST(Train, WrongFlagsAreOfNoRank) {
+  const ToolResult result = RunTool("train", {"--sync=ssb"}, {.ranks = 2});
+  EXPECT_TRUE(result.err.starts_with("error: --sync=ssb: expected allreduce, bsp, ssp or async\n"))
+      << result.err;
+}
+
+// It has none where it cannot begin.
+TEST(Train, SaysItsOutputOnceAllIsChecked) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
+  for (const char* wrong : {"--weights=none", "--resume=none", "--out="}) {
+    std::vector<std::string> arguments = {trainer, wrong};
+    if (arguments.back() == "--out=") arguments.back() += folder / "run";
+    const ToolResult result = RunTool("train", arguments);
+    EXPECT_EQ(result.exit_code, 1) << result.ToString();
+    EXPECT_FALSE(absl::StrContains(result.out, "output in ")) << result.ToString();
+  }
+  const ToolResult good = RunTool("train", {trainer, "--out=" + folder / "out"});
+  EXPECT_TRUE(absl::StrContains(good.out, "\noutput in " + folder / "out\n")) << good.ToString();
+}
+
+TEST(Evaluate, SaysHowLessMemoryWouldDo) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const ToolResult result =
+      RunTool("evaluate", {"--trainer=" + folder / "trainer.textproto",
+                           "--weights=" + folder / "run", "--device=sim", "--device_memory=1K"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_TRUE(result.err.ends_with("; lower test_batch, which is 4 (--set test_batch=...)\n"))
+      << result.err;
+}
+
 // Whether the build has CUDA or not.
 TEST(Train, OnAGpuWhereThereIsNone) {
   if (fs::exists("/dev/nvidiactl")) GTEST_SKIP() << "there may be a GPU";
@@ -414,68 +465,6 @@ TEST(Train, HelpTeaches) {
       EXPECT_EQ(result.out.find(taught, at + 1), std::string::npos) << taught << " is there twice";
     }
   }
-}
-
-// For a script, with the same bytes as for a person; a switch that nothing reads is a mistake.
-TEST(Plan, AsJson) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
-  const auto run = [&](std::vector<std::string> more) {
-    more.push_back("--trainer=" + folder / "trainer.textproto");
-    return RunTool("train", more);
-  };
-  const ToolResult result = run({"--plan", "--json", "--ranks=2"});
-  const auto plan = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
-  ASSERT_TRUE(plan.is_object()) << result.ToString();
-  EXPECT_EQ(plan["ranks"].get<int>(), 2);
-  EXPECT_EQ(plan["communication"]["how"].get<std::string>(), "ring allreduce");
-  int64_t parameters = 0;
-  for (const auto& layer : plan["layers"]) parameters += layer["parameters"].get<int64_t>();
-  EXPECT_GT(parameters, 0);
-  EXPECT_EQ(plan["parameters"].get<int64_t>(), parameters);
-  EXPECT_EQ(plan["bytes"]["device"].get<int64_t>(), plan["bytes"]["nets"].get<int64_t>() +
-                                                        plan["bytes"]["gradients"].get<int64_t>() +
-                                                        plan["bytes"]["exchange"].get<int64_t>());
-  EXPECT_TRUE(plan["paged_seconds"].is_null());
-  EXPECT_EQ(run({"--json"}).err, "error: --json needs --plan\n");
-  EXPECT_EQ(run({"--verbose"}).err, "error: --verbose needs --plan\n");
-}
-
-// Shapes are the net's; what would train says where the data come from.
-TEST(Plan, WithoutData) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
-  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
-  const ToolResult with = RunTool("train", {trainer, "--plan", "--json"});
-  std::filesystem::remove(folder / "train-images.idx");
-  WriteBytes(folder / "README.md", "made by hand");
-  const ToolResult without = RunTool("train", {trainer, "--plan", "--json"});
-  const auto a = nlohmann::json::parse(with.out, nullptr, /*allow_exceptions=*/false);
-  const auto b = nlohmann::json::parse(without.out, nullptr, /*allow_exceptions=*/false);
-  ASSERT_TRUE(a.is_object() && b.is_object()) << with.ToString() << without.ToString();
-  for (const char* same : {"layers", "bytes", "communication", "batch"}) {
-    EXPECT_EQ(a[same], b[same]) << same;
-  }
-  EXPECT_TRUE(b["samples"].is_null());
-  EXPECT_TRUE(absl::StrContains(b["notes"].dump(), "planned without data, by the net's inputs: "))
-      << b["notes"];
-  const ToolResult trains = RunTool("train", {trainer, "--out=" + folder / "out"});
-  EXPECT_EQ(trains.exit_code, 1);
-  EXPECT_TRUE(absl::StrContains(
-      trains.err, absl::StrCat("; ", folder / "README.md", " may say what makes it\n")))
-      << trains.err;
-}
-
-TEST(Plan, EndsWithWhatIsLikelyAMistake) {
-  const TempFolder folder;
-  CopyGoodFolder(folder.path());
-  const ToolResult result = RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--plan",
-                                              "--set=learning_rate.base=20"});
-  EXPECT_EQ(result.exit_code, 0) << result.ToString();
-  EXPECT_TRUE(result.out.ends_with(
-      "\nwarning: --set learning_rate.base=20: learning_rate.base: with sgd rates are usually "
-      "1e-07 to 10, got 20\n"))
-      << result.out;
 }
 
 }  // namespace

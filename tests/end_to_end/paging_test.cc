@@ -273,13 +273,19 @@ TEST(PagingTold, PlanBatchAndRun) {
   const auto batch = [](int64_t samples) { return absl::StrCat("--batch=", samples); };
   EXPECT_EQ(folder.Train("fits", on_sim("400K", {"--plan", batch(largest)})).exit_code, 0);
   EXPECT_EQ(folder.Train("fits", on_sim("400K", {"--plan", batch(largest + 1)})).exit_code, 1);
-  EXPECT_THAT(folder.Train("none", on_sim("1K", {"--plan"})).err, EndsWith("; no batch fits\n"));
+  EXPECT_THAT(folder.Train("none", on_sim("1K", {"--plan"})).err,
+              EndsWith("; no batch fits; give more --device_memory\n"));
   EXPECT_THAT(folder.Train("none", on_sim("400K", {"--plan", "--planner=none", batch(56)})).err,
-              EndsWith(absl::StrCat("; with --planner=auto one of ", largest, " does\n")));
+              EndsWith(absl::StrCat("; with --planner=auto one of ", largest,
+                                    " does, or give more --device_memory\n")));
+  EXPECT_THAT(
+      folder.Train("none", on_sim("400K", {"--plan", "--planner=none", batch(largest)})).err,
+      EndsWith(", or give more --device_memory, or leave --planner=none out\n"));
   const int64_t least = Number(folder.Train("none", on_sim("1", {"--plan"})).err, kLeast);
   const std::string below = absl::StrCat(least - 1);
   EXPECT_THAT(folder.Train("test", on_sim(below, {"--plan"})).err,
-              HasSubstr("; training alone fits: lower test_batch, which is 30"));
+              HasSubstr("; training alone fits: lower test_batch, which is 30 (--set "
+                        "test_batch=...), or give more --device_memory\n"));
 
   const ToolResult chosen = folder.Train("chosen", on_sim("2M", {"--batch=auto", "--steps=2"}));
   ASSERT_TRUE(std::regex_search(

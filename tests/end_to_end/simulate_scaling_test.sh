@@ -22,9 +22,9 @@ refuses() {
 [[ $("$tool" --flops=many 2>&1) == "error: --flops=many: expected a number (see --help)" ]] || fail "--flops=many"
 refuses "--net and --layers: expected one of them; see --help"
 refuses "--net and --layers: expected one of them; see --help" --net=$net "${plain[@]}"
-refuses "--layers: expected --step_ms beside it, and no --flops" --layers=3 --gradient_bytes=10e6
-refuses "--net: expected one of --flops and --step_ms beside it" --net=$net
-refuses "--net: expected one of --flops and --step_ms beside it" --net=$net --flops=1e9 --step_ms=3
+refuses "--layers: say how long a rank takes for them by --step_ms, without --flops" --layers=3 --gradient_bytes=10e6
+refuses "--net: say how fast a rank computes it, by one of --flops and --step_ms" --net=$net
+refuses "--net: say how fast a rank computes it, by one of --flops and --step_ms" --net=$net --flops=1e9 --step_ms=3
 refuses "--gradient_bytes, --paged_bytes: of --layers; a net's are its own" --net=$net --step_ms=3 --gradient_bytes=1e6
 printf '{"pieces": 9, "layers": [[1, 1], [2, 3]]}\n' >"$TEST_TMPDIR/two_layers.json"
 refuses "$TEST_TMPDIR/two_layers.json: expected 10 layers, got 2" --net=$net --step_ms=3 \
@@ -41,18 +41,18 @@ refuses "--update_ms=21: expected no more than --step_ms" "${plain[@]}" --update
 refuses "--beta_gb_s=0: expected more than 0" "${plain[@]}" --beta_gb_s=0
 refuses "--alpha_us=nan: expected 0 or more" "${plain[@]}" --alpha_us=nan
 refuses "--ranks_per_host=-1: expected more than 0" "${plain[@]}" --ranks_per_host=-1
-refuses "--slowest=inf: expected at most 1e+30" "${plain[@]}" --slowest=inf
+refuses "--slowest=inf: expected a smaller number" "${plain[@]}" --slowest=inf
 refuses "--layers=100001: expected at most 100000" "${plain[@]}" --layers=100001
 refuses "--gradient_bytes=1e19: expected bytes, such as 1048576, 64M or 1.5G" "${plain[@]}" --gradient_bytes=1e19
 refuses "--jitter=1001: expected at most 1000" "${plain[@]}" --jitter=1001
 refuses "--steps=1: expected 2 or more" "${plain[@]}" --steps=1
 refuses "--rank_counts: expected numbers from 1 to 8192, got 8193" "${plain[@]}" --rank_counts=1,8193
-refuses "--rank_counts: expected more and more, got 4,4" "${plain[@]}" --rank_counts=4,4
+refuses "--rank_counts: expected growing numbers, got 4,4" "${plain[@]}" --rank_counts=4,4
 refuses "--algorithms: there is no rinng; see --help" "${plain[@]}" --algorithms=rinng
 refuses "--rank_counts=2: hierarchical: does not sum over 2 ranks on 1 host" "${plain[@]}" --rank_counts=2 --ranks_per_host=2 --algorithms=hierarchical
-refuses "--samples=inf: expected 0 to 1e+30" "${plain[@]}" --samples=inf
-refuses "--samples=nan: expected 0 to 1e+30" "${plain[@]}" --samples=nan
-refuses "--samples=-1: expected 0 to 1e+30" "${plain[@]}" --samples=-1
+refuses "--samples=inf: expected a number of samples" "${plain[@]}" --samples=inf
+refuses "--samples=nan: expected a number of samples" "${plain[@]}" --samples=nan
+refuses "--samples=-1: expected a number of samples" "${plain[@]}" --samples=-1
 refuses "--sync=sync: expected allreduce, bsp, ssp or async" "${plain[@]}" --sync=sync
 refuses "--staleness: of --sync=ssp alone" "${plain[@]}" --sync=bsp --staleness=1
 refuses "--servers: of --sync=bsp, ssp and async" "${plain[@]}" --servers=1
@@ -78,7 +78,7 @@ few=$("$tool" "${all[@]}" --rank_counts=4) || fail "$few"
 [[ $("$tool" "${all[@]}" --rank_counts=4 --seed=2) != "$few" ]] || fail "the seed changes nothing"
 grep -q "recursive_doubling" "$TEST_TMPDIR/a.svg" || fail "the picture lacks a line"
 table=$("$tool" "${plain[@]}" --rank_counts=1,2 --sync=ssp --staleness=1 --table) || fail "$table"
-[[ $(wc -l <<<"$table") == 4 ]] || fail "$table"
+[[ $(wc -l <<<"$table") == 4 ]] && ! grep -q '.\{81\}' <<<"$table" || fail "$table"
 
 # Where bench_scaling has found its pieces of work.  Of LeNet's ten layers the last has no parameter:
 # what runs there ends before any gradient, and hides no sum; backward of the first hides most.

@@ -1,0 +1,75 @@
+// What train --plan prints, of a small net.
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/end_to_end/bad_input.h"
+
+namespace gyre {
+namespace {
+
+// For a script, with the same bytes as for a person; a switch that nothing reads is a mistake.
+TEST(Plan, AsJson) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const auto run = [&](std::vector<std::string> more) {
+    more.push_back("--trainer=" + folder / "trainer.textproto");
+    return RunTool("train", more);
+  };
+  const ToolResult result = run({"--plan", "--json", "--ranks=2"});
+  const auto plan = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(plan.is_object()) << result.ToString();
+  EXPECT_EQ(plan["ranks"].get<int>(), 2);
+  EXPECT_EQ(plan["communication"]["how"].get<std::string>(), "ring allreduce");
+  int64_t parameters = 0;
+  for (const auto& layer : plan["layers"]) parameters += layer["parameters"].get<int64_t>();
+  EXPECT_GT(parameters, 0);
+  EXPECT_EQ(plan["parameters"].get<int64_t>(), parameters);
+  EXPECT_EQ(plan["bytes"]["device"].get<int64_t>(), plan["bytes"]["nets"].get<int64_t>() +
+                                                        plan["bytes"]["gradients"].get<int64_t>() +
+                                                        plan["bytes"]["exchange"].get<int64_t>());
+  EXPECT_TRUE(plan["paged_seconds"].is_null());
+  EXPECT_EQ(run({"--json"}).err, "error: --json needs --plan\n");
+  EXPECT_EQ(run({"--verbose"}).err, "error: --verbose needs --plan\n");
+}
+
+// Shapes are the net's.
+TEST(Plan, WithoutData) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
+  const ToolResult with = RunTool("train", {trainer, "--plan", "--json"});
+  std::filesystem::remove(folder / "train-images.idx");
+  const ToolResult without = RunTool("train", {trainer, "--plan", "--json"});
+  const auto a = nlohmann::json::parse(with.out, nullptr, /*allow_exceptions=*/false);
+  const auto b = nlohmann::json::parse(without.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(a.is_object() && b.is_object()) << with.ToString() << without.ToString();
+  for (const char* same : {"layers", "bytes", "communication", "batch"}) {
+    EXPECT_EQ(a[same], b[same]) << same;
+  }
+  EXPECT_TRUE(b["samples"].is_null());
+  EXPECT_TRUE(absl::StrContains(b["notes"].dump(), "planned without data, by the net's inputs: "))
+      << b["notes"];
+  const ToolResult trains = RunTool("train", {trainer, "--out=" + folder / "out"});
+  EXPECT_EQ(trains.exit_code, 1);
+  EXPECT_TRUE(trains.err.ends_with(
+      absl::StrCat("cannot open ", folder / "train-images.idx", ": No such file or directory\n")))
+      << trains.err;
+}
+
+TEST(Plan, EndsWithWhatIsLikelyAMistake) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const ToolResult result = RunTool("train", {"--trainer=" + folder / "trainer.textproto", "--plan",
+                                              "--set=learning_rate.base=20"});
+  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  EXPECT_TRUE(result.out.ends_with(
+      "\nwarning: --set learning_rate.base=20: learning_rate.base: with sgd rates are\n"
+      "  usually 1e-07 to 10, got 20\n"))
+      << result.out;
+}
+
+}  // namespace
+}  // namespace gyre
