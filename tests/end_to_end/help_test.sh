@@ -23,7 +23,7 @@ for tool in tools/*; do
   gaps=$(grep -nE '[.;:,)]  ' <<<"$help") && fail "$name --help: gaps: $gaps"
   for flag in threads page_activations servers ranks planner; do
     text=$(sed -n "/^  --$flag /,/^ *\(--\|$\)/p" <<<"$help")
-    [[ ! $text || $text == *"Default: "* ]] || fail "$name --help: --$flag: no default"
+    [[ ! $text || $text == *Default:* ]] || fail "$name --help: --$flag: no default"
   done
   [[ $("$tool" --version) == "$name (Gyre) $version" ]] || fail "$name --version: $("$tool" --version)"
   programs=$((programs + 1))
