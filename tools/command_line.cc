@@ -402,10 +402,10 @@ void Fail(ProcessGroup* communication, const absl::Status& status) {
   RankAndSize self = AnnouncedRank();
   if (communication != nullptr) self = {communication->rank(), communication->size()};
   std::signal(SIGTERM, SIG_DFL);  // mpirun's, after another rank's error
-  // Wrong flags, texts and checkpoints are so on every rank.
-  const bool of_all =
-      self.rank == 0 && (absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
-                         absl::IsAlreadyExists(status));
+  // Wrong flags, texts and checkpoints are so on every rank; a step's data are a rank's own.
+  const bool of_all = self.rank == 0 && !absl::StartsWith(status.message(), "step ") &&
+                      (absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
+                       absl::IsAlreadyExists(status));
   if (self.rank != 0) std::this_thread::sleep_for(kOtherRanksWait);
   static std::mutex* const last_words = new std::mutex;
   last_words->lock();
