@@ -128,7 +128,7 @@ const BadInput kNetTexts[] = {
     {.name = "MetricOfTheNameOfAnother",
      .message =
          "@/net.textproto:7:1: layer \"step\": its value would be \"step\" in metrics.jsonl, "
-         "which says something else about a step; rename the layer",
+         "which says something else about a run; rename the layer",
      .net = {"softmax_cross_entropy {} }\n",
              "softmax_cross_entropy {} }\n"
              "layer { name: \"step\" input: \"fc\" input: \"label\" accuracy {} }\n"}},
