@@ -158,10 +158,9 @@ std::string DescribeTimes(const AccessTrace& trace, const PagingPlan& plan,
     }
     ran[step] = true;
   }
-  std::string text =
-      absl::StrFormat("an iteration: expected to take %s, with all in memory %s: %.1f %% as fast\n",
-                      Milliseconds(plan.seconds), Milliseconds(resident),
-                      plan.seconds > 0 ? 100 * resident / plan.seconds : 100);
+  std::string text = absl::StrFormat(
+      "an iteration: expected %s, all in memory %s: %.1f %% as fast\n", Milliseconds(plan.seconds),
+      Milliseconds(resident), plan.seconds > 0 ? 100 * resident / plan.seconds : 100);
   absl::StrAppendFormat(&text,
                         "  it waits %s for copies\n"
                         "  it fetches %s in %d (%.3g GB/s)\n"

@@ -86,9 +86,9 @@ std::string DescribePaging(const ModelPlan& plan) {
                                                   DescribeTimes(plan.accumulating->trace.trace,
                                                                 *plan.accumulating->paging, costs));
   return absl::StrFormat(
-      "more than the device's memory of %s MiB: with all in it, it would take %s MiB\n%s%s%s"
+      "the net takes %s MiB, more than the device's memory of %s MiB\n%s%s%s"
       "  (steps' times as their FLOPs suggest, not measured)\n",
-      Mebibytes(plan.options.capacity_bytes), Mebibytes(plan.resident_bytes),
+      Mebibytes(plan.resident_bytes), Mebibytes(plan.options.capacity_bytes),
       DescribePlaces(net.trace.trace, *net.paging),
       DescribeTimes(net.trace.trace, *net.paging, costs), accumulating);
 }
