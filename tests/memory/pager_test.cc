@@ -437,7 +437,7 @@ TEST(Pager, StepsComputeTheSameBits) {
   EXPECT_GT(write_back, kCases / 2);
   EXPECT_GT(repeat, kCases / 10);
   EXPECT_GT(disk, kCases / 8);
-  EXPECT_GT(captured, kCases / 10);
+  EXPECT_GT(captured, kCases / (kSanitized ? 10 : 5));
   EXPECT_GT(host, kCases / 8);
   RecordProperty("fetch", fetch);
   RecordProperty("write_back", write_back);
