@@ -22,20 +22,22 @@ from random_numbers import Numbers
 from texts import parse
 
 F64, F32 = 1e-10, 1e-4
-DRAWS = range(6), range(6, 40)  # of roundings; more where these do not explain a difference
+# Of roundings, and how many each number is moved by: more where the first do not explain a difference.
+DRAWS = (range(6), 1), (range(6, 40), 4)
 # What rounding to nearest changes at most, as a share: half the last bit.
 UNITS = {"F16": (torch.float16, 2**-11), "BF16": (torch.bfloat16, 2**-8), "F64": (torch.float64, 2**-53)}
 
 
 def moved(case, want, precision, draws=DRAWS[0], of=lambda result: result):
-    """How far roundings of all that is kept move what PyTorch gives: compare's `moved`."""
+    """How far a rounding of all that is kept moves what PyTorch gives: compare's `moved`."""
     most = collections.defaultdict(float)
-    for seed in draws:
-        # First to the nearest, and then, what that may hide, from up to a unit beside it.
-        dtype, unit = UNITS[precision]
-        got = judge(case, roundings(dtype, unit * (seed > 0), seed))
+    dtype, unit = UNITS[precision]
+    seeds, times = draws
+    for seed in seeds:
+        # First to the nearest, and then, what that may hide, from up to `times` units beside it.
+        got = judge(case, roundings(dtype, times * unit * (seed > 0), seed))
         for what, difference, _ in differences(of(got), of(want)):
-            most[what] = max(most[what], difference)
+            most[what] = max(most[what], difference / times)
     return most
 
 
@@ -60,7 +62,7 @@ def check_16_bits(gyre, case, want, precision, arguments, step, how):
     judged = lambda bounds: compare(without_accuracies(results[0]), without_accuracies(want),
                                     4 * UNITS[precision][1], bounds)[0]
     lines = judged(bounds)
-    if lines:  # perhaps a score near a hinge's edge, which few roundings take across
+    if lines:  # perhaps a score at a hinge's edge, which all four roundings may take across
         lines = judged(moved(case, want, precision, DRAWS[1], without_accuracies))
     # Of several ranks the norm's last bit may differ.
     if how["ranks"] == 1 or "clip_norm" not in parse(case.trainer)["optimizer"][0]:
