@@ -77,35 +77,38 @@ TEST_F(Shots, AreCutIntoChunks) {
                                  "/s 1 are left out (readme): expected .npz or .csv files")));
 }
 
-// Times in tenths, as a CSV or reals of F32 or F64 have them.
+// Times in tenths, as a CSV or reals of F32 or F64 have them.  From 100 on, an F32 is rounded by
+// more than a comparison with the warning time allows.
 TEST_F(Shots, TheWarningTimeIsADecimal) {
-  for (int event = 5; event < 15; ++event) {
-    std::string csv = absl::StrFormat("# event %.1f\ntime,ip\n", 0.1 * event);
-    std::vector<double> times, values;
-    for (int t = 0; t <= event; ++t) {
-      absl::StrAppendFormat(&csv, "%.1f,%d\n", 0.1 * t, t);
-      times.push_back(t / 10.);
-      values.push_back(t);
-    }
-    std::vector<float> narrow(times.begin(), times.end());
-    std::vector<float> narrow_values(values.begin(), values.end());
-    Write("csv/1.csv", csv);
-    const Shape all({event + 1});
-    WriteShot("wide/1.npz",
-              {{"time", all, times}, {"ip", all, values}, {"event", {}, {times.back()}}});
-    std::filesystem::create_directories(std::filesystem::path(folder_ / "narrow"));
-    const std::vector<NamedTensor> tensors = {{"time", {narrow.data(), all, DType::kF32}},
-                                              {"ip", {narrow_values.data(), all, DType::kF32}},
-                                              {"event", {&narrow.back(), Shape{}, DType::kF32}}};
-    ASSERT_TRUE(WriteNpz(folder_ / "narrow/1.npz", tensors).ok());
-    for (int warning = 1; warning <= 6; ++warning) {
-      for (const char* folder : {"csv", "wide", "narrow"}) {
-        const auto data = *Open(absl::StrFormat(
-            "train { shots { folder: '%s' signal: 'ip' length: 20 warning: %.1f } }", folder,
-            0.1 * warning));
-        const Ints target = All<int32_t>(*data, "target");
-        EXPECT_EQ(std::ranges::count(target, 1), std::min(warning, event) + 1)
-            << folder << " " << event << " " << warning;
+  for (const int begin : {0, 1000}) {
+    for (int event = 5; event < 15; ++event) {
+      std::string csv = absl::StrFormat("# event %.1f\ntime,ip\n", 0.1 * (begin + event));
+      std::vector<double> times, values;
+      for (int t = 0; t <= event; ++t) {
+        absl::StrAppendFormat(&csv, "%.1f,%d\n", 0.1 * (begin + t), t);
+        times.push_back((begin + t) / 10.);
+        values.push_back(t);
+      }
+      std::vector<float> narrow(times.begin(), times.end());
+      std::vector<float> narrow_values(values.begin(), values.end());
+      Write("csv/1.csv", csv);
+      const Shape all({event + 1});
+      WriteShot("wide/1.npz",
+                {{"time", all, times}, {"ip", all, values}, {"event", {}, {times.back()}}});
+      std::filesystem::create_directories(std::filesystem::path(folder_ / "narrow"));
+      const std::vector<NamedTensor> tensors = {{"time", {narrow.data(), all, DType::kF32}},
+                                                {"ip", {narrow_values.data(), all, DType::kF32}},
+                                                {"event", {&narrow.back(), Shape{}, DType::kF32}}};
+      ASSERT_TRUE(WriteNpz(folder_ / "narrow/1.npz", tensors).ok());
+      for (int warning = 1; warning <= 6; ++warning) {
+        for (const char* folder : {"csv", "wide", "narrow"}) {
+          const auto data = *Open(absl::StrFormat(
+              "train { shots { folder: '%s' signal: 'ip' length: 20 warning: %.1f } }", folder,
+              0.1 * warning));
+          const Ints target = All<int32_t>(*data, "target");
+          EXPECT_EQ(std::ranges::count(target, 1), std::min(warning, event) + 1)
+              << folder << " " << begin << " " << event << " " << warning;
+        }
       }
     }
   }
