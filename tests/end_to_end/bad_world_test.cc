@@ -130,6 +130,24 @@ TEST(Evaluate, RefusesOtherWeightsOnARank) {
       << result.err;
 }
 
+// The last rank cannot write in its folder, so what the others' has does not come there.
+TEST(Train, AllRanksGoOnOrBegin) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  WriteBytes(folder / "file", "");
+  const std::string trainer = "--trainer=" + folder / "trainer.textproto";
+  const ToolResult result =
+      RunTool("train",
+              {trainer, "--resume=auto", "--steps=6", "--out=" + folder / "run", ":", trainer,
+               "--resume=auto", "--steps=6", "--out=" + folder / "file"},
+              {.ranks = 2});
+  EXPECT_EQ(result.exit_code, 1) << result.ToString();
+  EXPECT_NE(result.err.find("error: whether there is a checkpoint to resume from: rank 2 is the "
+                            "first that differs"),
+            std::string::npos)
+      << result.err;
+}
+
 // A new run beside an earlier one's metrics.
 TEST(Train, KeepsAnEarlierRunsMetrics) {
   const TempFolder folder;
