@@ -303,6 +303,11 @@ TEST(Failure, ARankThatIsSilentEndsAllAndIsNamed) {
 TEST(RunsOfOneSecond, HaveAFolderEach) {
   const TrainingFolder folder(kData, kTestSamples);
   WriteTrainer(folder / "", ConvNetText(kData), {.rest = "batch: 8 steps: 3"});
+  const auto made_so_far = [] {
+    std::error_code none;
+    return std::distance(fs::directory_iterator("runs", none), {});
+  };
+  const auto made_before = made_so_far();
   std::vector<std::unique_ptr<Tool>> runs;
   for (const int ranks : {2, 1, 1, 1, 1, 2}) {
     runs.push_back(
@@ -315,6 +320,7 @@ TEST(RunsOfOneSecond, HaveAFolderEach) {
   for (const auto& run : runs) {
     const ToolResult result = run->Wait();
     EXPECT_NE(DigestOf(result), "");
+    EXPECT_EQ(result.err, "");  // nor has Open MPI anything to complain of
     constexpr std::string_view kBefore = "output in ";
     const size_t before = result.out.find(kBefore);
     ASSERT_NE(before, std::string::npos) << result.ToString();
@@ -324,6 +330,7 @@ TEST(RunsOfOneSecond, HaveAFolderEach) {
     EXPECT_TRUE(fs::exists(made + "/checkpoints/step_00000003/state.pb")) << made;
   }
   EXPECT_EQ(folders.size(), runs.size());
+  EXPECT_EQ(made_so_far(), made_before + std::ssize(runs));  // ranks of one run have one
   for (const std::string& made : folders) fs::remove_all(made);
 }
 
