@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <barrier>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "engine/data/atomic_file.h"
+#include "engine/data/folder_lock.h"
 #include "tests/training/trainer_case.h"
 
 namespace gyre {
@@ -222,6 +224,23 @@ TEST_F(TrainerTest, ATestThatFailsLateLeavesACheckpoint) {
   EXPECT_TRUE(
       absl::EndsWith(status.message(), "it cannot be decoded; the checkpoint of step 3 stands"))
       << status;
+}
+
+// Two runs would remove each other's file that tells whether the folder can be written.
+TEST_F(TrainerTest, AFolderIsProbedUnderItsLock) {
+  TrainingOptions options;
+  options.out = folder_ / "out";
+  absl::Status of_another;
+  sync_what = ".probe.tmp-";
+  sync_it = [&](const std::string&) {
+    of_another = FolderLock::Take(options.out, std::chrono::milliseconds(0)).status();
+    return 0;
+  };
+  const auto communication = Alone();
+  EXPECT_EQ(Run(*communication, 1'000'000, options, {"steps=1"}), absl::OkStatus());
+  sync_it = nullptr;
+  sync_what = "weights.safetensors";
+  EXPECT_TRUE(absl::IsAlreadyExists(of_another)) << of_another;
 }
 
 // A checkpoint of an earlier release has a digest of 64 samples, and is compared by that.
