@@ -19,6 +19,10 @@ grep -q "beside it the working tree, 3 MiB" <<<"$said" || fail "make_bundle does
 [[ $(gunzip <"$bundle/data/train-images-idx3-ubyte.gz" | wc -c) == $((16 + 12000 * 784)) ]] ||
   fail "expected 12,000 training images"
 
+# Unified memory beyond what a GPU has free can hang it for all who share it.
+managed=$(grep -rIl MallocManaged "$bundle" || true)
+[[ -z $managed ]] || fail "unified memory: $managed"
+
 # call LETTER ROW...: run_all LETTER has these rows, ok, in this order.
 call() {
   local out=$TEST_TMPDIR/$1 status=0 last=0 row line
