@@ -116,11 +116,11 @@ absl::Status CommunicationThread::Open(const MakeCommunicator& make,
   // Nobody is longer silent than that, at the end either.
   parting_timeout_ =
       std::min(meeting_timeout_, std::chrono::milliseconds(communicator_->timeout_ms()));
-  const auto& [algorithm, calibration, wire] = allreduce;
-  RETURN_IF_ERROR(CheckAllreduce(algorithm, std::nullopt));
-  RETURN_IF_ERROR(CheckWire(algorithm, wire));
-  ASSIGN_OR_RETURN(Selector selector, Selector::Calibrated(calibration, ShapeOf(*communicator_)));
-  lanes_.emplace(*communicator_, algorithm, std::move(selector), wire);
+  RETURN_IF_ERROR(CheckAllreduce(allreduce.algorithm, std::nullopt));
+  RETURN_IF_ERROR(CheckWire(allreduce.algorithm, allreduce.wire));
+  ASSIGN_OR_RETURN(Selector selector,
+                   Selector::Calibrated(allreduce.calibration, ShapeOf(*communicator_)));
+  lanes_.emplace(*communicator_, allreduce, std::move(selector));
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "distributed/agreement.h"
 #include "distributed/transport/backoff.h"
 #include "engine/runtime/check.h"
 
@@ -19,37 +20,40 @@ int DeviceLanes(std::string_view algorithm) { return algorithm == "nccl" ? 1 : k
 }  // namespace
 
 absl::Status Lanes::Open() {
+  auto exchange = std::make_unique<Exchange>(communicator_, kFirstOperationTag + kExchangeLane);
+  exchange_ = exchange.get();
+  lanes_[kExchangeLane] = std::move(exchange);
   RETURN_IF_ERROR(Agree());
   for (int lane = 0; lane < kExchangeLane; ++lane) {
     ASSIGN_OR_RETURN(lanes_[lane], NewCollective(algorithm_, communicator_,
                                                  kFirstOperationTag + lane, arenas_, selector_));
     if (lane < kLanesInOrder && wire_ != DType::kF32) lanes_[lane]->CarryAs(wire_);
   }
-  auto exchange = std::make_unique<Exchange>(communicator_, kFirstOperationTag + kExchangeLane);
-  exchange_ = exchange.get();
-  lanes_[kExchangeLane] = std::move(exchange);
   return absl::OkStatus();
 }
 
-// Ranks that have chosen otherwise would wait for each other until one is called silent: a sum of
-// nothing, in the first lane's place, carries what each has chosen round all of them.
+// Ranks that have chosen otherwise would wait for each other until one is called silent.
 absl::Status Lanes::Agree() {
-  ASSIGN_OR_RETURN(lanes_[0], NewCollective("ring", communicator_, kFirstOperationTag, arenas_));
-  std::string what = absl::StrCat("allreduce ", Describe());
+  std::string text = absl::StrCat(command_, "allreduce ", Describe());
   if (!selector_.costs().empty()) {
     std::string costs;
     for (const auto& [algorithm, start_s, byte_s] : selector_.costs()) {
       absl::StrAppendFormat(&costs, "%s %.17g %.17g\n", algorithm, start_s, byte_s);
     }
-    absl::StrAppendFormat(&what, ", costs %08x", static_cast<uint32_t>(Hash(costs)));
+    absl::StrAppendFormat(&text, ", costs %08x", static_cast<uint32_t>(Hash(costs)));
   }
-  RETURN_IF_ERROR(lanes_[0]->Start(Claim::Of(0, what), Operation::kAllreduce,
-                                   {nullptr, Shape({0}), DType::kF64}));
-  double ignored = 0;
-  for (Backoff backoff;; backoff.Pause()) {
-    ASSIGN_OR_RETURN(const Advance advance, lanes_[0]->Progress(&ignored));
-    if (advance == Advance::kDone) return absl::OkStatus();
-  }
+  constexpr char kWhat[] = "the command";
+  return Agreement({{kWhat, text}}, communicator_.rank(), communicator_.size())
+      .Check([&](Mail* mail) -> absl::Status {
+        exchange_->Carry(mail);
+        RETURN_IF_ERROR(exchange_->Start(Claim::Of(0, kWhat), Operation::kExchange,
+                                         {nullptr, Shape({0}), DType::kF64}));
+        double ignored = 0;
+        for (Backoff backoff;; backoff.Pause()) {
+          ASSIGN_OR_RETURN(const Advance advance, exchange_->Progress(&ignored));
+          if (advance == Advance::kDone) return absl::OkStatus();
+        }
+      });
 }
 
 absl::StatusOr<Advance> Lanes::Drive(Work& work, const Works& active) {

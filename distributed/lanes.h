@@ -20,15 +20,16 @@ namespace gyre {
 class Lanes {
  public:
   // The communicator must outlive this but for its end.
-  // selector: what "auto" chooses.  wire: as what sums of F32 travel that are in order.
-  Lanes(Communicator& communicator, std::string algorithm, Selector selector, DType wire)
+  // selector: what "auto" chooses.  choice: of all ranks.
+  Lanes(Communicator& communicator, const AllreduceChoice& choice, Selector selector)
       : communicator_(communicator),
-        algorithm_(std::move(algorithm)),
+        algorithm_(choice.algorithm),
         selector_(std::move(selector)),
-        wire_(wire) {}
+        wire_(choice.wire),
+        command_(choice.command) {}
 
   // Blocks until all ranks have come here.  Errors: NewCollective's; FailedPrecondition on every
-  // rank if one has another algorithm or another selector.
+  // rank if one has another command, another algorithm or another selector.
   absl::Status Open();
   // Begins or advances one of `active`.  kDone: it is to be told to Leave.  Errors: of its event,
   // its call or its algorithm.
@@ -62,7 +63,8 @@ class Lanes {
   Communicator& communicator_;
   const std::string algorithm_;
   const Selector selector_;
-  const DType wire_;
+  const DType wire_;  // as what sums of F32 travel that are in order
+  const std::string command_;
   SharedArenas arenas_;                                    // where sums are made where they lie
   SharedArenas copies_;                                    // the first rank's, which all use
   std::array<std::unique_ptr<Collective>, kLanes> lanes_;  // of host memory

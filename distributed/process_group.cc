@@ -1,16 +1,12 @@
 #include "distributed/process_group.h"
 
-#include <algorithm>
 #include <chrono>
 #include <future>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "distributed/agreement.h"
 #include "distributed/communication_thread.h"
 #include "engine/runtime/check.h"
 
@@ -33,9 +29,16 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Start(MakeCommunicat
 ProcessGroup::ProcessGroup(std::unique_ptr<CommunicationThread> thread)
     : thread_(std::move(thread)) {}
 
-ProcessGroup::~ProcessGroup() { static_cast<void>(Stop()); }
+ProcessGroup::~ProcessGroup() { static_cast<void>(Close()); }
 
 absl::Status ProcessGroup::Stop() {
+  if (thread_ == nullptr) return absl::OkStatus();
+  // Its thread would end the process, without a word: the caller has the words.
+  RETURN_IF_ERROR(status());
+  return Close();
+}
+
+absl::Status ProcessGroup::Close() {
   if (thread_ == nullptr) return absl::OkStatus();
   const absl::Status status = thread_->Stop();
   if (!status.ok()) static_cast<void>(thread_.release());  // as in Start
@@ -154,63 +157,18 @@ absl::Status ProcessGroup::Sum(std::string_view label, Tensor inout) {
   return Wait(Submit(label, inout, nullptr, MemoryKind::kPinnedHost, kMostUrgent)).status();
 }
 
-absl::Status ProcessGroup::SumNow(std::string_view what, Tensor inout) {
-  return Wait(Submit(what, Operation::kAllreduce, /*root=*/0, inout, nullptr, kMostUrgent))
-      .status();
-}
-
-namespace {
-
-// The first line of two texts that differs.
-std::string Difference(std::string_view expected, std::string_view got) {
-  const auto lines_of = [](std::string_view text) {
-    return std::vector<absl::string_view>(
-        absl::StrSplit(absl::string_view(text.data(), text.size()), '\n'));
-  };
-  const auto of_expected = lines_of(expected), of_got = lines_of(got);
-  const auto line = std::ranges::mismatch(of_expected, of_got).in1 - of_expected.begin();
-  const auto show = [line](const std::vector<absl::string_view>& lines) -> std::string {
-    constexpr size_t kMostShown = 100;
-    if (line == static_cast<ptrdiff_t>(lines.size())) return "the end";
-    const auto text = absl::StripLeadingAsciiWhitespace(lines[static_cast<size_t>(line)]);
-    return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMostShown)), "\"");
-  };
-  return absl::StrCat(": expected ", show(of_expected), ", got ", show(of_got));
-}
-
-}  // namespace
-
-// Each rank's hash in a place of its own, as two halves that a double holds exactly: their sum over
-// ranks has all of them.
-absl::Status ProcessGroup::CheckEqual(std::string_view what, std::string_view bytes) {
-  constexpr int kHalves = 2;
-  const uint64_t hash = Hash(bytes);
-  std::vector<double> hashes(static_cast<size_t>(size()) * kHalves);
-  double* const mine = hashes.data() + static_cast<ptrdiff_t>(rank()) * kHalves;
-  mine[0] = static_cast<double>(hash >> 32);
-  mine[1] = static_cast<double>(hash & 0xFFFFFFFFu);
-  const Tensor all{hashes.data(), Shape({static_cast<int64_t>(hashes.size())}), DType::kF64};
-  RETURN_IF_ERROR(SumNow(what, all));
-  for (int rank = 1; rank < size(); ++rank) {
-    if (std::equal(hashes.begin(), hashes.begin() + kHalves, hashes.begin() + rank * kHalves)) {
-      continue;
-    }
-    // Rank 0, whose error is told, hears what that rank has.
-    Mail mail;
-    if (rank == this->rank()) mail.outgoing.push_back({0, bytes});
-    if (this->rank() == 0) mail.incoming.push_back({rank});
-    RETURN_IF_ERROR(Wait(Submit(what, &mail)).status());
-    return absl::FailedPreconditionError(
-        absl::StrCat(std::string(what), ": rank ", rank, " is the first that differs from rank 0",
-                     mail.incoming.empty() ? "" : Difference(bytes, mail.incoming[0].bytes),
-                     "; give all ranks the same program, flags and files"));
-  }
-  return absl::OkStatus();
+absl::Status ProcessGroup::CheckEqual(std::vector<Said> said) {
+  const std::string_view what = said.front().what;
+  return Agreement(std::move(said), rank(), size()).Check([&](Mail* mail) {
+    return Wait(Submit(what, mail)).status();
+  });
 }
 
 absl::Status ProcessGroup::Barrier() {
   double nothing = 0;
-  return SumNow("a barrier", {&nothing, Shape({1}), DType::kF64});
+  return Wait(Submit("a barrier", Operation::kAllreduce, /*root=*/0,
+                     {&nothing, Shape({1}), DType::kF64}, nullptr, kMostUrgent))
+      .status();
 }
 
 absl::Status ProcessGroup::LeaderDoes(const std::string& what,

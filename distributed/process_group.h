@@ -12,8 +12,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "distributed/agreement.h"
 #include "distributed/collectives/catalogue.h"
 #include "distributed/service.h"
 #include "distributed/transport/communicator.h"
@@ -34,7 +36,7 @@ class ProcessGroup {
   // the communicator's time limit is not shorter.
   static constexpr int64_t kMeetingTimeoutMs = 120'000;
 
-  // Starts the thread; `make` runs on it.  allreduce must mean the same on all ranks: if not,
+  // Starts the thread; `make` runs on it.  allreduce must be the same on all ranks: if not,
   // FailedPrecondition is every ticket's error.  Errors: those of `make`; InvalidArgument listing
   // the names of algorithms, or saying what is wrong with the calibration or the wire;
   // DeadlineExceeded if `make` does not return in time, or after stall_timeout_ms, if a rank of
@@ -43,7 +45,9 @@ class ProcessGroup {
       MakeCommunicator make, AllreduceChoice allreduce,
       int64_t meeting_timeout_ms = kMeetingTimeoutMs, int64_t stall_timeout_ms = kMeetingTimeoutMs);
   // Finishes what was submitted (without waiting for events after an error), then the communicator;
-  // nothing else may follow.  Errors: DeadlineExceeded, likewise, if the communicator does not end.
+  // nothing else may follow.  Errors: the first error so far, when nothing is finished; say it
+  // before this object ends, which may end the process.  DeadlineExceeded, likewise, if the
+  // communicator does not end.
   absl::Status Stop();
   // Stops, if that was not done.
   ~ProcessGroup();
@@ -118,8 +122,12 @@ class ProcessGroup {
   // Submit and Wait, ahead of what is in order; of host memory.
   absl::Status Sum(std::string_view label, Tensor inout);
   // All ranks give the same bytes.  Errors: FailedPrecondition on every rank, naming the first rank
-  // that differs from rank 0 and what `what` is; on rank 0 with the first line that differs.
-  absl::Status CheckEqual(std::string_view what, std::string_view bytes);
+  // that differs from rank 0, `what`, and the first line that differs.
+  absl::Status CheckEqual(std::string_view what, std::string_view bytes) {
+    return CheckEqual({{what, bytes}});
+  }
+  // Several at once.
+  absl::Status CheckEqual(std::vector<Said> said);
   // Blocks until all ranks have come here.
   absl::Status Barrier();
   // Runs `work`, such as writing a checkpoint, on rank 0, while the others wait here, however long
@@ -144,10 +152,9 @@ class ProcessGroup {
  private:
   using Mapping = absl::StatusOr<std::byte*> (Lanes::*)(size_t bytes);
   absl::StatusOr<std::byte*> Map(std::string_view what, size_t bytes, Mapping map);
-  // Sum, said to be `what` alone.
-  absl::Status SumNow(std::string_view what, Tensor inout);
 
   explicit ProcessGroup(std::unique_ptr<CommunicationThread> thread);
+  absl::Status Close();
   std::unique_ptr<CommunicationThread> thread_;
 };
 

@@ -326,7 +326,9 @@ absl::StatusOr<DeviceChoice> OpenDevice(const DeviceFlags& flags) {
   return choice;
 }
 
-absl::StatusOr<Ranks> JoinRanks(const AllreduceChoice& allreduce, int ranks, int stall_timeout_s) {
+absl::StatusOr<Ranks> JoinRanks(AllreduceChoice allreduce, int ranks, int stall_timeout_s) {
+  allreduce.command =
+      absl::StrCat("program ", program_invocation_short_name, "\n", allreduce.command);
   if (ranks < 1 || ranks > kMostRanks) {
     return absl::InvalidArgumentError(
         absl::StrFormat("--ranks=%d: expected 1 to %d", ranks, kMostRanks));

@@ -110,10 +110,10 @@ using Ranks = std::vector<std::unique_ptr<ProcessGroup>>;
 // Beyond what a step, or a pass over the data that one rank alone makes, takes; each rank waits so
 // long for a silent one.
 inline constexpr int kStallTimeoutS = 300;
-// Joins the ranks of mpirun or srun, or makes a world of `ranks`.
+// Joins the ranks of mpirun or srun, or makes a world of `ranks`.  All run this program.
 // Errors: InvalidArgument for fewer than 1, or more than 1 beside several of the launcher's, for a
 // time below a second or beyond eleven days, and for an algorithm that is none.
-absl::StatusOr<Ranks> JoinRanks(const AllreduceChoice& allreduce, int ranks = 1,
+absl::StatusOr<Ranks> JoinRanks(AllreduceChoice allreduce, int ranks = 1,
                                 int stall_timeout_s = kStallTimeoutS);
 
 // Opens each rank's device and runs `body` there: one rank on the calling thread, several on a

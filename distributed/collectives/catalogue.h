@@ -22,6 +22,8 @@ struct AllreduceChoice {
   // model decides.
   std::string calibration = {};
   DType wire = DType::kF32;  // as what sums of F32 in order travel (CheckWire)
+  // The program and the flags that all ranks must have alike, a line each; compared first.
+  std::string command = {};
 };
 
 // "nccl" is the ring on host memory.  arenas: may grow; must outlive the result, as the

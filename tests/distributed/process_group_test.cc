@@ -161,6 +161,24 @@ TEST(ProcessGroup, OtherAllreduceIsAnErrorOnAllRanks) {
   }
 }
 
+// By the line of the command, on all ranks, also where the algorithm follows from it.
+TEST(ProcessGroup, OtherCommandsAreAnErrorOnAllRanks) {
+  auto communicators = NewThreadCommunicators(3, kPatienceMs);
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  for (size_t rank = 0; rank < 3; ++rank) {
+    AllreduceChoice choice = {.algorithm = rank == 2 ? "direct" : "ring"};
+    choice.command =
+        absl::StrCat("program train\n--plan\n", rank == 2 ? "--sync=bsp" : "no --sync", "\n");
+    groups.push_back(*ProcessGroup::Start([&] { return std::move(communicators[rank]); }, choice));
+  }
+  for (const auto& group : groups) {
+    EXPECT_EQ(group->Barrier().message(),
+              "the command: rank 2 is the first that differs from rank 0: expected \"no --sync\", "
+              "got \"--sync=bsp\"; give all ranks the same program, flags and files");
+    EXPECT_FALSE(group->Stop().ok());  // or this rank would end without a word
+  }
+}
+
 TEST(ProcessGroup, CheckEqualNamesTheFirstThatDiffers) {
   RunRanksOn("ring", 5, kPatienceMs, [&](ProcessGroup& group) {
     const std::string large(100'000, 'p');
@@ -184,12 +202,13 @@ TEST(ProcessGroup, CheckEqualNamesTheFirstThatDiffers) {
     for (const auto& texts : kTexts) {
       const absl::Status differs =
           group.CheckEqual("text", group.rank() == 1 ? texts.of_rank_1 : texts.of_rank_0);
-      EXPECT_THAT(
-          std::string(differs.message()),
-          HasSubstr(group.rank() > 0
-                        ? "text: rank 1 is the first that differs from rank 0"
-                        : "text: rank 1 is the first that differs from rank 0: " + texts.shown));
+      EXPECT_THAT(std::string(differs.message()),
+                  HasSubstr("text: rank 1 is the first that differs from rank 0: " + texts.shown));
     }
+    const std::string own = group.rank() == 2 ? "y" : "x", shared = "same";
+    EXPECT_THAT(
+        std::string(group.CheckEqual({{"a", shared}, {"b", own}, {"c", shared}}).message()),
+        HasSubstr("b: rank 2 is the first that differs from rank 0: expected \"x\", got \"y\""));
   });
 }
 
