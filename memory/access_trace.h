@@ -51,6 +51,7 @@ struct TraceStep {
 struct AccessTrace {
   std::vector<TraceState> states;
   std::vector<TraceStep> steps;
+  std::string of = {};  // whose they are, in errors, such as "the test"; "": need not be said
 };
 
 }  // namespace gyre

@@ -124,9 +124,9 @@ void Share(const std::vector<Paged>& wanted, size_t bytes, bool given, PagingPla
   }
 }
 
-absl::Status TooSmall(size_t host_bytes, size_t least) {
+absl::Status TooSmall(const AccessTrace& trace, size_t host_bytes, size_t least) {
   return absl::ResourceExhaustedError(absl::StrCat(
-      "host memory: expected at least ", BytesText(least),
+      "host memory: expected at least ", BytesText(least), OfText(trace),
       " for copies from and to the disk and what cannot lie there, got ", BytesText(host_bytes)));
 }
 
@@ -147,11 +147,11 @@ absl::Status GivePages(const AccessTrace& trace, const PagingLimits& limits, Pag
           "host memory: with steps on the host it holds no staging for pages on disk");
     }
     if (staging.bytes() > limits.host_bytes) {
-      return TooSmall(limits.host_bytes, staging.bytes() + (given ? host.homes : 0));
+      return TooSmall(trace, limits.host_bytes, staging.bytes() + (given ? host.homes : 0));
     }
     const size_t room = limits.host_bytes - staging.bytes();
     if (given && host.homes > room) {
-      return TooSmall(limits.host_bytes, host.homes + staging.bytes());
+      return TooSmall(trace, limits.host_bytes, host.homes + staging.bytes());
     }
     std::vector<Paged> wanted = paged;
     std::ranges::stable_sort(wanted, {}, [&plan](const Paged& of) {

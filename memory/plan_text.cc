@@ -34,7 +34,7 @@ std::vector<int> AliveAtPeak(const AccessTrace& trace, const MemoryPlan& plan) {
 }
 
 // Of an update that is cut so that its parts page, the name of the whole.
-std::string WithoutTile(const std::string& name) { return name.substr(0, name.find(", tile ")); }
+std::string WithoutPart(const std::string& name) { return name.substr(0, name.find(", part ")); }
 
 std::string PeakName(const AccessTrace& trace, const MemoryPlan& plan) {
   return trace.steps.empty() ? "no step" : StepName(trace, plan.peak_step);
@@ -61,7 +61,12 @@ std::string StateName(const AccessTrace& trace, int state) {
 }
 
 std::string StepName(const AccessTrace& trace, int step) {
-  return absl::StrCat("step ", step, " \"", WithoutTile(trace.steps[step].name), "\"");
+  return absl::StrCat("step ", step, " \"", WithoutPart(trace.steps[step].name), "\"",
+                      OfText(trace));
+}
+
+std::string OfText(const AccessTrace& trace) {
+  return trace.of.empty() ? "" : absl::StrCat(" of ", trace.of);
 }
 
 std::string BytesText(size_t bytes) {
@@ -79,7 +84,7 @@ absl::Status CapacityError(const AccessTrace& trace, size_t capacity_bytes, size
   SortLargestFirst(trace, there);
   std::vector<std::pair<std::string, size_t>> largest;  // names, bytes
   for (const int state : there) {
-    const std::string name = WithoutTile(trace.states[state].name);
+    const std::string name = WithoutPart(trace.states[state].name);
     const auto found = std::ranges::find(largest, name, [](const auto& of) { return of.first; });
     if (found == largest.end()) {
       largest.emplace_back(name, trace.states[state].bytes);
@@ -117,27 +122,27 @@ std::string Explain(const AccessTrace& trace, const MemoryPlan& plan) {
   const auto line = [&text](const char* what, size_t bytes) {
     absl::StrAppendFormat(&text, "%-26s%10s %16d bytes\n", what, ShortBytes(bytes), bytes);
   };
-  line("device arena", plan.device_bytes);
-  line("  persistent", persistent_bytes);
-  line("  shared over time", plan.device_bytes - persistent_bytes);
-  line("  most alive at one step", plan.lower_bound_bytes);
-  line("communication arena", plan.communication_bytes);
+  line("device memory of the net", plan.device_bytes);
+  line("  kept between iterations", persistent_bytes);
+  line("  reused within one", plan.device_bytes - persistent_bytes);
+  line("  most in use at once", plan.lower_bound_bytes);
+  if (plan.communication_bytes > 0) line("gradients of all ranks", plan.communication_bytes);
 
   const std::vector<int> alive = AliveAtPeak(trace, plan);
-  absl::StrAppendFormat(&text, "peak: %s\n", PeakName(trace, plan));
-  absl::StrAppendFormat(&text, "  %10s %16s  %-12s %s\n", "size", "offset", "steps", "state");
+  absl::StrAppendFormat(&text, "most is in use at %s of an iteration:\n", PeakName(trace, plan));
+  absl::StrAppendFormat(&text, "  %10s %12s  %-12s %s\n", "size", "offset", "steps", "state");
   for (size_t i = 0; i < std::min(alive.size(), kStatesInTable); ++i) {
     const TraceState& state = trace.states[alive[i]];
     const Placement& at = plan.placements[alive[i]];
-    const std::string steps = state.persistent ? std::string("persistent")
-                                               : absl::StrCat(at.first_step, "..", at.last_step);
-    absl::StrAppendFormat(&text, "  %10s %16d  %-12s %s\n", ShortBytes(state.bytes), at.offset,
-                          steps, ShortText(state.name, kColumns - 2 - 10 - 1 - 16 - 2 - 12 - 1));
+    const std::string steps =
+        state.persistent ? std::string("always") : absl::StrCat(at.first_step, "..", at.last_step);
+    absl::StrAppendFormat(&text, "  %10s %12d  %-12s %s\n", ShortBytes(state.bytes), at.offset,
+                          steps, ShortText(state.name, kColumns - 2 - 10 - 1 - 12 - 2 - 12 - 1));
   }
   if (alive.size() > kStatesInTable) {
     size_t rest = 0;
     for (size_t i = kStatesInTable; i < alive.size(); ++i) rest += trace.states[alive[i]].bytes;
-    absl::StrAppendFormat(&text, "  %10s %16s  %-12s %d smaller states\n", ShortBytes(rest), "", "",
+    absl::StrAppendFormat(&text, "  %10s %12s  %-12s %d smaller states\n", ShortBytes(rest), "", "",
                           alive.size() - kStatesInTable);
   }
   return text;

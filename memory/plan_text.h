@@ -14,6 +14,7 @@ namespace gyre {
 
 std::string StateName(const AccessTrace& trace, int state);  // state 3 "conv1.output"
 std::string StepName(const AccessTrace& trace, int step);    // step 7 "conv1 backward"
+std::string OfText(const AccessTrace& trace);                // " of the test", ""
 // "512 B", "1.5 KiB": one decimal of the largest unit that is not above the number.
 std::string ShortBytes(size_t bytes);
 std::string BytesText(size_t bytes);  // "1536 bytes (1.5 KiB)", "12 bytes"

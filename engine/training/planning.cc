@@ -122,7 +122,10 @@ absl::StatusOr<std::string> Planning::Advice(const TrainerConfig& config,
   };
   const int64_t largest = largest_of(*this, tests);
   if (largest < 0) return "";
-  std::string fits = "; no batch fits";
+  Planning other = *this;
+  other.planner = PlannerKind::kAuto;
+  const int64_t paged = planner == PlannerKind::kAuto ? largest : largest_of(other, tests);
+  std::string fits = paged > largest ? "; no batch fits with this --planner" : "; no batch fits";
   if (largest >= ranks) {
     fits = absl::StrCat("; the largest batch that fits is ", largest);
   } else if (tests) {
@@ -131,9 +134,6 @@ absl::StatusOr<std::string> Planning::Advice(const TrainerConfig& config,
                       "; the largest that trains alone is ", alone, ": lower both");
     }
   }
-  Planning other = *this;
-  other.planner = PlannerKind::kAuto;
-  const int64_t paged = planner == PlannerKind::kAuto ? largest : largest_of(other, tests);
   if (paged > largest) absl::StrAppend(&fits, "; with --planner=auto one of ", paged, " does");
   if (more.empty()) return fits;
   return absl::StrCat(fits, fits.ends_with("no batch fits") ? "; " : ", or ", more);

@@ -253,15 +253,15 @@ TEST(MemoryPlan, Explain) {
   const absl::StatusOr<MemoryPlan> plan = PlanMemory(trace, kUnlimited);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(Explain(trace, *plan),
-            "device arena                32.0 KiB            32768 bytes\n"
-            "  persistent                12.0 KiB            12288 bytes\n"
-            "  shared over time          20.0 KiB            20480 bytes\n"
-            "  most alive at one step    32.0 KiB            32768 bytes\n"
-            "communication arena          4.0 KiB             4096 bytes\n"
-            "peak: step 1 \"forward\"\n"
-            "        size           offset  steps        state\n"
-            "    20.0 KiB            12288  1..1         output\n"
-            "    12.0 KiB                0  persistent   weight\n");
+            "device memory of the net    32.0 KiB            32768 bytes\n"
+            "  kept between iterations   12.0 KiB            12288 bytes\n"
+            "  reused within one         20.0 KiB            20480 bytes\n"
+            "  most in use at once       32.0 KiB            32768 bytes\n"
+            "gradients of all ranks       4.0 KiB             4096 bytes\n"
+            "most is in use at step 1 \"forward\" of an iteration:\n"
+            "        size       offset  steps        state\n"
+            "    20.0 KiB        12288  1..1         output\n"
+            "    12.0 KiB            0  always       weight\n");
 }
 
 TEST(MemoryPlan, ExplainSumsUpSmallStates) {

@@ -12,6 +12,7 @@
 namespace gyre {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 constexpr char kNet[] = R"(
@@ -139,9 +140,27 @@ TEST(Planning, ATestsBatchThatIsInTheWayIsNamed) {
         Plan({size_t{1} << 20}, {"batch=" + batch, "test_batch=4096"}, false, PlannerKind::kNone)[0]
             .status.message());
   };
+  EXPECT_THAT(error("2"), ContainsRegex(" for step [0-9]+ \"[^\"]*\" of the test, "));
   EXPECT_THAT(error("2"), HasSubstr("; training alone fits: lower test_batch, which is 4096"));
   EXPECT_THAT(error("512"), HasSubstr("; no batch fits beside test_batch, which is 4096; the "
                                       "largest that trains alone is "));
+}
+
+// That none fits is said of the planner that was asked for.
+TEST(Planning, AnotherPlannersBatchIsNoContradiction) {
+  int seen = 0;
+  for (size_t bytes = 16 << 10; bytes < size_t{2} << 20; bytes += bytes / 4) {
+    const std::string error(
+        Plan({bytes}, {"batch=512", "test_batch=2"}, false, PlannerKind::kNone)[0]
+            .status.message());
+    if (!absl::StrContains(error, "no batch fits") ||
+        !absl::StrContains(error, "; with --planner=auto one of ")) {
+      continue;
+    }
+    ++seen;
+    EXPECT_THAT(error, HasSubstr("; no batch fits with this --planner"));
+  }
+  EXPECT_GT(seen, 0);
 }
 
 }  // namespace

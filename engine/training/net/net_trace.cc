@@ -42,6 +42,7 @@ class Tracer {
     AddNodeStates();
     AddUpload();
     for (size_t n = 0; n < net_.nodes.size(); ++n) AddForward(n);
+    if (!net_.train) t_.trace.of = "the test";
     if (net_.train) {
       AddLossGradients();
       for (int n = static_cast<int>(net_.nodes.size()) - 1; n >= 0; --n) AddBackward(n);

@@ -5,7 +5,7 @@
 namespace gyre {
 
 std::string OptimizerSlots::tile_name(size_t bucket, int index) const {
-  return tiles(bucket) == 1 ? "" : absl::StrCat(", tile ", index, " of ", tiles(bucket));
+  return tiles(bucket) == 1 ? "" : absl::StrCat(", part ", index + 1, "/", tiles(bucket));
 }
 
 std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, bool pinned,
