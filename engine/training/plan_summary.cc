@@ -14,8 +14,9 @@ namespace gyre {
 namespace {
 
 constexpr size_t kLabel = 15;
-constexpr size_t kNumbers = 2 + 10 + 2 + 10;  // of a layer's row: parameters and MFLOP
-constexpr size_t kLeastColumn = 8;
+// Of a layer's row.
+enum Cell : size_t { kName, kType, kOutput, kParameters, kFlops, kCells };
+constexpr size_t kNumber = 10, kLeastColumn = 10;  // columns
 
 std::string Mebibytes(size_t bytes) {
   return absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20));
@@ -26,8 +27,10 @@ std::string Line(std::string label, const std::string& text) {
   return Wrapped(label, text, kLabel) + "\n";
 }
 
+using Part = std::pair<std::string, size_t>;  // what, and bytes
+
 // Those of some bytes.
-std::string Parts(const std::vector<std::pair<const char*, size_t>>& parts) {
+std::string Parts(const std::vector<Part>& parts) {
   std::vector<std::string> texts;
   for (const auto& [name, bytes] : parts) {
     if (bytes > 0) texts.push_back(absl::StrCat(name, " ", Mebibytes(bytes)));
@@ -35,30 +38,40 @@ std::string Parts(const std::vector<std::pair<const char*, size_t>>& parts) {
   return texts.empty() ? "" : absl::StrCat(": ", absl::StrJoin(texts, ", "));
 }
 
+// A table of 80 columns.  Where it is wider, numbers and types give room to the names, which tell
+// rows apart: a name is never cut; what its column does not hold has a line of its own.
 std::string LayersText(const PlanSummary& plan) {
-  std::vector<std::array<std::string, 3>> cells = {{"layer", "type", "output"}};
-  for (const LayerRow& row : plan.layers) cells.push_back({row.layer, row.type, row.output});
-  std::array<size_t, 3> widths = {};
-  for (const auto& row : cells) {
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  std::vector<std::array<std::string, kCells>> rows = {
+      {"layer", "type", "output", "parameters", "MFLOP"}};
+  for (const LayerRow& row : plan.layers) {
+    rows.push_back({row.layer, row.type, row.output, absl::StrCat(row.parameters),
+                    absl::StrFormat("%.1f", row.forward_flops / 1e6)});
   }
-  while (widths[0] + widths[1] + widths[2] + 4 + kNumbers > kTextColumns) {
-    size_t& widest = *std::ranges::max_element(widths);
-    if (widest <= kLeastColumn) break;
-    --widest;
+  std::array<size_t, kCells> widths = {0, 0, 0, kNumber, kNumber}, least = {};
+  for (const auto& row : rows) {
+    for (size_t c = 0; c < kCells; ++c) least[c] = std::max(least[c], row[c].size());
+  }
+  size_t width = 2 * (kCells - 1);
+  for (size_t c = 0; c < kCells; ++c) width += widths[c] = std::max(widths[c], least[c]);
+  for (const size_t c : {kName, kType, kOutput}) least[c] = std::min(least[c], kLeastColumn);
+  for (const size_t c : {kFlops, kType, kName, kOutput}) {
+    const size_t less =
+        std::min(widths[c] - least[c], width - std::min(width, size_t{kTextColumns}));
+    widths[c] -= less;
+    width -= less;
   }
   std::string text;
-  for (size_t r = 0; r < cells.size(); ++r) {
-    for (size_t c = 0; c < widths.size(); ++c) {
-      absl::StrAppendFormat(&text, "%s%-*s", c > 0 ? "  " : "", static_cast<int>(widths[c]),
-                            Cut(cells[r][c], widths[c]));
+  for (std::array<std::string, kCells>& row : rows) {
+    if (row[kName].size() > widths[kName]) {
+      absl::StrAppend(&text, row[kName], "\n");
+      row[kName].clear();
     }
-    if (r == 0) {
-      absl::StrAppendFormat(&text, "  %10s  %10s\n", "parameters", "MFLOP");
-    } else {
-      const LayerRow& row = plan.layers[r - 1];
-      absl::StrAppendFormat(&text, "  %10d  %10.1f\n", row.parameters, row.forward_flops / 1e6);
+    for (size_t c = 0; c < kCells; ++c) {
+      const int columns = static_cast<int>(widths[c]);
+      absl::StrAppendFormat(&text, "%s%*s", c > 0 ? "  " : "", c < kParameters ? -columns : columns,
+                            Cut(row[c], widths[c]));
     }
+    text += "\n";
   }
   return text;
 }
@@ -81,15 +94,22 @@ std::string MemoryText(const PlanSummary& plan) {
   const PlanSummary::Bytes& bytes = plan.bytes;
   const std::string exchange =
       plan.communication.how.starts_with("parameter server") ? "parameter server" : "sums";
-  std::vector<std::pair<const char*, size_t>> device = {
-      {"nets", bytes.nets}, {"gradients", bytes.gradients}, {exchange.c_str(), bytes.exchange}};
-  std::vector<std::pair<const char*, size_t>> host = {{"batches", bytes.batches},
-                                                      {"a checkpoint", bytes.checkpoint},
-                                                      {"rows of tables", bytes.rows},
-                                                      {"parameter server", bytes.server},
-                                                      {"pages", bytes.pages}};
+  std::vector<Part> device = {
+      {"nets", bytes.nets}, {"gradients", bytes.gradients}, {exchange, bytes.exchange}};
+  const std::vector<Part> host = {{"batches", bytes.batches},
+                                  {"a checkpoint", bytes.checkpoint},
+                                  {"rows of tables", bytes.rows},
+                                  {"parameter server", bytes.server},
+                                  {"pages", bytes.pages}};
   if (plan.host_is_device) {
-    device.insert(device.end(), host.begin(), host.end());
+    for (const auto& [name, more] : host) {
+      const auto same = std::ranges::find(device, name, &Part::first);
+      if (same == device.end()) {
+        device.emplace_back(name, more);
+      } else {
+        same->second += more;
+      }
+    }
     return Line("memory", absl::StrCat(Mebibytes(bytes.device() + bytes.host()),
                                        " MiB beside program and data", Parts(device)));
   }
@@ -117,8 +137,10 @@ std::string PlanText(const PlanSummary& plan, const std::string& details) {
   }
   text += Line("steps", absl::StrCat(steps, " over ", Counted(plan.ranks, "rank")));
   text += MemoryText(plan);
-  text += Line("gradients", absl::StrCat(Mebibytes(sent.gradient_bytes), " MiB in ",
-                                         Counted(sent.buckets, "bucket")));
+  std::string gradients = absl::StrCat(Mebibytes(sent.gradient_bytes), " MiB");
+  // One rank sends none.
+  if (plan.ranks > 1) absl::StrAppend(&gradients, " in ", Counted(sent.buckets, "bucket"));
+  text += Line("gradients", gradients);
   if (!sent.how.empty()) {
     text += Line("communication", absl::StrFormat("%.1f MiB a step from each rank, %s",
                                                   sent.sent_bytes / (1 << 20), sent.how));

@@ -236,7 +236,7 @@ TEST(PlanSummary, IsInEightyColumns) {
             "steps          1 of 1 sample over 1 rank\n"
             "device memory  3.0 of 4.0 MiB: nets 3.0\n"
             "host memory    1.0 MiB, pinned: batches 1.0\n"
-            "gradients      1.0 MiB in 1 bucket\n"
+            "gradients      1.0 MiB\n"
             "details\n");
   plan.layers[0] = {.layer = std::string(40, 'l'),
                     .type = std::string(30, 't'),
@@ -244,6 +244,8 @@ TEST(PlanSummary, IsInEightyColumns) {
                     .parameters = 1234567890,
                     .forward_flops = 1e13};
   plan.ranks = 12;
+  plan.communication.buckets = 2;
+  EXPECT_THAT(PlanText(plan, ""), HasSubstr("\ngradients      1.0 MiB in 2 buckets\n"));
   plan.communication.how = "direct, from 100 bytes on shared, from 5000 bytes on ring allreduce";
   const size_t big = size_t{123} << 30;
   plan.bytes = {big, big, big, big, big, big, big, big, big, big, big, big, big};
@@ -261,6 +263,36 @@ TEST(PlanSummary, IsInEightyColumns) {
   for (const absl::string_view line : absl::StrSplit(PrecisionsText(plan), '\n')) {
     EXPECT_LE(line.size(), 80u) << line;
   }
+}
+
+// Also beside a type and an output that are as long, and where no column would hold them.
+TEST(PlanSummary, NamesTellLayersApart) {
+  for (const char* block : {"a2-1-residual-a", "b2-inverted-separable-depthwise-conv"}) {
+    PlanSummary plan;
+    for (const char* type : {"conv2d", "batch_norm", "softmax_cross_entropy"}) {
+      plan.layers.push_back({.layer = absl::StrCat(block, "-", type),
+                             .type = type,
+                             .output = "[16, 112, 112, 144]",
+                             .forward_flops = 1e10});
+    }
+    const std::string text = PlanText(plan, "");
+    for (const LayerRow& row : plan.layers) EXPECT_THAT(text, HasSubstr(row.layer));
+    for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+      EXPECT_LE(line.size(), 80u) << line;
+    }
+  }
+}
+
+// Of a CPU owners' memory and that of what moves is one.
+TEST(PlanSummary, NamesAParameterServerOnce) {
+  PlanSummary plan;
+  plan.ranks = 2;
+  plan.host_is_device = true;
+  plan.communication.how = "parameter server, ssp 1";
+  plan.bytes.exchange = 1 << 20;
+  plan.bytes.server = 2 << 20;
+  EXPECT_THAT(PlanText(plan, ""),
+              HasSubstr("memory         3.0 MiB beside program and data: parameter server 3.0\n"));
 }
 
 TEST_F(PlanReport, KindsFollowFromWhatStatesAre) {
