@@ -30,7 +30,7 @@ std::optional<int32_t> IgnoredBy(const LayerConfig& layer) {
 
 // What a layer takes of an input, which reaches it as it is.
 struct Range {
-  std::string layer, state;
+  std::string where, layer, state;
   int64_t largest;
   std::optional<int32_t> ignored;
 
@@ -45,7 +45,8 @@ std::vector<Range> RangesOf(const NetSpec& net, int input) {
       const Value& value = net.values[node.inputs[i]];
       const bool whole = value.memory == input && value.bytes() == net.values[input].bytes();
       if (!whole || state.largest < 0) continue;
-      ranges.push_back({node.config->name(), state.name, state.largest, IgnoredBy(*node.config)});
+      ranges.push_back(
+          {node.where, node.config->name(), state.name, state.largest, IgnoredBy(*node.config)});
     }
   }
   return ranges;
@@ -99,8 +100,8 @@ class CheckedInput {
           ranges_, [value](const Range& range) { return range.Takes(value); });
       if (refuses == ranges_.end() || bad_) continue;
       bad_ = absl::StrFormat(
-          "%s: sample %d (the first is 0): layer \"%s\" takes %s from 0 to %d, got %d", what_,
-          sample, refuses->layer, refuses->state, refuses->largest, value);
+          "%s: sample %d (the first is 0): %s: layer \"%s\" takes %s from 0 to %d, got %d", what_,
+          sample, refuses->where, refuses->layer, refuses->state, refuses->largest, value);
       bad_value_ = value;
     }
     return absl::OkStatus();

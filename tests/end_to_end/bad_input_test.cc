@@ -289,12 +289,14 @@ const BadInput kData[] = {
                 "0x00000801 (unsigned bytes), got 0x00000803",
      .trainer = {"train-labels.idx", "test-images.idx"}},
     {.name = "LabelOutOfRange",
-     .message = "training data: sample 0 (the first is 0): layer \"loss\" takes labels "
+     .message = "training data: sample 0 (the first is 0): @/net.textproto:6:1: layer \"loss\" "
+                "takes labels "
                 "from 0 to 2, got 9; correct the data, or the layer",
      .prepare = WriteLabel9,
      .ranks = {1, 2}},
     {.name = "IndexOutOfRange",
-     .message = "training data: sample 0 (the first is 0): layer \"token\" takes indices "
+     .message = "training data: sample 0 (the first is 0): @/net.textproto:5:1: layer \"token\" "
+                "takes indices "
                 "from 0 to 2, got 9; correct the data, or the layer",
      .net = {"layer { name: \"fc\" dense { outputs: 3 } }",
              "layer { name: \"token\" input: \"label\" embedding { vocabulary: 3 width: 144 } }\n"
@@ -302,7 +304,8 @@ const BadInput kData[] = {
              "layer { name: \"fc\" dense { outputs: 3 } }"},
      .prepare = WriteLabel9},
     {.name = "LengthOutOfRange",
-     .message = "training data: sample 0 (the first is 0): layer \"mix\" takes lengths "
+     .message = "training data: sample 0 (the first is 0): @/net.textproto:5:1: layer \"mix\" "
+                "takes lengths "
                 "from 0 to 4, got 9; correct the data, or the layer",
      .net =
          {"layer { name: \"flat\" flatten {} }",
@@ -311,8 +314,9 @@ const BadInput kData[] = {
           "layer { name: \"flat\" flatten {} }"},
      .prepare = WriteLabel9},
     {.name = "TestLabelOutOfRange",
-     .message = "test data: sample 7 (the first is 0): layer \"loss\" takes labels "
-                "from 0 to 2, got 3; correct the data, or the layer",
+     .message =
+         "test data: sample 7 (the first is 0): @/net.textproto:6:1: layer \"loss\" takes labels "
+         "from 0 to 2, got 3; correct the data, or the layer",
      .prepare = WriteTestLabel3,
      .ranks = {1, 2}},
     {.name = "NanInTheData",

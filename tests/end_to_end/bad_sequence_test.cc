@@ -187,7 +187,8 @@ layer { name: "loss" input: ["fc", "label"] softmax_cross_entropy {} }
      .prepare = WithText("abcdefab")},
     // Of what a layer makes of the data.
     {.name = "VocabularyBeyondTheEmbeddingOfAPart",
-     .message = "step 1: training data: sample 1 (the first is 0): layer \"token\" takes indices "
+     .message = "step 1: training data: sample 1 (the first is 0): @/net.textproto:6:1: layer "
+                "\"token\" takes indices "
                 "from 0 to 2, got one beyond; correct the data, or the layer",
      .prepare = WithText("abcabcab", "", R"(name: "text"
 input { name: "text" dims: 4 type: LABEL }

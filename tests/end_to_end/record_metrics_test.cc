@@ -15,6 +15,7 @@
 namespace gyre {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -225,10 +226,10 @@ TEST_F(RecordMetrics, WrongDataIsNamed) {
   // Row 1 of 5 begins with sample 7.
   EXPECT_THAT(
       fails([](Data& data) { std::fill_n(&data.soon[7 * kSteps], kSteps, 2); }),
-      HasSubstr("sample 7 (the first is 0): layer \"loss\" takes labels from 0 to 1, got 2"));
-  EXPECT_THAT(
-      fails([](Data& data) { data.reset[7 * kSteps + 1] = 3; }),
-      HasSubstr("sample 7 (the first is 0): layer \"alarm\" takes reset from 0 to 1, got 3"));
+      ContainsRegex("sample 7 \\(the first is 0\\): .*net.textproto:[0-9]+:[0-9]+: layer \"loss\" "
+                    "takes labels from 0 to 1, got 2"));
+  EXPECT_THAT(fails([](Data& data) { data.reset[7 * kSteps + 1] = 3; }),
+              HasSubstr(": layer \"alarm\" takes reset from 0 to 1, got 3"));
   EXPECT_THAT(fails([](Data& data) { data.x[7 * kSteps] = std::nanf(""); }),
               HasSubstr("x: sample 7 (the first is 0) holds nan"));
 }

@@ -30,6 +30,7 @@ struct Value {
 
 struct NetNode {
   const LayerConfig* config = nullptr;
+  std::string where;  // its place in the net's text, "net.textproto:7:1"
   std::shared_ptr<Layer> layer;
   LayerSpec spec;
   std::vector<int> inputs;                    // values

@@ -181,6 +181,7 @@ class Inference {
   absl::Status AddNode(const Node& source, const OutputActivation& activation) {
     NetNode node;
     node.config = source.config;
+    node.where = config_.source->Where(*node.config);
     for (size_t i = 0; i < source.inputs.size(); ++i) {
       ASSIGN_OR_RETURN(node.inputs.emplace_back(), ValueOf(source, i));
     }

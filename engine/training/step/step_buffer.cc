@@ -103,8 +103,10 @@ absl::Status StepBuffer::CheckFault(const Batch& batch) const {
     takes.push_back(range);
   }
   return absl::InvalidArgumentError(absl::StrFormat(
-      "sample %d (the first is 0): layer \"%s\" takes %s, got %s; correct the data, or the layer",
-      batch.samples[fault.index()], node.config->name(), absl::StrJoin(takes, " and "), got));
+      "sample %d (the first is 0): %s: layer \"%s\" takes %s, got %s; correct the data, or the "
+      "layer",
+      batch.samples[fault.index()], node.where, node.config->name(), absl::StrJoin(takes, " and "),
+      got));
 }
 
 std::optional<int32_t> StepBuffer::OneBeyond(int64_t largest, int value, const Batch& batch,
