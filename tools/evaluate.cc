@@ -82,6 +82,7 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
                                                      " (--set test_batch=...)"));
   }
   RETURN_IF_ERROR(plan.status());
+  RETURN_IF_ERROR(Annotate(CheckLoad(*plan, weights.tensors, nullptr), weights.path));
   ASSIGN_OR_RETURN(const auto stream, choice.device->NewStream());
   ASSIGN_OR_RETURN(const auto model, Model::Create(*std::move(plan), *choice.device, *stream));
   RETURN_IF_ERROR(Annotate(model->Load(*stream, weights.tensors, nullptr), weights.path));

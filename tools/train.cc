@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <optional>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/ascii.h"
@@ -306,25 +308,56 @@ absl::Status OpenTimeline() {
   return Timeline::Open(path);
 }
 
-// What ranks go through together by; where their files are is each host's own.
-std::string CommandOf(const TrainingOptions& options, bool plan) {
-  const bool named = options.resume != "" && options.resume != "latest" && options.resume != "auto";
-  return absl::StrCat("--device=", absl::GetFlag(FLAGS_device), plan ? "\n--plan" : "",
-                      absl::GetFlag(FLAGS_send_data) ? "\n--send_data" : "",
-                      options.largest_batch ? "\n--batch=auto" : "",
-                      "\n--resume=", named ? "DIR" : options.resume,
-                      options.weights.empty() ? "" : "\n--weights");
+// The flags by which ranks go through the same together, a line each: "--sync=bsp" or "no --sync".
+// Where their files are is each host's own.
+std::string CommandOf() {
+  std::string command;
+  const auto add = [&](const char* flag, const std::string& value) {
+    absl::StrAppend(&command, value.empty() ? "no --" : "--", flag, value.empty() ? "" : "=", value,
+                    "\n");
+  };
+  const auto add_switch = [&](const char* flag, bool on) {
+    absl::StrAppend(&command, on ? "--" : "no --", flag, "\n");
+  };
+  add("device", absl::GetFlag(FLAGS_device));
+  add_switch("plan", absl::GetFlag(FLAGS_plan));
+  add_switch("send_data", absl::GetFlag(FLAGS_send_data));
+  add_switch("batch=auto", absl::GetFlag(FLAGS_batch) == "auto");
+  const std::string resume = absl::GetFlag(FLAGS_resume);
+  const bool named = resume != "" && resume != "latest" && resume != "auto";
+  add("resume", named ? "DIR" : resume);
+  add_switch("weights", !absl::GetFlag(FLAGS_weights).empty());
+  add("sync", absl::AsciiStrToLower(absl::GetFlag(FLAGS_sync)));
+  add("staleness", absl::GetFlag(FLAGS_staleness));
+  add("servers", absl::GetFlag(FLAGS_servers));
+  add("server_memory", absl::AsciiStrToLower(absl::GetFlag(FLAGS_server_memory)));
+  add("allreduce", absl::GetFlag(FLAGS_allreduce));
+  add("wire", absl::GetFlag(FLAGS_wire));
+  add_switch("shard_optimizer", absl::GetFlag(FLAGS_shard_optimizer));
+  return command;
 }
 
-// note: what a plan assumes.
+// The data, which ranks that are threads of this process share.
+struct Opened {
+  std::mutex mutex;
+  std::optional<absl::StatusOr<RunData>> data;
+  std::string note;  // what a plan assumes
+};
+
+absl::StatusOr<RunData> OpenOnce(const Files& files, bool plan, Opened& opened) {
+  std::lock_guard lock(opened.mutex);
+  if (opened.data) return *opened.data;
+  opened.data = OpenData(files.trainer, files.net, /*train=*/true);
+  if (!plan || !absl::IsNotFound(opened.data->status())) return *opened.data;
+  opened.note =
+      absl::StrCat("planned without data, by the net's inputs: ", opened.data->status().message());
+  opened.data = AssumeData(files.trainer, files.net);
+  return *opened.data;
+}
+
 absl::StatusOr<RunData> Open(const Files& files, bool plan, ProcessGroup& communication,
-                             std::string* note) {
-  if (!absl::GetFlag(FLAGS_send_data)) {
-    auto data = OpenData(files.trainer, files.net, /*train=*/true);
-    if (!plan || !absl::IsNotFound(data.status())) return data;
-    *note = absl::StrCat("planned without data, by the net's inputs: ", data.status().message());
-    return AssumeData(files.trainer, files.net);
-  }
+                             Opened& opened) {
+  if (!absl::GetFlag(FLAGS_send_data)) return OpenOnce(files, plan, opened);
   ASSIGN_OR_RETURN(SentData sent, OpenSentData(files.trainer, files.net, communication));
   if (communication.rank() == 0) {
     std::printf("data: %s of %.1f MiB sent to %s\n", Counted(sent.files, "file").c_str(),
@@ -334,14 +367,12 @@ absl::StatusOr<RunData> Open(const Files& files, bool plan, ProcessGroup& commun
 }
 
 absl::Status Train(const Files& files, TrainingOptions options, bool plan,
-                   ProcessGroup& communication, const DeviceChoice& choice) {
+                   ProcessGroup& communication, const DeviceChoice& choice, Opened& opened) {
   Timeline::SetRow(Timeline::NewRow(communication.rank(), "training"));
   options.choices["threads"] = absl::StrCat(choice.threads);
   options.threads = choice.threads;
   options.choices["ranks"] = absl::StrCat(communication.size());
-  RETURN_IF_ERROR(communication.CheckEqual("the command", CommandOf(options, plan)));
-  std::string note;
-  ASSIGN_OR_RETURN(RunData data, Open(files, plan, communication, &note));
+  ASSIGN_OR_RETURN(RunData data, Open(files, plan, communication, opened));
   options.tune = choice.tune;
   const bool leader = communication.rank() == 0, makes_folder = options.out.empty() && !plan;
   if (makes_folder) {
@@ -362,7 +393,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
   if (plan) {
     if (!leader) return absl::OkStatus();
     PlanSummary summary = run->Plan(files.net);
-    if (!note.empty()) summary.notes.push_back(note);
+    if (!opened.note.empty()) summary.notes.push_back(opened.note);
     const std::string picture = absl::GetFlag(FLAGS_plan_picture);
     const bool verbose = absl::GetFlag(FLAGS_verbose);
     const std::string text = PlanText(
@@ -410,8 +441,10 @@ int Main(int argc, char** argv) {
                                           ? ReadFiles(absl::GetFlag(FLAGS_trainer), overrides,
                                                       absl::GetFlag(FLAGS_device), spellings)
                                           : absl::StatusOr<Files>(words);
-  auto ranks = JoinRanks(files.ok() ? files->allreduce : AllreduceChoice{"ring"},
-                         absl::GetFlag(FLAGS_ranks), absl::GetFlag(FLAGS_stall_timeout_s));
+  AllreduceChoice allreduce = files.ok() ? files->allreduce : AllreduceChoice{"ring"};
+  allreduce.command = CommandOf();
+  auto ranks = JoinRanks(std::move(allreduce), absl::GetFlag(FLAGS_ranks),
+                         absl::GetFlag(FLAGS_stall_timeout_s));
   if (!ranks.ok()) Fail(nullptr, ranks.status());
   if (!files.ok()) Fail(ranks->front().get(), files.status());
   const absl::StatusOr<TrainingOptions> options = OptionsOf(*files);
@@ -423,6 +456,7 @@ int Main(int argc, char** argv) {
   if (const absl::Status opened = plan ? absl::OkStatus() : OpenTimeline(); !opened.ok()) {
     Fail(ranks->front().get(), opened);
   }
+  Opened opened;
   const absl::Status status =
       RunRanks(*std::move(ranks),
                {.kind = absl::GetFlag(FLAGS_device),
@@ -431,7 +465,7 @@ int Main(int argc, char** argv) {
                 .tf32 = files->trainer.message->tf32(),
                 .autotune = absl::GetFlag(FLAGS_autotune) && !plan},
                [&](ProcessGroup& communication, const DeviceChoice& choice) {
-                 return Train(*files, *options, plan, communication, choice);
+                 return Train(*files, *options, plan, communication, choice, opened);
                });
   if (const absl::Status end = Timeline::Close(); !end.ok()) Fail(nullptr, end);
   return FinishOutput(status.ok() ? 0 : kExitStopped);

@@ -15,8 +15,8 @@ struct Piece {
   std::string name;
 };
 
-// The pieces of a state in the order of their rows.
-std::vector<Piece> PiecesOf(const TensorFiles& files, const std::string& state) {
+// The pieces of a state in the order of their rows, as files have them.
+std::vector<Piece> ListPieces(const TensorFiles& files, const std::string& state) {
   std::vector<Piece> pieces;
   const std::string begin = state + "[";
   for (auto entry = files.entries().lower_bound(begin);
@@ -35,19 +35,10 @@ std::vector<Piece> PiecesOf(const TensorFiles& files, const std::string& state) 
   return pieces;
 }
 
-}  // namespace
-
-std::string NameInFile(const Net::Carried& carried) {
-  return absl::StrFormat("%s[%d:%d]", carried.name, carried.first,
-                         carried.first + carried.rows.shape[carried.batch_axis]);
-}
-
-absl::StatusOr<std::vector<std::byte>> ReadRows(const TensorFiles& files,
-                                                const Net::Carried& carried) {
-  const int axis = carried.batch_axis;
+// The same, if they are all rows, each once, as this net has them.
+absl::StatusOr<std::vector<Piece>> PiecesOf(const TensorFiles& files, const Net::Carried& carried) {
   const Tensor& to = carried.rows;
-  const int64_t count = to.shape[axis];
-  const std::vector<Piece> pieces = PiecesOf(files, carried.name);
+  std::vector<Piece> pieces = ListPieces(files, carried.name);
   if (pieces.empty()) {
     return absl::NotFoundError(
         absl::StrFormat("it holds no rows of \"%s\", so it belongs to another net", carried.name));
@@ -68,10 +59,8 @@ absl::StatusOr<std::vector<std::byte>> ReadRows(const TensorFiles& files,
         "from them one by one; keep the batch, or start a new run from its weights with --weights",
         end, carried.name, carried.all_rows));
   }
-  const size_t row_bytes = SizeOf(to.dtype) * to.shape.elements(axis + 1, to.shape.rank());
-  std::vector<std::byte> bytes(to.bytes());
   for (const Piece& piece : pieces) {
-    const Shape expected = to.shape.With(axis, piece.last - piece.first);
+    const Shape expected = to.shape.With(carried.batch_axis, piece.last - piece.first);
     const TensorFiles::Entry& entry = files.entries().find(piece.name)->second;
     if (entry.shape != expected || entry.dtype != to.dtype) {
       return absl::InvalidArgumentError(absl::StrFormat(
@@ -80,6 +69,30 @@ absl::StatusOr<std::vector<std::byte>> ReadRows(const TensorFiles& files,
           piece.name, std::string(DTypeName(entry.dtype)), entry.shape.ToString(),
           std::string(DTypeName(to.dtype)), expected.ToString()));
     }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+std::string NameInFile(const Net::Carried& carried) {
+  return absl::StrFormat("%s[%d:%d]", carried.name, carried.first,
+                         carried.first + carried.rows.shape[carried.batch_axis]);
+}
+
+absl::Status CheckRows(const TensorFiles& files, const Net::Carried& carried) {
+  return PiecesOf(files, carried).status();
+}
+
+absl::StatusOr<std::vector<std::byte>> ReadRows(const TensorFiles& files,
+                                                const Net::Carried& carried) {
+  const int axis = carried.batch_axis;
+  const Tensor& to = carried.rows;
+  const int64_t count = to.shape[axis];
+  ASSIGN_OR_RETURN(const std::vector<Piece> pieces, PiecesOf(files, carried));
+  const size_t row_bytes = SizeOf(to.dtype) * to.shape.elements(axis + 1, to.shape.rank());
+  std::vector<std::byte> bytes(to.bytes());
+  for (const Piece& piece : pieces) {
     const int64_t first = std::max(piece.first, carried.first);
     const int64_t last = std::min(piece.last, carried.first + count);
     if (first >= last) continue;

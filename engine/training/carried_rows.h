@@ -14,6 +14,9 @@ namespace gyre {
 // "lstm.hidden_l0[6:12]".
 std::string NameInFile(const Net::Carried& carried);
 
+// Whether ReadRows can take these: by headers, without reading rows.
+absl::Status CheckRows(const TensorFiles& files, const Net::Carried& carried);
+
 // The bytes of these rows, from files whose tensors hold all rows, each once.  Errors, which say
 // that the file is of another run: NotFound if it lacks the state; InvalidArgument for rows of
 // another shape or type, or another number of them; DataLoss for some that are missing or twice.

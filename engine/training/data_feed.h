@@ -2,9 +2,12 @@
 // batches of them.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "engine/data/batch_loader.h"
 #include "engine/training/run_shape.h"
 #include "models/schema/parse.h"
@@ -12,11 +15,19 @@
 namespace gyre {
 
 // All that a run reads, and how it reaches the net.
+// Of ranks that share data sets, which are looked at once.
+struct DataLooks {
+  std::mutex mutex;
+  std::map<std::string, absl::StatusOr<std::string>> digests;  // CheckData's, by what they are of
+};
+
+// A copy shares the data sets.
 struct RunData {
-  std::unique_ptr<Dataset> train, test;  // null: there is none, or it is not wanted
+  std::shared_ptr<const Dataset> train, test;  // null: there is none, or it is not wanted
   Feed feed;
   Fit fit = {};
   bool assumed = false;  // there are none: these are AssumeData's
+  std::shared_ptr<DataLooks> looks = std::make_shared<DataLooks>();
 };
 // Opens data.test and, if the run trains, data.train.  fit: that of the weights, if they have one.
 // Errors: those of OpenDataset and FeedOf, with the position in the trainer's file, NotFound for

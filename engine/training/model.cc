@@ -84,10 +84,8 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& dev
   RETURN_IF_ERROR(Fill(stream, 0, {gradients, Shape({elements}), DType::kF32}));
   ASSIGN_OR_RETURN(model->pages_,
                    Buffer::Allocate(device, MemoryKind::kPinnedHost, p.page_bytes()));
-  if (p.disk_bytes() > 0) {
-    ASSIGN_OR_RETURN(model->page_file_,
-                     PageFile::Create(p.options.page_folder, p.disk_bytes(), p.disk_home_bytes()));
-  }
+  RETURN_IF_ERROR(model->plan_.OpenPages());
+  model->page_file_ = std::move(model->plan_.page_file);
   model->memory_ = {.device = model->device_arena_.data(),
                     .communication = gradients,
                     .pages = model->pages_.data(),
@@ -258,12 +256,6 @@ std::string Model::Unknown(const TensorFile& weights) const {
 absl::Status Model::LoadParameter(Stream& stream, size_t index, const TensorFile& weights) {
   const Parameter& parameter = plan_.parameters.all()[index];
   ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(parameter, weights, ""));
-  for (const CanonicalPart& part : parameter.spec.parts) {
-    if (parameter.spec.piece && parameter.spec.piece->first_row > 0) break;  // seen with the first
-    const std::string name = CanonicalName(parameter, part, "");
-    const NamedTensor read = {name, *weights.Find(name)};
-    RETURN_IF_ERROR(CheckFinite({&read, 1}));
-  }
   return SetParameter(stream, index, value);
 }
 

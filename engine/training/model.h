@@ -49,6 +49,7 @@ struct ModelPlan {
   // sent.
   std::unique_ptr<NetPlan> paged;
   size_t resident_bytes = 0;  // of device memory, with which all have all they need for good
+  std::unique_ptr<PageFile> page_file;  // null: there is none yet, or nothing is on disk
   // As an iteration has it that only accumulates, with the same homes: of use where nets page. Null
   // if there are none.
   std::unique_ptr<NetPlan> accumulating;
@@ -57,9 +58,11 @@ struct ModelPlan {
   bool pages() const {
     return train ? train->paging.has_value() : !test.empty() && test[0]->paging;
   }
-  size_t device_bytes() const;         // of the arena that serves them all
-  size_t page_bytes() const;           // of pinned host memory, where what is paged out lies
-  size_t disk_bytes() const;           // of a file, where the rest of it does
+  size_t device_bytes() const;  // of the arena that serves them all
+  size_t page_bytes() const;    // of pinned host memory, where what is paged out lies
+  size_t disk_bytes() const;    // of a file, where the rest of it does
+  // Makes that file, unless it is made.  Errors: those of PageFile::Create.
+  absl::Status OpenPages();
   size_t disk_home_bytes() const;      // of that: what is persistent, its beginning
   size_t persistent_bytes() const;     // of it: what keeps its value over steps; of one that trains
   size_t parameter_bytes() const;      // of that: what only the optimizer writes, its beginning
@@ -130,6 +133,13 @@ std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
 // Errors: Internal, naming the first tensor with a value that is not finite.
 absl::Status CheckFinite(std::span<const NamedTensor> tensors);
 
+// Whether Model::Load can take this, by what the plan has.  `optimizer` null: weights alone.
+// Errors: those of CheckStored and CheckReadable; Internal for a weight that is not finite.
+absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
+                       const TensorFiles* optimizer);
+// Likewise Model::LoadCarried.  Errors: those of ReadRows.
+absl::Status CheckCarried(const ModelPlan& plan, const TensorFiles& carried);
+
 // Which of `ranks` takes each item, so that all have about the same bytes; rank 0 has some already.
 std::vector<int> ShareOut(std::span<const size_t> bytes, int ranks, size_t rank_0_has);
 
@@ -183,8 +193,8 @@ class Model {
   // Values from a file, as far as it has them; the other parameters keep theirs.  Errors: as Load.
   absl::Status LoadSome(Stream& stream, const TensorFile& weights);
   // Values from files.  `optimizer` null: slots zero; else it is read a parameter at a time, and of
-  // it only what this rank updates.  Errors: those of PackParameter and TensorFiles::Read; Internal
-  // for a weight that is not finite.
+  // it only what this rank updates.  Precondition: CheckLoad.  Errors: those of PackParameter and
+  // TensorFiles::Read.
   absl::Status Load(Stream& stream, const TensorFile& weights, const TensorFiles* optimizer);
   // What the net carries from step to step, this rank's rows of it.  Errors: those of ReadRows.
   absl::Status LoadCarried(Stream& stream, const TensorFiles& carried);

@@ -341,6 +341,13 @@ absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t 
 size_t ModelPlan::device_bytes() const { return Most(*this, &NetPlan::device_bytes); }
 size_t ModelPlan::page_bytes() const { return Most(*this, &NetPlan::page_bytes); }
 size_t ModelPlan::disk_bytes() const { return Most(*this, &NetPlan::disk_bytes); }
+
+absl::Status ModelPlan::OpenPages() {
+  if (disk_bytes() == 0 || page_file != nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(page_file,
+                   PageFile::Create(options.page_folder, disk_bytes(), disk_home_bytes()));
+  return absl::OkStatus();
+}
 // Nets that have any there agree on where.
 size_t ModelPlan::disk_home_bytes() const { return Most(*this, &NetPlan::disk_home_bytes); }
 

@@ -4,7 +4,9 @@
 #include <functional>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "engine/runtime/math.h"
+#include "engine/training/carried_rows.h"
 #include "engine/training/model.h"
 
 namespace gyre {
@@ -96,6 +98,45 @@ size_t ModelPlan::checkpoint_bytes() const {
     }
   }
   return bytes;
+}
+
+absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
+                       const TensorFiles* optimizer) {
+  for (const Parameter& parameter : plan.parameters.all()) {
+    for (const CanonicalPart& part : parameter.spec.parts) {
+      const std::string name = CanonicalName(parameter, part, "");
+      const Tensor* const stored = weights.Find(name);
+      if (stored == nullptr) RETURN_IF_ERROR(weights.CheckReadable(name));
+      RETURN_IF_ERROR(CheckStored(parameter, part, "", stored));
+      if (parameter.spec.piece && parameter.spec.piece->first_row > 0) continue;  // seen already
+      const NamedTensor read = {name, *stored};
+      RETURN_IF_ERROR(CheckFinite({&read, 1}));
+    }
+  }
+  if (optimizer == nullptr) return absl::OkStatus();
+  for (const BucketedGradient& gradient : plan.train->order.gradients) {
+    const Parameter& parameter = plan.parameters.all()[gradient.parameter];
+    for (int kind = 0; kind < plan.train->slots.kinds; ++kind) {
+      const std::string suffix = absl::StrCat(".", plan.options.slots[kind]);
+      for (const CanonicalPart& part : parameter.spec.parts) {
+        const auto entry = optimizer->entries().find(CanonicalName(parameter, part, suffix));
+        Tensor stored;
+        if (entry != optimizer->entries().end()) {
+          stored = {nullptr, entry->second.shape, entry->second.dtype};
+        }
+        RETURN_IF_ERROR(CheckStored(parameter, part, suffix,
+                                    entry == optimizer->entries().end() ? nullptr : &stored));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCarried(const ModelPlan& plan, const TensorFiles& carried) {
+  for (const Net::Carried& rows : Net::CarriedBy(*plan.train)) {
+    RETURN_IF_ERROR(CheckRows(carried, rows));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace gyre

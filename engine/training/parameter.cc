@@ -200,6 +200,27 @@ size_t UnpackedBytes(const Parameter& parameter) {
   return bytes;
 }
 
+absl::Status CheckStored(const Parameter& parameter, const CanonicalPart& part,
+                         absl::string_view suffix, const Tensor* stored) {
+  const std::string name = CanonicalName(parameter, part, suffix);
+  if (stored == nullptr) {
+    return absl::NotFoundError(
+        absl::StrFormat("it holds no tensor \"%s\", so it belongs to another %s", name,
+                        suffix.empty()          ? "net"
+                        : !parameter.spec.piece ? "net or optimizer"
+                                                : "net or optimizer, or to a version of Gyre "
+                                                  "that kept the weight whole: start from it "
+                                                  "by --weights"));
+  }
+  const Shape expected = CanonicalShape(parameter, part, suffix);
+  if (stored->shape == expected && stored->dtype == FileDType(parameter)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "its tensor \"%s\" is %s %s, the net expects %s %s, so it belongs to another net or "
+      "precision",
+      name, std::string(DTypeName(stored->dtype)), stored->shape.ToString(),
+      DTypeName(FileDType(parameter)), expected.ToString()));
+}
+
 absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
                                                      const TensorFile& from,
                                                      absl::string_view suffix) {
@@ -207,24 +228,8 @@ absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
   for (const CanonicalPart& part : parameter.spec.parts) {
     const std::string name = CanonicalName(parameter, part, suffix);
     const Tensor* tensor = from.Find(name);
-    if (tensor == nullptr) {
-      RETURN_IF_ERROR(from.CheckReadable(name));
-      return absl::NotFoundError(
-          absl::StrFormat("it holds no tensor \"%s\", so it belongs to another %s", name,
-                          suffix.empty()          ? "net"
-                          : !parameter.spec.piece ? "net or optimizer"
-                                                  : "net or optimizer, or to a version of Gyre "
-                                                    "that kept the weight whole: start from it "
-                                                    "by --weights"));
-    }
-    const Shape expected = CanonicalShape(parameter, part, suffix);
-    if (tensor->shape != expected || tensor->dtype != FileDType(parameter)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "its tensor \"%s\" is %s %s, the net expects %s %s, so it belongs to another net or "
-          "precision",
-          name, std::string(DTypeName(tensor->dtype)), tensor->shape.ToString(),
-          DTypeName(FileDType(parameter)), expected.ToString()));
-    }
+    if (tensor == nullptr) RETURN_IF_ERROR(from.CheckReadable(name));
+    RETURN_IF_ERROR(CheckStored(parameter, part, suffix, tensor));
     parts.push_back({tensor->data, part.shape, tensor->dtype});
     if (parameter.spec.piece && suffix.empty()) {
       const auto row = static_cast<int64_t>(parts.back().bytes()) / part.shape[0];

@@ -83,8 +83,12 @@ absl::Status UnpackValue(const Parameter& parameter, std::span<std::byte> storag
 void JoinPieces(HostTensors& tensors);
 // Host memory that UnpackParameter takes beside the storage.
 size_t UnpackedBytes(const Parameter& parameter);
-// Errors: NotFound for a missing tensor, InvalidArgument for a shape or dtype that differs; both
-// say that the file is of another net and name the tensor.
+// `stored`: what a file has of a part, or its header says of it; null if it lacks it.  Errors:
+// NotFound if it does, InvalidArgument for a shape or dtype that differs; both say that the file is
+// of another net and name the tensor.
+absl::Status CheckStored(const Parameter& parameter, const CanonicalPart& part,
+                         absl::string_view suffix, const Tensor* stored);
+// Errors: those of CheckStored and TensorFile::CheckReadable.
 absl::StatusOr<std::vector<std::byte>> PackParameter(const Parameter& parameter,
                                                      const TensorFile& from,
                                                      absl::string_view suffix);

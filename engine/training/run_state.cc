@@ -6,20 +6,12 @@
 #include <filesystem>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/data/atomic_file.h"
-#include "engine/training/checkpoint/checkpoint_gather.h"
 #include "engine/training/data_feed.h"
-#include "engine/training/weights.h"
-#include "engine/training/weights_match.h"
-#include "google/protobuf/text_format.h"
-#include "google/protobuf/util/message_differencer.h"
 
 namespace gyre {
 namespace {
@@ -42,156 +34,50 @@ void RunState::Advance() {
   position_ += SamplesAStep(config_);
 }
 
-absl::Status RunState::Restore(Model& model, Stream& stream) {
-  if (model.plan().options.shape.shard_optimizer) files_of_all_.push_back(kOptimizerFile);
-  has_carried_ = !model.train().carried().empty();
+absl::Status RunState::FindStart(const ModelPlan& plan) {
+  if (plan.options.shape.shard_optimizer) files_of_all_.push_back(kOptimizerFile);
+  has_carried_ = !CarriedStates(plan.train->spec).empty();
   if (has_carried_ && communication_.size() > 1) files_of_all_.push_back(kCarriedFile);
-  RETURN_IF_ERROR(SetWeights(model, stream));
+  const bool keeps = leader() || !files_of_all_.empty();
+  ASSIGN_OR_RETURN(start_, gyre::FindStart(config_, options_, plan, communication_, keeps));
+  step_ = start_.step;
+  position_ = start_.position;
+  if (start_.checkpoint && config_.loss_scale().has_dynamic() &&
+      start_.checkpoint->state.has_loss_scale()) {
+    const CheckpointState::LossScale& saved = start_.checkpoint->state.loss_scale();
+    loss_scale = {saved.scale(), saved.good_steps(), saved.skipped()};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunState::Restore(Model& model, Stream& stream) {
+  for (const std::string& warning : start_.warnings) Say(absl::StrCat("warning: ", warning));
+  if (start_.checkpoint) {
+    const Checkpoint& from = *start_.checkpoint;
+    RETURN_IF_ERROR(Annotate(model.Load(stream, from.weights, &from.optimizer), start_.path));
+    RETURN_IF_ERROR(Annotate(model.LoadCarried(stream, from.carried), start_.path));
+    Say(absl::StrFormat("resumed at step %d from %s", step_, start_.path));
+  } else {
+    RETURN_IF_ERROR(model.Initialize(stream));
+  }
+  if (start_.weights) {
+    RETURN_IF_ERROR(Annotate(model.LoadSome(stream, start_.weights->tensors), start_.path));
+    Say(ToString(*start_.weights));
+  }
+  start_.checkpoint.reset();  // with the memory of its weights
+  start_.weights.reset();
   ASSIGN_OR_RETURN(const std::string digest, model.Sha256OfWeights(stream));
   RETURN_IF_ERROR(communication_.CheckEqual("the weights to start from", digest));
-  if (received_.empty()) return absl::OkStatus();
-  // Nobody here would ever delete it, and a later run might take it for its own.
-  RETURN_IF_ERROR(RemoveFolderAtomically(received_));
+  return RemoveReceived();
+}
+
+// Nobody here would ever delete it, and a later run might take it for its own.
+absl::Status RunState::RemoveReceived() {
+  if (start_.received.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(RemoveFolderAtomically(std::exchange(start_.received, "")));
   std::error_code not_empty;
   std::filesystem::remove(options_.out + "/checkpoints", not_empty);
   std::filesystem::remove(options_.out, not_empty);
-  return absl::OkStatus();
-}
-
-absl::Status RunState::SetWeights(Model& model, Stream& stream) {
-  const bool may_begin = options_.resume.empty() || options_.resume == "auto";
-  if (!may_begin && !options_.weights.empty()) {
-    return absl::InvalidArgumentError(
-        "--weights starts a new run and --resume goes on with one that has weights; give one");
-  }
-  if (options_.weights.empty() && !options_.weights_map.empty()) {
-    return absl::InvalidArgumentError(
-        "--weights_map renames the tensors of --weights; give that, too");
-  }
-  if (!options_.resume.empty()) {
-    const absl::StatusOr<Checkpoint> checkpoint = Find();
-    const bool none = absl::IsNotFound(checkpoint.status());
-    if (checkpoint.ok() || none) {
-      RETURN_IF_ERROR(communication_.CheckEqual("whether there is a checkpoint to resume from",
-                                                none ? "there is none" : "there is one"));
-    }
-    if (checkpoint.ok()) {
-      return Annotate(RestoreFrom(*checkpoint, model, stream), checkpoint->path);
-    }
-    if (!may_begin || !none) {
-      return absl::Status(
-          checkpoint.status().code(),
-          absl::StrFormat("--resume=%s: %s; %s", options_.resume, checkpoint.status().message(),
-                          !takes_newest() ? OtherCheckpoints(options_.resume)
-                          : none          ? "leave --resume out to start anew, or give "
-                                            "--resume=auto, which does what it can"
-                                          : "choose another --out to start anew"));
-    }
-  }
-  return Begin(model, stream);
-}
-
-absl::Status RunState::Begin(Model& model, Stream& stream) {
-  RETURN_IF_ERROR(model.Initialize(stream));
-  if (options_.weights.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Weights weights, ReadWeights(options_.weights));
-  RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));
-  const auto match = MatchWeights(weights.tensors, options_.weights_map, model.plan().parameters);
-  if (!match.ok()) {  // what is wrong with the map begins with its flag
-    const bool of_map = absl::StartsWith(match.status().message(), "--");
-    return of_map ? match.status() : Annotate(match.status(), weights.path);
-  }
-  RETURN_IF_ERROR(Annotate(model.LoadSome(stream, match->tensors), weights.path));
-  Say(ToString(*match));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Checkpoint> RunState::Find() {
-  namespace fs = std::filesystem;
-  const bool latest = takes_newest();
-  const CheckpointStore store(absl::StrCat(options_.out, "/checkpoints"));
-  fs::path given = options_.resume;
-  if (!given.has_filename()) given = given.parent_path();
-  std::optional<GatheredCheckpoint> gathered;
-  if (latest) {
-    ASSIGN_OR_RETURN(gathered, GatherCheckpoint(communication_, store.folder(), ""));
-  } else if (given.has_filename()) {
-    const fs::path root = given.has_parent_path() ? given.parent_path() : ".";
-    ASSIGN_OR_RETURN(gathered, GatherCheckpoint(communication_, root, given.filename()));
-  }
-  ASSIGN_OR_RETURN(newest_at_restore_, store.NewestStep());
-  std::vector<std::string> skipped;
-  absl::StatusOr<Checkpoint> checkpoint = gathered ? LoadCheckpoint(gathered->path)
-                                          : latest ? store.LoadLatest(&skipped)
-                                                   : LoadCheckpoint(options_.resume);
-  if (gathered) skipped = gathered->skipped;
-  for (const std::string& line : skipped) Say(absl::StrCat("warning: skipped ", line));
-  const bool keeps_none = files_of_all_.empty() && !leader();
-  if (gathered && gathered->received && keeps_none) received_ = gathered->path;
-  return checkpoint;
-}
-
-absl::Status RunState::CheckFit(const Fit& of_weights) const {
-  if (of_weights.name.empty()) return absl::OkStatus();  // it is not known
-  const std::string difference = DifferenceOf(of_weights, options_.fit);
-  if (difference.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("was made with another %s: %s; name that of its run in data.train",
-                      of_weights.name, difference));
-}
-
-absl::Status RunState::RestoreFrom(const Checkpoint& checkpoint, Model& model, Stream& stream) {
-  const CheckpointState& state = checkpoint.state;
-  if (state.seed() != config_.seed()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("was made with seed %d, not %d; pass --seed=%d", state.seed(),
-                        config_.seed(), state.seed()));
-  }
-  RETURN_IF_ERROR(model.Load(stream, checkpoint.weights, &checkpoint.optimizer));
-  if (state.net() != options_.net_text) {
-    return absl::InvalidArgumentError(
-        "was made with another net (its layers' settings differ); to start a new run from its "
-        "weights, give it to --weights");
-  }
-  RETURN_IF_ERROR(CheckFit(FitOf(state)));
-  RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));
-  step_ = state.step();
-  position_ = state.position();
-  resumed_ = true;
-  if (state.has_loss_scale() && config_.loss_scale().has_dynamic()) {
-    const CheckpointState::LossScale& saved = state.loss_scale();
-    loss_scale = {saved.scale(), saved.good_steps(), saved.skipped()};
-  }
-  std::error_code ignored;
-  continues_ = std::filesystem::equivalent(
-      std::filesystem::weakly_canonical(checkpoint.path, ignored).parent_path(),
-      absl::StrCat(options_.out, "/checkpoints"), ignored);
-  TrainerConfig before;
-  std::string changes;
-  google::protobuf::util::MessageDifferencer differencer;
-  differencer.ReportDifferencesToString(&changes);
-  if (google::protobuf::TextFormat::ParseFromString(state.trainer(), &before) &&
-      !differencer.Compare(before, config_)) {
-    Say(absl::StrCat("warning: the trainer has changed since the checkpoint: ",
-                     absl::StrReplaceAll(absl::StripSuffix(changes, "\n"), {{"\n", "; "}})));
-  }
-  for (const auto& [name, value] : state.choices()) {
-    const auto now = options_.choices.find(name);
-    const auto older = options_.older_choices.find(name);
-    const bool same = now == options_.choices.end() || now->second == value ||
-                      (older != options_.older_choices.end() && older->second == value);
-    if (!same) {
-      Say(
-          absl::StrFormat("warning: resumed with %s %s, the checkpoint was made with %s: the run "
-                          "goes on, but not with the same bits",
-                          name, now->second, value));
-    }
-  }
-  RETURN_IF_ERROR(communication_.CheckEqual(
-      "the checkpoint to resume from",
-      absl::StrCat(std::filesystem::path(checkpoint.path).filename().string(), " ", step_, " ",
-                   position_)));
-  Say(absl::StrFormat("resumed at step %d from %s", step_, checkpoint.path));
   return absl::OkStatus();
 }
 
@@ -211,7 +97,7 @@ absl::Status RunState::MeetWriters() {
   if (leader() || !folders_->Publishes(communication_.rank())) return absl::OkStatus();
   checkpoints_->RemoveTemporaries();
   ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
-  if (newest < 0 || resumed_) return absl::OkStatus();
+  if (newest < 0 || start_.resumed) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrFormat(
       "%s of rank %d, which is not rank 0's, already holds checkpoints; choose another --out, or "
       "delete them there",
@@ -225,32 +111,21 @@ absl::Status RunState::OpenOutputOfLeader(bool test_again) {
   RETURN_IF_ERROR(checkpoints_->ProbeWritable());
   checkpoints_->RemoveTemporaries();
   ASSIGN_OR_RETURN(const int64_t newest, checkpoints_->NewestStep());
-  if (newest >= 0 && options_.resume.empty()) {
-    return absl::AlreadyExistsError(
-        absl::StrFormat("%s already holds checkpoints; go on with --resume=latest, or choose "
-                        "another --out",
-                        options_.out));
-  }
-  if (newest > step_ && !takes_newest()) {
-    return absl::AlreadyExistsError(absl::StrFormat(
-        "%s holds a checkpoint of step %d, beyond the one to resume from (%d), which a later "
-        "--resume=latest would take; choose another --out, or delete what is newer",
-        options_.out, newest, step_));
-  }
-  if (newest > newest_at_restore_ && takes_newest()) {
+  RETURN_IF_ERROR(CheckOut(options_, newest, step_));
+  if (newest > start_.newest && TakesNewest(options_)) {
     return absl::AlreadyExistsError(
         absl::StrFormat("%s: another run has just saved step %d there; start once more to go on "
                         "from it",
                         options_.out, newest));
   }
-  if (!continues_) {
+  if (!start_.continues) {
     ASSIGN_OR_RETURN(const std::string kept, KeepEarlierMetrics(options_.out));
     if (!kept.empty()) Say(absl::StrCat("the metrics of an earlier run are now in ", kept));
   }
-  if (!options_.fit.name.empty()) {
+  if (options_.fit && !options_.fit->name.empty()) {
     RETURN_IF_ERROR(
-        WriteFileAtomically(absl::StrCat(options_.out, "/", options_.fit.name),
-                            [&](const FileSink& sink) { return sink(options_.fit.text); }));
+        WriteFileAtomically(absl::StrCat(options_.out, "/", options_.fit->name),
+                            [&](const FileSink& sink) { return sink(options_.fit->text); }));
   }
   ASSIGN_OR_RETURN(
       log_, RunLog::Open(options_.out, step_, test_again, total_steps_, SamplesAStep(config_)));
@@ -349,9 +224,9 @@ CheckpointState RunState::State() const {
     saved.set_good_steps(loss_scale->good_steps);
     saved.set_skipped(loss_scale->skipped);
   }
-  if (!options_.fit.name.empty()) {
-    state.set_fit_name(options_.fit.name);
-    state.set_fit_text(options_.fit.text);
+  if (options_.fit && !options_.fit->name.empty()) {
+    state.set_fit_name(options_.fit->name);
+    state.set_fit_text(options_.fit->text);
   }
   return state;
 }

@@ -1,6 +1,6 @@
 // run_state.h: a training run besides its nets: how far it has come, and the folder that keeps it.
-// Restored from random numbers, a file of weights or a checkpoint; saved as a checkpoint, which a
-// thread of its own writes from a copy while training goes on.
+// Restored from what it starts from (run_start.h); saved as a checkpoint, which a thread of its own
+// writes from a copy while training goes on.
 //
 // Every rank has one and makes the same calls; rank 0 alone speaks.  It writes the checkpoints,
 // too, but for what each rank has a part of (CheckpointParts); where ranks have folders of their
@@ -27,30 +27,9 @@
 #include "engine/training/checkpoint/checkpoint_parts.h"
 #include "engine/training/model.h"
 #include "engine/training/run_log.h"
-#include "models/schema/parse.h"
+#include "engine/training/run_start.h"
 
 namespace gyre {
-
-struct TrainingOptions {
-  std::string out;          // folder for metrics.jsonl and checkpoints/
-  std::string resume;       // "", "latest", "auto" (that, or to begin), or a checkpoint's folder
-  std::string weights;      // "", or what to start from, for ReadWeights
-  std::string weights_map;  // as MatchWeights takes it
-  std::string net_text, trainer_text;                     // as parsed, for checkpoints
-  std::map<std::string, std::string> choices = {};        // what changes bits: threads, ranks, ...
-  std::map<std::string, std::string> older_choices = {};  // some, as checkpoints before said them
-  PlannerKind planner = PlannerKind::kAuto;               // of what the device does not hold
-  size_t host_bytes = ~size_t{0};  // for that on a rank; beyond it lies on disk
-  std::string page_folder = {};    // in a file there
-  int threads = 1;                 // of what is done on the host beside a device
-  bool largest_batch = false;      // in place of the trainer's: FindLargestBatch's, of all ranks
-  // Calls what prepares the operations of a plan, in one order on all ranks, and measures them, for
-  // plans that follow: CudaTuner::Tune.  Null: nothing is measured.
-  std::function<absl::Status(const std::function<absl::Status()>& prepare)> tune = nullptr;
-  Fit fit = {};                             // of the data
-  const std::atomic<bool>* stop = nullptr;  // set: checkpoint in a few steps, return Cancelled
-  std::atomic<bool>* save = nullptr;        // set: checkpoint and go on; it is cleared
-};
 
 class RunState {
  public:
@@ -59,6 +38,7 @@ class RunState {
       : config_(config), options_(options), communication_(communication) {}
   ~RunState() {
     if (parts_) parts_->GiveUp();
+    RemoveReceived().IgnoreError();
   }
 
   int64_t step() const { return step_; }                // steps started
@@ -71,8 +51,11 @@ class RunState {
   // Of the last step finished, or restored; none: it is not dynamic, or a run begins.
   std::optional<LossScaleState> loss_scale;
 
-  // Gives the model its weights and the optimizer's state, the same on all ranks.  Where these have
-  // several folders, a checkpoint to go on from is first made whole in each (GatherCheckpoint).
+  // First of all: finds what the run starts from and checks it against the plan, so that `step` and
+  // `position` are known.  Errors: those of FindStart.
+  absl::Status FindStart(const ModelPlan& plan);
+  const RunStart& start() const { return start_; }
+  // Gives the model its weights and the optimizer's state, the same on all ranks.
   absl::Status Restore(Model& model, Stream& stream);
   // Last before training, so that a run which cannot begin leaves no folder behind; after Restore.
   // test_again: the step restored is about to be tested (again).  total_steps: of the run.  Errors
@@ -104,8 +87,8 @@ class RunState {
   void Say(const std::string& line) const;
 
  private:
-  absl::Status SetWeights(Model& model, Stream& stream);
-  absl::Status Begin(Model& model, Stream& stream);
+  // A checkpoint to go on from that has been sent here, where this rank keeps none.
+  absl::Status RemoveReceived();
   struct Written {
     absl::Status status, deleted;
     bool published = false;  // the checkpoint is there
@@ -126,13 +109,7 @@ class RunState {
   // By rank, what each writes; nothing if the leader does everything.
   std::vector<std::vector<std::string>> FilesOfRanks() const;
   absl::Status OpenOutputOfLeader(bool test_again);
-  // Whether the newest checkpoint of options_.out is asked for, if there is one.
-  bool takes_newest() const { return options_.resume == "latest" || options_.resume == "auto"; }
   absl::Status MeetWriters();
-  // The checkpoint to go on from.
-  absl::StatusOr<Checkpoint> Find();
-  absl::Status CheckFit(const Fit& of_weights) const;
-  absl::Status RestoreFrom(const Checkpoint& checkpoint, Model& model, Stream& stream);
   bool leader() const { return communication_.rank() == 0; }
 
   const TrainerConfig& config_;
@@ -140,13 +117,10 @@ class RunState {
   ProcessGroup& communication_;
   int64_t total_steps_ = 0;
   int64_t step_ = 0, position_ = 0, copied_step_ = -1, saved_step_ = -1;
-  int64_t newest_at_restore_ = -1;         // checkpoint in options_.out
-  bool resumed_ = false;                   // from a checkpoint
-  bool continues_ = false;                 // the run that options_.out holds
+  RunStart start_;                         // without its tensors, once they are restored
   bool saving_ = false;                    // not all ranks know yet that the last copy is written
   bool has_carried_ = false;               // the net carries rows from step to step
   std::vector<std::string> files_of_all_;  // of which each rank writes a part
-  std::string received_;                   // a checkpoint to go on from, where this rank keeps none
   std::optional<CheckpointFolders> folders_;  // where several ranks write
   Buffer copy_;                               // by Model::CopyState
   std::optional<CheckpointParts> parts_;      // of the last Save

@@ -89,6 +89,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerCo
   run->asked_to_stop_ = options.stop;
   run->asked_to_save_ = options.save;
   run->state_.emplace(run->config_, std::move(options), communication);
+  RETURN_IF_ERROR(run->plan_->OpenPages());
+  RETURN_IF_ERROR(run->state_->FindStart(plan));
+  // Without the data nobody knows how long an epoch is.
+  if (run->data_.assumed && run->config_.has_epochs()) return run;
+  RETURN_IF_ERROR(run->length_.GoOnFrom(run->state_->step(), run->state_->position()));
   return run;
 }
 
@@ -110,7 +115,6 @@ Trainer::~Trainer() {
 absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(CreateModel());
   RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
-  RETURN_IF_ERROR(length_.GoOnFrom(state_->step(), state_->position()));
   if (state_->loss_scale) {
     RETURN_IF_ERROR(training_step_->SetLossScale(*state_->loss_scale));
   }

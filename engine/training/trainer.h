@@ -24,7 +24,7 @@ namespace gyre {
 class Trainer {
  public:
   // The parsed files, device, primitives and communication must outlive the run.
-  // Errors: those of the files, the data, and the plan.
+  // Errors: those of the files, the data, the plan, and what the run starts from.
   static absl::StatusOr<std::unique_ptr<Trainer>> Prepare(const Parsed<TrainerConfig>& trainer,
                                                           const Parsed<NetConfig>& net,
                                                           RunData data, Device& device,
@@ -75,6 +75,8 @@ class Trainer {
                         const TrainingOptions& options);
   absl::Status Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
                      TrainingOptions& options);
+  absl::StatusOr<std::string> LookAt(const Dataset& dataset, const NetPlan& net,
+                                     const std::string& what) const;
   std::string DescribeSync() const;
   absl::Status CheckServer(const Parsed<TrainerConfig>& trainer) const;
   // Also adds to the warnings.

@@ -120,13 +120,22 @@ absl::Status Trainer::CheckSequences(const Parsed<NetConfig>& net) {
   return absl::OkStatus();
 }
 
+// Ranks that share the data look at them once.
+absl::StatusOr<std::string> Trainer::LookAt(const Dataset& dataset, const NetPlan& net,
+                                            const std::string& what) const {
+  std::lock_guard lock(data_.looks->mutex);
+  const auto [look, first] = data_.looks->digests.try_emplace(what, "");
+  if (first) look->second = CheckData(dataset, net, what);
+  return look->second;
+}
+
 // Ranks that would compute different things find out before they begin.
 absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& primitives,
                             TrainingOptions& options) {
-  const auto check = [&](const char* what, const std::string& value) {
-    return communication_.CheckEqual(what, value);
-  };
-  RETURN_IF_ERROR(check("--threads", options.choices["threads"]));
+  const std::string trainer_text = config_.DebugString(), net_text = net.message->DebugString();
+  RETURN_IF_ERROR(communication_.CheckEqual({{"--threads", options.choices["threads"]},
+                                             {"the trainer file with its overrides", trainer_text},
+                                             {"the net file with its overrides", net_text}}));
   std::string& allreduce = options.choices["allreduce"];
   allreduce = communication_.DescribeAllreduce();
   // The halves of others have the bits of the whole.
@@ -139,36 +148,31 @@ absl::Status Trainer::Agree(const Parsed<NetConfig>& net, const Primitives& prim
              CutsHalvesElsewhere(config_.distributed().allreduce())) {
     allreduce += ", in halves";
   }
-  RETURN_IF_ERROR(check("the trainer file with its overrides", config_.DebugString()));
-  RETURN_IF_ERROR(check("the net file with its overrides", net.message->DebugString()));
-  std::string& train = options.choices["training data"];
-  if (data_.assumed) {
-    train = "assumed";
-  } else {
-    ASSIGN_OR_RETURN(train, CheckData(*data_.train, *plan_->train, "training data"));
+  std::string train = "assumed", test;
+  if (!data_.assumed) {
+    ASSIGN_OR_RETURN(train, LookAt(*data_.train, *plan_->train, "training data"));
+    options.choices["training data"] = train;
+    options.older_choices["training data"] = SampledDigestOf(*data_.train, data_.feed);
+    options.fit = data_.fit;
+    if (data_.test) {
+      ASSIGN_OR_RETURN(test, LookAt(*data_.test, *plan_->test.front(), "test data"));
+    }
   }
-  options.older_choices["training data"] = SampledDigestOf(*data_.train, data_.feed);
-  RETURN_IF_ERROR(check("the training data", train));
-  std::string test;
-  if (data_.test && !data_.assumed) {
-    ASSIGN_OR_RETURN(test, CheckData(*data_.test, *plan_->test.front(), "test data"));
-  }
-  RETURN_IF_ERROR(check("the test data", test));
-  RETURN_IF_ERROR(check("what the data take from the training samples", data_.fit.text));
-  options.fit = data_.fit;
-  const std::string fingerprint = plan_->Fingerprint();
-  RETURN_IF_ERROR(check("the weights' layouts and buckets", fingerprint));
+  const std::string fingerprint = plan_->Fingerprint(), algorithms = primitives.choices();
+  RETURN_IF_ERROR(
+      communication_.CheckEqual({{"the training data", train},
+                                 {"the test data", test},
+                                 {"what the data take from the training samples", data_.fit.text},
+                                 {"the weights' layouts and buckets", fingerprint},
+                                 {"the libraries' algorithms", algorithms}}));
   options.choices["layouts"] = Sha256(fingerprint).substr(0, 16);
+  if (!algorithms.empty()) options.choices["algorithms"] = Sha256(algorithms).substr(0, 16);
   if (plan_->options.shape.page_activations != DType::kF32) {
     std::string rounding;
     for (const NetPlan* const of : {plan_->train.get(), plan_->accumulating.get()}) {
       if (of != nullptr && of->paging) rounding += RoundingText(*of->paging);
     }
     options.choices["rounded pages"] = rounding.empty() ? "none" : Sha256(rounding).substr(0, 16);
-  }
-  if (const std::string algorithms = primitives.choices(); !algorithms.empty()) {
-    RETURN_IF_ERROR(check("the libraries' algorithms", algorithms));
-    options.choices["algorithms"] = Sha256(algorithms).substr(0, 16);
   }
   return absl::OkStatus();
 }
@@ -232,7 +236,11 @@ PlanSummary Trainer::Plan(const Parsed<NetConfig>& net) const {
     plan.paged_seconds = ExpectIteration(*plan_).seconds;
     plan.resident_seconds = WorkSeconds(plan_->train->trace.trace);
   }
-  if (!batch_text_.empty()) plan.notes.insert(plan.notes.begin(), batch_text_);
+  const RunStart& start = state_->start();
+  plan.warnings.insert(plan.warnings.end(), start.warnings.begin(), start.warnings.end());
+  for (const std::string& note : {gyre::DescribeStart(start), batch_text_}) {
+    if (!note.empty()) plan.notes.insert(plan.notes.begin(), note);
+  }
   return plan;
 }
 

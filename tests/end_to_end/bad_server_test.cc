@@ -307,8 +307,10 @@ TEST(BadRanks, AreNamedWithWhatDiffers) {
        "the net file with its overrides",
        "expected \"outputs: 3\", got \"outputs: 5\""},
       {{elsewhere}, data, "expected ..."},
-      {{"--plan"}, command, "expected \"--resume=\", got \"--plan\""},
-      {{"--resume=latest"}, command, "expected \"--resume=\", got \"--resume=latest\""},
+      {{"--plan"}, command, "expected \"no --plan\", got \"--plan\""},
+      {{"--resume=latest"}, command, "expected \"no --resume\", got \"--resume=latest\""},
+      {{"--staleness=2", "--sync=ssp"}, command, "expected \"--sync=bsp\", got \"--sync=ssp\""},
+      {{"--sync=allreduce"}, command, "expected \"--sync=bsp\", got \"--sync=allreduce\""},
       {{"--device=sim"}, command, "expected \"--device=cpu\", got \"--device=sim\""},
   };
   for (const auto& differs : kRanks) {

@@ -59,6 +59,55 @@ TEST(Plan, WithoutData) {
       << trains.err;
 }
 
+// What a run would find wrong before its first step, in the same words.
+TEST(Plan, FailsAsARunWould) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const std::string out = "--out=" + folder / "out", run = folder / "run";
+  const std::string wide = "--set=net.layer.fc.dense.outputs=7";
+  const std::vector<std::string> arguments[] = {
+      {out, "--weights=" + folder / "none"},
+      {out, "--weights=" + folder / "trainer.textproto"},
+      {out, "--weights=" + run, wide},
+      {out, "--weights=" + run, "--weights_map=fc"},
+      {out, "--weights=" + run, "--weights_map=fcx=fc"},
+      {out, "--weights_map=fc="},
+      {out, "--weights=" + run, "--resume=latest"},
+      {out, "--resume=latest"},
+      {out, "--resume=" + run},
+      {"--out=" + run},
+      {"--out=" + run, "--resume=latest", wide},
+      {"--out=" + run, "--resume=latest", "--seed=99"},
+      {"--out=" + run, "--resume=latest", "--steps=3"},
+      {"--out=" + run, "--resume=" + run + "/checkpoints/step_00000002"},
+      {out, "--device=sim", "--device_memory=4M", "--host_memory=400K",
+       "--set=net.layer.fc.dense.outputs=3000", "--page_folder=" + folder / "none"},
+  };
+  for (const auto& of_case : arguments) {
+    std::vector<std::string> both = of_case;
+    both.push_back("--trainer=" + folder / "trainer.textproto");
+    const ToolResult trains = RunTool("train", both);
+    both.push_back("--plan");
+    const ToolResult plans = RunTool("train", both);
+    EXPECT_NE(plans.exit_code, 0) << plans.ToString();
+    EXPECT_EQ(plans.exit_code, trains.exit_code) << trains.ToString();
+    EXPECT_EQ(plans.err, trains.err);
+    EXPECT_EQ(plans.out, "");
+  }
+}
+
+TEST(Plan, SaysWhereItStarts) {
+  const TempFolder folder;
+  CopyGoodFolder(folder.path());
+  const auto plan = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--trainer=" + folder / "trainer.textproto", "--plan"});
+    return RunTool("train", more);
+  };
+  EXPECT_TRUE(absl::StrContains(plan({"--out=" + folder / "run", "--resume=latest"}).out,
+                                "goes on from step 4 of"));
+  EXPECT_TRUE(absl::StrContains(plan({"--weights=" + folder / "run"}).out, "starts from "));
+}
+
 TEST(Plan, EndsWithWhatIsLikelyAMistake) {
   const TempFolder folder;
   CopyGoodFolder(folder.path());

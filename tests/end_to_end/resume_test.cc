@@ -23,6 +23,7 @@ namespace gyre {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -244,7 +245,8 @@ TEST_F(Resume, ChangedDataIsNoticed) {
     const ToolResult result =
         folder.Train("out", {absl::StrCat("--steps=", changed ? 14 : 12), "--resume=latest"});
     EXPECT_EQ(result.exit_code, 0) << result.ToString();
-    EXPECT_EQ(absl::StrContains(result.out, "warning: resumed with training data "), changed);
+    EXPECT_EQ(absl::StrContains(result.out, "warning: resumed with other training data: "),
+              changed);
   }
 }
 
@@ -341,6 +343,26 @@ TEST_F(Resume, AChangedTrainerIsNoticed) {
                                     "accumulate: 2\n"));
 }
 
+// In words: what it records of other choices are digests.
+TEST_F(Resume, OtherThreadsAreSaid) {
+  folder_.Digest("out", {"--steps=10"});
+  const ToolResult result = folder_.Train("out", {"--steps=12", "--resume=latest", "--threads=2"});
+  EXPECT_EQ(result.exit_code, 0) << result.ToString();
+  EXPECT_THAT(result.out, HasSubstr("2 threads in place of 1"));
+  EXPECT_THAT(result.out, HasSubstr(": the run goes on, but not with the bits that it would have "
+                                    "had\n"));
+  const std::string warnings = result.out.substr(0, result.out.find("resumed at step"));
+  EXPECT_THAT(warnings, Not(ContainsRegex("[0-9a-f]{16}")));
+}
+
+TEST_F(Resume, AnErrorComesWithoutWarnings) {
+  folder_.Digest("out", {"--steps=10"});
+  const ToolResult result = folder_.Train("out", {"--steps=5", "--resume=latest", "--threads=2"});
+  EXPECT_EQ(result.exit_code, 1) << result.ToString();
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("is beyond the end of this run, steps: 5;"));
+}
+
 // A run that is killed after a checkpoint and before the test that follows it.
 TEST_F(Resume, TheTestAfterACheckpointIsMadeUpFor) {
   folder_.Digest("out", {"--checkpoint_every=7", "--steps=14"});
@@ -435,7 +457,8 @@ TEST_F(Resume, OnAnotherNumberOfRanks) {
     fs::remove_all(folder_ / absl::StrCat(out, "/checkpoints/", StepName(kSteps)));
     const ToolResult result = folder_.Train(out, {precision, "--resume=latest"}, {.ranks = ranks});
     EXPECT_EQ(result.exit_code, 0) << result.ToString();
-    EXPECT_THAT(result.out, HasSubstr("resumed with ranks"));
+    EXPECT_THAT(result.out,
+                HasSubstr(ranks == 1 ? "1 rank in place of 2" : "3 ranks in place of 2"));
     EXPECT_THAT(result.out, HasSubstr("resumed at step 60 "));
     for (const char* key : {"loss", "test_loss", "test_accuracy"}) {
       EXPECT_LE(

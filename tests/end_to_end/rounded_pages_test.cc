@@ -130,7 +130,7 @@ TEST_P(RoundedPages, SameBitsAgainAndCloseToResident) {
   const ToolResult resumed =
       folder_.Train("parted", OnSim(least_, Half({"--resume=latest", "--steps=16"})));
   EXPECT_EQ(DigestOf(resumed), rounded);
-  EXPECT_THAT(resumed.out, Not(HasSubstr("rounded pages")));
+  EXPECT_THAT(resumed.out, Not(HasSubstr("pages of 16 bits")));
 }
 
 TEST_P(RoundedPagesOfOneNet, OtherMemoryIsSaid) {
@@ -139,10 +139,10 @@ TEST_P(RoundedPagesOfOneNet, OtherMemoryIsSaid) {
     more.insert(more.end(), {"--resume=latest", absl::StrCat("--steps=", steps)});
     return folder_.Train("run", OnSim(bytes, more));
   };
-  const std::string warning = "warning: resumed with rounded pages ";
-  EXPECT_THAT(resume(least_, 4, Half()).out, Not(HasSubstr(warning)));
-  EXPECT_THAT(resume(int64_t{1} << 30, 5, Half()).out, HasSubstr(warning + "none, "));
-  EXPECT_THAT(resume(least_, 6, Half()).out, HasSubstr(warning));
+  const std::string warning = "warning: resumed with ", pages = "pages of 16 bits: ";
+  EXPECT_THAT(resume(least_, 4, Half()).out, Not(HasSubstr(pages)));
+  EXPECT_THAT(resume(int64_t{1} << 30, 5, Half()).out, HasSubstr(warning + "no " + pages));
+  EXPECT_THAT(resume(least_, 6, Half()).out, HasSubstr(warning + "other " + pages));
   EXPECT_THAT(resume(least_, 7, {}).out, HasSubstr("page_activations"));
 }
 

@@ -246,16 +246,18 @@ std::byte* Net::Home(size_t carried, int64_t batch) const {
          static_cast<size_t>(batch) * bytes;
 }
 
-std::vector<Net::Carried> Net::carried() const {
-  const RunShape& shape = plan_.spec.shape;
-  const int64_t batches = plan_.trace.homes_apart ? shape.accumulate : 1;
+std::vector<Net::Carried> Net::CarriedBy(const NetPlan& plan, const Net* bound) {
+  const RunShape& shape = plan.spec.shape;
+  const int64_t batches = plan.trace.homes_apart ? shape.accumulate : 1;
   const int64_t own = ShareOf(shape.global, shape.rank, shape.ranks).first;
+  const std::vector<CarriedState> states = CarriedStates(plan.spec);
   std::vector<Carried> all;
-  for (size_t k = 0; k < carried_.size(); ++k) {
-    const StateSpec& state = plan_.spec.nodes[carried_[k].node].spec.states[carried_[k].to];
+  for (size_t k = 0; k < states.size(); ++k) {
+    const StateSpec& state = plan.spec.nodes[states[k].node].spec.states[states[k].to];
     for (int64_t batch = 0; batch < batches; ++batch) {
-      all.push_back({.name = NameOf(plan_.spec, carried_[k]),
-                     .rows = {Home(k, batch), state.shape, state.dtype},
+      std::byte* const home = bound != nullptr ? bound->Home(k, batch) : nullptr;
+      all.push_back({.name = NameOf(plan.spec, states[k]),
+                     .rows = {home, state.shape, state.dtype},
                      .batch_axis = state.batch_axis,
                      .first = batch * shape.global + own,
                      .all_rows = batches * shape.global});

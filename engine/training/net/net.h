@@ -64,8 +64,9 @@ class Net {
     int64_t first;     // number of the first, of all_rows
     int64_t all_rows;  // samples of a step, over all ranks
   };
-  // Of each state, of each batch of a step.
-  std::vector<Carried> carried() const;
+  // Of each state, of each batch of a step.  Without `bound` rows have no memory.
+  static std::vector<Carried> CarriedBy(const NetPlan& plan, const Net* bound = nullptr);
+  std::vector<Carried> carried() const { return CarriedBy(plan_, this); }
   absl::Status ClearCarried(Stream& stream) const;
   // Of a bucket of one rank, or that is sent, in its ready step: sums of its squares find zeros
   // between gradients.
