@@ -26,11 +26,10 @@ class Memory : public testing::Test {
     for (const char* layer : {"fc1", "fc2"}) {
       more.push_back(absl::StrCat("--set=net.layer.", layer, ".dense.outputs=", wide));
     }
-    const std::string out = absl::StrCat(wide);
-    const ToolResult run = folder_.Train(out, more);
+    const ToolResult run = folder_.Train(absl::StrCat(wide), more);
     EXPECT_EQ(run.exit_code, 0) << run.ToString();
     more.insert(more.end(), {"--plan", "--json"});
-    const auto plan = nlohmann::json::parse(folder_.Train(out, more).out, nullptr,
+    const auto plan = nlohmann::json::parse(folder_.Train("plan", more).out, nullptr,
                                             /*allow_exceptions=*/false);
     EXPECT_TRUE(plan.is_object());
     if (!plan.is_object()) return {};
