@@ -147,6 +147,12 @@ absl::Status CheckSync(const DistributedConfig& config, const SourceMap& source)
                  field, " out");
   }
   if (config.sync() == DistributedConfig::ALLREDUCE) return absl::OkStatus();
+  constexpr std::string_view kBesideServers[] = {"direct", "shared", "auto"};
+  if (config.has_allreduce() && std::ranges::count(kBesideServers, config.allreduce()) == 0) {
+    return error("allreduce", "sums no gradients, because sync is ", sync,
+                 "; leave it out, or make it direct, shared or auto, by which a parameter "
+                 "server's ranks sum metrics and statistics");
+  }
   if (config.shard_optimizer()) {
     return error("shard_optimizer",
                  "is of sync allreduce; owners of a parameter server have the "
@@ -207,7 +213,7 @@ absl::StatusOr<PlannerKind> PlannerNamed(const std::string& name) {
 
 absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                 const std::vector<std::string>& overrides,
-                                const std::string& device, const Spellings& spellings) {
+                                const std::string& device, const Spellings& spellings, int ranks) {
   if (trainer_path.empty()) {
     return absl::InvalidArgumentError("--trainer is missing; see --help");
   }
@@ -228,16 +234,18 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
       (!config.distributed().has_allreduce() || config.distributed().allreduce() == "auto")) {
     config.mutable_distributed()->set_allreduce("direct");
   }
+  // Before the ranks meet, because one without an algorithm cannot join the others.
+  const auto kind = ParseDeviceKind(device);  // OpenDevice refuses another
+  RETURN_IF_ERROR(Annotate(CheckAllreduce(config.distributed().allreduce(),
+                                          kind.ok() ? *kind : std::optional<DeviceKind>(),
+                                          /*threads=*/ranks > 1),
+                           source.Where(config.distributed(), "allreduce")));
+  RETURN_IF_ERROR(CheckSync(config.distributed(), source));
   // An owner adds gradients in the order of ranks, so what else a step sums is added likewise.
   if (config.distributed().sync() == DistributedConfig::BSP &&
       config.distributed().allreduce() != "shared") {
     config.mutable_distributed()->set_allreduce("direct");
   }
-  // Before the ranks meet, because one without an algorithm cannot join the others.
-  const auto kind = ParseDeviceKind(device);  // OpenDevice refuses another
-  RETURN_IF_ERROR(Annotate(CheckAllreduce(config.distributed().allreduce(),
-                                          kind.ok() ? *kind : std::optional<DeviceKind>()),
-                           source.Where(config.distributed(), "allreduce")));
   files.allreduce.algorithm = config.distributed().allreduce();
   const DType sent_as = DTypeOf(config.distributed().wire());
   absl::Status wire;
@@ -252,7 +260,6 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                                    "; leave one out"));
   }
   RETURN_IF_ERROR(Annotate(wire, source.Where(config.distributed(), "wire")));
-  RETURN_IF_ERROR(CheckSync(config.distributed(), source));
   if (config.distributed().shard_optimizer()) {
     absl::Status halves = CheckHalves(config.distributed().allreduce());
     if (files.allreduce.wire != DType::kF32) {
@@ -337,7 +344,9 @@ absl::StatusOr<Ranks> JoinRanks(AllreduceChoice allreduce, int ranks, int stall_
     return absl::InvalidArgumentError(
         absl::StrFormat("--stall_timeout_s=%d: expected 1 to %d", stall_timeout_s, kMostStallS));
   }
-  RETURN_IF_ERROR(Annotate(CheckAllreduce(allreduce.algorithm, std::nullopt), "--allreduce"));
+  RETURN_IF_ERROR(
+      Annotate(CheckAllreduce(allreduce.algorithm, std::nullopt, /*threads=*/ranks > 1),
+               "--allreduce"));
   const int64_t timeout_ms = int64_t{1000} * stall_timeout_s;
   if (const int announced = AnnouncedRank().size; ranks > 1 && announced > 1) {
     return absl::InvalidArgumentError(

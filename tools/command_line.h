@@ -57,10 +57,10 @@ struct Files {
   AllreduceChoice allreduce;  // of `distributed`
 };
 // device: where gradients will be summed, as --device has it; "" if none are.  spellings: of the
-// overrides that short flags are.
+// overrides that short flags are.  ranks: those that will be threads of this process.
 absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                 const std::vector<std::string>& overrides,
-                                const std::string& device = "", const Spellings& spellings = {});
+                                const std::string& device, const Spellings& spellings, int ranks);
 
 // The numbers of --`flag`.  Errors: InvalidArgument for one that is not above 0.
 absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,

@@ -131,7 +131,8 @@ int Main(int argc, char** argv) {
     overrides.push_back(absl::StrCat("precision=", precision));
     spellings[overrides.back()] = absl::StrCat("--precision=", precision);
   }
-  auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides, "", spellings);
+  auto files = ReadFiles(absl::GetFlag(FLAGS_trainer), overrides, /*device=*/"", spellings,
+                         absl::GetFlag(FLAGS_ranks));
   auto ranks = JoinRanks(files.ok() ? files->allreduce : AllreduceChoice{"ring"},
                          absl::GetFlag(FLAGS_ranks));
   if (!ranks.ok()) Fail(nullptr, ranks.status());

@@ -439,7 +439,8 @@ int Main(int argc, char** argv) {
   const absl::Status words = CheckWords();
   const absl::StatusOr<Files> files = words.ok()
                                           ? ReadFiles(absl::GetFlag(FLAGS_trainer), overrides,
-                                                      absl::GetFlag(FLAGS_device), spellings)
+                                                      absl::GetFlag(FLAGS_device), spellings,
+                                                      absl::GetFlag(FLAGS_ranks))
                                           : absl::StatusOr<Files>(words);
   AllreduceChoice allreduce = files.ok() ? files->allreduce : AllreduceChoice{"ring"};
   allreduce.command = CommandOf();

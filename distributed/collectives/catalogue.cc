@@ -150,12 +150,18 @@ absl::StatusOr<std::unique_ptr<Collective>> NewDeviceCollective(std::string_view
   return NewDeviceRing(communicator, tag, device);
 }
 
-absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind> device) {
+absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind> device,
+                            bool threads) {
   if (Find(algorithm) == nullptr) return NoSuch(algorithm);
   if (algorithm == "nccl" && device && *device != DeviceKind::kCuda) {
     return absl::InvalidArgumentError(
         absl::StrCat("allreduce \"nccl\" sums the memory of GPUs, and this is --device=",
                      std::string(DeviceKindName(*device)), "; use \"ring\", or --device=cuda"));
+  }
+  if (algorithm == "mpi" && threads) {
+    return absl::InvalidArgumentError(
+        "allreduce \"mpi\" sums the ranks of mpirun, and these are threads; use \"ring\", or "
+        "mpirun");
   }
   return absl::OkStatus();
 }

@@ -50,8 +50,10 @@ absl::StatusOr<std::unique_ptr<Collective>> NewDeviceCollective(std::string_view
                                                                 Device& device);
 
 // InvalidArgument unless `algorithm` is one, and one that can sum the gradients of such a device,
-// if there is one; for whoever reads its name, before ranks meet.
-absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind> device);
+// if there is one, and of such ranks; for whoever reads its name, before ranks meet.
+// threads: the ranks are threads of one process.
+absl::Status CheckAllreduce(std::string_view algorithm, std::optional<DeviceKind> device,
+                            bool threads = false);
 
 // InvalidArgument unless whole sums of F32 by `algorithm` can travel as `wire`
 // (Collective::CarryAs): F32, or a half.

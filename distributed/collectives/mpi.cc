@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "absl/strings/str_cat.h"
 #include "distributed/collectives/algorithms.h"
+#include "distributed/collectives/catalogue.h"
 #include "distributed/transport/backoff.h"
 #include "distributed/transport/mpi_error.h"
 
@@ -127,9 +127,7 @@ class Mpi final : public Collective {
 absl::StatusOr<std::unique_ptr<Collective>> NewMpi(Communicator& communicator, int tag) {
   const auto* const all = static_cast<const MPI_Comm*>(communicator.native());
   if (all == nullptr && communicator.size() > 1) {
-    return absl::InvalidArgumentError(
-        "allreduce \"mpi\" sums the ranks of mpirun, and these are threads; use \"ring\", or "
-        "mpirun");
+    return CheckAllreduce("mpi", std::nullopt, /*threads=*/true);
   }
   auto mpi = std::make_unique<Mpi>(communicator, tag);
   if (absl::Status status = mpi->Open(all); !status.ok()) {

@@ -75,6 +75,10 @@ TEST(CheckAllreduce, KnowsWhereEachWorks) {
       CheckAllreduce("nccl", DeviceKind::kSim).message(),
       "allreduce \"nccl\" sums the memory of GPUs, and this is --device=sim; use \"ring\", or "
       "--device=cuda");
+  EXPECT_TRUE(CheckAllreduce("ring", DeviceKind::kCpu, /*threads=*/true).ok());
+  EXPECT_EQ(CheckAllreduce("mpi", DeviceKind::kCpu, /*threads=*/true).message(),
+            "allreduce \"mpi\" sums the ranks of mpirun, and these are threads; use \"ring\", or "
+            "mpirun");
   EXPECT_EQ(CheckAllreduce("", DeviceKind::kCpu).code(), absl::StatusCode::kInvalidArgument);
 }
 

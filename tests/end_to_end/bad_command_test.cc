@@ -202,6 +202,11 @@ const BadInput kFlags[] = {
      .arguments = {"--ranks=3"},
      .exit_code = 2,
      .ranks = {2}},
+    {.name = "SumOfMpirunsRanks",
+     .message = "--allreduce=mpi: allreduce \"mpi\" sums the ranks of mpirun, and these are threads; "
+                "use \"ring\", or mpirun",
+     .arguments = {"--allreduce=mpi", "--ranks=2"},
+     .exit_code = 2},
     {.name = "UnwritableOut",
      .message = "cannot create @/train-images.idx/a/checkpoints: Not a directory",
      .arguments = {"--out=@/train-images.idx/a"},

@@ -47,6 +47,16 @@ const BadInput kFlags[] = {
      .message = "--servers=-1: expected 0 ranks or more, got -1",
      .arguments = {"--servers=-1", "--sync=bsp"},
      .exit_code = 2},
+    {.name = "SumsOfAServer",
+     .message = "--allreduce=ring: sums no gradients, because sync is bsp; leave it out, or make "
+                "it direct, shared or auto, by which a parameter server's ranks sum metrics and "
+                "statistics",
+     .arguments = {"--sync=bsp", "--allreduce=ring"},
+     .exit_code = 2},
+    {.name = "SumsOfAnAsynchronousServer",
+     .message = "@/trainer.textproto:9:33: sums no gradients, because sync is async; ...",
+     .arguments = {"--sync=async"},
+     .trainer = {"steps: 4", "steps: 4 distributed { allreduce: \"mpi\" }"}},
     {.name = "ServerOfShards",
      .message = "--shard_optimizer=true: is of sync allreduce; owners of a "
                 "parameter server have the optimizer's state of their part in any case; leave one "
