@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "distributed/collectives/catalogue.h"
@@ -29,7 +28,7 @@ ABSL_FLAG(
     std::string, algorithms, "",
     "Algorithms to measure, with commas.  Default: those that \"auto\" chooses between here.");
 ABSL_FLAG(std::string, bytes, "16,4096,65536,1048576,4194304,16777216,67108864",
-          "Sizes of a sum, with commas.");
+          "Sizes of a sum, with commas, such as 4096,64M.");
 ABSL_FLAG(std::string, types, "F32", "Types of the numbers, with commas: F64, F32, F16, BF16.");
 ABSL_FLAG(std::string, wire, "F32",
           "Type in which F32 travels between ranks: F32, F16 or BF16, where an algorithm can.");
@@ -72,19 +71,19 @@ struct Way {
   std::vector<double> seconds;
 };
 
-absl::StatusOr<DType> TypeOf(const char* flag, absl::string_view name) {
-  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
-    if (std::string(name) == DTypeName(dtype)) return dtype;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(flag, ": there is no ", name, "; see --help"));
-}
-
 class Bench {
  public:
   // algorithms: none for those that "auto" chooses between here.  wire: F32, F16 or BF16.
   absl::Status Open(std::vector<std::string> algorithms, size_t most_bytes, DType wire) {
     wire_ = wire;
+    for (const std::string& name : algorithms) {
+      RETURN_IF_ERROR(Annotate(CheckAllreduce(name, std::nullopt), "--algorithms"));
+    }
     ASSIGN_OR_RETURN(communicator_, NewMpiCommunicator(kTimeoutMs));
+    if (communicator_->size() == 1) {
+      return absl::FailedPreconditionError(
+          "one rank has nothing to sum; start two or more: mpirun -np 2 bench_allreduce");
+    }
     ASSIGN_OR_RETURN(arenas_.emplace_back(),
                      SharedMemory::Create(*communicator_, std::max<size_t>(most_bytes, 4096)));
     ways_.emplace_back().name = "MPI_Allreduce";
@@ -97,10 +96,7 @@ class Bench {
         }
       }
     }
-    for (const std::string& name : algorithms) {
-      RETURN_IF_ERROR(Annotate(CheckAllreduce(name, std::nullopt), "--algorithms"));
-      RETURN_IF_ERROR(Add(name));
-    }
+    for (const std::string& name : algorithms) RETURN_IF_ERROR(Add(name));
     return absl::OkStatus();
   }
 
@@ -264,28 +260,20 @@ absl::Status Calibrate(const std::string& path, Bench& bench) {
 }
 
 absl::Status Run(Bench& bench) {
-  if (absl::GetFlag(FLAGS_rounds) < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--rounds: expected 1 or more, got ", absl::GetFlag(FLAGS_rounds)));
-  }
-  ASSIGN_OR_RETURN(const DType wire, TypeOf("--wire", absl::GetFlag(FLAGS_wire)));
-  const std::string path = absl::GetFlag(FLAGS_calibrate);
-  if (wire == DType::kF64 || (wire != DType::kF32 && !path.empty())) {
-    return absl::InvalidArgumentError(
-        "--wire: expected F32, F16 or BF16, and F32 beside --calibrate");
-  }
-  if (!path.empty()) {
-    return Calibrate(path, bench);
-  }
-  std::vector<size_t> sizes;
-  for (absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_bytes), ',')) {
-    if (!absl::SimpleAtoi(text, &sizes.emplace_back())) {
-      return absl::InvalidArgumentError(absl::StrCat("--bytes: expected numbers, got ", text));
-    }
+  RETURN_IF_ERROR(CheckLeast(1, {{"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)}}));
+  ASSIGN_OR_RETURN(const DType wire, TypeNamed("wire", absl::GetFlag(FLAGS_wire),
+                                               {DType::kF32, DType::kF16, DType::kBF16}));
+  if (const std::string path = absl::GetFlag(FLAGS_calibrate); !path.empty()) {
+    if (wire == DType::kF32) return Calibrate(path, bench);
+    return absl::InvalidArgumentError("--wire: --calibrate measures F32 alone; leave one out");
   }
   std::vector<DType> dtypes;
+  std::vector<size_t> sizes;
   for (absl::string_view name : absl::StrSplit(absl::GetFlag(FLAGS_types), ',')) {
-    ASSIGN_OR_RETURN(dtypes.emplace_back(), TypeOf("--types", name));
+    ASSIGN_OR_RETURN(
+        dtypes.emplace_back(),
+        TypeNamed("types", name, {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}));
+    ASSIGN_OR_RETURN(sizes, ParseSizes("bytes", absl::GetFlag(FLAGS_bytes), dtypes.back()));
   }
   RETURN_IF_ERROR(
       bench.Open(absl::StrSplit(absl::GetFlag(FLAGS_algorithms), ',', absl::SkipEmpty()),

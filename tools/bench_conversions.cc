@@ -100,9 +100,8 @@ absl::Status Measure(Stream& stream, int64_t n) {
 }
 
 absl::Status Bench() {
-  if (absl::GetFlag(FLAGS_threads) < 1 || absl::GetFlag(FLAGS_rounds) < 1) {
-    return absl::InvalidArgumentError("--threads and --rounds: expected 1 or more");
-  }
+  RETURN_IF_ERROR(CheckLeast(1, {{"threads", 1.0 * absl::GetFlag(FLAGS_threads)},
+                                 {"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)}}));
   const auto device = NewCpuDevice({.threads = absl::GetFlag(FLAGS_threads)});
   ASSIGN_OR_RETURN(const auto stream, device->NewStream());
   for (const auto set : {InstructionSet::kAvx2, InstructionSet::kAvx512}) {

@@ -163,14 +163,6 @@ class LayerBench {
   std::byte *position_ = nullptr, *fault_ = nullptr;
 };
 
-absl::StatusOr<DType> ReadPrecision(const std::string& name) {
-  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
-    if (DTypeName(dtype) == name) return dtype;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--precision=", name, ": expected F32, F64, F16 or BF16"));
-}
-
 absl::Status BenchLayer(const NetSpec& net, const NetNode& node, const DeviceChoice& choice,
                         const DevicePeaks& peaks, Stream& stream) {
   LayerBench bench(net, node, choice, stream);
@@ -220,10 +212,11 @@ absl::Status Bench() {
   if (absl::GetFlag(FLAGS_net).empty()) {
     return absl::InvalidArgumentError("--net is missing; see --help");
   }
-  if (absl::GetFlag(FLAGS_rounds) < 1 || absl::GetFlag(FLAGS_batch) < 1) {
-    return absl::InvalidArgumentError("--rounds and --batch: expected 1 or more");
-  }
-  ASSIGN_OR_RETURN(const DType dtype, ReadPrecision(absl::GetFlag(FLAGS_precision)));
+  RETURN_IF_ERROR(CheckLeast(1, {{"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)},
+                                 {"batch", 1.0 * absl::GetFlag(FLAGS_batch)}}));
+  ASSIGN_OR_RETURN(const DType dtype,
+                   TypeNamed("precision", absl::GetFlag(FLAGS_precision),
+                             {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}));
   ASSIGN_OR_RETURN(const Parsed<NetConfig> config, ParseNet(absl::GetFlag(FLAGS_net)));
   DeviceFlags flags;
   flags.kind = absl::GetFlag(FLAGS_device);

@@ -69,34 +69,26 @@ const std::vector<FlagGroup> kGroups = {
 // device: made here, and outlives the communication, which may use it.
 absl::Status Bench(ProcessGroup& communication, DeviceChoice& device) {
   const int rounds = absl::GetFlag(FLAGS_rounds), steps = absl::GetFlag(FLAGS_steps);
-  if (communication.size() > 1 && rounds == 0) {
-    return absl::InvalidArgumentError("--rounds: of several ranks expected 1 or more");
-  }
   if (absl::GetFlag(FLAGS_net).empty()) {
     return absl::InvalidArgumentError("--net is missing; see --help");
   }
-  if (rounds < 0 || steps < 1 || absl::GetFlag(FLAGS_batch) < 1) {
-    return absl::InvalidArgumentError(
-        "--steps and --batch: expected 1 or more; --rounds: 0 or more");
-  }
-  if (absl::GetFlag(FLAGS_batch) < communication.size()) {
-    return absl::InvalidArgumentError("--batch: each rank needs a sample");
-  }
+  // Of several ranks, one alone has the standard input.
+  RETURN_IF_ERROR(CheckLeast(communication.size() > 1 ? 1 : 0, {{"rounds", 1.0 * rounds}}));
+  RETURN_IF_ERROR(CheckLeast(1, {{"steps", 1.0 * steps}}));
+  // Each rank needs a sample.
+  RETURN_IF_ERROR(CheckLeast(communication.size(), {{"batch", 1.0 * absl::GetFlag(FLAGS_batch)}}));
   if (absl::GetFlag(FLAGS_shard_optimizer)) {
     RETURN_IF_ERROR(Annotate(CheckHalves(absl::GetFlag(FLAGS_allreduce)), "--shard_optimizer"));
   }
-  LayerConfig::Precision precision;
-  if (!LayerConfig::Precision_Parse(absl::GetFlag(FLAGS_precision), &precision)) {
-    return absl::InvalidArgumentError(absl::StrCat("--precision=", absl::GetFlag(FLAGS_precision),
-                                                   ": expected F32, F64, F16 or BF16"));
-  }
-  ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(absl::GetFlag(FLAGS_planner)));
+  StepBenchOptions options;
+  ASSIGN_OR_RETURN(options.compute,
+                   TypeNamed("precision", absl::GetFlag(FLAGS_precision),
+                             {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}));
+  ASSIGN_OR_RETURN(options.planner, PlannerNamed("planner", absl::GetFlag(FLAGS_planner)));
   if (absl::GetFlag(FLAGS_digest) && communication.size() > 1) {
     return absl::InvalidArgumentError("--digest: of one rank alone");
   }
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
-  StepBenchOptions options;
-  options.compute = DTypeOf(precision);
   options.batch = absl::GetFlag(FLAGS_batch);
   options.device.kind = absl::GetFlag(FLAGS_device);
   options.device.tf32 = absl::GetFlag(FLAGS_tf32);
@@ -106,7 +98,6 @@ absl::Status Bench(ProcessGroup& communication, DeviceChoice& device) {
   options.replay = absl::GetFlag(FLAGS_replay);
   options.allreduce = absl::GetFlag(FLAGS_allreduce);
   options.shard_optimizer = absl::GetFlag(FLAGS_shard_optimizer);
-  options.planner = planner;
   if (communication.size() > 1) options.device.communication = &communication;
   ASSIGN_OR_RETURN(device, OpenDevice(options.device));
   ASSIGN_OR_RETURN(const auto bench, StepBench::Create(net, options, device, communication));

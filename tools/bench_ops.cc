@@ -41,7 +41,7 @@ absl::StatusOr<OpPrecision> ParsePrecision(absl::string_view name) {
       return OpPrecision{.name = std::string(name), .dtype = dtype};
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--precisions: expected F64, F32, TF32, F16 or BF16, got ", name));
+      absl::StrCat("--precisions=", name, ": expected F64, F32, TF32, F16 or BF16"));
 }
 
 // Of all nets, each operation once.
@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<OpSpec>> Operations() {
     int batch = 0;
     if (!absl::SimpleAtoi(net.second, &batch) || batch < 1) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--nets: expected FILE:BATCH with commas, got ", part));
+          absl::StrCat("--nets=", part, ": expected FILE:BATCH with commas"));
     }
     ASSIGN_OR_RETURN(const Parsed<NetConfig> parsed, ParseNet(net.first));
     ASSIGN_OR_RETURN(const std::vector<OpSpec> ops, OpsOf(parsed, batch));

@@ -74,14 +74,6 @@ absl::StatusOr<OptimizerConfig> ReadOptimizer(const std::string& name) {
   return config;
 }
 
-absl::StatusOr<DType> ReadPrecision(const std::string& name) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    if (DTypeName(dtype) == name) return dtype;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--precision=", name, ": expected F32, F16 or BF16"));
-}
-
 absl::StatusOr<std::vector<int64_t>> ReadTensors(const std::string& text) {
   std::vector<int64_t> tensors;
   for (absl::string_view part : absl::StrSplit(text, ',')) {
@@ -90,7 +82,7 @@ absl::StatusOr<std::vector<int64_t>> ReadTensors(const std::string& text) {
     if (numbers.size() > 2 || !absl::SimpleAtoi(numbers.back(), &elements) || elements < 1 ||
         !absl::SimpleAtoi(numbers.size() == 2 ? numbers[0] : "1", &count) || count < 1) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--tensors: expected ELEMENTS or COUNTxELEMENTS, got ", part));
+          absl::StrCat("--tensors=", part, ": expected ELEMENTS or COUNTxELEMENTS"));
     }
     tensors.insert(tensors.end(), count, elements);
   }
@@ -280,12 +272,11 @@ bool AnotherRound(int round, int rounds) {
 absl::Status Bench() {
   const int rounds = absl::GetFlag(FLAGS_rounds), steps = absl::GetFlag(FLAGS_steps);
   const int threads = absl::GetFlag(FLAGS_threads);
-  if (threads < 1 || steps < 1 || rounds < 0) {
-    return absl::InvalidArgumentError(
-        "--threads and --steps: expected 1 or more; --rounds: 0 or more");
-  }
+  RETURN_IF_ERROR(CheckLeast(1, {{"threads", 1.0 * threads}, {"steps", 1.0 * steps}}));
+  RETURN_IF_ERROR(CheckLeast(0, {{"rounds", 1.0 * rounds}}));
   ASSIGN_OR_RETURN(const OptimizerConfig config, ReadOptimizer(absl::GetFlag(FLAGS_optimizer)));
-  ASSIGN_OR_RETURN(const DType dtype, ReadPrecision(absl::GetFlag(FLAGS_precision)));
+  ASSIGN_OR_RETURN(const DType dtype, TypeNamed("precision", absl::GetFlag(FLAGS_precision),
+                                                {DType::kF32, DType::kF16, DType::kBF16}));
   ASSIGN_OR_RETURN(const std::vector<int64_t> tensors, ReadTensors(absl::GetFlag(FLAGS_tensors)));
   const auto device = NewCpuDevice({.threads = threads});
   ASSIGN_OR_RETURN(const auto stream, device->NewStream());

@@ -156,12 +156,10 @@ double Bound(const Net& net, double share, double bandwidth) {
 }
 
 // report: of the net, what holds for each planner.
-absl::Status MeasurePlanner(const Net& net, const std::string& name, double bandwidth, double share,
-                            double resident, double bound, nlohmann::ordered_json report) {
-  ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(name));
-  if (planner == PlannerKind::kNone) {
-    return absl::InvalidArgumentError("--planners=none: nothing is paged; see resident_ms");
-  }
+absl::Status MeasurePlanner(const Net& net, const NamedPlanner& named, double bandwidth,
+                            double share, double resident, double bound,
+                            nlohmann::ordered_json report) {
+  const auto& [name, planner] = named;
   const auto least = static_cast<double>(FindLargestStep(net.trace, nullptr, planner).bytes);
   report.update({{"planner", name}, {"least_capacity", least / net.bytes}});
   PagingCosts costs = {.to_device_bytes_per_s = bandwidth, .to_host_bytes_per_s = bandwidth};
@@ -200,7 +198,9 @@ absl::Status MeasurePlanner(const Net& net, const std::string& name, double band
 absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_json& report,
                         const std::vector<double>& kappas, const std::vector<double>& shares) {
   Net net = {.work = std::move(work), .trace = {}, .layers = layers};
-  ASSIGN_OR_RETURN(net.pages, PageActivationsNamed(absl::GetFlag(FLAGS_page_activations)));
+  ASSIGN_OR_RETURN(const auto planners, PlannersNamed(absl::GetFlag(FLAGS_planners)));
+  ASSIGN_OR_RETURN(net.pages, TypeNamed("page_activations", absl::GetFlag(FLAGS_page_activations),
+                                        {DType::kF32, DType::kF16, DType::kBF16}));
   for (int i = 0; i < layers; ++i) {
     net.work.steps[i].repeatable = absl::GetFlag(FLAGS_repeatable);
   }
@@ -218,7 +218,7 @@ absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_js
       const double bound = Bound(net, share, (net.pages == DType::kF32 ? 1 : 2) * bandwidth);
       nlohmann::ordered_json line = report;
       line.update({{"kappa", kappa}, {"capacity", share}});
-      for (const std::string& planner : absl::GetFlag(FLAGS_planners)) {
+      for (const NamedPlanner& planner : planners) {
         RETURN_IF_ERROR(MeasurePlanner(net, planner, bandwidth, share, resident, bound, line));
       }
     }
@@ -231,7 +231,7 @@ absl::Status MeasurePlanning(const std::vector<double>& steps, size_t bytes, dou
                              const std::vector<double>& kappas, const std::vector<double>& shares) {
   for (const double count : steps) {
     const int layers = static_cast<int>(count / 2);
-    if (layers < 2) return absl::InvalidArgumentError("--plan_steps: expected 4 or more");
+    RETURN_IF_ERROR(CheckLeast(4, {{"plan_steps", count}}));
     AccessTrace trace = UnequalLayers(/*seed=*/1, layers, bytes, seconds);
     double all = 0;
     for (const TraceState& state : trace.states) all += static_cast<double>(state.bytes);
@@ -262,12 +262,14 @@ absl::Status MeasurePlanning(const std::vector<double>& steps, size_t bytes, dou
 
 absl::Status Run() {
   const int layers = absl::GetFlag(FLAGS_layers), kib = absl::GetFlag(FLAGS_layer_kib);
-  if (layers < 2 || kib < 4 || kib % 4 != 0 || !(absl::GetFlag(FLAGS_layer_ms) > 0) ||
-      absl::GetFlag(FLAGS_rounds) < 1) {
+  RETURN_IF_ERROR(CheckLeast(2, {{"layers", 1.0 * layers}}));
+  RETURN_IF_ERROR(CheckLeast(4, {{"layer_kib", 1.0 * kib}}));
+  if (kib % 4 != 0) {
     return absl::InvalidArgumentError(
-        "--layers, --layer_kib, --layer_ms and --rounds: expected 2 or more, a multiple of 4, "
-        "above 0, and 1 or more");
+        absl::StrCat("--layer_kib=", kib, ": expected a multiple of 4"));
   }
+  RETURN_IF_ERROR(CheckPositive({{"layer_ms", absl::GetFlag(FLAGS_layer_ms)}}));
+  RETURN_IF_ERROR(CheckLeast(1, {{"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)}}));
   ASSIGN_OR_RETURN(const std::vector<double> kappas,
                    PositiveNumbers("kappa", absl::GetFlag(FLAGS_kappa)));
   ASSIGN_OR_RETURN(const std::vector<double> shares,

@@ -60,8 +60,11 @@ const std::vector<FlagGroup> kGroups = {
 constexpr double kTracedFlops = 1e11;
 
 absl::Status MeasureNet(const std::string& path, const std::vector<double>& shares) {
+  ASSIGN_OR_RETURN(const auto planners, PlannersNamed(absl::GetFlag(FLAGS_planners)));
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
-  ASSIGN_OR_RETURN(const DType pages, PageActivationsNamed(absl::GetFlag(FLAGS_page_activations)));
+  ASSIGN_OR_RETURN(const DType pages,
+                   TypeNamed("page_activations", absl::GetFlag(FLAGS_page_activations),
+                             {DType::kF32, DType::kF16, DType::kBF16}));
   const Primitives primitives(DeviceKind::kSim, /*threads=*/1);
   ASSIGN_OR_RETURN(
       const ModelPlan plan,
@@ -80,11 +83,7 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
   ASSIGN_OR_RETURN(const double resident, RunPagedIterations(work, whole, rounds, {}));
   const AccessTrace trace = WithWaking(work, resident);
   for (const double share : shares) {
-    for (const std::string& name : absl::GetFlag(FLAGS_planners)) {
-      ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(name));
-      if (planner == PlannerKind::kNone) {
-        return absl::InvalidArgumentError("--planners=none: nothing is paged; see resident_ms");
-      }
+    for (const auto& [name, planner] : planners) {
       nlohmann::ordered_json line = {
           {"net", net.message->name()}, {"batch", absl::GetFlag(FLAGS_batch)},
           {"all_bytes", all},           {"planned_bytes", plan.train->memory.device_bytes},
@@ -125,12 +124,11 @@ absl::Status MeasureNet(const std::string& path, const std::vector<double>& shar
 }
 
 absl::Status Run() {
-  if (absl::GetFlag(FLAGS_batch) < 1 || absl::GetFlag(FLAGS_rounds) < 1 ||
-      !(absl::GetFlag(FLAGS_flops) > 0) || !(absl::GetFlag(FLAGS_copy_gb_s) > 0) ||
-      !(absl::GetFlag(FLAGS_host_gb_s) >= 0)) {
-    return absl::InvalidArgumentError(
-        "--batch, --rounds, --flops and --copy_gb_s: expected above 0; --host_gb_s: 0 or more");
-  }
+  RETURN_IF_ERROR(CheckLeast(1, {{"batch", 1.0 * absl::GetFlag(FLAGS_batch)},
+                                 {"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)}}));
+  RETURN_IF_ERROR(CheckPositive(
+      {{"flops", absl::GetFlag(FLAGS_flops)}, {"copy_gb_s", absl::GetFlag(FLAGS_copy_gb_s)}}));
+  RETURN_IF_ERROR(CheckLeast(0, {{"host_gb_s", absl::GetFlag(FLAGS_host_gb_s)}}));
   ASSIGN_OR_RETURN(const std::vector<double> shares,
                    PositiveNumbers("capacity", absl::GetFlag(FLAGS_capacity)));
   for (const std::string& path : absl::GetFlag(FLAGS_nets)) {

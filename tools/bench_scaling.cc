@@ -273,12 +273,9 @@ absl::Status Run() {
   if (absl::GetFlag(FLAGS_net).empty()) {
     return absl::InvalidArgumentError("--net is missing; see --help");
   }
-  if (absl::GetFlag(FLAGS_rounds) < 1 || absl::GetFlag(FLAGS_steps) < 1) {
-    return absl::InvalidArgumentError("--rounds and --steps: expected 1 or more");
-  }
-  if (!(absl::GetFlag(FLAGS_compute_ms) >= 0)) {
-    return absl::InvalidArgumentError("--compute_ms: expected 0 or more");
-  }
+  RETURN_IF_ERROR(CheckLeast(1, {{"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)},
+                                 {"steps", 1.0 * absl::GetFlag(FLAGS_steps)}}));
+  RETURN_IF_ERROR(CheckLeast(0, {{"compute_ms", absl::GetFlag(FLAGS_compute_ms)}}));
   ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(absl::GetFlag(FLAGS_net)));
   AllreduceChoice allreduce = {absl::GetFlag(FLAGS_allreduce)};
   if (const std::string path = absl::GetFlag(FLAGS_calibration); !path.empty()) {
@@ -286,9 +283,8 @@ absl::Status Run() {
     RETURN_IF_ERROR(Annotate(Selector::Calibrated(allreduce.calibration, {}).status(), path));
   }
   ASSIGN_OR_RETURN(Ranks ranks, JoinRanks(allreduce, absl::GetFlag(FLAGS_ranks)));
-  if (absl::GetFlag(FLAGS_batch) < ranks.front()->size()) {
-    return absl::InvalidArgumentError("--batch: each rank needs a sample");
-  }
+  // Each rank needs a sample.
+  RETURN_IF_ERROR(CheckLeast(ranks.front()->size(), {{"batch", 1.0 * absl::GetFlag(FLAGS_batch)}}));
   return RunRanks(std::move(ranks),
                   {.kind = absl::GetFlag(FLAGS_device), .threads = absl::GetFlag(FLAGS_threads)},
                   [&](ProcessGroup& communication, const DeviceChoice& choice) {

@@ -344,11 +344,10 @@ absl::Status Run() {
     return absl::InvalidArgumentError(
         absl::StrCat("--compute_ms=", compute_ms, ": expected above 0, and at most ", kMostMs));
   }
-  if (absl::GetFlag(FLAGS_table_kib) < 1 || absl::GetFlag(FLAGS_block_kib) < 1 ||
-      absl::GetFlag(FLAGS_rounds) < 1 || absl::GetFlag(FLAGS_steps) < 1) {
-    return absl::InvalidArgumentError(
-        "--table_kib, --block_kib, --rounds and --steps: expected 1 or more");
-  }
+  RETURN_IF_ERROR(CheckLeast(1, {{"table_kib", 1.0 * absl::GetFlag(FLAGS_table_kib)},
+                                 {"block_kib", 1.0 * absl::GetFlag(FLAGS_block_kib)},
+                                 {"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)},
+                                 {"steps", 1.0 * absl::GetFlag(FLAGS_steps)}}));
   ASSIGN_OR_RETURN(const std::vector<Setting> settings, Settings());
   ASSIGN_OR_RETURN(Ranks ranks, JoinRanks({"ring"}, absl::GetFlag(FLAGS_ranks)));
   return RunRanks(std::move(ranks), {.threads = 1},

@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "tools/command_line.h"
 
 ABSL_FLAG(std::string, allreduce, "auto", "Algorithm by which ranks sum.");
 ABSL_FLAG(std::string, bytes, "4096,65536,1048576,4194304,16777216,67108864",
-          "Sizes of a sum, with commas.");
+          "Sizes of a sum, with commas, such as 4096,64M.");
 ABSL_FLAG(int, rounds, 15, "Rounds.  Each row is their median.");
 
 namespace gyre {
@@ -88,18 +86,15 @@ absl::Status Measure(ProcessGroup& group, std::byte* memory, size_t bytes, int r
 }
 
 absl::StatusOr<std::vector<size_t>> Sizes() {
-  std::vector<size_t> sizes;
-  for (absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_bytes), ',')) {
-    if (!absl::SimpleAtoi(text, &sizes.emplace_back())) {
-      return absl::InvalidArgumentError(absl::StrCat("--bytes: expected numbers, got ", text));
-    }
-  }
-  if (absl::GetFlag(FLAGS_rounds) < 1)
-    return absl::InvalidArgumentError("--rounds: expected 1 or more");
-  return sizes;
+  RETURN_IF_ERROR(CheckLeast(1, {{"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)}}));
+  return ParseSizes("bytes", absl::GetFlag(FLAGS_bytes), DType::kF32);
 }
 
 absl::Status Run(ProcessGroup& group, const std::vector<size_t>& sizes) {
+  if (group.size() == 1) {
+    return absl::FailedPreconditionError(
+        "one rank has nothing to sum; start two or more: mpirun -np 2 bench_submit");
+  }
   const size_t most = *std::ranges::max_element(sizes);
   std::vector<std::byte> own;
   ASSIGN_OR_RETURN(std::byte * memory, group.Share(most));

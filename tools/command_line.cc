@@ -20,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "distributed/collectives/selector.h"
 #include "engine/data/text_file.h"
@@ -43,6 +44,13 @@ constexpr int kMostRanks = 256;
 constexpr char kSpins[] = "6000";
 constexpr int kMostStallS = 1'000'000;
 constexpr int64_t kMostSteps = std::numeric_limits<int>::max();  // of staleness, which is an int
+
+// "a, b or c".
+std::string OneOf(std::vector<std::string> names) {
+  const std::string last = std::move(names.back());
+  names.pop_back();
+  return absl::StrCat(absl::StrJoin(names, ", "), names.empty() ? "" : " or ", last);
+}
 
 // A rank's share of the host's cores, or of those that mpirun has bound it to: a core of its own,
 // or a socket, which it shares with as many ranks as the socket has of the cores that mpirun has.
@@ -202,13 +210,65 @@ absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,
   return numbers;
 }
 
-absl::StatusOr<PlannerKind> PlannerNamed(const std::string& name) {
+absl::Status CheckLeast(double least, std::initializer_list<FlagNumber> numbers) {
+  for (const FlagNumber& number : numbers) {
+    if (number.value >= least) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", number.flag, "=", number.value, ": expected ", least, " or more"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPositive(std::initializer_list<FlagNumber> numbers) {
+  for (const FlagNumber& number : numbers) {
+    if (number.value > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", number.flag, "=", number.value, ": expected a number above 0"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<size_t>> ParseSizes(absl::string_view flag, absl::string_view text,
+                                               DType type) {
+  const std::string name(DTypeName(type));
+  std::vector<size_t> sizes;
+  for (const absl::string_view size : absl::StrSplit(text, ',')) {
+    ASSIGN_OR_RETURN(sizes.emplace_back(), ParseBytes(absl::StrCat("--", flag), size));
+    if (sizes.back() % SizeOf(type) == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", flag, "=", size, ": expected a multiple of ", SizeOf(type), ", the bytes of ", name));
+  }
+  return sizes;
+}
+
+absl::StatusOr<DType> TypeNamed(absl::string_view flag, absl::string_view name,
+                                std::initializer_list<DType> types) {
+  std::vector<std::string> names;
+  for (const DType type : types) {
+    names.emplace_back(DTypeName(type));
+    if (names.back() == name) return type;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "=", name, ": expected ", OneOf(names)));
+}
+
+absl::StatusOr<PlannerKind> PlannerNamed(absl::string_view flag, const std::string& name) {
   if (name == "auto") return PlannerKind::kAuto;
   if (name == "geeps") return PlannerKind::kGeeps;
   if (name == "naive") return PlannerKind::kNaive;
   if (name == "none") return PlannerKind::kNone;
   return absl::InvalidArgumentError(
-      absl::StrCat("--planner=", name, ": expected auto, geeps, naive or none"));
+      absl::StrCat("--", flag, "=", name, ": expected auto, geeps, naive or none"));
+}
+
+absl::Status CheckEnding(absl::string_view flag, const std::string& path,
+                         std::initializer_list<absl::string_view> endings) {
+  const bool good = std::ranges::any_of(
+      endings, [&](absl::string_view ending) { return absl::EndsWith(path, ending); });
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", path,
+                                                 ": expected a name that ends in ",
+                                                 OneOf({endings.begin(), endings.end()})));
 }
 
 absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
@@ -344,9 +404,8 @@ absl::StatusOr<Ranks> JoinRanks(AllreduceChoice allreduce, int ranks, int stall_
     return absl::InvalidArgumentError(
         absl::StrFormat("--stall_timeout_s=%d: expected 1 to %d", stall_timeout_s, kMostStallS));
   }
-  RETURN_IF_ERROR(
-      Annotate(CheckAllreduce(allreduce.algorithm, std::nullopt, /*threads=*/ranks > 1),
-               "--allreduce"));
+  RETURN_IF_ERROR(Annotate(CheckAllreduce(allreduce.algorithm, std::nullopt, /*threads=*/ranks > 1),
+                           "--allreduce"));
   const int64_t timeout_ms = int64_t{1000} * stall_timeout_s;
   if (const int announced = AnnouncedRank().size; ranks > 1 && announced > 1) {
     return absl::InvalidArgumentError(

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "distributed/process_group.h"
 #include "distributed/transport/launcher.h"
 #include "engine/runtime/device/device.h"
+#include "engine/runtime/dtype.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/primitives.h"
 #include "memory/paging_plan.h"
@@ -62,12 +64,28 @@ absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
                                 const std::vector<std::string>& overrides,
                                 const std::string& device, const Spellings& spellings, int ranks);
 
-// The numbers of --`flag`.  Errors: InvalidArgument for one that is not above 0.
+// What follows checks values of --`flag`.  Errors: InvalidArgument naming the flag and its value.
+
+// The numbers, each above 0.
 absl::StatusOr<std::vector<double>> PositiveNumbers(absl::string_view flag,
                                                     const std::vector<std::string>& texts);
-
-// Of --planner: "auto", "geeps", "naive" or "none".
-absl::StatusOr<PlannerKind> PlannerNamed(const std::string& name);
+struct FlagNumber {
+  absl::string_view flag;
+  double value;
+};
+absl::Status CheckLeast(double least, std::initializer_list<FlagNumber> numbers);
+absl::Status CheckPositive(std::initializer_list<FlagNumber> numbers);
+// Sizes with commas, of arrays of one `type` or more elements.
+absl::StatusOr<std::vector<size_t>> ParseSizes(absl::string_view flag, absl::string_view text,
+                                               DType type);
+// The one of `types` that has this name.
+absl::StatusOr<DType> TypeNamed(absl::string_view flag, absl::string_view name,
+                                std::initializer_list<DType> types);
+// "auto", "geeps", "naive" or "none".
+absl::StatusOr<PlannerKind> PlannerNamed(absl::string_view flag, const std::string& name);
+// A file's name ends as one of `endings` does.
+absl::Status CheckEnding(absl::string_view flag, const std::string& path,
+                         std::initializer_list<absl::string_view> endings);
 
 // For a flag that says how pages move.  device: --device's.  Errors: InvalidArgument where none do.
 absl::Status CheckPages(absl::string_view flag, const std::string& device);

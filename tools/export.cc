@@ -33,11 +33,8 @@ const std::vector<FlagGroup> kGroups = {
 
 absl::Status Export(const std::string& to) {
   if (to.empty()) return absl::InvalidArgumentError("--to is missing; see --help");
+  RETURN_IF_ERROR(CheckEnding("to", to, {".safetensors", ".npz"}));
   const bool npz = absl::EndsWith(to, ".npz");
-  if (!npz && !absl::EndsWith(to, ".safetensors")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--to=", to, ": expected a name that ends in .safetensors or .npz"));
-  }
   ASSIGN_OR_RETURN(const Weights weights, ReadWeights(absl::GetFlag(FLAGS_weights)));
   const std::vector<NamedTensor>& tensors = weights.tensors.tensors();
   RETURN_IF_ERROR(npz ? WriteNpz(to, tensors)

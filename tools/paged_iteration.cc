@@ -4,10 +4,10 @@
 #include <chrono>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/page_speeds.h"
 #include "memory/pager.h"
+#include "tools/command_line.h"
 #include "tools/median.h"
 #include "tools/slept_work.h"
 
@@ -77,12 +77,16 @@ absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations) {
   return kBytes / Median(seconds);
 }
 
-absl::StatusOr<DType> PageActivationsNamed(const std::string& name) {
-  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
-    if (name == DTypeName(type)) return type;
+absl::StatusOr<std::vector<NamedPlanner>> PlannersNamed(const std::vector<std::string>& names) {
+  std::vector<NamedPlanner> planners;
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(const PlannerKind kind, PlannerNamed("planners", name));
+    if (kind == PlannerKind::kNone) {
+      return absl::InvalidArgumentError("--planners=none: nothing is paged; see resident_ms");
+    }
+    planners.push_back({name, kind});
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--page_activations=", name, ": expected F32, F16 or BF16"));
+  return planners;
 }
 
 AccessTrace WithWaking(AccessTrace trace, double resident) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "engine/runtime/dtype.h"
 #include "memory/paging_plan.h"
@@ -25,8 +26,12 @@ absl::StatusOr<double> RunPagedIterations(const AccessTrace& trace, const Paging
 // Bytes of F32 a second that one thread converts.  Precondition: to 16 bits.
 absl::StatusOr<double> ConvertBytesPerSecond(DType page_activations);
 
-// The types of --page_activations.  Errors: InvalidArgument, naming them.
-absl::StatusOr<DType> PageActivationsNamed(const std::string& name);
+// Of --planners.  Errors: InvalidArgument for one that is none, or that pages nothing.
+struct NamedPlanner {
+  std::string name;
+  PlannerKind kind = PlannerKind::kAuto;
+};
+absl::StatusOr<std::vector<NamedPlanner>> PlannersNamed(const std::vector<std::string>& names);
 
 // The trace as the machine runs it: each step takes longer by what it takes to wake a thread, as
 // found where all was in memory.  resident: seconds of an iteration there.

@@ -183,7 +183,8 @@ absl::StatusOr<Workload> ReadWorkload() {
   }
   if (gradient_bytes > 0 || paged_bytes > 0) {
     return absl::InvalidArgumentError(
-        "--gradient_bytes, --paged_bytes: of --layers; a net's are its own");
+        absl::StrCat("--", gradient_bytes > 0 ? "gradient_bytes" : "paged_bytes",
+                     ": of --layers; a net's are its own"));
   }
   if ((absl::GetFlag(FLAGS_flops) > 0) == (step_s > 0)) {
     return absl::InvalidArgumentError(

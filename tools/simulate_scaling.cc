@@ -16,7 +16,7 @@
 
 ABSL_FLAG(double, samples, 0, "Samples of an epoch.  0: one rank's batch.");
 ABSL_FLAG(bool, table, false, "Print a table in place of JSON lines.");
-ABSL_FLAG(std::string, picture, "", "File, such as scaling.svg, for efficiency over ranks.");
+ABSL_FLAG(std::string, picture, "", "File for efficiency over ranks, NAME.svg.");
 
 namespace gyre {
 namespace {
@@ -33,8 +33,9 @@ constexpr char kUsage[] =
     "\n"
     "Every rank has its own batch, whatever their number.\n"
     "Prints a JSON line for each way to sum and each number of ranks, and for each\n"
-    "way A and B of an epoch's (A + B log2 N) / N. The model is described in\n"
-    "distributed/scaling/README.md.\n"
+    "way A and B of an epoch's (A + B log2 N) / N seconds, with the residual, the\n"
+    "root mean square of relative errors. --table says where it is above 25 %.\n"
+    "The model is described in distributed/scaling/README.md.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong flags.";
 
 const std::vector<FlagGroup> kGroups = {
@@ -51,7 +52,8 @@ const std::vector<FlagGroup> kGroups = {
     {"Output", {"steps", "samples", "table", "picture"}},
 };
 
-constexpr double kMostSamples = 1e30;  // whose epoch takes a number of seconds
+constexpr double kMostResidual = 0.25;  // of a law that tells an epoch's time
+constexpr double kMostSamples = 1e30;   // whose epoch takes a number of seconds
 
 class Printer {
  public:
@@ -92,6 +94,12 @@ class Printer {
 
   void PrintFit(const std::string& way, const std::vector<ScalingPoint>& points) const {
     const EpochFit fit = FitEpoch(points, samples_);
+    if (table_ && fit.residual > kMostResidual) {
+      std::printf("%-18s (A + B log2 N) / N does not fit: errors of %.0f %%\n", way.c_str(),
+                  100 * fit.residual);
+      std::printf("%-18s use the rows, or fit fewer --rank_counts\n", "");
+      return;
+    }
     if (table_) {
       std::printf("%-18s epoch = (%.6g + %.6g log2 N) / N s, within %.1f %%\n", way.c_str(),
                   fit.a_s, fit.b_s, 100 * fit.residual);
@@ -110,8 +118,9 @@ class Printer {
 };
 
 absl::Status Run() {
-  ASSIGN_OR_RETURN(ScalingRun run, ReadScalingFlags());
   const std::string picture = absl::GetFlag(FLAGS_picture);
+  if (!picture.empty()) RETURN_IF_ERROR(CheckEnding("picture", picture, {".svg"}));
+  ASSIGN_OR_RETURN(ScalingRun run, ReadScalingFlags());
   if (!picture.empty() && run.ranks.size() < 2) {
     return absl::InvalidArgumentError("--picture: expected two numbers or more of --rank_counts");
   }

@@ -257,7 +257,8 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
         absl::StrCat("--resume=", resume, " needs --out, the folder to resume in"));
   }
   const std::string device = absl::GetFlag(FLAGS_device);
-  ASSIGN_OR_RETURN(const PlannerKind planner, PlannerNamed(absl::GetFlag(FLAGS_planner)));
+  ASSIGN_OR_RETURN(const PlannerKind planner,
+                   PlannerNamed("planner", absl::GetFlag(FLAGS_planner)));
   if (planner != PlannerKind::kAuto) RETURN_IF_ERROR(CheckPages("--planner", device));
   if (!absl::GetFlag(FLAGS_page_activations).empty()) {
     RETURN_IF_ERROR(CheckPages("--page_activations", device));
@@ -292,9 +293,7 @@ absl::Status CheckLooks(const std::string& path, bool plan) {
   }
   if (path.empty()) return absl::OkStatus();
   if (!plan) return absl::InvalidArgumentError("--plan_picture needs --plan");
-  if (absl::EndsWith(path, ".svg") || absl::EndsWith(path, ".html")) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--plan_picture=", path, ": expected a name that ends in .svg or .html"));
+  return CheckEnding("plan_picture", path, {".svg", ".html"});
 }
 
 absl::Status OpenTimeline() {
@@ -437,11 +436,10 @@ int Main(int argc, char** argv) {
   Spellings spellings;
   const std::vector<std::string> overrides = Overrides(spellings);
   const absl::Status words = CheckWords();
-  const absl::StatusOr<Files> files = words.ok()
-                                          ? ReadFiles(absl::GetFlag(FLAGS_trainer), overrides,
-                                                      absl::GetFlag(FLAGS_device), spellings,
-                                                      absl::GetFlag(FLAGS_ranks))
-                                          : absl::StatusOr<Files>(words);
+  const absl::StatusOr<Files> files =
+      words.ok() ? ReadFiles(absl::GetFlag(FLAGS_trainer), overrides, absl::GetFlag(FLAGS_device),
+                             spellings, absl::GetFlag(FLAGS_ranks))
+                 : absl::StatusOr<Files>(words);
   AllreduceChoice allreduce = files.ok() ? files->allreduce : AllreduceChoice{"ring"};
   allreduce.command = CommandOf();
   auto ranks = JoinRanks(std::move(allreduce), absl::GetFlag(FLAGS_ranks),

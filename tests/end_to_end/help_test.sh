@@ -47,6 +47,35 @@ refuses '--layer=zzz: no layer that computes has this in its name; there are con
   bench_layers --net=$net --layer=zzz --threads=1
 refuses '--algorithms: no allreduce algorithm "rong"; there are: ring, ' \
   bench_allreduce --algorithms=rong --bytes=16
+# The flag that is wrong, by the name that was typed.
+refuses '--types=F8: expected F64, F32, F16 or BF16' bench_allreduce --types=F8
+refuses '--wire=F64: expected F32, F16 or BF16' bench_allreduce --wire=F64
+refuses '--bytes=6: expected a multiple of 4, the bytes of F32' bench_allreduce --types=F16,F32 --bytes=16,6
+for tool in bench_allreduce bench_submit; do
+  refuses '--bytes=3: expected a multiple of 4, the bytes of F32' $tool --bytes=3
+  refuses '--bytes=0: expected bytes, such as ' $tool --bytes=0
+  refuses '--bytes=many: expected bytes, such as ' $tool --bytes=many
+  refuses '--rounds=0: expected 1 or more' $tool --rounds=0
+  said=$(tools/$tool --bytes=16 2>&1) && fail "$tool of one rank: exit code 0"
+  [[ $said == 'error: one rank has nothing to sum; start two or more: mpirun -np 2 '$tool ]] || fail "$tool: $said"
+done
+refuses '--rounds=-1: expected 0 or more' bench_net --net=$net --rounds=-1
+refuses '--steps=0: expected 1 or more' bench_net --net=$net --steps=0
+refuses '--batch=0: expected 1 or more' bench_net --net=$net --batch=0
+refuses '--planner=fast: expected auto, geeps, naive or none' bench_net --net=$net --planner=fast
+refuses '--batch=0: expected 1 or more' bench_layers --net=$net --batch=0
+refuses '--batch=1: expected 2 or more' bench_scaling --net=$net --ranks=2 --batch=1
+refuses '--compute_ms=-1: expected 0 or more' bench_scaling --net=$net --compute_ms=-1
+refuses '--threads=0: expected 1 or more' bench_conversions --threads=0
+refuses '--steps=0: expected 1 or more' bench_optimizers --steps=0
+refuses '--layer_kib=6: expected a multiple of 4' bench_paging --layer_kib=6
+refuses '--layer_ms=0: expected a number above 0' bench_paging --layer_ms=0
+refuses '--plan_steps=2: expected 4 or more' bench_paging --plan_steps=2
+refuses '--copy_gb_s=0: expected a number above 0' bench_paging_nets --copy_gb_s=0
+for tool in bench_paging bench_paging_nets; do
+  refuses '--planners=fast: expected auto, geeps, naive or none' $tool --planners=auto,fast
+  refuses '--planners=none: nothing is paged' $tool --planners=none
+done
 for tool in bench_net bench_scaling bench_submit; do
   [[ $tool == bench_submit ]] && with=() || with=(--net=$net)
   refuses '--allreduce: no allreduce algorithm "rong"; there are: ring, ' $tool "${with[@]}" --allreduce=rong

@@ -25,7 +25,9 @@ refuses "--net and --layers: expected one of them; see --help" --net=$net "${pla
 refuses "--layers: say how long a rank takes for them by --step_ms, without --flops" --layers=3 --gradient_bytes=10e6
 refuses "--net: say how fast a rank computes it, by one of --flops and --step_ms" --net=$net
 refuses "--net: say how fast a rank computes it, by one of --flops and --step_ms" --net=$net --flops=1e9 --step_ms=3
-refuses "--gradient_bytes, --paged_bytes: of --layers; a net's are its own" --net=$net --step_ms=3 --gradient_bytes=1e6
+for bytes in gradient_bytes paged_bytes; do
+  refuses "--$bytes: of --layers; a net's are its own" --net=$net --step_ms=3 --$bytes=1e6 --copy_gb_s=1
+done
 printf '{"pieces": 9, "layers": [[1, 1], [2, 3]]}\n' >"$TEST_TMPDIR/two_layers.json"
 refuses "$TEST_TMPDIR/two_layers.json: expected 10 layers, got 2" --net=$net --step_ms=3 \
   --layer_time="$TEST_TMPDIR/two_layers.json"
@@ -61,6 +63,7 @@ refuses "--rank_counts=4: servers: expected fewer than the 4 ranks, got 4" "${pl
 refuses "--schedule=all: expected none, backward or forward" "${plain[@]}" --schedule=all
 refuses "--copy_gb_s is missing: what pages is copied at that rate" "${plain[@]}" --paged_bytes=3M
 refuses "--device_memory: of a net; --layers have --paged_bytes" "${plain[@]}" --device_memory=3G --copy_gb_s=1
+refuses "--picture=a.png: expected a name that ends in .svg" "${plain[@]}" --picture=a.png
 refuses "--picture: expected two numbers or more of --rank_counts" "${plain[@]}" --rank_counts=2 --picture="$TEST_TMPDIR/a.svg"
 printf '{"allreduce": 3}' >"$TEST_TMPDIR/bad.json"
 refuses "$TEST_TMPDIR/bad.json: not what bench_allreduce --calibrate writes: allreduce: expected an array" \
@@ -79,6 +82,12 @@ few=$("$tool" "${all[@]}" --rank_counts=4) || fail "$few"
 grep -q "recursive_doubling" "$TEST_TMPDIR/a.svg" || fail "the picture lacks a line"
 table=$("$tool" "${plain[@]}" --rank_counts=1,2 --sync=ssp --staleness=1 --table) || fail "$table"
 [[ $(wc -l <<<"$table") == 4 ]] && ! grep -q '.\{81\}' <<<"$table" || fail "$table"
+
+# A law that does not describe the rows is no law.
+bad=$("$tool" "${plain[@]}" --algorithms=naive --table) || fail "$bad"
+[[ $(tail -n 2 <<<"$bad") == "naive "*"(A + B log2 N) / N does not fit: errors of "*" %"*"fewer --rank_counts" ]] ||
+  fail "$bad"
+! grep -q 'within' <<<"$bad" || fail "$bad"
 
 # Where bench_scaling has found its pieces of work.  Of LeNet's ten layers the last has no parameter:
 # what runs there ends before any gradient, and hides no sum; backward of the first hides most.
