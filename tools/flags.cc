@@ -53,7 +53,8 @@ absl::Status SetFlag(absl::CommandLineFlag& flag, absl::string_view value) {
           ? absl::StrCat("a ", beyond < 0 ? "larger" : "smaller", " integer")
           : "an integer";
   return absl::InvalidArgumentError(
-      absl::StrFormat("--%s=%s: expected %s", flag.Name(), value, expected));
+      absl::StrCat("--", flag.Name(), "=", value, ": expected ", expected,
+                   flag.IsOfType<double>() ? PointAdvice({value.data(), value.size()}) : ""));
 }
 
 // argv[*index], and argv[*index + 1] if that is its value.

@@ -59,6 +59,14 @@ absl::Status ReadIdxHeader(std::string header, Opened& opened) {
       absl::StrAppendFormat(&expected, " %s 0x%08x", most == least + 1 ? "or" : "to",
                             kU8Type << 8 | most);
     }
+    const bool images = least == 3, labels = most == 1;  // which it should hold
+    if (magic >> 8 == kU8Type && ((images && rank == 1) || (labels && rank >= 3))) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: holds %s (IDX magic 0x%08x), expected %s (%s); name the file of %s here, and this "
+          "one as %s",
+          NameOf(opened.file), images ? "labels" : "images", magic, images ? "images" : "labels",
+          expected, images ? "images" : "labels", images ? "labels" : "images"));
+    }
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: expected IDX magic %s (unsigned bytes)%s, got 0x%08x", NameOf(opened.file), expected,
         least == 1 && most > 1 ? ", or a .npy file" : "", magic));

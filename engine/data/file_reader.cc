@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/machine.h"
+#include "models/schema/near_file.h"
 
 namespace gyre {
 
@@ -18,7 +19,7 @@ absl::StatusOr<FileReader> FileReader::Open(const std::string& path) {
   FileReader file(path, open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status;
   if (file.fd_ < 0 || fstat(file.fd_, &status) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+    return WithNearFile(absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path)), path);
   }
   if (S_ISDIR(status.st_mode)) {
     return absl::ErrnoToStatus(EISDIR, absl::StrCat("cannot read ", path));

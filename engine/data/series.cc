@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "engine/data/text_file.h"
 #include "engine/runtime/check.h"
+#include "models/schema/near_file.h"
 
 namespace gyre {
 
@@ -66,8 +67,9 @@ absl::StatusOr<Listing> List(const std::string& folder, const std::vector<std::s
     (read ? listing.paths : listing.others).push_back(path);
   }
   if (error) {
-    return absl::Status(absl::ErrnoToStatusCode(error.value()),
-                        absl::StrCat("cannot list ", folder, ": ", error.message()));
+    const absl::Status status(absl::ErrnoToStatusCode(error.value()),
+                              absl::StrCat("cannot list ", folder, ": ", error.message()));
+    return WithNearFile(status, folder);
   }
   std::ranges::sort(listing.paths);
   std::ranges::sort(listing.others);

@@ -22,6 +22,7 @@
 #include "engine/data/array_file.h"
 #include "engine/data/text_file.h"
 #include "engine/runtime/check.h"
+#include "models/schema/describe.h"
 
 namespace gyre {
 namespace {
@@ -168,8 +169,10 @@ class Header {
       found.push_back(columns->second[0]);
     }
     if (found.empty()) {
-      return lines_.Error(absl::StrFormat("no column \"%s%s\" among %s", signal,
-                                          profile ? "[0]" : "", Shown(lines_.line())));
+      const bool semicolons = absl::StrContains(lines_.line(), ';');
+      return lines_.Error(absl::StrFormat("no column \"%s%s\" among %s%s", signal,
+                                          profile ? "[0]" : "", Shown(lines_.line()),
+                                          semicolons ? "; commas separate columns" : ""));
     }
     if (profile) RETURN_IF_ERROR(CheckNoOthers(signal, found));
     return found;
@@ -206,7 +209,9 @@ absl::Status ReadComments(Lines& lines, double* event) {
     if (!absl::ConsumePrefix(&comment, "event")) continue;
     if (any) return lines.Error("a second event");
     if (!absl::SimpleAtod(comment, event) || !std::isfinite(*event)) {
-      return lines.Error("expected \"# event\" and a time");
+      return lines.Error(
+          absl::StrCat("expected \"# event\" and a time",
+                       PointAdvice(std::string(absl::StripAsciiWhitespace(comment)))));
     }
     any = true;
   }
@@ -230,15 +235,17 @@ absl::StatusOr<Shot> ReadCsv(const std::string& path, const std::vector<std::str
   while (lines.Next()) {
     ASSIGN_OR_RETURN(cells, Cells(lines));
     if (cells.size() != header.names().size()) {
-      return lines.Error(
-          absl::StrFormat("%d columns, but the names are %d", cells.size(), header.names().size()));
+      return lines.Error(absl::StrFormat(
+          "%d columns, but the names are %d%s", cells.size(), header.names().size(),
+          cells.size() > header.names().size() ? "; a decimal has a point, not a comma" : ""));
     }
     for (size_t i = 0; i < columns.size(); ++i) {
       for (const size_t column : columns[i]) {
         double value;
         if (!absl::SimpleAtod(cells[column], &value)) {
-          return lines.Error(absl::StrFormat("%s: expected a number, got %s",
-                                             header.names()[column], Shown(cells[column])));
+          return lines.Error(absl::StrFormat("%s: expected a number, got %s%s",
+                                             header.names()[column], Shown(cells[column]),
+                                             PointAdvice(cells[column])));
         }
         if (i == 0) shot.time.push_back(value);
         if (i > 0) shot.signals[i - 1].values.push_back(static_cast<float>(value));

@@ -198,9 +198,10 @@ class FeedMaker {
     }
     return Error(
         config, field,
-        absl::StrFormat("data.normalization.%s of input \"%s\": expected 1 value or %d, one "
-                        "a channel, got %d",
-                        field, feed_.inputs[input].name, channels, values.size()));
+        absl::StrFormat("data.normalization.%s of input \"%s\": expected 1 value%s, got %d", field,
+                        feed_.inputs[input].name,
+                        channels > 1 ? absl::StrCat(" or ", channels, ", one a channel") : "",
+                        values.size()));
   }
 
   const Parsed<NetConfig>& net_;

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -45,12 +46,14 @@ std::vector<std::string> Names(const Fields& fields) {
 
 }  // namespace
 
-std::string DidYouMean(std::string_view word, std::span<const std::string> candidates) {
+std::string DidYouMean(std::string_view word, std::span<const std::string> candidates,
+                       size_t most_edits) {
   // Two letters are too few to tell a beginning from a coincidence.
   constexpr size_t kShortestBeginning = 3;
   const std::string lower = absl::AsciiStrToLower(absl::string_view(word.data(), word.size()));
   std::string best;
-  size_t best_distance = std::min(2 + word.size() / 3, word.size());  // must be less than this
+  // It must be less than this.
+  size_t best_distance = std::min({2 + word.size() / 3, word.size(), most_edits + 1});
   for (const std::string& candidate : candidates) {
     const std::string other = absl::AsciiStrToLower(candidate);
     const size_t shorter = std::min(lower.size(), other.size());
@@ -112,6 +115,25 @@ std::string Unknown(absl::string_view kind, absl::string_view word,
   if (!near.empty()) return absl::StrCat(problem, "; did you mean \"", near, "\"?");
   if (candidates.empty()) return absl::StrCat(problem, "; there is none");
   return absl::StrCat(problem, "; choose from ", Listed(candidates));
+}
+
+bool IsReal(const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ||
+         field.cpp_type() == FieldDescriptor::CPPTYPE_FLOAT;
+}
+
+std::string PointAdvice(std::string_view value) {
+  const size_t comma = value.find(',');
+  if (comma == value.npos || comma == 0 || comma + 1 == value.size() ||
+      !absl::ascii_isdigit(static_cast<unsigned char>(value[comma - 1])) ||
+      !absl::ascii_isdigit(static_cast<unsigned char>(value[comma + 1]))) {
+    return "";
+  }
+  std::string decimal(value);
+  decimal[comma] = '.';
+  double number = 0;
+  return absl::SimpleAtod(decimal, &number) ? absl::StrCat("; a decimal has a point: ", decimal)
+                                            : "";
 }
 
 std::string UnknownField(const Descriptor& message, absl::string_view word) {

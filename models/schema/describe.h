@@ -3,6 +3,8 @@
 // layer or field needs no edit here.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,8 +16,10 @@
 namespace gyre {
 
 // The candidate nearest to `word`, capitals or not: one begins with the other, or the edit distance
-// is <= 1 + a third of the word's length and less than that length.  "" if there is none.
-std::string DidYouMean(std::string_view word, std::span<const std::string> candidates);
+// is <= 1 + a third of the word's length, <= most_edits and less than that length.  "" if there is
+// none.
+std::string DidYouMean(std::string_view word, std::span<const std::string> candidates,
+                       size_t most_edits = SIZE_MAX - 1);
 
 // In the order of the .proto file.
 std::vector<std::string> FieldNames(const google::protobuf::Descriptor& message);
@@ -32,7 +36,13 @@ std::string Expected(const google::protobuf::FieldDescriptor& field);
 std::string Unknown(absl::string_view kind, absl::string_view word,
                     std::span<const std::string> candidates);
 
-// The same for a field of `message`; a field that belongs one level down is told where.
+// True for double and float.
+bool IsReal(const google::protobuf::FieldDescriptor& field);
+
+// What to say of a value that is no number: "; a decimal has a point: 0.02" of 0,02, else "".
+std::string PointAdvice(std::string_view value);
+
+// The same as Unknown for a field of `message`; a field that belongs one level down is told where.
 std::string UnknownField(const google::protobuf::Descriptor& message, absl::string_view word);
 
 }  // namespace gyre

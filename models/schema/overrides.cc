@@ -52,18 +52,21 @@ bool Store(Message& message, const FieldDescriptor* field, const std::string& te
 
 absl::Status SetScalar(Message& message, const FieldDescriptor* field, absl::string_view value) {
   std::vector<std::string> elements = {std::string(value)};
+  const std::string advice = IsReal(*field) ? PointAdvice({value.data(), value.size()}) : "";
+  const auto error = [&](const auto&... what) {
+    return absl::InvalidArgumentError(absl::StrCat(what..., advice));
+  };
   if (field->is_repeated()) {
     elements = absl::StrSplit(value, ',');
     message.GetReflection()->ClearField(&message, field);
   }
   for (const std::string& element : elements) {
-    if (field->cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
-      const std::string wrong = WrongNumber(element);
-      if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
-    }
+    const bool number = field->cpp_type() != FieldDescriptor::CPPTYPE_STRING &&
+                        (advice.empty() || field->is_repeated());
+    const std::string wrong = number ? WrongNumber(element) : "";
+    if (!wrong.empty()) return error(wrong);
     if (Store(message, field, element)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("expected for ", field->name(), " ",
-                                                   Expected(*field), ", got \"", element, "\""));
+    return error("expected for ", field->name(), " ", Expected(*field), ", got \"", element, "\"");
   }
   return absl::OkStatus();
 }

@@ -19,6 +19,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 #include "models/schema/blocks.h"
+#include "models/schema/near_file.h"
 #include "models/schema/number.h"
 #include "models/schema/overrides.h"
 #include "models/schema/syntax_error.h"
@@ -57,7 +58,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, const char* usual)
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  if (!file) return absl::ErrnoToStatus(errno, path);
+  if (!file) return WithNearFile(absl::ErrnoToStatus(errno, path), path);
   // Inserting nothing sets failbit, which is no error for an empty file.
   if (file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
   if (file.bad() || text.fail()) return absl::ErrnoToStatus(errno != 0 ? errno : EIO, path);

@@ -114,6 +114,7 @@ class Reader {
   // The fields of one message, up to its closing brace or the end of the file.
   absl::Status ReadFields(const Scope& scope) {
     std::map<const FieldDescriptor*, const Token*> seen;
+    const FieldDescriptor* last = nullptr;
     while (true) {
       const Token& name = Now();
       if (name.type == Tokenizer::TYPE_END) {
@@ -124,7 +125,17 @@ class Reader {
       if (scope.opener != nullptr && TryConsume(scope.opener->text == "{" ? "}" : ">")) {
         return absl::OkStatus();
       }
-      if (name.type != Tokenizer::TYPE_IDENTIFIER) return Unexpected("the name of a field");
+      if (name.type != Tokenizer::TYPE_IDENTIFIER) {
+        if (last == nullptr || !IsReal(*last) || last->is_repeated()) {
+          return Unexpected("the name of a field");
+        }
+        const Token& whole = tokens_[at_ - 2];
+        const std::string number = absl::StrCat(whole.text, tokens_[at_ - 1].text, name.text);
+        const std::string advice = PointAdvice(number);
+        if (advice.empty()) return Unexpected("the name of a field");
+        return Error(
+            whole, absl::StrCat("expected for ", last->name(), " a number, got ", number, advice));
+      }
       const FieldDescriptor* field = scope.message.FindFieldByName(name.text);
       if (field == nullptr) return Error(name, UnknownHere(scope, name.text));
       for (const auto& [other, first] : seen) {
@@ -139,6 +150,7 @@ class Reader {
         }
       }
       seen.emplace(field, &name);
+      last = field;
       Advance();
       if (absl::Status status = ReadField(*field, scope); !status.ok()) return status;
       if (!TryConsume(",")) TryConsume(";");

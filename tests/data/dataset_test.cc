@@ -172,9 +172,11 @@ TEST_F(DatasetTest, SaysWhatIsWrong) {
   ExpectError(images, labels + "m", kDataLoss, {folder_ / "labels", "1 more follow"});
   ExpectError(images, Idx({2}, "xy"), kInvalid,
               {folder_ / "images", "3 samples", folder_ / "labels", "holds 2"});
-  ExpectError(labels, labels, kInvalid,
-              {folder_ / "images", "expected IDX magic 0x00000803 or 0x00000804", "0x00000801"});
-  ExpectError(images, images, kInvalid, {folder_ / "labels", "0x00000801", "got 0x00000803"});
+  ExpectError(
+      labels, labels, kInvalid,
+      {folder_ / "images", "holds labels (IDX magic 0x00000801)", "0x00000803 or 0x00000804"});
+  ExpectError(images, images, kInvalid,
+              {folder_ / "labels", "holds images (IDX magic 0x00000803)", "(0x00000801)"});
   ExpectError("GIF89a..", labels, kInvalid, {folder_ / "images", "got 0x47494638"});
   std::string floats = images;
   floats[2] = 0x0d;
@@ -194,6 +196,7 @@ TEST_F(DatasetTest, NamesTheFileThatIsMissing) {
   EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("apt-get")));
 
   // A README's command makes some; what else is named may be mistyped.
+  std::filesystem::remove(folder_ / "images");  // which would be suggested
   DataConfig config;
   config.mutable_train()->mutable_idx()->set_labels("labels");
   const auto missing = [&](const char* images) {

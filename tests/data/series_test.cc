@@ -155,7 +155,7 @@ TEST_F(Series, SaysWhatIsWrongWithReviews) {
   Write("no_review/neg/b.txt", " \n");
   Write("one/pos/a.txt", "fine");
   Write("latin/neg/a.txt", "fine\n\xff");
-  EXPECT_EQ(Error(reviews("folder: 'none'")), "cannot list @none: No such file or directory");
+  EXPECT_EQ(Error(reviews("folder: 'nowhere'")), "cannot list @nowhere: No such file or directory");
   EXPECT_EQ(Error(reviews("folder: 'empty'")), "@empty: no folder of .txt files in it");
   EXPECT_EQ(Error(reviews("folder: 'no_text'")), "@no_text/pos: no .txt file in it");
   EXPECT_EQ(Error(reviews("folder: 'no_review'")), "@no_review/neg/b.txt: an empty review");

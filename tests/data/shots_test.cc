@@ -241,7 +241,15 @@ TEST_F(Shots, SaysWhichLineOfACsvIsWrong) {
   EXPECT_EQ(error("# event x\ntime\n"), "@s/1.csv:1: expected \"# event\" and a time");
   EXPECT_EQ(error("# event nan\ntime\n"), "@s/1.csv:1: expected \"# event\" and a time");
   EXPECT_EQ(error("t,ip,te[0]\n"), "@s/1.csv:1: no column \"time\" among \"t,ip,te[0]\"");
-  EXPECT_EQ(error("\xef\xbb\xbftime;ip\n"), "@s/1.csv:1: no column \"time\" among \"time;ip\"");
+  EXPECT_EQ(error("\xef\xbb\xbftime;ip\n"),
+            "@s/1.csv:1: no column \"time\" among \"time;ip\"; "
+            "commas separate columns");
+  EXPECT_EQ(error("# event 0,5\ntime\n"),
+            "@s/1.csv:1: expected \"# event\" and a time; a decimal has a point: 0.5");
+  EXPECT_EQ(error("time,ip,te[0]\n0,5,2,3\n"),
+            "@s/1.csv:2: 4 columns, but the names are 3; a decimal has a point, not a comma");
+  EXPECT_EQ(error("time,ip,te[0]\n1,\"0,5\",3\n"),
+            "@s/1.csv:2: ip: expected a number, got \"0,5\"; a decimal has a point: 0.5");
   EXPECT_EQ(error(std::string(61, 'x')),
             absl::StrCat("@s/1.csv:1: no column \"time\" among \"", std::string(60, 'x'), "\"..."));
   EXPECT_EQ(error("# event 1\ntime,te[0]\n"), "@s/1.csv:2: no column \"ip\" among \"time,te[0]\"");

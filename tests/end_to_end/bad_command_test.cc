@@ -52,6 +52,10 @@ const BadInput kFlags[] = {
      .message = "--threads=2147483648: expected a smaller integer (see --help)",
      .arguments = {"--threads=2147483648"},
      .exit_code = 2},
+    {.name = "MistypedTrainer",
+     .message = "--trainer: @/trainr.textproto: No such file or directory; did you mean "
+                "@/trainer.textproto?",
+     .arguments = {"--trainer=@/trainr.textproto"}},
     {.name = "SetUnknownField",
      .message = "--set batsh=3: unknown field \"batsh\"; did you mean \"batch\"?",
      .arguments = {"--set", "batsh=3"},
@@ -203,8 +207,9 @@ const BadInput kFlags[] = {
      .exit_code = 2,
      .ranks = {2}},
     {.name = "SumOfMpirunsRanks",
-     .message = "--allreduce=mpi: allreduce \"mpi\" sums the ranks of mpirun, and these are threads; "
-                "use \"ring\", or mpirun",
+     .message =
+         "--allreduce=mpi: allreduce \"mpi\" sums the ranks of mpirun, and these are threads; "
+         "use \"ring\", or mpirun",
      .arguments = {"--allreduce=mpi", "--ranks=2"},
      .exit_code = 2},
     {.name = "UnwritableOut",
@@ -291,6 +296,13 @@ const BadInput kCheckpoints[] = {
     {.name = "NoWeightsFile",
      .message = "--weights: cannot open @/nowhere: No such file or directory",
      .arguments = {"--weights=@/nowhere"}},
+    {.name = "MistypedWeightsFile",
+     .message = "--weights: cannot open @/rn/checkpoints: No such file or directory; did you mean "
+                "@/run/checkpoints?",
+     .arguments = {"--weights=@/rn/checkpoints"}},
+    {.name = "ResumeFromAMistypedFolder",
+     .message = "--resume=@/rnu: no checkpoint folder @/rnu; did you mean @/run?",
+     .arguments = {"--resume=@/rnu"}},
     {.name = "CutWeightsFile",
      .message = "--weights: @/cut.safetensors: the tensors take 1900 bytes, but the file holds ...",
      .arguments = {"--weights=@/cut.safetensors"},

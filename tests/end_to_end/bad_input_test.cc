@@ -270,6 +270,10 @@ const BadInput kData[] = {
          [](const std::string& folder) {
            WriteBytes(folder + "/cut.idx", ReadBytes(folder + "/test-images.idx").substr(0, 655));
          }},
+    {.name = "MistypedData",
+     .message = "@/trainer.textproto:3:3: data.train: cannot open @/train-imges.idx: No such file "
+                "or directory; did you mean @/train-images.idx?",
+     .trainer = {"train-images.idx", "train-imges.idx"}},
     {.name = "DataIsADevice",
      .message = "@/trainer.textproto:3:3: data.train: cannot read /dev/zero: it is a pipe or a "
                 "device, expected a file",
@@ -285,9 +289,15 @@ const BadInput kData[] = {
                 "@/test-labels.idx holds 10",
      .trainer = {"train-labels.idx", "test-labels.idx"}},
     {.name = "ImagesForLabels",
-     .message = "@/trainer.textproto:3:3: data.train: @/test-images.idx: expected IDX magic "
-                "0x00000801 (unsigned bytes), got 0x00000803",
+     .message = "@/trainer.textproto:3:3: data.train: @/test-images.idx: holds images (IDX magic "
+                "0x00000803), expected labels (0x00000801); name the file of labels here, and this "
+                "one as images",
      .trainer = {"train-labels.idx", "test-images.idx"}},
+    {.name = "LabelsForImages",
+     .message = "@/trainer.textproto:3:3: data.train: @/train-labels.idx: holds labels (IDX magic "
+                "0x00000801), expected images (0x00000803 or 0x00000804); name the file of images "
+                "here, and this one as labels",
+     .trainer = {"train-images.idx", "train-labels.idx"}},
     {.name = "LabelOutOfRange",
      .message = "training data: sample 0 (the first is 0): @/net.textproto:6:1: layer \"loss\" "
                 "takes labels "

@@ -59,6 +59,20 @@ TEST(Unknown, SuggestsOrLists) {
   EXPECT_EQ(Unknown("input", "x", {}), "unknown input \"x\"; there is none");
 }
 
+TEST(DidYouMean, AllowsFewerEdits) {
+  const std::vector<std::string> words = {"train-images"};
+  EXPECT_EQ(DidYouMean("train-imgaes", words, 2), "train-images");
+  EXPECT_EQ(DidYouMean("train-imgase", words, 2), "");
+}
+
+TEST(PointAdvice, IsOfADecimalAlone) {
+  EXPECT_EQ(PointAdvice("0,02"), "; a decimal has a point: 0.02");
+  EXPECT_EQ(PointAdvice("-1,5e-3"), "; a decimal has a point: -1.5e-3");
+  for (const char* other : {"", ",", "0.02", "1,", ",5", "1,2,3", "a,b", "1,5x"}) {
+    EXPECT_EQ(PointAdvice(other), "") << other;
+  }
+}
+
 TEST(Listed, StopsAtTwenty) {
   EXPECT_EQ(Listed({}), "");
   EXPECT_EQ(Listed(std::vector<std::string>(2, "a")), "a, a");

@@ -90,6 +90,10 @@ TEST(NetText, MissingBrace) {
 
 TEST(NetText, WrongType) {
   Expect({
+      {"layer { name: \"d\" dropout { rate: 0,5 } }",
+       "net:2:35: layer \"d\": expected for rate a number, got 0,5; a decimal has a point: 0.5"},
+      {"layer { name: \"c\" conv2d { filters: 2,5 } }",
+       "net:2:39: layer \"c\": expected the name of a field, got 5"},
       {"layer { name: \"c\" conv2d { filters: \"20\" } }",
        "net:2:37: layer \"c\": expected for filters a 64-bit integer, got \"20\""},
       {"layer { name: \"c\" conv2d { filters: 2.5 } }",

@@ -133,7 +133,12 @@ TEST(SetField, Refuses) {
        "expected for batch a 64-bit integer, got \"9223372036854775808\""},
       {"seed", "-1", "expected for seed a 64-bit integer >= 0, got \"-1\""},
       {"epochs", "1.5x", "expected for epochs a number, got \"1.5x\""},
-      {"optimizer.sgd.momentum", "1,5", "expected for momentum a number, got \"1,5\""},
+      {"batch", "1,5", "expected for batch a 64-bit integer, got \"1,5\""},
+      {"optimizer.sgd.momentum", "0,02",
+       "expected for momentum a number, got \"0,02\"; a decimal has a point: 0.02"},
+      {"data.normalization.mean", "0,02",
+       "02: a number with a leading 0 is octal to some readers; leave the 0 out; a decimal has a "
+       "point: 0.02"},
       {"optimizer.sgd.nesterov", "maybe", "expected for nesterov true or false, got \"maybe\""},
       {"precision", "f64", "expected for precision F32, F64, F16 or BF16, got \"f64\""},
       {"bacth", "1", "unknown field \"bacth\"; did you mean \"batch\"?"},

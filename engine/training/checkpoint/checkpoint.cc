@@ -21,6 +21,7 @@
 #include "engine/data/atomic_file.h"
 #include "engine/data/file_reader.h"
 #include "engine/runtime/check.h"
+#include "models/schema/near_file.h"
 
 namespace gyre {
 namespace {
@@ -389,6 +390,9 @@ std::string OtherCheckpoints(const std::string& given) {
     if (names->size() > 3) names->resize(3);
     if (names->empty()) continue;
     return absl::StrCat("in ", folder.string(), " there are ", absl::StrJoin(*names, ", "));
+  }
+  if (const std::string near = NearPath(given); !near.empty()) {
+    return absl::StrCat("did you mean ", near, "?");
   }
   return "give latest (the newest of --out), auto (that, or a new run), or a checkpoint's folder, "
          "such as runs/a/checkpoints/step_00000200";
