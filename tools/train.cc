@@ -359,8 +359,13 @@ absl::StatusOr<RunData> Open(const Files& files, bool plan, ProcessGroup& commun
   if (!absl::GetFlag(FLAGS_send_data)) return OpenOnce(files, plan, opened);
   ASSIGN_OR_RETURN(SentData sent, OpenSentData(files.trainer, files.net, communication));
   if (communication.rank() == 0) {
-    std::printf("data: %s of %.1f MiB sent to %s\n", Counted(sent.files, "file").c_str(),
-                static_cast<double>(sent.bytes) / (1 << 20), Counted(sent.folders, "host").c_str());
+    if (sent.folders == 0) {
+      std::printf("data: nothing sent, because all ranks are on one host\n");
+    } else {
+      std::printf("data: %s of %.1f MiB sent to %s\n", Counted(sent.files, "file").c_str(),
+                  static_cast<double>(sent.bytes) / (1 << 20),
+                  Counted(sent.folders, "host").c_str());
+    }
   }
   return std::move(sent.data);
 }

@@ -65,6 +65,10 @@ left=$(find "$home"/host?/tmp -name 'gyre_data*')
 [[ -z $(ls "$home/host1/data") ]] || fail "files beside the trainer's"
 again=$(run resumed --send_data --steps=10) || fail "--send_data --steps: $again"
 
+alone=$(cd "$home/host0" && "$train" --trainer=trainer.textproto --threads=1 --out="$home/runs/alone" --steps=1 --send_data 2>&1) ||
+  fail "--send_data of one rank: $alone"
+grep -q '^data: nothing sent, because all ranks are on one host$' <<<"$alone" || fail "--send_data of one rank: $alone"
+
 cp -r "$home/host0/data" "$home/host1"
 wanted=$(run everywhere | grep sha256)
 [[ -n $wanted && $sent == *"$wanted"* ]] || fail "not \"$wanted\", as with the files everywhere: $sent"
