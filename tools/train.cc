@@ -4,10 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -28,6 +25,7 @@
 #include "engine/training/trainer.h"
 #include "tools/command_line.h"
 #include "tools/process.h"
+#include "tools/signals.h"
 
 ABSL_FLAG(std::string, trainer, "", "Text file of the trainer, which names the net and the data.");
 ABSL_FLAG(std::string, set, "",
@@ -140,45 +138,6 @@ const std::vector<FlagGroup> kGroups = {
     {"Looking", {"plan", "verbose", "json", "plan_picture", "timeline"}},
 };
 
-std::atomic<bool> stop_requested = false, save_requested = false;
-std::atomic<bool> training = false;      // there is something to save
-std::atomic<const char*> stopping = "";  // what this rank says of a signal that stops
-
-void Print(const char* line) {
-  if (write(STDERR_FILENO, line, std::strlen(line)) < 0) return;  // as a handler may
-}
-
-// The first signal that stops asks for a checkpoint and a clean end; the second one kills.  A
-// reader of stdout that went away is no reason to lose the run, either; nor is a limit of CPU time,
-// which comes again each second.
-void OnSignal(int signal) {
-  if (signal == SIGUSR1) {
-    save_requested = true;
-    return;
-  }
-  stop_requested = true;
-  const bool repeats = signal == SIGPIPE || (signal == SIGXCPU && training);
-  std::signal(signal, repeats ? SIG_IGN : SIG_DFL);
-  if (training) return Print(stopping);
-  Print("stopped before training began\n");
-  raise(signal);  // once this handler is left
-}
-
-void HandleSignals() {
-  if (Launcher() == "mpirun" && AnnouncedRank().rank == 0) {
-    stopping =
-        "stopping with a checkpoint; if mpirun kills first, start it with\n"
-        "  --mca odls_base_sigkill_timeout 30\n";
-  }
-  // What people, batch systems and limits end a program by, or warn it with.
-  for (const int signal :
-       {SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU, SIGPWR, SIGPIPE}) {
-    std::signal(signal, OnSignal);
-  }
-  // A closed terminal; under nohup it stays ignored.
-  if (std::signal(SIGHUP, OnSignal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
-}
-
 // Of flags whose words a file has in capitals, in which an error of the field would name them.
 absl::Status CheckWords() {
   const std::string sync = absl::GetFlag(FLAGS_sync), place = absl::GetFlag(FLAGS_server_memory);
@@ -277,8 +236,8 @@ absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
                          .host_bytes = pages.host_bytes,
                          .page_folder = pages.folder,
                          .largest_batch = absl::GetFlag(FLAGS_batch) == "auto",
-                         .stop = &stop_requested,
-                         .save = &save_requested};
+                         .stop = &Signals().stop,
+                         .save = &Signals().save};
 }
 
 absl::Status CheckLooks(const std::string& path, bool plan) {
@@ -418,11 +377,11 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
   if (leader && files.trainer.message->distributed().allreduce() == "auto") {
     std::printf("allreduce %s\n", communication.DescribeAllreduce().c_str());
   }
-  training = true;
+  Signals().training = true;
   const absl::StatusOr<std::string> digest = run->Run();
   std::error_code not_empty;  // or nothing has been written
   if (!digest.ok() && makes_folder && leader) std::filesystem::remove(options.out, not_empty);
-  stopping = "";  // mpirun may signal this rank because another has ended before it
+  Signals().said = "";  // mpirun may signal this rank because another has ended before it
   if (absl::IsCancelled(digest.status())) {  // on all ranks: they leave as they do after success
     // At once: mpirun, if it was signalled too, leaves a rank no more than a second.
     if (leader) std::fprintf(stderr, "%s\n", std::string(digest.status().message()).c_str());

@@ -228,6 +228,27 @@ TEST_F(Resume, ASignalAsksForACheckpoint) {
   }
 }
 
+// A handler on a computing thread's stack would overwrite what a matrix product keeps there.
+TEST(Signals, DoNotDisturbAProduct) {
+  const SyntheticData data{.samples = 256, .height = 28, .width = 28};
+  const TrainingFolder folder(data, /*test_samples=*/2000);
+  WriteTrainer(folder / "", MlpNetText(data),
+               {.rest = "batch: 64 steps: 20 evaluate_every: 1 test_batch: 500"});
+  const std::vector<std::string> wide = {"--set=net.layer.fc1.dense.outputs=256",
+                                         "--checkpoint_every=1000", "--set=keep_checkpoints=1"};
+  const std::string digest = folder.Digest("left_alone", wide);
+  Tool tool("train", folder.TrainArguments("disturbed", wide));
+  while (!fs::exists(folder / "disturbed/metrics.jsonl") && tool.Running()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  while (tool.Running()) {
+    tool.Signal(SIGUSR1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(DigestOf(tool.Wait()), digest);
+  EXPECT_EQ(folder.Metrics("disturbed", "test_loss"), folder.Metrics("left_alone", "test_loss"));
+}
+
 // However few of them are others.
 TEST_F(Resume, ChangedDataIsNoticed) {
   const SyntheticData data{.samples = 2000, .height = 8, .width = 8};
