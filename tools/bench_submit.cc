@@ -27,8 +27,7 @@ constexpr char kUsage[] =
     "\n"
     "  mpirun -np 2 bench_submit --allreduce=shared --bytes=4096,1048576\n"
     "\n"
-    "Of F32. They lie in memory that the ranks of a host share, where the algorithm\n"
-    "has a use for it.\n"
+    "Sums F32, in memory that the ranks of a host share where the algorithm uses it.\n"
     "Prints a JSON line for each size. Sums are checked before they are timed.\n"
     "Exit codes: 0 done, 1 failed, or a sum is wrong, 2 wrong flags.";
 

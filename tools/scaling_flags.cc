@@ -23,8 +23,8 @@ ABSL_FLAG(double, step_ms, 0,
           "Milliseconds of one rank's step, in place of --flops.  Default: none.");
 ABSL_FLAG(double, update_ms, 0, "Milliseconds of that for the optimizer.");
 ABSL_FLAG(std::string, layer_time, "flops",
-          "flops: layers take what their FLOPs do; or a file with a line of bench_scaling, whose "
-          "pieces of work count.");
+          "flops: a layer's share of a step's time is that of its FLOPs.  Or a file with a line of "
+          "bench_scaling: that of its pieces of work.");
 ABSL_FLAG(std::string, device_memory, "",
           "Bytes of device memory, such as 64M.  A net beyond that pages.  Default: it holds all.");
 ABSL_FLAG(int, layers, 0,

@@ -71,11 +71,14 @@ ABSL_FLAG(bool, autotune, true,
           "recommend.");
 ABSL_FLAG(int, ranks, 1, "Ranks as threads of this process, without mpirun or srun.");
 ABSL_FLAG(std::string, allreduce, "",
-          "Algorithm by which ranks sum gradients: auto, ring, direct, shared, ... Default: the "
-          "trainer's, or ring.");
-ABSL_FLAG(std::string, wire, "",
-          "Type in which gradients travel, by allreduce direct or a server: F32, F16 or BF16.  "
-          "Default: the trainer's, or F32.");
+          "Algorithm by which ranks sum gradients: auto, ring, direct, halving_doubling, "
+          "recursive_doubling, shared, hierarchical, mpi (under mpirun), naive, nccl (GPUs).  "
+          "Default: the trainer's, or ring.");
+ABSL_FLAG(
+    std::string, wire, "",
+    "Type in which gradients travel, by --allreduce=direct or a parameter server: F32, F16 or "
+    "BF16.  "
+    "Default: the trainer's, or F32.");
 namespace {
 int shard_optimizer_values = 0;  // that the flag has had: its default, and what a user gives
 }
@@ -102,8 +105,10 @@ ABSL_FLAG(bool, verbose, false, "With --plan: where states lie, what other memor
 ABSL_FLAG(bool, json, false, "With --plan: print one JSON object.");
 ABSL_FLAG(std::string, plan_picture, "",
           "With --plan: draw memory and copies over time.  NAME.html or NAME.svg.");
-ABSL_FLAG(std::string, timeline, "",
-          "File for a Chrome trace of each rank's work and waits, such as timeline.json.");
+ABSL_FLAG(
+    std::string, timeline, "",
+    "File for a Chrome trace of work and waits, such as timeline.json.  Under mpirun each rank "
+    "has its own: timeline.rank0.json, ...");
 
 namespace gyre {
 namespace {

@@ -52,6 +52,8 @@ refuses() {
 }
 printf '# nobody\n\n' >"$folder/nobody"
 printf 'node1 slots=2\nnode2\n' >"$folder/slots"
+help=$(tools/relaunch --help) || fail "relaunch --help: exit code $?"
+! grep '.\{81\}' <<<"$help" || fail "relaunch --help is wider than 80 columns"
 refuses 'no command'
 refuses 'mpirun: the command comes after --' mpirun train --out=a
 refuses 'unknown flag --host=a' --host=a -- mpirun train --out=a
