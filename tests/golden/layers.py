@@ -418,7 +418,8 @@ KINDS = {
         lambda l, x, t, w, when: F.binary_cross_entropy_with_logits(x, t)),
     "softmax_cross_entropy": scalar(softmax_cross_entropy),
     "hinge": scalar(hinge),
-    "binary_cross_entropy": scalar(binary(lambda l: lambda margin: F.softplus(-margin))),
+    # softplus has the slope 1 from 20 on, which is 2e-9 too much.
+    "binary_cross_entropy": scalar(binary(lambda l: lambda margin: -F.logsigmoid(margin))),
     "binary_hinge": scalar(binary(of_hinge)),
     "max_hinge": scalar(max_hinge),
     "time_to_event": scalar(time_to_event),

@@ -81,8 +81,10 @@ def run_batches(layers, inputs, weights, when, batches):
         counts = [counts[name] for _, _, counts in runs]
         return sum(v * (c / max(1, sum(counts))) for v, c in zip(values, counts))
 
-    loss = next(layer.name for layer in layers if KINDS[layer.kind].loss)  # all count alike
     metrics = {name: mean([m[name] for _, m, _ in runs], name) for name in runs[0][1]}
+    if batches == 1:  # whose losses need not count alike
+        return runs[0][0], metrics
+    loss = next(layer.name for layer in layers if KINDS[layer.kind].loss)
     return mean([total for total, _, _ in runs], loss), metrics
 
 
