@@ -41,9 +41,10 @@ SignalState& Signals() { return state; }
 // beyond its end, and with it the heap.
 void HandleSignals() {
   if (Launcher() == "mpirun" && AnnouncedRank().rank == 0) {
+    // Behind what progress has left on a line.
     state.said =
-        "stopping with a checkpoint; if mpirun kills first, start it with\n"
-        "  --mca odls_base_sigkill_timeout 30\n";
+        "\nstopping, with a checkpoint if all ranks are there; if mpirun kills first,\n"
+        "  start it with --mca odls_base_sigkill_timeout 30\n";
   }
   sigset_t signals;
   sigemptyset(&signals);

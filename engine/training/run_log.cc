@@ -11,11 +11,11 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "engine/data/atomic_file.h"
@@ -26,6 +26,7 @@ namespace {
 // A terminal is redrawn this often; a log gets a line this often.
 constexpr std::chrono::milliseconds kTerminalInterval(200);
 constexpr std::chrono::seconds kLogInterval(10);
+constexpr double kRateInterval = 0.5;  // seconds over which samples a second are counted
 
 constexpr size_t kUsualColumns = 80;
 // In a log a line may be as long as it is.
@@ -103,6 +104,21 @@ std::string ProgressText(int64_t step, int64_t steps, const std::vector<std::str
   return absl::StrCat(text, rest).substr(0, columns);
 }
 
+std::string TestText(int64_t step, int64_t steps, const std::vector<std::string>& metrics,
+                     size_t columns) {
+  std::string text = absl::StrFormat("step %d/%d", step, steps);
+  size_t used = text.size();
+  for (const std::string& metric : metrics) {
+    if (used + 2 + metric.size() > columns) {
+      text += "\n";
+      used = 0;
+    }
+    absl::StrAppend(&text, "  ", metric);
+    used += 2 + metric.size();
+  }
+  return text;
+}
+
 absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/metrics.jsonl");
   std::string kept;
@@ -174,8 +190,11 @@ absl::Status RunLog::Step(int64_t step, double epoch, const std::vector<Metric>&
                           double learning_rate, const std::optional<LossScaleState>& loss_scale) {
   const Clock::time_point now = Clock::now();
   const double elapsed = std::chrono::duration<double>(now - rate_time_).count();
-  if (elapsed >= 0.5 || rate_ == 0) {
+  const bool first = rate_step_ == first_step_;  // its rate is of the steps so far
+  if (elapsed >= kRateInterval || first) {
     rate_ = static_cast<double>((step - rate_step_) * batch_) / elapsed;
+  }
+  if (elapsed >= kRateInterval) {
     rate_step_ = step;
     rate_time_ = now;
   }
@@ -200,12 +219,14 @@ absl::Status RunLog::Step(int64_t step, double epoch, const std::vector<Metric>&
   return absl::OkStatus();
 }
 
+size_t RunLog::Columns() const { return terminal_.empty() ? kNoBound : ColumnsOf(terminal_); }
+
 void RunLog::Progress(int64_t step, const std::vector<Metric>& metrics) {
   const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
   const double left =
       elapsed * static_cast<double>(total_steps_ - step) / static_cast<double>(step - first_step_);
-  const std::string text = ProgressText(step, total_steps_, FormatMetrics(metrics, ""), rate_, left,
-                                        terminal_.empty() ? kNoBound : ColumnsOf(terminal_));
+  const std::string text =
+      ProgressText(step, total_steps_, FormatMetrics(metrics, ""), rate_, left, Columns());
   if (terminal_.empty()) return Line(text);
   std::printf("\r\033[K%s", text.c_str());
   std::fflush(stdout);
@@ -219,8 +240,7 @@ absl::Status RunLog::Test(int64_t step, const std::vector<Metric>& metrics) {
     json.emplace(absl::StrCat("test_", name), value);
   }
   RETURN_IF_ERROR(Write(json.dump()));
-  Line(absl::StrFormat("step %d/%d  %s", step, total_steps_,
-                       absl::StrJoin(FormatMetrics(metrics, "test "), "  ")));
+  Line(TestText(step, total_steps_, FormatMetrics(metrics, "test "), Columns()));
   return absl::OkStatus();
 }
 
@@ -237,6 +257,12 @@ void RunLog::TestProgress(int64_t done, int64_t samples) {
   std::printf("\r\033[Ktesting %d%%", static_cast<int>(100 * done / samples));
   std::fflush(stdout);
   progress_shown_ = true;
+}
+
+void RunLog::EndProgress() {
+  if (!std::exchange(progress_shown_, false)) return;
+  std::printf("\n");
+  std::fflush(stdout);
 }
 
 void RunLog::Line(const std::string& text) {

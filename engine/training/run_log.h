@@ -19,6 +19,10 @@ namespace gyre {
 std::string ProgressText(int64_t step, int64_t steps, const std::vector<std::string>& metrics,
                          double samples_per_second, double seconds_left, size_t columns);
 
+// A test's line, or lines of so many columns, the first of which begins with the step.
+std::string TestText(int64_t step, int64_t steps, const std::vector<std::string>& metrics,
+                     size_t columns);
+
 // Gives an earlier run's `folder`/metrics.jsonl a name of its own, metrics.1.jsonl or the next that
 // is free, and returns its path; "" if there is none.
 absl::StatusOr<std::string> KeepEarlierMetrics(const std::string& folder);
@@ -48,6 +52,8 @@ class RunLog {
   void TestProgress(int64_t done, int64_t samples);
   // A plain line, above the progress line.
   void Line(const std::string& text);
+  // Leaves the progress line as it is: what is printed next has a line of its own.
+  void EndProgress();
   // Brings metrics.jsonl to the disk.  Errors: those of writing; NotFound if the file is not where
   // it was opened any more.
   absl::Status Sync();
@@ -58,6 +64,7 @@ class RunLog {
   absl::Status Write(const std::string& line);
   absl::Status CannotWrite() const;
   void Progress(int64_t step, const std::vector<Metric>& metrics);
+  size_t Columns() const;
 
   std::FILE* file_ = nullptr;
   std::string path_;

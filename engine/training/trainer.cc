@@ -125,7 +125,9 @@ absl::StatusOr<std::string> Trainer::Run() {
   if (const std::string left_out = LeftOut(config_, data_); !left_out.empty()) {
     state_->Say(std::string(absl::StripSuffix(left_out, "\n")));
   }
-  if (const absl::Status status = Loop(); !status.ok()) {
+  const absl::Status status = Loop();
+  if (state_->log() != nullptr) state_->log()->EndProgress();
+  if (!status.ok()) {
     if (agreed_) training_step_->Abandon().IgnoreError();
     // Whatever happened: what is being written is worth having.  All ranks wait for it, if all are
     // here; else each has as long for its part as the failing rank gives it.

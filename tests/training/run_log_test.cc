@@ -2,13 +2,20 @@
 #include "engine/training/run_log.h"
 
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -71,6 +78,50 @@ TEST(RunLog, SecondsGoOnFromTheLastLineThatStays) {
   EXPECT_LT(seconds_of(line(1, ""), 1), kHour);  // of an earlier release
 }
 
+// The first step, which sets up, is not the rate of a short run.
+TEST(RunLog, TheFirstRateIsOfTheStepsSoFar) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/rate");
+  std::filesystem::create_directory(folder);
+  auto log = RunLog::Open(folder, /*from_step=*/0, /*test_again=*/false, /*total_steps=*/1000,
+                          /*batch=*/1);
+  ASSERT_TRUE(log.ok()) << log.status();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (int64_t step = 1; step <= 100; ++step) {
+    ASSERT_TRUE((*log)->Step(step, 0, {}, 1, std::nullopt).ok());
+  }
+  std::ifstream file(folder + "/metrics.jsonl");
+  std::vector<double> rates;
+  for (std::string line; std::getline(file, line);) {
+    rates.push_back(nlohmann::json::parse(line)["samples_per_second"].get<double>());
+  }
+  EXPECT_GT(rates.back(), 10 * rates.front());
+}
+
+TEST(RunLog, ProgressEndsWithItsLine) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/terminal");
+  std::filesystem::create_directory(folder);
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    auto log = RunLog::Open(folder, 0, false, /*total_steps=*/1, /*batch=*/1);
+    if (!log.ok() || !(*log)->Step(1, 0, {}, 1, std::nullopt).ok()) _exit(1);
+    (*log)->EndProgress();
+    std::fputs("error: of a step\n", stderr);
+    _exit(0);
+  }
+  std::string text;
+  char piece[256];
+  for (ssize_t got; (got = read(terminal, piece, sizeof(piece))) > 0;) text.append(piece, got);
+  close(terminal);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(text.find("step 1/1"), std::string::npos) << text;
+  EXPECT_NE(text.find("ETA 0s\r\nerror: of a step"), std::string::npos) << text;
+}
+
 // A line that wraps could not be written over.
 TEST(ProgressText, FitsTheTerminal) {
   const std::vector<std::string> metrics = {"loss 0.2599", "accuracy 0.8906", "top_5 0.9901"};
@@ -87,6 +138,13 @@ TEST(ProgressText, FitsTheTerminal) {
   for (size_t columns = 1; columns < 100; ++columns) EXPECT_LE(text(columns).size(), columns);
   EXPECT_TRUE(text(200, 0).ends_with("  ETA 0s"));
   EXPECT_TRUE(text(200, 61).ends_with("  ETA 1m1s"));
+}
+
+TEST(TestText, BreaksWhereTheTerminalEnds) {
+  const std::vector<std::string> metrics = {"test loss 4.1854", "test accuracy 0.0151"};
+  EXPECT_EQ(TestText(12, 12, metrics, 50), "step 12/12  test loss 4.1854  test accuracy 0.0151");
+  EXPECT_EQ(TestText(12, 12, metrics, 49), "step 12/12  test loss 4.1854\n  test accuracy 0.0151");
+  EXPECT_EQ(TestText(12, 12, {}, 1), "step 12/12");
 }
 
 }  // namespace
