@@ -8,6 +8,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "distributed/scaling/scaling.h"
 #include "engine/data/atomic_file.h"
 #include "tools/command_line.h"
@@ -55,6 +56,14 @@ const std::vector<FlagGroup> kGroups = {
 constexpr double kMostResidual = 0.25;  // of a law that tells an epoch's time
 constexpr double kMostSamples = 1e30;   // whose epoch takes a number of seconds
 
+// In at most 8 columns.
+std::string Milliseconds(double seconds) {
+  const double ms = seconds * 1e3;
+  return ms < 1e5   ? absl::StrFormat("%.2f", ms)
+         : ms < 1e8 ? absl::StrFormat("%.0f", ms)
+                    : absl::StrFormat("%.2e", ms);
+}
+
 class Printer {
  public:
   Printer(const Workload& workload, bool table)
@@ -70,8 +79,9 @@ class Printer {
 
   void Print(const std::string& way, const ScalingPoint& p) const {
     if (table_) {
-      std::printf("%-18s %5d %8.2f %8.2f %10.2f %10.2f %9.1f %5.3f\n", way.c_str(), p.ranks,
-                  p.step * 1e3, p.sums * 1e3, p.exposed * 1e3, p.waiting * 1e3,
+      std::printf("%-18s %5d %8s %8s %10s %10s %9.1f %5.3f\n", way.c_str(), p.ranks,
+                  Milliseconds(p.step).c_str(), Milliseconds(p.sums).c_str(),
+                  Milliseconds(p.exposed).c_str(), Milliseconds(p.waiting).c_str(),
                   p.samples_per_second, p.efficiency);
       return;
     }

@@ -225,10 +225,11 @@ size_t CarriedBytes(const NetPlan& plan) {
 }
 
 std::string DescribeMemory(const NetPlan& plan) {
-  return absl::StrCat(plan.paging ? "with all in device memory, which it is not:\n" : "",
-                      Explain(plan.trace.trace, plan.memory),
-                      "  a bucket: parameters that the optimizer updates together, whose gradients "
-                      "ranks\n  sum together; a part of it is updated by itself\n");
+  return absl::StrCat(
+      plan.paging ? "with all in device memory, which it is not:\n" : "",
+      Explain(plan.trace.trace, plan.memory),
+      "  a bucket: parameters that the optimizer updates together, whose gradients\n"
+      "  ranks sum together; a part of it is updated by itself\n");
 }
 
 }  // namespace gyre
