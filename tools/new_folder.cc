@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -23,11 +24,13 @@ absl::Status MakeFolder(const std::string& path) {
 }
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
+  errno = 0;
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  return file.good() ? absl::OkStatus()
-                     : absl::UnavailableError(absl::StrCat("cannot write ", path));
+  return file.good()
+             ? absl::OkStatus()
+             : absl::ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot write ", path));
 }
 
 absl::Status WriteNewFolder(const std::string& path,

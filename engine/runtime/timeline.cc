@@ -74,8 +74,8 @@ absl::Status Timeline::Close() {
   std::fputs("]\n", recording.file);
   const bool failed = std::ferror(recording.file) != 0;
   if (std::fclose(recording.file) == 0 && !failed) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat("--timeline: ", recording.path, ": it could not be written whole"));
+  return absl::DataLossError(absl::StrCat("--timeline: ", recording.path,
+                                          ": it could not be written whole; is its disk full?"));
 }
 
 TimelineRow Timeline::NewRow(int rank, std::string_view name) {
