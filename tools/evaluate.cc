@@ -5,6 +5,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/wrapped_text.h"
 #include "engine/training/fold_batch_norm.h"
 #include "engine/training/step/evaluation.h"
 #include "engine/training/weights.h"
@@ -90,9 +91,14 @@ absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& fo
   RETURN_IF_ERROR(communication.CheckEqual("the weights", digest));
   const std::string unknown = model->Unknown(weights.tensors);
   if (!unknown.empty() && communication.rank() == 0) {
-    std::fprintf(stderr, "warning: %s: %s\n", weights.path.c_str(), unknown.c_str());
+    const std::string text = absl::StrCat(weights.path, ": ", unknown);
+    std::fprintf(stderr, "%s\n", Wrapped("warning: ", text).c_str());
   }
-  if (communication.rank() == 0) std::fputs(LeftOut(config, data).c_str(), stderr);
+  if (communication.rank() == 0) {
+    for (const std::string& note : LeftOut(config, data)) {
+      std::fprintf(stderr, "%s\n", Wrapped("", note).c_str());
+    }
+  }
   ASSIGN_OR_RETURN(const std::vector<Metric> metrics,
                    Evaluate(*model, *data.test, *choice.device, *stream, communication, nullptr));
   if (metrics.empty()) {

@@ -411,23 +411,23 @@ int64_t TestSamplesOf(const TrainerConfig& config, const Dataset& dataset) {
   return PeriodOf(config, dataset, TestBatchOf(config, dataset));
 }
 
-std::string LeftOut(const TrainerConfig& config, const RunData& data) {
-  std::string lines;
+std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& data) {
+  std::vector<std::string> notes;
   const auto add = [&](const char* name, int64_t all, int64_t used) {
     if (used < all) {
-      absl::StrAppendFormat(&lines,
-                            "data.%s: %d of %d samples are left out: beyond rows of one length\n",
-                            name, all - used, all);
+      notes.push_back(
+          absl::StrFormat("data.%s: %d of %d samples are left out: beyond rows of one length", name,
+                          all - used, all));
     }
     if (used > all) {
-      absl::StrAppendFormat(&lines,
-                            "data.%s: %d blank samples at the ends of shorter rows, beside %d\n",
-                            name, used - all, all);
+      notes.push_back(
+          absl::StrFormat("data.%s: %d blank samples at the ends of shorter rows, beside %d", name,
+                          used - all, all));
     }
   };
   const auto add_notes = [&](const char* name, const Dataset& dataset) {
     for (const std::string& note : dataset.notes()) {
-      absl::StrAppend(&lines, "data.", name, ": ", note, "\n");
+      notes.push_back(absl::StrCat("data.", name, ": ", note));
     }
   };
   if (data.train) {
@@ -438,7 +438,7 @@ std::string LeftOut(const TrainerConfig& config, const RunData& data) {
     add("test", data.test->size(), TestSamplesOf(config, *data.test));
     add_notes("test", *data.test);
   }
-  return lines;
+  return notes;
 }
 
 int64_t TestBatchOf(const TrainerConfig& config, const Dataset& dataset) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/data/batch_loader.h"
@@ -66,9 +67,9 @@ DType DTypeOf(DistributedConfig::Wire wire);
 // contiguous rows, which have one length.
 int64_t TrainSamplesOf(const TrainerConfig& config, const Dataset& dataset);
 int64_t TestSamplesOf(const TrainerConfig& config, const Dataset& dataset);
-// For people: a line for each data set of which samples are left out, or rows end with blank ones,
-// and its notes; "" if there are none.
-std::string LeftOut(const TrainerConfig& config, const RunData& data);
+// For people: a sentence for each data set of which samples are left out, or rows end with blank
+// ones, and its notes.
+std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& data);
 // Samples a testing batch, over all ranks: no more than there are, nor than there are sequences to
 // be gone through.
 int64_t TestBatchOf(const TrainerConfig& config, const Dataset& dataset);

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "engine/data/atomic_file.h"
+#include "engine/runtime/wrapped_text.h"
 #include "engine/training/data_feed.h"
 
 namespace gyre {
@@ -51,7 +52,7 @@ absl::Status RunState::FindStart(const ModelPlan& plan) {
 }
 
 absl::Status RunState::Restore(Model& model, Stream& stream) {
-  for (const std::string& warning : start_.warnings) Say(absl::StrCat("warning: ", warning));
+  for (const std::string& warning : start_.warnings) Warn(warning);
   if (start_.checkpoint) {
     const Checkpoint& from = *start_.checkpoint;
     RETURN_IF_ERROR(Annotate(model.Load(stream, from.weights, &from.optimizer), start_.path));
@@ -189,7 +190,7 @@ absl::Status RunState::AwaitSaving() {
   const Written written = writing_.get();
   if (written.published) saved_step_ = copied_step_;
   if (!written.deleted.ok()) {
-    Say(absl::StrCat("warning: an old checkpoint stays: ", std::string(written.deleted.message())));
+    Warn(absl::StrCat("an old checkpoint stays: ", std::string(written.deleted.message())));
   }
   if (written.status.ok() && std::exchange(tell_, false)) {
     Say(absl::StrFormat("checkpoint of step %d written", copied_step_));
@@ -349,11 +350,13 @@ std::vector<std::vector<std::string>> RunState::FilesOfRanks() const {
   return files_of_rank;
 }
 
-void RunState::Say(const std::string& line) const {
-  if (log_) return log_->Line(line);
+void RunState::Say(const std::string& lines) const {
+  if (log_) return log_->Line(lines);
   if (!leader()) return;
-  std::printf("%s\n", line.c_str());
+  std::printf("%s\n", lines.c_str());
   std::fflush(stdout);
 }
+
+void RunState::Warn(const std::string& text) const { Say(Wrapped("warning: ", text)); }
 
 }  // namespace gyre

@@ -83,8 +83,9 @@ class RunState {
   // What the log holds to the disk.  Errors: those of RunLog::Sync.
   absl::Status Flush() { return log_ ? log_->Sync() : absl::OkStatus(); }
   RunLog* log() { return log_.get(); }  // null on all ranks but 0
-  // A line for people.
-  void Say(const std::string& line) const;
+  // Lines for people; rank 0's.
+  void Say(const std::string& lines) const;
+  void Warn(const std::string& text) const;
 
  private:
   // A checkpoint to go on from that has been sent here, where this rank keeps none.

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "engine/data/atomic_file.h"
 #include "engine/runtime/timeline.h"
 #include "engine/runtime/wrapped_text.h"
@@ -121,10 +120,8 @@ absl::StatusOr<std::string> Trainer::Run() {
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_), length_.total_steps()));
   state_->Say(absl::StrCat("output in ", state_->out()));
   if (!batch_text_.empty()) state_->Say(batch_text_);
-  for (const std::string& warning : warnings_) state_->Say(Wrapped("warning: ", warning));
-  if (const std::string left_out = LeftOut(config_, data_); !left_out.empty()) {
-    state_->Say(std::string(absl::StripSuffix(left_out, "\n")));
-  }
+  for (const std::string& warning : warnings_) state_->Warn(warning);
+  for (const std::string& note : LeftOut(config_, data_)) state_->Say(Wrapped("", note));
   const absl::Status status = Loop();
   if (state_->log() != nullptr) state_->log()->EndProgress();
   if (!status.ok()) {
@@ -136,7 +133,7 @@ absl::StatusOr<std::string> Trainer::Run() {
       return absl::Status(status.code(),
                           absl::StrCat(status.message(), "; ", std::string(saved.message())));
     }
-    if (!saved.ok()) state_->Say(absl::StrCat("warning: ", std::string(saved.message())));
+    if (!saved.ok()) state_->Warn(std::string(saved.message()));
     if (state_->saved_step() < 0 || absl::IsCancelled(status)) return status;
     return absl::Status(status.code(), absl::StrFormat("%s; the checkpoint of step %d stands",
                                                        status.message(), state_->saved_step()));
@@ -282,10 +279,10 @@ void Trainer::TellHowStepsRun() {
   told_ = nodes > 0 || !refusal.ok();
   if (nodes > 0) state_->Say(absl::StrFormat("steps are replayed: graphs of %d nodes", nodes));
   if (!refusal.ok()) {
-    state_->Say(Wrapped("warning: ",
-                        absl::StrCat("steps are launched piece by piece, which is slower, because "
-                                     "the device could not capture them: ",
-                                     std::string(refusal.message()))));
+    state_->Warn(
+        absl::StrCat("steps are launched piece by piece, which is slower, because "
+                     "the device could not capture them: ",
+                     std::string(refusal.message())));
   }
 }
 
@@ -440,8 +437,8 @@ absl::Status Trainer::Test() {
   if (!metrics.ok()) return SaveFirst(metrics.status());
   // Training tells by its own loss whether it can go on.
   if (const absl::Status status = CheckFinite(*metrics); !status.ok()) {
-    state_->Say(absl::StrFormat("warning: step %d: test %s; training goes on", state_->step(),
-                                status.message()));
+    state_->Warn(
+        absl::StrFormat("step %d: test %s; training goes on", state_->step(), status.message()));
   }
   return log ? log->Test(state_->step(), *metrics) : absl::OkStatus();
 }
@@ -458,7 +455,7 @@ absl::Status Trainer::SaveFirst(const absl::Status& status) {
   if (communication_.size() > 1 || updates_ == 0) return status;
   RETURN_IF_ERROR(FinishAll());
   if (const absl::Status saved = Save(); !saved.ok()) {
-    state_->Say(absl::StrCat("warning: ", std::string(saved.message())));
+    state_->Warn(std::string(saved.message()));
   }
   return status;
 }

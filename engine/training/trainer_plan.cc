@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "engine/data/atomic_file.h"
 #include "engine/runtime/count_text.h"
 #include "engine/training/data_check.h"
@@ -223,7 +222,7 @@ PlanSummary Trainer::Plan(const Parsed<NetConfig>& net) const {
       .shares_optimizer = shape.shard_optimizer,
       .page_folder = plan_->options.page_folder,
       .precisions = BytesInEachPrecision(net, plan_->options, bytes_sent),
-      .notes = absl::StrSplit(LeftOut(config_, data_), '\n', absl::SkipEmpty()),
+      .notes = LeftOut(config_, data_),
       .warnings = warnings_};
   for (const GradientBucket& bucket : plan_->train->order.buckets) {
     plan.communication.gradient_bytes += bucket.bytes;

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/wrapped_text.h"
 #include "engine/training/checkpoint/checkpoint.h"
 
 namespace gyre {
@@ -37,7 +38,7 @@ absl::StatusOr<Weights> ReadWeights(const std::string& where) {
   std::vector<std::string> skipped;
   auto checkpoint = CheckpointStore(checkpoints).LoadLatest(&skipped, CheckpointNeed::kWeights);
   for (const std::string& line : skipped) {
-    std::fprintf(stderr, "warning: skipped %s\n", line.c_str());
+    std::fprintf(stderr, "%s\n", Wrapped("warning: ", "skipped " + line).c_str());
   }
   RETURN_IF_ERROR(checkpoint.status());
   return Of(*std::move(checkpoint));

@@ -111,7 +111,7 @@ TEST(Evaluate, NamesWeightsThatTheNetLacks) {
                                            ": the net has no parameter for \"head.bias\"\n");
   const ToolResult evaluate = RunTool("evaluate", {trainer, from});
   EXPECT_EQ(evaluate.exit_code, 0);
-  EXPECT_EQ(evaluate.err, warning);
+  EXPECT_EQ(Unwrapped(evaluate.err), warning);
 }
 
 TEST(Evaluate, RefusesOtherWeightsOnARank) {
@@ -134,13 +134,14 @@ TEST(Evaluate, RefusesOtherWeightsOnARank) {
 TEST(Train, AllRanksGoOnOrBegin) {
   const TempFolder folder;
   CopyGoodFolder(folder.path());
-  WriteBytes(folder / "file", "");
+  fs::create_directory(folder / "other");
+  WriteBytes(folder / "other/run", "");
   const std::string trainer = "--trainer=" + folder / "trainer.textproto";
   const ToolResult result =
       RunTool("train",
-              {trainer, "--resume=auto", "--steps=6", "--out=" + folder / "run", ":", trainer,
-               "--resume=auto", "--steps=6", "--out=" + folder / "file"},
-              {.ranks = 2});
+              {trainer, "--resume=auto", "--steps=6", "--out=run", ":", trainer, "--resume=auto",
+               "--steps=6", "--out=run"},
+              {.ranks = 2, .folder = folder.path(), .other_folder = folder / "other"});
   EXPECT_EQ(result.exit_code, 1) << result.ToString();
   EXPECT_NE(result.err.find("error: whether there is a checkpoint to resume from: rank 2 is the "
                             "first that differs"),

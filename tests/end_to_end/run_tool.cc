@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "engine/runtime/check.h"
 
@@ -172,7 +173,12 @@ Tool::Tool(const std::string& tool, const std::vector<std::string>& arguments,
   const std::string tool_path = command.back();
   for (const std::string& argument : arguments) {
     command.push_back(argument);
-    if (argument == ":") command.insert(command.end(), {"-np", "1", tool_path});
+    if (argument != ":") continue;
+    command.insert(command.end(), {"-np", "1"});
+    if (!options.other_folder.empty()) {
+      command.insert(command.end(), {"-wdir", options.other_folder});
+    }
+    command.push_back(tool_path);
   }
   std::vector<std::string> environment = Environment(options, scratch_);
   const std::vector<char*> argv = Pointers(command), envp = Pointers(environment);
@@ -183,6 +189,7 @@ Tool::Tool(const std::string& tool, const std::vector<std::string>& arguments,
     dup2(null, STDIN_FILENO);
     dup2(fileno(out_), STDOUT_FILENO);
     dup2(fileno(err_), STDERR_FILENO);
+    if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(127);
     execvpe(argv[0], argv.data(), envp.data());
     _exit(127);
   }
@@ -261,6 +268,10 @@ std::string Tool::Out() const { return ReadAll(out_); }
 ToolResult RunTool(const std::string& tool, const std::vector<std::string>& arguments,
                    const ToolOptions& options) {
   return Tool(tool, arguments, options).Wait();
+}
+
+std::string Unwrapped(const std::string& text) {
+  return absl::StrReplaceAll(text, {{"\n  ", " "}});
 }
 
 void WriteIdx(const std::string& folder, const std::string& name, const SyntheticData& data) {

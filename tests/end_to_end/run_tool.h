@@ -19,6 +19,8 @@ struct ToolOptions {
   int ranks = 1;  // 1: without mpirun
   std::map<std::string, std::string> env = {};
   int timeout_s = 120;  // then it is killed, and timed_out is true
+  // Where it starts, and under mpirun what follows ":"; "": where the test does.
+  std::string folder = {}, other_folder = {};
 };
 
 struct ToolResult {
@@ -71,6 +73,9 @@ class Tool {
 // Starts it and waits.
 ToolResult RunTool(const std::string& tool, const std::vector<std::string>& arguments,
                    const ToolOptions& options = {});
+
+// Lines that were too long for a terminal, whole again.
+std::string Unwrapped(const std::string& text);
 
 // A learnable data set of u8 images: a bright patch whose place tells the class, and noise.
 struct SyntheticData {

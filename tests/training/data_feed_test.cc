@@ -190,11 +190,14 @@ TEST_F(DataFeed, ShotsInRows) {
   config.set_batch(3);
   EXPECT_EQ(TrainSamplesOf(config, *data->train), 9);
   const auto left_out = [&](const char* name) {
-    return absl::StrCat(
-        "data.", name, ": 3 blank samples at the ends of shorter rows, beside 6\ndata.", name,
-        ": of ", folder_.path(), "/shots 1 are left out (scales): expected .npz or .csv files\n");
+    return std::vector<std::string>{
+        absl::StrCat("data.", name, ": 3 blank samples at the ends of shorter rows, beside 6"),
+        absl::StrCat("data.", name, ": of ", folder_.path(),
+                     "/shots 1 are left out (scales): expected .npz or .csv files")};
   };
-  EXPECT_EQ(LeftOut(config, *data), left_out("train") + left_out("test"));
+  std::vector<std::string> notes = left_out("train");
+  for (const std::string& note : left_out("test")) notes.push_back(note);
+  EXPECT_EQ(LeftOut(config, *data), notes);
   config.set_batch(5);
   EXPECT_EQ(TestBatchOf(config, *data->test), 3);
   const auto device = NewCpuDevice({});
