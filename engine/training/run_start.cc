@@ -190,7 +190,12 @@ absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOp
     RETURN_IF_ERROR(FindWeights(options, plan, start));
   }
   // Others' folders are seen to once ranks know whose they are.
-  if (communication.rank() == 0) RETURN_IF_ERROR(CheckOut(options, start.newest, start.step));
+  if (communication.rank() == 0) {
+    RETURN_IF_ERROR(CheckOut(options, start.newest, start.step));
+    if (!options.out.empty()) {
+      RETURN_IF_ERROR(CheckpointStore(options.out + "/checkpoints").CheckMakeable());
+    }
+  }
   return start;
 }
 

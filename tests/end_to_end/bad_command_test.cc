@@ -216,6 +216,9 @@ const BadInput kFlags[] = {
      .message = "cannot create @/train-images.idx/a/checkpoints: Not a directory",
      .arguments = {"--out=@/train-images.idx/a"},
      .ranks = {1, 2}},
+    {.name = "PlanOfAnUnwritableOut",
+     .message = "cannot create @/train-images.idx/checkpoints: Not a directory",
+     .arguments = {"--out=@/train-images.idx", "--plan"}},
 };
 
 // The good run's weights, one of which is not a number.
@@ -249,12 +252,12 @@ const BadInput kCheckpoints[] = {
      .arguments = {"--resume=latest"}},
     {.name = "ResumeFromNoCheckpoint",
      .message = "--resume=@/run: @/run/state.pb: missing; in @/run/checkpoints there are "
-                "step_00000004, step_00000002",
+                "step_00000004, step_00000002; give one of them",
      .arguments = {"--resume=@/run"}},
     {.name = "ResumeFromAnotherStep",
      .message = "--resume=@/run/checkpoints/step_00000003: no checkpoint folder "
                 "@/run/checkpoints/step_00000003; in @/run/checkpoints there are step_00000004, "
-                "step_00000002",
+                "step_00000002; give one of them",
      .arguments = {"--resume=@/run/checkpoints/step_00000003"}},
     {.name = "ResumeFromAWord",
      .message = "--resume=lates: no checkpoint folder lates; give latest (the newest of --out), "

@@ -216,6 +216,21 @@ CheckpointStore::CheckpointStore(std::string folder, std::string token)
 
 absl::Status CheckpointStore::MakeFolder() { return MakeFolders(folder_); }
 
+absl::Status CheckpointStore::CheckMakeable() const {
+  std::error_code error;
+  fs::path nearest = fs::absolute(folder_, error);
+  while (!fs::exists(nearest, error) && nearest.has_relative_path()) {
+    nearest = nearest.parent_path();
+  }
+  const int why = !fs::is_directory(nearest, error)           ? ENOTDIR
+                  : access(nearest.c_str(), W_OK | X_OK) != 0 ? errno
+                                                              : 0;
+  if (why == 0) return absl::OkStatus();
+  const bool there = fs::exists(folder_, error);
+  return absl::ErrnoToStatus(why,
+                             absl::StrCat(there ? "cannot write in " : "cannot create ", folder_));
+}
+
 absl::Status CheckpointStore::ProbeWritable() {
   RETURN_IF_ERROR(MakeFolder());
   const fs::path probe = fs::path(folder_) / ".probe";
@@ -389,7 +404,8 @@ std::string OtherCheckpoints(const std::string& given) {
     std::erase(*names, path.filename().string());
     if (names->size() > 3) names->resize(3);
     if (names->empty()) continue;
-    return absl::StrCat("in ", folder.string(), " there are ", absl::StrJoin(*names, ", "));
+    return absl::StrCat("in ", folder.string(), " there are ", absl::StrJoin(*names, ", "),
+                        "; give one of them");
   }
   if (const std::string near = NearPath(given); !near.empty()) {
     return absl::StrCat("did you mean ", near, "?");

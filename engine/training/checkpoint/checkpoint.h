@@ -51,6 +51,8 @@ class CheckpointStore {
 
   // Errors: PermissionDenied and the like, naming the path.
   absl::Status MakeFolder();
+  // MakeFolder's errors, as far as they show without making anything.
+  absl::Status CheckMakeable() const;
   // Makes the folder and writes and removes a small file.  Precondition: nobody else does.  Errors:
   // as MakeFolder's.
   absl::Status ProbeWritable();
