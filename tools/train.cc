@@ -128,7 +128,8 @@ constexpr char kUsage[] =
     "SIGXCPU and SIGPWR make one and stop. mpirun passes SIGINT, SIGTERM, SIGUSR1 and\n"
     "SIGUSR2 on, and kills a second after the first two:\n"
     "--mca odls_base_sigkill_timeout 30 gives it longer.\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong flags, 130 stopped with a checkpoint.";
+    "Exit codes: 0 done, 1 failed, 2 wrong flags, 130 stopped with a checkpoint.\n"
+    "Before training a signal kills: 128 and its number in a shell, 130 of Ctrl-C.";
 
 const std::vector<FlagGroup> kGroups = {
     {"Data and net", {"trainer", "set", "precision", "weights", "weights_map"}},
@@ -178,7 +179,9 @@ std::vector<std::string> Overrides(Spellings& spellings) {
   add("distributed.servers", absl::GetFlag(FLAGS_servers));
   add("distributed.server_memory", absl::GetFlag(FLAGS_server_memory), /*upper=*/true);
   if (shard_optimizer_values > 1) {
-    add("distributed.shard_optimizer", absl::GetFlag(FLAGS_shard_optimizer) ? "true" : "false");
+    const bool on = absl::GetFlag(FLAGS_shard_optimizer);
+    add("distributed.shard_optimizer", on ? "true" : "false");
+    spellings[overrides.back()] = on ? "--shard_optimizer" : "--noshard_optimizer";
   }
   add("checkpoint_every", absl::GetFlag(FLAGS_checkpoint_every));
   add("epochs", absl::GetFlag(FLAGS_epochs));
@@ -272,7 +275,7 @@ absl::Status OpenTimeline() {
 }
 
 // The flags by which ranks go through the same together, a line each: "--sync=bsp" or "no --sync".
-// Where their files are is each host's own.
+// Where the files are that they read is each host's own.
 std::string CommandOf() {
   std::string command;
   const auto add = [&](const char* flag, const std::string& value) {
@@ -283,6 +286,7 @@ std::string CommandOf() {
     absl::StrAppend(&command, on ? "--" : "no --", flag, "\n");
   };
   add("device", absl::GetFlag(FLAGS_device));
+  add("out", absl::GetFlag(FLAGS_out));
   add_switch("plan", absl::GetFlag(FLAGS_plan));
   add_switch("send_data", absl::GetFlag(FLAGS_send_data));
   add_switch("batch=auto", absl::GetFlag(FLAGS_batch) == "auto");
@@ -297,6 +301,7 @@ std::string CommandOf() {
   add("allreduce", absl::GetFlag(FLAGS_allreduce));
   add("wire", absl::GetFlag(FLAGS_wire));
   add_switch("shard_optimizer", absl::GetFlag(FLAGS_shard_optimizer));
+  add("stall_timeout_s", absl::StrCat(absl::GetFlag(FLAGS_stall_timeout_s)));
   return command;
 }
 

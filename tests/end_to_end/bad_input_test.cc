@@ -181,12 +181,12 @@ const BadInput kTrainerTexts[] = {
      .arguments = {"--wire=BF16", "--precision=F16", "--set=distributed.allreduce=direct"},
      .exit_code = 2},
     {.name = "ShardsWithoutHalves",
-     .message = "--shard_optimizer=true: allreduce \"mpi\" does not come in halves, "
+     .message = "--shard_optimizer: allreduce \"mpi\" does not come in halves, "
                 "with an update between them; those that do: ring, direct, shared, auto",
      .arguments = {"--shard_optimizer", "--set=distributed.allreduce=mpi"},
      .exit_code = 2},
     {.name = "ShardsWithAWire",
-     .message = "--shard_optimizer=true: sums gradients as they are, and "
+     .message = "--shard_optimizer: sums gradients as they are, and "
                 "distributed.wire rounds them; leave one out",
      .arguments = {"--shard_optimizer", "--wire=F16", "--set=distributed.allreduce=direct"},
      .exit_code = 2},

@@ -58,7 +58,7 @@ const BadInput kFlags[] = {
      .arguments = {"--sync=async"},
      .trainer = {"steps: 4", "steps: 4 distributed { allreduce: \"mpi\" }"}},
     {.name = "ServerOfShards",
-     .message = "--shard_optimizer=true: is of sync allreduce; owners of a "
+     .message = "--shard_optimizer: is of sync allreduce; owners of a "
                 "parameter server have the optimizer's state of their part in any case; leave one "
                 "out",
      .arguments = {"--sync=bsp", "--shard_optimizer"},
@@ -322,6 +322,12 @@ TEST(BadRanks, AreNamedWithWhatDiffers) {
       {{"--staleness=2", "--sync=ssp"}, command, "expected \"--sync=bsp\", got \"--sync=ssp\""},
       {{"--sync=allreduce"}, command, "expected \"--sync=bsp\", got \"--sync=allreduce\""},
       {{"--device=sim"}, command, "expected \"--device=cpu\", got \"--device=sim\""},
+      {{"--out=other"},
+       command,
+       "expected \"" + ("--out=" + folder / "out").substr(0, 100) + "\", got \"--out=other\""},
+      {{"--stall_timeout_s=9"},
+       command,
+       "expected \"--stall_timeout_s=300\", got \"--stall_timeout_s=9\""},
   };
   for (const auto& differs : kRanks) {
     // Commands are compared as one text.
