@@ -173,6 +173,9 @@ absl::StatusOr<Workload> ReadWorkload() {
       return absl::InvalidArgumentError(
           "--layers: say how long a rank takes for them by --step_ms, without --flops");
     }
+    if (absl::GetFlag(FLAGS_gradient_bytes).empty()) {
+      return absl::InvalidArgumentError("--gradient_bytes is missing: of the --layers together");
+    }
     if (device_bytes > 0) {
       return absl::InvalidArgumentError("--device_memory: of a net; --layers have --paged_bytes");
     }

@@ -23,6 +23,7 @@ refuses() {
 refuses "--net and --layers: expected one of them; see --help"
 refuses "--net and --layers: expected one of them; see --help" --net=$net "${plain[@]}"
 refuses "--layers: say how long a rank takes for them by --step_ms, without --flops" --layers=3 --gradient_bytes=10e6
+refuses "--gradient_bytes is missing: of the --layers together" --layers=3 --step_ms=20
 refuses "--net: say how fast a rank computes it, by one of --flops and --step_ms" --net=$net
 refuses "--net: say how fast a rank computes it, by one of --flops and --step_ms" --net=$net --flops=1e9 --step_ms=3
 for bytes in gradient_bytes paged_bytes; do
