@@ -61,6 +61,10 @@ class Reader {
     if (absl::StartsWith(malformed_, "Interpreting non ascii")) {
       malformed_ = "a character beyond ASCII, which only quotes and comments may hold";
     }
+    if (absl::StartsWith(malformed_, "String literals cannot cross") ||
+        absl::StartsWith(malformed_, "Unexpected end of string")) {
+      malformed_ = "a string that has no closing quote on its line";
+    }
     Token& last = tokens_.back();
     if (const std::string wrong = WrongNumber(last.text); !wrong.empty()) malformed_ = wrong;
     if (last.type != Tokenizer::TYPE_STRING) std::tie(last.line, last.column) = error.at;

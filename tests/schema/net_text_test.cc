@@ -211,7 +211,8 @@ TEST(NetText, NotEvenTokens) {
   Expect({
       {"layer { n\u00e4me: \"a\" relu { } }",
        "net:2:9: a character beyond ASCII, which only quotes and comments may hold"},
-      {"layer { name: \"a\n relu { } }", "net:2:15: String literals cannot cross line boundaries"},
+      {"layer { name: \"a\n relu { } }",
+       "net:2:15: a string that has no closing quote on its line"},
       {"layer { name: \"a\" input: 'x\\q' relu { } }",
        "net:2:26: layer \"a\": Invalid escape sequence in string literal"},
       {"layer { name: \"a\" dense { outputs: 0x } }",
