@@ -91,7 +91,8 @@ std::string ProgressText(int64_t step, int64_t steps, const std::vector<std::str
   // The first metric, which is the loss, matters most.
   const size_t least = text.size() + (metrics.empty() ? 0 : 2 + metrics.front().size());
   for (const std::string& part :
-       {absl::StrFormat("  %.0f samples/s", samples_per_second),
+       {samples_per_second < 10 ? absl::StrFormat("  %.2g samples/s", samples_per_second)
+                                : absl::StrFormat("  %.0f samples/s", samples_per_second),
         absl::StrCat("  ETA ",
                      seconds == 0 ? "0s" : absl::FormatDuration(absl::Seconds(seconds)))}) {
     if (least + rest.size() + part.size() > columns) break;
@@ -205,7 +206,7 @@ absl::Status RunLog::Step(int64_t step, double epoch, const std::vector<Metric>&
     json["loss_scale"] = loss_scale->scale;
     json["skipped_steps"] = loss_scale->skipped;
   }
-  json["samples_per_second"] = std::round(rate_);
+  json["samples_per_second"] = std::round(rate_ * 1000) / 1000;
   json["epoch"] = epoch;
   const double seconds = seconds_before_ + std::chrono::duration<double>(now - start_).count();
   json["seconds"] = std::round(seconds * 1000) / 1000;

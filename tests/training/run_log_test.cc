@@ -140,6 +140,11 @@ TEST(ProgressText, FitsTheTerminal) {
   EXPECT_TRUE(text(200, 61).ends_with("  ETA 1m1s"));
 }
 
+TEST(ProgressText, ASlowNetHasARate) {
+  EXPECT_EQ(ProgressText(1, 2, {}, 0.416, 1, 80), "step 1/2  0.42 samples/s  ETA 1s");
+  EXPECT_EQ(ProgressText(1, 2, {}, 9.96, 1, 80), "step 1/2  10 samples/s  ETA 1s");
+}
+
 TEST(TestText, BreaksWhereTheTerminalEnds) {
   const std::vector<std::string> metrics = {"test loss 4.1854", "test accuracy 0.0151"};
   EXPECT_EQ(TestText(12, 12, metrics, 50), "step 12/12  test loss 4.1854  test accuracy 0.0151");
