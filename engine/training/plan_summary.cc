@@ -147,7 +147,7 @@ std::string PlanText(const PlanSummary& plan, const std::string& details) {
   }
   if (plan.shares_optimizer) {
     text += Line("optimizer", absl::StrCat("shared out: ", Mebibytes(plan.bytes.optimizer),
-                                           " MiB of its state on this rank"));
+                                           " MiB of each rank hold its state"));
   }
   if (plan.bytes.carried > 0) {
     text += Line("carried", absl::StrCat(Counted(static_cast<int64_t>(plan.bytes.carried), "byte"),
