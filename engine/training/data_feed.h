@@ -15,14 +15,13 @@
 
 namespace gyre {
 
-// All that a run reads, and how it reaches the net.
 // Of ranks that share data sets, which are looked at once.
 struct DataLooks {
   std::mutex mutex;
   std::map<std::string, absl::StatusOr<std::string>> digests;  // CheckData's, by what they are of
 };
 
-// A copy shares the data sets.
+// All that a run reads, and how it reaches the net.  A copy shares the data sets.
 struct RunData {
   std::shared_ptr<const Dataset> train, test;  // null: there is none, or it is not wanted
   Feed feed;

@@ -55,14 +55,14 @@ struct ModelPlan {
   std::unique_ptr<NetPlan> accumulating;
   std::vector<std::unique_ptr<NetPlan>> test;  // the full batch, then the remainder if there is one
 
+  // Makes page_file, unless it is made or no page is on disk.  Errors: those of PageFile::Create.
+  absl::Status OpenPages();
   bool pages() const {
     return train ? train->paging.has_value() : !test.empty() && test[0]->paging;
   }
-  size_t device_bytes() const;  // of the arena that serves them all
-  size_t page_bytes() const;    // of pinned host memory, where what is paged out lies
-  size_t disk_bytes() const;    // of a file, where the rest of it does
-  // Makes that file, unless it is made.  Errors: those of PageFile::Create.
-  absl::Status OpenPages();
+  size_t device_bytes() const;         // of the arena that serves them all
+  size_t page_bytes() const;           // of pinned host memory, where what is paged out lies
+  size_t disk_bytes() const;           // of a file, where the rest of it does
   size_t disk_home_bytes() const;      // of that: what is persistent, its beginning
   size_t persistent_bytes() const;     // of it: what keeps its value over steps; of one that trains
   size_t parameter_bytes() const;      // of that: what only the optimizer writes, its beginning
