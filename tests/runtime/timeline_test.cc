@@ -124,7 +124,8 @@ TEST_F(TimelineTest, NamesAFileThatItCannotWrite) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("none/t.json: No such file"));
   ASSERT_TRUE(Timeline::Open("/dev/full").ok());
   const absl::Status end = Timeline::Close();
-  EXPECT_THAT(std::string(end.message()), HasSubstr("/dev/full: it could not be written whole; is its disk full?"));
+  EXPECT_THAT(std::string(end.message()),
+              HasSubstr("/dev/full: it could not be written whole; is its disk full?"));
 }
 
 }  // namespace
