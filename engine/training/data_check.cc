@@ -100,8 +100,9 @@ class CheckedInput {
           ranges_, [value](const Range& range) { return range.Takes(value); });
       if (refuses == ranges_.end() || bad_) continue;
       bad_ = absl::StrFormat(
-          "%s: sample %d (the first is 0): %s: layer \"%s\" takes %s from 0 to %d, got %d", what_,
-          sample, refuses->where, refuses->layer, refuses->state, refuses->largest, value);
+          "%s: %s: sample %d (the first is 0): %s: layer \"%s\" takes %s from 0 to %d, got %d",
+          what_, array_.file, sample, refuses->where, refuses->layer, refuses->state,
+          refuses->largest, value);
       bad_value_ = value;
     }
     return absl::OkStatus();

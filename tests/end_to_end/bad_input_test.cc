@@ -299,13 +299,15 @@ const BadInput kData[] = {
                 "here, and this one as labels",
      .trainer = {"train-images.idx", "train-labels.idx"}},
     {.name = "LabelOutOfRange",
-     .message = "training data: sample 0 (the first is 0): @/net.textproto:6:1: layer \"loss\" "
+     .message = "training data: @/train-labels.idx: sample 0 (the first is 0): "
+                "@/net.textproto:6:1: layer \"loss\" "
                 "takes labels "
                 "from 0 to 2, got 9; correct the data, or the layer",
      .prepare = WriteLabel9,
      .ranks = {1, 2}},
     {.name = "IndexOutOfRange",
-     .message = "training data: sample 0 (the first is 0): @/net.textproto:5:1: layer \"token\" "
+     .message = "training data: @/train-labels.idx: sample 0 (the first is 0): "
+                "@/net.textproto:5:1: layer \"token\" "
                 "takes indices "
                 "from 0 to 2, got 9; correct the data, or the layer",
      .net = {"layer { name: \"fc\" dense { outputs: 3 } }",
@@ -314,7 +316,8 @@ const BadInput kData[] = {
              "layer { name: \"fc\" dense { outputs: 3 } }"},
      .prepare = WriteLabel9},
     {.name = "LengthOutOfRange",
-     .message = "training data: sample 0 (the first is 0): @/net.textproto:5:1: layer \"mix\" "
+     .message = "training data: @/train-labels.idx: sample 0 (the first is 0): "
+                "@/net.textproto:5:1: layer \"mix\" "
                 "takes lengths "
                 "from 0 to 4, got 9; correct the data, or the layer",
      .net =
@@ -324,9 +327,9 @@ const BadInput kData[] = {
           "layer { name: \"flat\" flatten {} }"},
      .prepare = WriteLabel9},
     {.name = "TestLabelOutOfRange",
-     .message =
-         "test data: sample 7 (the first is 0): @/net.textproto:6:1: layer \"loss\" takes labels "
-         "from 0 to 2, got 3; correct the data, or the layer",
+     .message = "test data: @/test-labels.idx: sample 7 (the first is 0): @/net.textproto:6:1: "
+                "layer \"loss\" takes labels "
+                "from 0 to 2, got 3; correct the data, or the layer",
      .prepare = WriteTestLabel3,
      .ranks = {1, 2}},
     {.name = "NanInTheData",
