@@ -73,6 +73,7 @@ class Linter {
     for (const Node& node : train.nodes) CheckBatch(node, plan.train->spec.shape);
     if (!plan.test.empty()) Add(LayerConfig::TEST, *plan.test.front());
     CheckRate();
+    CheckRanks(plan.train->spec.shape);
     CheckOrder(*plan.train);
     for (const Node& node : train.nodes) CheckPair(train, node);
     for (const LayerConfig& layer : net.message->layer()) CheckOutputs(layer);
@@ -116,6 +117,14 @@ class Linter {
           absl::StrFormat("%s: learning_rate.base: with %s rates are usually %g to %g, got %g",
                           trainer_.source->Where(rate, "base"), name, least, most, rate.base()));
     }
+  }
+
+  void CheckRanks(const RunShape& shape) {
+    const DistributedConfig& distributed = trainer_.message->distributed();
+    if (shape.ranks > 1 || distributed.sync() == DistributedConfig::ALLREDUCE) return;
+    warnings_.push_back(absl::StrCat(
+        trainer_.source->Where(distributed, "sync"),
+        ": distributed.sync: a parameter server takes several ranks; this one trains without"));
   }
 
   void CheckOrder(const NetPlan& plan) {

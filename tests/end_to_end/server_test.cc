@@ -97,6 +97,15 @@ TEST_F(Server, BspHasTheBitsOfDirect) {
   }
 }
 
+TEST_F(Server, OneRankSaysThatItHasNone) {
+  Write("sgd {}");
+  const std::string none =
+      "warning: --sync=ssp: distributed.sync: a parameter server takes several ranks;\n"
+      "  this one trains without\n";
+  EXPECT_THAT(folder_.Train("alone", {"--sync=ssp", "--staleness=3"}).out, HasSubstr(none));
+  EXPECT_THAT(folder_.Train("plain", {}).out, Not(HasSubstr("parameter server")));
+}
+
 // Owners know of all gradients before they apply any, to the last bit: the norm by which they clip,
 // and whether a step is skipped.
 TEST_F(Server, BspClipsAndSkipsAsDirect) {
