@@ -17,7 +17,9 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "models/schema/describe.h"
+#include "models/schema/net.pb.h"
 #include "models/schema/number.h"
+#include "models/schema/trainer.pb.h"
 
 namespace gyre {
 namespace {
@@ -169,7 +171,23 @@ class Reader {
                           outer->name.empty() ? "outside" : absl::StrCat("in ", outer->name),
                           ": is a \"}\" missing before it?");
     }
+    if (scope.outer == nullptr) {
+      const Descriptor* const net = NetConfig::descriptor();
+      const Descriptor* const trainer = TrainerConfig::descriptor();
+      if (&scope.message == trainer && net->FindFieldByName(name) != nullptr) {
+        return OfTheOther(name, "a trainer", "a net");
+      }
+      if (&scope.message == net && trainer->FindFieldByName(name) != nullptr) {
+        return OfTheOther(name, "a net", "a trainer");
+      }
+    }
     return UnknownField(scope.message, name);
+  }
+
+  // Most likely the one file was given for the other.
+  static std::string OfTheOther(const std::string& name, const char* here, const char* there) {
+    return absl::StrCat("unknown field \"", name, "\" in ", here, "; it belongs in ", there,
+                        ": is this file ", there, "?");
   }
 
   // What follows the name of `field`.

@@ -40,6 +40,9 @@ TEST(NetText, UnknownField) {
       {"layer { name: \"a\" dens { } }",
        "net:2:19: layer \"a\": unknown layer type \"dens\"; did you mean \"dense\"?"},
       {"layers { }", "net:2:1: unknown field \"layers\"; did you mean \"layer\"?"},
+      {"optimizer { }",
+       "net:2:1: unknown field \"optimizer\" in a net; it belongs in a trainer: is this file a "
+       "trainer?"},
       {"layer { name: \"a\" flatten { size: 3 } }",
        "net:2:29: layer \"a\": unknown field \"size\"; there is none"},
       // The name of something inside is not the layer's.

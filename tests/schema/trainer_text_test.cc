@@ -275,6 +275,8 @@ TEST(TrainerText, Grammar) {
             "t:6:11: both epochs (at t:6:1) and steps; keep one");
   EXPECT_EQ(ErrorOf(Text(4, "batch_size: 64")),
             "t:5:1: unknown field \"batch_size\"; did you mean \"batch\"?");
+  EXPECT_EQ(ErrorOf("name: \"lenet\" input { name: \"image\" }"),
+            "t:1:1: unknown field \"name\" in a trainer; it belongs in a net: is this file a net?");
   EXPECT_EQ(ErrorOf(Text(2, "optimizer { momentum: 0.9 }")),
             "t:3:13: unknown field \"momentum\" here; it belongs in sgd { ... }");
   EXPECT_EQ(ErrorOf(Text(-1, "", "seed: -1")),
