@@ -53,7 +53,6 @@ class Unpacker : public ByteSource {
       if (count == 0) break;
       done += count;
     }
-    unpacked_ += done;
     return done;
   }
 
@@ -98,6 +97,7 @@ class Unpacker : public ByteSource {
                                    stream_.msg != nullptr ? stream_.msg : zError(result)));
       }
     }
+    unpacked_ += room - stream_.avail_out;
     return room - stream_.avail_out;
   }
 

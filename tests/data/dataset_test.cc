@@ -113,6 +113,8 @@ TEST_F(DatasetTest, EveryTruncationIsFound) {
   for (size_t size = 2; size < packed.size(); ++size) {
     ExpectError(packed.substr(0, size), labels, kDataLoss, {folder_ / "images", "truncated"});
   }
+  ExpectError(Gzip(images.substr(0, 20)) + Gzip(images.substr(20)).substr(0, 10), labels, kDataLoss,
+              {"truncated: it ends after 20 unpacked bytes"});
   for (size_t size = 0; size < labels.size(); ++size) {
     ExpectError(images, labels.substr(0, size), kDataLoss, {folder_ / "labels"});
   }
