@@ -189,7 +189,7 @@ absl::Status Model::SetParameter(Stream& stream, size_t index, std::span<const s
   const int64_t begin = std::max(own.begin, gradient->at);
   const int64_t end = std::min(own.end, gradient->at + parameter.storage_elements());
   if (begin >= end) return absl::OkStatus();
-  return SetSlot(stream, gradient->bucket, plan_.train->slots.kinds, begin - own.begin,
+  return SetSlot(stream, gradient->bucket, plan_.train->slots.kinds(), begin - own.begin,
                  bytes.subspan(static_cast<size_t>(begin - gradient->at) * sizeof(float),
                                static_cast<size_t>(end - begin) * sizeof(float)));
 }
@@ -217,7 +217,7 @@ absl::Status Model::Initialize(Stream& stream) {
 
 absl::Status Model::ClearSlotsAndCarried(Stream& stream) {
   for (int b = 0; train_ && b < buckets(); ++b) {
-    for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
+    for (int kind = 0; kind < plan_.train->slots.kinds(); ++kind) {
       for (int tile = 0; tile < train_->tiles(b); ++tile) {
         RETURN_IF_ERROR(Clear(stream, train_->slot(b, kind, tile)));
       }
@@ -296,7 +296,7 @@ absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& opt
   for (const auto& piece : PiecesIn(plan_.train->order, plan_.parameters, bucket, own)) {
     const Parameter& parameter = plan_.parameters.all()[piece.parameter];
     const size_t element = SizeOf(FileDType(parameter));
-    for (int kind = 0; kind < plan_.train->slots.kinds; ++kind) {
+    for (int kind = 0; kind < plan_.train->slots.kinds(); ++kind) {
       const std::string suffix = absl::StrCat(".", plan_.options.slots[kind]);
       std::vector<std::string> names;
       for (const CanonicalPart& part : parameter.spec.parts) {
@@ -375,7 +375,7 @@ absl::Status Model::CopySlot(Stream& stream, int bucket, int kind, std::byte* to
   if (!shape.shard_optimizer) return absl::OkStatus();
   RETURN_IF_ERROR(stream.Synchronize());
   const std::string what = absl::StrCat(
-      "parts of ", kind < plan_.train->slots.kinds ? plan_.options.slots[kind] : "the masters",
+      "parts of ", kind < plan_.train->slots.kinds() ? plan_.options.slots[kind] : "the masters",
       " of bucket ", bucket, ", ", whole.elements());
   // Parts that an allgather does not know: added to the others' zeros.
   if (!equal_parts) return communication_->Sum(what, whole);
@@ -446,7 +446,7 @@ absl::Status Model::ReadValue(Stream& stream, size_t index, Storage& storage,
     storage.bucket = gradient->bucket;
     storage.bytes.resize(static_cast<size_t>(order.elements[storage.bucket]) * sizeof(float));
     RETURN_IF_ERROR(
-        CopySlot(stream, storage.bucket, plan_.train->slots.kinds, storage.bytes.data()));
+        CopySlot(stream, storage.bucket, plan_.train->slots.kinds(), storage.bytes.data()));
     RETURN_IF_ERROR(stream.Synchronize());
   }
   const size_t at = static_cast<size_t>(gradient->at) * sizeof(float);

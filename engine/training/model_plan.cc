@@ -68,8 +68,7 @@ class NetsPlanner {
                            .shape = shape,
                            .primitives = options.primitives,
                            .same_parameters_as = first_ ? &first_->spec : nullptr},
-                 .slots = train || !first_ ? OptimizerSlots{static_cast<int>(options.slots.size())}
-                                           : first_->slots,
+                 .slots = train || !first_ ? OptimizerSlots{options.slots} : first_->slots,
                  .homes = first_ ? first_->homes : std::vector<CarriedHome>(),
                  .bucket_bytes = options.bucket_bytes,
                  .fit_buckets = options.fit_buckets,

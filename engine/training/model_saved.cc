@@ -41,7 +41,7 @@ std::vector<ModelPlan::Slot> ModelPlan::saved_slots() const {
   for (int b = 0; b < buckets; ++b) {
     const size_t element = SizeOf(kept.dtype(b));
     const size_t whole = static_cast<size_t>(train->order.elements[b]) * element;
-    for (int kind = 0; kind < kept.kinds; ++kind) {
+    for (int kind = 0; kind < kept.kinds(); ++kind) {
       slots.push_back({.bucket = b, .kind = kind, .master = false, .bytes = whole, .writer = 0});
       bytes.push_back(whole);
     }
@@ -52,7 +52,8 @@ std::vector<ModelPlan::Slot> ModelPlan::saved_slots() const {
   for (int b = 0; b < buckets; ++b) {
     if (!kept.has_master(b)) continue;
     const size_t whole = static_cast<size_t>(train->order.elements[b]) * sizeof(float);
-    slots.push_back({.bucket = b, .kind = kept.kinds, .master = true, .bytes = whole, .writer = 0});
+    slots.push_back(
+        {.bucket = b, .kind = kept.kinds(), .master = true, .bytes = whole, .writer = 0});
   }
   return slots;
 }
@@ -116,7 +117,7 @@ absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
   if (optimizer == nullptr) return absl::OkStatus();
   for (const BucketedGradient& gradient : plan.train->order.gradients) {
     const Parameter& parameter = plan.parameters.all()[gradient.parameter];
-    for (int kind = 0; kind < plan.train->slots.kinds; ++kind) {
+    for (int kind = 0; kind < plan.train->slots.kinds(); ++kind) {
       const std::string suffix = absl::StrCat(".", plan.options.slots[kind]);
       for (const CanonicalPart& part : parameter.spec.parts) {
         const auto entry = optimizer->entries().find(CanonicalName(parameter, part, suffix));

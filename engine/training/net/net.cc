@@ -390,7 +390,7 @@ Tensor Net::slot(int bucket, int kind, int index, int step) const {
 }
 
 Tensor Net::master(int bucket, int index, int step) const {
-  return plan_.slots.has_master(bucket) ? slot(bucket, plan_.slots.kinds, index, step) : Tensor{};
+  return plan_.slots.has_master(bucket) ? slot(bucket, plan_.slots.kinds(), index, step) : Tensor{};
 }
 
 Tensor Net::bucket(int index, int step) const {

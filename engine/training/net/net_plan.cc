@@ -42,7 +42,7 @@ absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOp
   if (plan.spec.train) {
     ASSIGN_OR_RETURN(plan.tables,
                      TouchedTables(config, plan.spec, parameters, options.can_send_rows,
-                                   /*has_slots=*/options.slots.kinds > 0));
+                                   /*has_slots=*/options.slots.kinds() > 0));
     plan.order = OrderGradients(plan.spec, parameters, plan.tables, options.bucket_bytes,
                                 options.fit_buckets);
   }

@@ -1,6 +1,7 @@
 #include "engine/training/net/optimizer_slots.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace gyre {
 
@@ -14,7 +15,7 @@ std::vector<std::vector<int>> AddSlots(const OptimizerSlots& slots, bool pinned,
   for (size_t b = 0; b < states.size(); ++b) {
     for (int array = 0; array < slots.arrays(b); ++array) {
       const std::string what =
-          array < slots.kinds ? absl::StrCat("optimizer state ", array) : "masters";
+          array < slots.kinds() ? absl::StrReplaceAll(slots.names[array], {{"_", " "}}) : "masters";
       for (int tile = 0; tile < slots.tiles(b); ++tile) {
         states[b].push_back(static_cast<int>(trace.states.size()));
         trace.states.push_back(

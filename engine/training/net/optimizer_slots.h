@@ -16,9 +16,9 @@ namespace gyre {
 // Of each kind (momentum) a flat array a bucket, for what this rank updates, of AccumulateDType of
 // the bucket's type; and beside those of 16 bits such a one of masters.
 struct OptimizerSlots {
-  int kinds = 0;
-  std::vector<int64_t> elements = {};  // by bucket
-  std::vector<DType> dtypes = {};      // the buckets' own
+  std::vector<std::string> names = {};  // of the kinds
+  std::vector<int64_t> elements = {};   // by bucket
+  std::vector<DType> dtypes = {};       // the buckets' own
   // By bucket: of each array so many are a state of their own, and updated in a step of their own;
   // the last may be fewer.  Their bytes are whole pages, so arrays that do not page are in one
   // piece.  Empty: all is.
@@ -26,7 +26,8 @@ struct OptimizerSlots {
 
   DType dtype(size_t bucket) const { return AccumulateDType(dtypes[bucket]); }
   bool has_master(size_t bucket) const { return dtype(bucket) != dtypes[bucket]; }
-  int arrays(size_t bucket) const { return kinds + (has_master(bucket) ? 1 : 0); }
+  int kinds() const { return static_cast<int>(names.size()); }
+  int arrays(size_t bucket) const { return kinds() + (has_master(bucket) ? 1 : 0); }
   size_t bytes(size_t bucket) const {  // of one kind
     return static_cast<size_t>(elements[bucket]) * SizeOf(dtype(bucket));
   }

@@ -62,7 +62,7 @@ class ServerSync::Update final : public TableUpdate {
     const ParameterSet& parameters = model_.plan().parameters;
     const int64_t part = UpdatedPart(net.plan(), bucket_).begin;
     const ElementRange block = {rows.first, rows.first + rows.values.shape[0]};
-    const int kinds = net.plan().slots.kinds;
+    const int kinds = net.plan().slots.kinds();
     const bool has_master = net.plan().slots.has_master(bucket_);
     const std::vector<ParameterPiece> pieces =
         PiecesIn(net.plan().order, parameters, bucket_, block);

@@ -346,7 +346,7 @@ TrainingStep::BucketViews TrainingStep::ViewsOf(int bucket, int tile) const {
   const ElementRange part = {own.begin + of_own.begin, std::min(own.end, own.begin + of_own.end)};
   const std::vector<ParameterPiece> pieces = PiecesIn(net.plan().order, parameters, bucket, part);
   const int step = net.plan().trace.update_steps[bucket][tile];
-  const int kinds = net.plan().slots.kinds;
+  const int kinds = net.plan().slots.kinds();
   const Tensor gradients = net.sent(bucket) ? net.summed(bucket) : net.bucket(bucket, step);
   BucketViews all;
   std::vector<Tensor>& slots = all.slots;
