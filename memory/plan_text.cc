@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/runtime/count_text.h"
 #include "engine/runtime/math.h"
 
 namespace gyre {
@@ -104,7 +105,7 @@ absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, siz
                            size_t reserved_bytes) {
   return CapacityError(trace, capacity_bytes, plan.device_bytes + reserved_bytes, reserved_bytes,
                        absl::StrCat(" for ", PeakName(trace, plan), ", with ",
-                                    BytesText(plan.lower_bound_bytes), " alive"),
+                                    BytesText(plan.lower_bound_bytes), " in use"),
                        AliveAtPeak(trace, plan));
 }
 
@@ -142,8 +143,9 @@ std::string Explain(const AccessTrace& trace, const MemoryPlan& plan) {
   if (alive.size() > kStatesInTable) {
     size_t rest = 0;
     for (size_t i = kStatesInTable; i < alive.size(); ++i) rest += trace.states[alive[i]].bytes;
-    absl::StrAppendFormat(&text, "  %10s %12s  %-12s %d smaller states\n", ShortBytes(rest), "", "",
-                          alive.size() - kStatesInTable);
+    absl::StrAppendFormat(
+        &text, "  %10s %12s  %-12s %s\n", ShortBytes(rest), "", "",
+        Counted(static_cast<int64_t>(alive.size() - kStatesInTable), "smaller state"));
   }
   return text;
 }

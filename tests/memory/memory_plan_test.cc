@@ -145,7 +145,7 @@ TEST(MemoryPlan, OverCapacityNamesStepStatesAndBytes) {
   EXPECT_EQ(
       status.message(),
       "device memory: expected at least 2109440 bytes (2.0 MiB) for step 1 \"conv1 forward\", "
-      "with 2109440 bytes (2.0 MiB) alive, got 1000000 bytes (976.6 KiB); the largest states "
+      "with 2109440 bytes (2.0 MiB) in use, got 1000000 bytes (976.6 KiB); the largest states "
       "there: \"conv1.output\" 2097152 bytes (2.0 MiB), \"conv1.weight\" 8192 bytes (8.0 "
       "KiB), \"small\" 12 bytes");
   EXPECT_TRUE(PlanMemory(trace, 2109440).ok());
