@@ -217,7 +217,7 @@ void RunServer(const std::string& folder, const std::string& out,
 const std::vector<std::string> kResume = {"--out=@/parts", "--resume=latest", "--ranks=3",
                                           "--sync=bsp"};
 constexpr char kBroken[] =
-    "--resume=latest: each of the 1 checkpoints in @/parts/checkpoints is broken; the newest: "
+    "--resume=latest: the only checkpoint in @/parts/checkpoints is broken: "
     "@/parts/checkpoints/step_00000004";
 
 std::vector<std::string> Resume(const std::string& more) {

@@ -390,8 +390,11 @@ absl::StatusOr<Checkpoint> CheckpointStore::LoadLatest(std::vector<std::string>*
     if (newest.ok()) newest = checkpoint.status();
     if (skipped != nullptr) skipped->emplace_back(checkpoint.status().message());
   }
-  return absl::DataLossError(absl::StrCat("each of the ", steps.size(), " checkpoints in ", folder_,
-                                          " is broken; the newest: ", newest.message()));
+  const std::string all = steps.size() == 1
+                              ? absl::StrCat("the only checkpoint in ", folder_, " is broken: ")
+                              : absl::StrCat("each of the ", steps.size(), " checkpoints in ",
+                                             folder_, " is broken; the newest: ");
+  return absl::DataLossError(absl::StrCat(all, newest.message()));
 }
 
 std::string OtherCheckpoints(const std::string& given) {
