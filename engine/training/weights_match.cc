@@ -114,16 +114,19 @@ absl::StatusOr<std::vector<std::string>> Rename(const std::vector<std::string>& 
   return names;
 }
 
+// "fc1" of "fc1.weight".
+std::string LayerOf(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
 // `named` has become `name`, which the net has.
 absl::Status CheckFits(const NamedTensor& named, const std::string& name, const Tensor& expected) {
   const Tensor& got = named.tensor;
   if (got.shape == expected.shape && got.dtype == expected.dtype) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
       "its tensor \"%s\" is %s %s, the net expects for \"%s\" %s %s; %srename the layer of the "
-      "net, or leave the tensor out with %s=%s=",
+      "net, or leave the old one out with %s=%s=",
       named.name, DTypeName(got.dtype), got.shape.ToString(), name, DTypeName(expected.dtype),
       expected.shape.ToString(), got.dtype == expected.dtype ? "" : "train with its --precision, ",
-      kFlag, named.name));
+      kFlag, LayerOf(named.name)));
 }
 
 }  // namespace

@@ -332,7 +332,7 @@ const BadInput kCheckpoints[] = {
      .message =
          "@/run/checkpoints/step_00000004/weights.safetensors: its tensor \"fc.bias\" is F32 "
          "[3], the net expects for \"fc.bias\" F32 [5]; rename the layer of the net, or leave "
-         "the tensor out with --weights_map=fc.bias=",
+         "the old one out with --weights_map=fc=",
      .arguments = {"--weights=@/run/checkpoints/step_00000004/weights.safetensors"},
      .net = {"outputs: 3", "outputs: 5"}},
     {.name = "WeightsThatAllAreLeftOut",

@@ -79,7 +79,7 @@ TEST(WeightsMatch, TakesWhatHasTheNameOfOneOfTheNets) {
   EXPECT_EQ(
       Summary(file, "conv=head,fc=conv,conv.weight=,fc.weight=,fc.bias="),
       "its tensor \"conv.bias\" is F32 [4], the net expects for \"head.bias\" F32 [5]; rename "
-      "the layer of the net, or leave the tensor out with --weights_map=conv.bias=");
+      "the layer of the net, or leave the old one out with --weights_map=conv=");
   EXPECT_EQ(Summary(File({"stage.0.weight"}), "stage.0=head"),
             "head.weight<stage.0.weight \nweights matched 1\n"
             "weights initial [\"conv.bias\",\"conv.weight\",\"head.bias\"]\nweights unused []");
@@ -141,7 +141,7 @@ TEST(WeightsMatch, Errors) {
        "out, as with --weights_map=old.weight="},
       {"old=head",
        "its tensor \"old.weight\" is F32 [3, 8], the net expects for \"head.weight\" F32 [5, 8]; "
-       "rename the layer of the net, or leave the tensor out with --weights_map=old.weight="},
+       "rename the layer of the net, or leave the old one out with --weights_map=old="},
       {"conv=",
        "none of its tensors (conv.bias, conv.weight, fc.bias, fc.weight, old.weight) has the name "
        "of one of the net's (conv.bias, conv.weight, head.bias, head.weight); rename them with "
@@ -150,8 +150,8 @@ TEST(WeightsMatch, Errors) {
   for (const auto& c : cases) EXPECT_EQ(Summary(file, c.map), c.message);
   EXPECT_EQ(Summary(File({"conv.bias"}, DType::kF64), ""),
             "its tensor \"conv.bias\" is F64 [4], the net expects for \"conv.bias\" F32 [4]; train "
-            "with its --precision, rename the layer of the net, or leave the tensor out with "
-            "--weights_map=conv.bias=");
+            "with its --precision, rename the layer of the net, or leave the old one out with "
+            "--weights_map=conv=");
   EXPECT_EQ(Summary(TensorFile(), "").substr(0, 30), "none of its tensors () has the");
 }
 
