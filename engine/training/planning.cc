@@ -82,10 +82,15 @@ absl::StatusOr<ModelPlan> Planning::Plan(const TrainerConfig& config) const {
   const ModelOptions options = OptionsOf(config);
   absl::StatusOr<ModelPlan> plan = PlanModel(net, options);
   // Of that another batch needs hardly less.
-  const bool lacks = absl::IsResourceExhausted(plan.status()) &&
-                     !absl::StartsWith(plan.status().message(), "host memory");
+  const bool exhausted = absl::IsResourceExhausted(plan.status());
+  const bool of_host = absl::StartsWith(plan.status().message(), "host memory");
+  const bool lacks = exhausted && !of_host;
   // What else is wrong is so on every rank, or is told by the one where it is.
   ASSIGN_OR_RETURN(const bool all, FitsAll(!lacks));
+  if (all && exhausted) {
+    return absl::Status(plan.status().code(),
+                        absl::StrCat(plan.status().message(), "; give more --host_memory"));
+  }
   if (all) return plan;
   ASSIGN_OR_RETURN(const std::string advice, Advice(config, options));
   if (lacks) {

@@ -91,7 +91,7 @@ TEST_F(PagingToDisk, IsRefusedInOneLineWhereItCannotBe) {
                 "pages on disk: cannot make a file in /proc/self: ...");
   ExpectRefusal(OnSim(device_memory_, with("--host_memory=1000")),
                 "host memory: expected at least 32768 bytes (32.0 KiB) for copies from and to the "
-                "disk and what cannot lie there, got 1000 bytes...");
+                "disk and what cannot lie there, got 1000 bytes; give more --host_memory");
 
   // A limit on the size of files stands for a full disk.
   rlimit limit;
