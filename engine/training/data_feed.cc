@@ -421,8 +421,8 @@ std::vector<std::string> LeftOut(const TrainerConfig& config, const RunData& dat
     }
     if (used > all) {
       notes.push_back(
-          absl::StrFormat("data.%s: %d blank samples at the ends of shorter rows, beside %d", name,
-                          used - all, all));
+          absl::StrFormat("data.%s: %d samples of padding behind shorter sequences, beside %d",
+                          name, used - all, all));
     }
   };
   const auto add_notes = [&](const char* name, const Dataset& dataset) {

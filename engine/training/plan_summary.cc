@@ -146,12 +146,12 @@ std::string PlanText(const PlanSummary& plan, const std::string& details) {
                                                   sent.sent_bytes / (1 << 20), sent.how));
   }
   if (plan.shares_optimizer) {
-    text += Line("optimizer", absl::StrCat("shared out: ", Mebibytes(plan.bytes.optimizer),
-                                           " MiB of each rank hold its state"));
+    text += Line("optimizer", absl::StrCat("sharded: each rank holds ",
+                                           Mebibytes(plan.bytes.optimizer), " MiB of its state"));
   }
   if (plan.bytes.carried > 0) {
     text += Line("carried", absl::StrCat(Counted(static_cast<int64_t>(plan.bytes.carried), "byte"),
-                                         " of rows, from step to step"));
+                                         " of layers' state, from step to step"));
   }
   if (plan.bytes.test > 0) {
     text += Line("test", absl::StrCat(Mebibytes(plan.bytes.test), " MiB of host memory"));

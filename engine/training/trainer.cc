@@ -119,7 +119,7 @@ absl::StatusOr<std::string> Trainer::Run() {
   }
   RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_), length_.total_steps()));
   state_->Say(absl::StrCat("output in ", state_->out()));
-  if (!batch_text_.empty()) state_->Say(batch_text_);
+  if (!batch_text_.empty()) state_->Say(Wrapped("", batch_text_));
   for (const std::string& warning : warnings_) state_->Warn(warning);
   for (const std::string& note : LeftOut(config_, data_)) state_->Say(Wrapped("", note));
   const absl::Status status = Loop();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/data/atomic_file.h"
 #include "engine/runtime/count_text.h"
+#include "engine/runtime/wrapped_text.h"
 #include "engine/training/data_check.h"
 #include "engine/training/planning.h"
 #include "engine/training/record_metrics.h"
@@ -180,7 +181,7 @@ std::string Trainer::DescribeSync() const {
   const RunShape& shape = plan_->options.shape;
   if (communication_.size() == 1) return "";
   if (shape.server) return DescribeServer(shape);
-  if (shape.shard_optimizer) return "reduce-scatter, and allgather unless all have one copy";
+  if (shape.shard_optimizer) return "sharded optimizer by reduce-scatter and allgather";
   std::string sums = communication_.DescribeAllreduce();
   const size_t wire = std::min(sums.find(", as "), sums.size());
   return sums.insert(wire, " allreduce");
@@ -260,13 +261,14 @@ std::string Trainer::DescribeStart(const Parsed<NetConfig>& net) const {
                       !plan_->options.shape.shard_optimizer &&
                       config_.distributed().allreduce() == "auto";
   const std::string sync = chosen ? "auto allreduce" : DescribeSync();
-  return absl::StrCat(
-      "training ", net.message->name(), ": ", Counted(communication_.size(), "rank"), " of ",
-      Counted(plan_->options.threads, "thread"), " on ",
-      std::string(DeviceKindName(device_.kind())), sync.empty() ? "" : ", ", sync, "\n",
-      Counted(parameters, "parameter"), "; ",
-      Counted(TrainSamplesOf(config_, *data_.train), "sample"), ", ", SamplesAStep(config_),
-      " a step, ", Counted(length_.total_steps(), "step"), "\n");
+  const std::string how =
+      absl::StrCat(net.message->name(), ": ", Counted(communication_.size(), "rank"), " of ",
+                   Counted(plan_->options.threads, "thread"), " on ",
+                   std::string(DeviceKindName(device_.kind())), sync.empty() ? "" : ", ", sync);
+  return absl::StrCat(Wrapped("training ", how), "\n", Counted(parameters, "parameter"), "; ",
+                      Counted(TrainSamplesOf(config_, *data_.train), "sample"), ", ",
+                      SamplesAStep(config_), " a step, ", Counted(length_.total_steps(), "step"),
+                      "\n");
 }
 
 std::string Trainer::DrawPlan(const Parsed<NetConfig>& net, bool page,

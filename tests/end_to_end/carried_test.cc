@@ -140,7 +140,8 @@ TEST_F(CarriedRun, SaysWhatIsLeftOut) {
               HasSubstr("data.train: 2 of 56 samples are left out: beyond rows of one length\n"
                         "data.test: 3 of 15 samples are left out: beyond rows of one length\n"))
       << plan.ToString();
-  EXPECT_THAT(plan.out, HasSubstr("\ncarried        384 bytes of rows, from step to step\n"));
+  EXPECT_THAT(plan.out,
+              HasSubstr("\ncarried        384 bytes of layers' state, from step to step\n"));
   const auto shuffled = folder_.Train("shuffled");
   EXPECT_EQ(shuffled.exit_code, 1);
   EXPECT_THAT(shuffled.err,

@@ -211,7 +211,7 @@ TEST(ShardOptimizer, HasTheBitsOfDirect) {
   }
   // The flag overrides the file either way, and only where it is given.
   const std::string of_file = "--set=distributed.shard_optimizer=true",
-                    says = "\noptimizer      shared out: ";
+                    says = "\noptimizer      sharded: each rank holds ";
   const auto plan = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"--plan", "--steps=5"};
     arguments.insert(arguments.end(), more.begin(), more.end());

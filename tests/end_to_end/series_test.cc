@@ -126,7 +126,7 @@ TEST_F(SeriesRun, ShotsGoOnAfterAnInterruptionOnAnyRanks) {
   const std::string scales = ReadBytes(folder_ / "straight/scales.txt");
   EXPECT_EQ(std::ranges::count(scales, '\n'), 4);
   const ToolResult plan = Train("plan", with({"--plan"}));
-  EXPECT_THAT(plan.out, testing::ContainsRegex("data.train: [0-9]+ blank samples at "));
+  EXPECT_THAT(plan.out, testing::ContainsRegex("data.train: [0-9]+ samples of padding behind "));
   std::filesystem::remove_all(folder_ / "shots/train");
   const ToolResult tested = Run("evaluate", {absl::StrCat("--weights=", folder_ / "straight"),
                                              "--set=batch=4", "--set=steps=1"});

@@ -106,6 +106,18 @@ TEST_F(Server, OneRankSaysThatItHasNone) {
   EXPECT_THAT(folder_.Train("plain", {}).out, Not(HasSubstr("parameter server")));
 }
 
+// However much its first line says.
+TEST_F(Server, ItsFirstLineFitsATerminal) {
+  Write("sgd {}");
+  const std::string out =
+      folder_
+          .Train("long", OnSim(64 << 20, {"--ranks=3", "--sync=ssp", "--staleness=1", "--servers=1",
+                                          "--server_memory=host"}))
+          .out;
+  EXPECT_THAT(out, HasSubstr("parameter server, ssp 1, 1 rank only"));
+  EXPECT_LE(out.find('\n'), 80u);
+}
+
 // Owners know of all gradients before they apply any, to the last bit: the norm by which they clip,
 // and whether a step is skipped.
 TEST_F(Server, BspClipsAndSkipsAsDirect) {
@@ -464,7 +476,7 @@ TEST_F(Server, PlanSaysHow) {
   };
   EXPECT_THAT(plan({"--ranks=3", "--sync=ssp", "--staleness=2"}),
               AllOf(HasSubstr("MiB a step from each rank, parameter server, ssp 2\n"),
-                    HasSubstr("\noptimizer      shared out: ")));
+                    HasSubstr("\noptimizer      sharded: each rank holds ")));
   for (const char* const sync : {"--sync=allreduce", "--sync=bsp"}) {
     EXPECT_THAT(plan({sync}), Not(HasSubstr("\ncommunication")));
   }

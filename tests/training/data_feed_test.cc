@@ -191,7 +191,7 @@ TEST_F(DataFeed, ShotsInRows) {
   EXPECT_EQ(TrainSamplesOf(config, *data->train), 9);
   const auto left_out = [&](const char* name) {
     return std::vector<std::string>{
-        absl::StrCat("data.", name, ": 3 blank samples at the ends of shorter rows, beside 6"),
+        absl::StrCat("data.", name, ": 3 samples of padding behind shorter sequences, beside 6"),
         absl::StrCat("data.", name, ": of ", folder_.path(),
                      "/shots 1 are left out (scales): expected .npz or .csv files")};
   };
