@@ -209,6 +209,10 @@ TEST(ShardOptimizer, HasTheBitsOfDirect) {
     EXPECT_EQ(folder.Digest(device, {"--steps=5", "--shard_optimizer", device}, {.ranks = 2}),
               whole);
   }
+  // However much the first line says, it fits a terminal.
+  const std::string out = folder.Train("said", {"--steps=1", "--ranks=2", "--shard_optimizer"}).out;
+  EXPECT_THAT(out, testing::StartsWith("training conv: 2 ranks of 1 thread on cpu, sharded "));
+  EXPECT_LE(out.find('\n'), 80u) << out;
   // The flag overrides the file either way, and only where it is given.
   const std::string of_file = "--set=distributed.shard_optimizer=true",
                     says = "\noptimizer      sharded: each rank holds ";

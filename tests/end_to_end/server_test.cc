@@ -97,27 +97,6 @@ TEST_F(Server, BspHasTheBitsOfDirect) {
   }
 }
 
-TEST_F(Server, OneRankSaysThatItHasNone) {
-  Write("sgd {}");
-  const std::string none =
-      "warning: --sync=ssp: distributed.sync: a parameter server takes several ranks;\n"
-      "  this one trains without\n";
-  EXPECT_THAT(folder_.Train("alone", {"--sync=ssp", "--staleness=3"}).out, HasSubstr(none));
-  EXPECT_THAT(folder_.Train("plain", {}).out, Not(HasSubstr("parameter server")));
-}
-
-// However much its first line says.
-TEST_F(Server, ItsFirstLineFitsATerminal) {
-  Write("sgd {}");
-  const std::string out =
-      folder_
-          .Train("long", OnSim(64 << 20, {"--ranks=3", "--sync=ssp", "--staleness=1", "--servers=1",
-                                          "--server_memory=host"}))
-          .out;
-  EXPECT_THAT(out, HasSubstr("parameter server, ssp 1, 1 rank only"));
-  EXPECT_LE(out.find('\n'), 80u);
-}
-
 // Owners know of all gradients before they apply any, to the last bit: the norm by which they clip,
 // and whether a step is skipped.
 TEST_F(Server, BspClipsAndSkipsAsDirect) {

@@ -176,6 +176,18 @@ TEST(Lint, RowsThatMeetUnrelatedSamples) {
   EXPECT_THAT(warnings("", ""), IsEmpty());
 }
 
+TEST(Lint, AParameterServerOfOneRank) {
+  const auto warnings = [](const std::string& sync, int ranks) {
+    return Warnings(Net(""), /*test=*/true, "sgd {}", "base: 0.1 } distributed { sync: " + sync,
+                    ranks);
+  };
+  EXPECT_THAT(warnings("SSP", 1),
+              ElementsAre("t:3:43: distributed.sync: a parameter server takes several ranks; this "
+                          "one trains without"));
+  EXPECT_THAT(warnings("ALLREDUCE", 1), IsEmpty());
+  EXPECT_THAT(warnings("SSP", 2), IsEmpty());
+}
+
 TEST(Lint, BlocksNameBothPlaces) {
   const std::string why = "-norm\" subtracts each channel's mean; write use_bias: false";
   EXPECT_THAT(
