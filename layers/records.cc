@@ -1,6 +1,6 @@
 // roc_auc, alarm: what the host has to know of each place to tell a metric that is no mean, in F64:
 // records [samples, steps, columns], whatever axis the samples are along.  In training they do
-// nothing and have no state.  engine/training/record_metrics.h makes the metrics.
+// nothing and have no state.  engine/training/metrics/record_metrics.h makes the metrics.
 //
 // roc_auc: x [..., 1], t [...]; columns: score; label, -1 where it is ignored.
 // alarm: x [..., 1], time [...], reset [...] if there is one; columns: score; time; reset.

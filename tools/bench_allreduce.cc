@@ -20,7 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "distributed/collectives/catalogue.h"
 #include "distributed/transport/mpi_error.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 #include "engine/runtime/check.h"
 #include "tools/command_line.h"
 

@@ -8,7 +8,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/training/net/shape_inference.h"
+#include "engine/training/net/infer/shape_inference.h"
 #include "tools/command_line.h"
 #include "tools/device_peaks.h"
 #include "tools/median.h"

@@ -19,7 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/runtime/parallel/parallel.h"
-#include "engine/training/optimizer.h"
+#include "engine/training/optimizers/optimizer.h"
 #include "tools/command_line.h"
 #include "tools/device_peaks.h"
 #include "tools/median.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "engine/training/model.h"
+#include "engine/training/model/model.h"
 #include "models/schema/parse.h"
 #include "tools/command_line.h"
 #include "tools/paged_iteration.h"

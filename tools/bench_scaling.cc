@@ -13,7 +13,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "engine/data/text_file.h"
+#include "engine/data/files/text_file.h"
 #include "engine/runtime/device/forwarding_stream.h"
 #include "engine/training/step/training_step.h"
 #include "tools/command_line.h"

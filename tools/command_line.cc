@@ -23,13 +23,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "distributed/collectives/selector.h"
-#include "engine/data/text_file.h"
+#include "engine/data/files/text_file.h"
 #include "engine/runtime/device/cuda_device.h"
 #include "engine/runtime/machine.h"
 #include "engine/runtime/math.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/cuda/tuner.h"
-#include "engine/training/data_feed.h"
+#include "engine/training/feed/data_feed.h"
 #include "memory/page_folder.h"
 
 namespace gyre {

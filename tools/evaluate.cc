@@ -6,9 +6,9 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/wrapped_text.h"
-#include "engine/training/fold_batch_norm.h"
+#include "engine/training/model/fold_batch_norm.h"
+#include "engine/training/model/weights.h"
 #include "engine/training/step/evaluation.h"
-#include "engine/training/weights.h"
 #include "tools/command_line.h"
 #include "tools/process.h"
 

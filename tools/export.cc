@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/count_text.h"
-#include "engine/training/weights.h"
+#include "engine/training/model/weights.h"
 #include "tools/command_line.h"
 #include "tools/process.h"
 

@@ -17,7 +17,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/data/tensor_file.h"
+#include "engine/data/tensors/tensor_file.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/decimal.h"
 #include "engine/runtime/random.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/training/model.h"
+#include "engine/training/model/model.h"
 
 namespace gyre {
 namespace {

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {

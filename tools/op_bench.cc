@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/primitives/onednn/bf16.h"
-#include "engine/training/model.h"
+#include "engine/training/model/model.h"
 
 namespace gyre {
 namespace {

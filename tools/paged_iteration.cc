@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/runtime/device/buffer.h"
-#include "engine/training/page_speeds.h"
+#include "engine/training/model/page_speeds.h"
 #include "memory/pager.h"
 #include "tools/command_line.h"
 #include "tools/median.h"

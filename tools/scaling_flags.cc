@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "engine/data/text_file.h"
+#include "engine/data/files/text_file.h"
 #include "engine/runtime/check.h"
 #include "tools/command_line.h"
 #include "tools/net_workload.h"

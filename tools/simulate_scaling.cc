@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "distributed/scaling/scaling.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 #include "tools/command_line.h"
 #include "tools/scaling_flags.h"
 #include "tools/scaling_picture.h"

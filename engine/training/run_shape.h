@@ -11,7 +11,7 @@
 #include "distributed/collectives/direct_pieces.h"
 #include "distributed/parameter_server/tables.h"
 #include "distributed/server_parts.h"
-#include "engine/data/decoder.h"
+#include "engine/data/batches/decoder.h"
 #include "engine/runtime/dtype.h"
 #include "models/schema/layer.pb.h"
 

@@ -4,8 +4,8 @@
 
 #include "distributed/collectives/device_reduction.h"
 #include "distributed/parameter_server/row_kernels.h"
-#include "engine/training/net/net_kernels.h"
-#include "engine/training/net/row_kernels.h"
+#include "engine/training/net/infer/net_kernels.h"
+#include "engine/training/net/run/row_kernels.h"
 #include "engine/training/step/update_gate.h"
 
 namespace gyre {

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "engine/runtime/device/device.h"
-#include "engine/training/optimizer.h"
+#include "engine/training/optimizers/optimizer.h"
 
 namespace gyre {
 

@@ -1,5 +1,5 @@
 // Arrays as numpy and others write them; IDX itself: dataset_test.
-#include "engine/data/array_file.h"
+#include "engine/data/tensors/array_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/data/tensor_file.h"
+#include "engine/data/tensors/tensor_file.h"
 #include "tests/data/array_bytes.h"
 #include "tests/data/temp_folder.h"
 

@@ -1,4 +1,4 @@
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

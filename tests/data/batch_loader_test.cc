@@ -1,4 +1,4 @@
-#include "engine/data/batch_loader.h"
+#include "engine/data/batches/batch_loader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

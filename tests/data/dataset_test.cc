@@ -1,4 +1,4 @@
-#include "engine/data/dataset.h"
+#include "engine/data/sets/dataset.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>

@@ -1,4 +1,4 @@
-#include "engine/data/decoder.h"
+#include "engine/data/batches/decoder.h"
 
 #include <gtest/gtest.h>
 

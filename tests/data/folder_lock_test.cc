@@ -1,5 +1,5 @@
 // One writer a folder, for as long as it lives.
-#include "engine/data/folder_lock.h"
+#include "engine/data/files/folder_lock.h"
 
 #include <gtest/gtest.h>
 

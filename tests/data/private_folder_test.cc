@@ -1,5 +1,5 @@
 // Folders that their user alone can read, and what becomes of those whose process was killed.
-#include "engine/data/private_folder.h"
+#include "engine/data/files/private_folder.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

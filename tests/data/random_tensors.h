@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/data/tensor_file.h"
+#include "engine/data/tensors/tensor_file.h"
 
 namespace gyre {
 

@@ -1,4 +1,4 @@
-#include "engine/data/sample_order.h"
+#include "engine/data/batches/sample_order.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/data/dataset.h"
+#include "engine/data/sets/dataset.h"
 #include "tests/data/temp_folder.h"
 
 namespace gyre {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "absl/strings/str_format.h"
-#include "engine/data/tensor_file.h"
+#include "engine/data/tensors/tensor_file.h"
 #include "tests/data/series_fixture.h"
 
 namespace gyre {

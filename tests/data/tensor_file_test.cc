@@ -1,4 +1,4 @@
-#include "engine/data/tensor_file.h"
+#include "engine/data/tensors/tensor_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 #include "tests/data/random_tensors.h"
 #include "tests/data/temp_folder.h"
 

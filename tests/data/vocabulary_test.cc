@@ -1,4 +1,4 @@
-#include "engine/data/vocabulary.h"
+#include "engine/data/sets/vocabulary.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 #include "models/schema/net.pb.h"
 #include "models/schema/trainer.pb.h"
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/data/tensor_file.h"
+#include "engine/data/tensors/tensor_file.h"
 #include "tests/data/array_bytes.h"
 #include "tests/end_to_end/training_folder.h"
 

@@ -7,7 +7,7 @@
 #include <regex>
 
 #include "absl/strings/str_cat.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 #include "tests/end_to_end/training_folder.h"
 
 namespace gyre {

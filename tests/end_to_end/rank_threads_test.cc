@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "engine/data/atomic_file.h"
-#include "engine/data/sample_order.h"
+#include "engine/data/batches/sample_order.h"
+#include "engine/data/files/atomic_file.h"
 #include "tests/end_to_end/training_folder.h"
 
 namespace gyre {

@@ -19,7 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/data/sample_order.h"
+#include "engine/data/batches/sample_order.h"
 #include "engine/runtime/machine.h"
 #include "tests/end_to_end/training_folder.h"
 

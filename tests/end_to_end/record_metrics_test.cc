@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/data/tensor_file.h"
+#include "engine/data/tensors/tensor_file.h"
 #include "tests/end_to_end/training_folder.h"
 
 namespace gyre {

@@ -16,7 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/data/folder_lock.h"
+#include "engine/data/files/folder_lock.h"
 #include "tests/end_to_end/training_folder.h"
 
 namespace gyre {

@@ -170,36 +170,36 @@ engine/training/step/update_gate.cc|training:update_gate|if (state->scale <= kMo
 engine/training/step/update_gate.cc|training:loss_scale|update->skip = bad >= 0|update->skip = bad > 0
 engine/training/step/training_step.cc|training:loss_scale|found.loss_scale.scale >= kLeastLossScale|true
 engine/training/step/gradient_sync.cc|training:loss_scale|bucket.squares += squares|bucket.squares += squares < 0 ? squares : 0
-engine/training/run_state.cc|training:loss_scale|state.has_loss_scale() &&|false &&
-engine/training/run_state.cc|training:loss_scale|saved.skipped()|0
-engine/training/run_state.cc|end_to_end:carried|saved.good_steps()|0
-engine/training/run_state.cc|end_to_end:series|RETURN_IF_ERROR(CheckFit(FitOf(state)));|
-engine/training/run_state.cc|end_to_end:series|RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));|
-engine/training/run_state.cc|training:ranks|RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));|
-engine/training/learning_rate_schedule.cc|training:learning_rate_schedule|static_cast<double>(scaling.epoch)|static_cast<double>(scaling.epoch + 1)
-engine/training/learning_rate_schedule.cc|training:learning_rate_schedule|1 + scaling.ranks /|1 + (scaling.ranks - 1) /
-engine/training/trainer.cc|training:loss_scale|state_->position() / epoch_samples_|state_->step() / epoch_samples_
-engine/training/metrics.cc|training:record_metrics|std::exp(metric.value())|std::exp2(metric.value())
-engine/training/metrics.cc|training:record_metrics|metric.value() / std::numbers::ln2|metric.value()
-engine/training/record_metrics.cc|training:record_metrics|(2 * below + equal[0])|(2 * below)
-engine/training/record_metrics.cc|training:record_metrics|step.time <= config.earliest()|step.time < config.earliest()
-engine/training/record_metrics.cc|training:record_metrics|alarm->time > config.earliest()|alarm->time >= config.earliest()
-engine/training/record_metrics.cc|training:record_metrics|alarm->time < config.latest()|alarm->time <= config.latest()
-engine/training/record_metrics.cc|training:record_metrics|step.score > config.threshold()|step.score >= config.threshold()
-engine/training/record_metrics.cc|training:record_metrics|step.time < before|step.time <= before
-engine/training/record_metrics.cc|training:record_metrics|{0.03, 0.07|{0.04, 0.07
-engine/training/record_metrics.cc|training:record_metrics|"_auc"), config.latest()|"_auc"), 0
-engine/training/record_metrics.cc|training:record_metrics|if (HasNaN(sequences))|if (HasNaN(sequences) && false)
-engine/data/batch_loader.cc|training:data_feed|if (begins &&|if (begins && false &&
-engine/data/text_dataset.cc|data:series|next.push_back(kIgnored)|next.push_back(0)
-engine/data/review_dataset.cc|data:series|words.end() - kept, words.end()|words.begin(), words.begin() + kept
-engine/data/shot_dataset.cc|data:series|<= config_.warning()|< config_.warning()
-engine/data/shot_dataset.cc|data:series|values.size() % 2 == 1|values.size() > 0
-engine/data/shot_file.cc|data:series|std::ranges::upper_bound|std::ranges::lower_bound
-engine/data/sample_order.cc|data:sample_order|Random("sequences", epoch, index)|0
-engine/data/sample_order.cc|data:sample_order|Random("sequences in a row", epoch, index)|0
-engine/data/sample_order.cc|data:sample_order|return Random("buckets", epoch, batch);|return (epoch + batch) * 0;
-engine/data/sample_order.cc|data:sample_order|return length(a) < length(b);|return length(a) < 0 * b;
+engine/training/run/run_state.cc|training:loss_scale|state.has_loss_scale() &&|false &&
+engine/training/run/run_state.cc|training:loss_scale|saved.skipped()|0
+engine/training/run/run_state.cc|end_to_end:carried|saved.good_steps()|0
+engine/training/run/run_state.cc|end_to_end:series|RETURN_IF_ERROR(CheckFit(FitOf(state)));|
+engine/training/run/run_state.cc|end_to_end:series|RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));|
+engine/training/run/run_state.cc|training:ranks|RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));|
+engine/training/run/learning_rate_schedule.cc|training:learning_rate_schedule|static_cast<double>(scaling.epoch)|static_cast<double>(scaling.epoch + 1)
+engine/training/run/learning_rate_schedule.cc|training:learning_rate_schedule|1 + scaling.ranks /|1 + (scaling.ranks - 1) /
+engine/training/run/trainer.cc|training:loss_scale|state_->position() / epoch_samples_|state_->step() / epoch_samples_
+engine/training/metrics/metrics.cc|training:record_metrics|std::exp(metric.value())|std::exp2(metric.value())
+engine/training/metrics/metrics.cc|training:record_metrics|metric.value() / std::numbers::ln2|metric.value()
+engine/training/metrics/record_metrics.cc|training:record_metrics|(2 * below + equal[0])|(2 * below)
+engine/training/metrics/record_metrics.cc|training:record_metrics|step.time <= config.earliest()|step.time < config.earliest()
+engine/training/metrics/record_metrics.cc|training:record_metrics|alarm->time > config.earliest()|alarm->time >= config.earliest()
+engine/training/metrics/record_metrics.cc|training:record_metrics|alarm->time < config.latest()|alarm->time <= config.latest()
+engine/training/metrics/record_metrics.cc|training:record_metrics|step.score > config.threshold()|step.score >= config.threshold()
+engine/training/metrics/record_metrics.cc|training:record_metrics|step.time < before|step.time <= before
+engine/training/metrics/record_metrics.cc|training:record_metrics|{0.03, 0.07|{0.04, 0.07
+engine/training/metrics/record_metrics.cc|training:record_metrics|"_auc"), config.latest()|"_auc"), 0
+engine/training/metrics/record_metrics.cc|training:record_metrics|if (HasNaN(sequences))|if (HasNaN(sequences) && false)
+engine/data/batches/batch_loader.cc|training:data_feed|if (begins &&|if (begins && false &&
+engine/data/sets/text_dataset.cc|data:series|next.push_back(kIgnored)|next.push_back(0)
+engine/data/sets/review_dataset.cc|data:series|words.end() - kept, words.end()|words.begin(), words.begin() + kept
+engine/data/sets/shot_dataset.cc|data:series|<= config_.warning()|< config_.warning()
+engine/data/sets/shot_dataset.cc|data:series|values.size() % 2 == 1|values.size() > 0
+engine/data/sets/shot_file.cc|data:series|std::ranges::upper_bound|std::ranges::lower_bound
+engine/data/batches/sample_order.cc|data:sample_order|Random("sequences", epoch, index)|0
+engine/data/batches/sample_order.cc|data:sample_order|Random("sequences in a row", epoch, index)|0
+engine/data/batches/sample_order.cc|data:sample_order|return Random("buckets", epoch, batch);|return (epoch + batch) * 0;
+engine/data/batches/sample_order.cc|data:sample_order|return length(a) < length(b);|return length(a) < 0 * b;
 TABLE
 }
 

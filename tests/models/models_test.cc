@@ -1,7 +1,7 @@
 // The nets of models/ can be planned, and have the parameters that their sources say.
 #include <gtest/gtest.h>
 
-#include "engine/training/model.h"
+#include "engine/training/model/model.h"
 
 namespace gyre {
 namespace {

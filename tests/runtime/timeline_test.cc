@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 #include "engine/runtime/device/device.h"
 #include "tests/data/temp_folder.h"
 

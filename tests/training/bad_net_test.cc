@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "engine/training/model.h"
+#include "engine/training/model/model.h"
 #include "models/schema/parse.h"
 
 namespace gyre {

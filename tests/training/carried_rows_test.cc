@@ -1,5 +1,5 @@
 // Rows that several ranks have written, read by ranks that need others.
-#include "engine/training/carried_rows.h"
+#include "engine/training/model/carried_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Which arrays feed which inputs, and everything that may be wrong between a net's text, a
 // trainer's, and files of arrays.
-#include "engine/training/data_feed.h"
+#include "engine/training/feed/data_feed.h"
 
 #include <gtest/gtest.h>
 

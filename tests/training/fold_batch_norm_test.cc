@@ -1,6 +1,6 @@
 // What folding makes of a net and of its tensors, by hand, and what it leaves alone.  That a folded
 // net measures what training saw: tests/end_to_end/weights_test.cc.
-#include "engine/training/fold_batch_norm.h"
+#include "engine/training/model/fold_batch_norm.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

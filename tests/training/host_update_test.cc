@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "engine/training/optimizer.h"
+#include "engine/training/optimizers/optimizer.h"
 #include "engine/training/step/training_step.h"
 #include "models/schema/parse.h"
 #include "tests/test_device.h"

@@ -1,4 +1,4 @@
-#include "engine/training/learning_rate_schedule.h"
+#include "engine/training/run/learning_rate_schedule.h"
 
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>

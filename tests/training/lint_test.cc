@@ -1,5 +1,5 @@
 // What --plan warns about: each suspicion with its place, and texts that deserve none.
-#include "engine/training/lint.h"
+#include "engine/training/run/lint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "engine/data/atomic_file.h"
-#include "engine/training/data_feed.h"
-#include "engine/training/trainer.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/training/feed/data_feed.h"
+#include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
 #include "tests/sanitized.h"
 

@@ -1,5 +1,5 @@
 // All nets of a run planned together: over one set of parameters, and on ranks whose shares differ.
-#include "engine/training/model.h"
+#include "engine/training/model/model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The net's elementwise steps, in every real type.
 
-#include "engine/training/net/net_kernels.h"
+#include "engine/training/net/infer/net_kernels.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "engine/training/data_feed.h"
+#include "engine/training/feed/data_feed.h"
 
 namespace gyre {
 

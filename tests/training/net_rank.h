@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/training/metrics.h"
-#include "engine/training/model.h"
+#include "engine/training/metrics/metrics.h"
+#include "engine/training/model/model.h"
 #include "engine/training/step/input_upload.h"
 #include "engine/training/step/step_buffer.h"
 #include "models/schema/parse.h"

@@ -1,6 +1,6 @@
 // Whole nets: work that one layer does for another, sums over several consumers, statistics over
 // ranks, and the same bits on a device with memory of its own.
-#include "engine/training/net/net.h"
+#include "engine/training/net/run/net.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Optimizers in both compute types, on cpu and sim; with GYRE_TEST_DEVICE=cuda, on the GPU.
 
-#include "engine/training/optimizer.h"
+#include "engine/training/optimizers/optimizer.h"
 
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // What a net says may travel in 16 bits, and how measured speeds reach the plan: of copies, of
 // conversions and of a disk.
-#include "engine/training/page_speeds.h"
+#include "engine/training/model/page_speeds.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/runtime/half.h"
-#include "engine/training/model.h"
+#include "engine/training/model/model.h"
 #include "memory/paging_text.h"
 #include "models/schema/parse.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/training/model.h"
+#include "engine/training/model/model.h"
 #include "models/schema/parse.h"
 
 namespace gyre {

@@ -1,6 +1,6 @@
 // The largest batch against a search one by one; what is said of a net that pages, against its
 // plan.
-#include "engine/training/plan_report.h"
+#include "engine/training/plan/plan_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "engine/training/largest_batch.h"
-#include "engine/training/plan_summary.h"
+#include "engine/training/plan/largest_batch.h"
+#include "engine/training/plan/plan_summary.h"
 #include "models/schema/parse.h"
 
 namespace gyre {

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/training/trainer.h"
+#include "engine/training/run/trainer.h"
 
 namespace gyre {
 namespace {

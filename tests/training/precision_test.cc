@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/training/data_feed.h"
-#include "engine/training/optimizer.h"
+#include "engine/training/feed/data_feed.h"
+#include "engine/training/optimizers/optimizer.h"
 #include "tests/training/net_rank.h"
 
 namespace gyre {

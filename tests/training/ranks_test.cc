@@ -15,10 +15,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "engine/data/atomic_file.h"
-#include "engine/data/tensor_file.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/data/tensors/tensor_file.h"
 #include "engine/training/checkpoint/checkpoint.h"
-#include "engine/training/trainer.h"
+#include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
 
 namespace gyre {

@@ -1,4 +1,4 @@
-#include "engine/training/record_metrics.h"
+#include "engine/training/metrics/record_metrics.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>

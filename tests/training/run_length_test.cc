@@ -1,6 +1,6 @@
 // How many steps a run has, and which are due for what; above all where it goes on with another
 // batch than before.
-#include "engine/training/run_length.h"
+#include "engine/training/run/run_length.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

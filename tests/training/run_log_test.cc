@@ -1,5 +1,5 @@
 // What a run's metrics.jsonl holds while the run goes on.
-#include "engine/training/run_log.h"
+#include "engine/training/run/run_log.h"
 
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 
 namespace gyre {
 namespace {

@@ -1,5 +1,5 @@
 // What data hold against what layers take, told as a run is planned and as it starts.
-#include "engine/training/sequence_check.h"
+#include "engine/training/feed/sequence_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "engine/training/trainer.h"
+#include "engine/training/run/trainer.h"
 #include "tests/data/temp_folder.h"
 
 namespace gyre {

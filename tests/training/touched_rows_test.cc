@@ -8,7 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "engine/training/net/row_kernels.h"
+#include "engine/training/net/run/row_kernels.h"
 #include "engine/training/step/training_step.h"
 #include "models/schema/parse.h"
 #include "tests/sanitized.h"

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "engine/data/atomic_file.h"
-#include "engine/data/folder_lock.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/data/files/folder_lock.h"
 #include "tests/training/trainer_case.h"
 
 namespace gyre {

@@ -4,9 +4,9 @@
 
 #include <set>
 
-#include "engine/training/data_feed.h"
-#include "engine/training/model.h"
-#include "engine/training/net/optimizer_slots.h"
+#include "engine/training/feed/data_feed.h"
+#include "engine/training/model/model.h"
+#include "engine/training/net/plan/optimizer_slots.h"
 #include "models/schema/parse.h"
 #include "tests/test_device.h"
 

@@ -1,5 +1,5 @@
 // A file's tensors, a net's parameters, and which start which.
-#include "engine/training/weights_match.h"
+#include "engine/training/model/weights_match.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

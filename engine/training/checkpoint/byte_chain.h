@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "distributed/process_group.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 
 namespace gyre {
 

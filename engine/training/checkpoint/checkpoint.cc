@@ -18,8 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "engine/data/atomic_file.h"
-#include "engine/data/file_reader.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/data/files/file_reader.h"
 #include "engine/runtime/check.h"
 #include "models/schema/near_file.h"
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/data/fit.h"
-#include "engine/data/tensor_file.h"
+#include "engine/data/sets/fit.h"
+#include "engine/data/tensors/tensor_file.h"
 #include "engine/training/checkpoint/checkpoint.pb.h"
 
 namespace gyre {

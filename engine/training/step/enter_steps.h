@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-#include "engine/training/net/net.h"
+#include "engine/training/net/run/net.h"
 #include "engine/training/step/step_graph.h"
 #include "memory/pager.h"
 

@@ -4,7 +4,7 @@
 
 #include "engine/runtime/device/buffer.h"
 #include "engine/runtime/device/host_call.h"
-#include "engine/training/record_metrics.h"
+#include "engine/training/metrics/record_metrics.h"
 #include "engine/training/step/enter_steps.h"
 #include "engine/training/step/input_upload.h"
 #include "engine/training/step/step_buffer.h"

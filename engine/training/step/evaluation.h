@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "distributed/process_group.h"
-#include "engine/training/data_feed.h"
-#include "engine/training/metrics.h"
-#include "engine/training/model.h"
+#include "engine/training/feed/data_feed.h"
+#include "engine/training/metrics/metrics.h"
+#include "engine/training/model/model.h"
 
 namespace gyre {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/training/net/gradient_order.h"
-#include "engine/training/net/row_kernels.h"
+#include "engine/training/net/plan/gradient_order.h"
+#include "engine/training/net/run/row_kernels.h"
 #include "engine/training/step/update_gate.h"
 
 namespace gyre {

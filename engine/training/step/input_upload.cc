@@ -1,6 +1,6 @@
 #include "engine/training/step/input_upload.h"
 
-#include "engine/training/net/net_kernels.h"
+#include "engine/training/net/infer/net_kernels.h"
 
 namespace gyre {
 namespace {

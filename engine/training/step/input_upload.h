@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/data/batch.h"
-#include "engine/training/net/net.h"
+#include "engine/data/batches/batch.h"
+#include "engine/training/net/run/net.h"
 
 namespace gyre {
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/parallel/parallel.h"
-#include "engine/training/net/row_kernels.h"
+#include "engine/training/net/run/row_kernels.h"
 
 namespace gyre {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "distributed/process_group.h"
 #include "engine/runtime/device/buffer.h"
-#include "engine/training/net/net.h"
+#include "engine/training/net/run/net.h"
 
 namespace gyre {
 

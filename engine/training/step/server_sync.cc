@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
-#include "engine/training/net/gradient_order.h"
-#include "engine/training/net/net_kernels.h"
+#include "engine/training/net/infer/net_kernels.h"
+#include "engine/training/net/plan/gradient_order.h"
 #include "engine/training/step/update_gate.h"
 
 namespace gyre {

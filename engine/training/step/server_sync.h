@@ -29,8 +29,8 @@
 #include <vector>
 
 #include "distributed/parameter_server/parameter_server.h"
-#include "engine/training/model.h"
-#include "engine/training/optimizer.h"
+#include "engine/training/model/model.h"
+#include "engine/training/optimizers/optimizer.h"
 #include "engine/training/step/server_gate.h"
 
 namespace gyre {

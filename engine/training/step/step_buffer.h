@@ -4,9 +4,9 @@
 
 #include <optional>
 
-#include "engine/data/batch.h"
+#include "engine/data/batches/batch.h"
 #include "engine/runtime/device/buffer.h"
-#include "engine/training/net/net.h"
+#include "engine/training/net/run/net.h"
 
 namespace gyre {
 

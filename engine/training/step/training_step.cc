@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/runtime/timeline.h"
-#include "engine/training/net/net_kernels.h"
+#include "engine/training/net/infer/net_kernels.h"
 #include "engine/training/step/enter_steps.h"
 
 namespace gyre {

@@ -21,7 +21,7 @@
 #include <memory>
 #include <optional>
 
-#include "engine/training/optimizer.h"
+#include "engine/training/optimizers/optimizer.h"
 #include "engine/training/step/evaluation.h"
 #include "engine/training/step/gradient_sync.h"
 #include "engine/training/step/input_upload.h"

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 #include "engine/training/checkpoint/checkpoint.h"
 #include "engine/training/checkpoint/checkpoint_copies.h"
 #include "engine/training/checkpoint/checkpoint_gather.h"

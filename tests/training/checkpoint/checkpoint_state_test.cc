@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "engine/data/atomic_file.h"
+#include "engine/data/files/atomic_file.h"
 #include "engine/training/checkpoint/checkpoint.h"
 #include "tests/data/temp_folder.h"
 

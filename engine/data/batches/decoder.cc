@@ -1,0 +1,118 @@
+#include "engine/data/batches/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+
+namespace gyre {
+namespace {
+
+constexpr size_t kBytes = 256;  // values of one
+
+template <typename To>
+To Round(double value) {
+  return static_cast<To>(static_cast<AccumulateType<To>>(value));
+}
+
+// to <- value(element, channel) of the moved sample.
+template <typename From, typename To, typename Value>
+void Place(const Tensor& sample, const Move& move, const Tensor& result, const Value& value) {
+  const Shape& shape = sample.shape;
+  const int64_t channels = shape.rank() == 0 ? 1 : shape[shape.rank() - 1];
+  const From* from = sample.as<From>();
+  To* to = result.as<To>();
+  const auto place = [&](const From* pixel) {
+    for (int64_t c = 0; c < channels; ++c) *to++ = value(pixel[c], c);
+  };
+  if (!move.flip && move.down == 0 && move.right == 0) {
+    for (int64_t i = 0; i < shape.elements(); i += channels) place(from + i);
+    return;
+  }
+  GYRE_CHECK(shape.rank() == 3);
+  const int64_t height = shape[0], width = shape[1];
+  for (int64_t row = 0; row < height; ++row) {
+    const int64_t y = row + move.down;
+    for (int64_t column = 0; column < width; ++column) {
+      const int64_t x = (move.flip ? width - 1 - column : column) + move.right;
+      if (y >= 0 && y < height && x >= 0 && x < width) {
+        place(from + (y * width + x) * channels);
+      } else {
+        for (int64_t c = 0; c < channels; ++c) *to++ = value(From{}, c);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<double> PixelValues(const Normalization& normalization) {
+  std::vector<double> values;
+  for (size_t c = 0; c < normalization.mean.size(); ++c) {
+    for (size_t byte = 0; byte < kBytes; ++byte) {
+      values.push_back((static_cast<double>(byte) / 255.0 - normalization.mean[c]) /
+                       normalization.std[c]);
+    }
+  }
+  return values;
+}
+
+bool Decoder::CanDecode(DType from, DType to) {
+  if (to == DType::kU8) return from == DType::kU8;
+  if (to == DType::kI32) return from == DType::kU8 || from == DType::kI32;
+  return IsReal(to) && (from == DType::kU8 || IsComputeType(from));
+}
+
+Decoder::Decoder(DType from, DType to, const Normalization& normalization)
+    : normalization_(normalization) {
+  GYRE_CHECK(CanDecode(from, to) && normalization.mean.size() == normalization.std.size());
+  if (from != DType::kU8 || !IsReal(to)) return;
+  const std::vector<double> values = PixelValues(normalization);
+  values_.resize(values.size() * SizeOf(to));
+  VisitReal(to, [&]<typename To>() {
+    std::ranges::transform(values, reinterpret_cast<To*>(values_.data()), Round<To>);
+  });
+}
+
+absl::Status Decoder::Decode(const Tensor& from, const Move& move, const Tensor& to) const {
+  GYRE_CHECK(from.shape == to.shape);
+  if (to.dtype == DType::kU8) {
+    Place<uint8_t, uint8_t>(from, move, to, [](uint8_t x, int64_t) { return x; });
+    return absl::OkStatus();
+  }
+  if (to.dtype == DType::kI32) {
+    const auto widen = [](auto x, int64_t) { return int32_t{x}; };
+    from.dtype == DType::kU8 ? Place<uint8_t, int32_t>(from, move, to, widen)
+                             : Place<int32_t, int32_t>(from, move, to, widen);
+    return absl::OkStatus();
+  }
+  const size_t step = normalization_.mean.size() > 1 ? 1 : 0;  // from channel to channel
+  bool finite = true;
+  double bad = 0;
+  VisitReal(to.dtype, [&]<typename To>() {
+    if (from.dtype == DType::kU8) {
+      const auto* values = reinterpret_cast<const To*>(values_.data());
+      Place<uint8_t, To>(from, move, to, [&](uint8_t x, int64_t channel) {
+        return values[static_cast<size_t>(channel) * step * kBytes + x];
+      });
+    } else {
+      VisitComputeType(from.dtype, [&]<typename From>() {
+        Place<From, To>(from, move, to, [&](From x, int64_t channel) {
+          const size_t c = static_cast<size_t>(channel) * step;
+          const To y = Round<To>((double{x} - normalization_.mean[c]) / normalization_.std[c]);
+          if (!std::isfinite(static_cast<AccumulateType<To>>(y))) [[unlikely]] {
+            finite = false;
+            bad = x;
+          }
+          return y;
+        });
+      });
+    }
+  });
+  if (finite) return absl::OkStatus();
+  if (!std::isfinite(bad)) return absl::InvalidArgumentError(absl::StrFormat("holds %g", bad));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("holds %g, which normalised is beyond %s", bad, DTypeName(to.dtype)));
+}
+
+}  // namespace gyre

@@ -1,0 +1,162 @@
+// npz.cc: tensors as numpy arrays in a zip archive.
+// Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, format 1.0.
+
+#include <zip.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/data/tensors/tensor_file.h"
+#include "engine/data/tensors/tensor_file_internal.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+// 1 January 1980, 0:00, the first moment that a zip entry can state: the same tensors give the same
+// bytes whenever they are written.  Bits 15-9: years since 1980, 8-5: month, 4-0: day.
+constexpr zip_uint16_t kZipDate = 1 << 5 | 1;
+constexpr zip_uint16_t kZipTime = 0;
+
+// The record that ends an archive, alone: an archive without entries, which libzip does not write.
+constexpr std::string_view kEmptyArchive("PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 22);
+
+// numpy's name of a little-endian element type; empty if it has none.
+std::string NumpyTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return "<f8";
+    case DType::kF32:
+      return "<f4";
+    case DType::kF16:
+      return "<f2";
+    case DType::kBF16:
+      return "";
+    case DType::kI32:
+      return "<i4";
+    case DType::kI64:
+      return "<i8";
+    case DType::kU8:
+      return "|u1";
+  }
+  return "";
+}
+
+// Everything of a .npy file before the elements, which then start at a multiple of 64 bytes.
+std::string NpyHeader(const Tensor& tensor) {
+  std::string shape;
+  for (int64_t extent : tensor.shape.dims()) absl::StrAppend(&shape, extent, ", ");
+  if (tensor.shape.rank() > 1) shape.resize(shape.size() - 2);  // (3, 4), but (3, ) and ()
+  std::string header = absl::StrCat("{'descr': '", NumpyTypeOf(tensor.dtype),
+                                    "', 'fortran_order': False, 'shape': (", shape, "), }");
+  constexpr size_t kPreambleBytes = 10;  // magic, version, length
+  header.append(63 - (kPreambleBytes + header.size()) % 64, ' ');
+  header += '\n';
+  // At most six extents of 19 digits: far below the 65535 bytes of format 1.0.
+  std::string preamble("\x93NUMPY\1\0", 8);
+  preamble += static_cast<char>(header.size() & 0xff);
+  preamble += static_cast<char>(header.size() >> 8);
+  return preamble + header;
+}
+
+absl::Status ZipFailed(const std::string& path, const char* what, const char* why) {
+  return absl::InternalError(absl::StrCat(path, ": libzip cannot ", what, ": ", why));
+}
+
+struct DiscardArchive {
+  void operator()(zip_t* archive) const { zip_discard(archive); }
+};
+struct FreeSource {
+  void operator()(zip_source_t* source) const { zip_source_free(source); }
+};
+using Archive = std::unique_ptr<zip_t, DiscardArchive>;
+using Source = std::unique_ptr<zip_source_t, FreeSource>;
+
+// Adds NAME.npy; `header` and the tensor must live until the archive is closed.
+absl::Status AddTensor(const std::string& path, const NamedTensor& tensor,
+                       const std::string& header, zip_t* archive) {
+  const std::string_view bytes = BytesOf(tensor.tensor);
+  const zip_buffer_fragment_t fragments[2] = {
+      {reinterpret_cast<zip_uint8_t*>(const_cast<char*>(header.data())), header.size()},
+      {reinterpret_cast<zip_uint8_t*>(const_cast<char*>(bytes.data())), bytes.size()}};
+  zip_source_t* source =
+      zip_source_buffer_fragment(archive, fragments, bytes.empty() ? 1 : 2, /*freep=*/0);
+  if (source == nullptr) return ZipFailed(path, "make an entry", zip_strerror(archive));
+  const zip_int64_t index =
+      zip_file_add(archive, absl::StrCat(tensor.name, ".npy").c_str(), source, ZIP_FL_ENC_UTF_8);
+  if (index < 0) {
+    zip_source_free(source);  // zip_file_add owns it only if it succeeds
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": cannot add \"", tensor.name, "\": ", zip_strerror(archive)));
+  }
+  const auto entry = static_cast<zip_uint64_t>(index);
+  if (zip_set_file_compression(archive, entry, ZIP_CM_STORE, 0) != 0 ||
+      zip_file_set_dostime(archive, entry, kZipTime, kZipDate, 0) != 0) {
+    return ZipFailed(path, "describe an entry", zip_strerror(archive));
+  }
+  return absl::OkStatus();
+}
+
+// Builds the archive in memory: libzip's own writer to a path syncs nothing.
+absl::StatusOr<Source> BuildArchive(const std::string& path,
+                                    const std::vector<const NamedTensor*>& tensors) {
+  zip_error_t error;
+  zip_error_init(&error);
+  Source memory(zip_source_buffer_create(nullptr, 0, 0, &error));
+  if (memory == nullptr) return ZipFailed(path, "make a buffer", zip_error_strerror(&error));
+  std::vector<std::string> headers;
+  headers.reserve(tensors.size());  // the archive points into them
+  Archive archive(zip_open_from_source(memory.get(), ZIP_TRUNCATE, &error));
+  if (archive == nullptr) return ZipFailed(path, "open an archive", zip_error_strerror(&error));
+  zip_source_keep(memory.get());  // the archive took the reference that `memory` still frees
+
+  for (const NamedTensor* tensor : tensors) {
+    headers.push_back(NpyHeader(tensor->tensor));
+    RETURN_IF_ERROR(AddTensor(path, *tensor, headers.back(), archive.get()));
+  }
+  if (zip_close(archive.get()) != 0) {
+    return ZipFailed(path, "build the archive", zip_strerror(archive.get()));
+  }
+  archive.release();  // zip_close freed it
+  return memory;
+}
+
+absl::Status CopyTo(const FileSink& sink, const std::string& path, zip_source_t* archive) {
+  if (zip_source_open(archive) != 0) {
+    return ZipFailed(path, "reopen the archive", zip_error_strerror(zip_source_error(archive)));
+  }
+  std::vector<char> piece(size_t{1} << 20);
+  while (true) {
+    const zip_int64_t count = zip_source_read(archive, piece.data(), piece.size());
+    if (count < 0) {
+      return ZipFailed(path, "read the archive", zip_error_strerror(zip_source_error(archive)));
+    }
+    if (count == 0) break;
+    RETURN_IF_ERROR(sink(std::string_view(piece.data(), static_cast<size_t>(count))));
+  }
+  zip_source_close(archive);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status WriteNpz(const std::string& path, std::span<const NamedTensor> tensors) {
+  ASSIGN_OR_RETURN(const std::vector<const NamedTensor*> sorted, SortByName(path, tensors));
+  for (const NamedTensor* tensor : sorted) {
+    if (NumpyTypeOf(tensor->tensor.dtype).empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": numpy has no type for \"",
+                                                     tensor->name, "\", which is ",
+                                                     std::string(DTypeName(tensor->tensor.dtype))));
+    }
+  }
+  if (sorted.empty()) {
+    return WriteFileAtomically(path, [](const FileSink& sink) { return sink(kEmptyArchive); });
+  }
+  ASSIGN_OR_RETURN(const Source archive, BuildArchive(path, sorted));
+  return WriteFileAtomically(
+      path, [&](const FileSink& sink) { return CopyTo(sink, path, archive.get()); });
+}
+
+}  // namespace gyre

@@ -1,0 +1,62 @@
+#include "engine/training/feed/assumed_data.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+// So that --batch=auto is not held back by it; a product of both is an int64_t.
+constexpr int64_t kStepsOfData = 1 << 20, kMostSamplesAStep = int64_t{1} << 40;
+
+class AssumedDataset : public Dataset {
+ public:
+  AssumedDataset(const NetConfig& net, DType reals, int64_t size) : size_(size) {
+    size_t longest = 0;
+    for (const InputConfig& input : net.input()) {
+      const DType dtype = input.type() == InputConfig::LABEL ? DType::kI32 : reals;
+      const Shape shape(std::vector<int64_t>(input.dims().begin(), input.dims().end()));
+      arrays_.push_back(
+          {.input = input.name(), .file = "the net's text", .shape = shape, .dtype = dtype});
+      longest = std::max(longest, static_cast<size_t>(shape.elements()) * SizeOf(dtype));
+    }
+    zeros_.resize(longest);
+  }
+  int64_t size() const override { return size_; }
+  const std::vector<DataArray>& arrays() const override { return arrays_; }
+  absl::StatusOr<Tensor> Read(int64_t, size_t array) const override {
+    return Tensor{const_cast<std::byte*>(zeros_.data()), arrays_[array].shape,
+                  arrays_[array].dtype};
+  }
+
+ private:
+  const int64_t size_;
+  std::vector<DataArray> arrays_;
+  std::vector<std::byte> zeros_;
+};
+
+}  // namespace
+
+absl::StatusOr<RunData> AssumeData(const Parsed<TrainerConfig>& trainer,
+                                   const Parsed<NetConfig>& net) {
+  const TrainerConfig& config = *trainer.message;
+  const auto assume = [&](const DatasetConfig& like, int64_t size) {
+    return std::make_unique<AssumedDataset>(*net.message, like.has_idx() ? DType::kU8 : DType::kF32,
+                                            size);
+  };
+  RunData data;
+  data.assumed = true;
+  data.train = assume(config.data().train(),
+                      std::min(SamplesAStep(config), kMostSamplesAStep) * kStepsOfData);
+  if (config.data().has_test()) {
+    data.test = assume(config.data().test(),
+                       config.has_test_batch() ? config.test_batch() : config.batch());
+  }
+  ASSIGN_OR_RETURN(data.feed, FeedOf(net, trainer, data.train.get(), data.test.get()));
+  return data;
+}
+
+}  // namespace gyre

@@ -1,0 +1,215 @@
+#include "engine/training/feed/sent_data.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "engine/data/files/file_reader.h"
+#include "engine/data/files/private_folder.h"
+#include "engine/runtime/check.h"
+#include "engine/training/checkpoint/byte_chain.h"
+#include "engine/training/checkpoint/checkpoint_folders.h"
+#include "engine/training/sent_data.pb.h"
+
+namespace gyre {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Rank 0's: the files of what it has read.
+class Files {
+ public:
+  // path: as in the trainer's file; there: where it is.
+  absl::Status Add(const std::string& path, const fs::path& there) {
+    if (sent_.place().contains(path)) return absl::OkStatus();
+    const fs::path place = fs::path(absl::StrCat(sent_.place_size())) / there.filename();
+    (*sent_.mutable_place())[path] = place.string();
+    std::error_code error;
+    if (!fs::is_directory(there, error)) return AddFile(there, place);
+    std::vector<fs::path> within;
+    for (auto entry = fs::recursive_directory_iterator(
+             there, fs::directory_options::follow_directory_symlink, error);
+         !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+      if (entry->is_regular_file()) within.push_back(entry->path());
+    }
+    if (error) return absl::InternalError(absl::StrCat(there.string(), ": ", error.message()));
+    std::ranges::sort(within);
+    for (const fs::path& file : within) {
+      RETURN_IF_ERROR(AddFile(file, place / file.lexically_relative(there)));
+    }
+    return absl::OkStatus();
+  }
+
+  const SentFiles& sent() const { return sent_; }
+
+  // The bytes that follow.
+  absl::Status Read(std::string& into) {
+    for (size_t at = 0; at < into.size();) {
+      if (!reader_) {
+        ASSIGN_OR_RETURN(FileReader reader, FileReader::Open(paths_[next_]));
+        reader_.emplace(std::move(reader));
+        left_ = sent_.file(static_cast<int>(next_++)).bytes();
+      }
+      const size_t most = std::min<uint64_t>(left_, into.size() - at);
+      RETURN_IF_ERROR(reader_->ReadAll(into.data() + at, most));
+      at += most;
+      left_ -= most;
+      if (left_ == 0) reader_.reset();
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status AddFile(const fs::path& file, const fs::path& place) {
+    ASSIGN_OR_RETURN(const FileReader reader, FileReader::Open(file));
+    SentFiles::File& sent = *sent_.add_file();
+    sent.set_path(place.string());
+    sent.set_bytes(reader.size());
+    paths_.push_back(file);
+    return absl::OkStatus();
+  }
+
+  SentFiles sent_;
+  std::vector<std::string> paths_;  // by sent_.file
+  size_t next_ = 0;                 // of them
+  std::optional<FileReader> reader_;
+  uint64_t left_ = 0;  // of its file
+};
+
+// Of an error where data are put.
+absl::Status Advised(const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(),
+                                                  "; TMPDIR says where data that "
+                                                  "are sent are put"));
+}
+
+// What is sent, as files of a folder.
+class Copies {
+ public:
+  Copies(const PrivateFolder& folder, const SentFiles& sent) : folder_(folder), sent_(sent) {}
+  ~Copies() {
+    if (out_ >= 0) close(out_);
+  }
+
+  absl::Status Append(std::string_view bytes) {
+    for (;;) {
+      if (left_ == 0) {
+        RETURN_IF_ERROR(Finish());
+        if (next_ == sent_.file_size()) break;
+        RETURN_IF_ERROR(Begin(sent_.file(next_++)));
+        continue;
+      }
+      if (bytes.empty()) break;
+      const size_t here = std::min<uint64_t>(left_, bytes.size());
+      const ssize_t written = write(out_, bytes.data(), here);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return Failed();
+      left_ -= static_cast<uint64_t>(written);
+      bytes.remove_prefix(static_cast<size_t>(written));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Begin(const SentFiles::File& file) {
+    path_ = (fs::path(folder_.path()) / file.path()).string();
+    auto out = folder_.Create(file.path());
+    if (!out.ok()) return Advised(out.status());
+    out_ = *out;
+    left_ = file.bytes();
+    return absl::OkStatus();
+  }
+  absl::Status Finish() {
+    const int out = std::exchange(out_, -1);
+    return out < 0 || close(out) == 0 ? absl::OkStatus() : Failed();
+  }
+  absl::Status Failed() const { return Advised(absl::ErrnoToStatus(errno, path_)); }
+
+  const PrivateFolder& folder_;
+  const SentFiles& sent_;
+  int next_ = 0;
+  std::string path_;
+  int out_ = -1;
+  uint64_t left_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
+                                      const Parsed<NetConfig>& net, ProcessGroup& communication) {
+  SentData all;
+  Files files;
+  if (communication.rank() == 0) {
+    std::map<std::string, std::string> read;
+    ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, {},
+                                        [&](const std::string& path, const std::string& there) {
+                                          return read[path] = there;
+                                        }));
+    for (const auto& [path, there] : read) RETURN_IF_ERROR(files.Add(path, there));
+  }
+  ASSIGN_OR_RETURN(const std::string token,
+                   TextOfLeader(communication, "the name of folders of sent data",
+                                absl::StrCat(absl::ToUnixNanos(absl::Now()))));
+  SentFiles sent;
+  ASSIGN_OR_RETURN(const std::string listing, TextOfLeader(communication, "the files of sent data",
+                                                           files.sent().SerializeAsString()));
+  if (!sent.ParseFromString(listing)) return absl::InternalError("sent data: does not parse");
+  const char* const temporary = std::getenv("TMPDIR");
+  const auto own =
+      PrivateFolder::Make(temporary == nullptr ? "/tmp" : temporary, "gyre_data", token);
+  // All end together, so that no folder is left.
+  std::vector<double> failed(static_cast<size_t>(communication.size()));
+  failed[static_cast<size_t>(communication.rank())] = own.ok() ? 0 : 1;
+  RETURN_IF_ERROR(communication.Sum("folders of sent data",
+                                    {failed.data(), Shape({communication.size()}), DType::kF64}));
+  RETURN_IF_ERROR(Advised(own.status()));
+  if (const auto first = std::ranges::find(failed, 1.0); first != failed.end()) {
+    return Advised(absl::FailedPreconditionError(absl::StrCat(
+        "rank ", first - failed.begin(), " cannot make a folder such as ", own->path())));
+  }
+  const fs::path folder = own->path();
+  ASSIGN_OR_RETURN(const CheckpointFolders folders,
+                   CheckpointFolders::Meet(communication, folder, token));
+  std::vector<int> chain;
+  bool has_none = false;
+  for (const std::vector<int>& ranks : folders.folders()) {
+    chain.push_back(ranks.front());
+    const bool mine = std::ranges::find(ranks, communication.rank()) != ranks.end();
+    has_none = has_none || (mine && ranks.front() != 0);
+  }
+  all.folders = static_cast<int>(chain.size()) - 1;
+  all.files = sent.file_size();
+  for (const SentFiles::File& file : sent.file()) all.bytes += file.bytes();
+  Copies copies(*own, sent);
+  if (all.folders > 0) {
+    RETURN_IF_ERROR(PassBytes(
+        communication, "the data", chain, all.bytes,
+        [&](std::string& bytes) { return files.Read(bytes); },
+        [&](std::string_view bytes) { return copies.Append(bytes); }));
+  }
+  RETURN_IF_ERROR(communication.Barrier());  // others read what this rank has put there
+  if (communication.rank() > 0) {
+    ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, {},
+                                        [&](const std::string& path, const std::string& there) {
+                                          const auto place = sent.place().find(path);
+                                          return has_none && place != sent.place().end()
+                                                     ? (folder / place->second).string()
+                                                     : there;
+                                        }));
+  }
+  RETURN_IF_ERROR(communication.Barrier());
+  return all;
+}
+
+}  // namespace gyre

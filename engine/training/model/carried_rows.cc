@@ -1,0 +1,110 @@
+#include "engine/training/model/carried_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace gyre {
+namespace {
+
+struct Piece {
+  int64_t first = 0, last = 0;  // past its rows
+  std::string name;
+};
+
+// The pieces of a state in the order of their rows, as files have them.
+std::vector<Piece> ListPieces(const TensorFiles& files, const std::string& state) {
+  std::vector<Piece> pieces;
+  const std::string begin = state + "[";
+  for (auto entry = files.entries().lower_bound(begin);
+       entry != files.entries().end() && entry->first.starts_with(begin); ++entry) {
+    Piece piece{.name = entry->first};
+    const std::string rows = piece.name.substr(begin.size());
+    const size_t colon = rows.find(':');
+    if (colon != rows.npos && rows.back() == ']' &&
+        absl::SimpleAtoi(rows.substr(0, colon), &piece.first) &&
+        absl::SimpleAtoi(rows.substr(colon + 1, rows.size() - colon - 2), &piece.last)) {
+      pieces.push_back(std::move(piece));
+    }
+  }
+  std::ranges::sort(pieces, {},
+                    [](const Piece& piece) { return std::pair(piece.first, piece.last); });
+  return pieces;
+}
+
+// The same, if they are all rows, each once, as this net has them.
+absl::StatusOr<std::vector<Piece>> PiecesOf(const TensorFiles& files, const Net::Carried& carried) {
+  const Tensor& to = carried.rows;
+  std::vector<Piece> pieces = ListPieces(files, carried.name);
+  if (pieces.empty()) {
+    return absl::NotFoundError(
+        absl::StrFormat("it holds no rows of \"%s\", so it belongs to another net", carried.name));
+  }
+  int64_t end = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.first != end || piece.last < piece.first) {
+      return absl::DataLossError(
+          absl::StrFormat("rows of \"%s\" are missing, or there twice: %d is followed by \"%s\"",
+                          carried.name, end, piece.name));
+    }
+    end = piece.last;
+  }
+  if (end != carried.all_rows) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "it holds %d rows of \"%s\", and a step of this run has %d (batch x accumulate), which go "
+        "on "
+        "from them one by one; keep the batch, or start a new run from its weights with --weights",
+        end, carried.name, carried.all_rows));
+  }
+  for (const Piece& piece : pieces) {
+    const Shape expected = to.shape.With(carried.batch_axis, piece.last - piece.first);
+    const TensorFiles::Entry& entry = files.entries().find(piece.name)->second;
+    if (entry.shape != expected || entry.dtype != to.dtype) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "its rows \"%s\" are %s %s, the net expects %s %s, so it belongs to another net or "
+          "precision",
+          piece.name, std::string(DTypeName(entry.dtype)), entry.shape.ToString(),
+          std::string(DTypeName(to.dtype)), expected.ToString()));
+    }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+std::string NameInFile(const Net::Carried& carried) {
+  return absl::StrFormat("%s[%d:%d]", carried.name, carried.first,
+                         carried.first + carried.rows.shape[carried.batch_axis]);
+}
+
+absl::Status CheckRows(const TensorFiles& files, const Net::Carried& carried) {
+  return PiecesOf(files, carried).status();
+}
+
+absl::StatusOr<std::vector<std::byte>> ReadRows(const TensorFiles& files,
+                                                const Net::Carried& carried) {
+  const int axis = carried.batch_axis;
+  const Tensor& to = carried.rows;
+  const int64_t count = to.shape[axis];
+  ASSIGN_OR_RETURN(const std::vector<Piece> pieces, PiecesOf(files, carried));
+  const size_t row_bytes = SizeOf(to.dtype) * to.shape.elements(axis + 1, to.shape.rank());
+  std::vector<std::byte> bytes(to.bytes());
+  for (const Piece& piece : pieces) {
+    const int64_t first = std::max(piece.first, carried.first);
+    const int64_t last = std::min(piece.last, carried.first + count);
+    if (first >= last) continue;
+    ASSIGN_OR_RETURN(const TensorFile file, files.Read({&piece.name, 1}));
+    const auto* from = static_cast<const std::byte*>(file.tensors()[0].tensor.data);
+    for (int64_t block = 0; block < to.shape.elements(0, axis); ++block) {
+      std::memcpy(&bytes[(block * count + first - carried.first) * row_bytes],
+                  from + (block * (piece.last - piece.first) + first - piece.first) * row_bytes,
+                  (last - first) * row_bytes);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace gyre

@@ -1,0 +1,482 @@
+#include "engine/training/model/model.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <set>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/runtime/math.h"
+#include "engine/training/model/carried_rows.h"
+#include "engine/training/model/page_speeds.h"
+#include "engine/training/net/infer/net_kernels.h"
+
+namespace gyre {
+namespace {
+
+constexpr size_t kCopyAlignBytes = ModelPlan::kCopyAlignBytes;
+
+// One rank at a time where ranks are threads: under a sanitizer, whose own allocator the program
+// uses, this is the first call of glibc's, and two of them would both set it up.
+void GiveBackFreeMemory() {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  malloc_trim(0);
+}
+
+// Whether no exponent is all ones.  In integers, and without an end at the first: vectors do it.
+template <typename T>
+bool AllFinite(std::span<const T> values) {
+  using Bits = std::conditional_t<sizeof(T) == 8, uint64_t,
+                                  std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
+  const auto ones =
+      std::bit_cast<Bits>(static_cast<T>(std::numeric_limits<AccumulateType<T>>::infinity()));
+  const T* const value = values.data();
+  Bits found = 0;
+#pragma omp simd reduction(| : found)
+  for (size_t i = 0; i < values.size(); ++i) {
+    found |= (std::bit_cast<Bits>(value[i]) & ones) == ones ? ones : Bits{0};
+  }
+  return found == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> Model::Create(ModelPlan plan, Device& device, Stream& stream,
+                                                     ProcessGroup* communication) {
+  std::unique_ptr<Model> model(new Model(std::move(plan), device, communication));
+  const ModelPlan& p = model->plan_;
+  ASSIGN_OR_RETURN(model->device_arena_,
+                   Buffer::Allocate(device, MemoryKind::kDevice, p.device_bytes()));
+  std::byte* gradients = nullptr;
+  if (communication != nullptr && device.kind() == DeviceKind::kCpu && p.train) {
+    ASSIGN_OR_RETURN(gradients, communication->Share(p.communication_bytes()));
+    if (p.options.shape.shard_optimizer && !p.options.shape.server) {
+      GYRE_CHECK(!p.pages());  // on a CPU nothing does
+      ASSIGN_OR_RETURN(std::byte* const parameters, communication->ShareOne(p.parameter_bytes()));
+      if (parameters != nullptr) model->parameters_ = {parameters, p.parameter_bytes()};
+      for (size_t i = 0; i < p.parameters.all().size(); ++i) {
+        const StateSpec& spec = p.parameters.all()[i].spec;
+        const size_t offset = p.train->memory.placements[p.train->trace.parameters[i]].offset;
+        GYRE_CHECK(spec.kind == StateKind::kBuffer
+                       ? offset >= p.parameter_bytes()
+                       : offset + spec.size_bytes() <= p.parameter_bytes());
+      }
+    }
+  }
+  if (gradients == nullptr) {
+    ASSIGN_OR_RETURN(model->communication_arena_,
+                     Buffer::Allocate(device, MemoryKind::kDevice, p.communication_bytes()));
+    gradients = model->communication_arena_.data();
+  }
+  const auto elements = static_cast<int64_t>(p.communication_bytes() / sizeof(float));
+  RETURN_IF_ERROR(Fill(stream, 0, {gradients, Shape({elements}), DType::kF32}));
+  ASSIGN_OR_RETURN(model->pages_,
+                   Buffer::Allocate(device, MemoryKind::kPinnedHost, p.page_bytes()));
+  RETURN_IF_ERROR(model->plan_.OpenPages());
+  model->page_file_ = std::move(model->plan_.page_file);
+  model->memory_ = {.device = model->device_arena_.data(),
+                    .communication = gradients,
+                    .pages = model->pages_.data(),
+                    .file_homes = model->page_file_ ? model->page_file_->homes() : nullptr,
+                    .parameters = model->parameters_};
+  RETURN_IF_ERROR(model->BindNets());
+  return model;
+}
+
+absl::Status Model::BindNets() {
+  const auto pager = [&](const NetPlan& net) -> absl::StatusOr<std::unique_ptr<Pager>> {
+    if (!net.paging) return nullptr;
+    return Pager::Create(device_, *net.paging, memory_.device, memory_.pages, page_file_.get(),
+                         KernelsTo(plan_.options.shape.page_activations));
+  };
+  if (plan_.train) {
+    train_ = std::make_unique<Net>(*plan_.train, memory_);
+    ASSIGN_OR_RETURN(train_pager_, pager(*plan_.train));
+    if (plan_.pages() && plan_.accumulating) {
+      accumulating_ = std::make_unique<Net>(*plan_.accumulating, memory_);
+      ASSIGN_OR_RETURN(accumulating_pager_, pager(*plan_.accumulating));
+    }
+  }
+  test_.clear();
+  test_pagers_.clear();
+  for (const auto& test : plan_.test) {
+    test_.push_back(std::make_unique<Net>(*test, memory_));
+    ASSIGN_OR_RETURN(test_pagers_.emplace_back(), pager(*test));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Model::PlanPagesAnew(Stream& stream, std::span<const double> step_seconds) {
+  RETURN_IF_ERROR(BringHome(stream));
+  RETURN_IF_ERROR(stream.Synchronize());
+  const ModelOptions& options = plan_.options;
+  ASSIGN_OR_RETURN(PagingCosts costs,
+                   MeasureCosts(device_, stream, *plan_.train->paging,
+                                {.arena = {device_arena_.data(), device_arena_.bytes()},
+                                 .pages = {pages_.data(), pages_.bytes()},
+                                 .folder = options.page_folder},
+                                KernelsTo(options.shape.page_activations), options.paging));
+  const auto bytes = static_cast<double>(HostBytes(plan_.train->trace.trace, *plan_.train->paging));
+  const double hosted = train_pager_->hosted_seconds();
+  if (hosted > 0) costs.host_step_bytes_per_s = bytes / hosted;
+  ASSIGN_OR_RETURN(const bool faster, gyre::PlanPagesAnew(plan_, step_seconds, costs));
+  if (!faster) return false;
+  if (plan_.page_bytes() > pages_.bytes()) {
+    ASSIGN_OR_RETURN(Buffer more,
+                     Buffer::Allocate(device_, MemoryKind::kPinnedHost, plan_.page_bytes()));
+    std::copy_n(pages_.data(), pages_.bytes(), more.data());
+    pages_ = std::move(more);
+    memory_.pages = pages_.data();
+  }
+  RETURN_IF_ERROR(BindNets());
+  return true;
+}
+
+// A device's kernels do not reach the mapping of a file.
+absl::Status Model::Clear(Stream& stream, const Tensor& home) const {
+  const auto* const data = static_cast<const std::byte*>(home.data);
+  const std::less<const std::byte*> before;
+  if (page_file_ == nullptr || before(data, page_file_->homes()) ||
+      !before(data, page_file_->homes() + page_file_->home_bytes())) {
+    return Fill(stream, 0, home);
+  }
+  RETURN_IF_ERROR(stream.Synchronize());
+  std::memset(home.data, 0, home.bytes());
+  return absl::OkStatus();
+}
+
+absl::Status Model::Upload(Stream& stream, std::span<const std::byte> bytes, Tensor to) {
+  GYRE_CHECK(bytes.size() == to.bytes());
+  RETURN_IF_ERROR(stream.Copy(to.data, bytes.data(), bytes.size()));
+  return stream.Synchronize();
+}
+
+bool Model::writes(size_t index) const {
+  const bool shared =
+      one_copy() && plan_.parameters.all()[index].spec.kind == StateKind::kParameter;
+  return !shared || plan_.options.shape.rank == 0;
+}
+
+absl::Status Model::ValuesWritten() const {
+  return one_copy() ? communication_->Barrier() : absl::OkStatus();
+}
+
+absl::Status Model::SetParameter(Stream& stream, size_t index, std::span<const std::byte> bytes) {
+  const Parameter& parameter = plan_.parameters.all()[index];
+  const Tensor to = any().parameter(static_cast<int>(index), plan_.parameters);
+  if (writes(index)) {
+    const bool rounds = FileDType(parameter) != to.dtype;
+    RETURN_IF_ERROR(rounds ? Upload(stream, ToType(bytes, FileDType(parameter), to.dtype), to)
+                           : Upload(stream, bytes, to));
+  }
+  if (!plan_.has_master(index)) return absl::OkStatus();
+  const GradientOrder& order = plan_.train->order;
+  const auto gradient =
+      std::ranges::find(order.gradients, static_cast<int>(index), &BucketedGradient::parameter);
+  const ElementRange own = UpdatedPart(*plan_.train, gradient->bucket);
+  const int64_t begin = std::max(own.begin, gradient->at);
+  const int64_t end = std::min(own.end, gradient->at + parameter.storage_elements());
+  if (begin >= end) return absl::OkStatus();
+  return SetSlot(stream, gradient->bucket, plan_.train->slots.kinds(), begin - own.begin,
+                 bytes.subspan(static_cast<size_t>(begin - gradient->at) * sizeof(float),
+                               static_cast<size_t>(end - begin) * sizeof(float)));
+}
+
+absl::Status Model::Initialize(Stream& stream) {
+  ReleaseHomes();
+  const std::span<const Parameter> all = plan_.parameters.all();
+  const uint64_t seed = plan_.options.shape.seed;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Tensor to = any().parameter(i, plan_.parameters);
+    if (stream.kind() == DeviceKind::kCuda || FileDType(all[i]) != to.dtype) {
+      std::vector<std::byte> value(MasterBytes(all[i]));
+      RETURN_IF_ERROR(SetInitialValue(all[i], seed, value.data()));
+      RETURN_IF_ERROR(SetParameter(stream, i, value));
+    } else if (writes(i)) {
+      RETURN_IF_ERROR(stream.Call(
+          [&parameter = all[i], seed, to] { return SetInitialValue(parameter, seed, to.data); }));
+    }
+  }
+  RETURN_IF_ERROR(ClearSlotsAndCarried(stream));
+  RETURN_IF_ERROR(stream.Synchronize());
+  GiveBackFreeMemory();  // or what packing took of it stays with the process
+  return ValuesWritten();
+}
+
+absl::Status Model::ClearSlotsAndCarried(Stream& stream) {
+  for (int b = 0; train_ && b < buckets(); ++b) {
+    for (int kind = 0; kind < plan_.train->slots.kinds(); ++kind) {
+      for (int tile = 0; tile < train_->tiles(b); ++tile) {
+        RETURN_IF_ERROR(Clear(stream, train_->slot(b, kind, tile)));
+      }
+    }
+  }
+  return train_ ? train_->ClearCarried(stream) : absl::OkStatus();
+}
+
+absl::Status CheckFinite(std::span<const NamedTensor> tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    const bool finite = VisitReal(tensor.dtype, [&]<typename T>() {
+      return AllFinite<T>(std::span(tensor.as<T>(), static_cast<size_t>(tensor.elements())));
+    });
+    if (!finite) {
+      return absl::InternalError(absl::StrCat("\"", name, "\" holds a value that is not finite"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string Model::Unknown(const TensorFile& weights) const {
+  std::set<std::string> known;
+  for (const Parameter& p : plan_.parameters.all()) {
+    for (const CanonicalPart& part : p.spec.parts) known.insert(CanonicalName(p, part, ""));
+  }
+  std::vector<std::string> unknown;
+  const auto check = [&](const std::string& name) {
+    if (!known.contains(name)) unknown.push_back(absl::StrCat("\"", name, "\""));
+  };
+  for (const NamedTensor& named : weights.tensors()) check(named.name);
+  for (const auto& [name, why] : weights.unreadable()) check(name);
+  if (unknown.empty()) return "";
+  return absl::StrCat("the net has no parameter for ", absl::StrJoin(unknown, ", "));
+}
+
+absl::Status Model::LoadParameter(Stream& stream, size_t index, const TensorFile& weights) {
+  const Parameter& parameter = plan_.parameters.all()[index];
+  ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(parameter, weights, ""));
+  return SetParameter(stream, index, value);
+}
+
+absl::Status Model::LoadSome(Stream& stream, const TensorFile& weights) {
+  ReleaseHomes();
+  const std::span<const Parameter> all = plan_.parameters.all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool found = std::ranges::any_of(all[i].spec.parts, [&](const CanonicalPart& part) {
+      return weights.Find(CanonicalName(all[i], part, "")) != nullptr;
+    });
+    if (found) RETURN_IF_ERROR(LoadParameter(stream, i, weights));
+  }
+  return ValuesWritten();
+}
+
+absl::Status Model::Load(Stream& stream, const TensorFile& weights, const TensorFiles* optimizer) {
+  ReleaseHomes();
+  const std::span<const Parameter> all = plan_.parameters.all();
+  for (size_t i = 0; i < all.size(); ++i) RETURN_IF_ERROR(LoadParameter(stream, i, weights));
+  RETURN_IF_ERROR(ClearSlotsAndCarried(stream));  // with the padding
+  for (int b = 0; optimizer != nullptr && b < buckets(); ++b) {
+    RETURN_IF_ERROR(LoadSlots(stream, b, *optimizer));
+  }
+  return ValuesWritten();
+}
+
+absl::Status Model::LoadCarried(Stream& stream, const TensorFiles& carried) {
+  ReleaseHomes();
+  for (const Net::Carried& rows : train_->carried()) {
+    ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, ReadRows(carried, rows));
+    RETURN_IF_ERROR(Upload(stream, bytes, rows.rows));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::LoadSlots(Stream& stream, int bucket, const TensorFiles& optimizer) {
+  const ElementRange own = UpdatedPart(*plan_.train, bucket);
+  for (const auto& piece : PiecesIn(plan_.train->order, plan_.parameters, bucket, own)) {
+    const Parameter& parameter = plan_.parameters.all()[piece.parameter];
+    const size_t element = SizeOf(FileDType(parameter));
+    for (int kind = 0; kind < plan_.train->slots.kinds(); ++kind) {
+      const std::string suffix = absl::StrCat(".", plan_.options.slots[kind]);
+      std::vector<std::string> names;
+      for (const CanonicalPart& part : parameter.spec.parts) {
+        names.push_back(CanonicalName(parameter, part, suffix));
+      }
+      ASSIGN_OR_RETURN(const TensorFile read, optimizer.Read(names));
+      ASSIGN_OR_RETURN(const std::vector<std::byte> value, PackParameter(parameter, read, suffix));
+      const auto bytes = std::span(value).subspan(piece.begin * element, piece.count * element);
+      RETURN_IF_ERROR(SetSlot(stream, bucket, kind, piece.at - own.begin, bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::SetSlot(Stream& stream, int bucket, int kind, int64_t at,
+                            std::span<const std::byte> bytes) {
+  const size_t element = SizeOf(plan_.train->slots.dtype(bucket));
+  const int64_t end = at + static_cast<int64_t>(bytes.size() / element);
+  for (int t = 0; t < train_->tiles(bucket); ++t) {
+    const ElementRange tile = train_->tile(bucket, t);
+    const ElementRange both = {std::max(at, tile.begin), std::min(end, tile.end)};
+    if (both.count() <= 0) continue;
+    const Tensor to = Slice(train_->slot(bucket, kind, t), both.begin - tile.begin, both.count());
+    RETURN_IF_ERROR(Upload(stream, bytes.subspan((both.begin - at) * element, to.bytes()), to));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::CopyState(Stream& stream, Buffer& copy) const {
+  RETURN_IF_ERROR(BringHome(stream));
+  const std::span<const Parameter> all = plan_.parameters.all();
+  const int rank = plan_.options.shape.rank;
+  const bool sharded = plan_.options.shape.shard_optimizer;
+  const std::vector<ModelPlan::Slot> slots = plan_.saved_slots();
+  const ModelPlan::CopyBytes parts = plan_.copy_bytes();
+  const size_t bytes = parts.values + parts.rows + parts.slots + parts.others;
+  if (copy.bytes() != bytes) {
+    copy = Buffer();  // first, for there may not be room for both
+    ASSIGN_OR_RETURN(copy, Buffer::Allocate(device_, MemoryKind::kPinnedHost, bytes));
+  }
+  std::byte* to = copy.data();
+  for (size_t i = 0; rank == 0 && i < all.size(); ++i) {
+    if (plan_.has_master(i)) continue;
+    const Tensor from = any().parameter(i, plan_.parameters);
+    RETURN_IF_ERROR(stream.Copy(to, from.data, from.bytes()));
+    to += RoundUp(from.bytes(), kCopyAlignBytes);
+  }
+  for (const Net::Carried& carried : train_->carried()) {
+    RETURN_IF_ERROR(stream.Copy(to, carried.rows.data, carried.rows.bytes()));
+    to += RoundUp(carried.rows.bytes(), kCopyAlignBytes);
+  }
+  std::byte* const others = to + parts.slots;
+  for (const ModelPlan::Slot& slot : slots) {
+    const bool own = slot.writer == rank;
+    if (!own && !sharded) continue;
+    RETURN_IF_ERROR(CopySlot(stream, slot.bucket, slot.kind, own ? to : others));
+    if (own) to += RoundUp(slot.bytes, kCopyAlignBytes);
+  }
+  return stream.Synchronize();
+}
+
+absl::Status Model::CopySlot(Stream& stream, int bucket, int kind, std::byte* to) const {
+  const ElementRange own = UpdatedPart(*plan_.train, bucket);
+  const DType dtype = plan_.train->slots.dtype(bucket);
+  const Tensor whole{to, Shape({plan_.train->order.elements[bucket]}), dtype};
+  const Tensor part = Slice(whole, own.begin, own.count());
+  const RunShape& shape = plan_.options.shape;
+  const bool equal_parts = shape.workers() == shape.ranks;
+  if (!equal_parts) std::memset(to, 0, whole.bytes());
+  for (int t = 0; t < train_->tiles(bucket); ++t) {
+    const ElementRange tile = train_->tile(bucket, t);
+    const int64_t count = std::min(tile.end, part.elements()) - tile.begin;
+    const Tensor copy = Slice(part, tile.begin, count);
+    RETURN_IF_ERROR(stream.Copy(copy.data, train_->slot(bucket, kind, t).data, copy.bytes()));
+  }
+  if (!shape.shard_optimizer) return absl::OkStatus();
+  RETURN_IF_ERROR(stream.Synchronize());
+  const std::string what = absl::StrCat(
+      "parts of ", kind < plan_.train->slots.kinds() ? plan_.options.slots[kind] : "the masters",
+      " of bucket ", bucket, ", ", whole.elements());
+  // Parts that an allgather does not know: added to the others' zeros.
+  if (!equal_parts) return communication_->Sum(what, whole);
+  return communication_
+      ->Wait(communication_->Submit(what, Operation::kAllgather, /*root=*/0, whole,
+                                    /*ready=*/nullptr))
+      .status();
+}
+
+absl::Status Model::UnpackState(std::span<std::byte> copy, State& state) const {
+  const auto take = [&copy](size_t bytes) {
+    const std::span<std::byte> taken = copy.first(bytes);
+    copy = copy.subspan(RoundUp(bytes, kCopyAlignBytes));
+    return taken;
+  };
+  const std::span<const Parameter> all = plan_.parameters.all();
+  const int rank = plan_.options.shape.rank;
+  for (size_t i = 0; rank == 0 && i < all.size(); ++i) {
+    if (plan_.has_master(i)) continue;
+    RETURN_IF_ERROR(UnpackValue(all[i], take(all[i].spec.size_bytes()), state.weights));
+  }
+  for (const Net::Carried& carried : train_->carried()) {
+    Tensor rows = carried.rows;
+    rows.data = take(rows.bytes()).data();
+    state.carried.tensors.push_back({NameInFile(carried), rows});
+  }
+  for (const ModelPlan::Slot& slot : plan_.saved_slots()) {
+    if (slot.writer != rank) continue;
+    const std::string suffix = slot.master ? "" : absl::StrCat(".", plan_.options.slots[slot.kind]);
+    RETURN_IF_ERROR(UnpackSlot(slot.bucket, take(slot.bytes), suffix,
+                               slot.master ? state.weights : state.optimizer));
+  }
+  JoinPieces(state.weights);
+  return absl::OkStatus();
+}
+
+absl::Status Model::UnpackSlot(int bucket, std::span<std::byte> whole, absl::string_view suffix,
+                               HostTensors& to) const {
+  const GradientOrder& order = plan_.train->order;
+  for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
+    const Parameter& parameter = plan_.parameters.all()[order.gradients[g].parameter];
+    const size_t at = static_cast<size_t>(order.gradients[g].at) * SizeOf(FileDType(parameter));
+    RETURN_IF_ERROR(
+        UnpackParameter(parameter, whole.subspan(at, MasterBytes(parameter)), suffix, to));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::ReadValue(Stream& stream, size_t index, Storage& storage,
+                              HostTensors& value) const {
+  const Parameter& parameter = plan_.parameters.all()[index];
+  if (!plan_.has_master(index)) {
+    const Tensor from = any().parameter(static_cast<int>(index), plan_.parameters);
+    RETURN_IF_ERROR(stream.Synchronize());
+    if (device_.kind() == DeviceKind::kCpu) {
+      return UnpackValue(parameter, {static_cast<std::byte*>(from.data), from.bytes()}, value);
+    }
+    storage.bucket = -1;
+    storage.bytes.resize(from.bytes());
+    RETURN_IF_ERROR(stream.Copy(storage.bytes.data(), from.data, from.bytes()));
+    RETURN_IF_ERROR(stream.Synchronize());
+    return UnpackValue(parameter, std::span(storage.bytes), value);
+  }
+  const GradientOrder& order = plan_.train->order;
+  const auto gradient =
+      std::ranges::find(order.gradients, static_cast<int>(index), &BucketedGradient::parameter);
+  if (storage.bucket != gradient->bucket) {
+    storage.bucket = gradient->bucket;
+    storage.bytes.resize(static_cast<size_t>(order.elements[storage.bucket]) * sizeof(float));
+    RETURN_IF_ERROR(
+        CopySlot(stream, storage.bucket, plan_.train->slots.kinds(), storage.bytes.data()));
+    RETURN_IF_ERROR(stream.Synchronize());
+  }
+  const size_t at = static_cast<size_t>(gradient->at) * sizeof(float);
+  return UnpackParameter(parameter, std::span(storage.bytes).subspan(at, MasterBytes(parameter)),
+                         "", value);
+}
+
+absl::StatusOr<std::string> Model::Sha256OfWeights(Stream& stream) const {
+  RETURN_IF_ERROR(BringHome(stream));
+  const std::span<const Parameter> all = plan_.parameters.all();
+  // By name in files; those of pieces, in order.
+  std::multimap<std::string, size_t> parameter_of;
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (const CanonicalPart& part : all[i].spec.parts) {
+      parameter_of.emplace(CanonicalName(all[i], part, ""), i);
+    }
+  }
+  Sha256Digest digest;
+  Storage storage;
+  HostTensors value;
+  size_t read = all.size();  // the parameter whose value it is
+  for (const auto& [name, index] : parameter_of) {
+    if (std::exchange(read, index) != index) {
+      value = HostTensors();  // first, for there may not be room for both
+      RETURN_IF_ERROR(ReadValue(stream, index, storage, value));
+    }
+    const Tensor& part = std::ranges::find(value.tensors, name, &NamedTensor::name)->tensor;
+    digest.Add({static_cast<const char*>(part.data), part.bytes()});
+  }
+  return digest.Hex();
+}
+
+}  // namespace gyre

@@ -1,0 +1,480 @@
+#include <algorithm>
+#include <functional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/runtime/math.h"
+#include "engine/training/model/model.h"
+#include "memory/memory_plan.h"
+#include "memory/paging_schedule.h"
+
+namespace gyre {
+namespace {
+
+// A batch of this size is planned whatever the capacity, for the plan's error says what would do.
+constexpr size_t kPlannedBytes = size_t{64} << 20;
+
+// Before anything is prepared for a batch that the memory cannot hold.
+absl::Status CheckInputsFit(const Parsed<NetConfig>& net, const ModelOptions& options,
+                            int64_t global_batch, int ranks) {
+  const auto samples = static_cast<double>(ShareOf(global_batch, 0, ranks).count);
+  for (const InputConfig& input : net.message->input()) {
+    const bool label = input.type() == InputConfig::LABEL;
+    double bytes =
+        samples * static_cast<double>(SizeOf(label ? DType::kI32 : options.shape.compute));
+    for (const int64_t extent : input.dims()) bytes *= static_cast<double>(extent);
+    if (bytes <= static_cast<double>(std::max(options.capacity_bytes, kPlannedBytes))) continue;
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s: input \"%s\": a batch of %d samples takes %.0f bytes on a rank, the device's memory "
+        "has %d; lower the batch",
+        net.source->Where(input), input.name(), global_batch, bytes, options.capacity_bytes));
+  }
+  return absl::OkStatus();
+}
+
+// Plans nets so that all ranks and all shapes agree: the first one planned, which chooses the
+// parameters' layouts, is that of the largest share, and every rank plans both sizes of share, so
+// that libraries are asked for the same operations everywhere.
+class NetsPlanner {
+ public:
+  NetsPlanner(const Parsed<NetConfig>& net, ModelPlan& plan) : net_(net), plan_(plan) {}
+
+  absl::StatusOr<std::unique_ptr<NetPlan>> Plan(bool train, int64_t global_batch) {
+    const RunShape& run = plan_.options.shape;
+    const int ranks = train ? run.workers() : run.ranks;
+    RETURN_IF_ERROR(CheckInputsFit(net_, plan_.options, global_batch, ranks));
+    const int64_t largest = ShareOf(global_batch, 0, ranks).count;
+    const int64_t smallest = ShareOf(global_batch, ranks - 1, ranks).count;
+    // Of a rank that runs none the first one's.
+    const int64_t own = ShareOf(global_batch, run.rank < ranks ? run.rank : 0, ranks).count;
+    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> plan, PlanShare(train, global_batch, largest));
+    if (first_ == nullptr) first_ = std::make_unique<NetPlan>(*plan);
+    if (smallest == largest) return plan;
+    ASSIGN_OR_RETURN(std::unique_ptr<NetPlan> other, PlanShare(train, global_batch, smallest));
+    return own == largest ? std::move(plan) : std::move(other);
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<NetPlan>> PlanShare(bool train, int64_t global, int64_t local) {
+    const ModelOptions& options = plan_.options;
+    RunShape shape = options.shape;
+    shape.local = local;
+    shape.global = global;
+    ASSIGN_OR_RETURN(
+        NetPlan plan,
+        PlanNet(net_,
+                {.infer = {.train = train,
+                           .shape = shape,
+                           .primitives = options.primitives,
+                           .same_parameters_as = first_ ? &first_->spec : nullptr},
+                 .slots = train || !first_ ? OptimizerSlots{options.slots} : first_->slots,
+                 .homes = first_ ? first_->homes : std::vector<CarriedHome>(),
+                 .bucket_bytes = options.bucket_bytes,
+                 .fit_buckets = options.fit_buckets,
+                 .can_send_rows = options.can_send_rows,
+                 .cut_updates = options.planner != PlannerKind::kNone && shape.ranks == 1,
+                 .feed = options.feed},
+                plan_.parameters));
+    return std::make_unique<NetPlan>(std::move(plan));
+  }
+
+  const Parsed<NetConfig>& net_;
+  ModelPlan& plan_;
+  std::unique_ptr<NetPlan> first_;
+};
+
+// The training net first.
+std::vector<NetPlan*> NetsOf(const ModelPlan& plan) {
+  std::vector<NetPlan*> nets;
+  if (plan.train) nets.push_back(plan.train.get());
+  if (plan.accumulating) nets.push_back(plan.accumulating.get());
+  for (const auto& test : plan.test) nets.push_back(test.get());
+  return nets;
+}
+
+size_t Most(const ModelPlan& plan, size_t (NetPlan::*bytes)() const) {
+  size_t most = 0;
+  for (const NetPlan* const net : NetsOf(plan)) most = std::max(most, (net->*bytes)());
+  return most;
+}
+
+// As they are where they page.
+std::vector<NetPlan*> PagedNets(const ModelPlan& plan) {
+  std::vector<NetPlan*> nets = NetsOf(plan);
+  if (plan.paged) nets.front() = plan.paged.get();
+  return nets;
+}
+
+// Of the same memory, whatever is planned: where nets page, or as they are.
+size_t ReservedBytes(const ModelPlan& plan, bool paged) {
+  const size_t communication =
+      paged && plan.paged ? plan.paged->memory.communication_bytes : plan.communication_bytes();
+  return communication + plan.allreduce_bytes() + plan.server_bytes(paged).device;
+}
+
+// An error of too little memory, with what is reserved of it and what would make that less.
+absl::Status WithReserved(const absl::Status& lacking, const ModelPlan& plan) {
+  if (!absl::StrContains(lacking.message(), " are reserved")) return lacking;
+  const RunShape& shape = plan.options.shape;
+  std::string text = "; reserved is what several ranks' gradients are summed in";
+  if (shape.server) {
+    text = "; reserved is what gradients are sent from, and the parameter server's";
+    if (!shape.server->in_host_memory) text += "; it is less with --server_memory=host";
+  } else if (!plan.options.device_allreduce.empty()) {
+    absl::StrAppend(&text, ", on the device by ", plan.options.device_allreduce,
+                    "; it is less with --shard_optimizer or --set distributed.allreduce=direct");
+  }
+  return absl::Status(lacking.code(), absl::StrCat(lacking.message(), text));
+}
+
+// One arena serves all nets beside the gradients' one, so the largest net says what would do.
+const NetPlan* LargestNet(const ModelPlan& plan) {
+  const std::vector<NetPlan*> nets = NetsOf(plan);
+  const auto largest = std::ranges::max_element(
+      nets, {}, [](const NetPlan* net) { return net->memory.device_bytes; });
+  return largest == nets.end() ? nullptr : *largest;
+}
+
+// Whether the host has nothing to do within an iteration but with pages.
+bool OneGraph(const ModelPlan& plan) { return plan.options.shape.ranks == 1; }
+
+size_t LargestStepOf(const NetPlan& net, PlannerKind planner) {
+  return FindLargestStep(net.trace.trace, nullptr, planner).bytes;
+}
+
+// What of the training net is another where nets page.
+absl::Status PlanPagedTraining(ModelPlan& plan) {
+  const RunShape& shape = plan.options.shape;
+  if (plan.options.planner == PlannerKind::kNone) return absl::OkStatus();
+  // What is summed in device memory stays where that finds it.
+  if (shape.ranks > 1 && plan.options.device_allreduce.empty()) {
+    ASSIGN_OR_RETURN(NetPlan paged,
+                     PagedPlan(*plan.train, plan.parameters, CanBeSent(*plan.train)));
+    plan.paged = std::make_unique<NetPlan>(std::move(paged));
+  }
+  if (shape.accumulate > 1) {
+    const NetPlan& train = plan.paged ? *plan.paged : *plan.train;
+    plan.accumulating = std::make_unique<NetPlan>(AccumulatingPlan(train, plan.parameters));
+  }
+  return absl::OkStatus();
+}
+
+// A batch of another size has rows of its own, so that one that is smaller ends the test alone.
+absl::Status CheckWholeBatches(const Parsed<NetConfig>& net, const ModelPlan& plan) {
+  const int64_t samples = plan.options.test_samples, batch = plan.options.test_batch;
+  const std::vector<CarriedState> carried = CarriedStates(plan.test.front()->spec);
+  if (carried.empty() || samples % batch == 0) return absl::OkStatus();
+  int64_t divisor = batch;
+  while (samples % divisor != 0) --divisor;
+  return AtLayer(
+      net, *plan.test.front()->spec.nodes[carried[0].node].config,
+      absl::InvalidArgumentError(absl::StrFormat(
+          "it carries rows from batch to batch, but the %d samples of the test are no "
+          "whole batches of %d; set test_batch to %d, or data.order to CONTIGUOUS, which "
+          "leaves samples out",
+          samples, batch, divisor)));
+}
+
+// A sequence goes on in the next batch's row only where samples come in such rows.
+absl::Status CheckSequences(const Parsed<NetConfig>& net, const NetPlan& test) {
+  constexpr size_t kReset = 2;  // input
+  for (const NetNode& node : test.spec.nodes) {
+    if (!node.config->has_alarm() || node.inputs.size() <= kReset || test.feed.contiguous) continue;
+    return AtLayer(net, *node.config,
+                   absl::InvalidArgumentError(
+                       "its sequences go on from sample to sample in a row; write order: "
+                       "CONTIGUOUS in the trainer's data"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelPlan> PlanModel(const Parsed<NetConfig>& net, const ModelOptions& options) {
+  ModelPlan plan;
+  plan.options = options;
+  NetsPlanner planner(net, plan);
+  if (options.train) {
+    ASSIGN_OR_RETURN(plan.train, planner.Plan(true, options.shape.global));
+    plan.options.shape = plan.train->spec.shape;
+    RETURN_IF_ERROR(PlanPagedTraining(plan));
+  }
+  if (options.test_samples > 0) {
+    ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, options.test_batch));
+    RETURN_IF_ERROR(CheckWholeBatches(net, plan));
+    RETURN_IF_ERROR(CheckSequences(net, *plan.test.front()));
+    const int64_t rest = options.test_samples % options.test_batch;
+    if (rest > 0) {
+      ASSIGN_OR_RETURN(plan.test.emplace_back(), planner.Plan(false, rest));
+    }
+  }
+  const NetPlan* const largest = LargestNet(plan);
+  plan.resident_bytes =
+      (largest ? largest->memory.device_bytes : 0) + ReservedBytes(plan, /*paged=*/false);
+  if (plan.resident_bytes <= options.capacity_bytes) return plan;
+  if (options.planner == PlannerKind::kNone) {
+    return WithReserved(CheckCapacity(largest->trace.trace, largest->memory, options.capacity_bytes,
+                                      ReservedBytes(plan, /*paged=*/false)),
+                        plan);
+  }
+  if (plan.paged) {
+    plan.train = std::move(plan.paged);
+    for (auto& test : plan.test) {
+      ASSIGN_OR_RETURN(*test, PagedPlan(*test, plan.parameters, plan.train->sent));
+    }
+  }
+  absl::StatusOr<std::vector<PagingPlan>> pages = PlanPages(plan, options.capacity_bytes);
+  if (!pages.ok()) return WithReserved(pages.status(), plan);
+  const std::vector<NetPlan*> nets = NetsOf(plan);
+  for (size_t n = 0; n < nets.size(); ++n) nets[n]->paging = std::move((*pages)[n]);
+  return plan;
+}
+
+namespace {
+
+// Whether it is another plan from now on.
+absl::StatusOr<bool> PlanNetAnew(const ModelPlan& plan, NetPlan& net) {
+  const AccessTrace& trace = net.trace.trace;
+  const PagingCosts& costs = plan.options.paging;
+  const PagingTimes now = PredictTimes(trace, *net.paging, SchedulePaging(*net.paging), costs);
+  net.paging->seconds = now.seconds;
+  net.paging->stalled_seconds = now.stalled_seconds;
+  // The arena is there, and no larger than the first plans made it.
+  const size_t reserved = ReservedBytes(plan, /*paged=*/true);
+  // Where updates run stays as it is: on a GPU their bits might not be the host's.
+  const std::vector<int> host_steps = HostStepsOf(*net.paging);
+  const PagingLimits limits = {.capacity_bytes = plan.device_bytes() + reserved,
+                               .reserved_bytes = reserved,
+                               .self_contained = OneGraph(plan),
+                               .host_bytes = plan.options.host_bytes,
+                               .homes = &net.paging->homes,
+                               .host_steps = &host_steps};
+  absl::StatusOr<PagingPlan> planned = PlanPaging(trace, costs, limits);
+  // Pages laid out anew may not pack into the same host memory.
+  if (absl::IsResourceExhausted(planned.status())) return false;
+  ASSIGN_OR_RETURN(PagingPlan other, std::move(planned));
+  // Another plan would round other values, and what is measured must not decide which.
+  if (net.paging->rounds() || other.rounds()) return false;
+  // The file of a run stays as long as it is.
+  if (other.seconds >= now.seconds || other.disk_bytes > plan.disk_bytes()) return false;
+  for (size_t s = 0; s < trace.states.size(); ++s) {
+    if (!trace.states[s].persistent) continue;
+    const auto [block, offset] = net.paging->states[s];
+    const auto [next_block, next_offset] = other.states[s];
+    GYRE_CHECK((block < 0) == (next_block < 0) && offset == next_offset);
+    GYRE_CHECK(block < 0 || net.paging->blocks[block].page == other.blocks[next_block].page);
+  }
+  net.paging = std::move(other);
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> PlanPagesAnew(ModelPlan& plan, std::span<const double> step_seconds,
+                                   const PagingCosts& costs) {
+  plan.options.paging = costs;
+  std::vector<TraceStep>& steps = plan.train->trace.trace.steps;
+  for (size_t s = 0; s < steps.size(); ++s) steps[s].seconds = step_seconds[s];
+  for (const int s : HostStepsOf(*plan.train->paging)) {
+    TraceStep& step = steps[s];
+    // On the device it would take no longer.
+    step.seconds = static_cast<double>(step.host_bytes) / costs.host_step_bytes_per_s;
+  }
+  ASSIGN_OR_RETURN(bool anew, PlanNetAnew(plan, *plan.train));
+  if (plan.accumulating == nullptr) return anew;
+  size_t s = 0;
+  for (TraceStep& step : plan.accumulating->trace.trace.steps) {
+    while (steps[s].name != step.name) ++s;  // updates
+    step.seconds = step_seconds[s++];
+  }
+  ASSIGN_OR_RETURN(const bool other, PlanNetAnew(plan, *plan.accumulating));
+  return anew || other;
+}
+
+size_t LeastCapacity(const ModelPlan& plan) {
+  if (plan.options.planner == PlannerKind::kNone) return plan.resident_bytes;
+  size_t largest = 0;
+  for (const NetPlan* const net : PagedNets(plan)) {
+    largest = std::max(largest, LargestStepOf(*net, plan.options.planner));
+  }
+  // GeePS's buffer may take more than all at once.
+  return std::min(plan.resident_bytes, largest + ReservedBytes(plan, /*paged=*/true));
+}
+
+// In what the gradients and their sums leave.  Test nets have the training net's parameters where
+// it has them, and may touch more at a step than it.
+absl::StatusOr<std::vector<PagingPlan>> PlanPages(const ModelPlan& plan, size_t capacity_bytes,
+                                                  bool train_alone) {
+  const PlannerKind planner = plan.options.planner;
+  const std::vector<NetPlan*> nets = PagedNets(plan);
+  const auto largest = [planner](const NetPlan* net) { return LargestStepOf(*net, planner); };
+  PagingLimits limits = {.capacity_bytes = capacity_bytes,
+                         .reserved_bytes = ReservedBytes(plan, /*paged=*/true),
+                         .host_bytes = plan.options.host_bytes};
+  const auto page = [&](const NetPlan& net) {
+    return PlanPaging(net.trace.trace, plan.options.paging, limits, planner);
+  };
+  // Whatever the first net leaves on the device, the others have room beside it.
+  size_t others = limits.reserved_bytes;
+  for (size_t n = 1; n < nets.size(); ++n) {
+    others = std::max(others, limits.reserved_bytes + largest(nets[n]));
+  }
+  limits.most_resident_bytes = capacity_bytes - std::min(capacity_bytes, others);
+  const NetPlan* const neediest = *std::ranges::max_element(nets, {}, largest);
+  if (largest(neediest) + limits.reserved_bytes > capacity_bytes) {
+    return page(*neediest).status();  // what it lacks is the error
+  }
+  std::vector<PagingPlan> plans;
+  std::vector<Home> homes;
+  for (const NetPlan* const net : nets) {
+    if (train_alone && !net->spec.train) break;
+    limits.self_contained = net->spec.train && OneGraph(plan);
+    ASSIGN_OR_RETURN(plans.emplace_back(), page(*net));
+    if (limits.homes == nullptr) homes = plans.front().homes;
+    limits.homes = &homes;
+  }
+  return plans;
+}
+
+size_t ModelPlan::device_bytes() const { return Most(*this, &NetPlan::device_bytes); }
+size_t ModelPlan::page_bytes() const { return Most(*this, &NetPlan::page_bytes); }
+size_t ModelPlan::disk_bytes() const { return Most(*this, &NetPlan::disk_bytes); }
+
+absl::Status ModelPlan::OpenPages() {
+  if (disk_bytes() == 0 || page_file != nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(page_file,
+                   PageFile::Create(options.page_folder, disk_bytes(), disk_home_bytes()));
+  return absl::OkStatus();
+}
+// Nets that have any there agree on where.
+size_t ModelPlan::disk_home_bytes() const { return Most(*this, &NetPlan::disk_home_bytes); }
+
+size_t ModelPlan::persistent_bytes() const {
+  size_t bytes = 0;
+  for (const TraceState& state : train->trace.trace.states) {
+    const bool own = state.view_of < 0 && state.arena == Arena::kDevice;
+    if (state.persistent && own) bytes += state.bytes;
+  }
+  return bytes;
+}
+
+size_t ModelPlan::parameter_bytes() const {
+  size_t bytes = 0;
+  for (const Parameter& parameter : parameters.all()) {
+    const bool written = parameter.spec.kind == StateKind::kBuffer;
+    if (!written) bytes += RoundUp(parameter.spec.size_bytes(), kPlanAlignment);
+  }
+  return bytes;
+}
+
+size_t ModelPlan::communication_bytes() const {
+  return train ? train->memory.communication_bytes : 0;
+}
+
+size_t ModelPlan::allreduce_bytes() const {
+  if (train == nullptr || options.device_allreduce.empty()) return 0;
+  size_t longest = 0;
+  for (size_t b = 0; b < train->order.buckets.size(); ++b) {
+    const TouchedTable* const table = TableOf(*train, static_cast<int>(b));
+    if (table != nullptr && table->sent_by_rows) continue;
+    longest = std::max(
+        longest, static_cast<size_t>(train->order.elements[b]) * SizeOf(train->order.dtypes[b]));
+  }
+  return ProcessGroup::DeviceBytes(options.device_allreduce, longest, options.shape.ranks);
+}
+
+ServerBytes ModelPlan::server_bytes(bool paged) const {
+  const RunShape& shape = options.shape;
+  if (train == nullptr || !shape.server) return {};
+  const std::vector<TableSpec> tables = ServerTables(*train);
+  const auto of = [&](int rank) {
+    return BytesOfWholeTables(tables, shape.ranks, shape.server->dedicated, rank,
+                              shape.server->sync, !paged, shape.server->in_host_memory);
+  };
+  ServerBytes bytes = of(shape.rank);
+  if (shape.server->in_host_memory) {
+    bytes.pinned += slot_bytes() + master_bytes();
+    return bytes;
+  }
+  // And what owners' updates read (ServerSync), and their gate (ServerGate), which measures no
+  // more.
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    const ServerBytes its = of(rank);
+    const size_t dropped = static_cast<size_t>(its.blocks) * sizeof(int64_t);
+    bytes.device = std::max(bytes.device, its.device + dropped);
+  }
+  bytes.device += tables.size() * sizeof(UpdateScalars);
+  if (shape.server->sync != Sync::kBsp || !shape.gated()) return bytes;
+  size_t pieces = 0;
+  for (const TableSpec& table : tables) {
+    pieces += shape.MeasuredPieces(table.rows, table.dtype).size();
+  }
+  bytes.device += kSumSquaresScratchBytes +
+                  pieces * (sizeof(ElementRange) + (kSquareLanes + 1) * sizeof(double));
+  return bytes;
+}
+
+size_t ModelPlan::slot_bytes() const {
+  size_t bytes = 0;
+  for (size_t b = 0; b < train->order.buckets.size(); ++b) {
+    bytes += options.slots.size() * train->slots.bytes(b);
+  }
+  return bytes;
+}
+
+size_t ModelPlan::master_bytes() const {
+  size_t bytes = 0;
+  for (size_t b = 0; b < train->order.buckets.size(); ++b) {
+    if (train->slots.has_master(b)) bytes += train->slots.bytes(b);
+  }
+  return bytes;
+}
+
+std::string ModelPlan::Fingerprint() const {
+  std::string text;
+  for (const Parameter& p : parameters.all()) {
+    absl::StrAppend(&text, p.name(), " ", std::string(DTypeName(p.spec.dtype)), " ",
+                    p.spec.size_bytes(), " ", p.spec.layout, "\n");
+  }
+  if (train) {
+    for (const GradientBucket& b : train->order.buckets) {
+      absl::StrAppend(&text, "bucket ", b.first, " ", b.last, "\n");
+    }
+    for (const TouchedTable& table : train->tables) {
+      if (!table.sent_by_rows) continue;
+      absl::StrAppend(&text, "rows of ", parameters.all()[table.parameter].name(), "\n");
+    }
+    text += DescribeCarried(train->spec);
+  }
+  return text;
+}
+
+std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
+                                                 const ModelOptions& options,
+                                                 const BytesOfSum& sum) {
+  std::vector<PrecisionBytes> all;
+  for (const DType precision : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    PrecisionBytes& bytes = all.emplace_back(PrecisionBytes{.precision = precision});
+    ModelOptions other = options;
+    other.shape.compute = precision;
+    other.test_samples = 0;
+    other.capacity_bytes = ~size_t{0};
+    const absl::StatusOr<ModelPlan> plan = PlanModel(net, other);
+    if (!plan.ok()) {
+      bytes.refusal = std::string(plan.status().message());
+      continue;
+    }
+    for (const Parameter& parameter : plan->parameters.all()) {
+      bytes.parameters += parameter.spec.size_bytes();
+    }
+    for (const GradientBucket& bucket : plan->train->order.buckets) bytes.gradients += bucket.bytes;
+    bytes.activations = plan->train->memory.device_bytes - plan->persistent_bytes();
+    bytes.masters = plan->master_bytes();
+    bytes.optimizer = plan->slot_bytes();
+    bytes.sent = BytesSent(*plan->train, sum);
+  }
+  return all;
+}
+
+}  // namespace gyre

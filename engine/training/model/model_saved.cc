@@ -1,0 +1,143 @@
+// What of a model's plan a checkpoint has, who writes it, and the host memory that this takes.
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/math.h"
+#include "engine/training/model/carried_rows.h"
+#include "engine/training/model/model.h"
+
+namespace gyre {
+
+std::vector<int> ShareOut(std::span<const size_t> bytes, int ranks, size_t rank_0_has) {
+  std::vector<size_t> order(bytes.size()), has(static_cast<size_t>(ranks));
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](size_t item) { return bytes[item]; });
+  has[0] = rank_0_has;
+  std::vector<int> takers(bytes.size());
+  for (const size_t item : order) {
+    const auto least = std::ranges::min_element(has);
+    *least += bytes[item];
+    takers[item] = static_cast<int>(least - has.begin());
+  }
+  return takers;
+}
+
+bool ModelPlan::has_master(size_t parameter) const {
+  const Parameter& p = parameters.all()[parameter];
+  return train != nullptr && p.trained() && FileDType(p) != p.spec.dtype;
+}
+
+std::vector<ModelPlan::Slot> ModelPlan::saved_slots() const {
+  const RunShape& shape = options.shape;
+  const OptimizerSlots& kept = train->slots;
+  size_t of_values = 0;
+  for (const Parameter& parameter : parameters.all()) of_values += MasterBytes(parameter);
+  std::vector<Slot> slots;
+  std::vector<size_t> bytes;
+  const int buckets = static_cast<int>(train->order.buckets.size());
+  for (int b = 0; b < buckets; ++b) {
+    const size_t element = SizeOf(kept.dtype(b));
+    const size_t whole = static_cast<size_t>(train->order.elements[b]) * element;
+    for (int kind = 0; kind < kept.kinds(); ++kind) {
+      slots.push_back({.bucket = b, .kind = kind, .master = false, .bytes = whole, .writer = 0});
+      bytes.push_back(whole);
+    }
+  }
+  const std::vector<int> writers =
+      ShareOut(bytes, shape.shard_optimizer ? shape.ranks : 1, of_values);
+  for (size_t s = 0; s < slots.size(); ++s) slots[s].writer = writers[s];
+  for (int b = 0; b < buckets; ++b) {
+    if (!kept.has_master(b)) continue;
+    const size_t whole = static_cast<size_t>(train->order.elements[b]) * sizeof(float);
+    slots.push_back(
+        {.bucket = b, .kind = kept.kinds(), .master = true, .bytes = whole, .writer = 0});
+  }
+  return slots;
+}
+
+ModelPlan::CopyBytes ModelPlan::copy_bytes() const {
+  const RunShape& shape = options.shape;
+  CopyBytes copy;
+  for (size_t i = 0; shape.rank == 0 && i < parameters.all().size(); ++i) {
+    if (has_master(i)) continue;  // which is a slot
+    copy.values += RoundUp(parameters.all()[i].spec.size_bytes(), kCopyAlignBytes);
+  }
+  for (const CarriedState& carried : CarriedStates(train->spec)) {
+    const StateSpec& rows = train->spec.nodes[carried.node].spec.states[carried.to];
+    copy.rows += static_cast<size_t>(train->trace.homes_apart ? shape.accumulate : 1) *
+                 RoundUp(rows.size_bytes(), kCopyAlignBytes);
+  }
+  for (const Slot& slot : saved_slots()) {
+    const size_t bytes = RoundUp(slot.bytes, kCopyAlignBytes);
+    if (slot.writer == shape.rank) copy.slots += bytes;
+    // There is a place for any of the others', again and again.
+    if (slot.writer != shape.rank && shape.shard_optimizer) {
+      copy.others = std::max(copy.others, bytes);
+    }
+  }
+  return copy;
+}
+
+size_t ModelPlan::checkpoint_bytes() const {
+  const CopyBytes copy = copy_bytes();
+  size_t bytes = copy.values + copy.rows + copy.slots + copy.others;
+  for (size_t i = 0; options.shape.rank == 0 && i < parameters.all().size(); ++i) {
+    const Parameter& parameter = parameters.all()[i];
+    bytes += UnpackedBytes(parameter);
+    if (has_master(i)) continue;
+    // Of 16 bits: as the F32 that files have.
+    if (FileDType(parameter) != parameter.spec.dtype) bytes += MasterBytes(parameter);
+  }
+  for (const Slot& slot : saved_slots()) {
+    if (slot.writer != options.shape.rank || slot.master) continue;
+    const GradientBucket& bucket = train->order.buckets[slot.bucket];
+    for (int g = bucket.first; g < bucket.last; ++g) {
+      bytes += UnpackedBytes(parameters.all()[train->order.gradients[g].parameter]);
+    }
+  }
+  return bytes;
+}
+
+absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
+                       const TensorFiles* optimizer) {
+  for (const Parameter& parameter : plan.parameters.all()) {
+    for (const CanonicalPart& part : parameter.spec.parts) {
+      const std::string name = CanonicalName(parameter, part, "");
+      const Tensor* const stored = weights.Find(name);
+      if (stored == nullptr) RETURN_IF_ERROR(weights.CheckReadable(name));
+      RETURN_IF_ERROR(CheckStored(parameter, part, "", stored));
+      if (parameter.spec.piece && parameter.spec.piece->first_row > 0) continue;  // seen already
+      const NamedTensor read = {name, *stored};
+      RETURN_IF_ERROR(CheckFinite({&read, 1}));
+    }
+  }
+  if (optimizer == nullptr) return absl::OkStatus();
+  for (const BucketedGradient& gradient : plan.train->order.gradients) {
+    const Parameter& parameter = plan.parameters.all()[gradient.parameter];
+    for (int kind = 0; kind < plan.train->slots.kinds(); ++kind) {
+      const std::string suffix = absl::StrCat(".", plan.options.slots[kind]);
+      for (const CanonicalPart& part : parameter.spec.parts) {
+        const auto entry = optimizer->entries().find(CanonicalName(parameter, part, suffix));
+        Tensor stored;
+        if (entry != optimizer->entries().end()) {
+          stored = {nullptr, entry->second.shape, entry->second.dtype};
+        }
+        RETURN_IF_ERROR(CheckStored(parameter, part, suffix,
+                                    entry == optimizer->entries().end() ? nullptr : &stored));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCarried(const ModelPlan& plan, const TensorFiles& carried) {
+  for (const Net::Carried& rows : Net::CarriedBy(*plan.train)) {
+    RETURN_IF_ERROR(CheckRows(carried, rows));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gyre

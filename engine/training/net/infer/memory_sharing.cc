@@ -1,0 +1,93 @@
+#include "engine/training/net/infer/memory_sharing.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/runtime/check.h"
+
+namespace gyre {
+namespace {
+
+struct Use {
+  bool kept = false;       // a net input, which stays as it was uploaded, or read in backward
+  int last_consumer = -1;  // node
+};
+
+Use UseOf(const NetSpec& net, const Value& value) {
+  if (value.producer < 0) return {.kept = true};
+  const NetNode& producer = net.nodes[value.producer];
+  Use use;
+  const StateSpec& state = producer.spec.states[producer.inputs.size() + value.output];
+  use.kept = producer.backward && state.backward != kNone;
+  const int self = producer.outputs[value.output];
+  for (int consumer : value.consumers) {
+    use.last_consumer = consumer;  // they ascend
+    const NetNode& reader = net.nodes[consumer];
+    for (size_t k = 0; k < reader.inputs.size(); ++k) {
+      use.kept |=
+          reader.inputs[k] == self && reader.backward && reader.spec.states[k].backward != kNone;
+    }
+  }
+  return use;
+}
+
+void Merge(const Use& from, Use& to) {
+  to.kept |= from.kept;
+  to.last_consumer = std::max(to.last_consumer, from.last_consumer);
+}
+
+// Whether the node reads the memory of its input from elsewhere as well, where its output would
+// overwrite what it has yet to read.
+bool ReadsAnotherPart(const NetSpec& net, const NetNode& node, const Value& input) {
+  return std::ranges::any_of(node.inputs, [&](int v) {
+    return net.values[v].memory == input.memory &&
+           net.values[v].memory_offset != input.memory_offset;
+  });
+}
+
+// Moves an input into the output that it is a part of, with all that shares its memory, where that
+// memory is its own: neither a net input, nor a part of something else already.
+void PlaceInOutput(NetSpec& net, const Alias& alias, const NetNode& node, std::vector<Use>& uses) {
+  const int root = net.values[node.value_of(alias.input)].memory;
+  const int output = node.value_of(alias.output);
+  if (net.values[root].producer < 0 ||
+      net.values[root].bytes() != net.values[node.value_of(alias.input)].bytes()) {
+    return;
+  }
+  for (Value& value : net.values) {
+    if (value.memory != root) continue;
+    value.memory = output;
+    value.memory_offset += alias.offset_bytes;
+  }
+  Merge(uses[root], uses[output]);
+}
+
+}  // namespace
+
+void ShareMemory(NetSpec& net) {
+  std::vector<Use> uses;  // by value; where values share memory, that of all of them at the first
+  for (const Value& value : net.values) uses.push_back(UseOf(net, value));
+  for (int i = 0; i < static_cast<int>(net.nodes.size()); ++i) {
+    NetNode& node = net.nodes[i];
+    for (const Alias& alias : node.spec.aliases) {
+      if (alias.input_is_part) {
+        PlaceInOutput(net, alias, node, uses);
+        continue;
+      }
+      const Value& input = net.values[node.value_of(alias.input)];
+      const int memory = input.memory, output = node.value_of(alias.output);
+      const bool must = alias.must || node.applied_by_producer;
+      if (!must && (uses[memory].kept || uses[memory].last_consumer > i ||
+                    ReadsAnotherPart(net, node, input))) {
+        continue;
+      }
+      net.values[output].memory = memory;
+      net.values[output].memory_offset = input.memory_offset + alias.offset_bytes;
+      Merge(uses[output], uses[memory]);
+    }
+    GYRE_CHECK(!node.applied_by_producer ||
+               net.values[node.outputs[0]].memory == net.values[node.inputs[0]].memory);
+  }
+}
+
+}  // namespace gyre

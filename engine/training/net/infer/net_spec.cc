@@ -1,0 +1,85 @@
+#include "engine/training/net/infer/net_spec.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/runtime/check.h"
+
+namespace gyre {
+
+bool NetNode::trained() const {
+  return std::ranges::any_of(spec.states, [](const StateSpec& state) { return state.trained(); });
+}
+
+bool NetSpec::IsLoss(int value) const {
+  const int producer = values[value].producer;
+  if (producer < 0 || nodes[producer].spec.loss_output < 0) return false;
+  return nodes[producer].value_of(nodes[producer].spec.loss_output) == value;
+}
+
+int NetSpec::CountingLoss() const {
+  const auto counts = [](const NetNode& node) {
+    return node.IsMinimised() && node.spec.count >= 0;
+  };
+  const auto found = std::ranges::find_if(nodes, counts);
+  return found == nodes.end() ? -1 : static_cast<int>(found - nodes.begin());
+}
+
+std::vector<CarriedState> CarriedStates(const NetSpec& net) {
+  std::vector<CarriedState> carried;
+  for (int n = 0; n < static_cast<int>(net.nodes.size()); ++n) {
+    const std::vector<StateSpec>& states = net.nodes[n].spec.states;
+    for (int to = 0; to < static_cast<int>(states.size()); ++to) {
+      if (states[to].kind != StateKind::kCarried) continue;
+      const auto from = std::ranges::find(states, to, &StateSpec::carried_to);
+      GYRE_CHECK(from != states.end() && from->size_bytes() == states[to].size_bytes());
+      carried.push_back({n, static_cast<int>(from - states.begin()), to});
+    }
+  }
+  return carried;
+}
+
+std::string NameOf(const NetSpec& net, const CarriedState& carried) {
+  const NetNode& node = net.nodes[carried.node];
+  return absl::StrCat(node.config->name(), ".", node.spec.states[carried.to].name);
+}
+
+std::string TypeOf(const NetSpec& net, const NetNode& node) {
+  const auto* field = LayerConfig::descriptor()->FindFieldByNumber(node.config->type_case());
+  if (field != nullptr) return field->name();
+  return absl::StrCat("to ", std::string(DTypeName(net.values[node.outputs[0]].dtype)));
+}
+
+bool IsRepeatable(const NetNode& node) {
+  return node.spec.pieces == 1 && !node.recomputed &&
+         std::ranges::all_of(node.spec.states, [](const StateSpec& state) {
+           const bool made = state.kind == StateKind::kOutput || state.kind == StateKind::kSaved ||
+                             state.kind == StateKind::kScratch;
+           return made || (state.forward & kWrite) == 0;
+         });
+}
+
+bool ReadsInBackward(const NetNode& node, int value) {
+  for (size_t k = 0; node.backward && k < node.inputs.size(); ++k) {
+    if (node.inputs[k] == value && (node.spec.states[k].backward & kRead) != 0) return true;
+  }
+  return false;
+}
+
+int LastReaderInBackward(const NetSpec& net, int value) {
+  int last = -1;
+  for (int consumer : net.values[value].consumers) {  // they ascend
+    if (ReadsInBackward(net.nodes[consumer], value)) last = consumer;
+  }
+  return last;
+}
+
+absl::Status AtLayer(const Parsed<NetConfig>& net, const LayerConfig& layer,
+                     const absl::Status& status) {
+  return absl::Status(
+      status.code(), absl::StrFormat("%s: layer \"%s\": %s", net.source->Where(layer), layer.name(),
+                                     status.message()));
+}
+
+}  // namespace gyre

@@ -1,0 +1,74 @@
+#include "engine/training/net/plan/gradient_order.h"
+
+#include <algorithm>
+
+#include "engine/runtime/math.h"
+#include "memory/memory_plan.h"
+
+namespace gyre {
+
+GradientOrder OrderGradients(const NetSpec& net, const ParameterSet& parameters,
+                             std::span<const TouchedTable> tables, size_t bucket_bytes,
+                             bool fit_buckets) {
+  GradientOrder order;
+  std::vector<size_t> bytes;
+  const std::vector<ParameterUsers> users = UsersOfParameters(net, parameters.all().size());
+  for (int n = static_cast<int>(net.nodes.size()) - 1; n >= 0; --n) {
+    const NetNode& node = net.nodes[n];
+    for (size_t s = 0; s < node.parameters.size(); ++s) {
+      const int p = node.parameters[s];
+      if (p < 0 || users[p].first != n || !parameters.all()[p].trained()) continue;
+      order.gradients.push_back({.parameter = p, .node = n, .piece = LastPiece(node.spec, s)});
+      bytes.push_back(parameters.all()[p].spec.size_bytes());
+    }
+  }
+  const auto dtype_of = [&](size_t g) {
+    return parameters.all()[order.gradients[g].parameter].spec.dtype;
+  };
+  const auto is_table = [&](size_t g) {
+    return std::ranges::find(tables, order.gradients[g].parameter, &TouchedTable::parameter) !=
+           tables.end();
+  };
+  for (size_t first = 0, last = 0; first < bytes.size(); first = last) {
+    last = first + 1;
+    while (!is_table(first) && last < bytes.size() && !is_table(last) &&
+           dtype_of(last) == dtype_of(first)) {
+      ++last;
+    }
+    const auto some = std::span(bytes).subspan(first, last - first);
+    for (GradientBucket bucket : (fit_buckets ? FitBuckets : AssignBuckets)(some, bucket_bytes)) {
+      bucket.first += static_cast<int>(first);
+      bucket.last += static_cast<int>(first);
+      order.buckets.push_back(bucket);
+      order.dtypes.push_back(dtype_of(first));
+    }
+  }
+  for (size_t b = 0; b < order.buckets.size(); ++b) {
+    const size_t element = SizeOf(order.dtypes[b]);
+    size_t end = 0;
+    for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
+      const size_t at = RoundUp(end, kGroupAlignment);
+      order.gradients[g].at = static_cast<int64_t>(at / element);
+      order.gradients[g].bucket = static_cast<int>(b);
+      end = at + bytes[g];
+    }
+    order.elements.push_back(static_cast<int64_t>(end / element));
+  }
+  return order;
+}
+
+std::vector<ParameterPiece> PiecesIn(const GradientOrder& order, const ParameterSet& parameters,
+                                     int bucket, ElementRange part) {
+  std::vector<ParameterPiece> pieces;
+  for (int g = order.buckets[bucket].first; g < order.buckets[bucket].last; ++g) {
+    const int parameter = order.gradients[g].parameter;
+    const int64_t at = order.gradients[g].at;
+    const int64_t end = at + parameters.all()[parameter].storage_elements();
+    const ElementRange both = {std::max(at, part.begin), std::min(end, part.end)};
+    if (both.count() <= 0) continue;
+    pieces.push_back({parameter, both.begin - at, both.begin, both.count()});
+  }
+  return pieces;
+}
+
+}  // namespace gyre

@@ -1,0 +1,244 @@
+#include "engine/training/net/plan/gradient_sums.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace gyre {
+namespace {
+
+class Gradients {
+ public:
+  Gradients(const NetSpec& net, const ParameterSet& parameters, const GradientOrder& order,
+            std::span<const BucketPlace> places, AccessTrace& trace)
+      : net_(net),
+        parameters_(parameters),
+        order_(order),
+        places_(places),
+        users_(UsersOfParameters(net, parameters.all().size())),
+        trace_(trace) {}
+
+  GradientStates Run() {
+    g_.before.resize(net_.nodes.size());
+    g_.after.resize(net_.nodes.size());
+    AddBuckets();
+    g_.values.assign(net_.values.size(), -1);
+    partials_.resize(net_.values.size());
+    // Consumers first: a layer that passes a gradient through gives its input a view of it.
+    for (int v = static_cast<int>(net_.values.size()) - 1; v >= 0; --v) AddOfValue(v);
+    for (int n = 0; n < static_cast<int>(net_.nodes.size()); ++n) AddOfNode(n);
+    return std::move(g_);
+  }
+
+ private:
+  int AddState(TraceState state) {
+    trace_.states.push_back(std::move(state));
+    return static_cast<int>(trace_.states.size()) - 1;
+  }
+
+  // Where a step has several batches, their mean stays from one to the next.
+  bool accumulates() const { return net_.shape.accumulate > 1; }
+  bool KeepsMean(size_t b) const {
+    return accumulates() && AccumulateDType(order_.dtypes[b]) == order_.dtypes[b];
+  }
+
+  void AddBuckets() {
+    g_.parameters.assign(parameters_.all().size(), -1);
+    g_.means.assign(parameters_.all().size(), -1);
+    for (size_t b = 0; b < order_.buckets.size(); ++b) {
+      for (int g = order_.buckets[b].first; g < order_.buckets[b].last; ++g) {
+        const BucketedGradient& gradient = order_.gradients[g];
+        const Parameter& parameter = parameters_.all()[gradient.parameter];
+        TraceState state{.name = absl::StrCat("gradient of ", parameter.name()),
+                         .bytes = parameter.spec.size_bytes(),
+                         .arena = places_[b].arena,
+                         .persistent = KeepsMean(b),
+                         .contiguous_group = static_cast<int>(b)};
+        if (places_[b].view_of >= 0) {
+          state.contiguous_group = -1;
+          state.view_of = places_[b].view_of;
+          state.view_offset = static_cast<size_t>(gradient.at) * SizeOf(order_.dtypes[b]);
+        }
+        g_.parameters[gradient.parameter] = AddState(std::move(state));
+        if (!accumulates()) continue;
+        const size_t elements = parameter.spec.size_bytes() / SizeOf(order_.dtypes[b]);
+        g_.means[gradient.parameter] =
+            KeepsMean(b) ? g_.parameters[gradient.parameter]
+                         : AddState({.name = absl::StrCat("mean gradient of ", parameter.name()),
+                                     .bytes = elements * sizeof(float),
+                                     .persistent = true});
+      }
+    }
+  }
+
+  void AddOfValue(int v) {
+    const Value& value = net_.values[v];
+    if (!value.needs_gradient) return;
+    const std::string name = absl::StrCat("gradient of ", value.name);
+    const std::vector<int> writers = WritersOf(value);
+    const bool one_source = writers.size() + (net_.IsLoss(v) ? 1 : 0) == 1;
+    TraceState state{.name = name, .bytes = value.bytes()};
+    if (one_source && !writers.empty()) {
+      Share(net_.nodes[writers[0]], v, /*also_in_place=*/true, state);
+    }
+    const int total = g_.values[v] = AddState(std::move(state));
+    if (one_source) {
+      if (!writers.empty()) PlaceParts(net_.nodes[writers[0]], v, total);
+      return;
+    }
+    // What is passed shares too, but nobody works in place: another consumer's gradient must not be
+    // overwritten before the sum.
+    for (int writer : writers) {
+      TraceState partial{.name = absl::StrCat(name, " from ", net_.nodes[writer].config->name()),
+                         .bytes = value.bytes()};
+      Share(net_.nodes[writer], v, /*also_in_place=*/false, partial);
+      partials_[v].push_back(AddState(std::move(partial)));
+      PlaceParts(net_.nodes[writer], v, partials_[v].back());
+    }
+    if (partials_[v].empty()) return;
+    std::vector<int> terms = partials_[v];
+    const int first = terms.front();
+    if (net_.IsLoss(v)) {
+      // A loss that other layers read adds their gradients to its own.
+      terms.insert(terms.begin(), total);
+    } else if (trace_.states[first].view_of < 0 && !read_on_.contains(first)) {
+      trace_.states[total].view_of = first;
+    }
+    g_.before[value.producer].push_back({absl::StrCat("sum gradients of ", value.name), total,
+                                         /*mean=*/-1, std::move(terms), value.dtype});
+  }
+
+  // The nodes whose backward assigns the gradient of `value`, once for each use.
+  std::vector<int> WritersOf(const Value& value) const {
+    std::vector<int> writers;
+    for (int consumer : value.consumers) {
+      if (net_.nodes[consumer].backward) writers.push_back(consumer);
+    }
+    return writers;
+  }
+
+  bool IsPart(const NetNode& node, const Alias& alias) const {
+    return net_.values[node.value_of(alias.output)].bytes() <
+           net_.values[node.value_of(alias.input)].bytes();
+  }
+
+  // The gradient that a node's backward gives to value v, `state`, may share the memory of the
+  // gradient it reads: it must for a view, which assigns nothing.
+  void Share(const NetNode& node, int v, bool also_in_place, TraceState& state) {
+    if (node.spec.passes_gradient) {
+      const int of = g_.values[node.outputs[0]];
+      const bool overwrites = node.activation != Activation::kNone;
+      if (overwrites && read_on_.contains(Base(of)) && !passed_.contains(of)) return;
+      passed_.insert(of);
+      read_on_.insert(Base(of));
+      state.view_of = of;
+      return;
+    }
+    for (const Alias& alias : node.spec.aliases) {
+      if (node.value_of(alias.input) != v || !(alias.must || also_in_place)) continue;
+      // A part of nothing is as large as all of it, and may have no gradient.
+      const int of = g_.values[node.value_of(alias.output)];
+      if (of < 0 || IsPart(node, alias)) continue;
+      const bool overwrites = !alias.must && !alias.input_is_part && !node.undone_by_producer;
+      if (overwrites && read_on_.contains(Base(of))) continue;
+      state.view_of = of;
+      state.view_offset = alias.input_is_part ? alias.offset_bytes : 0;
+      return;
+    }
+  }
+
+  // The other way round where an output is a part of v: its gradient lies in v's, which is `state`,
+  // unless it lies in something larger already.
+  void PlaceParts(const NetNode& node, int v, int state) {
+    for (const Alias& alias : node.spec.aliases) {
+      const int part = g_.values[node.value_of(alias.output)];
+      if (node.value_of(alias.input) != v || !IsPart(node, alias) || part < 0) continue;
+      TraceState& whole_part = trace_.states[Base(part)];
+      if (whole_part.bytes > trace_.states[part].bytes) continue;
+      if (read_on_.contains(Base(part))) read_on_.insert(Base(state));
+      whole_part.view_of = state;
+      whole_part.view_offset = alias.offset_bytes;
+    }
+  }
+
+  int Base(int state) const {
+    while (trace_.states[state].view_of >= 0) state = trace_.states[state].view_of;
+    return state;
+  }
+
+  void AddOfNode(int n) {
+    const NetNode& node = net_.nodes[n];
+    std::vector<int>& states = g_.nodes.emplace_back(node.spec.states.size(), -1);
+    for (size_t s = 0; node.backward && s < states.size(); ++s) {
+      switch (node.spec.states[s].kind) {
+        case StateKind::kParameter:
+          states[s] = OfParameter(node.parameters[s], n, LastPiece(node.spec, s));
+          break;
+        case StateKind::kInput:
+          states[s] = OfInput(n, s);
+          break;
+        case StateKind::kOutput:
+          states[s] = g_.values[node.value_of(static_cast<int>(s))];
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  int OfInput(int n, size_t s) const {
+    const NetNode& node = net_.nodes[n];
+    const int v = node.inputs[s];
+    if (partials_[v].empty()) return g_.values[v];
+    // A node that uses a value twice has one writer entry, hence one partial, for each use.
+    const std::vector<int> writers = WritersOf(net_.values[v]);
+    size_t index = std::ranges::find(writers, n) - writers.begin();
+    for (size_t k = 0; k < s; ++k) index += node.inputs[k] == v ? 1 : 0;
+    return partials_[v][index];
+  }
+
+  // Of a parameter's users the one that backward comes to first assigns the gradient; what the
+  // others find is added to it.  To a mean over batches, all add.
+  int OfParameter(int p, int n, int piece) {
+    const int total = g_.parameters[p];
+    if (total < 0 || (users_[p].last == n && !accumulates())) return total;
+    const Parameter& parameter = parameters_.all()[p];
+    const int partial = AddState({.name = absl::StrCat("gradient of ", parameter.name(), " from ",
+                                                       net_.nodes[n].config->name()),
+                                  .bytes = parameter.spec.size_bytes()});
+    // Users come in the net's order: the first makes the sum, which is due after its backward.
+    std::vector<GradientSum>& sums = g_.after[users_[p].first];
+    auto sum = std::ranges::find(sums, total, &GradientSum::total);
+    if (sum == sums.end()) {
+      sum = sums.insert(sum, {absl::StrCat("sum gradients of ", parameter.name()), total,
+                              g_.means[p], accumulates() ? std::vector<int>{} : std::vector{total},
+                              parameter.spec.dtype, piece});
+    }
+    sum->terms.push_back(partial);
+    return partial;
+  }
+
+  const NetSpec& net_;
+  const ParameterSet& parameters_;
+  const GradientOrder& order_;
+  const std::span<const BucketPlace> places_;
+  const std::vector<ParameterUsers> users_;
+  AccessTrace& trace_;
+  std::vector<std::vector<int>> partials_;  // by value, if it has several sources
+  // Gradients of outputs that inputs have as theirs, and the states that those lie in: where
+  // several read one, nobody else works on it in place.
+  std::unordered_set<int> passed_, read_on_;
+  GradientStates g_;
+};
+
+}  // namespace
+
+GradientStates AddGradients(const NetSpec& net, const ParameterSet& parameters,
+                            const GradientOrder& order, std::span<const BucketPlace> places,
+                            AccessTrace& trace) {
+  return Gradients(net, parameters, order, places, trace).Run();
+}
+
+}  // namespace gyre

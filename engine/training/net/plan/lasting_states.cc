@@ -1,0 +1,173 @@
+#include "engine/training/net/plan/lasting_states.h"
+
+#include "absl/strings/str_cat.h"
+#include "engine/data/batches/batch.h"
+#include "engine/runtime/math.h"
+#include "engine/training/step_block.h"
+
+namespace gyre {
+namespace {
+
+class LastingStates {
+ public:
+  LastingStates(const TraceInput& in, NetTrace& trace)
+      : in_(in), net_(in.net), carried_(CarriedStates(in.net)), t_(trace) {}
+
+  void Run() {
+    AddPersistent();
+    AddCarried();
+    AddAhead();
+    AddTables();
+    AddStepBlock();
+  }
+
+ private:
+  int AddState(TraceState state) {
+    t_.trace.states.push_back(std::move(state));
+    return static_cast<int>(t_.trace.states.size()) - 1;
+  }
+
+  void AddPersistent() {
+    t_.parameters.resize(in_.parameters.all().size());
+    // First those that no layer writes: ranks can have one copy of them (Net).
+    for (const StateKind kind : {StateKind::kParameter, StateKind::kBuffer}) {
+      for (size_t i = 0; i < t_.parameters.size(); ++i) {
+        const Parameter& p = in_.parameters.all()[i];
+        if (p.spec.kind != kind) continue;
+        t_.parameters[i] =
+            AddState({.name = p.name(), .bytes = p.spec.size_bytes(), .persistent = true});
+      }
+    }
+    // A server's owner updates when gradients come, whichever step runs.
+    const std::optional<RunShape::Server>& server = net_.shape.server;
+    t_.slots = AddSlots(in_.slots, /*pinned=*/server && !server->in_host_memory, t_.trace);
+    const std::span<const int64_t> sums = net_.shape.ranks == 1 ? in_.slots.elements : in_.sent;
+    for (size_t b = 0; net_.shape.accumulate > 1 && b < sums.size(); ++b) {
+      const DType dtype = in_.slots.dtypes[b];
+      const size_t bytes = static_cast<size_t>(sums[b]) * SizeOf(dtype);
+      const bool apart = AccumulateDType(dtype) != dtype;  // GradientStates::means
+      t_.sums_of_batches.push_back(apart || (net_.shape.ranks > 1 && bytes == 0)
+                                       ? -1
+                                       : AddState({.name = absl::StrCat("gradients of bucket ", b),
+                                                   .bytes = bytes,
+                                                   .persistent = true}));
+    }
+    for (const CarriedHome& home : in_.homes) {
+      t_.homes.push_back(
+          AddState({.name = home.name, .bytes = home.bytes, .persistent = true, .pinned = true}));
+    }
+    if (net_.shape.loss_scale.dynamic()) {
+      t_.loss_scale = AddState({.name = "loss scale",
+                                .bytes = sizeof(LossScaleState),
+                                .persistent = true,
+                                .pinned = true});
+    }
+  }
+
+  // Of a testing net they are its own, and last from batch to batch of a test; where homes are
+  // apart, they come before the upload and go after the report.
+  void AddCarried() {
+    t_.homes_apart = net_.train && net_.shape.accumulate > 1;
+    const bool at_home = net_.train && !t_.homes_apart;
+    for (size_t k = 0; k < carried_.size(); ++k) {
+      const StateSpec& spec = net_.nodes[carried_[k].node].spec.states[carried_[k].to];
+      t_.carried.push_back(at_home ? t_.homes[k]
+                                   : AddState({.name = NameOf(net_, carried_[k]),
+                                               .bytes = spec.size_bytes(),
+                                               .persistent = true,
+                                               .pinned = true}));
+    }
+  }
+
+  // A training step's batch comes while the step before computes, hence persistent.
+  void AddAhead() {
+    for (int lane = 0; in_.feed.ahead && lane < (net_.train ? kMostStepsInFlight : 1); ++lane) {
+      NetTrace::Ahead& ahead = t_.ahead.emplace_back();
+      ahead.whole = AddState({.name = absl::StrCat("batch ahead ", lane),
+                              .persistent = net_.train,
+                              .pinned = net_.train});
+      size_t offset = 0;
+      for (size_t input = 0; input < in_.feed.inputs.size(); ++input) {
+        const Value& value = net_.values[input];
+        const size_t bytes = static_cast<size_t>(value.shape.elements()) *
+                             SizeOf(in_.feed.type(input, net_.shape.compute));
+        t_.trace.states[ahead.whole].bytes = offset + bytes;
+        ahead.inputs.push_back(AddState({.name = absl::StrCat(value.name, " ahead ", lane),
+                                         .bytes = bytes,
+                                         .view_of = ahead.whole,
+                                         .view_offset = offset}));
+        offset = AfterArray(offset, bytes);
+      }
+    }
+  }
+
+  // Batches add to them, and sums under way use them under the next forward, hence persistent.
+  void AddTables() {
+    const int ranks = net_.shape.ranks;
+    for (const TouchedTable& table : in_.tables) {
+      const std::string name = in_.parameters.all()[table.parameter].name();
+      const auto state = [&](const char* what, int64_t elements, DType dtype) {
+        return AddState({.name = absl::StrCat(what, " of ", name),
+                         .bytes = static_cast<size_t>(elements) * SizeOf(dtype),
+                         .persistent = true,
+                         .pinned = true});
+      };
+      TableStates& states = t_.tables.emplace_back();
+      states.kept = state("indices", table.step_indices, DType::kI32);
+      states.first = state("first indices", table.rows, DType::kI32);
+      states.rows = state("touched rows", table.step_indices * ranks, DType::kI32);
+      if (ranks > 1) states.names = state("own touched rows", table.step_indices, DType::kF64);
+      if (!table.sent_by_rows) continue;
+      states.values =
+          state("values of touched rows", table.step_indices * ranks * table.width, table.dtype);
+    }
+  }
+
+  void AddStepBlock() {
+    size_t end = 0;
+    // Also read between steps: sums of squares, what the gate says.
+    t_.step = AddState({.name = "step", .persistent = true, .pinned = true});
+    const auto part = [&](std::string name, size_t bytes) {
+      const size_t offset = end;
+      end = RoundUp(offset + bytes, size_t{16});  // as primitives want it
+      t_.trace.states[t_.step].bytes = end;
+      return AddState(
+          {.name = std::move(name), .bytes = bytes, .view_of = t_.step, .view_offset = offset});
+    };
+    for (size_t i = 0; i < in_.feed.inputs.size(); ++i) {
+      const FedInput& input = in_.feed.inputs[i];
+      const size_t values = in_.feed.ahead ? input.pixel_values.size() : 0;
+      t_.pixel_values.push_back(part(absl::StrCat("pixel values of ", input.name),
+                                     values * SizeOf(net_.values[i].dtype)));
+    }
+    t_.step_block = part("step block", sizeof(StepBlock));
+    const auto part_of = [&](const NetNode& node, int s) {
+      if (s < 0) return -1;
+      const StateSpec& spec = node.spec.states[s];
+      return part(absl::StrCat(node.config->name(), ".", spec.name), spec.size_bytes());
+    };
+    for (const NetNode& node : net_.nodes) {
+      t_.metrics.push_back(part_of(node, node.spec.metric));
+    }
+    for (const NetNode& node : net_.nodes) {
+      t_.records.push_back(part_of(node, node.spec.records));
+    }
+    if (!net_.train) return;
+    t_.sums = part("sums of squares", in_.order.buckets.size() * sizeof(double));
+    t_.scratch = part("scratch of sums of squares", kSumSquaresScratchBytes);
+    if (net_.shape.accumulate > 1) t_.batch_mean = part("mean of batches", sizeof(BatchMean));
+  }
+
+  const TraceInput& in_;
+  const NetSpec& net_;
+  const std::vector<CarriedState> carried_;
+  NetTrace& t_;
+};
+
+}  // namespace
+
+void AddLastingStates(const TraceInput& input, NetTrace& trace) {
+  LastingStates(input, trace).Run();
+}
+
+}  // namespace gyre

@@ -1,0 +1,235 @@
+#include "engine/training/net/plan/net_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/training/net/plan/update_tiles.h"
+
+namespace gyre {
+
+namespace {
+
+std::vector<CarriedHome> HomesOf(const NetSpec& net) {
+  std::vector<CarriedHome> homes;
+  for (const CarriedState& carried : CarriedStates(net)) {
+    const StateSpec& state = net.nodes[carried.node].spec.states[carried.to];
+    homes.push_back({.name = NameOf(net, carried) + " from step to step",
+                     .bytes = static_cast<size_t>(net.shape.accumulate) * state.size_bytes()});
+  }
+  return homes;
+}
+
+NetTrace TraceOf(const NetPlan& plan, const ParameterSet& parameters, bool updates = true) {
+  return TraceNet({.net = plan.spec,
+                   .parameters = parameters,
+                   .slots = plan.slots,
+                   .homes = plan.homes,
+                   .order = plan.order,
+                   .tables = plan.tables,
+                   .feed = plan.feed,
+                   .sent = plan.sent,
+                   .updates = updates});
+}
+
+}  // namespace
+
+absl::StatusOr<NetPlan> PlanNet(const Parsed<NetConfig>& config, const NetPlanOptions& options,
+                                ParameterSet& parameters) {
+  NetPlan plan;
+  ASSIGN_OR_RETURN(plan.spec, InferNet(config, options.infer, parameters));
+  if (plan.spec.train) {
+    ASSIGN_OR_RETURN(plan.tables,
+                     TouchedTables(config, plan.spec, parameters, options.can_send_rows,
+                                   /*has_slots=*/options.slots.kinds() > 0));
+    plan.order = OrderGradients(plan.spec, parameters, plan.tables, options.bucket_bytes,
+                                options.fit_buckets);
+  }
+  plan.slots = options.slots;
+  for (size_t b = 0; b < plan.order.elements.size(); ++b) {
+    const auto& parts = plan.parts.emplace_back(
+        plan.spec.shape.PartsOf(plan.order.elements[b], plan.order.dtypes[b]));
+    // Of the rank that has most, so that all ranks have one plan.
+    plan.slots.elements.push_back(std::ranges::max(parts, {}, &ElementRange::count).count());
+  }
+  if (plan.spec.train) plan.slots.dtypes = plan.order.dtypes;
+  plan.homes = options.homes.empty() && plan.spec.train ? HomesOf(plan.spec) : options.homes;
+  plan.feed = options.feed;
+  plan.trace = TraceOf(plan, parameters);
+  if (plan.spec.train && options.cut_updates) {
+    plan.slots.tile_elements =
+        UpdateTiles(plan.trace, plan.slots, plan.order, parameters, plan.tables);
+    plan.trace = TraceOf(plan, parameters);
+  }
+  ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.trace.trace, ~size_t{0}));
+  return plan;
+}
+
+absl::StatusOr<NetPlan> PagedPlan(const NetPlan& plan, const ParameterSet& parameters,
+                                  std::vector<int64_t> sent) {
+  NetPlan paged = plan;
+  paged.sent = std::move(sent);
+  paged.trace = TraceOf(paged, parameters);
+  ASSIGN_OR_RETURN(paged.memory, PlanMemory(paged.trace.trace, ~size_t{0}));
+  return paged;
+}
+
+std::vector<int64_t> CanBeSent(const NetPlan& plan) {
+  std::vector<int64_t> elements = plan.order.elements;
+  for (size_t b = 0; b < elements.size(); ++b) {
+    const bool exchanges_rows = !plan.spec.shape.server && TableOf(plan, static_cast<int>(b));
+    if (exchanges_rows) elements[b] = 0;
+  }
+  return elements;
+}
+
+NetPlan AccumulatingPlan(const NetPlan& plan, const ParameterSet& parameters) {
+  GYRE_CHECK(plan.spec.train && plan.spec.shape.accumulate > 1);
+  NetPlan other = plan;
+  other.trace = TraceOf(other, parameters, /*updates=*/false);
+  return other;
+}
+
+std::vector<Tensor> BatchArrays(const NetPlan& plan) {
+  std::vector<Tensor> arrays;
+  for (size_t i = 0; i < plan.feed.inputs.size(); ++i) {
+    arrays.push_back(
+        {nullptr, plan.spec.values[i].shape, plan.feed.type(i, plan.spec.shape.compute)});
+  }
+  return arrays;
+}
+
+ElementRange UpdatedPart(const NetPlan& plan, int bucket) {
+  return plan.parts[bucket][plan.spec.shape.rank];
+}
+
+std::vector<TableSpec> ServerTables(const NetPlan& plan) {
+  std::vector<TableSpec> tables;
+  for (size_t b = 0; b < plan.order.buckets.size(); ++b) {
+    TableSpec& table = tables.emplace_back(TableSpec{.name = absl::StrCat("bucket ", b),
+                                                     .rows = plan.order.elements[b],
+                                                     .width = 1,
+                                                     .dtype = plan.order.dtypes[b],
+                                                     .parts = plan.parts[b]});
+    const DType sent_as = plan.spec.shape.SentAs(table.dtype);
+    if (sent_as != table.dtype) table.wire = sent_as;
+  }
+  return tables;
+}
+
+const TouchedTable* TableOf(const NetPlan& plan, int bucket) {
+  const GradientOrder& order = plan.order;
+  const int parameter = order.gradients[order.buckets[bucket].first].parameter;
+  const auto table = std::ranges::find(plan.tables, parameter, &TouchedTable::parameter);
+  return table == plan.tables.end() ? nullptr : &*table;
+}
+
+size_t RowBytes(const NetPlan& plan) {
+  size_t bytes = 0;
+  for (size_t t = 0; plan.spec.shape.ranks > 1 && t < plan.tables.size(); ++t) {
+    const TableStates& states = plan.trace.tables[t];
+    const auto all = static_cast<size_t>(plan.tables[t].step_indices * plan.spec.shape.ranks);
+    bytes += all * (sizeof(double) + sizeof(int32_t));  // what ranks tell; what all have touched
+    if (states.values >= 0) bytes += 2 * plan.trace.trace.states[states.values].bytes;
+  }
+  return bytes;
+}
+
+namespace {
+
+double BytesOfBucket(const NetPlan& plan, int bucket, const BytesOfSum& sum) {
+  const TouchedTable* const table = TableOf(plan, bucket);
+  const double whole = sum(plan.order.buckets[bucket].bytes, plan.order.dtypes[bucket]);
+  if (table == nullptr) return whole;
+  const int64_t ranks = plan.spec.shape.ranks, rows = table->step_indices;
+  const double names = sum(static_cast<size_t>(ranks * rows) * sizeof(double), DType::kF64);
+  if (!table->sent_by_rows) return names + whole;
+  const auto bytes = static_cast<int64_t>(SizeOf(table->dtype));
+  return names + static_cast<double>((ranks - 1) * rows * table->width * bytes);
+}
+
+// As a worker, to owners; and as an owner, to workers.
+double BytesOfServer(const NetPlan& plan) {
+  const RunShape& shape = plan.spec.shape;
+  const int others = shape.workers() - (shape.works() ? 1 : 0);
+  double sent = 0;
+  for (const TableSpec& table : ServerTables(plan)) {
+    const int64_t own = table.parts[shape.rank].count();
+    if (shape.works()) sent += static_cast<double>((table.rows - own) * SizeOf(table.sent_as()));
+    sent += static_cast<double>(others * own * SizeOf(table.dtype));
+  }
+  return sent;
+}
+
+}  // namespace
+
+double BytesSent(const NetPlan& plan, const BytesOfSum& sum) {
+  if (plan.spec.shape.server) return BytesOfServer(plan);
+  double sent = 0;
+  for (size_t b = 0; b < plan.order.buckets.size(); ++b) {
+    sent += BytesOfBucket(plan, static_cast<int>(b), sum);
+  }
+  return sent;
+}
+
+namespace {
+
+std::string ShapesOf(const NetSpec& net, const NetNode& node) {
+  return absl::StrJoin(node.outputs, " ", [&](std::string* out, int output) {
+    out->append(net.values[output].shape.ToString());
+  });
+}
+
+}  // namespace
+
+std::string DescribeCarried(const NetSpec& net) {
+  std::string text;
+  for (const CarriedState& carried : CarriedStates(net)) {
+    const StateSpec& state = net.nodes[carried.node].spec.states[carried.to];
+    std::vector<int64_t> dims(state.shape.dims().begin(), state.shape.dims().end());
+    dims[static_cast<size_t>(state.batch_axis)] = net.shape.global * net.shape.accumulate;
+    absl::StrAppend(&text, "carried ", NameOf(net, carried), " ",
+                    std::string(DTypeName(state.dtype)), " ", Shape(dims).ToString(), "\n");
+  }
+  return text;
+}
+
+std::vector<LayerRow> LayerRows(const NetPlan& plan, const ParameterSet& parameters) {
+  const NetSpec& net = plan.spec;
+  const auto elements_of = [](const Parameter& parameter) {
+    int64_t elements = 0;
+    if (parameter.spec.kind != StateKind::kParameter) return elements;  // a buffer
+    for (const CanonicalPart& part : parameter.spec.parts) elements += part.shape.elements();
+    return elements;
+  };
+  std::vector<LayerRow> rows;
+  for (const NetNode& node : net.nodes) {
+    LayerRow& row = rows.emplace_back(LayerRow{.layer = node.config->name(),
+                                               .type = TypeOf(net, node),
+                                               .output = ShapesOf(net, node),
+                                               .forward_flops = node.spec.forward_flops});
+    for (int p : node.parameters) {
+      if (p < 0 || parameters.all()[p].layer != node.config->name()) continue;  // another's, too
+      row.parameters += elements_of(parameters.all()[p]);
+    }
+    if (node.backward) row.backward_flops = node.spec.backward_flops;
+  }
+  return rows;
+}
+
+size_t CarriedBytes(const NetPlan& plan) {
+  size_t bytes = 0;
+  for (const CarriedHome& home : plan.homes) bytes += home.bytes;
+  return bytes;
+}
+
+std::string DescribeMemory(const NetPlan& plan) {
+  return absl::StrCat(
+      plan.paging ? "with all in device memory, which it is not:\n" : "",
+      Explain(plan.trace.trace, plan.memory),
+      "  a bucket: parameters that the optimizer updates together, whose gradients\n"
+      "  ranks sum together; a part of it is updated by itself\n");
+}
+
+}  // namespace gyre

@@ -1,0 +1,41 @@
+#include "engine/training/net/plan/update_tiles.h"
+
+#include <algorithm>
+
+#include "memory/memory_plan.h"
+#include "memory/paging_plan.h"
+
+namespace gyre {
+
+std::vector<int64_t> UpdateTiles(const NetTrace& trace, const OptimizerSlots& slots,
+                                 const GradientOrder& order, const ParameterSet& parameters,
+                                 std::span<const TouchedTable> tables) {
+  AccessTrace others = trace.trace;
+  for (const std::vector<int>& bucket : trace.update_steps) {
+    for (const int step : bucket) others.steps[step].touches.clear();
+  }
+  const size_t largest = FindLargestStep(others).bytes;
+  for (TraceStep& step : others.steps) step.touches.clear();
+  const size_t always = FindLargestStep(others).bytes;
+  std::vector<int64_t> tiles = slots.elements;
+  for (size_t b = 0; b < tiles.size(); ++b) {
+    const int first = order.gradients[order.buckets[b].first].parameter;
+    const bool is_table =
+        std::ranges::find(tables, first, &TouchedTable::parameter) != tables.end();
+    if (is_table || slots.arrays(b) == 0 || tiles[b] == 0) continue;
+    size_t bytes = RoundUp(order.buckets[b].bytes, kPlanAlignment);
+    for (int g = order.buckets[b].first; g < order.buckets[b].last; ++g) {
+      const StateSpec& spec = parameters.all()[order.gradients[g].parameter].spec;
+      bytes += RoundUp(spec.size_bytes(), kPlanAlignment);
+    }
+    const size_t room = largest - std::min(largest, always + bytes);
+    const size_t of_array = room / static_cast<size_t>(slots.arrays(b)) / kPlanAlignment;
+    const size_t least = CeilDiv(slots.bytes(b), kMostTiles * kPlanAlignment);
+    const size_t pages = std::max(of_array, least);
+    tiles[b] =
+        std::min(tiles[b], static_cast<int64_t>(pages * kPlanAlignment / SizeOf(slots.dtype(b))));
+  }
+  return tiles;
+}
+
+}  // namespace gyre

@@ -1,0 +1,77 @@
+// optimizer_parts.h: an optimizer's step over many parameters as one loop; for optimizers alone.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "engine/runtime/parallel/parallel.h"
+#include "engine/training/optimizers/optimizer.h"
+
+namespace gyre {
+
+// A parameter stored as S, updated in T: itself, or of one of 16 bits its master of F32.
+template <typename S>
+struct Updated {
+  using T = AccumulateType<S>;
+  const S* gradient;
+  T* value;
+  S* stored;
+
+  Updated() = default;  // a GPU's table of parts has room for more
+  explicit Updated(const ParameterViews& views)
+      : gradient(views.gradient.as<S>()), stored(views.value.as<S>()) {
+    if constexpr (std::is_same_v<S, T>) {
+      value = stored;
+    } else {
+      value = views.master.as<T>();
+    }
+  }
+
+  HOST_DEVICE void Set(int64_t i, T next) const {
+    value[i] = next;
+    if constexpr (!std::is_same_v<S, T>) stored[i] = S(next);
+  }
+};
+
+// step: moves one element.  Of rows of a table, those elements of a part of it.
+template <typename Step>
+struct RowStep {
+  Step step;
+  const bool* skip;
+  const int32_t* rows;
+  int64_t width, begin, count;
+  HOST_DEVICE void operator()(int64_t k, int64_t column) const {
+    const int64_t i = int64_t{rows[k]} * width + column - begin;
+    if (rows[k] >= 0 && i >= 0 && i < count && !*skip) step(i);
+  }
+};
+
+// step(parameter): the functor that moves one element of it, unless the update is to be skipped.
+// slots: how many each must have.
+template <typename MakeStep>
+absl::Status UpdateEach(Stream& stream, const UpdateScalars* update,
+                        std::span<const ParameterViews> parameters, size_t slots,
+                        const MakeStep& step) {
+  std::vector<Part<decltype(step(parameters[0]))>> parts;
+  for (const ParameterViews& parameter : parameters) {
+    const int64_t n = parameter.value.elements();
+    const DType dtype = parameter.value.dtype, updated = AccumulateDType(dtype);
+    GYRE_CHECK(dtype == parameters[0].value.dtype && dtype == parameter.gradient.dtype);
+    GYRE_CHECK(parameter.gradient.elements() == n && parameter.slots.size() == slots);
+    for (const Tensor& slot : parameter.slots) {
+      GYRE_CHECK(slot.elements() == n && slot.dtype == updated);
+    }
+    GYRE_CHECK(updated == dtype || parameter.master.elements() == n);
+    parts.push_back({n, step(parameter)});
+  }
+  const ParameterViews& first = parameters[0];
+  if (!first.rows) return ForEachPart(stream, std::move(parts), &update->skip);
+  GYRE_CHECK(parts.size() == 1);
+  return ForEachCell(
+      stream, first.rows.elements(), first.width,
+      RowStep<decltype(step(first))>{parts[0].f, &update->skip, first.rows.as<int32_t>(),
+                                     first.width, first.begin, parts[0].n});
+}
+
+}  // namespace gyre

@@ -1,0 +1,196 @@
+#include "engine/training/plan/plan_report.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/runtime/count_text.h"
+#include "engine/runtime/wrapped_text.h"
+#include "memory/paging_text.h"
+#include "memory/plan_picture.h"
+
+namespace gyre {
+namespace {
+
+enum Kind : int { kPinned, kParameters, kOptimizer, kGradients, kActivations };
+
+constexpr double kParts[] = {1, 0.7, 0.5, 0.35, 0.25, 0.13};
+
+PlanHistory HistoryOf(const ModelPlan& plan) {
+  const NetPlan& net = *plan.train;
+  const StateKinds kinds = KindsOf(net.trace);
+  PlanHistory history =
+      net.paging ? gyre::HistoryOf(net.trace.trace, kinds, *net.paging, plan.options.paging)
+                 : gyre::HistoryOf(net.trace.trace, kinds, net.memory);
+  if (const size_t bytes = plan.allreduce_bytes() + plan.server_bytes(plan.pages()).device;
+      bytes > 0) {
+    history.held.push_back({.kind = kGradients, .bytes = bytes, .end = history.seconds});
+  }
+  return history;
+}
+
+std::string Mebibytes(double bytes) { return absl::StrFormat("%.1f", bytes / (1 << 20)); }
+std::string Mebibytes(size_t bytes) { return Mebibytes(static_cast<double>(bytes)); }
+
+// In the unit in which people say how much a device has.
+std::string Size(size_t bytes) {
+  constexpr size_t kGibibyte = size_t{1} << 30;
+  if (bytes < kGibibyte) return Mebibytes(bytes) + " MiB";
+  return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / kGibibyte);
+}
+
+// Of a step's iterations, the last of which updates.
+double MeanOf(double updating, double accumulating, int64_t accumulate) {
+  const auto others = static_cast<double>(accumulate - 1);
+  return (updating + others * accumulating) / (1 + others);
+}
+
+}  // namespace
+
+StateKinds KindsOf(const NetTrace& trace) {
+  const std::vector<TraceState>& states = trace.trace.states;
+  const auto root = [&states](int state) {
+    while (states[state].view_of >= 0) state = states[state].view_of;
+    return state;
+  };
+  StateKinds kinds = {.names = {"pinned", "parameters", "optimizer", "gradients", "activations"},
+                      .of = std::vector<int>(states.size(), kActivations)};
+  const auto mark = [&](const std::vector<int>& of, int kind) {
+    for (const int state : of) {
+      if (state >= 0) kinds.of[root(state)] = kind;
+    }
+  };
+  mark(trace.gradients.values, kGradients);
+  for (const std::vector<int>& node : trace.gradients.nodes) mark(node, kGradients);
+  mark(trace.gradients.parameters, kGradients);
+  mark(trace.gradients.means, kGradients);
+  mark(trace.sums_of_batches, kGradients);
+  mark(trace.summed, kGradients);
+  // Last: a gradient may lie in what they are the values of.
+  mark(trace.values, kActivations);
+  mark(trace.parameters, kParameters);
+  for (const std::vector<int>& bucket : trace.slots) mark(bucket, kOptimizer);
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (states[i].pinned) kinds.of[i] = kPinned;
+  }
+  for (size_t i = 0; i < states.size(); ++i) kinds.of[i] = kinds.of[root(static_cast<int>(i))];
+  return kinds;
+}
+
+std::string DescribePaging(const ModelPlan& plan) {
+  const NetPlan& net = *plan.train;
+  const PagingCosts& costs = plan.options.paging;
+  const std::string accumulating =
+      plan.accumulating == nullptr ? ""
+                                   : absl::StrCat("an iteration that only adds to the gradients:\n",
+                                                  DescribeTimes(plan.accumulating->trace.trace,
+                                                                *plan.accumulating->paging, costs));
+  return absl::StrFormat(
+      "the net takes %s MiB, more than the device's memory of %s MiB\n%s%s%s"
+      "  (steps' times as their FLOPs suggest, not measured)\n",
+      Mebibytes(plan.resident_bytes), Mebibytes(plan.options.capacity_bytes),
+      DescribePlaces(net.trace.trace, *net.paging),
+      DescribeTimes(net.trace.trace, *net.paging, costs), accumulating);
+}
+
+std::string DescribeCapacities(const ModelPlan& plan) {
+  const NetPlan& net = *plan.train;
+  const double work = MeanOf(WorkSeconds(net.trace.trace),
+                             plan.accumulating ? WorkSeconds(plan.accumulating->trace.trace) : 0,
+                             plan.accumulating ? net.spec.shape.accumulate : 1);
+  const size_t resident = plan.resident_bytes, least = LeastCapacity(plan);
+  std::string text = absl::StrFormat(
+      "what less memory would cost, by FLOPs, not measured:\n%9s %10s %13s %11s %9s %10s %10s\n",
+      "capacity", "MiB", "iteration ms", "samples/s", "kept", "in MiB", "out MiB");
+  const auto row = [&](const std::string& name, size_t capacity) {
+    const std::string head = absl::StrFormat("%9s %10s ", name, Mebibytes(capacity));
+    if (capacity < least) {
+      absl::StrAppend(&text, head, "less than the largest step needs\n");
+      return;
+    }
+    ExpectedIteration expected = {.seconds = work};
+    if (capacity < resident) {
+      const auto paged = PlanPages(plan, capacity, /*train_alone=*/true);
+      if (!paged.ok()) {  // the host memory's
+        absl::StrAppend(&text, Wrapped(head, std::string(paged.status().message()), head.size()),
+                        "\n");
+        return;
+      }
+      expected = ExpectIteration(paged->front(), plan.accumulating ? &paged->back() : nullptr,
+                                 net.spec.shape.accumulate);
+    }
+    const double seconds = expected.seconds;
+    const double samples = static_cast<double>(net.spec.shape.global);
+    absl::StrAppendFormat(&text, "%s%13.3f %11.1f %7.1f %% %10s %10s\n", head, 1e3 * seconds,
+                          seconds > 0 ? samples / seconds : 0,
+                          seconds > 0 ? 100 * work / seconds : 100,
+                          Mebibytes(expected.fetched_bytes), Mebibytes(expected.written_bytes));
+  };
+  for (const double part : kParts) {
+    row(absl::StrFormat("%.0f %%", 100 * part),
+        static_cast<size_t>(part * static_cast<double>(resident)));
+  }
+  row("least", least);
+  return text;
+}
+
+std::string DrawPlan(const ModelPlan& plan, const std::string& net, bool page,
+                     const std::string& below) {
+  const PlanHistory history = HistoryOf(plan);
+  const double work = WorkSeconds(plan.train->trace.trace);
+  const std::string title = absl::StrFormat(
+      "%s, %s in %s: %.3f ms an iteration%s", net, Counted(plan.train->spec.shape.local, "sample"),
+      Size(plan.options.capacity_bytes), 1e3 * history.seconds,
+      plan.train->paging && history.seconds > 0
+          ? absl::StrFormat(", %.1f %% of the throughput with all in memory",
+                            100 * work / history.seconds)
+          : "");
+  return page ? PlanPage(history, plan.options.capacity_bytes, title, below)
+              : PlanPicture(history, plan.options.capacity_bytes, title);
+}
+
+ExpectedIteration ExpectIteration(const PagingPlan& updating, const PagingPlan* accumulating,
+                                  int64_t accumulate) {
+  const auto mean = [&](auto PagingPlan::*of) {
+    const auto update = static_cast<double>(updating.*of);
+    return accumulating ? MeanOf(update, static_cast<double>(accumulating->*of), accumulate)
+                        : update;
+  };
+  return {.fetched_bytes = mean(&PagingPlan::fetched_bytes),
+          .written_bytes = mean(&PagingPlan::written_bytes),
+          .seconds = mean(&PagingPlan::seconds),
+          .stalled_seconds = mean(&PagingPlan::stalled_seconds),
+          .host_steps = updating.host_steps.size()};
+}
+
+ExpectedIteration ExpectIteration(const ModelPlan& plan) {
+  return ExpectIteration(*plan.train->paging,
+                         plan.accumulating ? &*plan.accumulating->paging : nullptr,
+                         plan.options.shape.accumulate);
+}
+
+std::string DescribeRun(const ExpectedIteration& expected, const PagedIterations& measured,
+                        bool stalls) {
+  const auto count = static_cast<double>(measured.count);
+  const auto expectation = [&](double seconds) {
+    return absl::StrFormat("(%s: %.3f)", measured.timed ? "expected" : "by FLOPs alone",
+                           1e3 * seconds);
+  };
+  return absl::StrFormat(
+      "paging: an iteration fetched %s MiB and wrote %s MiB back; it took %.3f ms %s%s%s, mean of "
+      "%d",
+      Mebibytes(expected.fetched_bytes), Mebibytes(expected.written_bytes),
+      1e3 * measured.seconds / count, expectation(expected.seconds),
+      stalls ? absl::StrFormat(", of which it waited for copies %.3f ms %s",
+                               1e3 * measured.stalled_seconds / count,
+                               expectation(expected.stalled_seconds))
+             : "",
+      expected.host_steps == 0
+          ? ""
+          : absl::StrFormat("; %s on the host took %.3f ms",
+                            Counted(static_cast<int64_t>(expected.host_steps), "update"),
+                            1e3 * measured.hosted_seconds),
+      measured.count);
+}
+
+}  // namespace gyre

@@ -1,0 +1,247 @@
+#include "engine/training/plan/plan_summary.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/runtime/count_text.h"
+#include "engine/runtime/wrapped_text.h"
+
+namespace gyre {
+namespace {
+
+constexpr size_t kLabel = 15;
+// Of a layer's row.
+enum Cell : size_t { kName, kType, kOutput, kParameters, kFlops, kCells };
+constexpr size_t kNumber = 10, kLeastColumn = 10;  // columns
+
+std::string Mebibytes(size_t bytes) {
+  return absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20));
+}
+
+std::string Line(std::string label, const std::string& text) {
+  label.resize(kLabel, ' ');
+  return Wrapped(label, text, kLabel) + "\n";
+}
+
+using Part = std::pair<std::string, size_t>;  // what, and bytes
+
+// Those of some bytes.
+std::string Parts(const std::vector<Part>& parts) {
+  std::vector<std::string> texts;
+  for (const auto& [name, bytes] : parts) {
+    if (bytes > 0) texts.push_back(absl::StrCat(name, " ", Mebibytes(bytes)));
+  }
+  return texts.empty() ? "" : absl::StrCat(": ", absl::StrJoin(texts, ", "));
+}
+
+// A table of 80 columns.  Where it is wider, numbers and types give room to the names, which tell
+// rows apart: a name is never cut; what its column does not hold has a line of its own.
+std::string LayersText(const PlanSummary& plan) {
+  std::vector<std::array<std::string, kCells>> rows = {
+      {"layer", "type", "output", "parameters", "MFLOP"}};
+  for (const LayerRow& row : plan.layers) {
+    rows.push_back({row.layer, row.type, row.output, absl::StrCat(row.parameters),
+                    absl::StrFormat("%.1f", row.forward_flops / 1e6)});
+  }
+  std::array<size_t, kCells> widths = {0, 0, 0, kNumber, kNumber}, least = {};
+  for (const auto& row : rows) {
+    for (size_t c = 0; c < kCells; ++c) least[c] = std::max(least[c], row[c].size());
+  }
+  size_t width = 2 * (kCells - 1);
+  for (size_t c = 0; c < kCells; ++c) width += widths[c] = std::max(widths[c], least[c]);
+  for (const size_t c : {kName, kType, kOutput}) least[c] = std::min(least[c], kLeastColumn);
+  for (const size_t c : {kFlops, kType, kName, kOutput}) {
+    const size_t less =
+        std::min(widths[c] - least[c], width - std::min(width, size_t{kTextColumns}));
+    widths[c] -= less;
+    width -= less;
+  }
+  std::string text;
+  for (std::array<std::string, kCells>& row : rows) {
+    if (row[kName].size() > widths[kName]) {
+      absl::StrAppend(&text, row[kName], "\n");
+      row[kName].clear();
+    }
+    for (size_t c = 0; c < kCells; ++c) {
+      const int columns = static_cast<int>(widths[c]);
+      absl::StrAppendFormat(&text, "%s%*s", c > 0 ? "  " : "", c < kParameters ? -columns : columns,
+                            Cut(row[c], widths[c]));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+struct Totals {
+  int64_t parameters = 0;
+  double forward = 0, backward = 0;
+};
+Totals TotalsOf(const PlanSummary& plan) {
+  Totals totals;
+  for (const LayerRow& row : plan.layers) {
+    totals.parameters += row.parameters;
+    totals.forward += row.forward_flops;
+    totals.backward += row.backward_flops;
+  }
+  return totals;
+}
+
+std::string MemoryText(const PlanSummary& plan) {
+  const PlanSummary::Bytes& bytes = plan.bytes;
+  const std::string exchange =
+      plan.communication.how.starts_with("parameter server") ? "parameter server" : "sums";
+  std::vector<Part> device = {
+      {"nets", bytes.nets}, {"gradients", bytes.gradients}, {exchange, bytes.exchange}};
+  const std::vector<Part> host = {{"batches", bytes.batches},
+                                  {"a checkpoint", bytes.checkpoint},
+                                  {"rows of tables", bytes.rows},
+                                  {"parameter server", bytes.server},
+                                  {"pages", bytes.pages}};
+  if (plan.host_is_device) {
+    for (const auto& [name, more] : host) {
+      const auto same = std::ranges::find(device, name, &Part::first);
+      if (same == device.end()) {
+        device.emplace_back(name, more);
+      } else {
+        same->second += more;
+      }
+    }
+    return Line("memory", absl::StrCat(Mebibytes(bytes.device() + bytes.host()),
+                                       " MiB beside program and data", Parts(device)));
+  }
+  const std::string of = absl::StrCat(" of ", Mebibytes(bytes.capacity));
+  return Line("device memory", absl::StrCat(Mebibytes(bytes.device()), of, " MiB", Parts(device))) +
+         Line("host memory", absl::StrCat(Mebibytes(bytes.host()), " MiB, pinned", Parts(host)));
+}
+
+}  // namespace
+
+std::string PlanText(const PlanSummary& plan, const std::string& details) {
+  const Totals totals = TotalsOf(plan);
+  const PlanSummary::Communication& sent = plan.communication;
+  std::string text = LayersText(plan);
+  text += Line("parameters",
+               absl::StrFormat("%d; forward %.1f, backward %.1f MFLOP for %s", totals.parameters,
+                               totals.forward / 1e6, totals.backward / 1e6,
+                               Counted(plan.rank_samples, "sample")));
+  std::string steps =
+      plan.steps < 0 ? absl::StrCat("as many as the data make") : absl::StrCat(plan.steps);
+  absl::StrAppend(&steps, plan.steps < 0 ? ", each of " : " of ",
+                  Counted(plan.batch * plan.accumulate, "sample"));
+  if (plan.accumulate > 1) {
+    absl::StrAppend(&steps, " in ", Counted(plan.accumulate, "batch"));
+  }
+  text += Line("steps", absl::StrCat(steps, " over ", Counted(plan.ranks, "rank")));
+  text += MemoryText(plan);
+  std::string gradients = absl::StrCat(Mebibytes(sent.gradient_bytes), " MiB");
+  // One rank sends none.
+  if (plan.ranks > 1) absl::StrAppend(&gradients, " in ", Counted(sent.buckets, "bucket"));
+  text += Line("gradients", gradients);
+  if (!sent.how.empty()) {
+    text += Line("communication", absl::StrFormat("%.1f MiB a step from each rank, %s",
+                                                  sent.sent_bytes / (1 << 20), sent.how));
+  }
+  if (plan.shares_optimizer) {
+    text += Line("optimizer", absl::StrCat("sharded: each rank holds ",
+                                           Mebibytes(plan.bytes.optimizer), " MiB of its state"));
+  }
+  if (plan.bytes.carried > 0) {
+    text += Line("carried", absl::StrCat(Counted(static_cast<int64_t>(plan.bytes.carried), "byte"),
+                                         " of layers' state, from step to step"));
+  }
+  if (plan.bytes.test > 0) {
+    text += Line("test", absl::StrCat(Mebibytes(plan.bytes.test), " MiB of host memory"));
+  }
+  if (plan.paged_seconds > 0) {
+    text += Line("paging", absl::StrFormat("%.1f ms an iteration, %.1f with all in device memory "
+                                           "(by FLOPs)",
+                                           1e3 * plan.paged_seconds, 1e3 * plan.resident_seconds));
+  }
+  if (plan.bytes.disk > 0) {
+    text += Line("disk",
+                 absl::StrCat(Mebibytes(plan.bytes.disk), " MiB of pages in ", plan.page_folder));
+  }
+  text += details;
+  for (const std::string& note : plan.notes) absl::StrAppend(&text, Wrapped("", note), "\n");
+  for (const std::string& warning : plan.warnings) {
+    absl::StrAppend(&text, Wrapped("warning: ", warning), "\n");
+  }
+  return text;
+}
+
+std::string PrecisionsText(const PlanSummary& plan) {
+  std::string text =
+      absl::StrFormat("%-9s %11s %10s %9s %9s %9s %11s\n", "MiB in", "activations", "parameters",
+                      "masters", "optimizer", "gradients", "sent a step");
+  for (const PrecisionBytes& of : plan.precisions) {
+    const std::string head = absl::StrFormat("%-9s ", std::string(DTypeName(of.precision)));
+    if (!of.refusal.empty()) {
+      absl::StrAppend(&text, Wrapped(head, of.refusal, head.size()), "\n");
+      continue;
+    }
+    text += head;
+    absl::StrAppendFormat(&text, "%11s %10s %9s %9s %9s %11s\n", Mebibytes(of.activations),
+                          Mebibytes(of.parameters), Mebibytes(of.masters), Mebibytes(of.optimizer),
+                          Mebibytes(of.gradients), Mebibytes(static_cast<size_t>(of.sent)));
+  }
+  return text;
+}
+
+std::string PlanJson(const PlanSummary& plan) {
+  using Json = nlohmann::ordered_json;
+  const Totals totals = TotalsOf(plan);
+  const PlanSummary::Bytes& bytes = plan.bytes;
+  Json json = {{"net", plan.net},
+               {"device", plan.device},
+               {"ranks", plan.ranks},
+               {"rank", plan.rank},
+               {"batch", plan.batch},
+               {"accumulate", plan.accumulate},
+               {"rank_samples", plan.rank_samples}};
+  json["samples"] = plan.samples < 0 ? Json() : Json(plan.samples);
+  json["steps"] = plan.steps < 0 ? Json() : Json(plan.steps);
+  json.update({{"parameters", totals.parameters},
+               {"forward_flops", totals.forward},
+               {"backward_flops", totals.backward}});
+  json["layers"] = Json::array();
+  for (const LayerRow& row : plan.layers) {
+    json["layers"].push_back({{"layer", row.layer},
+                              {"type", row.type},
+                              {"output", row.output},
+                              {"parameters", row.parameters},
+                              {"forward_flops", row.forward_flops},
+                              {"backward_flops", row.backward_flops}});
+  }
+  json["communication"] = {{"buckets", plan.communication.buckets},
+                           {"gradient_bytes", plan.communication.gradient_bytes},
+                           {"sent_bytes", plan.communication.sent_bytes},
+                           {"how", plan.communication.how}};
+  json["bytes"] = {{"nets", bytes.nets},           {"gradients", bytes.gradients},
+                   {"exchange", bytes.exchange},   {"device", bytes.device()},
+                   {"batches", bytes.batches},     {"checkpoint", bytes.checkpoint},
+                   {"rows", bytes.rows},           {"server", bytes.server},
+                   {"pages", bytes.pages},         {"host", bytes.host()},
+                   {"test", bytes.test},           {"disk", bytes.disk},
+                   {"optimizer", bytes.optimizer}, {"carried", bytes.carried}};
+  json["paged_seconds"] = plan.paged_seconds > 0 ? Json(plan.paged_seconds) : Json();
+  json["resident_seconds"] = plan.resident_seconds;
+  json["precisions"] = Json::object();
+  for (const PrecisionBytes& of : plan.precisions) {
+    Json& row = json["precisions"][std::string(DTypeName(of.precision))];
+    if (!of.refusal.empty()) {
+      row = {{"refusal", of.refusal}};
+      continue;
+    }
+    row = {{"activations", of.activations}, {"parameters", of.parameters}, {"masters", of.masters},
+           {"optimizer", of.optimizer},     {"gradients", of.gradients},   {"sent", of.sent}};
+  }
+  json["notes"] = plan.notes;
+  json["warnings"] = plan.warnings;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace gyre

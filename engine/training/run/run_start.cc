@@ -1,0 +1,228 @@
+#include "engine/training/run/run_start.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "engine/runtime/count_text.h"
+#include "engine/training/checkpoint/checkpoint_gather.h"
+#include "engine/training/model/weights.h"
+#include "google/protobuf/text_format.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace gyre {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status CheckFit(const TrainingOptions& options, const Fit& of_weights) {
+  if (of_weights.name.empty() || !options.fit) return absl::OkStatus();  // one is not known
+  const std::string difference = DifferenceOf(of_weights, *options.fit);
+  if (difference.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("was made with another %s: %s; name that of its run in data.train",
+                      of_weights.name, difference));
+}
+
+absl::Status FindWeights(const TrainingOptions& options, const ModelPlan& plan, RunStart& start) {
+  ASSIGN_OR_RETURN(const Weights weights, ReadWeights(options.weights));
+  start.path = weights.path;
+  RETURN_IF_ERROR(Annotate(CheckFit(options, weights.fit), weights.path));
+  auto match = MatchWeights(weights.tensors, options.weights_map, plan.parameters);
+  if (!match.ok()) {  // what is wrong with the map begins with its flag
+    const bool of_map = absl::StartsWith(match.status().message(), "--");
+    return of_map ? match.status() : Annotate(match.status(), weights.path);
+  }
+  start.weights = *std::move(match);
+  return Annotate(CheckFinite(start.weights->tensors.tensors()), weights.path);
+}
+
+absl::StatusOr<Checkpoint> FindCheckpoint(const TrainingOptions& options,
+                                          ProcessGroup& communication, bool keeps,
+                                          RunStart& start) {
+  const bool latest = TakesNewest(options);
+  const CheckpointStore store(absl::StrCat(options.out, "/checkpoints"));
+  fs::path given = options.resume;
+  if (!given.has_filename()) given = given.parent_path();
+  std::optional<GatheredCheckpoint> gathered;
+  if (latest) {
+    ASSIGN_OR_RETURN(gathered, GatherCheckpoint(communication, store.folder(), ""));
+  } else if (given.has_filename()) {
+    const fs::path root = given.has_parent_path() ? given.parent_path() : ".";
+    ASSIGN_OR_RETURN(gathered, GatherCheckpoint(communication, root, given.filename()));
+  }
+  // What comes later is another run's.
+  ASSIGN_OR_RETURN(start.newest, store.NewestStep());
+  std::vector<std::string> skipped;
+  absl::StatusOr<Checkpoint> checkpoint = gathered ? LoadCheckpoint(gathered->path)
+                                          : latest ? store.LoadLatest(&skipped)
+                                                   : LoadCheckpoint(options.resume);
+  if (gathered) skipped = gathered->skipped;
+  for (const std::string& line : skipped) start.warnings.push_back(absl::StrCat("skipped ", line));
+  if (gathered && gathered->received && !keeps) start.received = gathered->path;
+  return checkpoint;
+}
+
+// A choice that changes bits, which was another when the checkpoint was made; in words for people.
+std::string DescribeChoice(const std::string& name, const std::string& now,
+                           const std::string& before) {
+  int64_t count = 0;
+  if ((name == "threads" || name == "ranks") && absl::SimpleAtoi(now, &count)) {
+    const std::string noun(absl::StripSuffix(name, "s"));
+    return absl::StrCat(Counted(count, noun), " in place of ", before);
+  }
+  if (name == "allreduce") return absl::StrCat("allreduce ", now, " in place of ", before);
+  // The others are digests.
+  if (name == "training data") return "other training data";
+  if (name == "layouts") return "other layouts of the weights";
+  if (name == "rounded pages")
+    return absl::StrCat(now == "none" ? "no" : "other", " pages of 16 bits");
+  if (name == "algorithms") return "another choice of algorithms";
+  return absl::StrCat("another choice of ", name);
+}
+
+void WarnOfChanges(const TrainerConfig& config, const TrainingOptions& options,
+                   const CheckpointState& state, RunStart& start) {
+  TrainerConfig before;
+  std::string changes;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&changes);
+  if (google::protobuf::TextFormat::ParseFromString(state.trainer(), &before) &&
+      !differencer.Compare(before, config)) {
+    start.warnings.push_back(
+        absl::StrCat("the trainer has changed since the checkpoint: ",
+                     absl::StrReplaceAll(absl::StripSuffix(changes, "\n"), {{"\n", "; "}})));
+  }
+  std::vector<std::string> others;
+  for (const auto& [name, value] : state.choices()) {
+    const auto now = options.choices.find(name);
+    const auto older = options.older_choices.find(name);
+    const bool same = now == options.choices.end() || now->second == value ||
+                      (older != options.older_choices.end() && older->second == value);
+    if (!same) others.push_back(DescribeChoice(name, now->second, value));
+  }
+  if (others.empty()) return;
+  std::ranges::sort(others);  // the file has them in no order
+  start.warnings.push_back(
+      absl::StrCat("resumed with ", absl::StrJoin(others, ", "),
+                   ": the run goes on, but not with the bits that it would have had"));
+}
+
+absl::Status CheckCheckpoint(const TrainerConfig& config, const TrainingOptions& options,
+                             const ModelPlan& plan, const Checkpoint& checkpoint) {
+  const CheckpointState& state = checkpoint.state;
+  if (state.seed() != config.seed()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("was made with seed %d, not %d; pass --seed=%d", state.seed(),
+                        config.seed(), state.seed()));
+  }
+  RETURN_IF_ERROR(CheckLoad(plan, checkpoint.weights, &checkpoint.optimizer));
+  if (state.net() != options.net_text) {
+    return absl::InvalidArgumentError(
+        "was made with another net (its layers' settings differ); to start a new run from its "
+        "weights, give it to --weights");
+  }
+  RETURN_IF_ERROR(CheckFit(options, FitOf(state)));
+  return CheckCarried(plan, checkpoint.carried);
+}
+
+}  // namespace
+
+absl::StatusOr<RunStart> FindStart(const TrainerConfig& config, const TrainingOptions& options,
+                                   const ModelPlan& plan, ProcessGroup& communication, bool keeps) {
+  const bool may_begin = options.resume.empty() || options.resume == "auto";
+  if (!may_begin && !options.weights.empty()) {
+    return absl::InvalidArgumentError(
+        "--weights starts a new run and --resume goes on with one that has weights; give one");
+  }
+  if (options.weights.empty() && !options.weights_map.empty()) {
+    return absl::InvalidArgumentError(
+        "--weights_map renames the tensors of --weights; give that, too");
+  }
+  RunStart start;
+  if (options.resume.empty()) {
+    if (!options.out.empty()) {
+      ASSIGN_OR_RETURN(start.newest, CheckpointStore(options.out + "/checkpoints").NewestStep());
+    }
+  } else {
+    absl::StatusOr<Checkpoint> checkpoint = FindCheckpoint(options, communication, keeps, start);
+    const bool none = absl::IsNotFound(checkpoint.status());
+    if (checkpoint.ok() || none) {
+      RETURN_IF_ERROR(communication.CheckEqual("whether there is a checkpoint to resume from",
+                                               none ? "there is none" : "there is one"));
+    }
+    if (checkpoint.ok()) {
+      start.checkpoint = *std::move(checkpoint);
+    } else if (!may_begin || !none) {
+      return absl::Status(
+          checkpoint.status().code(),
+          absl::StrFormat("--resume=%s: %s; %s", options.resume, checkpoint.status().message(),
+                          !TakesNewest(options) ? OtherCheckpoints(options.resume)
+                          : none                ? "leave --resume out to start anew, or give "
+                                                  "--resume=auto, which does what it can"
+                                                : "choose another --out to start anew"));
+    }
+  }
+  if (start.checkpoint) {
+    const Checkpoint& from = *start.checkpoint;
+    start.path = from.path;
+    RETURN_IF_ERROR(Annotate(CheckCheckpoint(config, options, plan, from), start.path));
+    start.resumed = true;
+    start.step = from.state.step();
+    start.position = from.state.position();
+    std::error_code ignored;
+    start.continues = fs::equivalent(fs::weakly_canonical(from.path, ignored).parent_path(),
+                                     absl::StrCat(options.out, "/checkpoints"), ignored);
+    WarnOfChanges(config, options, from.state, start);
+    RETURN_IF_ERROR(communication.CheckEqual(
+        "the checkpoint to resume from", absl::StrCat(fs::path(from.path).filename().string(), " ",
+                                                      start.step, " ", start.position)));
+  } else if (!options.weights.empty()) {
+    RETURN_IF_ERROR(FindWeights(options, plan, start));
+  }
+  // Others' folders are seen to once ranks know whose they are.
+  if (communication.rank() == 0) {
+    RETURN_IF_ERROR(CheckOut(options, start.newest, start.step));
+    if (!options.out.empty()) {
+      RETURN_IF_ERROR(CheckpointStore(options.out + "/checkpoints").CheckMakeable());
+    }
+  }
+  return start;
+}
+
+absl::Status CheckOut(const TrainingOptions& options, int64_t newest, int64_t step) {
+  if (newest >= 0 && options.resume.empty()) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("%s already holds checkpoints; go on with --resume=latest, or choose "
+                        "another --out",
+                        options.out));
+  }
+  if (newest > step && !TakesNewest(options)) {
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "%s holds a checkpoint of step %d, beyond the one to resume from (%d), which a later "
+        "--resume=latest would take; choose another --out, or delete what is newer",
+        options.out, newest, step));
+  }
+  return absl::OkStatus();
+}
+
+std::string DescribeStart(const RunStart& start) {
+  if (start.resumed) return absl::StrCat("goes on from step ", start.step, " of ", start.path);
+  if (!start.weights) return "";
+  return absl::StrFormat(
+      "starts from %s of %s; %d of the net keep their first values, %d of the "
+      "file are unused",
+      Counted(static_cast<int64_t>(start.weights->tensors.tensors().size()), "tensor"), start.path,
+      start.weights->initial.size(), start.weights->unused.size());
+}
+
+}  // namespace gyre

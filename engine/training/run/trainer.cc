@@ -1,0 +1,463 @@
+#include "engine/training/run/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/runtime/timeline.h"
+#include "engine/runtime/wrapped_text.h"
+#include "engine/training/metrics/metric_keys.h"
+#include "engine/training/metrics/record_metrics.h"
+#include "engine/training/plan/planning.h"
+#include "engine/training/run/lint.h"
+
+namespace gyre {
+namespace {
+
+// Of ranks that have no closer bound: within so many steps all hear that one is asked to stop.
+constexpr size_t kMostStepsApart = 16;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Prepare(const Parsed<TrainerConfig>& trainer,
+                                                          const Parsed<NetConfig>& net,
+                                                          RunData data, Device& device,
+                                                          const Primitives& primitives,
+                                                          ProcessGroup& communication,
+                                                          TrainingOptions options) {
+  TrainerConfig config = *trainer.message;
+  const int64_t servers = config.distributed().servers();
+  const int64_t workers = communication.size() - servers;
+  if (workers < 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: expected fewer than the ranks, which are %d, so that one is left to train, got %d; "
+        "lower servers or start more ranks",
+        trainer.source->Where(trainer.message->distributed(), "servers"), communication.size(),
+        servers));
+  }
+  if (communication.size() > 1) RETURN_IF_ERROR(communication.UseDevice(device));
+  std::string batch_text;
+  if (options.largest_batch) {
+    const Planning planning{net,
+                            data,
+                            device,
+                            primitives,
+                            communication,
+                            options.planner,
+                            options.host_bytes,
+                            options.page_folder,
+                            options.threads};
+    ASSIGN_OR_RETURN(batch_text, planning.ChooseBatch(config));
+    options.trainer_text = config.DebugString();
+  }
+  if (config.batch() < workers) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: batch %d is smaller than the %d ranks%s; each rank needs a sample: "
+                        "raise batch or start "
+                        "fewer ranks",
+                        trainer.source->Where(*trainer.message, "batch"), config.batch(), workers,
+                        servers > 0 ? " that train" : ""));
+  }
+  if (config.batch() > data.train->size()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: batch %d is more than the %d samples of data.train; lower batch to %d or less",
+        trainer.source->Where(*trainer.message, "batch"), config.batch(), data.train->size(),
+        data.train->size()));
+  }
+  if (config.accumulate() > data.train->size() / config.batch()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: %d batches of %d samples are more than the %d of data.train; lower accumulate to %d "
+        "or less",
+        trainer.source->Where(*trainer.message, "accumulate"), config.accumulate(), config.batch(),
+        data.train->size(), data.train->size() / config.batch()));
+  }
+  std::unique_ptr<Trainer> run(new Trainer(config, device, communication, std::move(data)));
+  RETURN_IF_ERROR(run->PlanNets(net, primitives, options));
+  const ModelPlan& plan = *run->plan_;
+  RETURN_IF_ERROR(CheckMetricKeys(net, plan.train->spec,
+                                  plan.test.empty() ? nullptr : &plan.test.front()->spec));
+  RETURN_IF_ERROR(run->CheckServer(trainer));
+  run->batch_text_ = std::move(batch_text);
+  run->warnings_ = Lint(trainer, net, *run->plan_);
+  RETURN_IF_ERROR(run->CheckSequences(net));
+  RETURN_IF_ERROR(run->Agree(net, primitives, options));
+  run->asked_to_stop_ = options.stop;
+  run->asked_to_save_ = options.save;
+  run->state_.emplace(run->config_, std::move(options), communication);
+  RETURN_IF_ERROR(run->plan_->OpenPages());
+  RETURN_IF_ERROR(run->state_->FindStart(plan));
+  // Without the data nobody knows how long an epoch is.
+  if (run->data_.assumed && run->config_.has_epochs()) return run;
+  RETURN_IF_ERROR(run->length_.GoOnFrom(run->state_->step(), run->state_->position()));
+  return run;
+}
+
+Trainer::Trainer(TrainerConfig config, Device& device, ProcessGroup& communication, RunData data)
+    : config_(std::move(config)),
+      device_(device),
+      communication_(communication),
+      data_(std::move(data)),
+      optimizer_(NewOptimizer(config_.optimizer())),
+      length_(config_, TrainSamplesOf(config_, *data_.train)),
+      test_every_(config_.evaluate_every()),
+      save_every_(config_.checkpoint_every()) {}
+
+// An error is every ticket's from then on, so this ends.
+Trainer::~Trainer() {
+  for (const Report& report : reports_) communication_.Wait(report.ticket).IgnoreError();
+}
+
+absl::StatusOr<std::string> Trainer::Run() {
+  RETURN_IF_ERROR(CreateModel());
+  RETURN_IF_ERROR(state_->Restore(*model_, *stream_));
+  if (state_->loss_scale) {
+    RETURN_IF_ERROR(training_step_->SetLossScale(*state_->loss_scale));
+  }
+  RETURN_IF_ERROR(state_->OpenOutput(/*test_again=*/Due(test_every_), length_.total_steps()));
+  state_->Say(absl::StrCat("output in ", state_->out()));
+  if (!batch_text_.empty()) state_->Say(Wrapped("", batch_text_));
+  for (const std::string& warning : warnings_) state_->Warn(warning);
+  for (const std::string& note : LeftOut(config_, data_)) state_->Say(Wrapped("", note));
+  const absl::Status status = Loop();
+  if (state_->log() != nullptr) state_->log()->EndProgress();
+  if (!status.ok()) {
+    if (agreed_) training_step_->Abandon().IgnoreError();
+    // Whatever happened: what is being written is worth having.  All ranks wait for it, if all are
+    // here; else each has as long for its part as the failing rank gives it.
+    const absl::Status saved = agreed_ ? state_->FinishSaving() : state_->AwaitSaving();
+    if (!saved.ok() && communication_.rank() > 0) {  // of its part; it has no other voice
+      return absl::Status(status.code(),
+                          absl::StrCat(status.message(), "; ", std::string(saved.message())));
+    }
+    if (!saved.ok()) state_->Warn(std::string(saved.message()));
+    if (state_->saved_step() < 0 || absl::IsCancelled(status)) return status;
+    return absl::Status(status.code(), absl::StrFormat("%s; the checkpoint of step %d stands",
+                                                       status.message(), state_->saved_step()));
+  }
+  RETURN_IF_ERROR(TellHowPagingWent());
+  RETURN_IF_ERROR(state_->Flush());
+  RETURN_IF_ERROR(communication_.Barrier());  // nobody leaves while another may still fail
+  return model_->Sha256OfWeights(*stream_);
+}
+
+absl::Status Trainer::CreateModel() {
+  ASSIGN_OR_RETURN(stream_, device_.NewStream());
+  ASSIGN_OR_RETURN(model_, Model::Create(*std::move(plan_), device_, *stream_, &communication_));
+  plan_.reset();
+  const auto learning_rate = [this](int64_t step) { return LearningRate(step); };
+  ASSIGN_OR_RETURN(training_step_,
+                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_,
+                                        /*replay=*/true, learning_rate));
+  if (const auto& server = model_->plan().options.shape.server) {
+    const auto staleness = static_cast<size_t>(server->staleness);
+    reports_left_ =
+        server->sync == Sync::kAsync ? kMostStepsApart : std::min(staleness, kMostStepsApart);
+  }
+  return absl::OkStatus();
+}
+
+double Trainer::LearningRate(int64_t step) const {
+  return length_.LearningRate(step, model_->plan().options.shape.workers());
+}
+
+absl::Status Trainer::Loop() {
+  const bool works = model_->plan().options.shape.works();
+  if (works) {
+    ASSIGN_OR_RETURN(loader_,
+                     NewLoader(*data_.train, /*train=*/true, model_->plan().options.shape,
+                               model_->plan().options.feed, state_->position(), kBatches, device_));
+  }
+  // The run before may have ended between the checkpoint and the test after it.
+  if (state_->step() > 0 && Due(test_every_)) RETURN_IF_ERROR(Test());
+  while (state_->step() < length_.total_steps() && state_->step() != stop_at_) {
+    RETURN_IF_ERROR(works ? RunStep() : ServeStep());
+    RETURN_IF_ERROR(state_->CheckSaving());
+    // First, so that what the test finds wrong costs no work.
+    if (state_->step() == save_at_ || Due(save_every_)) RETURN_IF_ERROR(Save());
+    // A run that stops has no time for it; the one that goes on makes up for it.
+    const bool stops = state_->step() == stop_at_ && state_->step() < length_.total_steps();
+    if (Due(test_every_) && !stops) RETURN_IF_ERROR(Test());
+  }
+  RETURN_IF_ERROR(FinishAll());
+  const bool stopped = state_->step() < length_.total_steps();
+  if (stopped) RETURN_IF_ERROR(Save());
+  RETURN_IF_ERROR(training_step_->Stop());
+  RETURN_IF_ERROR(state_->FinishSaving());
+  if (stopped) {
+    return absl::CancelledError(
+        absl::StrFormat("stopped after step %d; go on with --resume=latest --out=%s",
+                        state_->step(), state_->out()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::RunStep() {
+  for (int64_t left = model_->plan().options.shape.accumulate; left > 0; --left) {
+    const absl::Status started = StartIteration(/*update=*/left == 1);
+    if (!started.ok()) return FirstError(started);
+    // The one before it, which the device has been busy with meanwhile.
+    if (training_step_->in_flight() > 1) RETURN_IF_ERROR(FinishIteration());
+  }
+  return absl::OkStatus();
+}
+
+// Others' gradients come on their own; what all ranks tell each other of the step is told here,
+// too.
+absl::Status Trainer::ServeStep() {
+  const double learning_rate = LearningRate(state_->step());
+  const absl::Status served = training_step_->StartServing(state_->step());
+  if (!served.ok() && !training_step_->diverged()) return served;
+  state_->Advance();
+  // First: an error of this step must not hide that one.
+  RETURN_IF_ERROR(CollectReports(reports_left_));
+  agreed_ = training_step_->diverged();
+  if (!served.ok()) return Annotate(served, absl::StrCat("step ", state_->step()));
+  metrics_.assign(static_cast<size_t>(model_->train().metrics().elements()), 0);
+  SubmitReport({.batch = {}, .learning_rate = learning_rate, .step = state_->step()});
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::StartIteration(bool update) {
+  const int64_t step = state_->step();
+  const absl::StatusOr<Batch> batch = [&] {
+    const TimelineSpan span(TimelineKind::kInput, "the next batch");
+    return loader_->Next();
+  }();
+  if (!batch.ok()) {
+    const absl::Status status =
+        Annotate(batch.status(), absl::StrCat("step ", step + 1, ": training data"));
+    // A step that has begun may have changed what is carried.
+    return in_flight_.empty() || in_flight_.back().learning_rate ? SaveFirst(status) : status;
+  }
+  std::optional<double> learning_rate;
+  if (update) {
+    learning_rate = LearningRate(step);
+    state_->Advance();
+  }
+  in_flight_.push_back({*batch, learning_rate, step + 1});
+  // The first may set libraries up.
+  const bool timed = update && ++updates_ == 2 && model_->plan().pages() &&
+                     communication_.size() == 1 &&
+                     model_->plan().options.planner == PlannerKind::kAuto;
+  const std::string name = absl::StrCat("step ", step + 1);
+  if (!timed) {
+    const absl::Status started = training_step_->Start(*batch, step, learning_rate);
+    TellHowStepsRun();
+    return Annotate(started, name);
+  }
+  const auto seconds = training_step_->StartTimed(*batch, step, *learning_rate);
+  if (!seconds.ok()) return Annotate(seconds.status(), name);
+  return PlanPagesAnew(*seconds);
+}
+
+absl::Status Trainer::PlanPagesAnew(std::span<const double> step_seconds) {
+  RETURN_IF_ERROR(FinishAll());
+  const LossScaleState loss_scale = training_step_->loss_scale();
+  RETURN_IF_ERROR(state_->FinishSaving());  // its thread reads the nets that are replaced
+  ASSIGN_OR_RETURN(const bool faster, model_->PlanPagesAnew(*stream_, step_seconds));
+  paged_.timed = true;
+  const ExpectedIteration paging = ExpectIteration(model_->plan());
+  state_->Say(Wrapped(
+      "paging: ",
+      absl::StrFormat("an iteration is expected to take %.1f ms, of which %.1f wait for copies%s",
+                      paging.seconds * 1000, paging.stalled_seconds * 1000,
+                      faster ? ", as planned anew by measured times" : "")));
+  if (!faster) return absl::OkStatus();
+  ASSIGN_OR_RETURN(training_step_,
+                   TrainingStep::Create(*model_, *optimizer_, device_, *stream_, communication_));
+  return training_step_->SetLossScale(loss_scale);
+}
+
+void Trainer::TellHowStepsRun() {
+  if (told_) return;
+  const size_t nodes = training_step_->graph_nodes();
+  const absl::Status& refusal = training_step_->refusal();
+  told_ = nodes > 0 || !refusal.ok();
+  if (nodes > 0) state_->Say(absl::StrFormat("steps are replayed: graphs of %d nodes", nodes));
+  if (!refusal.ok()) {
+    state_->Warn(
+        absl::StrCat("steps are launched piece by piece, which is slower, because "
+                     "the device could not capture them: ",
+                     std::string(refusal.message())));
+  }
+}
+
+// What the first iterations set up, measure and plan anew, and what waits for the host between two,
+// counts in none.
+void Trainer::Time() {
+  constexpr int64_t kSettingUp = 4;
+  const Pager* const pager = model_->train_pager();
+  if (pager == nullptr) return;
+  const auto now = std::chrono::steady_clock::now();
+  const Pager* const other = model_->train_pager(/*updates=*/false);
+  const double stalled = pager->stalled_seconds() + (other == pager ? 0 : other->stalled_seconds());
+  if (since_) {
+    ++paged_.count;
+    paged_.seconds += std::chrono::duration<double>(now - *since_).count();
+    paged_.stalled_seconds += stalled - stalled_since_;
+  }
+  since_.reset();
+  if (++finished_ >= kSettingUp && training_step_->in_flight() > 0) since_ = now;
+  stalled_since_ = stalled;
+}
+
+absl::Status Trainer::TellHowPagingWent() {
+  if (paged_.count == 0) return absl::OkStatus();
+  const ExpectedIteration expected = ExpectIteration(model_->plan());
+  const bool stalls = device_.kind() != DeviceKind::kCuda;
+  paged_.hosted_seconds = model_->train_pager()->hosted_seconds();
+  state_->Say(Wrapped("", DescribeRun(expected, paged_, stalls)));
+  RunLog* const log = state_->log();
+  if (log == nullptr) return absl::OkStatus();
+  const auto count = static_cast<double>(paged_.count);
+  std::vector<std::pair<std::string, double>> numbers = {
+      {"fetched_bytes", expected.fetched_bytes},
+      {"written_bytes", expected.written_bytes},
+      {"iteration_seconds", paged_.seconds / count}};
+  if (paged_.timed) {
+    numbers.emplace_back("expected_iteration_seconds", expected.seconds);
+    numbers.emplace_back("expected_stalled_seconds", expected.stalled_seconds);
+  }
+  if (expected.host_steps > 0) numbers.emplace_back("host_seconds", paged_.hosted_seconds);
+  if (stalls) numbers.emplace_back("stalled_seconds", paged_.stalled_seconds / count);
+  return log->Numbers(state_->step(), numbers);
+}
+
+absl::Status Trainer::FinishIteration() {
+  const InFlight iteration = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  // First: an error of this step must not hide that one.
+  RETURN_IF_ERROR(CollectReports(reports_left_));
+  const absl::StatusOr<Tensor> metrics = training_step_->Finish();
+  Time();
+  agreed_ = training_step_->diverged();
+  if (!metrics.ok()) return Annotate(metrics.status(), absl::StrCat("step ", iteration.step));
+  loader_->Release(iteration.batch);
+  metrics_.resize(static_cast<size_t>(metrics->elements()));
+  std::ranges::transform(metrics_, std::span(metrics->as<double>(), metrics_.size()),
+                         metrics_.begin(), std::plus());
+  if (!iteration.learning_rate) return absl::OkStatus();
+  if (model_->plan().options.shape.loss_scale.dynamic()) {
+    state_->loss_scale = training_step_->loss_scale();
+  }
+  SubmitReport(iteration);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::FinishAll() {
+  while (training_step_->in_flight() > 0) RETURN_IF_ERROR(FinishIteration());
+  RETURN_IF_ERROR(CollectReports(/*left=*/0));
+  return training_step_->Settle();
+}
+
+// What went wrong first, a step having failed to start: an earlier one may have failed as well, and
+// those that have not get their lines.
+absl::Status Trainer::FirstError(const absl::Status& status) {
+  absl::Status earlier;
+  if (communication_.size() == 1) {
+    earlier = FinishAll();
+  } else {
+    // The others may be in a sum of the step that fails here alone: nothing more can be agreed on.
+    earlier = CollectReports(/*left=*/0);
+    while (earlier.ok() && training_step_->in_flight() > 0) {
+      earlier = Annotate(training_step_->Finish().status(),
+                         absl::StrCat("step ", in_flight_.front().step));
+      in_flight_.pop_front();
+    }
+    agreed_ = false;
+  }
+  return earlier.ok() ? status : earlier;
+}
+
+void Trainer::SubmitReport(const InFlight& last) {
+  Report& report = reports_.emplace_back();
+  report.sums = std::exchange(metrics_, {});
+  report.metrics = report.sums.size();
+  report.sums.push_back(asked_to_stop_ != nullptr && asked_to_stop_->load() ? 1 : 0);
+  report.sums.push_back(asked_to_save_ != nullptr && asked_to_save_->exchange(false) ? 1 : 0);
+  report.sums.push_back(training_step_->skipped() ? 1 : 0);
+  state_->AppendTo(report.sums);
+  report.learning_rate = *last.learning_rate;
+  report.step = last.step;
+  report.loss_scale = state_->loss_scale;
+  report.ticket = communication_.Submit(
+      "step metrics",
+      {report.sums.data(), Shape({static_cast<int64_t>(report.sums.size())}), DType::kF64}, nullptr,
+      MemoryKind::kPinnedHost, kMostUrgent);
+}
+
+// Those that all ranks have taken ahead of the next report, whatever has come: what they tell there
+// has the same length.
+absl::Status Trainer::CollectReports(size_t left) {
+  while (reports_.size() > left) {
+    RETURN_IF_ERROR(communication_.Wait(reports_.front().ticket).status());
+    const Report report = std::move(reports_.front());
+    reports_.pop_front();
+    RETURN_IF_ERROR(Take(report));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Take(const Report& report) {
+  std::vector<Metric> metrics = MetricsOf(model_->train().plan().spec);
+  AddSums(report.sums.data(), metrics);
+  const std::span asked = std::span(report.sums).subspan(report.metrics);
+  // When every rank has taken it: one that trains by one batch a step does so with that step under
+  // way; others, and where all reports are taken (FinishAll), know earlier.
+  const int64_t known_at = report.step + static_cast<int64_t>(reports_left_) + 2;
+  if (asked[0] > 0 && stop_at_ < 0) stop_at_ = known_at;
+  if (asked[1] > 0 && save_at_ < 0) save_at_ = known_at;
+  const bool skipped = asked[2] > 0;
+  state_->Take(asked.subspan(3));
+  if (!std::isfinite(TotalLoss(metrics)) && !skipped) {
+    agreed_ = true;
+    return absl::InternalError(
+        absl::StrFormat("step %d: the loss is not finite; %s", report.step, kDivergenceAdvice));
+  }
+  RunLog* const log = state_->log();
+  return log ? log->Step(report.step, length_.EpochsAt(report.step), metrics, report.learning_rate,
+                         report.loss_scale)
+             : absl::OkStatus();
+}
+
+absl::Status Trainer::Test() {
+  if (!data_.test) return absl::OkStatus();
+  RETURN_IF_ERROR(FinishAll());
+  RETURN_IF_ERROR(state_->SettleParts());  // what the test finds wrong costs no work
+  RunLog* const log = state_->log();
+  std::function<void(int64_t)> progress;
+  const int64_t samples = model_->plan().options.test_samples;
+  if (log) progress = [log, samples](int64_t done) { log->TestProgress(done, samples); };
+  const absl::StatusOr<std::vector<Metric>> metrics =
+      Evaluate(*model_, *data_.test, device_, *stream_, communication_, progress);
+  if (!metrics.ok()) return SaveFirst(metrics.status());
+  // Training tells by its own loss whether it can go on.
+  if (const absl::Status status = CheckFinite(*metrics); !status.ok()) {
+    state_->Warn(
+        absl::StrFormat("step %d: test %s; training goes on", state_->step(), status.message()));
+  }
+  return log ? log->Test(state_->step(), *metrics) : absl::OkStatus();
+}
+
+absl::Status Trainer::Save() {
+  RETURN_IF_ERROR(FinishAll());
+  const bool asked = std::exchange(save_at_, -1) >= 0;
+  if (state_->copied_step() == state_->step()) return absl::OkStatus();
+  return state_->Save(*model_, *stream_, /*tell=*/asked);
+}
+
+absl::Status Trainer::SaveFirst(const absl::Status& status) {
+  // Others do not know of it; nor is there anything to save before the first step.
+  if (communication_.size() > 1 || updates_ == 0) return status;
+  RETURN_IF_ERROR(FinishAll());
+  if (const absl::Status saved = Save(); !saved.ok()) {
+    state_->Warn(std::string(saved.message()));
+  }
+  return status;
+}
+
+}  // namespace gyre
