@@ -9,8 +9,8 @@
 #include "engine/training/model/fold_batch_norm.h"
 #include "engine/training/model/weights.h"
 #include "engine/training/step/evaluation.h"
-#include "tools/command_line.h"
-#include "tools/process.h"
+#include "tools/command_line/command_line.h"
+#include "tools/command_line/process.h"
 
 ABSL_FLAG(std::string, trainer, "", "Text file of the trainer, which names the net and the data.");
 ABSL_FLAG(std::string, weights, "",

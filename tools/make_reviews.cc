@@ -14,8 +14,8 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/random.h"
-#include "tools/made_data.h"
-#include "tools/new_folder.h"
+#include "tools/data/made_data.h"
+#include "tools/data/new_folder.h"
 
 ABSL_FLAG(std::string, out, "", "Folder to make.  It must not exist.");
 ABSL_FLAG(int, train, 2000, "Training reviews, half of each class.");

@@ -21,8 +21,8 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/decimal.h"
 #include "engine/runtime/random.h"
-#include "tools/made_data.h"
-#include "tools/new_folder.h"
+#include "tools/data/made_data.h"
+#include "tools/data/new_folder.h"
 
 ABSL_FLAG(std::string, out, "", "Folder to make, with folders train and test.  It must not exist.");
 ABSL_FLAG(int, train, 256, "Training shots.");

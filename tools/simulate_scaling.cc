@@ -11,9 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "distributed/scaling/scaling.h"
 #include "engine/data/files/atomic_file.h"
-#include "tools/command_line.h"
-#include "tools/scaling_flags.h"
-#include "tools/scaling_picture.h"
+#include "tools/command_line/command_line.h"
+#include "tools/scaling/scaling_flags.h"
+#include "tools/scaling/scaling_picture.h"
 
 ABSL_FLAG(double, samples, 0, "Samples of an epoch.  0: one rank's batch.");
 ABSL_FLAG(bool, table, false, "Print a table in place of JSON lines.");

@@ -23,9 +23,9 @@
 #include "engine/training/feed/assumed_data.h"
 #include "engine/training/feed/sent_data.h"
 #include "engine/training/run/trainer.h"
-#include "tools/command_line.h"
-#include "tools/process.h"
-#include "tools/signals.h"
+#include "tools/command_line/command_line.h"
+#include "tools/command_line/process.h"
+#include "tools/command_line/signals.h"
 
 ABSL_FLAG(std::string, trainer, "", "Text file of the trainer, which names the net and the data.");
 ABSL_FLAG(std::string, set, "",

@@ -1,4 +1,4 @@
-#include "tools/op_bench.h"
+#include "tools/bench/op_bench.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/bench_server: its mistakes, each with one message; a line for each mode, of a net's buckets too.
+# tools/bench/bench_server: its mistakes, each with one message; a line for each mode, of a net's buckets too.
 set -uo pipefail
 
 fail() {
@@ -7,7 +7,7 @@ fail() {
   exit 1
 }
 
-tool=tools/bench_server
+tool=tools/bench/bench_server
 net=models/lenet/net.textproto
 small=(--ranks=2 --table_kib=1 --compute_ms=3 --rounds=1 --steps=1)
 tiny=("${small[@]}" --layer_counts=3)

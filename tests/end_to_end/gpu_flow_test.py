@@ -68,7 +68,7 @@ EOF
   exit $code ;;
 esac
 ''',
-    "tools/bench_net": r'''
+    "tools/bench/bench_net": r'''
 nodes=40 refusal= memory=1000
 case "$*" in *--replay=false*) nodes=0 ;; *) case ",$FAULTS," in *,capture:fail,*) echo "error: no capture"; exit 1 ;; esac ;; esac
 case ",$FAULTS,$*" in *,images:fail,*lenet*|*,images:fail,*resnet*|*,images:fail,*alexnet*) echo "error: cuDNN says no"; exit 1 ;; esac
@@ -78,10 +78,10 @@ cat <<EOF
 {"benchmark": "training step", "ms_per_step": 2.0, "ms_min": 1.9, "ms_max": 2.1, "batch": 64, "images_per_second": 32000, "gemm_share": 0.5, "gemm_gflops": 4e5, "device_copy_gb_per_s": 2000, "upload_gb_per_s": 50, "download_gb_per_s": 50, "graph_nodes": $nodes, "refusal": "$refusal", "planned_bytes": $memory, "weights_sha256": "aabbccddeeff00112233", "fetched_bytes": 5, "written_bytes": 5}
 EOF
 ''',
-    "tools/bench_layers": r'''
+    "tools/bench/bench_layers": r'''
 echo '{"benchmark": "layer", "layer": "conv1", "direction": "forward", "ms": 0.5, "gemm_share": 0.4, "copy_share": 0.2}'
 ''',
-    "tools/bench_ops": r'''
+    "tools/bench/bench_ops": r'''
 for p in BF16 TF32 F32 F16 F64; do
 echo '{"benchmark": "operation", "operation": "gemm", "pass": "product", "precision": "'$p'", "way": "reference", "ms": 2.0, "right": true}'
 echo '{"benchmark": "operation", "operation": "gemm", "pass": "product", "precision": "'$p'", "way": "cublas", "ms": 1.0, "right": true}'

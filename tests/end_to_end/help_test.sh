@@ -10,9 +10,9 @@ fail() {
 version=$(sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
 [[ $version ]] || fail "CHANGELOG.md: no version"
 programs=0
-for tool in tools/*; do
+for tool in tools/* tools/bench/*; do
   [[ -x $tool && -f $tool ]] || continue
-  name=${tool#tools/}
+  name=${tool##*/}
   help=$("$tool" --help) || fail "$name --help: exit code $?"
   [[ $help == "$name "* ]] || fail "$name --help: $help"
   wide=$(grep -nE '.{81}|[[:space:]]$' <<<"$help") && fail "$name --help is wider than 80 columns: $wide"
@@ -35,10 +35,10 @@ tools/train --autotune=off --plan=on --noplan --version >"$TEST_TMPDIR/said" || 
 
 # WHAT TOOL [FLAG...]: the tool refuses these, with this.
 refuses() {
-  local what=$1 tool=$2
+  local what=$1 tool=$2 program=tools/$2 said
+  [[ $tool != bench_* ]] || program=tools/bench/$tool
   shift 2
-  local said
-  said=$(tools/"$tool" "$@" 2>&1 >/dev/null) && fail "$tool $*: exit code 0"
+  said=$("$program" "$@" 2>&1 >/dev/null) && fail "$tool $*: exit code 0"
   (($? == 2)) && [[ $said == "error: $what"* ]] || fail "$tool $*: $said"
 }
 
@@ -56,7 +56,7 @@ for tool in bench_allreduce bench_submit; do
   refuses '--bytes=0: expected bytes, such as ' $tool --bytes=0
   refuses '--bytes=many: expected bytes, such as ' $tool --bytes=many
   refuses '--rounds=0: expected 1 or more' $tool --rounds=0
-  said=$(tools/$tool --bytes=16 2>&1) && fail "$tool of one rank: exit code 0"
+  said=$(tools/bench/$tool --bytes=16 2>&1) && fail "$tool of one rank: exit code 0"
   [[ $said == 'error: one rank has nothing to sum; start two or more: mpirun -np 2 '$tool ]] || fail "$tool: $said"
 done
 refuses '--rounds=-1: expected 0 or more' bench_net --net=$net --rounds=-1

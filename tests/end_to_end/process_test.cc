@@ -1,5 +1,5 @@
 // What nobody catches, on whatever thread, ends a tool with a line and its exit code.
-#include "tools/process.h"
+#include "tools/command_line/process.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

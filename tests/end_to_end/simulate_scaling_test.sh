@@ -102,7 +102,7 @@ read -r sums exposed <<<"$(exposed "[0,0],$none,$none,[100,0]")"
 [[ $sums == "$exposed" && $sums -gt 0 ]] || fail "work in the last layer: $exposed of $sums exposed"
 read -r sums exposed <<<"$(exposed "[0,100],[0,0],$none,$none")"
 [[ $exposed -lt $sums ]] || fail "work in the first layer: $exposed of $sums exposed"
-tools/bench_scaling --net=$net --batch=2 --compute_ms=2 --rounds=1 --steps=1 >"$TEST_TMPDIR/found.json" ||
+tools/bench/bench_scaling --net=$net --batch=2 --compute_ms=2 --rounds=1 --steps=1 >"$TEST_TMPDIR/found.json" ||
   fail "bench_scaling"
 found=$("$tool" --net=$net --step_ms=1000 --layer_time="$TEST_TMPDIR/found.json") || fail "$found"
 [[ $(grep -cE '"alone_ms":(1000\.0|999\.9999)' <<<"$found") == 14 ]] || fail "$found"

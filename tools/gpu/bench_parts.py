@@ -17,7 +17,7 @@ def precision_flags(precision):
 def bench_net(programs, settings, bench, flags, limit_s, device=None):
     """bench_net's JSON line or None, and its outcome."""
     outcome = programs.run(
-        [programs.path("tools/bench_net"), "--net=models/%s/net.textproto" % bench.folder,
+        [programs.path("tools/bench/bench_net"), "--net=models/%s/net.textproto" % bench.folder,
          "--batch=%d" % bench.batch, "--device=" + (device or settings.device),
          "--steps=%d" % bench.steps] + settings.threads + flags, limit_s * settings.scale)
     lines = json_lines(outcome.output, ["refusal"], [
@@ -185,7 +185,7 @@ def run_operations(programs, results, settings):
     limit_s = 40 * settings.scale
     seconds = min(limit_s, programs.seconds_left())
     outcome = programs.run(
-        [programs.path("tools/bench_ops"), "--nets=" + nets, "--device=" + settings.device,
+        [programs.path("tools/bench/bench_ops"), "--nets=" + nets, "--device=" + settings.device,
          "--precisions=" + ",".join(settings.op_precisions),
          "--time_limit=%d" % max(1, 0.8 * seconds)] + settings.threads, limit_s)
     rows = json_lines(outcome.output, ["operation", "pass", "precision", "way"])

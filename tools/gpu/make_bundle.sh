@@ -42,9 +42,9 @@ mkdir -p "$out/data"
 staging=$(mktemp -d)
 trap 'rm -rf "$staging"' EXIT
 
-mkdir "$staging/tools" "$staging/tests" "$staging/lib"
+mkdir -p "$staging/tools/bench" "$staging/tests" "$staging/lib"
 strip -o "$staging/tests/device_tests" tests/any_device/device_tests
-for program in train evaluate bench_net bench_ops bench_layers; do
+for program in train evaluate bench/bench_{net,ops,layers}; do
   strip -o "$staging/tools/$program" "tools/$program"
 done
 

@@ -71,7 +71,7 @@ def kernels_of_nsys(output):
 
 def _profile(programs, settings, bench, precision):
     """Kernels, the name of the profiler, and the last program's outcome; None: no profiler."""
-    command = [programs.path("tools/bench_net"), "--net=models/%s/net.textproto" % bench.folder,
+    command = [programs.path("tools/bench/bench_net"), "--net=models/%s/net.textproto" % bench.folder,
                "--batch=%d" % bench.batch, "--device=" + settings.device, "--rounds=1", "--steps=1",
                "--replay=false", "--autotune=false"] + precision_flags(precision)
     limit_s = 35 * settings.scale
@@ -128,7 +128,7 @@ def run_layer_times(programs, results, settings):
     for bench, precision in settings.layer_rows:
         part = "%s %s by layer" % (bench.net, precision)
         outcome = programs.run(
-            [programs.path("tools/bench_layers"), "--net=models/%s/net.textproto" % bench.folder,
+            [programs.path("tools/bench/bench_layers"), "--net=models/%s/net.textproto" % bench.folder,
              "--batch=%d" % bench.batch, "--device=" + settings.device, "--rounds=1",
              "--precision=" + precision] + settings.threads, 25 * settings.scale)
         lines = json_lines(outcome.output, ["layer", "direction"], ["ms", "gemm_share", "copy_share"])

@@ -25,7 +25,7 @@ struct Row {
 // The first row that applies.  Rows of kAmx are arithmetic from whole steps of nets on a machine
 // with 2 threads; no single convolution was timed there.  To correct them, time each way there:
 //
-//   bazel-bin/tools/bench_ops --precisions=BF16 --threads=2
+//   bazel-bin/tools/bench/bench_ops --precisions=BF16 --threads=2
 //       --nets=models/resnet50/net.textproto:8,models/vgg/net.textproto:16
 constexpr Row kRows[] = {
     // oneDNN 2.6 has no BF16 below AVX-512.  Without BF16 instructions AVX-512 takes five

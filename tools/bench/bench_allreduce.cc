@@ -1,0 +1,300 @@
+// bench_allreduce: every algorithm's sum over ranks beside MPI_Allreduce, in one run.
+//
+// Under mpirun; each rank drives its operations on the thread that owns MPI.  All sum the same
+// memory, which the ranks of a host share, in place and touched before.
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "distributed/collectives/catalogue.h"
+#include "distributed/transport/mpi_error.h"
+#include "engine/data/files/atomic_file.h"
+#include "engine/runtime/check.h"
+#include "tools/command_line/command_line.h"
+
+ABSL_FLAG(
+    std::string, algorithms, "",
+    "Algorithms to measure, with commas.  Default: those that \"auto\" chooses between here.");
+ABSL_FLAG(std::string, bytes, "16,4096,65536,1048576,4194304,16777216,67108864",
+          "Sizes of a sum, with commas, such as 4096,64M.");
+ABSL_FLAG(std::string, types, "F32", "Types of the numbers, with commas: F64, F32, F16, BF16.");
+ABSL_FLAG(std::string, wire, "F32",
+          "Type in which F32 travels between ranks: F32, F16 or BF16, where an algorithm can.");
+ABSL_FLAG(int, rounds, 15, "Rounds.  Each row is their median.");
+ABSL_FLAG(std::string, calibrate, "",
+          "File for what is fastest here, for distributed.calibration.  Its rows of other clusters "
+          "stay.");
+ABSL_FLAG(std::string, label, "", "Name of this launch, for each row.");
+
+namespace gyre {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kUsage[] =
+    "measures sums over ranks beside MPI_Allreduce.\n"
+    "\n"
+    "  mpirun -np 2 bench_allreduce --bytes=4096,1048576 --types=F32,BF16\n"
+    "\n"
+    "Prints a JSON line for each algorithm, type and size: the median over rounds of\n"
+    "the time of a sum, the 10th and 90th percentiles, and the time of MPI_Allreduce\n"
+    "over this one's, measured in turn (F64 and F32 alone: MPI has no 16 bits). Sums\n"
+    "are checked before they are timed.\n"
+    "\n"
+    "  mpirun -np 4 bench_allreduce --calibrate=cluster.json\n"
+    "\n"
+    "Exit codes: 0 done, 1 failed, or a sum is wrong, 2 wrong flags.";
+
+const std::vector<FlagGroup> kGroups = {
+    {"Flags", {"algorithms", "bytes", "types", "wire", "rounds", "calibrate", "label"}},
+};
+
+constexpr int64_t kTimeoutMs = 60'000;
+// Sums of a round are as many as fit in this, so that a clock's reading is nothing beside them.
+constexpr double kRoundSeconds = 2e-3;
+
+struct Way {
+  std::string name;
+  std::unique_ptr<Collective> collective;  // null: MPI_Allreduce
+  std::vector<double> seconds;
+};
+
+class Bench {
+ public:
+  // algorithms: none for those that "auto" chooses between here.  wire: F32, F16 or BF16.
+  absl::Status Open(std::vector<std::string> algorithms, size_t most_bytes, DType wire) {
+    wire_ = wire;
+    for (const std::string& name : algorithms) {
+      RETURN_IF_ERROR(Annotate(CheckAllreduce(name, std::nullopt), "--algorithms"));
+    }
+    ASSIGN_OR_RETURN(communicator_, NewMpiCommunicator(kTimeoutMs));
+    if (communicator_->size() == 1) {
+      return absl::FailedPreconditionError(
+          "one rank has nothing to sum; start two or more: mpirun -np 2 bench_allreduce");
+    }
+    ASSIGN_OR_RETURN(arenas_.emplace_back(),
+                     SharedMemory::Create(*communicator_, std::max<size_t>(most_bytes, 4096)));
+    ways_.emplace_back().name = "MPI_Allreduce";
+    if (algorithms.empty()) {
+      // All but what refuses such a cluster, or is another with detours.
+      const bool one_host = ShapeOf(*communicator_).hosts == 1;
+      for (const std::string_view name : AllreduceNames()) {
+        if (IsSelectable(name) && name != (one_host ? "hierarchical" : "shared")) {
+          algorithms.emplace_back(name);
+        }
+      }
+    }
+    for (const std::string& name : algorithms) RETURN_IF_ERROR(Add(name));
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const std::string& algorithm) {
+    const int tag = kFirstOperationTag + static_cast<int>(ways_.size());
+    Way& way = ways_.emplace_back();
+    way.name = algorithm;
+    ASSIGN_OR_RETURN(way.collective, NewCollective(algorithm, *communicator_, tag, arenas_));
+    if (wire_ == DType::kF32 || !CheckWire(algorithm, wire_).ok()) return absl::OkStatus();
+    way.collective->CarryAs(wire_);
+    absl::StrAppend(&way.name, " as ", std::string(DTypeName(wire_)));
+    return absl::OkStatus();
+  }
+
+  const Communicator& communicator() const { return *communicator_; }
+
+  // Of what was measured last, by those that "auto" chooses between.
+  std::map<std::string, double> MedianSeconds() {
+    std::map<std::string, double> medians;
+    for (Way& way : ways_) {
+      if (IsSelectable(way.name)) medians[way.name] = Quantile(way.seconds, 0.5);
+    }
+    return medians;
+  }
+
+  absl::Status Measure(DType dtype, size_t bytes, int rounds, const std::string& label) {
+    const auto count = static_cast<int64_t>(bytes / SizeOf(dtype));
+    const Tensor tensor{arenas_[0]->own(), Shape({count}), dtype};
+    double longest = 0;
+    for (Way& way : ways_) {
+      way.seconds.clear();
+      if (!Has(way, dtype)) continue;
+      RETURN_IF_ERROR(Check(way, tensor));
+      ASSIGN_OR_RETURN(const double seconds, Time(way, tensor, 3));
+      longest = std::max(longest, seconds);
+    }
+    // The same number on all ranks.
+    int sums = std::clamp(static_cast<int>(kRoundSeconds / longest), 1, 1000);
+    RETURN_IF_ERROR(CheckMpi(MPI_Bcast(&sums, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast"));
+    for (int round = 0; round < rounds; ++round) {
+      for (Way& way : ways_) {
+        if (!Has(way, dtype)) continue;
+        ASSIGN_OR_RETURN(const double seconds, Time(way, tensor, sums));
+        way.seconds.push_back(seconds);
+      }
+    }
+    if (communicator_->rank() == 0) Print(dtype, bytes, label);
+    return absl::OkStatus();
+  }
+
+ private:
+  static double Quantile(std::vector<double>& values, double q) {
+    std::ranges::sort(values);
+    return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+  }
+
+  static bool Has(const Way& way, DType dtype) {
+    return way.collective != nullptr || IsComputeType(dtype);
+  }
+
+  absl::Status Sum(Way& way, Tensor tensor) {
+    if (way.collective == nullptr) {
+      return CheckMpi(MPI_Allreduce(MPI_IN_PLACE, tensor.data, static_cast<int>(tensor.elements()),
+                                    tensor.dtype == DType::kF64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM,
+                                    MPI_COMM_WORLD),
+                      "MPI_Allreduce");
+    }
+    RETURN_IF_ERROR(
+        way.collective->Start(Claim::Of(operations_++, "sum"), Operation::kAllreduce, tensor));
+    double squares = 0;
+    for (Advance advance = Advance::kMoved; advance != Advance::kDone;) {
+      ASSIGN_OR_RETURN(advance, way.collective->Progress(&squares));
+    }
+    return absl::OkStatus();
+  }
+
+  // Element i of rank r is (i + r) mod 7: a sum that every type holds exactly.
+  absl::Status Check(Way& way, Tensor tensor) {
+    return VisitReal(tensor.dtype, [&]<typename T>() -> absl::Status {
+      using A = AccumulateType<T>;
+      T* const data = tensor.as<T>();
+      const int ranks = communicator_->size();
+      for (int64_t i = 0; i < tensor.elements(); ++i) {
+        data[i] = T(static_cast<A>((i + communicator_->rank()) % 7));
+      }
+      RETURN_IF_ERROR(Sum(way, tensor));
+      for (int64_t i = 0; i < tensor.elements(); ++i) {
+        int64_t expected = 0;
+        for (int rank = 0; rank < ranks; ++rank) expected += (i + rank) % 7;
+        if (A(data[i]) == static_cast<A>(expected)) continue;
+        return absl::InternalError(
+            absl::StrCat(way.name, ": element ", i, " is ", A(data[i]), ", expected ", expected));
+      }
+      std::fill(data, data + tensor.elements(), T(A(0)));
+      return absl::OkStatus();
+    });
+  }
+
+  absl::StatusOr<double> Time(Way& way, Tensor tensor, int sums) {
+    RETURN_IF_ERROR(CheckMpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"));
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < sums; ++i) RETURN_IF_ERROR(Sum(way, tensor));
+    return std::chrono::duration<double>(Clock::now() - begin).count() / sums;
+  }
+
+  void Print(DType dtype, size_t bytes, const std::string& label) {
+    for (Way& way : ways_) {
+      if (way.seconds.empty()) continue;
+      const double median = Quantile(way.seconds, 0.5);
+      nlohmann::ordered_json row = {{"benchmark", "allreduce"},
+                                    {"algorithm", way.name},
+                                    {"ranks", communicator_->size()},
+                                    {"type", DTypeName(dtype)},
+                                    {"bytes", bytes},
+                                    {"median_us", median * 1e6},
+                                    {"p10_us", Quantile(way.seconds, 0.1) * 1e6},
+                                    {"p90_us", Quantile(way.seconds, 0.9) * 1e6}};
+      std::vector<double>& peer = ways_[0].seconds;
+      if (!peer.empty()) row["mpi_over_this"] = Quantile(peer, 0.5) / median;
+      if (!label.empty()) row["label"] = label;
+      std::printf("%s\n", row.dump().c_str());
+    }
+    std::fflush(stdout);
+  }
+
+  std::unique_ptr<Communicator> communicator_;
+  SharedArenas arenas_;
+  std::vector<Way> ways_;
+  DType wire_ = DType::kF32;
+  int64_t operations_ = 0;
+};
+
+// What is fastest at 64 B, 256 B, ..., 64 MB; between two of them the bound is their mean.  And
+// what each takes, by all these sizes.
+absl::Status Calibrate(const std::string& path, Bench& bench) {
+  constexpr size_t kFirst = 64, kLast = 64 << 20;
+  RETURN_IF_ERROR(bench.Open({}, kLast, DType::kF32));
+  std::vector<Selector::Choice> choices;
+  std::map<std::string, std::vector<MeasuredSum>> sums;
+  for (size_t bytes = kFirst; bytes <= kLast; bytes *= 4) {
+    RETURN_IF_ERROR(
+        bench.Measure(DType::kF32, bytes, absl::GetFlag(FLAGS_rounds), absl::GetFlag(FLAGS_label)));
+    const std::map<std::string, double> seconds = bench.MedianSeconds();
+    for (const auto& [name, taken] : seconds) {
+      sums[name].push_back({static_cast<double>(bytes), taken});
+    }
+    const std::string& fastest =
+        std::ranges::min_element(seconds, {}, [](const auto& sum) { return sum.second; })->first;
+    if (!choices.empty() && choices.back().algorithm == fastest) continue;
+    choices.push_back({choices.empty() ? 0 : bytes / 2, fastest});
+  }
+  if (bench.communicator().rank() != 0) return absl::OkStatus();
+  std::vector<Selector::Cost> costs;
+  for (const auto& [name, measured] : sums) costs.push_back(FitCost(name, measured));
+  std::ifstream file(path);
+  const std::string before(std::istreambuf_iterator<char>(file), {});
+  ASSIGN_OR_RETURN(const std::string text,
+                   WriteCalibration(before, ShapeOf(bench.communicator()),
+                                    Selector(std::move(choices), std::move(costs))));
+  return WriteFileAtomically(path, [&](const FileSink& sink) { return sink(text); });
+}
+
+absl::Status Run(Bench& bench) {
+  RETURN_IF_ERROR(CheckLeast(1, {{"rounds", 1.0 * absl::GetFlag(FLAGS_rounds)}}));
+  ASSIGN_OR_RETURN(const DType wire, TypeNamed("wire", absl::GetFlag(FLAGS_wire),
+                                               {DType::kF32, DType::kF16, DType::kBF16}));
+  if (const std::string path = absl::GetFlag(FLAGS_calibrate); !path.empty()) {
+    if (wire == DType::kF32) return Calibrate(path, bench);
+    return absl::InvalidArgumentError("--wire: --calibrate measures F32 alone; leave one out");
+  }
+  std::vector<DType> dtypes;
+  std::vector<size_t> sizes;
+  for (absl::string_view name : absl::StrSplit(absl::GetFlag(FLAGS_types), ',')) {
+    ASSIGN_OR_RETURN(
+        dtypes.emplace_back(),
+        TypeNamed("types", name, {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}));
+    ASSIGN_OR_RETURN(sizes, ParseSizes("bytes", absl::GetFlag(FLAGS_bytes), dtypes.back()));
+  }
+  RETURN_IF_ERROR(
+      bench.Open(absl::StrSplit(absl::GetFlag(FLAGS_algorithms), ',', absl::SkipEmpty()),
+                 *std::ranges::max_element(sizes), wire));
+  for (const DType dtype : dtypes) {
+    for (const size_t bytes : sizes) {
+      RETURN_IF_ERROR(
+          bench.Measure(dtype, bytes, absl::GetFlag(FLAGS_rounds), absl::GetFlag(FLAGS_label)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  ParseFlags(argc, argv, kUsage, kGroups);
+  Bench bench;  // which ends the job where something has failed: after the reason is told
+  if (const absl::Status status = Run(bench); !status.ok()) Fail(nullptr, status);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) { return gyre::Main(argc, argv); }

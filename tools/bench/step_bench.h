@@ -1,0 +1,78 @@
+// step_bench.h: one net on one device, its training steps timed on random numbers and labels beside
+// the device's peaks.  Used by one thread, which several may share in turn.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "engine/training/step/training_step.h"
+#include "tools/bench/device_peaks.h"
+#include "tools/command_line/command_line.h"
+
+namespace gyre {
+
+struct StepBenchOptions {
+  DeviceFlags device;
+  DType compute = DType::kF32;
+  int64_t batch = 64;              // of all ranks together
+  bool replay = true;              // false: each step is enqueued anew
+  std::string allreduce = "ring";  // what communication has
+  bool shard_optimizer = false;
+  // Of what moves when where device.memory does not hold all.
+  PlannerKind planner = PlannerKind::kAuto;
+};
+
+class StepBench {
+ public:
+  // The net, the device and communication must outlive the result.  Several ranks sum in this
+  // device's memory, which must outlive communication, too.  Errors: those of planning and of
+  // ranks.
+  static absl::StatusOr<std::unique_ptr<StepBench>> Create(const Parsed<NetConfig>& net,
+                                                           const StepBenchOptions& options,
+                                                           const DeviceChoice& choice,
+                                                           ProcessGroup& communication);
+
+  // All ranks at once: measures the peaks, then `steps` steps, all finished before the clock stops.
+  absl::Status Round(int steps);
+  // The digest `train` prints, after all steps so far.  Of one rank.
+  absl::StatusOr<std::string> Sha256OfWeights() { return model_->Sha256OfWeights(*stream_); }
+  // Drops the rounds so far: a warm-up.
+  void Forget() { rounds_.clear(); }
+  // Medians over the rounds.  Precondition: there are any.
+  nlohmann::ordered_json Report() const;
+
+ private:
+  struct Measured {
+    double step_seconds = 0;
+    DevicePeaks::Rates peaks;  // 0 where memory is bounded
+  };
+
+  StepBench(const Parsed<NetConfig>& net, const StepBenchOptions& options,
+            const DeviceChoice& choice, ProcessGroup& communication)
+      : net_(net), options_(options), choice_(choice), communication_(communication) {}
+  absl::Status CreateModel();
+  absl::Status CreateStep();
+  absl::Status PlanPagesAnew();
+  absl::Status CreateBatch(const NetPlan& plan);
+  absl::Status Step();
+
+  const Parsed<NetConfig>& net_;
+  const StepBenchOptions options_;
+  const DeviceChoice& choice_;
+  ProcessGroup& communication_;
+  std::unique_ptr<Stream> stream_, turn_;
+  Buffer batch_memory_;
+  Batch batch_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<TrainingStep> step_;
+  std::unique_ptr<DevicePeaks> peaks_;  // null where memory is bounded: they have no place in it
+  double flops_ = 0;                    // of a step
+  int64_t steps_ = 0;
+  double initialize_seconds_ = 0;
+  size_t resident_growth_ = 0;
+  std::vector<Measured> rounds_;
+};
+
+}  // namespace gyre

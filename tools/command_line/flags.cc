@@ -1,0 +1,123 @@
+// flags.cc: ParseFlags of command_line.h, over Abseil's flags.  Abseil's own parser ends the
+// program with 1, for --help too, and prints once a rank.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/commandlineflag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "distributed/transport/launcher.h"
+#include "engine/runtime/version.h"
+#include "models/schema/describe.h"
+#include "tools/command_line/command_line.h"
+#include "tools/command_line/help.h"
+#include "tools/command_line/process.h"
+
+namespace gyre {
+namespace {
+
+absl::CommandLineFlag* Find(absl::string_view name) {
+  for (absl::CommandLineFlag* flag : OurFlags()) {
+    if (flag->Name() == name) return flag;
+  }
+  return nullptr;
+}
+
+absl::Status SetFlag(absl::CommandLineFlag& flag, absl::string_view value) {
+  if (value.empty()) {  // as of a shell's variable that is not set
+    return absl::InvalidArgumentError(absl::StrFormat("--%s=: expected a value", flag.Name()));
+  }
+  // Each --set adds to the ones before it.
+  std::string text(value);
+  if (flag.Name() == "set" && !flag.CurrentValue().empty()) {
+    text = absl::StrCat(flag.CurrentValue(), std::string(1, kBetweenSets), value);
+  }
+  if (flag.IsOfType<bool>() && (text == "on" || text == "off")) {
+    text = text == "on" ? "true" : "false";
+  }
+  std::string why;
+  if (flag.ParseFrom(text, &why)) return absl::OkStatus();
+  int64_t beyond = 0;
+  const std::string expected =
+      flag.IsOfType<bool>()     ? "on or off"
+      : flag.IsOfType<double>() ? "a number"
+      : flag.IsOfType<int>() && absl::SimpleAtoi(value, &beyond)
+          ? absl::StrCat("a ", beyond < 0 ? "larger" : "smaller", " integer")
+          : "an integer";
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag.Name(), "=", value, ": expected ", expected,
+                   flag.IsOfType<double>() ? PointAdvice({value.data(), value.size()}) : ""));
+}
+
+// argv[*index], and argv[*index + 1] if that is its value.
+absl::Status ParseArgument(int argc, char** argv, int* index) {
+  const absl::string_view argument = argv[*index];
+  absl::string_view name = argument;
+  if (!absl::ConsumePrefix(&name, "-")) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("unexpected argument \"%s\"; flags begin with --", argument));
+  }
+  absl::ConsumePrefix(&name, "-");
+  const size_t equals = name.find('=');
+  const bool has_value = equals != absl::string_view::npos;
+  const absl::string_view value = has_value ? name.substr(equals + 1) : "";
+  name = name.substr(0, equals);
+
+  if (absl::CommandLineFlag* flag = Find(name)) {
+    if (has_value) return SetFlag(*flag, value);
+    if (flag->IsOfType<bool>()) return SetFlag(*flag, "true");
+    if (*index + 1 < argc) return SetFlag(*flag, argv[++*index]);
+    return absl::InvalidArgumentError(absl::StrFormat("--%s: expected a value after it", name));
+  }
+  absl::string_view negated = name;
+  if (!has_value && absl::ConsumePrefix(&negated, "no")) {
+    absl::CommandLineFlag* flag = Find(negated);
+    if (flag != nullptr && flag->IsOfType<bool>()) return SetFlag(*flag, "false");
+  }
+  std::vector<std::string> names;
+  for (const absl::CommandLineFlag* flag : OurFlags()) names.emplace_back(flag->Name());
+  return absl::InvalidArgumentError(Unknown("flag", name, names));
+}
+
+// Of a path the last part.
+absl::string_view NameOf(absl::string_view program) {
+  const size_t slash = program.rfind('/');
+  return slash == absl::string_view::npos ? program : program.substr(slash + 1);
+}
+
+}  // namespace
+
+void ParseFlags(int argc, char** argv, absl::string_view usage,
+                const std::vector<FlagGroup>& groups) {
+  PrepareProcess();
+  const int rank = AnnouncedRank().rank;
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    if (argument == "--help" || argument == "-help" || argument == "-h") {
+      if (rank == 0) std::fputs(HelpText(NameOf(argv[0]), usage, groups).c_str(), stdout);
+      std::exit(FinishOutput(0));
+    }
+    if (argument == "--version" || argument == "-version") {
+      if (rank == 0) std::printf("%s (Gyre) %s\n", std::string(NameOf(argv[0])).c_str(), kVersion);
+      std::exit(FinishOutput(0));
+    }
+    const absl::Status status = ParseArgument(argc, argv, &i);
+    if (status.ok()) continue;
+    // Where every rank has the same command line, one speaks, and mpirun ends the others.
+    if (rank > 0) std::this_thread::sleep_for(kOtherRanksWait);
+    std::fprintf(stderr, "error: %s%s (see --help)\n",
+                 rank > 0 ? absl::StrCat("rank ", rank, ": ").c_str() : "",
+                 std::string(status.message()).c_str());
+    std::exit(kExitUsage);
+  }
+}
+
+}  // namespace gyre

@@ -1,0 +1,312 @@
+#include "tools/scaling/scaling_flags.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "engine/data/files/text_file.h"
+#include "engine/runtime/check.h"
+#include "tools/command_line/command_line.h"
+#include "tools/scaling/net_workload.h"
+
+ABSL_FLAG(std::string, net, "",
+          "Text file of the net.  Without it: --layers and --gradient_bytes.");
+ABSL_FLAG(int, rank_batch, 1, "Samples a step of each rank.");
+ABSL_FLAG(double, flops, 0,
+          "FLOPs a second at which a rank computes the net's layers.  Default: none.");
+ABSL_FLAG(double, step_ms, 0,
+          "Milliseconds of one rank's step, in place of --flops.  Default: none.");
+ABSL_FLAG(double, update_ms, 0, "Milliseconds of that for the optimizer.");
+ABSL_FLAG(std::string, layer_time, "flops",
+          "flops: a layer's share of a step's time is that of its FLOPs.  Or a file with a line of "
+          "bench_scaling: that of its pieces of work.");
+ABSL_FLAG(std::string, device_memory, "",
+          "Bytes of device memory, such as 64M.  A net beyond that pages.  Default: it holds all.");
+ABSL_FLAG(int, layers, 0,
+          "Equal layers, in place of --net.  Backward takes twice forward.  Default: none.");
+ABSL_FLAG(std::string, gradient_bytes, "", "Bytes of all their gradients, such as 64M or 1.2e9.");
+ABSL_FLAG(std::string, paged_bytes, "", "Bytes that their step pages, each way.");
+ABSL_FLAG(std::vector<std::string>, rank_counts,
+          (std::vector<std::string>{"1", "2", "4", "8", "16", "32", "64", "128", "256", "512",
+                                    "1024", "2048", "4096", "8192"}),
+          "Numbers of ranks, with commas, in growing order.");
+ABSL_FLAG(int, ranks_per_host, 1, "Ranks that share a link to other hosts.");
+ABSL_FLAG(std::vector<std::string>, algorithms, {"auto"},
+          "How gradients are summed, with commas: ring, direct, halving_doubling, "
+          "recursive_doubling, shared, hierarchical, naive, auto.");
+ABSL_FLAG(std::string, sync, "allreduce",
+          "allreduce, or of a parameter server: bsp, ssp or async.");
+ABSL_FLAG(int, staleness, 0, "Steps that ssp may lag.");
+ABSL_FLAG(int, servers, 0, "Ranks of a parameter server that only serve.");
+ABSL_FLAG(std::string, schedule, "forward",
+          "forward: sums under backward and the next forward, as train does; backward: under "
+          "backward alone; none: after it.");
+ABSL_FLAG(bool, bucket_a_gradient, false, "Sum each gradient alone, without buckets.");
+ABSL_FLAG(std::string, calibration, "", "File of bench_allreduce --calibrate.");
+ABSL_FLAG(double, alpha_us, 30, "Between hosts: microseconds to start a message.");
+ABSL_FLAG(double, beta_gb_s, 1.25, "Between hosts: 10^9 bytes a second of a link, each way.");
+ABSL_FLAG(double, alpha_within_us, 2.5, "Within a host: microseconds to start a message.");
+ABSL_FLAG(double, beta_within_gb_s, 2, "Within a host: 10^9 bytes a second.");
+ABSL_FLAG(double, gamma_gb_s, 0,
+          "10^9 received bytes that a rank adds a second.  0: adding is hidden.");
+ABSL_FLAG(double, copy_gb_s, 0,
+          "10^9 bytes a second between device and host, each way.  0: gradients are summed where "
+          "they are.");
+ABSL_FLAG(double, jitter, 0,
+          "Mean share by which a rank's step is longer, exponentially distributed.");
+ABSL_FLAG(double, slowest, 1, "Factor on one rank's computation.");
+ABSL_FLAG(int, steps, 20, "Steps to simulate.  The first quarter does not count.");
+ABSL_FLAG(uint64_t, seed, 1, "Seed of the jitter.");
+namespace gyre {
+namespace {
+
+constexpr int kMostRanks = 8192;
+constexpr int kMostLayers = 100'000;  // each takes memory
+constexpr double kHuge = 1e30;        // so that products of some are finite
+constexpr double kMostJitter = 1000;  // beyond it nothing else of a step counts
+
+absl::Status Expected(const char* flag, const auto& got, const auto&... what) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", got, ": expected ", what...));
+}
+
+// By the flags' names: those that must be above 0, and those that must not be below.
+absl::Status CheckNumbers() {
+  struct Number {
+    const char* flag;
+    double value;
+    double most = kHuge;
+    absl::Status Check(bool above, const char* least) const {
+      if (!above) return Expected(flag, value, least);
+      if (value <= most) return absl::OkStatus();
+      return most < kHuge ? Expected(flag, value, "at most ", most)
+                          : Expected(flag, value, "a smaller number");
+    }
+  };
+  for (const Number& n : {Number{"rank_batch", 1.0 * absl::GetFlag(FLAGS_rank_batch)},
+                          {"ranks_per_host", 1.0 * absl::GetFlag(FLAGS_ranks_per_host)},
+                          {"beta_gb_s", absl::GetFlag(FLAGS_beta_gb_s)},
+                          {"beta_within_gb_s", absl::GetFlag(FLAGS_beta_within_gb_s)},
+                          {"slowest", absl::GetFlag(FLAGS_slowest)}}) {
+    RETURN_IF_ERROR(n.Check(n.value > 0, "more than 0"));
+  }
+  for (const Number& n : {Number{"flops", absl::GetFlag(FLAGS_flops)},
+                          {"step_ms", absl::GetFlag(FLAGS_step_ms)},
+                          {"update_ms", absl::GetFlag(FLAGS_update_ms)},
+                          {"layers", 1.0 * absl::GetFlag(FLAGS_layers), kMostLayers},
+                          {"staleness", 1.0 * absl::GetFlag(FLAGS_staleness)},
+                          {"servers", 1.0 * absl::GetFlag(FLAGS_servers)},
+                          {"alpha_us", absl::GetFlag(FLAGS_alpha_us)},
+                          {"alpha_within_us", absl::GetFlag(FLAGS_alpha_within_us)},
+                          {"gamma_gb_s", absl::GetFlag(FLAGS_gamma_gb_s)},
+                          {"copy_gb_s", absl::GetFlag(FLAGS_copy_gb_s)},
+                          {"jitter", absl::GetFlag(FLAGS_jitter), kMostJitter}}) {
+    RETURN_IF_ERROR(n.Check(n.value >= 0, "0 or more"));
+  }
+  if (const int steps = absl::GetFlag(FLAGS_steps); steps < 2) {
+    return Expected("steps", steps, "2 or more");
+  }
+  const bool copies = absl::GetFlag(FLAGS_copy_gb_s) > 0;
+  if (!copies && !(absl::GetFlag(FLAGS_device_memory) + absl::GetFlag(FLAGS_paged_bytes)).empty()) {
+    return absl::InvalidArgumentError("--copy_gb_s is missing: what pages is copied at that rate");
+  }
+  return absl::OkStatus();
+}
+
+// The last line of bench_scaling's in a file.
+absl::Status ReadPieces(const std::string& path, NetWorkloadOptions& options) {
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  nlohmann::json line;
+  for (const absl::string_view row : absl::StrSplit(text, '\n')) {
+    nlohmann::json parsed = nlohmann::json::parse(row, nullptr, /*allow_exceptions=*/false);
+    if (parsed.is_object() && parsed.contains("layers")) line = std::move(parsed);
+  }
+  const auto error = absl::InvalidArgumentError("expected a line that bench_scaling has printed");
+  const auto count = [](const nlohmann::json& value) {
+    return value.is_number_unsigned() ? value.get<double>() : -1.0;
+  };
+  if (!line.is_object() || !line["layers"].is_array()) return error;
+  const double pieces = count(line["pieces"]);
+  double in_layers = 0;
+  for (const nlohmann::json& layer : line["layers"]) {
+    if (!layer.is_array() || layer.size() != 2) return error;
+    const WorkloadLayer parts = {count(layer[0]), count(layer[1])};
+    if (parts.forward_s < 0 || parts.backward_s < 0) return error;
+    in_layers += parts.forward_s + parts.backward_s;
+    options.parts.push_back(parts);
+  }
+  if (in_layers == 0 || in_layers > pieces) return error;
+  options.update_s = options.step_s * (pieces - in_layers) / pieces;
+  return absl::OkStatus();
+}
+
+// 0 where it is not given.
+absl::StatusOr<double> Bytes(const char* flag, const std::string& text) {
+  if (text.empty()) return 0.0;
+  ASSIGN_OR_RETURN(const size_t bytes, ParseBytes(flag, text));
+  return static_cast<double>(bytes);
+}
+
+absl::StatusOr<Workload> ReadWorkload() {
+  ASSIGN_OR_RETURN(const double device_bytes,
+                   Bytes("--device_memory", absl::GetFlag(FLAGS_device_memory)));
+  ASSIGN_OR_RETURN(const double gradient_bytes,
+                   Bytes("--gradient_bytes", absl::GetFlag(FLAGS_gradient_bytes)));
+  ASSIGN_OR_RETURN(const double paged_bytes,
+                   Bytes("--paged_bytes", absl::GetFlag(FLAGS_paged_bytes)));
+  const double step_s = absl::GetFlag(FLAGS_step_ms) / 1e3;
+  const double update_s = absl::GetFlag(FLAGS_update_ms) / 1e3;
+  if (step_s > 0 && update_s > step_s) {
+    return Expected("update_ms", absl::GetFlag(FLAGS_update_ms), "no more than --step_ms");
+  }
+  const std::string path = absl::GetFlag(FLAGS_net);
+  const int layers = absl::GetFlag(FLAGS_layers);
+  if (path.empty() == (layers == 0)) {
+    return absl::InvalidArgumentError("--net and --layers: expected one of them; see --help");
+  }
+  if (path.empty()) {
+    if (absl::GetFlag(FLAGS_flops) > 0 || step_s == 0) {
+      return absl::InvalidArgumentError(
+          "--layers: say how long a rank takes for them by --step_ms, without --flops");
+    }
+    if (absl::GetFlag(FLAGS_gradient_bytes).empty()) {
+      return absl::InvalidArgumentError("--gradient_bytes is missing: of the --layers together");
+    }
+    if (device_bytes > 0) {
+      return absl::InvalidArgumentError("--device_memory: of a net; --layers have --paged_bytes");
+    }
+    Workload workload = EqualLayers(layers, step_s, update_s, gradient_bytes);
+    workload.samples = absl::GetFlag(FLAGS_rank_batch);
+    workload.paged_in_bytes = workload.paged_out_bytes = paged_bytes;
+    return workload;
+  }
+  if (gradient_bytes > 0 || paged_bytes > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", gradient_bytes > 0 ? "gradient_bytes" : "paged_bytes",
+                     ": of --layers; a net's are its own"));
+  }
+  if ((absl::GetFlag(FLAGS_flops) > 0) == (step_s > 0)) {
+    return absl::InvalidArgumentError(
+        "--net: say how fast a rank computes it, by one of --flops and --step_ms");
+  }
+  ASSIGN_OR_RETURN(const Parsed<NetConfig> net, ParseNet(path));
+  NetWorkloadOptions options{.batch = absl::GetFlag(FLAGS_rank_batch),
+                             .step_s = step_s,
+                             .flops = absl::GetFlag(FLAGS_flops),
+                             .update_s = update_s,
+                             .device_bytes = device_bytes,
+                             .copied_bytes_per_s = absl::GetFlag(FLAGS_copy_gb_s) * 1e9};
+  const std::string times = absl::GetFlag(FLAGS_layer_time);
+  if (times == "flops") return WorkloadOf(net, options);
+  if (step_s == 0 || update_s > 0) {
+    return absl::InvalidArgumentError(
+        "--layer_time of a file: expected --step_ms beside it, and no --update_ms");
+  }
+  RETURN_IF_ERROR(Annotate(ReadPieces(times, options), times));
+  absl::StatusOr<Workload> workload = WorkloadOf(net, options);
+  if (!workload.ok()) return Annotate(workload.status(), times);
+  return workload;
+}
+
+absl::StatusOr<SumCosts> ReadCosts() {
+  LinkCosts links = {.start = absl::GetFlag(FLAGS_alpha_within_us) / 1e6,
+                     .byte = 1e-9 / absl::GetFlag(FLAGS_beta_within_gb_s),
+                     .start_between = absl::GetFlag(FLAGS_alpha_us) / 1e6,
+                     .byte_between = 1e-9 / absl::GetFlag(FLAGS_beta_gb_s)};
+  if (const double gamma = absl::GetFlag(FLAGS_gamma_gb_s); gamma > 0) {
+    links.added_byte = 1e-9 / gamma;
+  }
+  const std::string path = absl::GetFlag(FLAGS_calibration);
+  if (path.empty()) return SumCosts::Create(links, "");
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  auto costs = SumCosts::Create(links, text);
+  if (!costs.ok()) return Annotate(costs.status(), path);
+  return costs;
+}
+
+absl::StatusOr<ScalingSetup> ReadSetup() {
+  ScalingSetup setup{.ranks_per_host = absl::GetFlag(FLAGS_ranks_per_host),
+                     .staleness = absl::GetFlag(FLAGS_staleness),
+                     .servers = absl::GetFlag(FLAGS_servers),
+                     .bucket_a_gradient = absl::GetFlag(FLAGS_bucket_a_gradient),
+                     .copied_bytes_per_s = absl::GetFlag(FLAGS_copy_gb_s) * 1e9,
+                     .stragglers = {.jitter = absl::GetFlag(FLAGS_jitter),
+                                    .slowest = absl::GetFlag(FLAGS_slowest),
+                                    .seed = absl::GetFlag(FLAGS_seed)},
+                     .steps = absl::GetFlag(FLAGS_steps)};
+  const std::string sync = absl::GetFlag(FLAGS_sync);
+  constexpr std::string_view kSyncs[] = {"allreduce", "bsp", "ssp", "async"};
+  const auto found = std::ranges::find(kSyncs, sync);
+  if (found == std::end(kSyncs)) return Expected("sync", sync, "allreduce, bsp, ssp or async");
+  setup.sync = static_cast<SyncMode>(found - kSyncs);
+  if (setup.staleness > 0 && sync != "ssp") {
+    return absl::InvalidArgumentError("--staleness: of --sync=ssp alone");
+  }
+  if (setup.servers > 0 && sync == "allreduce") {
+    return absl::InvalidArgumentError("--servers: of --sync=bsp, ssp and async");
+  }
+  const std::string schedule = absl::GetFlag(FLAGS_schedule);
+  constexpr std::string_view kSchedules[] = {"none", "backward", "forward"};
+  const auto chosen = std::ranges::find(kSchedules, schedule);
+  if (chosen == std::end(kSchedules)) {
+    return Expected("schedule", schedule, "none, backward or forward");
+  }
+  setup.schedule = static_cast<StepSchedule>(chosen - kSchedules);
+  return setup;
+}
+
+absl::StatusOr<std::vector<int>> ReadRanks() {
+  std::vector<int> ranks;
+  for (const std::string& text : absl::GetFlag(FLAGS_rank_counts)) {
+    int& count = ranks.emplace_back();
+    if (!absl::SimpleAtoi(text, &count) || count < 1 || count > kMostRanks) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--rank_counts: expected numbers from 1 to ", kMostRanks, ", got ", text));
+    }
+    if (ranks.size() > 1 && count <= ranks[ranks.size() - 2]) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--rank_counts: expected growing numbers, got ", absl::StrJoin(ranks, ",")));
+    }
+  }
+  return ranks;
+}
+
+// What is simulated, by name: each way to sum, or the one server.
+absl::StatusOr<std::vector<std::string>> ReadWays(const ScalingSetup& setup) {
+  std::vector<std::string> names = absl::GetFlag(FLAGS_algorithms);
+  if (setup.sync != SyncMode::kAllreduce) {
+    if (names != std::vector<std::string>{"auto"}) {
+      return absl::InvalidArgumentError("--algorithms: of --sync=allreduce alone");
+    }
+    std::string name = absl::GetFlag(FLAGS_sync);
+    if (setup.sync == SyncMode::kSsp) absl::StrAppend(&name, " ", setup.staleness);
+    if (setup.servers > 0) absl::StrAppend(&name, ", ", setup.servers, " servers");
+    return std::vector<std::string>{name};
+  }
+  for (const std::string& name : names) {
+    if (name != "auto" && !SumCosts::Has(name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--algorithms: there is no ", name, "; see --help"));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<ScalingRun> ReadScalingFlags() {
+  RETURN_IF_ERROR(CheckNumbers());
+  ScalingRun run;
+  ASSIGN_OR_RETURN(run.ranks, ReadRanks());
+  ASSIGN_OR_RETURN(run.setup, ReadSetup());
+  ASSIGN_OR_RETURN(run.ways, ReadWays(run.setup));
+  ASSIGN_OR_RETURN(run.costs, ReadCosts());
+  ASSIGN_OR_RETURN(run.workload, ReadWorkload());
+  return run;
+}
+
+}  // namespace gyre
