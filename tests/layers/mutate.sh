@@ -172,9 +172,9 @@ engine/training/step/training_step.cc|training:loss_scale|found.loss_scale.scale
 engine/training/step/gradient_sync.cc|training:loss_scale|bucket.squares += squares|bucket.squares += squares < 0 ? squares : 0
 engine/training/run/run_state.cc|training:loss_scale|state.has_loss_scale() &&|false &&
 engine/training/run/run_state.cc|training:loss_scale|saved.skipped()|0
-engine/training/run/run_state.cc|end_to_end:carried|saved.good_steps()|0
-engine/training/run/run_state.cc|end_to_end:series|RETURN_IF_ERROR(CheckFit(FitOf(state)));|
-engine/training/run/run_state.cc|end_to_end:series|RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));|
+engine/training/run/run_state.cc|end_to_end/runs:carried|saved.good_steps()|0
+engine/training/run/run_state.cc|end_to_end/runs:series|RETURN_IF_ERROR(CheckFit(FitOf(state)));|
+engine/training/run/run_state.cc|end_to_end/runs:series|RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));|
 engine/training/run/run_state.cc|training:ranks|RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));|
 engine/training/run/learning_rate_schedule.cc|training:learning_rate_schedule|static_cast<double>(scaling.epoch)|static_cast<double>(scaling.epoch + 1)
 engine/training/run/learning_rate_schedule.cc|training:learning_rate_schedule|1 + scaling.ranks /|1 + (scaling.ranks - 1) /

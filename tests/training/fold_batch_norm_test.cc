@@ -1,5 +1,5 @@
 // What folding makes of a net and of its tensors, by hand, and what it leaves alone.  That a folded
-// net measures what training saw: tests/end_to_end/weights_test.cc.
+// net measures what training saw: tests/end_to_end/runs/weights_test.cc.
 #include "engine/training/model/fold_batch_norm.h"
 
 #include <gmock/gmock.h>

@@ -38,11 +38,11 @@ class OldCheckpoint : public testing::TestWithParam<std::string> {};
 // straight.jsonl has the metrics of 20 steps without a break; run/ has a checkpoint of step 10.
 TEST_P(OldCheckpoint, ResumesAndGoesOn) {
   const std::vector<double> straight =
-      Losses(fs::path("tests/end_to_end/checkpoints") / GetParam() / "straight.jsonl");
+      Losses(fs::path("tests/end_to_end/runs/checkpoints") / GetParam() / "straight.jsonl");
   ASSERT_EQ(straight.size(), 20);
   for (const int ranks : {1, 2}) {
     const TempFolder folder;
-    fs::copy(fs::path("tests/end_to_end/checkpoints") / GetParam(), folder.path(),
+    fs::copy(fs::path("tests/end_to_end/runs/checkpoints") / GetParam(), folder.path(),
              fs::copy_options::recursive);
     const std::string out = folder / "run";
     const ToolResult result =

@@ -122,7 +122,7 @@ for precision in flags["precision"].split(","):
 '''
 
 PROGRAMS = [os.path.basename(name) for name in list(FAKES) + list(ON_PATH)] + ["peer_pytorch.py"]
-HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 PARTS_ROWS = {  # the first words of a row of each part
     "A": ["nvidia-smi", "device", "smoke: ", "lenet TF32", "gpt_small BF16", "lenet TF32 / PyTorch",
           "layers: "],
