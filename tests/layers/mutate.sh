@@ -160,37 +160,37 @@ layers/batch_norm.cc|batch_norm|context.phase == 0 && !context.recompute|context
 layers/batch_norm.cc|batch_norm|context.recompute ? none : states[kRunningMean].as<A>()|states[kRunningMean].as<A>()
 layers/batch_norm.cc|batch_norm|MakeState("output", StateKind::kOutput, x, compute_, kWrite|MakeState("output", StateKind::kOutput, x, compute_, kRead
 layers/infer.cc|softmax|input.compute, kWrite, backward|input.compute, kRead, backward
-engine/training/step/update_gate.cc|training:update_gate|static_cast<double>(state->skipped)|0.0
-engine/training/step/update_gate.cc|training:update_gate|sqrt(total) / scale|sqrt(total)
-engine/training/step/update_gate.cc|training:update_gate|clip_norm / norm : 1) / scale|clip_norm / norm : 1)
-engine/training/step/update_gate.cc|training:update_gate|state->scale /= 2|state->scale /= 4
-engine/training/step/update_gate.cc|training:update_gate|++state->skipped;|
-engine/training/step/update_gate.cc|training:update_gate|good_steps >= growth_interval|good_steps > growth_interval
-engine/training/step/update_gate.cc|training:update_gate|if (state->scale <= kMostLossScale / 2)|
-engine/training/step/update_gate.cc|training:loss_scale|update->skip = bad >= 0|update->skip = bad > 0
-engine/training/step/training_step.cc|training:loss_scale|found.loss_scale.scale >= kLeastLossScale|true
-engine/training/step/gradient_sync.cc|training:loss_scale|bucket.squares += squares|bucket.squares += squares < 0 ? squares : 0
-engine/training/run/run_state.cc|training:loss_scale|state.has_loss_scale() &&|false &&
-engine/training/run/run_state.cc|training:loss_scale|saved.skipped()|0
+engine/training/step/update_gate.cc|training/step:update_gate|static_cast<double>(state->skipped)|0.0
+engine/training/step/update_gate.cc|training/step:update_gate|sqrt(total) / scale|sqrt(total)
+engine/training/step/update_gate.cc|training/step:update_gate|clip_norm / norm : 1) / scale|clip_norm / norm : 1)
+engine/training/step/update_gate.cc|training/step:update_gate|state->scale /= 2|state->scale /= 4
+engine/training/step/update_gate.cc|training/step:update_gate|++state->skipped;|
+engine/training/step/update_gate.cc|training/step:update_gate|good_steps >= growth_interval|good_steps > growth_interval
+engine/training/step/update_gate.cc|training/step:update_gate|if (state->scale <= kMostLossScale / 2)|
+engine/training/step/update_gate.cc|training/run:loss_scale|update->skip = bad >= 0|update->skip = bad > 0
+engine/training/step/training_step.cc|training/run:loss_scale|found.loss_scale.scale >= kLeastLossScale|true
+engine/training/step/gradient_sync.cc|training/run:loss_scale|bucket.squares += squares|bucket.squares += squares < 0 ? squares : 0
+engine/training/run/run_state.cc|training/run:loss_scale|state.has_loss_scale() &&|false &&
+engine/training/run/run_state.cc|training/run:loss_scale|saved.skipped()|0
 engine/training/run/run_state.cc|end_to_end/runs:carried|saved.good_steps()|0
 engine/training/run/run_state.cc|end_to_end/runs:series|RETURN_IF_ERROR(CheckFit(FitOf(state)));|
 engine/training/run/run_state.cc|end_to_end/runs:series|RETURN_IF_ERROR(Annotate(CheckFit(weights.fit), weights.path));|
-engine/training/run/run_state.cc|training:ranks|RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));|
-engine/training/run/learning_rate_schedule.cc|training:learning_rate_schedule|static_cast<double>(scaling.epoch)|static_cast<double>(scaling.epoch + 1)
-engine/training/run/learning_rate_schedule.cc|training:learning_rate_schedule|1 + scaling.ranks /|1 + (scaling.ranks - 1) /
-engine/training/run/trainer.cc|training:loss_scale|state_->position() / epoch_samples_|state_->step() / epoch_samples_
-engine/training/metrics/metrics.cc|training:record_metrics|std::exp(metric.value())|std::exp2(metric.value())
-engine/training/metrics/metrics.cc|training:record_metrics|metric.value() / std::numbers::ln2|metric.value()
-engine/training/metrics/record_metrics.cc|training:record_metrics|(2 * below + equal[0])|(2 * below)
-engine/training/metrics/record_metrics.cc|training:record_metrics|step.time <= config.earliest()|step.time < config.earliest()
-engine/training/metrics/record_metrics.cc|training:record_metrics|alarm->time > config.earliest()|alarm->time >= config.earliest()
-engine/training/metrics/record_metrics.cc|training:record_metrics|alarm->time < config.latest()|alarm->time <= config.latest()
-engine/training/metrics/record_metrics.cc|training:record_metrics|step.score > config.threshold()|step.score >= config.threshold()
-engine/training/metrics/record_metrics.cc|training:record_metrics|step.time < before|step.time <= before
-engine/training/metrics/record_metrics.cc|training:record_metrics|{0.03, 0.07|{0.04, 0.07
-engine/training/metrics/record_metrics.cc|training:record_metrics|"_auc"), config.latest()|"_auc"), 0
-engine/training/metrics/record_metrics.cc|training:record_metrics|if (HasNaN(sequences))|if (HasNaN(sequences) && false)
-engine/data/batches/batch_loader.cc|training:data_feed|if (begins &&|if (begins && false &&
+engine/training/run/run_state.cc|training/run:ranks|RETURN_IF_ERROR(model.LoadCarried(stream, checkpoint.carried));|
+engine/training/run/learning_rate_schedule.cc|training/run:learning_rate_schedule|static_cast<double>(scaling.epoch)|static_cast<double>(scaling.epoch + 1)
+engine/training/run/learning_rate_schedule.cc|training/run:learning_rate_schedule|1 + scaling.ranks /|1 + (scaling.ranks - 1) /
+engine/training/run/trainer.cc|training/run:loss_scale|state_->position() / epoch_samples_|state_->step() / epoch_samples_
+engine/training/metrics/metrics.cc|training/metrics:record_metrics|std::exp(metric.value())|std::exp2(metric.value())
+engine/training/metrics/metrics.cc|training/metrics:record_metrics|metric.value() / std::numbers::ln2|metric.value()
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|(2 * below + equal[0])|(2 * below)
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|step.time <= config.earliest()|step.time < config.earliest()
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|alarm->time > config.earliest()|alarm->time >= config.earliest()
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|alarm->time < config.latest()|alarm->time <= config.latest()
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|step.score > config.threshold()|step.score >= config.threshold()
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|step.time < before|step.time <= before
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|{0.03, 0.07|{0.04, 0.07
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|"_auc"), config.latest()|"_auc"), 0
+engine/training/metrics/record_metrics.cc|training/metrics:record_metrics|if (HasNaN(sequences))|if (HasNaN(sequences) && false)
+engine/data/batches/batch_loader.cc|training/feed:data_feed|if (begins &&|if (begins && false &&
 engine/data/sets/text_dataset.cc|data:series|next.push_back(kIgnored)|next.push_back(0)
 engine/data/sets/review_dataset.cc|data:series|words.end() - kept, words.end()|words.begin(), words.begin() + kept
 engine/data/sets/shot_dataset.cc|data:series|<= config_.warning()|< config_.warning()

@@ -1,5 +1,5 @@
 // What roc_auc and alarm leave for the host; what it makes of that:
-// tests/training/record_metrics_test.
+// tests/training/metrics/record_metrics_test.
 #include <gtest/gtest.h>
 
 #include <cmath>

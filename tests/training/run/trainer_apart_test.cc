@@ -1,7 +1,7 @@
 // The loop of ranks with folders of their own.
 #include <cerrno>
 
-#include "tests/training/trainer_case.h"
+#include "tests/training/run/trainer_case.h"
 
 namespace gyre {
 namespace {

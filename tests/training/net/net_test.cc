@@ -14,7 +14,7 @@
 #include "distributed/process_group.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/step/evaluation.h"
-#include "tests/training/net_rank.h"
+#include "tests/training/net/net_rank.h"
 
 namespace gyre {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_replace.h"
 #include "engine/training/feed/data_feed.h"
 #include "engine/training/optimizers/optimizer.h"
-#include "tests/training/net_rank.h"
+#include "tests/training/net/net_rank.h"
 
 namespace gyre {
 namespace {

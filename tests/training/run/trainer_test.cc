@@ -13,7 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/data/files/folder_lock.h"
-#include "tests/training/trainer_case.h"
+#include "tests/training/run/trainer_case.h"
 
 namespace gyre {
 namespace {

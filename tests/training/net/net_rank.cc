@@ -1,4 +1,4 @@
-#include "tests/training/net_rank.h"
+#include "tests/training/net/net_rank.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_replace.h"
-#include "tests/training/net_rank.h"
+#include "tests/training/net/net_rank.h"
 
 namespace gyre {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "engine/runtime/device/forwarding_stream.h"
 #include "engine/training/step/training_step.h"
-#include "tests/training/net_rank.h"
+#include "tests/training/net/net_rank.h"
 
 namespace gyre {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "tests/training/net_rank.h"
+#include "tests/training/net/net_rank.h"
 
 namespace gyre {
 namespace {
