@@ -7,9 +7,9 @@
 #include <map>
 
 #include "engine/runtime/primitives/cuda/library.h"
-#include "tests/cuda/described_gpu.h"
-#include "tests/cuda/fake_cublaslt.h"
-#include "tests/cuda/fake_cudnn.h"
+#include "tests/cuda/fakes/described_gpu.h"
+#include "tests/cuda/fakes/fake_cublaslt.h"
+#include "tests/cuda/fakes/fake_cudnn.h"
 #include "tests/layers/layer_harness.h"
 #include "tests/primitives/operations.h"
 
@@ -338,7 +338,7 @@ TEST_F(CudaBatchNormTest, EveryFailureIsReported) {
 class RealCudnnBatchNormTest : public CudaBatchNormTest {
  protected:
   void SetUp() override {
-    ASSERT_NE(dlopen("tests/cuda/libcuda_stub.so", RTLD_NOW), nullptr) << dlerror();
+    ASSERT_NE(dlopen("tests/cuda/fakes/libcuda_stub.so", RTLD_NOW), nullptr) << dlerror();
     const auto cudnn = LoadDescribedCudnn();
     if (!cudnn.ok()) GTEST_SKIP() << cudnn.status();
     real_ = *cudnn;

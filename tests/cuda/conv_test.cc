@@ -4,10 +4,10 @@
 
 #include "engine/runtime/device/cuda_device.h"
 #include "engine/runtime/primitives/cuda/library.h"
-#include "tests/cuda/described_gpu.h"
-#include "tests/cuda/fake_cublaslt.h"
-#include "tests/cuda/fake_cudart.h"
-#include "tests/cuda/fake_cudnn.h"
+#include "tests/cuda/fakes/described_gpu.h"
+#include "tests/cuda/fakes/fake_cublaslt.h"
+#include "tests/cuda/fakes/fake_cudart.h"
+#include "tests/cuda/fakes/fake_cudnn.h"
 #include "tests/primitives/oracle.h"
 
 namespace gyre {

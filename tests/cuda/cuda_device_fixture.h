@@ -10,7 +10,7 @@
 
 #include "engine/runtime/device/buffer.h"
 #include "engine/runtime/device/cuda_device.h"
-#include "tests/cuda/fake_cudart.h"
+#include "tests/cuda/fakes/fake_cudart.h"
 
 namespace gyre {
 

@@ -32,9 +32,9 @@ class CudaLibrariesTest : public testing::Test {
     fs::create_directories(folder_);
   }
 
-  // Puts the library that the build made of fake_library.c into the folder.
+  // Puts the library that the build made of stub_library.cc into the folder.
   void Install(const std::string& built, const std::string& file) const {
-    fs::copy_file(fs::path("tests/cuda") / built, fs::path(folder_) / file);
+    fs::copy_file(fs::path("tests/cuda/fakes") / built, fs::path(folder_) / file);
   }
   std::vector<std::string> folders() const { return {folder_}; }
 

@@ -1,12 +1,12 @@
 // The fake cuDNN against the real one, described a GPU: what the real one refuses, it refuses.
-#include "tests/cuda/fake_cudnn.h"
+#include "tests/cuda/fakes/fake_cudnn.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "engine/runtime/device/cuda_libraries.h"
-#include "tests/cuda/described_gpu.h"
+#include "tests/cuda/fakes/described_gpu.h"
 
 namespace gyre {
 namespace {

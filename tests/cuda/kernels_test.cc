@@ -17,8 +17,8 @@
 #include "tests/any_device/kernel_cases.h"
 #include "tests/any_device/step_kernels.h"
 #include "tests/cuda/cuda_device_fixture.h"
-#include "tests/cuda/fake_cublaslt.h"
-#include "tests/cuda/fake_cudnn.h"
+#include "tests/cuda/fakes/fake_cublaslt.h"
+#include "tests/cuda/fakes/fake_cudnn.h"
 #include "tests/cuda/fat_binary.h"
 
 namespace gyre {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "engine/runtime/device/buffer.h"
-#include "tests/cuda/fake_nccl.h"
+#include "tests/cuda/fakes/fake_nccl.h"
 #include "tests/distributed/rank_threads.h"
 
 namespace gyre {

@@ -14,9 +14,9 @@
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/cuda/library.h"
 #include "models/schema/parse.h"
-#include "tests/cuda/fake_cublaslt.h"
-#include "tests/cuda/fake_cudart.h"
-#include "tests/cuda/fake_cudnn.h"
+#include "tests/cuda/fakes/fake_cublaslt.h"
+#include "tests/cuda/fakes/fake_cudart.h"
+#include "tests/cuda/fakes/fake_cudnn.h"
 
 namespace gyre {
 namespace {

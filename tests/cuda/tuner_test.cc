@@ -5,8 +5,8 @@
 
 #include "engine/runtime/primitives/cuda/library.h"
 #include "tests/cuda/cuda_device_fixture.h"
-#include "tests/cuda/fake_cublaslt.h"
-#include "tests/cuda/fake_cudnn.h"
+#include "tests/cuda/fakes/fake_cublaslt.h"
+#include "tests/cuda/fakes/fake_cudnn.h"
 
 namespace gyre {
 namespace {

@@ -1,12 +1,12 @@
 // Descriptors: what may be set on each kind, what must be, and what is read back.  Their meaning is
 // in fake_cudnn_graph.cc.
-#include "tests/cuda/fake_cudnn.h"
+#include "tests/cuda/fakes/fake_cudnn.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "engine/runtime/check.h"
-#include "tests/cuda/fake_cudnn_graph.h"
+#include "tests/cuda/fakes/fake_cudnn_graph.h"
 
 namespace gyre {
 

@@ -1,4 +1,4 @@
-#include "tests/cuda/described_gpu.h"
+#include "tests/cuda/fakes/described_gpu.h"
 
 #include <string_view>
 

@@ -2,7 +2,7 @@
 // batch norm; see fake_library.h.
 #pragma once
 
-#include "tests/cuda/fake_library.h"
+#include "tests/cuda/fakes/fake_library.h"
 
 namespace gyre {
 

@@ -1,4 +1,4 @@
-#include "tests/cuda/fake_cublaslt.h"
+#include "tests/cuda/fakes/fake_cublaslt.h"
 
 #include <cmath>
 #include <cstring>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/runtime/device/cuda_libraries.h"
-#include "tests/cuda/fake_cudnn.h"
+#include "tests/cuda/fakes/fake_cudnn.h"
 
 namespace gyre::fake_cudnn {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "engine/runtime/check.h"
-#include "tests/cuda/fake_cudart.h"
-#include "tests/cuda/fake_machine.h"
+#include "tests/cuda/fakes/fake_cudart.h"
+#include "tests/cuda/fakes/fake_machine.h"
 
 namespace gyre::fake_cudart {
 namespace {

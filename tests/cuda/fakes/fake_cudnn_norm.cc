@@ -1,4 +1,4 @@
-#include "tests/cuda/fake_cudnn_norm.h"
+#include "tests/cuda/fakes/fake_cudnn_norm.h"
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // fake_cublaslt.h: cuBLASLt without a GPU; see fake_library.h.
 #pragma once
 
-#include "tests/cuda/fake_library.h"
+#include "tests/cuda/fakes/fake_library.h"
 
 namespace gyre {
 

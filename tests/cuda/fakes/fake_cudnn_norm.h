@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/cuda/fake_cudnn_graph.h"
+#include "tests/cuda/fakes/fake_cudnn_graph.h"
 
 namespace gyre::fake_cudnn {
 

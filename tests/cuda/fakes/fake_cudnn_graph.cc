@@ -1,10 +1,10 @@
-#include "tests/cuda/fake_cudnn_graph.h"
+#include "tests/cuda/fakes/fake_cudnn_graph.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
-#include "tests/cuda/fake_cudnn_norm.h"
+#include "tests/cuda/fakes/fake_cudnn_norm.h"
 
 namespace gyre::fake_cudnn {
 namespace {

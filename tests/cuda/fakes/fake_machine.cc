@@ -1,4 +1,4 @@
-#include "tests/cuda/fake_machine.h"
+#include "tests/cuda/fakes/fake_machine.h"
 
 #include <algorithm>
 #include <cstring>

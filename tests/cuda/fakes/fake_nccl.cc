@@ -1,4 +1,4 @@
-#include "tests/cuda/fake_nccl.h"
+#include "tests/cuda/fakes/fake_nccl.h"
 
 #include <cstdint>
 #include <cstring>

@@ -2,7 +2,7 @@
 // that is not there.  libcudart_static.a is one object file: a function that is missing here brings
 // it in, and the linker then finds the others defined twice.
 
-#include "tests/cuda/fake_cudart.h"
+#include "tests/cuda/fakes/fake_cudart.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "engine/runtime/check.h"
-#include "tests/cuda/fake_machine.h"
+#include "tests/cuda/fakes/fake_machine.h"
 
 namespace gyre::fake_cudart {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/cuda/fake_memory.h"
+#include "tests/cuda/fakes/fake_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/cuda/fake_cudart.h"
-#include "tests/cuda/fake_memory.h"
+#include "tests/cuda/fakes/fake_cudart.h"
+#include "tests/cuda/fakes/fake_memory.h"
 
 namespace gyre::fake_cudart {
 
