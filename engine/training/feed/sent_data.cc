@@ -19,7 +19,7 @@
 #include "engine/runtime/check.h"
 #include "engine/training/checkpoint/byte_chain.h"
 #include "engine/training/checkpoint/checkpoint_folders.h"
-#include "engine/training/sent_data.pb.h"
+#include "engine/training/feed/sent_data.pb.h"
 
 namespace gyre {
 namespace {
