@@ -10,6 +10,10 @@
 
 namespace gyre {
 
+// Of what is placed as a whole, and of the members of a contiguous group.
+inline constexpr size_t kPlanAlignment = 4096;
+inline constexpr size_t kGroupAlignment = 64;
+
 enum class Arena : uint8_t {
   kDevice,
   kCommunication,  // stable address, never time-shared

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "engine/runtime/check.h"
-#include "memory/plan_text.h"
 #include "memory/strip_packing.h"
 #include "memory/trace_blocks.h"
 
@@ -70,14 +69,6 @@ absl::StatusOr<MemoryPlan> PlanMemory(const AccessTrace& trace, size_t capacity_
   }
   RETURN_IF_ERROR(CheckCapacity(trace, plan, capacity_bytes, reserved_bytes));
   return plan;
-}
-
-absl::Status CheckCapacity(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
-                           size_t reserved_bytes) {
-  if (reserved_bytes <= capacity_bytes && plan.device_bytes <= capacity_bytes - reserved_bytes) {
-    return absl::OkStatus();
-  }
-  return CapacityError(trace, plan, capacity_bytes, reserved_bytes);
 }
 
 }  // namespace gyre

@@ -25,9 +25,6 @@ struct Placement {
   int first_step = 0, last_step = -1;
 };
 
-inline constexpr size_t kPlanAlignment = 4096;
-inline constexpr size_t kGroupAlignment = 64;
-
 struct MemoryPlan {
   std::vector<Placement> placements;  // one for each state of the trace, views included
   size_t device_bytes = 0;            // extent of the device arena

@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "memory/plan_text.h"
 #include "memory/strip_packing.h"
+#include "memory/trace_text.h"
 
 namespace gyre {
 namespace {

@@ -14,9 +14,9 @@
 #include "memory/page_layout.h"
 #include "memory/page_places.h"
 #include "memory/paging_schedule.h"
-#include "memory/plan_text.h"
 #include "memory/recomputation.h"
 #include "memory/trace_blocks.h"
+#include "memory/trace_text.h"
 
 namespace gyre {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "memory/plan_text.h"
+#include "memory/trace_text.h"
 
 namespace gyre {
 namespace {

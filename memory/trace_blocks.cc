@@ -8,8 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/check.h"
 #include "engine/runtime/math.h"
-#include "memory/memory_plan.h"
-#include "memory/plan_text.h"
+#include "memory/trace_text.h"
 
 namespace gyre {
 namespace {

@@ -1,4 +1,4 @@
-// plan_text.h: how states, steps and bytes read in the planner's errors and tables.  Private to
+// trace_text.h: how states, steps and bytes read in errors and tables of plans.  Private to
 // memory.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "memory/memory_plan.h"
+#include "memory/access_trace.h"
 
 namespace gyre {
 
@@ -23,11 +23,8 @@ constexpr size_t kColumns = 80;  // that a table may be wide
 // In at most so many columns; what is cut ends with "~".
 std::string ShortText(const std::string& text, size_t columns);
 
-// ResourceExhausted as PlanMemory describes it.
-absl::Status CapacityError(const AccessTrace& trace, const MemoryPlan& plan, size_t capacity_bytes,
-                           size_t reserved_bytes);
-// Likewise, of any plan.  enough_bytes: that would do, the reserved ones among them; where: when
-// they are needed; there: the states that are on the device then.
+// ResourceExhausted as PlanMemory describes it.  enough_bytes: that would do, the reserved ones
+// among them; where: when they are needed; there: the states that are on the device then.
 absl::Status CapacityError(const AccessTrace& trace, size_t capacity_bytes, size_t enough_bytes,
                            size_t reserved_bytes, std::string_view where, std::vector<int> there);
 
