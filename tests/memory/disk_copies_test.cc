@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/runtime/device/buffer.h"
-#include "memory/pager.h"
+#include "memory/pager/pager.h"
 
 namespace gyre {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "memory/paging_schedule.h"
+#include "memory/planner/paging_schedule.h"
 #include "tests/memory/random_trace.h"
 
 namespace gyre {

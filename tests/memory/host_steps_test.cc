@@ -6,8 +6,8 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "memory/paging_plan.h"
-#include "memory/paging_schedule.h"
+#include "memory/planner/paging_plan.h"
+#include "memory/planner/paging_schedule.h"
 
 namespace gyre {
 namespace {

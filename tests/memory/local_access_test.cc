@@ -2,7 +2,7 @@
 // random programs on the least capacity, with random delays on every stream of `sim`; and each
 // error.
 
-#include "memory/local_access.h"
+#include "memory/local_access/local_access.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "engine/runtime/math.h"
-#include "memory/memory_plan.h"
+#include "memory/resident/memory_plan.h"
 #include "tests/memory/random_trace.h"
 
 namespace gyre {

@@ -1,4 +1,4 @@
-#include "memory/memory_plan.h"
+#include "memory/resident/memory_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "memory/access_trace.h"
-#include "memory/paging_plan.h"
+#include "memory/planner/paging_plan.h"
+#include "memory/trace/access_trace.h"
 
 namespace gyre {
 

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "memory/memory_plan.h"
+#include "memory/resident/memory_plan.h"
 #include "tests/memory/random_trace.h"
 
 namespace gyre {

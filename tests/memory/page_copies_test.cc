@@ -3,7 +3,7 @@
 // random delays on every stream, in memory as small as the plan says, pages on disk and steps that
 // run again among them.
 
-#include "memory/page_copies.h"
+#include "memory/pager/page_copies.h"
 
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/runtime/half.h"
-#include "memory/pager.h"
-#include "memory/paging_text.h"
+#include "memory/pager/pager.h"
+#include "memory/report/paging_text.h"
 #include "tests/sanitized.h"
 
 namespace gyre {

@@ -1,7 +1,7 @@
 // Pages on disk: what is read is what was written, by io_uring and without; and each way in which a
 // disk can fail that a test can bring about.
 
-#include "memory/page_file.h"
+#include "memory/pager/disk/page_file.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // Where pages are by default.  /dev/shm stands for what is no disk of this host.
 
-#include "memory/page_folder.h"
+#include "memory/pager/disk/page_folder.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

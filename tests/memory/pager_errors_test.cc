@@ -8,7 +8,7 @@
 
 #include "engine/runtime/check.h"
 #include "engine/runtime/device/buffer.h"
-#include "memory/pager.h"
+#include "memory/pager/pager.h"
 
 namespace gyre {
 namespace {

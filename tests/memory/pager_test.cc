@@ -4,7 +4,7 @@
 // so one byte that is old, lost or early changes all sums after it.  Where a plan allows it the
 // second iteration is captured and replayed, copies and all.
 
-#include "memory/pager.h"
+#include "memory/pager/pager.h"
 
 #include <gtest/gtest.h>
 

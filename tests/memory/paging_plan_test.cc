@@ -1,7 +1,7 @@
 // Properties of every paging plan, over random traces, against definitions written anew here; and
 // what plans are worth, on nets whose best is known.
 
-#include "memory/paging_plan.h"
+#include "memory/planner/paging_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "memory/paging_schedule.h"
+#include "memory/planner/paging_schedule.h"
 #include "tests/memory/random_trace.h"
 
 namespace gyre {

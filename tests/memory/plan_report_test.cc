@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "memory/paging_schedule.h"
-#include "memory/paging_text.h"
-#include "memory/plan_history.h"
-#include "memory/plan_picture.h"
+#include "memory/planner/paging_schedule.h"
+#include "memory/report/paging_text.h"
+#include "memory/report/plan_history.h"
+#include "memory/report/plan_picture.h"
 #include "tests/memory/random_trace.h"
 
 namespace gyre {

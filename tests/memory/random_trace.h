@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "memory/access_trace.h"
+#include "memory/trace/access_trace.h"
 
 namespace gyre {
 

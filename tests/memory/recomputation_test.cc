@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "memory/paging_plan.h"
+#include "memory/planner/paging_plan.h"
 
 namespace gyre {
 namespace {

@@ -1,4 +1,4 @@
-#include "memory/strip_packing.h"
+#include "memory/resident/strip_packing.h"
 
 #include <gtest/gtest.h>
 

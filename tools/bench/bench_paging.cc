@@ -15,7 +15,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "memory/paging_plan.h"
+#include "memory/planner/paging_plan.h"
 #include "tools/bench/paged_iteration.h"
 #include "tools/command_line/command_line.h"
 

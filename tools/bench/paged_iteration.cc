@@ -6,7 +6,7 @@
 
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/model/page_speeds.h"
-#include "memory/pager.h"
+#include "memory/pager/pager.h"
 #include "tools/bench/median.h"
 #include "tools/bench/slept_work.h"
 #include "tools/command_line/command_line.h"

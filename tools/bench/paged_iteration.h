@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/runtime/dtype.h"
-#include "memory/paging_plan.h"
+#include "memory/planner/paging_plan.h"
 
 namespace gyre {
 

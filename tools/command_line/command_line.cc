@@ -30,7 +30,7 @@
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/cuda/tuner.h"
 #include "engine/training/feed/data_feed.h"
-#include "memory/page_folder.h"
+#include "memory/pager/disk/page_folder.h"
 
 namespace gyre {
 namespace {

@@ -15,7 +15,7 @@
 #include "engine/runtime/dtype.h"
 #include "engine/runtime/primitives/cuda/cuda_primitives.h"
 #include "engine/runtime/primitives/primitives.h"
-#include "memory/paging_plan.h"
+#include "memory/planner/paging_plan.h"
 #include "models/schema/parse.h"
 
 namespace gyre {

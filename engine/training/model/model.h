@@ -10,7 +10,7 @@
 #include "engine/data/batches/sample_order.h"
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/net/run/net.h"
-#include "memory/pager.h"
+#include "memory/pager/pager.h"
 
 namespace gyre {
 

@@ -6,8 +6,8 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/math.h"
 #include "engine/training/model/model.h"
-#include "memory/memory_plan.h"
-#include "memory/paging_schedule.h"
+#include "memory/planner/paging_schedule.h"
+#include "memory/resident/memory_plan.h"
 
 namespace gyre {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "engine/runtime/device/buffer.h"
 #include "engine/training/net/infer/net_kernels.h"
-#include "memory/disk_speeds.h"
+#include "memory/pager/disk/disk_speeds.h"
 
 namespace gyre {
 namespace {

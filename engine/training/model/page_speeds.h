@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "memory/page_copies.h"
+#include "memory/pager/page_copies.h"
 
 namespace gyre {
 

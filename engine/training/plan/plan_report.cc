@@ -6,8 +6,8 @@
 #include "absl/strings/str_format.h"
 #include "engine/runtime/count_text.h"
 #include "engine/runtime/wrapped_text.h"
-#include "memory/paging_text.h"
-#include "memory/plan_picture.h"
+#include "memory/report/paging_text.h"
+#include "memory/report/plan_picture.h"
 
 namespace gyre {
 namespace {

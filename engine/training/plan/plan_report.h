@@ -7,7 +7,7 @@
 #include <string>
 
 #include "engine/training/model/model.h"
-#include "memory/plan_history.h"
+#include "memory/report/plan_history.h"
 
 namespace gyre {
 

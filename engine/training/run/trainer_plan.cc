@@ -13,7 +13,7 @@
 #include "engine/training/metrics/record_metrics.h"
 #include "engine/training/feed/sequence_check.h"
 #include "engine/training/run/trainer.h"
-#include "memory/paging_text.h"
+#include "memory/report/paging_text.h"
 
 namespace gyre {
 namespace {

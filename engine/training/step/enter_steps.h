@@ -6,7 +6,7 @@
 
 #include "engine/training/net/run/net.h"
 #include "engine/training/step/step_graph.h"
-#include "memory/pager.h"
+#include "memory/pager/pager.h"
 
 namespace gyre {
 

@@ -12,7 +12,7 @@
 
 #include "engine/runtime/half.h"
 #include "engine/training/model/model.h"
-#include "memory/paging_text.h"
+#include "memory/report/paging_text.h"
 #include "models/schema/parse.h"
 
 namespace gyre {

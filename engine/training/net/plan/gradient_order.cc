@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/runtime/math.h"
-#include "memory/memory_plan.h"
+#include "memory/resident/memory_plan.h"
 
 namespace gyre {
 

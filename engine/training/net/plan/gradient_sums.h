@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/training/net/plan/gradient_order.h"
-#include "memory/access_trace.h"
+#include "memory/trace/access_trace.h"
 
 namespace gyre {
 

@@ -7,8 +7,8 @@
 
 #include "engine/training/net/infer/shape_inference.h"
 #include "engine/training/net/plan/net_trace.h"
-#include "memory/memory_plan.h"
-#include "memory/paging_plan.h"
+#include "memory/planner/paging_plan.h"
+#include "memory/resident/memory_plan.h"
 
 namespace gyre {
 

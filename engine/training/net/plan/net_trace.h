@@ -9,7 +9,7 @@
 #include "engine/training/net/infer/net_spec.h"
 #include "engine/training/net/plan/gradient_sums.h"
 #include "engine/training/net/plan/optimizer_slots.h"
-#include "memory/access_trace.h"
+#include "memory/trace/access_trace.h"
 
 namespace gyre {
 

@@ -9,7 +9,7 @@
 #include "distributed/collectives/reduction.h"
 #include "engine/runtime/dtype.h"
 #include "engine/runtime/math.h"
-#include "memory/access_trace.h"
+#include "memory/trace/access_trace.h"
 
 namespace gyre {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "memory/memory_plan.h"
-#include "memory/paging_plan.h"
+#include "memory/planner/paging_plan.h"
+#include "memory/resident/memory_plan.h"
 
 namespace gyre {
 

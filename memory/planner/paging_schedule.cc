@@ -1,0 +1,308 @@
+#include "memory/planner/paging_schedule.h"
+
+#include <algorithm>
+#include <map>
+
+namespace gyre {
+namespace {
+
+// Which stay was the last in each place, as an iteration goes on; before it begins, of the one
+// before.
+class Occupants {
+ public:
+  explicit Occupants(const PagingPlan& plan) : plan_(plan) { last_[0] = -1; }
+
+  // Whom the stay follows in its place, each once; from now on it is the last one there.
+  std::vector<int> Follow(int stay) {
+    const size_t begin = plan_.stays[stay].offset;
+    const size_t end = begin + plan_.blocks[plan_.stays[stay].block].bytes;
+    std::vector<int> before;
+    Cut(begin);
+    Cut(end);
+    const auto first = last_.find(begin), beyond = last_.find(end);
+    for (auto at = first; at != beyond; ++at) {
+      const bool known = at->second < 0 || std::ranges::find(before, at->second) != before.end();
+      if (!known) before.push_back(at->second);
+    }
+    last_.erase(first, beyond);
+    last_[begin] = stay;
+    return before;
+  }
+
+ private:
+  void Cut(size_t place) { last_.emplace(place, std::prev(last_.upper_bound(place))->second); }
+
+  const PagingPlan& plan_;
+  std::map<size_t, int> last_;  // from a place to the next entry
+};
+
+// The write-back that is over last of those that begin when a step, or the one before the first in
+// the iteration before, is over; -1 without any.
+std::vector<int> LastWriteBefore(const PagingPlan& plan, size_t steps) {
+  std::vector<int> last(steps, -1);
+  for (int s = 0; s < static_cast<int>(plan.stays.size()); ++s) {
+    const Stay& stay = plan.stays[s];
+    if (stay.written_back) last[(static_cast<size_t>(stay.last_step) + 1) % steps] = s;
+  }
+  return last;
+}
+
+// Which host step was the last to use each piece of the pages' memory, as iterations go on.
+class PageUsers {
+ public:
+  explicit PageUsers(const PagingPlan& plan) : plan_(plan) { last_[0] = -1; }
+
+  void Use(int host_step) {
+    for (const int block : plan_.host_steps[host_step].blocks) {
+      const auto [begin, end] = PageOf(block);
+      Cut(begin);
+      Cut(end);
+      last_.erase(last_.find(begin), last_.find(end));
+      last_[begin] = used_;
+    }
+    ++used_;
+  }
+
+  // Of the block's page; -1: none.
+  int Last(int block) const {
+    const auto [begin, end] = PageOf(block);
+    int last = -1;
+    for (auto at = std::prev(last_.upper_bound(begin)); at != last_.end() && at->first < end;
+         ++at) {
+      last = std::max(last, at->second);
+    }
+    return last < 0 ? -1 : last % static_cast<int>(plan_.host_steps.size());
+  }
+
+ private:
+  std::pair<size_t, size_t> PageOf(int block) const {
+    const PagedBlock& of = plan_.blocks[block];
+    return {of.page, of.page + of.page_bytes};
+  }
+  void Cut(size_t place) { last_.emplace(place, std::prev(last_.upper_bound(place))->second); }
+
+  const PagingPlan& plan_;
+  std::map<size_t, int> last_;  // from a place to the next entry: uses before it
+  int used_ = 0;
+};
+
+// Adds one to those that are waited for.
+void WaitFor(int write, std::vector<int>& writes) {
+  if (write >= 0 && std::ranges::find(writes, write) == writes.end()) writes.push_back(write);
+}
+
+// What host steps wait for, and who waits for them.  before_fetch: by stay.
+void ScheduleHostSteps(const PagingPlan& plan, PagingSchedule& schedule,
+                       std::vector<int>& before_fetch) {
+  schedule.host_before_write.assign(plan.stays.size(), -1);
+  before_fetch.assign(plan.stays.size(), -1);
+  if (plan.host_steps.empty()) return;
+  schedule.host_steps.resize(plan.host_steps.size());
+  std::vector<std::vector<int>> begin(schedule.steps.size()), end(schedule.steps.size());
+  for (int s = 0; s < static_cast<int>(plan.stays.size()); ++s) {
+    if (plan.stays[s].fetched) begin[plan.stays[s].first_step].push_back(s);
+    if (plan.stays[s].written_back) end[plan.stays[s].last_step].push_back(s);
+  }
+  PageUsers users(plan);
+  std::vector<int> written(plan.blocks.size(), -1);  // by block: the stay that its page is of
+  // The second time all have something before them.
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    size_t next = 0;  // host step
+    for (int step = 0; step < static_cast<int>(schedule.steps.size()); ++step) {
+      for (const int s : begin[step]) before_fetch[s] = users.Last(plan.stays[s].block);
+      if (next < plan.host_steps.size() && plan.host_steps[next].position == step) {
+        PagingSchedule::HostStep& host = schedule.host_steps[next];
+        host = {.after_step = step - 1};
+        for (const int block : plan.host_steps[next].blocks) {
+          WaitFor(written[block], host.after_writes);
+        }
+        users.Use(static_cast<int>(next++));
+      }
+      for (const int s : end[step]) {
+        schedule.host_before_write[s] = users.Last(plan.stays[s].block);
+        written[plan.stays[s].block] = s;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+PagingSchedule SchedulePaging(const PagingPlan& plan) {
+  PagingSchedule schedule;
+  schedule.steps.resize(plan.order.size());
+  Occupants occupants(plan);
+  std::vector<int> written(plan.blocks.size(), -1);  // by block: the stay that its page is of
+  const int stays = static_cast<int>(plan.stays.size());
+  for (int s = 0; s < stays && !plan.self_contained; ++s) {
+    occupants.Follow(s);
+    if (plan.stays[s].written_back) written[plan.stays[s].block] = s;
+  }
+  std::vector<int> foreground =
+      plan.foreground ? LastWriteBefore(plan, schedule.steps.size()) : std::vector<int>();
+  if (plan.self_contained && !foreground.empty()) foreground[0] = -1;
+  for (size_t step = 0; step < foreground.size(); ++step) {
+    WaitFor(foreground[step], schedule.steps[step].writes);
+  }
+  std::vector<int> before_fetch;
+  ScheduleHostSteps(plan, schedule, before_fetch);
+  int after = -1;
+  for (int s = 0; s < stays; ++s) {
+    const Stay& stay = plan.stays[s];
+    PagingSchedule::Step& first = schedule.steps[stay.first_step];
+    PagingSchedule::Fetch fetch{.stay = s, .after_host = before_fetch[s]};
+    for (const int before : occupants.Follow(s)) {
+      const Stay& left = plan.stays[before];
+      // Of the iteration before: over before this one's first step.
+      if (before < s) fetch.after_step = std::max(fetch.after_step, left.last_step);
+      if (left.written_back) WaitFor(before, stay.fetched ? fetch.after_writes : first.writes);
+    }
+    if (stay.fetched) {
+      WaitFor(written[stay.block], fetch.after_writes);
+      if (plan.foreground) {
+        fetch.after_step = stay.first_step - 1;
+        WaitFor(foreground[stay.first_step], fetch.after_writes);
+      }
+      for (const int write : fetch.after_writes) {
+        if (write < s) fetch.after_step = std::max(fetch.after_step, plan.stays[write].last_step);
+      }
+      if (fetch.after_host >= 0) {
+        const int position = plan.host_steps[fetch.after_host].position;
+        // Else it is of the iteration before.
+        if (position < stay.first_step) fetch.after_step = std::max(fetch.after_step, position);
+      }
+      const int index = static_cast<int>(schedule.fetches.size());
+      first.fetches.push_back(index);
+      // Behind those before it on their stream.
+      after = std::max(after, fetch.after_step);
+      (after < 0 ? schedule.fetches_before : schedule.steps[after].fetches_after).push_back(index);
+      schedule.fetches.push_back(std::move(fetch));
+    }
+    if (stay.written_back) {
+      schedule.steps[stay.last_step].write_backs.push_back(s);
+      written[stay.block] = s;
+    }
+  }
+  for (const PagingSchedule::Step& step : schedule.steps) {
+    if (plan.self_contained && !step.write_backs.empty()) {
+      schedule.last_write = step.write_backs.back();
+    }
+  }
+  return schedule;
+}
+
+CopySeconds CopySecondsOf(size_t bytes, size_t page_bytes, const PagingCosts& costs) {
+  const auto copied = static_cast<double>(page_bytes);
+  const double converting =
+      page_bytes < bytes ? static_cast<double>(bytes) / costs.convert_bytes_per_s : 0;
+  return {.in = copied / costs.to_device_bytes_per_s + converting,
+          .out = copied / costs.to_host_bytes_per_s + converting};
+}
+
+PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
+                         const PagingSchedule& schedule, const PagingCosts& costs,
+                         PagingSpans* spans) {
+  const auto disk_seconds = [&](int stay, double bytes_per_s) {
+    return static_cast<double>(plan.blocks[plan.stays[stay].block].page_bytes) / bytes_per_s;
+  };
+  const auto seconds = [&](int stay) {
+    const PagedBlock& block = plan.blocks[plan.stays[stay].block];
+    return CopySecondsOf(block.bytes, block.page_bytes, costs);
+  };
+  double computed = 0, in = 0, out = 0, hosted = 0;  // when each stream is free
+  double read = 0, stored = 0;                       // and the disk, each way
+  const double staging = static_cast<double>(plan.staging.bytes()) / 2;
+  double began = 0, working = 0;
+  std::vector<double> written(plan.stays.size()), fetched(schedule.fetches.size());
+  std::vector<double> ended(schedule.steps.size());
+  std::vector<double> host_ended(schedule.host_steps.size());
+  std::vector<double> in_file(plan.blocks.size());
+  const auto fetch = [&](int index) {
+    const PagingSchedule::Fetch& of = schedule.fetches[index];
+    double start = std::max(in, of.after_step < 0 ? began : ended[of.after_step]);
+    for (const int write : of.after_writes) start = std::max(start, written[write]);
+    if (of.after_host >= 0) start = std::max(start, host_ended[of.after_host]);
+    const double copied = start + seconds(of.stay).in;
+    const int block = plan.stays[of.stay].block;
+    if (plan.blocks[block].on_disk) {
+      // The disk is ahead of the copy by no more than the staging holds.
+      const double bandwidth = costs.disk_read_bytes_per_s;
+      const double reads = disk_seconds(of.stay, bandwidth);
+      read = std::max({read + reads, in_file[block] + reads, start + reads - staging / bandwidth});
+      in = std::max(copied, read);
+    } else {
+      in = copied;
+    }
+    fetched[index] = in;
+    if (spans != nullptr) spans->fetches.push_back({of.stay, start, in});
+  };
+  const auto write_back = [&](int stay) {
+    const int host = schedule.host_before_write[stay];
+    const double start = std::max({out, computed, host < 0 ? 0 : host_ended[host]});
+    out = start + seconds(stay).out;
+    const int block = plan.stays[stay].block;
+    if (plan.blocks[block].on_disk) {
+      const double bandwidth = costs.disk_write_bytes_per_s;
+      stored = std::max(std::max(stored, start) + disk_seconds(stay, bandwidth), out);
+      // Nor does the copy leave the disk further behind.
+      out = std::max(out, stored - staging / bandwidth);
+      in_file[block] = stored;
+    }
+    written[stay] = out;
+    if (spans != nullptr) spans->write_backs.push_back({stay, start, out});
+  };
+  const auto run_on_host = [&](size_t index) {
+    const PagingSchedule::HostStep& of = schedule.host_steps[index];
+    double start = std::max(hosted, of.after_step < 0 ? began : ended[of.after_step]);
+    for (const int write : of.after_writes) start = std::max(start, written[write]);
+    const TraceStep& step = trace.steps[plan.order[plan.host_steps[index].position]];
+    host_ended[index] = hosted =
+        start + static_cast<double>(step.host_bytes) / costs.host_step_bytes_per_s;
+    if (spans != nullptr) spans->host_steps.push_back({static_cast<int>(index), start, hosted});
+  };
+  // The second iteration begins with the copies of the first.
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    began = computed;
+    working = 0;
+    if (spans != nullptr) {
+      spans->steps.clear();
+      spans->fetches.clear();
+      const auto over = [&](const auto& of) { return of.end <= began; };
+      std::erase_if(spans->write_backs, over);
+      std::erase_if(spans->host_steps, over);
+    }
+    size_t next_on_host = 0;
+    for (const int index : schedule.fetches_before) fetch(index);
+    for (size_t s = 0; s < schedule.steps.size(); ++s) {
+      const PagingSchedule::Step& step = schedule.steps[s];
+      for (const int index : step.fetches) computed = std::max(computed, fetched[index]);
+      for (const int write : step.writes) computed = std::max(computed, written[write]);
+      const bool on_host = next_on_host < plan.host_steps.size() &&
+                           plan.host_steps[next_on_host].position == static_cast<int>(s);
+      const double seconds_of_step = on_host ? 0 : trace.steps[plan.order[s]].seconds;
+      working += seconds_of_step;
+      if (spans != nullptr) spans->steps.push_back({computed, computed + seconds_of_step});
+      ended[s] = computed += seconds_of_step;
+      if (on_host) run_on_host(next_on_host++);
+      for (const int stay : step.write_backs) write_back(stay);
+      for (const int index : step.fetches_after) fetch(index);
+    }
+    if (schedule.last_write >= 0) computed = std::max(computed, out);
+  }
+  if (spans != nullptr) {
+    const auto from_begin = [&](auto& list) {
+      for (auto& span : list) {
+        span.begin -= began;
+        span.end -= began;
+      }
+    };
+    from_begin(spans->steps);
+    from_begin(spans->fetches);
+    from_begin(spans->write_backs);
+    from_begin(spans->host_steps);
+  }
+  const double took = computed - began;
+  return {.seconds = took, .stalled_seconds = std::max(0.0, took - working)};
+}
+
+}  // namespace gyre

@@ -1,0 +1,134 @@
+#include "memory/report/plan_history.h"
+
+#include <algorithm>
+
+#include "memory/planner/paging_schedule.h"
+
+namespace gyre {
+namespace {
+
+int RootOf(const AccessTrace& trace, int state) {
+  while (trace.states[state].view_of >= 0) state = trace.states[state].view_of;
+  return state;
+}
+
+// By state: whether it is no view and lies on the device, or its arena, for good.
+std::vector<bool> AlwaysThere(const AccessTrace& trace) {
+  std::vector<bool> there;
+  for (const TraceState& state : trace.states) {
+    const bool lasts = state.persistent || state.arena == Arena::kCommunication;
+    there.push_back(lasts && state.view_of < 0);
+  }
+  return there;
+}
+
+}  // namespace
+
+PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const MemoryPlan& plan) {
+  PlanHistory history = {.kinds = kinds.names};
+  for (const TraceStep& step : trace.steps) {
+    const double begin = history.seconds;
+    history.seconds += step.seconds;
+    history.steps.push_back({.name = step.name, .begin = begin, .end = history.seconds});
+  }
+  const std::vector<bool> always = AlwaysThere(trace);
+  for (size_t i = 0; i < trace.states.size(); ++i) {
+    const TraceState& state = trace.states[i];
+    const auto [arena, offset, first, last] = plan.placements[i];
+    if (state.view_of >= 0 || (!always[i] && last < 0)) continue;
+    history.held.push_back({.kind = kinds.of[i],
+                            .bytes = state.bytes,
+                            .begin = always[i] ? 0 : history.steps[first].begin,
+                            .end = always[i] ? history.seconds : history.steps[last].end});
+  }
+  return history;
+}
+
+PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const PagingPlan& plan,
+                      const PagingCosts& costs) {
+  PagingSpans spans;
+  const PagingTimes times = PredictTimes(trace, plan, SchedulePaging(plan), costs, &spans);
+  PlanHistory history = {
+      .kinds = kinds.names, .seconds = times.seconds, .stalled_seconds = times.stalled_seconds};
+  std::vector<bool> ran(trace.steps.size(), false);
+  size_t next_on_host = 0;
+  for (size_t position = 0; position < plan.order.size(); ++position) {
+    const int step = plan.order[position];
+    if (next_on_host < plan.host_steps.size() &&
+        plan.host_steps[next_on_host].position == static_cast<int>(position)) {
+      ++next_on_host;
+      continue;
+    }
+    history.steps.push_back({.name = trace.steps[step].name,
+                             .begin = spans.steps[position].begin,
+                             .end = spans.steps[position].end,
+                             .again = ran[step]});
+    ran[step] = true;
+  }
+  for (const auto& [index, begin, end] : spans.host_steps) {
+    if (begin >= history.seconds) continue;
+    const TraceStep& step = trace.steps[plan.order[plan.host_steps[index].position]];
+    history.host_steps.push_back({.name = step.name,
+                                  .begin = std::max(0.0, begin),
+                                  .end = std::min(history.seconds, end),
+                                  .bytes = step.host_bytes});
+  }
+  std::vector<bool> touched(trace.states.size(), false);
+  for (const TraceStep& step : trace.steps) {
+    for (const TraceTouch& touch : step.touches) touched[RootOf(trace, touch.state)] = true;
+  }
+  const std::vector<bool> always = AlwaysThere(trace);
+  for (size_t i = 0; i < trace.states.size(); ++i) {
+    const bool here = plan.states[i].block < 0 && trace.states[i].view_of < 0;
+    if (!here || (!always[i] && !touched[i])) continue;
+    history.held.push_back(
+        {.kind = kinds.of[i], .bytes = trace.states[i].bytes, .end = history.seconds});
+  }
+  const auto name_of = [&](const PagedBlock& block) {
+    const std::string& first = trace.states[block.states.front()].name;
+    return block.states.size() == 1 ? first : first + " and others";
+  };
+  const auto add = [&](const PagingSpans::Copy& copy, std::vector<PlanHistory::Span>& to) {
+    const PagedBlock& block = plan.blocks[plan.stays[copy.stay].block];
+    if (copy.begin >= history.seconds) return;
+    to.push_back({.name = name_of(block),
+                  .begin = std::max(0.0, copy.begin),
+                  .end = std::min(history.seconds, copy.end),
+                  .bytes = block.page_bytes});
+  };
+  struct There {
+    double begin, end;
+  };
+  std::vector<There> there;  // by stay
+  for (const Stay& stay : plan.stays) {
+    there.push_back({spans.steps[stay.first_step].begin, spans.steps[stay.last_step].end});
+  }
+  const auto hold = [&](int stay, double begin, double end) {
+    const PagedBlock& block = plan.blocks[plan.stays[stay].block];
+    history.held.push_back({.kind = kinds.of[block.states.front()],
+                            .bytes = block.bytes,
+                            .begin = std::max(0.0, begin),
+                            .end = std::min(history.seconds, end)});
+  };
+  for (const PagingSpans::Copy& copy : spans.fetches) {
+    there[copy.stay].begin = copy.begin;
+    add(copy, history.fetches);
+  }
+  size_t of_before = spans.write_backs.size();
+  for (const Stay& stay : plan.stays) of_before -= stay.written_back ? 1 : 0;
+  for (size_t w = 0; w < spans.write_backs.size(); ++w) {
+    const PagingSpans::Copy& copy = spans.write_backs[w];
+    if (w < of_before) {
+      hold(copy.stay, 0, copy.end);
+    } else {
+      there[copy.stay].end = copy.end;
+    }
+    add(copy, history.write_backs);
+  }
+  for (size_t stay = 0; stay < there.size(); ++stay) {
+    hold(static_cast<int>(stay), there[stay].begin, there[stay].end);
+  }
+  return history;
+}
+
+}  // namespace gyre

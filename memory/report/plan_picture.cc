@@ -1,0 +1,241 @@
+#include "memory/report/plan_picture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/runtime/svg.h"
+#include "memory/trace/trace_text.h"
+
+namespace gyre {
+namespace {
+
+// In pixels.
+constexpr int kWidth = 1000, kLeft = 92, kRight = 984, kColumns = kRight - kLeft;
+constexpr int kTop = 66, kMemoryHeight = 230, kBottom = kTop + kMemoryHeight;
+constexpr int kLaneHeight = 26, kLaneGap = 8, kFirstLane = kBottom + 34;
+// Those of fewer are drawn with their neighbours.
+constexpr double kLeastWidth = 0.5, kLeastGap = 0.3;
+constexpr double kHeadroom = 1.08;  // above the highest line
+
+constexpr char kStepColour[] = "#57606a", kAgainColour[] = "#1f2328", kWaitColour[] = "#f7c6c5",
+               kFetchColour[] = "#8250df", kWriteColour[] = "#bf8700";
+
+class Picture {
+ public:
+  Picture(const PlanHistory& history, size_t capacity_bytes, const std::string& title)
+      : history_(history),
+        seconds_(std::max(history.seconds, 1e-9)),
+        capacity_(capacity_bytes),
+        bottom_(kFirstLane + lanes() * (kLaneHeight + kLaneGap)),
+        svg_(kWidth, bottom_ + 28, title, kLeft) {
+    FillColumns();
+  }
+
+  std::string Draw() && {
+    Legend();
+    Axes();
+    Memory();
+    Lane(0, "compute", history_.steps, kStepColour);
+    if (copies()) {
+      Lane(1, "fetches", history_.fetches, kFetchColour);
+      Lane(2, "write-backs", history_.write_backs, kWriteColour);
+    }
+    if (!history_.host_steps.empty()) {
+      Lane(lanes() - 1, "on the host", history_.host_steps, kStepColour);
+    }
+    return std::move(svg_).Finish();
+  }
+
+ private:
+  bool copies() const { return !history_.fetches.empty() || !history_.write_backs.empty(); }
+  int lanes() const { return (copies() ? 3 : 1) + (history_.host_steps.empty() ? 0 : 1); }
+  double X(double second) const { return kLeft + kColumns * second / seconds_; }
+  double Y(double bytes) const { return kBottom - kMemoryHeight * bytes / top_; }
+  static const char* ColourOf(size_t kind) { return kSvgColours[kind % std::size(kSvgColours)]; }
+
+  // By column of pixels, the bytes of each kind at the instant of it that holds most.
+  void FillColumns() {
+    const size_t kinds = history_.kinds.size();
+    most_.assign(kinds, 0);
+    columns_.assign(kColumns, std::vector<double>(kinds, 0));
+    struct Change {
+      double second;
+      int kind;
+      double bytes;
+    };
+    std::vector<Change> changes;
+    for (const PlanHistory::Held& held : history_.held) {
+      if (held.begin >= held.end) continue;
+      const auto bytes = static_cast<double>(held.bytes);
+      changes.push_back({held.begin, held.kind, bytes});
+      changes.push_back({held.end, held.kind, -bytes});
+    }
+    // What goes, goes first.
+    std::ranges::sort(changes, {}, [](const Change& c) { return std::pair(c.second, c.bytes); });
+    std::vector<double> now(kinds, 0);
+    std::vector<double> totals(kColumns, -1);
+    double total = 0;
+    size_t next = 0;
+    for (double from = 0; from < seconds_;) {
+      for (; next < changes.size() && changes[next].second <= from; ++next) {
+        now[changes[next].kind] += changes[next].bytes;
+        total += changes[next].bytes;
+      }
+      const double to = next < changes.size() ? std::min(seconds_, changes[next].second) : seconds_;
+      for (size_t kind = 0; kind < kinds; ++kind) most_[kind] = std::max(most_[kind], now[kind]);
+      peak_ = std::max(peak_, total);
+      const auto column_of = [&](double second) {
+        return std::clamp(static_cast<int>(kColumns * second / seconds_), 0, kColumns - 1);
+      };
+      for (int column = column_of(from); column <= column_of(to); ++column) {
+        if (total <= totals[column]) continue;
+        totals[column] = total;
+        columns_[column] = now;
+      }
+      from = to;
+    }
+    const auto capacity = static_cast<double>(capacity_);
+    // One that is far away would press all else to the ground.
+    shows_capacity_ = capacity < 2 * peak_;
+    top_ = kHeadroom * std::max({peak_, shows_capacity_ ? capacity : 0.0, 1.0});
+  }
+
+  void Legend() {
+    double x = kLeft;
+    const auto entry = [&](const char* colour, const std::string& name) {
+      svg_.Rect(x, 38, 12, 12, colour);
+      svg_.Text(x + 17, 48, "start", name);
+      x += 30 + 6.2 * static_cast<double>(name.size());
+    };
+    for (size_t kind = 0; kind < history_.kinds.size(); ++kind) {
+      if (most_[kind] == 0) continue;
+      entry(ColourOf(kind),
+            absl::StrCat(history_.kinds[kind], ", ", ShortBytes(static_cast<size_t>(most_[kind]))));
+    }
+    if (history_.stalled_seconds > 0) entry(kWaitColour, "waits");
+    const bool again =
+        std::ranges::any_of(history_.steps, [](const PlanHistory::Span& s) { return s.again; });
+    if (again) entry(kAgainColour, "runs again");
+  }
+
+  void Axes() {
+    const double step = TickOf(top_, 6, /*bytes=*/true);
+    for (double bytes = 0; bytes < top_; bytes += step) {
+      svg_.Add("<path d=\"M%d %.1fH%d\" stroke=\"#d0d7de\" stroke-width=\"0.7\"/>\n", kLeft,
+               Y(bytes), kRight);
+      svg_.Text(kLeft - 6, Y(bytes) + 4, "end", ShortBytes(static_cast<size_t>(bytes)));
+    }
+    const double tick = TickOf(seconds_, 10, /*bytes=*/false);
+    const double unit = seconds_ >= 1 ? 1 : seconds_ >= 1e-3 ? 1e-3 : 1e-6;
+    for (int i = 0; i * tick <= seconds_; ++i) {
+      svg_.Add("<path d=\"M%.1f %dV%d\" stroke=\"#d0d7de\" stroke-width=\"0.7\"/>\n", X(i * tick),
+               kTop, bottom_);
+      svg_.Text(X(i * tick), bottom_ + 16, "middle",
+                absl::StrCat(absl::StrFormat("%.6g", i * tick / unit), i > 0          ? ""
+                                                                       : unit == 1    ? " s"
+                                                                       : unit == 1e-3 ? " ms"
+                                                                                      : " us"));
+    }
+  }
+
+  // Kinds one above the other, the first lowest.
+  void Memory() {
+    std::vector<double> below(kColumns, 0);
+    for (size_t kind = 0; kind < history_.kinds.size(); ++kind) {
+      if (most_[kind] == 0) continue;
+      std::vector<double> above = below;
+      for (int column = 0; column < kColumns; ++column) above[column] += columns_[column][kind];
+      svg_.Add("<path fill=\"%s\" d=\"M%d %.1f", ColourOf(kind), kLeft, Y(above[0]));
+      for (int column = 1; column < kColumns; ++column) {
+        if (above[column] == above[column - 1]) continue;
+        svg_.Add("H%dV%.1f", kLeft + column, Y(above[column]));
+      }
+      svg_.Add("H%dV%.1f", kRight, Y(below[kColumns - 1]));
+      for (int column = kColumns - 1; column > 0; --column) {
+        if (below[column] == below[column - 1]) continue;
+        svg_.Add("H%dV%.1f", kLeft + column, Y(below[column - 1]));
+      }
+      svg_.Add("H%dZ\"><title>%s, at most %s</title></path>\n", kLeft,
+               EscapedXml(history_.kinds[kind]), ShortBytes(static_cast<size_t>(most_[kind])));
+      below = std::move(above);
+    }
+    const double y = shows_capacity_ ? Y(static_cast<double>(capacity_)) : kTop;
+    if (shows_capacity_) {
+      svg_.Add(
+          "<path d=\"M%d %.1fH%d\" stroke=\"#cf222e\" stroke-width=\"1.5\" "
+          "stroke-dasharray=\"6 3\"/>\n",
+          kLeft, y, kRight);
+    }
+    svg_.Text(
+        kRight, y - 4, "end",
+        absl::StrCat("capacity ", ShortBytes(capacity_), shows_capacity_ ? "" : ", far above"),
+        "#cf222e");
+  }
+
+  static std::string About(const PlanHistory::Span& span) {
+    return absl::StrFormat("%s%s: %.3f to %.3f ms%s", span.name, span.again ? ", again" : "",
+                           1e3 * span.begin, 1e3 * span.end,
+                           span.bytes > 0 ? ", " + ShortBytes(span.bytes) : "");
+  }
+
+  void Lane(int lane, const char* name, const std::vector<PlanHistory::Span>& spans,
+            const char* colour) {
+    const double y = kFirstLane + lane * (kLaneHeight + kLaneGap);
+    svg_.Text(kLeft - 6, y + 17, "end", name);
+    svg_.Rect(kLeft, y, kColumns, kLaneHeight, lane == 0 ? kWaitColour : "#f6f8fa");
+    for (size_t first = 0; first < spans.size();) {
+      size_t beyond = first + 1;
+      double end = X(spans[first].end);
+      const double begin = X(spans[first].begin);
+      for (; beyond < spans.size(); ++beyond) {
+        const PlanHistory::Span& next = spans[beyond];
+        const bool narrow = end - begin < kLeastWidth || X(next.end) - X(next.begin) < kLeastWidth;
+        if (!narrow || X(next.begin) - end > kLeastGap || next.again != spans[first].again) break;
+        end = X(next.end);
+      }
+      std::string about = About(spans[first]);
+      if (beyond > first + 1) {
+        size_t bytes = 0;
+        for (size_t s = first; s < beyond; ++s) bytes += spans[s].bytes;
+        about = absl::StrFormat("%d, %s to %s%s", beyond - first, spans[first].name,
+                                spans[beyond - 1].name, bytes > 0 ? ", " + ShortBytes(bytes) : "");
+      }
+      svg_.Rect(begin, y, std::max(end - begin, 0.2), kLaneHeight,
+                spans[first].again ? kAgainColour : colour, about);
+      first = beyond;
+    }
+  }
+
+  const PlanHistory& history_;
+  const double seconds_;
+  const size_t capacity_;
+  std::vector<double> most_;                  // by kind
+  std::vector<std::vector<double>> columns_;  // by column, then kind
+  double peak_ = 0, top_ = 1;
+  bool shows_capacity_ = true;
+  const int bottom_;  // of the lanes
+  SvgImage svg_;
+};
+
+}  // namespace
+
+std::string PlanPicture(const PlanHistory& history, size_t capacity_bytes,
+                        const std::string& title) {
+  return Picture(history, capacity_bytes, title).Draw();
+}
+
+std::string PlanPage(const PlanHistory& history, size_t capacity_bytes, const std::string& title,
+                     const std::string& below) {
+  return absl::StrCat(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<title>",
+      EscapedXml(title),
+      "</title>\n<style>body { font-family: sans-serif; margin: 1em auto; max-width: 1200px } "
+      "pre { overflow-x: auto }</style>\n</head>\n<body>\n",
+      PlanPicture(history, capacity_bytes, title), "<pre>", EscapedXml(below),
+      "</pre>\n</body>\n</html>\n");
+}
+
+}  // namespace gyre

@@ -1,0 +1,215 @@
+#include "memory/trace/trace_blocks.h"
+
+#include <algorithm>
+#include <map>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "engine/runtime/check.h"
+#include "engine/runtime/math.h"
+#include "memory/trace/trace_text.h"
+
+namespace gyre {
+namespace {
+
+// Sums below this cannot overflow, whatever is added for alignment.
+constexpr size_t kMostBytes = size_t{1} << 60;
+
+// The state whose memory a state lies in (itself unless it is a view), and where in it.
+struct Root {
+  int state = -1;  // -1: not resolved yet
+  size_t offset = 0;
+};
+
+absl::Status CheckStates(const AccessTrace& trace) {
+  const int count = static_cast<int>(trace.states.size());
+  size_t total = 0;
+  for (int i = 0; i < count; ++i) {
+    const TraceState& state = trace.states[i];
+    if (state.bytes > kMostBytes || (total += state.bytes) > kMostBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(StateName(trace, i), " of ", state.bytes,
+                                                     " bytes brings the sum beyond 2^60 bytes"));
+    }
+    if (state.view_of < -1 || state.view_of >= count) {
+      return absl::InvalidArgumentError(absl::StrCat(StateName(trace, i), ": view of state ",
+                                                     state.view_of, "; there are ", count));
+    }
+    if (state.contiguous_group < -1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(StateName(trace, i), ": contiguous group ", state.contiguous_group));
+    }
+    if (state.pinned && !state.persistent && state.view_of < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(StateName(trace, i), " is pinned and not persistent"));
+    }
+    if (state.view_of >= 0 && state.contiguous_group >= 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          StateName(trace, i), ": a view cannot be in a contiguous group; its base can"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Follows every chain of views to its end.
+absl::StatusOr<std::vector<Root>> ResolveViews(const AccessTrace& trace) {
+  const std::vector<TraceState>& states = trace.states;
+  std::vector<Root> roots(states.size());
+  std::vector<int> chain;  // of views that wait for their base
+  for (size_t i = 0; i < states.size(); ++i) {
+    int state = static_cast<int>(i);
+    while (roots[state].state < 0 && states[state].view_of >= 0) {
+      const TraceState& base = states[states[state].view_of];
+      const TraceState& view = states[state];
+      if (view.bytes > base.bytes || view.view_offset > base.bytes - view.bytes) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(StateName(trace, state), ": ", view.bytes, " bytes from ",
+                         view.view_offset, " are beyond its base, ", StateName(trace, view.view_of),
+                         " of ", base.bytes, " bytes"));
+      }
+      if (chain.size() == states.size()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(StateName(trace, state), ": its views form a circle"));
+      }
+      chain.push_back(state);
+      state = view.view_of;
+    }
+    if (roots[state].state < 0) roots[state] = {state, 0};
+    Root root = roots[state];
+    for (; !chain.empty(); chain.pop_back()) {
+      root.offset += states[chain.back()].view_offset;
+      roots[chain.back()] = root;
+    }
+  }
+  return roots;
+}
+
+// Blocks by their first member's declaration.  block_of: for each state that is not a view.
+absl::StatusOr<std::vector<TraceBlock>> MakeBlocks(const AccessTrace& trace,
+                                                   std::vector<int>& block_of) {
+  std::vector<TraceBlock> blocks;
+  std::map<int, int> block_of_group;
+  block_of.assign(trace.states.size(), -1);
+  for (int i = 0; i < static_cast<int>(trace.states.size()); ++i) {
+    const TraceState& state = trace.states[i];
+    if (state.view_of >= 0) continue;
+    int index = static_cast<int>(blocks.size());
+    if (state.contiguous_group >= 0) {
+      index = block_of_group.emplace(state.contiguous_group, index).first->second;
+    }
+    if (index == static_cast<int>(blocks.size())) blocks.emplace_back();
+    TraceBlock& block = blocks[index];
+    block.pinned |= state.pinned;
+    if (block.members.empty()) {
+      block.arena = state.arena;
+      block.persistent = state.persistent;
+    } else {
+      if (block.arena != state.arena || block.persistent != state.persistent) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(StateName(trace, i), " and ", StateName(trace, block.members.front()),
+                         " are in contiguous group ", state.contiguous_group,
+                         " but differ in arena or persistence"));
+      }
+    }
+    block.offsets.push_back(RoundUp(block.bytes, kGroupAlignment));
+    block.bytes = block.offsets.back() + state.bytes;
+    block.members.push_back(i);
+    block_of[i] = index;
+  }
+  for (TraceBlock& block : blocks) block.bytes = RoundUp(block.bytes, kPlanAlignment);
+  return blocks;
+}
+
+// Sets the blocks' lifetimes from what the steps touch, and checks the steps.
+absl::Status FindLifetimes(const AccessTrace& trace, std::span<const Root> roots,
+                           std::span<const int> block_of, std::vector<TraceBlock>& blocks) {
+  const int steps = static_cast<int>(trace.steps.size());
+  const int states = static_cast<int>(trace.states.size());
+  std::vector<bool> written(trace.states.size());  // some of the memory of a state without a base
+  for (int s = 0; s < steps; ++s) {
+    const std::vector<TraceTouch>& touches = trace.steps[s].touches;
+    for (const TraceTouch& touch : touches) {
+      if (touch.state < 0 || touch.state >= states) {
+        return absl::InvalidArgumentError(absl::StrCat(StepName(trace, s), " touches state ",
+                                                       touch.state, "; there are ", states));
+      }
+      const int root = roots[touch.state].state;
+      if (touch.write) written[root] = true;
+      TraceBlock& block = blocks[block_of[root]];
+      if (block.last_step < 0) block.first_step = s;
+      block.last_step = s;
+    }
+    for (const TraceTouch& touch : touches) {
+      const int root = roots[touch.state].state;
+      if (touch.read && !written[root] && !trace.states[root].persistent) {
+        return absl::InvalidArgumentError(absl::StrCat(StepName(trace, s), " reads ",
+                                                       StateName(trace, touch.state),
+                                                       ", which no step has written"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<std::vector<BlockTouch>> FindTouches(const AccessTrace& trace, const TraceBlocks& cut) {
+  std::vector<std::vector<BlockTouch>> touches(trace.steps.size());
+  std::vector<bool> written(cut.blocks.size());
+  for (size_t s = 0; s < trace.steps.size(); ++s) {
+    std::vector<BlockTouch>& of_step = touches[s];
+    std::vector<bool> whole;  // by block of the step: written
+    for (const TraceTouch& touch : trace.steps[s].touches) {
+      const int b = cut.states[touch.state].block;
+      const std::vector<int>& members = cut.blocks[b].members;
+      auto at = std::ranges::find(of_step, b, &BlockTouch::block);
+      if (at == of_step.end()) {
+        at = of_step.insert(at, {.block = b});
+        whole.push_back(false);
+      }
+      const bool all = touch.write && members.size() == 1 && members.front() == touch.state;
+      at->reads |= touch.read || !all;
+      at->writes |= touch.write;
+      if (all) whole[at - of_step.begin()] = true;
+    }
+    for (size_t i = 0; i < of_step.size(); ++i) {
+      const int b = of_step[i].block;
+      // Where there is nothing before it reads what it writes itself.
+      if (whole[i] && !written[b] && !cut.blocks[b].persistent) of_step[i].reads = false;
+      if (of_step[i].writes) written[b] = true;
+    }
+  }
+  return touches;
+}
+
+absl::StatusOr<TraceBlocks> CutIntoBlocks(const AccessTrace& trace) {
+  RETURN_IF_ERROR(CheckStates(trace));
+  ASSIGN_OR_RETURN(const std::vector<Root> roots, ResolveViews(trace));
+  TraceBlocks cut;
+  std::vector<int> block_of;
+  ASSIGN_OR_RETURN(cut.blocks, MakeBlocks(trace, block_of));
+  RETURN_IF_ERROR(FindLifetimes(trace, roots, block_of, cut.blocks));
+  cut.states.resize(trace.states.size());
+  for (size_t b = 0; b < cut.blocks.size(); ++b) {
+    const TraceBlock& block = cut.blocks[b];
+    for (size_t m = 0; m < block.members.size(); ++m) {
+      cut.states[block.members[m]] = {static_cast<int>(b), block.offsets[m]};
+    }
+  }
+  std::vector<bool> narrow(cut.blocks.size(), true);
+  for (size_t i = 0; i < trace.states.size(); ++i) {
+    if (trace.states[i].view_of >= 0) {
+      cut.states[i] = cut.states[roots[i].state];
+      cut.states[i].offset += roots[i].offset;
+    }
+    if (!trace.states[i].may_narrow) narrow[cut.states[i].block] = false;
+  }
+  for (size_t b = 0; b < cut.blocks.size(); ++b) {
+    TraceBlock& block = cut.blocks[b];
+    const bool halves = narrow[b] && !block.persistent;
+    block.page_bytes = halves ? RoundUp(block.bytes / 2, kPlanAlignment) : block.bytes;
+  }
+  return cut;
+}
+
+}  // namespace gyre
