@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "distributed/collectives/catalogue.h"
+#include "distributed/collectives/algorithms/catalogue.h"
 #include "distributed/work_queue.h"
 #include "engine/runtime/timeline.h"
 

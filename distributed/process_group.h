@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "distributed/agreement.h"
-#include "distributed/collectives/catalogue.h"
+#include "distributed/collectives/algorithms/catalogue.h"
 #include "distributed/service.h"
 #include "distributed/transport/communicator.h"
 #include "distributed/work_queue.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "distributed/collectives/selector.h"
-#include "distributed/collectives/sum_model.h"
+#include "distributed/collectives/choice/selector.h"
+#include "distributed/collectives/choice/sum_model.h"
 
 namespace gyre {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/collectives/direct_pieces.h"
+#include "distributed/collectives/algorithms/direct_pieces.h"
 #include "distributed/parameter_server/tables.h"
 #include "distributed/server_parts.h"
 #include "engine/data/batches/decoder.h"

@@ -1,7 +1,7 @@
 // Sums by NCCL, over a fake of it: the numbers, the rules of its calls, its errors, and what ends a
 // sum that does not.  The measure runs on a sim device.
 
-#include "distributed/collectives/nccl.h"
+#include "distributed/collectives/algorithms/nccl.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

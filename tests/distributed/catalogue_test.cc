@@ -1,6 +1,6 @@
 // The table of algorithms: which there are, where each works, and what it takes.
 
-#include "distributed/collectives/catalogue.h"
+#include "distributed/collectives/algorithms/catalogue.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The sum of squares that `direct` gives all ranks is that of its pieces, to the last bit: whoever
 // measures these has it, too.
 
-#include "distributed/collectives/direct_pieces.h"
+#include "distributed/collectives/algorithms/direct_pieces.h"
 
 #include <gtest/gtest.h>
 

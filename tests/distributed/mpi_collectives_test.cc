@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/collectives/catalogue.h"
+#include "distributed/collectives/algorithms/catalogue.h"
 #include "tests/distributed/rank_threads.h"
 
 namespace gyre {

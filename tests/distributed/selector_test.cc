@@ -1,6 +1,6 @@
 // What "auto" chooses: by a model, and by a file.
 
-#include "distributed/collectives/selector.h"
+#include "distributed/collectives/choice/selector.h"
 
 #include <gtest/gtest.h>
 

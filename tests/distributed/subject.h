@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/collectives/catalogue.h"
+#include "distributed/collectives/algorithms/catalogue.h"
 #include "engine/runtime/check.h"
 #include "tests/distributed/rank_threads.h"
 

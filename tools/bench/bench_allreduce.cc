@@ -18,7 +18,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "distributed/collectives/catalogue.h"
+#include "distributed/collectives/algorithms/catalogue.h"
 #include "distributed/transport/mpi_error.h"
 #include "engine/data/files/atomic_file.h"
 #include "engine/runtime/check.h"

@@ -22,7 +22,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "distributed/collectives/selector.h"
+#include "distributed/collectives/choice/selector.h"
 #include "engine/data/files/text_file.h"
 #include "engine/runtime/device/cuda_device.h"
 #include "engine/runtime/machine.h"

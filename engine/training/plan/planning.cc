@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "distributed/collectives/catalogue.h"
+#include "distributed/collectives/algorithms/catalogue.h"
 #include "engine/training/optimizers/optimizer.h"
 
 namespace gyre {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "distributed/collectives/direct_pieces.h"
+#include "distributed/collectives/algorithms/direct_pieces.h"
 
 namespace gyre {
 

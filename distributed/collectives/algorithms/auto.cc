@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "distributed/collectives/algorithms.h"
+#include "distributed/collectives/algorithms/algorithms.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {

@@ -13,7 +13,7 @@
 #include <numeric>
 #include <utility>
 
-#include "distributed/collectives/algorithms.h"
+#include "distributed/collectives/algorithms/algorithms.h"
 #include "distributed/transport/subset_communicator.h"
 
 namespace gyre {

@@ -5,7 +5,7 @@
 // anything else be put on its stream.  Hence a state machine, as for every other algorithm, which
 // can be aborted and has a time limit.
 
-#include "distributed/collectives/nccl.h"
+#include "distributed/collectives/algorithms/nccl.h"
 
 #include <chrono>
 #include <utility>

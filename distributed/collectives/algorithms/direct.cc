@@ -13,8 +13,8 @@
 #include <algorithm>
 #include <array>
 
-#include "distributed/collectives/algorithms.h"
-#include "distributed/collectives/direct_pieces.h"
+#include "distributed/collectives/algorithms/algorithms.h"
+#include "distributed/collectives/algorithms/direct_pieces.h"
 
 namespace gyre {
 namespace {

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "distributed/collectives/algorithms.h"
+#include "distributed/collectives/algorithms/algorithms.h"
 
 namespace gyre {
 namespace {

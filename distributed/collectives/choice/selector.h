@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "distributed/collectives/sum_model.h"
+#include "distributed/collectives/choice/sum_model.h"
 #include "distributed/transport/communicator.h"
 
 namespace gyre {

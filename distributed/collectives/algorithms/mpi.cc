@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "distributed/collectives/algorithms.h"
-#include "distributed/collectives/catalogue.h"
+#include "distributed/collectives/algorithms/algorithms.h"
+#include "distributed/collectives/algorithms/catalogue.h"
 #include "distributed/transport/backoff.h"
 #include "distributed/transport/mpi_error.h"
 

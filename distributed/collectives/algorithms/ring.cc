@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "distributed/collectives/algorithms.h"
-#include "distributed/collectives/ring_arithmetic.h"
+#include "distributed/collectives/algorithms/algorithms.h"
+#include "distributed/collectives/algorithms/ring_arithmetic.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {

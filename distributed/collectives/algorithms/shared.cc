@@ -18,7 +18,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "distributed/collectives/algorithms.h"
+#include "distributed/collectives/algorithms/algorithms.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {

@@ -28,7 +28,7 @@
 #include <numeric>
 #include <utility>
 
-#include "distributed/collectives/algorithms.h"
+#include "distributed/collectives/algorithms/algorithms.h"
 
 namespace gyre {
 namespace {

@@ -1,4 +1,4 @@
-#include "distributed/collectives/ring_arithmetic.h"
+#include "distributed/collectives/algorithms/ring_arithmetic.h"
 
 #include <array>
 

@@ -1,4 +1,4 @@
-#include "distributed/collectives/catalogue.h"
+#include "distributed/collectives/algorithms/catalogue.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "distributed/collectives/algorithms.h"
-#include "distributed/collectives/nccl.h"
+#include "distributed/collectives/algorithms/algorithms.h"
+#include "distributed/collectives/algorithms/nccl.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {

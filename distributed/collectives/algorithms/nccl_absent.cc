@@ -1,6 +1,6 @@
 // nccl.h in a build without CUDA.
 
-#include "distributed/collectives/nccl.h"
+#include "distributed/collectives/algorithms/nccl.h"
 
 namespace gyre {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "distributed/collectives/choice/selector.h"
 #include "distributed/collectives/collective.h"
-#include "distributed/collectives/selector.h"
 
 namespace gyre {
 

@@ -1,4 +1,4 @@
-#include "distributed/collectives/direct_pieces.h"
+#include "distributed/collectives/algorithms/direct_pieces.h"
 
 namespace gyre {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "distributed/collectives/choice/selector.h"
 #include "distributed/collectives/collective.h"
-#include "distributed/collectives/selector.h"
 
 namespace gyre {
 

@@ -1,4 +1,4 @@
-#include "distributed/collectives/selector.h"
+#include "distributed/collectives/choice/selector.h"
 
 #include <algorithm>
 #include <cmath>

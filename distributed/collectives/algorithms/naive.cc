@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "distributed/collectives/algorithms.h"
+#include "distributed/collectives/algorithms/algorithms.h"
 
 namespace gyre {
 namespace {

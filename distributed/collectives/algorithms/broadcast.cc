@@ -16,7 +16,7 @@
 #include <array>
 #include <bit>
 
-#include "distributed/collectives/algorithms.h"
+#include "distributed/collectives/algorithms/algorithms.h"
 
 namespace gyre {
 namespace {

@@ -1,4 +1,4 @@
-#include "distributed/collectives/sum_model.h"
+#include "distributed/collectives/choice/sum_model.h"
 
 #include <algorithm>
 #include <array>
