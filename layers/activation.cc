@@ -6,7 +6,7 @@
 
 #include "engine/runtime/elementary.h"
 #include "engine/runtime/parallel/parallel.h"
-#include "layers/infer.h"
+#include "layers/interface/infer.h"
 
 namespace gyre {
 namespace {

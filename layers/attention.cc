@@ -25,9 +25,9 @@
 #include <type_traits>
 
 #include "engine/runtime/math.h"
-#include "layers/attention_plan.h"
-#include "layers/attention_rows.h"
-#include "layers/infer.h"
+#include "layers/attention/attention_plan.h"
+#include "layers/attention/attention_rows.h"
+#include "layers/interface/infer.h"
 
 namespace gyre {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "layers/cells.h"
-#include "layers/infer.h"
+#include "layers/interface/infer.h"
+#include "layers/parts/cells.h"
 
 namespace gyre {
 namespace {

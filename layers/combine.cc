@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
-#include "layers/infer.h"
-#include "layers/output_relu.h"
+#include "layers/interface/infer.h"
+#include "layers/parts/output_relu.h"
 
 namespace gyre {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/parallel/column_sum.h"
-#include "layers/infer.h"
+#include "layers/interface/infer.h"
 
 namespace gyre {
 namespace {

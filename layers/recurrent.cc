@@ -17,7 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/random.h"
-#include "layers/recurrent_parts.h"
+#include "layers/recurrent/recurrent_parts.h"
 
 namespace gyre {
 namespace {

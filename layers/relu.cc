@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/runtime/parallel/parallel.h"
-#include "layers/infer.h"
+#include "layers/interface/infer.h"
 
 namespace gyre {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/data/tensors/tensor_file.h"
-#include "layers/layer.h"
+#include "layers/interface/layer.h"
 
 namespace gyre {
 

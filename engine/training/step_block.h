@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "layers/layer.h"
+#include "layers/interface/layer.h"
 
 namespace gyre {
 

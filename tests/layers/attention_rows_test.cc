@@ -1,4 +1,4 @@
-#include "layers/attention_rows.h"
+#include "layers/attention/attention_rows.h"
 
 #include <gtest/gtest.h>
 

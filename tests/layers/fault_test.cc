@@ -1,4 +1,4 @@
-#include "layers/fault.h"
+#include "layers/interface/fault.h"
 
 #include <gtest/gtest.h>
 

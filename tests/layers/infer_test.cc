@@ -1,4 +1,4 @@
-#include "layers/infer.h"
+#include "layers/interface/infer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "layers/initializer.h"
+#include "layers/interface/initializer.h"
 
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/layer.h"
+#include "layers/interface/layer.h"
 #include "tests/layers/layer_case.h"
 #include "tests/test_device.h"
 

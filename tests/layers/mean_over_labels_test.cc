@@ -1,4 +1,4 @@
-#include "layers/mean_over_labels.h"
+#include "layers/parts/mean_over_labels.h"
 
 #include <gtest/gtest.h>
 

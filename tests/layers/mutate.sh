@@ -26,42 +26,42 @@ layers/activation.cc|activation|return s + x * s * (1 - s);|return s + x * s;
 layers/activation.cc|activation|return NormalCdf(x) + x * kDensity|return NormalCdf(x) + kDensity
 layers/activation.cc|activation|x * s * (1 - s) * static_cast<A>(kScale)|x * s * static_cast<A>(kScale)
 layers/activation.cc|activation|read(!Formula::kOfOutput)|kNone
-layers/attention_rows.h|attention|seen.scale * seen.scores[at] * (dp[at] - v)|seen.scale * seen.scores[at] * dp[at]
-layers/attention_rows.h|attention|seen.scale * seen.scores[at] * (dp[at] - v)|seen.scores[at] * (dp[at] - v)
-layers/attention_rows.h|attention|row / rows * queries + first_row|row / rows * rows
-layers/attention_rows.h|attention|1 / sum + (seen.largest[whole] - seen.largest[whole])|1 / sum
-layers/attention_rows.h|attention|causal * (t + 1)|causal * (t + 2)
-layers/attention_rows.h|attention|length < seen ? length : seen|seen
-layers/attention_rows.h|attention_rows|a < b \|\| b != b ? b : a|a < b ? b : a
-layers/attention_plan.cc|attention|spec.accumulate = !first|spec.accumulate = false
-layers/attention_plan.cc|attention|(block + plan.width_blocks) * rows|block * rows + 1
-layers/attention_plan.cc|attention|is_part ? part * plan.columns : 0|is_part * 0
-layers/attention_plan.cc|attention|is_part ? 3 * plan.columns : plan.columns|plan.columns
+layers/attention/attention_rows.h|attention|seen.scale * seen.scores[at] * (dp[at] - v)|seen.scale * seen.scores[at] * dp[at]
+layers/attention/attention_rows.h|attention|seen.scale * seen.scores[at] * (dp[at] - v)|seen.scores[at] * (dp[at] - v)
+layers/attention/attention_rows.h|attention|row / rows * queries + first_row|row / rows * rows
+layers/attention/attention_rows.h|attention|1 / sum + (seen.largest[whole] - seen.largest[whole])|1 / sum
+layers/attention/attention_rows.h|attention|causal * (t + 1)|causal * (t + 2)
+layers/attention/attention_rows.h|attention|length < seen ? length : seen|seen
+layers/attention/attention_rows.h|attention_rows|a < b \|\| b != b ? b : a|a < b ? b : a
+layers/attention/attention_plan.cc|attention|spec.accumulate = !first|spec.accumulate = false
+layers/attention/attention_plan.cc|attention|(block + plan.width_blocks) * rows|block * rows + 1
+layers/attention/attention_plan.cc|attention|is_part ? part * plan.columns : 0|is_part * 0
+layers/attention/attention_plan.cc|attention|is_part ? 3 * plan.columns : plan.columns|plan.columns
 layers/attention.cc|attention|g.dscores, q, nullptr, g.gradient|g.dscores, dy, nullptr, g.gradient
 layers/attention.cc|attention|g.dscores, k, nullptr|g.dscores, v, nullptr
-layers/dropped.h|recurrent|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
-layers/recurrent_cells.h|recurrent|reverse ? t + 1 : t;  // of|t;  // of
-layers/recurrent_cells.h|recurrent|s == 0 && !carried|s == 0 && carried
-layers/recurrent_cells.h|recurrent|t == (reverse ? 0 : length - 1)|t == (reverse ? 0 : rows.times - 1)
-layers/recurrent_cells.h|recurrent|(alive && fresh) * kFresh|fresh * kFresh
-layers/recurrent_cells.h|recurrent|kept = alive ? h : before|kept = h
-layers/recurrent_cells.h|recurrent|f * before + i * g : before|f * before + i * g : A{0}
-layers/recurrent_cells.h|recurrent|store(n, j, c + z * (before - c))|store(n, j, before + z * (c - before))
-layers/recurrent_cells.h|recurrent|c_before = fresh ? A{0} : kept|c_before = kept
-layers/recurrent_cells.h|recurrent|back = fresh ? A{0} : dc * f|back = dc * f
-layers/recurrent_cells.h|recurrent|going_on = next_fresh ? A{0} : of_next|going_on = of_next
-layers/recurrent_cells.h|recurrent|later = is_last ? of_last : going_on|later = going_on
-layers/recurrent_cells.h|recurrent|static_cast<T>(step.IsAlive(n, j) ? d : A{0})|static_cast<T>(d)
-layers/recurrent_cells.h|recurrent|gates.OfState(n, j, 2, dc * r)|gates.OfState(n, j, 2, dc)
-layers/recurrent_cells.h|recurrent|cell[at] = static_cast<T>(o * tanh_c)|cell[at] = static_cast<T>(tanh_c)
-layers/recurrent_cells.h|recurrent|return y <= 0 ? A{0} : A{1};|return y <= 0 ? A{1} : A{1};
-layers/recurrent_cells.h|recurrent|gradient(n, j) + straight|gradient(n, j)
+layers/parts/dropped.h|recurrent|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
+layers/recurrent/recurrent_cells.h|recurrent|reverse ? t + 1 : t;  // of|t;  // of
+layers/recurrent/recurrent_cells.h|recurrent|s == 0 && !carried|s == 0 && carried
+layers/recurrent/recurrent_cells.h|recurrent|t == (reverse ? 0 : length - 1)|t == (reverse ? 0 : rows.times - 1)
+layers/recurrent/recurrent_cells.h|recurrent|(alive && fresh) * kFresh|fresh * kFresh
+layers/recurrent/recurrent_cells.h|recurrent|kept = alive ? h : before|kept = h
+layers/recurrent/recurrent_cells.h|recurrent|f * before + i * g : before|f * before + i * g : A{0}
+layers/recurrent/recurrent_cells.h|recurrent|store(n, j, c + z * (before - c))|store(n, j, before + z * (c - before))
+layers/recurrent/recurrent_cells.h|recurrent|c_before = fresh ? A{0} : kept|c_before = kept
+layers/recurrent/recurrent_cells.h|recurrent|back = fresh ? A{0} : dc * f|back = dc * f
+layers/recurrent/recurrent_cells.h|recurrent|going_on = next_fresh ? A{0} : of_next|going_on = of_next
+layers/recurrent/recurrent_cells.h|recurrent|later = is_last ? of_last : going_on|later = going_on
+layers/recurrent/recurrent_cells.h|recurrent|static_cast<T>(step.IsAlive(n, j) ? d : A{0})|static_cast<T>(d)
+layers/recurrent/recurrent_cells.h|recurrent|gates.OfState(n, j, 2, dc * r)|gates.OfState(n, j, 2, dc)
+layers/recurrent/recurrent_cells.h|recurrent|cell[at] = static_cast<T>(o * tanh_c)|cell[at] = static_cast<T>(tanh_c)
+layers/recurrent/recurrent_cells.h|recurrent|return y <= 0 ? A{0} : A{1};|return y <= 0 ? A{1} : A{1};
+layers/recurrent/recurrent_cells.h|recurrent|gradient(n, j) + straight|gradient(n, j)
 layers/recurrent.cc|recurrent|d == 0 ? *products.dinput : *products.add_dinput|*products.dinput
 layers/recurrent.cc|recurrent|RETURN_IF_ERROR(swap());|
 layers/recurrent.cc|recurrent|if (s == 0 && options_.carry) {|if (s < 0 && options_.carry) {
-layers/recurrent_rows.h|recurrent|to.first[length(n)]++|to.first[length(n)]
-layers/recurrent_parts.h|recurrent|packed.outer,|packed.packed,
-layers/recurrent_cells.h|recurrent|reverse && t == length - 1|reverse && t == length
+layers/recurrent/recurrent_rows.h|recurrent|to.first[length(n)]++|to.first[length(n)]
+layers/recurrent/recurrent_parts.h|recurrent|packed.outer,|packed.packed,
+layers/recurrent/recurrent_cells.h|recurrent|reverse && t == length - 1|reverse && t == length
 layers/recurrent.cc|recurrent|carry(states.hidden, width, arrays.hidden)|absl::OkStatus()
 layers/recurrent.cc|recurrent|s == 0 ? plan_.rows.times : s - 1|s
 engine/runtime/primitives/blocked/packed.cc|recurrent|*place(k + i, j)|*place(k + i, columns - 1 - j)
@@ -75,12 +75,12 @@ layers/combine.cc|combine|InBackward(input, multiplies_ ? kRead : kNone)|kNone
 layers/dropout.cc|dropout|Apply(context, context.gradients[kY], context.gradients[kX])|Apply(context, context.gradients[kX], context.gradients[kX])
 layers/dense.cc|dense|weight.trained() ? kRead : kNone|kNone
 layers/conv2d.cc|conv2d|} else if (bias_ >= 0 && gradients[bias_]) {|} else if (false) {
-layers/mean_over_labels.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
-layers/dropped.h|dropout|kept = scale * from[at]|kept = 1 * from[at]
-layers/dropped.h|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) * from[at]
-layers/dropped.h|dropout|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
-layers/dropped.h|dropout|position->first_sample * |0 * 
-layers/dropped.h|dropout|(e / inner * samples + sample) * inner + e % inner|sample * sample_elements + e
+layers/parts/mean_over_labels.cc|softmax_cross_entropy|summed_after = 0|summed_after = -1
+layers/parts/dropped.h|dropout|kept = scale * from[at]|kept = 1 * from[at]
+layers/parts/dropped.h|dropout|kept = scale * from[at]|kept = static_cast<T>(scale) * from[at]
+layers/parts/dropped.h|dropout|Philox(key, position->step, first|Philox(key, position->step + (from == to), first
+layers/parts/dropped.h|dropout|position->first_sample * |0 * 
+layers/parts/dropped.h|dropout|(e / inner * samples + sample) * inner + e % inner|sample * sample_elements + e
 layers/reshape.cc|reshape|.must = true|.must = false
 engine/runtime/parallel/column_sum.h|dense|from[row * columns + column]|from[row * columns + 0 * column]
 engine/runtime/parallel/parallel.h|dense|return a + b|return a
@@ -103,7 +103,7 @@ layers/softmax_cross_entropy.cc|softmax_cross_entropy| / static_cast<A>(normalis
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|if (!labels.Counts(n))|if (labels.Bad(n))
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|c == labels.labels[n]|c + 1 == labels.labels[n]
 layers/softmax_cross_entropy.cc|softmax_cross_entropy|(1 - smoothing) * one_hot|one_hot
-layers/mean_over_labels.cc|softmax_cross_entropy|labels.elements(0, axis) * inner_|1
+layers/parts/mean_over_labels.cc|softmax_cross_entropy|labels.elements(0, axis) * inner_|1
 layers/mean_over_elements.cc|mean_over_elements|return 2 * (x - t);|return x - t;
 layers/mean_over_elements.cc|mean_over_elements|return 2 * (t - x);|return 2 * (x - t);
 layers/mean_over_elements.cc|mean_over_elements|return Logistic(x) - t;|return Logistic(x) + t;
@@ -122,9 +122,9 @@ layers/binary_loss.cc|binary_loss|.by_sample = kBySample}|.by_sample = false}
 layers/records.cc|records|(i / inner % samples * outer + i / (samples * inner))|(i / inner)
 layers/records.cc|records|labels.Counts(i) ? labels.labels[i] : -1|labels.labels[i]
 layers/records.cc|records|begins < 0 \|\| begins > 1|begins > 1
-layers/window.cc|conv2d|values.Get(0), values.Get(values.size() - 1)}|values.Get(0), values.Get(0)}
-layers/window.cc|conv2d|images.set_groups(config.groups());|
-layers/window.cc|pool2d|images.set_kind(config.kind());|
+layers/parts/window.cc|conv2d|values.Get(0), values.Get(values.size() - 1)}|values.Get(0), values.Get(0)}
+layers/parts/window.cc|conv2d|images.set_groups(config.groups());|
+layers/parts/window.cc|pool2d|images.set_kind(config.kind());|
 layers/hinge.cc|hinge|? -sum :|? sum :
 layers/hinge.cc|hinge|squared ? 2 * z|squared ? z
 layers/hinge.cc|hinge|scale * slope / static_cast<A>(normaliser())|scale * slope
@@ -134,8 +134,8 @@ layers/layer_norm.cc|layer_norm|return {g * norm.Normalised(row, column), g};|re
 layers/layer_norm.cc|layer_norm|data_gradient ? kRead : kNone|kNone
 layers/lrn.cc|lrn|scale * static_cast<A>(x[i]) * others|scale * others
 layers/lrn.cc|lrn|2 * config_.alpha() * config_.beta()|2 * config_.alpha()
-layers/mean_over_labels.h|softmax_cross_entropy|count != nullptr ? count[0] :|
-layers/mean_over_labels.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
+layers/parts/mean_over_labels.h|softmax_cross_entropy|count != nullptr ? count[0] :|
+layers/parts/mean_over_labels.cc|softmax_cross_entropy|kRead \| kWrite, InBackward(input, kRead)|kRead \| kWrite, kNone
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|i * group_channels_ * taps_|i * taps_
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|padded_row - kernel_row * spec_.window.dilation_h|padded_row - kernel_row
 engine/runtime/primitives/blocked/conv2d.cc|conv2d|spec_.w % spec_.h + spec_.window.padding_top|spec_.w % spec_.h + spec_.window.padding_bottom
@@ -152,9 +152,9 @@ engine/runtime/primitives/blocked/pool2d.cc|pool2d|to[c] += at[c] == here|to[c] 
 engine/runtime/primitives/blocked/pool2d.cc|pool2d|share[c] = from[c] / pixels|share[c] = from[c] * pixels
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|if (pass.reorder.has_value()) Reorder|if (false) Reorder
 engine/runtime/primitives/onednn/conv2d.cc|conv2d|WantedWeights(bound, backward_data_, weights, scratch)|Memory(stored_, weights)
-layers/layer.h|batch_norm|*due_after == phase|*due_after >= 0
-layers/mean_over_labels.cc|softmax_cross_entropy|spec.metric = kMetric;|spec.metric = kMetric, spec.states[kMetric].summed_after = options.ignored ? 0 : -1;
-layers/mean_over_labels.h|softmax_cross_entropy|if (context.recompute) return absl::OkStatus();|
+layers/interface/layer.h|batch_norm|*due_after == phase|*due_after >= 0
+layers/parts/mean_over_labels.cc|softmax_cross_entropy|spec.metric = kMetric;|spec.metric = kMetric, spec.states[kMetric].summed_after = options.ignored ? 0 : -1;
+layers/parts/mean_over_labels.h|softmax_cross_entropy|if (context.recompute) return absl::OkStatus();|
 layers/mean_over_elements.cc|mean_over_elements|context.phase == 0 && !context.recompute|context.phase == 0
 layers/batch_norm.cc|batch_norm|context.phase == 0 && !context.recompute|context.phase == 0
 layers/batch_norm.cc|batch_norm|context.recompute ? none : states[kRunningMean].as<A>()|states[kRunningMean].as<A>()

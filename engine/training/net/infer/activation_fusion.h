@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "layers/layer.h"
+#include "layers/interface/layer.h"
 #include "models/schema/graph.h"
 
 namespace gyre {

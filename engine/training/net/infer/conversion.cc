@@ -1,7 +1,7 @@
 #include "engine/training/net/infer/conversion.h"
 
 #include "engine/training/net/infer/net_kernels.h"
-#include "layers/infer.h"
+#include "layers/interface/infer.h"
 
 namespace gyre {
 namespace {

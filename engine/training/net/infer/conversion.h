@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "layers/layer.h"
+#include "layers/interface/layer.h"
 
 namespace gyre {
 

@@ -1,4 +1,4 @@
-#include "layers/recurrent_plan.h"
+#include "layers/recurrent/recurrent_plan.h"
 
 #include <algorithm>
 

@@ -10,7 +10,7 @@
 #include "engine/runtime/math.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "engine/runtime/random.h"
-#include "layers/layer.h"
+#include "layers/interface/layer.h"
 
 namespace gyre {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "layers/layer.h"
+#include "layers/interface/layer.h"
 
 namespace gyre {
 

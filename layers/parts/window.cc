@@ -1,4 +1,4 @@
-#include "layers/window.h"
+#include "layers/parts/window.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "layers/initializer.h"
+#include "layers/interface/initializer.h"
 
 #include <cmath>
 

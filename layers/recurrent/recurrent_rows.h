@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "engine/runtime/device/forwarding_stream.h"
-#include "layers/cells.h"
-#include "layers/layer.h"
-#include "layers/recurrent_cells.h"
+#include "layers/interface/layer.h"
+#include "layers/parts/cells.h"
+#include "layers/recurrent/recurrent_cells.h"
 
 namespace gyre {
 

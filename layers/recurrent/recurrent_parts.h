@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "layers/dropped.h"
-#include "layers/recurrent_plan.h"
+#include "layers/parts/dropped.h"
+#include "layers/recurrent/recurrent_plan.h"
 
 namespace gyre {
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "layers/attention_rows.h"
-#include "layers/infer.h"
+#include "layers/attention/attention_rows.h"
+#include "layers/interface/infer.h"
 
 namespace gyre {
 

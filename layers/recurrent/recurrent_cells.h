@@ -7,7 +7,7 @@
 
 #include "engine/runtime/elementary.h"
 #include "engine/runtime/parallel/parallel.h"
-#include "layers/fault.h"
+#include "layers/interface/fault.h"
 
 namespace gyre {
 

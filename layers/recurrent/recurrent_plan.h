@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/runtime/math.h"
-#include "layers/infer.h"
-#include "layers/recurrent_rows.h"
+#include "layers/interface/infer.h"
+#include "layers/recurrent/recurrent_rows.h"
 
 namespace gyre {
 

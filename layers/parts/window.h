@@ -3,7 +3,7 @@
 // high.  Errors are InvalidArgument with expected and got.  Pure functions.
 #pragma once
 
-#include "layers/infer.h"
+#include "layers/interface/infer.h"
 #include "models/schema/layer.pb.h"
 
 namespace gyre {

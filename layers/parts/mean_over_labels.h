@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "engine/runtime/parallel/parallel.h"
-#include "layers/infer.h"
+#include "layers/interface/infer.h"
 
 namespace gyre {
 

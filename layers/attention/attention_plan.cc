@@ -1,4 +1,4 @@
-#include "layers/attention_plan.h"
+#include "layers/attention/attention_plan.h"
 
 #include <algorithm>
 

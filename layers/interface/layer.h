@@ -13,8 +13,8 @@
 
 #include "engine/runtime/device/device.h"
 #include "engine/runtime/primitives/primitives.h"
-#include "layers/fault.h"
-#include "layers/initializer.h"
+#include "layers/interface/fault.h"
+#include "layers/interface/initializer.h"
 
 namespace gyre {
 

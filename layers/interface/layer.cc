@@ -1,4 +1,4 @@
-#include "layers/layer.h"
+#include "layers/interface/layer.h"
 
 #include <cstring>
 
