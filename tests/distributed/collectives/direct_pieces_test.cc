@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/distributed/subject.h"
+#include "tests/distributed/collectives/subject.h"
 
 namespace gyre {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/distributed/collectives/subject.h"
 #include "tests/distributed/process_group_ranks.h"
-#include "tests/distributed/subject.h"
 
 namespace gyre {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/distributed/subject.h"
+#include "tests/distributed/collectives/subject.h"
 
 namespace gyre {
 namespace {

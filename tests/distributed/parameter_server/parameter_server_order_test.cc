@@ -15,7 +15,7 @@
 #include "distributed/parameter_server/exchange.h"
 #include "distributed/parameter_server/parameter_server.h"
 #include "engine/runtime/check.h"
-#include "tests/distributed/parameter_server_case.h"
+#include "tests/distributed/parameter_server/parameter_server_case.h"
 #include "tests/distributed/process_group_ranks.h"
 
 namespace gyre {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/runtime/device/buffer.h"
-#include "tests/distributed/subject.h"
+#include "tests/distributed/collectives/subject.h"
 #include "tests/sanitized.h"
 
 namespace gyre {
