@@ -12,7 +12,7 @@ namespace {
 
 // rank[n] = how many classes rank above the label's.
 template <typename T>
-struct RankOfLabel : Sum<int32_t> {
+struct RankOfLabel : SumReduction<int32_t> {
   Labels labels;
   int64_t classes;
   const T* scores;

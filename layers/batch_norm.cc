@@ -29,7 +29,7 @@ constexpr int kMean = 7, kInverse = 8, kSums = 9, kGradientSums = 10, kDataGradi
 
 // sums: [2, C].
 template <typename T>
-struct SumValues : Sum<TwoSums<double>> {
+struct SumValues : SumReduction<TwoSums<double>> {
   int64_t channels;
   const T* x;
   double* sums;
@@ -122,7 +122,7 @@ struct OutputGradient {
 
 // dbias and dscale over this rank's samples.
 template <typename T, typename A, typename Output>
-struct SumGradients : Sum<TwoSums<double>> {
+struct SumGradients : SumReduction<TwoSums<double>> {
   int64_t channels;
   OutputGradient<T, A, Output> gradient;
   const A *mean, *inverse;

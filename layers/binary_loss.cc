@@ -97,7 +97,7 @@ struct PeakOfSample {
 
 // One row whose columns are the samples.
 template <typename LossOfPlace>
-struct SumOverPeaks : Sum<SumAndCount> {
+struct SumOverPeaks : SumReduction<SumAndCount> {
   Labels labels;
   LossOfPlace loss;
   const int64_t* peak;

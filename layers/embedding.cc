@@ -194,7 +194,7 @@ struct AddTable {
 
 // Rows: samples; columns: the table's elements.
 template <typename T, bool kTimeFirst>
-struct TableGradient : Sum<AccumulateType<T>> {
+struct TableGradient : SumReduction<AccumulateType<T>> {
   int64_t samples, times, width;
   const T* dy;
   T* dw;

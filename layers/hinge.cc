@@ -42,7 +42,7 @@ struct Excess {
 
 // losses[n] = l_n.
 template <typename T>
-struct LossOfRow : Sum<double> {
+struct LossOfRow : SumReduction<double> {
   Excess<T> excess;
   double* losses;
   HOST_DEVICE double Load(int64_t n, int64_t c) const {
@@ -59,7 +59,7 @@ struct LossOf {
 };
 
 template <typename T>
-struct ScoresGradient : Sum<AccumulateType<T>> {
+struct ScoresGradient : SumReduction<AccumulateType<T>> {
   using A = AccumulateType<T>;
   Excess<T> excess;
   Normaliser normaliser;

@@ -36,7 +36,7 @@ struct NormStates {
 // d^2 less the square of d's mean, which is at most columns - 1 times the variance: so many units
 // in the last place may be lost, and it takes a row whose first element alone stands out.
 template <typename T>
-struct RowMoments : Sum<TwoSums<AccumulateType<T>>> {
+struct RowMoments : SumReduction<TwoSums<AccumulateType<T>>> {
   using A = AccumulateType<T>;
   NormStates<T> norm;
   A epsilon;
@@ -72,7 +72,7 @@ struct NormRows : RowByRow {
 
 // Sums of g and of g n.
 template <typename T>
-struct NormGradient : Sum<TwoSums<AccumulateType<T>>> {
+struct NormGradient : SumReduction<TwoSums<AccumulateType<T>>> {
   using A = AccumulateType<T>;
   NormStates<T> norm;
   const T* scale;
@@ -99,7 +99,7 @@ struct NormGradient : Sum<TwoSums<AccumulateType<T>>> {
 
 // Columns' sums of dy n and of dy; a null pointer is not wanted.
 template <typename T>
-struct NormParameterGradients : Sum<TwoSums<AccumulateType<T>>> {
+struct NormParameterGradients : SumReduction<TwoSums<AccumulateType<T>>> {
   using A = AccumulateType<T>;
   NormStates<T> norm;
   const T* dy;

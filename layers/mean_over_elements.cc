@@ -91,7 +91,7 @@ struct ErrorOfLogTime {
 
 // One row whose columns are the elements.
 template <typename T, typename Formula>
-struct SumOverElements : Sum<SumAndCount> {
+struct SumOverElements : SumReduction<SumAndCount> {
   Formula formula;
   const T* x;
   const T* t;

@@ -45,7 +45,7 @@ struct SoftmaxRows {
 };
 
 template <typename T>
-struct SoftmaxGradient : Sum<AccumulateType<T>> {
+struct SoftmaxGradient : SumReduction<AccumulateType<T>> {
   using A = AccumulateType<T>;
   int64_t columns;
   const T* y;

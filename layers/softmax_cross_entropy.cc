@@ -16,7 +16,7 @@ namespace {
 
 // sums[n] = the sum over c of log p[n, c].
 template <typename T>
-struct SumOfLogs : Sum<double> {
+struct SumOfLogs : SumReduction<double> {
   const T* log_p;
   int64_t classes;
   double* sums;

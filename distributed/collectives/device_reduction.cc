@@ -17,7 +17,7 @@ struct AddElement {
 
 // Row r has elements [r columns, (r + 1) columns) of `count`.
 template <typename T>
-struct MeasureRows : Sum<double> {
+struct MeasureRows : SumReduction<double> {
   const T* data;
   int64_t count, columns;
   double* rows;
@@ -30,7 +30,7 @@ struct MeasureRows : Sum<double> {
   HOST_DEVICE void Store(int64_t row, Value value) const { rows[row] = value; }
 };
 
-struct MeasureTotal : Sum<double> {
+struct MeasureTotal : SumReduction<double> {
   DeviceMeasure* measure;
   HOST_DEVICE Value Load(int64_t, int64_t row) const { return measure->rows[row]; }
   HOST_DEVICE void Store(int64_t, Value value) const { measure->total = value; }

@@ -71,7 +71,7 @@ struct LargestOfSeen {
 // first step to what Probabilities makes of it.  A largest that is NaN or infinite makes all that
 // the row sees NaN.
 template <typename A, bool kHasLengths>
-struct FactorOfSeen : Sum<A> {
+struct FactorOfSeen : SumReduction<A> {
   SeenScores<A, kHasLengths> seen;
 
   HOST_DEVICE A Load(int64_t row, int64_t column) const {
@@ -141,7 +141,7 @@ struct SoftmaxOfSeen {
 // Of probabilities and dP: dS, which may be in dP's place.  What a row does not see may be
 // anything.
 template <typename A, bool kHasLengths, typename O>
-struct SoftmaxGradient : Sum<A> {
+struct SoftmaxGradient : SumReduction<A> {
   SeenScores<A, kHasLengths> seen;
   const O* probabilities;
   const A* dp;

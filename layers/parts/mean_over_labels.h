@@ -40,7 +40,7 @@ struct SumAndCount {
 
 // One row whose columns are the labels.  Score has double operator()(int64_t n, int32_t label).
 template <typename Score>
-struct SumOverLabels : Sum<SumAndCount> {
+struct SumOverLabels : SumReduction<SumAndCount> {
   Labels labels;
   Score score;
   double* metric;  // [2]

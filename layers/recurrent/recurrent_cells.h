@@ -390,7 +390,7 @@ struct RnnBackward {
 // The sum over rows of from: [rows, columns], for ReduceColumns, to where there is a gradient of a
 // bias; `adds`: to what is there.
 template <typename T>
-struct SumOfGates : Sum<AccumulateType<T>> {
+struct SumOfGates : SumReduction<AccumulateType<T>> {
   using A = AccumulateType<T>;
   int64_t columns;
   const T* from;

@@ -12,7 +12,7 @@ struct PlusOne {
   HOST_DEVICE void operator()(int64_t i) const { y[i] = x[i] + 1; }
 };
 
-struct Total : Sum<int64_t> {
+struct Total : SumReduction<int64_t> {
   int64_t columns;
   const int64_t* x;
   int64_t* y;

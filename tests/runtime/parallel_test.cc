@@ -211,7 +211,7 @@ TEST_P(ParallelTest, ColumnSums) {
   CheckSums(30001, 9, false);
 }
 
-struct EqualFloats : ::gyre::Sum<float> {
+struct EqualFloats : ::gyre::SumReduction<float> {
   float value;
   float* to;
   HOST_DEVICE float Load(int64_t, int64_t) const { return value; }
@@ -243,7 +243,7 @@ TEST_P(ParallelTest, ForEachPartCallsOnceForEachIndexOfEachPart) {
   for (const int threads : {1, 2, 7}) {
     for (const std::vector<int64_t>& sizes : lists) {
       std::vector<std::vector<int>> visits;
-      std::vector<Part<Visit>> parts;
+      std::vector<LoopPart<Visit>> parts;
       for (const int64_t n : sizes) visits.emplace_back(n + 1);
       for (size_t k = 0; k < sizes.size(); ++k) parts.push_back({sizes[k], {visits[k].data()}});
       Run(threads, [&](Stream& stream) { return ForEachPart(stream, parts); });
@@ -266,7 +266,7 @@ struct Formula {
   }
 };
 
-struct FloatSum : ::gyre::Sum<float> {
+struct FloatSum : ::gyre::SumReduction<float> {
   const float* x;
   float* y;
   int64_t columns;
@@ -431,7 +431,7 @@ TEST(MonoidCheckTest, AcceptsMonoids) {
 
 // The laws that every sum of the tree inherits; a sum adds what to load and where to store.
 template <typename V>
-struct Loaded : ::gyre::Sum<V> {
+struct Loaded : ::gyre::SumReduction<V> {
   std::vector<V> values;
   V Load(int64_t row, int64_t column) const { return values[row * 9 + column]; }
 };

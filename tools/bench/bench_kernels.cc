@@ -7,7 +7,7 @@ namespace gyre {
 namespace {
 
 template <typename T>
-struct Squares : Sum<double> {
+struct Squares : SumReduction<double> {
   const T* from;
   double* to;
   HOST_DEVICE double Load(int64_t, int64_t i) const {

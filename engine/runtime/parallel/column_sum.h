@@ -9,7 +9,7 @@ namespace gyre {
 // to[column] = the sum over rows of from: [rows, columns], in F64, rounded once: a bias may be that
 // of all pixels of large images.
 template <typename T>
-struct ColumnSum : Sum<double> {
+struct ColumnSum : SumReduction<double> {
   int64_t columns;
   const T* from;
   T* to;

@@ -135,7 +135,8 @@ absl::Status LaunchReduceColumns(Stream& stream, int64_t rows, int64_t columns, 
 
 // A launch for as many parts as a table holds.
 template <typename F>
-absl::Status LaunchForEachPart(Stream& stream, std::span<const Part<F>> parts, const bool* unless) {
+absl::Status LaunchForEachPart(Stream& stream, std::span<const LoopPart<F>> parts,
+                               const bool* unless) {
   while (!parts.empty()) {
     PartTable<F> table;
     int64_t blocks = 0;

@@ -99,11 +99,11 @@ void HostForEachCell(int64_t rows, int64_t columns, const F& f) {
 
 // Over the parts laid end to end.
 template <typename F>
-void HostForEachPart(std::span<const Part<F>> parts) {
+void HostForEachPart(std::span<const LoopPart<F>> parts) {
   int64_t n = 0;
-  for (const Part<F>& part : parts) n += part.n;
+  for (const LoopPart<F>& part : parts) n += part.n;
   const auto range = [parts](int64_t begin, int64_t end) {
-    for (const Part<F>& part : parts) {
+    for (const LoopPart<F>& part : parts) {
       Run(ForEachBody<F>{part.f}, std::max<int64_t>(begin, 0), std::min(end, part.n));
       begin -= part.n;
       end -= part.n;

@@ -26,7 +26,7 @@ namespace gyre {
 
 // What a reduction that adds inherits: V{} is zero, and + is associative up to rounding.
 template <typename V>
-struct Sum {
+struct SumReduction {
   using Value = V;
   HOST_DEVICE V Identity() const { return V{}; }
   HOST_DEVICE V Combine(V a, V b) const { return a + b; }
@@ -78,7 +78,8 @@ void ForEachOnHost(int64_t n, const F& f) {
 // for many small arrays.  unless: device memory, or null; where it is true when the stream gets
 // there nothing is called.  Enqueues on stream.
 template <typename F>
-absl::Status ForEachPart(Stream& stream, std::vector<Part<F>> parts, const bool* unless = nullptr) {
+absl::Status ForEachPart(Stream& stream, std::vector<LoopPart<F>> parts,
+                         const bool* unless = nullptr) {
 #if defined(__CUDACC__)
   if (stream.kind() == DeviceKind::kCuda) {
     return parallel_internal::LaunchForEachPart<F>(stream, parts, unless);
@@ -97,8 +98,8 @@ absl::Status ForEachPart(Stream& stream, std::vector<Part<F>> parts, const bool*
 //   Value Combine(Value a, Value b) const;          // associative and commutative up to rounding
 //   void Store(int64_t index, Value v) const
 // so an argmax breaks ties by the index that its Value carries (tests/runtime/monoid_check.h).
-// A sum inherits its laws from Sum.  A Value that is two numbers of one type names that type, for a
-// CPU's vectors: using Part = ...;
+// A sum inherits its laws from SumReduction.  A Value that is two numbers of one type names that
+// type, for a CPU's vectors: using Part = ...;
 //
 // ForEachRow:    Store(row, Combine over columns of Load(row, column)) for each row.
 // ReduceColumns: Store(column, Combine over rows of Load(row, column)) for each column.

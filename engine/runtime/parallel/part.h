@@ -6,9 +6,9 @@
 
 namespace gyre {
 
-// f(i) for each i in [0, n).
+// One of the loops that run together: f(i) for each i in [0, n).
 template <typename F>
-struct Part {
+struct LoopPart {
   int64_t n;
   F f;
 };
@@ -18,9 +18,10 @@ namespace parallel_internal {
 // A kernel's arguments: 4 KiB of them are allowed, of which the table leaves some to others.
 template <typename F>
 struct PartTable {
-  static constexpr int kMost = static_cast<int>(std::clamp<size_t>(4000 / sizeof(Part<F>), 1, 64));
+  static constexpr int kMost =
+      static_cast<int>(std::clamp<size_t>(4000 / sizeof(LoopPart<F>), 1, 64));
   int count = 0;
-  Part<F> parts[kMost];
+  LoopPart<F> parts[kMost];
 };
 
 }  // namespace parallel_internal

@@ -8,7 +8,7 @@ namespace gyre {
 namespace {
 
 template <typename T>
-struct Squares : Sum<double> {
+struct Squares : SumReduction<double> {
   const T* gradient;
   double* sum;
   HOST_DEVICE double Load(int64_t, int64_t i) const {

@@ -36,7 +36,7 @@ struct ConvGeometry {
 // dweights[weight] = the sum over output pixels of dy times the element of x that the weight met;
 // rows: weights in their canonical order; columns: output pixels.
 template <typename T>
-struct WeightGradient : Sum<AccumulateType<T>> {
+struct WeightGradient : SumReduction<AccumulateType<T>> {
   using Value = AccumulateType<T>;
   ConvGeometry g;
   const T* x;
