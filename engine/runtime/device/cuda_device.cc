@@ -275,7 +275,7 @@ class CudaDevice : public Device {
  public:
   CudaDevice(int gpu, size_t capacity_bytes, std::string description)
       : gpu_(gpu), capacity_bytes_(capacity_bytes), description_(std::move(description)) {}
-  ~CudaDevice() override { GYRE_CHECK(ranges_.empty()); }
+  ~CudaDevice() override { GYRE_CHECK(allocations_.empty()); }
 
   DeviceKind kind() const override { return DeviceKind::kCuda; }
 
@@ -301,7 +301,7 @@ class CudaDevice : public Device {
     const auto address = reinterpret_cast<uintptr_t>(base);
     void* const data =
         static_cast<std::byte*>(base) + ((kAlignment - address % kAlignment) % kAlignment);
-    ranges_[data] = {base, bytes, kind};
+    allocations_[data] = {base, bytes, kind};
     if (on_device) in_use_bytes_ += bytes;
     return data;
   }
@@ -311,16 +311,16 @@ class CudaDevice : public Device {
     if (memory == nullptr) return;
     (void)Select(gpu_);
     std::lock_guard lock(mutex_);
-    const auto range = ranges_.find(memory);
-    GYRE_CHECK(range != ranges_.end() && range->second.kind == kind);
+    const auto allocation = allocations_.find(memory);
+    GYRE_CHECK(allocation != allocations_.end() && allocation->second.kind == kind);
     if (kind == MemoryKind::kDevice) {
-      in_use_bytes_ -= range->second.bytes;
-      (void)cudaFree(range->second.base);
+      in_use_bytes_ -= allocation->second.bytes;
+      (void)cudaFree(allocation->second.base);
     } else {
-      (void)cudaFreeHost(range->second.base);
+      (void)cudaFreeHost(allocation->second.base);
     }
     (void)cudaGetLastError();
-    ranges_.erase(range);
+    allocations_.erase(allocation);
   }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
@@ -345,7 +345,7 @@ class CudaDevice : public Device {
   const std::string& description() const { return description_; }
 
  private:
-  struct Range {
+  struct CudaAllocation {
     void* base;  // what CUDA gave
     size_t bytes;
     MemoryKind kind;
@@ -361,7 +361,7 @@ class CudaDevice : public Device {
   const size_t capacity_bytes_;
   const std::string description_;
   std::mutex mutex_;  // of all below
-  std::map<void*, Range> ranges_;
+  std::map<void*, CudaAllocation> allocations_;
   size_t in_use_bytes_ = 0;  // of device memory
 };
 

@@ -18,7 +18,7 @@ namespace {
 #define GYRE_STRING_(x) #x
 #define GYRE_STRING(x) GYRE_STRING_(x)
 
-struct Product {
+struct RequiredLibrary {
   const char *name, *file;
   int64_t oldest, below;  // versions, as Number writes them, that will do
   const char* needed;     // the same for people
@@ -26,7 +26,7 @@ struct Product {
 };
 
 // The interface is the header's of the same major version.
-constexpr Product kCublasLt = {
+constexpr RequiredLibrary kCublasLt = {
     "cuBLASLt",
     "libcublasLt.so." GYRE_STRING(CUBLAS_VER_MAJOR),
     CUBLAS_VER_MAJOR * 10000,
@@ -34,11 +34,11 @@ constexpr Product kCublasLt = {
     GYRE_STRING(CUBLAS_VER_MAJOR) ".0 or a later " GYRE_STRING(CUBLAS_VER_MAJOR),
     "install the cuBLAS of CUDA " GYRE_STRING(CUBLAS_VER_MAJOR)};
 // 9.0 has the graph interface in libcudnn.so.9, without the functions it replaces.
-constexpr Product kCudnn = {"cuDNN", "libcudnn.so.9",    90000,
-                            100000,  "9.0 or a later 9", "install cuDNN 9"};
+constexpr RequiredLibrary kCudnn = {"cuDNN", "libcudnn.so.9",    90000,
+                                    100000,  "9.0 or a later 9", "install cuDNN 9"};
 // 2.18 completes ncclConfig_t as it is used.
-constexpr Product kNccl = {"NCCL", "libnccl.so.2",      21800,
-                           30000,  "2.18 or a later 2", "install NCCL 2"};
+constexpr RequiredLibrary kNccl = {"NCCL", "libnccl.so.2",      21800,
+                                   30000,  "2.18 or a later 2", "install NCCL 2"};
 
 // 91900 is 9.19.0; before cuDNN 9, 8907 was 8.9.7.
 std::string VersionText(int64_t version) {
@@ -49,54 +49,54 @@ std::string VersionText(int64_t version) {
 // An open library, which is closed again if it turns out not to do.
 class Library {
  public:
-  // Opens the first file of the product's name.  A file that is there but cannot be loaded is an
+  // Opens the first file of the required name.  A file that is there but cannot be loaded is an
   // error, not a reason to take another one.
-  static absl::StatusOr<Library> Open(const Product& product,
+  static absl::StatusOr<Library> Open(const RequiredLibrary& required,
                                       std::span<const std::string> folders) {
     std::vector<std::string> searched;
     for (const std::string& folder : folders) {
       const std::string path =
-          folder.empty() ? product.file : absl::StrCat(folder, "/", product.file);
+          folder.empty() ? required.file : absl::StrCat(folder, "/", required.file);
       searched.push_back(folder.empty() ? "the system's search (LD_LIBRARY_PATH, ldconfig)"
                                         : folder);
       if (!folder.empty() && access(path.c_str(), F_OK) != 0) continue;
       void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (handle != nullptr) return Library(product, handle);
+      if (handle != nullptr) return Library(required, handle);
       const std::string why = dlerror();
       const bool absent = folder.empty() &&
                           absl::StartsWith(why, absl::StrCat(path, ": cannot open")) &&
                           absl::StrContains(why, "No such file");
       if (!absent) {
         return absl::UnavailableError(
-            absl::StrCat(product.name, " cannot be loaded: ", why, "; ", product.advice));
+            absl::StrCat(required.name, " cannot be loaded: ", why, "; ", required.advice));
       }
     }
-    return absl::UnavailableError(absl::StrCat(product.name, " is missing: looked for ",
-                                               product.file, " (", product.needed, ") in ",
-                                               absl::StrJoin(searched, ", "), "; ", product.advice,
+    return absl::UnavailableError(absl::StrCat(required.name, " is missing: looked for ",
+                                               required.file, " (", required.needed, ") in ",
+                                               absl::StrJoin(searched, ", "), "; ", required.advice,
                                                ", or name its folder in LD_LIBRARY_PATH"));
   }
 
   Library(Library&& other) noexcept
-      : product_(other.product_), handle_(std::exchange(other.handle_, nullptr)) {}
+      : required_(other.required_), handle_(std::exchange(other.handle_, nullptr)) {}
   ~Library() {
     if (handle_ != nullptr) dlclose(handle_);
   }
 
   absl::Status CheckVersion(int64_t version) const {
-    if (version >= product_.oldest && version < product_.below) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat(product_.name, " ", VersionText(version), " at ",
+    if (version >= required_.oldest && version < required_.below) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat(required_.name, " ", VersionText(version), " at ",
                                                path(), " will not do: this build needs ",
-                                               product_.needed, "; ", product_.advice));
+                                               required_.needed, "; ", required_.advice));
   }
 
   template <typename Function>
   absl::Status Find(const char* name, Function& function) const {
     void* const symbol = dlsym(handle_, name);
     if (symbol == nullptr) {
-      return absl::UnavailableError(absl::StrCat(product_.name, " at ", path(), " has no ", name,
-                                                 ": this build needs ", product_.needed, "; ",
-                                                 product_.advice));
+      return absl::UnavailableError(absl::StrCat(required_.name, " at ", path(), " has no ", name,
+                                                 ": this build needs ", required_.needed, "; ",
+                                                 required_.advice));
     }
     function = reinterpret_cast<Function>(symbol);
     return absl::OkStatus();
@@ -106,14 +106,14 @@ class Library {
   void Keep() { handle_ = nullptr; }
 
  private:
-  Library(const Product& product, void* handle) : product_(product), handle_(handle) {}
+  Library(const RequiredLibrary& required, void* handle) : required_(required), handle_(handle) {}
 
   std::string path() const {
     const link_map* map = nullptr;
-    return dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : product_.file;
+    return dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : required_.file;
   }
 
-  const Product& product_;
+  const RequiredLibrary& required_;
   void* handle_;
 };
 

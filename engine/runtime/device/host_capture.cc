@@ -7,7 +7,7 @@ namespace gyre {
 namespace {
 
 struct Call {
-  enum Kind { kWork, kRecord, kWait } kind = kWork;
+  enum CallKind { kWork, kRecord, kWait } kind = kWork;
   Stream* stream = nullptr;  // null: the one that is captured, in whose place a replay has another
   HostCapture::Work work = nullptr;
   size_t event = 0;  // of the graph's: each record has one

@@ -24,7 +24,7 @@ std::string_view Name(MemoryKind kind) {
 HostMemory::HostMemory(DeviceKind device, size_t capacity_bytes, std::optional<unsigned char> fill)
     : device_(DeviceKindName(device)), capacity_bytes_(capacity_bytes), fill_(fill) {}
 
-HostMemory::~HostMemory() { GYRE_CHECK(ranges_.empty()); }
+HostMemory::~HostMemory() { GYRE_CHECK(allocations_.empty()); }
 
 absl::StatusOr<void*> HostMemory::Allocate(MemoryKind kind, size_t bytes) {
   if (bytes == 0) return nullptr;
@@ -44,7 +44,7 @@ absl::StatusOr<void*> HostMemory::Allocate(MemoryKind kind, size_t bytes) {
   // processors stop to fetch ahead.  A system without huge pages refuses, and nothing is lost.
   if (bytes >= kLeastForHugePages) madvise(data, bytes, MADV_HUGEPAGE);
   if (fill_) std::memset(data, *fill_, bytes);
-  ranges_.emplace(static_cast<const std::byte*>(data), Range{bytes, kind});
+  allocations_.emplace(static_cast<const std::byte*>(data), HostAllocation{bytes, kind});
   if (counted) in_use_bytes_ += bytes;
   return data;
 }
@@ -52,22 +52,22 @@ absl::StatusOr<void*> HostMemory::Allocate(MemoryKind kind, size_t bytes) {
 void HostMemory::Free(MemoryKind kind, void* memory) {
   if (memory == nullptr) return;
   std::lock_guard lock(mutex_);
-  const auto range = ranges_.find(static_cast<const std::byte*>(memory));
-  GYRE_CHECK(range != ranges_.end() && range->second.kind == kind);
-  if (kind == MemoryKind::kDevice) in_use_bytes_ -= range->second.bytes;
-  ranges_.erase(range);
+  const auto allocation = allocations_.find(static_cast<const std::byte*>(memory));
+  GYRE_CHECK(allocation != allocations_.end() && allocation->second.kind == kind);
+  if (kind == MemoryKind::kDevice) in_use_bytes_ -= allocation->second.bytes;
+  allocations_.erase(allocation);
   ::operator delete(memory, kAlignment);
 }
 
-HostMemory::Ranges::const_iterator HostMemory::Meeting(const std::byte* begin,
-                                                       const std::byte* end) const {
-  // The last range that starts before `end` is the only one that can hold [begin, end), and if it
-  // does not meet it, no range does.
-  auto range = ranges_.lower_bound(end);
-  if (range == ranges_.begin()) return ranges_.end();
-  --range;
-  const std::byte* const range_end = range->first + range->second.bytes;
-  return std::less<const std::byte*>()(begin, range_end) ? range : ranges_.end();
+HostMemory::Allocations::const_iterator HostMemory::Meeting(const std::byte* begin,
+                                                            const std::byte* end) const {
+  // The last allocation that starts before `end` is the only one that can hold [begin, end), and if
+  // it does not meet it, none does.
+  auto allocation = allocations_.lower_bound(end);
+  if (allocation == allocations_.begin()) return allocations_.end();
+  --allocation;
+  const std::byte* const allocation_end = allocation->first + allocation->second.bytes;
+  return std::less<const std::byte*>()(begin, allocation_end) ? allocation : allocations_.end();
 }
 
 absl::Status HostMemory::CheckRange(const void* data, size_t bytes) const {
@@ -76,20 +76,21 @@ absl::Status HostMemory::CheckRange(const void* data, size_t bytes) const {
   const std::byte* const begin = static_cast<const std::byte*>(data);
   const std::byte* const end = begin + bytes;
   std::lock_guard lock(mutex_);
-  const auto range = Meeting(begin, end);
-  if (range == ranges_.end()) return absl::OkStatus();
-  const std::byte* const range_end = range->first + range->second.bytes;
-  if (!before(begin, range->first) && !before(range_end, end)) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrFormat(
-      "%s: [%p, %p) of %d bytes leaves the %s memory [%p, %p) of %d bytes", device_, begin, end,
-      bytes, Name(range->second.kind), range->first, range_end, range->second.bytes));
+  const auto allocation = Meeting(begin, end);
+  if (allocation == allocations_.end()) return absl::OkStatus();
+  const std::byte* const allocation_end = allocation->first + allocation->second.bytes;
+  if (!before(begin, allocation->first) && !before(allocation_end, end)) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrFormat("%s: [%p, %p) of %d bytes leaves the %s memory [%p, %p) of %d bytes", device_,
+                      begin, end, bytes, Name(allocation->second.kind), allocation->first,
+                      allocation_end, allocation->second.bytes));
 }
 
 bool HostMemory::IsDevice(const void* data) const {
   const auto* const at = static_cast<const std::byte*>(data);
   std::lock_guard lock(mutex_);
-  const auto range = Meeting(at, at + 1);
-  return range != ranges_.end() && range->second.kind == MemoryKind::kDevice;
+  const auto allocation = Meeting(at, at + 1);
+  return allocation != allocations_.end() && allocation->second.kind == MemoryKind::kDevice;
 }
 
 }  // namespace gyre

@@ -33,21 +33,21 @@ class HostMemory {
   size_t capacity_bytes() const { return capacity_bytes_; }
 
  private:
-  struct Range {
+  struct HostAllocation {
     size_t bytes;
     MemoryKind kind;
   };
-  using Ranges = std::map<const std::byte*, Range>;
+  using Allocations = std::map<const std::byte*, HostAllocation>;
 
-  // The last range that [begin, end), which is not empty, meets; ranges_.end() if none.  Under
-  // mutex_.
-  Ranges::const_iterator Meeting(const std::byte* begin, const std::byte* end) const;
+  // The last allocation that [begin, end), which is not empty, meets; allocations_.end() if none.
+  // Under mutex_.
+  Allocations::const_iterator Meeting(const std::byte* begin, const std::byte* end) const;
 
   const std::string_view device_;
   const size_t capacity_bytes_;
   const std::optional<unsigned char> fill_;
   mutable std::mutex mutex_;
-  Ranges ranges_;
+  Allocations allocations_;
   size_t in_use_bytes_ = 0;  // of device memory
 };
 
