@@ -1,4 +1,5 @@
-// The choice among the ways of an operation: on fakes, whose time is the number of their launches.
+// The choice among the candidates of an operation: on fakes, whose time is the number of their
+// launches.
 #include "engine/runtime/primitives/cuda/tuner.h"
 
 #include <gtest/gtest.h>
@@ -139,7 +140,7 @@ TEST_F(TunerTest, NothingIsMeasuredOrSharedButInItsPass) {
   EXPECT_TRUE(Has(after->choices(), "algorithm 81")) << after->choices();
 }
 
-// Too little memory, and ways that fail: the favourite.
+// Too little memory, and candidates that fail: the favourite.
 TEST_F(TunerTest, WhatCannotBeMeasuredIsTheFavourite) {
   cublaslt_.algorithms = {{.id = 80, .launches = 4}, {.id = 81, .launches = 2}};
   for (const char* call : {"cudaMalloc", "cudaEventCreateWithFlags", "cudaEventElapsedTime"}) {

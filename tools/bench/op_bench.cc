@@ -176,7 +176,7 @@ void OpBench::EmitRefusal(const std::string& what, const std::string& pass,
          {"refused", status.ToString()}});
 }
 
-// What the CUDA libraries would do, way by way, held to what the reference did.
+// What the CUDA libraries would do, candidate by candidate, held to what the reference did.
 class OpBench::WaysSelector : public CudaSelector {
  public:
   // of(trial): the pass that a trial is, and what the reference made of it, in the trial's layout.
@@ -184,13 +184,13 @@ class OpBench::WaysSelector : public CudaSelector {
   WaysSelector(OpBench& bench, TrialBench& trials, Of of)
       : bench_(bench), trials_(trials), of_(std::move(of)) {}
 
-  size_t most_ways() const override { return 8; }
+  size_t most_candidates() const override { return 8; }
   absl::StatusOr<size_t> Select(const CudaTrial& trial) override {
     RETURN_IF_ERROR(trials_.Load(trial));
     const auto [pass, expected] = of_(trial);
-    for (const CudaTrial::Way& way : trial.ways) {
+    for (const CudaTrial::TrialCandidate& candidate : trial.candidates) {
       RETURN_IF_ERROR(bench_.Row(
-          pass, way.choice, trials_.stream(), [&] { return trials_.Run(way); },
+          pass, candidate.choice, trials_.stream(), [&] { return trials_.Run(candidate); },
           trials_.operand(trial.operands.size() - 1), trial.operands.back().bytes, expected));
     }
     return 0;

@@ -19,7 +19,7 @@ constexpr std::string_view kLayout = "taps,channels";
 // images exchanged the gradient of the data.
 template <typename T>
 struct SumOverTaps {
-  Walk walk;
+  DepthwiseWalk walk;
   const T* from;
   const T* weights;
   const T* bias;  // may be null
@@ -58,27 +58,27 @@ struct SumOverTaps {
   }
 };
 
-// Gradients of weights are summed over runs of a row of outputs, then over pieces of so many rows,
-// then over the pieces, in F64: short sums, cut without regard to threads.
-constexpr int64_t kRun = 1024, kPieceRows = 16;
+// Gradients of weights are summed over runs of a row of outputs, then over slices of so many rows,
+// then over the slices, in F64: short sums, cut without regard to threads.
+constexpr int64_t kRun = 1024, kSliceRows = 16;
 
-// Pieces of rows of outputs.  Sums are of [taps + 1, channels], the last row for the bias; a piece
+// Slices of rows of outputs.  Sums are of [taps + 1, channels], the last row for the bias; a slice
 // has those of its current run and its own.
 template <typename T>
-struct SumPieces {
-  Walk walk;
+struct SumDepthwiseSlices {
+  DepthwiseWalk walk;
   int64_t rows, sums;
   const T* x;
   const T* dy;
   T* scratch;
 
   void operator()(int64_t begin, int64_t end) const {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      T* const all = scratch + piece * 2 * sums;
+    for (int64_t slice = begin; slice < end; ++slice) {
+      T* const all = scratch + slice * 2 * sums;
       T* const of_row = all + sums;
       std::fill_n(all, sums, T{0});
-      const int64_t last = std::min(rows, (piece + 1) * kPieceRows);
-      for (int64_t row = piece * kPieceRows; row < last; ++row) {
+      const int64_t last = std::min(rows, (slice + 1) * kSliceRows);
+      for (int64_t row = slice * kSliceRows; row < last; ++row) {
         for (int64_t column = 0; column < walk.w; column += kRun) {
           std::fill_n(of_row, sums, T{0});
           SumRun(row, column, std::min(walk.w, column + kRun), of_row);
@@ -121,10 +121,10 @@ struct SumPieces {
   }
 };
 
-// to[i] = the sum of the pieces' sums first + i, in their order.
+// to[i] = the sum of the slices' sums first + i, in their order.
 template <typename T>
-struct AddPieces {
-  int64_t pieces, stride;
+struct AddDepthwiseSlices {
+  int64_t slices, stride;
   const T* from;
   int64_t first;
   T* to;
@@ -134,10 +134,10 @@ struct AddPieces {
     for (; begin < end; begin += kAtOnce) {
       const int64_t count = std::min(kAtOnce, end - begin);
       double totals[kAtOnce] = {};
-      for (int64_t piece = 0; piece < pieces; ++piece) {
-        const T* of_piece = from + piece * stride + first + begin;
+      for (int64_t slice = 0; slice < slices; ++slice) {
+        const T* of_slice = from + slice * stride + first + begin;
 #pragma omp simd
-        for (int64_t i = 0; i < count; ++i) totals[i] += static_cast<double>(of_piece[i]);
+        for (int64_t i = 0; i < count; ++i) totals[i] += static_cast<double>(of_slice[i]);
       }
       std::copy_n(totals, count, to + begin);
     }
@@ -155,7 +155,7 @@ class Depthwise : public Conv2d {
 
   const WeightLayout& weight_layout() const override { return layout_; }
   size_t scratch_bytes() const override {
-    return spec_.train ? static_cast<size_t>(pieces() * 2 * sums()) * sizeof(T) : 0;
+    return spec_.train ? static_cast<size_t>(slices() * 2 * sums()) * sizeof(T) : 0;
   }
 
   absl::Status Forward(Stream& stream, const void* x, const void* weights, const void* bias,
@@ -179,15 +179,16 @@ class Depthwise : public Conv2d {
                                void* dbias, void* scratch) const override {
     T* const from = static_cast<T*>(scratch);
     RETURN_IF_ERROR(
-        OnTeam(stream, pieces(),
-               SumPieces<T>{walks_.OverOutputs(), out_rows(), sums(), static_cast<const T*>(x),
-                            static_cast<const T*>(dy), from}));
-    RETURN_IF_ERROR(OnTeam(stream, spec_.weights(),
-                           AddPieces<T>{pieces(), 2 * sums(), from, 0, static_cast<T*>(dweights)}));
+        OnTeam(stream, slices(),
+               SumDepthwiseSlices<T>{walks_.OverOutputs(), out_rows(), sums(),
+                                     static_cast<const T*>(x), static_cast<const T*>(dy), from}));
+    RETURN_IF_ERROR(
+        OnTeam(stream, spec_.weights(),
+               AddDepthwiseSlices<T>{slices(), 2 * sums(), from, 0, static_cast<T*>(dweights)}));
     if (!spec_.bias) return absl::OkStatus();
     return OnTeam(
         stream, spec_.c,
-        AddPieces<T>{pieces(), 2 * sums(), from, spec_.weights(), static_cast<T*>(dbias)});
+        AddDepthwiseSlices<T>{slices(), 2 * sums(), from, spec_.weights(), static_cast<T*>(dbias)});
   }
 
   absl::Status Pack(const void* canonical, void* opaque) const override {
@@ -207,7 +208,7 @@ class Depthwise : public Conv2d {
   }
 
   int64_t out_rows() const { return spec_.n * spec_.out_h(); }
-  int64_t pieces() const { return CeilDiv(out_rows(), kPieceRows); }
+  int64_t slices() const { return CeilDiv(out_rows(), kSliceRows); }
   int64_t sums() const { return spec_.weights() + spec_.c; }
 
   const Conv2dSpec spec_;

@@ -23,8 +23,9 @@ struct Reach {
 };
 
 // One direction of a convolution: of each of its outputs the inputs, and the reverse.
-struct Axis {
-  Axis(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t dilation, int64_t padding)
+struct ConvolutionAxis {
+  ConvolutionAxis(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t dilation,
+                  int64_t padding)
       : of_out(static_cast<size_t>(out)), of_in(static_cast<size_t>(in)) {
     for (int64_t o = 0; o < out; ++o) {
       for (int64_t tap = 0; tap < kernel; ++tap) {
@@ -47,7 +48,7 @@ struct Axis {
 
 // What the loops below walk: rows of one image, numbered through all images, and of each of their
 // pixels those of the other image.
-struct Walk {
+struct DepthwiseWalk {
   const Reach* rows;
   const Reach* columns;
   int64_t h, w, other_h, other_w, c, kernel_w;
@@ -89,7 +90,7 @@ class Walks {
         columns_(spec.w, spec.out_w(), spec.window.kernel_w, spec.window.stride_w,
                  spec.window.dilation_w, spec.window.padding_left) {}
 
-  Walk OverOutputs() const {
+  DepthwiseWalk OverOutputs() const {
     return {rows_.of_out.data(),
             columns_.of_out.data(),
             spec_.out_h(),
@@ -99,14 +100,14 @@ class Walks {
             spec_.c,
             spec_.window.kernel_w};
   }
-  Walk OverInputs() const {
+  DepthwiseWalk OverInputs() const {
     return {rows_.of_in.data(), columns_.of_in.data(), spec_.h, spec_.w,
             spec_.out_h(),      spec_.out_w(),         spec_.c, spec_.window.kernel_w};
   }
 
  private:
   const Conv2dSpec spec_;
-  const Axis rows_, columns_;
+  const ConvolutionAxis rows_, columns_;
 };
 
 }  // namespace gyre

@@ -23,7 +23,7 @@ class Narrow : public Conv2d {
 
   const WeightLayout& weight_layout() const override { return layout_; }
   size_t scratch_bytes() const override {
-    const size_t sums = static_cast<size_t>(sums_.pieces * sums_.of_piece) * sizeof(float);
+    const size_t sums = static_cast<size_t>(sums_.slices * sums_.of_slice) * sizeof(float);
     return spec_.train ? std::max(sums, layout_.bytes) : layout_.bytes;
   }
 
@@ -50,15 +50,15 @@ class Narrow : public Conv2d {
   absl::Status BackwardWeights(Stream& stream, const void* x, const void* dy, void* dweights,
                                void* dbias, void* scratch) const override {
     float* const sums = static_cast<float*>(scratch);
-    RETURN_IF_ERROR(OnTeam(stream, sums_.pieces * extents_.kernel_h,
-                           narrow::SumPieces{extents_, sums_, static_cast<const float*>(x),
+    RETURN_IF_ERROR(OnTeam(stream, sums_.slices * extents_.kernel_h,
+                           narrow::SumSlices{extents_, sums_, static_cast<const float*>(x),
                                              static_cast<const float*>(dy), sums}));
     RETURN_IF_ERROR(
         OnTeam(stream, extents_.kernel_h * extents_.filters,
-               narrow::AddPieces{extents_, sums_, sums, static_cast<float*>(dweights)}));
+               narrow::AddSlices{extents_, sums_, sums, static_cast<float*>(dweights)}));
     if (!spec_.bias) return absl::OkStatus();
     return OnTeam(stream, extents_.filters,
-                  narrow::AddPiecesOfBias{extents_, sums_, sums, static_cast<float*>(dbias)});
+                  narrow::AddSlicesOfBias{extents_, sums_, sums, static_cast<float*>(dbias)});
   }
 
   absl::Status Pack(const void* canonical, void* opaque) const override {

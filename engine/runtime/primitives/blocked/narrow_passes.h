@@ -158,29 +158,29 @@ struct RowsOfInput {
 };
 
 // Gradients of weights are summed over bands of an image's rows, the bands of some images (a
-// piece), then the pieces: short sums, cut without regard to threads.
+// slice), then the slices: short sums, cut without regard to threads.
 inline constexpr int64_t kBandPixels = 1024;
-inline constexpr int64_t kMostPieces = 8;
+inline constexpr int64_t kMostSlices = 8;
 
-// A piece's sums of a row of the kernel: [F, whole], then [L - whole, F], so that both fill
+// A slice's sums of a row of the kernel: [F, whole], then [L - whole, F], so that both fill
 // vectors: few elements are left of a run after its whole vectors.  After all rows [F], those of
 // the bias.
 struct Sums {
   explicit Sums(const Extents& e)
-      : per_piece(std::max<int64_t>(CeilDiv(e.n, kMostPieces), 1)),
-        pieces(CeilDiv(e.n, per_piece)),
+      : per_slice(std::max<int64_t>(CeilDiv(e.n, kMostSlices), 1)),
+        slices(CeilDiv(e.n, per_slice)),
         whole(e.run / kLanes * kLanes),
         of_row(e.filters * e.run),
-        of_piece(e.kernel_h * of_row + e.filters) {
+        of_slice(e.kernel_h * of_row + e.filters) {
     // Or whole vectors and one more.
     if ((e.run - whole) * CeilDiv(e.filters, kLanes) > e.filters) whole = e.run;
   }
 
-  int64_t per_piece, pieces, whole, of_row, of_piece;
+  int64_t per_slice, slices, whole, of_row, of_slice;
 };
 
-// (piece, row of the kernel).
-struct SumPieces {
+// (slice, row of the kernel).
+struct SumSlices {
   Extents e;
   Sums sums;
   const float* x;
@@ -189,14 +189,14 @@ struct SumPieces {
 
   void operator()(int64_t begin, int64_t end) const {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t piece = i / e.kernel_h, r = i % e.kernel_h;
-      float* const of_piece = scratch + piece * sums.of_piece;
-      float* const of_row = of_piece + r * sums.of_row;
-      float* const of_bias = of_piece + e.kernel_h * sums.of_row;
+      const int64_t slice = i / e.kernel_h, r = i % e.kernel_h;
+      float* const of_slice = scratch + slice * sums.of_slice;
+      float* const of_row = of_slice + r * sums.of_row;
+      float* const of_bias = of_slice + e.kernel_h * sums.of_row;
       std::fill_n(of_row, sums.of_row, 0.0F);
       if (r == 0) std::fill_n(of_bias, e.filters, 0.0F);
-      const int64_t last = std::min(e.n, (piece + 1) * sums.per_piece);
-      for (int64_t image = piece * sums.per_piece; image < last; ++image) {
+      const int64_t last = std::min(e.n, (slice + 1) * sums.per_slice);
+      for (int64_t image = slice * sums.per_slice; image < last; ++image) {
         const float* gradient = dy + image * e.out_h * e.out_row;
         AddImage(x + (image * e.h + r * e.dilation_h) * e.row, gradient, of_row);
         if (r == 0) AddPixels(gradient, of_bias);
@@ -241,8 +241,8 @@ struct SumPieces {
   }
 };
 
-// Runs [R, F] of weights' gradients, each the sum over the pieces in their order.
-struct AddPieces {
+// Runs [R, F] of weights' gradients, each the sum over the slices in their order.
+struct AddSlices {
   Extents e;
   Sums sums;
   const float* scratch;
@@ -253,8 +253,8 @@ struct AddPieces {
       const int64_t filter = i % e.filters;
       float* const run = to + i * e.run;
       std::fill_n(run, e.run, 0.0F);
-      for (int64_t piece = 0; piece < sums.pieces; ++piece) {
-        const float* of_row = scratch + piece * sums.of_piece + i / e.filters * sums.of_row;
+      for (int64_t slice = 0; slice < sums.slices; ++slice) {
+        const float* of_row = scratch + slice * sums.of_slice + i / e.filters * sums.of_row;
         const float* whole = of_row + filter * sums.whole;
 #pragma omp simd
         for (int64_t l = 0; l < sums.whole; ++l) run[l] += whole[l];
@@ -266,7 +266,7 @@ struct AddPieces {
 };
 
 // Of the bias's, likewise.
-struct AddPiecesOfBias {
+struct AddSlicesOfBias {
   Extents e;
   Sums sums;
   const float* scratch;
@@ -274,8 +274,8 @@ struct AddPiecesOfBias {
 
   void operator()(int64_t begin, int64_t end) const {
     std::fill(to + begin, to + end, 0.0F);
-    for (int64_t piece = 0; piece < sums.pieces; ++piece) {
-      const float* of_bias = scratch + (piece + 1) * sums.of_piece - e.filters;
+    for (int64_t slice = 0; slice < sums.slices; ++slice) {
+      const float* of_bias = scratch + (slice + 1) * sums.of_slice - e.filters;
 #pragma omp simd
       for (int64_t f = begin; f < end; ++f) to[f] += of_bias[f];
     }

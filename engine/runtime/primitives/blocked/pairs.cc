@@ -23,7 +23,7 @@ constexpr int64_t kLanes = 16;
 constexpr int kMostVectors = kProductColumns / kLanes;
 
 // Where a tile begins, and the columns that its last vector has: a copy, as in products.cc.
-struct Tile {
+struct PairTile {
   const BFloat16* a;
   BFloat16* c;
   __mmask16 last;
@@ -43,7 +43,7 @@ struct Tile {
 
 template <int kRows, int kVectors>
 [[gnu::target("avx512f,avx512bw,avx512vl,avx512bf16")]] void PairsTile(const PairProducts& p,
-                                                                       const Tile& tile) {
+                                                                       const PairTile& tile) {
   __m512 sum[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
@@ -93,7 +93,7 @@ template <int kRows, int kVectors>
   }
 }
 
-using Multiply = void (*)(const PairProducts&, const Tile&);
+using Multiply = void (*)(const PairProducts&, const PairTile&);
 
 template <size_t... kIndex>
 constexpr auto PairsTiles(std::index_sequence<kIndex...>) {

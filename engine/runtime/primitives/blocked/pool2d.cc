@@ -26,7 +26,7 @@ constexpr bool kIsHalf = sizeof(T) == 2;
 
 // Rows of outputs, numbered through all images.  Position: of a maximum in its window.
 template <typename T, typename Position>
-struct MaxForward {
+struct BlockedMaxForward {
   Geometry g;
   const T* x;
   T* y;
@@ -85,7 +85,7 @@ struct MaxForward {
 };
 
 template <typename T>
-struct AverageForward {
+struct BlockedAverageForward {
   Geometry g;
   const T* x;
   T* y;
@@ -171,7 +171,7 @@ void SumPixels(const Geometry& g, T* dx, int64_t begin, int64_t end, const Add& 
 }
 
 template <typename T, typename Position>
-struct MaxBackward {
+struct BlockedMaxBackward {
   Geometry g;
   const T* dy;
   const Position* saved;
@@ -225,7 +225,7 @@ struct MaxBackward {
 };
 
 template <typename T>
-struct AverageBackward {
+struct BlockedAverageBackward {
   Geometry g;
   const T* dy;
   T* dx;
@@ -281,10 +281,11 @@ class BlockedPool2d : public Pool2d {
     const T* from = static_cast<const T*>(x);
     T* to = static_cast<T*>(y);
     if (spec_.kind == PoolKind::kAverage) {
-      return OnTeam(stream, out_rows(), AverageForward<T>{geometry_, from, to});
+      return OnTeam(stream, out_rows(), BlockedAverageForward<T>{geometry_, from, to});
     }
     auto* positions = saved_bytes() > 0 ? static_cast<Position*>(saved) : nullptr;
-    return OnTeam(stream, out_rows(), MaxForward<T, Position>{geometry_, from, to, positions});
+    return OnTeam(stream, out_rows(),
+                  BlockedMaxForward<T, Position>{geometry_, from, to, positions});
   }
 
   absl::Status Backward(Stream& stream, const void* dy, const void* saved,
@@ -293,10 +294,10 @@ class BlockedPool2d : public Pool2d {
     T* to = static_cast<T*>(dx);
     const int64_t rows = spec_.n * spec_.h;
     if (spec_.kind == PoolKind::kAverage) {
-      return OnTeam(stream, rows, AverageBackward<T>{geometry_, from, to});
+      return OnTeam(stream, rows, BlockedAverageBackward<T>{geometry_, from, to});
     }
     const auto* positions = static_cast<const Position*>(saved);
-    return OnTeam(stream, rows, MaxBackward<T, Position>{geometry_, from, positions, to});
+    return OnTeam(stream, rows, BlockedMaxBackward<T, Position>{geometry_, from, positions, to});
   }
 
  private:

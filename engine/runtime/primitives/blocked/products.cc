@@ -42,7 +42,7 @@ __mmask16 LastLanes(int64_t n) {
 
 // Where a tile begins, and its columns.  Apart from the products, of which a copy would have to
 // wait until what was just stored in them has left the processor.
-struct Tile {
+struct ProductTile {
   const float* a;
   const float* b;
   const float* start;  // or null
@@ -52,7 +52,7 @@ struct Tile {
 
 // tile.columns fill kVectors.
 template <int kRows, int kVectors>
-[[gnu::target("avx512f")]] void ColumnsTile(const Products& p, const Tile& tile) {
+[[gnu::target("avx512f")]] void ColumnsTile(const Products& p, const ProductTile& tile) {
   const __mmask16 last = LastLanes(tile.columns);
   __m512 sum[kRows][kVectors];
 #pragma GCC unroll 8
@@ -93,7 +93,7 @@ template <int kRows, int kVectors>
 
 // tile.columns are kColumns.
 template <int kRows, int kColumns>
-[[gnu::target("avx512f")]] void InnerTile(const Products& p, const Tile& tile) {
+[[gnu::target("avx512f")]] void InnerTile(const Products& p, const ProductTile& tile) {
   __m512 sum[kRows][kColumns];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
@@ -128,7 +128,7 @@ template <int kRows, int kColumns>
   }
 }
 
-using Multiply = void (*)(const Products&, const Tile&);
+using Multiply = void (*)(const Products&, const ProductTile&);
 
 // Of each number of rows and of vectors or columns, from 1 on.
 template <size_t... kIndex>
@@ -147,9 +147,9 @@ template <typename Of>
 void ForEachTile(const Products& p, int64_t columns, const Of& of) {
   for (int64_t column = 0; column < p.columns; column += columns) {
     for (int64_t row = 0; row < p.rows; row += kProductRows) {
-      const Tile tile{p.a + row * p.a_row, p.b + column * p.b_column,
-                      p.start == nullptr ? nullptr : p.start + row * p.start_row + column,
-                      p.c + row * p.c_row + column, std::min(columns, p.columns - column)};
+      const ProductTile tile{p.a + row * p.a_row, p.b + column * p.b_column,
+                             p.start == nullptr ? nullptr : p.start + row * p.start_row + column,
+                             p.c + row * p.c_row + column, std::min(columns, p.columns - column)};
       of(std::min(kProductRows, p.rows - row), tile.columns)(p, tile);
     }
   }

@@ -14,7 +14,7 @@ namespace gyre {
 namespace {
 
 template <typename From, typename To>
-struct ConvertElement {
+struct CastElement {
   const From* from;
   To* to;
   void operator()(int64_t i) const { to[i] = static_cast<To>(from[i]); }
@@ -24,7 +24,7 @@ struct ConvertElement {
 template <typename From, typename To>
 void ConvertRange(const From* from, To* to, int64_t n) {
   parallel_internal::Run(
-      parallel_internal::ForEachBody<ConvertElement<From, To>>{{.from = from, .to = to}}, 0, n);
+      parallel_internal::ForEachBody<CastElement<From, To>>{{.from = from, .to = to}}, 0, n);
 }
 
 #if defined(__x86_64__)

@@ -15,7 +15,7 @@
 namespace gyre {
 namespace {
 
-using Operand = CudnnGraph::Tensor;
+using Operand = CudnnGraph::GraphTensor;
 using Bindings = std::vector<std::pair<int64_t, const void*>>;
 
 enum Id : int64_t {

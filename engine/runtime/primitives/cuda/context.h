@@ -44,11 +44,11 @@ class CudaContext {
 
   absl::Status CreateHandles();
 
-  // Ways to prepare for Select.
-  size_t most_ways() const {
-    return options.selector == nullptr ? 1 : options.selector->most_ways();
+  // Candidates to prepare for Select.
+  size_t most_candidates() const {
+    return options.selector == nullptr ? 1 : options.selector->most_candidates();
   }
-  // The way to take, which is recorded.  Precondition: there are any.
+  // The candidate to take, which is recorded.  Precondition: there are any.
   absl::StatusOr<size_t> Select(const CudaTrial& trial);
   // Of what was not selected.
   void Record(const std::string& what, const std::string& choice);

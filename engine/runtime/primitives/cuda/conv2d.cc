@@ -15,7 +15,7 @@
 namespace gyre {
 namespace {
 
-using Operand = CudnnGraph::Tensor;
+using Operand = CudnnGraph::GraphTensor;
 
 constexpr int64_t kX = 1, kWeights = 2, kY = 3, kBias = 4, kProducts = 5, kSums = 6;  // ids
 constexpr const char* kNames[] = {"", "x", "weights", "y", "bias"};                   // by id
@@ -51,12 +51,12 @@ class CudnnConv2d : public Conv2d {
     if (spec_.data_gradient) {
       CudnnGraph data(*context_);
       data.ConvolutionBackwardData(Window(), y_, weights_, x_);
-      RETURN_IF_ERROR(Find(data, /*fused=*/true, context_->most_ways(), &backward_data_));
+      RETURN_IF_ERROR(Find(data, /*fused=*/true, context_->most_candidates(), &backward_data_));
       RETURN_IF_ERROR(Choose("backward data", {kY, kWeights, kX}, &backward_data_));
     }
     CudnnGraph weights(*context_);
     weights.ConvolutionBackwardWeights(Window(), x_, y_, weights_);
-    RETURN_IF_ERROR(Find(weights, /*fused=*/true, context_->most_ways(), &backward_weights_));
+    RETURN_IF_ERROR(Find(weights, /*fused=*/true, context_->most_candidates(), &backward_weights_));
     return Choose("backward weights", {kX, kY, kWeights}, &backward_weights_);
   }
 
@@ -64,8 +64,9 @@ class CudnnConv2d : public Conv2d {
 
   size_t scratch_bytes() const override {
     size_t bytes = 0;
-    for (const Pass* pass : {&forward_, &backward_data_, &backward_weights_}) {
-      for (const Way& way : pass->ways) bytes = std::max(bytes, way.plan.scratch_bytes());
+    for (const CudnnPass* pass : {&forward_, &backward_data_, &backward_weights_}) {
+      for (const PassCandidate& candidate : pass->candidates)
+        bytes = std::max(bytes, candidate.plan.scratch_bytes());
     }
     if (!spec_.train || !spec_.bias) return bytes;
     return std::max(bytes, VisitReal(spec_.dtype, [&]<typename T>() {
@@ -118,20 +119,20 @@ class CudnnConv2d : public Conv2d {
   }
 
  private:
-  struct Way {
+  struct PassCandidate {
     CudnnPlan plan;
     bool fused;  // bias and activation are in it
   };
-  struct Pass {
-    std::vector<Way> ways;                    // the one chosen, after Choose
+  struct CudnnPass {
+    std::vector<PassCandidate> candidates;    // the one chosen, after Choose
     absl::Status refused = absl::OkStatus();  // why there is none
   };
   using Bindings = std::vector<std::pair<int64_t, const void*>>;
 
   // A spec that is not for training has forward alone.
-  static const Way& Chosen(const Pass& pass) {
-    GYRE_CHECK(pass.ways.size() == 1);
-    return pass.ways[0];
+  static const PassCandidate& Chosen(const CudnnPass& pass) {
+    GYRE_CHECK(pass.candidates.size() == 1);
+    return pass.candidates[0];
   }
 
   // Extents in cuDNN's order; channels are innermost in memory.
@@ -168,7 +169,7 @@ class CudnnConv2d : public Conv2d {
   // compared with it.
   absl::Status PrepareForward() {
     const bool relu = spec_.activation == Activation::kRelu;
-    const size_t most = context_->most_ways();
+    const size_t most = context_->most_candidates();
     if (spec_.bias || relu) {
       CudnnGraph fused(*context_);
       Operand result = Intermediate(kProducts);
@@ -181,7 +182,7 @@ class CudnnConv2d : public Conv2d {
       if (relu) fused.Relu(result, y_);
       RETURN_IF_ERROR(Find(fused, /*fused=*/true, most - most / 2, &forward_));
     }
-    if (forward_.ways.size() < most) {
+    if (forward_.candidates.size() < most) {
       CudnnGraph apart(*context_);
       apart.ConvolutionForward(Window(), x_, weights_, y_);
       RETURN_IF_ERROR(Find(apart, /*fused=*/!spec_.bias && !relu, most, &forward_));
@@ -189,50 +190,50 @@ class CudnnConv2d : public Conv2d {
     return Choose("forward", {kX, kWeights, kBias, kY}, &forward_);
   }
 
-  // Adds the ways that a graph can be done in, `most` in all.
-  absl::Status Find(CudnnGraph& graph, bool fused, size_t most, Pass* pass) const {
+  // Adds the plans of a graph as candidates, `most` in all.
+  absl::Status Find(CudnnGraph& graph, bool fused, size_t most, CudnnPass* pass) const {
     auto plans =
         graph.Plans({ForbiddenNotes(spec_.dtype, context_->options.tf32), WorkspaceLimit()},
-                    most - pass->ways.size());
+                    most - pass->candidates.size());
     if (absl::IsUnimplemented(plans.status())) {
       pass->refused = plans.status();
       return absl::OkStatus();
     }
     if (!plans.ok()) return Annotate(plans.status(), ToString(spec_));
-    for (CudnnPlan& plan : *plans) pass->ways.push_back({std::move(plan), fused});
+    for (CudnnPlan& plan : *plans) pass->candidates.push_back({std::move(plan), fused});
     return absl::OkStatus();
   }
 
   // numbers: ids of the operands, the last of which the pass assigns.
-  absl::Status Choose(const char* name, const std::vector<int64_t>& numbers, Pass* pass) {
+  absl::Status Choose(const char* name, const std::vector<int64_t>& numbers, CudnnPass* pass) {
     CudaTrial trial{.what = absl::StrCat(ToString(spec_), ", ", name),
                     .dtype = spec_.dtype,
                     .relu = numbers.back() == kY && spec_.activation == Activation::kRelu,
                     .operands = {},
-                    .ways = {}};
+                    .candidates = {}};
     for (const int64_t id : numbers) {
       trial.operands.push_back({kNumbers[id], OperandBytes(id)});
     }
-    for (const Way& way : pass->ways) {
-      trial.ways.push_back(
-          {.choice =
-               absl::StrCat("cudnn ", context_->cudnn.cudnnGetVersion(),
-                            way.fused ? ", " : ", bias and activation apart, ", way.plan.choice()),
-           .scratch_bytes = way.plan.scratch_bytes(),
-           .run = [this, &way, &numbers](Stream& stream, std::span<void* const> operands,
-                                         void* scratch) {
+    for (const PassCandidate& candidate : pass->candidates) {
+      trial.candidates.push_back(
+          {.choice = absl::StrCat("cudnn ", context_->cudnn.cudnnGetVersion(),
+                                  candidate.fused ? ", " : ", bias and activation apart, ",
+                                  candidate.plan.choice()),
+           .scratch_bytes = candidate.plan.scratch_bytes(),
+           .run = [this, &candidate, &numbers](Stream& stream, std::span<void* const> operands,
+                                               void* scratch) {
              Bindings bindings;
              for (size_t i = 0; i < numbers.size(); ++i) {
                bindings.emplace_back(numbers[i], operands[i]);
              }
-             return Run(way, stream, std::move(bindings), scratch);
+             return Run(candidate, stream, std::move(bindings), scratch);
            }});
     }
-    if (trial.ways.empty()) return Annotate(pass->refused, trial.what);
+    if (trial.candidates.empty()) return Annotate(pass->refused, trial.what);
     ASSIGN_OR_RETURN(const size_t index, context_->Select(trial));
-    Way chosen = std::move(pass->ways[index]);
-    pass->ways.clear();
-    pass->ways.push_back(std::move(chosen));
+    PassCandidate chosen = std::move(pass->candidates[index]);
+    pass->candidates.clear();
+    pass->candidates.push_back(std::move(chosen));
     return absl::OkStatus();
   }
 
@@ -257,20 +258,21 @@ class CudnnConv2d : public Conv2d {
   }
 
   // bias: among the bindings of forward, whether it is used or not.
-  absl::Status Run(const Way& way, Stream& stream, Bindings bindings, void* scratch) const {
+  absl::Status Run(const PassCandidate& candidate, Stream& stream, Bindings bindings,
+                   void* scratch) const {
     const bool forward = bindings.back().first == kY;
     const void* bias = nullptr;
     if (forward) {
       const auto found = bindings.end() - 2;
       if (spec_.bias) bias = found->second;
-      if (!spec_.bias || !way.fused) bindings.erase(found);
+      if (!spec_.bias || !candidate.fused) bindings.erase(found);
     }
     for (const auto& [id, pointer] : bindings) {
       RETURN_IF_ERROR(CheckAligned(pointer, kNames[id]));
     }
     RETURN_IF_ERROR(CheckAligned(scratch, "scratch"));
-    RETURN_IF_ERROR(way.plan.Execute(*context_, stream, bindings, scratch));
-    if (!forward || way.fused) return absl::OkStatus();
+    RETURN_IF_ERROR(candidate.plan.Execute(*context_, stream, bindings, scratch));
+    if (!forward || candidate.fused) return absl::OkStatus();
     return AddBiasAndActivate(stream, spec_.dtype, spec_.activation, out_pixels(), spec_.filters,
                               bias, const_cast<void*>(bindings.back().second));
   }
@@ -298,7 +300,7 @@ class CudnnConv2d : public Conv2d {
   const int64_t group_channels_;
   const WeightLayout layout_;
   const Operand x_, weights_, y_;
-  Pass forward_, backward_data_, backward_weights_;
+  CudnnPass forward_, backward_data_, backward_weights_;
 };
 
 }  // namespace

@@ -11,15 +11,16 @@
 
 namespace gyre {
 
-// One operation, or one pass of a convolution, and the ways in which the libraries would do it, the
-// heuristics' favourite first.  Every way is deterministic and keeps the bounds on errors.
+// One operation, or one pass of a convolution, and the candidates: what the libraries would run for
+// it, the heuristics' favourite first.  Every candidate is deterministic and keeps the bounds on
+// errors.
 struct CudaTrial {
   // x, weights, bias, y of a convolution; a, b, bias, c of a product: by their numbers.
   struct Operand {
     int number = 0;
     size_t bytes = 0;
   };
-  struct Way {
+  struct TrialCandidate {
     std::string choice;  // as choices() will have it
     size_t scratch_bytes = 0;
     // Enqueues on stream.  operands: as CudaTrial's.
@@ -27,9 +28,9 @@ struct CudaTrial {
   };
   std::string what;
   DType dtype = DType::kF32;
-  bool relu = false;                   // the result is max(x, 0), which must hand NaNs on
-  std::vector<Operand> operands = {};  // the last is assigned
-  std::vector<Way> ways = {};          // one or more
+  bool relu = false;                            // the result is max(x, 0), which must hand NaNs on
+  std::vector<Operand> operands = {};           // the last is assigned
+  std::vector<TrialCandidate> candidates = {};  // one or more
 };
 
 // Chooses among them.  Asked once for each operation and pass that is prepared, in the same order
@@ -37,9 +38,9 @@ struct CudaTrial {
 class CudaSelector {
  public:
   virtual ~CudaSelector() = default;
-  // How many ways it wants to choose from; at least 1.
-  virtual size_t most_ways() const = 0;
-  // An index into trial.ways.  Errors end Prepare.
+  // How many candidates it wants to choose from; at least 1.
+  virtual size_t most_candidates() const = 0;
+  // An index into trial.candidates.  Errors end Prepare.
   virtual absl::StatusOr<size_t> Select(const CudaTrial& trial) = 0;
 };
 

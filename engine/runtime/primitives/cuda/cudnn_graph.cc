@@ -80,8 +80,8 @@ absl::Status CudnnPlan::Execute(const CudaContext& context, Stream& stream,
       "cudnnBackendExecute");
 }
 
-void CudnnGraph::ConvolutionForward(const Convolution& convolution, const Tensor& x,
-                                    const Tensor& w, const Tensor& y) {
+void CudnnGraph::ConvolutionForward(const Convolution& convolution, const GraphTensor& x,
+                                    const GraphTensor& w, const GraphTensor& y) {
   CudnnDescriptor operation(context_.cudnn, CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
   operation.Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, Describe(convolution))
       .Set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, Describe(x))
@@ -92,8 +92,8 @@ void CudnnGraph::ConvolutionForward(const Convolution& convolution, const Tensor
   AddOperation(std::move(operation));
 }
 
-void CudnnGraph::ConvolutionBackwardData(const Convolution& convolution, const Tensor& dy,
-                                         const Tensor& w, const Tensor& dx) {
+void CudnnGraph::ConvolutionBackwardData(const Convolution& convolution, const GraphTensor& dy,
+                                         const GraphTensor& w, const GraphTensor& dx) {
   CudnnDescriptor operation(context_.cudnn,
                             CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR);
   operation.Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, Describe(convolution))
@@ -105,8 +105,8 @@ void CudnnGraph::ConvolutionBackwardData(const Convolution& convolution, const T
   AddOperation(std::move(operation));
 }
 
-void CudnnGraph::ConvolutionBackwardWeights(const Convolution& convolution, const Tensor& x,
-                                            const Tensor& dy, const Tensor& dw) {
+void CudnnGraph::ConvolutionBackwardWeights(const Convolution& convolution, const GraphTensor& x,
+                                            const GraphTensor& dy, const GraphTensor& dw) {
   CudnnDescriptor operation(context_.cudnn,
                             CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR);
   operation.Set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, Describe(convolution))
@@ -118,17 +118,17 @@ void CudnnGraph::ConvolutionBackwardWeights(const Convolution& convolution, cons
   AddOperation(std::move(operation));
 }
 
-void CudnnGraph::Add(const Tensor& x, const Tensor& b, const Tensor& y) {
+void CudnnGraph::Add(const GraphTensor& x, const GraphTensor& b, const GraphTensor& y) {
   Pointwise(CUDNN_POINTWISE_ADD, x, &b, y);
 }
 
-void CudnnGraph::Relu(const Tensor& x, const Tensor& y) {
+void CudnnGraph::Relu(const GraphTensor& x, const GraphTensor& y) {
   Pointwise(CUDNN_POINTWISE_RELU_FWD, x, nullptr, y);
 }
 
-void CudnnGraph::BatchNorm(const Tensor& x, const Norm& norm, const Tensor& bias,
-                           const Tensor& epsilon, const Tensor& momentum, const Running& from,
-                           const Running& to, const Tensor& y) {
+void CudnnGraph::BatchNorm(const GraphTensor& x, const Norm& norm, const GraphTensor& bias,
+                           const GraphTensor& epsilon, const GraphTensor& momentum,
+                           const Running& from, const Running& to, const GraphTensor& y) {
   CudnnDescriptor operation(context_.cudnn, CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR);
   operation.Set(CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_BATCH_NORM)
       .Set(CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_NORM_FWD_TRAINING)
@@ -147,8 +147,9 @@ void CudnnGraph::BatchNorm(const Tensor& x, const Norm& norm, const Tensor& bias
   AddOperation(std::move(operation));
 }
 
-void CudnnGraph::BatchNormBackward(const Tensor& x, const Tensor& dy, const Norm& norm,
-                                   const Tensor& dscale, const Tensor& dbias, const Tensor& dx) {
+void CudnnGraph::BatchNormBackward(const GraphTensor& x, const GraphTensor& dy, const Norm& norm,
+                                   const GraphTensor& dscale, const GraphTensor& dbias,
+                                   const GraphTensor& dx) {
   CudnnDescriptor operation(context_.cudnn, CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR);
   operation.Set(CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_BATCH_NORM)
       .Set(CUDNN_ATTR_OPERATION_NORM_BWD_XDESC, Describe(x))
@@ -245,7 +246,7 @@ absl::StatusOr<CudnnPlan> CudnnGraph::Try(CudnnDescriptor configuration,
                    std::move(choice));
 }
 
-const CudnnDescriptor& CudnnGraph::Describe(const Tensor& tensor) {
+const CudnnDescriptor& CudnnGraph::Describe(const GraphTensor& tensor) {
   const auto known = tensors_.find(tensor.id);
   if (known != tensors_.end()) return *known->second;
   CudnnDescriptor& descriptor = NewPart(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -274,8 +275,8 @@ const CudnnDescriptor& CudnnGraph::Describe(const Convolution& convolution) {
   return descriptor;
 }
 
-void CudnnGraph::Pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* b,
-                           const Tensor& y) {
+void CudnnGraph::Pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b,
+                           const GraphTensor& y) {
   CudnnDescriptor& pointwise = NewPart(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   pointwise.Set(CUDNN_ATTR_POINTWISE_MODE, mode)
       .Set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);

@@ -71,7 +71,7 @@ class CudnnGraph {
   explicit CudnnGraph(const CudaContext& context) : context_(context) {}
 
   // Extents and strides are in cuDNN's order N, C, H, W, whatever the order in memory.
-  struct Tensor {
+  struct GraphTensor {
     int64_t id = 0;
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
     std::array<int64_t, 4> extents = {}, strides = {};
@@ -83,30 +83,32 @@ class CudnnGraph {
   };
   // Of w: filters, channels of a group, kernel height and width.  x's channels tell the groups.
   // Each assigns its last operand and sums in float.
-  void ConvolutionForward(const Convolution& convolution, const Tensor& x, const Tensor& w,
-                          const Tensor& y);
-  void ConvolutionBackwardData(const Convolution& convolution, const Tensor& dy, const Tensor& w,
-                               const Tensor& dx);
-  void ConvolutionBackwardWeights(const Convolution& convolution, const Tensor& x, const Tensor& dy,
-                                  const Tensor& dw);
+  void ConvolutionForward(const Convolution& convolution, const GraphTensor& x,
+                          const GraphTensor& w, const GraphTensor& y);
+  void ConvolutionBackwardData(const Convolution& convolution, const GraphTensor& dy,
+                               const GraphTensor& w, const GraphTensor& dx);
+  void ConvolutionBackwardWeights(const Convolution& convolution, const GraphTensor& x,
+                                  const GraphTensor& dy, const GraphTensor& dw);
   // y = x + b; b is broadcast along its extents of 1.
-  void Add(const Tensor& x, const Tensor& b, const Tensor& y);
-  void Relu(const Tensor& x, const Tensor& y);
+  void Add(const GraphTensor& x, const GraphTensor& b, const GraphTensor& y);
+  void Relu(const GraphTensor& x, const GraphTensor& y);
 
   // Of float, a value for each channel; inverse: 1 / the standard deviation.
   struct Norm {
-    Tensor scale, mean, inverse;
+    GraphTensor scale, mean, inverse;
   };
   struct Running {
-    Tensor mean, variance;
+    GraphTensor mean, variance;
   };
   // Assigns norm's mean and inverse of the batch, y = scale (x - mean) inverse + bias, and
   // to = (1 - momentum) from + momentum times the batch's, unbiased.  epsilon, momentum: by value.
-  void BatchNorm(const Tensor& x, const Norm& norm, const Tensor& bias, const Tensor& epsilon,
-                 const Tensor& momentum, const Running& from, const Running& to, const Tensor& y);
+  void BatchNorm(const GraphTensor& x, const Norm& norm, const GraphTensor& bias,
+                 const GraphTensor& epsilon, const GraphTensor& momentum, const Running& from,
+                 const Running& to, const GraphTensor& y);
   // Assigns dscale, dbias and dx.
-  void BatchNormBackward(const Tensor& x, const Tensor& dy, const Norm& norm, const Tensor& dscale,
-                         const Tensor& dbias, const Tensor& dx);
+  void BatchNormBackward(const GraphTensor& x, const GraphTensor& dy, const Norm& norm,
+                         const GraphTensor& dscale, const GraphTensor& dbias,
+                         const GraphTensor& dx);
 
   // The first engines, `most` of them, of cuDNN's heuristics that the policy lets pass and that
   // take the graph.  Errors: Unimplemented with cuDNN's reason if there is none; Internal if cuDNN
@@ -115,9 +117,10 @@ class CudnnGraph {
 
  private:
   // The descriptor of a tensor (one an id) or a convolution.
-  const CudnnDescriptor& Describe(const Tensor& tensor);
+  const CudnnDescriptor& Describe(const GraphTensor& tensor);
   const CudnnDescriptor& Describe(const Convolution& convolution);
-  void Pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* b, const Tensor& y);
+  void Pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b,
+                 const GraphTensor& y);
   CudnnDescriptor& NewPart(cudnnBackendDescriptorType_t type);
   void Finalize(CudnnDescriptor& descriptor);
   void AddOperation(CudnnDescriptor operation);

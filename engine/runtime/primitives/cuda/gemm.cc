@@ -83,11 +83,11 @@ class CublasLtGemm : public Gemm {
   // Chooses among algorithms with the epilogue fused and without.  The latter are there where none
   // has it, and to be compared with.
   absl::Status Choose() {
-    const size_t most = context_->most_ways();
+    const size_t most = context_->most_candidates();
     absl::Status refused;
     const bool has_epilogue = Epilogue(spec_) != CUBLASLT_EPILOGUE_DEFAULT;
     if (has_epilogue) RETURN_IF_ERROR(Search(/*fused=*/true, most - most / 4, &refused));
-    if (ways_.size() < most) RETURN_IF_ERROR(Search(!has_epilogue, most, &refused));
+    if (candidates_.size() < most) RETURN_IF_ERROR(Search(!has_epilogue, most, &refused));
 
     const GemmBatch &outer = spec_.outer, &inner = spec_.inner;
     // From the first element to the last.
@@ -108,44 +108,46 @@ class CublasLtGemm : public Gemm {
                      {1, bytes(type, tb ? n : k, spec_.row_b(), tb ? k : n, outer.b, inner.b)},
                      {2, bytes(type, 1, n, n, 0, 0)},
                      {3, bytes(spec_.c_type(), m, spec_.row_c(), n, outer.c, inner.c)}},
-        .ways = {}};
-    for (const Way& way : ways_) {
-      trial.ways.push_back(
-          {.choice = way.choice,
-           .scratch_bytes = ScratchFor(way.workspace_bytes),
-           .run = [this, &way](Stream& stream, std::span<void* const> operands, void* scratch) {
-             return Run(way, stream, operands[0], operands[1], operands[2], operands[3], scratch);
+        .candidates = {}};
+    for (const GemmCandidate& candidate : candidates_) {
+      trial.candidates.push_back(
+          {.choice = candidate.choice,
+           .scratch_bytes = ScratchFor(candidate.workspace_bytes),
+           .run = [this, &candidate](Stream& stream, std::span<void* const> operands,
+                                     void* scratch) {
+             return Run(candidate, stream, operands[0], operands[1], operands[2], operands[3],
+                        scratch);
            }});
     }
-    if (ways_.empty()) return refused;
+    if (candidates_.empty()) return refused;
     ASSIGN_OR_RETURN(const size_t index, context_->Select(trial));
-    ways_ = {ways_[index]};
+    candidates_ = {candidates_[index]};
     return absl::OkStatus();
   }
 
-  size_t scratch_bytes() const override { return ScratchFor(ways_[0].workspace_bytes); }
+  size_t scratch_bytes() const override { return ScratchFor(candidates_[0].workspace_bytes); }
 
   absl::Status Run(Stream& stream, const void* a, const void* b, const void* bias, void* c,
                    void* scratch) const override {
-    return Run(ways_[0], stream, a, b, bias, c, scratch);
+    return Run(candidates_[0], stream, a, b, bias, c, scratch);
   }
 
  private:
-  struct Way {
+  struct GemmCandidate {
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
     bool fused;  // bias and activation are the epilogue's
     std::string choice;
   };
 
-  absl::Status Run(const Way& way, Stream& stream, const void* a, const void* b, const void* bias,
-                   void* c, void* scratch) const {
+  absl::Status Run(const GemmCandidate& candidate, Stream& stream, const void* a, const void* b,
+                   const void* bias, void* c, void* scratch) const {
     RETURN_IF_ERROR(CheckAligned(a, "a"));
     RETURN_IF_ERROR(CheckAligned(b, "b"));
     RETURN_IF_ERROR(CheckAligned(c, "c"));
     RETURN_IF_ERROR(CheckAligned(scratch, "scratch"));
-    if (spec_.bias && way.fused) RETURN_IF_ERROR(CheckAligned(bias, "bias"));
-    RETURN_IF_ERROR(SetEpilogue(way.fused, bias));
+    if (spec_.bias && candidate.fused) RETURN_IF_ERROR(CheckAligned(bias, "bias"));
+    RETURN_IF_ERROR(SetEpilogue(candidate.fused, bias));
     // In the scale type: double for F64, else float.
     const double one = 1, zero = 0;
     const float one_float = 1, zero_float = 0;
@@ -159,11 +161,11 @@ class CublasLtGemm : public Gemm {
       void* const at_c = const_cast<void*>(At(c, spec_.c_type(), i * spec_.outer.c));
       RETURN_IF_ERROR(Status(
           lt_.cublasLtMatmul(context_->cublaslt_handle, operation_, alpha, at_b, b_, at_a, a_, beta,
-                             at_c, c_, at_c, c_, &way.algorithm, WorkspaceIn(scratch),
-                             way.workspace_bytes, static_cast<cudaStream_t>(stream.native())),
+                             at_c, c_, at_c, c_, &candidate.algorithm, WorkspaceIn(scratch),
+                             candidate.workspace_bytes, static_cast<cudaStream_t>(stream.native())),
           "cublasLtMatmul"));
     }
-    if (way.fused) return absl::OkStatus();
+    if (candidate.fused) return absl::OkStatus();
     return AddBiasAndActivate(stream, spec_.dtype, spec_.activation, spec_.m, spec_.n,
                               spec_.bias ? bias : nullptr, c);
   }
@@ -211,7 +213,7 @@ class CublasLtGemm : public Gemm {
     return Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }
 
-  // Adds algorithms to ways_, `most` in all; *refused: why there are no more.
+  // Adds algorithms to candidates_, `most` in all; *refused: why there are no more.
   absl::Status Search(bool fused, size_t most, absl::Status* refused) {
     // The search takes the bias's alignment from a pointer that it does not follow.
     RETURN_IF_ERROR(SetEpilogue(fused, reinterpret_cast<const void*>(kOperandAlignment)));
@@ -250,10 +252,10 @@ class CublasLtGemm : public Gemm {
         absl::StrCat(ToString(spec_), ": cuBLASLt has no deterministic algorithm for it",
                      searched.ok() ? "" : ": ", std::string(searched.message())));
     if (!searched.ok()) return absl::OkStatus();
-    for (int i = 0; i < found && ways_.size() < most; ++i) {
+    for (int i = 0; i < found && candidates_.size() < most; ++i) {
       if (!IsAcceptable(suggestions[i])) continue;
-      ways_.push_back({suggestions[i].algo, suggestions[i].workspaceSize, fused,
-                       Describe(suggestions[i].algo, fused)});
+      candidates_.push_back({suggestions[i].algo, suggestions[i].workspaceSize, fused,
+                             Describe(suggestions[i].algo, fused)});
     }
     return absl::OkStatus();
   }
@@ -306,7 +308,7 @@ class CublasLtGemm : public Gemm {
   const GemmSpec spec_;
   cublasLtMatmulDesc_t operation_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
-  std::vector<Way> ways_;  // the one chosen, after Choose
+  std::vector<GemmCandidate> candidates_;  // the one chosen, after Choose
 };
 
 }  // namespace

@@ -109,8 +109,8 @@ absl::StatusOr<size_t> CudaContext::Select(const CudaTrial& trial) {
   if (options.selector != nullptr) {
     ASSIGN_OR_RETURN(index, options.selector->Select(trial));
   }
-  GYRE_CHECK(index < trial.ways.size());
-  Record(trial.what, trial.ways[index].choice);
+  GYRE_CHECK(index < trial.candidates.size());
+  Record(trial.what, trial.candidates[index].choice);
   return index;
 }
 

@@ -80,7 +80,8 @@ absl::Status TrialBench::Load(const CudaTrial& trial) {
     operands_.clear();
     scratch_ = Buffer();
     size_t scratch = 0;
-    for (const CudaTrial::Way& way : trial.ways) scratch = std::max(scratch, way.scratch_bytes);
+    for (const CudaTrial::TrialCandidate& candidate : trial.candidates)
+      scratch = std::max(scratch, candidate.scratch_bytes);
     ASSIGN_OR_RETURN(scratch_, allocate(scratch));
     for (const CudaTrial::Operand& operand : trial.operands) {
       ASSIGN_OR_RETURN(operands_.emplace_back(), allocate(operand.bytes));
@@ -94,20 +95,21 @@ absl::Status TrialBench::Load(const CudaTrial& trial) {
   return absl::OkStatus();
 }
 
-absl::Status TrialBench::Run(const CudaTrial::Way& way) {
+absl::Status TrialBench::Run(const CudaTrial::TrialCandidate& candidate) {
   std::vector<void*> operands;
   for (const Buffer& operand : operands_) operands.push_back(operand.data());
-  return way.run(*stream_, operands, scratch_.data());
+  return candidate.run(*stream_, operands, scratch_.data());
 }
 
-absl::StatusOr<double> TrialBench::Seconds(const CudaTrial::Way& way, double give_up) {
-  return ShortestTime(*stream_, *watch_, give_up, [&] { return Run(way); });
+absl::StatusOr<double> TrialBench::Seconds(const CudaTrial::TrialCandidate& candidate,
+                                           double give_up) {
+  return ShortestTime(*stream_, *watch_, give_up, [&] { return Run(candidate); });
 }
 
-absl::StatusOr<bool> TrialBench::HandsNaNOn(const CudaTrial::Way& way) {
+absl::StatusOr<bool> TrialBench::HandsNaNOn(const CudaTrial::TrialCandidate& candidate) {
   const std::vector<std::byte> nans(kBlockBytes, std::byte{0xFF});  // in every real type
   RETURN_IF_ERROR(FillWith(*stream_, operands_[0].data(), operands_[0].bytes(), nans));
-  RETURN_IF_ERROR(Run(way));
+  RETURN_IF_ERROR(Run(candidate));
   std::vector<std::byte> first(SizeOf(trial_->dtype));
   RETURN_IF_ERROR(stream_->Copy(first.data(), operands_.back().data(), first.size()));
   RETURN_IF_ERROR(stream_->Synchronize());

@@ -1,5 +1,5 @@
-// trial_bench.h: memory in which the ways of a CudaTrial are run, timed and looked at.  Used by one
-// thread; methods wait for the device.
+// trial_bench.h: memory in which the candidates of a CudaTrial are run, timed and looked at.  Used
+// by one thread; methods wait for the device.
 #pragma once
 
 #include <memory>
@@ -32,12 +32,12 @@ class TrialBench {
   // Errors: ResourceExhausted if there is too little.
   absl::Status Load(const CudaTrial& trial);
   // ShortestTime's.
-  absl::StatusOr<double> Seconds(const CudaTrial::Way& way, double give_up);
+  absl::StatusOr<double> Seconds(const CudaTrial::TrialCandidate& candidate, double give_up);
   // Whether a first operand of NaNs gives a result of them.  Load again after it.
-  absl::StatusOr<bool> HandsNaNOn(const CudaTrial::Way& way);
+  absl::StatusOr<bool> HandsNaNOn(const CudaTrial::TrialCandidate& candidate);
 
   // One run, enqueued on stream().
-  absl::Status Run(const CudaTrial::Way& way);
+  absl::Status Run(const CudaTrial::TrialCandidate& candidate);
 
   Stream& stream() { return *stream_; }
   void* operand(size_t index) const { return operands_[index].data(); }

@@ -1,5 +1,5 @@
-// tuner.h: the fastest way of each operation, found by running them in a pass of its own, once the
-// plan is known: until then, and where it has found nothing, the heuristics' favourites.
+// tuner.h: the fastest candidate of each operation, found by running them in a pass of its own,
+// once the plan is known: until then, and where it has found nothing, the heuristics' favourites.
 //
 // Rank 0 measures and the others take what it took, so that ranks choose alike.  A ReLU that drops
 // NaNs is out, however fast.  What cannot be measured (too little memory), and what comes when the
@@ -31,7 +31,7 @@ class CudaTuner : public CudaSelector {
   // share.
   absl::Status Tune(const std::function<absl::Status()>& prepare);
 
-  size_t most_ways() const override;
+  size_t most_candidates() const override;
   absl::StatusOr<size_t> Select(const CudaTrial& trial) override;
 
  private:

@@ -16,7 +16,7 @@ bool FillsTiles(const Conv2dSpec& spec) { return AmxTakes(spec); }
 
 bool IsPointwiseOfTiles(const Conv2dSpec& spec) { return AmxTakes(spec) && IsPointwise(spec); }
 
-struct Row {
+struct Bf16Row {
   Bf16Unit unit;
   bool (*takes)(const Conv2dSpec&);
   Bf16Way way;
@@ -27,7 +27,7 @@ struct Row {
 //
 //   bazel-bin/tools/bench/bench_ops --precisions=BF16 --threads=2
 //       --nets=models/resnet50/net.textproto:8,models/vgg/net.textproto:16
-constexpr Row kRows[] = {
+constexpr Bf16Row kRows[] = {
     // oneDNN 2.6 has no BF16 below AVX-512.  Without BF16 instructions AVX-512 takes five
     // instructions for what two of F32 do; the conversions take one pass over each operand.
     {Bf16Unit::kNone, Any, Bf16Way::kF32},
@@ -58,9 +58,9 @@ Bf16Unit CurrentBf16Unit() {
 }
 
 Bf16Way Bf16WayOf(const Conv2dSpec& spec, Bf16Unit unit) {
-  const Row* const row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) {
-    return r.unit == unit && r.takes(spec);
-  });
+  const Bf16Row* const row =
+      std::find_if(std::begin(kRows), std::end(kRows),
+                   [&](const Bf16Row& r) { return r.unit == unit && r.takes(spec); });
   return row->way;
 }
 

@@ -30,8 +30,8 @@ constexpr int64_t kLayoutBatch = 32;
 constexpr int64_t kMostBiasPixels = 8192;
 
 // Descriptors of what a convolution of `n` images is made of.
-struct Operands {
-  Operands(const Conv2dSpec& spec, int64_t n)
+struct OperandDescriptors {
+  OperandDescriptors(const Conv2dSpec& spec, int64_t n)
       : type(OneDnnType(spec.dtype)),
         x(Image(n, spec.c, spec.h, spec.w)),
         y(Image(n, spec.filters, spec.out_h(), spec.out_w())),
@@ -61,7 +61,7 @@ struct Operands {
 
 // One pass: a convolution and, where it wants its weights (or makes their gradient) in another
 // layout than they are stored in, the reorder between the two.
-struct Pass {
+struct ConvolutionPass {
   dnnl::primitive convolution;
   memory::desc scratchpad;
   memory::desc weights;  // as the convolution has them
@@ -105,14 +105,14 @@ class OneDnnConv2d : public Conv2d {
         sums_bias_(spec.bias && spec.n * spec.out_h() * spec.out_w() > kMostBiasPixels),
         // A batch of nothing is prepared as one of 1 and never run.
         operands_(spec, std::max<int64_t>(spec.n, 1)) {
-    const Operands& o = operands_;
+    const OperandDescriptors& o = operands_;
     const auto direct = dnnl::algorithm::convolution_direct;
     const dnnl::primitive_attr attributes = OneDnnAttributes();
 
     ChooseLayout();
     const dnnl::convolution_forward::primitive_desc forward = ChooseForward(o);
     forward_ = MakePass(dnnl::convolution_forward(forward), forward.weights_desc(),
-                        forward.scratchpad_desc(), Direction::kReadsWeights);
+                        forward.scratchpad_desc(), ReorderDirection::kReadsWeights);
     pack_ = MakeReorder(o.canonical, stored_);
     unpack_ = MakeReorder(stored_, o.canonical);
     if (!spec.train) return;
@@ -124,12 +124,12 @@ class OneDnnConv2d : public Conv2d {
                             attributes, context.engine, forward),
                         spec);
       backward_data_ = MakePass(dnnl::convolution_backward_data(data), data.weights_desc(),
-                                data.scratchpad_desc(), Direction::kReadsWeights);
+                                data.scratchpad_desc(), ReorderDirection::kReadsWeights);
     }
     const auto weights = DescribeBackwardWeights(o, sums_bias_ ? memory::desc() : o.bias, forward);
     backward_weights_ =
         MakePass(dnnl::convolution_backward_weights(weights), weights.diff_weights_desc(),
-                 weights.scratchpad_desc(), Direction::kWritesWeights);
+                 weights.scratchpad_desc(), ReorderDirection::kWritesWeights);
   }
 
   const WeightLayout& weight_layout() const override { return layout_; }
@@ -185,7 +185,7 @@ class OneDnnConv2d : public Conv2d {
     if (sums_bias_) RETURN_IF_ERROR(SumBias(stream, dy, dbias));
     return EnqueueOneDnn(stream, context_, what_, [&] {
       Bound bound;
-      const Pass& pass = backward_weights_;
+      const ConvolutionPass& pass = backward_weights_;
       const memory stored = Memory(stored_, dweights);
       const memory made = pass.reorder.has_value() ? OtherWeights(pass, scratch) : stored;
       OneDnnArguments arguments = {{DNNL_ARG_SRC, Memory(operands_.x, x)},
@@ -210,14 +210,14 @@ class OneDnnConv2d : public Conv2d {
   }
 
  private:
-  enum class Direction : uint8_t { kReadsWeights, kWritesWeights };
+  enum class ReorderDirection : uint8_t { kReadsWeights, kWritesWeights };
 
   struct PreparedReorder {
     dnnl::reorder primitive;
     memory::desc scratchpad;
   };
 
-  dnnl::convolution_forward::primitive_desc DescribeForward(const Operands& o,
+  dnnl::convolution_forward::primitive_desc DescribeForward(const OperandDescriptors& o,
                                                             const memory::desc& weights) const {
     return WithoutFaults(
         dnnl::convolution_forward::primitive_desc(
@@ -230,7 +230,7 @@ class OneDnnConv2d : public Conv2d {
 
   // bias: empty if its gradient is made elsewhere.
   dnnl::convolution_backward_weights::primitive_desc DescribeBackwardWeights(
-      const Operands& o, const memory::desc& bias,
+      const OperandDescriptors& o, const memory::desc& bias,
       const dnnl::convolution_forward::primitive_desc& forward) const {
     return WithoutFaults(dnnl::convolution_backward_weights::primitive_desc(
                              {dnnl::algorithm::convolution_direct, o.x, o.any, bias, o.y, o.strides,
@@ -240,7 +240,7 @@ class OneDnnConv2d : public Conv2d {
   }
 
   // By the weights as they are stored where a fast kernel takes them so, else as it likes.
-  dnnl::convolution_forward::primitive_desc ChooseForward(const Operands& o) const {
+  dnnl::convolution_forward::primitive_desc ChooseForward(const OperandDescriptors& o) const {
     const auto as_stored = DescribeForward(o, stored_);
     const bool fast = std::string_view(as_stored.impl_info_str()).starts_with("jit:");
     return fast ? as_stored : DescribeForward(o, o.any);
@@ -261,7 +261,7 @@ class OneDnnConv2d : public Conv2d {
   void ChooseLayout() {
     layout_.tag = spec_.weight_layout;
     if (layout_.tag.empty()) {
-      const Operands typical(spec_, kLayoutBatch);
+      const OperandDescriptors typical(spec_, kLayoutBatch);
       const auto forward = DescribeForward(typical, typical.any);
       layout_.tag = OneDnnLayoutTag(
           PrefersGradientsLayout()
@@ -279,11 +279,12 @@ class OneDnnConv2d : public Conv2d {
     return {dnnl::reorder(desc), desc.scratchpad_desc()};
   }
 
-  Pass MakePass(dnnl::primitive convolution, const memory::desc& weights,
-                const memory::desc& scratchpad, Direction direction) const {
-    Pass pass{.convolution = std::move(convolution), .scratchpad = scratchpad, .weights = weights};
+  ConvolutionPass MakePass(dnnl::primitive convolution, const memory::desc& weights,
+                           const memory::desc& scratchpad, ReorderDirection direction) const {
+    ConvolutionPass pass{
+        .convolution = std::move(convolution), .scratchpad = scratchpad, .weights = weights};
     if (weights != stored_) {
-      PreparedReorder reorder = direction == Direction::kReadsWeights
+      PreparedReorder reorder = direction == ReorderDirection::kReadsWeights
                                     ? MakeReorder(stored_, weights)
                                     : MakeReorder(weights, stored_);
       pass.reorder = std::move(reorder.primitive);
@@ -296,11 +297,12 @@ class OneDnnConv2d : public Conv2d {
     return OneDnnMemory(desc, context_, data);
   }
 
-  memory OtherWeights(const Pass& pass, void* scratch) const {
+  memory OtherWeights(const ConvolutionPass& pass, void* scratch) const {
     return Memory(pass.weights, static_cast<std::byte*>(scratch) + pass.scratchpad_bytes());
   }
 
-  memory WantedWeights(Bound& bound, const Pass& pass, const void* weights, void* scratch) const {
+  memory WantedWeights(Bound& bound, const ConvolutionPass& pass, const void* weights,
+                       void* scratch) const {
     const memory stored = Memory(stored_, weights);
     if (!pass.reorder.has_value()) return stored;
     const memory other = OtherWeights(pass, scratch);
@@ -308,7 +310,7 @@ class OneDnnConv2d : public Conv2d {
     return other;
   }
 
-  void Reorder(Bound& bound, const Pass& pass, const memory& from, const memory& to,
+  void Reorder(Bound& bound, const ConvolutionPass& pass, const memory& from, const memory& to,
                void* scratch) const {
     bound.emplace_back(*pass.reorder, OneDnnArguments{{DNNL_ARG_FROM, from},
                                                       {DNNL_ARG_TO, to},
@@ -349,10 +351,10 @@ class OneDnnConv2d : public Conv2d {
   const Conv2dSpec spec_;
   const std::string what_;
   const bool sums_bias_;  // its gradient here
-  const Operands operands_;
+  const OperandDescriptors operands_;
   memory::desc stored_;
   WeightLayout layout_;
-  Pass forward_, backward_data_, backward_weights_;
+  ConvolutionPass forward_, backward_data_, backward_weights_;
   PreparedReorder pack_, unpack_;
 };
 
@@ -372,9 +374,9 @@ Conv2dSpec WithoutLongStride(Conv2dSpec spec) {
 absl::StatusOr<std::unique_ptr<Conv2d>> PrepareOneDnnConv2d(const OneDnnContext& context,
                                                             const Conv2dSpec& given) {
   const Conv2dSpec spec = WithoutLongStride(given);
-  if (!spec.weight_layout.empty() &&
-      !OneDnnLayout(Operands(spec, 1).weight_dims, OneDnnType(spec.dtype), spec.weight_layout)
-           .has_value()) {
+  if (!spec.weight_layout.empty() && !OneDnnLayout(OperandDescriptors(spec, 1).weight_dims,
+                                                   OneDnnType(spec.dtype), spec.weight_layout)
+                                          .has_value()) {
     return absl::UnimplementedError(
         absl::StrCat(ToString(spec), ": oneDNN does not know this weight layout"));
   }

@@ -94,14 +94,15 @@ class BoundPrimitive {
 template <typename Bind, typename After>
 absl::Status EnqueueOneDnn(Stream& stream, const OneDnnContext& context, const std::string& what,
                            const Bind& bind, After after) {
-  struct Work {
+  struct PrimitiveSequence {
     dnnl::stream stream;
     std::vector<BoundPrimitive> primitives;
     After after;
   };
-  std::shared_ptr<Work> work;
+  std::shared_ptr<PrimitiveSequence> work;
   try {
-    work = std::make_shared<Work>(Work{dnnl::stream(context.engine), bind(), std::move(after)});
+    work = std::make_shared<PrimitiveSequence>(
+        PrimitiveSequence{dnnl::stream(context.engine), bind(), std::move(after)});
   } catch (const dnnl::error& error) {
     return OneDnnError(what, error);
   }

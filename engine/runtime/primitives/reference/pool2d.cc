@@ -19,10 +19,10 @@ struct alignas(sizeof(T) * kSize) Pack {
   T v[kSize];
 };
 
-// Of an index into [images, rows, columns, channels].
+// The indices of element i of [images, rows, columns, channels].
 template <typename Index>
-struct Place {
-  HOST_DEVICE Place(Index i, Index rows, Index columns, Index channels) {
+struct NhwcIndex {
+  HOST_DEVICE NhwcIndex(Index i, Index rows, Index columns, Index channels) {
     channel = i % channels;
     i /= channels;
     column = i % columns;
@@ -44,7 +44,7 @@ struct MaxForward {
   Pack<Position, kSize>* saved;
 
   HOST_DEVICE void operator()(int64_t index) const {
-    const Place<Index> out(static_cast<Index>(index), g.out_h, g.out_w, g.c);
+    const NhwcIndex<Index> out(static_cast<Index>(index), g.out_h, g.out_w, g.c);
     const auto rows = g.RowsOf(out.row), columns = g.ColumnsOf(out.column);
     const Pack<T, kSize>* image = x + out.image * g.h * g.w * g.c + out.channel;
     Pack<T, kSize> best = image[(rows.begin * g.w + columns.begin) * g.c];
@@ -80,7 +80,7 @@ struct MaxBackward {
   Pack<T, kSize>* dx;
 
   HOST_DEVICE void operator()(int64_t index) const {
-    const Place<Index> in(static_cast<Index>(index), g.h, g.w, g.c);
+    const NhwcIndex<Index> in(static_cast<Index>(index), g.h, g.w, g.c);
     const auto rows = g.WindowsOfRow(in.row), columns = g.WindowsOfColumn(in.column);
     A sum[kSize] = {};
     for (Index row = rows.begin; row < rows.end; ++row) {
@@ -108,7 +108,7 @@ struct AverageForward {
   Pack<T, kSize>* y;
 
   HOST_DEVICE void operator()(int64_t index) const {
-    const Place<Index> out(static_cast<Index>(index), g.out_h, g.out_w, g.c);
+    const NhwcIndex<Index> out(static_cast<Index>(index), g.out_h, g.out_w, g.c);
     const auto rows = g.RowsOf(out.row), columns = g.ColumnsOf(out.column);
     const Pack<T, kSize>* image = x + out.image * g.h * g.w * g.c + out.channel;
     double totals[kSize] = {};
@@ -140,7 +140,7 @@ struct AverageBackward {
   Pack<T, kSize>* dx;
 
   HOST_DEVICE void operator()(int64_t index) const {
-    const Place<Index> in(static_cast<Index>(index), g.h, g.w, g.c);
+    const NhwcIndex<Index> in(static_cast<Index>(index), g.h, g.w, g.c);
     const auto rows = g.WindowsOfRow(in.row), columns = g.WindowsOfColumn(in.column);
     A sum[kSize] = {};
     for (Index row = rows.begin; row < rows.end; ++row) {
