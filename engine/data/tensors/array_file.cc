@@ -22,7 +22,7 @@ constexpr std::string_view kNpyMagic("\x93NUMPY");
 constexpr std::string_view kZipMagic("PK\3\4");
 
 // An array being read: what its header says, and the source, which stands behind the header.
-struct Opened {
+struct ArrayReader {
   const ArrayFile& file;
   ByteSource& source;
   size_t header_bytes = 0;
@@ -49,10 +49,10 @@ uint32_t BigEndian32(const char* bytes) {
 }
 
 // Big-endian uint32 extents after a magic number 00 00 TYPE RANK.
-absl::Status ReadIdxHeader(std::string header, Opened& opened) {
+absl::Status ReadIdxHeader(std::string header, ArrayReader& reader) {
   const uint32_t magic = BigEndian32(header.data());
   const int rank = static_cast<int>(magic & 0xff);
-  const int least = opened.file.least_rank, most = opened.file.most_rank;
+  const int least = reader.file.least_rank, most = reader.file.most_rank;
   if (magic >> 8 != kU8Type || rank < least || rank > most) {
     std::string expected = absl::StrFormat("0x%08x", kU8Type << 8 | least);
     if (most > least) {
@@ -64,88 +64,88 @@ absl::Status ReadIdxHeader(std::string header, Opened& opened) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s: holds %s (IDX magic 0x%08x), expected %s (%s); name the file of %s here, and this "
           "one as %s",
-          NameOf(opened.file), images ? "labels" : "images", magic, images ? "images" : "labels",
+          NameOf(reader.file), images ? "labels" : "images", magic, images ? "images" : "labels",
           expected, images ? "images" : "labels", images ? "labels" : "images"));
     }
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: expected IDX magic %s (unsigned bytes)%s, got 0x%08x", NameOf(opened.file), expected,
+        "%s: expected IDX magic %s (unsigned bytes)%s, got 0x%08x", NameOf(reader.file), expected,
         least == 1 && most > 1 ? ", or a .npy file" : "", magic));
   }
-  RETURN_IF_ERROR(opened.ReadHeader(4 * static_cast<size_t>(rank), header));
+  RETURN_IF_ERROR(reader.ReadHeader(4 * static_cast<size_t>(rank), header));
   for (int axis = 0; axis < rank; ++axis) {
-    opened.array.dims.push_back(BigEndian32(header.data() + 4 + 4 * axis));
+    reader.array.dims.push_back(BigEndian32(header.data() + 4 + 4 * axis));
   }
-  opened.array.dtype = DType::kU8;
+  reader.array.dtype = DType::kU8;
   return absl::OkStatus();
 }
 
 // Version and little-endian length after the magic, of 16 bits in version 1, of 32 in 2 and 3.
-absl::Status ReadNpyHeader(std::string header, Opened& opened) {
-  RETURN_IF_ERROR(opened.ReadHeader(kNpyMagic.size() + 2 - header.size(), header));
+absl::Status ReadNpyHeader(std::string header, ArrayReader& reader) {
+  RETURN_IF_ERROR(reader.ReadHeader(kNpyMagic.size() + 2 - header.size(), header));
   const int version = header[kNpyMagic.size()];
   if (!header.starts_with(kNpyMagic) || version < 1 || version > 3) {
-    return opened.Broken(
+    return reader.Broken(
         absl::StrFormat("expected a .npy file of version 1 to 3, got %d", version));
   }
   const size_t width = version == 1 ? 2 : 4;
-  RETURN_IF_ERROR(opened.ReadHeader(width, header));
+  RETURN_IF_ERROR(reader.ReadHeader(width, header));
   uint32_t length = 0;
   for (size_t i = 0; i < width; ++i) {
     length |= uint32_t{static_cast<uint8_t>(header[kNpyMagic.size() + 2 + i])} << (8 * i);
   }
   constexpr uint32_t kMost = 1 << 16;  // numpy refuses more than 10,000
   if (length > kMost) {
-    return opened.Broken("expected a .npy file; its header is too long for one");
+    return reader.Broken("expected a .npy file; its header is too long for one");
   }
   const size_t before = header.size();
-  RETURN_IF_ERROR(opened.ReadHeader(length, header));
+  RETURN_IF_ERROR(reader.ReadHeader(length, header));
   const auto npy = ParseNpyHeader(std::string_view(header).substr(before));
-  if (!npy.ok()) return Annotate(npy.status(), NameOf(opened.file));
+  if (!npy.ok()) return Annotate(npy.status(), NameOf(reader.file));
   const auto rank = static_cast<int>(npy->dims.size());
-  if (rank < opened.file.least_rank || rank > opened.file.most_rank) {
+  if (rank < reader.file.least_rank || rank > reader.file.most_rank) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: expected %d to %d axes, got [%s]", NameOf(opened.file), opened.file.least_rank,
-        opened.file.most_rank, absl::StrJoin(npy->dims, ", ")));
+        "%s: expected %d to %d axes, got [%s]", NameOf(reader.file), reader.file.least_rank,
+        reader.file.most_rank, absl::StrJoin(npy->dims, ", ")));
   }
-  opened.array.dtype = npy->dtype;
-  opened.array.dims = npy->dims;
+  reader.array.dtype = npy->dtype;
+  reader.array.dims = npy->dims;
   return absl::OkStatus();
 }
 
 // Memory is made for what the header says, as far as the file goes: a few bytes may unpack to any
 // number.
-absl::Status ReadElements(Opened& opened) {
-  HostArray& array = opened.array;
+absl::Status ReadElements(ArrayReader& reader) {
+  HostArray& array = reader.array;
   uint64_t bytes = SizeOf(array.dtype), expected = 0;
   bool overflow = false;
   for (const int64_t extent : array.dims) {
     overflow |= __builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes);
   }
-  overflow |= __builtin_add_overflow(bytes, opened.header_bytes, &expected);
+  overflow |= __builtin_add_overflow(bytes, reader.header_bytes, &expected);
   const auto broken = [&](const std::string& but) {
-    return opened.Broken(absl::StrCat("extents [", absl::StrJoin(array.dims, ", "), "] make ",
+    return reader.Broken(absl::StrCat("extents [", absl::StrJoin(array.dims, ", "), "] make ",
                                       overflow ? "more than 2^64" : absl::StrCat(expected),
                                       " bytes, but ", but));
   };
-  const std::optional<uint64_t> size = opened.source.size();
+  const std::optional<uint64_t> size = reader.source.size();
   if (size && (overflow || *size < expected)) {
     return broken(absl::StrCat("the file ends after ", *size));
   }
   if (size && *size > expected) return broken(absl::StrCat(*size - expected, " more follow"));
   if (overflow) return broken("a file holds less");
-  RETURN_IF_ERROR(CheckFitsMemory(NameOf(opened.file), expected));
+  RETURN_IF_ERROR(CheckFitsMemory(NameOf(reader.file), expected));
   while (array.bytes.size() < bytes) {
     const size_t before = array.bytes.size();
     const size_t more = std::max(kLeastGrowth, before);
     array.bytes.resize(before + std::min<uint64_t>(bytes - before, more));
     ASSIGN_OR_RETURN(const size_t got,
-                     opened.source.Read(array.bytes.data() + before, array.bytes.size() - before));
+                     reader.source.Read(array.bytes.data() + before, array.bytes.size() - before));
     if (before + got < array.bytes.size()) {
-      return broken(absl::StrCat("the file ends after ", opened.header_bytes + before + got));
+      return broken(absl::StrCat("the file ends after ", reader.header_bytes + before + got));
     }
   }
   char beyond;
-  ASSIGN_OR_RETURN(const size_t follows, opened.source.Read(&beyond, 1));
+  ASSIGN_OR_RETURN(const size_t follows, reader.source.Read(&beyond, 1));
   return follows > 0 ? broken("more follow") : absl::OkStatus();
 }
 
@@ -169,8 +169,8 @@ void ConvertElements(HostArray& array) {
 }
 
 // To the types of HostArray.
-absl::Status Narrow(Opened& opened) {
-  HostArray& array = opened.array;
+absl::Status Narrow(ArrayReader& reader) {
+  HostArray& array = reader.array;
   if (array.dtype == DType::kF16) ConvertElements<Half, float>(array);
   if (array.dtype != DType::kI64) return absl::OkStatus();
   const size_t elements = array.bytes.size() / sizeof(int64_t);
@@ -179,7 +179,7 @@ absl::Status Narrow(Opened& opened) {
     if (element == static_cast<int32_t>(element)) continue;
     const size_t of_a_sample =
         array.dims.empty() ? 1 : elements / static_cast<size_t>(array.dims[0]);
-    return absl::InvalidArgumentError(absl::StrCat(NameOf(opened.file), ": sample ",
+    return absl::InvalidArgumentError(absl::StrCat(NameOf(reader.file), ": sample ",
                                                    i / of_a_sample, " (the first is 0) holds ",
                                                    element, ", which takes more than 32 bits"));
   }
@@ -197,23 +197,23 @@ absl::StatusOr<HostArray> ReadArray(const ArrayFile& file) {
   auto source = file.entry.empty() ? ByteSource::OpenFile(file.path)
                                    : ByteSource::OpenZipEntry(file.path, file.entry + ".npy");
   if (!source.ok()) return source.status();
-  Opened opened{.file = file, .source = **source};
+  ArrayReader reader{.file = file, .source = **source};
   std::string magic(4, '\0');
-  ASSIGN_OR_RETURN(opened.header_bytes, opened.source.Read(magic.data(), magic.size()));
-  if (opened.header_bytes < magic.size()) {
-    return opened.Broken(
-        absl::StrCat("expected an IDX or a .npy file, got ", opened.header_bytes, " bytes"));
+  ASSIGN_OR_RETURN(reader.header_bytes, reader.source.Read(magic.data(), magic.size()));
+  if (reader.header_bytes < magic.size()) {
+    return reader.Broken(
+        absl::StrCat("expected an IDX or a .npy file, got ", reader.header_bytes, " bytes"));
   }
   if (magic == kZipMagic) {
     return absl::InvalidArgumentError(absl::StrCat(
         file.path, ": an .npz may hold several arrays; say which with entry: \"...\""));
   }
   const bool npy = kNpyMagic.starts_with(magic);
-  RETURN_IF_ERROR(npy ? ReadNpyHeader(magic, opened) : ReadIdxHeader(magic, opened));
-  RETURN_IF_ERROR(ReadElements(opened));
-  if (!npy && opened.array.dims.size() == 3) opened.array.dims.push_back(1);
-  RETURN_IF_ERROR(Narrow(opened));
-  return std::move(opened.array);
+  RETURN_IF_ERROR(npy ? ReadNpyHeader(magic, reader) : ReadIdxHeader(magic, reader));
+  RETURN_IF_ERROR(ReadElements(reader));
+  if (!npy && reader.array.dims.size() == 3) reader.array.dims.push_back(1);
+  RETURN_IF_ERROR(Narrow(reader));
+  return std::move(reader.array);
 }
 
 }  // namespace gyre

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/data/files/file_reader.h"
+#include "engine/data/tensors/zip_archive.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -108,9 +109,6 @@ class Unpacker : public ByteSource {
   uint64_t unpacked_ = 0;
 };
 
-struct DiscardArchive {
-  void operator()(zip_t* archive) const { zip_discard(archive); }
-};
 struct CloseEntry {
   void operator()(zip_file_t* entry) const { zip_fclose(entry); }
 };
@@ -175,7 +173,7 @@ class ZipEntry : public ByteSource {
   }
 
   const std::string path_;
-  std::unique_ptr<zip_t, DiscardArchive> archive_;
+  ZipArchive archive_;
   std::unique_ptr<zip_file_t, CloseEntry> entry_;  // before the archive goes
   std::optional<uint64_t> size_;
 };

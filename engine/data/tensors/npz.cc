@@ -10,6 +10,7 @@
 #include "engine/data/files/atomic_file.h"
 #include "engine/data/tensors/tensor_file.h"
 #include "engine/data/tensors/tensor_file_internal.h"
+#include "engine/data/tensors/zip_archive.h"
 #include "engine/runtime/check.h"
 
 namespace gyre {
@@ -65,13 +66,9 @@ absl::Status ZipFailed(const std::string& path, const char* what, const char* wh
   return absl::InternalError(absl::StrCat(path, ": libzip cannot ", what, ": ", why));
 }
 
-struct DiscardArchive {
-  void operator()(zip_t* archive) const { zip_discard(archive); }
-};
 struct FreeSource {
   void operator()(zip_source_t* source) const { zip_source_free(source); }
 };
-using Archive = std::unique_ptr<zip_t, DiscardArchive>;
 using Source = std::unique_ptr<zip_source_t, FreeSource>;
 
 // Adds NAME.npy; `header` and the tensor must live until the archive is closed.
@@ -108,7 +105,7 @@ absl::StatusOr<Source> BuildArchive(const std::string& path,
   if (memory == nullptr) return ZipFailed(path, "make a buffer", zip_error_strerror(&error));
   std::vector<std::string> headers;
   headers.reserve(tensors.size());  // the archive points into them
-  Archive archive(zip_open_from_source(memory.get(), ZIP_TRUNCATE, &error));
+  ZipArchive archive(zip_open_from_source(memory.get(), ZIP_TRUNCATE, &error));
   if (archive == nullptr) return ZipFailed(path, "open an archive", zip_error_strerror(&error));
   zip_source_keep(memory.get());  // the archive took the reference that `memory` still frees
 

@@ -213,7 +213,7 @@ absl::StatusOr<TensorFiles> TensorFiles::Open(const std::vector<std::string>& pa
     for (const SafetensorsEntry& entry : header->entries) {
       if (!entry.unreadable.empty()) continue;
       const auto [other, is_new] = files.entries_.try_emplace(
-          entry.name, Entry{entry.shape, entry.dtype, f, file.size() - bytes + entry.first});
+          entry.name, TensorEntry{entry.shape, entry.dtype, f, file.size() - bytes + entry.first});
       if (!is_new) {
         return absl::DataLossError(absl::StrCat(paths[f], ": holds a tensor \"", entry.name,
                                                 "\", as does ", paths[other->second.file]));
@@ -224,7 +224,7 @@ absl::StatusOr<TensorFiles> TensorFiles::Open(const std::vector<std::string>& pa
 }
 
 absl::StatusOr<TensorFile> TensorFiles::Read(std::span<const std::string> names) const {
-  std::map<std::string_view, const Entry*> found;
+  std::map<std::string_view, const TensorEntry*> found;
   uint64_t total_bytes = 0;
   for (const std::string& name : names) {
     const auto entry = entries_.find(name);

@@ -75,21 +75,21 @@ class TensorFiles {
   // have a tensor of the same name.
   static absl::StatusOr<TensorFiles> Open(const std::vector<std::string>& paths);
 
-  struct Entry {
+  struct TensorEntry {
     Shape shape;
     DType dtype = DType::kF32;
     size_t file = 0;  // index of its path
     uint64_t at = 0;  // its first byte in the file
   };
   // By name; without those that TensorFile has as unreadable.
-  const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
+  const std::map<std::string, TensorEntry, std::less<>>& entries() const { return entries_; }
 
   // Those of `names` that there are, each once.  What checksums cover whole files is not compared.
   absl::StatusOr<TensorFile> Read(std::span<const std::string> names) const;
 
  private:
   std::vector<std::string> paths_;
-  std::map<std::string, Entry, std::less<>> entries_;
+  std::map<std::string, TensorEntry, std::less<>> entries_;
 };
 
 }  // namespace gyre

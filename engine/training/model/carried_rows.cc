@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<Piece>> PiecesOf(const TensorFiles& files, const Net:
   }
   for (const Piece& piece : pieces) {
     const Shape expected = to.shape.With(carried.batch_axis, piece.last - piece.first);
-    const TensorFiles::Entry& entry = files.entries().find(piece.name)->second;
+    const TensorFiles::TensorEntry& entry = files.entries().find(piece.name)->second;
     if (entry.shape != expected || entry.dtype != to.dtype) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "its rows \"%s\" are %s %s, the net expects %s %s, so it belongs to another net or "
