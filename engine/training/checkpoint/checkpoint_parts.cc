@@ -27,7 +27,7 @@ void CheckpointParts::Wrote(const std::string& file, uint32_t crc32) {
   changed_.notify_all();
 }
 
-void CheckpointParts::Reached(Stage stage) {
+void CheckpointParts::Reached(CheckpointStage stage) {
   std::lock_guard lock(mutex_);
   GYRE_CHECK(copied_ && stage != kWritten);
   own_[names_.size() + stage - kCopied] = 1;
@@ -59,12 +59,12 @@ void CheckpointParts::Take(std::span<const double> sums) {
   changed_.notify_all();
 }
 
-bool CheckpointParts::reached(Stage stage) const {
+bool CheckpointParts::reached(CheckpointStage stage) const {
   std::lock_guard lock(mutex_);
   return ReachedByAll(stage);
 }
 
-bool CheckpointParts::ReachedByAll(Stage stage) const {
+bool CheckpointParts::ReachedByAll(CheckpointStage stage) const {
   if (stage == kWritten) {
     return std::count(told_.begin(), told_.begin() + static_cast<ptrdiff_t>(names_.size()), 0.0) ==
            0;
@@ -72,7 +72,7 @@ bool CheckpointParts::ReachedByAll(Stage stage) const {
   return copied_ && told_[names_.size() + stage - kCopied] == (stage == kCopied ? ranks_ : 1);
 }
 
-bool CheckpointParts::ReachedByThis(Stage stage) const {
+bool CheckpointParts::ReachedByThis(CheckpointStage stage) const {
   if (stage == kWritten) {
     return std::count(own_.begin() + static_cast<ptrdiff_t>(first_),
                       own_.begin() + static_cast<ptrdiff_t>(last_), 0.0) == 0;
@@ -82,13 +82,13 @@ bool CheckpointParts::ReachedByThis(Stage stage) const {
 
 void CheckpointParts::AwaitOwn(std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
-  const Stage next = !ReachedByAll(kWritten) || !copied_ ? kWritten
-                     : !ReachedByAll(kCopied)            ? kCopied
-                                                         : kPublished;
+  const CheckpointStage next = !ReachedByAll(kWritten) || !copied_ ? kWritten
+                               : !ReachedByAll(kCopied)            ? kCopied
+                                                                   : kPublished;
   changed_.wait_for(lock, most, [&] { return ReachedByThis(next); });
 }
 
-bool CheckpointParts::Await(Stage stage, std::chrono::milliseconds most) {
+bool CheckpointParts::Await(CheckpointStage stage, std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, most, [&] { return ReachedByAll(stage); });
 }

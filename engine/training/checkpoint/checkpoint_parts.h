@@ -19,7 +19,7 @@ namespace gyre {
 class CheckpointParts {
  public:
   // What a checkpoint comes to, one after the other; the last two only where parts are copied.
-  enum Stage : uint8_t {
+  enum CheckpointStage : uint8_t {
     kWritten,    // every rank has written its files
     kCopied,     // and the files of others that it keeps
     kPublished,  // rank 0 has given the checkpoint its name
@@ -35,7 +35,7 @@ class CheckpointParts {
   // This rank has written one of its files.
   void Wrote(const std::string& file, uint32_t crc32);
   // This rank is as far as that: kCopied, or rank 0 kPublished.
-  void Reached(Stage stage);
+  void Reached(CheckpointStage stage);
   // What others have sent this rank, and it them, is there; until then, or for so long, AwaitMail
   // blocks.
   void MailCame();
@@ -46,13 +46,13 @@ class CheckpointParts {
   // The same, summed over ranks.
   void Take(std::span<const double> sums);
   // Whether Take has been given that all are so far; the same on all ranks after the same sum.
-  bool reached(Stage stage) const;
+  bool reached(CheckpointStage stage) const;
   bool complete() const { return reached(copied_ ? kPublished : kWritten); }
 
   // Blocks until this rank is as far as the next stage asks, or for so long.
   void AwaitOwn(std::chrono::milliseconds most);
   // Blocks until all are so far, true, or for so long.
-  bool Await(Stage stage, std::chrono::milliseconds most);
+  bool Await(CheckpointStage stage, std::chrono::milliseconds most);
   // Nobody will tell any more.
   void GiveUp();
   bool given_up() const;
@@ -63,8 +63,8 @@ class CheckpointParts {
 
  private:
   // With mutex_ held.
-  bool ReachedByAll(Stage stage) const;
-  bool ReachedByThis(Stage stage) const;
+  bool ReachedByAll(CheckpointStage stage) const;
+  bool ReachedByThis(CheckpointStage stage) const;
 
   std::vector<std::string> names_;  // by rank
   const int ranks_, rank_;

@@ -29,7 +29,7 @@ std::optional<int32_t> IgnoredBy(const LayerConfig& layer) {
 }
 
 // What a layer takes of an input, which reaches it as it is.
-struct Range {
+struct LabelRange {
   std::string where, layer, state;
   int64_t largest;
   std::optional<int32_t> ignored;
@@ -37,12 +37,12 @@ struct Range {
   bool Takes(int32_t value) const { return (value >= 0 && value <= largest) || value == ignored; }
 };
 
-std::vector<Range> RangesOf(const NetSpec& net, int input) {
-  std::vector<Range> ranges;
+std::vector<LabelRange> RangesOf(const NetSpec& net, int input) {
+  std::vector<LabelRange> ranges;
   for (const NetNode& node : net.nodes) {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const StateSpec& state = node.spec.states[i];
-      const Value& value = net.values[node.inputs[i]];
+      const NetValue& value = net.values[node.inputs[i]];
       const bool whole = value.memory == input && value.bytes() == net.values[input].bytes();
       if (!whole || state.largest < 0) continue;
       ranges.push_back(
@@ -97,7 +97,7 @@ class CheckedInput {
          std::span(decoded.as<int32_t>(), static_cast<size_t>(decoded.elements()))) {
       largest_ = std::max(largest_, value);
       const auto refuses = std::ranges::find_if_not(
-          ranges_, [value](const Range& range) { return range.Takes(value); });
+          ranges_, [value](const LabelRange& range) { return range.Takes(value); });
       if (refuses == ranges_.end() || bad_) continue;
       bad_ = absl::StrFormat(
           "%s: %s: sample %d (the first is 0): %s: layer \"%s\" takes %s from 0 to %d, got %d",
@@ -122,7 +122,7 @@ class CheckedInput {
   const FedInput& fed_;
   const size_t index_;
   const DataArray& array_;
-  const std::vector<Range> ranges_;
+  const std::vector<LabelRange> ranges_;
   const DType dtype_;
   const Decoder decoder_;
   std::vector<std::byte> memory_;  // of a sample that is decoded

@@ -26,8 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Rank 0's: the files of what it has read.
-class Files {
+// The files of what rank 0 has read, and their bytes one after another.
+class FilesToSend {
  public:
   // path: as in the trainer's file; there: where it is.
   absl::Status Add(const std::string& path, const fs::path& there) {
@@ -94,11 +94,12 @@ absl::Status Advised(const absl::Status& status) {
                                                   "are sent are put"));
 }
 
-// What is sent, as files of a folder.
-class Copies {
+// The files of a folder, written from the bytes that arrive.
+class ReceivedFiles {
  public:
-  Copies(const PrivateFolder& folder, const SentFiles& sent) : folder_(folder), sent_(sent) {}
-  ~Copies() {
+  ReceivedFiles(const PrivateFolder& folder, const SentFiles& sent)
+      : folder_(folder), sent_(sent) {}
+  ~ReceivedFiles() {
     if (out_ >= 0) close(out_);
   }
 
@@ -149,7 +150,7 @@ class Copies {
 absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
                                       const Parsed<NetConfig>& net, ProcessGroup& communication) {
   SentData all;
-  Files files;
+  FilesToSend files;
   if (communication.rank() == 0) {
     std::map<std::string, std::string> read;
     ASSIGN_OR_RETURN(all.data, OpenData(trainer, net, /*train=*/true, {},
@@ -191,12 +192,12 @@ absl::StatusOr<SentData> OpenSentData(const Parsed<TrainerConfig>& trainer,
   all.folders = static_cast<int>(chain.size()) - 1;
   all.files = sent.file_size();
   for (const SentFiles::File& file : sent.file()) all.bytes += file.bytes();
-  Copies copies(*own, sent);
+  ReceivedFiles received(*own, sent);
   if (all.folders > 0) {
     RETURN_IF_ERROR(PassBytes(
         communication, "the data", chain, all.bytes,
         [&](std::string& bytes) { return files.Read(bytes); },
-        [&](std::string_view bytes) { return copies.Append(bytes); }));
+        [&](std::string_view bytes) { return received.Append(bytes); }));
   }
   RETURN_IF_ERROR(communication.Barrier());  // others read what this rank has put there
   if (communication.rank() > 0) {

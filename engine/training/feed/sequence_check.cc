@@ -82,8 +82,8 @@ absl::Status CheckTokens(const Parsed<NetConfig>& net, const NetSpec& spec, cons
   if (dataset.fit().name != "vocabulary.txt") return absl::OkStatus();
   for (const NetNode& node : spec.nodes) {
     if (!node.config->has_embedding()) continue;
-    const Value& tokens = spec.values[node.inputs[0]];
-    const Value& input = spec.values[tokens.memory];
+    const NetValue& tokens = spec.values[node.inputs[0]];
+    const NetValue& input = spec.values[tokens.memory];
     // It is a net's input, or views all of it.
     if (tokens.memory >= spec.inputs || tokens.bytes() != input.bytes()) continue;
     const size_t array = ArrayOf(dataset, input.name);

@@ -26,13 +26,13 @@ Metric ValueOr(std::string name, std::optional<double> value, const std::string&
 bool Counts(const AlarmStep& step) { return !(step.time < 0); }
 
 // Whether some step counts, and whether there is an event.
-enum class Kind { kEmpty, kWithEvent, kWithout };
-Kind KindOf(const AlarmConfig& config, const std::vector<AlarmStep>& steps) {
-  Kind kind = Kind::kEmpty;
+enum class AlarmRecordKind { kEmpty, kWithEvent, kWithout };
+AlarmRecordKind KindOf(const AlarmConfig& config, const std::vector<AlarmStep>& steps) {
+  AlarmRecordKind kind = AlarmRecordKind::kEmpty;
   for (const AlarmStep& step : steps) {
     if (!Counts(step)) continue;
-    if (IsAtMost(step.time, config.earliest())) return Kind::kWithEvent;
-    kind = Kind::kWithout;
+    if (IsAtMost(step.time, config.earliest())) return AlarmRecordKind::kWithEvent;
+    kind = AlarmRecordKind::kWithout;
   }
   return kind;
 }
@@ -132,12 +132,12 @@ AlarmCounts CountAlarms(const AlarmConfig& config,
     });
     const bool none = alarm == steps.end();
     switch (KindOf(config, steps)) {
-      case Kind::kEmpty:
+      case AlarmRecordKind::kEmpty:
         break;
-      case Kind::kWithout:
+      case AlarmRecordKind::kWithout:
         ++(none ? counts.quiet : counts.false_alarms);
         break;
-      case Kind::kWithEvent:
+      case AlarmRecordKind::kWithEvent:
         ++(none                                        ? counts.missed
            : !IsAtMost(alarm->time, config.earliest()) ? counts.early
            : !IsAtLeast(alarm->time, config.latest())  ? counts.late
@@ -151,9 +151,9 @@ std::optional<double> AlarmArea(const AlarmConfig& config, double before,
                                 std::span<const std::vector<AlarmStep>> sequences) {
   std::vector<Scored> scored;
   for (const std::vector<AlarmStep>& steps : sequences) {
-    const Kind kind = KindOf(config, steps);
-    if (kind == Kind::kEmpty) continue;
-    const bool event = kind == Kind::kWithEvent;
+    const AlarmRecordKind kind = KindOf(config, steps);
+    if (kind == AlarmRecordKind::kEmpty) continue;
+    const bool event = kind == AlarmRecordKind::kWithEvent;
     scored.push_back({Highest(steps, event ? before : 0), event});
   }
   return RocAuc(std::move(scored));

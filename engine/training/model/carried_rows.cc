@@ -10,47 +10,49 @@
 namespace gyre {
 namespace {
 
-struct Piece {
-  int64_t first = 0, last = 0;  // past its rows
+// Rows [first, last) of a state, as one tensor of the files.
+struct RowSlice {
+  int64_t first = 0, last = 0;
   std::string name;
 };
 
-// The pieces of a state in the order of their rows, as files have them.
-std::vector<Piece> ListPieces(const TensorFiles& files, const std::string& state) {
-  std::vector<Piece> pieces;
+// The slices of a state in the order of their rows, as files have them.
+std::vector<RowSlice> ListSlices(const TensorFiles& files, const std::string& state) {
+  std::vector<RowSlice> slices;
   const std::string begin = state + "[";
   for (auto entry = files.entries().lower_bound(begin);
        entry != files.entries().end() && entry->first.starts_with(begin); ++entry) {
-    Piece piece{.name = entry->first};
-    const std::string rows = piece.name.substr(begin.size());
+    RowSlice slice{.name = entry->first};
+    const std::string rows = slice.name.substr(begin.size());
     const size_t colon = rows.find(':');
     if (colon != rows.npos && rows.back() == ']' &&
-        absl::SimpleAtoi(rows.substr(0, colon), &piece.first) &&
-        absl::SimpleAtoi(rows.substr(colon + 1, rows.size() - colon - 2), &piece.last)) {
-      pieces.push_back(std::move(piece));
+        absl::SimpleAtoi(rows.substr(0, colon), &slice.first) &&
+        absl::SimpleAtoi(rows.substr(colon + 1, rows.size() - colon - 2), &slice.last)) {
+      slices.push_back(std::move(slice));
     }
   }
-  std::ranges::sort(pieces, {},
-                    [](const Piece& piece) { return std::pair(piece.first, piece.last); });
-  return pieces;
+  std::ranges::sort(slices, {},
+                    [](const RowSlice& slice) { return std::pair(slice.first, slice.last); });
+  return slices;
 }
 
 // The same, if they are all rows, each once, as this net has them.
-absl::StatusOr<std::vector<Piece>> PiecesOf(const TensorFiles& files, const Net::Carried& carried) {
+absl::StatusOr<std::vector<RowSlice>> SlicesOf(const TensorFiles& files,
+                                               const Net::Carried& carried) {
   const Tensor& to = carried.rows;
-  std::vector<Piece> pieces = ListPieces(files, carried.name);
-  if (pieces.empty()) {
+  std::vector<RowSlice> slices = ListSlices(files, carried.name);
+  if (slices.empty()) {
     return absl::NotFoundError(
         absl::StrFormat("it holds no rows of \"%s\", so it belongs to another net", carried.name));
   }
   int64_t end = 0;
-  for (const Piece& piece : pieces) {
-    if (piece.first != end || piece.last < piece.first) {
+  for (const RowSlice& slice : slices) {
+    if (slice.first != end || slice.last < slice.first) {
       return absl::DataLossError(
           absl::StrFormat("rows of \"%s\" are missing, or there twice: %d is followed by \"%s\"",
-                          carried.name, end, piece.name));
+                          carried.name, end, slice.name));
     }
-    end = piece.last;
+    end = slice.last;
   }
   if (end != carried.all_rows) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -59,18 +61,18 @@ absl::StatusOr<std::vector<Piece>> PiecesOf(const TensorFiles& files, const Net:
         "from them one by one; keep the batch, or start a new run from its weights with --weights",
         end, carried.name, carried.all_rows));
   }
-  for (const Piece& piece : pieces) {
-    const Shape expected = to.shape.With(carried.batch_axis, piece.last - piece.first);
-    const TensorFiles::TensorEntry& entry = files.entries().find(piece.name)->second;
+  for (const RowSlice& slice : slices) {
+    const Shape expected = to.shape.With(carried.batch_axis, slice.last - slice.first);
+    const TensorFiles::TensorEntry& entry = files.entries().find(slice.name)->second;
     if (entry.shape != expected || entry.dtype != to.dtype) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "its rows \"%s\" are %s %s, the net expects %s %s, so it belongs to another net or "
           "precision",
-          piece.name, std::string(DTypeName(entry.dtype)), entry.shape.ToString(),
+          slice.name, std::string(DTypeName(entry.dtype)), entry.shape.ToString(),
           std::string(DTypeName(to.dtype)), expected.ToString()));
     }
   }
-  return pieces;
+  return slices;
 }
 
 }  // namespace
@@ -81,7 +83,7 @@ std::string NameInFile(const Net::Carried& carried) {
 }
 
 absl::Status CheckRows(const TensorFiles& files, const Net::Carried& carried) {
-  return PiecesOf(files, carried).status();
+  return SlicesOf(files, carried).status();
 }
 
 absl::StatusOr<std::vector<std::byte>> ReadRows(const TensorFiles& files,
@@ -89,18 +91,18 @@ absl::StatusOr<std::vector<std::byte>> ReadRows(const TensorFiles& files,
   const int axis = carried.batch_axis;
   const Tensor& to = carried.rows;
   const int64_t count = to.shape[axis];
-  ASSIGN_OR_RETURN(const std::vector<Piece> pieces, PiecesOf(files, carried));
+  ASSIGN_OR_RETURN(const std::vector<RowSlice> slices, SlicesOf(files, carried));
   const size_t row_bytes = SizeOf(to.dtype) * to.shape.elements(axis + 1, to.shape.rank());
   std::vector<std::byte> bytes(to.bytes());
-  for (const Piece& piece : pieces) {
-    const int64_t first = std::max(piece.first, carried.first);
-    const int64_t last = std::min(piece.last, carried.first + count);
+  for (const RowSlice& slice : slices) {
+    const int64_t first = std::max(slice.first, carried.first);
+    const int64_t last = std::min(slice.last, carried.first + count);
     if (first >= last) continue;
-    ASSIGN_OR_RETURN(const TensorFile file, files.Read({&piece.name, 1}));
+    ASSIGN_OR_RETURN(const TensorFile file, files.Read({&slice.name, 1}));
     const auto* from = static_cast<const std::byte*>(file.tensors()[0].tensor.data);
     for (int64_t block = 0; block < to.shape.elements(0, axis); ++block) {
       std::memcpy(&bytes[(block * count + first - carried.first) * row_bytes],
-                  from + (block * (piece.last - piece.first) + first - piece.first) * row_bytes,
+                  from + (block * (slice.last - slice.first) + first - slice.first) * row_bytes,
                   (last - first) * row_bytes);
     }
   }

@@ -385,7 +385,7 @@ absl::Status Model::CopySlot(Stream& stream, int bucket, int kind, std::byte* to
       .status();
 }
 
-absl::Status Model::UnpackState(std::span<std::byte> copy, State& state) const {
+absl::Status Model::UnpackState(std::span<std::byte> copy, UnpackedState& state) const {
   const auto take = [&copy](size_t bytes) {
     const std::span<std::byte> taken = copy.first(bytes);
     copy = copy.subspan(RoundUp(bytes, kCopyAlignBytes));

@@ -208,10 +208,10 @@ class Model {
   absl::Status CopyState(Stream& stream, Buffer& copy) const;
   // What CopyState has copied, in canonical form.  It may lie in the copy.  Any thread, also while
   // the model is in use.
-  struct State {
+  struct UnpackedState {
     HostTensors weights, optimizer, carried;  // parameters and buffers; slots; this rank's rows
   };
-  absl::Status UnpackState(std::span<std::byte> copy, State& state) const;
+  absl::Status UnpackState(std::span<std::byte> copy, UnpackedState& state) const;
   // The digest `train` prints: of the bytes of what files have, in the order of its names.  A
   // parameter at a time, for there may not be room for a copy of all.
   absl::StatusOr<std::string> Sha256OfWeights(Stream& stream) const;

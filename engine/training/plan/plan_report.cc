@@ -12,7 +12,8 @@
 namespace gyre {
 namespace {
 
-enum Kind : int { kPinned, kParameters, kOptimizer, kGradients, kActivations };
+// Indices of the names that KindsOf gives.
+enum StateKindIndex : int { kPinned, kParameters, kOptimizer, kGradients, kActivations };
 
 constexpr double kParts[] = {1, 0.7, 0.5, 0.35, 0.25, 0.13};
 

@@ -14,8 +14,8 @@ namespace gyre {
 namespace {
 
 constexpr size_t kLabel = 15;
-// Of a layer's row.
-enum Cell : size_t { kName, kType, kOutput, kParameters, kFlops, kCells };
+// The cells of a layer's row.
+enum SummaryCell : size_t { kName, kType, kOutput, kParameters, kFlops, kCells };
 constexpr size_t kNumber = 10, kLeastColumn = 10;  // columns
 
 std::string Mebibytes(size_t bytes) {

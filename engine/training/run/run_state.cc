@@ -249,7 +249,7 @@ RunState::Written RunState::Write(const Model& model, const CheckpointState& sta
 
 absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState& state,
                                        bool* published) {
-  Model::State parts;
+  Model::UnpackedState parts;
   RETURN_IF_ERROR(model.UnpackState({copy_.data(), copy_.bytes()}, parts));
   RETURN_IF_ERROR(Annotate(CheckFinite(parts.weights.tensors),
                            absl::StrFormat("step %d: the weights", state.step())));
@@ -294,11 +294,11 @@ absl::StatusOr<std::map<std::string, uint32_t>> RunState::AwaitParts(int64_t ste
 // are given their name after that.  So what the leader has published is there, under a name or
 // not (GatherCheckpoint takes either), and what it has not, nobody has.
 absl::Status RunState::PublishCopied(const CheckpointState& state, bool* published) {
-  using enum CheckpointParts::Stage;
+  using enum CheckpointParts::CheckpointStage;
   using std::chrono::milliseconds;
   const int64_t step = state.step();
   const bool publishes = folders_->Publishes(communication_.rank());
-  const auto by_all = [&](CheckpointParts::Stage stage) {
+  const auto by_all = [&](CheckpointParts::CheckpointStage stage) {
     return AwaitOthers(step, [=, this](milliseconds most) { return parts_->Await(stage, most); });
   };
   RETURN_IF_ERROR(by_all(kWritten));

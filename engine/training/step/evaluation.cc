@@ -23,7 +23,7 @@ class StatisticSums {
 
   absl::Status Sum(Stream& stream, const std::string& label, Tensor statistic) {
     if (communication_.size() == 1) return absl::OkStatus();  // it is the sum
-    ASSIGN_OR_RETURN(const Copy* const copy, CopyOf(stream, label, statistic.bytes()));
+    ASSIGN_OR_RETURN(const StatisticCopy* const copy, CopyOf(stream, label, statistic.bytes()));
     RETURN_IF_ERROR(stream.Copy(copy->host.data(), statistic.data, statistic.bytes()));
     RETURN_IF_ERROR(stream.Record(*copy->out));
     const ProcessGroup::Ticket ticket =
@@ -42,20 +42,21 @@ class StatisticSums {
 
  private:
   // A statistic on its way through host memory.
-  struct Copy {
+  struct StatisticCopy {
     Buffer host;
     std::unique_ptr<Event> out, back;  // it has come, and its sum has gone
   };
 
   // Once the sum before has gone, whose events these are, too.
-  absl::StatusOr<const Copy*> CopyOf(Stream& stream, const std::string& label, size_t bytes) {
+  absl::StatusOr<const StatisticCopy*> CopyOf(Stream& stream, const std::string& label,
+                                              size_t bytes) {
     if (const auto found = copies_.find(label); found != copies_.end()) {
       RETURN_IF_ERROR(found->second.back->Synchronize());
       if (found->second.host.bytes() >= bytes) return &found->second;
     }
     // Allocation may wait for the device, which must not wait for other ranks meanwhile.
     RETURN_IF_ERROR(stream.Synchronize());
-    Copy copy;
+    StatisticCopy copy;
     ASSIGN_OR_RETURN(copy.host, Buffer::Allocate(device_, MemoryKind::kPinnedHost, bytes));
     ASSIGN_OR_RETURN(copy.out, device_.NewEvent());
     ASSIGN_OR_RETURN(copy.back, device_.NewEvent());
@@ -64,7 +65,7 @@ class StatisticSums {
 
   Device& device_;
   ProcessGroup& communication_;
-  std::map<std::string, Copy> copies_;
+  std::map<std::string, StatisticCopy> copies_;
 };
 
 }  // namespace

@@ -97,7 +97,7 @@ absl::Status GradientSync::AddBucket(Device& device, const Tensor& tensor, const
 }
 
 absl::Status GradientSync::FindRows(int index, Device& device, const TouchedTable& table,
-                                    const Net::Table& memory) {
+                                    const Net::TableTensors& memory) {
   Bucket& bucket = buckets_[index];
   bucket.table = memory;
   if (how_ == How::kAlone) return absl::OkStatus();
@@ -119,7 +119,7 @@ void GradientSync::Name(int bucket, const std::string& parameters) {
 absl::Status GradientSync::Start(int index, Stream& compute) {
   Bucket& bucket = buckets_[index];
   if (how_ == How::kAlone) {
-    const Net::Table& table = bucket.table;
+    const Net::TableTensors& table = bucket.table;
     if (table.rows) RETURN_IF_ERROR(NameRows(compute, table.kept, table.first, table.rows));
     return SumSquares(compute, bucket.whole, scratch_, sums_.as<double>() + index);
   }

@@ -41,7 +41,7 @@ class GradientSync {
   // The bucket is of this table's gradient, whose touched rows are found with the sum.  Both
   // outlive the object.  Errors: those of allocation.
   absl::Status FindRows(int bucket, Device& device, const TouchedTable& table,
-                        const Net::Table& memory);
+                        const Net::TableTensors& memory);
 
   ~GradientSync();  // waits for sums under way
 
@@ -107,7 +107,7 @@ class GradientSync {
     size_t taken = 0;    // segments whose sums have come, and are on their way back
     double squares = 0;  // of those
     // Of a table, of one rank and of several:
-    Net::Table table = {};
+    Net::TableTensors table = {};
     std::unique_ptr<RowExchange> rows;
     // Of halves, which are of one segment:
     ElementRange own;  // this rank's part

@@ -47,7 +47,7 @@ struct AddRow {
 absl::StatusOr<std::unique_ptr<RowExchange>> RowExchange::Create(Device& device,
                                                                  ProcessGroup& communication,
                                                                  const TouchedTable& table,
-                                                                 const Net::Table& memory,
+                                                                 const Net::TableTensors& memory,
                                                                  Tensor gradient) {
   std::unique_ptr<RowExchange> rows(new RowExchange(communication, table, memory, gradient));
   ASSIGN_OR_RETURN(rows->ready_, device.NewEvent());

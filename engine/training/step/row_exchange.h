@@ -25,7 +25,7 @@ class RowExchange {
   static absl::StatusOr<std::unique_ptr<RowExchange>> Create(Device& device,
                                                              ProcessGroup& communication,
                                                              const TouchedTable& table,
-                                                             const Net::Table& memory,
+                                                             const Net::TableTensors& memory,
                                                              Tensor gradient);
 
   bool sends_values() const { return table_.sent_by_rows; }
@@ -43,8 +43,8 @@ class RowExchange {
   absl::StatusOr<double> Finish(Stream& compute);
 
  private:
-  RowExchange(ProcessGroup& communication, const TouchedTable& table, const Net::Table& memory,
-              Tensor gradient)
+  RowExchange(ProcessGroup& communication, const TouchedTable& table,
+              const Net::TableTensors& memory, Tensor gradient)
       : communication_(communication), table_(table), memory_(memory), gradient_(gradient) {}
   int64_t all() const { return memory_.rows.elements(); }
   void FindRows();
@@ -52,7 +52,7 @@ class RowExchange {
 
   ProcessGroup& communication_;
   const TouchedTable& table_;
-  const Net::Table memory_;
+  const Net::TableTensors memory_;
   const Tensor gradient_;
   std::string names_label_, values_label_;
   std::unique_ptr<Event> ready_;

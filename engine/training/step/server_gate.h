@@ -53,11 +53,11 @@ class ServerGate {
   ParameterServer& server_;
   LossScaleState loss_scale_;
   UpdateGate gate_;
-  struct Piece {
-    int bucket = 0, number = 0;  // of its pieces
+  struct MeasuredPiece {
+    int bucket = 0, number = 0;  // index into its MeasuredPieces
   };
-  std::vector<std::vector<Piece>> pieces_;     // by rank: those that it owns
-  std::vector<std::vector<double>> of_ranks_;  // likewise: their squares
+  std::vector<std::vector<MeasuredPiece>> pieces_;  // by rank: those that it owns
+  std::vector<std::vector<double>> of_ranks_;       // likewise: their squares
   // Of all of a bucket's pieces; and how many this rank owns.
   std::vector<std::vector<double>> squares_of_;
   std::vector<int64_t> own_;

@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<TrainingStep>> TrainingStep::Create(
   }
   for (int index = 0; index < kMostStepsInFlight; ++index) {
     ASSIGN_OR_RETURN(StepBuffer buffer, StepBuffer::Create(device, net));
-    Lane& lane = step->lanes_.emplace_back(Lane{
+    StepLane& lane = step->lanes_.emplace_back(StepLane{
         .buffer = std::move(buffer), .done = {}, .accumulate = {}, .update = {}, .updates = {}});
     ASSIGN_OR_RETURN(lane.done, device.NewEvent());
     const auto graph = [&](StepGraph::Work work) {
@@ -110,15 +110,16 @@ size_t TrainingStep::graph_nodes() const {
 
 absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
                                  std::optional<double> learning_rate) {
-  return Start(batch, step, learning_rate,
-               [&](Lane& lane) { return (learning_rate ? lane.update : lane.accumulate)->Run(); });
+  return Start(batch, step, learning_rate, [&](StepLane& lane) {
+    return (learning_rate ? lane.update : lane.accumulate)->Run();
+  });
 }
 
 absl::StatusOr<std::vector<double>> TrainingStep::StartTimed(const Batch& batch, int64_t step,
                                                              double learning_rate) {
   const Net& net = model_.train();
   std::vector<double> at_positions(net.plan().paging->order.size());
-  RETURN_IF_ERROR(Start(batch, step, learning_rate, [&](Lane&) {
+  RETURN_IF_ERROR(Start(batch, step, learning_rate, [&](StepLane&) {
     const StepGraph::Between at_once = [](const StepGraph::Action& action) { return action(); };
     return Enqueue(next_, /*update=*/true, at_once,
                    TimeSteps(*model_.train_pager(), stream_, at_positions));
@@ -132,10 +133,10 @@ absl::StatusOr<std::vector<double>> TrainingStep::StartTimed(const Batch& batch,
 
 absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
                                  std::optional<double> learning_rate,
-                                 const std::function<absl::Status(Lane&)>& enqueue) {
+                                 const std::function<absl::Status(StepLane&)>& enqueue) {
   GYRE_CHECK(in_flight_ < kMostStepsInFlight);
   GYRE_CHECK(learning_rate.has_value() || model_.plan().options.shape.accumulate > 1);
-  Lane& lane = lanes_[next_];
+  StepLane& lane = lanes_[next_];
   const auto number = static_cast<uint64_t>(step);
   // Of one that is dynamic the gate knows better.
   const double loss_scale = model_.plan().options.shape.loss_scale.initial;
@@ -166,7 +167,7 @@ absl::Status TrainingStep::Start(const Batch& batch, int64_t step,
 absl::StatusOr<Tensor> TrainingStep::Finish() {
   GYRE_CHECK(in_flight_ > 0);
   const int index = (next_ + kMostStepsInFlight - in_flight_) % kMostStepsInFlight;
-  const Lane& lane = lanes_[index];
+  const StepLane& lane = lanes_[index];
   --in_flight_;
   RETURN_IF_ERROR(lane.done->Synchronize());
   // A bad label explains a bad gradient, so it is looked at first.
@@ -301,7 +302,7 @@ absl::Status TrainingStep::Take(int bucket) {
   if (model_.train().sent(bucket)) {
     RETURN_IF_ERROR(sync_->Bring(bucket, /*gathered=*/sharded(), stream_));
   }
-  Lane& lane = lanes_[summing_];
+  StepLane& lane = lanes_[summing_];
   if (!std::isfinite(squares)) lane.bad_bucket = std::min(bucket, lane.bad_bucket.value_or(bucket));
   return lane.updates[bucket]->Run();
 }

@@ -93,7 +93,7 @@ class TrainingStep {
   bool skipped() const { return skipped_; }
 
  private:
-  struct Lane {
+  struct StepLane {
     StepBuffer buffer;
     std::unique_ptr<Event> done;
     std::unique_ptr<StepGraph> accumulate, update;
@@ -125,7 +125,7 @@ class TrainingStep {
   // Whether something is left to do about a bucket when the iteration has been enqueued.
   bool defers() const { return updates_on_arrival() || sharded(); }
   absl::Status Start(const Batch& batch, int64_t step, std::optional<double> learning_rate,
-                     const std::function<absl::Status(Lane&)>& enqueue);
+                     const std::function<absl::Status(StepLane&)>& enqueue);
   absl::Status Enqueue(int lane, bool update, const StepGraph::Between& between,
                        const Net::Enter& enter);
   absl::Status Ready(int lane, int bucket, const StepGraph::Between& between,
@@ -166,7 +166,7 @@ class TrainingStep {
   InputUpload upload_;
   std::unique_ptr<GradientSync> sync_;  // with a server: of no buckets
   std::unique_ptr<ServerSync> server_;  // null: none
-  std::vector<Lane> lanes_;
+  std::vector<StepLane> lanes_;
   Pager* pager_;                                           // of the last iteration; null: none
   std::array<UpdateScalars, kMostStepsInFlight> updates_;  // by lane
   int summing_ = 0;                                        // the lane whose sums are under way

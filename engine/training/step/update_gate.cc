@@ -8,7 +8,7 @@ namespace gyre {
 namespace {
 
 template <typename T>
-struct Squares : SumReduction<double> {
+struct GradientSquares : SumReduction<double> {
   const T* gradient;
   double* sum;
   HOST_DEVICE double Load(int64_t, int64_t i) const {
@@ -155,8 +155,9 @@ struct Set {
 
 absl::Status SumSquares(Stream& stream, Tensor gradient, void* scratch, double* sum) {
   return VisitReal(gradient.dtype, [&]<typename T>() {
-    GYRE_CHECK(ForEachRowScratch<Squares<T>>(1, gradient.elements()) <= kSumSquaresScratchBytes);
-    return ForEachRow(stream, 1, gradient.elements(), Squares<T>{{}, gradient.as<T>(), sum},
+    GYRE_CHECK(ForEachRowScratch<GradientSquares<T>>(1, gradient.elements()) <=
+               kSumSquaresScratchBytes);
+    return ForEachRow(stream, 1, gradient.elements(), GradientSquares<T>{{}, gradient.as<T>(), sum},
                       scratch);
   });
 }

@@ -104,7 +104,7 @@ TEST(NetMemoryTest, OverlappingPartsAreNotWorkedOnInPlace) {
       layer { name: "flat2" flatten {} }
       layer { name: "out" dense { outputs: 4 } }
       layer { name: "loss" input: "out" input: "label" softmax_cross_entropy {} })");
-    const Value& sum = ValueNamed(rank.spec(), "sum");
+    const NetValue& sum = ValueNamed(rank.spec(), "sum");
     EXPECT_NE(sum.memory, ValueNamed(rank.spec(), "late").memory) << order;
     EXPECT_EQ(ValueNamed(rank.spec(), "late").memory, ValueNamed(rank.spec(), "early").memory);
   }

@@ -19,8 +19,8 @@ Parsed<NetConfig> ParseLayers(const std::string& layers) {
   return *std::move(net);
 }
 
-const Value& ValueNamed(const NetSpec& net, const std::string& name) {
-  for (const Value& value : net.values) {
+const NetValue& ValueNamed(const NetSpec& net, const std::string& name) {
+  for (const NetValue& value : net.values) {
     if (value.name == name) return value;
   }
   ADD_FAILURE() << name;

@@ -20,7 +20,7 @@ inline constexpr int kNetClasses = 4;
 Parsed<NetConfig> ParseLayers(const std::string& layers);
 
 // Those of this name, which must be there.
-const Value& ValueNamed(const NetSpec& net, const std::string& name);
+const NetValue& ValueNamed(const NetSpec& net, const std::string& name);
 const NetNode& NodeNamed(const NetSpec& net, const std::string& name);
 
 class NetRank {

@@ -99,7 +99,7 @@ constexpr char kBlockedNet[] = R"(
 
 struct Saved {
   Buffer copy;
-  Model::State state;
+  Model::UnpackedState state;
 };
 
 std::unique_ptr<Saved> Save(NetRank& rank) {

@@ -6,9 +6,9 @@
 namespace gyre {
 namespace {
 
-class Conversion : public Layer {
+class ConversionLayer : public Layer {
  public:
-  explicit Conversion(DType to) : to_(to) {}
+  explicit ConversionLayer(DType to) : to_(to) {}
 
   absl::StatusOr<LayerSpec> Infer(const InferInput& input) override {
     LayerSpec spec;
@@ -34,6 +34,6 @@ class Conversion : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> NewConversion(DType to) { return std::make_unique<Conversion>(to); }
+std::unique_ptr<Layer> NewConversion(DType to) { return std::make_unique<ConversionLayer>(to); }
 
 }  // namespace gyre

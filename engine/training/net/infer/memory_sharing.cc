@@ -8,15 +8,15 @@
 namespace gyre {
 namespace {
 
-struct Use {
+struct ValueUse {
   bool kept = false;       // a net input, which stays as it was uploaded, or read in backward
   int last_consumer = -1;  // node
 };
 
-Use UseOf(const NetSpec& net, const Value& value) {
+ValueUse UseOf(const NetSpec& net, const NetValue& value) {
   if (value.producer < 0) return {.kept = true};
   const NetNode& producer = net.nodes[value.producer];
-  Use use;
+  ValueUse use;
   const StateSpec& state = producer.spec.states[producer.inputs.size() + value.output];
   use.kept = producer.backward && state.backward != kNone;
   const int self = producer.outputs[value.output];
@@ -31,14 +31,14 @@ Use UseOf(const NetSpec& net, const Value& value) {
   return use;
 }
 
-void Merge(const Use& from, Use& to) {
+void Merge(const ValueUse& from, ValueUse& to) {
   to.kept |= from.kept;
   to.last_consumer = std::max(to.last_consumer, from.last_consumer);
 }
 
 // Whether the node reads the memory of its input from elsewhere as well, where its output would
 // overwrite what it has yet to read.
-bool ReadsAnotherPart(const NetSpec& net, const NetNode& node, const Value& input) {
+bool ReadsAnotherPart(const NetSpec& net, const NetNode& node, const NetValue& input) {
   return std::ranges::any_of(node.inputs, [&](int v) {
     return net.values[v].memory == input.memory &&
            net.values[v].memory_offset != input.memory_offset;
@@ -47,14 +47,15 @@ bool ReadsAnotherPart(const NetSpec& net, const NetNode& node, const Value& inpu
 
 // Moves an input into the output that it is a part of, with all that shares its memory, where that
 // memory is its own: neither a net input, nor a part of something else already.
-void PlaceInOutput(NetSpec& net, const Alias& alias, const NetNode& node, std::vector<Use>& uses) {
+void PlaceInOutput(NetSpec& net, const Alias& alias, const NetNode& node,
+                   std::vector<ValueUse>& uses) {
   const int root = net.values[node.value_of(alias.input)].memory;
   const int output = node.value_of(alias.output);
   if (net.values[root].producer < 0 ||
       net.values[root].bytes() != net.values[node.value_of(alias.input)].bytes()) {
     return;
   }
-  for (Value& value : net.values) {
+  for (NetValue& value : net.values) {
     if (value.memory != root) continue;
     value.memory = output;
     value.memory_offset += alias.offset_bytes;
@@ -65,8 +66,9 @@ void PlaceInOutput(NetSpec& net, const Alias& alias, const NetNode& node, std::v
 }  // namespace
 
 void ShareMemory(NetSpec& net) {
-  std::vector<Use> uses;  // by value; where values share memory, that of all of them at the first
-  for (const Value& value : net.values) uses.push_back(UseOf(net, value));
+  // By value; where values share memory, that of all of them at the first.
+  std::vector<ValueUse> uses;
+  for (const NetValue& value : net.values) uses.push_back(UseOf(net, value));
   for (int i = 0; i < static_cast<int>(net.nodes.size()); ++i) {
     NetNode& node = net.nodes[i];
     for (const Alias& alias : node.spec.aliases) {
@@ -74,7 +76,7 @@ void ShareMemory(NetSpec& net) {
         PlaceInOutput(net, alias, node, uses);
         continue;
       }
-      const Value& input = net.values[node.value_of(alias.input)];
+      const NetValue& input = net.values[node.value_of(alias.input)];
       const int memory = input.memory, output = node.value_of(alias.output);
       const bool must = alias.must || node.applied_by_producer;
       if (!must && (uses[memory].kept || uses[memory].last_consumer > i ||

@@ -5,7 +5,7 @@
 
 namespace gyre {
 
-// Lets outputs share their input's memory (Value::memory, memory_offset): views always, in-place
+// Lets outputs share their input's memory (NetValue::memory, memory_offset): views always, in-place
 // layers where nobody reads the input's bytes, or those of another view of them, any more once the
 // layer has run.
 void ShareMemory(NetSpec& net);

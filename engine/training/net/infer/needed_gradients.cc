@@ -42,7 +42,7 @@ absl::Status FindNeededGradients(const Parsed<NetConfig>& config, NetSpec& net) 
         config.source->file()));
   }
   for (size_t v = 0; v < net.values.size(); ++v) {
-    Value& value = net.values[v];
+    NetValue& value = net.values[v];
     value.needs_gradient = value.needs_gradient && reaches_loss[v];
   }
   return absl::OkStatus();

@@ -5,7 +5,8 @@
 
 namespace gyre {
 
-// Keeps Value::needs_gradient only where a loss depends on the value, and sets NetNode::backward.
+// Keeps NetValue::needs_gradient only where a loss depends on the value, and sets
+// NetNode::backward.
 // Errors: InvalidArgument for no loss, no trained parameter, or one that no loss depends on.
 absl::Status FindNeededGradients(const Parsed<NetConfig>& config, NetSpec& net);
 

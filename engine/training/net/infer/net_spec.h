@@ -13,7 +13,7 @@ namespace gyre {
 
 // A tensor that flows along the graph: a net input, or an output of a node, which bears the node's
 // name, and from the second on its number too: "split:1".
-struct Value {
+struct NetValue {
   std::string name;
   Shape shape = {};
   DType dtype = DType::kF32;
@@ -56,7 +56,7 @@ struct NetNode {
 struct NetSpec {
   bool train = true;
   RunShape shape;
-  std::vector<Value> values;  // net inputs first, then node outputs in node order
+  std::vector<NetValue> values;  // net inputs first, then node outputs in node order
   std::vector<NetNode> nodes;
   int inputs = 0;  // how many of the values are net inputs
   // Of nodes of the net's own: conversions between precisions.

@@ -12,9 +12,9 @@ namespace {
 // half as long as its readers at most.
 constexpr double kFlopsPerByte = 32;
 
-class Recomputation {
+class RecomputationChooser {
  public:
-  explicit Recomputation(NetSpec& net)
+  explicit RecomputationChooser(NetSpec& net)
       : net_(net), again_(net.values.size()), made_of_(net.values.size()) {}
 
   void Run() {
@@ -41,7 +41,7 @@ class Recomputation {
     double bytes = 0, flops = 0;
     bool read = false;
     for (int v : values) {
-      const Value& value = net_.values[v];
+      const NetValue& value = net_.values[v];
       if (value.producer < 0) return false;
       const NetNode& producer = net_.nodes[value.producer];
       if (!producer.applied_by_producer) {
@@ -79,7 +79,7 @@ class Recomputation {
 
   // Whether the value is there until backward of node n has run.
   bool IsKept(int v, int n) const {
-    const Value& value = net_.values[v];
+    const NetValue& value = net_.values[v];
     return !again_[value.memory] && std::ranges::any_of(value.consumers, [&](int consumer) {
       return consumer <= n && ReadsInBackward(net_.nodes[consumer], v);
     });
@@ -92,6 +92,6 @@ class Recomputation {
 
 }  // namespace
 
-void ChooseRecomputed(NetSpec& net) { Recomputation(net).Run(); }
+void ChooseRecomputed(NetSpec& net) { RecomputationChooser(net).Run(); }
 
 }  // namespace gyre

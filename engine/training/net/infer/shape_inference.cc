@@ -109,7 +109,7 @@ class Inference {
     std::vector<int> batch_axes;
     std::vector<uint8_t> needs_gradient;
     for (const int v : node.inputs) {
-      const Value& value = net_.values[v];
+      const NetValue& value = net_.values[v];
       shapes.push_back(value.shape);
       dtypes.push_back(IsReal(value.dtype) ? compute : value.dtype);
       batch_axes.push_back(value.batch_axis);
@@ -135,7 +135,7 @@ class Inference {
 
   // The value as `dtype`: itself, or what a node of the net's own makes of it.
   int Converted(int value, DType dtype) {
-    const Value from = net_.values[value];
+    const NetValue from = net_.values[value];
     if (!IsReal(from.dtype) || from.dtype == dtype) return value;
     const auto [found, is_new] = converted_.emplace(std::pair(value, dtype), 0);
     if (!is_new) return found->second;

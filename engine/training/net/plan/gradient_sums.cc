@@ -74,7 +74,7 @@ class Gradients {
   }
 
   void AddOfValue(int v) {
-    const Value& value = net_.values[v];
+    const NetValue& value = net_.values[v];
     if (!value.needs_gradient) return;
     const std::string name = absl::StrCat("gradient of ", value.name);
     const std::vector<int> writers = WritersOf(value);
@@ -111,7 +111,7 @@ class Gradients {
   }
 
   // The nodes whose backward assigns the gradient of `value`, once for each use.
-  std::vector<int> WritersOf(const Value& value) const {
+  std::vector<int> WritersOf(const NetValue& value) const {
     std::vector<int> writers;
     for (int consumer : value.consumers) {
       if (net_.nodes[consumer].backward) writers.push_back(consumer);

@@ -88,7 +88,7 @@ class LastingStates {
                               .pinned = net_.train});
       size_t offset = 0;
       for (size_t input = 0; input < in_.feed.inputs.size(); ++input) {
-        const Value& value = net_.values[input];
+        const NetValue& value = net_.values[input];
         const size_t bytes = static_cast<size_t>(value.shape.elements()) *
                              SizeOf(in_.feed.type(input, net_.shape.compute));
         t_.trace.states[ahead.whole].bytes = offset + bytes;

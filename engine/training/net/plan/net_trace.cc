@@ -90,7 +90,7 @@ class Tracer {
 
   void AddValues() {
     const int first = static_cast<int>(t_.trace.states.size());
-    for (const Value& value : net_.values) {
+    for (const NetValue& value : net_.values) {
       const int self = static_cast<int>(t_.values.size());
       // Without a gradient it may be exact: an input, or a part of one.
       const bool rounds = self >= net_.inputs && value.needs_gradient;

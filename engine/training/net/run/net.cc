@@ -146,7 +146,8 @@ absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
     }
     if (plan_.spec.nodes[n].applied_by_producer) continue;
     for (int piece = 0; piece < plan_.spec.nodes[n].spec.pieces; ++piece) {
-      RETURN_IF_ERROR(RunLayer(stream, static_cast<int>(n), piece, Pass::kForward, sum, enter));
+      RETURN_IF_ERROR(
+          RunLayer(stream, static_cast<int>(n), piece, LayerPass::kForward, sum, enter));
     }
     if (!plan_.spec.nodes[n].backward) RETURN_IF_ERROR(Carry(stream, static_cast<int>(n), enter));
   }
@@ -154,31 +155,32 @@ absl::Status Net::Forward(Stream& stream, const SumStatistic& sum,
   return absl::OkStatus();
 }
 
-absl::Status Net::RunLayer(Stream& stream, int n, int piece, Pass pass, const SumStatistic& sum,
-                           const Enter& enter) const {
+absl::Status Net::RunLayer(Stream& stream, int n, int piece, LayerPass pass,
+                           const SumStatistic& sum, const Enter& enter) const {
   const NetNode& node = plan_.spec.nodes[n];
-  const bool backward = pass == Pass::kBackward;
+  const bool backward = pass == LayerPass::kBackward;
   const NetTrace& trace = plan_.trace;
   RETURN_IF_ERROR(Begin(stream,
-                        backward                 ? trace.backward_steps[n][piece]
-                        : pass == Pass::kForward ? trace.forward_steps[n][piece]
-                                                 : trace.recompute_steps[n],
+                        backward                      ? trace.backward_steps[n][piece]
+                        : pass == LayerPass::kForward ? trace.forward_steps[n][piece]
+                                                      : trace.recompute_steps[n],
                         enter));
   const auto of_piece = [&](const std::vector<Tensor>& all) {
     const size_t count = node.spec.states.size();
     return std::span<const Tensor>(all).subspan(static_cast<size_t>(piece) * count, count);
   };
-  const std::span<const Tensor> states = of_piece(backward                 ? nodes_[n].backward
-                                                  : pass == Pass::kForward ? nodes_[n].forward
-                                                                           : nodes_[n].recompute);
-  const TimelineLabel label(node.config->name(), backward                 ? "backward"
-                                                 : pass == Pass::kForward ? "forward"
-                                                                          : "forward again");
+  const std::span<const Tensor> states =
+      of_piece(backward                      ? nodes_[n].backward
+               : pass == LayerPass::kForward ? nodes_[n].forward
+                                             : nodes_[n].recompute);
+  const TimelineLabel label(node.config->name(), backward                      ? "backward"
+                                                 : pass == LayerPass::kForward ? "forward"
+                                                                               : "forward again");
   const std::span<const Tensor> gradients =
       backward ? of_piece(nodes_[n].gradients) : std::span<const Tensor>();
   const auto run = [&](int phase) { return RunPhase(stream, n, phase, pass, states, gradients); };
   const auto sum_over_ranks = [&](size_t s) {
-    if (pass == Pass::kRecompute) return absl::OkStatus();  // it is kept
+    if (pass == LayerPass::kRecompute) return absl::OkStatus();  // it is kept
     return sum(stream, absl::StrCat(node.config->name(), ".", node.spec.states[s].name), states[s]);
   };
   if (node.spec.pieces > 1) return run(piece);
@@ -188,7 +190,7 @@ absl::Status Net::RunLayer(Stream& stream, int n, int piece, Pass pass, const Su
                               sum_over_ranks);
 }
 
-absl::Status Net::RunPhase(Stream& stream, int n, int phase, Pass pass,
+absl::Status Net::RunPhase(Stream& stream, int n, int phase, LayerPass pass,
                            std::span<const Tensor> states,
                            std::span<const Tensor> gradients) const {
   const NetNode& node = plan_.spec.nodes[n];
@@ -199,9 +201,9 @@ absl::Status Net::RunPhase(Stream& stream, int n, int phase, Pass pass,
                              .fault = &step_block()->fault,
                              .layer = n,
                              .phase = phase,
-                             .recompute = pass == Pass::kRecompute};
+                             .recompute = pass == LayerPass::kRecompute};
   return Annotate(
-      pass == Pass::kBackward ? node.layer->Backward(context) : node.layer->Forward(context),
+      pass == LayerPass::kBackward ? node.layer->Backward(context) : node.layer->Forward(context),
       absl::StrCat("layer ", node.config->name()));
 }
 
@@ -209,8 +211,8 @@ absl::Status Net::RunRepeat(Stream& stream, const Repeat& repeat) const {
   const NetNode& node = plan_.spec.nodes[repeat.node];
   const TimelineLabel label(node.config->name(), "forward again");
   for (int phase = 0; phase < node.spec.forward_phases; ++phase) {
-    RETURN_IF_ERROR(
-        RunPhase(stream, repeat.node, phase, Pass::kRecompute, repeat.states, /*gradients=*/{}));
+    RETURN_IF_ERROR(RunPhase(stream, repeat.node, phase, LayerPass::kRecompute, repeat.states,
+                             /*gradients=*/{}));
   }
   return absl::OkStatus();
 }
@@ -344,11 +346,11 @@ absl::Status Net::Backward(Stream& stream, const SumStatistic& sum, const Bucket
     if (!node.backward) continue;
     RETURN_IF_ERROR(Sum(stream, plan_.trace.gradients.before[n], /*piece=*/0, enter));
     for (int producer : plan_.trace.recomputed_before[n]) {
-      RETURN_IF_ERROR(RunLayer(stream, producer, /*piece=*/0, Pass::kRecompute, sum, enter));
+      RETURN_IF_ERROR(RunLayer(stream, producer, /*piece=*/0, LayerPass::kRecompute, sum, enter));
     }
     for (int piece = 0; piece < node.spec.pieces; ++piece) {
       if (!node.undone_by_producer) {
-        RETURN_IF_ERROR(RunLayer(stream, n, piece, Pass::kBackward, sum, enter));
+        RETURN_IF_ERROR(RunLayer(stream, n, piece, LayerPass::kBackward, sum, enter));
       }
       if (piece + 1 == node.spec.pieces) {
         RETURN_IF_ERROR(KeepTouched(stream, n));
@@ -367,7 +369,7 @@ absl::Status Net::Backward(Stream& stream, const SumStatistic& sum, const Bucket
 }
 
 Tensor Net::input(int index) const {
-  const Value& value = plan_.spec.values[index];
+  const NetValue& value = plan_.spec.values[index];
   return {Address(plan_.trace.values[index], plan_.trace.upload_step), value.shape, value.dtype};
 }
 
@@ -423,7 +425,7 @@ absl::Status Net::ClearPadding(Stream& stream, int index) const {
   return absl::OkStatus();
 }
 
-Net::Table Net::table(const TouchedTable& of) const {
+Net::TableTensors Net::table(const TouchedTable& of) const {
   const TableStates& states = plan_.trace.tables[&of - plan_.tables.data()];
   const auto flat = [&](int state, DType dtype) -> Tensor {
     if (state < 0) return {};

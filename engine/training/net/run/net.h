@@ -99,10 +99,10 @@ class Net {
   Tensor summed(int index) const;
   bool sent(int bucket) const { return plan_.trace.summed[bucket] >= 0; }
   // Of a table of the plan: flat, as TableStates says; null where there is no such state.
-  struct Table {
+  struct TableTensors {
     Tensor kept, first, rows, names, values;
   };
-  Table table(const TouchedTable& of) const;
+  TableTensors table(const TouchedTable& of) const;
   Tensor pixel_values(int input) const;  // [256 a channel or in all]; [0] if values come
   std::byte* step() const;               // the first of them, or the block
   StepBlock* step_block() const;         // right behind them
@@ -125,7 +125,7 @@ class Net {
     std::vector<Tensor> states;
   };
   void FindRepeats();
-  enum class Pass { kForward, kBackward, kRecompute };
+  enum class LayerPass { kForward, kBackward, kRecompute };
   // Runs what the plan has run again before a step, and enters it.
   absl::Status Begin(Stream& stream, int step, const Enter& enter) const;
   std::byte* Address(int state, int step = kHome) const;
@@ -133,11 +133,11 @@ class Net {
   bool IsOnHost(int position) const;
   Tensor Flat(int state, const Parameter& parameter, int step) const;
   absl::Status RunRepeat(Stream& stream, const Repeat& repeat) const;
-  absl::Status RunPhase(Stream& stream, int node, int phase, Pass pass,
+  absl::Status RunPhase(Stream& stream, int node, int phase, LayerPass pass,
                         std::span<const Tensor> states, std::span<const Tensor> gradients) const;
   // A piece of it, of one that is cut into pieces.
-  absl::Status RunLayer(Stream& stream, int node, int piece, Pass pass, const SumStatistic& sum,
-                        const Enter& enter) const;
+  absl::Status RunLayer(Stream& stream, int node, int piece, LayerPass pass,
+                        const SumStatistic& sum, const Enter& enter) const;
   absl::Status Carry(Stream& stream, int node, const Enter& enter) const;
   absl::Status KeepTouched(Stream& stream, int node) const;
   BatchMean* batch_mean() const;
