@@ -21,7 +21,7 @@ namespace gyre {
 namespace {
 
 // A use of a block, being put in place.
-struct Use {
+struct BlockUse {
   const LayerConfig& user;
   const BlockConfig& block;
   int64_t repetition;               // from 1
@@ -235,13 +235,13 @@ class Expander {
     return inputs;
   }
 
-  absl::Status Place(const Use& use) {
+  absl::Status Place(const BlockUse& use) {
     std::map<std::string, std::string> names;  // what the block's layers may call another
     for (int i = 0; i < use.block.input_size(); ++i) names[use.block.input(i)] = use.inputs[i];
     for (const LayerConfig& layer : use.block.layer()) {
       names[layer.name()] = absl::StrCat(use.name, "-", layer.name());
     }
-    const absl::StatusOr<std::vector<Value>> values = Values(use);
+    const absl::StatusOr<std::vector<ArgumentValue>> values = Values(use);
     if (!values.ok()) return values.status();
     // Of the phases in which a layer of this copy stands above.
     std::vector<LayerConfig::Phase> placed;
@@ -295,16 +295,16 @@ class Expander {
     return absl::OkStatus();
   }
 
-  struct Value {
+  struct ArgumentValue {
     const ArgumentConfig* argument;
     std::string text;
     std::string where;
   };
 
   // Of each argument: what the user says, else the default.
-  absl::StatusOr<std::vector<Value>> Values(const Use& use) const {
+  absl::StatusOr<std::vector<ArgumentValue>> Values(const BlockUse& use) const {
     const std::string label = Label(use.user);
-    std::vector<Value> values;
+    std::vector<ArgumentValue> values;
     std::vector<std::string> names;
     for (const ArgumentConfig& argument : use.block.argument()) {
       names.push_back(argument.name());
@@ -340,9 +340,9 @@ class Expander {
     return values;
   }
 
-  absl::Status SetArguments(const Use& use, std::span<const Value> values, const std::string& layer,
-                            LayerConfig& copy) {
-    for (const Value& value : values) {
+  absl::Status SetArguments(const BlockUse& use, std::span<const ArgumentValue> values,
+                            const std::string& layer, LayerConfig& copy) {
+    for (const ArgumentValue& value : values) {
       for (const std::string& path : value.argument->sets()) {
         const auto [name, field] = Target(path);
         if (name != layer) continue;

@@ -6,17 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "models/schema/silent_errors.h"
 
 namespace gyre {
 namespace {
 
 using google::protobuf::io::Tokenizer;
-
-// What is no token is for others to tell.
-class Silent : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int, int, const std::string&) override {}
-};
 
 std::string WrongToken(const Tokenizer::Token& token) {
   const std::string& text = token.text;
@@ -40,7 +35,7 @@ struct Wrong {
 };
 Wrong FindWrong(std::string_view text) {
   google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
-  Silent silent;
+  SilentErrors silent;                   // what is no token is for others to tell
   Tokenizer tokenizer(&input, &silent);  // as protobuf's parser has it
   tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
   tokenizer.set_allow_f_after_float(true);

@@ -9,12 +9,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 #include "models/schema/describe.h"
 #include "models/schema/net.pb.h"
 #include "models/schema/number.h"
 #include "models/schema/parse.h"
+#include "models/schema/silent_errors.h"
 
 namespace gyre {
 namespace {
@@ -26,18 +26,12 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 using google::protobuf::TextFormat;
 
-// Of an error, a caller says more.
-class Silent : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int, int, const std::string&) override {}
-};
-
 // Sets a scalar field, or adds an element to a repeated one; false if `text` is no value for it.
 // Numbers, booleans and enumerators are read as in a file.
 bool Store(Message& message, const FieldDescriptor* field, const std::string& text) {
   const Reflection& reflection = *message.GetReflection();
   if (field->cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
-    Silent silent;
+    SilentErrors silent;  // a caller says more of an error
     TextFormat::Parser parser;
     parser.RecordErrorsTo(&silent);
     return parser.ParseFieldValueFromString(text, field, &message);

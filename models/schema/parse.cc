@@ -82,9 +82,9 @@ absl::Status CheckIsText(std::string_view text, const std::string& file) {
 }
 
 // The first complaint of protobuf's own parser; lines and columns count from 0.
-class FirstError : public google::protobuf::io::ErrorCollector {
+class FirstParseError : public google::protobuf::io::ErrorCollector {
  public:
-  explicit FirstError(std::string file) : file_(std::move(file)) {}
+  explicit FirstParseError(std::string file) : file_(std::move(file)) {}
   void AddError(int line, int column, const std::string& message) override {
     if (!status_.ok()) return;
     status_ = absl::InvalidArgumentError(
@@ -160,7 +160,7 @@ absl::StatusOr<Parsed<Config>> ParseText(std::string_view text, const std::strin
   if (absl::Status status = CheckIsText(text, file); !status.ok()) return status;
   auto message = std::make_unique<Config>();
   TextFormat::ParseInfoTree tree;
-  FirstError error(file);
+  FirstParseError error(file);
   TextFormat::Parser parser;
   parser.WriteLocationsTo(&tree);
   parser.RecordErrorsTo(&error);

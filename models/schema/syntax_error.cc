@@ -30,7 +30,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::io::Tokenizer;
 using Token = Tokenizer::Token;
 
-class FirstError : public google::protobuf::io::ErrorCollector {
+class FirstTokenError : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, int column, const std::string& message) override {
     if (!text.empty()) return;
@@ -45,7 +45,7 @@ class Reader {
  public:
   Reader(std::string_view text, std::string file) : file_(std::move(file)) {
     google::protobuf::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
-    FirstError error;
+    FirstTokenError error;
     Tokenizer tokenizer(&input, &error);
     tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
     tokenizer.set_allow_f_after_float(true);

@@ -159,7 +159,7 @@ absl::Status Check(const Required& required, const Message& root, const SourceMa
   return absl::OkStatus();
 }
 
-struct Range {
+struct FieldRange {
   enum Lower { kAtLeast, kAbove };
   absl::string_view path;
   Lower lower;
@@ -168,48 +168,48 @@ struct Range {
 };
 
 // Of the fields that are set; the defaults are in range.  Integers end at kMostInteger.
-constexpr Range kRanges[] = {
-    {"data.augmentation.shift", Range::kAtLeast, 0},
-    {"data.train.text.length", Range::kAtLeast, 1},
-    {"data.train.text.words", Range::kAtLeast, 2},
-    {"data.train.reviews.length", Range::kAtLeast, 1},
-    {"data.train.reviews.words", Range::kAtLeast, 2},
-    {"data.train.shots.length", Range::kAtLeast, 1},
-    {"data.train.shots.warning", Range::kAbove, 0},
-    {"data.train.shots.clip", Range::kAbove, 0},
-    {"optimizer.sgd.momentum", Range::kAtLeast, 0, 1},
-    {"optimizer.adam.beta1", Range::kAtLeast, 0, 1},
-    {"optimizer.adam.beta2", Range::kAtLeast, 0, 1},
-    {"optimizer.adam.epsilon", Range::kAbove, 0},
-    {"optimizer.adamw.beta1", Range::kAtLeast, 0, 1},
-    {"optimizer.adamw.beta2", Range::kAtLeast, 0, 1},
-    {"optimizer.adamw.epsilon", Range::kAbove, 0},
-    {"optimizer.weight_decay", Range::kAtLeast, 0},
-    {"optimizer.clip_norm", Range::kAbove, 0},
-    {"learning_rate.base", Range::kAtLeast, 0},
-    {"learning_rate.warmup_steps", Range::kAtLeast, 0},
-    {"learning_rate.step.every", Range::kAtLeast, 1},
-    {"learning_rate.step.gamma", Range::kAbove, 0},
-    {"learning_rate.cosine.final", Range::kAtLeast, 0},
-    {"learning_rate.epoch_decay", Range::kAbove, 0},
-    {"learning_rate.rank_damping", Range::kAbove, 0},
-    {"learning_rate.batch_scaling.base_batch", Range::kAtLeast, 1},
+constexpr FieldRange kRanges[] = {
+    {"data.augmentation.shift", FieldRange::kAtLeast, 0},
+    {"data.train.text.length", FieldRange::kAtLeast, 1},
+    {"data.train.text.words", FieldRange::kAtLeast, 2},
+    {"data.train.reviews.length", FieldRange::kAtLeast, 1},
+    {"data.train.reviews.words", FieldRange::kAtLeast, 2},
+    {"data.train.shots.length", FieldRange::kAtLeast, 1},
+    {"data.train.shots.warning", FieldRange::kAbove, 0},
+    {"data.train.shots.clip", FieldRange::kAbove, 0},
+    {"optimizer.sgd.momentum", FieldRange::kAtLeast, 0, 1},
+    {"optimizer.adam.beta1", FieldRange::kAtLeast, 0, 1},
+    {"optimizer.adam.beta2", FieldRange::kAtLeast, 0, 1},
+    {"optimizer.adam.epsilon", FieldRange::kAbove, 0},
+    {"optimizer.adamw.beta1", FieldRange::kAtLeast, 0, 1},
+    {"optimizer.adamw.beta2", FieldRange::kAtLeast, 0, 1},
+    {"optimizer.adamw.epsilon", FieldRange::kAbove, 0},
+    {"optimizer.weight_decay", FieldRange::kAtLeast, 0},
+    {"optimizer.clip_norm", FieldRange::kAbove, 0},
+    {"learning_rate.base", FieldRange::kAtLeast, 0},
+    {"learning_rate.warmup_steps", FieldRange::kAtLeast, 0},
+    {"learning_rate.step.every", FieldRange::kAtLeast, 1},
+    {"learning_rate.step.gamma", FieldRange::kAbove, 0},
+    {"learning_rate.cosine.final", FieldRange::kAtLeast, 0},
+    {"learning_rate.epoch_decay", FieldRange::kAbove, 0},
+    {"learning_rate.rank_damping", FieldRange::kAbove, 0},
+    {"learning_rate.batch_scaling.base_batch", FieldRange::kAtLeast, 1},
     // It and its inverse are well within F32.
-    {"loss_scale.fixed", Range::kAtLeast, 1e-30, 1e30},
-    {"loss_scale.dynamic.initial", Range::kAtLeast, 1e-6, 1e30},
-    {"loss_scale.dynamic.growth_interval", Range::kAtLeast, 1},
-    {"batch", Range::kAtLeast, 1},
-    {"test_batch", Range::kAtLeast, 1},
-    {"accumulate", Range::kAtLeast, 1},
-    {"epochs", Range::kAbove, 0, 1e9},  // times the samples of any data set: less than 2^63
-    {"steps", Range::kAtLeast, 1},
-    {"evaluate_every", Range::kAtLeast, 1},
-    {"checkpoint_every", Range::kAtLeast, 1},
-    {"keep_checkpoints", Range::kAtLeast, 1},
-    {"distributed.bucket_bytes", Range::kAtLeast, 1},
+    {"loss_scale.fixed", FieldRange::kAtLeast, 1e-30, 1e30},
+    {"loss_scale.dynamic.initial", FieldRange::kAtLeast, 1e-6, 1e30},
+    {"loss_scale.dynamic.growth_interval", FieldRange::kAtLeast, 1},
+    {"batch", FieldRange::kAtLeast, 1},
+    {"test_batch", FieldRange::kAtLeast, 1},
+    {"accumulate", FieldRange::kAtLeast, 1},
+    {"epochs", FieldRange::kAbove, 0, 1e9},  // times the samples of any data set: less than 2^63
+    {"steps", FieldRange::kAtLeast, 1},
+    {"evaluate_every", FieldRange::kAtLeast, 1},
+    {"checkpoint_every", FieldRange::kAtLeast, 1},
+    {"keep_checkpoints", FieldRange::kAtLeast, 1},
+    {"distributed.bucket_bytes", FieldRange::kAtLeast, 1},
 };
 
-absl::Status Check(const Range& range, const Message& root, const SourceMap& source) {
+absl::Status Check(const FieldRange& range, const Message& root, const SourceMap& source) {
   std::vector<std::string> parents = absl::StrSplit(range.path, '.');
   const std::string last = parents.back();
   parents.pop_back();
@@ -218,7 +218,7 @@ absl::Status Check(const Range& range, const Message& root, const SourceMap& sou
   const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(last);
   if (!message->GetReflection()->HasField(*message, field)) return absl::OkStatus();
   const double value = NumberAt(*message, field, 0);
-  const bool above = range.lower == Range::kAbove;
+  const bool above = range.lower == FieldRange::kAbove;
   const bool integer = field->cpp_type() == FieldDescriptor::CPPTYPE_INT64;
   std::string must;
   if (integer && value > kMostInteger) {
@@ -432,7 +432,7 @@ absl::Status Validate(const TrainerConfig& trainer, const SourceMap& source) {
   for (const Required& required : kRequired) {
     if (absl::Status status = Check(required, trainer, source); !status.ok()) return status;
   }
-  for (const Range& range : kRanges) {
+  for (const FieldRange& range : kRanges) {
     if (absl::Status status = Check(range, trainer, source); !status.ok()) return status;
   }
   return Validate(trainer.data(), source);
