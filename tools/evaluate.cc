@@ -51,7 +51,7 @@ const std::vector<FlagGroup> kGroups = {
 };
 
 // folded: what `files` no longer holds of the net that the weights are of.
-absl::Status EvaluateFiles(const Files& files, const std::vector<FoldedNorm>& folded,
+absl::Status EvaluateFiles(const ConfigFiles& files, const std::vector<FoldedNorm>& folded,
                            const std::string& weights_path, const PagePlaces& pages,
                            ProcessGroup& communication, const DeviceChoice& choice) {
   const TrainerConfig& config = *files.trainer.message;

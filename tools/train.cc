@@ -214,7 +214,7 @@ absl::StatusOr<std::string> MakeOutFolder(const NetConfig& net) {
 }
 
 // All but what a rank's device decides; the same for the ranks of this process.
-absl::StatusOr<TrainingOptions> OptionsOf(const Files& files) {
+absl::StatusOr<TrainingOptions> OptionsOf(const ConfigFiles& files) {
   if (!absl::GetFlag(FLAGS_epochs).empty() && !absl::GetFlag(FLAGS_steps).empty()) {
     return absl::InvalidArgumentError("--steps: is in place of --epochs; leave one out");
   }
@@ -306,26 +306,26 @@ std::string CommandOf() {
 }
 
 // The data, which ranks that are threads of this process share.
-struct Opened {
+struct SharedRunData {
   std::mutex mutex;
   std::optional<absl::StatusOr<RunData>> data;
   std::string note;  // what a plan assumes
 };
 
-absl::StatusOr<RunData> OpenOnce(const Files& files, bool plan, Opened& opened) {
-  std::lock_guard lock(opened.mutex);
-  if (opened.data) return *opened.data;
-  opened.data = OpenData(files.trainer, files.net, /*train=*/true);
-  if (!plan || !absl::IsNotFound(opened.data->status())) return *opened.data;
-  opened.note =
-      absl::StrCat("planned without data, by the net's inputs: ", opened.data->status().message());
-  opened.data = AssumeData(files.trainer, files.net);
-  return *opened.data;
+absl::StatusOr<RunData> OpenOnce(const ConfigFiles& files, bool plan, SharedRunData& shared) {
+  std::lock_guard lock(shared.mutex);
+  if (shared.data) return *shared.data;
+  shared.data = OpenData(files.trainer, files.net, /*train=*/true);
+  if (!plan || !absl::IsNotFound(shared.data->status())) return *shared.data;
+  shared.note =
+      absl::StrCat("planned without data, by the net's inputs: ", shared.data->status().message());
+  shared.data = AssumeData(files.trainer, files.net);
+  return *shared.data;
 }
 
-absl::StatusOr<RunData> Open(const Files& files, bool plan, ProcessGroup& communication,
-                             Opened& opened) {
-  if (!absl::GetFlag(FLAGS_send_data)) return OpenOnce(files, plan, opened);
+absl::StatusOr<RunData> Open(const ConfigFiles& files, bool plan, ProcessGroup& communication,
+                             SharedRunData& shared) {
+  if (!absl::GetFlag(FLAGS_send_data)) return OpenOnce(files, plan, shared);
   ASSIGN_OR_RETURN(SentData sent, OpenSentData(files.trainer, files.net, communication));
   if (communication.rank() == 0) {
     if (sent.folders == 0) {
@@ -339,13 +339,13 @@ absl::StatusOr<RunData> Open(const Files& files, bool plan, ProcessGroup& commun
   return std::move(sent.data);
 }
 
-absl::Status Train(const Files& files, TrainingOptions options, bool plan,
-                   ProcessGroup& communication, const DeviceChoice& choice, Opened& opened) {
+absl::Status Train(const ConfigFiles& files, TrainingOptions options, bool plan,
+                   ProcessGroup& communication, const DeviceChoice& choice, SharedRunData& shared) {
   Timeline::SetRow(Timeline::NewRow(communication.rank(), "training"));
   options.choices["threads"] = absl::StrCat(choice.threads);
   options.threads = choice.threads;
   options.choices["ranks"] = absl::StrCat(communication.size());
-  ASSIGN_OR_RETURN(RunData data, Open(files, plan, communication, opened));
+  ASSIGN_OR_RETURN(RunData data, Open(files, plan, communication, shared));
   options.tune = choice.tune;
   const bool leader = communication.rank() == 0, makes_folder = options.out.empty() && !plan;
   if (makes_folder) {
@@ -366,7 +366,7 @@ absl::Status Train(const Files& files, TrainingOptions options, bool plan,
   if (plan) {
     if (!leader) return absl::OkStatus();
     PlanSummary summary = run->Plan(files.net);
-    if (!opened.note.empty()) summary.notes.push_back(opened.note);
+    if (!shared.note.empty()) summary.notes.push_back(shared.note);
     const std::string picture = absl::GetFlag(FLAGS_plan_picture);
     const bool verbose = absl::GetFlag(FLAGS_verbose);
     const std::string text = PlanText(
@@ -410,10 +410,10 @@ int Main(int argc, char** argv) {
   Spellings spellings;
   const std::vector<std::string> overrides = Overrides(spellings);
   const absl::Status words = CheckWords();
-  const absl::StatusOr<Files> files =
+  const absl::StatusOr<ConfigFiles> files =
       words.ok() ? ReadFiles(absl::GetFlag(FLAGS_trainer), overrides, absl::GetFlag(FLAGS_device),
                              spellings, absl::GetFlag(FLAGS_ranks))
-                 : absl::StatusOr<Files>(words);
+                 : absl::StatusOr<ConfigFiles>(words);
   AllreduceChoice allreduce = files.ok() ? files->allreduce : AllreduceChoice{"ring"};
   allreduce.command = CommandOf();
   auto ranks = JoinRanks(std::move(allreduce), absl::GetFlag(FLAGS_ranks),
@@ -429,7 +429,7 @@ int Main(int argc, char** argv) {
   if (const absl::Status opened = plan ? absl::OkStatus() : OpenTimeline(); !opened.ok()) {
     Fail(ranks->front().get(), opened);
   }
-  Opened opened;
+  SharedRunData shared;
   const absl::Status status =
       RunRanks(*std::move(ranks),
                {.kind = absl::GetFlag(FLAGS_device),
@@ -438,7 +438,7 @@ int Main(int argc, char** argv) {
                 .tf32 = files->trainer.message->tf32(),
                 .autotune = absl::GetFlag(FLAGS_autotune) && !plan},
                [&](ProcessGroup& communication, const DeviceChoice& choice) {
-                 return Train(*files, *options, plan, communication, choice, opened);
+                 return Train(*files, *options, plan, communication, choice, shared);
                });
   if (const absl::Status end = Timeline::Close(); !end.ok()) Fail(nullptr, end);
   return FinishOutput(status.ok() ? 0 : kExitStopped);

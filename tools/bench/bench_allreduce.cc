@@ -65,7 +65,7 @@ constexpr int64_t kTimeoutMs = 60'000;
 // Sums of a round are as many as fit in this, so that a clock's reading is nothing beside them.
 constexpr double kRoundSeconds = 2e-3;
 
-struct Way {
+struct TimedAlgorithm {
   std::string name;
   std::unique_ptr<Collective> collective;  // null: MPI_Allreduce
   std::vector<double> seconds;
@@ -86,7 +86,7 @@ class Bench {
     }
     ASSIGN_OR_RETURN(arenas_.emplace_back(),
                      SharedMemory::Create(*communicator_, std::max<size_t>(most_bytes, 4096)));
-    ways_.emplace_back().name = "MPI_Allreduce";
+    algorithms_.emplace_back().name = "MPI_Allreduce";
     if (algorithms.empty()) {
       // All but what refuses such a cluster, or is another with detours.
       const bool one_host = ShapeOf(*communicator_).hosts == 1;
@@ -101,13 +101,13 @@ class Bench {
   }
 
   absl::Status Add(const std::string& algorithm) {
-    const int tag = kFirstOperationTag + static_cast<int>(ways_.size());
-    Way& way = ways_.emplace_back();
-    way.name = algorithm;
-    ASSIGN_OR_RETURN(way.collective, NewCollective(algorithm, *communicator_, tag, arenas_));
+    const int tag = kFirstOperationTag + static_cast<int>(algorithms_.size());
+    TimedAlgorithm& timed = algorithms_.emplace_back();
+    timed.name = algorithm;
+    ASSIGN_OR_RETURN(timed.collective, NewCollective(algorithm, *communicator_, tag, arenas_));
     if (wire_ == DType::kF32 || !CheckWire(algorithm, wire_).ok()) return absl::OkStatus();
-    way.collective->CarryAs(wire_);
-    absl::StrAppend(&way.name, " as ", std::string(DTypeName(wire_)));
+    timed.collective->CarryAs(wire_);
+    absl::StrAppend(&timed.name, " as ", std::string(DTypeName(wire_)));
     return absl::OkStatus();
   }
 
@@ -116,8 +116,8 @@ class Bench {
   // Of what was measured last, by those that "auto" chooses between.
   std::map<std::string, double> MedianSeconds() {
     std::map<std::string, double> medians;
-    for (Way& way : ways_) {
-      if (IsSelectable(way.name)) medians[way.name] = Quantile(way.seconds, 0.5);
+    for (TimedAlgorithm& timed : algorithms_) {
+      if (IsSelectable(timed.name)) medians[timed.name] = Quantile(timed.seconds, 0.5);
     }
     return medians;
   }
@@ -126,21 +126,21 @@ class Bench {
     const auto count = static_cast<int64_t>(bytes / SizeOf(dtype));
     const Tensor tensor{arenas_[0]->own(), Shape({count}), dtype};
     double longest = 0;
-    for (Way& way : ways_) {
-      way.seconds.clear();
-      if (!Has(way, dtype)) continue;
-      RETURN_IF_ERROR(Check(way, tensor));
-      ASSIGN_OR_RETURN(const double seconds, Time(way, tensor, 3));
+    for (TimedAlgorithm& timed : algorithms_) {
+      timed.seconds.clear();
+      if (!Has(timed, dtype)) continue;
+      RETURN_IF_ERROR(Check(timed, tensor));
+      ASSIGN_OR_RETURN(const double seconds, Time(timed, tensor, 3));
       longest = std::max(longest, seconds);
     }
     // The same number on all ranks.
     int sums = std::clamp(static_cast<int>(kRoundSeconds / longest), 1, 1000);
     RETURN_IF_ERROR(CheckMpi(MPI_Bcast(&sums, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast"));
     for (int round = 0; round < rounds; ++round) {
-      for (Way& way : ways_) {
-        if (!Has(way, dtype)) continue;
-        ASSIGN_OR_RETURN(const double seconds, Time(way, tensor, sums));
-        way.seconds.push_back(seconds);
+      for (TimedAlgorithm& timed : algorithms_) {
+        if (!Has(timed, dtype)) continue;
+        ASSIGN_OR_RETURN(const double seconds, Time(timed, tensor, sums));
+        timed.seconds.push_back(seconds);
       }
     }
     if (communicator_->rank() == 0) Print(dtype, bytes, label);
@@ -153,28 +153,28 @@ class Bench {
     return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
   }
 
-  static bool Has(const Way& way, DType dtype) {
-    return way.collective != nullptr || IsComputeType(dtype);
+  static bool Has(const TimedAlgorithm& timed, DType dtype) {
+    return timed.collective != nullptr || IsComputeType(dtype);
   }
 
-  absl::Status Sum(Way& way, Tensor tensor) {
-    if (way.collective == nullptr) {
+  absl::Status Sum(TimedAlgorithm& timed, Tensor tensor) {
+    if (timed.collective == nullptr) {
       return CheckMpi(MPI_Allreduce(MPI_IN_PLACE, tensor.data, static_cast<int>(tensor.elements()),
                                     tensor.dtype == DType::kF64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM,
                                     MPI_COMM_WORLD),
                       "MPI_Allreduce");
     }
     RETURN_IF_ERROR(
-        way.collective->Start(Claim::Of(operations_++, "sum"), Operation::kAllreduce, tensor));
+        timed.collective->Start(Claim::Of(operations_++, "sum"), Operation::kAllreduce, tensor));
     double squares = 0;
     for (Advance advance = Advance::kMoved; advance != Advance::kDone;) {
-      ASSIGN_OR_RETURN(advance, way.collective->Progress(&squares));
+      ASSIGN_OR_RETURN(advance, timed.collective->Progress(&squares));
     }
     return absl::OkStatus();
   }
 
   // Element i of rank r is (i + r) mod 7: a sum that every type holds exactly.
-  absl::Status Check(Way& way, Tensor tensor) {
+  absl::Status Check(TimedAlgorithm& timed, Tensor tensor) {
     return VisitReal(tensor.dtype, [&]<typename T>() -> absl::Status {
       using A = AccumulateType<T>;
       T* const data = tensor.as<T>();
@@ -182,39 +182,39 @@ class Bench {
       for (int64_t i = 0; i < tensor.elements(); ++i) {
         data[i] = T(static_cast<A>((i + communicator_->rank()) % 7));
       }
-      RETURN_IF_ERROR(Sum(way, tensor));
+      RETURN_IF_ERROR(Sum(timed, tensor));
       for (int64_t i = 0; i < tensor.elements(); ++i) {
         int64_t expected = 0;
         for (int rank = 0; rank < ranks; ++rank) expected += (i + rank) % 7;
         if (A(data[i]) == static_cast<A>(expected)) continue;
         return absl::InternalError(
-            absl::StrCat(way.name, ": element ", i, " is ", A(data[i]), ", expected ", expected));
+            absl::StrCat(timed.name, ": element ", i, " is ", A(data[i]), ", expected ", expected));
       }
       std::fill(data, data + tensor.elements(), T(A(0)));
       return absl::OkStatus();
     });
   }
 
-  absl::StatusOr<double> Time(Way& way, Tensor tensor, int sums) {
+  absl::StatusOr<double> Time(TimedAlgorithm& timed, Tensor tensor, int sums) {
     RETURN_IF_ERROR(CheckMpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"));
     const Clock::time_point begin = Clock::now();
-    for (int i = 0; i < sums; ++i) RETURN_IF_ERROR(Sum(way, tensor));
+    for (int i = 0; i < sums; ++i) RETURN_IF_ERROR(Sum(timed, tensor));
     return std::chrono::duration<double>(Clock::now() - begin).count() / sums;
   }
 
   void Print(DType dtype, size_t bytes, const std::string& label) {
-    for (Way& way : ways_) {
-      if (way.seconds.empty()) continue;
-      const double median = Quantile(way.seconds, 0.5);
+    for (TimedAlgorithm& timed : algorithms_) {
+      if (timed.seconds.empty()) continue;
+      const double median = Quantile(timed.seconds, 0.5);
       nlohmann::ordered_json row = {{"benchmark", "allreduce"},
-                                    {"algorithm", way.name},
+                                    {"algorithm", timed.name},
                                     {"ranks", communicator_->size()},
                                     {"type", DTypeName(dtype)},
                                     {"bytes", bytes},
                                     {"median_us", median * 1e6},
-                                    {"p10_us", Quantile(way.seconds, 0.1) * 1e6},
-                                    {"p90_us", Quantile(way.seconds, 0.9) * 1e6}};
-      std::vector<double>& peer = ways_[0].seconds;
+                                    {"p10_us", Quantile(timed.seconds, 0.1) * 1e6},
+                                    {"p90_us", Quantile(timed.seconds, 0.9) * 1e6}};
+      std::vector<double>& peer = algorithms_[0].seconds;
       if (!peer.empty()) row["mpi_over_this"] = Quantile(peer, 0.5) / median;
       if (!label.empty()) row["label"] = label;
       std::printf("%s\n", row.dump().c_str());
@@ -224,7 +224,7 @@ class Bench {
 
   std::unique_ptr<Communicator> communicator_;
   SharedArenas arenas_;
-  std::vector<Way> ways_;
+  std::vector<TimedAlgorithm> algorithms_;
   DType wire_ = DType::kF32;
   int64_t operations_ = 0;
 };

@@ -106,7 +106,7 @@ AccessTrace UnequalLayers(uint64_t seed, int layers, size_t bytes, double second
   return trace;
 }
 
-struct Net {
+struct SyntheticNet {
   AccessTrace work;   // that is slept
   AccessTrace trace;  // and that is planned: with waking
   int layers = 0;
@@ -118,7 +118,7 @@ struct Net {
 // place.  What the device cannot hold beside that has been copied since the first layer's forward,
 // or runs again, of those that may the ones that take least time for their bytes.  When backward
 // begins as much is away.  Of equal layers the device holds whole ones.
-double Bound(const Net& net, double share, double bandwidth) {
+double Bound(const SyntheticNet& net, double share, double bandwidth) {
   const std::vector<TraceStep>& steps = net.work.steps;
   const auto all_of = [&](int first, int beyond) {
     return std::accumulate(steps.begin() + first, steps.begin() + beyond, 0.0,
@@ -156,7 +156,7 @@ double Bound(const Net& net, double share, double bandwidth) {
 }
 
 // report: of the net, what holds for each planner.
-absl::Status MeasurePlanner(const Net& net, const NamedPlanner& named, double bandwidth,
+absl::Status MeasurePlanner(const SyntheticNet& net, const NamedPlanner& named, double bandwidth,
                             double share, double resident, double bound,
                             nlohmann::ordered_json report) {
   const auto& [name, planner] = named;
@@ -197,7 +197,7 @@ absl::Status MeasurePlanner(const Net& net, const NamedPlanner& named, double ba
 // report: what says which net it is.
 absl::Status MeasureNet(AccessTrace work, int layers, const nlohmann::ordered_json& report,
                         const std::vector<double>& kappas, const std::vector<double>& shares) {
-  Net net = {.work = std::move(work), .trace = {}, .layers = layers};
+  SyntheticNet net = {.work = std::move(work), .trace = {}, .layers = layers};
   ASSIGN_OR_RETURN(const auto planners, PlannersNamed(absl::GetFlag(FLAGS_planners)));
   ASSIGN_OR_RETURN(net.pages, TypeNamed("page_activations", absl::GetFlag(FLAGS_page_activations),
                                         {DType::kF32, DType::kF16, DType::kBF16}));

@@ -180,7 +180,7 @@ void OpBench::EmitRefusal(const std::string& what, const std::string& pass,
 class OpBench::WaysSelector : public CudaSelector {
  public:
   // of(trial): the pass that a trial is, and what the reference made of it, in the trial's layout.
-  using Of = std::function<std::pair<Pass, std::vector<std::byte>*>(const CudaTrial&)>;
+  using Of = std::function<std::pair<MeasuredPass, std::vector<std::byte>*>(const CudaTrial&)>;
   WaysSelector(OpBench& bench, TrialBench& trials, Of of)
       : bench_(bench), trials_(trials), of_(std::move(of)) {}
 
@@ -211,13 +211,13 @@ absl::Status OpBench::MeasureOp(GemmSpec spec, const OpPrecision& precision) {
   ASSIGN_OR_RETURN(const Buffer b, Filled(bytes(spec.k, spec.n), spec.dtype, kWeights));
   ASSIGN_OR_RETURN(const Buffer bias, Filled(bytes(1, spec.n), spec.dtype, kBias));
   ASSIGN_OR_RETURN(const Buffer c, Empty(bytes(spec.m, spec.n)));
-  const Pass pass{.what = ToString(spec),
-                  .name = "product",
-                  .bytes = a.bytes() + b.bytes() + c.bytes(),
-                  .flops = 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) *
-                           static_cast<double>(spec.k),
-                  .precision = &precision,
-                  .result = spec.dtype};
+  const MeasuredPass pass{.what = ToString(spec),
+                          .name = "product",
+                          .bytes = a.bytes() + b.bytes() + c.bytes(),
+                          .flops = 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) *
+                                   static_cast<double>(spec.k),
+                          .precision = &precision,
+                          .result = spec.dtype};
   std::vector<std::byte> expected;
   for (const auto& library : libraries_) {
     const auto gemm = library->Prepare(spec);
@@ -271,12 +271,12 @@ absl::Status OpBench::MeasureOp(Conv2dSpec spec, const OpPrecision& precision) {
   }
 
   const auto pass_named = [&](const char* name) {
-    return Pass{.what = ToString(spec),
-                .name = name,
-                .bytes = x_bytes + y_bytes + weight_bytes,
-                .flops = spec.forward_flops(),
-                .precision = &precision,
-                .result = spec.dtype};
+    return MeasuredPass{.what = ToString(spec),
+                        .name = name,
+                        .bytes = x_bytes + y_bytes + weight_bytes,
+                        .flops = spec.forward_flops(),
+                        .precision = &precision,
+                        .result = spec.dtype};
   };
   std::vector<std::byte> forward, data, weights;  // the reference's results
   for (const auto& library : libraries_) {
@@ -360,11 +360,11 @@ absl::Status OpBench::MeasureOp(Pool2dSpec spec, const OpPrecision& precision) {
     RETURN_IF_ERROR(pool.status());
     ASSIGN_OR_RETURN(const Buffer saved, Empty((*pool)->saved_bytes()));
     const auto pass_named = [&](const char* name) {
-      return Pass{.what = ToString(spec),
-                  .name = name,
-                  .bytes = x_bytes + y_bytes + saved.bytes(),
-                  .precision = &precision,
-                  .result = spec.dtype};
+      return MeasuredPass{.what = ToString(spec),
+                          .name = name,
+                          .bytes = x_bytes + y_bytes + saved.bytes(),
+                          .precision = &precision,
+                          .result = spec.dtype};
     };
     RETURN_IF_ERROR(Row(
         pass_named("forward"), std::string(library->name()), *stream_,
@@ -429,7 +429,7 @@ absl::Status OpBench::MeasureOp(ReductionSpec spec, const OpPrecision& precision
   return absl::OkStatus();
 }
 
-absl::Status OpBench::Row(const Pass& pass, const std::string& way, Stream& stream,
+absl::Status OpBench::Row(const MeasuredPass& pass, const std::string& way, Stream& stream,
                           const std::function<absl::Status()>& run, const void* result,
                           size_t bytes, std::vector<std::byte>* expected, const Unpack& unpack) {
   const absl::Status status = TimedRow(pass, way, stream, run, result, bytes, expected, unpack);
@@ -437,7 +437,7 @@ absl::Status OpBench::Row(const Pass& pass, const std::string& way, Stream& stre
   return status.ok() ? status : stream.Synchronize();
 }
 
-absl::Status OpBench::TimedRow(const Pass& pass, const std::string& way, Stream& stream,
+absl::Status OpBench::TimedRow(const MeasuredPass& pass, const std::string& way, Stream& stream,
                                const std::function<absl::Status()>& run, const void* result,
                                size_t bytes, std::vector<std::byte>* expected,
                                const Unpack& unpack) {

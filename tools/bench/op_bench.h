@@ -54,7 +54,7 @@ class OpBench {
 
  private:
   // One pass of an operation: what its rows have in common.
-  struct Pass {
+  struct MeasuredPass {
     std::string what, name;
     size_t bytes = 0;  // of all operands, each once
     double flops = 0;
@@ -75,10 +75,10 @@ class OpBench {
   // becomes this one's.  unpack, if any, turns the whole result into the reference's layout.
   // Errors: the stream does nothing any more.
   using Unpack = std::function<absl::Status(std::vector<std::byte>*)>;
-  absl::Status Row(const Pass& pass, const std::string& way, Stream& stream,
+  absl::Status Row(const MeasuredPass& pass, const std::string& way, Stream& stream,
                    const std::function<absl::Status()>& run, const void* result, size_t bytes,
                    std::vector<std::byte>* expected, const Unpack& unpack = nullptr);
-  absl::Status TimedRow(const Pass& pass, const std::string& way, Stream& stream,
+  absl::Status TimedRow(const MeasuredPass& pass, const std::string& way, Stream& stream,
                         const std::function<absl::Status()>& run, const void* result, size_t bytes,
                         std::vector<std::byte>* expected, const Unpack& unpack);
   void EmitRefusal(const std::string& what, const std::string& pass, const OpPrecision& precision,

@@ -183,7 +183,7 @@ absl::Status StepBench::Round(int steps) {
   // Streams of a CPU set the OpenMP threads of the thread that makes them, which others share.
   ASSIGN_OR_RETURN(turn_, choice_.device->NewStream());
   while (step_->in_flight() > 0) RETURN_IF_ERROR(step_->Finish().status());
-  Measured measured;
+  MeasuredRound measured;
   if (peaks_) {
     ASSIGN_OR_RETURN(measured.peaks, peaks_->Measure(*stream_));
   }
@@ -199,13 +199,14 @@ absl::Status StepBench::Round(int steps) {
 nlohmann::ordered_json StepBench::Report() const {
   const auto median = [&](const auto& of) {
     std::vector<double> values;
-    for (const Measured& round : rounds_) values.push_back(of(round));
+    for (const MeasuredRound& round : rounds_) values.push_back(of(round));
     return Median(std::move(values));
   };
   const auto [fastest, slowest] = std::minmax_element(
-      rounds_.begin(), rounds_.end(),
-      [](const Measured& a, const Measured& b) { return a.step_seconds < b.step_seconds; });
-  const double seconds = median([](const Measured& round) { return round.step_seconds; });
+      rounds_.begin(), rounds_.end(), [](const MeasuredRound& a, const MeasuredRound& b) {
+        return a.step_seconds < b.step_seconds;
+      });
+  const double seconds = median([](const MeasuredRound& round) { return round.step_seconds; });
   const ModelPlan& plan = model_->plan();
   const bool gpu = choice_.device->kind() == DeviceKind::kCuda;
   nlohmann::ordered_json report = {
@@ -234,14 +235,16 @@ nlohmann::ordered_json StepBench::Report() const {
       {"resident_growth_bytes", resident_growth_}};
   if (peaks_) {
     report.update(
-        {{"gemm_gflops", median([](const Measured& r) { return r.peaks.gemm_flops; }) / 1e9},
-         {"gemm_share",
-          median([&](const Measured& r) { return flops_ / r.step_seconds / r.peaks.gemm_flops; })},
+        {{"gemm_gflops", median([](const MeasuredRound& r) { return r.peaks.gemm_flops; }) / 1e9},
+         {"gemm_share", median([&](const MeasuredRound& r) {
+            return flops_ / r.step_seconds / r.peaks.gemm_flops;
+          })},
          {"device_copy_gb_per_s",
-          median([](const Measured& r) { return r.peaks.device_bytes; }) / 1e9},
-         {"upload_gb_per_s", median([](const Measured& r) { return r.peaks.upload_bytes; }) / 1e9},
+          median([](const MeasuredRound& r) { return r.peaks.device_bytes; }) / 1e9},
+         {"upload_gb_per_s",
+          median([](const MeasuredRound& r) { return r.peaks.upload_bytes; }) / 1e9},
          {"download_gb_per_s",
-          median([](const Measured& r) { return r.peaks.download_bytes; }) / 1e9}});
+          median([](const MeasuredRound& r) { return r.peaks.download_bytes; }) / 1e9}});
   }
   if (plan.pages()) {
     const PagingPlan& paging = *plan.train->paging;

@@ -43,7 +43,7 @@ class StepBench {
   nlohmann::ordered_json Report() const;
 
  private:
-  struct Measured {
+  struct MeasuredRound {
     double step_seconds = 0;
     DevicePeaks::Rates peaks;  // 0 where memory is bounded
   };
@@ -72,7 +72,7 @@ class StepBench {
   int64_t steps_ = 0;
   double initialize_seconds_ = 0;
   size_t resident_growth_ = 0;
-  std::vector<Measured> rounds_;
+  std::vector<MeasuredRound> rounds_;
 };
 
 }  // namespace gyre

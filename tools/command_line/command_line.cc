@@ -271,14 +271,15 @@ absl::Status CheckEnding(absl::string_view flag, const std::string& path,
                                                  OneOf({endings.begin(), endings.end()})));
 }
 
-absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
-                                const std::vector<std::string>& overrides,
-                                const std::string& device, const Spellings& spellings, int ranks) {
+absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
+                                      const std::vector<std::string>& overrides,
+                                      const std::string& device, const Spellings& spellings,
+                                      int ranks) {
   if (trainer_path.empty()) {
     return absl::InvalidArgumentError("--trainer is missing; see --help");
   }
   ASSIGN_OR_RETURN(const SplitOverrides split, Split(overrides));
-  Files files;
+  ConfigFiles files;
   auto trainer = ParseTrainer(trainer_path, split.trainer, spellings);
   if (!trainer.ok()) return AboutFile(trainer.status(), trainer_path, "--trainer");
   files.trainer = *std::move(trainer);

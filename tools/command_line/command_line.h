@@ -53,16 +53,17 @@ inline constexpr char kBetweenSets = '\0';
 std::vector<std::string> SplitSet(absl::string_view flag);
 
 // The trainer's and the net's files, with --set and short flags applied.
-struct Files {
+struct ConfigFiles {
   Parsed<TrainerConfig> trainer;
   Parsed<NetConfig> net;
   AllreduceChoice allreduce;  // of `distributed`
 };
 // device: where gradients will be summed, as --device has it; "" if none are.  spellings: of the
 // overrides that short flags are.  ranks: those that will be threads of this process.
-absl::StatusOr<Files> ReadFiles(const std::string& trainer_path,
-                                const std::vector<std::string>& overrides,
-                                const std::string& device, const Spellings& spellings, int ranks);
+absl::StatusOr<ConfigFiles> ReadFiles(const std::string& trainer_path,
+                                      const std::vector<std::string>& overrides,
+                                      const std::string& device, const Spellings& spellings,
+                                      int ranks);
 
 // What follows checks values of --`flag`.  Errors: InvalidArgument naming the flag and its value.
 

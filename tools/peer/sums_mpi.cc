@@ -13,7 +13,7 @@
 
 namespace {
 
-struct Ring {
+struct MpiRing {
   int rank, size;
   std::vector<float> arrived;
 
@@ -60,7 +60,7 @@ double Median(int rounds, int sums, const SumOnce& sum) {
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  Ring ring{};
+  MpiRing ring{};
   MPI_Comm_rank(MPI_COMM_WORLD, &ring.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ring.size);
   const std::string label = argv[1];
