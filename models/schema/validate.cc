@@ -66,7 +66,8 @@ double NumberAt(const Message& message, const FieldDescriptor* field, int index)
 }
 
 // Every number of `message` and of the messages in it.
-absl::Status CheckFinite(const Message& message, const SourceMap& source, absl::string_view label) {
+absl::Status CheckFiniteFields(const Message& message, const SourceMap& source,
+                               absl::string_view label) {
   const Reflection& reflection = *message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
@@ -77,7 +78,7 @@ absl::Status CheckFinite(const Message& message, const SourceMap& source, absl::
         const Message& child = field->is_repeated()
                                    ? reflection.GetRepeatedMessage(message, field, i)
                                    : reflection.GetMessage(message, field);
-        absl::Status status = CheckFinite(child, source, label);
+        absl::Status status = CheckFiniteFields(child, source, label);
         if (!status.ok()) return status;
       } else if (const double value = NumberAt(message, field, i); !std::isfinite(value)) {
         return Error(source.Where(message, field->name(), i), label,
@@ -403,7 +404,7 @@ absl::Status Validate(const LayerConfig& layer, int index, const SourceMap& sour
     if (layer.input(i).empty())
       return Error(source.Where(layer, "input", i), label, "input is empty");
   }
-  return CheckFinite(layer, source, label);
+  return CheckFiniteFields(layer, source, label);
 }
 
 }  // namespace
@@ -428,7 +429,7 @@ absl::Status Validate(const NetConfig& net, const SourceMap& source) {
 }
 
 absl::Status Validate(const TrainerConfig& trainer, const SourceMap& source) {
-  if (absl::Status status = CheckFinite(trainer, source, ""); !status.ok()) return status;
+  if (absl::Status status = CheckFiniteFields(trainer, source, ""); !status.ok()) return status;
   for (const Required& required : kRequired) {
     if (absl::Status status = Check(required, trainer, source); !status.ok()) return status;
   }
