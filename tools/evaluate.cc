@@ -107,7 +107,7 @@ absl::Status EvaluateFiles(const ConfigFiles& files, const std::vector<FoldedNor
                      ": the net has no loss or metric to test; add one without "
                      "`phase: TRAIN`"));
   }
-  RETURN_IF_ERROR(Annotate(CheckFinite(metrics), "test"));
+  RETURN_IF_ERROR(Annotate(CheckFiniteMetrics(metrics), "test"));
   if (communication.rank() != 0) return absl::OkStatus();
   if (absl::GetFlag(FLAGS_json)) {
     nlohmann::ordered_json json = nlohmann::ordered_json::object();

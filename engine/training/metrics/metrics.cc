@@ -66,7 +66,7 @@ std::vector<std::pair<std::string, double>> NamedValues(const std::vector<Metric
   return values;
 }
 
-absl::Status CheckFinite(const std::vector<Metric>& metrics) {
+absl::Status CheckFiniteMetrics(const std::vector<Metric>& metrics) {
   for (const Metric& metric : metrics) {
     if (std::isfinite(metric.value())) continue;
     return absl::InternalError(absl::StrFormat("%s is not finite", metric.name));

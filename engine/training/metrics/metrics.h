@@ -32,7 +32,7 @@ double TotalLoss(const std::vector<Metric>& metrics);
 // own value gives way to the total.
 std::vector<std::pair<std::string, double>> NamedValues(const std::vector<Metric>& metrics);
 // Errors: Internal naming the first that is not finite.
-absl::Status CheckFinite(const std::vector<Metric>& metrics);
+absl::Status CheckFiniteMetrics(const std::vector<Metric>& metrics);
 // Adds {sum, count} of each metric.
 void AddSums(const double* sums, std::vector<Metric>& metrics);
 // "loss 0.4567", "accuracy 0.9012": losses, then metrics, by their layers' names.

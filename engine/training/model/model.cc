@@ -226,7 +226,7 @@ absl::Status Model::ClearSlotsAndCarried(Stream& stream) {
   return train_ ? train_->ClearCarried(stream) : absl::OkStatus();
 }
 
-absl::Status CheckFinite(std::span<const NamedTensor> tensors) {
+absl::Status CheckFiniteTensors(std::span<const NamedTensor> tensors) {
   for (const auto& [name, tensor] : tensors) {
     const bool finite = VisitReal(tensor.dtype, [&]<typename T>() {
       return AllFinite<T>(std::span(tensor.as<T>(), static_cast<size_t>(tensor.elements())));

@@ -131,7 +131,7 @@ std::vector<PrecisionBytes> BytesInEachPrecision(const Parsed<NetConfig>& net,
                                                  const BytesOfSum& sum);
 
 // Errors: Internal, naming the first tensor with a value that is not finite.
-absl::Status CheckFinite(std::span<const NamedTensor> tensors);
+absl::Status CheckFiniteTensors(std::span<const NamedTensor> tensors);
 
 // Whether Model::Load can take this, by what the plan has.  `optimizer` null: weights alone.
 // Errors: those of CheckStored and CheckReadable; Internal for a weight that is not finite.

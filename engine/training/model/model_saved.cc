@@ -111,7 +111,7 @@ absl::Status CheckLoad(const ModelPlan& plan, const TensorFile& weights,
       RETURN_IF_ERROR(CheckStored(parameter, part, "", stored));
       if (parameter.spec.piece && parameter.spec.piece->first_row > 0) continue;  // seen already
       const NamedTensor read = {name, *stored};
-      RETURN_IF_ERROR(CheckFinite({&read, 1}));
+      RETURN_IF_ERROR(CheckFiniteTensors({&read, 1}));
     }
   }
   if (optimizer == nullptr) return absl::OkStatus();

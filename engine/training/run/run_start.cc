@@ -43,7 +43,7 @@ absl::Status FindWeights(const TrainingOptions& options, const ModelPlan& plan, 
     return of_map ? match.status() : Annotate(match.status(), weights.path);
   }
   start.weights = *std::move(match);
-  return Annotate(CheckFinite(start.weights->tensors.tensors()), weights.path);
+  return Annotate(CheckFiniteTensors(start.weights->tensors.tensors()), weights.path);
 }
 
 absl::StatusOr<Checkpoint> FindCheckpoint(const TrainingOptions& options,

@@ -251,7 +251,7 @@ absl::Status RunState::WriteAndPublish(const Model& model, const CheckpointState
                                        bool* published) {
   Model::UnpackedState parts;
   RETURN_IF_ERROR(model.UnpackState({copy_.data(), copy_.bytes()}, parts));
-  RETURN_IF_ERROR(Annotate(CheckFinite(parts.weights.tensors),
+  RETURN_IF_ERROR(Annotate(CheckFiniteTensors(parts.weights.tensors),
                            absl::StrFormat("step %d: the weights", state.step())));
   std::map<std::string, uint32_t> crc32_of_file;  // of this rank alone
   const auto write = [&](const std::string& file, const HostTensors& tensors) -> absl::Status {

@@ -436,7 +436,7 @@ absl::Status Trainer::Test() {
       Evaluate(*model_, *data_.test, device_, *stream_, communication_, progress);
   if (!metrics.ok()) return SaveFirst(metrics.status());
   // Training tells by its own loss whether it can go on.
-  if (const absl::Status status = CheckFinite(*metrics); !status.ok()) {
+  if (const absl::Status status = CheckFiniteMetrics(*metrics); !status.ok()) {
     state_->Warn(
         absl::StrFormat("step %d: test %s; training goes on", state_->step(), status.message()));
   }

@@ -246,9 +246,9 @@ TEST(Alarm, AreasAreThoseFarEnoughBeforeTheEvent) {
 TEST(Alarm, AScoreThatIsNoNumberIsTold) {
   for (const auto& [score, time] : {std::pair(std::nan(""), 0.5), {0.5, std::nan("")}}) {
     const auto metrics = Told("earliest: 2", {0, 1, 1, score, time, 0, 0, kInfinity, 1});
-    EXPECT_EQ(CheckFinite(metrics).message(), "a is not finite");
+    EXPECT_EQ(CheckFiniteMetrics(metrics).message(), "a is not finite");
   }
-  EXPECT_TRUE(CheckFinite(Told("earliest: 2", {0, 1, 1, std::nan(""), -1, 0})).ok());
+  EXPECT_TRUE(CheckFiniteMetrics(Told("earliest: 2", {0, 1, 1, std::nan(""), -1, 0})).ok());
 }
 
 // Of batches, or of ranks: all labels count alike, wherever they are.
@@ -277,7 +277,7 @@ TEST(Metrics, WhatIsToldBesideALoss) {
               ElementsAre("test loss 3.5000", "test perplexity 4.4817",
                           "test other_bits_per_character 0.7213",
                           "test auc undefined: all 3 labels are 0", "test acc 0.5000"));
-  EXPECT_TRUE(CheckFinite(metrics).ok());
+  EXPECT_TRUE(CheckFiniteMetrics(metrics).ok());
 }
 
 }  // namespace

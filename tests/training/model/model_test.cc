@@ -181,14 +181,14 @@ TEST(Plan, CountsASharedParameterAtItsFirstLayer) {
 }
 
 // Wherever it is, and beside the largest number.
-TEST(CheckFinite, FindsWhatIsNot) {
+TEST(CheckFiniteTensors, FindsWhatIsNot) {
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
     VisitReal(dtype, [dtype]<typename T>() {
       using Wide = std::numeric_limits<AccumulateType<T>>;
       std::vector<T> values(131, static_cast<T>(dtype == DType::kF16 ? 65504 : 1e38));
       const auto check = [&] {
         const NamedTensor named = {"w", {values.data(), Shape({131}), dtype}};
-        return std::string(CheckFinite({&named, 1}).message());
+        return std::string(CheckFiniteTensors({&named, 1}).message());
       };
       EXPECT_EQ(check(), "");
       for (size_t at = 0; at < values.size(); ++at) {
@@ -201,7 +201,7 @@ TEST(CheckFinite, FindsWhatIsNot) {
     });
   }
   const NamedTensor none = {"w", {nullptr, Shape({0, 3}), DType::kF32}};
-  EXPECT_TRUE(CheckFinite({&none, 1}).ok());
+  EXPECT_TRUE(CheckFiniteTensors({&none, 1}).ok());
 }
 
 }  // namespace
