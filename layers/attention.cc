@@ -98,7 +98,8 @@ class Attention : public Layer {
 
   absl::Status Backward(const LayerContext& context) const override {
     for (const Part part : kInputs) {
-      if (context.gradients[plan_.places[part].state]) return EachGroup(context, /*backward=*/true);
+      if (context.gradients[plan_.layouts[part].state])
+        return EachGroup(context, /*backward=*/true);
     }
     return absl::OkStatus();
   }
@@ -125,7 +126,7 @@ class Attention : public Layer {
       to = base == nullptr ? nullptr : reinterpret_cast<X*>(base + at);
     };
     const auto take_part = [&](Part part, auto*& to) {
-      take(plan_.group_samples * plan_.places[part].of_group.sample, to);
+      take(plan_.group_samples * plan_.layouts[part].of_group.sample, to);
     };
     const int64_t scores = plan_.group_samples * plan_.group_heads * plan_.block_rows *
                            RoundUp(plan_.keys, kAttentionAligned);
@@ -267,7 +268,7 @@ class Attention : public Layer {
           Seen(group, block, row, g,
                [&]<bool kHasLengths>(const SeenScores<A, kHasLengths>& seen, int64_t rows) {
                  return TransformRows(stream, rows, block.keys,
-                                      SoftmaxGradient<A, kHasLengths, O>{
+                                      SoftmaxOfSeenGradient<A, kHasLengths, O>{
                                           {}, seen, g.probabilities, g.dprobabilities, g.dscores});
                }));
       if (to[Plan::kQuery] != nullptr) {
@@ -324,16 +325,16 @@ class Attention : public Layer {
   // Of a group's part, from a row on.
   template <typename A>
   A* Row(A* of, Part part, int64_t row) const {
-    return of + row * plan_.places[part].of_group.row;
+    return of + row * plan_.layouts[part].of_group.row;
   }
 
   // Where a group's part begins; null of nothing.
   template <typename T>
   T* At(const Group<T>& group, Part part, std::span<const Tensor> tensors) const {
-    const Plan::Place& place = plan_.places[part];
-    const Tensor& tensor = tensors[place.state];
+    const Plan::HeadLayout& layout = plan_.layouts[part];
+    const Tensor& tensor = tensors[layout.state];
     if (!tensor) return nullptr;
-    return tensor.as<T>() + group.sample * place.whole.sample + place.column +
+    return tensor.as<T>() + group.sample * layout.whole.sample + layout.column +
            group.head * plan_.width;
   }
 
@@ -341,10 +342,10 @@ class Attention : public Layer {
   template <typename T, typename O>
   absl::Status Take(const Group<T>& group, Part part, std::span<const Tensor> tensors,
                     O*& to) const {
-    const Plan::Place& place = plan_.places[part];
+    const Plan::HeadLayout& layout = plan_.layouts[part];
     T* const from = At(group, part, tensors);
     if (plan_.copies && from != nullptr) {
-      return Copy(group.context.stream, place.rows, place.whole, place.of_group, from, to);
+      return Copy(group.context.stream, layout.rows, layout.whole, layout.of_group, from, to);
     }
     if (!plan_.copies) to = reinterpret_cast<O*>(from);
     return absl::OkStatus();
@@ -352,9 +353,9 @@ class Attention : public Layer {
 
   template <typename T>
   absl::Status Give(const Group<T>& group, Part part, const AccumulateType<T>* from, T* to) const {
-    const Plan::Place& place = plan_.places[part];
+    const Plan::HeadLayout& layout = plan_.layouts[part];
     if (!plan_.copies || to == nullptr) return absl::OkStatus();
-    return Copy(group.context.stream, place.rows, place.of_group, place.whole, from, to);
+    return Copy(group.context.stream, layout.rows, layout.of_group, layout.whole, from, to);
   }
 
   template <typename From, typename To>

@@ -116,7 +116,7 @@ struct SumOverPeaks : SumReduction<SumAndCount> {
 };
 
 template <typename T, typename Formula>
-struct ScoresGradient {
+struct BinaryLossGradient {
   Labels labels;
   Loss<T, Formula> loss;
   const int64_t* peak;  // null: each place that counts
@@ -175,11 +175,11 @@ class BinaryLoss : public Layer {
     const Tensor& dx = context.gradients[MeanOverLabels::kScores];
     if (!dx) return absl::OkStatus();
     return VisitReal(mean_.compute(), [&]<typename T>() {
-      return ForEach(
-          context.stream, mean_.rows(),
-          ScoresGradient<T, Formula>{mean_.LabelsOf(context), LossOf<T>(context), PeakOf(context),
-                                     mean_.NormaliserOf(context),
-                                     context.gradients[MeanOverLabels::kMean].as<T>(), dx.as<T>()});
+      return ForEach(context.stream, mean_.rows(),
+                     BinaryLossGradient<T, Formula>{
+                         mean_.LabelsOf(context), LossOf<T>(context), PeakOf(context),
+                         mean_.NormaliserOf(context),
+                         context.gradients[MeanOverLabels::kMean].as<T>(), dx.as<T>()});
     });
   }
 

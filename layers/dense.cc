@@ -3,9 +3,9 @@
 // x: [..., I], seen as [R, I]; W: [O, I]; b: [O]; y: [..., O].  By the chain rule
 //   dx = dy W,  dW = dy^T x,  db = the sum of dy over R.
 //
-// A large W is cut along O into pieces, for each of which both passes have a phase, so that a
-// device need not hold all of it at once.  A piece's columns of y, and of dy, lie end to end in
-// scratch; dx is added up over pieces, in its own type.
+// A large W is cut along O into slices, for each of which both passes have a phase, so that a
+// device need not hold all of it at once.  A slice's columns of y, and of dy, lie end to end in
+// scratch; dx is added up over slices, in its own type.
 
 #include <algorithm>
 
@@ -16,15 +16,15 @@
 namespace gyre {
 namespace {
 
-constexpr int kX = 0, kY = 1, kWeight = 2;  // states; more pieces, bias and scratch follow
+constexpr int kX = 0, kY = 1, kWeight = 2;  // states; more slices, bias and scratch follow
 
-// From what size on W is cut, and about how long a piece is then, in F32, whatever it is stored in,
-// so that checkpoints of any precision have the same pieces: at the least half a millisecond of
-// work, for a memory of 30 GB/s, beside which what cutting adds is little.  More pieces than the
+// From what size on W is cut, and about how long a slice is then, in F32, whatever it is stored in,
+// so that checkpoints of any precision have the same slices: at the least half a millisecond of
+// work, for a memory of 30 GB/s, beside which what cutting adds is little.  More slices than the
 // most would be steps by the thousand.
-constexpr int64_t kLargestWhole = 32 << 20, kPieceBytes = 16 << 20, kMostPieces = 64;
-// Rows of a piece are a multiple of this, so that pieces end with a cache line of any type.
-constexpr int64_t kPieceRows = 32;
+constexpr int64_t kLargestWhole = 32 << 20, kSliceBytes = 16 << 20, kMostSlices = 64;
+// Rows of a slice are a multiple of this, so that slices end with a cache line of any type.
+constexpr int64_t kSliceRows = 32;
 
 template <typename T>
 struct TakeColumns {
@@ -74,7 +74,7 @@ class Dense : public Layer {
     spec.states = {MakeState("input", StateKind::kInput, x, compute_, kRead,
                              InBackward(input, weight.trained() ? kRead : kNone)),
                    MakeOutput(input, x.With(x.rank() - 1, outputs_), kNone)};
-    for (size_t p = 0; p < pieces_.size(); ++p) spec.states.push_back(PieceOf(weight, p));
+    for (size_t p = 0; p < slices_.size(); ++p) spec.states.push_back(SliceOf(weight, p));
     if (config_.use_bias()) {
       bias_ = static_cast<int>(spec.states.size());
       Initializer zeros{.fan_in = inputs, .fan_out = outputs_};
@@ -89,7 +89,7 @@ class Dense : public Layer {
       spec.states.push_back(
           MakeBytes("scratch", StateKind::kScratch, bytes, access, InBackward(input, access)));
     }
-    spec.pieces = spec.forward_phases = spec.backward_phases = static_cast<int>(pieces_.size());
+    spec.pieces = spec.forward_phases = spec.backward_phases = static_cast<int>(slices_.size());
     spec.applied_activation = !HasBound(input);
     const double products = 2.0 * static_cast<double>(rows_) * static_cast<double>(inputs) *
                             static_cast<double>(outputs_);
@@ -101,66 +101,66 @@ class Dense : public Layer {
 
   absl::Status Forward(const LayerContext& context) const override {
     const std::span<const Tensor> states = context.states;
-    const Piece& piece = pieces_[context.phase];
-    const size_t before = static_cast<size_t>(piece.first) * SizeOf(compute_);
+    const WeightSlice& slice = slices_[context.phase];
+    const size_t before = static_cast<size_t>(slice.first) * SizeOf(compute_);
     const void* const bias =
         config_.use_bias() ? static_cast<const std::byte*>(states[bias_].data) + before : nullptr;
     void* const y = is_cut() ? states[scratch_].data : states[kY].data;
-    RETURN_IF_ERROR(piece.forward->Run(context.stream, states[kX].data,
+    RETURN_IF_ERROR(slice.forward->Run(context.stream, states[kX].data,
                                        states[kWeight + context.phase].data, bias, y,
                                        Scratch(context)));
     if (!is_cut()) return absl::OkStatus();
     return VisitReal(compute_, [&]<typename T>() {
-      return ForEachCell(context.stream, rows_, piece.count,
-                         PutColumns<T>{static_cast<const T*>(y), piece.count,
-                                       states[kY].as<T>() + piece.first, outputs_});
+      return ForEachCell(context.stream, rows_, slice.count,
+                         PutColumns<T>{static_cast<const T*>(y), slice.count,
+                                       states[kY].as<T>() + slice.first, outputs_});
     });
   }
 
   absl::Status Backward(const LayerContext& context) const override {
     const std::span<const Tensor> states = context.states, gradients = context.gradients;
-    const Piece& piece = pieces_[context.phase];
+    const WeightSlice& slice = slices_[context.phase];
     const int weight = kWeight + context.phase;
     const void* dy = gradients[kY].data;
     if (is_cut()) {
       dy = states[scratch_].data;
       RETURN_IF_ERROR(VisitReal(compute_, [&]<typename T>() {
-        return ForEachCell(context.stream, rows_, piece.count,
-                           TakeColumns<T>{gradients[kY].as<T>() + piece.first, outputs_,
-                                          static_cast<T*>(states[scratch_].data), piece.count});
+        return ForEachCell(context.stream, rows_, slice.count,
+                           TakeColumns<T>{gradients[kY].as<T>() + slice.first, outputs_,
+                                          static_cast<T*>(states[scratch_].data), slice.count});
       }));
     }
     if (gradients[weight]) {
-      RETURN_IF_ERROR(piece.backward_weight->Run(context.stream, dy, states[kX].data, nullptr,
+      RETURN_IF_ERROR(slice.backward_weight->Run(context.stream, dy, states[kX].data, nullptr,
                                                  gradients[weight].data, Scratch(context)));
     }
-    const bool last = context.phase + 1 == static_cast<int>(pieces_.size());
+    const bool last = context.phase + 1 == static_cast<int>(slices_.size());
     if (last && config_.use_bias() && gradients[bias_]) RETURN_IF_ERROR(BackwardBias(context));
     if (!gradients[kX]) return absl::OkStatus();
-    return piece.backward_data->Run(context.stream, dy, states[weight].data, nullptr,
+    return slice.backward_data->Run(context.stream, dy, states[weight].data, nullptr,
                                     gradients[kX].data, Scratch(context));
   }
 
  private:
-  struct Piece {
+  struct WeightSlice {
     int64_t first = 0, count = 0;  // rows of W
     std::unique_ptr<Gemm> forward, backward_data, backward_weight;
   };
-  bool is_cut() const { return pieces_.size() > 1; }
+  bool is_cut() const { return slices_.size() > 1; }
 
   // Those that other layers have, too, are whole.
   void Cut(const StateSpec& weight) {
     int64_t longest = std::max<int64_t>(outputs_, 1);
     const int64_t bytes = weight.shape.elements() * static_cast<int64_t>(sizeof(float));
     if (bytes > kLargestWhole && weight.shared_name.empty()) {
-      const int64_t pieces = std::min(CeilDiv(bytes, kPieceBytes), kMostPieces);
-      longest = RoundUp(CeilDiv(outputs_, pieces), kPieceRows);
+      const int64_t slices = std::min(CeilDiv(bytes, kSliceBytes), kMostSlices);
+      longest = RoundUp(CeilDiv(outputs_, slices), kSliceRows);
     }
-    pieces_.clear();
+    slices_.clear();
     for (int64_t first = 0; first < outputs_ || first == 0; first += longest) {
-      Piece& piece = pieces_.emplace_back();
-      piece.first = first;
-      piece.count = std::min(longest, outputs_ - first);
+      WeightSlice& slice = slices_.emplace_back();
+      slice.first = first;
+      slice.count = std::min(longest, outputs_ - first);
     }
     staged_bytes_ =
         !is_cut()
@@ -169,40 +169,40 @@ class Dense : public Layer {
                       size_t{64});
   }
 
-  StateSpec PieceOf(const StateSpec& weight, size_t index) const {
+  StateSpec SliceOf(const StateSpec& weight, size_t index) const {
     StateSpec state = weight;
     if (!is_cut()) return state;
-    const Piece& piece = pieces_[index];
+    const WeightSlice& slice = slices_[index];
     state.name = absl::StrCat(weight.name, "/", index);
-    state.shape = weight.shape.With(0, piece.count);
+    state.shape = weight.shape.With(0, slice.count);
     state.parts[0].shape = state.shape;
     state.piece = CutPiece{.of = weight.name,
-                           .first_row = piece.first,
+                           .first_row = slice.first,
                            .all_rows = outputs_,
                            .phase = static_cast<int>(index)};
     return state;
   }
 
   absl::Status Prepare(const InferInput& input, int64_t inputs, bool weight_gradient) {
-    for (Piece& piece : pieces_) {
-      GemmSpec forward{.dtype = compute_, .m = rows_, .n = piece.count, .k = inputs};
+    for (WeightSlice& slice : slices_) {
+      GemmSpec forward{.dtype = compute_, .m = rows_, .n = slice.count, .k = inputs};
       forward.transpose_b = true;
       forward.bias = config_.use_bias();
       forward.activation = HasBound(input) ? Activation::kNone : input.output_activation;
-      ASSIGN_OR_RETURN(piece.forward, input.primitives->Prepare(forward));
+      ASSIGN_OR_RETURN(slice.forward, input.primitives->Prepare(forward));
       if (!input.train) continue;
       if (weight_gradient) {
-        GemmSpec weight{.dtype = compute_, .m = piece.count, .n = inputs, .k = rows_};
+        GemmSpec weight{.dtype = compute_, .m = slice.count, .n = inputs, .k = rows_};
         weight.transpose_a = true;
-        ASSIGN_OR_RETURN(piece.backward_weight, input.primitives->Prepare(weight));
+        ASSIGN_OR_RETURN(slice.backward_weight, input.primitives->Prepare(weight));
       }
       if (!NeedsGradient(input, kX)) continue;
       const GemmSpec data{.dtype = compute_,
                           .m = rows_,
                           .n = inputs,
-                          .k = piece.count,
-                          .accumulate = piece.first > 0};
-      ASSIGN_OR_RETURN(piece.backward_data, input.primitives->Prepare(data));
+                          .k = slice.count,
+                          .accumulate = slice.first > 0};
+      ASSIGN_OR_RETURN(slice.backward_data, input.primitives->Prepare(data));
     }
     return absl::OkStatus();
   }
@@ -210,8 +210,8 @@ class Dense : public Layer {
   // Enough for each product.
   size_t ScratchBytes() const {
     size_t bytes = 0;
-    for (const Piece& piece : pieces_) {
-      for (const auto* gemm : {&piece.forward, &piece.backward_weight, &piece.backward_data}) {
+    for (const WeightSlice& slice : slices_) {
+      for (const auto* gemm : {&slice.forward, &slice.backward_weight, &slice.backward_data}) {
         if (*gemm != nullptr) bytes = std::max(bytes, (*gemm)->scratch_bytes());
       }
     }
@@ -241,7 +241,7 @@ class Dense : public Layer {
   DType compute_ = DType::kF32;
   int64_t rows_ = 0, outputs_ = 0;
   int bias_ = -1, scratch_ = -1;  // states
-  std::vector<Piece> pieces_;
+  std::vector<WeightSlice> slices_;
   size_t staged_bytes_ = 0;  // scratch's beginning
 };
 

@@ -59,7 +59,7 @@ struct LossOf {
 };
 
 template <typename T>
-struct ScoresGradient : SumReduction<AccumulateType<T>> {
+struct HingeGradient : SumReduction<AccumulateType<T>> {
   using A = AccumulateType<T>;
   Excess<T> excess;
   Normaliser normaliser;
@@ -111,11 +111,11 @@ class Hinge : public Layer {
     if (!dx) return absl::OkStatus();
     return VisitReal(mean_.compute(), [&]<typename T>() {
       return TransformRows(context.stream, mean_.rows(), mean_.classes(),
-                           ScoresGradient<T>{{},
-                                             ExcessOf<T>(context),
-                                             mean_.NormaliserOf(context),
-                                             context.gradients[MeanOverLabels::kMean].as<T>(),
-                                             dx.as<T>()});
+                           HingeGradient<T>{{},
+                                            ExcessOf<T>(context),
+                                            mean_.NormaliserOf(context),
+                                            context.gradients[MeanOverLabels::kMean].as<T>(),
+                                            dx.as<T>()});
     });
   }
 

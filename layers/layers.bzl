@@ -47,6 +47,7 @@ _DEPS = [
     "//layers/interface:layer",
     "//layers/parts:cells",
     "//layers/parts:dropped",
+    "//layers/parts:max_and_exp_sum",
     "//layers/parts:mean_over_labels",
     "//layers/parts:output_relu",
     "//layers/parts:row_by_row",

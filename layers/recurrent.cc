@@ -109,16 +109,17 @@ class Recurrent : public Layer, RecurrentParts {
   }
 
   template <typename T>
-  absl::Status ForwardDirection(const Place& place, const T* x, const Arrays<T>& arrays) const {
-    const LayerContext& context = place.context;
-    const Plan::Direction& states = StatesOf(place);
+  absl::Status ForwardDirection(const DirectionContext& direction, const T* x,
+                                const Arrays<T>& arrays) const {
+    const LayerContext& context = direction.context;
+    const Plan::Direction& states = StatesOf(direction);
     Stream& stream = context.stream;
-    RETURN_IF_ERROR(Mark(place, arrays));
-    const Gemm& forward = *plan_.products(place.layer).forward;
+    RETURN_IF_ERROR(Mark(direction, arrays));
+    const Gemm& forward = *plan_.products(direction.layer).forward;
     RETURN_IF_ERROR(PackWeight(context, &forward, states.weight_ih, arrays.input_weight));
     RETURN_IF_ERROR(Multiply(context, forward, RowCount(arrays), x, states.weight_ih,
                              arrays.input_weight, At<T>(context, states.gates), arrays.products));
-    RETURN_IF_ERROR(Begin(place, arrays));
+    RETURN_IF_ERROR(Begin(direction, arrays));
     RETURN_IF_ERROR(PackWeight(context, plan_.step.get(), states.weight_hh, arrays.step_weight));
     RETURN_IF_ERROR(
         PackWeight(context, plan_.project.get(), states.weight_hr, arrays.projection_weight));
@@ -126,40 +127,41 @@ class Recurrent : public Layer, RecurrentParts {
       if (s == 0 && !options_.carry) {
         RETURN_IF_ERROR(Zero(stream, plan_.rows.samples, options_.gates(), arrays.gates));
       } else {
-        RETURN_IF_ERROR(Multiply(context, *plan_.step, SamplesOf(place, s, arrays), arrays.hidden,
-                                 states.weight_hh, arrays.step_weight, arrays.gates,
+        RETURN_IF_ERROR(Multiply(context, *plan_.step, SamplesOf(direction, s, arrays),
+                                 arrays.hidden, states.weight_hh, arrays.step_weight, arrays.gates,
                                  arrays.products));
       }
-      RETURN_IF_ERROR(ForwardStep(place, s, arrays));
+      RETURN_IF_ERROR(ForwardStep(direction, s, arrays));
     }
-    return End(place, arrays);
+    return End(direction, arrays);
   }
 
   // The running state, and the cell before the first step, which is kept.
   template <typename T>
-  absl::Status Begin(const Place& place, const Arrays<T>& arrays) const {
+  absl::Status Begin(const DirectionContext& direction, const Arrays<T>& arrays) const {
     using A = AccumulateType<T>;
-    const Plan::Direction& states = StatesOf(place);
-    Stream& stream = place.context.stream;
+    const Plan::Direction& states = StatesOf(direction);
+    Stream& stream = direction.context.stream;
     const int64_t samples = plan_.rows.samples, hidden = options_.hidden, width = options_.width();
     const auto begin = [&]<typename E>(int64_t columns, int from, E* to) {
       if (!options_.carry) return Zero(stream, samples, columns, to);
-      RETURN_IF_ERROR(TakeCarried(place, from, columns, to, arrays));
+      RETURN_IF_ERROR(TakeCarried(direction, from, columns, to, arrays));
       return ForEachCell(stream, samples, columns, BeginState<E>{arrays.marks, columns, to});
     };
     RETURN_IF_ERROR(begin(width, states.hidden, arrays.hidden));
     if (arrays.cell == nullptr) return absl::OkStatus();
     RETURN_IF_ERROR(begin(hidden, states.cell, arrays.cell));
     return ForEach(stream, samples * hidden,
-                   RoundElement<A, T>{arrays.cell, CellsOf(place, plan_.rows.times, arrays)});
+                   RoundElement<A, T>{arrays.cell, CellsOf(direction, plan_.rows.times, arrays)});
   }
 
   template <typename T>
-  absl::Status ForwardStep(const Place& place, int64_t s, const Arrays<T>& arrays) const {
-    const LayerContext& context = place.context;
-    const Plan::Direction& states = StatesOf(place);
-    const Step step = StepOf(place, s, arrays);
-    const int64_t samples = SamplesOf(place, s, arrays);
+  absl::Status ForwardStep(const DirectionContext& direction, int64_t s,
+                           const Arrays<T>& arrays) const {
+    const LayerContext& context = direction.context;
+    const Plan::Direction& states = StatesOf(direction);
+    const Step step = StepOf(direction, s, arrays);
+    const int64_t samples = SamplesOf(direction, s, arrays);
     const int64_t hidden = options_.hidden, width = options_.width();
     const CellArrays<T> cell{step,
                              hidden,
@@ -169,7 +171,7 @@ class Recurrent : public Layer, RecurrentParts {
                              At<T>(context, states.bias_ih),
                              At<T>(context, states.bias_hh)};
     const StoreHidden<T> store{step, width, columns(),
-                               Output(context, place.layer, arrays) + place.direction * width,
+                               Output(context, direction.layer, arrays) + direction.index * width,
                                arrays.hidden};
     const auto run = [&](const auto& functor) {
       return ForEachCell(context.stream, samples, hidden, functor);
@@ -184,7 +186,7 @@ class Recurrent : public Layer, RecurrentParts {
       case Options::kLstm:
         break;
     }
-    T* const cells = CellsOf(place, s, arrays);
+    T* const cells = CellsOf(direction, s, arrays);
     if (!projects()) {
       return run(LstmForward<T, StoreHidden<T>>{cell, arrays.cell, cells, store});
     }
@@ -197,12 +199,12 @@ class Recurrent : public Layer, RecurrentParts {
 
   // What comes after the last step.
   template <typename T>
-  absl::Status End(const Place& place, const Arrays<T>& arrays) const {
-    const LayerContext& context = place.context;
-    const Plan::Direction& states = StatesOf(place);
+  absl::Status End(const DirectionContext& direction, const Arrays<T>& arrays) const {
+    const LayerContext& context = direction.context;
+    const Plan::Direction& states = StatesOf(direction);
     const int64_t samples = plan_.rows.samples, width = options_.width();
-    if (plan_.last >= 0 && IsTop(place)) {
-      T* const last = At<T>(context, plan_.last) + place.direction * width;
+    if (plan_.last >= 0 && IsTop(direction)) {
+      T* const last = At<T>(context, plan_.last) + direction.index * width;
       RETURN_IF_ERROR(TakeRows(context.stream, plan_.compute, samples, width, arrays.packed.place,
                                arrays.packed.zeros, {arrays.hidden, width}, {last, columns()}));
     }
@@ -224,9 +226,9 @@ class Recurrent : public Layer, RecurrentParts {
     const std::vector<Plan::Direction>& directions = plan_.layers[layer].directions;
     ASSIGN_OR_RETURN(const T* const x, BackwardInput(context, layer, arrays));
     for (size_t d = 0; d < directions.size(); ++d) {
-      const Place place{context, layer, d};
-      RETURN_IF_ERROR(BackwardSteps(place, dy, arrays));
-      RETURN_IF_ERROR(BackwardWeights(place, x, arrays));
+      const DirectionContext direction{context, layer, d};
+      RETURN_IF_ERROR(BackwardSteps(direction, dy, arrays));
+      RETURN_IF_ERROR(BackwardWeights(direction, x, arrays));
     }
     T* const dinput = GradientAt<T>(context, 0);
     if (layer == 0 && dinput == nullptr) return absl::OkStatus();
@@ -257,36 +259,38 @@ class Recurrent : public Layer, RecurrentParts {
   }
 
   template <typename T>
-  absl::Status BackwardSteps(const Place& place, const T* dy, const Arrays<T>& arrays) const {
-    const LayerContext& context = place.context;
-    const Plan::Direction& states = StatesOf(place);
+  absl::Status BackwardSteps(const DirectionContext& direction, const T* dy,
+                             const Arrays<T>& arrays) const {
+    const LayerContext& context = direction.context;
+    const Plan::Direction& states = StatesOf(direction);
     Stream& stream = context.stream;
     const int64_t samples = plan_.rows.samples, width = options_.width();
-    RETURN_IF_ERROR(Mark(place, arrays));
+    RETURN_IF_ERROR(Mark(direction, arrays));
     const T* const dlast =
-        IsTop(place) && plan_.last >= 0 ? GradientAt<T>(context, plan_.last) : nullptr;
+        IsTop(direction) && plan_.last >= 0 ? GradientAt<T>(context, plan_.last) : nullptr;
     if (dlast == nullptr) {
       RETURN_IF_ERROR(Zero(stream, samples, width, arrays.last));
     } else {
-      T* const from = const_cast<T*>(dlast) + place.direction * width;
+      T* const from = const_cast<T*>(dlast) + direction.index * width;
       RETURN_IF_ERROR(TakeRows(stream, plan_.compute, samples, width, arrays.packed.order,
                                arrays.packed.zeros, {from, columns()}, {arrays.last, width}));
     }
     if (arrays.cell != nullptr) {
       RETURN_IF_ERROR(Zero(stream, samples, options_.hidden, arrays.cell));
     }
-    if (plan_.previous) RETURN_IF_ERROR(TakePrevious(place, arrays));
+    if (plan_.previous) RETURN_IF_ERROR(TakePrevious(direction, arrays));
     RETURN_IF_ERROR(PackWeight(context, plan_.dstep.get(), states.weight_hh, arrays.step_weight));
     RETURN_IF_ERROR(
         PackWeight(context, plan_.dproject.get(), states.weight_hr, arrays.projection_weight));
     for (int64_t s = plan_.rows.times - 1; s >= 0; --s) {
-      RETURN_IF_ERROR(BackwardStep(place, s, dy, arrays));
+      RETURN_IF_ERROR(BackwardStep(direction, s, dy, arrays));
       if (plan_.sums_steps) {
-        RETURN_IF_ERROR(SumGates(place, SamplesOf(place, s, arrays), arrays.gates, states.bias_ih,
-                                 states.bias_hh, /*adds=*/s + 1 < plan_.rows.times));
+        RETURN_IF_ERROR(SumGates(direction, SamplesOf(direction, s, arrays), arrays.gates,
+                                 states.bias_ih, states.bias_hh,
+                                 /*adds=*/s + 1 < plan_.rows.times));
       }
       if (s == 0) break;
-      RETURN_IF_ERROR(Multiply(context, *plan_.dstep, SamplesOf(place, s, arrays), arrays.gates,
+      RETURN_IF_ERROR(Multiply(context, *plan_.dstep, SamplesOf(direction, s, arrays), arrays.gates,
                                states.weight_hh, arrays.step_weight, arrays.hidden,
                                arrays.products));
     }
@@ -295,52 +299,54 @@ class Recurrent : public Layer, RecurrentParts {
 
   // Biases' gradients of some rows, the same for both; -1: only for the other.
   template <typename T>
-  absl::Status SumGates(const Place& place, int64_t rows, const T* gates, int bias, int other,
-                        bool adds) const {
-    T* const dbias = GradientAt<T>(place.context, bias);
-    T* const dother = GradientAt<T>(place.context, other);
+  absl::Status SumGates(const DirectionContext& direction, int64_t rows, const T* gates, int bias,
+                        int other, bool adds) const {
+    T* const dbias = GradientAt<T>(direction.context, bias);
+    T* const dother = GradientAt<T>(direction.context, other);
     if (dbias == nullptr && dother == nullptr) return absl::OkStatus();
-    return ReduceColumns(place.context.stream, rows, options_.gates(),
+    return ReduceColumns(direction.context.stream, rows, options_.gates(),
                          SumOfGates<T>{{}, options_.gates(), gates, dbias, dother, adds});
   }
 
   // h' of all rows.
   template <typename T>
-  absl::Status TakePrevious(const Place& place, const Arrays<T>& arrays) const {
-    const LayerContext& context = place.context;
+  absl::Status TakePrevious(const DirectionContext& direction, const Arrays<T>& arrays) const {
+    const LayerContext& context = direction.context;
     const int64_t width = options_.width();
     PreviousHidden<T> previous;
     previous.to = arrays.previous;
     previous.width = width;
     for (int64_t s = 0; s < plan_.rows.times; ++s) {
-      previous.step = StepOf(place, s, arrays);
-      previous.before = StepOf(place, std::max<int64_t>(s - 1, 0), arrays);
+      previous.step = StepOf(direction, s, arrays);
+      previous.before = StepOf(direction, std::max<int64_t>(s - 1, 0), arrays);
       previous.stride = columns();
-      previous.from = Output(context, place.layer, arrays) + place.direction * width;
+      previous.from = Output(context, direction.layer, arrays) + direction.index * width;
       if (s == 0 && options_.carry) {
-        RETURN_IF_ERROR(TakeCarried(place, StatesOf(place).hidden, width, arrays.hidden, arrays));
+        RETURN_IF_ERROR(
+            TakeCarried(direction, StatesOf(direction).hidden, width, arrays.hidden, arrays));
         previous.before = {0, 1, nullptr, nullptr};
         previous.stride = width;
         previous.from = arrays.hidden;
       }
-      RETURN_IF_ERROR(ForEachCell(context.stream, SamplesOf(place, s, arrays), width, previous));
+      RETURN_IF_ERROR(
+          ForEachCell(context.stream, SamplesOf(direction, s, arrays), width, previous));
     }
     return absl::OkStatus();
   }
 
   template <typename T>
-  absl::Status BackwardStep(const Place& place, int64_t s, const T* dy,
+  absl::Status BackwardStep(const DirectionContext& direction, int64_t s, const T* dy,
                             const Arrays<T>& arrays) const {
-    const LayerContext& context = place.context;
-    const Plan::Direction& states = StatesOf(place);
-    const Step step = StepOf(place, s, arrays);
-    const int64_t samples = SamplesOf(place, s, arrays);
+    const LayerContext& context = direction.context;
+    const Plan::Direction& states = StatesOf(direction);
+    const Step step = StepOf(direction, s, arrays);
+    const int64_t samples = SamplesOf(direction, s, arrays);
     const int64_t hidden = options_.hidden, width = options_.width();
     const GateGradients<T> gates{step, hidden, options_.gates(), At<T>(context, states.gates),
                                  arrays.gates};
     const int64_t stride = dy == arrays.zeros ? 0 : columns();
     const HiddenGradient<T> gradient{
-        step, width, stride, dy + place.direction * width, arrays.last, arrays.hidden};
+        step, width, stride, dy + direction.index * width, arrays.last, arrays.hidden};
     const auto run = [&](const auto& functor) {
       return ForEachCell(context.stream, samples, hidden, functor);
     };
@@ -355,13 +361,13 @@ class Recurrent : public Layer, RecurrentParts {
       case Options::kLstm:
         break;
     }
-    const T* const before = CellsOf(place, s == 0 ? plan_.rows.times : s - 1, arrays);
-    T* const cells = CellsOf(place, s, arrays);
+    const T* const before = CellsOf(direction, s == 0 ? plan_.rows.times : s - 1, arrays);
+    T* const cells = CellsOf(direction, s, arrays);
     if (!projects()) {
       return run(
           LstmBackward<T, HiddenGradient<T>, false>{gates, gradient, before, cells, arrays.cell});
     }
-    T* const of_all = arrays.dprojected + FirstOf(place, s, arrays) * width;
+    T* const of_all = arrays.dprojected + FirstOf(direction, s, arrays) * width;
     RETURN_IF_ERROR(ForEachCell(context.stream, samples, width,
                                 ProjectedGradient<T>{gradient, arrays.projected, of_all}));
     RETURN_IF_ERROR(Multiply(context, *plan_.dproject, samples, arrays.projected, states.weight_hr,
@@ -371,9 +377,10 @@ class Recurrent : public Layer, RecurrentParts {
   }
 
   template <typename T>
-  absl::Status BackwardWeights(const Place& place, const T* x, const Arrays<T>& arrays) const {
-    const LayerContext& context = place.context;
-    const Plan::Direction& states = StatesOf(place);
+  absl::Status BackwardWeights(const DirectionContext& direction, const T* x,
+                               const Arrays<T>& arrays) const {
+    const LayerContext& context = direction.context;
+    const Plan::Direction& states = StatesOf(direction);
     Stream& stream = context.stream;
     T* const gates = At<T>(context, states.gates);
     const int64_t rows = RowCount(arrays), columns = options_.gates();
@@ -387,7 +394,7 @@ class Recurrent : public Layer, RecurrentParts {
     };
     const bool is_gru = options_.cell == Options::kGru;
     const auto sum = [&](int bias, int other) {
-      return SumGates(place, rows, gates, bias, other, /*adds=*/false);
+      return SumGates(direction, rows, gates, bias, other, /*adds=*/false);
     };
     // Those of a GRU's candidate differ: x is not multiplied by r.
     const auto swap = [&] {
@@ -396,7 +403,7 @@ class Recurrent : public Layer, RecurrentParts {
           stream, rows, options_.hidden,
           SwapColumns<T>{options_.hidden, columns, gates, At<T>(context, states.candidates)});
     };
-    RETURN_IF_ERROR(product(*plan_.products(place.layer).dweight, gates, x, states.weight_ih));
+    RETURN_IF_ERROR(product(*plan_.products(direction.layer).dweight, gates, x, states.weight_ih));
     if (!plan_.sums_steps) RETURN_IF_ERROR(sum(states.bias_ih, is_gru ? -1 : states.bias_hh));
     RETURN_IF_ERROR(swap());
     RETURN_IF_ERROR(product(*plan_.dweight_hh, gates, arrays.previous, states.weight_hh));

@@ -79,7 +79,7 @@ struct Walk {
 };
 
 template <typename Bits>
-struct Gather {
+struct GatherElements {
   Walk walk;
   int64_t columns;
   const Bits* from;
@@ -115,8 +115,8 @@ struct Permutation {
   absl::Status Run(Stream& stream, const Tensor& from, const Tensor& to) const {
     return VisitBits(to.dtype, [&]<typename Bits>() {
       return ForEachCell(stream, rows, columns,
-                         Gather<Bits>{walk, columns, static_cast<const Bits*>(from.data),
-                                      static_cast<Bits*>(to.data)});
+                         GatherElements<Bits>{walk, columns, static_cast<const Bits*>(from.data),
+                                              static_cast<Bits*>(to.data)});
     });
   }
 };

@@ -6,6 +6,7 @@
 #include "engine/runtime/elementary.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "layers/interface/infer.h"
+#include "layers/parts/max_and_exp_sum.h"
 
 namespace gyre {
 namespace {
@@ -18,9 +19,7 @@ constexpr int kX = 0, kY = 1;  // states
 template <typename T>
 struct SoftmaxRows {
   using A = AccumulateType<T>;
-  struct Value {
-    A max, sum;
-  };
+  using Value = MaxAndExpSum<A>;
   int64_t columns;
   const T* x;
   T* y;
@@ -30,17 +29,20 @@ struct SoftmaxRows {
     return {static_cast<A>(x[row * columns + column]), 1};
   }
   HOST_DEVICE Value Combine(Value a, Value b) const {
-    const bool b_is_larger = a.max < b.max;
-    const A larger = b_is_larger ? b.max : a.max, smaller = b_is_larger ? a.max : b.max;
+    const bool b_is_larger = a.largest < b.largest;
+    const A larger = b_is_larger ? b.largest : a.largest,
+            smaller = b_is_larger ? a.largest : b.largest;
     // Equal infinities have no difference.  A NaN's takes it into the sum.
     const A scale = larger == smaller ? A{1} : Exp(smaller - larger);
     return {larger, b_is_larger ? b.sum + a.sum * scale : a.sum + b.sum * scale};
   }
   // The sum becomes its reciprocal, or NaN if the maximum is not finite.
-  HOST_DEVICE Value Finish(Value v) const { return {v.max, A{1} / v.sum + (v.max - v.max)}; }
+  HOST_DEVICE Value Finish(Value v) const {
+    return {v.largest, A{1} / v.sum + (v.largest - v.largest)};
+  }
   HOST_DEVICE void Apply(int64_t row, int64_t column, Value v) const {
     const int64_t i = row * columns + column;
-    y[i] = static_cast<T>(Exp(static_cast<A>(x[i]) - v.max) * v.sum);
+    y[i] = static_cast<T>(Exp(static_cast<A>(x[i]) - v.largest) * v.sum);
   }
 };
 

@@ -40,7 +40,7 @@ struct NegativeLogLikelihood {
 };
 
 template <typename T>
-struct ScoresGradient {
+struct SoftmaxCrossEntropyGradient {
   Labels labels;
   Normaliser normaliser;
   int64_t classes;
@@ -112,12 +112,12 @@ class SoftmaxCrossEntropy : public Layer {
     const Tensor& dx = context.gradients[MeanOverLabels::kScores];
     if (!dx) return absl::OkStatus();
     return VisitReal(mean_.compute(), [&]<typename T>() {
-      return ForEach(
-          context.stream, mean_.rows() * mean_.classes(),
-          ScoresGradient<T>{mean_.LabelsOf(context), mean_.NormaliserOf(context), mean_.classes(),
-                            static_cast<AccumulateType<T>>(config_.label_smoothing()),
-                            context.states[log_p_].as<T>(),
-                            context.gradients[MeanOverLabels::kMean].as<T>(), dx.as<T>()});
+      return ForEach(context.stream, mean_.rows() * mean_.classes(),
+                     SoftmaxCrossEntropyGradient<T>{
+                         mean_.LabelsOf(context), mean_.NormaliserOf(context), mean_.classes(),
+                         static_cast<AccumulateType<T>>(config_.label_smoothing()),
+                         context.states[log_p_].as<T>(),
+                         context.gradients[MeanOverLabels::kMean].as<T>(), dx.as<T>()});
     });
   }
 

@@ -113,27 +113,27 @@ absl::Status CheckShapes(const InferInput& input, Plan& plan) {
   return absl::OkStatus();
 }
 
-Plan::Place FindPlace(const Plan& plan, Plan::Part part) {
+Plan::HeadLayout FindLayout(const Plan& plan, Plan::Part part) {
   const bool is_part = plan.is_packed && part != Plan::kOutput;
   const bool of_keys = part == Plan::kKey || part == Plan::kValue;
-  Plan::Place place;
-  place.state = part == Plan::kOutput ? plan.output() : plan.is_packed ? 0 : part;
-  place.column = is_part ? part * plan.columns : 0;
-  place.rows = of_keys ? plan.keys : plan.queries;
+  Plan::HeadLayout layout;
+  layout.state = part == Plan::kOutput ? plan.output() : plan.is_packed ? 0 : part;
+  layout.column = is_part ? part * plan.columns : 0;
+  layout.rows = of_keys ? plan.keys : plan.queries;
   const int64_t columns = is_part ? 3 * plan.columns : plan.columns;
-  place.whole = plan.axis == 1
-                    ? HeadStrides{std::max<int64_t>(1, plan.samples) * columns, plan.width, columns}
-                    : HeadStrides{columns, plan.width, place.rows * columns};
+  layout.whole = plan.axis == 1 ? HeadStrides{std::max<int64_t>(1, plan.samples) * columns,
+                                              plan.width, columns}
+                                : HeadStrides{columns, plan.width, layout.rows * columns};
   const int64_t copied = plan.group_heads * plan.width;
-  const int64_t matrix = RoundUp(place.rows * plan.width, kAttentionAligned);
+  const int64_t matrix = RoundUp(layout.rows * plan.width, kAttentionAligned);
   if (plan.merged) {
-    place.of_group = {plan.width, matrix, plan.group_heads * matrix};
+    layout.of_group = {plan.width, matrix, plan.group_heads * matrix};
   } else if (plan.copies) {
-    place.of_group = {copied, plan.width, RoundUp(place.rows * copied, kAttentionAligned)};
+    layout.of_group = {copied, plan.width, RoundUp(layout.rows * copied, kAttentionAligned)};
   } else {
-    place.of_group = place.whole;
+    layout.of_group = layout.whole;
   }
-  return place;
+  return layout;
 }
 
 // The rows of a block, the heads and samples of a group, and where they lie.
@@ -157,7 +157,7 @@ void Divide(DeviceKind device, Plan& plan) {
   const int64_t size = static_cast<int64_t>(SizeOf(plan.compute));
   plan.copies = plan.merged || size == 2 || plan.width * size % kOperandBytes != 0;
   for (const Plan::Part part : {Plan::kQuery, Plan::kKey, Plan::kValue, Plan::kOutput}) {
-    plan.places[part] = FindPlace(plan, part);
+    plan.layouts[part] = FindLayout(plan, part);
   }
 }
 
@@ -181,7 +181,7 @@ absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, b
   // Then the rows begin at 0: row t sees keys 0 .. t.
   const bool lower = plan.causal && rows == keys;
   // [rows, width] [keys, width]^T -> [rows, keys].
-  const auto to_scores = [&](const Plan::Place& a, const Plan::Place& b) {
+  const auto to_scores = [&](const Plan::HeadLayout& a, const Plan::HeadLayout& b) {
     GemmSpec spec{.dtype = dtype, .m = rows, .n = keys, .k = width};
     spec.transpose_b = true;
     spec.lower_c = lower;
@@ -191,7 +191,7 @@ absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, b
     all(spec, a.of_group, b.of_group, of_scores);
     return input.primitives->Prepare(spec);
   };
-  const auto from_scores = [&](const Plan::Place& b, const Plan::Place& c) {
+  const auto from_scores = [&](const Plan::HeadLayout& b, const Plan::HeadLayout& c) {
     GemmSpec spec{.dtype = dtype};
     spec.n = width;
     spec.lower_a = lower;
@@ -202,14 +202,14 @@ absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, b
     return spec;
   };
   // [rows, keys] [keys, width] -> [rows, width].
-  const auto to_rows = [&](const Plan::Place& b, const Plan::Place& c) {
+  const auto to_rows = [&](const Plan::HeadLayout& b, const Plan::HeadLayout& c) {
     GemmSpec spec = from_scores(b, c);
     spec.m = rows;
     spec.k = keys;
     return input.primitives->Prepare(spec);
   };
   // [rows, keys]^T [rows, width] -> [keys, width], summed over blocks.
-  const auto to_keys = [&](const Plan::Place& b, const Plan::Place& c) {
+  const auto to_keys = [&](const Plan::HeadLayout& b, const Plan::HeadLayout& c) {
     GemmSpec spec = from_scores(b, c);
     spec.m = keys;
     spec.k = rows;
@@ -217,7 +217,7 @@ absl::Status PrepareBlock(const InferInput& input, int64_t rows, int64_t keys, b
     spec.accumulate = !first;
     return input.primitives->Prepare(spec);
   };
-  const auto& [q, k, v, y] = plan.places;
+  const auto& [q, k, v, y] = plan.layouts;
   AttentionBlock& block = plan.blocks.emplace_back();
   block.rows = rows;
   block.keys = keys;

@@ -23,7 +23,7 @@ struct AttentionBlock {
 struct AttentionPlan {
   // Query, key and value are inputs, or parts of one.
   enum Part { kQuery, kKey, kValue, kOutput };
-  struct Place {
+  struct HeadLayout {
     int state;
     int64_t column;  // of the state's, the first
     int64_t rows;    // of a sample
@@ -42,7 +42,7 @@ struct AttentionPlan {
   // For a GPU: copies, as they are stored, in which the group's matrices are evenly spaced, so that
   // a product is one launch; products of 16 bits have results of F32.
   bool merged = false;
-  Place places[4] = {};
+  HeadLayout layouts[4] = {};
   // The last block of rows, then one for each number of keys; width_blocks share one of these.
   std::vector<AttentionBlock> blocks;
   int64_t width_blocks = 1;

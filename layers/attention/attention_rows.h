@@ -7,6 +7,7 @@
 #include "engine/runtime/elementary.h"
 #include "engine/runtime/parallel/parallel.h"
 #include "layers/interface/fault.h"
+#include "layers/parts/max_and_exp_sum.h"
 
 namespace gyre {
 
@@ -104,9 +105,7 @@ struct Probabilities {
 // Source: Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3.
 template <typename A, bool kHasLengths, typename O>
 struct SoftmaxOfSeen {
-  struct Value {
-    A largest, sum;
-  };
+  using Value = MaxAndExpSum<A>;
   SeenScores<A, kHasLengths> seen;
   O* to;
 
@@ -141,7 +140,7 @@ struct SoftmaxOfSeen {
 // Of probabilities and dP: dS, which may be in dP's place.  What a row does not see may be
 // anything.
 template <typename A, bool kHasLengths, typename O>
-struct SoftmaxGradient : SumReduction<A> {
+struct SoftmaxOfSeenGradient : SumReduction<A> {
   SeenScores<A, kHasLengths> seen;
   const O* probabilities;
   const A* dp;

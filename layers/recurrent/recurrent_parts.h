@@ -17,20 +17,22 @@ class RecurrentParts {
   template <typename T>
   using Arrays = RecurrentScratch<T>;
 
-  struct Place {
+  struct DirectionContext {
     const LayerContext& context;
-    size_t layer, direction;
-    bool reverse() const { return direction == 1; }
+    size_t layer, index;
+    bool reverse() const { return index == 1; }
   };
 
   explicit RecurrentParts(Options options) : options_(std::move(options)) {}
 
   int64_t columns() const { return options_.directions() * options_.width(); }
   bool projects() const { return options_.projection > 0; }
-  const Plan::Direction& StatesOf(const Place& place) const {
-    return plan_.layers[place.layer].directions[place.direction];
+  const Plan::Direction& StatesOf(const DirectionContext& direction) const {
+    return plan_.layers[direction.layer].directions[direction.index];
   }
-  bool IsTop(const Place& place) const { return place.layer + 1 == plan_.layers.size(); }
+  bool IsTop(const DirectionContext& direction) const {
+    return direction.layer + 1 == plan_.layers.size();
+  }
 
   template <typename T>
   static T* At(const LayerContext& context, int state) {
@@ -81,11 +83,11 @@ class RecurrentParts {
     return plan_.packs ? arrays.packed.first[plan_.rows.times] : plan_.row_count();
   }
   template <typename T>
-  int64_t SamplesOf(const Place& place, int64_t s, const Arrays<T>& arrays) const {
-    return plan_.packs ? arrays.packed.alive[TimeOf(place, s)] : plan_.rows.samples;
+  int64_t SamplesOf(const DirectionContext& direction, int64_t s, const Arrays<T>& arrays) const {
+    return plan_.packs ? arrays.packed.alive[TimeOf(direction, s)] : plan_.rows.samples;
   }
-  int64_t TimeOf(const Place& place, int64_t s) const {
-    return place.reverse() ? plan_.rows.times - 1 - s : s;
+  int64_t TimeOf(const DirectionContext& direction, int64_t s) const {
+    return direction.reverse() ? plan_.rows.times - 1 - s : s;
   }
 
   // The products of the steps of a pass, which have one weight: it is packed before them.
@@ -142,18 +144,18 @@ class RecurrentParts {
   }
 
   template <typename T>
-  absl::Status Mark(const Place& place, const Arrays<T>& arrays) const {
-    const LayerContext& context = place.context;
+  absl::Status Mark(const DirectionContext& direction, const Arrays<T>& arrays) const {
+    const LayerContext& context = direction.context;
     return ForEachCell(
         context.stream, plan_.rows.times + 1, plan_.rows.samples,
-        MarkSteps{plan_.rows, place.reverse(), options_.carry, arrays.packed.order,
+        MarkSteps{plan_.rows, direction.reverse(), options_.carry, arrays.packed.order,
                   At<int32_t>(context, plan_.lengths), At<int32_t>(context, plan_.reset),
                   arrays.marks, context.fault, context.layer});
   }
 
   template <typename T>
-  Step StepOf(const Place& place, int64_t s, const Arrays<T>& arrays) const {
-    const int64_t t = TimeOf(place, s);
+  Step StepOf(const DirectionContext& direction, int64_t s, const Arrays<T>& arrays) const {
+    const int64_t t = TimeOf(direction, s);
     const int32_t* const marks = arrays.marks + s * plan_.rows.samples;
     const int32_t* const next = marks + plan_.rows.samples;
     if (plan_.packs) return {arrays.packed.first[t], 1, marks, next};
@@ -161,24 +163,24 @@ class RecurrentParts {
   }
 
   template <typename E, typename T>
-  absl::Status TakeCarried(const Place& place, int state, int64_t columns, E* to,
+  absl::Status TakeCarried(const DirectionContext& direction, int state, int64_t columns, E* to,
                            const Arrays<T>& arrays) const {
-    return TakeRows(place.context.stream, kDTypeOf<E>, plan_.rows.samples, columns,
+    return TakeRows(direction.context.stream, kDTypeOf<E>, plan_.rows.samples, columns,
                     arrays.packed.order, arrays.packed.zeros,
-                    {At<E>(place.context, state), columns}, {to, columns});
+                    {At<E>(direction.context, state), columns}, {to, columns});
   }
 
   // Of an lstm after step s; the last of them is what was there before the first step.
   template <typename T>
-  T* CellsOf(const Place& place, int64_t s, const Arrays<T>& arrays) const {
-    return At<T>(place.context, StatesOf(place).cells) +
-           FirstOf(place, s, arrays) * options_.hidden;
+  T* CellsOf(const DirectionContext& direction, int64_t s, const Arrays<T>& arrays) const {
+    return At<T>(direction.context, StatesOf(direction).cells) +
+           FirstOf(direction, s, arrays) * options_.hidden;
   }
 
   // The row of a step where rows lie by steps.
   template <typename T>
-  int64_t FirstOf(const Place& place, int64_t s, const Arrays<T>& arrays) const {
-    return plan_.packs && s < plan_.rows.times ? arrays.packed.first[TimeOf(place, s)]
+  int64_t FirstOf(const DirectionContext& direction, int64_t s, const Arrays<T>& arrays) const {
+    return plan_.packs && s < plan_.rows.times ? arrays.packed.first[TimeOf(direction, s)]
                                                : s * plan_.rows.samples;
   }
 

@@ -132,13 +132,13 @@ class States {
   }
 
   absl::Status AddLayer(int64_t layer) {
-    Plan::Layer& place = plan_.layers.emplace_back();
+    Plan::LayerStates& layer_states = plan_.layers.emplace_back();
     const int64_t columns = options_.directions() * options_.width();
     const int64_t inputs = layer == 0 ? plan_.inputs : columns;
     const int64_t rows = plan_.row_count();
     for (int d = 0; d < options_.directions(); ++d) {
       const std::string suffix = absl::StrCat("l", layer, d == 1 ? "_reverse" : "");
-      Plan::Direction& states = place.directions.emplace_back();
+      Plan::Direction& states = layer_states.directions.emplace_back();
       RETURN_IF_ERROR(AddParameters(suffix, inputs, layer > 0 || needs_x_, states));
       const uint8_t both = kRead | kWrite;
       states.gates = AddKept("gates_" + suffix, Shape{rows, options_.gates()}, both);
@@ -153,10 +153,10 @@ class States {
       }
       if (options_.carry) AddCarriedStates(suffix, states);
     }
-    place.output = plan_.output;
+    layer_states.output = plan_.output;
     if (layer + 1 < options_.layers) {
-      place.output = AddKept(absl::StrCat("output_l", layer), Shape{rows, columns},
-                             If(plan_.previous || trains_weight_, kRead));
+      layer_states.output = AddKept(absl::StrCat("output_l", layer), Shape{rows, columns},
+                                    If(plan_.previous || trains_weight_, kRead));
     }
     return absl::OkStatus();
   }

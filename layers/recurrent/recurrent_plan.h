@@ -40,7 +40,7 @@ struct RecurrentPlan {
     int candidates = -1;  // gru: [rows, hidden]
     int hidden = -1, cell = -1;  // carried; what follows them is the next batch's
   };
-  struct Layer {
+  struct LayerStates {
     std::vector<Direction> directions;
     int output;  // [rows, directions x width]
   };
@@ -55,7 +55,7 @@ struct RecurrentPlan {
   int lengths = -1, reset = -1;  // states; -1: none
   int output = 0, last = -1;     // states
   int scratch = 0, backward_scratch = -1;
-  std::vector<Layer> layers;
+  std::vector<LayerStates> layers;
   bool backward = false;  // there is any
   bool drops = false;     // between layers
   bool packs = false;     // rows: see recurrent_rows.h

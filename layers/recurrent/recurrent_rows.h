@@ -93,15 +93,16 @@ absl::Status RunAtOnce(const LayerContext& context, const F& run) {
     using ForwardingStream::ForwardingStream;
     absl::Status Call(std::function<absl::Status()> work) override { return work(); }
   };
-  struct Work {
+  struct BoundTensors {
     std::vector<Tensor> states, gradients;  // the context's are gone by then
   };
-  auto work = std::make_shared<Work>(Work{{context.states.begin(), context.states.end()},
-                                          {context.gradients.begin(), context.gradients.end()}});
-  return context.stream.Call([context, work = std::move(work), run] {
+  auto bound = std::make_shared<BoundTensors>(
+      BoundTensors{{context.states.begin(), context.states.end()},
+                   {context.gradients.begin(), context.gradients.end()}});
+  return context.stream.Call([context, bound = std::move(bound), run] {
     AtOnce stream(context.stream);
-    return run(LayerContext{stream, work->states, work->gradients, context.position, context.fault,
-                            context.layer, context.phase, context.recompute});
+    return run(LayerContext{stream, bound->states, bound->gradients, context.position,
+                            context.fault, context.layer, context.phase, context.recompute});
   });
 }
 
