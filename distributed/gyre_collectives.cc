@@ -14,23 +14,23 @@
 
 namespace gyre {
 
-// Pinned places through which operations on device memory go, each used again and again.
-class DeviceStaging {
+// Pinned slots through which operations on device memory go, each used again and again.
+class PinnedStaging {
  public:
-  static absl::StatusOr<std::unique_ptr<DeviceStaging>> Create(Device& device) {
-    std::unique_ptr<DeviceStaging> staging(new DeviceStaging(device));
+  static absl::StatusOr<std::unique_ptr<PinnedStaging>> Create(Device& device) {
+    std::unique_ptr<PinnedStaging> staging(new PinnedStaging(device));
     ASSIGN_OR_RETURN(staging->stream_, device.NewStream());
     return staging;
   }
 
-  // Takes a place and begins to copy there.
+  // Takes a slot and begins to copy there.
   absl::StatusOr<int64_t> CopyIn(void* data, size_t bytes) {
-    size_t place = 0;
-    while (place < places_.size() && places_[place].taken) ++place;
-    if (place == places_.size()) {
-      ASSIGN_OR_RETURN(places_.emplace_back().copied, device_.NewEvent());
+    size_t slot = 0;
+    while (slot < slots_.size() && slots_[slot].taken) ++slot;
+    if (slot == slots_.size()) {
+      ASSIGN_OR_RETURN(slots_.emplace_back().copied, device_.NewEvent());
     }
-    Place& mine = places_[place];
+    StagingSlot& mine = slots_[slot];
     if (mine.memory.bytes() < bytes) {
       mine.memory = Buffer();  // first, so that both need not have room
       ASSIGN_OR_RETURN(mine.memory, Buffer::Allocate(device_, MemoryKind::kPinnedHost, bytes));
@@ -40,14 +40,14 @@ class DeviceStaging {
     mine.data = data;
     mine.bytes = bytes;
     mine.taken = true;
-    return static_cast<int64_t>(place);
+    return static_cast<int64_t>(slot);
   }
-  void* host(int64_t place) const { return places_[place].memory.data(); }
-  const Event& copied(int64_t place) const { return *places_[place].copied; }
+  void* host(int64_t slot) const { return slots_[slot].memory.data(); }
+  const Event& copied(int64_t slot) const { return *slots_[slot].copied; }
 
-  // Blocks; the place is free again.
-  absl::Status CopyOut(int64_t place) {
-    Place& mine = places_[place];
+  // Blocks; the slot is free again.
+  absl::Status CopyOut(int64_t slot) {
+    StagingSlot& mine = slots_[slot];
     RETURN_IF_ERROR(stream_->Copy(mine.data, mine.memory.data(), mine.bytes));
     RETURN_IF_ERROR(stream_->Synchronize());
     mine.taken = false;
@@ -55,7 +55,7 @@ class DeviceStaging {
   }
 
  private:
-  struct Place {
+  struct StagingSlot {
     Buffer memory;
     std::unique_ptr<Event> copied;
     void* data = nullptr;  // in device memory
@@ -63,11 +63,11 @@ class DeviceStaging {
     bool taken = false;
   };
 
-  explicit DeviceStaging(Device& device) : device_(device) {}
+  explicit PinnedStaging(Device& device) : device_(device) {}
 
   Device& device_;
-  std::vector<Place> places_;
-  std::unique_ptr<Stream> stream_;  // finishes before the places go
+  std::vector<StagingSlot> slots_;
+  std::unique_ptr<Stream> stream_;  // finishes before the slots go
 };
 
 struct Collectives::Call {
@@ -133,7 +133,7 @@ int Collectives::size() const { return group_->size(); }
 
 absl::Status Collectives::UseDevice(Device& device) {
   if (staging_ != nullptr) return absl::FailedPreconditionError("a device is in use already");
-  ASSIGN_OR_RETURN(staging_, DeviceStaging::Create(device));
+  ASSIGN_OR_RETURN(staging_, PinnedStaging::Create(device));
   return absl::OkStatus();
 }
 

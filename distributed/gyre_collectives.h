@@ -32,7 +32,7 @@
 namespace gyre {
 
 class Device;  // engine/runtime/device/device.h; NewCudaDevice opens a GPU (cuda_device.h)
-class DeviceStaging;
+class PinnedStaging;
 class ProcessGroup;
 
 class Collectives {
@@ -122,7 +122,7 @@ class Collectives {
   absl::Status Finish(const Pending& pending);
 
   std::unique_ptr<ProcessGroup> group_;
-  std::unique_ptr<DeviceStaging> staging_;  // null: no device is in use
+  std::unique_ptr<PinnedStaging> staging_;  // null: no device is in use
   std::string what_;                        // of the call in hand; kept for its memory
 };
 

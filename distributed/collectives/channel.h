@@ -61,7 +61,7 @@ class Channel {
     bool claimed = false, heard = false;  // a claim to it was sent, one from it asked for
     Claim theirs;
   };
-  struct Pending {
+  struct PendingClaim {
     Request request;
     int from;  // -1: a send
   };
@@ -72,8 +72,8 @@ class Channel {
   Communicator& communicator_;
   const int tag_;
   Claim claim_;
-  std::vector<Peer> peers_;       // by rank
-  std::vector<Pending> pending_;  // claims under way
+  std::vector<Peer> peers_;            // by rank
+  std::vector<PendingClaim> pending_;  // claims under way
 };
 
 }  // namespace gyre

@@ -12,72 +12,74 @@ namespace gyre {
 absl::Status Exchange::Begin() {
   Mail* const mail = std::exchange(mail_, nullptr);
   GYRE_CHECK(mail != nullptr && operation_ == Operation::kExchange);
-  ways_.clear();
-  ways_.reserve(mail->outgoing.size() +
-                mail->incoming.size());  // lengths travel from where they are
+  transfers_.clear();
+  transfers_.reserve(mail->outgoing.size() +
+                     mail->incoming.size());  // lengths travel from where they are
   for (const auto& [to, bytes] : mail->outgoing) {
     GYRE_CHECK(to != rank_);
     // Sends do not write.
-    ways_.push_back({.peer = to, .length = bytes.size(), .data = const_cast<char*>(bytes.data())});
+    transfers_.push_back(
+        {.peer = to, .length = bytes.size(), .data = const_cast<char*>(bytes.data())});
   }
   for (auto& [from, bytes] : mail->incoming) {
     GYRE_CHECK(from != rank_);
-    ways_.push_back({.peer = from, .arriving = &bytes});
+    transfers_.push_back({.peer = from, .arriving = &bytes});
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Advance> Exchange::Step() {
   bool moved = false, done = true;
-  for (Way& way : ways_) {
-    ASSIGN_OR_RETURN(const bool went, Go(way));
+  for (PeerTransfer& transfer : transfers_) {
+    ASSIGN_OR_RETURN(const bool went, Go(transfer));
     moved |= went;
-    done &= way.done == Segments(way);
+    done &= transfer.done == Segments(transfer);
   }
   if (done) return Advance::kDone;
   return moved ? Advance::kMoved : Advance::kWaiting;
 }
 
 // As far as is known: until the length is there, which may be on its way, nobody knows of more.
-size_t Exchange::Segments(const Way& way) {
-  if (way.arriving != nullptr && way.done == 0) return 1;
-  return 1 + (way.length + kSegmentBytes - 1) / kSegmentBytes;
+size_t Exchange::Segments(const PeerTransfer& transfer) {
+  if (transfer.arriving != nullptr && transfer.done == 0) return 1;
+  return 1 + (transfer.length + kSegmentBytes - 1) / kSegmentBytes;
 }
 
-absl::StatusOr<bool> Exchange::Go(Way& way) {
+absl::StatusOr<bool> Exchange::Go(PeerTransfer& transfer) {
   bool moved = false;
-  for (; way.done < way.posted; ++way.done) {
-    ASSIGN_OR_RETURN(const bool over, channel_.Test(way.requests.front()));
+  for (; transfer.done < transfer.posted; ++transfer.done) {
+    ASSIGN_OR_RETURN(const bool over, channel_.Test(transfer.requests.front()));
     if (!over) break;
-    way.requests.pop_front();
+    transfer.requests.pop_front();
     moved = true;
-    if (way.done > 0 || way.arriving == nullptr) continue;
-    if (way.length > MemoryBytes()) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("rank ", channel_.communicator().in_job(way.peer), " sends ", way.length,
-                       " bytes, more than the ", MemoryBytes(), " of this host's memory"));
+    if (transfer.done > 0 || transfer.arriving == nullptr) continue;
+    if (transfer.length > MemoryBytes()) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "rank ", channel_.communicator().in_job(transfer.peer), " sends ", transfer.length,
+          " bytes, more than the ", MemoryBytes(), " of this host's memory"));
     }
-    way.arriving->resize(way.length);
-    way.data = way.arriving->data();
+    transfer.arriving->resize(transfer.length);
+    transfer.data = transfer.arriving->data();
   }
-  for (; way.posted < std::min(Segments(way), way.done + kWindow); ++way.posted) {
-    RETURN_IF_ERROR(Post(way));
+  for (; transfer.posted < std::min(Segments(transfer), transfer.done + kWindow);
+       ++transfer.posted) {
+    RETURN_IF_ERROR(Post(transfer));
     moved = true;
   }
   return moved;
 }
 
-absl::Status Exchange::Post(Way& way) {
-  char* data = reinterpret_cast<char*>(&way.length);
-  size_t bytes = sizeof(way.length);
-  if (way.posted > 0) {
-    const size_t begin = (way.posted - 1) * kSegmentBytes;
-    data = way.data + begin;
-    bytes = std::min(kSegmentBytes, way.length - begin);
+absl::Status Exchange::Post(PeerTransfer& transfer) {
+  char* data = reinterpret_cast<char*>(&transfer.length);
+  size_t bytes = sizeof(transfer.length);
+  if (transfer.posted > 0) {
+    const size_t begin = (transfer.posted - 1) * kSegmentBytes;
+    data = transfer.data + begin;
+    bytes = std::min(kSegmentBytes, transfer.length - begin);
   }
-  ASSIGN_OR_RETURN(way.requests.emplace_back(), way.arriving != nullptr
-                                                    ? channel_.Receive(data, bytes, way.peer)
-                                                    : channel_.Send(data, bytes, way.peer));
+  ASSIGN_OR_RETURN(transfer.requests.emplace_back(),
+                   transfer.arriving != nullptr ? channel_.Receive(data, bytes, transfer.peer)
+                                                : channel_.Send(data, bytes, transfer.peer));
   return absl::OkStatus();
 }
 

@@ -40,7 +40,7 @@ class Exchange final : public Collective {
   static constexpr size_t kWindow = 4;  // segments under way to or from a rank
 
   // Segment 0 is the length, the others follow.
-  struct Way {
+  struct PeerTransfer {
     int peer;
     uint64_t length = 0;
     char* data = nullptr;
@@ -51,12 +51,12 @@ class Exchange final : public Collective {
 
   absl::Status Begin() override;
   absl::StatusOr<Advance> Step() override;
-  static size_t Segments(const Way& way);
-  absl::Status Post(Way& way);
-  absl::StatusOr<bool> Go(Way& way);  // whether it did anything
+  static size_t Segments(const PeerTransfer& transfer);
+  absl::Status Post(PeerTransfer& transfer);
+  absl::StatusOr<bool> Go(PeerTransfer& transfer);  // whether it did anything
 
   Mail* mail_ = nullptr;
-  std::vector<Way> ways_;
+  std::vector<PeerTransfer> transfers_;
 };
 
 }  // namespace gyre

@@ -9,12 +9,12 @@ namespace gyre {
 
 int TagOf(bool update, int block) { return kExchangeTag + 1 + 2 * block + (update ? 1 : 0); }
 
-void RowBlock::AddPiece(const RowPiece& piece, bool meets, const Tensor& memory, DType sent_as,
+void RowBlock::AddSlice(const RowPiece& slice, bool meets, const Tensor& memory, DType sent_as,
                         RowIndex& index) {
-  Piece& added = pieces.emplace_back();
+  OwnerSlice& added = slices.emplace_back();
   added.meets = meets;
-  added.staged = {nullptr, Shape({piece.count, memory.shape[1]}), sent_as};
-  const RowList places = PlacesOf(piece);
+  added.staged = {nullptr, Shape({slice.count, memory.shape[1]}), sent_as};
+  const RowList places = PlacesOf(slice);
   if (places.runs().size() == 1 && memory.dtype == sent_as) {
     added.first = places.runs().front().begin;
   } else {
@@ -24,8 +24,8 @@ void RowBlock::AddPiece(const RowPiece& piece, bool meets, const Tensor& memory,
 
 size_t RowBlock::packed_bytes() const {
   size_t largest = 0;
-  for (const Piece& piece : pieces) {
-    if (piece.first < 0) largest = std::max(largest, piece.staged.bytes());
+  for (const OwnerSlice& slice : slices) {
+    if (slice.first < 0) largest = std::max(largest, slice.staged.bytes());
   }
   return largest;
 }
@@ -33,16 +33,16 @@ size_t RowBlock::packed_bytes() const {
 void RowBlock::FindStaged(void* packed) {
   packed_ = packed;
   auto* at = static_cast<std::byte*>(host.data);
-  for (size_t owner = 0; owner < pieces.size(); ++owner) {
+  for (size_t owner = 0; owner < slices.size(); ++owner) {
     if (static_cast<int>(owner) == rank) continue;
-    pieces[owner].staged.data = at;
-    at += pieces[owner].staged.bytes();
+    slices[owner].staged.data = at;
+    at += slices[owner].staged.bytes();
   }
 }
 
-absl::Status RowBlock::CopyPieces(Stream& stream, const RowIndex& index, const Tensor& memory,
+absl::Status RowBlock::CopySlices(Stream& stream, const RowIndex& index, const Tensor& memory,
                                   bool to_staged) const {
-  for (const auto& [meets, first, places, staged, transfer] : pieces) {
+  for (const auto& [meets, first, places, staged, transfer] : slices) {
     const size_t bytes = staged.bytes();
     if (bytes == 0) continue;
     const int64_t width = staged.shape[1];
@@ -62,20 +62,20 @@ absl::Status RowBlock::CopyPieces(Stream& stream, const RowIndex& index, const T
 }
 
 int RowBlock::AwaitedOwner() const {
-  for (size_t owner = 0; owner < pieces.size(); ++owner) {
-    if (pieces[owner].transfer.under_way()) return static_cast<int>(owner);
+  for (size_t owner = 0; owner < slices.size(); ++owner) {
+    if (slices[owner].transfer.under_way()) return static_cast<int>(owner);
   }
   return kNobody;
 }
 
 // With the next rank first, so that not all begin with one.
-absl::Status RowBlock::Begin(Communicator& communicator, Transfer::Way way, int tag) {
+absl::Status RowBlock::Begin(Communicator& communicator, Transfer::MessageKind kind, int tag) {
   left_ = 0;
   for (int i = 1; i < communicator.size(); ++i) {
     const int owner = (communicator.rank() + i) % communicator.size();
-    auto& [meets, first, places, staged, transfer] = pieces[owner];
+    auto& [meets, first, places, staged, transfer] = slices[owner];
     if (!meets) continue;
-    RETURN_IF_ERROR(transfer.Begin(communicator, way, static_cast<std::byte*>(staged.data),
+    RETURN_IF_ERROR(transfer.Begin(communicator, kind, static_cast<std::byte*>(staged.data),
                                    staged.bytes(), owner, tag));
     left_ += staged.bytes();
   }
@@ -86,11 +86,11 @@ absl::Status RowBlock::Begin(Communicator& communicator, Transfer::Way way, int 
 absl::StatusOr<bool> RowBlock::MessagesDone(Communicator& communicator) {
   bool all = true;
   left_ = 0;
-  for (Piece& piece : pieces) {
-    if (!piece.transfer.under_way()) continue;
-    ASSIGN_OR_RETURN(const bool done, piece.transfer.Progress(communicator));
+  for (OwnerSlice& slice : slices) {
+    if (!slice.transfer.under_way()) continue;
+    ASSIGN_OR_RETURN(const bool done, slice.transfer.Progress(communicator));
     all = all && done;
-    left_ += piece.transfer.left();
+    left_ += slice.transfer.left();
   }
   return all;
 }
@@ -98,8 +98,8 @@ absl::StatusOr<bool> RowBlock::MessagesDone(Communicator& communicator) {
 absl::StatusOr<bool> UpdateBlock::Begin(Communicator& communicator, Shard& shard) {
   ASSIGN_OR_RETURN(const bool out, copied->Done());
   if (!out) return false;
-  RETURN_IF_ERROR(
-      RowBlock::Begin(communicator, Transfer::Way::kHandOver, TagOf(/*update=*/true, number)));
+  RETURN_IF_ERROR(RowBlock::Begin(communicator, Transfer::MessageKind::kHandOver,
+                                  TagOf(/*update=*/true, number)));
   if (own >= 0) shard.Deliver(own);
   return true;
 }
@@ -126,7 +126,7 @@ absl::Status UpdateAccess::Post(Stream& compute, Stream& out, const RowIndex& in
     RETURN_IF_ERROR(compute.Record(*computed));
     RETURN_IF_ERROR(out.Wait(*computed));
     for (const UpdateBlock& block : blocks) {
-      RETURN_IF_ERROR(block.CopyPieces(out, index, memory, /*to_staged=*/true));
+      RETURN_IF_ERROR(block.CopySlices(out, index, memory, /*to_staged=*/true));
       RETURN_IF_ERROR(out.Record(*block.copied));
     }
   }
@@ -149,7 +149,8 @@ absl::StatusOr<bool> ReadBlock::Progress(Communicator& communicator, Shard& shar
   }
   if (!under_way_) {
     if (access.released < done) return moved;  // the caller's still
-    RETURN_IF_ERROR(Begin(communicator, Transfer::Way::kExpect, TagOf(/*update=*/false, number)));
+    RETURN_IF_ERROR(
+        Begin(communicator, Transfer::MessageKind::kExpect, TagOf(/*update=*/false, number)));
     moved = true;
   }
   ASSIGN_OR_RETURN(bool all, MessagesDone(communicator));
@@ -166,7 +167,7 @@ absl::StatusOr<bool> ReadBlock::Progress(Communicator& communicator, Shard& shar
 
 absl::Status ReadBlock::Upload(Stream& in, const ReadAccess& access, const RowIndex& index) {
   RETURN_IF_ERROR(in.Wait(*access.released_at));
-  RETURN_IF_ERROR(CopyPieces(in, index, access.memory, /*to_staged=*/false));
+  RETURN_IF_ERROR(CopySlices(in, index, access.memory, /*to_staged=*/false));
   return in.Record(*uploaded);
 }
 

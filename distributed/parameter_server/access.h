@@ -27,7 +27,7 @@ struct RowAccess {
 
 // Of an access what moves at once: its rows of one block of each owner's.
 struct RowBlock {
-  struct Piece {         // of an owner
+  struct OwnerSlice {
     bool meets = false;  // whether there are messages
     // It is a run of the caller's memory, as it travels, from this row on; below 0: it is packed,
     // from these places there.
@@ -37,27 +37,27 @@ struct RowBlock {
     Transfer transfer;
   };
   int number = 0;  // among all of this rank's
-  int rank = 0;    // whose piece is staged in the owner's device memory
-  std::vector<Piece> pieces;
-  Tensor host = {};  // all other pieces staged
-  int own = -1;      // the shard's number of the piece that this rank owns
+  int rank = 0;    // whose slice is staged in the owner's device memory
+  std::vector<OwnerSlice> slices;
+  Tensor host = {};  // all other slices staged
+  int own = -1;      // the shard's number of the slice that this rank owns
 
   // Adds the next owner's.  memory: the access's; sent_as: what travels.
-  void AddPiece(const RowPiece& piece, bool meets, const Tensor& memory, DType sent_as,
+  void AddSlice(const RowPiece& slice, bool meets, const Tensor& memory, DType sent_as,
                 RowIndex& index);
-  // Of the largest piece that is packed, in device memory that other accesses of its kind may use
+  // Of the largest slice that is packed, in device memory that other accesses of its kind may use
   // as well: a stream's work at a time.
   size_t packed_bytes() const;
   // Once host has memory.
   void FindStaged(void* packed);
-  // Between the caller's memory and where pieces are staged.
-  absl::Status CopyPieces(Stream& stream, const RowIndex& index, const Tensor& memory,
+  // Between the caller's memory and where slices are staged.
+  absl::Status CopySlices(Stream& stream, const RowIndex& index, const Tensor& memory,
                           bool to_staged) const;
   // The owner of a message under way; kNobody: none is.
   int AwaitedOwner() const;
 
  protected:
-  absl::Status Begin(Communicator& communicator, Transfer::Way way, int tag);
+  absl::Status Begin(Communicator& communicator, Transfer::MessageKind kind, int tag);
   // Whether all have come to their end.
   absl::StatusOr<bool> MessagesDone(Communicator& communicator);
   bool under_way_ = false;

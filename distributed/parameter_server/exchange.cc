@@ -14,11 +14,12 @@ absl::Status Giving::Begin(Communicator& communicator, const PlaceOfRank& at) {
     if (peer == rank) continue;
     const std::span<std::byte> own = at(rank), theirs = at(peer);
     transfers_.push_back({.sender = peer, .transfer = {}});
-    RETURN_IF_ERROR(transfers_.back().transfer.Begin(
-        communicator, Transfer::Way::kReceive, theirs.data(), theirs.size(), peer, kExchangeTag));
+    RETURN_IF_ERROR(transfers_.back().transfer.Begin(communicator, Transfer::MessageKind::kReceive,
+                                                     theirs.data(), theirs.size(), peer,
+                                                     kExchangeTag));
     transfers_.push_back({.sender = rank, .transfer = {}});
-    RETURN_IF_ERROR(transfers_.back().transfer.Begin(communicator, Transfer::Way::kSend, own.data(),
-                                                     own.size(), peer, kExchangeTag));
+    RETURN_IF_ERROR(transfers_.back().transfer.Begin(communicator, Transfer::MessageKind::kSend,
+                                                     own.data(), own.size(), peer, kExchangeTag));
   }
   return absl::OkStatus();
 }

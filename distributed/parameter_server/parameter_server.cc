@@ -245,7 +245,7 @@ absl::Status ParameterServer::Tell(const PlaceOfRank& at) {
 }
 
 // Whether something was done.  What is to leave begins in the order of iterations: an owner takes a
-// piece once it has used that of the iteration before, so that what is taken depends on iterations
+// slice once it has used that of the iteration before, so that what is taken depends on iterations
 // before alone, and nobody waits in a circle.  And then as it was declared, in which all workers
 // are alike, however far they are, so that owners have blocks of all soon; but once an iteration
 // has posted all, what the next reads first.
@@ -293,7 +293,7 @@ absl::StatusOr<Advance> ParameterServer::Progress(Communicator& communicator) {
   if (since >= 0 && now - since > communicator.timeout_ms()) {
     return communicator.Overdue(Awaited());
   }
-  // It takes a look at all pieces: a millisecond's passes have one answer to who asks.
+  // It takes a look at all slices: a millisecond's passes have one answer to who asks.
   if (now != std::exchange(awaited_at_ms_, now)) awaited_ = Awaited();
   RETURN_IF_ERROR(communicator.Poke(awaited_));
   return Advance::kWaiting;

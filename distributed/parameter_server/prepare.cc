@@ -163,7 +163,7 @@ absl::StatusOr<RowBlock*> ParameterServer::NewBlock(size_t access) {
   return &block;
 }
 
-// Both ends of each piece of the worker's.
+// Both ends of each slice of the worker's.
 absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>& accesses,
                                          std::span<const Blocks> tables, Wanted& wanted) {
   const int rank = group_.rank();
@@ -182,7 +182,7 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
     const bool update = accesses[a].update;
     const int table = accesses[a].table;
     for (int b = 0; b < tables[table].most; ++b, ++number) {
-      // An owner's piece, and whether the two meet.
+      // An owner's slice, and whether the two meet.
       const auto of = [&](int owner) -> std::pair<RowPiece, bool> {
         const size_t block = tables[table].first[owner] + static_cast<size_t>(b);
         if (block >= tables[table].first[owner + 1]) return {};
@@ -199,7 +199,7 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
         int64_t others = 0;  // rows
         for (int owner = 0; owner < group_.size(); ++owner) {
           const auto [piece, meets_owner] = of(owner);
-          own->AddPiece(piece, meets_owner, memory, sent_as, index_);
+          own->AddSlice(piece, meets_owner, memory, sent_as, index_);
           if (owner != rank) others += piece.count;
         }
         own->host = {nullptr, Shape({others, tables_[table].width}), sent_as};
@@ -208,7 +208,7 @@ absl::Status ParameterServer::MeetWorker(int worker, const std::vector<Declared>
       const auto [piece, meets_here] = of(rank);
       if (!meets_here) continue;
       const int block = tables[table].of_shard + b, tag = TagOf(update, number);
-      Tensor* const staged = own ? &own->pieces[rank].staged : nullptr;
+      Tensor* const staged = own ? &own->slices[rank].staged : nullptr;
       const int at = update ? shard_->AddUpdate(worker, block, piece, tag, staged)
                             : shard_->AddRead(worker, block, piece, tag, staged);
       if (own) own->own = at;
@@ -244,7 +244,7 @@ void ParameterServer::OrderUpdates() {
                            [&](const Leaving& of) { return first_read[of.access->table]; });
 }
 
-// Both ends of each piece.
+// Both ends of each slice.
 absl::Status ParameterServer::MeetShard(const DeclaredByRank& declared) {
   const int rank = group_.rank();
   std::vector<Blocks> tables;

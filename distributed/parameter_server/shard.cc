@@ -10,7 +10,7 @@
 namespace gyre {
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Communicator& communicator, Device& device,
-                                                     const Options& options) {
+                                                     const ShardOptions& options) {
   std::unique_ptr<Shard> shard(new Shard(communicator, device, options));
   for (std::unique_ptr<Stream>* const stream : {&shard->in_, &shard->work_, &shard->out_}) {
     ASSIGN_OR_RETURN(*stream, device.NewStream());
@@ -43,44 +43,44 @@ int Shard::AddTable(const TableSpec& spec, std::span<const ElementRange> blocks,
   return first;
 }
 
-void Shard::Describe(Piece& added, int worker, int block, const RowPiece& piece, int tag,
+void Shard::Describe(WorkerSlice& added, int worker, int block, const RowPiece& slice, int tag,
                      Tensor* staged) {
   added.worker = worker;
   added.block = block;
   added.tag = tag;
-  added.rows = RowsOf(piece);
+  added.rows = RowsOf(slice);
   added.staged = staged;
 }
 
-int Shard::AddUpdate(int worker, int block, const RowPiece& piece, int tag, Tensor* staged) {
-  Describe(updates_.emplace_back(), worker, block, piece, tag, staged);
+int Shard::AddUpdate(int worker, int block, const RowPiece& slice, int tag, Tensor* staged) {
+  Describe(updates_.emplace_back(), worker, block, slice, tag, staged);
   const int number = static_cast<int>(updates_.size()) - 1;
   blocks_[block].updates.push_back(number);
   return number;
 }
 
-int Shard::AddRead(int worker, int block, const RowPiece& piece, int tag, Tensor* staged) {
-  Describe(reads_.emplace_back(), worker, block, piece, tag, staged);
+int Shard::AddRead(int worker, int block, const RowPiece& slice, int tag, Tensor* staged) {
+  Describe(reads_.emplace_back(), worker, block, slice, tag, staged);
   const int number = static_cast<int>(reads_.size()) - 1;
   blocks_[block].reads.push_back(number);
   return number;
 }
 
-void Shard::Want(Piece& piece, DType dtype, Wanted& wanted) {
-  piece.places = index_.Add(piece.rows);
-  const bool own = piece.staged != nullptr;
+void Shard::Want(WorkerSlice& slice, DType dtype, Wanted& wanted) {
+  slice.places = index_.Add(slice.rows);
+  const bool own = slice.staged != nullptr;
   if (!own) {
-    piece.own_host = {nullptr, Shape({piece.rows.count(), TableOf(piece).spec.width}), dtype};
-    piece.staged = &piece.own_host;
+    slice.own_host = {nullptr, Shape({slice.rows.count(), TableOf(slice).spec.width}), dtype};
+    slice.staged = &slice.own_host;
   }
-  (own && !options_.stages_own ? wanted.device : wanted.host).push_back(piece.staged);
+  (own && !options_.stages_own ? wanted.device : wanted.host).push_back(slice.staged);
 }
 
-template <typename Pieces>
-absl::Status Shard::MakeCopies(const Pieces& pieces, Copies& copies, Wanted& wanted) {
+template <typename Slices>
+absl::Status Shard::MakeCopies(const Slices& slices, Copies& copies, Wanted& wanted) {
   size_t largest = 0;
-  for (const Piece& piece : pieces) {
-    if (IsCopied(piece)) largest = std::max(largest, piece.bytes());
+  for (const WorkerSlice& slice : slices) {
+    if (IsCopied(slice)) largest = std::max(largest, slice.bytes());
   }
   for (Copy& copy : copies.all) {
     copy.memory = {nullptr, Shape({static_cast<int64_t>(largest)}), DType::kU8};
@@ -95,7 +95,7 @@ absl::Status Shard::MakeCopies(const Pieces& pieces, Copies& copies, Wanted& wan
 // owners begin with one worker's.
 void Shard::OrderByUrgency() {
   std::vector<int> least(blocks_.size(), std::numeric_limits<int>::max());
-  for (const ReadPiece& read : reads_) least[read.block] = std::min(least[read.block], read.tag);
+  for (const ReadSlice& read : reads_) least[read.block] = std::min(least[read.block], read.tag);
   std::vector<size_t> order(blocks_.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, {}, [&](size_t block) { return least[block]; });
@@ -135,23 +135,23 @@ absl::Status Shard::Prepare(Wanted& wanted) {
     if (sums && table.rounds()) wanted.device.push_back(&table.adding);
   }
   size_t together = 0;
-  for (UpdatePiece& piece : updates_) {
-    const TableSpec& table = TableOf(piece).spec;
-    Want(piece, table.sent_as(), wanted);
-    piece.sum_places = index_.Add(PlacesIn(blocks_[piece.block].touched, piece.rows));
-    ASSIGN_OR_RETURN(piece.used, device_.NewEvent());
-    const size_t bytes = static_cast<size_t>(piece.rows.count()) * table.row_bytes();
+  for (UpdateSlice& slice : updates_) {
+    const TableSpec& table = TableOf(slice).spec;
+    Want(slice, table.sent_as(), wanted);
+    slice.sum_places = index_.Add(PlacesIn(blocks_[slice.block].touched, slice.rows));
+    ASSIGN_OR_RETURN(slice.used, device_.NewEvent());
+    const size_t bytes = static_cast<size_t>(slice.rows.count()) * table.row_bytes();
     if (!sums && table.wire) together = std::max(together, bytes);
   }
   together_ = {nullptr, Shape({static_cast<int64_t>(together)}), DType::kU8};
   wanted.device.push_back(&together_);
-  for (ReadPiece& piece : reads_) {
-    Want(piece, TableOf(piece).spec.dtype, wanted);
-    ASSIGN_OR_RETURN(piece.ready, device_.NewEvent());
+  for (ReadSlice& slice : reads_) {
+    Want(slice, TableOf(slice).spec.dtype, wanted);
+    ASSIGN_OR_RETURN(slice.ready, device_.NewEvent());
   }
   OrderByUrgency();
   answers_.resize(communicator_.size());
-  for (const ReadPiece& piece : reads_) answers_[piece.worker].pieces += piece.travels() ? 1 : 0;
+  for (const ReadSlice& slice : reads_) answers_[slice.worker].slices += slice.travels() ? 1 : 0;
   leaving_.reserve(reads_.size());
   for (size_t update = 0; update < updates_.size(); ++update) {
     if (updates_[update].travels()) awaited_.push_back(static_cast<int>(update));
@@ -196,63 +196,63 @@ absl::Status Shard::Clear() {
 int64_t Shard::Clock(const Block& block, int worker) const {
   int64_t clock = std::numeric_limits<int64_t>::max();
   for (const int update : block.updates) {
-    const UpdatePiece& piece = updates_[update];
-    if (worker == kNobody || piece.worker == worker) clock = std::min(clock, piece.applied);
+    const UpdateSlice& slice = updates_[update];
+    if (worker == kNobody || slice.worker == worker) clock = std::min(clock, slice.applied);
   }
   return clock;
 }
 
-bool Shard::MayApply(const Block& block, const UpdatePiece& piece) const {
-  if (piece.received == piece.applied) return false;
+bool Shard::MayApply(const Block& block, const UpdateSlice& slice) const {
+  if (slice.received == slice.applied) return false;
   if (options_.sync != Sync::kBsp) return true;
-  if (&updates_[block.updates[block.next]] != &piece) return false;
+  if (&updates_[block.updates[block.next]] != &slice) return false;
   if (block.applied < block.summed) return false;  // the sum's memory is in use
   // Nobody may read what is of this iteration in this iteration.
   return block.next + 1 < block.updates.size() || std::ranges::all_of(block.reads, [&](int read) {
-           return reads_[read].gathered > piece.applied;
+           return reads_[read].gathered > slice.applied;
          });
 }
 
-bool Shard::MayAnswer(const Block& block, const ReadPiece& piece) const {
-  if (piece.gathered > piece.sent) return false;  // its memory is in use
-  const int64_t clock = piece.gathered;           // of the iteration that reads
-  if (Clock(block, piece.worker) < clock) return false;
+bool Shard::MayAnswer(const Block& block, const ReadSlice& slice) const {
+  if (slice.gathered > slice.sent) return false;  // its memory is in use
+  const int64_t clock = slice.gathered;           // of the iteration that reads
+  if (Clock(block, slice.worker) < clock) return false;
   if (options_.gated && block.applied < clock) return false;
   if (options_.sync == Sync::kAsync) return true;
   return Clock(block, kNobody) >= clock - (options_.sync == Sync::kSsp ? options_.staleness : 0);
 }
 
-absl::Status Shard::Apply(Block& block, UpdatePiece& piece) {
-  RETURN_IF_ERROR(options_.sync == Sync::kBsp ? AddToSum(block, piece) : ApplyAlone(block, piece));
-  RETURN_IF_ERROR((IsCopied(piece) ? *in_ : *work_).Record(*piece.used));
-  ++piece.applied;
+absl::Status Shard::Apply(Block& block, UpdateSlice& slice) {
+  RETURN_IF_ERROR(options_.sync == Sync::kBsp ? AddToSum(block, slice) : ApplyAlone(block, slice));
+  RETURN_IF_ERROR((IsCopied(slice) ? *in_ : *work_).Record(*slice.used));
+  ++slice.applied;
   if (options_.sync != Sync::kBsp || block.next > 0) return absl::OkStatus();
   ++block.summed;  // who waits for it may use work_ from here on
   return options_.gated ? absl::OkStatus() : ApplySum(block);
 }
 
 template <typename Use>
-absl::Status Shard::Receive(UpdatePiece& piece, const Use& use) {
-  if (!IsCopied(piece)) return use(*piece.staged);
+absl::Status Shard::Receive(UpdateSlice& slice, const Use& use) {
+  if (!IsCopied(slice)) return use(*slice.staged);
   Copy& copy = uploads_.Next();
-  Tensor sent = *piece.staged;
+  Tensor sent = *slice.staged;
   sent.data = copy.memory.data;
   RETURN_IF_ERROR(in_->Wait(*copy.free));
-  RETURN_IF_ERROR(in_->Copy(sent.data, piece.staged->data, sent.bytes()));
+  RETURN_IF_ERROR(in_->Copy(sent.data, slice.staged->data, sent.bytes()));
   RETURN_IF_ERROR(in_->Record(*copy.filled));
   RETURN_IF_ERROR(work_->Wait(*copy.filled));
   RETURN_IF_ERROR(use(sent));
   return work_->Record(*copy.free);
 }
 
-absl::Status Shard::AddToSum(Block& block, UpdatePiece& piece) {
+absl::Status Shard::AddToSum(Block& block, UpdateSlice& slice) {
   const int64_t width = block.rows.width;
   const RowPlaces all = {.count = block.touched.count()};
-  const RowPlaces places = index_[piece.sum_places];
+  const RowPlaces places = index_[slice.sum_places];
   // So that a sum of one is that one, to the last bit.
-  const bool is_first = block.next == 0, is_all = piece.rows.count() == all.count;
+  const bool is_first = block.next == 0, is_all = slice.rows.count() == all.count;
   if (is_first && !is_all) RETURN_IF_ERROR(ClearRows(*work_, all, width, block.adding));
-  RETURN_IF_ERROR(Receive(piece, [&](const Tensor& sent) {
+  RETURN_IF_ERROR(Receive(slice, [&](const Tensor& sent) {
     return is_first && is_all ? ScatterRows(*work_, places, width, sent, block.adding)
                               : AddRows(*work_, places, width, sent, block.adding);
   }));
@@ -264,14 +264,14 @@ absl::Status Shard::AddToSum(Block& block, UpdatePiece& piece) {
   return absl::OkStatus();
 }
 
-absl::Status Shard::ApplyAlone(Block& block, UpdatePiece& piece) {
-  if (piece.rows.count() == 0) return absl::OkStatus();
-  const RowPlaces all = {.count = piece.rows.count()};
+absl::Status Shard::ApplyAlone(Block& block, UpdateSlice& slice) {
+  if (slice.rows.count() == 0) return absl::OkStatus();
+  const RowPlaces all = {.count = slice.rows.count()};
   const auto apply = [&](const Tensor& sent) {
-    return block.table->update->Apply(*work_, block.rows, index_[piece.places], sent,
-                                      piece.applied);
+    return block.table->update->Apply(*work_, block.rows, index_[slice.places], sent,
+                                      slice.applied);
   };
-  return Receive(piece, [&](const Tensor& sent) -> absl::Status {
+  return Receive(slice, [&](const Tensor& sent) -> absl::Status {
     if (!block.table->spec.wire) return apply(sent);
     const Tensor wide{together_.data, sent.shape, block.rows.values.dtype};
     RETURN_IF_ERROR(ScatterRows(*work_, all, block.rows.width, sent, wide));
@@ -286,27 +286,27 @@ absl::Status Shard::ApplySum(Block& block) {
                                     iteration);
 }
 
-absl::Status Shard::Gather(Block& block, ReadPiece& piece) {
-  const RowPlaces places = index_[piece.places];
+absl::Status Shard::Gather(Block& block, ReadSlice& slice) {
+  const RowPlaces places = index_[slice.places];
   const int64_t width = block.rows.width;
   const Tensor& values = block.rows.values;
-  if (!IsCopied(piece)) {
-    RETURN_IF_ERROR(GatherRows(*work_, places, width, values, *piece.staged));
-    RETURN_IF_ERROR(work_->Record(*piece.ready));
+  if (!IsCopied(slice)) {
+    RETURN_IF_ERROR(GatherRows(*work_, places, width, values, *slice.staged));
+    RETURN_IF_ERROR(work_->Record(*slice.ready));
   } else {
     Copy& copy = downloads_.Next();
-    Tensor gathered = *piece.staged;
+    Tensor gathered = *slice.staged;
     gathered.data = copy.memory.data;
     RETURN_IF_ERROR(work_->Wait(*copy.free));
     RETURN_IF_ERROR(GatherRows(*work_, places, width, values, gathered));
     RETURN_IF_ERROR(work_->Record(*copy.filled));
     RETURN_IF_ERROR(out_->Wait(*copy.filled));
-    RETURN_IF_ERROR(out_->Copy(piece.staged->data, gathered.data, gathered.bytes()));
+    RETURN_IF_ERROR(out_->Copy(slice.staged->data, gathered.data, gathered.bytes()));
     RETURN_IF_ERROR(out_->Record(*copy.free));
-    RETURN_IF_ERROR(out_->Record(*piece.ready));
+    RETURN_IF_ERROR(out_->Record(*slice.ready));
   }
-  ++piece.gathered;
-  block.ready += piece.travels() ? 1 : 0;
+  ++slice.gathered;
+  block.ready += slice.travels() ? 1 : 0;
   return absl::OkStatus();
 }
 
@@ -320,28 +320,28 @@ absl::StatusOr<bool> Shard::HasGathered(int read, int64_t iterations) const {
   return reads_[read].ready->Done();
 }
 
-// Of another rank's worker: whether the piece has come.
-absl::StatusOr<bool> Shard::Await(UpdatePiece& piece) {
-  if (!piece.transfer.under_way()) {
-    ASSIGN_OR_RETURN(const bool used, piece.used->Done());
+// Of another rank's worker: whether the slice has come.
+absl::StatusOr<bool> Shard::Await(UpdateSlice& slice) {
+  if (!slice.transfer.under_way()) {
+    ASSIGN_OR_RETURN(const bool used, slice.used->Done());
     if (!used) return false;
-    RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kExpect,
-                                         static_cast<std::byte*>(piece.staged->data), piece.bytes(),
-                                         piece.worker, piece.tag));
+    RETURN_IF_ERROR(slice.transfer.Begin(communicator_, Transfer::MessageKind::kExpect,
+                                         static_cast<std::byte*>(slice.staged->data), slice.bytes(),
+                                         slice.worker, slice.tag));
   }
-  ASSIGN_OR_RETURN(const bool done, piece.transfer.Progress(communicator_));
-  if (done) Count(piece, piece.received);
+  ASSIGN_OR_RETURN(const bool done, slice.transfer.Progress(communicator_));
+  if (done) Count(slice, slice.received);
   return done;
 }
 
 // To another rank's worker: whether something was done.
-absl::StatusOr<bool> Shard::Send(ReadPiece& piece) {
-  ASSIGN_OR_RETURN(const bool ready, piece.ready->Done());
+absl::StatusOr<bool> Shard::Send(ReadSlice& slice) {
+  ASSIGN_OR_RETURN(const bool ready, slice.ready->Done());
   if (!ready) return false;
-  bytes_sent_ += static_cast<int64_t>(piece.bytes());
-  RETURN_IF_ERROR(piece.transfer.Begin(communicator_, Transfer::Way::kSend,
-                                       static_cast<std::byte*>(piece.staged->data), piece.bytes(),
-                                       piece.worker, piece.tag));
+  bytes_sent_ += static_cast<int64_t>(slice.bytes());
+  RETURN_IF_ERROR(slice.transfer.Begin(communicator_, Transfer::MessageKind::kSend,
+                                       static_cast<std::byte*>(slice.staged->data), slice.bytes(),
+                                       slice.worker, slice.tag));
   return true;
 }
 
@@ -350,13 +350,13 @@ absl::StatusOr<bool> Shard::SendAnswers() {
   for (Answers& to_worker : answers_) to_worker.under_way = 0;
   size_t left = 0;
   for (const int read : leaving_) {
-    ReadPiece& piece = reads_[read];
-    ASSIGN_OR_RETURN(const bool sent, piece.transfer.Progress(communicator_));
+    ReadSlice& slice = reads_[read];
+    ASSIGN_OR_RETURN(const bool sent, slice.transfer.Progress(communicator_));
     moved = moved || sent;
     if (sent) {
-      Count(piece, piece.sent);
+      Count(slice, slice.sent);
     } else {
-      answers_[piece.worker].under_way += piece.transfer.left();
+      answers_[slice.worker].under_way += slice.transfer.left();
       leaving_[left++] = read;
     }
   }
@@ -364,19 +364,19 @@ absl::StatusOr<bool> Shard::SendAnswers() {
   for (Block* const block : urgent_first_) {
     if (block->ready == 0) continue;
     for (const int read : block->reads) {
-      ReadPiece& piece = reads_[read];
-      Answers& to_worker = answers_[piece.worker];
-      if (!piece.travels() || piece.transfer.under_way() || piece.gathered == piece.sent ||
-          piece.sent != to_worker.iteration || to_worker.under_way >= options_.block_bytes) {
+      ReadSlice& slice = reads_[read];
+      Answers& to_worker = answers_[slice.worker];
+      if (!slice.travels() || slice.transfer.under_way() || slice.gathered == slice.sent ||
+          slice.sent != to_worker.iteration || to_worker.under_way >= options_.block_bytes) {
         continue;
       }
-      ASSIGN_OR_RETURN(const bool begun, Send(piece));
+      ASSIGN_OR_RETURN(const bool begun, Send(slice));
       if (!begun) continue;
       moved = true;
       --block->ready;
       leaving_.push_back(read);
-      to_worker.under_way += piece.bytes();
-      if (++to_worker.begun < to_worker.pieces) continue;
+      to_worker.under_way += slice.bytes();
+      if (++to_worker.begun < to_worker.slices) continue;
       to_worker.begun = 0;
       ++to_worker.iteration;
     }
@@ -439,17 +439,17 @@ bool Shard::summed(int64_t clock) const {
 int Shard::AwaitedForSums(int64_t clock) const {
   for (const Block& block : blocks_) {
     if (block.updates.empty() || block.summed >= clock) continue;
-    const UpdatePiece& piece = updates_[block.updates[block.next]];
-    if (piece.received == piece.applied) return piece.worker;
+    const UpdateSlice& slice = updates_[block.updates[block.next]];
+    if (slice.received == slice.applied) return slice.worker;
   }
   return kNobody;
 }
 
 bool Shard::settled(int64_t clock) const {
   return std::ranges::all_of(blocks_, [](const Block& b) { return b.applied == b.summed; }) &&
-         std::ranges::all_of(updates_, [&](const auto& piece) { return piece.applied == clock; }) &&
-         std::ranges::all_of(reads_, [&](const auto& piece) {
-           return (piece.travels() ? piece.sent : piece.gathered) == clock + 1;
+         std::ranges::all_of(updates_, [&](const auto& slice) { return slice.applied == clock; }) &&
+         std::ranges::all_of(reads_, [&](const auto& slice) {
+           return (slice.travels() ? slice.sent : slice.gathered) == clock + 1;
          });
 }
 
@@ -468,8 +468,8 @@ int Shard::AwaitedWorker() const {
 }
 
 absl::Status Shard::Withdraw() {
-  for (UpdatePiece& piece : updates_) {
-    if (piece.transfer.under_way()) RETURN_IF_ERROR(piece.transfer.Withdraw(communicator_));
+  for (UpdateSlice& slice : updates_) {
+    if (slice.transfer.under_way()) RETURN_IF_ERROR(slice.transfer.Withdraw(communicator_));
   }
   return absl::OkStatus();
 }

@@ -2,11 +2,11 @@
 // what they read is gathered and sent, as a state machine.
 //
 // A table's rows here are cut into blocks, each of which goes its way by itself.  A worker w's
-// access meets a block as a piece: those of its rows that are there.  In iteration c each of its
-// updates' pieces comes once, and each of its reads' pieces goes once, as the answer to its updates
+// access meets a block as a slice: those of its rows that are there.  In iteration c each of its
+// updates' slices comes once, and each of its reads' slices goes once, as the answer to its updates
 // of iteration c - 1: when these are applied, and what Sync asks of the other workers.  So no
 // requests travel, and what a worker reads has its own updates.  Of a block of which a worker's
-// updates have no row, that it reads, comes an empty piece: its clock.
+// updates have no row, that it reads, comes an empty slice: its clock.
 //
 // What workers read first (of the blocks that one reads first, by its own order) has its updates
 // applied first, and is sent first: with about a block of answers under way to a worker none
@@ -41,31 +41,31 @@ struct Wanted {
   std::vector<Tensor*> device, host;
 };
 
+struct ShardOptions {
+  Sync sync = Sync::kBsp;
+  int staleness = 0;
+  bool gated = false;  // of bsp: a sum is applied when Release says so
+  bool stages_own = false;
+  size_t block_bytes = kServerBlockBytes;  // as ParameterServer's
+};
+
 class Shard {
  public:
-  struct Options {
-    Sync sync = Sync::kBsp;
-    int staleness = 0;
-    bool gated = false;  // of bsp: a sum is applied when Release says so
-    bool stages_own = false;
-    size_t block_bytes = kServerBlockBytes;  // as ParameterServer's
-  };
-
   // Both outlive the result.  Errors: those of the device.
   static absl::StatusOr<std::unique_ptr<Shard>> Create(Communicator& communicator, Device& device,
-                                                       const Options& options);
+                                                       const ShardOptions& options);
 
-  // First all tables, then all pieces, by worker, each worker's in the order of all its accesses;
+  // First all tables, then all slices, by worker, each worker's in the order of all its accesses;
   // then Prepare; then, with the memory there, Clear; then, with the values in it, Progress.
 
   // blocks: they are the part.  Returns the first one's number, which the others' follow.
   int AddTable(const TableSpec& table, std::span<const ElementRange> blocks,
                const TableUpdate& update);
   // tag: of its messages; of a worker's reads the one with the least is the most urgent.  staged:
-  // this rank's own worker's: where its piece is to lie, on the device, or in host memory; no
+  // this rank's own worker's: where its slice is to lie, on the device, or in host memory; no
   // message then, but Deliver and HasGathered.  Returns its number.
-  int AddUpdate(int worker, int block, const RowPiece& piece, int tag, Tensor* staged = nullptr);
-  int AddRead(int worker, int block, const RowPiece& piece, int tag, Tensor* staged = nullptr);
+  int AddUpdate(int worker, int block, const RowPiece& slice, int tag, Tensor* staged = nullptr);
+  int AddRead(int worker, int block, const RowPiece& slice, int tag, Tensor* staged = nullptr);
   absl::Status Prepare(Wanted& wanted);
   // All values and slots are zeros then.  Blocks.
   absl::Status Clear();
@@ -75,11 +75,11 @@ class Shard {
   // Does what can be done.  Errors: those of messages and of the device.
   absl::StatusOr<Advance> Progress();
 
-  // This rank's own worker's piece is there.
+  // This rank's own worker's slice is there.
   void Deliver(int update) { Count(updates_[update], updates_[update].received); }
   // Whether it was applied so often, and may be written again.
   absl::StatusOr<bool> HasConsumed(int update, int64_t iterations) const;
-  // Whether the piece was gathered so often, and may be read.
+  // Whether the slice was gathered so often, and may be read.
   absl::StatusOr<bool> HasGathered(int read, int64_t iterations) const;
   // This rank's worker has taken it: it may be gathered again.
   void Take(int read) { Count(reads_[read], reads_[read].sent); }
@@ -127,7 +127,7 @@ class Shard {
     bool due = true;                  // something may be done
     int ready = 0;                    // answers that are gathered, and have not begun to leave
   };
-  struct Piece {
+  struct WorkerSlice {
     int worker = 0, block = 0, tag = 0;
     RowList rows;    // of the block
     int places = 0;  // of these
@@ -137,12 +137,12 @@ class Shard {
     bool travels() const { return staged == &own_host; }
     size_t bytes() const { return staged->bytes(); }
   };
-  struct UpdatePiece : Piece {
+  struct UpdateSlice : WorkerSlice {
     int sum_places = 0;                 // of its rows among those touched
     std::unique_ptr<Event> used;        // what is staged
     int64_t received = 0, applied = 0;  // iterations
   };
-  struct ReadPiece : Piece {
+  struct ReadSlice : WorkerSlice {
     std::unique_ptr<Event> ready;
     int64_t gathered = 0, sent = 0;
   };
@@ -158,46 +158,46 @@ class Shard {
     Copy& Next() { return all[used++ % all.size()]; }
   };
 
-  Shard(Communicator& communicator, Device& device, const Options& options)
+  Shard(Communicator& communicator, Device& device, const ShardOptions& options)
       : communicator_(communicator), device_(device), options_(options) {}
-  static void Describe(Piece& added, int worker, int block, const RowPiece& piece, int tag,
+  static void Describe(WorkerSlice& added, int worker, int block, const RowPiece& slice, int tag,
                        Tensor* staged);
-  const Table& TableOf(const Piece& piece) const { return *blocks_[piece.block].table; }
-  void Want(Piece& piece, DType dtype, Wanted& wanted);
+  const Table& TableOf(const WorkerSlice& slice) const { return *blocks_[slice.block].table; }
+  void Want(WorkerSlice& slice, DType dtype, Wanted& wanted);
   void OrderByUrgency();
-  // For each of these pieces that is copied.
-  template <typename Pieces>
-  absl::Status MakeCopies(const Pieces& pieces, Copies& copies, Wanted& wanted);
+  // For each of these slices that is copied.
+  template <typename Slices>
+  absl::Status MakeCopies(const Slices& slices, Copies& copies, Wanted& wanted);
   // Whether what is staged is copied.
-  bool IsCopied(const Piece& piece) const {
-    return (piece.travels() || options_.stages_own) && device_.kind() != DeviceKind::kCpu;
+  bool IsCopied(const WorkerSlice& slice) const {
+    return (slice.travels() || options_.stages_own) && device_.kind() != DeviceKind::kCpu;
   }
   // Calls use(sent), which enqueues on work_; sent: where the device has what is staged.
   template <typename Use>
-  absl::Status Receive(UpdatePiece& piece, const Use& use);
+  absl::Status Receive(UpdateSlice& slice, const Use& use);
   int64_t Clock(const Block& block, int worker) const;  // kNobody: the slowest's
-  bool MayApply(const Block& block, const UpdatePiece& piece) const;
-  bool MayAnswer(const Block& block, const ReadPiece& piece) const;
-  absl::Status Apply(Block& block, UpdatePiece& piece);
-  absl::Status AddToSum(Block& block, UpdatePiece& piece);
-  absl::Status ApplyAlone(Block& block, UpdatePiece& piece);
+  bool MayApply(const Block& block, const UpdateSlice& slice) const;
+  bool MayAnswer(const Block& block, const ReadSlice& slice) const;
+  absl::Status Apply(Block& block, UpdateSlice& slice);
+  absl::Status AddToSum(Block& block, UpdateSlice& slice);
+  absl::Status ApplyAlone(Block& block, UpdateSlice& slice);
   absl::Status ApplySum(Block& block);
-  absl::Status Gather(Block& block, ReadPiece& piece);
-  // One more of what a piece counts.
-  void Count(const Piece& piece, int64_t& of_piece) {
-    ++of_piece;
-    blocks_[piece.block].due = true;
+  absl::Status Gather(Block& block, ReadSlice& slice);
+  // One more of what a slice counts.
+  void Count(const WorkerSlice& slice, int64_t& of_slice) {
+    ++of_slice;
+    blocks_[slice.block].due = true;
   }
-  absl::StatusOr<bool> Await(UpdatePiece& piece);
+  absl::StatusOr<bool> Await(UpdateSlice& slice);
   // Does all that can be done of a block.  Returns the bytes of what was applied and gathered, or
   // more than 0.
   absl::StatusOr<size_t> Work(Block& block);
-  absl::StatusOr<bool> Send(ReadPiece& piece);
+  absl::StatusOr<bool> Send(ReadSlice& slice);
   absl::StatusOr<bool> SendAnswers();
 
   Communicator& communicator_;
   Device& device_;
-  const Options options_;
+  const ShardOptions options_;
   std::unique_ptr<Stream> in_, work_, out_;
   RowIndex index_;
   std::deque<Table> tables_;  // where they are, they stay
@@ -206,13 +206,13 @@ class Shard {
   struct Answers {
     size_t under_way = 0;       // bytes
     int64_t iteration = 0;      // of the first that has not begun
-    int pieces = 0, begun = 0;  // all that travel; of this iteration
+    int slices = 0, begun = 0;  // all that travel; of this iteration
   };
   std::vector<Answers> answers_;  // by worker
-  std::vector<int> awaited_;      // updates whose piece has not come
-  std::vector<int> leaving_;      // reads whose piece is under way
-  std::deque<UpdatePiece> updates_;
-  std::deque<ReadPiece> reads_;
+  std::vector<int> awaited_;      // updates whose slice has not come
+  std::vector<int> leaving_;      // reads whose slice is under way
+  std::deque<UpdateSlice> updates_;
+  std::deque<ReadSlice> reads_;
   Copies uploads_, downloads_;
   Tensor together_ = {};  // bytes
   std::atomic<int64_t> bytes_sent_ = 0;

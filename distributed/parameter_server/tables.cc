@@ -46,13 +46,13 @@ bool RowList::HasDuplicates() const {
 
 RowList RowsOf(const RowPiece& piece) {
   RowList rows;
-  for (const RowPiece::Run& run : piece.runs) rows.Append({run.row, run.row + run.count});
+  for (const RowPiece::RowRun& run : piece.runs) rows.Append({run.row, run.row + run.count});
   return rows;
 }
 
 RowList PlacesOf(const RowPiece& piece) {
   RowList places;
-  for (const RowPiece::Run& run : piece.runs) places.Append({run.at, run.at + run.count});
+  for (const RowPiece::RowRun& run : piece.runs) places.Append({run.at, run.at + run.count});
   return places;
 }
 

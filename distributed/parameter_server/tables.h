@@ -62,13 +62,13 @@ class RowList {
 
 // Of an access's rows those of one range of its table.
 struct RowPiece {
-  struct Run {
+  struct RowRun {
     int64_t at = 0;     // its first row's place in the access
     int64_t row = 0;    // and in the range
     int64_t count = 0;  // of rows
   };
   int64_t count = 0;  // of rows
-  std::vector<Run> runs;
+  std::vector<RowRun> runs;
 };
 
 // Rows of the range, and places in the access, in the order of both.

@@ -10,12 +10,12 @@ namespace gyre {
 
 class Transfer {
  public:
-  enum class Way : uint8_t { kSend, kHandOver, kReceive, kExpect };
+  enum class MessageKind : uint8_t { kSend, kHandOver, kReceive, kExpect };
 
   // Precondition: none is under way.  The memory must stay until it is done.  What is expected has
   // no time limit (Communicator::Expect).
-  absl::Status Begin(Communicator& communicator, Way way, std::byte* data, size_t bytes, int peer,
-                     int tag);
+  absl::Status Begin(Communicator& communicator, MessageKind kind, std::byte* data, size_t bytes,
+                     int peer, int tag);
   bool under_way() const { return under_way_; }
   // Bytes that are.
   size_t left() const { return under_way_ ? bytes_ - std::min(bytes_, done_ * kSegmentBytes) : 0; }
@@ -32,7 +32,7 @@ class Transfer {
   absl::Status Post(Communicator& communicator);
   size_t segments() const { return bytes_ == 0 ? 1 : (bytes_ + kSegmentBytes - 1) / kSegmentBytes; }
 
-  Way way_ = Way::kSend;
+  MessageKind kind_ = MessageKind::kSend;
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
   int peer_ = 0, tag_ = 0;

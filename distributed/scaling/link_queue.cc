@@ -17,7 +17,7 @@ std::vector<double> LinkQueue::Done() const {
   LinkQueue rest = *this;
   rest.Serve(std::numeric_limits<double>::infinity());
   std::vector<double> done;
-  for (const Sum& sum : rest.sums_) done.push_back(sum.done);
+  for (const QueuedSum& sum : rest.sums_) done.push_back(sum.done);
   return done;
 }
 

@@ -25,7 +25,7 @@ class LinkQueue {
   std::vector<double> Done() const;
 
  private:
-  struct Sum {
+  struct QueuedSum {
     double served_from = 0;  // that the link may have it: known once its lane is free for it
     double start_s = 0, left_s = 0;
     double ready_s = 0;
@@ -36,7 +36,7 @@ class LinkQueue {
   void Enter(int sum);
   void Serve(double until);
 
-  std::vector<Sum> sums_;
+  std::vector<QueuedSum> sums_;
   std::vector<int> heads_;  // by lane: the sum that is under way, or -1
   double now_ = 0;
   bool urgent_first_;

@@ -63,7 +63,7 @@ absl::StatusOr<ScalingPoint> SimulateScaling(const Workload& workload, const Sum
   const double owners = setup.servers > 0 ? setup.servers : ranks;
   for (const WorkloadBucket& bucket : simulation.buckets) {
     const SumCost cost = ranks > 1 ? CostOf(costs, setup, shape, bucket.bytes) : SumCost{};
-    StepSimulation::Sum& sum = simulation.sums.emplace_back();
+    StepSimulation::BucketSum& sum = simulation.sums.emplace_back();
     sum = {cost.start_s, cost.byte_s * bucket.bytes};
     if (served && gradient_bytes > 0) {  // what an owner updates
       sum.start_s += workload.update_s * bucket.bytes / gradient_bytes / owners;

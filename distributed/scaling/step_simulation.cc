@@ -172,7 +172,8 @@ class Simulator {
       end = std::max(end, rank.now);
     }
     if (what_.schedule == StepSchedule::kNone) {
-      for (const StepSimulation::Sum& sum : what_.sums) queue.Submit(end, sum.start_s, sum.link_s);
+      for (const StepSimulation::BucketSum& sum : what_.sums)
+        queue.Submit(end, sum.start_s, sum.link_s);
     }
     before_ = Of(queue.Done());
   }
@@ -235,7 +236,7 @@ double StepSeconds(const Workload& workload, const StepSimulation& simulation) {
 
 double SumsSeconds(const StepSimulation& simulation) {
   LinkQueue queue(kScalingLanes, /*urgent_first=*/true);
-  for (const StepSimulation::Sum& sum : simulation.sums) {
+  for (const StepSimulation::BucketSum& sum : simulation.sums) {
     queue.Submit(0, sum.start_s, sum.link_s);
   }
   double end = 0;

@@ -30,12 +30,12 @@ struct Stragglers {
 
 struct StepSimulation {
   // A bucket's sum: its start, and what it takes of the link.
-  struct Sum {
+  struct BucketSum {
     double start_s = 0, link_s = 0;
   };
   int ranks = 1;  // that compute
   std::vector<WorkloadBucket> buckets = {};
-  std::vector<Sum> sums = {};  // by bucket
+  std::vector<BucketSum> sums = {};  // by bucket
   StepSchedule schedule = StepSchedule::kForward;
   // In place of sums, which begin when the last rank is ready, a parameter server: a rank's own
   // gradients go to their owners and what these make of them comes back, as soon as they have, of

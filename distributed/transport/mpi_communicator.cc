@@ -139,11 +139,11 @@ class MpiCommunicator final : public Communicator {
   }
 
   absl::StatusOr<Request> Receive(void* data, size_t bytes, int from, int tag) override {
-    return Await(data, bytes, from, tag, Kind::kReceive);
+    return Await(data, bytes, from, tag, RequestKind::kReceive);
   }
 
   absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
-    return Await(data, bytes, from, tag, Kind::kExpect);
+    return Await(data, bytes, from, tag, RequestKind::kExpect);
   }
 
   absl::Status Withdraw(Request request) override {
@@ -154,7 +154,7 @@ class MpiCommunicator final : public Communicator {
   absl::StatusOr<bool> Test(Request request) override {
     GYRE_CHECK(request >= 0 && request < static_cast<Request>(pending_.size()));
     RETURN_IF_ERROR(fault_);
-    const Pending& pending = pending_[request];
+    const PendingRequest& pending = pending_[request];
     bool done = false;
     MPI_Status status;
     const int code = watch_->Over([&] { return requests_.Test(request, done, status); });
@@ -163,12 +163,12 @@ class MpiCommunicator final : public Communicator {
       const Clock::time_point now = requests_.looked_at();
       if (now >= next_look_) {
         next_look_ = now + kBetweenLooks;
-        RETURN_IF_ERROR(Listen(pending.kind == Kind::kExpect ? kNobody : pending.peer));
+        RETURN_IF_ERROR(Listen(pending.kind == RequestKind::kExpect ? kNobody : pending.peer));
       }
-      if (pending.kind == Kind::kExpect || now < pending.deadline) return false;
+      if (pending.kind == RequestKind::kExpect || now < pending.deadline) return false;
       return Overdue(pending.peer);
     }
-    if (pending.kind != Kind::kSend) RETURN_IF_ERROR(CheckLength(status, pending));
+    if (pending.kind != RequestKind::kSend) RETURN_IF_ERROR(CheckLength(status, pending));
     return true;
   }
 
@@ -182,7 +182,7 @@ class MpiCommunicator final : public Communicator {
     waits_for_.assign(size_, kUnheard);
     waits_for_[rank_] = rank;
     std::vector<MPI_Request> requests;
-    Say({.kind = Word::Kind::kQuestion}, kNobody, requests);
+    Say({.kind = Word::WordKind::kQuestion}, kNobody, requests);
     const Clock::time_point limit = Clock::now() + std::min(timeout_, kAnswerLimit);
     while (std::ranges::count(waits_for_, kUnheard) > 0 && Clock::now() < limit) {
       RETURN_IF_ERROR(Listen(rank));
@@ -199,7 +199,7 @@ class MpiCommunicator final : public Communicator {
     if (!fault_.ok()) return;
     fault_ = fault;
     failed_ = true;
-    Word word{.kind = Word::Kind::kFault, .number = static_cast<int>(fault.code())};
+    Word word{.kind = Word::WordKind::kFault, .number = static_cast<int>(fault.code())};
     const absl::string_view text = fault.message();
     text.copy(word.text, std::min(text.size(), sizeof(word.text) - 1));
     std::vector<MPI_Request> requests;
@@ -236,12 +236,12 @@ class MpiCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  enum class Kind : uint8_t { kSend, kReceive, kExpect };
+  enum class RequestKind : uint8_t { kSend, kReceive, kExpect };
 
   absl::StatusOr<Request> Post(decltype(MPI_Isend)* send, const char* call, const void* data,
                                size_t bytes, int to, int tag) {
     RETURN_IF_ERROR(fault_);
-    const Request request = NewRequest(bytes, to, Kind::kSend);
+    const Request request = NewRequest(bytes, to, RequestKind::kSend);
     const MpiLayout layout(bytes);
     RETURN_IF_ERROR(Checked(layout.code(), "the layout of a message", to));
     const int code = watch_->Over([&] {
@@ -251,7 +251,7 @@ class MpiCommunicator final : public Communicator {
     return request;
   }
 
-  absl::StatusOr<Request> Await(void* data, size_t bytes, int from, int tag, Kind kind) {
+  absl::StatusOr<Request> Await(void* data, size_t bytes, int from, int tag, RequestKind kind) {
     RETURN_IF_ERROR(fault_);
     const Request request = NewRequest(bytes, from, kind);
     const MpiLayout layout(bytes);
@@ -262,21 +262,21 @@ class MpiCommunicator final : public Communicator {
     return request;
   }
 
-  struct Pending {
+  struct PendingRequest {
     size_t bytes = 0;
     int peer = 0;
-    Kind kind = Kind::kSend;
+    RequestKind kind = RequestKind::kSend;
     Clock::time_point deadline;
   };
 
   // What ranks say to each other of themselves.
   struct Word {
-    enum class Kind : int {
+    enum class WordKind : int {
       kFault,     // Tell's: `text`; its code is `number`
       kQuestion,  // for whom does the receiver wait?
       kAnswer,    // for `number`
     };
-    Kind kind = Kind::kFault;
+    WordKind kind = WordKind::kFault;
     int number = 0;
     char text[1016] = {};
   };
@@ -307,13 +307,13 @@ class MpiCommunicator final : public Communicator {
       RETURN_IF_ERROR(CheckMpi(MPI_Recv(&word, sizeof(word), MPI_BYTE, from.MPI_SOURCE, kFaultTag,
                                         all_, MPI_STATUS_IGNORE),
                                "MPI_Recv"));
-      if (word.kind == Word::Kind::kFault) {
+      if (word.kind == Word::WordKind::kFault) {
         failed_ = true;
         return fault_ = absl::Status(static_cast<absl::StatusCode>(word.number), word.text);
       }
-      if (word.kind == Word::Kind::kQuestion) {
+      if (word.kind == Word::WordKind::kQuestion) {
         std::vector<MPI_Request> requests;
-        Say({.kind = Word::Kind::kAnswer, .number = waiting_for}, from.MPI_SOURCE, requests);
+        Say({.kind = Word::WordKind::kAnswer, .number = waiting_for}, from.MPI_SOURCE, requests);
       } else if (!waits_for_.empty()) {
         waits_for_[from.MPI_SOURCE] = word.number;
       }
@@ -380,7 +380,7 @@ class MpiCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  Request NewRequest(size_t bytes, int peer, Kind kind) {
+  Request NewRequest(size_t bytes, int peer, RequestKind kind) {
     const Request request = requests_.Add();
     pending_.resize(requests_.size());
     pending_[request] = {bytes, peer, kind, Clock::now() + timeout_};
@@ -394,7 +394,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   // Too long a message is MPI_ERR_TRUNCATE already; too short a one is none of MPI's errors.
-  absl::Status CheckLength(const MPI_Status& status, const Pending& pending) {
+  absl::Status CheckLength(const MPI_Status& status, const PendingRequest& pending) {
     MPI_Count received = 0;
     RETURN_IF_ERROR(Checked(MPI_Get_elements_x(&status, MPI_BYTE, &received), "MPI_Get_elements_x",
                             pending.peer));
@@ -426,7 +426,7 @@ class MpiCommunicator final : public Communicator {
   std::vector<int> waits_for_;  // of Overdue: what the others have answered
   Clock::time_point next_look_;
   MpiRequests requests_;
-  std::vector<Pending> pending_;  // by request
+  std::vector<PendingRequest> pending_;  // by request
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // One end of a message.
-struct Transfer {
+struct MessageEnd {
   enum class State : uint8_t { kFree, kPosted, kDone };
   State state = State::kFree;
   bool is_send = false;
@@ -35,16 +35,16 @@ struct Transfer {
   Clock::time_point deadline = {};
 };
 
-bool BelongTogether(const Transfer& a, const Transfer& b) {
+bool BelongTogether(const MessageEnd& a, const MessageEnd& b) {
   return a.owner == b.peer && a.peer == b.owner && a.tag == b.tag && a.is_send != b.is_send;
 }
 
-struct Job {
+struct ThreadJob {
   int ranks;
   std::vector<int> hosts;
   std::chrono::milliseconds timeout;
   std::mutex mutex;
-  std::vector<Transfer*> posted;  // those that wait for their counterpart, oldest first
+  std::vector<MessageEnd*> posted;  // those that wait for their counterpart, oldest first
   absl::Status aborted;
   std::vector<int> waiting_for;  // by rank: by other means than messages
 };
@@ -54,8 +54,8 @@ absl::Status OwnCopy(const absl::Status& status) { return {status.code(), status
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(std::shared_ptr<Job> job, int rank)
-      : job_(std::move(job)), rank_(rank), transfers_(kUsualRequests) {}
+  ThreadCommunicator(std::shared_ptr<ThreadJob> job, int rank)
+      : job_(std::move(job)), rank_(rank), ends_(kUsualRequests) {}
   ~ThreadCommunicator() override {
     std::lock_guard lock(job_->mutex);
     Withdraw();
@@ -84,38 +84,37 @@ class ThreadCommunicator final : public Communicator {
   absl::StatusOr<Request> Expect(void* data, size_t bytes, int from, int tag) override {
     ASSIGN_OR_RETURN(const Request request, Receive(data, bytes, from, tag));
     std::lock_guard lock(job_->mutex);
-    transfers_[request].expected = true;
+    ends_[request].expected = true;
     return request;
   }
 
   absl::Status Withdraw(Request request) override {
     std::lock_guard lock(job_->mutex);
     RETURN_IF_ERROR(CheckAborted());
-    Transfer& transfer = transfers_[request];
-    GYRE_CHECK(transfer.expected && transfer.state == Transfer::State::kPosted);
-    std::erase(job_->posted, &transfer);
-    transfer.state = Transfer::State::kFree;
+    MessageEnd& end = ends_[request];
+    GYRE_CHECK(end.expected && end.state == MessageEnd::State::kPosted);
+    std::erase(job_->posted, &end);
+    end.state = MessageEnd::State::kFree;
     return absl::OkStatus();
   }
 
   absl::StatusOr<bool> Test(Request request) override {
     std::lock_guard lock(job_->mutex);
     RETURN_IF_ERROR(CheckAborted());
-    GYRE_CHECK(request >= 0 && request < static_cast<Request>(transfers_.size()));
-    Transfer& transfer = transfers_[request];
-    GYRE_CHECK(transfer.state != Transfer::State::kFree);
-    if (transfer.state == Transfer::State::kPosted) {
-      if (transfer.expected || Clock::now() < transfer.deadline) return false;
-      return Accuse(transfer.peer);
+    GYRE_CHECK(request >= 0 && request < static_cast<Request>(ends_.size()));
+    MessageEnd& end = ends_[request];
+    GYRE_CHECK(end.state != MessageEnd::State::kFree);
+    if (end.state == MessageEnd::State::kPosted) {
+      if (end.expected || Clock::now() < end.deadline) return false;
+      return Accuse(end.peer);
     }
-    if (!transfer.is_send && transfer.peer_bytes != transfer.bytes) {
-      auto error =
-          absl::InternalError(absl::StrCat("rank ", transfer.peer, " sent ", transfer.peer_bytes,
-                                           " bytes, expected ", transfer.bytes));
+    if (!end.is_send && end.peer_bytes != end.bytes) {
+      auto error = absl::InternalError(absl::StrCat("rank ", end.peer, " sent ", end.peer_bytes,
+                                                    " bytes, expected ", end.bytes));
       Withdraw();
       return error;
     }
-    transfer.state = Transfer::State::kFree;
+    end.state = MessageEnd::State::kFree;
     return true;
   }
 
@@ -144,11 +143,11 @@ class ThreadCommunicator final : public Communicator {
     std::lock_guard lock(job_->mutex);
     RETURN_IF_ERROR(CheckAborted());
     // Places are taken again, so that a steady state allocates nothing.
-    auto place = std::ranges::find(transfers_, Transfer::State::kFree, &Transfer::state);
-    if (place == transfers_.end()) place = transfers_.emplace(place);
-    const Request request = place - transfers_.begin();
-    Transfer& mine = transfers_[request];
-    mine = {.state = Transfer::State::kPosted,
+    auto place = std::ranges::find(ends_, MessageEnd::State::kFree, &MessageEnd::state);
+    if (place == ends_.end()) place = ends_.emplace(place);
+    const Request request = place - ends_.begin();
+    MessageEnd& mine = ends_[request];
+    mine = {.state = MessageEnd::State::kPosted,
             .is_send = is_send,
             .owner = rank_,
             .peer = peer,
@@ -157,7 +156,7 @@ class ThreadCommunicator final : public Communicator {
             .bytes = bytes,
             .deadline = Clock::now() + job_->timeout};
     const auto other = std::ranges::find_if(
-        job_->posted, [&](const Transfer* other) { return BelongTogether(mine, *other); });
+        job_->posted, [&](const MessageEnd* other) { return BelongTogether(mine, *other); });
     if (other == job_->posted.end()) {
       job_->posted.push_back(&mine);
     } else {
@@ -175,8 +174,8 @@ class ThreadCommunicator final : public Communicator {
   absl::Status Accuse(int rank) {
     std::vector<int> waits_for = job_->waiting_for;
     // The oldest message that a rank waits for is what counts.
-    for (auto transfer = job_->posted.rbegin(); transfer != job_->posted.rend(); ++transfer) {
-      if (!(*transfer)->expected) waits_for[(*transfer)->owner] = (*transfer)->peer;
+    for (auto end = job_->posted.rbegin(); end != job_->posted.rend(); ++end) {
+      if (!(*end)->expected) waits_for[(*end)->owner] = (*end)->peer;
     }
     waits_for[rank_] = rank;
     const int silent = SilentRank(waits_for, rank);
@@ -187,15 +186,15 @@ class ThreadCommunicator final : public Communicator {
     return CheckAborted();
   }
 
-  static void Match(Transfer& a, Transfer& b) {
-    const Transfer& send = a.is_send ? a : b;
-    Transfer& receive = a.is_send ? b : a;
+  static void Match(MessageEnd& a, MessageEnd& b) {
+    const MessageEnd& send = a.is_send ? a : b;
+    MessageEnd& receive = a.is_send ? b : a;
     if (send.bytes == receive.bytes && send.bytes > 0) {
       std::memcpy(receive.data, send.data, send.bytes);
     }
     a.peer_bytes = b.bytes;
     b.peer_bytes = a.bytes;
-    a.state = b.state = Transfer::State::kDone;
+    a.state = b.state = MessageEnd::State::kDone;
   }
 
   absl::Status CheckAborted() {
@@ -205,12 +204,12 @@ class ThreadCommunicator final : public Communicator {
 
   // Takes back what this rank has posted, so that no other rank touches its memory any more.
   void Withdraw() {
-    std::erase_if(job_->posted, [&](const Transfer* transfer) { return transfer->owner == rank_; });
+    std::erase_if(job_->posted, [&](const MessageEnd* end) { return end->owner == rank_; });
   }
 
-  const std::shared_ptr<Job> job_;
+  const std::shared_ptr<ThreadJob> job_;
   const int rank_;
-  std::deque<Transfer> transfers_;  // by request; where they are, they stay
+  std::deque<MessageEnd> ends_;  // by request; where they are, they stay
 };
 
 }  // namespace
@@ -219,7 +218,7 @@ std::vector<std::unique_ptr<Communicator>> NewThreadCommunicators(int ranks, int
                                                                   std::vector<int> hosts) {
   GYRE_CHECK(ranks > 0 && timeout_ms > 0);
   GYRE_CHECK(hosts.empty() || static_cast<int>(hosts.size()) == ranks);
-  auto job = std::make_shared<Job>();
+  auto job = std::make_shared<ThreadJob>();
   job->ranks = ranks;
   job->hosts = hosts.empty() ? std::vector<int>(ranks) : std::move(hosts);
   job->timeout = std::chrono::milliseconds(timeout_ms);

@@ -21,7 +21,7 @@ class HalvingDoubling final : public Collective {
         whole_(static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks_)))) {}
 
  private:
-  enum class Stage { kHandIn, kHalve, kMeasure, kDouble, kHandBack, kTotal };
+  enum class HalvingDoublingStage { kHandIn, kHalve, kMeasure, kDouble, kHandBack, kTotal };
 
   // Parts [first, last) of whole_.
   ElementRange Parts(int first, int last) const {
@@ -34,7 +34,7 @@ class HalvingDoubling final : public Collective {
     if (operation_ != Operation::kAllreduce) return Lacks();
     Staging(tensor_.bytes());
     partials_.assign(whole_, 0);
-    stage_ = Stage::kHandIn;
+    stage_ = HalvingDoublingStage::kHandIn;
     distance_ = whole_ / 2;
     first_ = 0;
     last_ = whole_;
@@ -52,40 +52,40 @@ class HalvingDoubling final : public Collective {
       return Advance::kMoved;
     }
     switch (stage_) {
-      case Stage::kHandIn:
+      case HalvingDoublingStage::kHandIn:
         RETURN_IF_ERROR(HandOver(/*in=*/true));
-        stage_ = Stage::kHalve;
+        stage_ = HalvingDoublingStage::kHalve;
         return Advance::kMoved;
-      case Stage::kHalve:
+      case HalvingDoublingStage::kHalve:
         if (rank_ >= whole_) {
-          stage_ = Stage::kHandBack;
+          stage_ = HalvingDoublingStage::kHandBack;
         } else if (distance_ == 0) {
           measuring_ = Parts(rank_, rank_ + 1);
-          stage_ = Stage::kMeasure;
+          stage_ = HalvingDoublingStage::kMeasure;
         } else {
           RETURN_IF_ERROR(Halve());
         }
         return Advance::kMoved;
-      case Stage::kMeasure: {
+      case HalvingDoublingStage::kMeasure: {
         const ElementRange now = FixedPart(measuring_, kSegmentBytes / size_, 0);
         partials_[rank_] += Measure(tensor_.dtype, At(now.begin), now.count());
         measuring_.begin = now.end;
         distance_ = 1;
-        if (measuring_.count() == 0) stage_ = Stage::kDouble;
+        if (measuring_.count() == 0) stage_ = HalvingDoublingStage::kDouble;
         return Advance::kMoved;
       }
-      case Stage::kDouble:
+      case HalvingDoublingStage::kDouble:
         if (distance_ < whole_) {
           RETURN_IF_ERROR(Double());
         } else {
-          stage_ = Stage::kHandBack;
+          stage_ = HalvingDoublingStage::kHandBack;
         }
         return Advance::kMoved;
-      case Stage::kHandBack:
+      case HalvingDoublingStage::kHandBack:
         RETURN_IF_ERROR(HandOver(/*in=*/false));
-        stage_ = Stage::kTotal;
+        stage_ = HalvingDoublingStage::kTotal;
         return Advance::kMoved;
-      case Stage::kTotal:
+      case HalvingDoublingStage::kTotal:
         break;
     }
     for (const double partial : partials_) squares_ += partial;
@@ -140,7 +140,7 @@ class HalvingDoubling final : public Collective {
   }
 
   const int whole_;
-  Stage stage_ = Stage::kTotal;
+  HalvingDoublingStage stage_ = HalvingDoublingStage::kTotal;
   int distance_ = 0;
   int first_ = 0, last_ = 0;         // the parts that this rank adds up, or has
   ElementRange adding_, measuring_;  // what is left to do

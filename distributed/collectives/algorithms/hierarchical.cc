@@ -35,42 +35,42 @@ class Hierarchical final : public Collective {
         partials_(owners) {}
 
  private:
-  enum class Stage { kScatter, kBetween, kSquares, kGather };
+  enum class HierarchicalStage { kScatter, kBetween, kSquares, kGather };
 
   absl::Status Begin() override {
     if (operation_ != Operation::kAllreduce) return Lacks();
     std::ranges::fill(partials_, 0);
-    stage_ = Stage::kScatter;
+    stage_ = HierarchicalStage::kScatter;
     return StartOn(*within_.sums, Operation::kReduceScatter, tensor_);
   }
 
   absl::StatusOr<Advance> Step() override {
-    const bool between = stage_ == Stage::kBetween;
+    const bool between = stage_ == HierarchicalStage::kBetween;
     double ignored = 0;
     Collective& sums = between ? *between_.sums : *within_.sums;
     ASSIGN_OR_RETURN(const Advance advance, sums.Progress(between ? &partials_[owner_] : &ignored));
     if (advance != Advance::kDone) return advance;
     switch (stage_) {
-      case Stage::kScatter:
+      case HierarchicalStage::kScatter:
         if (between_.sums != nullptr) {
-          stage_ = Stage::kBetween;
+          stage_ = HierarchicalStage::kBetween;
           const ElementRange part = EqualPart(tensor_.elements(), owners(), owner_);
           RETURN_IF_ERROR(StartOn(*between_.sums, Operation::kAllreduce,
                                   {At(part.begin), Shape({part.count()}), tensor_.dtype}));
           return Advance::kMoved;
         }
         [[fallthrough]];
-      case Stage::kBetween:
-        stage_ = Stage::kSquares;
+      case HierarchicalStage::kBetween:
+        stage_ = HierarchicalStage::kSquares;
         // Each has one that is not 0.
         RETURN_IF_ERROR(StartOn(*within_.sums, Operation::kAllreduce,
                                 {partials_.data(), Shape({owners()}), DType::kF64}));
         return Advance::kMoved;
-      case Stage::kSquares:
-        stage_ = Stage::kGather;
+      case HierarchicalStage::kSquares:
+        stage_ = HierarchicalStage::kGather;
         RETURN_IF_ERROR(StartOn(*within_.sums, Operation::kAllgather, tensor_));
         return Advance::kMoved;
-      case Stage::kGather:
+      case HierarchicalStage::kGather:
         break;
     }
     squares_ = std::accumulate(partials_.begin(), partials_.end(), 0.0);
@@ -84,7 +84,7 @@ class Hierarchical final : public Collective {
 
   const Level within_, between_;
   const int owner_;  // the part that this rank owns, if there is one
-  Stage stage_ = Stage::kScatter;
+  HierarchicalStage stage_ = HierarchicalStage::kScatter;
   std::vector<double> partials_;  // by part
 };
 

@@ -16,7 +16,7 @@ class Naive final : public Collective {
   using Collective::Collective;
 
  private:
-  enum class Stage { kToRoot, kAdd, kBack, kSquares, kDone };
+  enum class NaiveStage { kToRoot, kAdd, kBack, kSquares, kDone };
 
   bool is_root() const { return rank_ == 0; }
   std::byte* Slot(int from) { return Staging(0) + (from - 1) * kSegmentBytes; }
@@ -25,7 +25,7 @@ class Naive final : public Collective {
     if (operation_ != Operation::kAllreduce) return Lacks();
     if (is_root()) Staging((ranks_ - 1) * kSegmentBytes);
     begin_ = 0;
-    stage_ = tensor_.elements() > 0 ? Stage::kToRoot : Stage::kSquares;
+    stage_ = tensor_.elements() > 0 ? NaiveStage::kToRoot : NaiveStage::kSquares;
     return absl::OkStatus();
   }
 
@@ -35,27 +35,27 @@ class Naive final : public Collective {
     const int64_t count = std::min<int64_t>(kSegmentBytes / size_, tensor_.elements() - begin_);
     const size_t bytes = count * size_;
     switch (stage_) {
-      case Stage::kToRoot:
+      case NaiveStage::kToRoot:
         if (!is_root()) RETURN_IF_ERROR(Send(At(begin_), bytes, 0));
         for (int from = 1; is_root() && from < ranks_; ++from) {
           RETURN_IF_ERROR(Receive(Slot(from), bytes, from));
         }
-        stage_ = Stage::kAdd;
+        stage_ = NaiveStage::kAdd;
         return Advance::kMoved;
-      case Stage::kAdd:
+      case NaiveStage::kAdd:
         if (is_root()) Add(count);
-        stage_ = Stage::kBack;
+        stage_ = NaiveStage::kBack;
         return Advance::kMoved;
-      case Stage::kBack:
+      case NaiveStage::kBack:
         RETURN_IF_ERROR(Return(At(begin_), bytes));
         begin_ += count;
-        stage_ = begin_ < tensor_.elements() ? Stage::kToRoot : Stage::kSquares;
+        stage_ = begin_ < tensor_.elements() ? NaiveStage::kToRoot : NaiveStage::kSquares;
         return Advance::kMoved;
-      case Stage::kSquares:
+      case NaiveStage::kSquares:
         RETURN_IF_ERROR(Return(&squares_, sizeof(squares_)));
-        stage_ = Stage::kDone;
+        stage_ = NaiveStage::kDone;
         return Advance::kMoved;
-      case Stage::kDone:
+      case NaiveStage::kDone:
         break;
     }
     return Advance::kDone;
@@ -74,7 +74,7 @@ class Naive final : public Collective {
     return absl::OkStatus();
   }
 
-  Stage stage_ = Stage::kDone;
+  NaiveStage stage_ = NaiveStage::kDone;
   int64_t begin_ = 0;  // of the segment
   std::vector<const void*> inputs_;
 };

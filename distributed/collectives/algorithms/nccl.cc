@@ -52,7 +52,7 @@ class NcclCollective final : public Collective {
   absl::Status Begin() override;
   absl::StatusOr<Advance> Step() override;
 
-  enum class Stage {
+  enum class NcclStage {
     kIdle,
     kMeet,     // the ranks are told rank 0's unique id
     kConnect,  // NCCL connects them
@@ -62,7 +62,7 @@ class NcclCollective final : public Collective {
   };
 
   bool Leave();
-  void GoTo(Stage stage);
+  void GoTo(NcclStage stage);
   absl::Status PostId();
   absl::Status Connect();
   absl::StatusOr<bool> NcclIsReady(const char* during);
@@ -81,7 +81,7 @@ class NcclCollective final : public Collective {
   ncclComm_t comm_ = nullptr;
   bool connected_ = false;
   ncclUniqueId id_;
-  Stage stage_ = Stage::kIdle;
+  NcclStage stage_ = NcclStage::kIdle;
   Clock::time_point deadline_;  // of the stage
 };
 
@@ -100,7 +100,7 @@ NcclCollective::~NcclCollective() {
 // Ranks leave together, so that none frees memory which another one's kernels still read.  False if
 // they cannot, because something is unfinished or a rank does not come; nobody is left to hear why.
 bool NcclCollective::Leave() {
-  if (comm_ == nullptr || !connected_ || stage_ != Stage::kIdle) return false;
+  if (comm_ == nullptr || !connected_ || stage_ != NcclStage::kIdle) return false;
   ncclResult_t state = nccl_.ncclCommFinalize(comm_);
   const Clock::time_point limit = Clock::now() + kFarewellLimit;
   Backoff backoff;
@@ -120,48 +120,48 @@ void NcclCollective::Abandon() {
 
 absl::Status NcclCollective::Begin() {
   if (operation_ != Operation::kAllreduce) return Lacks();
-  GYRE_CHECK(stage_ == Stage::kIdle);
+  GYRE_CHECK(stage_ == NcclStage::kIdle);
   if (connected_) {
-    GoTo(Stage::kBegin);
+    GoTo(NcclStage::kBegin);
     return absl::OkStatus();
   }
-  GoTo(Stage::kMeet);
+  GoTo(NcclStage::kMeet);
   return PostId();
 }
 
 absl::StatusOr<Advance> NcclCollective::Step() {
   switch (stage_) {
-    case Stage::kIdle:
+    case NcclStage::kIdle:
       return absl::FailedPreconditionError("nothing was started");
-    case Stage::kMeet: {
+    case NcclStage::kMeet: {
       ASSIGN_OR_RETURN(const bool arrived, Quiet());
       if (!arrived) return Advance::kWaiting;  // the communicator has a time limit of its own
       RETURN_IF_ERROR(Connect());
-      GoTo(Stage::kConnect);
+      GoTo(NcclStage::kConnect);
       return Advance::kMoved;
     }
-    case Stage::kConnect: {
+    case NcclStage::kConnect: {
       ASSIGN_OR_RETURN(connected_, NcclIsReady("ncclCommInitRankConfig"));
       if (!connected_) return Wait();
-      GoTo(Stage::kBegin);
+      GoTo(NcclStage::kBegin);
       return Advance::kMoved;
     }
-    case Stage::kBegin:
+    case NcclStage::kBegin:
       RETURN_IF_ERROR(EnqueueSum());
-      GoTo(Stage::kEnqueue);
+      GoTo(NcclStage::kEnqueue);
       return Advance::kMoved;
-    case Stage::kEnqueue: {
+    case NcclStage::kEnqueue: {
       ASSIGN_OR_RETURN(const bool enqueued, NcclIsReady("ncclAllReduce"));
       if (!enqueued) return Wait();
       RETURN_IF_ERROR(EnqueueMeasureOfSum());
-      GoTo(Stage::kSum);
+      GoTo(NcclStage::kSum);
       return Advance::kMoved;
     }
-    case Stage::kSum: {
+    case NcclStage::kSum: {
       RETURN_IF_ERROR(NcclIsReady("ncclAllReduce").status());
       ASSIGN_OR_RETURN(const bool done, finished_->Done());
       if (!done) return Wait();
-      stage_ = Stage::kIdle;
+      stage_ = NcclStage::kIdle;
       squares_ = *reinterpret_cast<const double*>(measured_.data());
       return Advance::kDone;
     }
@@ -169,7 +169,7 @@ absl::StatusOr<Advance> NcclCollective::Step() {
   return Advance::kDone;
 }
 
-void NcclCollective::GoTo(Stage stage) {
+void NcclCollective::GoTo(NcclStage stage) {
   stage_ = stage;
   deadline_ = Clock::now() + std::chrono::milliseconds(channel_.communicator().timeout_ms());
 }

@@ -59,7 +59,7 @@ class Ring final : public Collective {
   static constexpr int kWindow = RingArithmetic::kSlots;
 
   // Where a message's bytes are.
-  struct Message {
+  struct RingMessage {
     int chunk;              // by the rank whose part it is
     ElementRange elements;  // of the tensor; unused by a sum of squares
     bool is_partial;
@@ -70,9 +70,9 @@ class Ring final : public Collective {
   bool InScatter(int64_t position) const { return position < gather_begin_; }
   int64_t Next(int64_t position) const;
   // Of the message that this rank sends at `position`, or that it receives (one chunk further).
-  Message MessageAt(int64_t position, bool is_send) const;
-  void* Address(const Message& message);
-  size_t Bytes(const Message& message) const;
+  RingMessage MessageAt(int64_t position, bool is_send) const;
+  void* Address(const RingMessage& message);
+  size_t Bytes(const RingMessage& message) const;
   bool MaySend() const;
   bool MayReceive() const;
   absl::Status PostSend();
@@ -164,10 +164,11 @@ absl::StatusOr<bool> Ring::Communicate() {
   ASSIGN_OR_RETURN(const bool arrived, channel_.Test(receives_[slot]));
   if (!arrived) return moved;
   if (InScatter(received_)) {
-    using Work = RingArithmetic::Work;
-    const Message message = MessageAt(received_, /*is_send=*/false);
+    using SlotWork = RingArithmetic::SlotWork;
+    const RingMessage message = MessageAt(received_, /*is_send=*/false);
     const bool last_addition = message.chunk == rank_;
-    RETURN_IF_ERROR(arithmetic_->Start(slot, last_addition ? Work::kAddAndMeasure : Work::kAdd,
+    RETURN_IF_ERROR(arithmetic_->Start(slot,
+                                       last_addition ? SlotWork::kAddAndMeasure : SlotWork::kAdd,
                                        tensor_.dtype, Address(message), message.elements.count()));
   }
   received_ = Next(received_);
@@ -179,7 +180,7 @@ absl::StatusOr<bool> Ring::MeasureAlone() {
   if (received_ == end_ || received_ == receive_done_ + kWindow) return false;
   const ElementRange range = FixedPart({0, tensor_.elements()}, segment_elements_, received_);
   RETURN_IF_ERROR(arithmetic_->Start(static_cast<int>(received_ % kWindow),
-                                     RingArithmetic::Work::kMeasure, tensor_.dtype,
+                                     RingArithmetic::SlotWork::kMeasure, tensor_.dtype,
                                      Address({0, range, /*is_partial=*/false}), range.count()));
   send_done_ = ++received_;
   return true;
@@ -206,7 +207,7 @@ int64_t Ring::Next(int64_t position) const {
   return skipped ? position + 1 : position;
 }
 
-Ring::Message Ring::MessageAt(int64_t position, bool is_send) const {
+Ring::RingMessage Ring::MessageAt(int64_t position, bool is_send) const {
   const int64_t step = position / (segments_ + 1), segment = position % (segments_ + 1);
   const int chunk = RankAt(place_ - (is_send ? 1 : 2) - step + 3 * int64_t{ranks_});
   return {chunk,
@@ -214,12 +215,12 @@ Ring::Message Ring::MessageAt(int64_t position, bool is_send) const {
           segment == segments_};
 }
 
-void* Ring::Address(const Message& message) {
+void* Ring::Address(const RingMessage& message) {
   if (message.is_partial) return &partials_[message.chunk];
   return static_cast<std::byte*>(tensor_.data) + message.elements.begin * size_;
 }
 
-size_t Ring::Bytes(const Message& message) const {
+size_t Ring::Bytes(const RingMessage& message) const {
   if (message.is_partial) return sizeof(double);
   return message.elements.count() * size_;
 }
@@ -241,7 +242,7 @@ bool Ring::MayReceive() const {
 }
 
 absl::Status Ring::PostSend() {
-  const Message message = MessageAt(send_posted_, /*is_send=*/true);
+  const RingMessage message = MessageAt(send_posted_, /*is_send=*/true);
   ASSIGN_OR_RETURN(sends_[send_posted_ % kWindow],
                    channel_.Send(Address(message), Bytes(message), RankAt(place_ + 1)));
   send_posted_ = Next(send_posted_);
@@ -249,7 +250,7 @@ absl::Status Ring::PostSend() {
 }
 
 absl::Status Ring::PostReceive() {
-  const Message message = MessageAt(receive_posted_, /*is_send=*/false);
+  const RingMessage message = MessageAt(receive_posted_, /*is_send=*/false);
   const int slot = static_cast<int>(receive_posted_ % kWindow);
   void* const to = InScatter(receive_posted_) ? arithmetic_->slot(slot) : Address(message);
   ASSIGN_OR_RETURN(receives_[slot],

@@ -30,11 +30,11 @@ class HostArithmetic final : public RingArithmetic {
 
   std::byte* slot(int slot) override { return slots_.get() + slot * kHostSegmentBytes; }
 
-  absl::Status Start(int slot, Work work, DType dtype, void* data, int64_t count) override {
+  absl::Status Start(int slot, SlotWork work, DType dtype, void* data, int64_t count) override {
     measured_[slot] = 0;
-    if (work == Work::kAdd) AddTo(dtype, data, this->slot(slot), count);
-    if (work == Work::kMeasure) measured_[slot] = Measure(dtype, data, count);
-    if (work == Work::kAddAndMeasure) {
+    if (work == SlotWork::kAdd) AddTo(dtype, data, this->slot(slot), count);
+    if (work == SlotWork::kMeasure) measured_[slot] = Measure(dtype, data, count);
+    if (work == SlotWork::kAddAndMeasure) {
       measured_[slot] = AddToAndMeasure(dtype, data, this->slot(slot), count);
     }
     return absl::OkStatus();
@@ -82,11 +82,11 @@ class DeviceArithmetic final : public RingArithmetic {
 
   std::byte* slot(int slot) override { return slots_.data() + slot * slot_bytes_; }
 
-  absl::Status Start(int slot, Work work, DType dtype, void* data, int64_t count) override {
-    if (work != Work::kMeasure) {
+  absl::Status Start(int slot, SlotWork work, DType dtype, void* data, int64_t count) override {
+    if (work != SlotWork::kMeasure) {
       RETURN_IF_ERROR(EnqueueAdd(*stream_, dtype, data, this->slot(slot), count));
     }
-    measures_slot_[slot] = work != Work::kAdd;
+    measures_slot_[slot] = work != SlotWork::kAdd;
     if (measures_slot_[slot]) {
       DeviceMeasure* const measure = reinterpret_cast<DeviceMeasure*>(measures_.data()) + slot;
       RETURN_IF_ERROR(EnqueueMeasure(*stream_, dtype, data, count, measure));

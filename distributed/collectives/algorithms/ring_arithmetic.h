@@ -18,7 +18,7 @@ class RingArithmetic {
  public:
   // Messages that have been received, or may be at any moment, and are not yet added.
   static constexpr int kSlots = 4;
-  enum class Work : uint8_t { kAdd, kAddAndMeasure, kMeasure };
+  enum class SlotWork : uint8_t { kAdd, kAddAndMeasure, kMeasure };
 
   virtual ~RingArithmetic() = default;
   // Of a full segment: what a ring cuts its chunks into.
@@ -31,7 +31,7 @@ class RingArithmetic {
 
   // Begins the work of a slot: adds what was received there to `count` elements of a real dtype
   // at `data`; or measures them; or both.  Errors: those of the device.
-  virtual absl::Status Start(int slot, Work work, DType dtype, void* data, int64_t count) = 0;
+  virtual absl::Status Start(int slot, SlotWork work, DType dtype, void* data, int64_t count) = 0;
   // True once that work is done; *measured has then gained what it measured.  Never blocks.
   virtual absl::StatusOr<bool> Finish(int slot, double* measured) = 0;
   // Blocks until all work has ended, also after an error.

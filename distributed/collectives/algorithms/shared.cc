@@ -3,11 +3,11 @@
 // In place (the tensor lies in SharedMemory): each rank says that its values are there, waits for
 // the others, adds its part of all tensors, writes it into all of them, says so, and waits again:
 // two waits, and S bytes read and written by a rank, whatever n.
-// Staged (anywhere else): the same in pieces of kStageBytes, copied into shared memory and back.
+// Staged (anywhere else): the same in slices of kStageBytes, copied into shared memory and back.
 // Inline (small): every rank copies its tensor there and adds up all of them: one wait.
 //
 // An operation is one round or several, counted from 1.  What a rank publishes for a round is in
-// the place of its parity.  It may be written again two rounds later: by then all ranks have come
+// the record of its parity.  It may be written again two rounds later: by then all ranks have come
 // to the round between, and so have left this one.
 //
 // Every element is summed in rank order, halves in F32 and rounded once.
@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 // Up to here every rank adds all, in memory that is copied and in an arena: a second wait would
 // take as long (2 ranks, us: 1 KB .9 so or so; 4 KB in an arena 1.9 against .9).
 constexpr size_t kInlineBytes = 8 << 10, kInlineArenaBytes = 1 << 10;
-// Of a piece: half a core's L2 cache with what it is copied from, and two of them in each place.
+// Of a slice: half a core's L2 cache with what it is copied from, and two of them in each window.
 constexpr size_t kStageBytes = 256 << 10;
 // How often a waiting rank, which has only memory to look at, looks at the clock and hears others.
 constexpr int kPassesBetweenLooks = 64;
@@ -37,18 +37,18 @@ constexpr int kPassesBetweenLooks = 64;
 constexpr size_t kLine = 64;  // a cache line
 
 // What a rank publishes for a round; each line is written by its owner alone.
-struct Place {
+struct RoundRecord {
   alignas(kLine) std::atomic<int64_t> arrived;  // the round; what follows is set before
   int64_t sequence;
   uint64_t hash;
-  InArena lies;                                  // in none: staged
+  InArena location;                              // in none: staged
   alignas(kLine) std::atomic<int64_t> finished;  // the round: this rank reads and writes no more
   double squares;                                // of what this rank has added
   alignas(kLine) Claim claim;                    // read where hashes differ
 };
 
 struct Window {
-  Place places[2];
+  RoundRecord records[2];
   alignas(kLine) std::byte staging[2][kStageBytes];
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free && kInlineBytes <= kStageBytes);
@@ -66,18 +66,18 @@ class Shared final : public Collective {
   }
 
  private:
-  enum class Stage { kCopyIn, kArrive, kAdd, kFinish, kCopyOut, kDone };
-  enum class Way { kInline, kInPlace, kStaged };
+  enum class SharedStage { kCopyIn, kArrive, kAdd, kFinish, kCopyOut, kDone };
+  enum class SharedMode { kInline, kInPlace, kStaged };
 
   Window& Of(int rank) { return *reinterpret_cast<Window*>(memory_->of(rank)); }
-  Place& PlaceOf(int rank) { return Of(rank).places[round_ & 1]; }
+  RoundRecord& RecordOf(int rank) { return Of(rank).records[round_ & 1]; }
 
   absl::Status Begin() override;
   absl::StatusOr<Advance> Step() override;
   void BeginRound();
   void CopyIn();
   void CopyOut();
-  absl::StatusOr<bool> AllHave(std::atomic<int64_t> Place::*reached);
+  absl::StatusOr<bool> AllHave(std::atomic<int64_t> RoundRecord::*reached);
   absl::Status CheckClaim(int rank);
   void AddInline();
   bool AddSegment();
@@ -87,20 +87,20 @@ class Shared final : public Collective {
   // part of given bounds.
   ElementRange Mine(int rank) const;
   // What of it is in this round.
-  ElementRange Piece(int rank) const;
-  // Where element `element`, of `part`'s piece of this round, lies in the memory of `rank`.
+  ElementRange SliceOf(int rank) const;
+  // Where element `element`, of `part`'s slice of this round, lies in the memory of `rank`.
   std::byte* Where(int rank, int part, int64_t element);
 
   const std::unique_ptr<SharedMemory> memory_;
   const SharedArenas& arenas_;
   const std::chrono::milliseconds timeout_;
 
-  Stage stage_ = Stage::kDone;
-  Way way_ = Way::kInline;
-  InArena lies_;
+  SharedStage stage_ = SharedStage::kDone;
+  SharedMode mode_ = SharedMode::kInline;
+  InArena location_;
   int64_t round_ = 0;               // since the start
-  int64_t piece_ = 0, pieces_ = 0;  // of this operation: which, and how many
-  int64_t piece_elements_ = 0;      // of a rank's part
+  int64_t slice_ = 0, slices_ = 0;  // of this operation: which, and how many
+  int64_t slice_elements_ = 0;      // of a rank's part
   int64_t done_ = 0;                // elements of this rank's work in the stage
   int waiting_for_ = 0;             // ranks below it have come
   int passes_ = 0;
@@ -111,29 +111,29 @@ class Shared final : public Collective {
 
 absl::Status Shared::Begin() {
   if (operation_ == Operation::kBroadcast) return Lacks();
-  lies_ = Locate(arenas_, rank_, tensor_.data);
-  pieces_ = 1;
-  const size_t most_inline = lies_.arena < 0 ? kInlineBytes : kInlineArenaBytes;
+  location_ = Locate(arenas_, rank_, tensor_.data);
+  slices_ = 1;
+  const size_t most_inline = location_.arena < 0 ? kInlineBytes : kInlineArenaBytes;
   if (operation_ == Operation::kAllreduce && tensor_.bytes() <= most_inline) {
-    way_ = Way::kInline;
-    lies_ = {};
-  } else if (lies_.arena >= 0) {
-    way_ = Way::kInPlace;
+    mode_ = SharedMode::kInline;
+    location_ = {};
+  } else if (location_.arena >= 0) {
+    mode_ = SharedMode::kInPlace;
   } else {
-    way_ = Way::kStaged;
+    mode_ = SharedMode::kStaged;
     const int64_t lines = static_cast<int64_t>(kStageBytes / kLine / ranks_);
-    piece_elements_ = lines * static_cast<int64_t>(kLine) / size_;
+    slice_elements_ = lines * static_cast<int64_t>(kLine) / size_;
     const int64_t longest = Mine(0).count();
-    pieces_ = std::max<int64_t>(1, (longest + piece_elements_ - 1) / piece_elements_);
+    slices_ = std::max<int64_t>(1, (longest + slice_elements_ - 1) / slice_elements_);
   }
-  piece_ = 0;
+  slice_ = 0;
   BeginRound();
   return absl::OkStatus();
 }
 
 void Shared::BeginRound() {
   ++round_;
-  stage_ = Stage::kCopyIn;
+  stage_ = SharedStage::kCopyIn;
 }
 
 ElementRange Shared::Mine(int rank) const {
@@ -144,70 +144,70 @@ ElementRange Shared::Mine(int rank) const {
   return {std::min(lines.begin * line, elements), std::min(lines.end * line, elements)};
 }
 
-ElementRange Shared::Piece(int rank) const {
+ElementRange Shared::SliceOf(int rank) const {
   const ElementRange whole = Mine(rank);
-  return way_ == Way::kStaged ? FixedPart(whole, piece_elements_, piece_) : whole;
+  return mode_ == SharedMode::kStaged ? FixedPart(whole, slice_elements_, slice_) : whole;
 }
 
 std::byte* Shared::Where(int rank, int part, int64_t element) {
-  if (way_ == Way::kInPlace) {
-    const Place& place = PlaceOf(rank);
-    return arenas_[place.lies.arena]->of(rank) + place.lies.offset + element * size_;
+  if (mode_ == SharedMode::kInPlace) {
+    const RoundRecord& record = RecordOf(rank);
+    return arenas_[record.location.arena]->of(rank) + record.location.offset + element * size_;
   }
-  const int64_t first = Piece(part).begin;
-  return Of(rank).staging[round_ & 1] + (part * piece_elements_ + element - first) * size_;
+  const int64_t first = SliceOf(part).begin;
+  return Of(rank).staging[round_ & 1] + (part * slice_elements_ + element - first) * size_;
 }
 
 void Shared::CopyIn() {
-  if (way_ == Way::kInline) {
+  if (mode_ == SharedMode::kInline) {
     if (tensor_.bytes() > 0)
       std::memcpy(Of(rank_).staging[round_ & 1], tensor_.data, tensor_.bytes());
-  } else if (way_ == Way::kStaged) {
+  } else if (mode_ == SharedMode::kStaged) {
     const bool gathers = operation_ == Operation::kAllgather;
     for (int part = gathers ? rank_ : 0; part < (gathers ? rank_ + 1 : ranks_); ++part) {
-      const ElementRange range = Piece(part);
+      const ElementRange range = SliceOf(part);
       if (range.count() == 0) continue;
       std::memcpy(Where(rank_, part, range.begin), At(range.begin), range.count() * size_);
     }
   }
-  Place& place = PlaceOf(rank_);
-  place.sequence = channel_.claim().sequence;
-  place.hash = channel_.claim().hash;
-  place.lies = lies_;
-  place.claim = channel_.claim();
-  place.arrived.store(round_, std::memory_order_release);
+  RoundRecord& record = RecordOf(rank_);
+  record.sequence = channel_.claim().sequence;
+  record.hash = channel_.claim().hash;
+  record.location = location_;
+  record.claim = channel_.claim();
+  record.arrived.store(round_, std::memory_order_release);
 }
 
 // Of a staged allreduce; the halves write to the tensor itself.
 void Shared::CopyOut() {
   for (int part = 0; part < ranks_; ++part) {
-    const ElementRange range = Piece(part);
+    const ElementRange range = SliceOf(part);
     if (range.count() == 0) continue;
     std::memcpy(At(range.begin), Where(rank_, part, range.begin), range.count() * size_);
   }
 }
 
 absl::Status Shared::CheckClaim(int rank) {
-  const Place& place = PlaceOf(rank);
+  const RoundRecord& record = RecordOf(rank);
   Communicator& communicator = channel_.communicator();
   const Claim& mine = channel_.claim();
   absl::Status status;
-  if (place.sequence != mine.sequence || place.hash != mine.hash) {
-    status = Compare(mine, communicator.in_job(rank_), place.claim, communicator.in_job(rank));
-  } else if (place.lies.arena != lies_.arena) {
-    status = absl::FailedPreconditionError(
-        absl::StrCat("ranks disagree: the memory of ", mine.what.data(), " is shared on rank ",
-                     communicator.in_job(place.lies.arena < 0 ? rank_ : rank), " and not on rank ",
-                     communicator.in_job(place.lies.arena < 0 ? rank : rank_)));
+  if (record.sequence != mine.sequence || record.hash != mine.hash) {
+    status = Compare(mine, communicator.in_job(rank_), record.claim, communicator.in_job(rank));
+  } else if (record.location.arena != location_.arena) {
+    status = absl::FailedPreconditionError(absl::StrCat(
+        "ranks disagree: the memory of ", mine.what.data(), " is shared on rank ",
+        communicator.in_job(record.location.arena < 0 ? rank_ : rank), " and not on rank ",
+        communicator.in_job(record.location.arena < 0 ? rank : rank_)));
   }
   if (!status.ok()) communicator.Tell(status);
   return status;
 }
 
-absl::StatusOr<bool> Shared::AllHave(std::atomic<int64_t> Place::*reached) {
-  const bool arriving = reached == &Place::arrived;
+absl::StatusOr<bool> Shared::AllHave(std::atomic<int64_t> RoundRecord::*reached) {
+  const bool arriving = reached == &RoundRecord::arrived;
   for (; waiting_for_ < ranks_; ++waiting_for_) {
-    if ((PlaceOf(waiting_for_).*reached).load(std::memory_order_acquire) < round_) break;
+    if ((RecordOf(waiting_for_).*reached).load(std::memory_order_acquire) < round_) break;
     if (arriving && waiting_for_ != rank_) RETURN_IF_ERROR(CheckClaim(waiting_for_));
     passes_ = 0;
   }
@@ -230,8 +230,8 @@ void Shared::AddInline() {
 // False once this rank's part of the round is added.
 bool Shared::AddSegment() {
   if (operation_ == Operation::kAllgather) return Gather();
-  const ElementRange piece = Piece(rank_);
-  const ElementRange now = FixedPart({piece.begin + done_, piece.end}, kSegmentBytes / size_, 0);
+  const ElementRange slice = SliceOf(rank_);
+  const ElementRange now = FixedPart({slice.begin + done_, slice.end}, kSegmentBytes / size_, 0);
   if (now.count() <= 0) return false;
   inputs_.clear();
   outputs_.clear();
@@ -241,7 +241,7 @@ bool Shared::AddSegment() {
     if (operation_ == Operation::kAllreduce) outputs_.push_back(data);
   }
   if (operation_ == Operation::kReduceScatter) outputs_.push_back(At(now.begin));
-  PlaceOf(rank_).squares += AddAll(tensor_.dtype, inputs_, outputs_, now.count());
+  RecordOf(rank_).squares += AddAll(tensor_.dtype, inputs_, outputs_, now.count());
   done_ += now.count();
   return true;
 }
@@ -251,63 +251,63 @@ bool Shared::Gather() {
   int64_t before = 0;
   for (int part = 0; part < ranks_; ++part) {
     if (part == rank_) continue;
-    const ElementRange piece = Piece(part);
-    if (done_ < before + piece.count()) {
+    const ElementRange slice = SliceOf(part);
+    if (done_ < before + slice.count()) {
       const ElementRange now =
-          FixedPart({piece.begin + done_ - before, piece.end}, kSegmentBytes / size_, 0);
+          FixedPart({slice.begin + done_ - before, slice.end}, kSegmentBytes / size_, 0);
       std::memcpy(At(now.begin), Where(part, part, now.begin), now.count() * size_);
       done_ += now.count();
       return true;
     }
-    before += piece.count();
+    before += slice.count();
   }
   return false;
 }
 
 absl::StatusOr<Advance> Shared::Step() {
   switch (stage_) {
-    case Stage::kCopyIn:
-      PlaceOf(rank_).squares = 0;
+    case SharedStage::kCopyIn:
+      RecordOf(rank_).squares = 0;
       CopyIn();
       waiting_for_ = passes_ = 0;
-      stage_ = Stage::kArrive;
+      stage_ = SharedStage::kArrive;
       [[fallthrough]];
-    case Stage::kArrive: {
-      ASSIGN_OR_RETURN(const bool all, AllHave(&Place::arrived));
+    case SharedStage::kArrive: {
+      ASSIGN_OR_RETURN(const bool all, AllHave(&RoundRecord::arrived));
       if (!all) return Advance::kWaiting;
-      if (way_ == Way::kInline) {
+      if (mode_ == SharedMode::kInline) {
         AddInline();
         return Advance::kDone;
       }
       done_ = 0;
-      stage_ = Stage::kAdd;
+      stage_ = SharedStage::kAdd;
       [[fallthrough]];
     }
-    case Stage::kAdd:
+    case SharedStage::kAdd:
       if (AddSegment()) return Advance::kMoved;
-      PlaceOf(rank_).finished.store(round_, std::memory_order_release);
+      RecordOf(rank_).finished.store(round_, std::memory_order_release);
       waiting_for_ = passes_ = 0;
-      stage_ = Stage::kFinish;
+      stage_ = SharedStage::kFinish;
       [[fallthrough]];
-    case Stage::kFinish: {
-      ASSIGN_OR_RETURN(const bool all, AllHave(&Place::finished));
+    case SharedStage::kFinish: {
+      ASSIGN_OR_RETURN(const bool all, AllHave(&RoundRecord::finished));
       if (!all) return Advance::kWaiting;
       for (int rank = 0; rank < ranks_; ++rank) {
         const bool counts = operation_ == Operation::kAllreduce || rank == rank_;
-        if (counts) squares_ += PlaceOf(rank).squares;
+        if (counts) squares_ += RecordOf(rank).squares;
       }
-      stage_ = Stage::kCopyOut;
+      stage_ = SharedStage::kCopyOut;
       [[fallthrough]];
     }
-    case Stage::kCopyOut:
-      if (way_ == Way::kStaged && operation_ == Operation::kAllreduce) CopyOut();
-      if (++piece_ == pieces_) break;
+    case SharedStage::kCopyOut:
+      if (mode_ == SharedMode::kStaged && operation_ == Operation::kAllreduce) CopyOut();
+      if (++slice_ == slices_) break;
       BeginRound();
       return Advance::kMoved;
-    case Stage::kDone:
+    case SharedStage::kDone:
       break;
   }
-  stage_ = Stage::kDone;
+  stage_ = SharedStage::kDone;
   return Advance::kDone;
 }
 

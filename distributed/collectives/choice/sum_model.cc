@@ -11,18 +11,18 @@ namespace gyre {
 namespace {
 
 // The sum of S bytes over n ranks on H hosts, p on each, which share its link.
-struct Sum {
+struct ModelledSum {
   double S, n, H;
   LinkCosts cost;
   double p() const { return n / H; }
 };
 
-double Ring(const Sum& s) {
+double Ring(const ModelledSum& s) {
   const double steps = 2 * (s.n - 1), added = (s.n - 1) / s.n * s.S * s.cost.added_byte;
   if (s.H == 1) return steps * s.cost.start + steps / s.n * s.S * s.cost.byte + added;
   return steps * s.cost.start_between + steps / s.n * s.S * s.cost.byte_between + added;
 }
-double Direct(const Sum& s) {
+double Direct(const ModelledSum& s) {
   const double messages = 2 * (s.n - 1) * s.cost.each;
   const double added = (s.n - 1) / s.n * s.S * s.cost.added_byte;
   if (s.H == 1) {
@@ -31,24 +31,24 @@ double Direct(const Sum& s) {
   return 2 * s.cost.start_between + messages +
          2 * s.p() * (s.n - s.p()) / s.n * s.S * s.cost.byte_between + added;
 }
-double RecursiveDoubling(const Sum& s) {
+double RecursiveDoubling(const ModelledSum& s) {
   const double within = std::ceil(std::log2(s.p())), between = std::ceil(std::log2(s.H));
   return within * (s.cost.start + s.S * s.cost.byte) +
          between * (s.cost.start_between + s.p() * s.S * s.cost.byte_between) +
          (within + between) * s.S * s.cost.added_byte;
 }
-double HalvingDoubling(const Sum& s) {
+double HalvingDoubling(const ModelledSum& s) {
   return 2 * std::ceil(std::log2(s.p())) * s.cost.start +
          2 * std::ceil(std::log2(s.H)) * s.cost.start_between +
          2 * (s.p() - 1) / s.p() * s.S / s.H * s.cost.byte +
          2 * (s.H - 1) / s.H * s.p() * s.S * s.cost.byte_between +
          (s.n - 1) / s.n * s.S * s.cost.added_byte;
 }
-double Shared(const Sum& s) {
+double Shared(const ModelledSum& s) {
   if (s.H > 1) return std::numeric_limits<double>::infinity();
   return 2 * s.cost.wait + s.S * s.cost.shared_byte;
 }
-double Hierarchical(const Sum& s) {
+double Hierarchical(const ModelledSum& s) {
   if (s.H == 1) return std::numeric_limits<double>::infinity();  // `shared` with detours
   return 5 * s.cost.wait + 2 * s.S * s.cost.shared_byte + 2 * s.cost.start_between +
          2 * (s.H - 1) * s.cost.each + 2 * (s.H - 1) / s.H * s.S * s.cost.byte_between +
@@ -57,7 +57,7 @@ double Hierarchical(const Sum& s) {
 
 constexpr std::array<std::string_view, 6> kNames = {
     "shared", "hierarchical", "direct", "recursive_doubling", "halving_doubling", "ring"};
-constexpr double (*kSeconds[])(const Sum&) = {
+constexpr double (*kSeconds[])(const ModelledSum&) = {
     Shared, Hierarchical, Direct, RecursiveDoubling, HalvingDoubling, Ring};
 
 }  // namespace

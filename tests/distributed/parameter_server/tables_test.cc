@@ -81,7 +81,7 @@ TEST(CutRows, FindsEachRowInItsRange) {
   std::vector<int64_t> found(rows.size(), -1);
   for (size_t range = 0; range < pieces.size(); ++range) {
     int64_t count = 0;
-    for (const RowPiece::Run& run : pieces[range].runs) {
+    for (const RowPiece::RowRun& run : pieces[range].runs) {
       for (int64_t i = 0; i < run.count; ++i) {
         found[run.at + i] = ranges[range].begin + run.row + i;
         EXPECT_LT(found[run.at + i], ranges[range].end);

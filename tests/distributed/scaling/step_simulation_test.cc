@@ -20,7 +20,7 @@ Workload TwoLayers() {
   return workload;
 }
 
-StepSimulation Of(const Workload& workload, std::vector<StepSimulation::Sum> sums,
+StepSimulation Of(const Workload& workload, std::vector<StepSimulation::BucketSum> sums,
                   StepSchedule schedule = StepSchedule::kForward) {
   return {.buckets = BucketsOfOne(workload), .sums = std::move(sums), .schedule = schedule};
 }
@@ -37,7 +37,7 @@ TEST(StepSimulation, WithoutSumsItIsTheComputation) {
 // its first layer where one node has both, and hides nothing of it.
 TEST(StepSimulation, ForwardWaitsBeforeTheFirstReader) {
   Workload workload = TwoLayers();
-  const std::vector<StepSimulation::Sum> sums = {{.link_s = 2.5}, {}};
+  const std::vector<StepSimulation::BucketSum> sums = {{.link_s = 2.5}, {}};
   EXPECT_DOUBLE_EQ(StepSeconds(workload, Of(workload, sums)), 6);
   workload.gradients[0].first_reader = 0;
   EXPECT_DOUBLE_EQ(StepSeconds(workload, Of(workload, sums)), 6.5);
@@ -56,7 +56,7 @@ TEST(StepSimulation, OneBucketWithoutComputation) {
 // forward                           0    1
 TEST(StepSimulation, HandComputed) {
   const Workload workload = TwoLayers();
-  const std::vector<StepSimulation::Sum> sums = {{0, 3}, {0, 3}};
+  const std::vector<StepSimulation::BucketSum> sums = {{0, 3}, {0, 3}};
   EXPECT_DOUBLE_EQ(StepSeconds(workload, Of(workload, sums, StepSchedule::kNone)), 12);
   // Sums from 4 to 7 and 7 to 10, then 2 s of forward.
   EXPECT_DOUBLE_EQ(StepSeconds(workload, Of(workload, sums, StepSchedule::kBackward)), 10);
@@ -69,7 +69,7 @@ TEST(StepSimulation, UpdatesOnArrival) {
   workload.update_s = 2;
   // Backward to 2 and to 4, layer 1's update to 5, while layer 0's sum goes to 6; its update to 7,
   // forward to 9.
-  const std::vector<StepSimulation::Sum> sums = {{0, 1}, {0, 2}};
+  const std::vector<StepSimulation::BucketSum> sums = {{0, 1}, {0, 2}};
   EXPECT_DOUBLE_EQ(StepSeconds(workload, Of(workload, sums)), 9);
   EXPECT_DOUBLE_EQ(StepSeconds(workload, Of(workload, sums, StepSchedule::kBackward)), 10);
 }
