@@ -11,7 +11,7 @@
 namespace gyre {
 
 std::unique_ptr<LocalData> LocalData::Create(Device& device, Stream& compute,
-                                             const Options& options) {
+                                             const LocalDataOptions& options) {
   return std::unique_ptr<LocalData>(new LocalData(device, compute, options));
 }
 
@@ -37,7 +37,8 @@ absl::Status LocalData::CheckOwn(const std::string& where, Array array) const {
 }
 
 // `assign` of "points" (fetch), "labels" (keep)
-std::string LocalData::Text(const std::string& step, const std::vector<Access>& accesses) const {
+std::string LocalData::Text(const std::string& step,
+                            const std::vector<ArrayAccess>& accesses) const {
   std::string text = absl::StrCat("LocalAccess \"", step, "\" to");
   for (size_t i = 0; i < accesses.size(); ++i) {
     const auto& [array, fetch, keep] = accesses[i];
@@ -48,7 +49,7 @@ std::string LocalData::Text(const std::string& step, const std::vector<Access>& 
 }
 
 absl::Status LocalData::CheckNew(const std::string& step,
-                                 const std::vector<Access>& accesses) const {
+                                 const std::vector<ArrayAccess>& accesses) const {
   const auto error = [&](int array, const char* what) {
     return absl::InvalidArgumentError(absl::StrCat("LocalAccess \"", step, "\": array \"",
                                                    trace_.states[array].name, "\" ", what));
@@ -72,8 +73,8 @@ absl::Status LocalData::CheckNew(const std::string& step,
 }
 
 absl::Status LocalData::CheckNext(const std::string& step,
-                                  const std::vector<Access>& accesses) const {
-  const auto same = [](const Access& a, const Access& b) {
+                                  const std::vector<ArrayAccess>& accesses) const {
+  const auto same = [](const ArrayAccess& a, const ArrayAccess& b) {
     return a.array.index_ == b.array.index_ && a.fetch == b.fetch && a.keep == b.keep;
   };
   if (next_ < steps() && trace_.steps[next_].name == step &&
@@ -87,7 +88,7 @@ absl::Status LocalData::CheckNext(const std::string& step,
                                                     Text(step, accesses)));
 }
 
-void LocalData::Record(const std::string& step, const std::vector<Access>& accesses,
+void LocalData::Record(const std::string& step, const std::vector<ArrayAccess>& accesses,
                        double seconds) {
   TraceStep recorded{.name = std::string(step), .seconds = seconds};
   for (const auto& [array, fetch, keep] : accesses) {
@@ -99,15 +100,14 @@ void LocalData::Record(const std::string& step, const std::vector<Access>& acces
   accesses_.push_back(accesses);
 }
 
-absl::StatusOr<std::vector<std::byte*>> LocalData::LocalAccess(const std::string& step,
-                                                               const std::vector<Access>& accesses,
-                                                               double seconds) {
+absl::StatusOr<std::vector<std::byte*>> LocalData::LocalAccess(
+    const std::string& step, const std::vector<ArrayAccess>& accesses, double seconds) {
   const std::string where = absl::StrCat("LocalAccess \"", step, "\"");
   if (open_) {
     return absl::FailedPreconditionError(absl::StrCat(where, ": expected PostLocalAccess of \"",
                                                       trace_.steps[next_ - 1].name, "\" first"));
   }
-  for (const Access& access : accesses) RETURN_IF_ERROR(CheckOwn(where, access.array));
+  for (const ArrayAccess& access : accesses) RETURN_IF_ERROR(CheckOwn(where, access.array));
   if (recording()) {
     RETURN_IF_ERROR(CheckNew(step, accesses));
     Record(step, accesses, seconds);
@@ -161,7 +161,7 @@ void LocalData::FindAddresses() {
       offsets[stay->block] = stay->offset;
     }
     std::vector<std::byte*>& of_step = addresses_.emplace_back();
-    for (const Access& access : accesses_[step]) {
+    for (const ArrayAccess& access : accesses_[step]) {
       const auto [block, offset] = plan_.states[access.array.index_];
       const bool empty = trace_.states[access.array.index_].bytes == 0;
       of_step.push_back(empty ? nullptr

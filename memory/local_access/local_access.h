@@ -36,12 +36,13 @@ namespace gyre {
 enum Fetch : bool { kNoFetch = false, kFetch = true };
 enum Keep : bool { kNoKeep = false, kKeep = true };
 
+struct LocalDataOptions {
+  size_t capacity_bytes = 0;  // of device memory, for all arrays
+  PagingCosts costs = {};     // of the machine's copies, to plan by; no value depends on them
+};
+
 class LocalData {
  public:
-  struct Options {
-    size_t capacity_bytes = 0;  // of device memory, for all arrays
-    PagingCosts costs = {};     // of the machine's copies, to plan by; no value depends on them
-  };
   enum class Lifetime : uint8_t {
     kRun,        // has a value between iterations, which Read and Write reach
     kIteration,  // written anew in each iteration before it is fetched
@@ -56,14 +57,15 @@ class LocalData {
   // fetch: the step reads the value from before; else it finds anything there.
   // keep: it changes the value, all of it where it does not fetch.  Fetched and not kept is only
   // read, and must be left as it was; neither is scratch: there is no value afterwards.
-  struct Access {
+  struct ArrayAccess {
     Array array;
     Fetch fetch = kFetch;
     Keep keep = kKeep;
   };
 
   // The device outlives `compute`, and both the result.
-  static std::unique_ptr<LocalData> Create(Device& device, Stream& compute, const Options& options);
+  static std::unique_ptr<LocalData> Create(Device& device, Stream& compute,
+                                           const LocalDataOptions& options);
   // Waits until what was enqueued has finished.
   ~LocalData();
   LocalData(const LocalData&) = delete;
@@ -88,7 +90,7 @@ class LocalData {
   // array of another LocalData, twice, fetched without a value, or of Lifetime::kRun and scratch.
   // Those of work that failed, for good.
   absl::StatusOr<std::vector<std::byte*>> LocalAccess(const std::string& step,
-                                                      const std::vector<Access>& accesses,
+                                                      const std::vector<ArrayAccess>& accesses,
                                                       double seconds = 0);
   // Ends it.  Errors: FailedPrecondition outside of one; those of work that failed.
   absl::Status PostLocalAccess();
@@ -110,23 +112,23 @@ class LocalData {
   const PagingPlan& plan() const { return plan_; }
 
  private:
-  LocalData(Device& device, Stream& compute, const Options& options)
+  LocalData(Device& device, Stream& compute, const LocalDataOptions& options)
       : device_(device), compute_(compute), options_(options) {}
-  absl::Status CheckNext(const std::string& step, const std::vector<Access>& accesses) const;
-  absl::Status CheckNew(const std::string& step, const std::vector<Access>& accesses) const;
+  absl::Status CheckNext(const std::string& step, const std::vector<ArrayAccess>& accesses) const;
+  absl::Status CheckNew(const std::string& step, const std::vector<ArrayAccess>& accesses) const;
   absl::Status CheckOwn(const std::string& where, Array array) const;
-  void Record(const std::string& step, const std::vector<Access>& accesses, double seconds);
-  std::string Text(const std::string& step, const std::vector<Access>& accesses) const;
+  void Record(const std::string& step, const std::vector<ArrayAccess>& accesses, double seconds);
+  std::string Text(const std::string& step, const std::vector<ArrayAccess>& accesses) const;
   void FindAddresses();
   absl::StatusOr<std::byte*> Home(const std::string& call, Array array);
   int steps() const { return static_cast<int>(trace_.steps.size()); }
 
   Device& device_;
   Stream& compute_;
-  const Options options_;
+  const LocalDataOptions options_;
   AccessTrace trace_;
-  std::vector<std::vector<Access>> accesses_;  // by step
-  std::vector<bool> has_value_;                // by array: at this point of the recording
+  std::vector<std::vector<ArrayAccess>> accesses_;  // by step
+  std::vector<bool> has_value_;                     // by array: at this point of the recording
   PagingPlan plan_;
   Buffer arena_, pages_;
   std::unique_ptr<Pager> pager_;                    // null while recording

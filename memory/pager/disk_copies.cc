@@ -8,21 +8,22 @@
 
 namespace gyre {
 
-DiskCopies::DiskCopies(const Run& run)
-    : run_(run),
-      fetches_(run.schedule.fetches.size()),
-      write_backs_(run.plan.stays.size()),
-      fetched_(run.schedule.fetches.size()),
-      left_(run.plan.stays.size()),
-      stored_(run.plan.stays.size()) {}
+DiskCopies::DiskCopies(const PagingContext& context)
+    : context_(context),
+      fetches_(context.schedule.fetches.size()),
+      write_backs_(context.plan.stays.size()),
+      fetched_(context.schedule.fetches.size()),
+      left_(context.plan.stays.size()),
+      stored_(context.plan.stays.size()) {}
 
-absl::StatusOr<std::unique_ptr<DiskCopies>> DiskCopies::Create(Device& device, const Run& run) {
-  std::unique_ptr<DiskCopies> made(new DiskCopies(run));
-  const Staging& staging = run.plan.staging;
-  std::byte* slots = run.pages + staging.offset;
+absl::StatusOr<std::unique_ptr<DiskCopies>> DiskCopies::Create(Device& device,
+                                                               const PagingContext& context) {
+  std::unique_ptr<DiskCopies> made(new DiskCopies(context));
+  const Staging& staging = context.plan.staging;
+  std::byte* slots = context.pages + staging.offset;
   for (Lane* const lane : {&made->in_, &made->out_}) {
     ASSIGN_OR_RETURN(lane->stream, device.NewStream());
-    lane->queue = std::make_unique<PageQueue>(run.file, staging.slots);
+    lane->queue = std::make_unique<PageQueue>(context.file, staging.slots);
     for (int slot = 0; slot < staging.slots; ++slot) {
       ASSIGN_OR_RETURN(lane->copied.emplace_back(), device.NewEvent());
     }
@@ -78,10 +79,10 @@ absl::Status DiskCopies::BeginIteration() {
 }
 
 absl::Status DiskCopies::Fetch(int index) {
-  const PagingSchedule::Fetch& fetch = run_.schedule.fetches[index];
+  const PagingSchedule::ScheduledFetch& fetch = context_.schedule.fetches[index];
   Job job = {.index = index};
   for (const int write : fetch.after_writes) {
-    const bool of_page = run_.plan.stays[write].block == run_.plan.stays[fetch.stay].block;
+    const bool of_page = context_.plan.stays[write].block == context_.plan.stays[fetch.stay].block;
     job.after.push_back({write, write_backs_[write], of_page && BlockOf(write).on_disk});
   }
   ++fetches_[index];
@@ -143,22 +144,22 @@ std::optional<DiskCopies::Cut> DiskCopies::Next(Lane& lane, bool wait) {
 }
 
 // The next one, in the next slot if the page is on disk.
-DiskCopies::Piece DiskCopies::CutPiece(Cut& cut, int stay, int& slot) const {
+DiskCopies::PageSegment DiskCopies::CutSegment(Cut& cut, int stay, int& slot) const {
   const PagedBlock& block = BlockOf(stay);
-  Piece piece = {.index = cut.job.index, .stay = stay, .at = cut.at};
-  piece.bytes = block.page_bytes - cut.at;
+  PageSegment segment = {.index = cut.job.index, .stay = stay, .at = cut.at};
+  segment.bytes = block.page_bytes - cut.at;
   if (block.on_disk) {
-    piece.bytes = std::min(piece.bytes, run_.plan.staging.slot_bytes);
-    piece.slot = std::exchange(slot, (slot + 1) % run_.plan.staging.slots);
+    segment.bytes = std::min(segment.bytes, context_.plan.staging.slot_bytes);
+    segment.slot = std::exchange(slot, (slot + 1) % context_.plan.staging.slots);
   }
-  cut.at += piece.bytes;
-  piece.last = cut.at == block.page_bytes;
-  return piece;
+  cut.at += segment.bytes;
+  segment.last = cut.at == block.page_bytes;
+  return segment;
 }
 
 absl::Status DiskCopies::RunIn() {
-  const auto slots = static_cast<size_t>(run_.plan.staging.slots);
-  std::deque<Piece> reading;
+  const auto slots = static_cast<size_t>(context_.plan.staging.slots);
+  std::deque<PageSegment> reading;
   std::optional<Cut> now;
   int slot = 0;  // the next
   for (;;) {
@@ -166,7 +167,7 @@ absl::Status DiskCopies::RunIn() {
     if (!now && reading.empty()) return absl::OkStatus();
     if (now && now->job.what != What::kCopy && reading.empty()) {
       if (now->job.what == What::kTakeHomes) {
-        RETURN_IF_ERROR(run_.begun.Synchronize());  // whoever had them is done
+        RETURN_IF_ERROR(context_.begun.Synchronize());  // whoever had them is done
         Note([this] { ++taken_; });
       } else {
         RETURN_IF_ERROR(in_.stream->Synchronize());
@@ -183,7 +184,7 @@ absl::Status DiskCopies::RunIn() {
       ASSIGN_OR_RETURN(begin, in_.copied[slot]->Done());
     }
     if (begin) {
-      reading.push_back(CutPiece(*now, run_.schedule.fetches[now->job.index].stay, slot));
+      reading.push_back(CutSegment(*now, context_.schedule.fetches[now->job.index].stay, slot));
       if (reading.back().last) now.reset();
       RETURN_IF_ERROR(BeginFetch(reading.back()));
       continue;
@@ -193,44 +194,46 @@ absl::Status DiskCopies::RunIn() {
   }
 }
 
-absl::Status DiskCopies::BeginFetch(const Piece& piece) {
-  if (piece.slot < 0) return absl::OkStatus();
-  RETURN_IF_ERROR(in_.copied[piece.slot]->Synchronize());
-  in_.queue->Read(piece.slot, BlockOf(piece.stay).page + piece.at, SlotOf(in_, piece.slot),
-                  piece.bytes);
+absl::Status DiskCopies::BeginFetch(const PageSegment& segment) {
+  if (segment.slot < 0) return absl::OkStatus();
+  RETURN_IF_ERROR(in_.copied[segment.slot]->Synchronize());
+  in_.queue->Read(segment.slot, BlockOf(segment.stay).page + segment.at, SlotOf(in_, segment.slot),
+                  segment.bytes);
   return absl::OkStatus();
 }
 
-absl::Status DiskCopies::EndFetch(const Piece& piece) {
-  const PagingSchedule::Fetch& fetch = run_.schedule.fetches[piece.index];
-  if (piece.at == 0) {
+absl::Status DiskCopies::EndFetch(const PageSegment& segment) {
+  const PagingSchedule::ScheduledFetch& fetch = context_.schedule.fetches[segment.index];
+  if (segment.at == 0) {
     RETURN_IF_ERROR(
-        in_.stream->Wait(fetch.after_step < 0 ? run_.begun : *run_.over[fetch.after_step]));
+        in_.stream->Wait(fetch.after_step < 0 ? context_.begun : *context_.over[fetch.after_step]));
     for (const int write : fetch.after_writes) {
-      RETURN_IF_ERROR(in_.stream->Wait(*run_.written[write]));
+      RETURN_IF_ERROR(in_.stream->Wait(*context_.written[write]));
     }
   }
-  const bool on_disk = piece.slot >= 0;
-  if (on_disk) RETURN_IF_ERROR(Annotate(in_.queue->Await(piece.slot), BlockOf(piece.stay).name));
-  std::byte* const from = on_disk ? SlotOf(in_, piece.slot) : run_.pages + BlockOf(piece.stay).page;
+  const bool on_disk = segment.slot >= 0;
+  if (on_disk)
+    RETURN_IF_ERROR(Annotate(in_.queue->Await(segment.slot), BlockOf(segment.stay).name));
+  std::byte* const from =
+      on_disk ? SlotOf(in_, segment.slot) : context_.pages + BlockOf(segment.stay).page;
   const TimelineLabel label("fetch");
-  RETURN_IF_ERROR(run_.copies.In(*in_.stream, piece.stay, piece.at, from, piece.bytes));
-  if (on_disk) RETURN_IF_ERROR(in_.stream->Record(*in_.copied[piece.slot]));
-  if (!piece.last) return absl::OkStatus();
-  RETURN_IF_ERROR(in_.stream->Record(*run_.fetched[piece.index]));
-  Note([&] { ++fetched_[piece.index]; });
+  RETURN_IF_ERROR(context_.copies.In(*in_.stream, segment.stay, segment.at, from, segment.bytes));
+  if (on_disk) RETURN_IF_ERROR(in_.stream->Record(*in_.copied[segment.slot]));
+  if (!segment.last) return absl::OkStatus();
+  RETURN_IF_ERROR(in_.stream->Record(*context_.fetched[segment.index]));
+  Note([&] { ++fetched_[segment.index]; });
   return absl::OkStatus();
 }
 
 absl::Status DiskCopies::CheckHomes() {
-  const Staging& staging = run_.plan.staging;
+  const Staging& staging = context_.plan.staging;
   std::vector<const PagedBlock*> blocks(staging.slots);  // that are being read
   const auto await = [&](int slot) {
     if (blocks[slot] == nullptr) return absl::OkStatus();
     return Annotate(in_.queue->Await(slot), blocks[slot]->name);
   };
   int slot = 0;  // the next
-  for (const PagedBlock& block : run_.plan.blocks) {
+  for (const PagedBlock& block : context_.plan.blocks) {
     if (!block.persistent || !block.on_disk) continue;
     for (size_t at = 0; at < block.page_bytes; at += staging.slot_bytes) {
       RETURN_IF_ERROR(await(slot));
@@ -245,8 +248,8 @@ absl::Status DiskCopies::CheckHomes() {
 }
 
 absl::Status DiskCopies::RunOut() {
-  const auto slots = static_cast<size_t>(run_.plan.staging.slots);
-  std::deque<Piece> copying, writing;
+  const auto slots = static_cast<size_t>(context_.plan.staging.slots);
+  std::deque<PageSegment> copying, writing;
   std::optional<Cut> now;
   int slot = 0;  // the next
   for (;;) {
@@ -260,10 +263,10 @@ absl::Status DiskCopies::RunOut() {
       continue;
     }
     if (now && now->job.what == What::kCopy && copying.size() + writing.size() < slots) {
-      const Piece piece = CutPiece(*now, now->job.index, slot);
-      if (piece.last) now.reset();
-      RETURN_IF_ERROR(BeginWriteBack(piece));
-      if (piece.slot >= 0) copying.push_back(piece);
+      const PageSegment segment = CutSegment(*now, now->job.index, slot);
+      if (segment.last) now.reset();
+      RETURN_IF_ERROR(BeginWriteBack(segment));
+      if (segment.slot >= 0) copying.push_back(segment);
       continue;
     }
     bool copied = !copying.empty();
@@ -273,17 +276,17 @@ absl::Status DiskCopies::RunOut() {
     if (copied) {
       // Of one place in the file the last write counts: one that is under way comes first.
       const size_t page = BlockOf(copying.front().stay).page + copying.front().at;
-      while (std::ranges::any_of(writing, [&](const Piece& piece) {
-        const size_t other = BlockOf(piece.stay).page + piece.at;
-        return other < page + copying.front().bytes && page < other + piece.bytes;
+      while (std::ranges::any_of(writing, [&](const PageSegment& segment) {
+        const size_t other = BlockOf(segment.stay).page + segment.at;
+        return other < page + copying.front().bytes && page < other + segment.bytes;
       })) {
         RETURN_IF_ERROR(EndWrite(writing));
       }
-      const Piece& piece = writing.emplace_back(copying.front());
+      const PageSegment& segment = writing.emplace_back(copying.front());
       copying.pop_front();
-      RETURN_IF_ERROR(out_.copied[piece.slot]->Synchronize());
-      out_.queue->Write(piece.slot, BlockOf(piece.stay).page + piece.at, SlotOf(out_, piece.slot),
-                        piece.bytes);
+      RETURN_IF_ERROR(out_.copied[segment.slot]->Synchronize());
+      out_.queue->Write(segment.slot, BlockOf(segment.stay).page + segment.at,
+                        SlotOf(out_, segment.slot), segment.bytes);
       continue;
     }
     RETURN_IF_ERROR(EndWrite(writing));
@@ -291,25 +294,25 @@ absl::Status DiskCopies::RunOut() {
 }
 
 // The first of them.
-absl::Status DiskCopies::EndWrite(std::deque<Piece>& writing) {
-  const Piece piece = writing.front();
+absl::Status DiskCopies::EndWrite(std::deque<PageSegment>& writing) {
+  const PageSegment segment = writing.front();
   writing.pop_front();
-  RETURN_IF_ERROR(Annotate(out_.queue->Await(piece.slot), BlockOf(piece.stay).name));
-  if (piece.last) Note([&] { ++stored_[piece.stay]; });
+  RETURN_IF_ERROR(Annotate(out_.queue->Await(segment.slot), BlockOf(segment.stay).name));
+  if (segment.last) Note([&] { ++stored_[segment.stay]; });
   return absl::OkStatus();
 }
 
-absl::Status DiskCopies::BeginWriteBack(const Piece& piece) {
-  const Stay& stay = run_.plan.stays[piece.stay];
-  if (piece.at == 0) RETURN_IF_ERROR(out_.stream->Wait(*run_.over[stay.last_step]));
+absl::Status DiskCopies::BeginWriteBack(const PageSegment& segment) {
+  const Stay& stay = context_.plan.stays[segment.stay];
+  if (segment.at == 0) RETURN_IF_ERROR(out_.stream->Wait(*context_.over[stay.last_step]));
   std::byte* const to =
-      piece.slot >= 0 ? SlotOf(out_, piece.slot) : run_.pages + BlockOf(piece.stay).page;
+      segment.slot >= 0 ? SlotOf(out_, segment.slot) : context_.pages + BlockOf(segment.stay).page;
   const TimelineLabel label("write back");
-  RETURN_IF_ERROR(run_.copies.Out(*out_.stream, piece.stay, piece.at, to, piece.bytes));
-  if (piece.slot >= 0) RETURN_IF_ERROR(out_.stream->Record(*out_.copied[piece.slot]));
-  if (!piece.last) return absl::OkStatus();
-  RETURN_IF_ERROR(out_.stream->Record(*run_.written[piece.stay]));
-  Note([&] { ++left_[piece.stay]; });
+  RETURN_IF_ERROR(context_.copies.Out(*out_.stream, segment.stay, segment.at, to, segment.bytes));
+  if (segment.slot >= 0) RETURN_IF_ERROR(out_.stream->Record(*out_.copied[segment.slot]));
+  if (!segment.last) return absl::OkStatus();
+  RETURN_IF_ERROR(out_.stream->Record(*context_.written[segment.stay]));
+  Note([&] { ++left_[segment.stay]; });
   return absl::OkStatus();
 }
 

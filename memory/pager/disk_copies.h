@@ -25,7 +25,7 @@ namespace gyre {
 class DiskCopies {
  public:
   // All outlive it.
-  struct Run {
+  struct PagingContext {
     const PagingPlan& plan;
     const PagingSchedule& schedule;
     PageFile& file;
@@ -36,7 +36,8 @@ class DiskCopies {
     const std::vector<std::unique_ptr<Event>>& fetched;  // by fetch, recorded here
     const std::vector<std::unique_ptr<Event>>& written;  // by stay: it has left the device; here
   };
-  static absl::StatusOr<std::unique_ptr<DiskCopies>> Create(Device& device, const Run& run);
+  static absl::StatusOr<std::unique_ptr<DiskCopies>> Create(Device& device,
+                                                            const PagingContext& context);
   DiskCopies(const DiskCopies&) = delete;
   DiskCopies& operator=(const DiskCopies&) = delete;
   ~DiskCopies();  // finishes what it was told
@@ -68,7 +69,7 @@ class DiskCopies {
     std::vector<Write> after = {};
     int64_t takes = 0;  // of homes, likewise
   };
-  struct Piece {
+  struct PageSegment {
     int index = 0;
     int stay = 0;
     size_t at = 0, bytes = 0;  // of the page
@@ -84,13 +85,13 @@ class DiskCopies {
     int64_t told = 0, finished = 0;  // kFinish
     std::thread thread;
   };
-  // A job being cut into pieces.
+  // A job being cut into segments.
   struct Cut {
     Job job;
     size_t at = 0;
   };
 
-  explicit DiskCopies(const Run& run);
+  explicit DiskCopies(const PagingContext& context);
   absl::Status Tell(Lane& lane, Job job);
   absl::Status Finish(Lane& lane);
   // The lane's next job if it may begin.  wait: until there is one; then none is the end.
@@ -103,20 +104,20 @@ class DiskCopies {
 
   absl::Status RunIn();
   absl::Status RunOut();
-  absl::Status BeginFetch(const Piece& piece);
-  absl::Status EndFetch(const Piece& piece);
-  absl::Status BeginWriteBack(const Piece& piece);
-  absl::Status EndWrite(std::deque<Piece>& writing);
+  absl::Status BeginFetch(const PageSegment& segment);
+  absl::Status EndFetch(const PageSegment& segment);
+  absl::Status BeginWriteBack(const PageSegment& segment);
+  absl::Status EndWrite(std::deque<PageSegment>& writing);
   absl::Status CheckHomes();
-  Piece CutPiece(Cut& cut, int stay, int& slot) const;
+  PageSegment CutSegment(Cut& cut, int stay, int& slot) const;
   const PagedBlock& BlockOf(int stay) const {
-    return run_.plan.blocks[run_.plan.stays[stay].block];
+    return context_.plan.blocks[context_.plan.stays[stay].block];
   }
   std::byte* SlotOf(const Lane& lane, int slot) const {
-    return lane.slots + static_cast<size_t>(slot) * run_.plan.staging.slot_bytes;
+    return lane.slots + static_cast<size_t>(slot) * context_.plan.staging.slot_bytes;
   }
 
-  const Run run_;
+  const PagingContext context_;
   bool homes_are_out_ = true;                   // with the caller, when none is at work
   int64_t takes_ = 0;                           // how often they were taken from it
   std::vector<int64_t> fetches_, write_backs_;  // how often it was told

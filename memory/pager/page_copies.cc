@@ -19,13 +19,13 @@ PageCopies::PageCopies(const PagingPlan& plan, std::byte* arena, NarrowKernels k
   GYRE_CHECK(!plan.rounds() || (kernels_.narrow != nullptr && kernels_.widen != nullptr));
 }
 
-template <typename Piece>
-absl::Status PageCopies::ForEachPiece(const PagedBlock& block, size_t at, size_t bytes,
-                                      Piece piece) const {
+template <typename Segment>
+absl::Status PageCopies::ForEachSegment(const PagedBlock& block, size_t at, size_t bytes,
+                                        Segment segment) const {
   const size_t end = std::min(at + bytes, block.bytes / kWide * kNarrow);
   while (at < end) {
     const size_t length = std::min(end - at, plan_.device_staging.slot_bytes);
-    RETURN_IF_ERROR(piece(at, length));
+    RETURN_IF_ERROR(segment(at, length));
     at += length;
   }
   return absl::OkStatus();
@@ -37,7 +37,7 @@ absl::Status PageCopies::In(Stream& stream, int stay, size_t at, const std::byte
   std::byte* const place = arena_ + plan_.stays[stay].offset;
   if (!IsNarrow(block)) return stream.Copy(place + at, host, bytes);
   std::byte* const slot = arena_ + plan_.device_staging.offset;
-  return ForEachPiece(block, at, bytes, [&](size_t from, size_t length) -> absl::Status {
+  return ForEachSegment(block, at, bytes, [&](size_t from, size_t length) -> absl::Status {
     RETURN_IF_ERROR(stream.Copy(slot, host + (from - at), length));
     return kernels_.widen(stream, slot, place + from / kNarrow * kWide,
                           static_cast<int64_t>(length / kNarrow));
@@ -51,7 +51,7 @@ absl::Status PageCopies::Out(Stream& stream, int stay, size_t at, std::byte* hos
   if (!IsNarrow(block)) return stream.Copy(host, place + at, bytes);
   const DeviceStaging& staging = plan_.device_staging;
   std::byte* const slot = arena_ + staging.offset + staging.slot_bytes;
-  return ForEachPiece(block, at, bytes, [&](size_t from, size_t length) -> absl::Status {
+  return ForEachSegment(block, at, bytes, [&](size_t from, size_t length) -> absl::Status {
     RETURN_IF_ERROR(kernels_.narrow(stream, place + from / kNarrow * kWide, slot,
                                     static_cast<int64_t>(length / kNarrow)));
     return stream.Copy(host + (from - at), slot, length);

@@ -1,5 +1,5 @@
 // page_copies.h: one copy between a block on the device and its page: as it is or, of a block that
-// travels in 16 bits, converted on the device, piece by piece through the plan's staging.  All that
+// travels in 16 bits, converted on the device, by segments through the plan's staging.  All that
 // come in are given one stream, all that go out another: each way has one slot, used in order.
 #pragma once
 
@@ -31,9 +31,10 @@ class PageCopies {
   absl::Status Out(Stream& stream, int stay, size_t at, std::byte* host, size_t bytes) const;
 
  private:
-  // Calls piece(offset in the page, bytes) for what fits a slot, until the end or an error.
-  template <typename Piece>
-  absl::Status ForEachPiece(const PagedBlock& block, size_t at, size_t bytes, Piece piece) const;
+  // Calls segment(offset in the page, bytes) for what fits a slot, until the end or an error.
+  template <typename Segment>
+  absl::Status ForEachSegment(const PagedBlock& block, size_t at, size_t bytes,
+                              Segment segment) const;
 
   const PagingPlan& plan_;
   std::byte* const arena_;

@@ -34,11 +34,11 @@ absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const Pagin
   if (!plan.host_steps.empty()) {
     ASSIGN_OR_RETURN(pager->host_, device.NewStream());
   }
-  for (const PagingSchedule::HostStep& host : pager->schedule_.host_steps) {
+  for (const PagingSchedule::ScheduledHostStep& host : pager->schedule_.host_steps) {
     RETURN_IF_ERROR(make(pager->hosted_.emplace_back()));
     if (host.after_step >= 0) RETURN_IF_ERROR(make(pager->over_[host.after_step]));
   }
-  for (const PagingSchedule::Fetch& fetch : pager->schedule_.fetches) {
+  for (const PagingSchedule::ScheduledFetch& fetch : pager->schedule_.fetches) {
     RETURN_IF_ERROR(make(pager->fetched_.emplace_back()));
     if (fetch.after_step >= 0) RETURN_IF_ERROR(make(pager->over_[fetch.after_step]));
   }
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<Pager>> Pager::Create(Device& device, const Pagin
 }
 
 bool Pager::begins(int step) const {
-  const PagingSchedule::Step& of = schedule_.steps[step];
+  const PagingSchedule::ScheduledStep& of = schedule_.steps[step];
   return step == 0 || !of.fetches.empty() || !of.writes.empty();
 }
 
@@ -97,7 +97,7 @@ absl::Status Pager::Time(Stream& compute, Waits waits) {
 }
 
 absl::Status Pager::Begin(int step, Stream& compute) {
-  const PagingSchedule::Step& of = schedule_.steps[step];
+  const PagingSchedule::ScheduledStep& of = schedule_.steps[step];
   if (step == 0) {
     RETURN_IF_ERROR(compute.Record(*begun_));
     // A stream that nothing comes back from would not be a captured one's.
@@ -134,7 +134,7 @@ absl::Status Pager::RunOnHost(int step, std::function<absl::Status()> work) {
       std::ranges::lower_bound(plan_.host_steps, step, {}, &PagingPlan::HostStep::position);
   GYRE_CHECK(at != plan_.host_steps.end() && at->position == step);
   const size_t index = static_cast<size_t>(at - plan_.host_steps.begin());
-  const PagingSchedule::HostStep& host = schedule_.host_steps[index];
+  const PagingSchedule::ScheduledHostStep& host = schedule_.host_steps[index];
   RETURN_IF_ERROR(host_->Wait(host.after_step < 0 ? *begun_ : *over_[host.after_step]));
   for (const int write : host.after_writes) RETURN_IF_ERROR(host_->Wait(*written_[write]));
   RETURN_IF_ERROR(CallOnHost(*host_, [times = host_times_, work = std::move(work)] {
@@ -161,7 +161,7 @@ double Pager::hosted_seconds() const {
 
 absl::Status Pager::End(int step, Stream& compute) {
   if (!ends(step)) return absl::OkStatus();
-  const PagingSchedule::Step& of = schedule_.steps[step];
+  const PagingSchedule::ScheduledStep& of = schedule_.steps[step];
   if (disk_) {
     // Those of the iteration before have yet to be told what they wait for.
     for (const int stay : of.write_backs) RETURN_IF_ERROR(disk_->AwaitWriteBack(stay));
@@ -175,7 +175,7 @@ absl::Status Pager::End(int step, Stream& compute) {
 
 absl::Status Pager::Fetch(int index) {
   if (disk_) return disk_->Fetch(index);
-  const PagingSchedule::Fetch& fetch = schedule_.fetches[index];
+  const PagingSchedule::ScheduledFetch& fetch = schedule_.fetches[index];
   if (fetch.after_step >= 0) RETURN_IF_ERROR(in_->Wait(*over_[fetch.after_step]));
   for (const int write : fetch.after_writes) RETURN_IF_ERROR(in_->Wait(*written_[write]));
   if (fetch.after_host >= 0) RETURN_IF_ERROR(in_->Wait(*hosted_[fetch.after_host]));

@@ -12,7 +12,7 @@ namespace {
 std::vector<std::vector<int>> TouchedBlocks(const LayoutInput& input) {
   std::vector<std::vector<int>> touched(input.begins.size() - 1);
   for (size_t b = 0; b < input.accesses.size(); ++b) {
-    for (const Access& access : input.accesses[b]) {
+    for (const BlockAccess& access : input.accesses[b]) {
       touched[access.step].push_back(static_cast<int>(b));
     }
   }
@@ -79,7 +79,7 @@ class PlacementPolicy {
   }
 
   void AddToUsage(int b, int64_t bytes) {
-    for (const Access& access : input_.all.accesses[b]) {
+    for (const BlockAccess& access : input_.all.accesses[b]) {
       const auto s = static_cast<size_t>(access.step);
       by_usage_.erase({-usage_[s], s});
       usage_[s] += bytes;
@@ -101,7 +101,7 @@ class AccessBuffer {
  public:
   AccessBuffer(const LayoutInput& input, bool next_fit)
       : input_(input), next_fit_(next_fit), touched_(TouchedBlocks(input)) {
-    held_.resize(input.accesses.size());
+    buffered_.resize(input.accesses.size());
     cursor_ = input.begin;
   }
 
@@ -111,9 +111,9 @@ class AccessBuffer {
       RunAhead();
       if (ahead_step_ <= step_) LayOutAnew();
       for (const int b : touched_[step_]) {
-        Held& held = held_[b];
-        stays_[held.stay].last_step = static_cast<int>(step_);
-        if (--held.references == 0) Leave(b);
+        BufferedBlock& buffered = buffered_[b];
+        stays_[buffered.stay].last_step = static_cast<int>(step_);
+        if (--buffered.references == 0) Leave(b);
       }
     }
     const auto gone =
@@ -125,7 +125,7 @@ class AccessBuffer {
   }
 
  private:
-  struct Held {
+  struct BufferedBlock {
     int references = 0;  // of steps that are not over
     int stay = -1;
   };
@@ -140,33 +140,33 @@ class AccessBuffer {
   }
 
   bool Give(int b) {
-    if (held_[b].references == 0) {
+    if (buffered_[b].references == 0) {
       const size_t place = FindPlace(input_.bytes[b]);
       if (place == kNoPlace) return false;
       Begin(b, place);
     }
-    ++held_[b].references;
+    ++buffered_[b].references;
     return true;
   }
 
   void Begin(int b, size_t place) {
     const int step = static_cast<int>(ahead_step_);
-    held_[b].stay = static_cast<int>(stays_.size());
+    buffered_[b].stay = static_cast<int>(stays_.size());
     stays_.push_back({.block = b, .first_step = step, .last_step = step, .offset = place});
     occupied_[place] = place + input_.bytes[b];
     cursor_ = place + input_.bytes[b];
   }
 
   void Leave(int b) {
-    occupied_.erase(stays_[held_[b].stay].offset);
-    held_[b] = {};
+    occupied_.erase(stays_[buffered_[b].stay].offset);
+    buffered_[b] = {};
   }
 
   // Takes back what was given to steps from this one on; it fits, side by side.
   void LayOutAnew() {
-    for (size_t b = 0; b < held_.size(); ++b) {
-      if (held_[b].references == 0) continue;
-      Stay& stay = stays_[held_[b].stay];
+    for (size_t b = 0; b < buffered_.size(); ++b) {
+      if (buffered_[b].references == 0) continue;
+      Stay& stay = stays_[buffered_[b].stay];
       if (stay.first_step >= static_cast<int>(step_)) stay.block = -1;  // it has not been
       Leave(static_cast<int>(b));
     }
@@ -197,9 +197,9 @@ class AccessBuffer {
   size_t step_ = 0;                              // that works
   size_t ahead_step_ = 0, ahead_ = 0;            // the next to be given: step, and which of its
   size_t cursor_ = 0;
-  std::vector<Held> held_;             // by block
-  std::map<size_t, size_t> occupied_;  // from a place to its end
-  std::vector<Stay> stays_;            // block -1: was taken back
+  std::vector<BufferedBlock> buffered_;  // by block
+  std::map<size_t, size_t> occupied_;    // from a place to its end
+  std::vector<Stay> stays_;              // block -1: was taken back
 };
 
 // What is fetched and kept follows from who reads and writes.  stays: by first step.
@@ -207,11 +207,11 @@ void FindCopies(const LayoutInput& input, bool keep_dead, std::vector<Stay>& sta
   std::vector<bool> page_valid = input.persistent;
   for (Stay& stay : stays) {
     const int b = stay.block;
-    const std::vector<Access>& all = input.accesses[b];
-    const auto first = std::ranges::lower_bound(all, stay.first_step, {}, &Access::step);
-    const auto beyond = std::ranges::upper_bound(all, stay.last_step, {}, &Access::step);
+    const std::vector<BlockAccess>& all = input.accesses[b];
+    const auto first = std::ranges::lower_bound(all, stay.first_step, {}, &BlockAccess::step);
+    const auto beyond = std::ranges::upper_bound(all, stay.last_step, {}, &BlockAccess::step);
     const bool written =
-        std::any_of(first, beyond, [](const Access& access) { return access.writes; });
+        std::any_of(first, beyond, [](const BlockAccess& access) { return access.writes; });
     const bool live = beyond != all.end() ? beyond->reads : bool{input.persistent[b]};
     if (written) page_valid[b] = false;
     // Scratch may read what it writes itself.

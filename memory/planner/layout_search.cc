@@ -21,16 +21,16 @@ constexpr uint32_t kMostChanges = 3;  // at once, to begin anew from the best
 constexpr int kMostBegins = 1000;
 
 // Of an access.
-struct Way {
+struct AccessDecision {
   bool leaves = false;  // the block, after it
   // Steps, at most: by which its fetch, if any, has its place earlier, and by which its place is
   // kept for its write-back, if any.
   int lead = 0, linger = 1;
 };
 
-struct Choice {
-  std::vector<bool> resident;          // by block
-  std::vector<std::vector<Way>> ways;  // by block and access
+struct LayoutCandidate {
+  std::vector<bool> resident;                          // by block
+  std::vector<std::vector<AccessDecision>> decisions;  // by block and access
 };
 
 class Searcher {
@@ -51,21 +51,21 @@ class Searcher {
   }
 
   void Run(const std::vector<bool>& resident, const std::vector<Stay>& stays) {
-    Choice best{.resident = resident, .ways = {}};
+    LayoutCandidate best{.resident = resident, .decisions = {}};
     std::set<std::pair<int, int>> ends;
     for (const Stay& stay : stays) ends.emplace(stay.block, stay.last_step);
     for (size_t b = 0; b < search_.accesses.size(); ++b) {
-      std::vector<Way>& ways = best.ways.emplace_back();
-      for (const Access& access : search_.accesses[b]) {
-        ways.push_back(
+      std::vector<AccessDecision>& decisions = best.decisions.emplace_back();
+      for (const BlockAccess& access : search_.accesses[b]) {
+        decisions.push_back(
             {.leaves = ends.contains({static_cast<int>(b), access.step}), .lead = steps_});
       }
     }
     if (gaps_.empty()) return;
     // Where all that can leaves there is most room.
-    Choice begin = best;
-    for (std::vector<Way>& ways : begin.ways) {
-      for (Way& way : ways) way.leaves = true;
+    LayoutCandidate begin = best;
+    for (std::vector<AccessDecision>& decisions : begin.decisions) {
+      for (AccessDecision& decision : decisions) decision.leaves = true;
     }
     double least = Climb(best);
     std::minstd_rand next;  // a fixed sequence
@@ -80,8 +80,9 @@ class Searcher {
         Change(gaps_[next() % gaps_.size()], begin);
       }
       const int lead = i % 3 == 0 ? 1 : steps_;
-      for (std::vector<Way>& ways : begin.ways) {
-        for (Way& way : ways) way = {.leaves = way.leaves, .lead = lead};
+      for (std::vector<AccessDecision>& decisions : begin.decisions) {
+        for (AccessDecision& decision : decisions)
+          decision = {.leaves = decision.leaves, .lead = lead};
       }
     }
   }
@@ -93,43 +94,45 @@ class Searcher {
     size_t block, access;
   };
 
-  static bool Away(const Gap& gap, const Choice& choice) {
-    const std::vector<Way>& ways = choice.ways[gap.block];
-    return gap.access == ways.size() ? !choice.resident[gap.block] : ways[gap.access].leaves;
+  static bool Away(const Gap& gap, const LayoutCandidate& candidate) {
+    const std::vector<AccessDecision>& decisions = candidate.decisions[gap.block];
+    return gap.access == decisions.size() ? !candidate.resident[gap.block]
+                                          : decisions[gap.access].leaves;
   }
-  static void Change(const Gap& gap, Choice& choice) {
-    std::vector<Way>& ways = choice.ways[gap.block];
-    if (gap.access == ways.size()) {
-      choice.resident[gap.block] = !choice.resident[gap.block];
+  static void Change(const Gap& gap, LayoutCandidate& candidate) {
+    std::vector<AccessDecision>& decisions = candidate.decisions[gap.block];
+    if (gap.access == decisions.size()) {
+      candidate.resident[gap.block] = !candidate.resident[gap.block];
     } else {
-      ways[gap.access].leaves ^= true;
+      decisions[gap.access].leaves ^= true;
     }
   }
 
-  // Goes from choice to choice that is better, until none near it is.
-  double Climb(Choice& choice) {
-    double here = Try(choice, kInfinity);
+  // Goes from candidate to candidate that is better, until none near it is.
+  double Climb(LayoutCandidate& candidate) {
+    double here = Try(candidate, kInfinity);
     for (bool better = true; better && budget_ > 0;) {
       better = false;
-      const auto consider = [&](const Choice& other) {
+      const auto consider = [&](const LayoutCandidate& other) {
         if (budget_ <= 0) return false;
         const double took = Try(other, here * (1 - kRounding));
         if (!(took < here * (1 - kRounding))) return false;
         here = took;
-        choice = other;
+        candidate = other;
         return better = true;
       };
       for (const Gap& gap : gaps_) {
-        if (gap.access < choice.ways[gap.block].size() && choice.resident[gap.block]) continue;
-        Choice other = choice;
+        if (gap.access < candidate.decisions[gap.block].size() && candidate.resident[gap.block])
+          continue;
+        LayoutCandidate other = candidate;
         Change(gap, other);
         consider(other);
       }
-      if (!better) Exchange(choice, consider);
+      if (!better) Exchange(candidate, consider);
       if (better || here > best_ * kNear) continue;
-      for (size_t b = 0; b < choice.ways.size(); ++b) {
-        for (size_t i = 0; !choice.resident[b] && i < choice.ways[b].size(); ++i) {
-          ChangeTimes(choice, b, i, consider);
+      for (size_t b = 0; b < candidate.decisions.size(); ++b) {
+        for (size_t i = 0; !candidate.resident[b] && i < candidate.decisions[b].size(); ++i) {
+          ChangeTimes(candidate, b, i, consider);
         }
       }
     }
@@ -138,29 +141,30 @@ class Searcher {
 
   // Of the stay that begins or ends there.
   template <typename Consider>
-  void ChangeTimes(const Choice& choice, size_t b, size_t i, const Consider& consider) {
-    const Way way = choice.ways[b][i];
+  void ChangeTimes(const LayoutCandidate& candidate, size_t b, size_t i, const Consider& consider) {
+    const AccessDecision decision = candidate.decisions[b][i];
     for (int lead = 0; lead <= 2; ++lead) {
-      if (!search_.accesses[b][i].reads || lead == way.lead) continue;
-      Choice other = choice;
-      other.ways[b][i].lead = lead;
+      if (!search_.accesses[b][i].reads || lead == decision.lead) continue;
+      LayoutCandidate other = candidate;
+      other.decisions[b][i].lead = lead;
       consider(other);
     }
     for (int linger = 0; linger <= 2; ++linger) {
-      if (linger == way.linger || !(way.leaves || i + 1 == choice.ways[b].size())) continue;
-      Choice other = choice;
-      other.ways[b][i].linger = linger;
+      if (linger == decision.linger || !(decision.leaves || i + 1 == candidate.decisions[b].size()))
+        continue;
+      LayoutCandidate other = candidate;
+      other.decisions[b][i].linger = linger;
       consider(other);
     }
   }
 
   // One leaves in another's stead.
   template <typename Consider>
-  void Exchange(const Choice& choice, const Consider& consider) {
+  void Exchange(const LayoutCandidate& candidate, const Consider& consider) {
     for (const Gap& stays : gaps_) {
       for (const Gap& leaves : gaps_) {
-        if (Away(stays, choice) || !Away(leaves, choice)) continue;
-        Choice other = choice;
+        if (Away(stays, candidate) || !Away(leaves, candidate)) continue;
+        LayoutCandidate other = candidate;
         Change(stays, other);
         Change(leaves, other);
         if (consider(other)) return;
@@ -170,25 +174,25 @@ class Searcher {
 
   // Whether the block may leave or stay after the access, as one likes.
   bool Free(size_t b, size_t i) const {
-    const std::vector<Access>& accesses = search_.accesses[b];
+    const std::vector<BlockAccess>& accesses = search_.accesses[b];
     return i + 1 < accesses.size() && accesses[i + 1].reads && !accesses[i].on_host &&
            !accesses[i + 1].on_host && accesses[i + 1].step > accesses[i].step + 1;
   }
 
   // Infinity where it does not fit.
-  double Try(const Choice& choice, double goal) {
+  double Try(const LayoutCandidate& candidate, double goal) {
     size_t resident = 0, chosen = 0;
-    for (size_t b = 0; b < choice.resident.size(); ++b) {
-      if (!choice.resident[b]) continue;
+    for (size_t b = 0; b < candidate.resident.size(); ++b) {
+      if (!candidate.resident[b]) continue;
       resident += search_.bytes[b];
       if (search_.may_choose[b]) chosen += search_.bytes[b];
     }
     if (resident > search_.room || (chosen > 0 && resident > search_.most_resident)) {
       return kInfinity;
     }
-    std::vector<Stay> stays = Stays(choice);
+    std::vector<Stay> stays = Stays(candidate);
     --budget_;
-    const std::optional<std::vector<StayPlace>> items = Items(choice, stays, resident);
+    const std::optional<std::vector<StayPlace>> items = Items(candidate, stays, resident);
     if (!items.has_value()) return kInfinity;
     if (TimeByBytes(stays, *items, search_.room - resident) >= goal) return kInfinity;
     double least = kInfinity;
@@ -197,7 +201,7 @@ class Searcher {
       budget_ -= kPackingCost;
       if (!PackStays(resident, search_.room, wishes, packed)) continue;
       for (size_t s = 0; s < stays.size(); ++s) stays[s].offset = packed[s].offset;
-      least = std::min(least, seconds_(choice.resident, stays));
+      least = std::min(least, seconds_(candidate.resident, stays));
     }
     best_ = std::min(best_, least);
     return least;
@@ -256,13 +260,13 @@ class Searcher {
   }
 
   // By first step.
-  std::vector<Stay> Stays(const Choice& choice) {
+  std::vector<Stay> Stays(const LayoutCandidate& candidate) {
     std::vector<Stay> stays;
-    for (size_t b = 0; b < choice.ways.size(); ++b) {
-      const std::vector<Access>& accesses = search_.accesses[b];
+    for (size_t b = 0; b < candidate.decisions.size(); ++b) {
+      const std::vector<BlockAccess>& accesses = search_.accesses[b];
       bool clean = search_.persistent[b], here = false;
-      for (size_t i = 0; !choice.resident[b] && i < accesses.size(); ++i) {
-        const Access& access = accesses[i];
+      for (size_t i = 0; !candidate.resident[b] && i < accesses.size(); ++i) {
+        const BlockAccess& access = accesses[i];
         if (access.on_host) {
           clean |= access.writes;
           continue;
@@ -278,8 +282,8 @@ class Searcher {
         if (access.writes) clean = false;
         const bool last = i + 1 == accesses.size();
         const bool live = last ? bool{search_.persistent[b]} : accesses[i + 1].reads;
-        here =
-            !last && live && !accesses[i + 1].on_host && !(Free(b, i) && choice.ways[b][i].leaves);
+        here = !last && live && !accesses[i + 1].on_host &&
+               !(Free(b, i) && candidate.decisions[b][i].leaves);
         stays.back().written_back = !here && live && !clean;
         clean |= stays.back().written_back;
       }
@@ -290,7 +294,8 @@ class Searcher {
   }
 
   // Nothing where there are too many bytes at a step.
-  std::optional<std::vector<StayPlace>> Items(const Choice& choice, const std::vector<Stay>& stays,
+  std::optional<std::vector<StayPlace>> Items(const LayoutCandidate& candidate,
+                                              const std::vector<Stay>& stays,
                                               size_t resident) const {
     std::vector<StayPlace> items;
     std::vector<size_t> here(static_cast<size_t>(steps_), resident);
@@ -309,7 +314,7 @@ class Searcher {
     std::vector<int> last(search_.bytes.size(), -1);  // by block: its stay before
     for (size_t s = 0; s < stays.size(); ++s) {
       const size_t b = static_cast<size_t>(stays[s].block);
-      int left = stays[s].fetched ? WayAt(choice, b, stays[s].first_step).lead : 0;
+      int left = stays[s].fetched ? DecisionAt(candidate, b, stays[s].first_step).lead : 0;
       for (; left > 0 && items[s].claim > last[b] + 1; --left) {
         if (here[items[s].claim - 1] + items[s].bytes > search_.room) break;
         here[--items[s].claim] += items[s].bytes;
@@ -319,7 +324,7 @@ class Searcher {
     for (size_t s = 0; s < stays.size(); ++s) {
       if (!stays[s].written_back) continue;
       const size_t b = static_cast<size_t>(stays[s].block);
-      int left = WayAt(choice, b, stays[s].last_step).linger;
+      int left = DecisionAt(candidate, b, stays[s].last_step).linger;
       items[s].written = items[s].last + left;
       for (; left > 0 && items[s].keep + 1 < steps_; --left) {
         if (here[items[s].keep + 1] + items[s].bytes > search_.room) break;
@@ -329,9 +334,9 @@ class Searcher {
     return items;
   }
 
-  const Way& WayAt(const Choice& choice, size_t b, int step) const {
-    const auto at = std::ranges::lower_bound(search_.accesses[b], step, {}, &Access::step);
-    return choice.ways[b][static_cast<size_t>(at - search_.accesses[b].begin())];
+  const AccessDecision& DecisionAt(const LayoutCandidate& candidate, size_t b, int step) const {
+    const auto at = std::ranges::lower_bound(search_.accesses[b], step, {}, &BlockAccess::step);
+    return candidate.decisions[b][static_cast<size_t>(at - search_.accesses[b].begin())];
   }
 
   using Freed = std::pair<double, size_t>;

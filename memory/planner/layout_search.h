@@ -14,14 +14,14 @@
 namespace gyre {
 
 struct LayoutSearch {
-  std::vector<std::vector<Access>> accesses;  // by block, in order of steps
-  std::vector<size_t> bytes;                  // by block
-  std::vector<CopySeconds> copies;            // by block
-  std::vector<bool> persistent;               // by block
-  std::vector<bool> may_choose;               // by block: whether it stays for good
-  std::vector<double> seconds;                // by step
-  size_t room = 0;                            // bytes, for what stays for good, too
-  size_t most_resident = 0;                   // of them, for what is chosen to stay for good
+  std::vector<std::vector<BlockAccess>> accesses;  // by block, in order of steps
+  std::vector<size_t> bytes;                       // by block
+  std::vector<CopySeconds> copies;                 // by block
+  std::vector<bool> persistent;                    // by block
+  std::vector<bool> may_choose;                    // by block: whether it stays for good
+  std::vector<double> seconds;                     // by step
+  size_t room = 0;                                 // bytes, for what stays for good, too
+  size_t most_resident = 0;                        // of them, for what is chosen to stay for good
 };
 
 using SecondsOfLayout =

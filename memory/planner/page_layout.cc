@@ -23,7 +23,7 @@ class Layout {
         fetches_since_(policy.longest_free ? -1 : kNever) {
     for (size_t b = 0; b < blocks_.size(); ++b) {
       blocks_[b].page_valid = input.persistent[b];
-      for (const Access& access : input.accesses[b]) {
+      for (const BlockAccess& access : input.accesses[b]) {
         (access.on_host ? on_host_ : touched_)[access.step].push_back(static_cast<int>(b));
       }
     }
@@ -42,7 +42,7 @@ class Layout {
   }
 
  private:
-  struct Block {
+  struct BlockState {
     size_t next = 0;          // access, that is not over
     int stay = -1;            // that it is in
     bool page_valid = false;  // the page has its value
@@ -50,7 +50,7 @@ class Layout {
     double cost = 0, density = 0;
   };
 
-  const Access& NextOf(int b) const { return input_.accesses[b][blocks_[b].next]; }
+  const BlockAccess& NextOf(int b) const { return input_.accesses[b][blocks_[b].next]; }
   bool HasNext(int b) const { return blocks_[b].next < input_.accesses[b].size(); }
   // Whether anybody reads, before it is written anew, what the block has.
   bool Live(int b) const { return HasNext(b) ? NextOf(b).reads : bool{input_.persistent[b]}; }
@@ -75,8 +75,8 @@ class Layout {
   }
 
   void Touch(int b, int step) {
-    const Access& access = NextOf(b);
-    Block& block = blocks_[b];
+    const BlockAccess& access = NextOf(b);
+    BlockState& block = blocks_[b];
     if (access.writes) block.page_valid = false;
     stays_[block.stay].last_step = step;
     victims_.erase({block.density, PlaceOf(b)});
@@ -88,8 +88,8 @@ class Layout {
   }
 
   void TouchPage(int b) {
-    Block& block = blocks_[b];
-    const Access& access = NextOf(b);
+    BlockState& block = blocks_[b];
+    const BlockAccess& access = NextOf(b);
     GYRE_CHECK(block.stay < 0 && (block.page_valid || !access.reads || !HasValue(b)));
     block.page_valid = true;  // what is there, written or not, is there alone
     ++block.next;
@@ -116,14 +116,14 @@ class Layout {
   bool HasValue(int b) const { return input_.persistent[b] || blocks_[b].next > 0; }
 
   void End(int b) {
-    Block& block = blocks_[b];
+    BlockState& block = blocks_[b];
     Stay& stay = stays_[block.stay];
     stay.written_back = Live(b) && !block.page_valid;
     if (stay.written_back) block.page_valid = true;
     Leave(b, stay.last_step);
   }
   void Leave(int b, int free_since) {
-    Block& block = blocks_[b];
+    BlockState& block = blocks_[b];
     const size_t place = PlaceOf(b);
     victims_.erase({block.density, place});
     resident_.erase(place);
@@ -152,7 +152,7 @@ class Layout {
   }
 
   void SetCost(int b) {
-    Block& block = blocks_[b];
+    BlockState& block = blocks_[b];
     const auto bytes = static_cast<double>(input_.bytes[b]);
     double seconds = input_.copies[b].in;
     if (!block.page_valid) seconds += input_.copies[b].out;
@@ -265,7 +265,7 @@ class Layout {
   const LayoutInput& input_;
   const LayoutPolicy policy_;
   const int steps_;
-  std::vector<Block> blocks_;
+  std::vector<BlockState> blocks_;
   std::vector<std::vector<int>> touched_, on_host_;   // by step
   std::map<size_t, int> resident_;                    // by place: block
   std::map<size_t, Free> free_;                       // by place

@@ -15,7 +15,7 @@
 namespace gyre {
 
 // What steps do to one block.
-struct Access {
+struct BlockAccess {
   int step = 0;
   bool reads = false;  // what is there before
   bool writes = false;
@@ -23,12 +23,13 @@ struct Access {
 };
 
 struct LayoutInput {
-  std::vector<std::vector<Access>> accesses;  // by block, in order of steps; of pinned ones none
-  std::vector<size_t> bytes;                  // by block
-  std::vector<bool> persistent;               // by block
-  std::vector<double> begins;                 // by step, and the iteration's end: in seconds
-  std::vector<CopySeconds> copies;            // by block
-  size_t begin = 0, end = 0;                  // of the memory that the blocks share
+  std::vector<std::vector<BlockAccess>>
+      accesses;                     // by block, in order of steps; of pinned ones none
+  std::vector<size_t> bytes;        // by block
+  std::vector<bool> persistent;     // by block
+  std::vector<double> begins;       // by step, and the iteration's end: in seconds
+  std::vector<CopySeconds> copies;  // by block
+  size_t begin = 0, end = 0;        // of the memory that the blocks share
 };
 
 // How it chooses where both would do.

@@ -255,14 +255,14 @@ class PagingPlanner {
   std::vector<size_t> TouchedBytes() const {
     std::vector<size_t> bytes(order_.size());
     for (size_t b = 0; b < all_.size(); ++b) {
-      for (const Access& access : all_[b]) {
+      for (const BlockAccess& access : all_[b]) {
         if (!resident_[b] && !access.on_host) bytes[access.step] += cut_.blocks[b].bytes;
       }
     }
     return bytes;
   }
 
-  bool IsTouchedOnHost(int b) const { return std::ranges::any_of(all_[b], &Access::on_host); }
+  bool IsTouchedOnHost(int b) const { return std::ranges::any_of(all_[b], &BlockAccess::on_host); }
 
   size_t BytesOf(const std::vector<bool>& resident) const {
     size_t bytes = 0;
@@ -293,7 +293,7 @@ class PagingPlanner {
       if (always + bytes > most || !Fits(always + bytes, others, b)) continue;
       always += bytes;
       resident[b] = true;
-      for (const Access& access : all_[b]) others[access.step] -= bytes;
+      for (const BlockAccess& access : all_[b]) others[access.step] -= bytes;
       if (always < next) continue;
       choices.push_back(resident);
       next = always + room_ / kShares;
@@ -303,7 +303,7 @@ class PagingPlanner {
   }
 
   bool Fits(size_t always, std::vector<size_t> others, int with) const {
-    for (const Access& access : all_[with]) others[access.step] -= cut_.blocks[with].bytes;
+    for (const BlockAccess& access : all_[with]) others[access.step] -= cut_.blocks[with].bytes;
     return std::ranges::all_of(others, [&](size_t touched) { return always + touched <= room_; });
   }
 
@@ -363,7 +363,7 @@ class PagingPlanner {
       if (on_host_[order_[position]]) steps.push_back({position});
     }
     for (size_t b = 0; b < all_.size(); ++b) {
-      for (const Access& access : all_[b]) {
+      for (const BlockAccess& access : all_[b]) {
         if (!access.on_host) continue;
         std::ranges::lower_bound(steps, access.step, {}, &PagingPlan::HostStep::position)
             ->blocks.push_back(paged[b]);
@@ -424,7 +424,7 @@ class PagingPlanner {
     std::vector<int> there;
     for (size_t b = 0; b < cut_.blocks.size(); ++b) {
       const bool touched = std::ranges::any_of(
-          all_[b], [&](const Access& access) { return access.step == largest.step; });
+          all_[b], [&](const BlockAccess& access) { return access.step == largest.step; });
       if (touched || resident_[b]) {
         there.insert(there.end(), cut_.blocks[b].members.begin(), cut_.blocks[b].members.end());
       }
@@ -448,9 +448,9 @@ class PagingPlanner {
   std::vector<bool> on_host_;                           // by step of the trace
   std::vector<int> order_;                              // by position: step of the trace
   LayoutInput input_;
-  std::vector<std::vector<Access>> all_;  // by block
-  std::vector<int> persistent_;           // blocks of the device arena
-  std::vector<bool> resident_;            // by block: without a choice
+  std::vector<std::vector<BlockAccess>> all_;  // by block
+  std::vector<int> persistent_;                // blocks of the device arena
+  std::vector<bool> resident_;                 // by block: without a choice
   struct {
     absl::StatusOr<PagingPlan> plan;      // an error if no choice's pages have a place
     std::vector<bool> resident, on_host;  // empty: none was tried

@@ -103,11 +103,11 @@ struct PagingPlan {
   std::vector<HostStep> host_steps;
   // By state: its block, or -1 if it lies for good at `offset` of the device arena; else there
   // within its block.
-  struct Lies {
+  struct StateLocation {
     int block = -1;
     size_t offset = 0;
   };
-  std::vector<Lies> states;
+  std::vector<StateLocation> states;
   std::vector<Home> homes;     // by persistent block of the device arena, in order
   size_t device_bytes = 0;     // extent of the device arena
   size_t page_bytes = 0;       // extent of the pages in host memory, and of the staging behind them

@@ -111,7 +111,7 @@ void ScheduleHostSteps(const PagingPlan& plan, PagingSchedule& schedule,
     for (int step = 0; step < static_cast<int>(schedule.steps.size()); ++step) {
       for (const int s : begin[step]) before_fetch[s] = users.Last(plan.stays[s].block);
       if (next < plan.host_steps.size() && plan.host_steps[next].position == step) {
-        PagingSchedule::HostStep& host = schedule.host_steps[next];
+        PagingSchedule::ScheduledHostStep& host = schedule.host_steps[next];
         host = {.after_step = step - 1};
         for (const int block : plan.host_steps[next].blocks) {
           WaitFor(written[block], host.after_writes);
@@ -149,8 +149,8 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
   int after = -1;
   for (int s = 0; s < stays; ++s) {
     const Stay& stay = plan.stays[s];
-    PagingSchedule::Step& first = schedule.steps[stay.first_step];
-    PagingSchedule::Fetch fetch{.stay = s, .after_host = before_fetch[s]};
+    PagingSchedule::ScheduledStep& first = schedule.steps[stay.first_step];
+    PagingSchedule::ScheduledFetch fetch{.stay = s, .after_host = before_fetch[s]};
     for (const int before : occupants.Follow(s)) {
       const Stay& left = plan.stays[before];
       // Of the iteration before: over before this one's first step.
@@ -183,7 +183,7 @@ PagingSchedule SchedulePaging(const PagingPlan& plan) {
       written[stay.block] = s;
     }
   }
-  for (const PagingSchedule::Step& step : schedule.steps) {
+  for (const PagingSchedule::ScheduledStep& step : schedule.steps) {
     if (plan.self_contained && !step.write_backs.empty()) {
       schedule.last_write = step.write_backs.back();
     }
@@ -218,7 +218,7 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
   std::vector<double> host_ended(schedule.host_steps.size());
   std::vector<double> in_file(plan.blocks.size());
   const auto fetch = [&](int index) {
-    const PagingSchedule::Fetch& of = schedule.fetches[index];
+    const PagingSchedule::ScheduledFetch& of = schedule.fetches[index];
     double start = std::max(in, of.after_step < 0 ? began : ended[of.after_step]);
     for (const int write : of.after_writes) start = std::max(start, written[write]);
     if (of.after_host >= 0) start = std::max(start, host_ended[of.after_host]);
@@ -252,7 +252,7 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     if (spans != nullptr) spans->write_backs.push_back({stay, start, out});
   };
   const auto run_on_host = [&](size_t index) {
-    const PagingSchedule::HostStep& of = schedule.host_steps[index];
+    const PagingSchedule::ScheduledHostStep& of = schedule.host_steps[index];
     double start = std::max(hosted, of.after_step < 0 ? began : ended[of.after_step]);
     for (const int write : of.after_writes) start = std::max(start, written[write]);
     const TraceStep& step = trace.steps[plan.order[plan.host_steps[index].position]];
@@ -274,7 +274,7 @@ PagingTimes PredictTimes(const AccessTrace& trace, const PagingPlan& plan,
     size_t next_on_host = 0;
     for (const int index : schedule.fetches_before) fetch(index);
     for (size_t s = 0; s < schedule.steps.size(); ++s) {
-      const PagingSchedule::Step& step = schedule.steps[s];
+      const PagingSchedule::ScheduledStep& step = schedule.steps[s];
       for (const int index : step.fetches) computed = std::max(computed, fetched[index]);
       for (const int write : step.writes) computed = std::max(computed, written[write]);
       const bool on_host = next_on_host < plan.host_steps.size() &&

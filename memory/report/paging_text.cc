@@ -91,11 +91,11 @@ Elsewhere WhereBetween(const PagingPlan& plan, int block) {
 
 std::string DescribePlaces(const AccessTrace& trace, const PagingPlan& plan) {
   std::vector<Row> rows = RowsOf(trace, plan);
-  struct Sum {
+  struct BlockTotal {
     int64_t blocks = 0;
     size_t bytes = 0;
   };
-  std::array<Sum, std::size(kWhere)> sums;
+  std::array<BlockTotal, std::size(kWhere)> sums;
   for (const Row& row : rows) {
     ++sums[row.where].blocks;
     sums[row.where].bytes += row.bytes;

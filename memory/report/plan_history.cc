@@ -36,10 +36,10 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const M
     const TraceState& state = trace.states[i];
     const auto [arena, offset, first, last] = plan.placements[i];
     if (state.view_of >= 0 || (!always[i] && last < 0)) continue;
-    history.held.push_back({.kind = kinds.of[i],
-                            .bytes = state.bytes,
-                            .begin = always[i] ? 0 : history.steps[first].begin,
-                            .end = always[i] ? history.seconds : history.steps[last].end});
+    history.allocations.push_back({.kind = kinds.of[i],
+                                   .bytes = state.bytes,
+                                   .begin = always[i] ? 0 : history.steps[first].begin,
+                                   .end = always[i] ? history.seconds : history.steps[last].end});
   }
   return history;
 }
@@ -81,14 +81,14 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const P
   for (size_t i = 0; i < trace.states.size(); ++i) {
     const bool here = plan.states[i].block < 0 && trace.states[i].view_of < 0;
     if (!here || (!always[i] && !touched[i])) continue;
-    history.held.push_back(
+    history.allocations.push_back(
         {.kind = kinds.of[i], .bytes = trace.states[i].bytes, .end = history.seconds});
   }
   const auto name_of = [&](const PagedBlock& block) {
     const std::string& first = trace.states[block.states.front()].name;
     return block.states.size() == 1 ? first : first + " and others";
   };
-  const auto add = [&](const PagingSpans::Copy& copy, std::vector<PlanHistory::Span>& to) {
+  const auto add = [&](const PagingSpans::CopySpan& copy, std::vector<PlanHistory::Span>& to) {
     const PagedBlock& block = plan.blocks[plan.stays[copy.stay].block];
     if (copy.begin >= history.seconds) return;
     to.push_back({.name = name_of(block),
@@ -105,19 +105,19 @@ PlanHistory HistoryOf(const AccessTrace& trace, const StateKinds& kinds, const P
   }
   const auto hold = [&](int stay, double begin, double end) {
     const PagedBlock& block = plan.blocks[plan.stays[stay].block];
-    history.held.push_back({.kind = kinds.of[block.states.front()],
-                            .bytes = block.bytes,
-                            .begin = std::max(0.0, begin),
-                            .end = std::min(history.seconds, end)});
+    history.allocations.push_back({.kind = kinds.of[block.states.front()],
+                                   .bytes = block.bytes,
+                                   .begin = std::max(0.0, begin),
+                                   .end = std::min(history.seconds, end)});
   };
-  for (const PagingSpans::Copy& copy : spans.fetches) {
+  for (const PagingSpans::CopySpan& copy : spans.fetches) {
     there[copy.stay].begin = copy.begin;
     add(copy, history.fetches);
   }
   size_t of_before = spans.write_backs.size();
   for (const Stay& stay : plan.stays) of_before -= stay.written_back ? 1 : 0;
   for (size_t w = 0; w < spans.write_backs.size(); ++w) {
-    const PagingSpans::Copy& copy = spans.write_backs[w];
+    const PagingSpans::CopySpan& copy = spans.write_backs[w];
     if (w < of_before) {
       hold(copy.stay, 0, copy.end);
     } else {

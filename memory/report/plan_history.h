@@ -18,12 +18,12 @@ struct StateKinds {
 
 struct PlanHistory {
   std::vector<std::string> kinds = {};
-  struct Held {
+  struct Allocation {
     int kind = 0;
     size_t bytes = 0;
     double begin = 0, end = 0;  // seconds
   };
-  std::vector<Held> held = {};
+  std::vector<Allocation> allocations = {};
   struct Span {
     std::string name;
     double begin = 0, end = 0;  // seconds; begin is not negative

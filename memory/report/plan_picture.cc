@@ -67,11 +67,11 @@ class Picture {
       double bytes;
     };
     std::vector<Change> changes;
-    for (const PlanHistory::Held& held : history_.held) {
-      if (held.begin >= held.end) continue;
-      const auto bytes = static_cast<double>(held.bytes);
-      changes.push_back({held.begin, held.kind, bytes});
-      changes.push_back({held.end, held.kind, -bytes});
+    for (const PlanHistory::Allocation& allocation : history_.allocations) {
+      if (allocation.begin >= allocation.end) continue;
+      const auto bytes = static_cast<double>(allocation.bytes);
+      changes.push_back({allocation.begin, allocation.kind, bytes});
+      changes.push_back({allocation.end, allocation.kind, -bytes});
     }
     // What goes, goes first.
     std::ranges::sort(changes, {}, [](const Change& c) { return std::pair(c.second, c.bytes); });

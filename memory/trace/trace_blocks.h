@@ -21,11 +21,11 @@ struct TraceBlock {
 
 struct TraceBlocks {
   std::vector<TraceBlock> blocks;  // by their first member's declaration
-  struct Lies {
+  struct BlockOffset {
     int block = 0;
     size_t offset = 0;
   };
-  std::vector<Lies> states;  // by state, views included
+  std::vector<BlockOffset> states;  // by state, views included
 };
 
 // What a step does to a block.

@@ -171,7 +171,7 @@ TEST(HostSteps, WaitForTheirPagesAndAreWaitedFor) {
     EXPECT_EQ(schedule.host_before_write[schedule.host_steps[h].after_writes[0]], before);
   }
   // Forward's fetch of a weight waits for the update in the iteration before.
-  for (const PagingSchedule::Fetch& fetch : schedule.fetches) {
+  for (const PagingSchedule::ScheduledFetch& fetch : schedule.fetches) {
     const auto at = updated.find(plan->stays[fetch.stay].block);
     EXPECT_EQ(fetch.after_host, at == updated.end() ? -1 : at->second);
     EXPECT_LT(fetch.after_step, plan->stays[fetch.stay].first_step);
@@ -180,7 +180,7 @@ TEST(HostSteps, WaitForTheirPagesAndAreWaitedFor) {
   const PagingCosts costs = Slow(trace, 50 * kPage / 1e-3);  // an update takes a millisecond
   (void)PredictTimes(trace, *plan, schedule, costs, &spans);
   ASSERT_GE(static_cast<int>(spans.host_steps.size()), count);
-  const PagingSpans::HostStep& last = spans.host_steps.back();
+  const PagingSpans::HostStepSpan& last = spans.host_steps.back();
   EXPECT_EQ(last.index, count - 1);
   EXPECT_NEAR(last.end - last.begin, 1e-3, 1e-9);
 }

@@ -110,7 +110,7 @@ absl::Status RunCase(uint64_t seed) {
   const auto iterate = [&](int iteration) -> absl::Status {
     for (size_t s = 0; s < program.steps.size(); ++s) {
       const std::vector<Touch>& touches = program.steps[s];
-      std::vector<LocalData::Access> accesses;
+      std::vector<LocalData::ArrayAccess> accesses;
       for (const auto& [array, fetch, keep] : touches) {
         accesses.push_back({handles[array], fetch, keep});
       }
@@ -179,7 +179,7 @@ struct Fixture {
   LocalData::Array b = *data->Declare("b", kPage);
   LocalData::Array scratch = *data->Declare("scratch", kPage, Lifetime::kIteration);
 
-  absl::Status Step(const std::string& name, const std::vector<LocalData::Access>& accesses) {
+  absl::Status Step(const std::string& name, const std::vector<LocalData::ArrayAccess>& accesses) {
     RETURN_IF_ERROR(data->LocalAccess(name, accesses).status());
     return data->PostLocalAccess();
   }

@@ -35,13 +35,13 @@ StateKinds KindsOf(const AccessTrace& trace) {
 // The most bytes held at any instant.
 size_t MostHeld(const PlanHistory& history) {
   size_t most = 0;
-  for (const PlanHistory::Held& at : history.held) {
+  for (const PlanHistory::Allocation& at : history.allocations) {
     if (at.begin >= at.end) continue;
     // Just after this begins: nothing else begins between two of these instants.
     const double instant = at.begin;
     size_t bytes = 0;
-    for (const PlanHistory::Held& held : history.held) {
-      if (held.begin <= instant && instant < held.end) bytes += held.bytes;
+    for (const PlanHistory::Allocation& allocation : history.allocations) {
+      if (allocation.begin <= instant && instant < allocation.end) bytes += allocation.bytes;
     }
     most = std::max(most, bytes);
   }
@@ -61,9 +61,11 @@ void ExpectInOrder(const std::vector<PlanHistory::Span>& spans, double seconds) 
 // What is copied is held as long.
 void ExpectHeld(const std::vector<PlanHistory::Span>& copies, const PlanHistory& history) {
   for (const PlanHistory::Span& copy : copies) {
-    const bool held = std::ranges::any_of(history.held, [&](const PlanHistory::Held& held) {
-      return held.bytes == copy.bytes && held.begin <= copy.begin && copy.end <= held.end;
-    });
+    const bool held =
+        std::ranges::any_of(history.allocations, [&](const PlanHistory::Allocation& allocation) {
+          return allocation.bytes == copy.bytes && allocation.begin <= copy.begin &&
+                 copy.end <= allocation.end;
+        });
     EXPECT_TRUE(held) << copy.name << " " << copy.begin << " to " << copy.end;
   }
 }
@@ -174,7 +176,7 @@ TEST(PlanReport, Picture) {
 
 TEST(PlanReport, PicturesOfLittle) {
   ExpectWellFormed(PlanPicture({}, 0, ""));
-  ExpectWellFormed(PlanPicture({.kinds = {"a"}, .held = {{.bytes = 3}}}, 1, ""));
+  ExpectWellFormed(PlanPicture({.kinds = {"a"}, .allocations = {{.bytes = 3}}}, 1, ""));
   PlanHistory many = {.kinds = {"a"}, .seconds = 1};
   for (int s = 0; s < 100'000; ++s) {
     many.steps.push_back({.name = "s", .begin = s * 1e-5, .end = (s + 1) * 1e-5});

@@ -25,7 +25,7 @@ PlanHistory HistoryOf(const ModelPlan& plan) {
                  : gyre::HistoryOf(net.trace.trace, kinds, net.memory);
   if (const size_t bytes = plan.allreduce_bytes() + plan.server_bytes(plan.pages()).device;
       bytes > 0) {
-    history.held.push_back({.kind = kGradients, .bytes = bytes, .end = history.seconds});
+    history.allocations.push_back({.kind = kGradients, .bytes = bytes, .end = history.seconds});
   }
   return history;
 }

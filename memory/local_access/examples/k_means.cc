@@ -111,7 +111,7 @@ class KMeans {
   }
 
   template <typename Work>
-  void Step(const std::string& name, const std::vector<gyre::LocalData::Access>& accesses,
+  void Step(const std::string& name, const std::vector<gyre::LocalData::ArrayAccess>& accesses,
             Work work) {
     const std::vector<std::byte*> at = Get(data_.LocalAccess(name, accesses));
     if (!data_.recording()) {

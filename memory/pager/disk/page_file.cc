@@ -135,7 +135,7 @@ PageQueue::~PageQueue() {
   for (int slot = 0; slot < static_cast<int>(transfers_.size()); ++slot) (void)Await(slot);
 }
 
-void PageQueue::Begin(const Transfer& transfer, int slot) {
+void PageQueue::Begin(const PageTransfer& transfer, int slot) {
   GYRE_CHECK(transfers_[slot].over && transfer.bytes > 0 &&
              transfer.offset + transfer.bytes <= file_.bytes());
   GYRE_CHECK((transfer.offset | transfer.bytes | reinterpret_cast<uintptr_t>(transfer.memory)) %
@@ -149,7 +149,7 @@ void PageQueue::Begin(const Transfer& transfer, int slot) {
 
 // With what is left of the slot's transfer.
 void PageQueue::GoOn(int slot) {
-  Transfer& transfer = transfers_[slot];
+  PageTransfer& transfer = transfers_[slot];
   for (;;) {
     std::byte* const memory = transfer.memory + transfer.done;
     const size_t bytes = transfer.bytes - transfer.done;
@@ -181,7 +181,7 @@ void PageQueue::GoOn(int slot) {
 }
 
 // By what the system returned.  Whether something is left to do.
-bool PageQueue::Advanced(Transfer& transfer, int64_t result) {
+bool PageQueue::Advanced(PageTransfer& transfer, int64_t result) {
   if (result == -EINTR || result == -EAGAIN) return true;
   // A file system may take the flag, and not the transfer.
   if (result == -EINVAL && !std::exchange(transfer.retried, true)) {
@@ -198,7 +198,7 @@ bool PageQueue::Advanced(Transfer& transfer, int64_t result) {
 }
 
 absl::Status PageQueue::Await(int slot) {
-  Transfer& transfer = transfers_[slot];
+  PageTransfer& transfer = transfers_[slot];
   while (!transfer.over) {
     io_uring_cqe* entry = nullptr;
     if (const int code = io_uring_wait_cqe(ring_.get(), &entry); code != 0) {
@@ -211,7 +211,7 @@ absl::Status PageQueue::Await(int slot) {
     if (Advanced(transfers_[of], result)) GoOn(of);
   }
   const char* const what = transfer.reads ? "read" : "write";
-  const Transfer over = std::exchange(transfer, {});
+  const PageTransfer over = std::exchange(transfer, {});
   if (over.error != 0) return file_.Error(over.error, what, over.offset + over.done);
   return over.reads ? file_.Verify(over.offset, over.memory, over.bytes) : absl::OkStatus();
 }

@@ -82,7 +82,7 @@ class PageQueue {
   bool plain() const { return ring_ == nullptr; }
 
  private:
-  struct Transfer {
+  struct PageTransfer {
     size_t offset = 0;
     std::byte* memory = nullptr;
     size_t bytes = 0;
@@ -96,12 +96,12 @@ class PageQueue {
     void operator()(io_uring* ring) const;
   };
 
-  void Begin(const Transfer& transfer, int slot);
+  void Begin(const PageTransfer& transfer, int slot);
   void GoOn(int slot);
-  bool Advanced(Transfer& transfer, int64_t result);
+  bool Advanced(PageTransfer& transfer, int64_t result);
 
   PageFile& file_;
-  std::vector<Transfer> transfers_;  // by slot
+  std::vector<PageTransfer> transfers_;  // by slot
   std::unique_ptr<io_uring, CloseRing> ring_;
 };
 
